@@ -1,5 +1,7 @@
 // The kinds of what can be wrong with a node, as it reports them in `overlay_state`, with the words of the console.
 
+import { brand } from "./brand.ts";
+
 export const findingWords = {
   certificate_not_valid_yet: "its clock is wrong",
   certificate_expired: "its certificate has expired",
@@ -30,6 +32,9 @@ export const findingWords = {
  * are signed: a minute before that is too late.
  */
 export const clocksMayDifferMs = 240_000;
+
+/** Run on the copy of a machine: it becomes a node of its own, and the machine that was copied stays what it is. */
+export const separateCopy = `${brand.executable} up --new-keys --node-name NAME`;
 
 export type FindingKind = keyof typeof findingWords;
 

@@ -51,7 +51,7 @@ async function readJoin(key: Joining, context: Context) {
   const isForeground = context.values.on("foreground");
   const former = await readFormer(key, context);
   const mode = await chooseMode(former, isForeground, context);
-  const isHere = former.apiBase !== undefined;
+  const isHere = former.apiBase !== undefined && !context.values.on("new-keys");
   if (isHere && former.mode !== mode) throw otherMode(key.slug, former.mode);
   const registration = await registrationOf(key, mode, isHere, context);
   return { enrollment: { registration, former, isStarted: !isForeground }, isHere };
@@ -95,7 +95,7 @@ function sayPublicAddress(publicIp: string | null, { values, output, log }: Cont
 }
 
 /** What this machine has of the key's organization. Throws if it belongs to another control plane, or is revoked. */
-async function readFormer({ slug, apiBase }: JoinKey, { settings }: Context): Promise<Remains> {
+async function readFormer({ slug, apiBase }: JoinKey, { settings, values }: Context): Promise<Remains> {
   const { readRemains } = await import("../node/files/remains.ts");
   const { readRevokedNote } = await import("../node/files/revoked-notes.ts");
   const { checkBase } = await import("../node/contact/client.ts");
@@ -108,7 +108,8 @@ async function readFormer({ slug, apiBase }: JoinKey, { settings }: Context): Pr
       { hint: `Leave that one first: \`${leave}\`.` },
     );
   }
-  if (former.apiBase === undefined || readRevokedNote(former.directory) === undefined) return former;
+  const isOver = values.on("new-keys") || readRevokedNote(former.directory) === undefined;
+  if (former.apiBase === undefined || isOver) return former;
   throw new AppError("access_revoked", `The control plane has revoked this machine's node in ${slug}`, {
     hint:
       `To join anew: \`${leave}\`, then \`${brand.executable} up\` with a new key ` +
@@ -155,6 +156,7 @@ async function registrationOf(
     // The administrator has chosen plain HTTP for this control plane, and made the key there.
     allowPlainHttp: apiBase.startsWith("http:"),
     force: false,
+    newKeys: values.on("new-keys"),
     allow: parsePermissions((flag) => values.text(flag)),
     apiCa,
     credential: { registrationToken },

@@ -11,6 +11,15 @@ export const accessTokenFlag: Flags = {
   },
 };
 
+/** For a copied disk or virtual machine. */
+export const newKeysFlag = {
+  "new-keys": {
+    type: "boolean",
+    description:
+      "Make this machine another node with new keys, and leave the present node to the machine that it was copied from",
+  },
+} as const satisfies Flags;
+
 export const permissionFlags: Flags = {
   "allow-routes": {
     type: "string",

@@ -4,7 +4,7 @@ import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
 import type { Context, Implementation } from "./command.ts";
 import { signInWithCode } from "./one-time-code.ts";
-import { accessTokenFlag, permissionFlags, trustFlags } from "./node-flags.ts";
+import { accessTokenFlag, newKeysFlag, permissionFlags, trustFlags } from "./node-flags.ts";
 
 export const command: Implementation = {
   notes:
@@ -73,6 +73,7 @@ export const command: Implementation = {
     },
     "no-start": { type: "boolean", description: "Do not install an engine or start a service" },
     force: { type: "boolean", description: "Replace the local files of the same node" },
+    ...newKeysFlag,
     replace: {
       type: "boolean",
       description: "Take the place of this machine's former node: revoke it, keep its name and groups",
@@ -126,6 +127,8 @@ async function readRegistration(context: Context) {
   }
   if (values.on("is-relay") && values.on("no-relay"))
     throw new AppError("usage", "--is-relay and --no-relay contradict each other: leave one out");
+  if (values.on("new-keys") && (values.on("force") || values.on("replace")))
+    throw new AppError("usage", "--new-keys makes another node: leave out --force and --replace");
   const external = values.integer("external-port", 1, 65_535);
   const listen = values.integer("listen-port", 0, 65_535);
   // A plan sends no request, and needs no content of the file.
@@ -153,6 +156,7 @@ async function readRegistration(context: Context) {
     allowPlainHttp: values.on("allow-plain-http"),
     force: values.on("force"),
     replaces: values.on("replace"),
+    newKeys: values.on("new-keys"),
     allow: parsePermissions((flag) => values.text(flag)),
     apiCa,
     credential: await readCredential(context, apiBase, apiCa),

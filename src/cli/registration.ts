@@ -71,9 +71,9 @@ function ordinaryWithRight(name: string): string {
   );
 }
 
-/** Another mode: what ran the overlay until now must not run it beside the new services. */
+/** Another mode, or other keys: what ran the overlay until now must not run on. */
 function isMoved({ registration, former }: Enrollment): boolean {
-  return former.mode !== undefined && former.mode !== registration.mode;
+  return former.mode !== undefined && (former.mode !== registration.mode || registration.newKeys === true);
 }
 
 async function formerServices(enrollment: Enrollment, context: Context) {

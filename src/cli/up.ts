@@ -6,7 +6,7 @@ import type { JoinKey } from "../join-key.ts";
 import type { Organization } from "../node/files/organizations.ts";
 import { variableOf, readNamedFile } from "./values.ts";
 import type { Context, Implementation } from "./command.ts";
-import { permissionFlags } from "./node-flags.ts";
+import { newKeysFlag, permissionFlags } from "./node-flags.ts";
 
 /** Not a flag: a flag would put the key on the command line. */
 const keyVariable = variableOf("join-key");
@@ -69,6 +69,7 @@ export const up: Implementation = {
       valueHint: "N",
       description: "Public UDP port of a lighthouse (default: 4242)",
     },
+    ...newKeysFlag,
     "no-relay": { type: "boolean", description: "Make this machine a lighthouse, but not a relay" },
     ...permissionFlags,
     wait: {
@@ -125,6 +126,8 @@ const urlFlags = ["org", "ca-fingerprint", "allow-plain-http"];
 async function upWithUrl(url: string, context: Context): Promise<number> {
   if (context.values.text("key-file") !== undefined)
     throw new AppError("usage", "Give the URL or --key-file, not both: a key holds the URL");
+  if (context.values.on("new-keys"))
+    throw new AppError("usage", "--new-keys goes with a join key, not with the URL of a control plane");
   const { upByBrowser } = await import("./up-by-browser.ts");
   return upByBrowser(url, context);
 }
@@ -139,7 +142,10 @@ async function readKey(context: Context): Promise<JoinKey | undefined> {
     throw new AppError("usage", `Give ${looksLikeJoinKey(word) ? "the key" : "ORG"} or --key-file, not both`);
   if (file !== undefined) return parseJoinKey(await readNamedFile("key-file", file, system));
   if (word !== undefined) {
-    if (!looksLikeJoinKey(word)) return undefined;
+    if (!looksLikeJoinKey(word)) {
+      if (!values.on("new-keys")) return undefined;
+      throw new AppError("usage", `--new-keys goes with a join key, and "${word}" is none`);
+    }
     const { hideWord } = await import("../platform/hide-word.ts");
     hideWord(word);
     return requireShortLived(parseJoinKey(word));
@@ -147,9 +153,12 @@ async function readKey(context: Context): Promise<JoinKey | undefined> {
   const variable = system.env[keyVariable] ?? "";
   if (variable !== "") return parseJoinKey(variable);
   const { listOrganizations } = await import("../node/files/list-organizations.ts");
-  if (listOrganizations(settings.configRoot).length > 0) return undefined;
+  if (listOrganizations(settings.configRoot).length > 0 && !values.on("new-keys")) return undefined;
   if (!system.stdinIsTerminal) {
-    throw new AppError("usage", "This machine is in no organization, and there is no join key", {
+    const why = values.on("new-keys")
+      ? "New keys need a join key, and there is none"
+      : "This machine is in no organization, and there is no join key";
+    throw new AppError("usage", why, {
       hint:
         `Give one with --key-file (- is standard input) or ${keyVariable}. An administrator makes it: ` +
         `\`${brand.executable} admin token create ORG\`.`,

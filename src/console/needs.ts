@@ -1,5 +1,6 @@
 // What needs a person now, in words: loaded with the overview alone. Pure.
 
+import { separateCopy } from "../finding-kinds.ts";
 import { ago } from "./ago.ts";
 
 type Found<T> = { count: number; first: readonly T[] };
@@ -47,7 +48,7 @@ export function degraded(ill: Ill, now: number): Needy[] {
       "cloned",
       cloned,
       () =>
-        "is two machines with the same keys, and tunnels alternate between them: register one of them again",
+        `is two machines with the same keys, and tunnels alternate between them. On the copy alone: ${separateCopy}, with a new join key`,
     ),
     needy("Lighthouses and relays away", "hubs", hubs_away, ({ is_lighthouse }) =>
       is_lighthouse

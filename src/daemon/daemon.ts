@@ -40,6 +40,8 @@ export type DaemonDeps = { system: System; log: Log; controlPlane: ControlPlane 
 
 const firstTidyMs = 3000;
 const tidyEveryMs = 60_000;
+const logsEveryMs = 5000;
+const floodedEveryMs = 500;
 
 /**
  * Runs until a signal or `shutdown` ends it. Returns the exit status. What a start has opened is closed again if a later
@@ -105,6 +107,7 @@ export async function runDaemon(settings: DaemonSettings, deps: DaemonDeps): Pro
 
   rounds.push(
     repeat(tidy, system, background.signal),
+    keepLogsShort(engines, system, background.signal),
     serveNames(settings, { system, log }, background.signal),
     notifier.feedWatchdog(() => checkSelf(settings.address, system), background.signal),
   );
@@ -186,6 +189,18 @@ async function serveNames(
   if (switchPath === undefined) return;
   const { serveNamesInDaemon } = await import("../node/names/daemon-names.ts");
   await serveNamesInDaemon(settings, switchPath, needs, signal);
+}
+
+async function keepLogsShort(
+  engines: Pick<OrganizationEngines, "rotateLogs">,
+  system: Pick<System, "sleep">,
+  signal: AbortSignal,
+): Promise<void> {
+  // Junk makes an engine write 9 MB a second: once that is seen, each second counts.
+  for (let waitMs = logsEveryMs; !signal.aborted;) {
+    await system.sleep(waitMs, signal).catch(() => undefined);
+    if (!signal.aborted) waitMs = engines.rotateLogs() ? floodedEveryMs : Math.min(logsEveryMs, 2 * waitMs);
+  }
 }
 
 /** The first round runs soon after the start. */

@@ -1,5 +1,6 @@
 // Keeps an engine's log from filling the disk. The engine keeps the file open, so it is copied and truncated, never
-// renamed.
+// renamed. Junk from the network makes an engine write the same error thousands of times a second: of those, the first and
+// the last are kept, and so every other line outlasts them.
 
 import { closeSync, ftruncateSync, renameSync, rmSync, statSync } from "node:fs";
 import { join } from "node:path";
@@ -10,6 +11,11 @@ import { openPlain } from "../open-file.ts";
 import { readRange } from "../node/engine/engine-log.ts";
 
 export const maxLogBytes = 5 * 1024 * 1024;
+/** Of one error, in one piece of log: so many at its begin and at its end. */
+const keptOfOne = 20;
+/** A larger piece is read from its end: an engine can write gigabytes between two checks. */
+const mostRead = 16 * maxLogBytes;
+const readAtOnce = 4 * 1024 * 1024;
 
 /** `logs/<team>.log` beside the state database. */
 export function logPath(stateDirectory: string, slug: string): string {
@@ -17,16 +23,17 @@ export function logPath(stateDirectory: string, slug: string): string {
 }
 
 /**
- * Keeps at most the last `maxBytes` as `<log>.1`, because an engine can write gigabytes between two checks. If the disk is
- * full, truncates the log without a copy.
+ * Keeps at most the last `maxBytes` as `<log>.1`, of this log and what was there before. If the disk is full, truncates the
+ * log without a copy.
  */
 export function rotateLog(path: string, log: Log, maxBytes = maxLogBytes): boolean {
-  const size = statSync(path, { throwIfNoEntry: false })?.size ?? 0;
-  if (size <= maxBytes) return false;
+  const stat = statSync(path, { throwIfNoEntry: false });
+  const size = stat?.size ?? 0;
+  if (stat === undefined || size <= maxBytes) return false;
   const copy = `${path}.1.tmp`;
   try {
     rmSync(copy, { force: true });
-    writeNewFile(copy, readRange(path, size - maxBytes, size), statSync(path).mode & 0o777, undefined, false);
+    writeNewFile(copy, endOf(path, size, maxBytes), stat.mode & 0o777, undefined, false);
     renameSync(copy, `${path}.1`);
   } catch (error) {
     rmSync(copy, { force: true });
@@ -34,6 +41,63 @@ export function rotateLog(path: string, log: Log, maxBytes = maxLogBytes): boole
   }
   truncate(path);
   return true;
+}
+
+function endOf(path: string, size: number, maxBytes: number): Buffer {
+  const former = `${path}.1`;
+  const formerSize = statSync(former, { throwIfNoEntry: false })?.size ?? 0;
+  const kept = condense(linesOf(path, Math.max(0, size - mostRead), size), maxBytes);
+  return Buffer.concat([readRange(former, Math.max(0, formerSize - maxBytes), formerSize), kept]).subarray(
+    -maxBytes,
+  );
+}
+
+function* linesOf(path: string, from: number, to: number): Generator<string> {
+  let rest = "";
+  for (let at = from; at < to; at += readAtOnce) {
+    const lines = (rest + readRange(path, at, Math.min(to, at + readAtOnce)).toString("latin1")).split("\n");
+    rest = lines.pop() ?? "";
+    yield* lines;
+  }
+  if (rest !== "") yield rest;
+}
+
+type Repeated = { count: number; last: string[] };
+
+/** Of each error, the first and the last ones, and how many were left out. Other lines stay, up to twice `maxBytes`. */
+function condense(lines: Iterable<string>, maxBytes: number): Buffer {
+  const kept: string[] = [];
+  const errors = new Map<string, Repeated>();
+  let bytes = 0;
+  for (const line of lines) {
+    const error = errorOf(line);
+    const seen = error === undefined ? undefined : (errors.get(error) ?? { count: 0, last: [] });
+    if (error !== undefined && seen !== undefined) {
+      errors.set(error, seen);
+      seen.count += 1;
+      if (seen.count > keptOfOne) {
+        seen.last.push(line);
+        if (seen.last.length > keptOfOne) seen.last.shift();
+        continue;
+      }
+    }
+    bytes += line.length + 1;
+    kept.push(line);
+    // Only the end is kept: the first lines go, many at once.
+    if (bytes > 2 * maxBytes) for (; bytes > maxBytes;) bytes -= (kept.shift()?.length ?? bytes) + 1;
+  }
+  const end = [...errors].flatMap(([error, { count, last }]) => {
+    const out = count - keptOfOne - last.length;
+    return out > 0 ? [`${out} lines with the error "${error}" are left out here`, ...last] : last;
+  });
+  const all = [...kept, ...end];
+  return Buffer.from(all.length === 0 ? "" : `${all.join("\n")}\n`, "latin1");
+}
+
+/** The message of a line at level error, in the formats of all engines; undefined for other lines. */
+function errorOf(line: string): string | undefined {
+  if (!/"?level"?[:=]"?error\b/i.test(line)) return undefined;
+  return /"?\bmsg"?[:=]"((?:[^"\\]|\\.)*)"/.exec(line)?.[1];
 }
 
 function truncate(path: string): void {

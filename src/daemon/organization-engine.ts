@@ -18,7 +18,7 @@ import { writesTo } from "../platform/processes.ts";
 import type { System } from "../system.ts";
 import type { ControlPlane, ControlPlaneNews, SyncOutcome } from "./control-plane.ts";
 import { makeDaemonHealth, type DaemonHealthDeps } from "./daemon-health.ts";
-import { logPath, rotateLog } from "./engine-logs.ts";
+import { logPath } from "./engine-logs.ts";
 import type { Gate } from "./gate.ts";
 import type { TeamStatus } from "./ipc/messages.ts";
 import type { OrganizationHealth } from "../node/health/organization-health.ts";
@@ -261,9 +261,8 @@ export class OrganizationEngine {
     return this.#nextSync;
   }
 
-  /** Regular work: rotates the log, saves what could not be saved, warns before the certificate ends. */
+  /** Regular work: saves what could not be saved, warns before the certificate ends. */
   tidy(): void {
-    rotateLog(this.logPath, this.#deps.log);
     if (this.#isUnsaved) this.trySave({});
     this.#warnOfEnd();
   }

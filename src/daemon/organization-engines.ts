@@ -3,6 +3,7 @@
 
 import { join } from "node:path";
 import { AppError, messageOf } from "../errors.ts";
+import { rotateLog } from "./engine-logs.ts";
 import { listOrganizations } from "../node/files/list-organizations.ts";
 import { openOrganization, type Organization } from "../node/files/organizations.ts";
 import { openForRevocations } from "../node/files/remains.ts";
@@ -121,16 +122,26 @@ export class OrganizationEngines {
   }
 
   tidy(): void {
+    this.rotateLogs();
+    for (const [slug, engine] of this.#engines) {
+      engine.tidy();
+      this.#review(slug, engine);
+    }
+  }
+
+  /** True: a log was too long. */
+  rotateLogs(): boolean {
+    let isLong = false;
     for (const [slug, engine] of this.#engines) {
       // A failure of one organization must not affect the others.
       try {
-        engine.tidy();
+        isLong = rotateLog(engine.logPath, this.#deps.log) || isLong;
       } catch (error) {
         const reason = messageOf(error);
         this.#deps.log.error("Cannot rotate the log of an organization", { team: slug, reason });
       }
-      this.#review(slug, engine);
     }
+    return isLong;
   }
 
   /** Stops every engine. The desired states stay saved for the next daemon. */

@@ -41,7 +41,7 @@ test("hubs that are away, machines that do not reach peers, and those that take 
       {
         id: 6,
         name: "node-6",
-        more: "is two machines with the same keys, and tunnels alternate between them: register one of them again",
+        more: "is two machines with the same keys, and tunnels alternate between them. On the copy alone: agent up --new-keys --node-name NAME, with a new join key",
       },
     ],
     [

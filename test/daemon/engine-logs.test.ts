@@ -43,6 +43,32 @@ test("rotateLog() keeps one old log, and the writer continues at the start of th
   expect(rotateLog(join(directory, "none.log"), log, 0)).toBe(false);
 });
 
+const json = (level: string, msg: string) => `{"level":"${level}","msg":"${msg}","udpAddr":"192.0.2.7:9"}\n`;
+test.each([
+  ["1.6", json("error", "Failed unmarshal handshake message")],
+  ["1.12", json("ERROR", "Failed to process handshake packet")],
+  ["text", 'time="2026-11-22T12:00:00Z" level=error msg="Failed unmarshal handshake message" error=EOF\n'],
+])("junk handshakes push no other line out of the log: %s", (_, junk) => {
+  const path = join(directory, "acme.log");
+  const fd = openSync(path, "a", 0o640);
+  const matters = json("info", "Handshake timed out");
+  const other = json("error", "Failed to reload config");
+  writeSync(fd, "older\n");
+  for (let piece = 0; piece < 20; piece++) {
+    writeSync(fd, junk.repeat(1000));
+    if (piece === 3) writeSync(fd, matters + other);
+    writeSync(fd, junk.repeat(1000));
+    expect(rotateLog(path, log, 100_000)).toBe(true);
+    expect(statSync(`${path}.1`).size).toBeLessThanOrEqual(100_000);
+  }
+  closeSync(fd);
+  const text = readFileSync(`${path}.1`, "utf8");
+  for (const each of ["older\n", matters, other]) expect(text).toContain(each);
+  expect(text.split("\n").filter((line) => line === junk.trimEnd())).toHaveLength(20 * 40);
+  expect(text).toMatch(/^1960 lines with the error "Failed [a-z ]+" are left out here$/m);
+  expect(warnings).toEqual([]);
+});
+
 test("rotateLog() truncates the log even if the copy fails", () => {
   const path = join(directory, "acme.log");
   const fd = openSync(path, "a");

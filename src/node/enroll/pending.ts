@@ -58,17 +58,18 @@ export const enrollmentFile = "enrollment.json";
 
 /**
  * The keys of the pending registration, else of the registration that --force replaces, else new ones. `given`: these take
- * the place of pending ones.
+ * the place of pending ones. "new": for another node, which must not have the keys of the present one.
  */
-export function makeKeys(pending: string, directory: string, given?: Keys): Keys {
+export function makeKeys(pending: string, directory: string, given?: Keys | "new"): Keys {
   const one = (name: string, isKey: (pem: string) => boolean, make: () => string): string => {
     const found = (path: string) => {
       const pem = readOrNothing(join(path, name));
       return pem !== undefined && isKey(pem) ? pem : undefined;
     };
-    const present = given === undefined ? found(pending) : undefined;
-    if (present !== undefined) return present;
-    const content = given === undefined ? (found(directory) ?? make()) : make();
+    const [begun, present] = [found(pending), found(directory)];
+    const isUsable = given === undefined || (given === "new" && begun !== present);
+    if (begun !== undefined && isUsable) return begun;
+    const content = given === undefined ? (present ?? make()) : make();
     try {
       removeTree(join(pending, name));
       writeNewFile(join(pending, name), content, 0o600);
@@ -78,9 +79,10 @@ export function makeKeys(pending: string, directory: string, given?: Keys): Keys
     }
     return content;
   };
+  const chosen = given === "new" ? undefined : given;
   const keys = {
-    host: one("host.key", isHostKey, () => given?.host ?? makeHostKey().privatePem),
-    node: one("node.key", isNodeKey, () => given?.node ?? makeNodeKey().privatePem),
+    host: one("host.key", isHostKey, () => chosen?.host ?? makeHostKey().privatePem),
+    node: one("node.key", isNodeKey, () => chosen?.node ?? makeNodeKey().privatePem),
   };
   syncDirectory(pending);
   return keys;
@@ -93,7 +95,7 @@ export function keepsKeys(directory: string): boolean {
 }
 
 /** The plan of makeKeys without a pending registration. */
-export function planKeys(directory: string): Step[] {
+export function planKeys(directory: string, areNew: boolean): Step[] {
   const keys = [
     ["host.key", isHostKey],
     ["node.key", isNodeKey],
@@ -101,7 +103,9 @@ export function planKeys(directory: string): Step[] {
   return keys.map(([name, isKey]) => {
     const path = join(directory, name);
     const step = planReplaced(path, 0o600);
-    return isKey(readOrNothing(path) ?? "") && hasMode(path, 0o600) ? { ...step, change: "same" } : step;
+    return !areNew && isKey(readOrNothing(path) ?? "") && hasMode(path, 0o600)
+      ? { ...step, change: "same" }
+      : step;
   });
 }
 
@@ -266,12 +270,15 @@ export async function removeUnfinished(
   });
 }
 
-/** The commit point: the directory gets its final name. One that --force replaces is exchanged with it. */
-export function commitPending(pending: string, directory: string): void {
+/**
+ * The commit point: the directory gets its final name. One that --force replaces is exchanged with it, unless it has other
+ * keys: after a kill those would be taken for pending ones.
+ */
+export function commitPending(pending: string, directory: string, hasOtherKeys: boolean): void {
   try {
     chmodSync(pending, 0o755);
   } catch (error) {
     throw fromSystemError(`put ${directory} in its place`, error);
   }
-  putInPlace(pending, directory);
+  putInPlace(pending, directory, hasOtherKeys ? () => false : undefined);
 }

@@ -32,6 +32,7 @@ import { isStopped, setStopped } from "../files/stopped.ts";
 import { keepOrders } from "../files/orders.ts";
 import { readRemains } from "../files/remains.ts";
 import { findEngine, type EngineSettings } from "../engine/overlay.ts";
+import { forgetNode } from "./unregister.ts";
 import { makeApproved, type Approved, type WaitingOptions } from "./approval.ts";
 import { permissionsOrNone, planPermissions, type Permissions } from "../files/permissions.ts";
 import { planReplaced } from "../../plan-file.ts";
@@ -62,6 +63,8 @@ export type Registration = WaitingOptions & {
   isEnrolled?: boolean;
   /** Take the place of a former node of this name. Needs the rights of an administrator. */
   replaces?: boolean;
+  /** Make this machine another node, with new keys: another machine goes on as the present one. */
+  newKeys?: boolean;
   /** What this machine's administrator allows the control plane. The rest stays as it was. */
   allow?: Partial<Permissions>;
   /** Optional properties of the node. */
@@ -96,6 +99,8 @@ export async function register(
 ): Promise<Registered> {
   finishReplacement(settings.configRoot, registration.slug);
   const { directory, formerName } = admit(registration, settings);
+  const { newKeys = false, slug } = registration;
+  const former = newKeys ? readRemains(settings.configRoot, slug) : undefined;
   // Before any file is written: an invalid URL must leave nothing behind.
   const client = makeClient({
     base: registration.apiBase,
@@ -109,7 +114,7 @@ export async function register(
   const resumed = openPending(pending, directory);
   return withLock(pending, "register", system, async () => {
     removeTemporarySiblings(settings.configRoot, registration.slug);
-    const keys = makeKeys(pending, directory);
+    const keys = makeKeys(pending, directory, newKeys ? "new" : undefined);
     const name = registration.name ?? formerName ?? defaultNodeName();
     const request = await makeRequest(registration, name, keys, settings, system);
     let answer: RegisterAnswer;
@@ -127,17 +132,19 @@ export async function register(
     }
     if (registration.name !== undefined && answer.node.name !== name)
       log.warn(`The control plane calls this node "${answer.node.name}", not "${name}": rename it there`);
-    const { slug, mode, apiCa } = registration;
+    const { mode, apiCa } = registration;
     const allow = allowedBy(registration, directory);
     const options = { slug, mode, apiCa, allow, overlayVersion: request.overlay_version };
     await fillPending(pending, answer, options, keys, client.base, { system, log });
     const commit = async () => {
-      keepOrders(directory, pending);
+      // They are about the other node.
+      if (!newKeys) keepOrders(directory, pending);
       if (registration.mode === "server" && isStopped(directory)) setStopped(pending, true);
-      commitPending(pending, directory);
+      commitPending(pending, directory, newKeys);
     };
     await (existsSync(directory) ? withLock(directory, "register", system, commit) : commit());
     const { config } = openOrganization(settings.configRoot, registration.slug);
+    if (former !== undefined) await forgetNode(former, system);
     await storeInKeyring(accountOf(slug, config.node_id), answer.api_token, system);
     return { directory, answer };
   });
@@ -177,7 +184,7 @@ export function planRegistration(registration: Registration, settings: { configR
   });
   const file = (name: string, mode: number) => planReplaced(join(directory, name), mode);
   const steps: Step[] = [
-    ...planKeys(directory),
+    ...planKeys(directory, registration.newKeys === true),
     { step: "request", method: "POST", url: base + paths.register(registration.slug) },
     ...(registration.replaces === true ? planReplacement(base, registration.slug) : []),
     file("credentials.json", 0o600),
@@ -209,6 +216,11 @@ export function defaultNodeName(name: string = hostname()): string {
 function admit(registration: Registration, { configRoot }: { configRoot: string }) {
   const { slug, name } = registration;
   const directory = join(configRoot, slug);
+  if (registration.newKeys === true) {
+    refuseSameName(registration, configRoot);
+    refuseTakenPort(configRoot, registration);
+    return { directory, formerName: undefined };
+  }
   refuseExisting(directory, registration);
   const formerName = keepsKeys(directory) ? readRemains(configRoot, slug).name : undefined;
   if (name !== undefined && formerName !== undefined && name !== formerName) {
@@ -225,6 +237,23 @@ function admit(registration: Registration, { configRoot }: { configRoot: string 
   }
   refuseTakenPort(configRoot, registration);
   return { directory, formerName };
+}
+
+/** Two nodes cannot have one name, and the other machine keeps that of the present node. */
+function refuseSameName({ slug, name = defaultNodeName() }: Registration, configRoot: string): void {
+  const { name: present } = readRemains(configRoot, slug);
+  if (present === undefined)
+    throw new AppError("not_registered", `This machine is no node of "${slug}", so it needs no other keys`, {
+      hint: `Leave out --new-keys.`,
+    });
+  if (name !== present) return;
+  throw new AppError(
+    "conflict",
+    `This machine is "${present}" in "${slug}", and another machine keeps that name`,
+    {
+      hint: "Choose another name with --node-name.",
+    },
+  );
 }
 
 function refuseExisting(directory: string, { force, slug }: Pick<Registration, "force" | "slug">): void {

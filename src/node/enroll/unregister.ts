@@ -109,6 +109,13 @@ export async function removeLocally(
   });
 }
 
+/** What this machine knows as a node that another machine goes on as: the token in the keyring, and whom it reached. */
+export async function forgetNode(remains: Remains, system: ConnectionEdge): Promise<void> {
+  const { slug, nodeId } = remains;
+  if (nodeId !== undefined) await forgetToken(accountOf(slug, nodeId), system);
+  healthFiles(remains, system).forEach(removeAllPossible);
+}
+
 async function forgetToken(account: string, system: ConnectionEdge): Promise<NotRemoved[]> {
   if ((await keyringToken(account, system)) === undefined) return [];
   if (await removeFromKeyring(account, system)) return [];

@@ -3,7 +3,7 @@
 
 import { brand } from "../../brand.ts";
 import { quoteWord } from "../../plan.ts";
-import type { FindingKind } from "../../finding-kinds.ts";
+import { separateCopy, type FindingKind } from "../../finding-kinds.ts";
 
 /** degraded: traffic does not pass. unknown: more cannot be known. note: traffic passes, and a user should know. */
 export type Light = "degraded" | "unknown" | "note";
@@ -35,7 +35,7 @@ const kinds = {
   cloned: {
     light: "degraded",
     cure: (slug) =>
-      `Register one of them again: on the copy run ${run} stop ${quoteWord(slug)}, move its directory away, then: ${run} register --org-slug ${quoteWord(slug)} --node-name NAME`,
+      `On the copy alone: ${separateCopy}, with a new join key for ${slug} (an administrator: ${run} admin token create ${quoteWord(slug)})`,
   },
   no_lighthouse: {
     light: "degraded",

@@ -2,6 +2,7 @@
 // between both, and neither machine can know why. In memory, so with replicas both machines must have met the same one.
 
 import { messageOf } from "../../errors.ts";
+import { separateCopy } from "../../finding-kinds.ts";
 import { record } from "../audit/record.ts";
 import type { ServerOptions } from "../options.ts";
 import { findNode } from "../store/nodes.ts";
@@ -9,7 +10,7 @@ import { findNode } from "../store/nodes.ts";
 /** A machine that was another one for at most this time came back. A reboot never comes back to a former boot. */
 const backMs = 600_000;
 /** Two machines alternate within two minutes: each checks in every minute. */
-const lastsMs = 300_000;
+const lastsMs = 150_000;
 const hourMs = 3_600_000;
 const mostNodes = 200_000;
 const mostChanged = 10_000;
@@ -39,7 +40,7 @@ export function makeClones({ db, log, system }: Pick<ServerOptions, "db" | "log"
         type: "node.cloned",
         actor: { kind: "node", id: nodeId, ip: address },
         subject: `node/${nodeId}`,
-        after: { name },
+        after: { name, cure: `On the copy alone: ${separateCopy}` },
       });
     });
   };

@@ -1,7 +1,7 @@
 // Registering under a name that a former node had: it is held for a while, or `--replace` takes it over.
 
 import { afterEach, beforeEach, expect, test } from "bun:test";
-import { rmSync } from "node:fs";
+import { cpSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { rejection } from "../../pki/thrown.ts";
@@ -28,6 +28,39 @@ test("a held name is refused with the command for a token, which then registers 
   expect(error.details.hint).toContain("`agent admin token create acme --node alpha`");
   const bound = { registrationToken: await world.token({ node_name: "alpha" }) };
   expect((await world.register({ credential: bound })).config).toMatchObject({ name: "alpha" });
+});
+
+test("--new-keys makes another node of a copy, and leaves the present node to the other machine", async () => {
+  const { directory, config } = await world.register();
+  const read = (name: string) => readFileSync(join(directory, name), "utf8");
+  const files = ["host.key", "node.key", "credentials.json"];
+  const before = files.map(read);
+  writeFileSync(join(directory, "overrides.yml"), "{}\n");
+  const credential = { registrationToken: await world.token() };
+  const same = await rejection(world.register({ credential, newKeys: true }));
+  expect([same.code, same.message]).toEqual([
+    "conflict",
+    'This machine is "alpha" in "acme", and another machine keeps that name',
+  ]);
+  expect(files.map(read)).toEqual(before);
+  // What a copy brings along of a registration that was begun and has the same keys.
+  const pending = join(world.root, ".acme.pending");
+  mkdirSync(pending, { mode: 0o700 });
+  for (const name of ["host.key", "node.key"]) cpSync(join(directory, name), join(pending, name));
+  const made = await world.register({ credential, newKeys: true, name: "beta" });
+  expect(made.config).toMatchObject({ name: "beta" });
+  expect(made.config.node_id).not.toBe(config.node_id);
+  for (const [at, name] of files.entries()) expect(read(name)).not.toBe(before[at]);
+  expect(read("overrides.yml")).toBe("{}\n");
+  const listed = await world.api("GET", "/api/org/acme/nodes/");
+  expect(listed).toMatchObject([
+    { name: "alpha", state: "active" },
+    { name: "beta", state: "active" },
+  ]);
+  const empty = await rejection(
+    world.register({ credential, newKeys: true, slug: "other", name: "gamma" }).then(() => directory),
+  );
+  expect(empty.code).toBe("not_registered");
 });
 
 test("--replace takes the place of the former node of a machine that lost its files, with its groups", async () => {

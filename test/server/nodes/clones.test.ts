@@ -38,7 +38,12 @@ test("machines that alternate are told, with an event an hour, the node and the 
   expect(await isTold(node, copy)).toBe(true);
   expect(await showNode(node)).toMatchObject({ finding: "cloned" });
   expect(await needing()).toMatchObject({ cloned: { count: 1, first: [{ id: node.id, name: "web" }] } });
-  expect(await events()).toMatchObject([{ subject: `node/${node.id}`, after: '{"name":"web"}' }]);
+  expect(await events()).toMatchObject([
+    {
+      subject: `node/${node.id}`,
+      after: '{"name":"web","cure":"On the copy alone: agent up --new-keys --node-name NAME"}',
+    },
+  ]);
   for (let at = 0; at < 59; at += 1) {
     server.clock.ms += minute;
     expect(await isTold(node, at % 2 === 0 ? original : copy)).toBe(true);
@@ -51,10 +56,10 @@ test("machines that alternate are told, with an event an hour, the node and the 
   expect(await events()).toHaveLength(2);
 });
 
-test("it ends when one of them has been silent for five minutes", async () => {
+test("it ends when one of them has been silent for two and a half minutes", async () => {
   const node = await registerNode(server, org, "web");
   for (const machine of [original, copy, original]) await isTold(node, machine);
-  server.clock.ms += 4 * minute;
+  server.clock.ms += 2 * minute;
   expect(await isTold(node, original)).toBe(true);
   server.clock.ms += minute;
   expect(await isTold(node, original)).toBeUndefined();
