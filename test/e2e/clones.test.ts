@@ -24,6 +24,9 @@ import { until } from "../support/until.ts";
 
 buildAgent();
 
+/** Each machine checks in within a minute; a busy machine starts late. */
+const tellWithinS = 75;
+
 /** Another boot id, as another machine has it: in namespaces of one machine it is the same file. */
 function onMachine(host: Host, bootId: string): Pick<Host, "inside"> {
   const id = "/proc/sys/kernel/random/boot_id";
@@ -86,7 +89,7 @@ asRoot("a copied machine", () => {
         everyMs: 500,
       }).then(() => Math.round((performance.now() - began) / 1000));
     const seconds = await Promise.all([original, copy].map(toldAfter));
-    console.log("told after", seconds);
+    for (const each of seconds) expect(each).toBeLessThanOrEqual(tellWithinS);
     const nodeOf = async (name: string) => {
       const json: unknown = await (
         await acme.api("GET", `/api/org/${acme.slug}/nodes/?search=${name}`)
@@ -124,7 +127,6 @@ asRoot("a copied machine", () => {
     expect(enginesOf(copy)).toEqual([]);
     await ask(copy, { action: "start", team: acme.slug });
     await until(async () => (await nodeOf("web2"))?.finding === null, { ms: 60_000 });
-    const since = new Date().toISOString();
     await until(
       async () => {
         const states = [await stateOf(original), await stateOf(copy)];
@@ -136,9 +138,8 @@ asRoot("a copied machine", () => {
           ])
         );
       },
-      { ms: 420_000, everyMs: 1000 },
+      { ms: 240_000, everyMs: 1000 },
     );
-    console.log("green after", Math.round((Date.now() - Date.parse(since)) / 1000));
     expect(await nodeOf("web")).toMatchObject({ finding: null });
     for (const places of [original, copy]) {
       const { stdout } = await command(places, ["doctor"]);

