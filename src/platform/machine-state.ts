@@ -11,7 +11,12 @@ export type MachineState = {
   /** Names of all interfaces, with or without addresses. Linux only: elsewhere an engine cannot take an existing name. */
   interfaces: readonly string[];
   /** Addresses of interfaces with their prefix lengths, "192.168.1.20/24"; without those of the loopback. */
-  addresses: readonly { device: string; address: string }[];
+  addresses: readonly {
+    device: string;
+    address: string;
+    /** One of IPv6 that was set by hand, not by a router: the kernel made a route to its network. Linux only. */
+    isFixed?: true;
+  }[];
   /** The kernel's routes, "192.168.1.0/24", without default routes. Linux only. */
   routes: readonly { device: string; network: string }[];
   /** Addresses of default gateways. Linux only: elsewhere they lie in a network of `addresses`, nearly always. */
@@ -43,11 +48,20 @@ const resolverFiles = [
 export function machineState(): MachineState {
   const table4 = parseRoutes4(readTable("/proc/net/route"));
   const table6 = parseRoutes6(readTable("/proc/net/ipv6_route"));
+  const fixed = new Set(parseFixed6(readTable("/proc/net/if_inet6")));
   return {
     interfaces: parseInterfaces(readTable("/proc/self/net/dev")),
     addresses: Object.entries(networkInterfaces()).flatMap(([device, addresses = []]) =>
       addresses.flatMap(({ cidr, internal }) =>
-        internal || cidr === null ? [] : [{ device, address: cidr }],
+        internal || cidr === null
+          ? []
+          : [
+              {
+                device,
+                address: cidr,
+                ...(fixed.has(`${device} ${cidr}`) ? { isFixed: true as const } : {}),
+              },
+            ],
       ),
     ),
     routes: [...table4.routes, ...table6.routes],
@@ -125,6 +139,17 @@ export function parseRoutes6(table: string): RouteTable {
     else if (prefix === 0 && !/^0+$/.test(gateway)) gateways.push(formatAddress(bigEndian(gateway)));
   }
   return { routes, gateways };
+}
+
+const isPermanent = 0x80;
+
+/** Lines of /proc/net/if_inet6: address, index, prefix, scope, flags, device. Returns "eth0 fd00::1/64". */
+export function parseFixed6(table: string): string[] {
+  return table.split("\n").flatMap((line) => {
+    const [hex = "", , length = "", , flags = "", device = ""] = line.trim().split(/\s+/);
+    if (!/^[0-9a-f]{32}$/.test(hex) || (Number.parseInt(flags, 16) & isPermanent) === 0) return [];
+    return [`${device} ${formatAddress(bigEndian(hex))}/${Number.parseInt(length, 16)}`];
+  });
 }
 
 const bigEndian = (hex: string) => addressFromBytes(Buffer.from(hex, "hex"));

@@ -60,6 +60,11 @@ export function leftOutFinding(
 const routesOf = (leftOut: readonly LeftOut[]) =>
   leftOut.flatMap(({ key }) => /^tun\.unsafe_routes (\S+)$/.exec(key)?.[1] ?? []);
 
+const isFixed = ({ addresses }: Machine, device: string, network: string) =>
+  addresses.some(
+    (each) => each.device === device && each.isFixed === true && maskNetwork(each.address) === network,
+  );
+
 /** What stays although it would not be granted today: it was in force before these rules. */
 export async function permissions(
   organization: Examined,
@@ -105,10 +110,11 @@ export async function interfaces(
 function lostNetwork(machine: Machine): Finding | undefined {
   const { attached } = ownNetworks(machine);
   const lost = attached.find(({ network, device }) => {
-    const { family = 6, prefix = 32 } = parseNetwork(network) ?? {};
+    const { family = 4, prefix = 32 } = parseNetwork(network) ?? {};
     const isThere = machine.routes.some((each) => each.network === network && each.device === device);
-    // Addresses of IPv6 may have no such route on purpose, and a network of one or two addresses needs none.
-    return machine.interfaces.includes(device) && family === 4 && prefix < 31 && !isThere;
+    // A router may give addresses of IPv6 without a route to their network, and one of one or two addresses needs none.
+    const hasRoute = family === 4 ? prefix < 31 : prefix < 127 && isFixed(machine, device, network);
+    return machine.interfaces.includes(device) && hasRoute && !isThere;
   });
   if (lost === undefined) return undefined;
   const { network, device } = lost;
