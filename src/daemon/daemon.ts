@@ -40,7 +40,7 @@ export type DaemonDeps = { system: System; log: Log; controlPlane: ControlPlane 
 
 const firstTidyMs = 3000;
 const tidyEveryMs = 60_000;
-const logsEveryMs = 5000;
+const logsEveryMs = 2000;
 const floodedEveryMs = 500;
 
 /**

@@ -67,6 +67,9 @@ export function engineTemplate(places: UnitPlaces): string {
       ["Restart", "always"],
       ["RestartSec", "5"],
       ["TimeoutStopSec", "10"],
+      // An engine writes a line for each junk handshake, thousands a second. A start writes one for each firewall rule.
+      ["LogRateLimitIntervalSec", "30s"],
+      ["LogRateLimitBurst", "2000"],
       ...engineRights,
       ...commonSandbox,
       ["ReadWritePaths", `-${quoted(`${directory}/${socketDirectory}`)}`],

@@ -5,8 +5,6 @@
 import { cpSync, mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import type { EngineTunnel } from "../../src/node/health/tunnels.ts";
-// Its simulated time must not pass while this is loaded.
-import "../../src/node/health/facts.ts";
 import { OrganizationHealth, type HealthDeps } from "../../src/node/health/organization-health.ts";
 import { currentGeneration } from "../../src/node/files/generations.ts";
 import { writeHosts } from "../../src/node/files/hosts.ts";
@@ -152,6 +150,8 @@ export class ReplayedNetwork {
 
   /** Lets time pass, second by second, with a look at each. */
   async pass(ms: number, each: () => void = () => undefined): Promise<void> {
+    // Simulated time must not pass while the health loads it.
+    await import("../../src/node/health/facts.ts");
     const end = this.now + ms;
     let lookAt = this.now + 1000;
     while (this.now < end) {

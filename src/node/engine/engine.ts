@@ -225,7 +225,7 @@ const failedReload =
 export async function waitUntilReady(
   tail: LogTail,
   alive: () => boolean,
-  options: { silent: boolean },
+  options: { silent: boolean; isFlooded?: () => Promise<boolean> },
   system: Pick<System, "sleep">,
 ): Promise<void> {
   let lastError = "";
@@ -243,7 +243,7 @@ export async function waitUntilReady(
       });
     await system.sleep(lookEveryMs);
   }
-  if (!options.silent)
+  if (!options.silent && (await options.isFlooded?.()) !== true)
     throw new AppError("engine_failed", "The overlay engine did not become active in time");
 }
 
@@ -257,7 +257,21 @@ export type RunningEngine = {
   restart(): Promise<void>;
   /** Whether the log level hides the messages about start and reload. */
   silent?: () => boolean;
+  /** Whether junk fills the log, so that the system drops lines: then a line that is missing says nothing. */
+  isFlooded?: () => Promise<boolean>;
 };
+
+/** So many lines with one error, of some hundred lines. */
+const floodLines = 100;
+
+/** Whether one error fills these lines, as the engine writes it for each junk handshake. */
+export function isFlood(lines: readonly string[]): boolean {
+  const errors = lines.flatMap((line) => {
+    const parsed = parseLogLine(line);
+    return parsed?.level === "error" ? [parsed.msg] : [];
+  });
+  return [...Map.groupBy(errors, (msg) => msg).values()].some(({ length }) => length >= floodLines);
+}
 
 /** Controls an engine by its process and its log. */
 export function controlEngine(
@@ -310,7 +324,8 @@ async function hangUp(engine: RunningEngine, system: Pick<System, "sleep">): Pro
     }
     if (!isAlive(identity)) throw new AppError("engine_failed", "The overlay engine ended while it reloaded");
   }
-  if (!silent) throw new AppError("engine_failed", "The overlay engine's log shows no reload");
+  if (!silent && (await engine.isFlooded?.()) !== true)
+    throw new AppError("engine_failed", "The overlay engine's log shows no reload");
   conclude({ ...seen, applied: true });
 }
 

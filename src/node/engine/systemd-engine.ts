@@ -7,7 +7,7 @@ import { hasSystemd } from "../../platform/service-manager.ts";
 import { engineUnit, systemctlCommand } from "../../platform/systemd.ts";
 import { unitProperties } from "../../platform/unit-properties.ts";
 import type { System } from "../../system.ts";
-import { controlEngine, harmlessAgeMs, waitUntilReady, type EngineControl } from "./engine.ts";
+import { controlEngine, harmlessAgeMs, isFlood, waitUntilReady, type EngineControl } from "./engine.ts";
 import type { LogTail } from "./engine-log.ts";
 import { needsRestart } from "../files/restart-needs.ts";
 import { controlSocket } from "../../platform/control-socket.ts";
@@ -56,6 +56,7 @@ export function systemdEngine(
       controlSocket: controlSocket(directory),
       restart: () => restart(slug, "try-restart", system, silent()),
       silent,
+      isFlooded: () => isFlooded(unit, system),
     };
     return controlEngine(engine, system);
   };
@@ -123,7 +124,8 @@ async function restart(
     await askSystemd(verb, unit, system);
     if (!(await isUp(unit, system))) return;
     const identity = await mainProcess(unit, system);
-    await waitUntilReady(tail, () => identity !== undefined && isAlive(identity), { silent }, system);
+    const options = { silent, isFlooded: () => isFlooded(unit, system) };
+    await waitUntilReady(tail, () => identity !== undefined && isAlive(identity), options, system);
   });
 }
 
@@ -170,6 +172,11 @@ async function readJournal<T>(unit: string, system: Needs, work: (tail: LogTail)
     over.abort(new Error("Done"));
     await reading;
   }
+}
+
+/** The journal keeps the first lines of each interval (LogRateLimitBurst in the unit), and drops the rest. */
+async function isFlooded(unit: string, system: Needs): Promise<boolean> {
+  return isFlood((await journal(unit, ["--lines=300", "--since=-60s"], system)).lines);
 }
 
 /** Without --merge, journalctl reads the kernel's boot id only. In a container systemd may use another one. */

@@ -11,6 +11,7 @@ import {
   controlEngine,
   describe as describeLine,
   engineVersion,
+  isFlood,
   isReady,
   parseLogLine,
   refuseEngineVersion,
@@ -180,6 +181,31 @@ test("reload() rejects with the engine's error, also for one after the certifica
   const failure = await failureOf(control(engine).reload());
   expect(failure).toStartWith("engine_failed: ");
   expect(failure).toContain("proto was not understood");
+});
+
+test("reload() does not reject because junk pushed its evidence out of the log", async () => {
+  // The journal drops what comes above its limit.
+  const engine = await startStandIn("reload() { :; }");
+  const junk = Array.from({ length: 300 }, () => peerNoise);
+  const flooded = (lines: readonly string[]) =>
+    controlEngine(
+      {
+        process: () => (isAlive(engine.process) ? engine.process : undefined),
+        log: () => ({ read: () => [] }),
+        controlSocket: undefined,
+        restart: async () => undefined,
+        isFlooded: async () => isFlood(lines),
+      },
+      { sleep: async () => undefined, platform: "linux" },
+    );
+  expect(await failureOf(flooded([begun, applied, ...junk.slice(0, 99)]).reload())).toContain(
+    "shows no reload",
+  );
+  await flooded(junk).reload();
+  const tail = { read: () => [] };
+  const instant = { sleep: async () => undefined };
+  await waitUntilReady(tail, () => true, { silent: false, isFlooded: async () => isFlood(junk) }, instant);
+  expect(await failureOf(waitUntilReady(tail, () => true, { silent: false }, instant))).toContain("in time");
 });
 
 test("reload() rejects when the engine ends during it or has ended before", async () => {

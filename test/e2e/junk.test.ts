@@ -1,0 +1,81 @@
+// Junk handshakes, which anyone can send to a lighthouse: the engine writes a line for each, and its log stays small without
+// losing the others.
+
+import { expect, test } from "bun:test";
+import { existsSync, readdirSync, readFileSync, statSync } from "node:fs";
+import { join } from "node:path";
+import { buildAgent, startControlPlane } from "../support/agent.ts";
+import { ask, placesBelow, registerDesktop, startDaemon, untilStatus } from "../support/daemon.ts";
+import { asRoot, engines } from "../support/engines.ts";
+import { makeLan } from "../support/namespaces.ts";
+import { makeOrganization } from "../support/overlay.ts";
+import { temporaryDirectory } from "../support/temporary.ts";
+
+buildAgent();
+
+const MB = 1_000_000;
+const floodS = 12;
+
+const junk = (host: string) => `
+  const { createSocket } = require("node:dgram");
+  const socket = createSocket("udp4");
+  const end = Date.now() + ${floodS * 1000};
+  const send = () => {
+    for (let at = 0; at < 200; at++) {
+      const packet = Buffer.alloc(116);
+      crypto.getRandomValues(packet.subarray(16));
+      packet[0] = 0x10;
+      packet[15] = 1;
+      socket.send(packet, 4242, "${host}");
+    }
+    if (Date.now() < end) setImmediate(send); else socket.close();
+  };
+  send();
+`;
+
+asRoot("junk handshakes", () => {
+  for (const { version, nebula } of engines)
+    test(`leave the log of engine ${version} small, and other lines in it`, async () => {
+      using directory = temporaryDirectory();
+      await using plane = await startControlPlane(join(directory.path, "server"));
+      const acme = await makeOrganization(plane);
+      using lan = makeLan(["hub", "foe"]);
+      const hub = lan.host("hub");
+      const places = placesBelow(join(directory.path, "hub"), nebula);
+      const flags = ["--is-lighthouse", "--public-ip", hub.address];
+      await registerDesktop(acme, places, await acme.makeToken(["--lighthouse"]), "hub", flags);
+      const daemon = await startDaemon(hub, places);
+      await untilStatus(places, "acme", ({ state }) => state === "running", 30_000);
+      const logs = join(places.stateDb, "../logs");
+      const size = () =>
+        readdirSync(logs).reduce(
+          (sum, name) => sum + (statSync(join(logs, name), { throwIfNoEntry: false })?.size ?? 0),
+          0,
+        );
+      const foe = lan.host("foe").spawn([process.execPath, "-e", junk(hub.address)]);
+      let [largest, last, written] = [0, 0, 0];
+      while (foe.exitCode === null) {
+        const now = size();
+        largest = Math.max(largest, now);
+        written += Math.max(0, now - last);
+        last = now;
+        await Bun.sleep(50);
+      }
+      // Without a bound it would be all there. The first look comes within two seconds.
+      expect(written).toBeGreaterThan(10 * MB);
+      expect(largest).toBeLessThan(60 * MB);
+      await Bun.sleep(3000);
+      expect(size()).toBeLessThan(11 * MB);
+      const text = ["acme.log", "acme.log.1"]
+        .map((name) => join(logs, name))
+        .map((path) => (existsSync(path) ? readFileSync(path, "latin1") : ""))
+        .join("");
+      expect(text).toContain("Nebula interface is active");
+      expect(text).toMatch(/^\d+ lines with the error "Failed [^"]+" are left out here$/m);
+      process.stdout.write(
+        `engine ${version}: largest ${largest}, written over ${written}, at the end ${size()} bytes\n`,
+      );
+      await ask(places, { action: "shutdown" });
+      expect(await daemon.exited).toBe(0);
+    }, 120_000);
+});
