@@ -123,7 +123,11 @@ restarts the engine without offloads. If they then pass, offloads stay off with 
 doctor say so; if not, they are on again.
 
 \`bun run test/bench/offloads.ts\` prints the gain on your machine,
-\`test/bench/offload-paths.ts\` tries many kinds of paths, and engines with and without them beside each other.
+\`test/bench/offload-paths.ts\` tries many kinds of paths, and engines with and without them beside each other. What was learnt there: offloads at
+the sender alone gain, at the receiver alone they change nothing; old engines and relays between work with them; IPv6, tunnels of
+1280 to 8900 bytes, and paths that fragment carry more with them; no checksum was wrong and no file damaged. Where the network
+card computes no checksums, or cannot segment, most of the gain is lost, and nothing else. The round trip of small packets does
+not grow.
 `;
 
 test("every feature has a comment for the table", () => {

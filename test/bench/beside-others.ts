@@ -73,7 +73,7 @@ function cut([, client, server]: readonly Host[]): void {
   ] as const)
     host?.run([
       "nft",
-      `table inet cut { chain in { type filter hook input priority 0; ip saddr ${other?.address ?? ""} drop; }; }`,
+      `table inet cut { chain in { type filter hook input priority 0; ip saddr ${other?.address ?? ""} udp dport 4242 drop; }; }`,
     ]);
 }
 

@@ -114,7 +114,10 @@ asRoot("offloads", () => {
           () => v.is(v.object({ state: v.literal("cleared") }), trialOf(a)),
           120_000,
         );
-        expect((await statusOf(a)).data_plane).toMatchObject({ tun_offloads: true, udp_offloads: true });
+        await until("offloads on again", async () => {
+          const { tun_offloads: tun, udp_offloads: udp } = (await statusOf(a)).data_plane;
+          return tun && udp;
+        });
       }, 300_000);
     },
     ["1.12"],
