@@ -153,13 +153,13 @@ async function answer(exchange: Exchange, endpoint: Endpoint, lane: Lane): Promi
   const preflight = preflightReply(exchange.request, endpoint);
   if (preflight !== undefined) return respond(preflight, exchange, endpoint, lane);
   try {
-    const turn = pipeline.takeTurn(exchange, endpoint);
-    if (turn !== undefined) await turn;
     const identified = pipeline.identify(exchange, endpoint);
     if (identified !== undefined) await identified;
     const authorized = pipeline.authorize(exchange, endpoint);
     if (authorized !== undefined) await authorized;
     pipeline.throttle(exchange, endpoint);
+    const turn = pipeline.takeTurn(exchange, endpoint);
+    if (turn !== undefined) await turn;
     await pipeline.readBody(exchange, endpoint);
     const reply = pipeline.handle(exchange, endpoint);
     return respond(reply instanceof Promise ? await reply : reply, exchange, endpoint, lane);

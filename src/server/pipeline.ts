@@ -1,4 +1,4 @@
-// The checks of a request. app.ts calls them in this order for each request: its turn, 401, 403, 429, then the body, 405.
+// The checks of a request. app.ts calls them in this order for each request: 401, 403, 429, its turn, then the body, 405.
 
 import { AppError } from "../errors.ts";
 import { readText } from "./http/body.ts";
@@ -6,7 +6,8 @@ import { cookiesOf, mayBeDevice } from "./http/cookies.ts";
 import { networkOf } from "./http/edge.ts";
 import type { Exchange } from "./http/exchange.ts";
 import { errorReply } from "./http/reply.ts";
-import { makeFairQueue } from "./http/fair-queue.ts";
+import { actorOf, principal } from "./audit/record.ts";
+import { makeFairQueue, type Turn } from "./http/fair-queue.ts";
 import { nextRound } from "./http/heavy-work.ts";
 import type { Reply, Route } from "./http/route.ts";
 import type { Services } from "./services.ts";
@@ -17,16 +18,21 @@ export type Endpoint = { path: string; routes: Map<string, Route>; weakest: Rout
 /** The caller's rights are checked again if reading the body, or the wait for a turn, takes longer, ms. */
 export const promptMs = 100;
 
-/** Requests that wait for their round, from one network and in all. Each takes some KiB. */
+/** Requests that wait for their round: of one caller, and of one organization. Each takes some KiB. */
 const mostPaced = { perCaller: 5000, perOwner: 20_000 };
+/** Not organizations: callers without credentials, and users outside of organizations. */
+const [anonymous, users] = [0, -1];
 
 /** Each step throws an AppError or changes the exchange. It returns a promise only if it waits. */
 export type Pipeline = {
-  /** Of the requests that many people send at the same time. */
-  takeTurn(exchange: Exchange, endpoint: Endpoint): void | Promise<unknown>;
   identify(exchange: Exchange, endpoint: Endpoint): void | Promise<void>;
   authorize(exchange: Exchange, endpoint: Endpoint): void | Promise<void>;
   throttle(exchange: Exchange, endpoint: Endpoint): void;
+  /**
+   * One request begins in each round of the event loop: organizations take turns, and the callers of one. What is waiting
+   * besides them, such as check-ins, is answered in between.
+   */
+  takeTurn(exchange: Exchange, endpoint: Endpoint): void | Promise<void>;
   readBody(exchange: Exchange, endpoint: Endpoint): void | Promise<void>;
   handle(exchange: Exchange, endpoint: Endpoint): Reply | Promise<Reply>;
   fail(error: unknown, exchange: Exchange, endpoint: Endpoint): Reply | Promise<Reply>;
@@ -36,7 +42,6 @@ export function makePipeline(services: Pick<Services, "access" | "throttle" | "l
   const { access, throttle, log, budget } = services;
   const rulesOf = ({ request }: Exchange, { routes, weakest }: Endpoint) =>
     routes.get(request.method) ?? weakest;
-  // One in each round of the event loop: what is waiting besides them, such as check-ins, is answered in between.
   const rounds = makeFairQueue({ atOnce: 1, ...mostPaced, refusal: tooManyPaced, pauseAfter: nextRound });
   const identify: Pipeline["identify"] = (exchange, endpoint) => {
     const caller = access.identify(exchange, rulesOf(exchange, endpoint));
@@ -56,16 +61,21 @@ export function makePipeline(services: Pick<Services, "access" | "throttle" | "l
     await authorize(exchange, endpoint);
   };
   return {
-    takeTurn: (exchange, endpoint) => {
-      if (rulesOf(exchange, endpoint).paced !== true) return undefined;
-      return rounds({ owner: 0, caller: networkOf(exchange.address) }, () => undefined);
-    },
     identify,
     authorize,
     throttle(exchange, endpoint) {
       if (rulesOf(exchange, endpoint).guesses !== true) return;
       // A known device is not limited with its network. The sign-in checks again, with the device verified.
       if (!mayBeDevice(cookiesOf(exchange.request))) throttle.check("network", networkOf(exchange.address));
+    },
+    takeTurn(exchange, endpoint) {
+      // Check-ins come from whole fleets and take microseconds; the operator's own process serves nobody else.
+      if (rulesOf(exchange, endpoint).direct === true || exchange.caller.kind === "operator")
+        return undefined;
+      return rounds(turnOf(exchange), async () => {
+        if (exchange.request.signal.aborted) throw clientLeft();
+        if (performance.now() - exchange.begun > promptMs) await admitAgain(exchange, endpoint);
+      });
     },
     readBody(exchange, endpoint) {
       const route = endpoint.routes.get(exchange.request.method);
@@ -100,6 +110,12 @@ export function makePipeline(services: Pick<Services, "access" | "throttle" | "l
   };
 }
 
+function turnOf(exchange: Exchange): Turn {
+  const { caller, org } = exchange;
+  if (caller.kind === "none") return { owner: anonymous, caller: networkOf(exchange.address) };
+  return { owner: org?.id ?? users, caller: principal(actorOf(exchange)) };
+}
+
 function notAllowed({ method }: Request, { allow }: Endpoint): Reply {
   const error = new AppError("method_not_allowed", `Method "${method}" is not allowed here.`);
   return errorReply(error, { Allow: allow });
@@ -119,6 +135,10 @@ function failureReply(error: unknown, exchange: Exchange, endpoint: Endpoint, lo
   if (known !== undefined && known.code !== "internal") return errorReply(known);
   const sentence = `The server could not answer. Its log has the reason, at request ${exchange.requestId}.`;
   return errorReply(new AppError("internal", sentence, { cause: error }));
+}
+
+export function clientLeft(): AppError {
+  return new AppError("throttled", "The client left before its turn came.");
 }
 
 function tooManyPaced(): AppError {

@@ -165,11 +165,9 @@ type Description = {
   reads?: true;
   /** Passwords can be guessed here. A network with too many wrong ones gets 429 before the body is read. */
   guesses?: true;
-  /** Many people ask at the same time, as in the morning: each waits for a round of the event loop. */
-  paced?: true;
   /** Also accepts the token of the path's node. */
   node?: true;
-  /** Served by the listener's own route table, without Hono: for the most frequent requests. */
+  /** Served by the listener's own route table, without Hono, and without a turn: for the most frequent requests. */
   direct?: true;
   /** A page asks this by itself, without a person: it is no use of a browser's session. */
   unattended?: true;

@@ -2,7 +2,7 @@
 // credentials, so what waits is bounded, and the room is shared by the networks that the requests come from.
 
 import { AppError } from "../../errors.ts";
-import { maskNetwork } from "../../ip.ts";
+import { parseAddress } from "../../ip.ts";
 import type { Transaction } from "../store/database.ts";
 import { computed, integer, queryAll, text } from "../store/table.ts";
 
@@ -27,7 +27,8 @@ export async function makeRoom(
   address: string,
 ): Promise<void> {
   const waiting = await queryAll(tx, row, waitingIn[table]);
-  const own = waiting.filter((each) => siteOf(each.address) === siteOf(address));
+  const ownSite = siteOf(address);
+  const own = waiting.filter((each) => siteOf(each.address) === ownSite);
   if (own.length >= maxOfSite) throw tooMany();
   if (waiting.length < maxWaiting) return;
   const newcomer = { id: 0, address };
@@ -49,8 +50,12 @@ const siteOf = (address: string) => within(address, 32, 48);
 /** An IPv4 /16 or an IPv6 /32: a caller who wants many addresses can rent as many. */
 const wideOf = (address: string) => within(address, 16, 32);
 
+/** The network of an address as a key, not as text: all that wait are compared at each request. */
 function within(address: string, bits4: number, bits6: number): string {
-  return maskNetwork(`${address}/${address.includes(":") ? bits6 : bits4}`) ?? address;
+  const parsed = parseAddress(address);
+  if (parsed === undefined) return address;
+  const { family, value } = parsed;
+  return `${family}/${value >> BigInt(family === 4 ? 32 - bits4 : 128 - bits6)}`;
 }
 
 function tooMany(): AppError {

@@ -34,7 +34,6 @@ export function browserRoutes(services: Services): Route[] {
       path,
       access: "public",
       guesses: true,
-      paced: true,
       name: "session_create",
       fresh: false,
       summary:

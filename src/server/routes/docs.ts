@@ -43,7 +43,6 @@ export function docsRoutes(services: Services, all: () => readonly Route[]): Rou
       path: "/api/docs/sign_in/",
       access: "public",
       guesses: true,
-      paced: true,
       name: "docs_sign_in_create",
       fresh: false,
       summary: "Sign in to the docs pages. The cookie gives access to nothing else",

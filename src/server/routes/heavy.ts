@@ -1,10 +1,9 @@
 // Work of routes that waits for its turn: on whose behalf, and with which rights once the turn has come.
 
 import { actorOf, principal } from "../audit/record.ts";
-import { AppError } from "../../errors.ts";
 import type { OrganizationCall } from "../http/route.ts";
 import type { Testing } from "../policy/edits.ts";
-import { promptMs } from "../pipeline.ts";
+import { clientLeft, promptMs } from "../pipeline.ts";
 import type { Services } from "../services.ts";
 
 /** Does the work in turn, unless the client left or lost its rights meanwhile. */
@@ -15,7 +14,7 @@ export function inTurnOf<T>(
 ): Promise<T> {
   const since = performance.now();
   return heavyWork({ owner: call.org.id, caller: principal(actorOf(call)) }, async () => {
-    if (call.request.signal.aborted) throw new AppError("throttled", "The client left before its turn came.");
+    if (call.request.signal.aborted) throw clientLeft();
     if (performance.now() - since > promptMs) await call.admitAgain();
     return work();
   });

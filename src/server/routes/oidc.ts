@@ -71,7 +71,6 @@ function signInRoutes(services: Services): Route[] {
       method: "POST",
       path: "/api/session/oidc/",
       access: "public",
-      paced: true,
       name: "session_oidc_create",
       fresh: false,
       summary:
@@ -95,7 +94,6 @@ function signInRoutes(services: Services): Route[] {
       method: "GET",
       path: `/api/session/oidc/${id}/callback/`,
       access: "public",
-      paced: true,
       name: "session_oidc_callback",
       summary:
         "Where a provider of identities leads the browser back to. Only the browser that began can use it, once",

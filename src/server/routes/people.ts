@@ -52,7 +52,6 @@ function sessionRoutes(services: Services): Route[] {
       path: paths.token,
       access: "public",
       guesses: true,
-      paced: true,
       name: "token_create",
       fresh: false,
       summary: "Sign in with e-mail and password, and with `otp` if the answer was `second_factor_required`",
