@@ -14,6 +14,7 @@ import {
   parseNetwork,
   type Network,
 } from "../../ip.ts";
+import { isPeopleGroup } from "../../owner-group.ts";
 import { parse } from "../http/route.ts";
 import { maxGroups, NodeRequest } from "../nodes/nodes.ts";
 import { GroupName, isReservedGroup } from "../policy/firewall.ts";
@@ -67,6 +68,7 @@ export function planHosts(
   blocklist: ReadonlySet<string>,
   notes: string[],
 ): PlannedHost[] {
+  refusePeopleGroups(live, blocklist);
   const byAddress = Map.groupBy(live, ({ value }) => addressIn(value, networks.network, 4) ?? "");
   for (const lost of byAddress.get("") ?? []) refuseLost(lost, networks, notes);
   byAddress.delete("");
@@ -79,6 +81,24 @@ export function planHosts(
   for (const host of hosts) noteMoreNetworks(host, notes);
   keepUsableGroups(hosts, notes);
   return withNodeNames(hosts, notes);
+}
+
+/**
+ * Certificates stay in force, whatever is imported of them. Here these groups stand for users, by number: the rules for user 17
+ * would admit the nodes of another control plane's user 17.
+ */
+function refusePeopleGroups(live: readonly HostFile[], blocklist: ReadonlySet<string>): void {
+  for (const { file, value } of live) {
+    const group = value.groups.find(isPeopleGroup);
+    if (group === undefined || isOn(blocklist, value)) continue;
+    throw new AppError(
+      "bad_configuration",
+      `${file}: the certificate of ${quoted(value.name)} is in the group ${group}, which stands for users here: rules for them would admit this host`,
+      {
+        hint: "Sign the host's key again without this group, or add the certificate's fingerprint to pki.blocklist in a configuration of the directory.",
+      },
+    );
+  }
 }
 
 /** Its address stays in use, so no node may get it. */
@@ -105,7 +125,7 @@ function noteMoreNetworks({ file, current, ip, ip6 }: PlannedHost, notes: string
     );
 }
 
-/** The API's rules for groups. A group that is left out grants nothing, so it opens nothing. */
+/** The API's rules for groups. */
 function keepUsableGroups(hosts: readonly PlannedHost[], notes: string[]): void {
   const lost = new Map<string, string[]>();
   for (const host of hosts) {

@@ -33,7 +33,7 @@ const names = [
   "node",
   "db\n1",
 ];
-const groups = ["web", "db", "a b", "größe", "z".repeat(120), "user:id.1", "IDP:x", "any", "g:1"];
+const groups = ["web", "db", "a b", "größe", "z".repeat(120), "user:one", "IDP:x", "any", "g:1"];
 const subnets = [
   "0.0.0.0/0",
   "10.0.0.0/8",

@@ -303,7 +303,7 @@ describe("the blocklist", () => {
 describe("groups", () => {
   test("that the API would not accept are left out and named", async () => {
     const { host } = makeNetwork();
-    const groups = ["a b", "größe", "x".repeat(120), "any", "user:id.3", "idp:x", "web", "web"];
+    const groups = ["a b", "größe", "x".repeat(120), "any", "user:three", "idp:x", "web", "web"];
     host("one.crt", { name: "one", networks: ["10.42.0.1/16"], groups });
     const many = Array.from({ length: 70 }, (_, at) => `g${at}`);
     host("two.crt", { name: "two", networks: ["10.42.0.2/16"], groups: many });
@@ -314,6 +314,19 @@ describe("groups", () => {
     expect(notes[1]).toContain('one.crt: the group "a b" is not imported');
   });
 });
+
+test.each(["user:id.1", "user:self", `idp:1.${"ab".repeat(16)}`])(
+  "a certificate in %s, which rules for users would admit, is refused unless it is blocked",
+  async (group) => {
+    const { host } = makeNetwork();
+    host("web.crt", { name: "web", networks: ["10.42.0.2/16"] });
+    const foreign = host("old.crt", { name: "old", networks: ["10.42.0.1/16"], groups: ["web", group] });
+    expect(await refusal()).toContain(`old.crt: the certificate of "old" is in the group ${group}`);
+    file("web.yml", `pki: {blocklist: [${fingerprint(foreign)}]}`);
+    await bring();
+    expect((await nodes()).map(({ name }) => name)).toEqual(["web"]);
+  },
+);
 
 test("further addresses of a host are named", async () => {
   const { host } = makeNetwork(2);
