@@ -18,6 +18,8 @@ export type Fault = {
   origin?: string;
   rpId?: string;
   isVerified?: boolean;
+  /** The page is a frame of another site. */
+  isFramed?: boolean;
   counter?: number;
   challenge?: string;
 };
@@ -32,7 +34,14 @@ export function makeAuthenticator({ origin = "https://control.example" } = {}) {
   let userHandle: string | null = null;
 
   const clientData = (type: string, challenge: string, fault: Fault) =>
-    Buffer.from(JSON.stringify({ type, challenge, origin: fault.origin ?? origin, crossOrigin: false }));
+    Buffer.from(
+      JSON.stringify({
+        type,
+        challenge,
+        origin: fault.origin ?? origin,
+        crossOrigin: fault.isFramed === true,
+      }),
+    );
   /** Flags: user present 1, verified 4, with a credential 64. */
   const dataOf = (rpId: string, fault: Fault, credential = Buffer.alloc(0)) => {
     const flags = 1 + (fault.isVerified === false ? 0 : 4) + (credential.length > 0 ? 64 : 0);

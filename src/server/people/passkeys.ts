@@ -93,6 +93,14 @@ export async function registrationOptions(services: PasskeyServices, user: Perso
   });
 }
 
+/** The library does not look: our pages are in no frames, so an answer of one was made by another site's design. */
+function refuseFramed({ response }: { response: { clientDataJSON: string } }): void {
+  const text = Buffer.from(response.clientDataJSON, "base64url").toString();
+  const data = v.safeParse(v.pipe(v.string(), v.parseJson(), ClientData), text);
+  if (!data.success || data.output.crossOrigin === true) throw notAccepted();
+}
+const ClientData = v.object({ crossOrigin: v.optional(v.boolean()) });
+
 /** Returns the passkey, and recovery codes if it is the user's first second factor. */
 export async function addPasskey(
   services: PasskeyServices,
@@ -103,6 +111,7 @@ export async function addPasskey(
   const { db, system, publicUrl } = services;
   const { verifyRegistrationResponse } = await import("@simplewebauthn/server");
   const rpId = rpIdOf(publicUrl);
+  refuseFramed(response);
   let used = "";
   const { registrationInfo } = await verifyRegistrationResponse({
     response: { ...response, clientExtensionResults: {} },
@@ -199,6 +208,7 @@ export async function proveAssertion(
   if (passkey === undefined) throw notAccepted();
   if (typeof handle === "string" && handle !== Buffer.from(handleOf(passkey.userId)).toString("base64url"))
     throw notAccepted();
+  refuseFramed(response);
   const { verifyAuthenticationResponse } = await import("@simplewebauthn/server");
   let used = "";
   const { verified, authenticationInfo } = await verifyAuthenticationResponse({
@@ -209,7 +219,7 @@ export async function proveAssertion(
     credential: {
       id: passkey.credentialId,
       publicKey: new Uint8Array(Buffer.from(passkey.publicKey, "base64url")),
-      // `countUse` compares the counter: the library would refuse a 0 after another number.
+      // `countUse` compares the counter, in the statement that stores it.
       counter: 0,
     },
     requireUserVerification: true,
@@ -222,10 +232,10 @@ export async function proveAssertion(
   return passkey.userId;
 }
 
-/** A counter that is not 0 must rise, else the passkey was copied. Synced passkeys send 0. */
+/** A counter must rise, else the passkey was copied: a copy may say 0, too. Synced passkeys have never counted. */
 async function countUse(tx: Transaction, id: number, counter: number, now: number): Promise<void> {
   const sql =
-    "UPDATE passkeys SET counter = $2, last_used_at = $3 WHERE id = $1 AND ($2 = 0 OR counter < $2)";
+    "UPDATE passkeys SET counter = $2, last_used_at = $3 WHERE id = $1 AND (counter < $2 OR counter = 0)";
   if ((await tx.run(sql, [id, counter, now])) === 0) throw notAccepted();
 }
 
