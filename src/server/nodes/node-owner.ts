@@ -32,7 +32,8 @@ export async function requireOwner(
   const sql = `SELECT m.id FROM memberships m JOIN users u ON u.id = m.user_id AND u.is_active = 1
     WHERE m.org_id = $1 AND m.user_id = $2`;
   const isMember = (await tx.get(sql, [node.orgId, userId])) !== undefined;
-  if (!isMember || node.ownerId !== userId) throw notYours();
+  if (isMember && node.ownerId === userId) return;
+  throw new AppError("permission_denied", "Only the user whose node it is may do this.");
 }
 
 export function notYours(): AppError {

@@ -10,7 +10,11 @@ const list = <T extends v.GenericSchema>(item: T) => v.pipe(v.array(item), v.max
 export const Domain = v.pipe(
   text(253),
   v.toLowerCase(),
-  v.regex(/^[a-z0-9-]+(\.[a-z0-9-]+)+$/, "Enter a domain such as example.org."),
+  v.regex(
+    // Labels of RFC 1123; the last one is no number, as in an address.
+    /^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+(?!\d+$)[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/,
+    "Enter a domain such as example.org.",
+  ),
 );
 const GroupRole = v.strictObject({
   group: text(200),
@@ -44,9 +48,10 @@ const settings = {
 const Issuer = v.pipe(
   text(500),
   v.check((given) => {
-    if (!URL.canParse(given)) return false;
-    const { protocol, search, hash, username } = new URL(given);
-    return /^https?:$/.test(protocol) && search + hash + username === "";
+    // A URL is parsed without its line breaks, and compared and shown with them.
+    if (!URL.canParse(given) || /[\s\p{Cc}]/u.test(given)) return false;
+    const { protocol, search, hash, username, password } = new URL(given);
+    return /^https?:$/.test(protocol) && search + hash + username + password === "";
   }, "Enter the issuer, a URL such as https://login.example.org."),
 );
 export const NewProvider = v.strictObject({

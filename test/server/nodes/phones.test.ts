@@ -307,7 +307,9 @@ describe("refused", () => {
     await patch({ self_enrollment: "members" });
     const by = await member();
     const { node } = siteOf(await add("pixel", {}, by));
-    expect(codeOf(await importAgain(node.id))).toEqual([403, "permission_denied"]);
+    const foreign = await importAgain(node.id);
+    expect(codeOf(foreign)).toEqual([403, "permission_denied"]);
+    expect(foreign.text).toContain("Only the user whose node it is may do this.");
     const machine = await registerNode(server, acme, "web");
     expect(codeOf(await importAgain(machine.id))).toEqual([403, "permission_denied"]);
     expect(codeOf(await importAgain(9999))).toEqual([404, "not_found"]);
