@@ -7,6 +7,7 @@ import * as admission from "../../src/server/oidc/admission.ts";
 import { PolicyFile } from "../../src/server/policy/policy-file.ts";
 import * as foreignPolicy from "../../src/server/policy-files/import-policy.ts";
 import { Email } from "../../src/server/people/people.ts";
+import { ClientData } from "../../src/server/people/passkeys.ts";
 import * as archive from "../../src/server/retention/archive-file.ts";
 import { ArchiveHeader } from "../../src/server/audit/cut.ts";
 import { allRoutes } from "../../src/server/routes.ts";
@@ -38,6 +39,7 @@ const outside: Record<string, readonly unknown[]> = {
   "server/oidc/admission.ts": [admission.Subject, admission.Called, admission.Groups, Email],
   "server/paths/relayed.ts": [protocol.RelayedReport],
   "server/paths/reports.ts": [protocol.PathsReport],
+  "server/people/passkeys.ts": [ClientData],
   "server/policy-files/import-policy.ts": [foreignPolicy.Original, foreignPolicy.Words],
   "server/policy/policy-file.ts": [PolicyFile],
   "server/retention/archive-file.ts": [ArchiveHeader, archive.EventLine],

@@ -49,6 +49,8 @@ export const Assertion = v.object({
     userHandle: v.optional(v.nullable(encoded)),
   }),
 });
+/** What the browser says of the page. The library reads the rest of it. */
+export const ClientData = v.object({ crossOrigin: v.optional(v.boolean()) });
 export const PasskeyName = label(100);
 export const Passkey = v.object({
   id: v.number(),
@@ -93,14 +95,12 @@ export async function registrationOptions(services: PasskeyServices, user: Perso
   });
 }
 
-/** The library does not look: our pages are in no frames, so an answer of one was made by another site's design. */
+/** The library does not look: our pages are in no frames, so what was made in one was made for another site. */
 function refuseFramed({ response }: { response: { clientDataJSON: string } }): void {
   const text = Buffer.from(response.clientDataJSON, "base64url").toString();
   const data = v.safeParse(v.pipe(v.string(), v.parseJson(), ClientData), text);
   if (!data.success || data.output.crossOrigin === true) throw notAccepted();
 }
-const ClientData = v.object({ crossOrigin: v.optional(v.boolean()) });
-
 /** Returns the passkey, and recovery codes if it is the user's first second factor. */
 export async function addPasskey(
   services: PasskeyServices,
