@@ -20,6 +20,18 @@ import { relaysToMeasure } from "./probe-targets.ts";
 import { isAnswering, isBroken, type Prober } from "./prober.ts";
 import type { PeerSeen, Seen } from "./seen.ts";
 
+/** What the control plane said, which this machine cannot know; `at`: monotonic ms. */
+export type Told = {
+  /** Of a lighthouse: whether other nodes are online. */
+  others?: { online: boolean; at: number } | undefined;
+  /** Another machine uses the keys of this node. */
+  cloned?: { at: number } | undefined;
+  /** Of a lighthouse: its address. */
+  elsewhere?: { said: NonNullable<CheckinAnswer["elsewhere"]>; at: number } | undefined;
+  /** What its last two answers agreed on. */
+  clockAhead?: { ms: number; at: number } | undefined;
+};
+
 export type Basis = {
   place: Pick<Organization, "slug" | "directory">;
   inventory: Inventory;
@@ -31,14 +43,7 @@ export type Basis = {
   /** Packets that are larger are lost on the way to a lighthouse, an overlay address. */
   large: { to: string; bytes: number } | undefined;
   disk: DiskSpace | undefined;
-  /** Of a lighthouse: what the control plane said of the other nodes, and when (monotonic ms). */
-  others: { online: boolean; at: number } | undefined;
-  /** When the control plane last said that another machine uses the keys of this node (monotonic ms). */
-  clonedAt: number | undefined;
-  /** Of a lighthouse: what the control plane said of its address, and when (monotonic ms). */
-  elsewhere: { said: NonNullable<CheckinAnswer["elsewhere"]>; at: number } | undefined;
-  /** What the last two answers of the control plane agreed on, and when (monotonic ms). */
-  clockAhead: { ms: number; at: number } | undefined;
+  told: Told;
   /** Monotonic ms. */
   now: number;
   /** ms since 1970. */
@@ -55,6 +60,9 @@ const tunnelBytes = 80;
 const listedMs = 600_000;
 /** A node comes back to a lighthouse that restarted within 20 s. */
 const earlyMs = 30_000;
+
+const inForce = <T extends { at: number }>(said: T | undefined, { now }: Pick<Basis, "now">): T | undefined =>
+  said !== undefined && now - said.at < saidForMs ? said : undefined;
 
 /** Undefined if no engine runs, or before the first look. */
 export function assessHealth(basis: Basis): Health | undefined {
@@ -93,16 +101,10 @@ export function assessHealth(basis: Basis): Health | undefined {
     engineVersion: engine.version,
     reportsTunnels,
     isDenied: facts.own.every((each) => prober.problem(each) === "denied"),
-    isCloned: basis.clonedAt !== undefined && basis.now - basis.clonedAt < saidForMs,
-    elsewhere:
-      basis.elsewhere !== undefined && basis.now - basis.elsewhere.at < saidForMs
-        ? basis.elsewhere.said
-        : undefined,
-    clockAheadMs:
-      basis.clockAhead !== undefined && basis.now - basis.clockAhead.at < saidForMs
-        ? basis.clockAhead.ms
-        : undefined,
     disk: basis.disk,
+    isCloned: inForce(basis.told.cloned, basis) !== undefined,
+    elsewhere: inForce(basis.told.elsewhere, basis)?.said,
+    clockAheadMs: inForce(basis.told.clockAhead, basis)?.ms,
     large: largeOf(basis, facts),
   });
   const direct = tunnels.all.filter(({ remote }) => remote !== undefined).length;
@@ -131,7 +133,8 @@ export function assessHealth(basis: Basis): Health | undefined {
 const isUsable = (state: LighthouseState) => state === "answers" || state === "tunnel";
 
 /** A tunnel to a node that refuses ICMP counts: while packets are sent, the engine tests it by itself. */
-function contactOf({ inventory, prober, others, now }: Basis, facts: Facts, { ageMs }: EngineSeen): Contact {
+function contactOf(basis: Basis, facts: Facts, { ageMs }: EngineSeen): Contact {
+  const { inventory, prober, now } = basis;
   const records = prober.records().filter(([address]) => !facts.lighthouses.includes(address));
   const refusing = records.filter(
     ([address, { answeredAt }]) => answeredAt === undefined && inventory.tunnels.get(address) !== undefined,
@@ -143,7 +146,7 @@ function contactOf({ inventory, prober, others, now }: Basis, facts: Facts, { ag
     isMade,
     silent: records.filter(([, record]) => isBroken(record)).length,
     isEarly: ageMs < earlyMs || refusing.length > 0,
-    othersOnline: others !== undefined && now - others.at < saidForMs ? others.online : undefined,
+    othersOnline: inForce(basis.told.others, basis)?.online,
   };
 }
 

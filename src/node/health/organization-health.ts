@@ -17,7 +17,7 @@ import type { Healing } from "../../protocol/path-report.ts";
 import type { System } from "../../system.ts";
 import { within } from "../../within.ts";
 import type { Organization } from "../files/organizations.ts";
-import { assessHealth, listPeers, seenByHealer, type Basis } from "./assessment.ts";
+import { assessHealth, listPeers, seenByHealer, type Basis, type Told } from "./assessment.ts";
 import { reportedKind } from "./findings.ts";
 import { outlivesMs } from "./healing.ts";
 import type { Healer } from "./healer.ts";
@@ -64,6 +64,7 @@ export class OrganizationHealth {
   readonly named = new NamedPeers();
   /** Packets that are larger are lost on the way to a lighthouse, an overlay address. Only one that passes ends that. */
   large: { to: string; bytes: number } | undefined;
+  told: Told = {};
   readonly #place: Pick<Organization, "slug" | "directory">;
   readonly #deps: HealthDeps;
   readonly #inventory: Inventory;
@@ -75,10 +76,6 @@ export class OrganizationHealth {
   #measureAt = 0;
   #measured = "";
   #measuring: Promise<void> | undefined;
-  #others: Basis["others"];
-  #clonedAt: Basis["clonedAt"];
-  #elsewhere: Basis["elsewhere"];
-  #clockAhead: Basis["clockAhead"];
   #lastAheadMs = 0;
   #disk: Basis["disk"];
   #announced = "";
@@ -125,9 +122,9 @@ export class OrganizationHealth {
     kind: () => reportedKind(this.look()?.findings ?? []),
     noteAnswer: ({ others_online: online, cloned, elsewhere, server_time: time }: Noted): void => {
       const at = this.#deps.monotonic();
-      if (online !== undefined) this.#others = { online, at };
-      this.#clonedAt = cloned === true ? at : undefined;
-      this.#elsewhere = elsewhere && { said: elsewhere, at };
+      if (online !== undefined) this.told.others = { online, at };
+      this.told.cloned = cloned === true ? { at } : undefined;
+      this.told.elsewhere = elsewhere && { said: elsewhere, at };
       if (time !== undefined) this.#compareClocks(Date.parse(time), at);
     },
   };
@@ -136,7 +133,7 @@ export class OrganizationHealth {
   #compareClocks(theirs: number, at: number): void {
     const ms = this.#deps.system.now() - theirs;
     const areFar = [ms, this.#lastAheadMs].every((each) => Math.abs(each) >= clocksMayDifferMs);
-    this.#clockAhead = areFar ? { ms, at } : undefined;
+    this.told.clockAhead = areFar ? { ms, at } : undefined;
     this.#lastAheadMs = ms;
   }
 
@@ -366,11 +363,8 @@ export class OrganizationHealth {
     return {
       place: this.#place,
       large: this.large,
-      others: this.#others,
-      clonedAt: this.#clonedAt,
-      elsewhere: this.#elsewhere,
-      clockAhead: this.#clockAhead,
       disk: this.#disk,
+      told: this.told,
       inventory: this.#inventory,
       prober: this.prober,
       healing: healer ?? known,

@@ -9,12 +9,14 @@ import { makeDirectory, readTextIfThere, writeFileUntilBoot } from "../../files.
 import { ConfirmationAnswer } from "../../protocol/confirmation.ts";
 import { RelayedAnswer } from "../../protocol/relayed-report.ts";
 import type { System } from "../../system.ts";
+import type { Told } from "./assessment.ts";
 import type { NamedPeers } from "./named-peers.ts";
 import { allKinds } from "./findings.ts";
 import type { Prober, ProbeRecord } from "./prober.ts";
 
 const text = (max: number) => v.pipe(v.string(), v.maxLength(max));
 const count = v.pipe(v.number(), v.integer(), v.minValue(0));
+const age = v.pipe(v.number(), v.minValue(0));
 
 /** A finding names up to 20 peers. */
 const longestText = 10_000;
@@ -82,7 +84,19 @@ const SavedProbes = v.object({
   ),
   /** Packets that are larger are lost on the way to a lighthouse. */
   large: v.optional(v.object({ to: text(1024), bytes: count })),
+  told: v.optional(
+    v.object({
+      others: v.optional(v.object({ online: v.boolean(), age_ms: age })),
+      cloned: v.optional(v.object({ age_ms: age })),
+      elsewhere: v.optional(
+        v.object({ said: v.object({ public_ip: text(64), seen: text(64) }), age_ms: age }),
+      ),
+      clockAhead: v.optional(v.object({ ms: v.number(), age_ms: age })),
+    }),
+    {},
+  ),
 });
+type SavedProbes = v.InferOutput<typeof SavedProbes>;
 
 /** Older results are outdated: check-auth runs each minute. */
 const freshMs = 90_000;
@@ -120,6 +134,7 @@ type Known = {
   prober: Prober;
   named: NamedPeers;
   large?: { to: string; bytes: number } | undefined;
+  told: Told;
   goneAmong(addresses: readonly string[]): readonly string[];
 };
 
@@ -149,9 +164,10 @@ export function exchangeProbes(directory: string, slug: string, known: Known, cl
       }),
   );
   const { large } = known;
-  const saved: v.InferOutput<typeof SavedProbes> = {
+  const saved: SavedProbes = {
     at: clock.now(),
     probes,
+    told: aged(known.told, now),
     ...(large === undefined ? {} : { large }),
   };
   makeDirectory(directory, 0o755);
@@ -161,7 +177,25 @@ export function exchangeProbes(directory: string, slug: string, known: Known, cl
 /** What processes before this one knew. */
 export function restoreProbes(directory: string, slug: string, known: Known, clock: Clock): void {
   const saved = takeOver(directory, slug, known, clock, () => true);
-  known.large = saved?.large;
+  if (saved === undefined) return;
+  known.large = saved.large;
+  const since = clock.monotonic() - Math.max(0, clock.now() - saved.at);
+  const { others, cloned, elsewhere, clockAhead } = saved.told;
+  known.told = {
+    others: others && { online: others.online, at: since - others.age_ms },
+    cloned: cloned && { at: since - cloned.age_ms },
+    elsewhere: elsewhere && { said: elsewhere.said, at: since - elsewhere.age_ms },
+    clockAhead: clockAhead && { ms: clockAhead.ms, at: since - clockAhead.age_ms },
+  };
+}
+
+function aged({ others, cloned, elsewhere, clockAhead }: Told, now: number): SavedProbes["told"] {
+  return {
+    others: others && { online: others.online, age_ms: now - others.at },
+    cloned: cloned && { age_ms: now - cloned.at },
+    elsewhere: elsewhere && { said: elsewhere.said, age_ms: now - elsewhere.at },
+    clockAhead: clockAhead && { ms: clockAhead.ms, age_ms: now - clockAhead.at },
+  };
 }
 
 /** Of addresses that the process does not know. */
@@ -171,7 +205,7 @@ function takeOver(
   known: Known,
   clock: Clock,
   isWanted: (record: ProbeRecord) => boolean,
-): v.InferOutput<typeof SavedProbes> | undefined {
+): SavedProbes | undefined {
   const saved = parse(SavedProbes, join(directory, `${slug}.probes.json`));
   if (saved === undefined) return undefined;
   const now = clock.monotonic();

@@ -3,6 +3,7 @@ import { statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { found } from "../../../src/node/health/findings.ts";
 import type { Health } from "../../../src/node/health/judge.ts";
+import type { Told } from "../../../src/node/health/assessment.ts";
 import { NamedPeers } from "../../../src/node/health/named-peers.ts";
 import { Prober } from "../../../src/node/health/prober.ts";
 import {
@@ -74,10 +75,12 @@ function makeMachine(directory: string) {
       const prober = new Prober({ ...clock, open, random: (bytes) => new Uint8Array(bytes) });
       const gone: string[] = [];
       const goneAmong = (addresses: readonly string[]) => addresses.filter((each) => gone.includes(each));
-      const known = { prober, named: new NamedPeers(), goneAmong };
+      const told: Told = {};
+      const known = { prober, named: new NamedPeers(), goneAmong, told };
       restoreProbes(directory, "acme", known, clock);
       return {
         ...known,
+        known,
         gone,
         now: clock.monotonic,
         exchange: () => exchangeProbes(directory, "acme", known, clock),
@@ -101,6 +104,29 @@ test("the next run goes on with the ages of the last answers, on another monoton
   expect(statSync(join(directory.path, "acme.probes.json")).mode & 0o777).toBe(0o600);
   machine.pass(10_000);
   expect(machine.start().prober.record("10.77.0.1")).toMatchObject({ answeredAt: 100 - 12_000, missed: 0 });
+});
+
+test("a process that looks once knows what the control plane said, with its age", () => {
+  using directory = temporaryDirectory();
+  const machine = makeMachine(directory.path);
+  const first = machine.start();
+  const said = { public_ip: "192.0.2.1", seen: "192.0.2.9" };
+  const at = first.now() - 5000;
+  Object.assign(first.known.told, {
+    others: { online: false, at },
+    cloned: { at },
+    elsewhere: { said, at },
+    clockAhead: { ms: -400_000, at },
+  });
+  first.exchange();
+  machine.pass(20_000);
+  const then = 100 - 25_000;
+  expect(machine.start().known.told).toEqual({
+    others: { online: false, at: then },
+    cloned: { at: then },
+    elsewhere: { said, at: then },
+    clockAhead: { ms: -400_000, at: then },
+  });
 });
 
 test("check-auth goes on with a peer that `agent ping` named: it probes it for a minute, and knows it until it is gone", async () => {
