@@ -20,7 +20,7 @@ export function meeting(
 ): Finding {
   if (log === undefined) return skipped("cannot see the engine's log");
   const configYml = readText(join(directory, "config.yml"));
-  const { relays } = overlayRoles(configYml);
+  const { relays, isRelay } = overlayRoles(configYml);
   const hubs = staticHosts(configYml).map(({ overlay }) => overlay);
   // `netcheck` asks the lighthouses for this node's own address, and so they tell the engine that it is wanted by itself.
   const notPeers = new Set([...hubs, config.ip_address, config.ip_address6]);
@@ -31,6 +31,7 @@ export function meeting(
     .slice(0, mostNames)
     .map((address) => `${config.name} and ${nameOf(address)}`)
     .join(", ");
+  if (isRelay) return ok(`no handshake between ${names}: the peer is off, or its packets do not arrive here`);
   if (relays.length > 0) return ok(`no handshake between ${names}, also not by a relay: the peer may be off`);
   return warn(
     `no handshake between ${names}: unless the peer is off, they cannot meet, because there is no direct path and no relay`,

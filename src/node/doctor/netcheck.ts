@@ -53,7 +53,9 @@ export async function netcheck(organization: Organization, edge: Edge): Promise<
     runCheck("mapping", slug, () =>
       isLighthouse
         ? skipped("A lighthouse reports to no other, so none says where it sees this node")
-        : mapping(own, lighthouses, api, edge).catch((error: unknown) => withoutReport(slug, error, edge)),
+        : mapping(own, lighthouses, api, edge).catch((error: unknown) =>
+            withoutReport(slug, error, seen, edge),
+          ),
     ),
     runCheck("round_trips", slug, () => roundTrips(asked)),
     runCheck("mtu", slug, async () =>
@@ -64,16 +66,21 @@ export async function netcheck(organization: Organization, edge: Edge): Promise<
   return [...judged, ...checks];
 }
 
-const stopped = (slug: string): Finding => ({
-  ...skipped("The overlay is stopped"),
-  remedy: `${run} up ${quoteWord(slug)}`,
-});
+const stopped = (slug: string, seen: Seen | undefined): Finding =>
+  seen?.state === "revoked"
+    ? skipped("The overlay does not run: access was revoked")
+    : { ...skipped("The overlay is stopped"), remedy: `${run} up ${quoteWord(slug)}` };
 
 /** Where nothing listens for questions: none runs, or one that is too old for them. */
-async function withoutReport(slug: string, error: unknown, { engine }: Edge): Promise<Finding> {
+async function withoutReport(
+  slug: string,
+  error: unknown,
+  seen: Seen | undefined,
+  { engine }: Edge,
+): Promise<Finding> {
   if (!(error instanceof AppError) || !isAbsent(error)) throw error;
   const { isRunning, running } = await engine();
-  if (!isRunning) return stopped(slug);
+  if (!isRunning) return stopped(slug, seen);
   if (running === undefined || can(running, "local_api")) throw error;
   const evidence = `Engine ${running} does not report where lighthouses see this node`;
   return { ...skipped(evidence), remedy: `${run} overlay update` };
@@ -125,7 +132,7 @@ function roundTrips(asked: readonly Asked[]): Finding {
   const measured = asked.flatMap((each) =>
     each.rttMs === undefined ? [] : [{ ...each, rttMs: each.rttMs }],
   );
-  if (measured.length === 0) return skipped("No lighthouse or relay answers");
+  if (measured.length === 0) return skipped("No lighthouse or relay answers outside of the overlay");
   const texts = measured
     .toSorted((a, b) => a.rttMs - b.rttMs)
     .map(({ name, isLighthouse, isRelay, rttMs }) => {
@@ -176,7 +183,7 @@ async function mtu(
   if (narrowest === undefined) {
     if (known !== undefined) return fail(known.what, known.cure);
     const [why] = found.map(({ through }) => through);
-    if (why === "absent") return stopped(slug);
+    if (why === "absent") return stopped(slug, seen);
     if (why === "denied") return skipped("This process may not send ICMP: run it as root");
     return skipped(`${first.name} answers no ICMP, so the size of packets is unknown`);
   }

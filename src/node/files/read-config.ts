@@ -79,6 +79,7 @@ export function overlayRoles(configYml: string): {
   /** Underlay addresses and names of lighthouses and relays. */
   underlays: string[];
   isLighthouse: boolean;
+  isRelay: boolean;
 } {
   const config = readOwnYaml(configYml, "config.yml");
   const hosts = config["static_host_map"];
@@ -90,6 +91,7 @@ export function overlayRoles(configYml: string): {
       .flatMap(listOf)
       .flatMap((entry) => (typeof entry === "string" ? [withoutPort(entry)] : [])),
     isLighthouse: at(config, "lighthouse.am_lighthouse") === true,
+    isRelay: at(config, "relay.am_relay") === true,
   };
 }
 

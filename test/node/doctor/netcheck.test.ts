@@ -3,6 +3,7 @@
 import { expect, test } from "bun:test";
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { meeting } from "../../../src/node/doctor/meeting.ts";
 import { netcheck } from "../../../src/node/doctor/netcheck.ts";
 import { ok } from "../../../src/node/doctor/check.ts";
 import type { OpenEcho } from "../../../src/platform/echo-socket.ts";
@@ -14,11 +15,13 @@ const lighthouse = "10.77.0.9";
 async function check({
   isLighthouse = false,
   relays = [],
+  seen,
   running,
   open = async () => "absent" as const,
 }: {
   isLighthouse?: boolean;
   relays?: readonly string[];
+  seen?: Awaited<ReturnType<Parameters<typeof netcheck>[1]["seen"]>>;
   running?: string;
   open?: OpenEcho;
 }) {
@@ -35,7 +38,7 @@ async function check({
   const checks = await netcheck(organization, {
     system: { lookup, sleep, machineState: async () => emptyMachine },
     open,
-    seen: async () => undefined,
+    seen: async () => seen,
     controlPlane: async () => ok("fine"),
     engine: async () => ({ isRunning: running !== undefined, running }),
   });
@@ -47,6 +50,26 @@ async function check({
 test("a stopped overlay is called stopped, and is no failure of this process's rights", async () => {
   const found = ["skipped", "The overlay is stopped", "agent up acme"];
   expect(await check({})).toMatchObject({ mapping: found, mtu: found });
+});
+
+test("a revoked node is not told to start", async () => {
+  const found = ["skipped", "The overlay does not run: access was revoked", undefined];
+  expect(await check({ seen: { state: "revoked", wanted: "up" } })).toMatchObject({
+    mapping: found,
+    mtu: found,
+  });
+});
+
+test("a relay that a peer does not reach is not told to look for a relay", async () => {
+  await using world = await makeNodeWorld();
+  const organization = await world.register();
+  const met = (relay: object) => {
+    writeFileSync(join(organization.directory, "config.yml"), JSON.stringify({ relay }));
+    const now = Date.now();
+    const line = `time="${new Date(now).toISOString()}" level=info msg="Handshake timed out" vpnAddrs="[10.77.0.8]"`;
+    return meeting(organization, [line], now).verdict;
+  };
+  expect([met({}), met({ am_relay: true }), met({ relays: [lighthouse] })]).toEqual(["warn", "ok", "ok"]);
 });
 
 test("an engine that is too old to report the mapping is skipped; a newer one without its socket fails", async () => {
