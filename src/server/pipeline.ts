@@ -1,6 +1,6 @@
 // The checks of a request. app.ts calls them in this order for each request: 401, 403, 429, its turn, then the body, 405.
 
-import { AppError } from "../errors.ts";
+import { AppError, messageOf } from "../errors.ts";
 import { readText } from "./http/body.ts";
 import { cookiesOf, mayBeDevice } from "./http/cookies.ts";
 import { networkOf } from "./http/edge.ts";
@@ -129,6 +129,7 @@ function failureReply(error: unknown, exchange: Exchange, endpoint: Endpoint, lo
       method: exchange.request.method,
       route: endpoint.path,
       reason: error instanceof Error ? error.message : String(error),
+      ...(known?.details.cause === undefined ? {} : { cause: messageOf(known.details.cause) }),
       ...(known === undefined && error instanceof Error ? { stack: error.stack } : {}),
     });
   }

@@ -130,3 +130,33 @@ test.skipIf(missing !== undefined).each([
   },
   120_000,
 );
+
+test.skipIf(missing !== undefined)(
+  "a disk that cannot read for a while",
+  async () => {
+    await plane.stop();
+    // Nothing is read yet.
+    plane = await startControlPlane(data);
+    for (const id of [1, 2, 3]) expect((await checkin(id)).status).toBe(200);
+    const reads = ["nodes/", "groups/", "ca/", "policy/"].map((path) => `/api/org/${slug}/${path}`);
+    const injected = await withFault("pread64", "EIO", async () => {
+      await until("the fault", async () => {
+        const answers = await Promise.all(reads.map((path) => send("GET", path, admin)));
+        const refused = answers.filter(({ status }) => status !== 200);
+        for (const answer of refused) {
+          expect(answer.status).toBe(503);
+          expect(await answer.json()).toMatchObject({ code: "storage_unavailable" });
+        }
+        return refused.length > 0;
+      });
+      expect((await fetch(`${plane.url}/readyz`)).status).toBe(503);
+      expect((await fetch(`${plane.url}/healthz`)).status).toBe(200);
+      for (const id of [1, 2, 3]) expect((await checkin(id)).status).toBe(200);
+    });
+    expect(injected).toBeGreaterThan(0);
+    for (const path of reads) expect((await send("GET", path, admin)).status).toBe(200);
+    await until("ready", async () => (await fetch(`${plane.url}/readyz`)).status === 200);
+    expect((await group("after-reads")).status).toBe(201);
+  },
+  120_000,
+);

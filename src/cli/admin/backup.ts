@@ -38,6 +38,9 @@ export const backup: Implementation = {
     output.result(
       { ...made },
       faultLines(made.audit_faults) +
+        (made.unrecorded === undefined
+          ? ""
+          : `The control plane does not know of this backup. ${made.unrecorded}\n`) +
         `Wrote and verified ${made.file}: ${made.organizations} organizations, ${made.nodes} nodes, ${made.bytes} bytes\n` +
         `The backup does not hold the secret key, without which it is useless. Keep a copy of ${key} in another place.\n`,
     );

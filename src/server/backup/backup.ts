@@ -28,7 +28,8 @@ type Source = {
   system: Pick<System, "now">;
   secretKey: SecretKeys;
 };
-export type Backup = { file: string; bytes: number } & Verified;
+/** `unrecorded`: why the database does not know of this backup. */
+export type Backup = { file: string; bytes: number; unrecorded?: string } & Verified;
 /** `audit_faults`: a sentence for each break of the audit log. They are no reason to lose everything else. */
 export type Verified = { organizations: number; nodes: number; audit_faults: string[] };
 
@@ -47,12 +48,23 @@ export async function makeBackup(source: Source, file: string): Promise<Backup> 
     authenticate(part, secretKey);
     renameSync(part, path);
     syncDirectory(dirname(path));
-    await db.write((tx) => rememberBackup(tx, at));
-    return { file: path, bytes: statSync(path).size, ...counted };
+    const unrecorded = await db.write((tx) => rememberBackup(tx, at)).then(() => undefined, whyUnrecorded);
+    return {
+      file: path,
+      bytes: statSync(path).size,
+      ...counted,
+      ...(unrecorded === undefined ? {} : { unrecorded }),
+    };
   } catch (error) {
     removeDatabase(part);
     throw fromSystemError(`write ${file}`, error);
   }
+}
+
+/** A disk that takes no changes is the best reason for a backup. */
+function whyUnrecorded(error: unknown): string {
+  if (error instanceof AppError && error.code === "storage_unavailable") return error.message;
+  throw error;
 }
 
 /** Copies PostgreSQL into a file as SQLite would have it. */

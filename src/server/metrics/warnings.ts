@@ -39,7 +39,7 @@ export function findWarnings({
     found.push({
       code: "database_damaged",
       text: `The database is damaged: ${damage}.`,
-      hint: `Examine the disk. Then stop the server, and restore the last backup: \`${brand.executable} admin restore FILE --replace\`.`,
+      hint: `Examine the disk: what it cannot read looks damaged. If it works again, and this stays, restart the server. If it comes back, stop the server, and restore the last backup: \`${brand.executable} admin restore FILE --replace\`.`,
     });
   const disk = dataDirectory === undefined ? undefined : diskSpaceAt(dataDirectory);
   if (disk !== undefined && disk.state !== "ok") {

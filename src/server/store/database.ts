@@ -64,7 +64,7 @@ export interface Database extends Reader {
    * notices were missed for a day. PostgreSQL only.
    */
   rewound?: Promise<void>;
-  /** The damage of the file that a statement met since the start. SQLite only. */
+  /** The damage of the file that a statement met, as far as it is there still. SQLite only. */
   damage?(): string | undefined;
   /** Reads all pages, also those that no statement reads, in a process of their own. Damage counts as met. SQLite only. */
   examine?(system: Pick<System, "run" | "executable">): Promise<void>;

@@ -121,8 +121,15 @@ export async function openPostgres(options: PostgresOptions): Promise<Database> 
   } catch (error) {
     former.stop();
     await pools.close();
-    throw refusalOf(error) ?? error;
+    throw refusalOf(error) ?? withReason(error);
   }
+}
+
+/** For the operator, who starts a server or a command. Answers of the API do not tell names of roles and hosts. */
+function withReason(error: unknown): unknown {
+  if (!(error instanceof AppError) || error.details.cause === undefined) return error;
+  const { hint = "", cause } = error.details;
+  return new AppError(error.code, error.message, { ...error.details, hint: `${hint} ${messageOf(cause)}` });
 }
 
 function sessionName(role: "server" | "visitor"): string {
@@ -358,7 +365,6 @@ function unavailable(cause: unknown): AppError {
   return new AppError("storage_unavailable", "The database cannot be used now", {
     cause,
     retryAfter: 5,
-    // Only for the operator: answers of the API carry no hint.
-    hint: `Check that PostgreSQL runs and that --database-url is right: ${messageOf(cause)}`,
+    hint: "Check that PostgreSQL runs, that its disk works and has space, and that --database-url is right.",
   });
 }

@@ -124,6 +124,15 @@ export function checkDatabase(path: string): void {
   syncFile(path);
 }
 
+/** Reads every page of a file that may be in use, in this process. */
+export function isWhole(path: string): boolean {
+  try {
+    return damageOfPages(path) === undefined;
+  } catch {
+    return false;
+  }
+}
+
 /**
  * Whether no other process uses the file and it has no write-ahead log. SQLite would apply a log that is left over to
  * the file that replaces this one.

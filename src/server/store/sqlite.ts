@@ -23,7 +23,7 @@ import {
   parseNotice,
   type Notice,
 } from "./notices.ts";
-import { copyDatabase, examinePages, openFile } from "./sqlite-files.ts";
+import { copyDatabase, examinePages, isWhole, openFile } from "./sqlite-files.ts";
 import { notices as noticesTable } from "./tables/notices.ts";
 import { lostDatabase } from "./begun.ts";
 import { makeWriteQueue, type Committed, type Work } from "./write-queue.ts";
@@ -53,18 +53,18 @@ export async function openSqlite(options: SqliteOptions): Promise<Database> {
   let writer = attempt(() => connect(options.path));
   let reads = attempt(() => connect(options.path));
   const { listen, tell } = makeListeners();
-  let damage: string | undefined;
-  const note = (error: unknown) => (damage ??= damageIn(error));
+  const { note, meet, damage } = watchDamage(options.path);
 
-  // Do not trust a connection after an I/O error. While the disk still fails, keep the present connections.
+  // Do not trust a connection after an I/O error. While the disk still fails, keep the present connections. SQLite opens a
+  // file that it may not write for reading only, and never looks again. A file that is missing is no reason to make a new one.
   const reconnect = () => {
     try {
-      const fresh = [connect(options.path), connect(options.path)] as const;
+      const fresh = [connect(options.path, false), connect(options.path, false)] as const;
       writer.close();
       reads.close();
       [writer, reads] = fresh;
     } catch (error) {
-      if (!(error instanceof SQLiteError)) throw error;
+      if (!(error instanceof SQLiteError || error instanceof AppError)) throw error;
     }
   };
   const commit = async (batch: readonly Work[]) => {
@@ -73,7 +73,7 @@ export async function openSqlite(options: SqliteOptions): Promise<Database> {
     } catch (error) {
       const refused = translate(error);
       note(refused);
-      if (metInputOutputError(refused)) reconnect();
+      if (mayBeStale(refused)) reconnect();
       throw refused;
     }
   };
@@ -83,10 +83,10 @@ export async function openSqlite(options: SqliteOptions): Promise<Database> {
   const database: Database = {
     ...readerOf(() => reads, note),
     dialect: "sqlite",
-    damage: () => damage,
+    damage,
     async examine(system) {
       const found = await examinePages(options.path, system);
-      damage ??= found;
+      if (found !== undefined) meet(found);
     },
     write: queue.write,
     writeFor: queue.writeFor,
@@ -122,8 +122,8 @@ async function copyBeforeMigration(database: Reader, { path, now }: SqliteOption
   copyDatabase(path, `${path}.v${version}-${formatTime(now()).replaceAll(":", "-")}`, statSync(path));
 }
 
-function connect(path: string): Connection {
-  const sqlite = openFile(path, { create: true });
+function connect(path: string, create = true): Connection {
+  const sqlite = openFile(path, { create });
   // Must come first: without it, two processes that open the file at once fail instead of waiting.
   sqlite.run("PRAGMA busy_timeout = 5000");
   sqlite.run("PRAGMA journal_mode = WAL");
@@ -321,13 +321,53 @@ function causeOf(error: unknown): SQLiteError | undefined {
   return cause instanceof SQLiteError ? cause : undefined;
 }
 
-function metInputOutputError(error: unknown): boolean {
-  return (causeOf(error)?.code ?? "").startsWith("SQLITE_IOERR");
+/** Whether another connection may work where this one fails. */
+function mayBeStale(error: unknown): boolean {
+  return /^SQLITE_(IOERR|READONLY|CANTOPEN)/.test(causeOf(error)?.code ?? "");
+}
+
+/** A larger file is not read again while requests wait. */
+const maxReadAgainBytes = 64 * 1024 * 1024;
+const readAgainMs = 10_000;
+
+/** SQLite calls a page damaged that its disk cannot read at this moment: looks again whether the damage is there. */
+function watchDamage(path: string) {
+  let met: { what: string; at: number } | undefined;
+  const meet = (what: string) => void (met ??= { what, at: performance.now() });
+  return {
+    meet,
+    note(error: unknown): void {
+      const what = damageIn(error);
+      if (what !== undefined) meet(what);
+    },
+    damage(): string | undefined {
+      if (met === undefined || performance.now() - met.at < readAgainMs) return met?.what;
+      met.at = performance.now();
+      const { size = Number.POSITIVE_INFINITY } = statSync(path, { throwIfNoEntry: false }) ?? {};
+      if (size <= maxReadAgainBytes && isWhole(path)) met = undefined;
+      return met?.what;
+    },
+  };
 }
 
 function damageIn(error: unknown): string | undefined {
   const cause = causeOf(error);
   return /^SQLITE_(CORRUPT|NOTADB)/.test(cause?.code ?? "") ? cause?.message : undefined;
+}
+
+/** What to do, as far as the code tells it. */
+const hints: readonly [RegExp, string][] = [
+  [/^SQLITE_FULL/, "Make space on its disk."],
+  [
+    /^SQLITE_READONLY/,
+    "Its file system is read-only: look for errors of the disk (`dmesg`), and mount it writable.",
+  ],
+  [/^SQLITE_IOERR/, "Look for errors of its disk (`dmesg`)."],
+];
+
+function hintOf(code: string): { hint?: string } {
+  const hint = hints.find(([pattern]) => pattern.test(code))?.[1];
+  return hint === undefined ? {} : { hint };
 }
 
 function translate(error: unknown): unknown {
@@ -337,6 +377,7 @@ function translate(error: unknown): unknown {
     return new AppError("storage_unavailable", `The database cannot be used now: ${error.message}`, {
       cause: error,
       retryAfter: 5,
+      ...hintOf(code),
     });
   }
   if (/^SQLITE_CONSTRAINT_(UNIQUE|PRIMARYKEY)/.test(code)) {
