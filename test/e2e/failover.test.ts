@@ -268,6 +268,11 @@ describePostgres("several servers as documented", () => {
     expect(answers).toEqual(Array.from({ length: 6 }, () => "200"));
     for (const line of block("ALTER SYSTEM").trim().split("\n")) expect(sql(standby, line)).toBeDefined();
     await goesOn();
+    // The mistake that the page warns of: the former primary, as it was.
+    await startDatabase(lan.host("database-1"));
+    await Bun.sleep(5000);
+    expect(proxyLog()).not.toContain("database-1 is UP");
+    await goesOn();
     writer.kill("SIGTERM");
     await writer.exited;
 

@@ -3,22 +3,23 @@
 
 import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
-import { cpSync, existsSync, readFileSync, rmSync } from "node:fs";
+import { copyFileSync, cpSync, existsSync, mkdirSync, readFileSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { makeNodeKey, publicOfHostKey } from "../../src/pki/keys.ts";
 import { formatPem } from "../../src/pki/pem.ts";
 import { makeCsr } from "../../src/pki/x509.ts";
 import { ErrorBody } from "../../src/protocol/error-body.ts";
+import { Node } from "../../src/protocol/node.ts";
 import { paths } from "../../src/protocol/paths.ts";
 import { Credentials } from "../../src/protocol/stored.ts";
-import { buildAgent, startControlPlane } from "../support/agent.ts";
+import { buildAgent, runAgent, startControlPlane } from "../support/agent.ts";
 import { command, enginesOf, startDaemon, untilStatus } from "../support/daemon.ts";
-import { asRoot, describeEngines } from "../support/engines.ts";
+import { asRoot, describeEngines, engineNamed } from "../support/engines.ts";
 import { makeMembers, until } from "../support/members.ts";
 import { makeLan, startPing } from "../support/namespaces.ts";
-import { makeOrganization, startEngine } from "../support/overlay.ts";
-import { figures, revocationBars, revokeOnce, type Trial } from "../support/revocation.ts";
+import { makeOrganization, signIn, startEngine } from "../support/overlay.ts";
+import { figures, revocationBars, revokeOnce, silence, type Trial } from "../support/revocation.ts";
 import { inFull } from "../support/soak.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 
@@ -29,6 +30,54 @@ const rounds = Number(process.env["REVOCATIONS"] ?? (inFull ? 20 : 2));
 const testBeside = inFull ? test : test.concurrent;
 
 asRoot("revocation", () => {
+  testBeside(
+    "is repeated after a backup from before it was restored on another machine, before the server starts there",
+    async () => {
+      using directory = temporaryDirectory();
+      using lan = makeLan(["lighthouse", "peer", "victim"]);
+      const [former, data] = [join(directory.path, "former"), join(directory.path, "server")];
+      const plane = await startControlPlane(former);
+      const acme = await makeOrganization(plane);
+      await using scene = await makeMembers(acme, lan, directory.path, engineNamed("sid").nebula);
+      const [lighthouse, peer, victim] = scene.members;
+      if (lighthouse === undefined || peer === undefined || victim === undefined)
+        throw new Error("No members");
+      const backup = join(directory.path, "backup");
+      expect((await plane.admin(["backup", backup])).status).toBe(0);
+      victim.daemon.signal("SIGKILL");
+      await victim.daemon.exited;
+      const pings = [lighthouse, peer].map(({ host }) => startPing(host, victim.ip, 200));
+      await Promise.all(pings.map((ping) => ping.reply(20_000)));
+      expect((await plane.admin(["node", "revoke", "acme", "victim"])).status).toBe(0);
+      await silence(pings);
+      // The machine is lost. The new one has the backup and the key.
+      await plane.stop();
+      mkdirSync(data, { mode: 0o700 });
+      copyFileSync(join(former, "secret.key"), join(data, "secret.key"));
+      const restored = await runAgent(["admin", "restore", backup, "--data-dir", data]);
+      expect(restored).toMatchObject({
+        status: 0,
+        stdout: expect.stringMatching(/The data is of \S+Z\. .*revoke and delete it again before you start/),
+      });
+      const before = pings.map(({ replies }) => replies.length);
+      const again = await runAgent(["admin", "node", "revoke", "acme", "victim", "--data-dir", data]);
+      expect(again.status).toBe(0);
+      await using elsewhere = await startControlPlane(data, [], Number(new URL(plane.url).port));
+      const { api } = await signIn(elsewhere, "acme");
+      const applied = async () => {
+        const nodes = v.parse(v.array(Node), await (await api("GET", paths.nodes("acme"))).json());
+        const others = nodes.filter(({ name }) => name !== "victim");
+        return others.every((each) => each.applied_config_version === each.config_version);
+      };
+      await until("the files of the new machine", applied, 90_000);
+      await Bun.sleep(3000);
+      expect(pings.map(({ replies }) => replies.length)).toEqual(before);
+      await Promise.all(pings.map((ping) => ping.stop()));
+      await startPing(lighthouse.host, peer.ip).reply(10_000);
+    },
+    300_000,
+  );
+
   describeEngines("a node", ({ nebula, version }) => {
     testBeside(
       "whose daemon was killed is cut off by its peers; an honest node stops itself",

@@ -62,7 +62,7 @@ export async function revokeOnce(
   }
 }
 
-async function silence(pings: readonly Pinger[]): Promise<void> {
+export async function silence(pings: readonly Pinger[]): Promise<void> {
   await until("silence", () => {
     const last = Math.max(...pings.flatMap(({ replies }) => replies.map(({ at }) => at)));
     return performance.now() - last > silenceMs;

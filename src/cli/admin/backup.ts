@@ -78,6 +78,7 @@ export const restore: Implementation = {
       organizations,
       nodes,
       audit_faults,
+      as_of,
       set_aside,
       revoked_nodes = 0,
       lost_nodes = [],
@@ -94,6 +95,12 @@ export const restore: Implementation = {
         : [
             `The file was not authenticated. Check its staff users, who can do everything: ${staff.join(", ") || "none"}`,
           ]),
+      // Nothing here can know it.
+      ...(set_aside === undefined && as_of !== null
+        ? [
+            `The data is of ${as_of}. What was revoked, deleted or rotated after that is valid again: revoke and delete it again before you start the server`,
+          ]
+        : []),
       ...(set_aside === undefined ? [] : [`The old database is now ${set_aside}`]),
       ...(revoked_nodes === 0 ? [] : [`${revoked_nodes} nodes revoked since the backup stay revoked`]),
       ...(lost_nodes.length === 0

@@ -4,6 +4,7 @@
 import { accessSync, constants, existsSync, lchownSync, linkSync, renameSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { brand } from "../../brand.ts";
+import { formatTime } from "../../duration.ts";
 import { AppError, fromSystemError } from "../../errors.ts";
 import type { SecretKeys } from "../../pki/secrets.ts";
 import { syncDirectory, type FileOwner } from "../../files.ts";
@@ -30,6 +31,8 @@ import type { System } from "../../system.ts";
 
 type Edge = Pick<System, "now" | "random" | "env">;
 export type Restored = Verified & {
+  /** The last event or check-in that the backup knows, RFC 3339. Null: it knows none. */
+  as_of: string | null;
   set_aside?: string;
   /** Of an unauthenticated backup: the users who can do everything. */
   staff?: string[];
@@ -72,9 +75,15 @@ export async function restoreBackup(
     if (!origin.isAuthentic && !unauthenticated) throw notAuthentic(file, origin);
     const counted = await verifyBackup(copy, { secretKey, ...origin }, system);
     const fresh = await openSqlite({ path: copy, now: system.now, role: "visitor", isCopy: true });
+    const as_of = await lastKnownAt(fresh);
     const staff = origin.isAuthentic ? {} : { staff: await staffOf(fresh) };
     const put = options.databaseUrl === undefined ? intoFile : intoPostgres;
-    return { ...counted, ...staff, ...(await put({ options, replace, system, secretKey, copy, fresh })) };
+    return {
+      ...counted,
+      as_of,
+      ...staff,
+      ...(await put({ options, replace, system, secretKey, copy, fresh })),
+    };
   } catch (error) {
     throw fromSystemError(`restore ${file}`, error);
   } finally {
@@ -119,6 +128,16 @@ const takeAnother = "Copy the backup again from where it was made, or take an ol
 function damaged(file: string, damage: string, vouched: boolean): AppError {
   const code = vouched ? "failed" : "backup_unauthenticated";
   return new AppError(code, `Cannot restore ${file}: ${damage}`, { hint: takeAnother });
+}
+
+/** Before `prepare` writes its own event. */
+async function lastKnownAt(reader: Database): Promise<string | null> {
+  const at = await queryNumber(
+    reader,
+    `SELECT max(at) AS n FROM (SELECT coalesce(max(at), 0) AS at FROM events
+       UNION ALL SELECT coalesce(max(last_checkin_at), 0) AS at FROM sightings) known`,
+  );
+  return at === 0 ? null : formatTime(at);
 }
 
 async function staffOf(reader: Database): Promise<string[]> {
