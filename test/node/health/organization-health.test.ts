@@ -68,3 +68,31 @@ test("a lighthouse whose engine reports no tunnels lists the other lighthouse, a
   expect(old.look()).toMatchObject({ verdict: "not_probed", is_lighthouse: true });
   expect((await make([]).lookAtPeers(0)).peers).toEqual([]);
 });
+
+test("two answers in a row tell that the clock of this machine is wrong, one that is right ends it", async () => {
+  await using world = await makeNodeWorld();
+  const place = await world.register();
+  const health = new OrganizationHealth(place, {
+    system: world.system,
+    monotonic: () => 1000,
+    open: async () => ({ send: () => true, close() {} }),
+    engine: async () => ({ pid: 1, version: "1.12.0", ageMs: 60_000 }),
+    tunnels: async () => [],
+    recentLog: async () => [],
+  });
+  await health.check(0, { all: false });
+  const answer = (aheadMs: number) =>
+    health.light.noteAnswer({ server_time: new Date(world.system.now() - aheadMs).toISOString() });
+  const said = () => health.look()?.findings?.filter(({ kind }) => kind === "clock_differs");
+  answer(7_200_000);
+  // It may have waited while the machine slept.
+  expect(said()).toEqual([]);
+  answer(7_200_000);
+  expect(said()).toMatchObject([
+    { light: "note", what: "The clock of this machine is 2 hours ahead of the control plane's" },
+  ]);
+  // The control plane is not told of a note: it compares by itself.
+  expect(health.light.kind()).not.toBe("clock_differs");
+  answer(60_000);
+  expect(said()).toEqual([]);
+});
