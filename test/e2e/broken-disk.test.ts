@@ -2,7 +2,8 @@
 // acknowledged stays, known nodes check in, and after a repair in place all goes on by itself.
 
 import { expect, test } from "bun:test";
-import { chmodSync, existsSync } from "node:fs";
+import { chmodSync, closeSync, existsSync, openSync, writeSync } from "node:fs";
+import { SQL } from "bun";
 import { join } from "node:path";
 import * as v from "valibot";
 import { seed, slug } from "../bench/seed.ts";
@@ -127,5 +128,35 @@ describePostgres("below PostgreSQL", () => {
       await agentJson(["admin", "audit", "verify", "--data-dir", data, ...flags]);
     },
     180_000,
+  );
+
+  rooted(
+    "a damaged page is told, and what is not in it goes on",
+    async () => {
+      using directory = temporaryDirectory();
+      await using cluster = await startPostgres();
+      const { admin, data, databaseUrl, flags } = await prepare(cluster, directory.path, 10);
+      await using plane = await startControlPlane(data, flags);
+      for (const id of [1, 2, 3]) expect((await checkin(plane.url, id)).status).toBe(200);
+      const sql = new SQL(databaseUrl);
+      const [row] = await sql`SELECT pg_relation_filepath('node_groups') AS path`;
+      await sql.close();
+      const path = join(cluster.directory, "data", v.parse(v.object({ path: v.string() }), row).path);
+      await cluster.restart(async () => {
+        const page = openSync(path, "r+");
+        writeSync(page, Buffer.alloc(8192, 0xa5), 0, 8192, 0);
+        closeSync(page);
+      });
+      const groups = () => send(plane.url, "GET", `/api/org/${slug}/groups/`, admin);
+      const refused = await until(async () => {
+        const answer = await groups();
+        const { detail } = v.parse(v.looseObject({ detail: v.string() }), await answer.json());
+        return detail.includes("damaged") && { status: answer.status };
+      });
+      expect(refused).toEqual({ status: 503 });
+      for (const id of [1, 2, 3]) expect((await checkin(plane.url, id)).status).toBe(200);
+      expect(plane.log()).toContain("invalid page");
+    },
+    120_000,
   );
 });

@@ -353,6 +353,14 @@ function translate(error: unknown): unknown {
   if (state === "23505") {
     return new NotUnique("constraint" in error ? String(error.constraint) : "", error);
   }
+  // XX001, XX002: a page of a table or an index is damaged.
+  if (/^XX00[12]/.test(state)) {
+    return new AppError("storage_unavailable", "The database is damaged", {
+      cause: error,
+      retryAfter: 60,
+      hint: `Examine the disk of PostgreSQL; its log says what is damaged. If it stays, restore the last backup: \`${brand.executable} admin restore FILE --replace\`.`,
+    });
+  }
   // 08: connection. 57P: ended by the operator. 25P03: our own time-out.
   const isLost = /^(08|57P|25P03)/.test(state) || (systemErrorCode(error) ?? "").includes("CONNECTION");
   if (isLost) return new Lost("the connection ended", { cause: error });
