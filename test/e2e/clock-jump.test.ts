@@ -249,12 +249,12 @@ const onSqlite = async () => [];
 const testBeside = inFull ? test : test.concurrent;
 
 asRoot("the clock of the control plane", () => {
-  for (const jump of ["+5d", "+3650d", "-400d"])
+  for (const jump of inFull ? ["+5d", "+3650d", "-400d"] : ["+5d", "+3650d"])
     testBeside(`jumps by ${jump}, and back`, () => survivesJump(jump, onSqlite), 300_000);
   for (const [jump, isDoubted] of [
     ["+5d", false],
-    ["+3650d", true],
     ["-400d", true],
+    ...(inFull ? ([["+3650d", true]] as const) : []),
   ] as const)
     testBeside(`is wrong by ${jump} at a boot`, () => survivesBoot(jump, isDoubted), 300_000);
 });
