@@ -3,7 +3,7 @@
 
 import { closeSync, renameSync, rmSync, statSync } from "node:fs";
 import { dirname, resolve } from "node:path";
-import { fromSystemError } from "../../errors.ts";
+import { AppError, fromSystemError } from "../../errors.ts";
 import { createFileFor, requireFreePlace, syncDirectory } from "../../files.ts";
 import { sqliteFiles } from "../../open-file.ts";
 import type { SecretKeys } from "../../pki/secrets.ts";
