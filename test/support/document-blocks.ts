@@ -208,6 +208,7 @@ export const blockRuns: Readonly<Record<string, BlockRun>> = {
   "docs/production.md: agent admin node update acme control --public-ip 192.0.2.1": {
     on: "control",
     replace: [[/192\.0\.2\.1/, "$$(getent hosts control.example.org | cut -d ' ' -f 1)"]],
+  },
   "docs/production.md: agent admin node revoke acme NAME": {
     not: "test/e2e/revocation.test.ts does it after a restore",
   },
