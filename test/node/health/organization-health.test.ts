@@ -78,6 +78,7 @@ test("two answers in a row tell that the clock of this machine is wrong, one tha
     open: async () => ({ send: () => true, close() {} }),
     engine: async () => ({ pid: 1, version: "1.12.0", ageMs: 60_000 }),
     tunnels: async () => [],
+    disk: () => undefined,
     recentLog: async () => [],
   });
   await health.check(0, { all: false });
