@@ -38,24 +38,33 @@ type Case = {
 };
 
 const all = (hosts: readonly Host[], ...argv: string[]) => hosts.forEach((host) => host.run(argv));
+/** Wraps argv, to run it where the bridge is. */
+const atBridge = (hosts: readonly Host[], ...argv: string[]) =>
+  runSync([`nsenter`, `--net=/run/netns/${(hosts[0]?.namespace ?? "").replace(/\d+$/, "hub")}`, ...argv]);
 const underlayMtu = (bytes: number) => (hosts: readonly Host[]) => {
-  const hub = (hosts[0]?.namespace ?? "").replace(/\d+$/, "hub");
   for (const [at, host] of hosts.entries()) {
-    runSync([
-      "nsenter",
-      `--net=/run/netns/${hub}`,
-      "ip",
-      "link",
-      "set",
-      `port${at + 1}`,
-      "mtu",
-      String(bytes),
-    ]);
+    atBridge(hosts, "ip", "link", "set", `port${at + 1}`, "mtu", String(bytes));
     host.run(["ip", "link", "set", "eth0", "mtu", String(bytes)]);
   }
 };
-const lossy =
-  "table inet loss { chain in { type filter hook input priority 0; udp dport 4242 numgen random mod 100 < 20 drop; }; }";
+const withoutSegmentation = (hosts: readonly Host[]) =>
+  all(
+    hosts,
+    "ethtool",
+    "-K",
+    "eth0",
+    ...["tso", "gso", "gro", "tx-udp-segmentation"].flatMap((each) => [each, "off"]),
+  );
+/** On the wire, where each packet is alone: a rule at one end would drop many at once that the kernel carries as one. */
+const lose = (percent: number) => (hosts: readonly Host[]) => {
+  withoutSegmentation(hosts);
+  const drop = `numgen random mod 100 < ${percent} drop`;
+  atBridge(
+    hosts,
+    "nft",
+    `table bridge loss { chain out { type filter hook forward priority 0; ip protocol udp ${drop}; }; }`,
+  );
+};
 
 const cases: Readonly<Record<string, Case>> = {
   plain: {},
@@ -65,27 +74,12 @@ const cases: Readonly<Record<string, Case>> = {
   "tunnel of 8900 bytes, path of 9000": { mtu: 8900, prepare: underlayMtu(9000) },
   "path of 1300 bytes, which fragments": { prepare: underlayMtu(1300), isSlow: true },
   "no checksum offload": { prepare: (hosts) => all(hosts, "ethtool", "-K", "eth0", "tx", "off") },
-  "no segmentation offload": {
-    prepare: (hosts) =>
-      all(
-        hosts,
-        "ethtool",
-        "-K",
-        "eth0",
-        "tso",
-        "off",
-        "gso",
-        "off",
-        "gro",
-        "off",
-        "tx-udp-segmentation",
-        "off",
-      ),
-  },
+  "no segmentation offload": { prepare: withoutSegmentation },
   "queue of a home router": {
     prepare: (hosts) => all(hosts, "tc", "qdisc", "add", "dev", "eth0", "root", "fq_codel"),
   },
-  "20 % loss": { prepare: (hosts) => all(hosts, "nft", lossy), isSlow: true, mib: 1 },
+  "20 % loss": { prepare: lose(20), isSlow: true, mib: 1 },
+  "1 % loss": { prepare: lose(1), isSlow: true, mib: 8 },
   relayed: { relayed: true },
   "router that masquerades": { masquerade: true },
   "engine 1.6.1 beside 1.12": { engines: ["debian", "1.12"] },
