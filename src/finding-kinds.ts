@@ -3,6 +3,7 @@
 import { brand } from "./brand.ts";
 
 export const findingWords = {
+  not_running: "its engine does not run",
   certificate_not_valid_yet: "its clock is wrong",
   certificate_expired: "its certificate has expired",
   cloned: "another machine uses its keys",

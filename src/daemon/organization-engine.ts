@@ -75,6 +75,7 @@ export class OrganizationEngine {
     light: {
       kind: () => this.health.light.kind(),
       noteAnswer: (answer) => this.health.light.noteAnswer(answer),
+      changed: (signal) => this.health.light.changed(signal),
     },
     checkedIn: (at) => (this.#record = { ...this.#record, lastCheckinAt: at }),
     relayed: (counted) => (this.#relayed = counted),

@@ -35,6 +35,8 @@ export class ReplayedNetwork {
   readonly place: Organization;
   readonly isLighthouse: boolean;
   isRunning = true;
+  /** How many of over 1,000 bytes were sent. */
+  largePackets = 0;
   startedAt = this.now;
   /** False: an engine below 1.12. */
   reports = true;
@@ -107,6 +109,7 @@ export class ReplayedNetwork {
       const peer = this.peers.find(({ address }) => address === to);
       if (peer === undefined || !this.isRunning) return true;
       const { tunnel } = this.#send(peer);
+      if (payload.length > 1000) this.largePackets += 1;
       const passes = tunnel !== undefined && this.#isReached(peer) && !peer.refusesIcmp;
       const isSmall = payload.length + 28 <= peer.largest;
       if (passes && isSmall && !peer.losesFrom)
@@ -171,6 +174,11 @@ export class ReplayedNetwork {
   /** A shake of hands that the peer's side begins, as after its restart. */
   restart(name: string): void {
     this.#tunnels.delete(this.peer(name).address);
+  }
+
+  /** Packets of a user. */
+  talk(name: string, packets: number): void {
+    for (let at = 0; at < packets; at++) this.#send(this.peer(name));
   }
 
   closeTunnel(address: string): boolean {

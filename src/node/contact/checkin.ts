@@ -6,6 +6,7 @@ import type { CheckinAnswer, CheckinRequest } from "../../protocol/checkin.ts";
 import type { NamesRequest } from "../../protocol/names.ts";
 import type { PathsReport } from "../../protocol/path-report.ts";
 import type { RelayedReport } from "../../protocol/relayed-report.ts";
+import type { OverlayControl } from "../engine/engine.ts";
 import type { EngineInUse } from "../engine/engine-in-use.ts";
 import type { FindingKind } from "../../finding-kinds.ts";
 import type { System } from "../../system.ts";
@@ -21,7 +22,51 @@ export type Report = {
 
 /** The engine part of the report. */
 export function reportOf({ version, isRunning }: EngineInUse, finding?: FindingKind): Report {
-  return { overlayVersion: version, overlayState: isRunning ? (finding ?? "running") : "stopped" };
+  const isDown = !isRunning && finding !== "not_running";
+  return { overlayVersion: version, overlayState: isDown ? "stopped" : (finding ?? "running") };
+}
+
+export type Light = {
+  kind(): FindingKind | undefined;
+  noteAnswer(answer: CheckinAnswer): void;
+  /** Resolves when something else was found; rejects at the signal. */
+  changed(signal: AbortSignal): Promise<void>;
+};
+
+type Reported = {
+  control: Pick<OverlayControl, "process" | "wanted">;
+  engine(): Promise<EngineInUse>;
+  light?: Light;
+  system: Pick<System, "now" | "random" | "sleep">;
+};
+
+/** The poll ended early, because what it told is no longer so. */
+export class Outdated extends Error {}
+
+/** A light that flickers is told this often at most. */
+const tellEveryMs = 5000;
+/** When a lighthouse ends, all nodes have news at the same moment. */
+const tellWithinMs = 3000;
+
+/** The engine as it is, and what the control plane is told of it. */
+export async function reportNow({ control, light }: Reported, inUse: EngineInUse): Promise<Report> {
+  const isMissed = (await control.process()) === undefined && (await control.wanted?.()) === true;
+  return reportOf(inUse, isMissed ? "not_running" : light?.kind());
+}
+
+/** Aborts a held poll when the control plane should know something else. */
+export async function endOutdated(edge: Reported, told: Report, poll: AbortController): Promise<void> {
+  const { light, system } = edge;
+  if (light === undefined) return;
+  const from = system.now();
+  const [share = 0] = system.random(1);
+  while (!poll.signal.aborted) {
+    await light.changed(poll.signal);
+    const waitMs = Math.max(0, tellEveryMs - Math.abs(system.now() - from)) + (tellWithinMs * share) / 256;
+    await system.sleep(waitMs, poll.signal);
+    if ((await reportNow(edge, await edge.engine())).overlayState !== told.overlayState)
+      poll.abort(new Outdated());
+  }
 }
 
 /**

@@ -6,9 +6,16 @@ import { AppError, messageOf } from "../../errors.ts";
 import type { Log } from "../../log.ts";
 import { relayedIn } from "../../protocol/relayed-report.ts";
 import { maxPollWaitS, type CheckinAnswer } from "../../protocol/checkin.ts";
-import type { FindingKind } from "../../finding-kinds.ts";
 import type { System } from "../../system.ts";
-import { checkIn, machineMarks, reportOf, type CheckInOptions } from "./checkin.ts";
+import {
+  checkIn,
+  endOutdated,
+  machineMarks,
+  Outdated,
+  reportNow,
+  type CheckInOptions,
+  type Light,
+} from "./checkin.ts";
 import type { WithClient } from "./connection.ts";
 import type { EngineRunner, OverlayControl } from "../engine/engine.ts";
 import type { EngineInUse } from "../engine/engine-in-use.ts";
@@ -42,7 +49,7 @@ export type FollowEdge = {
   /** Reports how this node reaches its peers. */
   paths?: PathReporter;
   /** What was found of the organization, for the control plane, and what the answer says of it. */
-  light?: { kind(): FindingKind | undefined; noteAnswer(answer: CheckinAnswer): void };
+  light?: Light;
   /** Called after each answer. */
   onCheckin?(answer: CheckinAnswer): void;
   onSync?(result: SyncResult): void;
@@ -121,6 +128,7 @@ async function takeTurns(
         edge.log.warn("The new configuration is not applied", { team: organization.slug, reason });
     } catch (error) {
       if (signal.aborted) return;
+      if (error instanceof Outdated) continue;
       onTurn?.({ error });
       pauseMs = pace.failed(error);
       const log = pace.isFirstFailure() ? edge.log.warn : edge.log.debug;
@@ -196,7 +204,7 @@ export async function followOnce(
   if (damage === undefined) keepCopy(organization);
   const state = options.state ?? readSyncState(organization.directory);
   const engine = await edge.engine();
-  const report = reportOf(engine, edge.light?.kind());
+  const report = await reportNow(edge, engine);
   const { names = makeNamesKeeper(organization, edge), ...waiting } = options;
   const marks = machineMarks(edge.system);
   const ask = (how: CheckInOptions, asked = names.asked()) =>
@@ -205,10 +213,16 @@ export async function followOnce(
     );
   const about = await reportBeside(organization, edge);
   let answer: CheckinAnswer;
+  const poll = new AbortController();
+  if (waiting.waitS > 0) endOutdated(edge, report, poll).catch(() => undefined);
+  const signals = [poll.signal, ...(waiting.signal === undefined ? [] : [waiting.signal])];
   try {
-    answer = await ask({ ...waiting, ...about });
+    answer = await ask({ ...waiting, ...about, signal: AbortSignal.any(signals) });
   } catch (error) {
+    if (poll.signal.aborted) throw poll.signal.reason;
     return handleRefusal(error, organization, edge);
+  } finally {
+    poll.abort(new Error("Answered"));
   }
   if (about.paths !== undefined) edge.paths?.answered(answer.paths);
   edge.light?.noteAnswer(answer);

@@ -27,6 +27,7 @@ export const setClock = "Set the clock: timedatectl set-ntp true";
 
 /** `doctor`: what it calls it, unless that is as grave as the light. In the order of their weight. */
 const kinds = {
+  not_running: { light: "degraded", cure: (slug) => `${run} start ${quoteWord(slug)}` },
   certificate_not_valid_yet: { light: "degraded", cure: () => setClock },
   certificate_expired: {
     light: "degraded",

@@ -24,7 +24,7 @@ import type { Healer } from "./healer.ts";
 import { Inventory, type InventoryDeps } from "./inventory.ts";
 import type { Health } from "./judge.ts";
 import { NamedPeers } from "./named-peers.ts";
-import { pacesOf } from "./paces.ts";
+import { hasTraffic, pacesOf } from "./paces.ts";
 import { isUnknown, type PeerReport, type PeersSeen } from "./peer-report.ts";
 import { probeTargets } from "./probe-targets.ts";
 import type { OffloadTrial } from "./offload-trial.ts";
@@ -50,9 +50,9 @@ export type HealthDeps = InventoryDeps & {
 
 /** Requests for peers within this time share one look. */
 const lookedForMs = 1000;
-/** A packet of the full size to a lighthouse: 7.5 MB a day. While it is lost, more often. */
+/** A packet of the full size to a lighthouse: 7.5 MB a day. While there is traffic or it is lost, more often. */
 const measureEveryMs = 30_000;
-const measureAgainMs = 5000;
+const measureOftenMs = 5000;
 /** After the healer acted. */
 const lookAgainMs = 1000;
 
@@ -72,13 +72,14 @@ export class OrganizationHealth {
   /** Monotonic ms of the next look. */
   #lookAt = 0;
   #endPause = () => {};
-  /** Monotonic ms of the next measurement; of which engine, and with which size of the interface. */
-  #measureAt = 0;
+  /** Monotonic ms of the last measurement, and what it was of: another size of the interface, or another path. */
+  #measuredAt = Number.NEGATIVE_INFINITY;
   #measured = "";
   #measuring: Promise<void> | undefined;
   #lastAheadMs = 0;
   #disk: Basis["disk"];
   #announced = "";
+  readonly #waiting = new Set<() => void>();
 
   constructor(place: Pick<Organization, "slug" | "directory">, deps: HealthDeps) {
     const { monotonic, open, system } = deps;
@@ -101,10 +102,10 @@ export class OrganizationHealth {
       if (monotonic() >= this.#lookAt) await this.#refresh();
       const nextProbeMs = await this.#probe();
       this.#judgeSilence();
-      if (monotonic() >= this.#measureAt) void this.#measure();
+      if (this.#measureInMs() <= 0) void this.#measure();
       await this.#heal();
       this.#announce();
-      const waitMs = Math.max(0, Math.min(nextProbeMs, this.#lookAt - monotonic()));
+      const waitMs = Math.max(0, Math.min(nextProbeMs, this.#measureInMs(), this.#lookAt - monotonic()));
       await system.sleep(waitMs, AbortSignal.any([signal, pause.signal])).catch(() => undefined);
     }
     this.prober.close();
@@ -127,6 +128,7 @@ export class OrganizationHealth {
       this.told.elsewhere = elsewhere && { said: elsewhere, at };
       if (time !== undefined) this.#compareClocks(Date.parse(time), at);
     },
+    changed: (signal: AbortSignal): Promise<void> => this.#announcement(signal),
   };
 
   /** An answer that waited while the machine slept is old: two in a row count. */
@@ -261,59 +263,72 @@ export class OrganizationHealth {
     }
   }
 
-  /** Whether packets of the full size reach a lighthouse that answers, which small ones do. One measurement at a time. */
-  #measure(): Promise<void> {
-    this.#measuring ??= this.#measureOnce()
-      .catch(() => undefined)
-      .finally(() => (this.#measuring = undefined));
-    return this.#measuring;
-  }
-
-  async #measureOnce(): Promise<void> {
-    const { monotonic, open, system } = this.#deps;
-    const facts = this.#inventory.present?.facts;
-    const now = monotonic();
+  /** Who answers small packets, and what a measurement of the large ones is of. */
+  #measurable(): { to: string; from: string; mtu: number; of: string; isHub: boolean } | undefined {
+    const { present } = this.#inventory;
+    if (present === undefined) return undefined;
+    const { engine, facts } = present;
+    const now = this.#deps.monotonic();
     const answers = (each: string) => {
       const record = this.prober.record(each);
       return record !== undefined && isAnswering(record, now);
     };
     // A lighthouse asks none: the offloads of its engine are tried with any peer.
-    if (facts?.isLighthouse === true && facts.lighthouses.length === 0) {
-      this.#measureAt = now + measureEveryMs;
-      return this.#tryOffloads(this.prober.records().find(([each]) => answers(each))?.[0]);
-    }
-    const to = facts?.lighthouses.find(answers);
+    const isHub = facts.isLighthouse && facts.lighthouses.length === 0;
+    const all = isHub ? this.prober.records().map(([each]) => each) : facts.lighthouses;
+    const to = all.find(answers);
     const from = to === undefined ? undefined : this.#inventory.sourceFor(to);
-    if (to === undefined || from === undefined) return;
-    this.#measureAt = now + measureEveryMs;
-    const through = await largestThrough(
-      from,
-      to,
-      open,
-      system,
-      Math.min(facts?.mtu ?? fullBytes, fullBytes),
-    );
-    if (typeof through === "object") this.large = through.isFull ? undefined : { to, bytes: through.bytes };
-    if (this.large !== undefined) this.#measureAt = monotonic() + measureAgainMs;
-    else if (typeof through === "object") await this.#tryOffloads(to);
+    if (to === undefined || from === undefined) return undefined;
+    const mtu = Math.min(facts.mtu ?? fullBytes, fullBytes);
+    const { index, remote } = this.#inventory.tunnels.get(to) ?? {};
+    return { to, from, mtu, isHub, of: [engine.pid, mtu, ...(isHub ? [] : [to, index, remote])].join(" ") };
   }
 
-  async #tryOffloads(to: string | undefined): Promise<void> {
-    const { present } = this.#inventory;
-    const from = to === undefined ? undefined : this.#inventory.sourceFor(to);
-    if (present === undefined || to === undefined || from === undefined) return;
-    const { engine, facts } = present;
-    const bytes = Math.min(facts.mtu ?? fullBytes, fullBytes);
-    await this.#deps.offloads?.look({ engine, from, to, name: this.#inventory.nameOf(to), bytes });
+  /** ms until the next measurement: at once on another path, soon where somebody would notice a loss. */
+  #measureInMs(): number {
+    const measurable = this.#measuring === undefined ? this.#measurable() : undefined;
+    if (measurable === undefined) return Number.POSITIVE_INFINITY;
+    if (measurable.of !== this.#measured) return 0;
+    const now = this.#deps.monotonic();
+    const isNoticed = this.large !== undefined || hasTraffic(this.#inventory.tunnels.all, now);
+    const isOften = isNoticed && !measurable.isHub;
+    return this.#measuredAt + (isOften ? measureOftenMs : measureEveryMs) - now;
+  }
+
+  /** Whether packets of the full size reach a lighthouse that answers, which small ones do. One measurement at a time. */
+  #measure(): Promise<void> {
+    this.#measuring ??= this.#measureOnce()
+      .catch(() => undefined)
+      .finally(() => {
+        this.#measuring = undefined;
+        this.#endPause();
+      });
+    return this.#measuring;
+  }
+
+  async #measureOnce(): Promise<void> {
+    const measurable = this.#measurable();
+    if (measurable === undefined) return;
+    const { open, system, monotonic, offloads } = this.#deps;
+    const { to, from, mtu, of, isHub } = measurable;
+    this.#measured = of;
+    try {
+      const rttMs = this.prober.record(to)?.rttMs;
+      const through = isHub ? undefined : await largestThrough(from, to, open, system, mtu, rttMs);
+      if (typeof through === "object") this.large = through.isFull ? undefined : { to, bytes: through.bytes };
+      const { present } = this.#inventory;
+      if (present === undefined || (!isHub && (typeof through !== "object" || !through.isFull))) return;
+      const { engine } = present;
+      await offloads?.look({ engine, from, to, name: this.#inventory.nameOf(to), bytes: mtu });
+    } finally {
+      this.#measuredAt = monotonic();
+    }
   }
 
   #chooseTargets(): void {
     const { present, tunnels } = this.#inventory;
     if (present === undefined) return this.prober.setTargets([]);
     const now = this.#deps.monotonic();
-    const measured = `${present.engine.pid} ${present.facts.mtu}`;
-    if (measured !== this.#measured) this.#measureAt = 0;
-    this.#measured = measured;
     const targets = probeTargets({
       facts: present.facts,
       served: this.#inventory.reportsTunnels ? [] : this.#inventory.served,
@@ -350,11 +365,20 @@ export class OrganizationHealth {
     this.#lookAt = Math.min(this.#lookAt, monotonic() + lookAgainMs);
   }
 
+  #announcement(signal: AbortSignal): Promise<void> {
+    const { promise, resolve, reject } = Promise.withResolvers<void>();
+    if (signal.aborted) reject(signal.reason);
+    signal.addEventListener("abort", () => reject(signal.reason), { once: true });
+    this.#waiting.add(resolve);
+    return promise.finally(() => this.#waiting.delete(resolve));
+  }
+
   #announce(): void {
     const { verdict, findings, lighthouses, broken } = this.look() ?? {};
     const shown = JSON.stringify([verdict, findings, lighthouses, broken]);
     if (shown === this.#announced) return;
     this.#announced = shown;
+    for (const resolve of this.#waiting) resolve();
     this.#deps.onChange?.();
   }
 

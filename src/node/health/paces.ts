@@ -10,10 +10,17 @@ const relayMs = 2000;
 const busyMs = 4000;
 const mostBusy = 8;
 
+const isBusy = ({ trafficAt }: SeenTunnel, now: number) =>
+  trafficAt !== undefined && now - trafficAt < presentMs;
+
+export function hasTraffic(tunnels: readonly SeenTunnel[], now: number): boolean {
+  return tunnels.some((each) => isBusy(each, now));
+}
+
 /** ms between probes, by address. */
 export function pacesOf(tunnels: readonly SeenTunnel[], now: number): Map<string, number> {
   const busy = tunnels
-    .filter(({ trafficAt }) => trafficAt !== undefined && now - trafficAt < presentMs)
+    .filter((each) => isBusy(each, now))
     .toSorted((a, b) => (b.trafficAt ?? 0) - (a.trafficAt ?? 0));
   const relays = busy.flatMap((each) => (each.remote === undefined ? each.relays : []));
   return new Map([

@@ -7,6 +7,8 @@ import type { System } from "../../system.ts";
 export const fullBytes = 1300;
 const smallest = 576;
 const answerMs = 1000;
+/** Less is waited for where answers are known to come sooner. */
+const leastAnswerMs = 250;
 const tries = 2;
 const lookMs = 20;
 /** Sizes that are sent at once. */
@@ -24,12 +26,15 @@ export async function largestThrough(
   system: Pick<System, "sleep">,
   /** What the interface takes. */
   full = fullBytes,
+  /** The round trip of small packets, if it is known. */
+  rttMs = answerMs,
 ): Promise<Through> {
+  const waitMs = Math.min(answerMs, leastAnswerMs + 4 * rttMs);
   const answered = new Set<number>();
   const socket = await open(from, ({ sequence }) => void answered.add(sequence));
   if (typeof socket === "string") return socket;
   let sequence = Math.floor(performance.now()) % 30_000;
-  /** The largest of some sizes that passes, 0 for none. They are sent at once: a loss is known after two seconds. */
+  /** The largest of some sizes that passes, 0 for none. They are sent at once: a loss is known after two waits. */
   const largestOf = async (sizes: readonly number[]) => {
     const passed = new Set<number>();
     for (let attempt = 0; attempt < tries && passed.size < sizes.length; attempt++) {
@@ -37,11 +42,7 @@ export async function largestThrough(
         .filter((bytes) => !passed.has(bytes))
         .map((bytes) => ({ bytes, mine: (sequence += 1) }));
       for (const { bytes, mine } of sent) socket.send(to, mine, new Uint8Array(bytes - headerBytes));
-      for (
-        let waited = 0;
-        waited < answerMs && sent.some(({ mine }) => !answered.has(mine));
-        waited += lookMs
-      )
+      for (let waited = 0; waited < waitMs && sent.some(({ mine }) => !answered.has(mine)); waited += lookMs)
         await system.sleep(lookMs);
       for (const { bytes, mine } of sent) if (answered.has(mine)) passed.add(bytes);
     }

@@ -164,7 +164,7 @@ async function othersOf(
   if (others !== true) return {};
   const sql = `SELECT id FROM ${nodesWithSightings}
     WHERE org_id = $1 AND id <> $2 AND state = 'active' AND phone IS NULL AND last_checkin_at > $3
-      AND coalesce(overlay_state, '') <> 'stopped' LIMIT 1`;
+      AND coalesce(overlay_state, '') NOT IN ('stopped', 'not_running') LIMIT 1`;
   const found = await db.get(sql, [id, nodeId, system.now() - onlineMs]).catch(() => null);
   return found === null ? {} : { others_online: found !== undefined };
 }

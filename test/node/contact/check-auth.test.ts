@@ -384,7 +384,9 @@ test("a turn reports the engine's state and the applied version", async () => {
     bodies.push(JSON.parse(String(init?.body)));
     return through(url, init);
   };
-  await followOnce(organization, edge(makeControl({ running: false })), { waitS: 0 });
+  for (const wanted of [false, true])
+    await followOnce(organization, edge(makeControl({ running: false, wanted })), { waitS: 0 });
+  expect(bodies[1]).toMatchObject({ overlay_state: "not_running" });
   expect(bodies[0]).toMatchObject({
     overlay_state: "stopped",
     config_version: organization.config.config_version,

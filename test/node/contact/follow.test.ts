@@ -10,6 +10,7 @@ import { reportOf } from "../../../src/node/contact/checkin.ts";
 import { followOrganization, type FollowEdge } from "../../../src/node/contact/follow.ts";
 import { openOrganization } from "../../../src/node/files/organizations.ts";
 import { realSystem, type System } from "../../../src/system.ts";
+import type { FindingKind } from "../../../src/finding-kinds.ts";
 import { makeClock, type Clock } from "../../support/clock.ts";
 import { makeControl } from "../../support/node.ts";
 import { temporaryDirectory } from "../../support/temporary.ts";
@@ -228,3 +229,49 @@ test("a check-in reports the engine that runs, or that none does", () => {
   });
   expect(reportOf(noneInUse)).toEqual({ overlayVersion: undefined, overlayState: "stopped" });
 });
+
+test("what nodes find is told within eight seconds, spread over three, and what flickers every five at most", async () => {
+  const organization = register();
+  const clock = makeClock();
+  const arrivals: { at: number; state: unknown }[] = [];
+  const fetch: System["fetch"] = async (_, init) => {
+    const wait = Number(/\d+/.exec(init?.headers?.["Prefer"] ?? "")?.[0] ?? 0);
+    arrivals.push({ at: clock.now(), state: JSON.parse(String(init?.body)).overlay_state });
+    await clock.sleep(wait * 1000, init?.signal);
+    return Response.json(answer);
+  };
+  let kind: FindingKind | undefined;
+  const waiting = new Set<() => void>();
+  const find = (found: FindingKind | undefined) => {
+    kind = found;
+    for (const wake of waiting) wake();
+    waiting.clear();
+  };
+  const light = {
+    kind: () => kind,
+    noteAnswer() {},
+    changed: () => new Promise<void>((resolve) => void waiting.add(resolve)),
+  };
+  const edge = { ...makeEdge(clock, fetch), control: makeControl({ wanted: false }), light };
+  const isRunning = { ...noneInUse, isRunning: true };
+  const end = new AbortController();
+  const following = Array.from({ length: nodes }, () =>
+    followOrganization(organization, { ...edge, engine: async () => isRunning }, { signal: end.signal }),
+  );
+  await clock.pass(20_000);
+  arrivals.length = 0;
+  find("lighthouses_silent");
+  await clock.pass(8000);
+  expect(arrivals).toHaveLength(nodes);
+  expect(new Set(arrivals.map(({ state }) => state))).toEqual(new Set(["lighthouses_silent"]));
+  expect(peak(arrivals.map(({ at }) => at)) / nodes).toBeLessThan(0.5);
+  arrivals.length = 0;
+  for (let second = 0; second < 30; second++) {
+    find(second % 2 === 0 ? undefined : "lighthouses_silent");
+    await clock.pass(1000);
+  }
+  expect(arrivals.length / nodes).toBeLessThanOrEqual(6);
+  end.abort(new Error("over"));
+  await clock.pass(60_000);
+  await Promise.all(following);
+}, 60_000);

@@ -11,8 +11,9 @@ import { instants } from "../../support/soak.ts";
 
 const faults = 200;
 const hourMs = 3_600_000;
-/** Told within this time; a path that loses large packets is measured every 30 s. */
+/** Told within this time; a path that loses large packets is measured every 30 s while there is no traffic. */
 const toldMs = 15_000;
+const idleToldMs = 35_000;
 
 type Right = { verdict: string; kinds: readonly string[]; broken?: readonly string[] };
 type Fault = {
@@ -67,7 +68,12 @@ const ofNode: readonly Fault[] = [
   on("b", { isOn: false }, noted(["b"])),
   on("b", { losesTo: true }, noted(["b"])),
   on("b", { losesFrom: true }, noted(["b"])),
-  on("hub", { largest: 1200 }, { verdict: "degraded", kinds: ["large_packets_lost"], broken: [] }, 45_000),
+  on(
+    "hub",
+    { largest: 1200 },
+    { verdict: "degraded", kinds: ["large_packets_lost"], broken: [] },
+    idleToldMs,
+  ),
   // No rule connects the nodes any more, and the lighthouse is dead.
   on("hub", { isOn: false, isListed: false }, lost(["hub"])),
   on("b", { isOn: false, isListed: false }, green),
@@ -215,6 +221,25 @@ test("a router that was off from the start, and one that refuses ICMP", async ()
   await network.pass(1000);
   await running;
 });
+
+test("large packets that are lost are told within 15 s of traffic, and cost little without", async () => {
+  await watched(false, async (network, health) => {
+    const right: Right = { verdict: "degraded", kinds: ["large_packets_lost"] };
+    for (const ms of instants(200, 60_000)) {
+      await network.pass(ms, () => network.talk("b", 5));
+      network.peer("hub").largest = 1200;
+      await network.pass(toldMs, () => network.talk("b", 5));
+      expect([ms, look(health, right)]).toEqual([ms, right]);
+      network.peer("hub").largest = 1500;
+      await network.pass(toldMs, () => network.talk("b", 5));
+      expect([ms, look(health, green)]).toEqual([ms, green]);
+    }
+    await network.pass(60_000);
+    const before = network.largePackets;
+    await network.pass(hourMs);
+    expect(network.largePackets - before).toBeWithin(115, 122);
+  });
+}, 1_200_000);
 
 test("a lighthouse whose port was closed from the start is degraded as soon as another node is online", async () => {
   await using world = await makeNodeWorld();
