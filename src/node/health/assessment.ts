@@ -144,11 +144,15 @@ function contactOf(basis: Basis, facts: Facts, { ageMs }: EngineSeen): Contact {
   const isMade =
     records.some(([, record]) => isAnswering(record, now)) ||
     refusing.some(([, { since }]) => now - since >= outlivesMs);
+  // Who answered since then was online, whatever it said.
+  const answeredAt = Math.max(...records.map(([, record]) => record.answeredAt ?? -Infinity));
+  const said = inForce(basis.told.others, basis);
+  const isOld = said?.online === false && answeredAt > (basis.told.others?.at ?? 0);
   return {
     isMade,
     silent: records.filter(([, record]) => isBroken(record)).length,
     isEarly: ageMs < earlyMs || refusing.length > 0,
-    othersOnline: inForce(basis.told.others, basis)?.online,
+    othersOnline: isOld ? undefined : said?.online,
   };
 }
 

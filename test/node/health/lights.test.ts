@@ -241,6 +241,26 @@ test("large packets that are lost are told within 15 s of traffic, and cost litt
   });
 }, 1_200_000);
 
+test("a lighthouse that nodes answered since the control plane knew of none misses them", async () => {
+  await using world = await makeNodeWorld();
+  const network = new ReplayedNetwork(await world.register(), ["b", "c"], true);
+  const health = network.watch();
+  const over = new AbortController();
+  const running = health.run(over.signal);
+  health.light.noteAnswer({ others_online: false });
+  await network.pass(30_000);
+  const kinds = () => health.look()?.findings?.map(({ kind }) => kind);
+  expect(kinds()).toEqual([]);
+  for (const peer of network.peers) peer.losesFrom = true;
+  await network.pass(toldMs);
+  expect(kinds()).toEqual(["nodes_silent", "peers_silent"]);
+  health.light.noteAnswer({ others_online: false });
+  expect(kinds()).toEqual(["peers_silent"]);
+  over.abort();
+  await network.pass(1000);
+  await running;
+});
+
 test("a lighthouse whose port was closed from the start is degraded as soon as another node is online", async () => {
   await using world = await makeNodeWorld();
   const network = new ReplayedNetwork(await world.register(), ["b", "c"], true);
