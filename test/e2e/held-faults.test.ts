@@ -47,7 +47,7 @@ type Fault = {
   hub?: Right;
   /** The clock of node a, for `faketime`. */
   clock?: string;
-  make(scene: Scene): Promise<unknown> | unknown;
+  make(scene: Scene): unknown;
 };
 
 const well: Right = {
