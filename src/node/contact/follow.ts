@@ -13,6 +13,7 @@ import {
   machineMarks,
   Outdated,
   reportNow,
+  reportOf,
   type CheckInOptions,
   type Light,
 } from "./checkin.ts";
