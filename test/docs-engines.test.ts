@@ -127,7 +127,8 @@ doctor say so; if not, they are on again.
 the sender alone gain, at the receiver alone they change nothing; old engines and relays between work with them; IPv6, tunnels of
 1280 to 8900 bytes, and paths that fragment carry more with them; no checksum was wrong and no file damaged. Where the network
 card computes no checksums, or cannot segment, most of the gain is lost, and nothing else. The round trip of small packets does
-not grow.
+not grow. \`test/bench/offload-kernels.ts\` does the same in an emulated machine with the kernels of Debian 11 and 12 (5.10 and
+6.1), over Ethernet and a VLAN: files arrive whole with each setting.
 `;
 
 test("every feature has a comment for the table", () => {

@@ -3,7 +3,7 @@
 // without offloads, with those of the interface alone, and with both. Needs root and QEMU; minutes, without KVM.
 
 import { copyFileSync, cpSync, existsSync, mkdirSync, readdirSync, writeFileSync } from "node:fs";
-import { basename, join } from "node:path";
+import { basename, dirname, join } from "node:path";
 import { stringifyYaml } from "../../src/yaml.ts";
 import { installMissing, runSync } from "../support/debian.ts";
 import { engineNamed } from "../support/engines.ts";
@@ -16,7 +16,7 @@ if (missing !== undefined) throw new Error(missing);
 const engine = engineNamed("1.12");
 
 /** Kernel modules in the order of loading; one that is built in has no file. */
-const modules = ["tun", "veth", "garp", "mrp", "8021q", "crc32c_generic"];
+const modules = ["tun", "veth", "llc", "stp", "garp", "mrp", "8021q", "crc32c_generic"];
 
 /** In the machine: two namespaces, an engine in each, and what the host's console reads. */
 const init = (cases: readonly string[]) => `#!/bin/busybox sh
@@ -25,34 +25,37 @@ export PATH=/bin
 mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev; mkdir -p /run/netns /tmp
 mknod /dev/net/tun c 10 200 2>/dev/null
 for each in ${modules.join(" ")}; do [ -f /modules/$each.ko ] && insmod /modules/$each.ko; done
-ip link set lo up
+/real/ip link set lo up
 echo "KERNEL $(uname -r)"
-head -c 4194304 /dev/urandom > /tmp/file
+head -c 33554432 /dev/urandom > /tmp/file
+# An end of its input would end the transfer.
+mkfifo /tmp/hold; exec 9<>/tmp/hold
 unshare -n sleep 9999 & A=$!
 unshare -n sleep 9999 & B=$!
 sleep 1
 in_a() { nsenter -t $A -n "$@"; }
 in_b() { nsenter -t $B -n "$@"; }
-ip link add va type veth peer name vb
-ip link set va netns $A; ip link set vb netns $B
-in_a ip link set va up; in_b ip link set vb up; in_a ip addr add 192.0.2.1/24 dev va; in_b ip addr add 192.0.2.2/24 dev vb
-in_a vconfig add va 7 2>/dev/null && in_b vconfig add vb 7 && in_a ip link set va.7 up && in_b ip link set vb.7 up
-in_a ip addr add 198.51.100.1/24 dev va.7 2>/dev/null; in_b ip addr add 198.51.100.2/24 dev vb.7 2>/dev/null
+/real/ip link add va type veth peer name vb
+/real/ip link set va netns $A; /real/ip link set vb netns $B
+in_a /real/ip link set va up; in_b /real/ip link set vb up; in_a /real/ip addr add 192.0.2.1/24 dev va; in_b /real/ip addr add 192.0.2.2/24 dev vb
+in_a /real/ip link add link va name va.7 type vlan id 7; in_b /real/ip link add link vb name vb.7 type vlan id 7
+in_a /real/ip link set va.7 up; in_b /real/ip link set vb.7 up
+in_a /real/ip addr add 198.51.100.1/24 dev va.7; in_b /real/ip addr add 198.51.100.2/24 dev vb.7
 for each in ${cases.join(" ")}; do
-  in_a /bin/nebula -config /node/$each/a.yml > /tmp/a.log 2>&1 & NA=$!
-  in_b /bin/nebula -config /node/$each/b.yml > /tmp/b.log 2>&1 & NB=$!
+  in_a /bin/nebula -config /node/$each/a.yml > /tmp/a.log 2>&1 &
+  in_b /bin/nebula -config /node/$each/b.yml > /tmp/b.log 2>&1 &
   sleep 4
   in_b ping -c 2 -W 4 10.78.0.1 > /dev/null
   rm -f /tmp/got
-  in_a sh -c 'nc -l -p 9000 < /tmp/file' &
+  in_a sh -c 'exec nc -l -p 9000 < /tmp/file' &
   sleep 1
   START=$(cut -d' ' -f1 /proc/uptime)
-  in_b timeout 120 nc 10.78.0.1 9000 > /tmp/got < /dev/null
+  in_b timeout 60 nc 10.78.0.1 9000 > /tmp/got <&9
   END=$(cut -d' ' -f1 /proc/uptime)
   cmp -s /tmp/file /tmp/got && R=whole || R=DAMAGED
   WRONG=$(in_b cat /proc/net/snmp | awk '/^Tcp:/{t=$0} END{split(t,x," "); print x[16]}')
   echo "CASE $each $R $START $END wrong=$WRONG $(grep -ho 'GSO [a-z]*\\|GRO [a-z]*\\|"tso":[a-z]*\\|"uso":[a-z]*\\|rejected GSO[^"]*' /tmp/b.log | tr '\\n' ' ')"
-  kill $NA $NB; sleep 1
+  killall nebula nc; sleep 1
 done
 echo DONE
 poweroff -f
@@ -153,10 +156,17 @@ const known: Readonly<Record<string, string>> = { bullseye: "linux-image-5.10.0-
 async function boot(suite: string): Promise<void> {
   using directory = temporaryDirectory();
   const root = join(directory.path, "root");
-  for (const each of ["bin", "proc", "sys", "dev", "modules"])
+  for (const each of ["bin", "proc", "sys", "dev", "modules", "real"])
     mkdirSync(join(root, each), { recursive: true });
   copyFileSync("/usr/bin/busybox", join(root, "bin/busybox"));
   copyFileSync(engine.nebula, join(root, "bin/nebula"));
+  // That of busybox makes no pairs of interfaces, and its shell prefers its own.
+  const program = "/usr/sbin/ip";
+  for (const [library] of runSync(["ldd", program]).matchAll(/\/\S+/g)) {
+    mkdirSync(join(root, dirname(library)), { recursive: true });
+    copyFileSync(library, join(root, library));
+  }
+  copyFileSync(program, join(root, "real/ip"));
   const kernel = kernelOf(suite);
   const files = runSync(["find", kernel.modules, "-name", "*.ko"]).trim().split("\n");
   for (const path of files)
