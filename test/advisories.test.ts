@@ -235,7 +235,9 @@ const refusals: Record<string, readonly string[]> = {
     "to a GET, which changes nothing",
   ],
   "a passkey of another RP": ["only pages of this control plane may do it", "of another relying party"],
-  "a counter that falls": ["a counter that is not zero must rise; zero, of synced passkeys, is always taken"],
+  "a counter that falls": [
+    "once a device counted, the counter must rise; zero is taken from synced passkeys, which never counted",
+  ],
   "replayed TOTP and recovery codes": [
     "a code of the present step or one beside it is taken, each step once",
     "of 8 requests with one code at the same instant, one succeeds",

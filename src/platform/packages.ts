@@ -66,7 +66,7 @@ const owners: readonly Owner[] = [
         const text = await answerOf(["/usr/bin/apt-cache", "policy", name], system);
         // In the table of versions, the places of each: "500 http://… Packages", or the list of what is installed.
         return [...text.matchAll(/^ {8} *-?\d+ (\S+)/gm)].some(
-          ([, place]) => place !== "/var/lib/dpkg/status",
+          ([, place]) => place?.startsWith("/") === false,
         );
       },
       install: (name) => `apt-get install ./${name}_….deb`,

@@ -27,11 +27,16 @@ buildAgent();
 /** Each machine checks in within a minute; a busy machine starts late. */
 const tellWithinS = 75;
 
-/** Another boot id, as another machine has it: in namespaces of one machine it is the same file. */
+/**
+ * Another boot id, as another machine has it: in namespaces of one machine it is the same file. A file that is not of /proc
+ * in its place would be that of a container, which reports no mark: so it is the one of the host's name, which a namespace has.
+ */
 function onMachine(host: Host, bootId: string): Pick<Host, "inside"> {
-  const id = "/proc/sys/kernel/random/boot_id";
-  const script = `mount --bind "$1" ${id} && shift && exec "$@"`;
-  return { inside: (argv) => host.inside(["unshare", "-m", "sh", "-c", script, "sh", bootId, ...argv]) };
+  const kernel = "/proc/sys/kernel";
+  const script = `echo "$1" >${kernel}/hostname && mount --bind ${kernel}/hostname ${kernel}/random/boot_id && shift && exec "$@"`;
+  return {
+    inside: (argv) => host.inside(["unshare", "--mount", "--uts", "sh", "-c", script, "sh", bootId, ...argv]),
+  };
 }
 
 const Status = v.object({
@@ -71,9 +76,7 @@ asRoot("a copied machine", () => {
         await bridgePort(lan.host(name), join(directory.path, name), Number(new URL(plane.url).port)),
       );
     const start = (places: Places, name: string) => {
-      const bootId = join(directory.path, `${name}.boot`);
-      writeFileSync(bootId, `${crypto.randomUUID()}\n`);
-      return startDaemon(onMachine(lan.host(name), bootId), places);
+      return startDaemon(onMachine(lan.host(name), crypto.randomUUID()), places);
     };
     await start(hub, "hub");
     await start(original, "original");

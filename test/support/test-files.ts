@@ -73,7 +73,6 @@ export const longest: readonly string[] = [
   "e2e/doctor.test.ts",
   "e2e/engine-in-use.test.ts",
   "e2e/certificate-versions.test.ts",
-  "e2e/clock-jump.test.ts",
   "e2e/certificate-kills.test.ts",
   "e2e/packages.test.ts",
   "e2e/renewal.test.ts",
