@@ -9,6 +9,7 @@ import { writeHosts } from "../../src/node/files/hosts.ts";
 import { OrganizationHealth } from "../../src/node/health/organization-health.ts";
 import { rejection } from "../pki/thrown.ts";
 import { makeNodeWorld } from "../support/node.ts";
+import { quietEngine } from "../support/quiet-engine.ts";
 
 test("a node of a stopped organization is not called unknown without saying what is stopped", async () => {
   await using world = await makeNodeWorld();
@@ -31,13 +32,8 @@ test("this machine and addresses without a node are told from peers", async () =
   const own = { id: config.node_id, name: config.name, ip: config.ip_address };
   writeHosts(place.directory, { schema: 1, version: 1, view: "all", nodes: [own, named], aliases: [] });
   const health = new OrganizationHealth(place, {
+    ...quietEngine,
     system: { ...world.system, sleep: () => new Promise<void>(() => {}) },
-    monotonic: () => 1000,
-    open: async () => ({ send: () => true, close() {} }),
-    engine: async () => ({ pid: 1, version: "1.12.0", ageMs: 60_000 }),
-    tunnels: async () => [],
-    disk: () => undefined,
-    recentLog: async () => [],
   });
   const look = async (peer: string) => (await health.lookAtPeers(0, peer)).peers;
   for (const asked of [config.name, config.ip_address]) {

@@ -5,6 +5,7 @@ import { Healer, knownHealing } from "../../../src/node/health/healer.ts";
 import { initialHealing, type HealingState } from "../../../src/node/health/healing.ts";
 import { OrganizationHealth, type HealthDeps } from "../../../src/node/health/organization-health.ts";
 import { makeNodeWorld } from "../../support/node.ts";
+import { quietEngine } from "../../support/quiet-engine.ts";
 
 const peer = "10.77.0.7";
 const state: HealingState = {
@@ -40,11 +41,10 @@ test("a look from another process is degraded by a tunnel that nothing has heale
   const look = async (known: Pick<HealthDeps, "known">) => {
     const now = 1_000_000;
     const health = new OrganizationHealth(place, {
+      ...quietEngine,
       ...known,
       system: world.system,
       monotonic: () => now,
-      open: async () => ({ send: () => true, close() {} }),
-      engine: async () => ({ pid: 1, version: "1.12.0", ageMs: 60_000 }),
       tunnels: async () => [
         {
           vpnAddrs: [peer],
@@ -54,8 +54,6 @@ test("a look from another process is degraded by a tunnel that nothing has heale
           currentRelaysToMe: [],
         },
       ],
-      disk: () => undefined,
-      recentLog: async () => [],
     });
     const record = {
       answeredAt: now - 60_000,

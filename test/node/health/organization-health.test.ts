@@ -3,6 +3,7 @@ import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { OrganizationHealth } from "../../../src/node/health/organization-health.ts";
 import { makeNodeWorld } from "../../support/node.ts";
+import { quietEngine } from "../../support/quiet-engine.ts";
 
 test("a check returns at once when the engine has stopped", async () => {
   await using world = await makeNodeWorld();
@@ -14,6 +15,7 @@ test("a check returns at once when the engine has stopped", async () => {
   let isRunning = true;
   const waits: number[] = [];
   const health = new OrganizationHealth(place, {
+    ...quietEngine,
     system: {
       ...world.system,
       sleep: (ms: number) => {
@@ -21,12 +23,7 @@ test("a check returns at once when the engine has stopped", async () => {
         return new Promise<void>(() => {});
       },
     },
-    monotonic: () => 1000,
-    open: async () => ({ send: () => true, close() {} }),
     engine: async () => (isRunning ? { pid: 1, version: "1.12.0", ageMs: 60_000 } : undefined),
-    tunnels: async () => [],
-    disk: () => undefined,
-    recentLog: async () => [],
   });
   await health.check(0, { all: false });
   expect(health.prober.targets()).toEqual(["10.77.0.9"]);
@@ -51,13 +48,10 @@ test("a lighthouse whose engine reports no tunnels lists the other lighthouse, a
   writeFileSync(join(place.directory, "config.yml"), JSON.stringify(config));
   const make = (tunnels: [] | undefined) =>
     new OrganizationHealth(place, {
+      ...quietEngine,
       system: world.system,
-      monotonic: () => 1000,
-      open: async () => ({ send: () => true, close() {} }),
       engine: async () => ({ pid: 1, version: "1.6.1", ageMs: 60_000 }),
       tunnels: async () => tunnels,
-      disk: () => undefined,
-      recentLog: async () => [],
     });
   const old = make(undefined);
   await old.check(0, { all: false });
@@ -73,13 +67,8 @@ test("two answers in a row tell that the clock of this machine is wrong, one tha
   await using world = await makeNodeWorld();
   const place = await world.register();
   const health = new OrganizationHealth(place, {
+    ...quietEngine,
     system: world.system,
-    monotonic: () => 1000,
-    open: async () => ({ send: () => true, close() {} }),
-    engine: async () => ({ pid: 1, version: "1.12.0", ageMs: 60_000 }),
-    tunnels: async () => [],
-    disk: () => undefined,
-    recentLog: async () => [],
   });
   await health.check(0, { all: false });
   const answer = (aheadMs: number) =>
