@@ -189,7 +189,8 @@ export type Route = Description & {
 };
 
 /** A numeric parameter. A path with anything else in its place is unknown. */
-export const id = ":id{[1-9][0-9]{0,14}}";
+export const numbered = (name: string) => `:${name}{[1-9][0-9]{0,14}}`;
+export const id = numbered("id");
 
 /** Declares a route outside of organizations. */
 export function route<T>(

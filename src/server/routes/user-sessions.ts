@@ -4,7 +4,7 @@ import * as v from "valibot";
 import { actorOf } from "../audit/record.ts";
 import { ListQuery, listReply } from "../http/lists.ts";
 import { noContent } from "../http/reply.ts";
-import { body, id, nothing, organizationRoute, query, route, type Route } from "../http/route.ts";
+import { body, id, nothing, numbered, organizationRoute, query, route, type Route } from "../http/route.ts";
 import { ProvenNodes, proveNodes } from "../people/session-nodes.ts";
 import {
   endMemberSessions,
@@ -114,7 +114,7 @@ function memberRoutes(services: Services): Route[] {
     organizationRoute({
       people: true,
       method: "DELETE",
-      path: `${path}:session{[1-9][0-9]{0,14}}/`,
+      path: `${path}${numbered("session")}/`,
       access: "admin",
       name: "members_sessions_destroy",
       fresh: false,

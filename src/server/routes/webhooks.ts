@@ -10,6 +10,7 @@ import {
   body,
   id,
   nothing,
+  numbered,
   organizationRoute,
   query,
   type OrganizationCall,
@@ -168,7 +169,7 @@ function deliveryRoutes(services: Services): Route[] {
     }),
     organizationRoute({
       method: "POST",
-      path: `${all}:delivery{[1-9][0-9]{0,14}}/send_again/`,
+      path: `${all}${numbered("delivery")}/send_again/`,
       access: "admin",
       scope: "webhooks",
       name: "webhooks_deliveries_send_again",
