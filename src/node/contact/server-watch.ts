@@ -15,7 +15,7 @@ import { isRunByUnits } from "../engine/systemd-engine.ts";
 import { engineUnit } from "../../platform/systemd.ts";
 import type { Healing } from "../../protocol/path-report.ts";
 import type { System } from "../../system.ts";
-import { rememberVersions } from "../engine/engine.ts";
+import { rememberVersions, type EngineControl } from "../engine/engine.ts";
 import { runningVersion, type VersionOf } from "../engine/engine-in-use.ts";
 import { localApi } from "../engine/local-api.ts";
 import { readValidJson, type Organization } from "../files/organizations.ts";
@@ -105,13 +105,14 @@ function savedHealing(saved: string, slug: string, { now }: Pick<System, "now">)
   return healing === undefined ? {} : { known: knownHealing(healing.state) };
 }
 
+/** What acts on the engine in the name of check-auth. */
+type Acting = Watched & { command: string; control: EngineControl };
+
 function makeServerTrial(
   organization: Organization,
-  { settings, system, log, versionOf }: Watched,
+  { system, log, command, control }: Acting,
 ): OffloadTrial {
   const { slug, directory } = organization;
-  const command = `${brand.executable} check-auth`;
-  const { control } = makeOrganizationEdge(organization, settings, { system, log, command, versionOf });
   return new OffloadTrial({
     place: { slug, directory },
     kernel: release(),
@@ -131,11 +132,9 @@ function makeServerTrial(
 function makeServerHealer(
   organization: Organization,
   saved: string,
-  { settings, system, log, versionOf }: Watched,
+  { system, log, command, control }: Acting,
 ): Healer {
   const { slug, directory } = organization;
-  const command = `${brand.executable} check-auth`;
-  const { control } = makeOrganizationEdge(organization, settings, { system, log, command, versionOf });
   return new Healer(
     {
       slug,
@@ -157,14 +156,12 @@ const dumpMs = 2000;
 function makeServerHang(
   organization: Organization,
   saved: string,
-  { settings, system, log, versionOf }: Watched,
+  { settings, system, log, control }: Acting,
 ): { hang: HangWatch; restart: Hanging["restart"] } {
   const { slug } = organization;
   const path = join(saved, `${slug}.hang.json`);
   const before = readValidJson(path, HungAt)?.restarted_at;
   const hang = new HangWatch(before === undefined ? undefined : monotonic() - (system.now() - before));
-  const command = `${brand.executable} check-auth`;
-  const { control } = makeOrganizationEdge(organization, settings, { system, log, command, versionOf });
   return {
     hang,
     async restart(process) {
@@ -199,9 +196,12 @@ export async function watchHealth<T>(
 ): Promise<T> {
   const { slug } = organization;
   const { directory } = record;
-  const healer = makeServerHealer(organization, directory, { settings, system, log, versionOf });
-  const hanging = makeServerHang(organization, directory, { settings, system, log, versionOf });
-  const offloads = makeServerTrial(organization, { settings, system, log, versionOf });
+  const command = `${brand.executable} check-auth`;
+  const { control } = makeOrganizationEdge(organization, settings, { system, log, command, versionOf });
+  const acting = { settings, system, log, versionOf, command, control };
+  const healer = makeServerHealer(organization, directory, acting);
+  const hanging = makeServerHang(organization, directory, acting);
+  const offloads = makeServerTrial(organization, acting);
   const health = makeServerHealth(organization, settings, system, versionOf, {
     healer,
     offloads,
