@@ -13,7 +13,6 @@ import {
   machineMarks,
   Outdated,
   reportNow,
-  reportOf,
   type CheckInOptions,
   type Light,
 } from "./checkin.ts";
@@ -164,7 +163,7 @@ async function untilNewer(
 ): Promise<void> {
   const waitS = Math.min(maxPollWaitS, Math.ceil(ms / 1000));
   const ask = async () => {
-    const report = reportOf(await edge.engine(), edge.light?.kind());
+    const report = await reportNow(edge, await edge.engine());
     const marks = machineMarks(edge.system);
     return edge.withClient((client) =>
       checkIn(organization, client, report, { waitS, refused, signal, ...marks, repeatable: false }),
