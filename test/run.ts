@@ -19,7 +19,7 @@ const passedAgain: string[] = [];
 const broken: string[] = [];
 const fileLimitMs = { unit: 600_000, e2e: 1_200_000, soak: 5 * 3_600_000 };
 const processors = availableParallelism();
-/** Processes side by side: tests wait most of their time. More end to end made tests with real tunnels wait for the processor. */
+/** Processes side by side: tests wait most of their time. */
 const width = { unit: 2 * processors + 1, e2e: 2 * processors + 1, soak: 1 };
 
 /** `processorMs` counts the process and those that it started and waited for. */

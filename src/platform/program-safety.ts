@@ -55,7 +55,7 @@ export function foreignFile(path: string): Foreign | undefined {
     .map(foreignPlace)
     .find((each) => each !== undefined);
   if (found === undefined || found.path.startsWith(dirname(resolve(path)) + sep)) return found;
-  // What lies elsewhere belongs to somebody: root takes a copy instead of their file or directory.
+  // A file elsewhere belongs to a user: root copies it, instead of taking their file or directory.
   const target = targets.at(-1) ?? path;
   const mode = ((statIfThere(target)?.mode ?? 0) & 0o755).toString(8).padStart(4, "0");
   const copy = `install -m ${mode} ${quoteWord(target)} ${quoteWord(path)}`;

@@ -121,7 +121,7 @@ function decideBuffer({ kernel, sent, own }: Basis): Pick<DataPlane, "buffer" | 
   const wanted = kernel.memory < smallMemory ? smallBuffer : wantedBuffer;
   const possible = kernel.canForceBuffers ? wanted : Math.min(wanted, kernel.mostBuffer);
   const isLimited = possible < wanted ? { is_limited: true } : {};
-  // The kernel doubles what is asked for, and not its own default.
+  // The kernel doubles a size that a program asks for, but not its own default.
   return 2 * possible <= kernel.usualBuffer ? isLimited : { buffer: possible, ...isLimited };
 }
 

@@ -64,8 +64,9 @@ export function grant(wanted: YamlMap, situation: Situation): Granted {
 function decideDevice(asked: Asked): void {
   const { slug, inForce, result, machine, others } = asked;
   const dev = valueAt(result.granted, "tun.dev");
-  const reason = typeof dev === "string" && dev !== deviceName(slug) ? deviceRefusal(dev, asked) : undefined;
-  if (typeof dev === "string" && dev !== deviceName(slug) && reason === undefined) return;
+  const other = typeof dev === "string" && dev !== deviceName(slug) ? dev : undefined;
+  const reason = other === undefined ? undefined : deviceRefusal(other, asked);
+  if (other !== undefined && reason === undefined) return;
   if (reason !== undefined) leaveOut(asked, "tun.dev", reason);
   // Without a name, also where the allow-list has left it out, the kernel gives one that others use: tun0.
   if (machine.namesInterfaces) put(asked, "tun", { dev: ownDevice(slug, inForce, machine, others) });

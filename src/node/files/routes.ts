@@ -196,12 +196,12 @@ function keptBy({ attached, routes }: Pick<RouteRules, "attached" | "routes">) {
 
 /**
  * Returns why a route would take the traffic of another organization, or lead it into the overlay of this one once its
- * tunnel has stopped. Who has a route keeps it, unless root allows the other one: no organization gets traffic of another
+ * tunnel has stopped. An organization keeps the route that it has, unless root allows the other one: no other gets its traffic
  * by a narrower route, before or after.
  */
 function crossingOf({ slug, foreign, present }: Pick<RouteRules, "slug" | "foreign" | "present">) {
   const others = foreign.flatMap(([other, text]) =>
-    // Only root allows such a route, and like a default route it takes what nobody else does.
+    // Only root allows so wide a route. Like a default route, it takes the packets that no other route takes.
     parseAll([text]).flatMap((network) => (tooWide(network) === undefined ? [{ other, network }] : [])),
   );
   // Tables: two organizations may have thousands of routes each.

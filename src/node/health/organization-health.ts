@@ -284,7 +284,7 @@ export class OrganizationHealth {
     return { to, from, mtu, isHub, of: [engine.pid, mtu, ...(isHub ? [] : [to, index, remote])].join(" ") };
   }
 
-  /** ms until the next measurement: at once on another path, soon where somebody would notice a loss. */
+  /** ms until the next measurement: none on another path, few where a user would notice a loss. */
   #measureInMs(): number {
     const measurable = this.#measuring === undefined ? this.#measurable() : undefined;
     if (measurable === undefined) return Number.POSITIVE_INFINITY;

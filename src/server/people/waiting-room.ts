@@ -47,7 +47,7 @@ function mostCrowded<T>(list: readonly T[], keyOf: (item: T) => string): readonl
 
 /** One IPv4 address, or an IPv6 /48: what a provider gives to one customer at most. */
 const siteOf = (address: string) => within(address, 32, 48);
-/** An IPv4 /16 or an IPv6 /32: a caller who wants many addresses can rent as many. */
+/** An IPv4 /16 or an IPv6 /32: a caller can rent many addresses in one of them. */
 const wideOf = (address: string) => within(address, 16, 32);
 
 /** The network of an address as a key, not as text: all that wait are compared at each request. */

@@ -24,7 +24,7 @@ export function freeName(word: string, taken: ReadonlySet<string>): string {
   }
 }
 
-/** Why whole sections have no equal. `groups` and `tagOwners` lose only who is in them. */
+/** Why whole sections cannot be imported. Of `groups` and `tagOwners`, only the lists of members are lost. */
 export const sections = new Map([
   ["ssh", "SSH of the overlay has no equal: permit port 22, and use the machine's own SSH server"],
   ["sshtests", "SSH of the overlay has no equal"],
