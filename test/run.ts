@@ -1,6 +1,8 @@
 // Drives the checks: `bun test/run.ts test|ok|unit|e2e|soak`. `test` is for a fresh machine: it installs what is
-// missing first. Processes with test files run side by side, as test/support/test-files.ts says. The last line is "N passed, N failed" over all runs; the status is 0
-// only if nothing failed and, in CI, nothing was skipped. Imports nothing that `bun install` brings.
+// missing first. Processes with test files run side by side, as test/support/test-files.ts says. The last line is
+// "N passed, N failed" over all runs; the status is 0 only if nothing failed and, in CI, nothing was skipped. `soak` takes
+// names of files, of entries of `bySources`, or `due` for those whose sources changed; it records what passed. Imports
+// nothing that `bun install` brings.
 
 import { closeSync, existsSync, mkdtempSync, openSync, readFileSync, rmSync } from "node:fs";
 import { availableParallelism, tmpdir } from "node:os";
@@ -9,7 +11,19 @@ import { inCi, installMissing } from "./support/debian.ts";
 import { countsOf, type Counts } from "./support/junit.ts";
 import { mountMemory } from "./support/memory.ts";
 import { runAgain, runSideBySide, type Job } from "./support/side-by-side.ts";
-import { alone, batchesOf, maxAgain, shortRuns, unitPrograms, type Kind } from "./support/test-files.ts";
+import { digests, isDue, notDue, passedEntries, writeRecord } from "./support/last-soak.ts";
+import {
+  alone,
+  batchesOf,
+  bySources,
+  filesFor,
+  filesOf,
+  kindOf,
+  maxAgain,
+  shortRuns,
+  unitPrograms,
+  type Kind,
+} from "./support/test-files.ts";
 
 const root = join(import.meta.dir, "..");
 const total = { passed: 0, failed: 0, skipped: 0 };
@@ -112,17 +126,21 @@ function add({ passed, failed, skipped }: Counts): void {
 
 const linesOf = ({ title }: Run, { reasons }: Counts) => [title, ...reasons].join("\n   ");
 
-/** Files of soak run alone already. */
-async function judge(failed: readonly [Run, Counts][], kind: Kind): Promise<void> {
+/** Files of soak run alone already. Returns the files that failed in the end. */
+async function judge(failed: readonly [Run, Counts][], kind: Kind): Promise<string[]> {
+  const bad: string[] = [];
   const again = (each: Run) => {
     process.stdout.write(`\n== Once more, by itself: ${each.title}\n`);
     return run(each);
   };
   for (const [each, first, last] of await runAgain(failed, kind === "soak" ? 0 : maxAgain, again)) {
     add(last);
-    if (last.failed > 0) broken.push(linesOf(each, last));
-    else passedAgain.push(linesOf(each, first));
+    if (last.failed > 0) {
+      broken.push(linesOf(each, last));
+      bad.push(...each.files);
+    } else passedAgain.push(linesOf(each, first));
   }
+  return bad;
 }
 
 /** Ticks of all processors since the boot: all, and those in which they were busy. */
@@ -135,16 +153,20 @@ function ticks(): { all: number; busy: number } {
   return { all, busy: all - (each[3] ?? 0) - (each[4] ?? 0) };
 }
 
-/** All files of a kind. At the end it says how busy the processors were: whether more files fit side by side. */
-async function tests(kind: Kind): Promise<void> {
+/**
+ * Files of a kind. At the end it says how busy the processors were: whether more files fit side by side. Returns the files
+ * that passed.
+ */
+async function tests(kind: Kind, chosen: readonly string[], all = false): Promise<string[]> {
   const [begin, before] = [performance.now(), ticks()];
-  const batches = batchesOf(kind);
+  const batches = batchesOf(kind, chosen);
   const count = `${batches.flat().length} files, ${width[kind]} processes side by side`;
   process.stdout.write(`\n== ${kind} tests: ${count}\n`);
   // Unit tests sync small files thousands of times, which takes minutes on a slow disk. End-to-end tests keep the disk.
   using memory = kind === "unit" ? mountMemory() : undefined;
   const env: Record<string, string> = {
     ...(kind === "unit" ? shortRuns : {}),
+    ...(all ? { TEST_ALL: "1" } : {}),
     ...(memory === undefined ? {} : { TMPDIR: memory.path }),
   };
   const failed: [Run, Counts][] = [];
@@ -155,25 +177,59 @@ async function tests(kind: Kind): Promise<void> {
     return { alone: Object.hasOwn(alone, first), run: () => run(each).then(keep) };
   };
   await runSideBySide(batches.map(job), width[kind]);
-  await judge(failed, kind);
-  const { all, busy } = ticks();
-  const share = (busy - before.busy) / Math.max(1, all - before.all);
+  const bad = await judge(failed, kind);
+  const now = ticks();
+  const share = (now.busy - before.busy) / Math.max(1, now.all - before.all);
   process.stdout.write(
     `\n== ${kind} tests: ${secondsSince(begin)}, processors busy for ${(100 * share).toFixed(0)}%\n`,
+  );
+  return chosen.filter((file) => !bad.includes(file));
+}
+
+/** All files of a kind but those that are not due. What does not run is no part of this gate, and is said. */
+async function gate(kind: Kind): Promise<void> {
+  const left = notDue();
+  if (kind === "e2e" && left.length > 0)
+    process.stdout.write(`\n== Not run, unchanged since test/last-soak: ${left.join(", ")}\n`);
+  await tests(
+    kind,
+    filesOf(kind).filter((file) => !left.includes(file)),
   );
 }
 
 async function unit(): Promise<void> {
   const missing = installMissing(unitPrograms);
   if (missing !== undefined) process.stdout.write(`\n== ${missing}\n`);
-  await tests("unit");
+  await gate("unit");
 }
 
 /** Built once, before the tests that run it side by side. */
 const build = () => step("build", ["test/support/agent.ts"]);
 
-async function builtTests(kind: Kind): Promise<void> {
-  if (await build()) await tests(kind);
+/** These files and entries of `bySources`; or all, the latter in their long form where they have one. */
+async function soak(names: readonly string[]): Promise<void> {
+  const entries = Object.keys(bySources);
+  const wanted = names.flatMap((name) => (name === "due" ? entries.filter(isDue) : name));
+  const whole = filesOf("soak");
+  const isLong = (file: string) => whole.includes(file.replace("e2e/", "soak/"));
+  const files = new Set(
+    names.length > 0
+      ? wanted.flatMap(filesFor)
+      : [...whole, ...entries.flatMap(filesFor).filter((file) => !isLong(file))],
+  );
+  const before = digests();
+  if (!(await build())) return;
+  const passed: string[] = [];
+  for (const kind of ["unit", "e2e", "soak"] as const) {
+    const chosen = [...files].filter((file) => kindOf(file) === kind);
+    if (chosen.length > 0) passed.push(...(await tests(kind, chosen, true)));
+  }
+  const head = Bun.spawnSync(["git", "rev-parse", "--short=12", "HEAD"], { cwd: root, stderr: "ignore" });
+  const commit = head.stdout.toString().trim() || "unknown";
+  const added = passedEntries(before, passed);
+  if (added.length > 0)
+    await writeRecord(new Map(added.map((name) => [name, before.get(name) ?? ""])), commit);
+  process.stdout.write(`\n== Written to test/last-soak: ${added.join(", ") || "nothing"}\n`);
 }
 
 /** `before`: a step that the end-to-end tests need, beside the build and the checks of the source. */
@@ -187,7 +243,7 @@ async function ok(before: () => Promise<boolean> = async () => true): Promise<vo
   const checks = ["lint", "types", "fmt:check"].map((name) => ({ run: () => step(name, ["run", name]) }));
   await runSideBySide([{ run: needed }, ...checks], processors);
   await unit();
-  if (isReady) await tests("e2e");
+  if (isReady) await gate("e2e");
 }
 
 async function fresh(): Promise<void> {
@@ -200,8 +256,10 @@ const tasks: Record<string, () => Promise<void>> = {
   test: fresh,
   ok,
   unit,
-  e2e: () => builtTests("e2e"),
-  soak: () => builtTests("soak"),
+  async e2e() {
+    if (await build()) await gate("e2e");
+  },
+  soak: () => soak(process.argv.slice(3)),
 };
 
 const task = tasks[process.argv[2] ?? ""];

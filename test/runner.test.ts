@@ -5,8 +5,18 @@ import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { Glob } from "bun";
 import { countsOf } from "./support/junit.ts";
+import { digest, formatRecord, isDue, parseRecord, passedEntries } from "./support/last-soak.ts";
 import { runAgain, runSideBySide } from "./support/side-by-side.ts";
-import { alone, batchesOf, longest, type Kind } from "./support/test-files.ts";
+import { temporaryDirectory } from "./support/temporary.ts";
+import {
+  alone,
+  batchesOf,
+  bySources,
+  filesFor,
+  longest,
+  olderEngines,
+  type Kind,
+} from "./support/test-files.ts";
 
 test("jobs run side by side up to the width, and those marked alone run after them, one at a time", async () => {
   const running = new Set<string>();
@@ -35,7 +45,7 @@ test("jobs run side by side up to the width, and those marked alone run after th
 });
 
 test("every test file is run once, the longest first; those with a rule of their own share no process", () => {
-  const batches = (["unit", "e2e", "soak"] as Kind[]).flatMap(batchesOf);
+  const batches = (["unit", "e2e", "soak"] as Kind[]).flatMap((kind) => batchesOf(kind));
   const present = [...new Glob("**/*.test.ts").scanSync(import.meta.dir)];
   expect(batches.flat().toSorted()).toEqual(present.toSorted());
   expect(batchesOf("e2e")[0]).toEqual(longest.filter((file) => file.startsWith("e2e/")).slice(0, 1));
@@ -48,6 +58,50 @@ test("the runner's lists name files that exist, those that run alone with a reas
   expect(listed.filter((file) => !existsSync(join(import.meta.dir, file)))).toEqual([]);
   expect(new Set(longest).size).toBe(longest.length);
   for (const reason of Object.values(alone)) expect(reason).toMatch(/\w+ \w+/);
+});
+
+test("what runs by its sources names tests and sources that exist", () => {
+  const root = join(import.meta.dir, "..");
+  for (const [name, globs] of Object.entries(bySources)) {
+    const files = filesFor(name);
+    expect(files).not.toEqual([]);
+    expect(files.filter((file) => !existsSync(join(import.meta.dir, file)))).toEqual([]);
+    expect(globs.filter((glob) => [...new Glob(glob).scanSync(root)].length === 0)).toEqual([]);
+  }
+});
+
+test("a digest changes with each file that a pattern matches, and with no other", async () => {
+  using directory = temporaryDirectory();
+  const write = (path: string, text: string) => Bun.write(join(directory.path, path), text);
+  await write("src/one/deep/a.ts", "a");
+  await write("src/two.ts", "b");
+  const now = () => digest(["src/one/**", "src/two.ts"], directory.path);
+  const met = [now()];
+  for (const [path, text] of [
+    ["src/one/deep/a.ts", "c"],
+    ["src/two.ts", "c"],
+    ["src/one/new.ts", "b"],
+  ] as const) {
+    await write(path, text);
+    met.push(now());
+  }
+  expect(new Set(met).size).toBe(4);
+  await write("src/three.ts", "d");
+  expect(now()).toBe(met[3] ?? "");
+});
+
+test("the record keeps what passed; an entry without its line, or with another digest, is due", () => {
+  const record = new Map([["e2e/a.test.ts#part", { digest: "1f", commit: "abc" }]]);
+  expect(parseRecord(formatRecord(record))).toEqual(record);
+  expect(isDue("no such entry")).toBe(true);
+  const before = new Map(Object.keys(bySources).map((name) => [name, ""]));
+  expect(passedEntries(before, ["soak/windows.test.ts", "e2e/arm64.test.ts"])).toEqual([
+    "e2e/arm64.test.ts",
+    "e2e/windows.test.ts",
+  ]);
+  const older = passedEntries(before, filesFor(olderEngines));
+  expect(older).toContain(olderEngines);
+  expect(passedEntries(before, filesFor(olderEngines).slice(1))).not.toContain(olderEngines);
 });
 
 test("what failed beside others is run again and counts as it ends then, unless more failed than is usual", async () => {

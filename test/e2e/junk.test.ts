@@ -6,7 +6,7 @@ import { existsSync, readdirSync, readFileSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { buildAgent, startControlPlane } from "../support/agent.ts";
 import { ask, placesBelow, registerDesktop, startDaemon, untilStatus } from "../support/daemon.ts";
-import { asRoot, engines } from "../support/engines.ts";
+import { asRoot, describeEngines } from "../support/engines.ts";
 import { makeLan } from "../support/namespaces.ts";
 import { makeOrganization } from "../support/overlay.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
@@ -34,8 +34,8 @@ const junk = (host: string) => `
 `;
 
 asRoot("junk handshakes", () => {
-  for (const { version, nebula } of engines)
-    test(`leave the log of engine ${version} small, and other lines in it`, async () => {
+  describeEngines("leave the log", ({ version, nebula }) => {
+    test("small, and other lines in it", async () => {
       using directory = temporaryDirectory();
       await using plane = await startControlPlane(join(directory.path, "server"));
       const acme = await makeOrganization(plane);
@@ -78,4 +78,5 @@ asRoot("junk handshakes", () => {
       await ask(places, { action: "shutdown" });
       expect(await daemon.exited).toBe(0);
     }, 120_000);
+  });
 });

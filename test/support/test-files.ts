@@ -1,11 +1,13 @@
-// What the runner knows about test files: which there are, which take long, and which cannot run beside others.
-// Imports nothing that `bun install` brings.
+// What the runner knows about test files: which there are, which take long, which cannot run beside others, and which
+// need not run where nothing changed that they are about. Imports nothing that `bun install` brings.
 
+import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 
 export type Kind = "unit" | "e2e" | "soak";
 
 const tests = join(import.meta.dir, "..");
+const root = join(tests, "..");
 
 /**
  * Files that share a process: six files of server tests in one process take less than half the processor time that they
@@ -13,13 +15,19 @@ const tests = join(import.meta.dir, "..");
  */
 const filesPerProcess = { unit: 12, e2e: 1, soak: 1 };
 
+const allFiles = () => [...new Bun.Glob("**/*.test.ts").scanSync(tests)].sort();
+
+export const kindOf = (file: string): Kind =>
+  file.startsWith("e2e/") ? "e2e" : file.startsWith("soak/") ? "soak" : "unit";
+
+/** All files of a kind. */
+export const filesOf = (kind: Kind): string[] => allFiles().filter((file) => kindOf(file) === kind);
+
 /**
- * What each process runs, as paths below the root of the repository: the longest files first, so that none is left over
- * at the end, each by itself; then the others.
+ * What each process runs of these files of one kind, as paths below test/: the longest files first, so that none is left
+ * over at the end, each by itself; then the others.
  */
-export function batchesOf(kind: Kind): string[][] {
-  const all = [...new Bun.Glob("**/*.test.ts").scanSync(tests)].sort();
-  const files = all.filter((file) => (/^(e2e|soak)\//.exec(file)?.[1] ?? "unit") === kind);
+export function batchesOf(kind: Kind, files: readonly string[] = filesOf(kind)): string[][] {
   const first = longest.filter((file) => files.includes(file));
   const rest = files.filter((file) => !first.includes(file));
   const single = rest.filter((file) => file in alone);
@@ -28,6 +36,67 @@ export function batchesOf(kind: Kind): string[][] {
   const size = filesPerProcess[kind];
   for (let at = 0; at < small.length; at += size) batches.push(small.slice(at, at + size));
   return batches;
+}
+
+/** The name under which `bySources` has the older engines of all files that run on each engine. */
+export const olderEngines = "older-engines";
+
+const certificates = ["src/pki/**", "src/server/{certificates,rollout}/**", "src/node/{contact,engine}/**"];
+const store = ["src/server/store/**", "test/support/postgres.ts"];
+const postgresApi = "e2e/postgres-api.test.ts";
+/** Folders of src/server that have tests in a folder of the same name. */
+const serverFolders = readdirSync(join(tests, "server"))
+  .filter((folder) => !folder.includes(".") && existsSync(join(root, "src/server", folder)))
+  .sort();
+/** The part of the tests on PostgreSQL that a file below test/server is in: its folder, or `rest`. */
+export function postgresPart(file: string): string {
+  const folder = /test\/server\/([^/]+)\//.exec(file)?.[1] ?? "";
+  return `${postgresApi}#${serverFolders.includes(folder) ? folder : "rest"}`;
+}
+
+/**
+ * Expensive tests, each with the sources that it is about: a whole file, or a part of one after `#`. They run where one of
+ * their sources changed since they passed last: test/last-soak has a digest of these, so no history is needed.
+ * Otherwise only long runs have them.
+ */
+export const bySources: Readonly<Record<string, readonly string[]>> = {
+  [olderEngines]: [
+    "src/{engine-*,pinned-engine}.ts",
+    "src/pki/**",
+    "src/node/{engine,health}/**",
+    "src/server/config/**",
+    "test/support/{engines,build-engine}.ts",
+  ],
+  "e2e/arm64.test.ts": ["build.ts", "packaging/**", "src/{platform,release}/**"],
+  "e2e/certificate-changes.test.ts": certificates,
+  "e2e/certificate-kills.test.ts": certificates,
+  "e2e/packages.test.ts": ["build.ts", "install", "packaging/**", "src/{platform,release}/**"],
+  ...Object.fromEntries(
+    serverFolders.map((folder) => [`${postgresApi}#${folder}`, [...store, `src/server/${folder}/**`]]),
+  ),
+  [`${postgresApi}#rest`]: [
+    ...store,
+    ...readdirSync(join(root, "src/server"))
+      .filter((name) => !serverFolders.includes(name))
+      .map((name) => `src/server/${name}${name.endsWith(".ts") ? "" : "/**"}`),
+  ],
+  "e2e/replicas-load.test.ts": [...store, "src/server/background.ts"],
+  "e2e/update-machine.test.ts": ["install", "src/{platform,release}/**", "src/node/update/**"],
+  "e2e/windows.test.ts": ["build.ts", "src/daemon/ipc/**", "src/platform/**", "test/support/windows/**"],
+};
+
+/** The file of an entry of `bySources`; the older engines are of many. */
+export const fileOf = (name: string): string | undefined =>
+  name === olderEngines ? undefined : name.replace(/#.*/, "");
+
+/** The files that an entry of `bySources`, or a file that is named, stands for. */
+export const filesFor = (name: string): string[] => [fileOf(name) ?? filesOnEngines()].flat();
+
+/** Files that run on each engine. */
+function filesOnEngines(): string[] {
+  const isOne = (file: string) =>
+    kindOf(file) !== "soak" && /\bdescribe(Every)?Engines?\(/.test(readFileSync(join(tests, file), "utf8"));
+  return allFiles().filter(isOne);
 }
 
 /**

@@ -11,7 +11,7 @@ import { readYaml } from "../../../src/node/files/read-yaml.ts";
 import { resolveNames } from "../../../src/node/files/host-names.ts";
 import { readSyncState } from "../../../src/node/files/generations.ts";
 import { type Organization } from "../../../src/node/files/organizations.ts";
-import { describeEngines } from "../../support/engines.ts";
+import { describeEveryEngine } from "../../support/engines.ts";
 import { makeControl, makeNodeWorld, nodePath, type NodeWorld } from "../../support/node.ts";
 import { makeKeys, sendRegistration } from "../../support/nodes.ts";
 
@@ -74,7 +74,7 @@ const withAddresses = (...addresses: string[]) => ({
   lighthouse: { hosts: ["10.77.0.1", "10.77.0.2"] },
 });
 
-describeEngines("names of lighthouses", ({ nebula, version }) => {
+describeEveryEngine("names of lighthouses", ({ nebula, version }) => {
   if (Bun.semver.order(version, "1.7.0") < 0) {
     test("unresolved name is left out, and added as soon as it resolves", async () => {
       expect(config()).toMatchObject(withoutName);

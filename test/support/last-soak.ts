@@ -1,0 +1,76 @@
+// The record test/last-soak: what of `bySources` passed last, with a digest of its sources. Unlike a comparison with a commit
+// it needs no history, and sees what is not committed. Imports nothing that `bun install` brings.
+
+import { existsSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { bySources, fileOf, filesFor } from "./test-files.ts";
+
+const root = join(import.meta.dir, "../..");
+const recordPath = join(root, "test/last-soak");
+
+/** Of the names and contents of the files that these patterns match. */
+export function digest(globs: readonly string[], base: string): string {
+  const paths = new Set(globs.flatMap((glob) => [...new Bun.Glob(glob).scanSync(base)]));
+  const hash = new Bun.CryptoHasher("sha256");
+  for (const path of [...paths].sort()) {
+    const bytes = readFileSync(join(base, path));
+    hash.update(`${path} ${bytes.length}\0`).update(bytes);
+  }
+  return hash.digest("hex").slice(0, 32);
+}
+
+/** Of the sources of an entry of `bySources`, and of its test. */
+function digestOf(name: string): string {
+  const file = fileOf(name);
+  return digest([...(bySources[name] ?? []), ...(file === undefined ? [] : [`test/${file}`])], root);
+}
+
+/** Of all entries. */
+export const digests = (): Map<string, string> =>
+  new Map(Object.keys(bySources).map((name) => [name, digestOf(name)]));
+
+/** `commit` is for people, who want to see the difference. */
+type Passed = { digest: string; commit: string };
+
+export const parseRecord = (text: string): Map<string, Passed> =>
+  new Map(
+    [...text.matchAll(/^([^#\s]\S*) (\S+) (\S+)$/gm)].map(([, name = "", digest = "", commit = ""]) => [
+      name,
+      { digest, commit },
+    ]),
+  );
+
+export const formatRecord = (record: ReadonlyMap<string, Passed>): string =>
+  [
+    "# Written by `bun run soak`: what passed there last, with a digest of its sources, and at which commit.",
+    ...[...record].sort().map(([name, { digest, commit }]) => `${name} ${digest} ${commit}`),
+    "",
+  ].join("\n");
+
+const record = parseRecord(existsSync(recordPath) ? readFileSync(recordPath, "utf8") : "");
+
+/** Whether an entry of `bySources` is to run: in long runs, and where its sources are not those of the record. */
+export const isDue = (name: string): boolean =>
+  process.env["SOAK"] === "1" ||
+  process.env["TEST_ALL"] === "1" ||
+  record.get(name)?.digest !== digestOf(name);
+
+/** Entries of `bySources` that need not run. */
+export const notDue = (): string[] => Object.keys(bySources).filter((name) => !isDue(name));
+
+/**
+ * The entries whose files are all among those that passed, or their long forms below test/soak. `before`: the digests
+ * when they began.
+ */
+export function passedEntries(before: ReadonlyMap<string, string>, passed: readonly string[]): string[] {
+  const hasPassed = (file: string) =>
+    passed.includes(file) || passed.includes(file.replace(/^e2e\//, "soak/"));
+  return [...before.keys()].filter((name) => filesFor(name).every(hasPassed));
+}
+
+/** Keeps these digests, and none of entries that are no more. */
+export async function writeRecord(passed: ReadonlyMap<string, string>, commit: string): Promise<void> {
+  for (const [name, digest] of passed) record.set(name, { digest, commit });
+  for (const name of record.keys()) if (!(name in bySources)) record.delete(name);
+  await Bun.write(recordPath, formatRecord(record));
+}
