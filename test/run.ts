@@ -217,6 +217,8 @@ async function soak(names: readonly string[]): Promise<void> {
       ? wanted.flatMap(filesFor)
       : [...whole, ...entries.flatMap(filesFor).filter((file) => !isLong(file))],
   );
+  const absent = [...files].filter((file) => !existsSync(join(root, "test", file)));
+  if (absent.length > 0) throw new Error(`There is no test ${absent.join(", ")}: name files below test/`);
   const before = digests();
   if (!(await build())) return;
   const passed: string[] = [];
