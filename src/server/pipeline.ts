@@ -7,8 +7,7 @@ import { networkOf } from "./http/edge.ts";
 import type { Exchange } from "./http/exchange.ts";
 import { errorReply } from "./http/reply.ts";
 import { actorOf, principal } from "./audit/record.ts";
-import { makeFairQueue, type Turn } from "./http/fair-queue.ts";
-import { nextRound } from "./http/heavy-work.ts";
+import { makeRounds, type Turn } from "./http/fair-queue.ts";
 import type { Reply, Route } from "./http/route.ts";
 import type { Services } from "./services.ts";
 
@@ -19,7 +18,10 @@ export type Endpoint = { path: string; routes: Map<string, Route>; weakest: Rout
 export const promptMs = 100;
 
 /** Requests that wait for their round: of one caller, and of one organization. Each takes some KiB. */
-const mostPaced = { perCaller: 5000, perOwner: 20_000 };
+const mostPaced = { perCaller: 5000, perOwner: 20_000, refusal: tooManyPaced };
+/** Check-ins come from whole fleets, and most take microseconds: so many begin in a round. */
+const checkinsInRound = 16;
+const mostCheckins = { perCaller: 1000, perOwner: 200_000, refusal: tooManyPaced };
 /** Not organizations: callers without credentials, and users outside of organizations. */
 const [anonymous, users] = [0, -1];
 
@@ -29,8 +31,7 @@ export type Pipeline = {
   authorize(exchange: Exchange, endpoint: Endpoint): void | Promise<void>;
   throttle(exchange: Exchange, endpoint: Endpoint): void;
   /**
-   * One request begins in each round of the event loop: organizations take turns, and the callers of one. What is waiting
-   * besides them, such as check-ins, is answered in between.
+   * One request and some check-ins begin in each round of the event loop: organizations take turns, and the callers of one.
    */
   takeTurn(exchange: Exchange, endpoint: Endpoint): void | Promise<void>;
   readBody(exchange: Exchange, endpoint: Endpoint): void | Promise<void>;
@@ -42,7 +43,8 @@ export function makePipeline(services: Pick<Services, "access" | "throttle" | "l
   const { access, throttle, log, budget } = services;
   const rulesOf = ({ request }: Exchange, { routes, weakest }: Endpoint) =>
     routes.get(request.method) ?? weakest;
-  const rounds = makeFairQueue({ atOnce: 1, ...mostPaced, refusal: tooManyPaced, pauseAfter: nextRound });
+  const requests = makeRounds(1, mostPaced);
+  const checkins = makeRounds(checkinsInRound, mostCheckins);
   const identify: Pipeline["identify"] = (exchange, endpoint) => {
     const caller = access.identify(exchange, rulesOf(exchange, endpoint));
     if (caller instanceof Promise) return caller.then((found) => void (exchange.caller = found));
@@ -69,10 +71,10 @@ export function makePipeline(services: Pick<Services, "access" | "throttle" | "l
       if (!mayBeDevice(cookiesOf(exchange.request))) throttle.check("network", networkOf(exchange.address));
     },
     takeTurn(exchange, endpoint) {
-      // Check-ins come from whole fleets and take microseconds; the operator's own process serves nobody else.
-      if (rulesOf(exchange, endpoint).direct === true || exchange.caller.kind === "operator")
-        return undefined;
-      return rounds(turnOf(exchange), async () => {
+      // The operator's own process serves nobody else.
+      if (exchange.caller.kind === "operator") return undefined;
+      const rounds = rulesOf(exchange, endpoint).direct === true ? checkins : requests;
+      return rounds(() => turnOf(exchange))?.then(async () => {
         if (exchange.request.signal.aborted) throw clientLeft();
         if (performance.now() - exchange.begun > promptMs) await admitAgain(exchange, endpoint);
       });

@@ -22,41 +22,74 @@ export type QueueLimits = {
   pauseAfter?(ms: number): Promise<unknown> | undefined;
 };
 
+/** Who waits, by owner and caller. Maps keep the order of insertion: after a turn, an owner and a caller go to the end. */
+type Lines = {
+  /** Throws the refusal if too much of this caller or owner waits. */
+  add(turn: Turn, start: () => void): void;
+  /** Removes and returns the next one. An owner with as many running works as it may have is passed over. */
+  next(): (() => void) | undefined;
+  /** A work of this owner has ended. */
+  ended(owner: number): void;
+};
 type Line = { waiting: number; running: number; callers: Map<string, (() => void)[]> };
 
-export function makeFairQueue(limits: QueueLimits): InTurn {
-  const { atOnce = Infinity, ofOwner = Infinity, perCaller, perOwner, refusal, pauseAfter } = limits;
-  /** Maps keep the order of insertion: who had a turn goes to the end. */
+function makeLines({ ofOwner = Infinity, perCaller, perOwner, refusal }: QueueLimits): Lines {
   const lines = new Map<number, Line>();
+  return {
+    add({ owner, caller }, start) {
+      const line = lines.get(owner) ?? { waiting: 0, running: 0, callers: new Map<string, (() => void)[]>() };
+      const own = line.callers.get(caller) ?? [];
+      if (own.length >= perCaller || line.waiting >= perOwner) throw refusal();
+      own.push(start);
+      line.waiting++;
+      line.callers.set(caller, own);
+      lines.set(owner, line);
+    },
+    next() {
+      for (const [owner, line] of lines) {
+        const [next] = line.running < ofOwner ? line.callers : [];
+        if (next === undefined) continue;
+        const [caller, own] = next;
+        const start = own.shift();
+        line.callers.delete(caller);
+        if (own.length > 0) line.callers.set(caller, own);
+        line.waiting--;
+        line.running++;
+        lines.delete(owner);
+        lines.set(owner, line);
+        return start;
+      }
+      return undefined;
+    },
+    ended(owner) {
+      const line = lines.get(owner);
+      if (line !== undefined && --line.running === 0 && line.waiting === 0) lines.delete(owner);
+    },
+  };
+}
+
+export function makeFairQueue(limits: QueueLimits): InTurn {
+  const { atOnce = Infinity, pauseAfter } = limits;
+  const lines = makeLines(limits);
   let running = 0;
   const startMore = () => {
     while (running < atOnce) {
-      const start = takeNext(lines, ofOwner);
+      const start = lines.next();
       if (start === undefined) return;
       running++;
       start();
     }
   };
-  const wait = ({ owner, caller }: Turn, start: () => void) => {
-    const line = lines.get(owner) ?? { waiting: 0, running: 0, callers: new Map<string, (() => void)[]>() };
-    const own = line.callers.get(caller) ?? [];
-    if (own.length >= perCaller || line.waiting >= perOwner) throw refusal();
-    own.push(start);
-    line.waiting++;
-    line.callers.set(caller, own);
-    lines.set(owner, line);
-  };
   const leave = async (owner: number, ms: number) => {
     const pause = pauseAfter?.(ms);
     if (pause !== undefined) await pause;
     running--;
-    const line = lines.get(owner);
-    if (line !== undefined && --line.running === 0 && line.waiting === 0) lines.delete(owner);
+    lines.ended(owner);
     startMore();
   };
   return async (turn, work) => {
     await new Promise<void>((start) => {
-      wait(turn, start);
+      lines.add(turn, start);
       startMore();
     });
     const begun = performance.now();
@@ -68,21 +101,50 @@ export function makeFairQueue(limits: QueueLimits): InTurn {
   };
 }
 
-function takeNext(lines: Map<number, Line>, ofOwner: number): (() => void) | undefined {
-  for (const [owner, line] of lines) {
-    const [next] = line.running < ofOwner ? line.callers : [];
-    if (next === undefined) continue;
-    const [caller, own] = next;
-    const start = own.shift();
-    line.callers.delete(caller);
-    if (own.length > 0) line.callers.set(caller, own);
-    line.waiting--;
-    line.running++;
-    lines.delete(owner);
-    lines.set(owner, line);
-    return start;
-  }
-  return undefined;
+/** Undefined: it may begin at once. `turnOf` is asked only if it waits. The promise fails with the queue's refusal. */
+export type Rounds = (turnOf: () => Turn) => Promise<void> | undefined;
+
+/**
+ * In each round of the event loop, so many works begin. What begins at once costs two additions: most check-ins do.
+ */
+export function makeRounds(
+  perRound: number,
+  limits: Pick<QueueLimits, "perCaller" | "perOwner" | "refusal">,
+  afterRound: (next: () => void) => void = setImmediate,
+): Rounds {
+  const lines = makeLines(limits);
+  /** Works that may still begin in this round. */
+  let left = perRound;
+  let isOver = true;
+  const take = () => {
+    left--;
+    if (!isOver) return;
+    isOver = false;
+    afterRound(startRound);
+  };
+  const startRound = () => {
+    isOver = true;
+    left = perRound;
+    for (let begun = 0; begun < perRound; begun++) {
+      const start = lines.next();
+      if (start === undefined) return;
+      take();
+      start();
+    }
+  };
+  return (turnOf) => {
+    if (left > 0) {
+      take();
+      return undefined;
+    }
+    return new Promise((resolve) => {
+      const turn = turnOf();
+      lines.add(turn, () => {
+        lines.ended(turn.owner);
+        resolve();
+      });
+    });
+  };
 }
 
 /** Entries that wait until several of them are written together. */

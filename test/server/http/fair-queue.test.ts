@@ -2,7 +2,12 @@
 
 import { describe, expect, test } from "bun:test";
 import { AppError } from "../../../src/errors.ts";
-import { makeBacklog, makeFairQueue, type QueueLimits } from "../../../src/server/http/fair-queue.ts";
+import {
+  makeBacklog,
+  makeFairQueue,
+  makeRounds,
+  type QueueLimits,
+} from "../../../src/server/http/fair-queue.ts";
 
 const limits: QueueLimits = {
   perCaller: 3,
@@ -85,6 +90,61 @@ test("nothing starts before the pause after a work is over", async () => {
   pause.resolve(undefined);
   await all[1];
   expect(begun).toEqual(["a", "b"]);
+});
+
+describe("rounds", () => {
+  function startRounds(perRound: number) {
+    const ends: (() => void)[] = [];
+    const begin = makeRounds(perRound, limits, (next) => void ends.push(next));
+    const begun: string[] = [];
+    const come = (name: string, owner: number, caller = name) => {
+      const waits = begin(() => ({ owner, caller }));
+      if (waits === undefined) begun.push(name);
+      return waits?.then(() => void begun.push(name)).catch((error: unknown) => String(error));
+    };
+    /** The present round ends. */
+    const next = async () => {
+      for (const end of ends.splice(0)) end();
+      for (let at = 0; at < 4; at++) await Promise.resolve();
+    };
+    return { come, next, begun, ends };
+  }
+
+  test("some begin at once; the others in later rounds, owners in turn and callers within one", async () => {
+    const { come, next, begun, ends } = startRounds(2);
+    for (const name of ["a1", "a2", "a3", "a4"]) void come(name, 1, "a");
+    void come("b1", 1, "b");
+    void come("z", 2);
+    expect(begun).toEqual(["a1", "a2"]);
+    await next();
+    expect(begun.slice(2)).toEqual(["a3", "z"]);
+    // Whoever comes now waits behind those that wait.
+    void come("late", 2);
+    await next();
+    expect(begun.slice(4)).toEqual(["b1", "late"]);
+    await next();
+    expect(begun.slice(6)).toEqual(["a4"]);
+    // One more may begin in this round, and two in the next.
+    for (const name of ["c1", "c2"]) void come(name, 1);
+    expect(begun.slice(7)).toEqual(["c1"]);
+    await next();
+    expect(begun.slice(8)).toEqual(["c2"]);
+    await next();
+    expect(ends).toBeEmpty();
+  });
+
+  test("too many of one caller, or of one owner, are refused", async () => {
+    const { come, next, begun } = startRounds(1);
+    void come("first", 1);
+    for (const name of ["a1", "a2", "a3"]) void come(name, 1, "a");
+    expect(await come("a4", 1, "a")).toContain("Too many.");
+    for (const name of ["b", "c", "d"]) void come(name, 1);
+    expect(await come("e", 1)).toContain("Too many.");
+    void come("other", 2);
+    await next();
+    await next();
+    expect(begun).toEqual(["first", "a1", "other"]);
+  });
 });
 
 describe("a backlog", () => {
