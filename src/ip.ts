@@ -138,6 +138,35 @@ export function isPrivate(network: Network): boolean {
   return privateNetworks.some((each) => holdsNetwork(each, network));
 }
 
+const specialTexts = [
+  "0.0.0.0/8",
+  "127.0.0.0/8",
+  "169.254.0.0/16",
+  "224.0.0.0/4",
+  "240.0.0.0/4",
+  "::/8",
+  "fe80::/10",
+  "ff00::/8",
+];
+
+let specialNetworks: readonly Network[] | undefined;
+
+/**
+ * The network that every machine treats in its own way and that this one overlaps, if any: this host, loopback, link-local,
+ * multicast, reserved. In ::/8 is 64:ff9b::/96, which reaches all of IPv4 (RFC 6052).
+ */
+export function specialNetwork(network: Network): string | undefined {
+  specialNetworks ??= parseAll(specialTexts);
+  return specialNetworks.find((each) => networksOverlap(each, network))?.text;
+}
+
+/** The same of the underlay address of a node; also a name that means the machine that asks. Undefined for other names. */
+export function specialHost(host: string): string | undefined {
+  if (/(^|\.)localhost\.?$/i.test(host)) return host;
+  const address = parseAddress(host);
+  return address === undefined ? undefined : specialNetwork(makeNetwork(address, bits(address.family)));
+}
+
 /** The highest host number of a node: network address and broadcast address are not used. */
 export function lastHost(network: Network): number {
   const last = size(network.family, network.prefix) - 2n;

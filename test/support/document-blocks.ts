@@ -158,7 +158,7 @@ export const blockRuns: Readonly<Record<string, BlockRun>> = {
 
   "docs/machines.md: agent status": { on: "laptop" },
   "docs/machines.md: agent sync-config": { on: "web" },
-  "docs/machines.md: agent sync-config --org-slug acme --allow-routes 0.0.0.0/0,::/0": { on: "web" },
+  "docs/machines.md: agent sync-config --org-slug acme --allow-routes 203.0.113.0/24": { on: "web" },
   "docs/machines.md: agent overlay check": {
     not: "it needs releases of the engine; test/e2e/overlay-install.test.ts has them",
   },

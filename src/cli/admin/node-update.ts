@@ -2,6 +2,7 @@
 
 import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
+import { isPrivate, parseNetwork } from "../../ip.ts";
 import { Node } from "../../protocol/node.ts";
 import type { Context, Implementation } from "../command.ts";
 import { quoteWord } from "../../plan.ts";
@@ -96,8 +97,19 @@ export const update: Implementation = {
         `On ${node.name}, permit forwarding (sysctl -w net.ipv4.ip_forward=1), then check with \`${brand.executable} doctor\` there. ` +
           "The hosts behind it need a route back to the overlay's network.",
       );
+    const open = context.values.list("add-subnet").filter(isOfInternet);
+    if (open.length > 0)
+      output.say(
+        `${open.join(", ")}: a part of the internet. Each node routes it only after root there has allowed it: ` +
+          `\`${brand.executable} sync-config --org-slug ${quoteWord(slug)} --allow-routes ${quoteWord(open.join(","))}\``,
+      );
   },
 };
+
+function isOfInternet(text: string): boolean {
+  const network = parseNetwork(text);
+  return network !== undefined && !isPrivate(network);
+}
 
 /** What a name server needs besides: the permission of its root, and rules by which nodes reach it. */
 function sayNeeds(output: Context["output"], slug: string, { name, ip_address }: Node): void {

@@ -13,9 +13,13 @@ import {
   writeSyncState,
 } from "../files/generations.ts";
 import { readMachine } from "../files/machine.ts";
+import { keepFormerRoutes } from "../files/permissions.ts";
 import { checkedState, readSent, warnOfLeftOut } from "../files/sent-config.ts";
 import { testText } from "./engine-switch.ts";
 import type { SyncEdge } from "./next-config.ts";
+
+/** From this version of the rules on, parts of the internet are routed only with root's permission. */
+const publicRoutesRules = 8;
 
 /**
  * Rewrites config.yml if the rules change it. The caller must then reload the engine. A text that the engine refuses is not
@@ -32,6 +36,16 @@ export async function recheckPresent(
   const source = readTextIfThere(generationFile(directory, "server.yml")) ?? present;
   const hostCrt = readTextIfThere(generationFile(directory, "host.crt"));
   if (source === undefined || hostCrt === undefined) return;
+  if ((state.rules ?? 0) < publicRoutesRules) {
+    try {
+      keepFormerRoutes(directory, present ?? "");
+    } catch (error) {
+      log.warn("Routes of the internet that were in force now need a permission", {
+        team: slug,
+        reason: messageOf(error),
+      });
+    }
+  }
   const machine = await readMachine(directory, system);
   const sent = readSent(source, { directory, slug, hostCrt, machine });
   let checked: string;

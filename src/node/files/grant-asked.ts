@@ -3,7 +3,7 @@
 import type { LeftOut } from "../../left-out.ts";
 import { isMap, type YamlMap, type YamlValue } from "../../yaml.ts";
 import type { InForce, Machine, Tenant } from "./machine.ts";
-import type { Permissions } from "./permissions.ts";
+import type { PermissionFlag, Permissions } from "./permissions.ts";
 
 /** The state of the machine and the permissions of root, by which a setting is granted. */
 export type Situation = {
@@ -20,7 +20,7 @@ export type Granted = {
   granted: YamlMap;
   leftOut: LeftOut[];
   /** What only stays because it was in force before, and the permission for good. */
-  kept: { key: string; flag: "allow-listeners" | "allow-interfaces"; entry: string }[];
+  kept: { key: string; flag: PermissionFlag; entry: string }[];
   /** Routes to networks that this machine is in, and why they are not installed. */
   here: Map<string, string>;
   /** What was left out only for now: entries for `surroundingsOf`. */

@@ -3,7 +3,7 @@
 // permissions. Registration, every later configuration, `start` and `doctor` ask it. Pure: reads and writes nothing.
 
 import { deviceName, isOurDevice, isOverlayDevice, readableDeviceName } from "../../device-name.ts";
-import { parseNetwork, withoutPort } from "../../ip.ts";
+import { holdsNetwork, parseAll, parseNetwork, withoutPort } from "../../ip.ts";
 import { isMap, valueAt, type YamlMap, type YamlValue } from "../../yaml.ts";
 import {
   networkOfHost,
@@ -24,6 +24,7 @@ import {
   isLoopback,
 } from "./granted-listeners.ts";
 import { doOverlap } from "./networks.ts";
+import type { Permissions } from "./permissions.ts";
 import {
   checkRoutes,
   overlapsOf,
@@ -130,7 +131,16 @@ function decideRoutes(asked: Asked): void {
     if (reason !== undefined) leaveOut(asked, `tun.unsafe_routes ${network}`, reason);
     return reason === undefined && !here.has(network);
   });
+  for (const network of new Set(kept.map(networkOf)))
+    if (needsPermission(network, asked.permissions))
+      result.kept.push({ key: `tun.unsafe_routes ${network}`, flag: "allow-routes", entry: network });
   put(asked, "tun", { unsafe_routes: kept });
+}
+
+/** Of the routes that are granted: one of the internet that only stays because it was in force before. */
+function needsPermission(text: string, { routes, former_routes: former }: Permissions): boolean {
+  const network = former.includes(text) ? parseNetwork(text) : undefined;
+  return network !== undefined && !parseAll(routes).some((each) => holdsNetwork(each, network));
 }
 
 function rulesOf({ slug, machine, networks, permissions }: Situation): RouteRules {
@@ -146,6 +156,7 @@ function rulesOf({ slug, machine, networks, permissions }: Situation): RouteRule
     present: machine.tenants.find((each) => each.slug === slug)?.routes ?? [],
     needed: neededOf(machine),
     allowed: permissions.routes,
+    former: permissions.former_routes,
   };
 }
 

@@ -6,12 +6,13 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { AppError } from "../../errors.ts";
 import { removeTree, writeFileAtomic } from "../../files.ts";
-import { formatAddress, joinHostPort, parseAddress, parseNetwork } from "../../ip.ts";
+import { formatAddress, isPrivate, joinHostPort, parseAddress, parseNetwork } from "../../ip.ts";
 import { planFile } from "../../plan-file.ts";
 import { quoteWord, type Step } from "../../plan.ts";
 import { NameSuffix } from "../../protocol/names.ts";
 import { readJsonFile } from "./organizations.ts";
 import { refuseForeignFile } from "./own-files.ts";
+import { unsafeRoutes } from "./read-config.ts";
 
 const mostEntries = 1000;
 const texts = (longest: number) =>
@@ -27,6 +28,8 @@ const Permissions = v.object({
   listeners: v.optional(texts(270), []),
   /** Names of the engine's interface. */
   interfaces: v.optional(texts(15), []),
+  /** Parts of the internet that were routed before this needed a permission, until root says what is allowed. */
+  former_routes: v.optional(texts(64), []),
 });
 export type Permissions = v.InferOutput<typeof Permissions>;
 
@@ -38,6 +41,7 @@ export const noPermissions: Permissions = {
   overlaps: [],
   listeners: [],
   interfaces: [],
+  former_routes: [],
 };
 
 /** Throws bad_configuration if the file is damaged, or if others than root can change it. */
@@ -58,6 +62,19 @@ export function permissionsOrNone(directory: string): Permissions {
 /** Replaces these permissions. A damaged file is replaced, and a file that allows nothing is removed. */
 export function writePermissions(directory: string, change: Partial<Permissions>): void {
   write(directory, { ...permissionsOrNone(directory), ...change });
+}
+
+/** At the upgrade of this program, whose former version asked for no permission. A damaged file stays as it is, and is named. */
+export function keepFormerRoutes(directory: string, configYml: string): void {
+  const former = unsafeRoutes(configYml).flatMap(({ network }) => {
+    const parsed = parseNetwork(network);
+    return parsed === undefined || isPrivate(parsed) ? [] : [parsed.text];
+  });
+  if (former.length > 0)
+    write(directory, {
+      ...readPermissions(directory),
+      former_routes: [...new Set(former)].slice(0, mostEntries),
+    });
 }
 
 /** The plan of writePermissions, for --dry-run. */
@@ -168,6 +185,7 @@ export function parsePermissions(
       if (entry !== undefined) return entry;
       throw new AppError("usage", `--${flag}: "${each}" is not ${example}`);
     });
+    if (key === "routes") allowed.former_routes = [];
   }
   return allowed;
 }

@@ -1,5 +1,5 @@
-// Decides which routes a control plane may send into its overlay on this machine: networks behind its nodes. Most of the
-// internet, and networks of this machine or of other organizations, need the permission of this machine's administrator.
+// Decides which routes a control plane may send into its overlay on this machine: private networks behind its nodes. Any part
+// of the internet, and networks of this machine or of other organizations, need the permission of this machine's administrator.
 
 import {
   bits,
@@ -9,6 +9,7 @@ import {
   parseAll,
   parseNetwork,
   size,
+  specialNetwork,
   type Network,
 } from "../../ip.ts";
 
@@ -29,24 +30,15 @@ export type RouteRules = {
   needed: readonly { network: string; name: string }[];
   /** Networks whose routes the administrator has allowed (permissions.json). */
   allowed: readonly string[];
+  /** Parts of the internet that were routed before this needed a permission. */
+  former: readonly string[];
 };
 
-/** Addresses of the machine itself and of its links. 64:ff9b::/96 reaches all of IPv4 (RFC 6052). */
-const neverRouted = parseAll([
-  "0.0.0.0/8",
-  "127.0.0.0/8",
-  "169.254.0.0/16",
-  "224.0.0.0/3",
-  "::/96",
-  "64:ff9b::/96",
-  "fe80::/10",
-  "ff00::/8",
-]);
-
-/** The largest part of the internet that an organization may route: 1/32 of IPv4 (eight /8), 1/32 of 2000::/3 (a /8). */
+/** The largest part of the internet that stays routed from before: 1/32 of IPv4 (eight /8), 1/32 of 2000::/3 (a /8). */
 const share = { 4: size(4, 5), 6: size(6, 8) } as const;
 
 const tooMuch = "it takes most of the internet";
+const isPublic = "it is a part of the internet, which only root of this machine may route into an overlay";
 
 export type CheckedRoutes = {
   /** The reason for each refused route, by its text as `parseNetwork` formats it. */
@@ -60,6 +52,8 @@ export function checkRoutes(texts: readonly string[], rules: RouteRules): Checke
   const here = new Map<string, string>();
   const own = parseAll(rules.own);
   const allowed = parseAll(rules.allowed);
+  const former = new Set(rules.former);
+  const needsRoot = (route: Network) => (isPrivate(route) || former.has(route.text) ? undefined : isPublic);
   const takes = takenBy(rules);
   const keeps = keptBy(rules);
   const crosses = crossingOf(rules);
@@ -72,7 +66,7 @@ export function checkRoutes(texts: readonly string[], rules: RouteRules): Checke
       overlay ??
       kept?.reason ??
       crosses(route, isAllowed) ??
-      (isAllowed ? undefined : (tooWide(route) ?? whySpecial(route) ?? takes(route)));
+      (isAllowed ? undefined : (tooWide(route) ?? whySpecial(route) ?? takes(route) ?? needsRoot(route)));
     if (overlay === undefined && kept?.isHere === true) here.set(route.text, kept.reason);
     else if (reason !== undefined) refused.set(route.text, reason);
     else if (!isAllowed) counted.push(route);
@@ -88,7 +82,7 @@ export function checkRoutes(texts: readonly string[], rules: RouteRules): Checke
 /** Why an overlay must not take a new network, by its text: the engine routes the networks of certificates as well. */
 export function refusedNetworks(
   texts: readonly string[],
-  { isSpecialAllowed, ...rules }: Omit<RouteRules, "others"> & { isSpecialAllowed: boolean },
+  { isSpecialAllowed, ...rules }: Omit<RouteRules, "others" | "former"> & { isSpecialAllowed: boolean },
 ): Map<string, string> {
   const permitted = parseAll(rules.allowed);
   const takes = takenBy(rules);
@@ -165,8 +159,8 @@ function tooWide(route: Network): string | undefined {
 }
 
 function whySpecial(network: Network): string | undefined {
-  const special = neverRouted.find((each) => networksOverlap(each, network));
-  return special === undefined ? undefined : `${special.text} is never routed through an overlay`;
+  const special = specialNetwork(network);
+  return special === undefined ? undefined : `${special} is never routed through an overlay`;
 }
 
 /**

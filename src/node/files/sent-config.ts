@@ -6,7 +6,7 @@ import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import { allowedConfig } from "../../engine-config.ts";
 import { readTextIfThere } from "../../files.ts";
-import { withoutPort } from "../../ip.ts";
+import { specialHost, withoutPort } from "../../ip.ts";
 import { describeLeftOut, type LeaveOut, type LeftOut } from "../../left-out.ts";
 import type { Log } from "../../log.ts";
 import { quoteWord } from "../../plan.ts";
@@ -81,7 +81,7 @@ export function readSent(text: string, place: Place): SentConfig {
   const { granted, kept, here, waiting, ...decided } = grant(withOurOwn(allowed), situationOf(place));
   for (const { key, reason } of decided.leftOut) leaveOut(key, reason);
   const own = maskedNetworks(place.hostCrt);
-  const config = withStaticLighthouses(withoutOverlayHosts(granted, own, leaveOut));
+  const config = withStaticLighthouses(withoutUnreachableHosts(granted, own, leaveOut));
   if (more > 0) leftOut.push({ key: "…", reason: `${more} more settings are left out` });
   const sentRoutes = isMap(allowed["tun"]) ? allowed["tun"]["unsafe_routes"] : undefined;
   const depends = (Array.isArray(sentRoutes) && sentRoutes.length > 0) || waiting.length > 0;
@@ -145,16 +145,23 @@ function short(text: string, longest: number): string {
   return cut.replace(/[^\x20-\x7e…]/g, "?");
 }
 
-/** An engine cannot reach a lighthouse through its own tunnels, and refuses a configuration that says so. */
-function withoutOverlayHosts(config: YamlMap, own: readonly string[], leaveOut: LeaveOut): YamlMap {
+/**
+ * An engine cannot reach a lighthouse through its own tunnels, and refuses a configuration that says so. At a loopback address
+ * it would send packets to programs of this machine, at a link-local one to those that steer it.
+ */
+function withoutUnreachableHosts(config: YamlMap, own: readonly string[], leaveOut: LeaveOut): YamlMap {
   const { static_host_map: map } = config;
   if (!isMap(map)) return config;
   const kept = Object.entries(map).map(([ip, entries]): [string, YamlValue] => {
     if (!Array.isArray(entries)) return [ip, entries];
     const usable = entries.filter((entry) => {
       const host = typeof entry === "string" ? withoutPort(entry) : "";
-      if (!isWithin(host, own)) return true;
-      leaveOut(`static_host_map ${ip}`, `${host} is an address of the overlay itself`);
+      const isSpecial = specialHost(host) !== undefined;
+      if (!isSpecial && !isWithin(host, own)) return true;
+      const what = isSpecial
+        ? "leads this machine to itself, its own link or nowhere"
+        : "is an address of the overlay itself";
+      leaveOut(`static_host_map ${ip}`, `${host} ${what}`);
       return false;
     });
     return [ip, usable];

@@ -3,7 +3,6 @@
 
 import { AppError } from "../../errors.ts";
 import { parseAddress } from "../../ip.ts";
-import { isLoopback } from "../../loopback.ts";
 import { hashToken, makeOpaqueToken } from "../../pki/opaque.ts";
 import type { RegisterAnswer, RegisterRequest, RegisterWaiting } from "../../protocol/registration.ts";
 import type { Mode } from "../../protocol/values.ts";
@@ -50,7 +49,7 @@ import { requireRole } from "../people/late-rights.ts";
 import { ownerGroupsOf } from "../policy/group-people.ts";
 import { publishNames } from "../names/publish.ts";
 import { isPeerOfRule } from "../policy/rules.ts";
-import { checkHub, checkPublicAddress, overlayOf } from "./subnets.ts";
+import { checkHub, checkPublicAddress, unreachable } from "./subnets.ts";
 import { refuseHeldName } from "./held-names.ts";
 import { taken } from "./nodes.ts";
 import { countTokenGuess, type Throttle } from "../http/throttle.ts";
@@ -299,7 +298,7 @@ function isRelay(org: IssuingOrg, request: Request, claimed?: NodeRow): boolean 
 /** The public address of a lighthouse that names none: the one it calls from, unless only this machine can use it. */
 function seenAddress(org: IssuingOrg, { is_lighthouse, seenFrom }: Request): string | null {
   if (is_lighthouse !== true || parseAddress(seenFrom) === undefined) return null;
-  return isLoopback(seenFrom) || overlayOf(org, seenFrom) !== undefined ? null : seenFrom;
+  return unreachable(org, seenFrom) === undefined ? seenFrom : null;
 }
 
 async function claim(

@@ -1,13 +1,20 @@
 // Checks the subnets that a node may route. A wrong one would divert traffic of every node of the organization.
 
 import { AppError } from "../../errors.ts";
-import { networkContains, networksOverlap, parseAddress, parseNetwork, type Network } from "../../ip.ts";
+import {
+  networkContains,
+  networksOverlap,
+  parseAddress,
+  parseNetwork,
+  specialHost,
+  specialNetwork,
+  type Network,
+} from "../../ip.ts";
 import type { IssuingOrg } from "../certificates/issue.ts";
 import type { Reader } from "../store/database.ts";
 import { publicUrlOf } from "../store/meta.ts";
 import { queryAll } from "../store/table.ts";
 import { nodes, type NodeRow } from "../store/tables/nodes.ts";
-import { specialNetwork } from "../policy/networks.ts";
 
 const routerPick = nodes.pick("id", "name", "subnets");
 const hubPick = nodes.pick("id", "name", "publicIp", "isLighthouse");
@@ -155,29 +162,26 @@ function holderOf(networks: readonly Parsed[], address: Hub["address"]): string 
 
 const hostOf = (url: string): string => new URL(url).hostname.replace(/^\[(.*)\]$/, "$1");
 
-/**
- * Throws validation_failed for a public address within the overlay: engines do not start with a lighthouse that is only
- * reachable through their own tunnels.
- */
-export function checkPublicAddress(
-  org: Pick<IssuingOrg, "network" | "network6">,
-  publicIp: string | null | undefined,
-): void {
-  const own = overlayOf(org, publicIp ?? "");
-  if (own === undefined) return;
-  const sentence = `${publicIp} is in the overlay's own network ${own}. Enter the address that other nodes reach without the overlay.`;
+type Networks = Pick<IssuingOrg, "network" | "network6">;
+
+/** Throws validation_failed for a public address at which other nodes cannot find a node. */
+export function checkPublicAddress(org: Networks, publicIp: string | null | undefined): void {
+  const why = unreachable(org, publicIp ?? "");
+  if (why === undefined) return;
+  const sentence = `${publicIp} ${why}. Enter the address that other nodes reach without the overlay.`;
   throw new AppError("validation_failed", sentence, { errors: { public_ip: [sentence] } });
 }
 
-/** The network of the organization that holds the address. */
-export function overlayOf(
-  { network, network6 }: Pick<IssuingOrg, "network" | "network6">,
-  text: string,
-): string | undefined {
+/**
+ * Why other nodes cannot find a node at this address. Engines do not start with a lighthouse that is only reachable through
+ * their own tunnels, and would send packets to programs of their own machine. Undefined for the name of any other machine.
+ */
+export function unreachable({ network, network6 }: Networks, text: string): string | undefined {
+  const special = specialHost(text);
+  if (special !== undefined) return "leads each machine to itself, to its own link or nowhere";
   const address = parseAddress(text);
-  if (address === undefined) return undefined;
-  return [network, network6 ?? ""].find((each) => {
-    const own = parseNetwork(each);
-    return own !== undefined && networkContains(own, address);
-  });
+  const own = [network, network6 ?? ""].find(
+    (each) => holderOf(parsedNetworks([each]), address) !== undefined,
+  );
+  return own === undefined ? undefined : `is in the overlay's own network ${own}`;
 }

@@ -2,25 +2,8 @@
 
 import * as v from "valibot";
 import { AppError } from "../../errors.ts";
-import { lastHost, maskNetwork, networksOverlap, parseNetwork, type Network } from "../../ip.ts";
+import { lastHost, maskNetwork, parseNetwork, specialNetwork } from "../../ip.ts";
 import { foreignText } from "../../text.ts";
-
-/** Networks that every machine treats in its own way: this host, loopback, link-local, multicast, reserved. */
-const special = [
-  "0.0.0.0/8",
-  "127.0.0.0/8",
-  "169.254.0.0/16",
-  "224.0.0.0/4",
-  "240.0.0.0/4",
-  "::/8",
-  "fe80::/10",
-  "ff00::/8",
-].flatMap((text) => parseNetwork(text) ?? []);
-
-/** The special network that this one overlaps, if any. */
-export function specialNetwork(network: Network): string | undefined {
-  return special.find((each) => networksOverlap(each, network))?.text;
-}
 
 export const overlayNetwork = (family: 4 | 6) =>
   v.pipe(

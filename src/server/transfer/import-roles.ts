@@ -20,8 +20,7 @@ import { Port, PublicAddress } from "../../protocol/values.ts";
 import { decodeBundle } from "../../pki/bundle.ts";
 import { fingerprint } from "../../pki/nebula.ts";
 import { maxSubnets } from "../nodes/nodes.ts";
-import { hubOf, overlayOf, requireRoutable, type Routing } from "../nodes/subnets.ts";
-import { specialNetwork } from "../policy/networks.ts";
+import { hubOf, requireRoutable, unreachable, type Routing } from "../nodes/subnets.ts";
 import type { HandMade } from "./import-files.ts";
 import { above, quoted, type Machine, type Said } from "./hand-config.ts";
 import type { Networks, PlannedHost } from "./import-hosts.ts";
@@ -174,7 +173,7 @@ function placeHosts(
       const [, ipv6, other, port] = /^(?:\[([^\]]+)\]|([^:[\]]+)):(\d+)$/.exec(each.text) ?? [];
       const address = ipv6 ?? other;
       const parsed = v.safeParse(Place, { address, port: Number(port) });
-      if (parsed.success && overlayOf(scope, parsed.output.address) === undefined)
+      if (parsed.success && unreachable(scope, parsed.output.address) === undefined)
         return [{ ...each, ...parsed.output }];
       notes.push(
         `${each.at}: ${quoted(each.text)} is no address of ${host.name} outside the overlay with a port; not imported.`,
@@ -197,13 +196,11 @@ function placeHosts(
   }
 }
 
-/** The smaller, the more nodes reach the address: names and public IPv4, public IPv6, private networks, special ones. */
+/** The smaller, the more nodes reach the address: names and public IPv4, public IPv6, private networks. */
 function reach(text: string): number {
   const address = parseAddress(text);
-  if (address === undefined) return text === "localhost" ? 3 : 0;
-  const network = makeNetwork(address, bits(address.family));
-  if (specialNetwork(network) !== undefined) return 3;
-  if (isPrivate(network)) return 2;
+  if (address === undefined) return 0;
+  if (isPrivate(makeNetwork(address, bits(address.family)))) return 2;
   return address.family === 4 ? 0 : 1;
 }
 

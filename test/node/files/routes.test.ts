@@ -19,6 +19,7 @@ const none: RouteRules = {
   present: [],
   needed: [],
   allowed: [],
+  former: [],
 };
 const check = (routes: string[], rules: Partial<RouteRules> = {}) =>
   checkRoutes(routes, { ...none, ...rules });
@@ -29,17 +30,27 @@ const kept = (routes: string[], rules: Partial<RouteRules> = {}) => {
 const split = (prefix: number, from = 0, to = 2 ** prefix) =>
   Array.from({ length: to - from }, (_, at) => `${((from + at) * 2 ** (8 - prefix)) % 256}.0.0.0/${prefix}`);
 
-test("private and public networks behind nodes are accepted", () => {
-  const routes = [
-    "192.168.1.0/24",
-    "10.128.0.0/9",
-    "172.16.0.0/12",
-    "203.0.113.0/24",
-    "fd00:1::/48",
-    "2001:db8::/32",
-  ];
+/** Routes of the internet that a former version had accepted. */
+const keptFromBefore = (routes: string[], rules: Partial<RouteRules> = {}) =>
+  kept(routes, { former: routes, ...rules });
+
+test("private networks behind nodes are accepted", () => {
+  const routes = ["192.168.1.0/24", "10.128.0.0/9", "172.16.0.0/12", "fd00:1::/48"];
   expect(kept(routes)).toEqual(routes);
   expect(kept(["10.192.0.0/10", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7"])).toHaveLength(4);
+});
+
+test("the smallest part of the internet needs root's permission, unless it was in force before", () => {
+  const routes = ["8.8.8.8/32", "203.0.113.0/24", "2001:db8::/32", "10.0.0.0/7"];
+  expect(kept(routes)).toEqual([]);
+  expect(check(routes).refused.get("8.8.8.8/32")).toBe(
+    "it is a part of the internet, which only root of this machine may route into an overlay",
+  );
+  expect(kept(routes, { allowed: ["8.8.8.8/32", "203.0.0.0/8"] })).toEqual(["8.8.8.8/32", "203.0.113.0/24"]);
+  expect(kept(routes, { former: ["8.8.8.8/32"] })).toEqual(["8.8.8.8/32"]);
+  // What the machine needs stays out of it, also later.
+  const needed = [{ network: "8.8.8.8/32", name: "a name server of this machine" }];
+  expect(kept(routes, { former: routes, needed })).not.toContain("8.8.8.8/32");
 });
 
 const most: [string, string[]][] = [
@@ -57,13 +68,16 @@ const most: [string, string[]][] = [
 ];
 for (const [what, routes] of most) {
   test(`${what} is left out, and other routes stay`, () => {
-    expect(kept([...routes, "192.168.1.0/24", "fd00::/48"])).toEqual(["192.168.1.0/24", "fd00::/48"]);
+    expect(keptFromBefore([...routes, "192.168.1.0/24", "fd00::/48"])).toEqual([
+      "192.168.1.0/24",
+      "fd00::/48",
+    ]);
   });
 }
 
 test("many small routes that add up to the internet are left out too", () => {
   const all = Array.from({ length: 4096 }, (_, at) => `${at >> 4}.${(at & 15) * 16}.0.0/12`);
-  const left = kept(all).filter((each) => !/^(10|192\.168|172|100|198)\./.test(each));
+  const left = keptFromBefore(all).filter((each) => !/^(10|192\.168|172|100|198)\./.test(each));
   expect(left).toEqual([]);
 });
 
@@ -100,7 +114,8 @@ test("a network of this machine is not routed, allowed or not; it is no fault wh
   // The network of an interface wins over a wider route.
   const others = ["192.168.0.0/16", "192.168.2.0/24", "2001:db8::/32", "2001:db8:2::/64"];
   for (const allowed of [[], ["0.0.0.0/0", "::/0"]]) {
-    const { refused, here } = check(["192.168.1.0/24", ...inside, ...others], { attached, allowed });
+    const sent = ["192.168.1.0/24", ...inside, ...others];
+    const { refused, here } = check(sent, { attached, allowed, former: others });
     expect([...refused.keys()]).toEqual(inside);
     expect(here.get("192.168.1.0/24")).toBe("this machine is in it by its interface wlan0");
   }
@@ -173,7 +188,7 @@ test("an address that this machine needs is not routed, unless a longer route of
   const server = (address: string) => ({ network: `${address}/32`, name: "a name server of this machine" });
   const needed = [plane, server("10.0.0.53"), server("192.168.1.1"), server("10.4.0.53")];
   const routes = [{ network: "10.4.0.0/24", name: "a route of this machine through eth0" }];
-  const rules = { needed, attached, routes };
+  const rules = { needed, attached, routes, former: ["203.0.113.8/32"] };
   expect(check(["203.0.113.0/24"], rules).refused.get("203.0.113.0/24")).toBe(
     "it overlaps 203.0.113.9/32, the control plane of other",
   );
@@ -197,7 +212,7 @@ test("the certificate's network counts as routed too", () => {
   expect(takesInternet(["0.0.0.0/0"])).toBe(true);
   expect(takesInternet(["128.0.0.0/1"])).toBe(true);
   expect(takesInternet(["10.0.0.0/8", "fd00::/8", "42.0.0.0/8"])).toBe(false);
-  expect(kept(["8.0.0.0/8"], { own: ["48.0.0.0/5"] })).toEqual([]);
+  expect(keptFromBefore(["8.0.0.0/8"], { own: ["48.0.0.0/5"] })).toEqual([]);
 });
 
 /** The share of IPv4 that public routes cover, by a sweep over their ends. */
@@ -223,7 +238,7 @@ function coveredShare(routes: readonly string[]): number {
   return sum / 2 ** 32;
 }
 
-test("accepted public routes cover at most 1/32 of IPv4 for any input", () => {
+test("public routes that stay from before cover at most 1/32 of IPv4 for any input", () => {
   const route = fc
     .tuple(
       fc.nat({ max: 2 ** 32 - 1 }),
@@ -234,6 +249,9 @@ test("accepted public routes cover at most 1/32 of IPv4 for any input", () => {
       return `${[24, 16, 8, 0].map((shift) => Math.floor(base / 2 ** shift) % 256).join(".")}/${prefix}`;
     });
   fc.assert(
-    fc.property(fc.array(route, { maxLength: 60 }), (routes) => coveredShare(kept(routes)) <= 1 / 32),
+    fc.property(
+      fc.array(route, { maxLength: 60 }),
+      (routes) => coveredShare(keptFromBefore(routes)) <= 1 / 32,
+    ),
   );
 });

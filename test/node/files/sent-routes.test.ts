@@ -1,13 +1,15 @@
 // Routes that a control plane sends into networks of this machine, and to control planes: they are left out.
 
 import { expect, test } from "bun:test";
-import { writeFileSync } from "node:fs";
+import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { followOrganization } from "../../../src/node/contact/follow.ts";
-import { readSyncState } from "../../../src/node/files/generations.ts";
+import { generationFile, readSyncState } from "../../../src/node/files/generations.ts";
 import { openOrganization } from "../../../src/node/files/organizations.ts";
 import { noteResolved } from "../../../src/node/files/resolved-hosts.ts";
+import { readYaml } from "../../../src/node/files/read-yaml.ts";
+import { isMap, stringifyYaml } from "../../../src/yaml.ts";
 import { parseNameServers } from "../../../src/platform/machine-state.ts";
 import { followEdge, makeControl } from "../../support/node.ts";
 import { useSentConfig } from "../../support/sent-config.ts";
@@ -41,16 +43,16 @@ function follow(control = makeControl()) {
 }
 
 test("routes inside a network of this machine are left out and named, and the others stay", async () => {
-  attach("192.168.1.20/24", "198.51.100.1/32");
-  routed("192.168.1.0/24", "192.168.1.1/32", "198.51.100.0/24", "192.168.2.0/24");
+  attach("192.168.1.20/24", "172.20.0.1/32");
+  routed("192.168.1.0/24", "192.168.1.1/32", "172.20.0.0/24", "192.168.2.0/24");
   const { leftOut } = await sync();
-  expect(routes()).toEqual(["198.51.100.0/24", "192.168.2.0/24"]);
+  expect(routes()).toEqual(["172.20.0.0/24", "192.168.2.0/24"]);
   const reason = "it lies in 192.168.1.0/24, a network of this machine's interface wlan0";
   // The first one leads to where this machine is, so nothing is wrong.
   expect(leftOut).toEqual([{ key: "tun.unsafe_routes 192.168.1.1/32", reason }]);
   const { status } = await here.world.agent(["sync-config", "--allow-routes", "192.168.1.0/24"]);
   expect(status).toBe(0);
-  expect(routes()).toEqual(["198.51.100.0/24", "192.168.2.0/24"]);
+  expect(routes()).toEqual(["172.20.0.0/24", "192.168.2.0/24"]);
 });
 
 test("the machine of a network that a router routes is no finding of doctor", async () => {
@@ -83,17 +85,17 @@ test("routes to any name server of this machine, and to addresses that steer mac
   });
   const taken = ["10.0.0.53/32", "10.0.0.0/24", "2620:fe::/48", "100.64.0.0/10", "100.100.100.200/32"];
   const clouds = ["168.63.129.16/32", "fd00:ec2::254/128", "169.254.169.0/24"];
-  routed(...taken, ...clouds, "192.168.0.0/16", "192.0.2.0/24");
+  routed(...taken, ...clouds, "192.168.0.0/16", "198.18.2.0/24");
   const { leftOut } = await sync();
   // The name server of the attached network stays reachable beside a wider route.
-  expect(routes()).toEqual(["192.168.0.0/16", "192.0.2.0/24"]);
+  expect(routes()).toEqual(["192.168.0.0/16", "198.18.2.0/24"]);
   expect(leftOut.map(({ key }) => key)).toEqual(
     [...taken, ...clouds].map((each) => `tun.unsafe_routes ${each}`),
   );
   expect(leftOut[1]?.reason).toBe("it overlaps 10.0.0.53/32, a name server of this machine");
   const { status } = await here.world.agent(["sync-config", "--allow-routes", "10.0.0.0/24"]);
   expect(status).toBe(0);
-  expect(routes()).toEqual(["10.0.0.53/32", "10.0.0.0/24", "192.168.0.0/16", "192.0.2.0/24"]);
+  expect(routes()).toEqual(["10.0.0.53/32", "10.0.0.0/24", "192.168.0.0/16", "198.18.2.0/24"]);
   const { stdout } = await here.world.agent(["doctor"]);
   // The line keeps what is allowed already.
   expect(stdout).toContain("--allow-routes 10.0.0.0/24,2620:fe::/48");
@@ -141,29 +143,29 @@ test("routes inside or around one of another organization are left out while it 
 });
 
 test("routes to what the names of other organizations lead to are left out, now and after each change", async () => {
-  placeOther("static_host_map: {10.77.0.30: ['hub.other.example:4242', '192.0.2.31:4242']}\n");
+  placeOther("static_host_map: {10.77.0.30: ['hub.other.example:4242', '172.20.2.31:4242']}\n");
   const credentials = JSON.parse(read("credentials.json"));
   writeFileSync(
     join(here.world.root, "other", "credentials.json"),
     JSON.stringify({ ...credentials, org_slug: "other", api_base: "https://plane.other.example" }),
   );
-  let plane = "203.0.113.9";
+  let plane = "172.20.0.9";
   here.world.system.lookup = async (name) => {
     if (name === "plane.other.example") return [plane];
-    return name === "hub.other.example" ? ["203.0.113.30"] : [];
+    return name === "hub.other.example" ? ["172.20.0.30"] : [];
   };
-  routed("203.0.113.9/32", "203.0.113.30/32", "192.0.2.31/32", "203.0.113.10/32");
+  routed("172.20.0.9/32", "172.20.0.30/32", "172.20.2.31/32", "172.20.0.10/32");
   const { leftOut } = await sync();
-  expect(routes()).toEqual(["203.0.113.10/32"]);
+  expect(routes()).toEqual(["172.20.0.10/32"]);
   expect(leftOut.map(({ reason }) => reason)).toEqual([
-    "it overlaps 203.0.113.9/32, the control plane of other",
-    "it overlaps 203.0.113.30/32, a lighthouse or relay of other",
-    "it overlaps 192.0.2.31/32, a lighthouse or relay of other",
+    "it overlaps 172.20.0.9/32, the control plane of other",
+    "it overlaps 172.20.0.30/32, a lighthouse or relay of other",
+    "it overlaps 172.20.2.31/32, a lighthouse or relay of other",
   ]);
   // The other organization notices the move at its own turn, and this one at the next.
   const other = openOrganization(here.world.root, "other");
   await noteResolved(other.directory, here.world.system);
-  plane = "203.0.113.10";
+  plane = "172.20.0.10";
   await noteResolved(other.directory, here.world.system);
   const control = makeControl();
   await follow(control);
@@ -176,10 +178,10 @@ test("routes to what the names of other organizations lead to are left out, now 
   expect([routes(), control.asked.length]).toEqual([[], 1]);
   // Former addresses count for a day.
   here.world.server.clock.ms += 25 * 3_600_000;
-  here.world.system.lookup = async (name) => (name.startsWith("plane") ? [plane] : ["203.0.113.30"]);
+  here.world.system.lookup = async (name) => (name.startsWith("plane") ? [plane] : ["172.20.0.30"]);
   await noteResolved(other.directory, here.world.system);
   await follow(control);
-  expect(routes()).toEqual(["203.0.113.9/32"]);
+  expect(routes()).toEqual(["172.20.0.9/32"]);
 });
 
 test("routes to the address of any organization's control plane are left out", async () => {
@@ -190,12 +192,12 @@ test("routes to the address of any organization's control plane are left out", a
       join(here.world.root, slug, "credentials.json"),
       JSON.stringify({ ...credentials, org_slug: slug, api_base }),
     );
-  plane("other", "https://203.0.113.9:8443");
-  plane("acme", "https://[2001:db8::9]");
-  routed("203.0.113.9/32", "203.0.113.0/24", "203.0.114.0/24", "2001:db8::/64", "2001:db8:1::/64");
+  plane("other", "https://172.20.0.9:8443");
+  plane("acme", "https://[fd20::9]");
+  routed("172.20.0.9/32", "172.20.0.0/24", "172.20.1.0/24", "fd20::/64", "fd20:0:0:1::/64");
   const { leftOut } = await sync();
-  expect(routes()).toEqual(["203.0.114.0/24", "2001:db8:1::/64"]);
-  expect(leftOut[0]?.reason).toBe("it overlaps 203.0.113.9/32, the control plane of other");
+  expect(routes()).toEqual(["172.20.1.0/24", "fd20:0:0:1::/64"]);
+  expect(leftOut[0]?.reason).toBe("it overlaps 172.20.0.9/32, the control plane of other");
 });
 
 test("laptop loses the route when it joins the network behind it, and gets it back elsewhere", async () => {
@@ -248,4 +250,75 @@ test("routes over the address of a lighthouse are left out and named", async () 
     reason: "it overlaps 192.0.2.30/32, the address of a lighthouse or relay",
   });
   expect(leftOut).toHaveLength(3);
+});
+
+test("a part of the internet needs root's permission; what a former version routed stays until root says", async () => {
+  const { directory } = here.organization;
+  routed("8.8.8.8/32", "192.168.2.0/24");
+  await sync();
+  expect(routes()).toEqual(["192.168.2.0/24"]);
+  const doctor = async () => {
+    const { stdout } = await here.world.agent(["doctor", "--json"]);
+    const checks = v.array(
+      v.looseObject({ id: v.string(), verdict: v.string(), remedy: v.optional(v.string()) }),
+    );
+    return (id: string) =>
+      v.parse(v.object({ checks }), JSON.parse(stdout)).checks.find((each) => each.id === id);
+  };
+  const line = "agent sync-config --org-slug acme --allow-routes 8.8.8.8/32";
+  expect((await doctor())("configuration")?.remedy).toEndWith(line);
+  // As a version before these rules left it.
+  for (const name of ["config.yml", "server.yml"]) {
+    const present = readYaml(readFileSync(generationFile(directory, name), "utf8"), name);
+    const tun = isMap(present["tun"]) ? present["tun"] : {};
+    const unsafe_routes = ["8.8.8.8/32", "192.168.2.0/24"].map((route) => ({ route, via: "10.77.0.9" }));
+    writeFileSync(
+      generationFile(directory, name),
+      stringifyYaml({ ...present, tun: { ...tun, unsafe_routes } }),
+    );
+  }
+  writeFileSync(
+    generationFile(directory, "sync.json"),
+    JSON.stringify({ ...readSyncState(directory), rules: 7 }),
+  );
+  expect((await sync()).leftOut).toEqual([]);
+  expect(routes()).toEqual(["8.8.8.8/32", "192.168.2.0/24"]);
+  const found = (await doctor())("permissions");
+  expect(found?.verdict).toBe("warn");
+  expect(found?.remedy).toEndWith(line);
+  // A name server of this machine that has this address later takes the route away, and gives it back.
+  const on = (nameServers: string[]) => {
+    here.world.system.machineState = async () => ({ ...emptyMachine, nameServers });
+  };
+  on(["8.8.8.8"]);
+  await follow();
+  expect(routes()).toEqual(["192.168.2.0/24"]);
+  on([]);
+  await follow();
+  expect(routes()).toEqual(["8.8.8.8/32", "192.168.2.0/24"]);
+  await here.world.agent(["sync-config", "--allow-routes", "none"]);
+  expect(routes()).toEqual(["192.168.2.0/24"]);
+  await here.world.agent(["sync-config", "--allow-routes", "8.8.8.8/32"]);
+  expect(routes()).toEqual(["8.8.8.8/32", "192.168.2.0/24"]);
+  expect((await doctor())("permissions")?.verdict).toBe("ok");
+});
+
+test("a lighthouse at an address of this machine itself, or of its link, is left out and named", async () => {
+  const own = ["127.0.0.1", "0.0.0.0", "169.254.169.254", "localhost"];
+  tamper((config) => ({
+    ...config,
+    lighthouse: { am_lighthouse: false, hosts: ["10.77.0.30", "10.77.0.31"] },
+    static_host_map: {
+      "10.77.0.30": [...own, "192.0.2.30"].map((host) => `${host}:4242`),
+      "10.77.0.31": ["[::1]:4242", "[fe80::1]:4242"],
+    },
+  }));
+  const { leftOut } = await sync();
+  expect(here.present()["static_host_map"]).toEqual({ "10.77.0.30": ["192.0.2.30:4242"] });
+  expect(section("lighthouse")["hosts"]).toEqual(["10.77.0.30"]);
+  expect(leftOut).toHaveLength(6);
+  expect(leftOut[0]).toEqual({
+    key: "static_host_map 10.77.0.30",
+    reason: "127.0.0.1 leads this machine to itself, its own link or nowhere",
+  });
 });

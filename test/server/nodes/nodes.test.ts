@@ -256,8 +256,12 @@ test("the list has only the nodes that are asked for by id, and is empty for tho
     expect((await get(`nodes/?ids=${encodeURIComponent(wrong)}`, acme.admin)).status).toBe(400);
 });
 
-test("an overlay address as public address is refused with its field", async () => {
-  const lighthouse = { is_lighthouse: true, public_ip: "10.77.0.30" };
+test.each([
+  ["10.77.0.30", "is in the overlay"],
+  ["127.0.0.1", "leads each machine to itself"],
+  ["169.254.169.254", "leads each machine to itself"],
+])("%s as public address is refused with its field in every way to give it", async (public_ip, why) => {
+  const lighthouse = { is_lighthouse: true, public_ip };
   const { node } = await register("hub", { is_lighthouse: true, public_ip: "192.0.2.1" });
   const answers = [
     await post("nodes/register/", { name: "evil", ...(await makeKeys("any")), ...lighthouse }, acme.admin),
@@ -269,6 +273,6 @@ test("an overlay address as public address is refused with its field", async () 
   ];
   for (const answer of answers) {
     expect([answer.status, codeOf(answer)]).toEqual([400, "validation_failed"]);
-    expect(answer.text).toContain('"public_ip":["10.77.0.30 is in the overlay');
+    expect(answer.text).toContain(`"public_ip":["${public_ip} ${why}`);
   }
 });

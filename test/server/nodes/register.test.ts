@@ -126,13 +126,26 @@ describe("a registration", () => {
     ["1.2.3"],
     ["a..b"],
     ["-a.example"],
+    ["127.0.0.1"],
+    ["127.8.9.10"],
+    ["0.0.0.0"],
+    ["169.254.169.254"],
+    ["224.0.0.251"],
+    ["255.255.255.255"],
+    ["::1"],
+    ["::"],
+    ["fe80::1"],
+    ["ff02::1"],
+    ["localhost"],
+    ["LocalHost"],
+    ["a.localhost"],
   ])("%p is refused as a public address", async (public_ip) => {
     const body = { name: "hub", ...(await makeKeys()), is_lighthouse: true, public_ip };
     const answer = await sendRegistration(server, org.slug, body, { token: admin });
     expect(v.parse(ErrorBody, answer.json).errors).toHaveProperty("public_ip");
   });
 
-  test.each([["203.0.113.7"], ["2001:db8::7"], ["hub.example.org"], ["4u.example"], ["localhost"]])(
+  test.each([["203.0.113.7"], ["2001:db8::7"], ["hub.example.org"], ["4u.example"], ["hub"]])(
     "%p is one",
     async (public_ip) => {
       const body = { name: "hub", ...(await makeKeys()), is_lighthouse: true, public_ip };

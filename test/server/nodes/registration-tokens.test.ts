@@ -91,6 +91,7 @@ describe("registration tokens", () => {
     expect(named.node.public_ip).toBe("hub.example.org");
     for (const [name, address] of [
       ["here", "127.0.0.1"],
+      ["link", "169.254.7.7"],
       ["unknown", ""],
       ["inside", "10.77.3.4"],
     ] as const)
