@@ -58,7 +58,8 @@ function offloads({ data_plane: seen }: TeamStatus): string[] {
 
 /** What an administrator would not expect. */
 export function dataPlaneNotes({ data_plane: seen, state }: TeamStatus): string[] {
-  const isOdd = seen?.why !== undefined && ["restart", "refused", "limit", "traffic"].includes(seen.why);
+  const isOdd =
+    seen?.why !== undefined && ["restart", "refused", "limit", "segments", "traffic"].includes(seen.why);
   return state === "running" && isOdd && seen.reason !== undefined ? [seen.reason] : [];
 }
 

@@ -2,7 +2,7 @@
 
 import * as v from "valibot";
 import { NamesRequest } from "./names.ts";
-import { Certificate, jws, Port, received, seconds, text, time } from "./values.ts";
+import { Certificate, DataPlaneReport, jws, Port, received, seconds, text, time } from "./values.ts";
 import { foreignText } from "../text.ts";
 
 /** The longest time that a poll is held, seconds. */
@@ -33,6 +33,8 @@ export const CheckinRequest = v.object({
   probe: v.optional(
     v.object({ port: Port, nonce: v.pipe(foreignText(32), v.regex(/^[A-Za-z0-9_-]{1,32}$/)) }),
   ),
+  /** Former servers ignore it. One that cannot be parsed must not fail the check-in. */
+  data_plane: v.fallback(v.optional(DataPlaneReport), undefined),
   /** Tells machines with the same keys apart: a hash of the kernel's boot id. Former servers ignore it. */
   machine: v.optional(text(64)),
   /** The last check-in of a node that leaves: the server revokes it, and answers `left`. Former servers ignore it. */

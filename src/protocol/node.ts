@@ -1,7 +1,7 @@
 // A node, as the control plane describes it.
 
 import * as v from "valibot";
-import { address, Certificate, Mode, received, time } from "./values.ts";
+import { address, Certificate, DataPlaneReport, Mode, received, time } from "./values.ts";
 
 export const Node = v.object({
   id: v.number(),
@@ -31,6 +31,8 @@ export const Node = v.object({
   finding: v.optional(v.nullable(received(64))),
   agent_version: v.nullable(received(255)),
   overlay_version: v.nullable(received(255)),
+  /** Null: the node has not said it, as former agents do not. Former servers do not send it. */
+  data_plane: v.optional(v.nullable(DataPlaneReport)),
   platform: v.nullable(received(255)),
   last_checkin_at: v.nullable(time),
   created_at: time,

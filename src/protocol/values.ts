@@ -73,3 +73,14 @@ export const Certificate = v.object({
   not_before: time,
   not_after: time,
 });
+
+/** How the engine of a node exchanges packets with its kernel, in words: src/data-plane-words.ts. */
+export const DataPlaneReport = v.object({
+  tun_offloads: v.boolean(),
+  udp_offloads: v.boolean(),
+  /** Of the UDP socket, in each direction; unset: the system's. */
+  buffer_bytes: v.optional(seconds),
+  /** Why not more: a key of dataPlaneWhys, or a word of a newer node. */
+  why: v.optional(text(32)),
+});
+export type DataPlaneReport = v.InferOutput<typeof DataPlaneReport>;

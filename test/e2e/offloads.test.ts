@@ -60,6 +60,10 @@ asRoot("offloads", () => {
         for (const line of ["udp: GSO enabled", "udp: GRO enabled", "listen.read_buffer was set"])
           expect(started).toContain(line);
         expect((await command(a.places, ["status"])).stdout).toContain("offloads on");
+        const shown = async () => (await scene.plane.admin(["node", "show", "acme", a.name])).stdout;
+        await until("the control plane says so", async () =>
+          (await shown()).includes("offloads on, buffers of 4096 KiB"),
+        );
         await until("the first measurement", () =>
           v.is(v.object({ state: v.literal("passed") }), trialOf(a)),
         );
@@ -81,6 +85,9 @@ asRoot("offloads", () => {
         );
         const doctor = await command(a.places, ["doctor", "--json"]);
         expect(doctor.stdout).toContain("packets sent together to hub were lost");
+        await until("the control plane tells it", async () =>
+          (await shown()).includes("offloads off, buffers of 4096 KiB: packets were lost with offloads"),
+        );
         // A restart does not forget it, and nothing restarts the engine again.
         await command(a.places, ["restart", "acme"]);
         const last = await statusOf(a);

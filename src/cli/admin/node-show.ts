@@ -1,6 +1,7 @@
 // `agent admin node show`, and how lists name the state, role and owner of a node.
 
 import { brand } from "../../brand.ts";
+import { describeDataPlane } from "../../data-plane-words.ts";
 import { joinHostPort } from "../../ip.ts";
 import { groupsByOwner } from "../../owner-group.ts";
 import type { Node } from "../../protocol/node.ts";
@@ -57,6 +58,7 @@ async function factsOf(node: Node, owner: string, now: number): Promise<Facts> {
     ],
     ["mode", node.ephemeral === true ? `${node.mode ?? "-"}, ephemeral` : node.mode],
     ["engine", node.overlay_version],
+    ...(node.data_plane == null ? [] : [["packets", describeDataPlane(node.data_plane)] as const]),
     ["agent", node.agent_version],
     ["platform", node.platform],
     ["created", node.created_at],

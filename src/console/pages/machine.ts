@@ -1,6 +1,7 @@
 // One machine: what it is, how it reaches its peers, what happened to it, and what can be done with it.
 
 import { useEffect, useState } from "preact/hooks";
+import { describeDataPlane } from "../../data-plane-words.ts";
 import { groupsByOwner } from "../../owner-group.ts";
 import type { Node } from "../../protocol/node.ts";
 import { thingsOf } from "../activity.ts";
@@ -109,6 +110,7 @@ function NodeFacts({ node }: { node: Node }) {
       "Engine",
       html`${node.overlay_version ?? "unknown"}${holes === "" ? null : html` <${State} name="attention" word=${holes} />`}`,
     ],
+    ...(node.data_plane == null ? [] : [["Packets", describeDataPlane(node.data_plane)]]),
     ["Agent", [node.agent_version, node.platform].filter(Boolean).join(", ") || "unknown"],
     ...(due === undefined
       ? []

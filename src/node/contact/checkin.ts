@@ -5,10 +5,12 @@ import { buildInfo } from "../../build-info.ts";
 import type { CheckinAnswer, CheckinRequest } from "../../protocol/checkin.ts";
 import type { NamesRequest } from "../../protocol/names.ts";
 import type { PathsReport } from "../../protocol/path-report.ts";
+import type { DataPlaneReport } from "../../protocol/values.ts";
 import type { RelayedReport } from "../../protocol/relayed-report.ts";
 import type { OverlayControl } from "../engine/engine.ts";
 import type { EngineInUse } from "../engine/engine-in-use.ts";
 import type { FindingKind } from "../../finding-kinds.ts";
+import { ageOf } from "../../platform/process-identity.ts";
 import type { System } from "../../system.ts";
 import type { Client } from "./client.ts";
 import { isApplied, versionInForce, type SyncState } from "../files/generations.ts";
@@ -18,6 +20,8 @@ export type Report = {
   /** The version that runs or would run; undefined if unknown: then the control plane keeps the one reported before. */
   overlayVersion: string | undefined;
   overlayState: "running" | "stopped" | FindingKind | undefined;
+  /** Of the running engine, ms since 1970. */
+  startedAt?: number | undefined;
 };
 
 /** The engine part of the report. */
@@ -49,9 +53,11 @@ const tellEveryMs = 5000;
 const tellWithinMs = 3000;
 
 /** The engine as it is, and what the control plane is told of it. */
-export async function reportNow({ control, light }: Reported, inUse: EngineInUse): Promise<Report> {
-  const isMissed = (await control.process()) === undefined && (await control.wanted?.()) === true;
-  return reportOf(inUse, isMissed ? "not_running" : light?.kind());
+export async function reportNow({ control, light, system }: Reported, inUse: EngineInUse): Promise<Report> {
+  const process = await control.process();
+  const isMissed = process === undefined && (await control.wanted?.()) === true;
+  const report = reportOf(inUse, isMissed ? "not_running" : light?.kind());
+  return { ...report, startedAt: process && system.now() - ageOf(process) };
 }
 
 /** Aborts a held poll when the control plane should know something else. */
@@ -97,6 +103,7 @@ export type CheckInOptions = {
   /** For callers that pass the answer to the reporter. */
   paths?: Partial<PathsReport>;
   relayed?: RelayedReport | undefined;
+  data_plane?: DataPlaneReport | undefined;
   machine?: string | undefined;
   time?: number;
   leaving?: true;
@@ -129,6 +136,7 @@ export function checkIn(
     ...(options.names === undefined ? {} : { names: options.names }),
     ...(options.paths === undefined ? {} : { paths: options.paths }),
     ...(options.relayed === undefined ? {} : { relayed: options.relayed }),
+    ...(options.data_plane === undefined ? {} : { data_plane: options.data_plane }),
     ...(options.others === undefined ? {} : { others: true }),
     ...(options.machine === undefined ? {} : { machine: options.machine }),
     ...(options.time === undefined ? {} : { time: options.time }),

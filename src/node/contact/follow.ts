@@ -24,7 +24,7 @@ import { makePace } from "./pace.ts";
 import type { PathReporter } from "./path-report.ts";
 import { makeLighthousePackets } from "./lighthouse-packets.ts";
 import { makeLocalSync } from "./local-sync.ts";
-import { isOutdated } from "../files/data-plane.ts";
+import { isOutdated, reportedDataPlane } from "../files/data-plane.ts";
 import { isApplied, readSyncState, type SyncState } from "../files/generations.ts";
 import type { Damage, Organization } from "../files/organizations.ts";
 import { keepCopy, openForRevocations } from "../files/remains.ts";
@@ -212,12 +212,13 @@ export async function followOnce(
       checkIn(organization, client, report, { ...how, ...marks, state, names: asked }),
     );
   const about = await reportBeside(organization, edge);
+  const inForce = reportedDataPlane(state?.data_plane, report.startedAt);
   let answer: CheckinAnswer;
   const poll = new AbortController();
   if (waiting.waitS > 0) endOutdated(edge, report, poll).catch(() => undefined);
   const signals = [poll.signal, ...(waiting.signal === undefined ? [] : [waiting.signal])];
   try {
-    answer = await ask({ ...waiting, ...about, signal: AbortSignal.any(signals) });
+    answer = await ask({ ...waiting, ...about, ...inForce, signal: AbortSignal.any(signals) });
   } catch (error) {
     if (poll.signal.aborted) throw poll.signal.reason;
     return handleRefusal(error, organization, edge);

@@ -253,7 +253,7 @@ async function offloads(organization: Organization, { settings, system }: Edge):
   const restart = `${run} restart ${quoteWord(organization.slug)}`;
   if (why === "engine") return warn(reason, `${run} overlay update`);
   if (why === "restart") return warn(reason, restart);
-  if (why === "limit" || why === "refused")
+  if (why === "limit" || why === "refused" || why === "segments")
     return warn(reason, "Ask the administrator of this machine's host");
   return why === "traffic"
     ? warn(reason, `Update the kernel or the engine: both are then tried again`)

@@ -4,10 +4,12 @@
 
 import { join } from "node:path";
 import * as v from "valibot";
+import type { DataPlaneWhy } from "../../data-plane-words.ts";
 import { can, firstVersions } from "../../engine-features.ts";
 import { writeFileAtomic } from "../../files.ts";
 import { makeSocketDirectory, socketDirectory } from "../../platform/control-socket.ts";
 import { hasOffloads, type Kernel } from "../../platform/kernel.ts";
+import type { DataPlaneReport } from "../../protocol/values.ts";
 import { isMap, valueAt, type YamlMap, type YamlValue } from "../../yaml.ts";
 import { readValidJson } from "./organizations.ts";
 
@@ -35,6 +37,8 @@ export const DataPlane = v.object({
   is_limited: v.optional(v.boolean()),
   /** What traffic proved, if that turned them off. */
   reason: v.optional(text(400)),
+  /** Until when (ms since 1970) the engine that ran was seen to send packets one by one, because the kernel refused large ones. */
+  unsegmented_at: v.optional(v.number()),
   /** When the switches last changed, ms since 1970, and from what: an engine that runs longer has the former ones. */
   since: v.number(),
   former: v.object({ tun: v.boolean(), udp: v.boolean() }),
@@ -79,6 +83,7 @@ export function decideDataPlane(basis: Basis, before: DataPlane | undefined, now
     ...switches,
     ...decideBuffer(basis),
     ...(isProven && trial !== undefined ? { reason: trial.reason } : {}),
+    ...(trial?.unsegmented === true ? { unsegmented_at: Date.parse(trial.at) } : {}),
     since: isSame ? before.since : now,
     former: isSame ? before.former : { tun: before?.tun.on ?? false, udp: before?.udp.on ?? false },
   };
@@ -153,22 +158,9 @@ export function ownSwitches({ tun, udp }: DataPlane): string[] {
 
 // What is in force
 
-/** Why offloads are not in force, or buffers are smaller: what decided, or what prevents it. */
-export const whys = [
-  ...deciders.filter((each) => each !== "default"),
-  "restart",
-  "refused",
-  "limit",
-] as const;
-type Why = (typeof whys)[number];
-
 /** As `status` shows it. */
-export type DataPlaneSeen = {
-  tun_offloads: boolean;
-  udp_offloads: boolean;
-  /** Of the UDP socket, in each direction; unset: the system's. */
-  buffer_bytes?: number;
-  why?: Why;
+export type DataPlaneSeen = DataPlaneReport & {
+  why?: DataPlaneWhy;
   /** The same as a sentence, without a full stop. */
   reason?: string;
 };
@@ -186,6 +178,17 @@ export function seenDataPlane(
   return { data_plane: dataPlaneInForce(plane, startedAt, device) };
 }
 
+/** For the control plane, which has words of its own for the reason. */
+export function reportedDataPlane(
+  plane: DataPlane | undefined,
+  startedAt: number | undefined,
+): { data_plane?: DataPlaneReport } {
+  const { data_plane: seen } = seenDataPlane(plane, startedAt);
+  if (seen === undefined) return {};
+  const { reason: _, ...reported } = seen;
+  return { data_plane: reported };
+}
+
 /** `device`: whether the interface has offloads, if that is known. */
 export function dataPlaneInForce(
   plane: DataPlane,
@@ -196,7 +199,13 @@ export function dataPlaneInForce(
   const isOlder = startedAt !== undefined && startedAt < since - sameStartMs;
   const waits = isOlder && (device === undefined || tun.on === former.tun || device !== tun.on);
   const isRefused = startedAt !== undefined && !isOlder && tun.on && device === false;
-  const why = waits ? "restart" : isRefused ? "refused" : whyDecided(plane);
+  // An engine that started since may do it right.
+  const isUnsegmented = udp.on && startedAt !== undefined && startedAt <= (plane.unsegmented_at ?? 0);
+  const why = waits
+    ? "restart"
+    : isRefused
+      ? "refused"
+      : (whyDecided(plane) ?? (isUnsegmented ? "segments" : undefined));
   return {
     tun_offloads: waits ? former.tun : tun.on && !isRefused,
     udp_offloads: waits ? former.udp : udp.on,
@@ -205,13 +214,13 @@ export function dataPlaneInForce(
   };
 }
 
-function whyDecided({ tun, udp, is_limited: isLimited }: DataPlane): Why | undefined {
+function whyDecided({ tun, udp, is_limited: isLimited }: DataPlane): DataPlaneWhy | undefined {
   const by = [tun, udp].find(({ on }) => !on)?.by;
   if (by !== undefined && by !== "default") return by;
   return isLimited === true ? "limit" : undefined;
 }
 
-const reasons: Record<Why, (plane: DataPlane) => string> = {
+const reasons: Record<DataPlaneWhy, (plane: DataPlane) => string> = {
   platform: () => "Only Linux has offloads",
   engine: ({ engine }) =>
     `Engine ${engine === "" ? "of unknown version" : engine} has no offloads: ${firstVersions.offloads.join(".")} and later carry many times as much`,
@@ -220,6 +229,8 @@ const reasons: Record<Why, (plane: DataPlane) => string> = {
   organization: () => "The organization's overrides turn offloads off",
   root: () => "overrides.yml of this machine turns offloads off",
   traffic: ({ reason = "Large packets were lost with offloads" }) => reason,
+  segments: () =>
+    "The kernel refuses the large packets of the engine's socket, so it sends them one by one: IPsec, or a network card without checksums",
   restart: ({ tun, udp }) => `Offloads turn ${tun.on || udp.on ? "on" : "off"} at the engine's next start`,
   refused: () => "The kernel refuses offloads for the interface",
   limit: () =>
@@ -240,6 +251,8 @@ const Trial = v.object({
   reason: text(400),
   /** Of the engine that was measured. */
   pid: count,
+  /** That engine sends packets one by one since the kernel refused large ones: its own decision at run time. */
+  unsegmented: v.optional(v.boolean()),
   /** RFC 3339 */
   at: text(64),
 });

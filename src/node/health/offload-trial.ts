@@ -78,7 +78,15 @@ export type OffloadDeps = {
   system: Pick<System, "now" | "sleep">;
 };
 
-export type Probed = { engine: EngineSeen; from: string; to: string; name: string; bytes: number };
+export type Probed = {
+  engine: EngineSeen;
+  from: string;
+  to: string;
+  name: string;
+  bytes: number;
+  /** The last lines of the engine's log. */
+  recentLog(): Promise<readonly string[]>;
+};
 
 export class OffloadTrial {
   readonly #deps: OffloadDeps;
@@ -127,17 +135,34 @@ export class OffloadTrial {
   }
 
   async #act(
-    { engine: { pid }, name }: Probed,
+    { engine: { pid }, name, recentLog }: Probed,
     { engine, trial, inForce }: { engine: string; trial: Trial | undefined; inForce: boolean | undefined },
     together: Together,
   ): Promise<void> {
     const { place, kernel, log, decide, restart, system } = this.#deps;
     if (together !== "pass" && together !== "lost") return;
-    const write = (state: Trial["state"], reason: string) =>
-      writeTrial(place.directory, { state, engine, kernel, reason, pid, at: formatTime(system.now()) });
+    const write = (state: Trial["state"], reason: string, unsegmented = false) => {
+      const at = formatTime(system.now());
+      writeTrial(place.directory, {
+        state,
+        engine,
+        kernel,
+        reason,
+        pid,
+        at,
+        ...(unsegmented ? { unsegmented } : {}),
+      });
+    };
     const told = { team: place.slug, peer: name, engine, kernel };
     if (inForce === true) {
-      if (together === "pass") return write("passed", "");
+      if (together === "pass") {
+        const unsegmented =
+          (trial?.pid === pid && trial.unsegmented === true) ||
+          sendsOneByOne(await recentLog().catch(() => []));
+        write("passed", "", unsegmented);
+        if (unsegmented) await decide(engine);
+        return;
+      }
       write(
         "trial",
         `Offloads are off to see whether they lose packets: those sent together to ${name} were lost`,
@@ -158,6 +183,12 @@ export class OffloadTrial {
     await decide(engine);
     return restart();
   }
+}
+
+/** Whether the engine found by itself that the kernel takes no large packets: since its start, which the log may no longer show. */
+function sendsOneByOne(lines: readonly string[]): boolean {
+  const last = (words: string) => lines.findLastIndex((line) => line.includes(words));
+  return last("kernel rejected GSO send") > last("udp: GSO enabled");
 }
 
 function isDue(trial: Trial | undefined, inForce: boolean | undefined, pid: number, now: number): boolean {

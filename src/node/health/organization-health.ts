@@ -309,7 +309,7 @@ export class OrganizationHealth {
   async #measureOnce(): Promise<void> {
     const measurable = this.#measurable();
     if (measurable === undefined) return;
-    const { open, system, monotonic, offloads } = this.#deps;
+    const { open, system, monotonic, offloads, recentLog } = this.#deps;
     const { to, from, mtu, of, isHub } = measurable;
     this.#measured = of;
     try {
@@ -319,7 +319,7 @@ export class OrganizationHealth {
       const { present } = this.#inventory;
       if (present === undefined || (!isHub && (typeof through !== "object" || !through.isFull))) return;
       const { engine } = present;
-      await offloads?.look({ engine, from, to, name: this.#inventory.nameOf(to), bytes: mtu });
+      await offloads?.look({ engine, from, to, name: this.#inventory.nameOf(to), bytes: mtu, recentLog });
     } finally {
       this.#measuredAt = monotonic();
     }

@@ -58,6 +58,9 @@ export type Report = {
   version: string | null;
   overlayState: string | null;
   hasState: boolean;
+  /** A DataPlaneReport as JSON; `hasDataPlane` if it was reported again. */
+  dataPlane: string | null;
+  hasDataPlane: boolean;
 };
 
 export type Live = {
@@ -170,7 +173,17 @@ async function certificateEnd(db: Database, nodeId: number): Promise<number> {
 }
 
 function emptyReport(nodeId: number): Report {
-  return { nodeId, at: 0, uptime: null, applied: null, version: null, overlayState: null, hasState: false };
+  return {
+    nodeId,
+    at: 0,
+    uptime: null,
+    applied: null,
+    version: null,
+    overlayState: null,
+    hasState: false,
+    dataPlane: null,
+    hasDataPlane: false,
+  };
 }
 
 function liveOf(

@@ -11,7 +11,9 @@ import { makeInterner } from "../store/intern.ts";
 
 type Deps = Pick<ServerOptions, "db" | "log"> & { live: Live };
 
-type Reported = Partial<Pick<CheckinRequest, "version" | "uptime" | "overlay_state" | "config_version">>;
+type Reported = Partial<
+  Pick<CheckinRequest, "version" | "uptime" | "overlay_state" | "config_version" | "data_plane">
+>;
 
 /** A node was in contact: its id, when (ms), and the configuration version that it has applied. */
 export type Contact = readonly [id: number, at: number, applied: number | null];
@@ -89,7 +91,7 @@ export function makeReports({ db, log, live }: Deps): Reports {
       await flush();
       clearTimeout(timer);
     },
-    add(node, at, { version, uptime, overlay_state: state, config_version: applied }) {
+    add(node, at, { version, uptime, overlay_state: state, config_version: applied, data_plane: plane }) {
       const { report } = node;
       if (report.at === 0) waiting.push(report);
       report.at = at;
@@ -99,6 +101,11 @@ export function makeReports({ db, log, live }: Deps): Reports {
       if (state !== undefined) {
         report.hasState = true;
         if (report.overlayState !== state) report.overlayState = intern(state);
+      }
+      if (plane !== undefined) {
+        report.hasDataPlane = true;
+        const text = JSON.stringify(plane);
+        if (report.dataPlane !== text) report.dataPlane = intern(text);
       }
       watches.note(node, at);
       schedule();
@@ -152,19 +159,21 @@ function sightingOf(report: Report): SightingRow {
     uptime: report.uptime,
     overlayState: report.hasState ? report.overlayState : null,
     appliedConfigVersion: report.applied,
+    dataPlane: report.hasDataPlane ? report.dataPlane : null,
   };
 }
 
 /** The node as of the newer of both: another replica may have written a later report. */
 function withSighting(node: NodeRecord, sighting: SightingRow | undefined): NodeRecord {
   if (sighting === undefined || sighting.lastCheckinAt < (node.lastCheckinAt ?? 0)) return node;
-  const { lastCheckinAt, reportedVersion, appliedConfigVersion, overlayState } = sighting;
+  const { lastCheckinAt, reportedVersion, appliedConfigVersion, overlayState, dataPlane } = sighting;
   return {
     ...node,
     lastCheckinAt,
     agentVersion: reportedVersion ?? node.agentVersion,
     appliedConfigVersion: appliedConfigVersion ?? node.appliedConfigVersion,
     overlayState: overlayState ?? node.overlayState,
+    dataPlane: dataPlane ?? node.dataPlane,
   };
 }
 
@@ -174,7 +183,7 @@ function take(report: Report): SightingRow {
   report.at = 0;
   report.uptime = null;
   report.applied = null;
-  report.hasState = false;
+  report.hasState = report.hasDataPlane = false;
   return sighting;
 }
 
@@ -185,6 +194,8 @@ function putBack(report: Report, row: SightingRow): boolean {
   report.applied ??= row.appliedConfigVersion;
   report.overlayState ??= row.overlayState;
   report.hasState ||= row.overlayState !== null;
+  report.dataPlane ??= row.dataPlane;
+  report.hasDataPlane ||= row.dataPlane !== null;
   if (report.at !== 0) return false;
   report.at = row.lastCheckinAt;
   return true;

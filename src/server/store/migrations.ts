@@ -226,6 +226,7 @@ const steps: readonly (readonly string[])[] = [
   ],
   // Few nodes, which each open console asks for.
   ["CREATE INDEX sightings_cloned ON sightings (node_id) WHERE overlay_state = 'cloned'"],
+  [sightings.add("dataPlane")],
 ];
 
 /**

@@ -1,9 +1,11 @@
 // A node as the database holds it and as the API shows it. `showNode` is an allow-list: no hash, no key, no order.
 
+import * as v from "valibot";
 import { formatTime } from "../../duration.ts";
 import { AppError } from "../../errors.ts";
 import { findingOf } from "../../finding-kinds.ts";
 import type { Node } from "../../protocol/node.ts";
+import { DataPlaneReport } from "../../protocol/values.ts";
 import type { Reader, Row } from "./database.ts";
 import { nodesWithSightings } from "./sightings.ts";
 import { queryOne } from "./table.ts";
@@ -11,13 +13,24 @@ import { nodes, type NodeRow } from "./tables/nodes.ts";
 import { sightings, type SightingRow } from "./tables/sightings.ts";
 
 export type NodeRecord = NodeRow & {
-  [K in "lastCheckinAt" | "appliedConfigVersion" | "overlayState"]: SightingRow[K] | null;
+  [K in "lastCheckinAt" | "appliedConfigVersion" | "overlayState" | "dataPlane"]: SightingRow[K] | null;
 };
 
 /** Of a node that has never checked in. */
-export const neverSeen = { lastCheckinAt: null, appliedConfigVersion: null, overlayState: null };
+export const neverSeen = {
+  lastCheckinAt: null,
+  appliedConfigVersion: null,
+  overlayState: null,
+  dataPlane: null,
+};
 
-const seen = sightings.pick("lastCheckinAt", "reportedVersion", "appliedConfigVersion", "overlayState");
+const seen = sightings.pick(
+  "lastCheckinAt",
+  "reportedVersion",
+  "appliedConfigVersion",
+  "overlayState",
+  "dataPlane",
+);
 
 /** For SELECT from `nodesWithSightings`. */
 export const nodeColumns = `${nodes.select()}, ${seen.select()}`;
@@ -112,6 +125,7 @@ export function showNode(
     finding: findingOf(node.overlayState) ?? null,
     agent_version: node.agentVersion,
     overlay_version: node.overlayVersion,
+    data_plane: readDataPlane(node.dataPlane),
     platform: node.platform,
     last_checkin_at: time(node.lastCheckinAt),
     created_at: formatTime(node.createdAt),
@@ -124,6 +138,13 @@ export function showNode(
     phone: showPhone(node),
   };
 }
+
+function readDataPlane(text: string | null): DataPlaneReport | null {
+  const parsed = v.safeParse(StoredDataPlane, text);
+  return parsed.success ? parsed.output : null;
+}
+
+const StoredDataPlane = v.pipe(v.string(), v.parseJson(), DataPlaneReport);
 
 function showPhone({ phone, importedAt, createdAt, renewAt }: NodeRecord): Node["phone"] {
   if (phone === null) return null;

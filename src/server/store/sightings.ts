@@ -29,7 +29,7 @@ export async function writeSightings(tx: Transaction, rows: readonly SightingRow
 /** In the order of the table's columns. */
 function valuesOf(row: SightingRow) {
   const { nodeId, lastCheckinAt, reportedVersion, uptime, overlayState, appliedConfigVersion } = row;
-  return [nodeId, lastCheckinAt, reportedVersion, uptime, overlayState, appliedConfigVersion];
+  return [nodeId, lastCheckinAt, reportedVersion, uptime, overlayState, appliedConfigVersion, row.dataPlane];
 }
 
 const statements: ReadonlyMap<number, string> = new Map(sizes.map((size) => [size, upsert(size)]));

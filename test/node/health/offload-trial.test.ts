@@ -2,8 +2,15 @@
 
 import { beforeEach, expect, test } from "bun:test";
 import { packetsTogether, OffloadTrial } from "../../../src/node/health/offload-trial.ts";
-import { readTrial, writeTrial, type DataPlane } from "../../../src/node/files/data-plane.ts";
+import {
+  dataPlaneInForce,
+  decideDataPlane,
+  readTrial,
+  writeTrial,
+  type DataPlane,
+} from "../../../src/node/files/data-plane.ts";
 import { readSyncState, writeSyncState } from "../../../src/node/files/generations.ts";
+import { readKernel } from "../../../src/platform/kernel.ts";
 import type { OpenEcho } from "../../../src/platform/echo-socket.ts";
 import { useSentConfig } from "../../support/sent-config.ts";
 
@@ -50,6 +57,7 @@ const here = useSentConfig();
 const engine = "1.12.0";
 const kernel = "6.1.0";
 let asked: string[] = [];
+let log: string[] = [];
 let pid = 1;
 
 /** Offloads in force, or not. */
@@ -63,6 +71,7 @@ function set(on: boolean, by: DataPlane["tun"]["by"] = "default"): void {
 
 beforeEach(() => {
   asked = [];
+  log = [];
   pid = 1;
   set(true);
 });
@@ -79,6 +88,7 @@ function trialOn({ open, system }: ReturnType<typeof network>) {
       to: "10.77.0.1",
       name: "hub",
       bytes: 1300,
+      recentLog: async () => log,
     });
   const state = () => readTrial(directory)?.state;
   return { look, state };
@@ -98,6 +108,41 @@ test("a network that carries them is measured once for each engine, and twice a 
   path.pass(12 * 3_600_000);
   await look();
   expect([path.sent(), asked]).toEqual([96, []]);
+});
+
+test("an engine that sends one by one since the kernel refused large packets is remembered, and told until its end", async () => {
+  const path = network(() => true);
+  const { look } = trialOn(path);
+  const { directory } = here.organization;
+  const [started, refused] = ["udp: GSO enabled", "udp: kernel rejected GSO send, disabling GSO"];
+  // Of an engine before.
+  log = [refused, started];
+  await look();
+  expect([readTrial(directory)?.unsegmented, asked]).toEqual([undefined, []]);
+  pid = 2;
+  log = [started, refused];
+  await look();
+  expect([readTrial(directory)?.unsegmented, asked]).toEqual([true, ["decide"]]);
+  // The log has gone on since.
+  log = [];
+  path.pass(12 * 3_600_000);
+  await look();
+  expect(readTrial(directory)?.unsegmented).toBe(true);
+  const trial = readTrial(directory);
+  const basis = {
+    engine,
+    kernel: { ...readKernel(), release: kernel, isLinux: true },
+    sent: {},
+    own: {},
+    trial,
+  };
+  const plane = decideDataPlane(basis, undefined, 0);
+  const at = Date.parse(trial?.at ?? "");
+  const whyOf = (startedAt: number | undefined) => dataPlaneInForce(plane, startedAt, undefined).why;
+  expect([whyOf(at - 1000), whyOf(at + 1000), whyOf(undefined)]).toEqual(["segments", undefined, undefined]);
+  pid = 3;
+  await look();
+  expect(readTrial(directory)?.unsegmented).toBe(undefined);
 });
 
 test("offloads that lose packets are turned off, and stay off where that helps", async () => {

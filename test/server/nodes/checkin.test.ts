@@ -45,6 +45,29 @@ describe("a check-in", () => {
     expect(await showNode(node)).toMatchObject({ online: false });
   });
 
+  test("says what is in force of offloads; former agents do not, and what cannot be read fails nothing", async () => {
+    const node = await registerNode(server, org, "web");
+    const plane = { tun_offloads: true, udp_offloads: false, buffer_bytes: 4_194_304, why: "segments" };
+    const reported = [
+      [{}, null],
+      [{ data_plane: { ...plane, newer: 1 } }, plane],
+      [{}, plane],
+      [{ data_plane: { tun_offloads: "yes" } }, plane],
+      [{ data_plane: { ...plane, why: "x".repeat(33) } }, plane],
+      [
+        { data_plane: { tun_offloads: false, udp_offloads: false } },
+        { tun_offloads: false, udp_offloads: false },
+      ],
+    ] as const;
+    for (const [more, shown] of reported) {
+      checkinOf(await node.checkin({ config_version: 1, ...more }));
+      expect((await showNode(node)).data_plane).toEqual(shown);
+    }
+    await Bun.sleep(900);
+    expect(await showNode(node)).toMatchObject({ data_plane: { tun_offloads: false } });
+    expect((await written(node))["data_plane"]).toBe('{"tun_offloads":false,"udp_offloads":false}');
+  });
+
   test("is shown while it is being written", async () => {
     const node = await registerNode(server, org, "web");
     const { writeFor } = server.db;

@@ -94,6 +94,7 @@ describePostgres("two servers on one database", () => {
             uptime,
             reportedVersion: null,
             overlayState: null,
+            dataPlane: null,
             appliedConfigVersion: null,
           },
         ]),

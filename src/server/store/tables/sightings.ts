@@ -1,6 +1,6 @@
 // The last check-in of each node.
 
-import { integer, integerOrNull, key, table, textOrNull, type TableRow } from "../table.ts";
+import { integer, integerOrNull, key, since, table, textOrNull, type TableRow } from "../table.ts";
 
 /** The last check-in of a node. Not in its wide row, because it is written all the time. */
 export const sightings = table("sightings", {
@@ -10,5 +10,7 @@ export const sightings = table("sightings", {
   uptime: integerOrNull(),
   overlayState: textOrNull(),
   appliedConfigVersion: integerOrNull(),
+  /** A DataPlaneReport as JSON: how the node's engine exchanges packets with its kernel. */
+  dataPlane: since(55, textOrNull()),
 });
 export type SightingRow = TableRow<typeof sightings>;
