@@ -4,7 +4,7 @@
 // others from the Go module proxy, in some minutes the first time. Needs root, and a machine without other work.
 
 import { generateKeyPairSync } from "node:crypto";
-import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { decideDataPlane, withDataPlane } from "../../src/node/files/data-plane.ts";
@@ -13,10 +13,12 @@ import type { YamlMap } from "../../src/yaml.ts";
 import { installMissing } from "../support/debian.ts";
 import { engineNamed } from "../support/engines.ts";
 import { meet, startEngines, type EngineNetwork } from "../support/engine-pair.ts";
-import { goProgram, type GoProgram } from "../support/go-programs.ts";
+import { goProgram } from "../support/go-programs.ts";
 import type { Host } from "../support/namespaces.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { until } from "../support/until.ts";
+import { bar, median, processorSeconds } from "./measure.ts";
+import { built, hasTailscale, startTailscale } from "./tailscale.ts";
 
 const [rounds = 6, seconds = 5] = process.argv.slice(2).map(Number);
 const missing = installMissing(["/usr/bin/iperf3", "/usr/sbin/nft"]);
@@ -146,62 +148,11 @@ async function configureWireguard(
   });
 }
 
-// Tailscale
-
-async function startTailscale(directory: string, [hub, client, server]: readonly Host[]): Promise<Way> {
-  if (hub === undefined || client === undefined || server === undefined) throw new Error("Three hosts");
-  const [tailnet, daemon, cli] = (["tailnet", "tailscaled", "tailscale"] as const).map((name) =>
-    goProgram(name),
-  );
-  const control = Bun.spawn(hub.inside([tailnet ?? "", hub.address]), { stdout: "pipe", stderr: "ignore" });
-  const { value } = await control.stdout.getReader().read();
-  const url = new TextDecoder().decode(value).trim();
-  const pids: number[] = [];
-  const addresses: string[] = [];
-  for (const host of [client, server]) {
-    const own = join(directory, `tailscale-${host.name}`);
-    mkdirSync(own);
-    const socket = join(own, "socket");
-    writeFileSync(join(own, "resolv.conf"), "");
-    // In a mount namespace of its own: it may write the name servers of its machine.
-    const script = `mount --make-rprivate / && mount --bind ${own}/resolv.conf /etc/resolv.conf && exec ${daemon} --tun=ts0 --state=mem: --statedir=${own} --socket=${socket} --no-logs-no-support`;
-    const child = host.spawn(["unshare", "--mount", "sh", "-c", script], {
-      env: { PATH: process.env["PATH"] ?? "" },
-    });
-    pids.push(child.pid);
-    const ask = (...words: string[]) => host.run([cli ?? "", `--socket=${socket}`, ...words]);
-    await until(
-      () => Bun.spawnSync(host.inside([cli ?? "", `--socket=${socket}`, "status"])).stdout.length > 0,
-      { ms: 30_000, everyMs: 200 },
-    );
-    ask("up", `--login-server=${url}`, "--accept-dns=false", `--hostname=${host.name}`, "--timeout=30s");
-    addresses.push(ask("ip", "-4").trim());
-  }
-  const address = addresses[1] ?? "";
-  // The first packets go through the relay.
-  client.run([
-    cli ?? "",
-    `--socket=${join(directory, "tailscale-client", "socket")}`,
-    "ping",
-    "--c=20",
-    "--until-direct",
-    address,
-  ]);
-  return { name: "tailscaled", client, server, address, pids };
-}
-
 // Measuring
 
 const Report = v.object({
   end: v.object({ sum_received: v.object({ bytes: v.number(), bits_per_second: v.number() }) }),
 });
-
-function processorSeconds(pid: number): number {
-  const fields = readFileSync(`/proc/${pid}/stat`, "utf8")
-    .replace(/^.*\) /, "")
-    .split(" ");
-  return (Number(fields[11]) + Number(fields[12])) / 100;
-}
 
 function transfer({ client, address }: Way, streams: number): { gbits: number; bits: number } {
   const argv = [
@@ -233,23 +184,8 @@ function measure(way: Way): Trial {
   return { one, four, cpu, pingMs: added };
 }
 
-const median = (values: readonly number[]) =>
-  values.toSorted((a, b) => a - b)[Math.floor(values.length / 2)] ?? Number.NaN;
-
-function built(name: GoProgram): boolean {
-  try {
-    goProgram(name);
-    return true;
-  } catch (error) {
-    process.stdout.write(
-      `Without ${name}, which cannot be built here: ${error instanceof Error ? error.message.split("\n").at(-1) : String(error)}\n`,
-    );
-    return false;
-  }
-}
-
 using directory = temporaryDirectory();
-const hasTailscale = (["tailnet", "tailscaled", "tailscale"] as const).every(built);
+const isBeside = hasTailscale();
 const hasWireguard = built("wireguard-go");
 for (const each of ["direct", "relayed"]) mkdirSync(join(directory.path, each));
 await using direct = await startOurs(join(directory.path, "direct"), () => {}, false);
@@ -257,7 +193,10 @@ await using through = await startOurs(join(directory.path, "relayed"), cut, true
 const [, client, server] = direct.lan.hosts;
 if (client === undefined || server === undefined) throw new Error("Three hosts");
 const ways = [await wayOf("ours", direct), await wayOf("ours, through a relay", through)];
-if (hasTailscale) ways.push(await startTailscale(directory.path, direct.lan.hosts));
+if (isBeside) {
+  const { addresses, pids } = await startTailscale(directory.path, direct.lan.hosts);
+  ways.push({ name: "tailscaled", client, server, address: addresses[1] ?? "", pids });
+}
 if (hasWireguard) ways.push(await startWireguard(client, server));
 for (const { server: host, address } of ways) host.spawn(["iperf3", "--server", "--bind", address]);
 await Bun.sleep(500);
@@ -278,20 +217,11 @@ for (const { name } of ways)
     `${name.padEnd(22)} TCP × 1 ${of(name, "one").toFixed(2)} Gbit/s (${spread(name)}), × 4 ${of(name, "four").toFixed(2)}; ` +
       `${of(name, "cpu").toFixed(2)} s of processor a Gbit; ping + ${of(name, "pingMs").toFixed(3)} ms\n`,
   );
-let isMissed = false;
-const bar = (what: string, value: number, limit: number, isLeast: boolean) => {
-  const isMet = isLeast ? value >= limit : value <= limit;
-  isMissed ||= !isMet;
-  process.stdout.write(
-    `${isMet ? "met   " : "MISSED"} ${what}: ${value.toFixed(2)} (bar: ${isLeast ? "at least" : "at most"} ${limit})\n`,
-  );
-};
-if (hasTailscale) {
+if (isBeside) {
   const ratio = (kind: (typeof kinds)[number]) => of("ours", kind) / of("tailscaled", kind);
-  bar("TCP × 1, of tailscaled", ratio("one"), 1.3, true);
-  bar("TCP × 4, of tailscaled", ratio("four"), 1.3, true);
-  bar("processor time a Gbit, of tailscaled", ratio("cpu"), 0.7, false);
-  bar("ping added, of tailscaled", ratio("pingMs"), 0.8, false);
+  bar("TCP × 1, of tailscaled", ratio("one"), 1.3, "least");
+  bar("TCP × 4, of tailscaled", ratio("four"), 1.3, "least");
+  bar("processor time a Gbit, of tailscaled", ratio("cpu"), 0.7, "most");
+  bar("ping added, of tailscaled", ratio("pingMs"), 0.8, "most");
 }
-bar("through a relay, of direct", of("ours, through a relay", "one") / of("ours", "one"), 0.5, true);
-process.exitCode = isMissed ? 1 : 0;
+bar("through a relay, of direct", of("ours, through a relay", "one") / of("ours", "one"), 0.5, "least");

@@ -1,7 +1,7 @@
 // What the benches share: starting a program that says its address, loading it with wrk, medians and their spread.
 // Knows nothing of what is measured.
 
-import { readFileSync, writeFileSync } from "node:fs";
+import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { agent, cleanEnvironment } from "../support/agent.ts";
@@ -139,6 +139,38 @@ export function anonymousMb(pid: number): number {
 /** Resident memory of a process, KiB. */
 export function residentKb(pid: number): number {
   return Number(/^VmRSS:\s+(\d+)/m.exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1]);
+}
+
+/** What a process does not share with others, MB: the kernel can drop no part of it without swap, unless it is of a file. */
+export function privateMb(pid: number): number {
+  const text = readFileSync(`/proc/${pid}/smaps_rollup`, "utf8");
+  const sizes = [...text.matchAll(/^Private_(?:Clean|Dirty):\s+(\d+)/gm)].map(([, kb]) => Number(kb));
+  return sizes.reduce((sum, kb) => sum + kb, 0) / 1024;
+}
+
+/** Of all its threads that still run. */
+export function processorSeconds(pid: number): number {
+  const nanoseconds = threadsOf(pid).map((path) => readFileSync(`${path}/schedstat`, "utf8").split(" ")[0]);
+  return nanoseconds.reduce((sum, each) => sum + Number(each), 0) / 1e9;
+}
+
+/** How often its threads were switched, of their own will or not. */
+export function switches(pid: number): number {
+  const texts = threadsOf(pid).map((path) => readFileSync(`${path}/status`, "utf8"));
+  return texts
+    .flatMap((text) => [...text.matchAll(/ctxt_switches:\s+(\d+)/g)])
+    .reduce((sum, [, count]) => sum + Number(count), 0);
+}
+
+function threadsOf(pid: number): string[] {
+  return readdirSync(`/proc/${pid}/task`).map((each) => `/proc/${pid}/task/${each}`);
+}
+
+/** Says whether a figure meets its bar. One that does not makes the bench fail. */
+export function bar(what: string, figure: number, limit: number, kind: "least" | "most"): void {
+  const isMet = kind === "least" ? figure >= limit : figure <= limit;
+  if (!isMet) process.exitCode = 1;
+  print(`${isMet ? "met   " : "MISSED"} ${what}: ${figure.toFixed(2)} (bar: at ${kind} ${limit})`);
 }
 
 export function median(values: readonly number[]): number {

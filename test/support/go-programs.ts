@@ -31,6 +31,8 @@ type Recipe = {
   ours?: string;
   /** GOEXPERIMENT */
   experiment?: string;
+  /** Its go.mod lacks lines that the build needs. */
+  completes?: true;
 };
 
 const programs = {
@@ -49,11 +51,12 @@ export const goPrograms = Object.keys(programs) as TestProgram[];
 
 /** The newest whose modules the proxy has; its JSON library does not build with that of Go 1.27. */
 const tailscale = { module: "tailscale.com@v1.94.2", experiment: "nojsonv2" };
-/** What others run, for test/bench/beside-others.ts alone. */
+/** What others run, for benches alone. */
 const rivals = {
   tailscaled: tailscale,
   tailscale,
   tailnet: { ...tailscale, ours: join(import.meta.dir, "../bench/tailnet.go") },
+  headscale: { module: "github.com/juanfont/headscale@v0.26.1", completes: true },
   "wireguard-go": { module: "golang.zx2c4.com/wireguard@v0.0.0-20260522210424-ecfc5a8d5446", main: "." },
 } as const satisfies Record<string, Recipe>;
 
@@ -79,7 +82,7 @@ export function goProgram(name: GoProgram): string {
 }
 
 function build(name: string, recipe: Recipe, work: string, to: string): void {
-  const { module, tags = "", without, main: path = `./cmd/${name}`, ours, experiment } = recipe;
+  const { module, tags = "", without, main: path = `./cmd/${name}`, ours, experiment, completes } = recipe;
   const run = withToolchain(work);
   const source = join(work, "source");
   cpSync(downloaded(module, work, run), source, { recursive: true });
@@ -92,9 +95,12 @@ function build(name: string, recipe: Recipe, work: string, to: string): void {
     mkdirSync(join(source, "cmd", name));
     cpSync(ours, join(source, "cmd", name, "main.go"));
   }
-  const environment = experiment === undefined ? [] : ["env", `GOEXPERIMENT=${experiment}`];
+  const environment = [
+    ...(experiment === undefined ? [] : [`GOEXPERIMENT=${experiment}`]),
+    ...(completes === true ? ["GOFLAGS=-mod=mod"] : []),
+  ];
   run(
-    [...environment, "go", "build", "-trimpath", "-tags", tags, "-ldflags", "-s -w", "-o", to, path],
+    ["env", ...environment, "go", "build", "-trimpath", "-tags", tags, "-ldflags", "-s -w", "-o", to, path],
     source,
   );
 }
