@@ -108,7 +108,9 @@ tenth of the processor time. Each node decides for itself:
 | \`listen.udp_offloads\` | on, with Linux ${firstUdpKernel.join(".")} and engine ${firstVersions.offloads.join(".")} |
 | \`listen.read_buffer\`, \`write_buffer\` | 4 MiB on Linux; 1 MiB with less than 512 MiB of memory; the system's, if those are larger; in a container that may not enlarge them, \`net.core.rmem_max\` |
 
-\`agent status --json\` says under \`data_plane\` what is in force and why not more, \`agent doctor\` under \`offloads\`. An
+\`agent status --json\` says under \`data_plane\` what is in force and why not more, \`agent doctor\` under \`offloads\`; for
+administrators it stands under "Packets" on the node's page of the console, and in \`agent admin node show acme NAME\`. Where the
+kernel refuses large packets on the way out, as with IPsec, the engine sends them one by one by itself: that is told, too. An
 engine reads the two switches only at its start. A node that is upgraded while its engine runs does not restart it for them:
 they apply at the next start, and \`agent restart acme\` is one. The buffers apply at once. Another engine or kernel is decided
 for anew; an engine gets no key that it does not know.

@@ -68,6 +68,7 @@ const own = [
   "server/rollout/rotation-schedule.ts",
   "server/store/acme-state.ts",
   "server/store/clock.ts",
+  "server/store/nodes.ts",
   "server/store/shared-throttle.ts",
   "server/store/table.ts",
 ];
