@@ -2,6 +2,7 @@
 
 export const paths = {
   health: "/healthz",
+  readiness: "/readyz",
   token: "/api/token/",
   tokenRefresh: "/api/token/refresh/",
   tokenRevoke: "/api/token/revoke/",

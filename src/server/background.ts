@@ -48,8 +48,10 @@ const leaversMs = 60_000;
 const onlineCountsMs = 20_000;
 /** How often a server asks whether retention is due: once an hour, one server does it. */
 const retentionMs = 300_000;
-/** How late after the start the pages of the database are examined, and how often then. */
-const [pagesMs, pagesEveryMs] = [60_000, 86_400_000];
+/** How late after the start the database is examined. PostgreSQL is asked as often. */
+const pagesMs = 60_000;
+/** How often all pages of SQLite are read: once a day, and while there is damage, which may have been the disk's. */
+const [pagesEveryMs, damagedEveryMs] = [86_400_000, 600_000];
 /** The first certificate is ordered this long after the start. */
 const acmeMs = 1000;
 
@@ -183,15 +185,20 @@ function clockWatch(services: Services): Part {
   };
 }
 
-/** Damage of pages that nothing reads is found a minute after the start, and each day. */
+/** Damage that nothing meets is found, too. */
 function pageWatch(services: Services): Part {
   const { db, system } = services;
   const name = "examination of the database";
   const lease = { take: () => true };
-  let nextAt = 0;
+  let lastAt = Number.NEGATIVE_INFINITY;
+  const pauseMs = () => {
+    if (db.dialect === "postgres") return 0;
+    return db.damage() === undefined ? pagesEveryMs : damagedEveryMs;
+  };
   const work = async () => {
-    if (db.examine === undefined || system.monotonic() < nextAt) return;
-    nextAt = system.monotonic() + pagesEveryMs;
+    const now = system.monotonic();
+    if (now - lastAt < pauseMs()) return;
+    lastAt = now;
     await db.examine(system);
   };
   return { name, runs: "each replica", ...repeated(name, pagesMs, work, { ...services, lease }) };

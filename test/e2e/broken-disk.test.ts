@@ -156,6 +156,11 @@ describePostgres("below PostgreSQL", () => {
       expect(refused).toEqual({ status: 503 });
       for (const id of [1, 2, 3]) expect((await checkin(plane.url, id)).status).toBe(200);
       expect(plane.log()).toContain("invalid page");
+      const ready = await fetch(`${plane.url}/readyz`);
+      expect([ready.status, await ready.json()]).toEqual([
+        200,
+        { status: "ok", warnings: ["database_damaged"] },
+      ]);
     },
     120_000,
   );

@@ -80,8 +80,10 @@ export type TestServerOptions = Partial<
 > & {
   open?: typeof openTemporary;
   clock?: Partial<TestClock>;
-  /** Replaces the network, and real time in sleeps. */
-  network?: Partial<Pick<ServerOptions["system"], "fetch" | "lookup" | "lookupTexts" | "sleep">>;
+  /** Replaces the network, real time in sleeps, and the executable. */
+  network?: Partial<
+    Pick<ServerOptions["system"], "fetch" | "lookup" | "lookupTexts" | "sleep" | "executable">
+  >;
 };
 
 export async function makeTestServer(options: TestServerOptions = {}): Promise<TestServer> {

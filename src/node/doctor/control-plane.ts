@@ -1,8 +1,14 @@
 // Whether the control plane answers, and whether its clock agrees with this machine's.
 
+import * as v from "valibot";
+import { brand } from "../../brand.ts";
+import { AppError } from "../../errors.ts";
 import { clocksMayDifferMs } from "../../finding-kinds.ts";
 import type { Log } from "../../log.ts";
+import { paths } from "../../protocol/paths.ts";
+import { received } from "../../protocol/values.ts";
 import type { System } from "../../system.ts";
+import type { Client } from "../contact/client.ts";
 import { readCredentials, type Organization } from "../files/organizations.ts";
 import { setClock } from "../health/findings.ts";
 import { fail, ok, warn, type Finding } from "./check.ts";
@@ -15,12 +21,32 @@ export async function controlPlane(
 ): Promise<Finding> {
   const { clientOf } = await import("../contact/connection.ts");
   const { api_base: base } = readCredentials(organization.directory);
-  // The time needs no token, and this node's token is valid only for two endpoints.
-  const time = await clientOf(organization.directory, undefined, system, log).serverTime();
+  // Time and readiness need no token, and this node's token is valid only for two endpoints.
+  const client = clientOf(organization.directory, undefined, system, log);
+  const time = await client.serverTime();
   if (time === undefined)
     return warn(`${base} answers without a Date header`, "Check the proxy in front of it");
   const off = Math.round((system.now() - time) / 1000);
   const evidence = `${base} answers; this clock is ${off} s off`;
   if (Math.abs(off) * 1000 >= clocksMayDifferMs) return fail(evidence, setClock);
-  return Math.abs(off) >= clockWarnS ? warn(evidence, setClock) : ok(evidence);
+  if (Math.abs(off) >= clockWarnS) return warn(evidence, setClock);
+  return (await unready(client)) ?? ok(evidence);
 }
+
+/** Tunnels do not need a control plane that is ready; changes do. */
+async function unready({ base, request }: Client): Promise<Finding | undefined> {
+  try {
+    const answer = await request({ path: paths.readiness, schema: Readiness });
+    const warnings = answer.body?.warnings ?? [];
+    if (warnings.length === 0) return undefined;
+    return warn(`${base} answers, and warns: ${warnings.join(", ")}`, tellOperator);
+  } catch (error) {
+    // A proxy may keep it from nodes.
+    if (!(error instanceof AppError) || error.code !== "storage_unavailable") return undefined;
+    return warn(`${base} answers, but is not ready: ${error.message}`, tellOperator);
+  }
+}
+
+/** A former server warns of nothing. */
+const Readiness = v.object({ warnings: v.optional(v.array(received(64)), []) });
+const tellOperator = `Tell its administrators: \`${brand.executable} admin server list\` says what to do`;

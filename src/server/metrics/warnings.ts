@@ -34,12 +34,12 @@ export function findWarnings({
   const byNodes = nodeClocks.doubt();
   if (byNodes !== undefined)
     found.push({ code: "clock_doubted_by_nodes", text: byNodes, hint: howToCompare });
-  const damage = db.damage?.();
+  const damage = db.damage();
   if (damage !== undefined)
     found.push({
       code: "database_damaged",
       text: `The database is damaged: ${damage}.`,
-      hint: `Examine the disk: what it cannot read looks damaged. If it works again, and this stays, restart the server. If it comes back, stop the server, and restore the last backup: \`${brand.executable} admin restore FILE --replace\`.`,
+      hint: `Examine the disk${db.dialect === "postgres" ? " of PostgreSQL, whose log says what is damaged" : ": what it cannot read looks damaged"}. If this stays, stop the server, and restore the last backup: \`${brand.executable} admin restore FILE --replace\`.`,
     });
   const disk = dataDirectory === undefined ? undefined : diskSpaceAt(dataDirectory);
   if (disk !== undefined && disk.state !== "ok") {

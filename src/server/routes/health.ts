@@ -44,7 +44,7 @@ export function healthRoutes(services: Services): Route[] {
       access: "public",
       name: "readyz",
       summary:
-        "Whether the database can be read and written, and what an administrator should look at: clock_doubted, clock_doubted_by_nodes, disk_filling. Refused on a full disk, and once a damage of the database was met",
+        "Whether the database can be read and written, and what an administrator should look at: clock_doubted, clock_doubted_by_nodes, disk_filling, disk_full, database_damaged. SQLite's: refused on a full disk, and once a damage of the database was met",
       takes: nothing,
       answers: { 200: { description: "The database works", schema: Readiness } },
       errors: ["storage_unavailable"],
@@ -52,8 +52,9 @@ export function healthRoutes(services: Services): Route[] {
         await writable();
         const warnings = findWarnings(services);
         const broken = warnings.find(({ code }) => code === "database_damaged" || code === "disk_full");
-        // A small change may still find room in the file.
-        if (broken !== undefined && (broken.code !== "disk_full" || db.dialect === "sqlite"))
+        // A small change may still find room in the file. PostgreSQL is elsewhere, and the same for all servers: a proxy
+        // would send its requests to none of them.
+        if (broken !== undefined && db.dialect === "sqlite")
           throw new AppError("storage_unavailable", broken.text, { retryAfter: 5, hint: broken.hint });
         return { body: { status: "ok", warnings: warnings.map(({ code }) => code) } };
       },

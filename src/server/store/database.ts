@@ -64,10 +64,13 @@ export interface Database extends Reader {
    * notices were missed for a day. PostgreSQL only.
    */
   rewound?: Promise<void>;
-  /** The damage of the file that a statement met, as far as it is there still. SQLite only. */
-  damage?(): string | undefined;
-  /** Reads all pages, also those that no statement reads, in a process of their own. Damage counts as met. SQLite only. */
-  examine?(system: Pick<System, "run" | "executable">): Promise<void>;
+  /** The damage that a statement met or an examination found, as far as it is there still. */
+  damage(): string | undefined;
+  /**
+   * Looks for damage that no statement of this process meets. SQLite: reads all pages, in a process of its own. PostgreSQL: asks
+   * which checksums failed.
+   */
+  examine(system: Pick<System, "run" | "executable">): Promise<void>;
   /** Returns a function that removes the listener. */
   listen(channel: Channel, listener: (payload: string) => void): () => void;
   close(): Promise<void>;

@@ -19,7 +19,7 @@ import { migrate } from "./migrations.ts";
 import { makeBell, makeListeners, watchNotices, type Notice } from "./notices.ts";
 import { openPools, writeConnections, type Pools } from "./postgres-pools.ts";
 import { fitnessSql, refusalOf, requireFit, sqlStateOf } from "./postgres-refusals.ts";
-import { queryNumber } from "./table.ts";
+import { computed, integer, queryNumber, queryOne } from "./table.ts";
 import { makeWriteQueue, type Committed, type Work } from "./write-queue.ts";
 
 export type PostgresOptions = {
@@ -70,7 +70,12 @@ function lockOfRow(kind: number, id: number): string {
 /** Connects and brings the tables up to date. */
 export async function openPostgres(options: PostgresOptions): Promise<Database> {
   const pools = openPools(options.url, sessionName(options.role ?? "server"));
-  const reader = patientReader(readerOf({ unsafe: (text, params) => pools.reads().unsafe(text, params) }));
+  const { noting, examine, damage } = watchDamage();
+  const queries = readerOf({ unsafe: (text, params) => pools.reads().unsafe(text, params) });
+  const reader = patientReader({
+    all: (text, params) => noting(queries.all(text, params)),
+    get: (text, params) => noting(queries.get(text, params)),
+  });
   const pulse = patientReader(pulseReader(pools));
   const { listen, tell } = makeListeners();
   const bell = makeBell(
@@ -80,8 +85,10 @@ export async function openPostgres(options: PostgresOptions): Promise<Database> 
   const commit = async (batch: readonly Work[]) => {
     const concerns = former.isConnected() ? "everything" : (batch[0]?.concerns ?? "rows");
     const committed = await again(() =>
-      pools.writing((sql) =>
-        commitTogether(sql, batch, { lock: lockOf(concerns), now: options.now, keepOwn: watch?.keepOwn }),
+      noting(
+        pools.writing((sql) =>
+          commitTogether(sql, batch, { lock: lockOf(concerns), now: options.now, keepOwn: watch?.keepOwn }),
+        ),
       ),
     );
     if (committed.notices.length > 0) bell.ring();
@@ -93,6 +100,8 @@ export async function openPostgres(options: PostgresOptions): Promise<Database> 
   const database: Database = {
     ...reader,
     dialect: "postgres",
+    damage,
+    examine: () => examine(reader),
     write: queue.write,
     writeFor: queue.writeFor,
     hasHeardAll: () => false,
@@ -168,6 +177,42 @@ function watchFormer(reader: Pick<Reader, "get">) {
     stop: () => clearInterval(timer),
   };
 }
+
+/** Nothing tells that damage was mended: it is told for so long after it was met last. */
+const damageToldMs = 3_600_000;
+
+/** Checksums failed for any process, also for a backup. PostgreSQL counts them until its statistics are reset. */
+const checksumsSql = `SELECT checksum_failures AS failures,
+    CAST(extract(epoch FROM now() - checksum_last_failure) * 1000 AS bigint) AS ago_ms
+  FROM pg_stat_database WHERE datname = current_database() AND checksum_failures > 0`;
+const checksums = computed({ failures: integer(), agoMs: integer() });
+
+function watchDamage() {
+  let met: { what: string; at: number } | undefined;
+  return {
+    async noting<T>(answer: Promise<T>): Promise<T> {
+      try {
+        return await answer;
+      } catch (error) {
+        const cause = error instanceof AppError ? error.details.cause : undefined;
+        if (cause instanceof Error && isDamage(sqlStateOf(cause)))
+          met = { what: messageOf(cause), at: performance.now() };
+        throw error;
+      }
+    },
+    async examine(reader: Reader): Promise<void> {
+      const found = await queryOne(reader, checksums, checksumsSql);
+      if (found === undefined) return;
+      const at = performance.now() - found.agoMs;
+      const what = `the checksums of pages failed ${found.failures} times`;
+      if (at > (met?.at ?? -Infinity)) met = { what, at };
+    },
+    damage: () => (met !== undefined && performance.now() - met.at < damageToldMs ? met.what : undefined),
+  };
+}
+
+/** XX001, XX002: a page of a table or an index is damaged. */
+const isDamage = (state: string) => /^XX00[12]/.test(state);
 
 /** Runs the work on a snapshot of all rows. Writes do not wait for it. */
 export async function onSnapshot<T>(url: string, work: (reader: Reader) => Promise<T>): Promise<T> {
@@ -353,8 +398,7 @@ function translate(error: unknown): unknown {
   if (state === "23505") {
     return new NotUnique("constraint" in error ? String(error.constraint) : "", error);
   }
-  // XX001, XX002: a page of a table or an index is damaged.
-  if (/^XX00[12]/.test(state)) {
+  if (isDamage(state)) {
     return new AppError("storage_unavailable", "The database is damaged", {
       cause: error,
       retryAfter: 60,

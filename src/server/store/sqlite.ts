@@ -53,7 +53,7 @@ export async function openSqlite(options: SqliteOptions): Promise<Database> {
   let writer = attempt(() => connect(options.path));
   let reads = attempt(() => connect(options.path));
   const { listen, tell } = makeListeners();
-  const { note, meet, damage } = watchDamage(options.path);
+  const { note, examined, damage } = watchDamage(options.path);
 
   // Do not trust a connection after an I/O error. While the disk still fails, keep the present connections. SQLite opens a
   // file that it may not write for reading only, and never looks again. A file that is missing is no reason to make a new one.
@@ -85,8 +85,8 @@ export async function openSqlite(options: SqliteOptions): Promise<Database> {
     dialect: "sqlite",
     damage,
     async examine(system) {
-      const found = await examinePages(options.path, system);
-      if (found !== undefined) meet(found);
+      const begun = performance.now();
+      examined(await examinePages(options.path, system), begun);
     },
     write: queue.write,
     writeFor: queue.writeFor,
@@ -326,23 +326,30 @@ function mayBeStale(error: unknown): boolean {
   return /^SQLITE_(IOERR|READONLY|CANTOPEN)/.test(causeOf(error)?.code ?? "");
 }
 
-/** A larger file is not read again while requests wait. */
+/** A larger file is not read again while requests wait, but by the next examination. */
 const maxReadAgainBytes = 64 * 1024 * 1024;
 const readAgainMs = 10_000;
 
 /** SQLite calls a page damaged that its disk cannot read at this moment: looks again whether the damage is there. */
 function watchDamage(path: string) {
-  let met: { what: string; at: number } | undefined;
-  const meet = (what: string) => void (met ??= { what, at: performance.now() });
+  let met: { what: string; at: number; lookedAt: number } | undefined;
+  const meet = (what: string) => {
+    const at = performance.now();
+    met = { what: met?.what ?? what, at, lookedAt: met?.lookedAt ?? at };
+  };
   return {
-    meet,
+    /** `begun`: when the examination began. What a statement met since then may be new. */
+    examined(found: string | undefined, begun: number): void {
+      if (found !== undefined) meet(found);
+      else if (met !== undefined && met.at < begun) met = undefined;
+    },
     note(error: unknown): void {
       const what = damageIn(error);
       if (what !== undefined) meet(what);
     },
     damage(): string | undefined {
-      if (met === undefined || performance.now() - met.at < readAgainMs) return met?.what;
-      met.at = performance.now();
+      if (met === undefined || performance.now() - met.lookedAt < readAgainMs) return met?.what;
+      met.lookedAt = performance.now();
       const { size = Number.POSITIVE_INFINITY } = statSync(path, { throwIfNoEntry: false }) ?? {};
       if (size <= maxReadAgainBytes && isWhole(path)) met = undefined;
       return met?.what;

@@ -143,7 +143,7 @@ test("damage of a page that nothing reads is found by the examination, and readi
         .warnings,
     ];
   };
-  const examine = () => server.db.examine?.({ run: system.run, executable: agent });
+  const examine = () => server.db.examine({ run: system.run, executable: agent });
   expect(await warnings()).toEqual([200, []]);
   await examine();
   expect(await warnings()).toEqual([
@@ -152,20 +152,40 @@ test("damage of a page that nothing reads is found by the examination, and readi
   ]);
 });
 
+test("the server examines its database by itself; in a large file, damage that is gone is told no more", async () => {
+  await withAdmin(place(), system, ({ db }) =>
+    // More than is read while requests wait.
+    db.write((tx) => tx.run("CREATE TABLE filler AS SELECT zeroblob(66000000)")),
+  );
+  buildAgent();
+  const whole = readFileSync(path());
+  const secretKey = await damageTable("recovery_codes");
+  const soon = (ms: number, signal?: AbortSignal) => system.sleep(ms === 60_000 ? 20 : ms, signal);
+  const network = { sleep: soon, executable: agent };
+  await using server = await makeTestServer({ open: openDamaged, secretKey, network });
+  const untilReady = async (status: number) => {
+    while ((await server.send("GET", "/readyz")).status !== status) await Bun.sleep(20);
+  };
+  await untilReady(503);
+  const fd = openSync(path(), "r+");
+  writeSync(fd, whole, 0, whole.length, 0);
+  closeSync(fd);
+  server.clock.ms += 600_001;
+  await untilReady(200);
+});
+
 test("the examination of a whole database finds nothing, beside writes; one that cannot run is no damage", async () => {
   buildAgent();
   const { db } = await openData(place(), "server", system);
   const writing = Promise.all(
     Array.from({ length: 50 }, (_, at) => db.write((tx) => setMeta(tx, `key${at}`, "x".repeat(5000)))),
   );
-  await db.examine?.({ run: system.run, executable: agent });
+  await db.examine({ run: system.run, executable: agent });
   await writing;
-  expect(
-    await rejection(db.examine?.({ run: system.run, executable: "/usr/bin/false" }) ?? Promise.resolve()),
-  ).toMatchObject({
+  expect(await rejection(db.examine({ run: system.run, executable: "/usr/bin/false" }))).toMatchObject({
     message: expect.stringContaining("Cannot examine the database"),
   });
-  expect(db.damage?.()).toBeUndefined();
+  expect(db.damage()).toBeUndefined();
   await db.close();
 });
 

@@ -1,11 +1,26 @@
 import { SQL } from "bun";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "bun:test";
+import { closeSync, openSync, writeSync } from "node:fs";
+import { join } from "node:path";
+import * as v from "valibot";
 import { AppError } from "../../../src/errors.ts";
 import type { Database } from "../../../src/server/store/database.ts";
 import { openPostgres } from "../../../src/server/store/postgres.ts";
 import { fitnessSql, requireFit, sessionSettings } from "../../../src/server/store/postgres-refusals.ts";
 import { queryNumber } from "../../../src/server/store/table.ts";
-import { createDatabase, describePostgres, startPostgres, type Postgres } from "../../support/postgres.ts";
+import { realSystem } from "../../../src/system.ts";
+import { runSync } from "../../support/debian.ts";
+import {
+  asPostgres,
+  createDatabase,
+  describePostgres,
+  openedAt,
+  programs,
+  startPostgres,
+  unsynced,
+  type Postgres,
+} from "../../support/postgres.ts";
+import { makeTestServer } from "../../support/server.ts";
 import { failureOf, keys, put, storeCases } from "./cases.ts";
 
 /** The sessions that are in a transaction and wait for us. */
@@ -57,6 +72,49 @@ describePostgres("openPostgres()", () => {
   };
 
   storeCases(open, again);
+
+  test("damage that a statement or another process meets is told; no server is taken out for it", async () => {
+    await using damaged = await startPostgres(unsynced);
+    const url = await createDatabase(damaged.directory);
+    const visit = () => openPostgres({ url, now: Date.now, role: "visitor" });
+    await (await visit()).close();
+    const session = new SQL(url, { max: 1 });
+    const pathOf = async (table: string) => {
+      const [row] = await session.unsafe(`SELECT pg_relation_filepath('${table}') AS path`);
+      return join(damaged.directory, "data", v.parse(v.object({ path: v.string() }), row).path);
+    };
+    for (const name of ["met", "counted"])
+      await session.unsafe(`CREATE TABLE ${name} AS SELECT repeat('x', 1000) AS text`);
+    const files = [await pathOf("met"), await pathOf("counted")];
+    await session.close();
+    await damaged.restart(async () => {
+      runSync([...asPostgres, `${programs}/pg_checksums`, "--enable", "-D", join(damaged.directory, "data")]);
+      for (const path of files) {
+        const file = openSync(path, "r+");
+        writeSync(file, "damage", 8000);
+        closeSync(file);
+      }
+    });
+    await using server = await makeTestServer({ open: openedAt(url), secretKey: new Uint8Array(32) });
+    const examine = () => server.db.examine({ run: realSystem().run, executable: "" });
+    const ready = async () => {
+      const { status, json } = await server.send("GET", "/readyz");
+      return [status, v.parse(v.object({ warnings: v.array(v.string()) }), json).warnings];
+    };
+    await examine();
+    expect(await ready()).toEqual([200, []]);
+    const other = new SQL(url, { max: 1 });
+    expect(await failureOf(other.unsafe("SELECT * FROM counted"))).toMatchObject({ errno: "XX001" });
+    await other.close();
+    // PostgreSQL counts it at the end of the session.
+    while (server.db.damage() === undefined) await examine();
+    expect(server.db.damage()).toContain("checksums of pages failed 1 times");
+    expect(await ready()).toEqual([200, ["database_damaged"]]);
+    const fresh = await visit();
+    expect(await failureOf(fresh.all("SELECT * FROM met"))).toMatchObject({ code: "storage_unavailable" });
+    expect(fresh.damage()).toContain("invalid page");
+    await fresh.close();
+  });
 
   test("replicas that open an empty database together create its tables once", async () => {
     const url = await createDatabase(cluster.directory);
