@@ -22,6 +22,8 @@ export type Fault = {
   isFramed?: boolean;
   counter?: number;
   challenge?: string;
+  /** Other members of its public key (COSE). */
+  key?: readonly (readonly [number, number | Uint8Array<ArrayBuffer>])[];
 };
 
 const sha256 = (data: string | Uint8Array) => createHash("sha256").update(data).digest();
@@ -66,6 +68,7 @@ export function makeAuthenticator({ origin = "https://control.example" } = {}) {
         [-1, 1],
         [-2, new Uint8Array(Buffer.from(x, "base64url"))],
         [-3, new Uint8Array(Buffer.from(y, "base64url"))],
+        ...(fault.key ?? []),
       ]);
       const length = Buffer.alloc(2);
       length.writeUInt16BE(credentialId.length);

@@ -1,6 +1,7 @@
 // Passkeys: registration, and the proof of one at sign-in or for a fresh second factor. A passkey with user verification is
 // two factors: the device, and the person's finger, face or PIN.
 
+import { createPublicKey, type JsonWebKeyInput } from "node:crypto";
 import type { AuthenticationResponseJSON } from "@simplewebauthn/server";
 import * as v from "valibot";
 import { brand } from "../../brand.ts";
@@ -122,6 +123,7 @@ export async function addPasskey(
   }).catch(refused);
   if (registrationInfo === undefined) throw notAccepted();
   const { id, publicKey, counter } = registrationInfo.credential;
+  await requireUsableKey(publicKey);
   const made = db.write(async (tx) => {
     const now = system.now();
     await useChallenge(tx, used, now);
@@ -150,6 +152,33 @@ export async function addPasskey(
       throw new AppError("conflict", "This passkey is registered already.", { cause: error });
     throw error;
   });
+}
+
+/**
+ * A passkey that can never be proved would count as a second factor. The library looks at the algorithm alone: key type (1),
+ * algorithm (3) and curve (-1) have to belong together, and the key has to be one (RFC 9053).
+ */
+async function requireUsableKey(publicKey: Uint8Array<ArrayBuffer>): Promise<void> {
+  const { cose, decodeCredentialPublicKey } = await import("@simplewebauthn/server/helpers");
+  const key: Pick<Map<number, unknown>, "get"> = decodeCredentialPublicKey(publicKey);
+  const text = (at: number) => {
+    const value = key.get(at);
+    return value instanceof Uint8Array ? Buffer.from(value).toString("base64url") : "";
+  };
+  const { EC2, OKP, RSA } = cose.COSEKTY;
+  const jwks: Record<string, JsonWebKeyInput["key"]> = {
+    [`${EC2} -7 1`]: { kty: "EC", crv: "P-256", x: text(-2), y: text(-3) },
+    [`${OKP} -8 6`]: { kty: "OKP", crv: "Ed25519", x: text(-2) },
+    [`${RSA} -257`]: { kty: "RSA", n: text(-1), e: text(-2) },
+  };
+  const kind = [1, 3, -1].map((at) => key.get(at)).filter((each) => typeof each === "number");
+  const jwk = jwks[kind.join(" ")];
+  if (jwk === undefined) throw notAccepted();
+  try {
+    createPublicKey({ key: jwk, format: "jwk" });
+  } catch (error) {
+    throw notAccepted(error);
+  }
 }
 
 function showPasskey({ id, name, rpId, createdAt, lastUsedAt }: PasskeyRow, present: string) {

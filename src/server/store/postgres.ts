@@ -15,11 +15,12 @@ import {
   type Transaction,
   type Value,
 } from "./database.ts";
+import { isDamage, watchPages } from "./damage.ts";
 import { migrate } from "./migrations.ts";
 import { makeBell, makeListeners, watchNotices, type Notice } from "./notices.ts";
 import { openPools, writeConnections, type Pools } from "./postgres-pools.ts";
 import { fitnessSql, refusalOf, requireFit, sqlStateOf } from "./postgres-refusals.ts";
-import { computed, integer, queryNumber, queryOne } from "./table.ts";
+import { queryNumber } from "./table.ts";
 import { makeWriteQueue, type Committed, type Work } from "./write-queue.ts";
 
 export type PostgresOptions = {
@@ -70,7 +71,7 @@ function lockOfRow(kind: number, id: number): string {
 /** Connects and brings the tables up to date. */
 export async function openPostgres(options: PostgresOptions): Promise<Database> {
   const pools = openPools(options.url, sessionName(options.role ?? "server"));
-  const { noting, examine, damage } = watchDamage();
+  const { noting, examine, damage } = watchPages();
   const queries = readerOf({ unsafe: (text, params) => pools.reads().unsafe(text, params) });
   const reader = patientReader({
     all: (text, params) => noting(queries.all(text, params)),
@@ -177,42 +178,6 @@ function watchFormer(reader: Pick<Reader, "get">) {
     stop: () => clearInterval(timer),
   };
 }
-
-/** Nothing tells that damage was mended: it is told for so long after it was met last. */
-const damageToldMs = 3_600_000;
-
-/** Checksums failed for any process, also for a backup. PostgreSQL counts them until its statistics are reset. */
-const checksumsSql = `SELECT checksum_failures AS failures,
-    CAST(extract(epoch FROM now() - checksum_last_failure) * 1000 AS bigint) AS ago_ms
-  FROM pg_stat_database WHERE datname = current_database() AND checksum_failures > 0`;
-const checksums = computed({ failures: integer(), agoMs: integer() });
-
-function watchDamage() {
-  let met: { what: string; at: number } | undefined;
-  return {
-    async noting<T>(answer: Promise<T>): Promise<T> {
-      try {
-        return await answer;
-      } catch (error) {
-        const cause = error instanceof AppError ? error.details.cause : undefined;
-        if (cause instanceof Error && isDamage(sqlStateOf(cause)))
-          met = { what: messageOf(cause), at: performance.now() };
-        throw error;
-      }
-    },
-    async examine(reader: Reader): Promise<void> {
-      const found = await queryOne(reader, checksums, checksumsSql);
-      if (found === undefined) return;
-      const at = performance.now() - found.agoMs;
-      const what = `the checksums of pages failed ${found.failures} times`;
-      if (at > (met?.at ?? -Infinity)) met = { what, at };
-    },
-    damage: () => (met !== undefined && performance.now() - met.at < damageToldMs ? met.what : undefined),
-  };
-}
-
-/** XX001, XX002: a page of a table or an index is damaged. */
-const isDamage = (state: string) => /^XX00[12]/.test(state);
 
 /** Runs the work on a snapshot of all rows. Writes do not wait for it. */
 export async function onSnapshot<T>(url: string, work: (reader: Reader) => Promise<T>): Promise<T> {

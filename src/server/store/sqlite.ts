@@ -23,7 +23,8 @@ import {
   parseNotice,
   type Notice,
 } from "./notices.ts";
-import { copyDatabase, examinePages, isWhole, openFile } from "./sqlite-files.ts";
+import { watchFile } from "./damage.ts";
+import { copyDatabase, examinePages, openFile } from "./sqlite-files.ts";
 import { notices as noticesTable } from "./tables/notices.ts";
 import { lostDatabase } from "./begun.ts";
 import { makeWriteQueue, type Committed, type Work } from "./write-queue.ts";
@@ -53,7 +54,7 @@ export async function openSqlite(options: SqliteOptions): Promise<Database> {
   let writer = attempt(() => connect(options.path));
   let reads = attempt(() => connect(options.path));
   const { listen, tell } = makeListeners();
-  const { note, examined, damage } = watchDamage(options.path);
+  const { note, examined, damage } = watchFile(options.path);
 
   // Do not trust a connection after an I/O error. While the disk still fails, keep the present connections. SQLite opens a
   // file that it may not write for reading only, and never looks again. A file that is missing is no reason to make a new one.
@@ -324,42 +325,6 @@ function causeOf(error: unknown): SQLiteError | undefined {
 /** Whether another connection may work where this one fails. */
 function mayBeStale(error: unknown): boolean {
   return /^SQLITE_(IOERR|READONLY|CANTOPEN)/.test(causeOf(error)?.code ?? "");
-}
-
-/** A larger file is not read again while requests wait, but by the next examination. */
-const maxReadAgainBytes = 64 * 1024 * 1024;
-const readAgainMs = 10_000;
-
-/** SQLite calls a page damaged that its disk cannot read at this moment: looks again whether the damage is there. */
-function watchDamage(path: string) {
-  let met: { what: string; at: number; lookedAt: number } | undefined;
-  const meet = (what: string) => {
-    const at = performance.now();
-    met = { what: met?.what ?? what, at, lookedAt: met?.lookedAt ?? at };
-  };
-  return {
-    /** `begun`: when the examination began. What a statement met since then may be new. */
-    examined(found: string | undefined, begun: number): void {
-      if (found !== undefined) meet(found);
-      else if (met !== undefined && met.at < begun) met = undefined;
-    },
-    note(error: unknown): void {
-      const what = damageIn(error);
-      if (what !== undefined) meet(what);
-    },
-    damage(): string | undefined {
-      if (met === undefined || performance.now() - met.lookedAt < readAgainMs) return met?.what;
-      met.lookedAt = performance.now();
-      const { size = Number.POSITIVE_INFINITY } = statSync(path, { throwIfNoEntry: false }) ?? {};
-      if (size <= maxReadAgainBytes && isWhole(path)) met = undefined;
-      return met?.what;
-    },
-  };
-}
-
-function damageIn(error: unknown): string | undefined {
-  const cause = causeOf(error);
-  return /^SQLITE_(CORRUPT|NOTADB)/.test(cause?.code ?? "") ? cause?.message : undefined;
 }
 
 /** What to do, as far as the code tells it. */

@@ -68,7 +68,7 @@ export function planHosts(
   blocklist: ReadonlySet<string>,
   notes: string[],
 ): PlannedHost[] {
-  refusePeopleGroups(live, blocklist);
+  refuseHiddenGroups(live, blocklist);
   const byAddress = Map.groupBy(live, ({ value }) => addressIn(value, networks.network, 4) ?? "");
   for (const lost of byAddress.get("") ?? []) refuseLost(lost, networks, notes);
   byAddress.delete("");
@@ -84,21 +84,29 @@ export function planHosts(
 }
 
 /**
- * Certificates stay in force, whatever is imported of them. Here these groups stand for users, by number: the rules for user 17
- * would admit the nodes of another control plane's user 17.
+ * Certificates stay in force, whatever is imported of them. So a host must not be in a group that rules here can name, and
+ * that its node does not show: the rules for user 17 would admit the nodes of another control plane's user 17.
  */
-function refusePeopleGroups(live: readonly HostFile[], blocklist: ReadonlySet<string>): void {
+function refuseHiddenGroups(live: readonly HostFile[], blocklist: ReadonlySet<string>): void {
   for (const { file, value } of live) {
-    const group = value.groups.find(isPeopleGroup);
-    if (group === undefined || isOn(blocklist, value)) continue;
-    throw new AppError(
-      "bad_configuration",
-      `${file}: the certificate of ${quoted(value.name)} is in the group ${group}, which stands for users here: rules for them would admit this host`,
-      {
-        hint: "Sign the host's key again without this group, or add the certificate's fingerprint to pki.blocklist in a configuration of the directory.",
-      },
-    );
+    if (isOn(blocklist, value)) continue;
+    const people = value.groups.find(isPeopleGroup);
+    const reason =
+      people === undefined
+        ? usableGroups(value.groups).length > maxGroups
+          ? `has over ${maxGroups} groups, the maximum of a node: rules for the others would admit this host, too`
+          : undefined
+        : `is in the group ${people}, which stands for users here: rules for them would admit this host`;
+    if (reason === undefined) continue;
+    throw new AppError("bad_configuration", `${file}: the certificate of ${quoted(value.name)} ${reason}`, {
+      hint: `Sign the host's key again without ${people === undefined ? "them" : "this group"}, or add the certificate's fingerprint to pki.blocklist in a configuration of the directory.`,
+    });
   }
+}
+
+/** The API's rules for groups. */
+function usableGroups(groups: readonly string[]): string[] {
+  return [...new Set(groups)].filter((group) => v.is(GroupName, group) && !isReservedGroup(group));
 }
 
 /** Its address stays in use, so no node may get it. */
@@ -125,19 +133,14 @@ function noteMoreNetworks({ file, current, ip, ip6 }: PlannedHost, notes: string
     );
 }
 
-/** The API's rules for groups. */
 function keepUsableGroups(hosts: readonly PlannedHost[], notes: string[]): void {
   const lost = new Map<string, string[]>();
   for (const host of hosts) {
-    const usable = host.groups.filter((group) => v.is(GroupName, group) && !isReservedGroup(group));
+    const usable = usableGroups(host.groups);
     for (const group of host.groups)
       if (!usable.includes(group)) lost.set(group, [...(lost.get(group) ?? []), host.file]);
-    host.groups = [...new Set(usable)];
-    const over = host.groups.splice(maxGroups);
-    if (over.length > 0)
-      notes.push(
-        `${host.file}: ${quoted(host.name)} has over ${maxGroups} groups; not imported: ${over.map(quoted).join(", ")}.`,
-      );
+    // More, if it is blocked.
+    host.groups = usable.slice(0, maxGroups);
   }
   for (const [group, files] of lost)
     notes.push(

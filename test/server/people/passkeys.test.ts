@@ -82,6 +82,10 @@ describe("adding a passkey", () => {
     ["in a frame of another site", { isFramed: true }],
     ["without user verification", { isVerified: false }],
     ["with another challenge", { challenge: Buffer.from("x").toString("base64url") }],
+    ["with an algorithm of another kind of keys", { key: [[3, -8]] }],
+    ["with another curve", { key: [[-1, 2]] }],
+    ["with a kind of keys that its algorithm has not", { key: [[1, 1]] }],
+    ["with a point beside the curve", { key: [[-2, new Uint8Array(32).fill(1)]] }],
   ])("an answer %s is refused", async (_, fault) => {
     expect(codeOf(await add(fault))).toEqual(refused);
     expect(await server.db.all("SELECT 1 FROM passkeys")).toEqual([]);
