@@ -36,6 +36,12 @@ const processors = availableParallelism();
 /** Processes side by side: tests wait most of their time. */
 const width = { unit: 2 * processors + 1, e2e: 2 * processors + 1, soak: 1 };
 
+/** For outputs and reports. Removed however this process ends, except by SIGKILL. */
+const work = mkdtempSync(join(tmpdir(), "agent-run-"));
+process.once("exit", () => rmSync(work, { recursive: true, force: true }));
+for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.once(signal, () => process.exit(130));
+let made = 0;
+
 /** `processorMs` counts the process and those that it started and waited for. */
 type Outcome = { status: number | null; output: string; processorMs: number };
 
@@ -45,8 +51,7 @@ async function runBun(
   env: Record<string, string>,
   limitMs: number,
 ): Promise<Outcome> {
-  const directory = mkdtempSync(join(tmpdir(), "agent-output-"));
-  const path = join(directory, "output");
+  const path = join(work, `output-${made++}`);
   const file = openSync(path, "a");
   try {
     const child = Bun.spawn([process.execPath, ...argv], {
@@ -61,7 +66,7 @@ async function runBun(
     return { status: child.exitCode, output: readFileSync(path, "utf8"), processorMs };
   } finally {
     closeSync(file);
-    rmSync(directory, { recursive: true, force: true });
+    rmSync(path);
   }
 }
 
@@ -87,23 +92,16 @@ async function testFiles(
   limitMs: number,
   env: Record<string, string>,
 ): Promise<Counts & Pick<Outcome, "output" | "processorMs">> {
-  const directory = mkdtempSync(join(tmpdir(), "agent-tests-"));
-  try {
-    const report = join(directory, "report.xml");
-    const flags = ["--timeout=120000", "--reporter=junit", `--reporter-outfile=${report}`];
-    const { status, output, processorMs } = await runBun(
-      ["test", ...flags, ...files.map((file) => `./test/${file}`)],
-      env,
-      limitMs,
-    );
-    return {
-      ...countsOf(existsSync(report) ? readFileSync(report, "utf8") : "", status),
-      output,
-      processorMs,
-    };
-  } finally {
-    rmSync(directory, { recursive: true, force: true });
-  }
+  const report = join(work, `report-${made++}.xml`);
+  const flags = ["--timeout=120000", "--reporter=junit", `--reporter-outfile=${report}`];
+  const { status, output, processorMs } = await runBun(
+    ["test", ...flags, ...files.map((file) => `./test/${file}`)],
+    env,
+    limitMs,
+  );
+  const counts = countsOf(existsSync(report) ? readFileSync(report, "utf8") : "", status);
+  rmSync(report, { force: true });
+  return { ...counts, output, processorMs };
 }
 
 type Run = { title: string; files: readonly string[]; env: Record<string, string>; kind: Kind };

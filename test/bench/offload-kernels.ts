@@ -8,10 +8,10 @@ import { stringifyYaml } from "../../src/yaml.ts";
 import { installMissing, runSync } from "../support/debian.ts";
 import { engineNamed } from "../support/engines.ts";
 import { cacheDirectory } from "../support/cache.ts";
-import { unpackPackage } from "../support/packages.ts";
+import { busybox, unpackPackage } from "../support/packages.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 
-const missing = installMissing(["/usr/bin/qemu-system-x86_64", "/usr/bin/busybox"]);
+const missing = installMissing(["/usr/bin/qemu-system-x86_64"]);
 if (missing !== undefined) throw new Error(missing);
 const engine = engineNamed("1.12");
 
@@ -158,7 +158,7 @@ async function boot(suite: string): Promise<void> {
   const root = join(directory.path, "root");
   for (const each of ["bin", "proc", "sys", "dev", "modules", "real"])
     mkdirSync(join(root, each), { recursive: true });
-  copyFileSync("/usr/bin/busybox", join(root, "bin/busybox"));
+  copyFileSync(busybox("busybox-static"), join(root, "bin/busybox"));
   copyFileSync(engine.nebula, join(root, "bin/nebula"));
   // That of busybox makes no pairs of interfaces, and its shell prefers its own.
   const program = "/usr/sbin/ip";

@@ -46,7 +46,6 @@ const packages: Record<string, string> = {
   "/usr/bin/rpm": "rpm",
   "/usr/bin/man": "man-db",
   "/usr/bin/shellcheck": "shellcheck",
-  "/usr/bin/busybox": "busybox",
   "/usr/bin/mksh": "mksh",
   "/usr/bin/posh": "posh",
   "/usr/bin/ps": "procps",

@@ -70,6 +70,8 @@ async function start(): Promise<Exim> {
     stdout: "ignore",
     stderr: "inherit",
     stdin: "ignore",
+    // A group of processes of its own: one for each connection outlives the first.
+    detached: true,
   });
   const input = join(directory, "spool/input");
   const isUp = () =>
@@ -89,11 +91,22 @@ async function start(): Promise<Exim> {
           return parts.map((part) => readFileSync(join(input, part), "utf8")).join("\n");
         }),
     async [Symbol.asyncDispose]() {
-      child.kill();
+      process.kill(-child.pid, "SIGKILL");
       await child.exited;
+      await until(() => isGone(child.pid));
       rmSync(directory, { recursive: true, force: true });
     },
   };
+}
+
+/** Whether no process of the group is left that could still write. */
+function isGone(group: number): boolean {
+  try {
+    process.kill(-group, 0);
+    return false;
+  } catch {
+    return true;
+  }
 }
 
 /** Its queue is never delivered. */

@@ -1,8 +1,11 @@
 // What tests of the install script share: the shells that it supports, and a server of releases that can also misbehave.
 
+import { cannotInstall } from "./debian.ts";
+import { busybox } from "./packages.ts";
+
 export const shells: Record<string, string[]> = {
   dash: ["/usr/bin/dash"],
-  busybox: ["/usr/bin/busybox", "ash"],
+  busybox: [cannotInstall() === undefined ? busybox("busybox") : "/usr/bin/busybox", "ash"],
   mksh: ["/usr/bin/mksh"],
   posh: ["/usr/bin/posh"],
   bash: ["/usr/bin/bash", "--posix"],

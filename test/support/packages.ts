@@ -2,6 +2,7 @@
 
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
+import { cacheDirectory } from "./cache.ts";
 import { debianMirror, debianRelease, runSync } from "./debian.ts";
 
 const keyring = "/usr/share/keyrings/debian-archive-keyring.gpg";
@@ -40,6 +41,16 @@ export function unpackPackage(
   } finally {
     rmSync(work, { recursive: true, force: true });
   }
+}
+
+/**
+ * Busybox of this package. A machine has one of both at the same path, and which one matters: the static one crashes when
+ * it downloads, and the other one needs the libraries of the machine.
+ */
+export function busybox(name: "busybox" | "busybox-static"): string {
+  const target = join(cacheDirectory, name);
+  if (!existsSync(target)) unpackPackage(name, target);
+  return join(target, "bin/busybox");
 }
 
 /** Another test run may have put the same there in the meantime. */

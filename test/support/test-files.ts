@@ -233,7 +233,6 @@ export const unitPrograms: readonly string[] = [
   "/usr/bin/plistutil",
   "/usr/bin/xmllint",
   "/usr/bin/shellcheck",
-  "/usr/bin/busybox",
   "/usr/bin/mksh",
   "/usr/bin/posh",
   "/usr/lib/postgresql/15/bin/postgres",

@@ -3,9 +3,11 @@
 
 import { installMissing } from "./debian.ts";
 import { engineNames, engineNamed } from "./engines.ts";
+import { busybox } from "./packages.ts";
 import { goProgram, goPrograms } from "./go-programs.ts";
 
 const missing = installMissing();
 if (missing !== undefined) process.stdout.write(`${missing}\n`);
 for (const name of engineNames) process.stdout.write(`${engineNamed(name).nebula}\n`);
+process.stdout.write(`${busybox("busybox")}\n`);
 for (const name of goPrograms) process.stdout.write(`${goProgram(name)}\n`);

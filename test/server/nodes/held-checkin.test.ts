@@ -19,6 +19,9 @@ let admin: string;
 
 const { callNode, configVersion, parked, showNode } = useNumbered((made) => ({ server, org, admin } = made));
 
+/** Set in the process that measures memory. */
+const measuring = "TEST_MEASURING";
+
 const patch = (node: RegisteredNode, body: unknown) => callNode("PATCH", node, "", body);
 
 describe("a held check-in", () => {
@@ -100,7 +103,17 @@ describe("a held check-in", () => {
     expect([200, 403]).toContain((await own).status);
   });
 
-  test("keeps no request body in memory while it waits", async () => {
+  const inMemory = "keeps no request body in memory while it waits";
+  test(inMemory, async () => {
+    if (process.env[measuring] === "1") return measure();
+    // What other tests left to be collected would count: a process of its own runs this one.
+    const argv = [process.execPath, "test", "--timeout=60000", import.meta.path, "-t", inMemory];
+    const child = Bun.spawn(argv, { env: { ...process.env, [measuring]: "1" }, stderr: "pipe" });
+    const [output, status] = await Promise.all([new Response(child.stderr).text(), child.exited]);
+    expect({ output, status }).toEqual({ output: expect.stringContaining(" 1 pass\n"), status: 0 });
+  });
+
+  async function measure(): Promise<void> {
     const node = await registerNode(server, org, "web");
     const config_version = await configVersion();
     const body = { config_version, more: `\u2026${"x".repeat(64_000)}` };
@@ -117,7 +130,7 @@ describe("a held check-in", () => {
     await registerNode(server, org, "hub", { is_lighthouse: true, public_ip: "203.0.113.1" });
     await Promise.all(polls);
     expect(grown).toBeLessThan(32 * 200_000);
-  });
+  }
 
   test("a renewal wakes only its own node", async () => {
     const [node, other] = [await registerNode(server, org, "a"), await registerNode(server, org, "b")];

@@ -42,7 +42,14 @@ export const windowsPath = (path: string): string => `Z:${path.replaceAll("/", "
 /** `inside` wraps the server, which holds all sockets: with it, they are in a network of its own. */
 export function openWine(inside = (argv: string[]) => argv): Wine {
   const prefix = mkdtempSync(join(tmpdir(), "agent-wine-"));
-  const own = { WINEPREFIX: prefix, WINEDEBUG: "-all", WINEDLLOVERRIDES: "mscoree,mshtml=", HOME: prefix };
+  const own = {
+    WINEPREFIX: prefix,
+    WINEDEBUG: "-all",
+    WINEDLLOVERRIDES: "mscoree,mshtml=",
+    HOME: prefix,
+    // The server makes a directory there for its socket, and leaves it.
+    TMPDIR: prefix,
+  };
   const environment = (env: Record<string, string> = {}) => cleanEnvironment({ ...own, ...env });
   // Programs that these leave running would keep a pipe open.
   const must = (argv: string[]) => {
