@@ -57,8 +57,22 @@ export const foreignSentence = (max: number) =>
     v.maxLength(max),
   );
 
-/** An e-mail address as it is stored and compared. */
+/**
+ * An e-mail address as it is stored and compared. The domain is in ASCII (RFC 5891) and without a final dot: two spellings of
+ * a domain are one, and one that looks like another is seen to be different.
+ */
 export function emailKey(given: string): string {
+  const text = formerEmailKey(given);
+  const at = text.lastIndexOf("@");
+  if (at === -1) return text;
+  const domain = text.slice(at + 1);
+  const isPlain = /^[\0-\x7f]*$/.test(domain) || /[/:?#%\\[\]]/.test(domain);
+  const host = isPlain ? domain : (URL.parse(`http://${domain}`)?.hostname ?? domain);
+  return `${text.slice(0, at + 1)}${host.replace(/\.$/, "")}`;
+}
+
+/** As earlier versions stored it. */
+export function formerEmailKey(given: string): string {
   return given.trim().normalize("NFC").toLowerCase();
 }
 

@@ -19,11 +19,11 @@ import type { NodeStore } from "./node-store.ts";
 import { beginPeriod } from "./owner-period.ts";
 import { publishChange } from "./nodes.ts";
 import { showOne } from "./shown.ts";
-import { emailKey, foreignText } from "../../text.ts";
+import { emailKey, foreignText, formerEmailKey } from "../../text.ts";
 
 export const Transfer = v.strictObject({
   /** The e-mail address of a member; null: the organization. */
-  owner: v.nullable(v.pipe(foreignText(254), v.transform(emailKey), v.minLength(1))),
+  owner: v.nullable(v.pipe(foreignText(254), v.transform(formerEmailKey), v.minLength(1))),
 });
 export type Transfer = v.InferOutput<typeof Transfer>;
 
@@ -100,8 +100,8 @@ async function memberOf(tx: Transaction, org: Org, email: string): Promise<numbe
     tx,
     memberships.pick("userId"),
     `SELECT m.user_id FROM memberships m JOIN users u ON u.id = m.user_id AND u.is_active = 1
-     WHERE m.org_id = $1 AND m.email = $2`,
-    [org.id, email],
+     WHERE m.org_id = $1 AND m.email IN ($2, $3)`,
+    [org.id, emailKey(email), email],
   );
   if (found?.userId != null) return found.userId;
   throw new AppError("validation_failed", `${email} is not a member of ${org.slug} who can sign in.`, {

@@ -17,18 +17,22 @@ import { NotUnique, type Database, type Transaction } from "../store/database.ts
 import { queryAll, queryNumber } from "../store/table.ts";
 import { passwordResets } from "../store/tables/password-resets.ts";
 import { users, type UserRow } from "../store/tables/users.ts";
-import { emailKey, foreignText } from "../../text.ts";
+import { emailKey, foreignText, formerEmailKey } from "../../text.ts";
 
+const notEmail = "Enter a valid email address.";
 /** Stored in lower case: two users never differ only by case. */
 export const Email = v.pipe(
   foreignText(254),
-  v.transform(emailKey),
+  v.transform(formerEmailKey),
   // No dash at the beginning: a command would read the address as a flag. No control or invisible characters: two
   // addresses that look alike would be mistaken for each other.
   v.regex(
     /^(?!-)[^\s\p{Cc}\p{Default_Ignorable_Code_Point}\u2800@"'<>\\,;]+@[^\s\p{Cc}\p{Default_Ignorable_Code_Point}\u2800@"'<>\\,;]+$/u,
-    "Enter a valid email address.",
+    notEmail,
   ),
+  v.transform(emailKey),
+  v.regex(/@[!-~]*[!-\-/-~]$/, notEmail),
+  v.maxLength(254, notEmail),
 );
 export const NewPassword = v.pipe(
   foreignText(1024, "A password can have at most 1024 characters."),
@@ -114,8 +118,15 @@ export async function userById(db: Pick<Database, "get">, id: number): Promise<U
   return showUser(user);
 }
 
+/** Undefined if there is none. */
+export async function userOfAddress(db: Pick<Database, "get">, given: string): Promise<UserRow | undefined> {
+  const [email, former] = [emailKey(given), formerEmailKey(given)];
+  const user = await users.find(db, { email });
+  return user === undefined && former !== email ? users.find(db, { email: former }) : user;
+}
+
 export async function findUser(db: Pick<Database, "get">, email: string): Promise<User> {
-  const user = await users.find(db, { email: emailKey(email) });
+  const user = await userOfAddress(db, email);
   if (user === undefined) {
     throw new AppError("not_found", `There is no user ${email}`, {
       hint: `To create the user: \`${brand.executable} admin user create ${quoteWord(email)}\`.`,

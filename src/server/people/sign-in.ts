@@ -8,9 +8,8 @@ import { networkOf } from "../http/edge.ts";
 import type { Meters } from "../http/meters.ts";
 import type { Throttle } from "../http/throttle.ts";
 import { isKnownNetwork, knownForMs } from "../store/tables/known-networks.ts";
-import { users } from "../store/tables/users.ts";
 import { recordFailedLogin } from "./failed-sign-ins.ts";
-import type { UserServices } from "./people.ts";
+import { userOfAddress, type UserServices } from "./people.ts";
 import { provenAtSignIn, type FactorServices } from "./second-factor.ts";
 import { wrongCredentials, type Sessions } from "./sessions.ts";
 import type { Turn } from "./turns.ts";
@@ -48,7 +47,7 @@ export async function signIn(
 ): Promise<Proven> {
   const { db, passwords, throttle, meters } = services;
   const normalized = emailKey(email);
-  const user = await users.find(db, { email: normalized });
+  const user = await userOfAddress(db, email);
   const attempt = await attemptOf(services, user?.id, normalized, origin);
   const { turn, device } = attempt;
   const check = () => checkGuess(throttle, attempt);

@@ -9,7 +9,7 @@ import { faulty, isNetworkWord, nodeNameOf, type ParsedPolicy } from "./policy-f
 import type { PolicyTest } from "./policy-tests.ts";
 import { identityOf } from "./reach.ts";
 import { ownerGroup, selfGroup } from "../../owner-group.ts";
-import { emailKey } from "../../text.ts";
+import { emailKey, formerEmailKey } from "../../text.ts";
 
 /** What a file asks for. A key that is undefined is none of the file's business. */
 export type Desired = {
@@ -59,7 +59,7 @@ export function* resolvePolicy({ file, placeOf }: ParsedPolicy, known: Known): G
     return id ?? 0;
   };
   const member = (email: string, path: string): number => {
-    const id = known.users.get(emailKey(email));
+    const id = known.users.get(emailKey(email)) ?? known.users.get(formerEmailKey(email));
     if (id === undefined)
       fault(
         path,

@@ -77,6 +77,15 @@ describe("by a provider of the organization", () => {
     expect(user).toEqual({ email: expect.stringMatching(/^ada@example\.org;\d+$/), bound_org_id: orgId });
   });
 
+  test("the provider's spelling of the domain is the inviter's", async () => {
+    await verify();
+    await addOwn();
+    await invite("admin", "ada@EXAMPLE.org.");
+    provider.person = { ...ada, email: "ada@example.org." };
+    expect(whereTo(await signIn())).toEqual(signedIn);
+    expect(await members()).toEqual(["admin joined"]);
+  });
+
   test("a removed member is not brought back by the invitation of before", async () => {
     await verify();
     await addOwn();

@@ -7,7 +7,7 @@ import { offerFirstAccount } from "../../../src/server/people/first-account.ts";
 import { NewMember } from "../../../src/server/people/members.ts";
 import { removeMember } from "../../../src/server/offboarding/member-changes.ts";
 import type { Organization } from "../../../src/server/policy/organizations.ts";
-import { createUser } from "../../../src/server/people/people.ts";
+import { createUser, findUser } from "../../../src/server/people/people.ts";
 import { setActive } from "../../../src/server/offboarding/user-status.ts";
 import { makeAcme, pair, signInTo } from "../../support/people.ts";
 import { makeTestServer, password, type Answer, type TestServer } from "../../support/server.ts";
@@ -131,8 +131,32 @@ describe("members", () => {
     expect((await invite("ädä@exämple.org")).status).toBe(201);
     // The same letter as two code points.
     expect((await invite("a\u0308da\u0308@exa\u0308mple.org")).json).toMatchObject({
-      email: "ädä@exämple.org",
+      email: "ädä@xn--exmple-cua.org",
     });
+  });
+
+  test.each([
+    ["ada@example.org.", "ada@example.org"],
+    ["ada@bücher.example", "ada@xn--bcher-kva.example"],
+    ["ada@xn--bcher-kva.example", "ada@xn--bcher-kva.example"],
+    ["ada@ex\u3002org\u3002", "ada@ex.org"],
+    // The second a is Cyrillic.
+    ["staff@ex\u0430mple.org", "staff@xn--exmple-4nf.org"],
+  ])("the domain of %s has one spelling, and shows what looks like another", async (given, email) => {
+    expect((await invite(given)).json).toMatchObject({ email });
+  });
+
+  test.each(["ada@example..", "ada@ü/ü", "ada@exam\u200bple.org", "ada@\u0301"])(
+    "%j is no address",
+    async (given) => {
+      expect((await invite(given)).status).toBe(400);
+    },
+  );
+
+  test("a user whose domain an earlier version stored in Unicode signs in, and is found", async () => {
+    await server.person("ada@bücher.example");
+    expect((await signIn("ada@bücher.example")).status).toBe(200);
+    expect(await findUser(server.db, "ada@bücher.example")).toMatchObject({ email: "ada@bücher.example" });
   });
 
   test("a removed member loses access at once", async () => {
