@@ -121,7 +121,7 @@ export async function runInstall(context: Context, restarts: boolean): Promise<n
   const { compareVersions } = await import("../release/version.ts");
   const { rememberVersions } = await import("../node/engine/engine.ts");
   const { engineMembers } = await import("./engine-members.ts");
-  const request = await engineRequest(values);
+  const request = { ...(await engineRequest(values)), isUpdate: restarts };
   const members = await engineMembers(context, !restarts);
   if (settings.dryRun) {
     output.plan(await plan(request, restarts ? members : [], context));

@@ -7,7 +7,8 @@ import { engineFlags, engineRequest, runInstall, signedListNotes } from "./overl
 export const command: Implementation = {
   notes:
     "Restarts each running organization once, one after the other. Exit status 1 if one does not run the new engine\n" +
-    "afterwards. With --check: exit status 10 if a newer engine is available, 0 if not.\n" +
+    "afterwards, 6 if the releases cannot be reached and the system's package has no newer engine. With --check: exit\n" +
+    "status 10 if a newer engine is available, 0 if not.\n" +
     signedListNotes,
   args: {
     ...engineFlags,

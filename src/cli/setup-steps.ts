@@ -10,6 +10,7 @@ import { parseJoinKey, type JoinKey } from "../join-key.ts";
 import type { Change } from "../platform/apply.ts";
 import { quoteWord, type Step } from "../plan.ts";
 import type { Admin } from "../server/admin.ts";
+import type { HubAtName } from "../server/setup.ts";
 import type { Context } from "./command.ts";
 import type { Joined } from "./join.ts";
 import type { SetupRequest } from "./setup-request.ts";
@@ -36,7 +37,8 @@ export async function setUp(request: SetupRequest, context: Context): Promise<nu
   const { output, system } = context;
   await requireUsable(request, context);
   const onData = <T>(work: (admin: Admin) => Promise<T>) => withData(request, context, work);
-  const { makeAdministrator, makeJoinKey, makeOrganization, readSetup } = await import("../server/setup.ts");
+  const { hubsAt, makeAdministrator, makeJoinKey, makeOrganization, readSetup } =
+    await import("../server/setup.ts");
   const slug = request.org?.slug;
   const { administrator, email } = request;
   // First: a server without users prints a link that makes one into its journal.
@@ -64,6 +66,8 @@ export async function setUp(request: SetupRequest, context: Context): Promise<nu
           while (all.length < request.machines) all.push(await makeJoinKey(admin, organization, "node"));
           return all;
         });
+  const host = publicHost(request);
+  await warnOfHubs(await onData((admin) => hubsAt(admin, host)), host, context);
   const { controlUnit } = await import("../platform/control-unit.ts");
   output.result(
     {
@@ -77,6 +81,25 @@ export async function setUp(request: SetupRequest, context: Context): Promise<nu
     summary(request, { unit: controlUnit, joined, keys, caFingerprint }),
   );
   return 0;
+}
+
+/** After a move of the control plane, nodes that start again look here for lighthouses that stayed where they were. */
+async function warnOfHubs(
+  hubs: readonly HubAtName[],
+  host: string,
+  { settings, log }: Pick<Context, "settings" | "log">,
+): Promise<void> {
+  const { readRemains } = await import("../node/files/remains.ts");
+  for (const { id, name, slug } of hubs) {
+    if (readRemains(settings.configRoot, slug).nodeId === id) continue;
+    const line = `${brand.executable} admin node update ${quoteWord(slug)} ${quoteWord(name)} --public-ip ADDRESS`;
+    log.warn(
+      `Nodes of ${slug} look for ${name} at ${host}, the name of this control plane, and this machine is not ${name}`,
+      {
+        hint: `Unless ${host} forwards its UDP port to ${name}, give it the address of its own machine: \`${line}\`.`,
+      },
+    );
+  }
 }
 
 /** What an administrator needs next. */
@@ -330,9 +353,10 @@ async function planLighthouse(
   return planJoin(key, lighthouseContext(request, context));
 }
 
-function lighthouseContext({ publicUrl }: SetupRequest, context: Context): Context {
-  const host = new URL(publicUrl).hostname.replace(/^\[|\]$/g, "");
-  return { ...context, values: new Values(new Map([["public-ip", [host]]]), context.system) };
+const publicHost = ({ publicUrl }: SetupRequest) => new URL(publicUrl).hostname.replace(/^\[|\]$/g, "");
+
+function lighthouseContext(request: SetupRequest, context: Context): Context {
+  return { ...context, values: new Values(new Map([["public-ip", [publicHost(request)]]]), context.system) };
 }
 
 const certificateWithinMs = 120_000;

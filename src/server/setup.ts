@@ -8,6 +8,7 @@ import { createRegistrationToken, shortLivedS } from "./nodes/registration-token
 import { createUser } from "./people/people.ts";
 import { createOrganization, OrganizationRequest, type Organization } from "./policy/organizations.ts";
 import { queryNumber } from "./store/table.ts";
+import { nodes } from "./store/tables/nodes.ts";
 import { organizations } from "./store/tables/organizations.ts";
 import { users } from "./store/tables/users.ts";
 import { emailKey } from "../text.ts";
@@ -64,6 +65,21 @@ export async function makeOrganization(
     { ...request, certificateVersion: 1 },
     { ownerId: owner?.id ?? null, ownerEmail: owner?.email ?? null, actor: operator },
   );
+}
+
+export type HubAtName = { id: number; name: string; slug: string };
+
+/** The lighthouses and relays that other nodes look for at this host. */
+export async function hubsAt({ db }: Pick<Admin, "db">, host: string): Promise<HubAtName[]> {
+  const all = await organizations.all(db, { deletedAt: null });
+  const slugs = new Map(all.map(({ id, slug }) => [id, slug]));
+  const there = await nodes.all(db, { publicIp: host });
+  return there.flatMap(({ id, name, orgId, state, isLighthouse, isRelay }) => {
+    const slug = slugs.get(orgId);
+    return slug === undefined || state === "revoked" || !(isLighthouse || isRelay)
+      ? []
+      : [{ id, name, slug }];
+  });
 }
 
 /** A join key for one machine and one hour. */

@@ -131,8 +131,10 @@ describeMachine("day one", () => {
     const started = () =>
       control.must("systemctl show -P ExecMainStartTimestampMonotonic overlay-agent-control");
     const before = [await started(), readFileSync(file(settings), "utf8")];
-    const { json } = { json: await control.must("agent setup --yes --json") };
-    expect(v.parse(v.pipe(v.string(), v.parseJson(), Setup), json)).toMatchObject({
+    const { status, stdout, stderr } = await control.run("agent setup --yes --json");
+    // Its own lighthouse is found at its name.
+    expect([status, stderr]).toEqual([0, expect.not.stringContaining("look for")]);
+    expect(v.parse(v.pipe(v.string(), v.parseJson(), Setup), stdout)).toMatchObject({
       lighthouse: null,
       join_keys: [],
     });
@@ -208,6 +210,9 @@ describeMachine("day one", () => {
       "agent admin user create bob@example.org --password-file - <<-EOF\n\tcorrect horse battery\n\tEOF",
     );
     await web.must("agent admin org create old --network 10.99.0.0/16");
+    // As a control plane leaves it that moved here, and whose lighthouse stayed.
+    const hub = "--lighthouse --public-ip web.example.org";
+    await web.must(`agent admin node create old far && agent admin node update old far ${hub}`);
     await web.must("agent serve >/root/serve.log 2>&1 & echo $! >/root/serve.pid; sleep 2");
     const line = "agent setup --yes --public-name web.example.org --port 8420 --no-lighthouse --machines 1";
     const { status, stderr } = await web.run(line);
@@ -215,7 +220,12 @@ describeMachine("day one", () => {
     await web.must(
       "kill $(cat /root/serve.pid); while kill -0 $(cat /root/serve.pid) 2>/dev/null; do sleep 0.1; done",
     );
-    expect(await web.must(`${line} --json`)).toContain('"org_slug":"old"');
+    const again = await web.run(`${line} --json`);
+    expect([again.status, again.stdout]).toEqual([0, expect.stringContaining('"org_slug":"old"')]);
+    expect(again.stderr).toContain(
+      "Nodes of old look for far at web.example.org, the name of this control plane, and this machine is not far",
+    );
+    expect(again.stderr).toContain("agent admin node update old far --public-ip ADDRESS");
     expect(await web.must("stat -c %U /var/lib/overlay-agent/server/control.db")).toBe(
       "overlay-agent-control",
     );

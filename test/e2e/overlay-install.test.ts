@@ -204,6 +204,28 @@ asRoot("the real apt", () => {
         stderr: expect.not.stringContaining("package manager"),
       });
     }
+    // Without any network the package of the system is there already, and says nothing of newer engines.
+    const places = ["--overlay-binary", overlay, "--state-db-path", join(directory.path, "state.db")];
+    const offline = (verb: string) =>
+      runAgent(["overlay", verb, ...places, "--config-root", join(directory.path, "none"), "--json"], {
+        inside: (argv) => ["unshare", "--net", ...argv],
+      });
+    const before = present();
+    const { status, stdout } = await offline("update");
+    expect([status, JSON.parse(stdout)]).toMatchObject([
+      6,
+      {
+        error: {
+          code: "control_plane_unreachable",
+          message: expect.stringMatching(
+            /^The engine stays \S+: .*, and the system's package has the same version$/,
+          ),
+          hint: expect.stringContaining("agent overlay update --file FILE --sha256 HEX"),
+        },
+      },
+    ]);
+    expect(present()).toEqual(before);
+    expect((await offline("install")).status).toBe(0);
   }, 110_000);
 });
 

@@ -45,6 +45,8 @@ export type EngineRequest = {
   /** The expected hash of the file or archive, in hexadecimal. */
   sha256?: string | undefined;
   releaseUrl?: string | undefined;
+  /** The engine that is there is not enough: without an answer of the release channel, the package must be newer. */
+  isUpdate?: boolean;
 };
 
 export type EngineOutcome = {
@@ -80,8 +82,8 @@ export async function installEngine(
       try {
         return await installRelease(request, places, present, deps);
       } catch (error) {
-        warnOfFallback(error, request, deps.log);
-        return installPackage(request, places, present, deps);
+        const unanswered = warnOfFallback(error, request, deps.log);
+        return installPackage(request, places, present, deps, unanswered);
       }
   }
 }
@@ -102,9 +104,9 @@ export async function checkEngine(
 /**
  * For `auto`: if our own channel is unreachable, or has no signed list, the system's package manager is tried, whose
  * packages are signed. An invalid signature or a mirror that fails stays a failure, and a requested hash excludes the
- * package manager, which has another file.
+ * package manager, which has another file. Returns the failure of the channel.
  */
-function warnOfFallback(error: unknown, request: EngineRequest, log: Log): void {
+function warnOfFallback(error: unknown, request: EngineRequest, log: Log): AppError {
   if (!(error instanceof AppError) || request.sha256 !== undefined || request.releaseUrl !== undefined)
     throw error;
   const isUnsigned = error.code === "release_unsigned";
@@ -112,6 +114,22 @@ function warnOfFallback(error: unknown, request: EngineRequest, log: Log): void 
   if (!(isUnsigned || isUnreachable) || findPackageManager() === undefined) throw error;
   const why = isUnreachable ? "is unreachable" : "has no signed list";
   log.warn(`The engine's release channel ${why} (${error.message}); trying the system's package manager`);
+  return error;
+}
+
+/** Before anything is replaced: whether there is a newer engine stays unknown, and the user needs another way. */
+function refuseStanding(unanswered: AppError, present: NonNullable<Present>, packaged: string): AppError {
+  const what = packaged === present.version ? "the same version" : `${packaged}, which is older`;
+  return new AppError(
+    unanswered.code,
+    `The engine stays ${present.version}: ${unanswered.message}, and the system's package has ${what}`,
+    {
+      cause: unanswered,
+      hint:
+        `Run this again when this machine reaches the Internet, or name a mirror with --release-url. ` +
+        `Or bring the engine's archive here: \`${brand.executable} overlay update --file FILE --sha256 HEX\`.`,
+    },
+  );
 }
 
 async function installRelease(
@@ -262,6 +280,7 @@ async function installPackage(
   places: EnginePlaces,
   present: Present,
   deps: EngineDeps,
+  unanswered?: AppError,
 ): Promise<EngineOutcome> {
   const { system, log } = deps;
   const manager = requirePackageManager();
@@ -283,8 +302,10 @@ async function installPackage(
     else throw new AppError("failed", `${manager.name} could not install the engine: ${reason}`);
   }
   const program = packagedProgram(manager.name, system);
+  const to = await engineVersion(program, system);
+  if (request.isUpdate === true && unanswered !== undefined && present !== undefined)
+    if (compareVersions(to, present.version) <= 0) throw refuseStanding(unanswered, present, to);
   if (isPackagedPlace(places.overlayBinary, system)) {
-    const to = await engineVersion(program, system);
     return { ...outcomeOf(present, to, program), source: "package" };
   }
   const candidate = isRootsAlone(program)

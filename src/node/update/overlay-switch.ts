@@ -148,7 +148,11 @@ export function describeMember(
   const known = version ?? "an unknown version";
   if (path === null || isSameFile(path, engine.path)) {
     const next = `${brand.executable} restart ${quoteWord(slug)}`;
-    return { what: `${slug} still runs ${known}, not the installed ${engine.version}`, next };
+    const instead =
+      known === engine.version
+        ? `a former file of ${known}`
+        : `${known}, not the installed ${engine.version}`;
+    return { what: `${slug} still runs ${instead}`, next };
   }
   const verb = running ? "runs" : "would start";
   return {
