@@ -1,6 +1,6 @@
 // `agent doctor`: finds problems on this machine, with evidence and remedy. It changes nothing without --fix.
 
-import { brand } from "../brand.ts";
+import { brand, rootServerDirectory } from "../brand.ts";
 import { daemonAddress } from "./daemon-address.ts";
 import type { Organization } from "../node/files/organizations.ts";
 import type { Check } from "../node/doctor/check.ts";
@@ -59,7 +59,7 @@ export const command: Implementation = {
     };
     const seen = (slug: string) => report?.teams.find(({ team }) => team === slug);
     const groups = await Promise.all([
-      examineMachine(settings, system),
+      examineMachine(settings, await planeData(), system),
       examineDaemon(slugs, report, system),
       ...slugs.map((slug) =>
         examineOrganization(slug, { settings, system, log, engineLog, seen: seen(slug) }),
@@ -78,6 +78,20 @@ export const command: Implementation = {
     return ok ? 0 : 1;
   },
 };
+
+/** Where a control plane of this machine has its data, by the settings of its service. */
+async function planeData(): Promise<string> {
+  const { controlSettingsPath } = await import("../platform/control-unit.ts");
+  const { readTextIfThere } = await import("../files.ts");
+  const { parseSettings } = await import("./settings-file.ts");
+  try {
+    const named = parseSettings(readTextIfThere(controlSettingsPath) ?? "", controlSettingsPath)["data-dir"];
+    return typeof named === "string" ? named : rootServerDirectory;
+  } catch {
+    // The service itself says what is wrong with its settings.
+    return rootServerDirectory;
+  }
+}
 
 /** What can do no harm: each service is installed as at the registration, and one that a user stopped stays stopped. */
 async function fix({ settings, system, log }: Context): Promise<void> {

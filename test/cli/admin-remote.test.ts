@@ -5,6 +5,7 @@ import { Database } from "bun:sqlite";
 import { afterAll, expect, setDefaultTimeout, test } from "bun:test";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { renderUnicodeCompact } from "uqr";
 import * as v from "valibot";
 import { RegisterAnswer } from "../../src/protocol/registration.ts";
 import { databasePath } from "../../src/server/store/data-directory.ts";
@@ -15,7 +16,7 @@ import { makeRemoteAgent, password } from "../support/remote-agent.ts";
 
 // Some tests run twenty commands: on a busy machine that takes longer than the default.
 setDefaultTimeout(120_000);
-const { path: directory, data, serving, agent, must, signIn, stop } = await makeRemoteAgent();
+const { path: directory, data, serving, agent, onTerminal, must, signIn, stop } = await makeRemoteAgent();
 afterAll(stop);
 
 test("signed in, every command works over the network, and each change names its target", async () => {
@@ -137,6 +138,14 @@ test("a rotation and a network behind a node say what comes next", async () => {
   expect(shown.out).toMatch(/^overlay {2}active {2}20\S+Z {2,}[0-9a-f]{64}$/m);
   const rotated = await agent("admin ca rotate nexts");
   expect(rotated.err).toContain("To watch: `agent admin ca show nexts`");
+  expect(rotated.err).toContain("tunnels stay up");
+  // It interrupts tunnels, so nothing of what it says may promise the contrary.
+  const hasty = await agent("admin ca rotate nexts --now");
+  expect([hasty.status, hasty.err.replaceAll(/\s+/g, " ")]).toEqual([
+    0,
+    expect.stringMatching(/can lose packets for some seconds.* This takes some seconds, .* To watch:/),
+  ]);
+  expect(hasty.err).not.toMatch(/stay up|two minutes/);
   await must("admin node create nexts router");
   const routed = await agent("admin node update nexts router --add-subnet 192.168.5.0/24");
   expect(routed).toMatchObject({ status: 0, out: "Updated node router\n" });
@@ -182,6 +191,11 @@ test("where the user is signed in is listed, and ends one by one", async () => {
 test("a second factor is added, asked for at sign-in and before what needs a fresh proof", async () => {
   await runAdmin(data, ["user", "create", "may@example.org", "--staff", "--password-file", "-"], password);
   await signIn("may@example.org");
+  // A camera reads it from a terminal; programs and files get the text alone.
+  const shown = await onTerminal("admin factor add --password-file -", password);
+  const url = /^otpauth:\S+$/m.exec(shown.out)?.[0] ?? "";
+  expect(shown.out).toContain(renderUnicodeCompact(url, { border: 2 }));
+  expect((await agent("admin factor add --password-file -", password)).out).not.toMatch(/[▀▄█]/);
   const { secret } = v.parse(
     v.object({ secret: v.string(), otpauth_url: v.string() }),
     await must("admin factor add --password-file -", password),

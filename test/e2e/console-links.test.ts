@@ -1,7 +1,9 @@
 // The first day, in a real browser: the first user, the first organization, an invitation, a forgotten password.
 
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { mkdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
+import { getuid } from "node:process";
 import type { Page } from "playwright-core";
 import { agentJson, buildAgent, startControlPlane, type ControlPlane } from "../support/agent.ts";
 import {
@@ -13,12 +15,15 @@ import {
   violationsInSchemes,
   type ConsoleBrowser,
 } from "../support/console.ts";
+import { runSync } from "../support/debian.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 
 buildAgent();
 const password = "correct horse battery";
 const [first, guest] = ["first@example.org", "guest@example.org"];
 const limitMs = 120_000;
+/** A disk of its own, which fills up. */
+const isRoot = getuid?.() === 0;
 
 describe("links in the console", () => {
   const directory = temporaryDirectory();
@@ -31,6 +36,8 @@ describe("links in the console", () => {
   const heading = (name: string) => page.getByRole("heading", { level: 1, name }).waitFor();
 
   beforeAll(async () => {
+    mkdirSync(data);
+    if (isRoot) runSync(["mount", "-t", "tmpfs", "-o", "size=300m,mode=0700", "tmpfs", data]);
     plane = await startControlPlane(data);
     browser = await startConsoleBrowser();
     ({ page } = await browser.open());
@@ -38,6 +45,7 @@ describe("links in the console", () => {
   afterAll(async () => {
     await browser[Symbol.asyncDispose]();
     await plane.stop();
+    if (isRoot) runSync(["umount", "--lazy", data]);
     directory[Symbol.dispose]();
   });
 
@@ -149,6 +157,31 @@ describe("links in the console", () => {
     limitMs,
   );
 
+  test.skipIf(!isRoot)(
+    "staff see in the overview that the disk of the control plane fills up, and is full",
+    async () => {
+      const told = async (fill: string | undefined) => {
+        const filling = join(data, "filling");
+        rmSync(filling, { force: true });
+        if (fill !== undefined) runSync(["fallocate", "-l", fill, filling]);
+        const { warnings } = (await agentJson(["admin", "server", "list", "--data-dir", data])) as {
+          warnings: { text: string }[];
+        };
+        await page.goto(`${plane.url}/console/acme/`);
+        await Promise.all([page.waitForResponse(`${plane.url}/api/servers/`), page.reload()]);
+        await heading("Overview");
+        for (const { text } of warnings) await page.getByText(text.split(":")[0] ?? "").waitFor();
+        expect(await page.getByText("The disk of the control plane is").count()).toBe(warnings.length);
+        return warnings.map(({ text }) => text).join();
+      };
+      expect(await told(undefined)).toBe("");
+      expect(await told("275m")).toMatch(/nearly full: [\d.]+ MB of [\d.]+ MB are free/);
+      expect(await told("299m")).toMatch(/is full: /);
+      expect(await told(undefined)).toBe("");
+    },
+    limitMs,
+  );
+
   test(
     "an invitation is accepted, after a password that is too short was told beside its field",
     async () => {
@@ -163,6 +196,12 @@ describe("links in the console", () => {
       await other.getByRole("button", { name: "Join", exact: true }).click();
       await other.getByRole("alert").filter({ hasText: "8" }).waitFor();
       await chosen.fill(password);
+      // It is asked for once: who mistypes it sees that here.
+      expect(await chosen.getAttribute("type")).toBe("password");
+      await other.getByLabel("Show the password").check();
+      expect(await chosen.getAttribute("type")).toBe("text");
+      await other.getByLabel("Show the password").uncheck();
+      expect(await chosen.getAttribute("type")).toBe("password");
       await other.getByRole("button", { name: "Join", exact: true }).click();
       await other.getByRole("link", { name: "Open the console" }).click();
       await signIn(other, guest, password);

@@ -4,9 +4,10 @@
 import { expect, test } from "bun:test";
 import { mkdirSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import * as v from "valibot";
 import type { TeamStatus } from "../../src/daemon/ipc/messages.ts";
 import { AppError } from "../../src/errors.ts";
-import { buildAgent, startControlPlane } from "../support/agent.ts";
+import { buildAgent, runAgent, startControlPlane } from "../support/agent.ts";
 import {
   ask,
   command,
@@ -122,6 +123,47 @@ asRoot("the daemon's disk", () => {
     await ask(places, { action: "shutdown" });
     expect(await daemon.exited).toBe(0);
   }, 180_000);
+
+  test.each([
+    ["in its usual place", "/var/lib/overlay-agent/server"],
+    ["where its settings say", "/srv/plane"],
+  ])(
+    "of a control plane %s: doctor warns before it is full, and fails when it is",
+    async (_, data) => {
+      using directory = temporaryDirectory();
+      const root = join(directory.path, "root");
+      /** Sees the disk in that place; the machine does not. */
+      const doctorWith = async (fill: string) => {
+        const script = `
+        mkdir -p ${directory.path}/m
+        mount -t tmpfs tmpfs ${directory.path}/m
+        cd ${directory.path}/m
+        for each in etc var srv; do
+          mkdir -p up/$each work/$each
+          mount -t overlay overlay -o lowerdir=/$each,upperdir=up/$each,workdir=work/$each /$each
+        done
+        mkdir -p /etc/overlay-agent ${data}
+        echo 'data-dir = "${data}"' >/etc/overlay-agent/control-plane.toml
+        mount -t tmpfs -o size=300m tmpfs ${data}
+        fallocate -l ${fill} ${data}/fill
+        exec "$@"`;
+        const { stdout } = await runAgent(["doctor", "--json", "--config-root", root], {
+          inside: (argv) => ["unshare", "--mount", "sh", "-ec", script, "sh", ...argv],
+        });
+        const Checks = v.object({
+          checks: v.array(v.object({ id: v.string(), verdict: v.string(), evidence: v.string() })),
+        });
+        return v.parse(Checks, JSON.parse(stdout)).checks.find(({ id }) => id === "control-plane-disk");
+      };
+      expect(await doctorWith("100m")).toMatchObject({ verdict: "ok" });
+      expect(await doctorWith("275m")).toMatchObject({
+        verdict: "warn",
+        evidence: expect.stringMatching(new RegExp(`MB are free at ${data}`)),
+      });
+      expect(await doctorWith("299m")).toMatchObject({ verdict: "fail" });
+    },
+    60_000,
+  );
 
   test("damaged: the state is renamed and rebuilt around the running engine", async () => {
     using directory = temporaryDirectory();

@@ -29,14 +29,18 @@ export async function serveHere(
 /** Runs one command line. */
 export async function agentHere(
   args: readonly string[],
-  { env = {}, input = "" }: { env?: Record<string, string>; input?: string } = {},
+  {
+    env = {},
+    input = "",
+    isTerminal = false,
+  }: { env?: Record<string, string>; input?: string; isTerminal?: boolean } = {},
 ): Promise<{ status: number; out: string; err: string }> {
   let [out, err] = ["", ""];
   const status = await run(args, {
     ...realSystem(),
     env,
-    stdout: { write: (text) => void (out += text), isTerminal: false, columns: 80 },
-    stderr: { write: (text) => void (err += text), isTerminal: false, columns: 80 },
+    stdout: { write: (text) => void (out += text), isTerminal, columns: 80 },
+    stderr: { write: (text) => void (err += text), isTerminal, columns: 80 },
     readStdin: async () => input,
     stdinIsTerminal: false,
   });

@@ -28,6 +28,9 @@ export async function makeRemoteAgent() {
   const signIn = (email = "ada@example.org") =>
     must(`login --api-base ${serving.url} --email ${email} --profile plane --password-file -`, password);
   return {
+    /** As typed on a terminal. */
+    onTerminal: (line: string, input = "") =>
+      agentHere(line.split(" "), { env: { XDG_CONFIG_HOME: home }, input, isTerminal: true }),
     /** For files of a test. */
     path: directory.path,
     data,

@@ -1,7 +1,7 @@
 // Examines the machine: privileges, tun device, engine, disk space, keyring, services.
 
 import { accessSync, constants, existsSync } from "node:fs";
-import { brand, rootServerDirectory } from "../../brand.ts";
+import { brand } from "../../brand.ts";
 import { diskSpaceAt } from "../../disk-space.ts";
 import { advisoriesFor, isOlderThan, parseEngineVersion, recommendedEngine } from "../../engine-features.ts";
 import { systemErrorCode } from "../../errors.ts";
@@ -25,15 +25,20 @@ import { readText } from "../../open-file.ts";
 
 const run = brand.executable;
 
-export function examineMachine(settings: ServiceSettings, system: System): Promise<Check[]> {
+/** `planeData`: where a control plane of this machine would have its data. */
+export function examineMachine(
+  settings: ServiceSettings,
+  planeData: string,
+  system: System,
+): Promise<Check[]> {
   return Promise.all([
     runCheck("rights", undefined, () => rights(system)),
     runCheck("tun", undefined, () => tun(settings, system)),
     runCheck("capability", undefined, () => capability(system)),
     runCheck("engine", undefined, () => engine(settings, system)),
     runCheck("disk", undefined, () => disk(settings)),
-    ...(existsSync(rootServerDirectory)
-      ? [runCheck("control-plane-disk", undefined, () => diskFinding(rootServerDirectory, planeRemedy))]
+    ...(existsSync(planeData)
+      ? [runCheck("control-plane-disk", undefined, () => diskFinding(planeData, planeRemedy))]
       : []),
     runCheck("keyring", undefined, () => keyring(system)),
     runCheck("units", undefined, () => units(settings, system)),
