@@ -147,6 +147,7 @@ function say(text: string, { output, system }: Context): void {
 
 async function installation(request: SetupRequest, { system }: Context): Promise<Change[]> {
   const control = await import("../platform/control-unit.ts");
+  const { isStale } = await import("../platform/service-state.ts");
   const users = readTextIfThere("/etc/passwd") ?? "";
   const parent = statSync(control.controlParent, { throwIfNoEntry: false });
   const isPrivilegedPort = request.listen.port < 1024;
@@ -167,25 +168,6 @@ async function installation(request: SetupRequest, { system }: Context): Promise
       ),
     },
   );
-}
-
-/** Start times of processes are rounded to 10 ms, and times of files to a tick. */
-const roundedMs = 50;
-
-/** Whether the unit's process started before one of these files was written. */
-async function isStale(paths: readonly string[], unit: string, system: Context["system"]): Promise<boolean> {
-  const { ageOf, identifyProcess } = await import("../platform/process-identity.ts");
-  const { unitProperties } = await import("../platform/unit-properties.ts");
-  const { hasSystemd } = await import("../platform/service-manager.ts");
-  if (!hasSystemd(system)) return false;
-  const { MainPID: pid } = await unitProperties(unit, ["MainPID"], system);
-  const running = identifyProcess(Number(pid));
-  if (running === undefined) return false;
-  const startedAt = system.now() - ageOf(running);
-  return paths.some((path) => {
-    const written = statSync(path, { throwIfNoEntry: false })?.mtimeMs;
-    return written !== undefined && written > startedAt + roundedMs;
-  });
 }
 
 /** States in which the service may have its data and its port. A run that was killed leaves it starting. */

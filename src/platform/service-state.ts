@@ -1,8 +1,10 @@
 // Whether the unit that must watch an organization runs, and starts after a boot. Light to load:
 // `status` asks it.
 
+import { statSync } from "node:fs";
 import { AppError } from "../errors.ts";
 import type { System } from "../system.ts";
+import { hasSystemd } from "./service-manager.ts";
 import { systemctlCommand } from "./systemd.ts";
 import { unitProperties } from "./unit-properties.ts";
 
@@ -39,4 +41,24 @@ export async function unmask(unit: string, system: Pick<System, "run">): Promise
     const why = stderr.trim().split("\n")[0] ?? "";
     throw new AppError("failed", `systemd could not ${words.join(" ")}: ${why || `exit ${status}`}`);
   }
+}
+
+/** Start times of processes are rounded to 10 ms, and times of files to a tick. */
+const roundedMs = 50;
+
+/** Whether the unit's process started before one of these files was written. */
+export async function isStale(
+  paths: readonly string[],
+  unit: string,
+  system: Pick<System, "run" | "now">,
+): Promise<boolean> {
+  const { ageOf, identifyProcess } = await import("./process-identity.ts");
+  if (!hasSystemd()) return false;
+  const running = identifyProcess((await unitState(unit, system)).pid ?? 0);
+  if (running === undefined) return false;
+  const startedAt = system.now() - ageOf(running);
+  return paths.some((path) => {
+    const written = statSync(path, { throwIfNoEntry: false })?.mtimeMs;
+    return written !== undefined && written > startedAt + roundedMs;
+  });
 }
