@@ -1,7 +1,12 @@
 // Finds the organization that knows a node, by name or overlay address, and probes that node.
 
 import { brand } from "../brand.ts";
+import { join } from "node:path";
 import { AppError } from "../errors.ts";
+import { readTextIfThere } from "../files.ts";
+import { parseAddress } from "../ip.ts";
+import { isWithin } from "../node/files/networks.ts";
+import { unsafeRoutes } from "../node/files/read-config.ts";
 import { quoteWord } from "../plan.ts";
 import type { OrganizationSettings } from "../node/contact/organization-edge.ts";
 import { chooseSlugs } from "./choose-slugs.ts";
@@ -34,11 +39,32 @@ export async function findPeer(
     }
   }
   if (failures.length > 0) throw failures[0];
+  refuseHost(node, only, edge);
   throw new AppError("not_found", `No organization of this machine has a node "${node}" that it knows`, {
     hint:
       (await notAsked(only, edge, system)) ??
       `Names that this node may see are those of \`${brand.executable} peers\`; an overlay address works without a name.`,
   });
+}
+
+/** A host behind a router is no node: what answers for it, and can be probed, is the router. */
+function refuseHost(node: string, only: string | undefined, { settings: { configRoot } }: Edge): void {
+  const address = parseAddress(node);
+  if (address === undefined) return;
+  for (const slug of chooseSlugs(configRoot, only)) {
+    const route = unsafeRoutes(readTextIfThere(join(configRoot, slug, "config.yml")) ?? "").find(
+      ({ network }) => isWithin(node, [network]),
+    );
+    const [router] = route?.routers ?? [];
+    if (route === undefined || router === undefined) continue;
+    throw new AppError(
+      "not_found",
+      `${node} is no node, but a host in ${route.network}, a network of ${slug} behind the router ${router}`,
+      {
+        hint: `Probe the router: \`${brand.executable} ping ${quoteWord(router)}\`.`,
+      },
+    );
+  }
 }
 
 /** Without its engine an organization knows no peer. Undefined if all run. */

@@ -39,6 +39,24 @@ test("nodes are listed by group and by contact, with their versions", async () =
   expect(out.split("\n")[0]).toMatch(/OWNER +ENGINE +AGENT +PLATFORM$/);
 });
 
+test("a host behind a router is no unknown node", async () => {
+  await must("admin node update acme web --add-subnet 192.168.50.0/24");
+  const { status, err } = await agent("admin policy test acme db 192.168.50.9 tcp/80");
+  expect([status, err]).toEqual([
+    1,
+    expect.stringMatching(/192\.168\.50\.9 is no node, but a host behind web\nName web instead/),
+  ]);
+});
+
+test("a join key is shown once: with --json not beside the JSON, and lists say who made it", async () => {
+  const { out, err } = await agent("admin token create acme --name ci --json");
+  const { token, join_key: key } = JSON.parse(out) as { token: string; join_key: string };
+  expect([token, key].filter((secret) => err.includes(secret))).toEqual([]);
+  expect((await agent("admin token list acme")).out).toMatch(/^\d+ +ci .* ada@example\.org$/m);
+  await must("admin service-token create acme robot");
+  expect((await agent("admin service-token list acme")).out).toMatch(/^\d+ +robot .* ada@example\.org$/m);
+});
+
 test("a lighthouse without a public address is said", async () => {
   const { err } = await agent("admin node update acme db --lighthouse");
   expect(err).toContain("`agent admin node update acme db --public-ip ADDRESS`");

@@ -2,11 +2,14 @@
 // organizations.
 
 import { expect, test } from "bun:test";
+import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { isUnknown } from "../../src/node/health/peer-report.ts";
 import { findPeer } from "../../src/daemon/find-peer.ts";
 import { writeHosts } from "../../src/node/files/hosts.ts";
 import { OrganizationHealth } from "../../src/node/health/organization-health.ts";
+import { readYaml } from "../../src/node/files/read-yaml.ts";
+import { isMap, stringifyYaml } from "../../src/yaml.ts";
 import { rejection } from "../pki/thrown.ts";
 import { makeNodeWorld } from "../support/node.ts";
 import { quietEngine } from "../support/quiet-engine.ts";
@@ -22,6 +25,25 @@ test("a node of a stopped organization is not called unknown without saying what
     expect(code).toBe("not_found");
     expect(details.hint).toBe("acme is stopped, so it was not asked. Start it: `agent start acme`.");
   }
+});
+
+test("a host behind a router is called that, with the router that can be probed", async () => {
+  await using world = await makeNodeWorld();
+  const { directory } = await world.register();
+  const settings = { ...world.settings, stateDb: join(world.root, "../state.db") };
+  const edge = { address: { kind: "socket" as const, path: join(world.root, "../no.sock") }, settings };
+  const path = join(directory, "config.yml");
+  const config = readYaml(readFileSync(path, "utf8"), path);
+  const tun = { ...(isMap(config["tun"]) ? config["tun"] : {}) };
+  const unsafe_routes = [{ route: "192.168.50.0/24", via: "10.77.0.9" }];
+  writeFileSync(path, stringifyYaml({ ...config, tun: { ...tun, unsafe_routes } }));
+  const found = await rejection(findPeer("192.168.50.9", undefined, edge, { ...world.system, isRoot: true }));
+  expect(found).toMatchObject({
+    code: "not_found",
+    message:
+      "192.168.50.9 is no node, but a host in 192.168.50.0/24, a network of acme behind the router 10.77.0.9",
+    details: { hint: "Probe the router: `agent ping 10.77.0.9`." },
+  });
 });
 
 test("this machine and addresses without a node are told from peers", async () => {

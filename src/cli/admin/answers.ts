@@ -169,6 +169,7 @@ export const RegistrationToken = v.looseObject({
   node_id: v.nullable(v.number()),
   expires_at: text,
   created_at: text,
+  created_by: v.optional(v.nullable(v.number())),
   ephemeral_silence_s: v.optional(v.nullable(v.number())),
 });
 /** A machine that waits for approval. */
@@ -204,6 +205,7 @@ export const ServiceToken = v.looseObject({
   scopes: v.optional(v.nullable(names)),
   networks: v.optional(v.nullable(names)),
   created_at: text,
+  created_by: v.optional(v.nullable(v.number())),
   last_used_at: v.optional(time),
 });
 export const NewServiceToken = v.looseObject({ ...ServiceToken.entries, token: text });

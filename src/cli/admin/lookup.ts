@@ -4,6 +4,7 @@
 import * as v from "valibot";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
+import { networkContains, parseAddress, parseAll } from "../../ip.ts";
 import { quoteWord } from "../../plan.ts";
 import { Node } from "../../protocol/node.ts";
 import type { Context } from "../command.ts";
@@ -19,12 +20,25 @@ export async function nodeByName(api: Api, slug: string, name: string): Promise<
   const found = await api.list(inOrg(slug, "nodes/"), Node, searchFor(name));
   const node = found.find((each) => each.name === name);
   if (node !== undefined) return node;
+  await refuseHost(api, slug, name);
   const revoked = await revokedNodeByName(api, slug, name).catch(() => undefined);
   if (revoked === undefined) throw noNode(slug, name, "");
   const line = `${admin} node restore ${quoteWord(slug)} ${quoteWord(name)}`;
   throw new AppError("not_found", `${name} was revoked at ${revoked.revoked_at ?? "an unknown time"}`, {
     hint: `To restore it: \`${line}\`.`,
   });
+}
+
+/** A host behind a node is none itself: what nodes may do there, their router's rules decide. */
+async function refuseHost(api: Api, slug: string, text: string): Promise<void> {
+  const address = parseAddress(text);
+  if (address === undefined) return;
+  const all = await api.list(inOrg(slug, "nodes/"), Node);
+  const router = all.find(({ subnets }) => parseAll(subnets).some((each) => networkContains(each, address)));
+  if (router !== undefined)
+    throw new AppError("not_found", `${text} is no node, but a host behind ${router.name}`, {
+      hint: `Name ${router.name} instead: rules that reach it reach the networks behind it.`,
+    });
 }
 
 /** The last one that was revoked: several may have had the name. */

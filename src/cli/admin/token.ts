@@ -15,7 +15,7 @@ import {
   ServiceToken,
 } from "./answers.ts";
 import { inOrg, read, write, type Api } from "./api.ts";
-import { checked, idOf, missingGroups, sayNewGroups } from "./lookup.ts";
+import { checked, idOf, memberEmails, missingGroups, sayNewGroups } from "./lookup.ts";
 import { targetFlags } from "./target.ts";
 
 export const create: Implementation = {
@@ -91,7 +91,8 @@ export const create: Implementation = {
     });
     if (made === undefined) return;
     sayNewGroups(output, new_groups);
-    output.say(await howToJoin(made));
+    // With --json, programs read it, and what stands beside it goes into their logs.
+    if (!output.json) output.say(await howToJoin(made));
     output.result({ ...made, new_groups }, `${made.token}\n`);
   },
 };
@@ -128,17 +129,18 @@ export const list: Implementation = {
   examples: [`${brand.executable} admin token list acme`],
   async run(context) {
     const [slug = ""] = context.words;
-    const { tokens, names } = await read(context, async (api) => {
+    const { tokens, names, makers } = await read(context, async (api) => {
       const found = await tokensOf(api, slug);
+      const emails = context.output.json ? new Map<number, string>() : await memberEmails(api, slug);
       const isBound = found.some((token) => token.node_id !== null);
       const nodes = isBound ? await api.list(inOrg(slug, "nodes/"), Node) : [];
-      return { tokens: found, names: new Map(nodes.map(({ id, name }) => [id, name])) };
+      return { tokens: found, names: new Map(nodes.map(({ id, name }) => [id, name])), makers: emails };
     });
     const now = context.system.now();
     context.output.list(
       { tokens },
       {
-        columns: ["ID", "NAME", "USED", "STATE", "FOR", "GROUPS"],
+        columns: ["ID", "NAME", "USED", "STATE", "FOR", "GROUPS", "MADE BY"],
         rows: tokens.map((token) => [
           token.id,
           token.name,
@@ -152,12 +154,21 @@ export const list: Implementation = {
                 : "ephemeral nodes"
             : `node ${names.get(token.node_id) ?? token.node_id}`,
           token.groups.join(", "),
+          makerOf(token, makers),
         ]),
         none: `${slug} has no registration tokens.`,
       },
     );
   },
 };
+
+/** A member's e-mail. A former member has only a number; the control plane's own command line, and service tokens, none. */
+function makerOf(
+  { created_by: id }: { created_by?: number | null | undefined },
+  emails: ReadonlyMap<number, string>,
+): string {
+  return id == null ? "-" : (emails.get(id) ?? `user ${id}`);
+}
 
 function endOf(at: string | null, now: number): Cell {
   if (at === null) return "does not expire";
@@ -279,12 +290,15 @@ export const serviceList: Implementation = {
   examples: [`${brand.executable} admin service-token list acme`],
   async run(context) {
     const [slug = ""] = context.words;
-    const tokens = await read(context, (api) => servicesOf(api, slug));
+    const { tokens, makers } = await read(context, async (api) => ({
+      tokens: await servicesOf(api, slug),
+      makers: context.output.json ? new Map<number, string>() : await memberEmails(api, slug),
+    }));
     const now = context.system.now();
     context.output.list(
       { tokens },
       {
-        columns: ["ID", "NAME", "ROLE", "SCOPES", "LAST USED", "STATE"],
+        columns: ["ID", "NAME", "ROLE", "SCOPES", "LAST USED", "STATE", "MADE BY"],
         rows: tokens.map((token) => [
           token.id,
           token.name,
@@ -292,6 +306,7 @@ export const serviceList: Implementation = {
           token.scopes?.join(", ") ?? "all",
           token.last_used_at ?? "-",
           endOf(token.expires_at, now),
+          makerOf(token, makers),
         ]),
         none: `${slug} has no service tokens.`,
       },

@@ -61,7 +61,8 @@ function nodeLines({ nodes }: Plan): string[] {
 
 function pairsWith(owners: Plan["access"]["classes"][number]["owners"]): string {
   if (owners === undefined || owners === "any") return "";
-  return owners === "same" ? " of the same owner" : " of another owner";
+  // The organization's nodes have no owner, and are none of the same owner either.
+  return owners === "same" ? " of the same owner" : " not of the same owner";
 }
 
 function accessLines({ access, is_empty: isEmpty }: Plan): string[] {
