@@ -3,6 +3,7 @@
 
 import { brand } from "./brand.ts";
 import { readText } from "./open-file.ts";
+import { program } from "./platform/unit-file.ts";
 
 const units = [`${brand.id}-auth.service`, `${brand.id}.service`];
 
@@ -17,6 +18,22 @@ export function pinnedEngine(directory = "/etc/systemd/system"): string | undefi
     }
   }
   return undefined;
+}
+
+/** Whether the installed unit of the engines starts this program. The unit of /etc stands above a package's. */
+export function startedByUnits(
+  path: string,
+  directories: readonly string[] = ["/etc/systemd/system", "/usr/lib/systemd/system"],
+): boolean {
+  for (const directory of directories) {
+    try {
+      const text = readText(`${directory}/${brand.id}@.service`);
+      return text.includes(`\nExecStart=${program(path)} -config `);
+    } catch {
+      // Not installed, or masked: the next one counts. No unit can start a path of Windows.
+    }
+  }
+  return false;
 }
 
 /** The value of a flag in a unit's command line. Undoes the quoting of unit-file.ts. */

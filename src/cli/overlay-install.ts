@@ -50,7 +50,7 @@ export const command: Implementation = {
 const unusedBy = {
   auto: [],
   release: ["file"],
-  package: ["file", "sha256", "version", "release-url"],
+  package: ["file", "sha256", "release-url"],
   file: ["release-url"],
 } as const;
 
@@ -129,6 +129,7 @@ export async function runInstall(context: Context, restarts: boolean): Promise<n
   }
   const isFirst = lstatSync(settings.overlayBinary, { throwIfNoEntry: false }) === undefined;
   const restore = rememberEngine(settings, system);
+  const former = findEngine(settings, system);
   const outcome = values.on("rollback")
     ? await rollBackEngine(settings, { system, log })
     : await installEngine(request, settings, { system, log });
@@ -138,7 +139,6 @@ export async function runInstall(context: Context, restarts: boolean): Promise<n
   const versionOf = rememberVersions(system);
   const undo = async () => {
     if (!restore()) return false;
-    const former = findEngine(settings, system);
     if (former !== undefined) await startWith(former.path);
     return true;
   };
@@ -171,7 +171,7 @@ async function plan(
     members.map(async ({ plan: steps, examine }) => ((await examine()).process === undefined ? [] : steps)),
   );
   return [
-    ...(values.on("rollback") ? planRollBack(settings, system) : planEngine(request, settings, system)),
+    ...(values.on("rollback") ? await planRollBack(settings, system) : planEngine(request, settings, system)),
     ...planChanges(planUnitEngine(settings.overlayBinary, settings, system)),
     ...running.flat(),
   ];

@@ -162,7 +162,10 @@ function notesOn(status: TeamStatus): string[] {
   const keys = pending.filter((key) => rest.data_plane?.why !== "restart" || !/_?offloads$/.test(key));
   const restart = `${keys.join(", ")} will apply after \`${brand.executable} restart ${quoteWord(team)}\``;
   return [
-    ...(message === undefined || findings.some(({ what }) => what === message) ? [] : [message]),
+    ...(message === undefined || findings.some(({ what }) => what.endsWith(message)) ? [] : [message]),
+    ...(rest.state === "stopped" && rest.wanted === "down"
+      ? [`To start it: \`${brand.executable} start ${quoteWord(team)}\``]
+      : []),
     ...confirmationNotes(rest),
     ...(keys.length === 0 ? [] : [restart]),
     ...(left_out === undefined ? [] : [describeLeftOut(left_out)]),

@@ -61,12 +61,12 @@ async function unitsOf(
   daemonAnswers: boolean,
   system: Pick<System, "run">,
 ): Promise<Partial<Record<TeamStatus["mode"], UnitState>>> {
-  const { authTimer, daemonUnit, isEnabled } = await import("../platform/systemd.ts");
-  const { unitState } = await import("../platform/service-state.ts");
+  const { daemonUnit, isEnabled } = await import("../platform/systemd.ts");
+  const { checksState, unitState } = await import("../platform/service-state.ts");
   // A daemon that answers, and is there after a boot, is well: no need to ask systemd.
   const asksDaemon = modes.has("desktop") && !(daemonAnswers && isEnabled(daemonUnit));
   const [server, desktop] = await Promise.all([
-    modes.has("server") ? unitState(authTimer, system) : undefined,
+    modes.has("server") ? checksState(system) : undefined,
     asksDaemon ? unitState(daemonUnit, system) : undefined,
   ]);
   return { ...(server === undefined ? {} : { server }), ...(desktop === undefined ? {} : { desktop }) };
@@ -85,7 +85,7 @@ export function findingsOf(team: TeamStatus, watcher: Watcher, now: number): Fin
     ];
   const isRunning = state === "running";
   const watch = isRunning || wanted === "up" ? watchFindings(team, watcher, now) : [];
-  if (!isRunning) return watch;
+  if (!isRunning) return [...notRunning(team), ...watch];
   const certificate = certificateFindings(
     slug,
     Date.parse(team.certificate_not_after) <= now ? "expired" : "valid",
@@ -97,6 +97,13 @@ export function findingsOf(team: TeamStatus, watcher: Watcher, now: number): Fin
   return health !== undefined || findings.length > 0
     ? findings
     : [found("probing", slug, "Nothing has looked at it since its engine started")];
+}
+
+/** What starts or stops just now is neither. */
+function notRunning({ team: slug, state, wanted, message }: TeamStatus): Finding[] {
+  if (wanted === "down" || !["stopped", "waiting"].includes(state)) return [];
+  const why = message === undefined ? "" : `: ${message}`;
+  return [found("not_running", slug, `It should run, but is ${state}${why}`)];
 }
 
 /** A daemon of an earlier version tells the verdict alone. */
@@ -133,6 +140,10 @@ function watchFindings(
         `The daemon does not run: ${nothingArrives}`,
         `${brand.executable} --ipc-mode socket, as root`,
       ),
+    ];
+  if (unit?.lacks !== undefined)
+    return [
+      found("not_checked", slug, `Its checks start ${unit.lacks}, which is gone: ${nothingArrives}`, start),
     ];
   const boot =
     unit === undefined || unit.startsAtBoot || (mode === "desktop" && unit.pid !== daemon?.pid)

@@ -5,10 +5,9 @@ import { existsSync, readdirSync, realpathSync } from "node:fs";
 import { join } from "node:path";
 import { brand, defaultPlaces } from "../brand.ts";
 import { AppError } from "../errors.ts";
-import { readTextIfThere } from "../files.ts";
 import { quoteWord } from "../plan.ts";
 import { trimSlashes } from "./daemon-args.ts";
-import { daemonUnit, packagedUnitDirectory, templateUnit, unitDirectory } from "./systemd.ts";
+import { daemonUnit, packagedUnitDirectory, readUnit, templateUnit, unitDirectory } from "./systemd.ts";
 import { whyHidden } from "./program-safety.ts";
 
 export function isSameRoot(one: string, other: string): boolean {
@@ -27,7 +26,7 @@ function resolved(path: string): string {
 /** The config root of the installed units, which is the same for engines and daemon; undefined without units. */
 export function rootOfUnits(directories = [unitDirectory, packagedUnitDirectory]): string | undefined {
   const text = [templateUnit, daemonUnit]
-    .flatMap((name) => directories.map((directory) => readTextIfThere(join(directory, name))))
+    .flatMap((name) => directories.map((directory) => readUnit(join(directory, name))))
     .find((each) => each !== undefined);
   return text === undefined ? undefined : rootIn(text);
 }

@@ -21,14 +21,30 @@ export function whyUnsafe(path: string, machine: Machine): string | undefined {
   const paths = linksFrom(path);
   const hidden = machine.platform === "linux" ? paths.find(isHidden) : undefined;
   if (hidden !== undefined) return `services cannot see files below ${topOf(hidden)}`;
+  const place = replaceablePlace(paths);
+  return place === undefined ? undefined : whyReplaceable(place);
+}
+
+/** The command that lets only root replace a program; undefined if that is not what is wrong with it. */
+export function safeCommand(path: string): string | undefined {
+  const place = replaceablePlace(linksFrom(path));
+  return place === undefined ? undefined : ownCommand(place);
+}
+
+/** One of these, or a directory above, that others than root can change. */
+function replaceablePlace(paths: readonly string[]): string | undefined {
   for (const each of paths) {
     for (let place = each; ; place = dirname(place)) {
-      const why = whyReplaceable(place);
-      if (why !== undefined) return why;
+      if (whyReplaceable(place) !== undefined) return place;
       if (place === dirname(place)) break;
     }
   }
   return undefined;
+}
+
+function ownCommand(place: string): string {
+  const isRoots = statIfThere(place)?.uid === 0;
+  return `${isRoots ? "chmod go-w" : "chown root:"} ${quoteWord(place)}`;
 }
 
 /**
@@ -69,7 +85,7 @@ export function foreignPlace(path: string): Foreign | undefined {
   const why = whyReplaceable(path);
   if (why === undefined || (stat.uid === 0 && stat.isDirectory() && (stat.mode & 0o1000) !== 0))
     return undefined;
-  return { path, why, remedy: `${stat.uid === 0 ? "chmod go-w" : "chown root:"} ${quoteWord(path)}` };
+  return { path, why, remedy: ownCommand(path) };
 }
 
 /** The command that copies the program to its usual path. */

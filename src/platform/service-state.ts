@@ -1,12 +1,12 @@
 // Whether the unit that must watch an organization runs, and starts after a boot. Light to load:
 // `status` asks it.
 
-import { statSync } from "node:fs";
+import { existsSync, statSync } from "node:fs";
 import { AppError } from "../errors.ts";
 import type { System } from "../system.ts";
 import { hasSystemd } from "./service-manager.ts";
-import { systemctlCommand } from "./systemd.ts";
-import { unitProperties } from "./unit-properties.ts";
+import { authTimer, authUnit, lacksProgram, readUnit, systemctlCommand, unitPath } from "./systemd.ts";
+import { startedProgram, unitProperties } from "./unit-properties.ts";
 
 export type UnitState = {
   /** stopped: it is there, and does not run. */
@@ -14,6 +14,8 @@ export type UnitState = {
   startsAtBoot: boolean;
   /** Its main process. */
   pid: number | undefined;
+  /** Of a timer: the program of its service, if that file is gone. */
+  lacks?: string | undefined;
 };
 
 export async function unitState(unit: string, system: Pick<System, "run">): Promise<UnitState> {
@@ -27,6 +29,22 @@ export async function unitState(unit: string, system: Pick<System, "run">): Prom
     startsAtBoot: UnitFileState.startsWith("enabled"),
     pid: Number(MainPID) || undefined,
   };
+}
+
+/** The timer of the checks, and whether they can run. */
+export async function checksState(system: Pick<System, "run">): Promise<UnitState> {
+  const [timer, lacks] = await Promise.all([unitState(authTimer, system), lackingProgram(authUnit, system)]);
+  return { ...timer, lacks };
+}
+
+/** systemd is asked only if the file of the unit names a program that is gone: a drop-in may name another one. */
+async function lackingProgram(unit: string, system: Pick<System, "run">): Promise<string | undefined> {
+  const path = unitPath(unit);
+  const text = path === undefined ? undefined : readUnit(path);
+  if (text === undefined || !lacksProgram(text)) return undefined;
+  const { ExecStart } = await unitProperties(unit, ["ExecStart"], system);
+  const started = startedProgram(ExecStart);
+  return started === undefined || existsSync(started) ? undefined : started;
 }
 
 /** So that the unit can be started. Throws `failed`. */

@@ -1,9 +1,10 @@
 // The product's systemd units, and the changes that install or remove them. Must not run programs or write files;
 // apply.ts does that.
 
-import { existsSync } from "node:fs";
+import { existsSync, lstatSync, readlinkSync } from "node:fs";
 import { posix } from "node:path";
 import { brand } from "../brand.ts";
+import { readTextIfThere } from "../files.ts";
 import type { Change } from "./apply.ts";
 import { socketDirectory } from "./control-socket.ts";
 import { program, quoted, specifierFree, unit, word, type Setting } from "./unit-file.ts";
@@ -15,6 +16,16 @@ export const packagedUnitDirectory = "/usr/lib/systemd/system";
 /** The file that systemd reads a unit from: ours in /etc, else that of the package. undefined: it is not installed. */
 export const unitPath = (name: string): string | undefined =>
   [unitDirectory, packagedUnitDirectory].map((each) => `${each}/${name}`).find((path) => existsSync(path));
+/**
+ * The text of a unit file; undefined if there is none, and behind the link to /dev/null that `systemctl mask` makes: it holds
+ * nothing, and what unmasks the unit finds the package's.
+ */
+export function readUnit(path: string): string | undefined {
+  const isMask =
+    lstatSync(path, { throwIfNoEntry: false })?.isSymbolicLink() && readlinkSync(path) === "/dev/null";
+  return isMask === true ? undefined : readTextIfThere(path);
+}
+
 /** Links to the enabled units of our services. */
 export const wantsDirectory = `${unitDirectory}/multi-user.target.wants`;
 
@@ -283,6 +294,18 @@ export type SystemdState = {
   enabled: ReadonlySet<string>;
 };
 
+/** The program that a unit starts, if it is one of ours; undefined for other texts. */
+export function programOf(unitText: string): string | undefined {
+  const [, inQuotes, plain] = /^ExecStart=(?:"([^"]*)"|(\S+))(?: |$)/m.exec(unitText) ?? [];
+  return (inQuotes ?? plain)?.replaceAll("%%", "%");
+}
+
+/** A unit whose program was deleted starts nothing: it is as good as missing. */
+export function lacksProgram(unitText: string): boolean {
+  const path = programOf(unitText);
+  return path !== undefined && path.startsWith("/") && !existsSync(path);
+}
+
 /** Installs or updates the units. Unchanged units are not restarted. */
 export function systemdInstallation(
   teams: readonly Team[],
@@ -292,7 +315,8 @@ export function systemdInstallation(
 ): Change[] {
   const { files: all, running } = systemdUnits(teams, places);
   const present = new Map([...state.packaged, ...state.files]);
-  const files = onlyMissing ? new Map([...all].filter(([name]) => !present.has(name))) : all;
+  const isThere = (text: string | undefined) => text !== undefined && !lacksProgram(text);
+  const files = onlyMissing ? new Map([...all].filter(([name]) => !isThere(present.get(name)))) : all;
   const changed = [...files].filter(([name, text]) => present.get(name) !== text).map(([name]) => name);
   const changes: Change[] = [];
   let isReread = changed.length > 0;

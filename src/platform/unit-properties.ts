@@ -22,3 +22,7 @@ export async function unitProperties(
     lines.find((line) => line.startsWith(`${name}=`))?.slice(name.length + 1) ?? "";
   return Object.fromEntries(names.map((name) => [name, valueOf(name)]));
 }
+
+/** The program in the property ExecStart; undefined if there is none. */
+export const startedProgram = (execStart: string): string | undefined =>
+  /^\{ path=(.*?) ; argv\[\]=/.exec(execStart)?.[1];

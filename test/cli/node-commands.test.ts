@@ -233,7 +233,6 @@ test("unregister --dry-run lists links, but not their targets", async () => {
 test("overlay install refuses flags that its source would ignore: exit 2", async () => {
   for (const [source, flag] of [
     ["package", "sha256"],
-    ["package", "version"],
     ["package", "file"],
     ["release", "file"],
   ]) {

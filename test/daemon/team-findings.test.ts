@@ -102,8 +102,11 @@ describe("an organization that nothing watches", () => {
     // Without its engine there is nothing to watch, if the user wants none.
     expect(of({ unit: unit({ is: "stopped" }) }, { state: "stopped", wanted: "down" })).toEqual([]);
     expect(of({ unit: unit({ is: "stopped" }) }, { state: "stopped", wanted: "up" })).toEqual([
+      ["not_running", start],
       ["not_checked", start],
     ]);
+    const lacking = unit({ lacks: "/usr/local/bin/agent" });
+    expect(of({ unit: lacking, checkedAt })).toEqual([["not_checked", start]]);
     // Somebody else's affair: no systemd.
     expect(of({ unit: undefined })).toEqual([]);
   });

@@ -241,7 +241,7 @@ asRoot("the doctor", () => {
           rm /usr/sbin/nft; exec "$@"`;
         const without = ["unshare", "--mount", "sh", "-ec", script, "sh"];
         expect((await doctorOn(hub, without)).of("relay-traffic")).toBe(
-          "warn: what this relay forwards is not counted, so a monthly limit does not pause it: there is no program nft → apt-get install nftables (other systems: the package nftables)",
+          "warn: what this relay forwards is not counted, so a monthly limit does not pause it: there is no program nft → apt-get install nftables # other systems: the package nftables",
         );
       }, 20_000);
 

@@ -2,8 +2,13 @@
 // one machine in server mode, and leave it well.
 
 import { afterAll, beforeAll, expect, test } from "bun:test";
+import { copyFileSync, mkdirSync } from "node:fs";
+import { join } from "node:path";
 import * as v from "valibot";
+import { cures } from "../support/doctor-cures.ts";
+import { engineNamed, missing } from "../support/engines.ts";
 import { makeSite, pingPeer, type MachineNode, type Site } from "../support/machine-node.ts";
+import { inFull, shuffled } from "../support/soak.ts";
 import { describeMachine } from "../support/nspawn.ts";
 
 const Doctor = v.object({
@@ -64,24 +69,69 @@ const faults: readonly Fault[] = [
   },
 ];
 
+/** As with a package: systemd masks no unit that is a file of /etc. */
+function takeAway(way: "mask" | "disable", unit: string): string {
+  const [from, to] = [`/etc/systemd/system/${unit}`, "/usr/lib/systemd/system"];
+  return `if [ -f ${from} ]; then mv ${from} ${to}; systemctl daemon-reload; fi; systemctl ${way} --now ${unit}`;
+}
+
+/** The checks, once this one has nothing to say any more, or after some time. */
+async function untilLeft<T extends { id: string }>(
+  look: () => Promise<readonly T[]>,
+  id: string,
+): Promise<readonly T[]> {
+  let left = await look();
+  for (let tries = 0; tries < 10 && left.some((each) => each.id === id); tries++) {
+    await Bun.sleep(1500);
+    left = await look();
+  }
+  return left;
+}
+
+/** Those that restart no engine take a second each; of the others the same third, and all in soak. */
+const someOf = (all: typeof cures) => {
+  const slow = shuffled(all.filter(({ isSlow }) => isSlow === true));
+  const left = new Set(slow.slice(Math.ceil(slow.length / 3)));
+  return all.filter((each) => !left.has(each));
+};
+
 describeMachine("on a machine with its fault, a cure of doctor", () => {
   let site: Site;
   let node: MachineNode;
+  /** What doctor says of the old engine of this machine, before there is any fault. */
+  let known: ReadonlySet<string>;
   const examine = async () =>
     v.parse(Doctor, JSON.parse((await node.machine.run("agent doctor --json")).stdout)).checks;
   const traffic = async () =>
     (await examine()).filter(({ id, verdict }) => id === "traffic" && verdict !== "ok");
   const failed = async () =>
     (await examine()).filter(({ verdict }) => verdict === "fail").map(({ id }) => id);
+  const unwell = async () =>
+    (await examine()).flatMap(({ id, verdict, remedy }) =>
+      verdict === "ok" || verdict === "skipped" ? [] : [[verdict, id, remedy]],
+    );
+  const pidOf = "systemctl show --property=MainPID --value overlay-agent@acme";
   const headline = async () => (await node.machine.run("agent status")).stdout.split("\n")[0];
 
   beforeAll(async () => {
-    site = await makeSite(["vm", "desk"]);
+    site = await makeSite(["vm", "desk"], {
+      prepare: async (layer) => {
+        if (missing !== undefined) return;
+        mkdirSync(join(layer, "srv"));
+        copyFileSync(engineNamed("1.12").nebula, join(layer, "srv/newest"));
+      },
+    });
     node = await site.boot("vm");
     await node.register("server");
     await node.machine.until(pingPeer, 20_000);
     await node.machine.until(`systemctl start --no-block ${service}; test -e ${saved}`, 30_000);
     await node.machine.until("agent status | head -1 | grep -q 'running as'", 30_000);
+    const before = (await examine()).filter(({ verdict }) => verdict !== "ok" && verdict !== "skipped");
+    expect(before.map(({ verdict, remedy }) => [verdict, remedy])).toEqual([
+      ["warn", "agent overlay update"],
+      ["warn", "agent overlay update"],
+    ]);
+    known = new Set(before.map(({ evidence }) => evidence));
   }, 300_000);
   afterAll(async () => {
     await node[Symbol.asyncDispose]();
@@ -123,6 +173,29 @@ describeMachine("on a machine with its fault, a cure of doctor", () => {
       ]);
   }, 120_000);
 
+  // Their order says nothing: each leaves the machine as it was.
+  for (const { name, id, make, remedy, first, typed, undo } of inFull ? cures : someOf(cures)) {
+    test(`is what doctor prints, and ends it: ${name}`, async () => {
+      const { machine } = node;
+      try {
+        await machine.must(await make(node, site));
+        const checks = (await examine()).filter((each) => each.id === id);
+        const found = checks.find(({ verdict }) => /fail|warn/.test(verdict));
+        expect([name, checks, found?.remedy]).toEqual([name, checks, expect.stringContaining(remedy)]);
+        if (first !== undefined) await machine.must(first);
+        await machine.must(typed ?? found?.remedy ?? "false", 120_000);
+        const after = async () => (await examine()).filter(({ verdict }) => /fail|warn/.test(verdict));
+        const left = await untilLeft(after, id);
+        expect([name, left.filter(({ evidence }) => !known.has(evidence))]).toEqual([name, []]);
+        await machine.until("agent status | head -1 | grep -q 'running as'", 60_000);
+        await machine.until(pingPeer, 30_000);
+      } finally {
+        if (typeof undo === "string") await machine.must(undo, 120_000);
+        else await undo?.(node, site);
+      }
+    }, 240_000);
+  }
+
   test("is to install the engine where its file is gone", async () => {
     const { machine } = node;
     await machine.must(
@@ -150,11 +223,59 @@ describeMachine("on a machine with its fault, a cure of doctor", () => {
       "agent start acme",
     ]);
     await machine.must("agent start acme");
-    expect(await machine.must("systemctl is-active overlay-agent; systemctl is-enabled overlay-agent")).toBe(
-      "active\nenabled",
-    );
+    const isBack = "systemctl is-active overlay-agent; systemctl is-enabled overlay-agent";
+    expect(await machine.must(isBack)).toBe("active\nenabled");
     await machine.until("agent status | head -1 | grep -q 'running as'", 30_000);
+    for (const way of ["mask", "disable"] as const)
+      for (const word of ["start acme", "up acme", "doctor --fix"]) {
+        await machine.must(takeAway(way, "overlay-agent.service"));
+        const { status, stderr } = await machine.run(`agent ${word}`, 60_000);
+        expect({ way, word, status, stderr }).toMatchObject({ status: 0 });
+        expect([way, word, await machine.must(isBack)]).toEqual([way, word, "active\nenabled"]);
+        await machine.until("agent status | head -1 | grep -q 'running as'", 30_000);
+      }
   }, 180_000);
+
+  // The timer and the engine's unit; the daemon below.
+  for (const [what, unit] of [
+    ["the timer", timer],
+    ["the engine", "overlay-agent@acme.service"],
+  ] as const)
+    for (const way of ["mask", "disable"] as const)
+      for (const word of ["start acme", "up acme", "doctor --fix"])
+        // An engine that root has disabled is stopped, as wanted, and that command leaves it so.
+        if (!(what === "the engine" && way === "disable" && word === "doctor --fix"))
+          test(`${word} brings back ${what} after: systemctl ${way}`, async () => {
+            const { machine } = node;
+            await machine.must(takeAway(way, unit));
+            const { status, stdout, stderr } = await machine.run(`agent ${word}`, 60_000);
+            expect({ word, status, stdout, stderr }).toMatchObject({ status: 0 });
+            await machine.until(
+              `systemctl is-active --quiet ${unit} && systemctl is-enabled --quiet ${unit}`,
+              10_000,
+            );
+            await machine.until(pingPeer, 30_000);
+            expect(await failed()).toEqual([]);
+          }, 120_000);
+
+  test("unregister of another config root leaves the usual one, its engine and its timer alone", async () => {
+    const { machine } = node;
+    const token = await site.plane.makeToken();
+    const before = await machine.must(pidOf);
+    const { url, slug } = site.plane;
+    await machine.must(
+      `echo ${token} | agent register --api-base ${url} --allow-plain-http --org-slug ${slug} --node-name other --mode server --no-start --config-root /etc/other --registration-token-file -`,
+    );
+    const words = await machine.must("agent unregister --config-root /etc/other --org-slug acme");
+    expect([words, await machine.must("ls -A /etc/other")]).toEqual([words, ""]);
+    expect(await machine.must(pidOf)).toBe(before);
+    expect(
+      await machine.must(`systemctl is-active ${timer}; systemctl is-enabled overlay-agent@acme ${timer}`),
+    ).toBe("active\nenabled\nenabled");
+    await machine.must("agent check-auth --org-slug acme");
+    await machine.must(pingPeer);
+    expect(await failed()).toEqual([]);
+  }, 120_000);
 
   test("restart works where no follower of the journal can be started", async () => {
     const { machine } = node;
@@ -162,13 +283,88 @@ describeMachine("on a machine with its fault, a cure of doctor", () => {
       `mv /usr/bin/journalctl /usr/bin/journalctl.real && printf '#!/bin/sh\\ncase "$*" in *--follow*) exit 1;; esac\\nexec /usr/bin/journalctl.real "$@"\\n' > /usr/bin/journalctl && chmod 755 /usr/bin/journalctl`,
     );
     try {
-      const before = await machine.must("systemctl show --property=MainPID --value overlay-agent@acme");
+      const before = await machine.must(pidOf);
       expect(await machine.must("agent restart acme")).toBe("acme is running");
-      expect(await machine.must("systemctl show --property=MainPID --value overlay-agent@acme")).not.toBe(
-        before,
-      );
+      expect(await machine.must(pidOf)).not.toBe(before);
     } finally {
       await machine.must("mv /usr/bin/journalctl.real /usr/bin/journalctl");
     }
   }, 120_000);
+
+  test("brings the checks back where the agent's file of the units is gone, as beside a package", async () => {
+    const { machine } = node;
+    const places = ["/usr/local/bin/agent", "/usr/bin/agent"];
+    for (const word of ["start acme", "up acme", "doctor --fix", "install-systemd"]) {
+      const [gone = "", there = ""] = places;
+      await machine.must(`mv ${gone} ${there}`);
+      const found = (await examine()).filter(({ verdict }) => verdict === "fail");
+      expect([word, found.map(({ id, remedy }) => [id, remedy])]).toEqual([
+        word,
+        [
+          ["units", "agent install-systemd"],
+          ["traffic", "agent start acme"],
+        ],
+      ]);
+      expect(found[0]?.evidence).toBe(`${service} starts ${gone}, which is gone`);
+      expect(found[1]?.evidence).toStartWith(`Its checks start ${gone}, which is gone`);
+      expect(await headline()).toBe("acme is running, not checked");
+      expect((await machine.run(`agent ${word}`, 60_000)).stderr).not.toContain("agent:");
+      expect([word, await failed()]).toEqual([word, []]);
+      await machine.must(`systemctl start ${service} --no-block; agent check-auth --all`);
+      places.reverse();
+    }
+  }, 180_000);
+
+  test.skipIf(missing !== undefined)(
+    "is to install the engine that runs, where its file is gone and an older one is there",
+    async () => {
+      const { machine } = node;
+      const isWell = "agent status | head -1 | grep -q 'running as'";
+      // Without its sources, apt does not wait for a network.
+      await machine.must("rm -rf /etc/apt/sources.list*; agent overlay update --file /srv/newest", 60_000);
+      await machine.until(isWell, 60_000);
+      expect(await unwell()).toEqual([]);
+      const before = await machine.must(pidOf);
+      for (const cure of ["agent overlay install", "agent doctor --fix"]) {
+        await machine.must("rm /usr/local/bin/overlay");
+        expect(await unwell()).toEqual([
+          ["fail", "engine", "agent overlay install"],
+          ["fail", "engine", "agent overlay install"],
+        ]);
+        const services = await machine.run("agent install-systemd");
+        expect(services).toMatchObject({
+          status: 1,
+          stderr: expect.stringContaining("agent overlay install"),
+        });
+        await machine.must("agent sync-config");
+        await machine.must(cure, 60_000);
+        expect([cure, await unwell()]).toEqual([cure, []]);
+        expect(
+          await machine.must(
+            "cmp /srv/newest /usr/local/bin/overlay && agent overlay update --file /srv/newest",
+          ),
+        ).toContain("is already 1.12.0");
+        expect(await machine.must(pidOf)).toBe(before);
+      }
+      // Nothing runs that could be restored: the package's engine is what there is, and it is named.
+      await machine.must("rm /usr/local/bin/overlay && systemctl kill --signal=SIGKILL overlay-agent@acme");
+      await machine.until("! systemctl is-active --quiet overlay-agent@acme", 30_000);
+      expect(await unwell()).toContainEqual(["fail", "traffic", "agent overlay install && agent start acme"]);
+      const { stdout, stderr } = await machine.run("agent overlay install && agent start acme", 120_000);
+      expect([stdout, stderr]).toEqual([
+        expect.stringContaining("is now 1.6.1, a link to /usr/bin/nebula"),
+        stderr,
+      ]);
+      await machine.until(pingPeer, 60_000);
+      await machine.must("agent overlay update --file /srv/newest", 60_000);
+      await machine.must("rm /usr/local/bin/overlay.old");
+      const { stderr: hint } = await machine.run("agent overlay update --rollback");
+      const back = "agent overlay update --source package --version 1.6.1";
+      expect(hint).toContain(back);
+      expect(await machine.must(back, 120_000)).toContain("/usr/local/bin/overlay is now 1.6.1");
+      await machine.until(pingPeer, 60_000);
+      await machine.until(isWell, 60_000);
+    },
+    300_000,
+  );
 });

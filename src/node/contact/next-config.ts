@@ -39,10 +39,11 @@ export type SyncEdge = {
 
 export async function fetchConfig(
   { slug, directory, config }: Organization,
-  { client }: Pick<SyncEdge, "client">,
+  { client, isAsked = false }: Pick<SyncEdge, "client" | "isAsked">,
 ): Promise<Download> {
-  // Without a complete set of files, download all of them: the ETag covers the whole set.
-  const etag = isComplete(directory) ? readSyncState(directory)?.etag || undefined : undefined;
+  // The ETag covers the whole set of files. Where one is missing, and when a user asks, since one may be damaged, all come.
+  const isKnown = !isAsked && isComplete(directory);
+  const etag = isKnown ? readSyncState(directory)?.etag || undefined : undefined;
   return client.downloadConfig(slug, config.node_id, etag);
 }
 

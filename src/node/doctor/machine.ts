@@ -7,7 +7,7 @@ import { advisoriesFor, isOlderThan, parseEngineVersion, recommendedEngine } fro
 import { systemErrorCode } from "../../errors.ts";
 import { planChanges } from "../../platform/apply.ts";
 import { isLinux } from "../../platform/privilege.ts";
-import { whyUnsafe } from "../../platform/program-safety.ts";
+import { safeCommand, whyUnsafe } from "../../platform/program-safety.ts";
 import { serviceCommand, serviceManager } from "../../platform/service-manager.ts";
 import { needsWintun, wintunFor } from "../../platform/wintun.ts";
 import type { System } from "../../system.ts";
@@ -15,7 +15,13 @@ import { engineVersion, refuseEngineVersion } from "../engine/engine.ts";
 import { isInstalled } from "../enroll/install-tap.ts";
 import { keyringState } from "../files/keyring.ts";
 import { findEngine } from "../engine/overlay.ts";
-import { areNamesOn, planServices, readModes, type ServiceSettings } from "../enroll/services.ts";
+import {
+  areNamesOn,
+  planServices,
+  readModes,
+  unitsWithoutProgram,
+  type ServiceSettings,
+} from "../enroll/services.ts";
 import { namesPlaces } from "../../platform/names-places.ts";
 import { hostsFile } from "../names/keep-names.ts";
 import { readServiceState } from "../names/service-state.ts";
@@ -69,7 +75,7 @@ function tun({ overlayBinary }: ServiceSettings, { platform, arch, isRoot }: Sys
       return isRoot
         ? fail(`${path}: permission denied`, asRoot)
         : skipped(`not seen: ${path}: permission denied`);
-    return fail(`there is no ${path}`, "modprobe tun (in a container: pass --device /dev/net/tun)");
+    return fail(`there is no ${path}`, "modprobe tun # in a container: pass --device /dev/net/tun");
   }
 }
 
@@ -137,10 +143,19 @@ function units(settings: ServiceSettings, system: System): Finding {
   const engineFile = findEngine(settings, system)?.path ?? settings.overlayBinary;
   const unsafe = [system.executable, engineFile].flatMap((path) => {
     const why = whyUnsafe(path, system);
-    return why === undefined ? [] : [`${path}: ${why}`];
+    return why === undefined ? [] : [{ path, why }];
   });
-  if (unsafe.length > 0)
-    return fail(`services of root must not run ${unsafe.join(", ")}`, serviceCommand(system));
+  if (unsafe.length > 0) {
+    const what = unsafe.map(({ path, why }) => `${path}: ${why}`).join(", ");
+    const cures = unsafe.flatMap(({ path }) => (isLinux(system) ? safeCommand(path) : undefined) ?? []);
+    return fail(`services of root must not run ${what}`, cures.join(" && ") || serviceCommand(system));
+  }
+  const gone = unitsWithoutProgram();
+  if (gone.length > 0)
+    return fail(
+      gone.map(({ unit, program }) => `${unit} starts ${program}, which is gone`).join("; "),
+      serviceCommand(system),
+    );
   const steps = planChanges(planServices(readModes(settings.configRoot), settings, system));
   const drifted = steps.flatMap((step) =>
     step.step === "file" && step.change !== "same" ? [step.path] : [],

@@ -8,6 +8,7 @@ import { brand } from "../../brand.ts";
 import { quoteWord } from "../../plan.ts";
 import { describeLeftOut, wholeConfiguration } from "../../left-out.ts";
 import { formatTime } from "../../duration.ts";
+import { isOlderThan, parseEngineVersion } from "../../engine-features.ts";
 import { hasMode, readTextIfThere } from "../../files.ts";
 import type { Log } from "../../log.ts";
 import { ageOf } from "../../platform/process-identity.ts";
@@ -29,7 +30,8 @@ import { generationFile, readSyncState } from "../files/generations.ts";
 import { openOrganization, type Organization } from "../files/organizations.ts";
 import { foreignFiles } from "../files/own-files.ts";
 import { leaveDeleted, readRevokedNote } from "../files/revoked-notes.ts";
-import { findEngine } from "../engine/overlay.ts";
+import { runningVersion, type VersionOf } from "../engine/engine-in-use.ts";
+import { findEngine, type EngineFile } from "../engine/overlay.ts";
 import { setClock } from "../health/findings.ts";
 import { examinePort, readEnginePorts } from "../engine/ports.ts";
 import { readSent } from "../files/sent-config.ts";
@@ -227,6 +229,8 @@ function remedyOfRefusal({ directory }: Organization): string {
 async function engineOf(organization: Organization, { settings, system }: Edge): Promise<Finding> {
   const versionOf = rememberVersions(system);
   const found = findEngine(settings, system);
+  const lost = await lostEngine(organization, found, { settings, system }, versionOf);
+  if (lost !== undefined) return lost;
   if (found === undefined) return skipped("no engine is installed");
   const engine = { path: found.path, version: await versionOf(found.path) };
   const examine = () => examineEngine(organization, settings, system);
@@ -239,6 +243,25 @@ async function engineOf(organization: Organization, { settings, system }: Edge):
   const { what, next } = describeMember(state, engine);
   // Without a running engine the next start decides, and nothing is wrong now.
   return state.running ? fail(what, next) : warn(what, next);
+}
+
+/** The file of the running engine was deleted, and what its next start would run is older, or nothing. */
+async function lostEngine(
+  organization: Organization,
+  found: EngineFile | undefined,
+  { settings, system }: Pick<Edge, "settings" | "system">,
+  versionOf: VersionOf,
+): Promise<Finding | undefined> {
+  const { process } = await examineEngine(organization, settings, system);
+  if (process === undefined || existsSync(settings.overlayBinary)) return undefined;
+  const running = await runningVersion(process, undefined, versionOf);
+  const evidence = `it runs ${running ?? "an engine"}, and its file ${settings.overlayBinary} is gone`;
+  const cure = `${run} overlay install`;
+  if (found === undefined) return fail(`${evidence}: its next start would fail`, cure);
+  const next = await versionOf(found.path);
+  return running !== undefined && isOlderThan(parseEngineVersion(next), parseEngineVersion(running))
+    ? fail(`${evidence}: its next start would run ${found.path} ${next}, which is older`, cure)
+    : undefined;
 }
 
 /** How the engine exchanges packets with the kernel: most of its throughput. */
@@ -295,7 +318,7 @@ function relayTraffic({ config }: Organization, system: System): Finding {
   return isLinux(system)
     ? warn(
         `${evidence}: there is no program nft`,
-        "apt-get install nftables (other systems: the package nftables)",
+        "apt-get install nftables # other systems: the package nftables",
       )
     : skipped(`${evidence}: only Linux counts`);
 }

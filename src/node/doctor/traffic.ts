@@ -28,7 +28,6 @@ export type Seen = {
   wanted: "up" | "down";
   health?: Health;
   findings?: readonly Found[];
-  message?: string;
   restart_pending?: readonly string[];
   left_out?: readonly LeftOut[];
   confirm?: Confirmation;
@@ -68,11 +67,10 @@ export async function assess(
 ): Promise<Check[]> {
   const { slug } = organization;
   const found = seen?.findings ?? [];
-  const told = await Promise.all(found.map((each) => tell(each, organization, system)));
-  const rest =
-    seen === undefined || seen.state !== "running" || found.length === 0
-      ? [state(slug, seen, hasEngine)]
-      : [];
+  const told = await Promise.all(found.map((each) => tell(each, organization, system, hasEngine)));
+  const isTold = found.some(({ kind }) => kind === "not_running");
+  const isLeft = seen === undefined || seen.state !== "running" || found.length === 0;
+  const rest = isLeft && !isTold ? [state(slug, seen)] : [];
   return Promise.all([...rest, ...told].map((each) => runCheck("traffic", slug, () => each)));
 }
 
@@ -80,8 +78,10 @@ async function tell(
   { kind, what, cure }: Found,
   organization: Organization,
   system: Pick<System, "lookup">,
+  hasEngine: boolean,
 ): Promise<Finding> {
   const isGrave = graveness(kind) === "fail";
+  if (kind === "not_running" && !hasEngine) return fail(what, `${run} overlay install && ${cure}`);
   if (kind !== "lighthouses_silent") return isGrave ? fail(what, cure) : warn(what, cure);
   const { hubs } = roles(organization);
   const asked = await askHubs(
@@ -92,24 +92,18 @@ async function tell(
   return fail(`${what}: ${unreached.why}`, unreached.cure);
 }
 
-function state(slug: string, seen: Seen | undefined, hasEngine: boolean): Finding {
+function state(slug: string, seen: Seen | undefined): Finding {
   if (seen === undefined) return skipped(`cannot see it without root: ${asRoot}`);
-  if (seen.state !== "running") return notRunning(slug, seen, hasEngine);
+  if (seen.state !== "running") return notRunning(slug, seen);
   const { answering = 0, of = 0 } = seen.health?.lighthouses ?? {};
   return ok(of === 0 ? "no lighthouse is needed" : `${answering} of ${of} lighthouses answer`);
 }
 
-function notRunning(
-  slug: string,
-  { state: is, wanted, message, findings = [] }: Seen,
-  hasEngine: boolean,
-): Finding {
+function notRunning(slug: string, { state: is, wanted, findings = [] }: Seen): Finding {
   if (is === "revoked") return skipped("it does not run: access was revoked");
   if (wanted === "down")
     return findings.length > 0 ? skipped("it is stopped") : ok("it is stopped, as wanted");
-  const why = message === undefined ? "" : `: ${message}`;
-  const start = `${run} start ${quoteWord(slug)}`;
-  return fail(`it should run, but is ${is}${why}`, hasEngine ? start : `${run} overlay install && ${start}`);
+  return fail(`it should run, but is ${is}`, `${run} start ${quoteWord(slug)}`);
 }
 
 /** Routes that the control plane switched on, and relays: each must be in effect. */
@@ -160,6 +154,6 @@ function forwarding({ directory }: Organization): Finding {
   );
   if (off.length === 0) return ok(`this node may forward packets to ${subnets.join(", ")}`);
   const keys = off.map(({ key }) => key);
-  const remedy = `sysctl -w ${keys.map((key) => `${key}=1`).join(" ")} (and in /etc/sysctl.d/, for the next boot)`;
+  const remedy = `sysctl -w ${keys.map((key) => `${key}=1`).join(" ")} # and in /etc/sysctl.d/, for the next boot`;
   return fail(`this node is the router of ${subnets.join(", ")}, but ${keys.join(" and ")} is 0`, remedy);
 }

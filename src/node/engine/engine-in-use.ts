@@ -5,7 +5,9 @@ import { closeSync, existsSync, fstatSync, statSync, type Stats } from "node:fs"
 import { isOlderThan, parseEngineVersion } from "../../engine-features.ts";
 import { AppError } from "../../errors.ts";
 import { ageOf, isAlive, type ProcessIdentity } from "../../platform/process-identity.ts";
+import { readBytes } from "../../open-file.ts";
 import { openProgram } from "../../platform/processes.ts";
+import { maxUnpackedBytes } from "../../release/archive.ts";
 
 export type EngineInUse = {
   /** Whether an engine runs, also of an unknown version. */
@@ -78,12 +80,24 @@ export async function runsFile(
 ): Promise<boolean | undefined> {
   const file = path === undefined ? undefined : statSync(path, { throwIfNoEntry: false });
   const seen = await withProgram(process, async (program) => ({
-    isSame: program.stat.dev === file?.dev && program.stat.ino === file.ino,
+    isSame:
+      path !== undefined &&
+      file !== undefined &&
+      (isFile(program.stat, file) || haveSameBytes(program, path)),
     // The program of a script is its interpreter, which says nothing about the file.
     isEngine: (await versionIfEngine(program.path, versionOf)) !== undefined,
   }));
   if (seen?.isSame === true || seen?.isEngine === true) return seen.isSame;
   return file === undefined ? false : isUnchangedSince(file, process) || undefined;
+}
+
+const isFile = (one: Stats, other: Stats) => one.dev === other.dev && one.ino === other.ino;
+
+/** A deleted engine that was installed again is not another one. */
+function haveSameBytes({ path, stat }: { path: string; stat: Stats }, other: string): boolean {
+  if (stat.size !== statSync(other).size) return false;
+  const [one, two] = [path, other].map((each) => readBytes(each, maxUnpackedBytes));
+  return one !== undefined && two !== undefined && one.equals(two);
 }
 
 /** Calls `work` with the program of a process. Works for a deleted file too. Undefined if it may not be opened. */

@@ -1,7 +1,7 @@
 // Installs an overlay engine from a release, a file or the system's package manager. It is tested before it replaces the
 // present one, which is kept for a roll back. Running engines keep running.
 
-import { existsSync, lstatSync, rmSync, statSync } from "node:fs";
+import { closeSync, existsSync, lstatSync, readlinkSync, rmSync, statSync } from "node:fs";
 import { brand, defaultPlaces } from "../../brand.ts";
 import { AppError, fromSystemError } from "../../errors.ts";
 import type { Log } from "../../log.ts";
@@ -9,7 +9,7 @@ import type { Step } from "../../plan.ts";
 import { planReplaced } from "../../plan-file.ts";
 import { programName } from "../../platform/engine-archive.ts";
 import { findPackageManager } from "../../platform/packages.ts";
-import { serviceCommand } from "../../platform/service-manager.ts";
+import { openProgram } from "../../platform/processes.ts";
 import { archiveKind, maxUnpackedBytes, readMember } from "../../release/archive.ts";
 import { sha256 } from "../../release/download.ts";
 import {
@@ -25,6 +25,7 @@ import {
 import { compareVersions } from "../../release/version.ts";
 import type { System } from "../../system.ts";
 import { engineVersion, refuseEngineVersion } from "./engine.ts";
+import { findEngineProcess } from "./engine-process.ts";
 import {
   checkVersion,
   configurations,
@@ -78,14 +79,43 @@ export async function installEngine(
       return installBytes("file", readEngineFile(request.file ?? ""), request, places, present, deps);
     case "release":
       return installRelease(request, places, present, deps);
-    case "auto":
+    case "auto": {
+      const running = runningEngine(request, places);
+      if (running !== undefined) {
+        deps.log.info(
+          `${places.overlayBinary} is gone, and its engine still runs: restoring the file from memory`,
+        );
+        return installBytes("file", running, request, places, present, deps);
+      }
       try {
         return await installRelease(request, places, present, deps);
       } catch (error) {
         const unanswered = warnOfFallback(error, request, deps.log);
         return installPackage(request, places, present, deps, unanswered);
       }
+    }
   }
+}
+
+/** The engine that an organization still runs although its file was deleted, unless another one is asked for. */
+function runningEngine(
+  { source, version, sha256: sum, releaseUrl }: EngineRequest,
+  { overlayBinary: target, configRoot }: TrialPlaces,
+): Uint8Array | undefined {
+  const isAny = source === "auto" && [version, sum, releaseUrl].every((each) => each === undefined);
+  if (!isAny || existsSync(target)) return undefined;
+  for (const config of configurations(configRoot)) {
+    const process = findEngineProcess(config);
+    const opened = process === undefined ? undefined : openProgram(process.pid);
+    if (opened === undefined) continue;
+    try {
+      if (readlinkSync(opened.path) === `${target} (deleted)`)
+        return readBytes(opened.path, maxUnpackedBytes);
+    } finally {
+      closeSync(opened.fd);
+    }
+  }
+  return undefined;
 }
 
 /** Whether the channel names a version that is newer than the present engine. */
@@ -154,7 +184,8 @@ export function planEngine(request: EngineRequest, places: TrialPlaces, system: 
   const source = chooseSource(request);
   const target = places.overlayBinary;
   const steps: Step[] = [];
-  if (source === "release" || source === "auto") {
+  const isRestored = runningEngine(request, places) !== undefined;
+  if (!isRestored && (source === "release" || source === "auto")) {
     steps.push(...planEngineRelease(request, system));
   }
   if (source === "package") {
@@ -191,7 +222,7 @@ export async function rollBackEngine(places: EnginePlaces, { system }: EngineDep
   const target = places.overlayBinary;
   const from = await presentEngine(places, system);
   const kept = keptPath(target);
-  refuseFirstRollBack(places, system);
+  await refuseFirstRollBack(places, system);
   if (existsSync(kept)) refuseEngineVersion(await engineVersion(kept, system));
   rollBack(target);
   const to = await engineVersion(target, system);
@@ -199,23 +230,24 @@ export async function rollBackEngine(places: EnginePlaces, { system }: EngineDep
 }
 
 /** The first update from a package's engine keeps nothing: that engine is still the package's file. */
-function refuseFirstRollBack(
+async function refuseFirstRollBack(
   { overlayBinary: target, overlayBinaryGiven }: EnginePlaces,
-  { platform, env }: Pick<System, "platform" | "env">,
-): void {
+  system: Pick<System, "platform" | "env" | "run" | "isRoot">,
+): Promise<void> {
   if (overlayBinaryGiven || !existsSync(target) || existsSync(keptPath(target))) return;
-  const packaged = defaultPlaces(platform, env).packagedEngines.find(isRootsAlone);
+  const packaged = defaultPlaces(system.platform, system.env).packagedEngines.find(isRootsAlone);
   if (packaged === undefined) return;
-  const services = serviceCommand({ platform });
+  const version = await engineVersion(packaged, system);
   throw new AppError("failed", `${target} is the first engine there, so none is kept for a rollback`, {
-    hint:
-      `To use ${packaged} of the system's package: delete ${target}, run \`${services}\`, ` +
-      `then \`${brand.executable} restart ORG\` for each organization.`,
+    hint: `To use ${packaged} of the system's package: ${brand.executable} overlay update --source package --version ${version}`,
   });
 }
 
-export function planRollBack(places: EnginePlaces, system: Pick<System, "platform" | "env">): Step[] {
-  refuseFirstRollBack(places, system);
+export async function planRollBack(
+  places: EnginePlaces,
+  system: Pick<System, "platform" | "env" | "run" | "isRoot">,
+): Promise<Step[]> {
+  await refuseFirstRollBack(places, system);
   return planExchange(places.overlayBinary);
 }
 

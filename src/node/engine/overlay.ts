@@ -4,6 +4,7 @@
 import { existsSync, realpathSync, statSync } from "node:fs";
 import { defaultPlaces } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
+import { startedByUnits } from "../../pinned-engine.ts";
 import type { System } from "../../system.ts";
 
 export type EngineSettings = { overlayBinary: string; overlayBinaryGiven: boolean };
@@ -14,6 +15,8 @@ export type EngineFile = { path: string; source: "installed" | "package" };
 /**
  * The engine to use: the file at the configured path. If that path is only the default and has no file: a root-owned
  * engine of a system package. Never searches PATH or relative paths: another user could place an engine there.
+ * Undefined if the services start the file at the configured path, which is gone: the package's engine may be older, and
+ * refuse what this one runs.
  */
 export function findEngine(
   settings: EngineSettings,
@@ -24,7 +27,7 @@ export function findEngine(
     const real = realpathSync(settings.overlayBinary);
     return { path: settings.overlayBinary, source: packaged.includes(real) ? "package" : "installed" };
   }
-  if (settings.overlayBinaryGiven) return undefined;
+  if (settings.overlayBinaryGiven || startedByUnits(settings.overlayBinary)) return undefined;
   const path = packaged.find(isRootsAlone);
   return path === undefined ? undefined : { path, source: "package" };
 }

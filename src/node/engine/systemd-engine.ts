@@ -5,7 +5,7 @@ import { AppError } from "../../errors.ts";
 import { requireOwnUnits, unitsServe } from "../../platform/config-root.ts";
 import { hasSystemd } from "../../platform/service-manager.ts";
 import { engineUnit, systemctlCommand } from "../../platform/systemd.ts";
-import { unitProperties } from "../../platform/unit-properties.ts";
+import { startedProgram, unitProperties } from "../../platform/unit-properties.ts";
 import type { System } from "../../system.ts";
 import { controlEngine, harmlessAgeMs, isFlood, waitUntilReady, type EngineControl } from "./engine.ts";
 import type { LogTail } from "./engine-log.ts";
@@ -104,8 +104,7 @@ export async function examineUnit(
     ["MainPID", "ExecStart"],
     system,
   );
-  const program = /^\{ path=(.*?) ; argv\[\]=/.exec(start)?.[1];
-  return { process: identifyProcess(Number(pid)), program };
+  return { process: identifyProcess(Number(pid)), program: startedProgram(start) };
 }
 
 async function isUp(unit: string, system: Needs): Promise<boolean> {

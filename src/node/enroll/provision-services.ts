@@ -10,7 +10,7 @@ import { applyChanges, planChanges } from "../../platform/apply.ts";
 import { daemonArgs } from "../../platform/daemon-args.ts";
 import { daemonByHand, hasSystemd, serviceManager } from "../../platform/service-manager.ts";
 import { unmask } from "../../platform/service-state.ts";
-import { authTimer, daemonUnit, type Team } from "../../platform/systemd.ts";
+import { authTimer, daemonUnit, engineUnit, type Team } from "../../platform/systemd.ts";
 import { needsWintun } from "../../platform/wintun.ts";
 import { quoteWord, type Step } from "../../plan.ts";
 import type { Mode } from "../../protocol/values.ts";
@@ -99,9 +99,16 @@ export async function bringServices(
 ): Promise<void> {
   if (!runsServices(system)) return;
   requireSafePrograms(settings, system);
-  const watchers = new Set(teams.map(({ mode }) => (mode === "server" ? authTimer : daemonUnit)));
-  if (hasSystemd(system)) for (const unit of watchers) await unmask(unit, system);
+  if (hasSystemd(system)) await unmaskAll(teams, system);
   await applyChanges(planServices(teams, settings, system, { onlyMissing: true }), system);
+}
+
+/** Also the engines: systemd refuses to enable a unit while another one of the call is masked. */
+async function unmaskAll(teams: readonly Team[], system: System): Promise<void> {
+  const units = teams.flatMap(({ slug, mode }) =>
+    mode === "server" ? [authTimer, engineUnit(slug)] : [daemonUnit],
+  );
+  for (const unit of new Set(units)) await unmask(unit, system);
 }
 
 /** The plan of bringServices. */

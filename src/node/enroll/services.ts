@@ -1,7 +1,7 @@
 // Plans the services that this machine needs for its organizations. Connects the organizations' directories with the
 // service definitions in platform/.
 
-import { existsSync, readdirSync, readlinkSync } from "node:fs";
+import { existsSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 import { brand, defaultPlaces } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
@@ -22,8 +22,11 @@ import { copyCommand, whyUnsafe } from "../../platform/program-safety.ts";
 import { daemonByHand, hasSystemd, serviceManager } from "../../platform/service-manager.ts";
 import {
   namesUnit,
+  lacksProgram,
   packagedUnitDirectory,
   placesForSystemd,
+  programOf,
+  readUnit,
   systemctlCommand,
   systemdInstallation,
   systemdRemoval,
@@ -90,7 +93,7 @@ export function planUnitEngine(
   const usual = defaultPlaces(system.platform, system.env);
   const path = join(unitDirectory, templateUnit);
   const packaged = join(packagedUnitDirectory, templateUnit);
-  const text = hasSystemd(system) ? (readTextIfThere(path) ?? readTextIfThere(packaged)) : undefined;
+  const text = hasSystemd(system) ? (readUnit(path) ?? readUnit(packaged)) : undefined;
   if (text === undefined || settings.overlayBinary !== (pinnedEngine() ?? usual.overlayBinary)) return [];
   const content = withEngine(text, [settings.overlayBinary, ...usual.packagedEngines], engine);
   if (content === text) return [];
@@ -263,21 +266,19 @@ function unitPlaces(
   return { ...places, engine: engine ?? places.overlayBinary };
 }
 
-/** `systemctl mask` puts a link to /dev/null there. It holds nothing: what unmasks the unit finds the package's. */
-function isMasked(path: string): boolean {
-  try {
-    return readlinkSync(path) === "/dev/null";
-  } catch {
-    return false;
-  }
+/** Installed units that start nothing, because their program was deleted. An engine that is gone is a finding of its own. */
+export function unitsWithoutProgram(): { unit: string; program: string }[] {
+  const { files, packaged } = systemdState();
+  return [...new Map([...packaged, ...files])].flatMap(([unit, text]) =>
+    unit !== templateUnit && lacksProgram(text) ? [{ unit, program: programOf(text) ?? "" }] : [],
+  );
 }
 
 function systemdState(): SystemdState {
   const unitsIn = (directory: string) =>
     new Map(
       unitFiles.flatMap((name): [string, string][] => {
-        const path = join(directory, name);
-        const text = isMasked(path) ? undefined : readTextIfThere(path);
+        const text = readUnit(join(directory, name));
         return text === undefined ? [] : [[name, text]];
       }),
     );

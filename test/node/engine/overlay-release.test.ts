@@ -299,7 +299,9 @@ test.skipIf(!existsSync("/usr/bin/nebula"))(
     for (const each of work)
       expect(await failureOf(each())).toMatchObject({
         code: "failed",
-        hint: expect.stringMatching(/^To use .*nebula of the system's package: delete /),
+        hint: expect.stringMatching(
+          /^To use .*nebula of the system's package: agent overlay update --source package --version \d/,
+        ),
       });
   },
 );
