@@ -7,7 +7,8 @@ import { brand, defaultPlaces } from "../brand.ts";
 import { AppError } from "../errors.ts";
 import { quoteWord } from "../plan.ts";
 import { trimSlashes } from "./daemon-args.ts";
-import { daemonUnit, packagedUnitDirectory, readUnit, templateUnit, unitDirectory } from "./systemd.ts";
+import { daemonUnit, packagedUnitDirectory, templateUnit, unitDirectory } from "./systemd.ts";
+import { readUnit } from "./unit-file.ts";
 import { whyHidden } from "./program-safety.ts";
 
 export function isSameRoot(one: string, other: string): boolean {

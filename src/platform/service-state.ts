@@ -5,7 +5,8 @@ import { existsSync, statSync } from "node:fs";
 import { AppError } from "../errors.ts";
 import type { System } from "../system.ts";
 import { hasSystemd } from "./service-manager.ts";
-import { authTimer, authUnit, lacksProgram, readUnit, systemctlCommand, unitPath } from "./systemd.ts";
+import { authTimer, authUnit, systemctlCommand, unitPath } from "./systemd.ts";
+import { lacksProgram, readUnit } from "./unit-file.ts";
 import { startedProgram, unitProperties } from "./unit-properties.ts";
 
 export type UnitState = {

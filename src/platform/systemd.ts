@@ -1,13 +1,12 @@
 // The product's systemd units, and the changes that install or remove them. Must not run programs or write files;
 // apply.ts does that.
 
-import { existsSync, lstatSync, readlinkSync } from "node:fs";
+import { existsSync } from "node:fs";
 import { posix } from "node:path";
 import { brand } from "../brand.ts";
-import { readTextIfThere } from "../files.ts";
 import type { Change } from "./apply.ts";
 import { socketDirectory } from "./control-socket.ts";
-import { program, quoted, specifierFree, unit, word, type Setting } from "./unit-file.ts";
+import { lacksProgram, program, quoted, specifierFree, unit, word, type Setting } from "./unit-file.ts";
 import { daemonArgs, placesOn, trimSlashes, type DaemonPlaces, type Machine } from "./daemon-args.ts";
 
 export const unitDirectory = "/etc/systemd/system";
@@ -16,16 +15,6 @@ export const packagedUnitDirectory = "/usr/lib/systemd/system";
 /** The file that systemd reads a unit from: ours in /etc, else that of the package. undefined: it is not installed. */
 export const unitPath = (name: string): string | undefined =>
   [unitDirectory, packagedUnitDirectory].map((each) => `${each}/${name}`).find((path) => existsSync(path));
-/**
- * The text of a unit file; undefined if there is none, and behind the link to /dev/null that `systemctl mask` makes: it holds
- * nothing, and what unmasks the unit finds the package's.
- */
-export function readUnit(path: string): string | undefined {
-  const isMask =
-    lstatSync(path, { throwIfNoEntry: false })?.isSymbolicLink() && readlinkSync(path) === "/dev/null";
-  return isMask === true ? undefined : readTextIfThere(path);
-}
-
 /** Links to the enabled units of our services. */
 export const wantsDirectory = `${unitDirectory}/multi-user.target.wants`;
 
@@ -293,18 +282,6 @@ export type SystemdState = {
   /** Names of the units that start at boot. */
   enabled: ReadonlySet<string>;
 };
-
-/** The program that a unit starts, if it is one of ours; undefined for other texts. */
-export function programOf(unitText: string): string | undefined {
-  const [, inQuotes, plain] = /^ExecStart=(?:"([^"]*)"|(\S+))(?: |$)/m.exec(unitText) ?? [];
-  return (inQuotes ?? plain)?.replaceAll("%%", "%");
-}
-
-/** A unit whose program was deleted starts nothing: it is as good as missing. */
-export function lacksProgram(unitText: string): boolean {
-  const path = programOf(unitText);
-  return path !== undefined && path.startsWith("/") && !existsSync(path);
-}
 
 /** Installs or updates the units. Unchanged units are not restarted. */
 export function systemdInstallation(

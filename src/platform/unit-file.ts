@@ -1,8 +1,10 @@
 // The syntax of systemd unit files (systemd.syntax(7), systemd.service(5)): sections, and quoted values without special
 // meaning. Must not know what the units are for.
 
+import { existsSync, lstatSync, readlinkSync } from "node:fs";
 import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
+import { readTextIfThere } from "../files.ts";
 
 export type Setting = readonly [name: string, value: string];
 
@@ -36,4 +38,26 @@ export function specifierFree(text: string): string {
 
 export function quoted(text: string): string {
   return /^[\w@%+:,./$-]+$/.test(text) ? text : `"${text.replace(/["\\]/g, "\\$&")}"`;
+}
+
+/**
+ * The text of a unit file; undefined if there is none, and behind the link to /dev/null that `systemctl mask` makes: it holds
+ * nothing, and what unmasks the unit finds the package's.
+ */
+export function readUnit(path: string): string | undefined {
+  const isMask =
+    lstatSync(path, { throwIfNoEntry: false })?.isSymbolicLink() && readlinkSync(path) === "/dev/null";
+  return isMask === true ? undefined : readTextIfThere(path);
+}
+
+/** The program that a unit starts, if it is one of ours; undefined for other texts. */
+export function programOf(unitText: string): string | undefined {
+  const [, inQuotes, plain] = /^ExecStart=(?:"([^"]*)"|(\S+))(?: |$)/m.exec(unitText) ?? [];
+  return (inQuotes ?? plain)?.replaceAll("%%", "%");
+}
+
+/** A unit whose program was deleted starts nothing: it is as good as missing. */
+export function lacksProgram(unitText: string): boolean {
+  const path = programOf(unitText);
+  return path !== undefined && path.startsWith("/") && !existsSync(path);
 }

@@ -22,11 +22,8 @@ import { copyCommand, whyUnsafe } from "../../platform/program-safety.ts";
 import { daemonByHand, hasSystemd, serviceManager } from "../../platform/service-manager.ts";
 import {
   namesUnit,
-  lacksProgram,
   packagedUnitDirectory,
   placesForSystemd,
-  programOf,
-  readUnit,
   systemctlCommand,
   systemdInstallation,
   systemdRemoval,
@@ -39,6 +36,7 @@ import {
   type Team,
   type UnitPlaces,
 } from "../../platform/systemd.ts";
+import { lacksProgram, programOf, readUnit } from "../../platform/unit-file.ts";
 import { namesInstallation, namesRemoval, type NamesWish } from "../../platform/systemd-names.ts";
 import { rootOfTask, taskInstallation, taskRemoval, taskRestart } from "../../platform/windows-task.ts";
 import type { System } from "../../system.ts";
