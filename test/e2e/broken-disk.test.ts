@@ -108,6 +108,37 @@ rooted(
   180_000,
 );
 
+rooted(
+  "an index of the write-ahead log that became immutable ends the server, which starts again once that is undone",
+  async () => {
+    using directory = temporaryDirectory();
+    using disk = failingDisk(directory.path, 64);
+    const data = join(disk.path, "data");
+    const { admin } = await seed({ dataDirectory: data }, 1);
+    const change = (how: "+i" | "-i") =>
+      Bun.spawnSync(["chattr", how, join(data, "control.db-shm")]).exitCode;
+    const writes = await (async () => {
+      await using plane = await startControlPlane(data);
+      const { accepted, tryGroup } = writesTo(plane, admin);
+      for (let at = 0; at < 5; at++) await tryGroup();
+      expect(change("+i")).toBe(0);
+      // The kernel ends a process that writes to a mapped page of an immutable file.
+      while (await tryGroup().catch(() => undefined)) await Bun.sleep(10);
+      return accepted;
+    })();
+    // Not 78: systemd starts it again every two seconds.
+    const second = await runAgent(["serve", "--listen", "127.0.0.1:0", "--data-dir", data]);
+    expect(second).toMatchObject({ status: 6, stderr: expect.stringContaining("lsattr") });
+    expect(change("-i")).toBe(0);
+    await using plane = await startControlPlane(data);
+    const there = await writesTo(plane, admin).names();
+    expect(writes.length).toBeGreaterThanOrEqual(5);
+    expect(writes.filter((name) => !there.includes(name))).toEqual([]);
+    await agentJson(["admin", "audit", "verify", "--data-dir", data]);
+  },
+  60_000,
+);
+
 describePostgres("below PostgreSQL", () => {
   rooted(
     "a disk that breaks, and is repaired in place",

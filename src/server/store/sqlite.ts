@@ -332,7 +332,7 @@ const hints: readonly [RegExp, string][] = [
   [/^SQLITE_FULL/, "Make space on its disk."],
   [
     /^SQLITE_READONLY/,
-    "Its file system is read-only: look for errors of the disk (`dmesg`), and mount it writable.",
+    "Its file system or a file is read-only: look for errors of the disk (`dmesg`) and immutable files (`lsattr`), and make it writable.",
   ],
   [/^SQLITE_IOERR/, "Look for errors of its disk (`dmesg`)."],
 ];
