@@ -5,6 +5,8 @@ import { describe, expect, test } from "bun:test";
 import { existsSync } from "node:fs";
 import { dirname, join } from "node:path";
 import packageJson from "../package.json" with { type: "json" };
+import { buildInfo } from "../src/build-info.ts";
+import { makeOpenApi } from "../src/server/docs/openapi.ts";
 import type { Route } from "../src/server/http/route.ts";
 import { allRoutes } from "../src/server/routes.ts";
 import { root } from "./support/agent.ts";
@@ -111,6 +113,11 @@ test("docs/api.md lists the endpoints of the server", async () => {
     (_, begin: string, end: string) => `${begin}\n${table}\n\n${end}`,
   );
   expectGolden("../../docs/api.md", text);
+});
+
+test("docs/openapi.json is the OpenAPI document, for programs that are generated without a server", async () => {
+  const text = JSON.stringify(makeOpenApi(await routes()), undefined, 1);
+  expectGolden("../../docs/openapi.json", `${text.replace(buildInfo.version, packageJson.version)}\n`);
 });
 
 /** Where a fresh second factor is asked for. */

@@ -2,9 +2,13 @@
 
 import { brand } from "../brand.ts";
 import { quoteWord } from "../plan.ts";
-import type { AccessItem, AccessReport } from "./admin/answers.ts";
+import type { InferInput } from "valibot";
+import type * as api from "../api/values.ts";
 import type { CommandOutput } from "./command.ts";
 import type { Flags, Values } from "./values.ts";
+
+type AccessReport = InferInput<typeof api.AccessReport>;
+type AccessItem = AccessReport["access_left"][number];
 
 export const revokeNodesFlag: Flags = {
   "revoke-nodes": { type: "boolean", description: "Also revoke the nodes that were registered this way" },

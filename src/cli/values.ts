@@ -149,6 +149,11 @@ export function variableOf(flag: string): string {
 }
 
 /** The fields that were given. */
-export function given(fields: Readonly<Record<string, unknown>>): Record<string, unknown> {
-  return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined));
+export function given<T extends object>(fields: T): { [K in keyof T]?: T[K] & ({} | null) } {
+  const found: { [K in keyof T]?: T[K] & ({} | null) } = {};
+  for (const key in fields) {
+    const value = fields[key];
+    if (value !== undefined) found[key] = value;
+  }
+  return found;
 }

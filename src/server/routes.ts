@@ -1,25 +1,7 @@
-// The list of all routes. A route is declared once, in routes/*.ts. Routing, checks, 405 with Allow, validation and the
-// OpenAPI document come from the declaration:
-//
-//   export function nodeRoutes(services: Services): Route[] {
-//     return [
-//       organizationRoute({
-//         method: "POST",
-//         path: `nodes/${id}/checkin/`,        // below /api/org/:slug/; `route({ path: "/api/…" })` elsewhere
-//         access: "admin",                     // see Access in http/route.ts
-//         node: true,                          // also the token of the path's node
-//         name: "nodes_checkin",               // operationId
-//         summary: "Report that the node is alive",
-//         takes: body(CheckinRequest),         // or nothing, or query(…)
-//         answers: { 200: { description: "…", schema: CheckinAnswer } },
-//         errors: ["node_revoked"],
-//         handle: async (call, input) => ({ body: await checkin(services, call.org.id, call.id(), input) }),
-//       }),
-//     ];
-//   }
-//
-// A handler returns a Reply ({ status?, body?, raw?, headers? }) or throws an AppError. `call.caller` is the caller. A
-// handler that checks a secret counts wrong guesses with `services.throttle`.
+// The table of all endpoints. An endpoint is declared once, in src/api/, and its handler stands in the routes.ts beside its
+// subject; routing, checks, 405 with Allow, validation and the OpenAPI document come from the declaration. A handler returns
+// one of the declared answers or throws an AppError. `call.caller` is the caller. A handler that checks a secret counts wrong
+// guesses with `services.throttle`. Subjects in routes/ are not in the contract yet.
 
 import type { Route } from "./http/route.ts";
 import { accessRoutes } from "./routes/access.ts";
@@ -43,7 +25,11 @@ import { passkeyRoutes } from "./routes/passkeys.ts";
 import { resetRoutes } from "./routes/password-reset.ts";
 import { pathRoutes } from "./routes/paths.ts";
 import { peopleRoutes } from "./routes/people.ts";
-import { nodeRoutes } from "./routes/nodes.ts";
+import { nodesApi } from "../api/nodes.ts";
+import { registrationTokensApi, serviceTokensApi } from "../api/tokens.ts";
+import { attach } from "./http/attach.ts";
+import { nodeHandlers } from "./nodes/routes.ts";
+import { nodeCallRoutes } from "./routes/node-calls.ts";
 import { policyRoutes } from "./routes/policy.ts";
 import { policyFileRoutes } from "./routes/policy-files.ts";
 import { browserRoutes } from "./routes/browser-sessions.ts";
@@ -53,7 +39,7 @@ import { userRoutes } from "./routes/users.ts";
 import { registrationRoutes } from "./routes/registrations.ts";
 import { releaseRoutes } from "./routes/releases.ts";
 import { streamRoutes } from "./routes/stream.ts";
-import { allTokenRoutes } from "./routes/tokens.ts";
+import { registrationTokenHandlers, serviceTokenHandlers } from "./tokens/routes.ts";
 import { webhookRoutes } from "./routes/webhooks.ts";
 import type { Services } from "./services.ts";
 
@@ -78,7 +64,8 @@ export function allRoutes(services: Services): Route[] {
     ...serverRoutes(services),
     ...organizationRoutes(services),
     ...accessRoutes(services),
-    ...allTokenRoutes(services),
+    ...attach(registrationTokensApi, registrationTokenHandlers(services)),
+    ...attach(serviceTokensApi, serviceTokenHandlers(services)),
     ...policyRoutes(services),
     ...nameRoutes(services),
     ...policyFileRoutes(services),
@@ -88,7 +75,8 @@ export function allRoutes(services: Services): Route[] {
     ...eventRoutes(services),
     ...streamRoutes(services),
     ...webhookRoutes(services),
-    ...nodeRoutes(services),
+    ...attach(nodesApi, nodeHandlers(services)),
+    ...nodeCallRoutes(services),
     ...registrationRoutes(services),
     ...enrollmentRoutes(services),
     ...phoneRoutes(services),

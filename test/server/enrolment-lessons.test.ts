@@ -1,6 +1,7 @@
 // Faults from published advisories of control planes and of the engine with certificates, enrolment and tokens, unless
 // another test covers them.
 
+import { NewRegistrationToken } from "../../src/api/tokens.ts";
 import { afterEach, beforeEach, describe, expect, test } from "bun:test";
 import { X509Certificate } from "node:crypto";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -8,7 +9,6 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import * as v from "valibot";
 import { formatPem, parsePem } from "../../src/pki/pem.ts";
-import { NewRegistrationToken } from "../../src/server/nodes/registration-tokens.ts";
 import { RegisterAnswer } from "../../src/protocol/registration.ts";
 import type { Organization } from "../../src/server/policy/organizations.ts";
 import { readSecretKeys } from "../../src/server/store/secret-keys.ts";

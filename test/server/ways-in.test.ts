@@ -12,7 +12,7 @@ import * as archive from "../../src/server/retention/archive-file.ts";
 import { ArchiveHeader } from "../../src/server/audit/cut.ts";
 import { allRoutes } from "../../src/server/routes.ts";
 import * as acme from "../../src/server/tls/acme/messages.ts";
-import { GroupName } from "../../src/server/policy/firewall.ts";
+import { GroupName } from "../../src/api/values.ts";
 import { Cidr } from "../../src/engine-config.ts";
 import { notGated, schemasOf } from "../support/maxima.ts";
 import * as protocol from "../support/protocol.ts";

@@ -12,10 +12,8 @@ import { Node } from "../../src/protocol/node.ts";
 import { RegisterAnswer } from "../../src/protocol/registration.ts";
 import { operator } from "../../src/server/audit/record.ts";
 import type { Organization } from "../../src/server/policy/organizations.ts";
-import {
-  createRegistrationToken,
-  RegistrationTokenRequest,
-} from "../../src/server/nodes/registration-tokens.ts";
+import { createRegistrationToken } from "../../src/server/nodes/registration-tokens.ts";
+import { RegistrationTokenRequest } from "../../src/api/tokens.ts";
 import type { Answer, TestServer } from "./server.ts";
 
 export type Keys = { host_public_key: string; node_csr: string };

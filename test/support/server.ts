@@ -8,7 +8,7 @@ import { operator } from "../../src/server/audit/record.ts";
 import { addMember } from "../../src/server/people/members.ts";
 import { makePasswords } from "../../src/server/people/passwords.ts";
 import { createOrganization, type Organization } from "../../src/server/policy/organizations.ts";
-import type { Role } from "../../src/server/http/route.ts";
+import type { Role } from "../../src/api/endpoint.ts";
 import type { ServerOptions } from "../../src/server/options.ts";
 import type { Database } from "../../src/server/store/database.ts";
 import { openClock } from "../../src/server/store/clock.ts";

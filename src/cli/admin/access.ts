@@ -8,8 +8,9 @@ import { confirmable, ownerIdFlag } from "../owner-flags.ts";
 import { orgArg } from "../server-flags.ts";
 import type { Cell } from "../table.ts";
 import type { Args } from "../values.ts";
-import { AccessReport, Group, Member, NewMember } from "./answers.ts";
-import { inOrg, Nothing, read, write } from "./api.ts";
+import { Group, Member, NewMember } from "./answers.ts";
+import { AccessReport } from "../../api/values.ts";
+import { inOrg, Nothing, read, writeAs } from "./api.ts";
 import { checked, memberByEmail } from "./lookup.ts";
 import { targetFlags } from "./target.ts";
 
@@ -59,7 +60,7 @@ async function addMember(context: Context): Promise<void> {
   const { parse } = await import("../../server/http/route.ts");
   const { object } = await import("valibot");
   const { email } = parse(object({ email: Email }), { email: address });
-  const member = await write(context, NewMember, () => ({
+  const member = await writeAs(context, NewMember, () => ({
     method: "POST",
     path: inOrg(slug, "members/"),
     body: { email, role },
@@ -92,7 +93,7 @@ export const memberUpdate: Implementation = {
     const { looseObject } = await import("valibot");
     const Changed = looseObject({ ...Member.entries, ...AccessReport.entries });
     const changed = await confirmable(values, ["admin", "member", "update", slug, address], ["role"], () =>
-      write(context, Changed, async (api) => ({
+      writeAs(context, Changed, async (api) => ({
         method: "PATCH",
         path: inOrg(slug, `members/${(await memberByEmail(api, slug, address)).id}/`),
         body: { role, ...(ownerId === undefined ? {} : { owner_id: ownerId }) },
@@ -122,7 +123,7 @@ export const memberDelete: Implementation = {
     const { revoke_nodes, revoke_tokens } = leaverEnds(context.values);
     const query = `revoke_nodes=${revoke_nodes}&revoke_tokens=${revoke_tokens}&report=true`;
     let email = address;
-    const report = await write(context, AccessReport, async (api) => {
+    const report = await writeAs(context, AccessReport, async (api) => {
       const member = await memberByEmail(api, slug, address);
       email = member.email;
       const effect = `remove ${email} from ${slug}`;
@@ -170,7 +171,7 @@ export const invitationDelete: Implementation = {
   examples: [`${brand.executable} admin invitation delete acme ada@example.org`],
   async run(context) {
     const [slug = "", address = ""] = context.words;
-    const gone = await write(context, Nothing, async (api) => {
+    const gone = await writeAs(context, Nothing, async (api) => {
       const { id, email, state } = await memberByEmail(api, slug, address);
       const effect = `end the invitation of ${email}`;
       if (state === "invited") return { method: "DELETE", path: inOrg(slug, `members/${id}/`), effect };
@@ -217,7 +218,11 @@ export const groupCreate: Implementation = {
       import("../../server/policy/groups.ts").then(({ GroupRequest }) => GroupRequest),
       { name, ...(description === undefined ? {} : { description }) },
     );
-    const group = await write(context, Group, () => ({ method: "POST", path: inOrg(slug, "groups/"), body }));
+    const group = await writeAs(context, Group, () => ({
+      method: "POST",
+      path: inOrg(slug, "groups/"),
+      body,
+    }));
     if (group !== undefined) context.output.result(group, `Created group ${group.name}\n`);
   },
 };
@@ -229,7 +234,7 @@ export const groupUpdate: Implementation = {
     const [slug = "", name = ""] = context.words;
     const body = { description: context.values.required("description") };
     const path = inOrg(slug, `groups/${encodeURIComponent(name)}/`);
-    const group = await write(context, Group, () => ({ method: "PATCH", path, body }));
+    const group = await writeAs(context, Group, () => ({ method: "PATCH", path, body }));
     if (group !== undefined) context.output.result(group, `Updated group ${group.name}\n`);
   },
 };
@@ -241,7 +246,7 @@ export const groupDelete: Implementation = {
     const [slug = "", name = ""] = context.words;
     const path = inOrg(slug, `groups/${encodeURIComponent(name)}/`);
     const effect = `delete group ${name}`;
-    const gone = await write(context, Nothing, () => ({ method: "DELETE", path, effect }));
+    const gone = await writeAs(context, Nothing, () => ({ method: "DELETE", path, effect }));
     if (gone !== undefined) context.output.result({ name, deleted: true }, `Deleted group ${name}\n`);
   },
 };

@@ -81,19 +81,6 @@ export type Organization = v.InferOutput<typeof Organization>;
 /** Only this much of one that requires a second factor, until it is proven. */
 export const ListedOrganization = v.union([Organization, v.object({ id: v.number(), slug: text })]);
 
-const unified = v.pipe(v.string(), v.maxLength(2_097_152));
-export const NextChanges = v.looseObject({
-  name: text,
-  online: v.boolean(),
-  last_checkin_at: time,
-  applied_config_version: v.nullable(v.number()),
-  config_version: v.number(),
-  is_known: v.boolean(),
-  is_renewal_due: v.boolean(),
-  changes: v.pipe(v.array(v.looseObject({ file: text, diff: v.nullable(unified) })), v.maxLength(16)),
-});
-export type NextChanges = v.InferOutput<typeof NextChanges>;
-
 export const Member = v.looseObject({
   id: v.number(),
   email: text,
@@ -159,19 +146,6 @@ export const Path = v.looseObject({
   reported_at: text,
 });
 
-export const RegistrationToken = v.looseObject({
-  id: v.number(),
-  name: v.nullable(text),
-  uses: v.number(),
-  used: v.number(),
-  groups: names,
-  is_lighthouse: v.boolean(),
-  node_id: v.nullable(v.number()),
-  expires_at: text,
-  created_at: text,
-  created_by: v.optional(v.nullable(v.number())),
-  ephemeral_silence_s: v.optional(v.nullable(v.number())),
-});
 /** A machine that waits for approval. */
 export const RegistrationItem = v.looseObject({
   id: v.number(),
@@ -188,37 +162,6 @@ export const RegistrationItem = v.looseObject({
   last_asked_at: v.optional(time),
   expires_at: text,
 });
-
-export const NewRegistrationToken = v.looseObject({
-  ...RegistrationToken.entries,
-  token: text,
-  command: text,
-  join_key: v.optional(text),
-});
-
-export const ServiceToken = v.looseObject({
-  id: v.number(),
-  name: text,
-  role: text,
-  expires_at: time,
-  // An older control plane has no scopes.
-  scopes: v.optional(v.nullable(names)),
-  networks: v.optional(v.nullable(names)),
-  created_at: text,
-  created_by: v.optional(v.nullable(v.number())),
-  last_used_at: v.optional(time),
-});
-export const NewServiceToken = v.looseObject({ ...ServiceToken.entries, token: text });
-
-const AccessItem = v.looseObject({ org_slug: text, kind: text, id: v.number(), name: v.nullable(text) });
-export type AccessItem = v.InferOutput<typeof AccessItem>;
-export const AccessReport = v.object({
-  access_left: v.array(AccessItem),
-  access_left_total: v.number(),
-  access_revoked: v.array(AccessItem),
-  access_revoked_total: v.number(),
-});
-export type AccessReport = v.InferOutput<typeof AccessReport>;
 
 export const Authorities = v.looseObject({
   cas: v.array(

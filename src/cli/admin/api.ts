@@ -2,6 +2,16 @@
 // `write` sends one change, and names the target.
 
 import * as v from "valibot";
+import {
+  pathOf,
+  type AnswerOf,
+  type Endpoint,
+  type Given,
+  type ItemOf,
+  type Params,
+} from "../../api/endpoint.ts";
+import { readerOf, request, type Request } from "../../api/request.ts";
+import { maxPageSize } from "../../api/values.ts";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import type { Answer, ApiRequest, Client } from "../../node/contact/client.ts";
@@ -14,20 +24,24 @@ import { chooseTarget, requireLocalData, sayTarget, type Target } from "./target
 export type Schema<T> = v.GenericSchema<unknown, T>;
 
 export type Api = {
+  call<const E extends Endpoint>(of: E, params: Params<E>, ...given: Given<E>): Promise<AnswerOf<E>>;
+  /** All pages of a list. */
+  all<const E extends Endpoint>(of: E, params: Params<E>, ...given: Given<E>): Promise<ItemOf<E>[]>;
   get<T>(path: string, schema: Schema<T>): Promise<T>;
   /** All pages of a list. `query`: more words, such as `search`. */
   list<T>(path: string, item: Schema<T>, query?: Record<string, string>): Promise<T[]>;
 };
 
-export type Change = {
-  method: "POST" | "PATCH" | "DELETE";
-  path: string;
-  body?: object;
+type Effect = {
   /** For --dry-run, after "Would": what the change does, where the request alone does not tell. */
   effect?: string;
   /** Gets the headers of the answer. */
   heard?(headers: Headers): void;
 };
+export type Change = Effect & Omit<Request<unknown>, "schema">;
+type Prepared<T> = Effect & Request<T>;
+/** `null`: an answer without a body. */
+type Written<T> = Exclude<T, undefined> | (undefined extends T ? null : never);
 
 /** The path of an organization. A word that cannot be a slug must not become another path. */
 export const inOrg = (slug: string, rest = "") => `/api/org/${encodeURIComponent(slug)}/${rest}`;
@@ -35,7 +49,6 @@ export const inOrg = (slug: string, rest = "") => `/api/org/${encodeURIComponent
 /** Answers of deletions. */
 export const Nothing: Schema<unknown> = v.unknown();
 
-const pageSize = 1000;
 /** A list of 1000 nodes has about 1 MiB. */
 const maxBytes = 32 * 1024 * 1024;
 
@@ -53,10 +66,14 @@ export async function read<T>(context: Context, work: (api: Api) => Promise<T>):
  */
 export async function write<T>(
   context: Context,
-  schema: Schema<T>,
-  prepare: (api: Api) => Change | Promise<Change>,
+  prepare: (api: Api) => Prepared<T> | Promise<Prepared<T>>,
+  options?: { begins?: boolean },
+): Promise<Written<T> | undefined>;
+export async function write(
+  context: Context,
+  prepare: (api: Api) => Prepared<unknown> | Promise<Prepared<unknown>>,
   { begins = false } = {},
-): Promise<T | undefined> {
+): Promise<unknown> {
   const { settings } = context;
   const target = await chooseTarget(context);
   if (settings.dryRun) return plan(context, target, prepare, begins);
@@ -64,17 +81,28 @@ export async function write<T>(
   sayTarget(target, context);
   return withSender(context, target, { begins }, async (send) => {
     const { effect: _, heard, ...change } = await prepare(apiOf(send));
-    const { body, headers } = await send({ ...change, schema });
+    const { body, headers } = await send(change);
     heard?.(headers);
     // A deletion answers nothing.
-    return v.parse(schema, body ?? {});
+    return body ?? null;
   });
+}
+
+/** For endpoints that are not in the contract yet. */
+export async function writeAs<T>(
+  context: Context,
+  schema: Schema<T>,
+  prepare: (api: Api) => Change | Promise<Change>,
+  options?: { begins?: boolean },
+): Promise<T | undefined> {
+  const answer = await write<unknown>(context, async (api) => ({ ...(await prepare(api)), schema }), options);
+  return answer === undefined ? undefined : v.parse(schema, answer ?? {});
 }
 
 async function plan(
   context: Context,
   target: Target,
-  prepare: (api: Api) => Change | Promise<Change>,
+  prepare: (api: Api) => Prepared<unknown> | Promise<Prepared<unknown>>,
   begins: boolean,
 ): Promise<undefined> {
   const { planData, hasData } = await import("../../server/store/data-directory.ts");
@@ -101,10 +129,23 @@ function apiOf(send: Sender): Api {
     answered(await send({ path, schema, maxBytes, repeatable: true }));
   return {
     get,
+    call: async (of, params, ...given) =>
+      answered(await send({ ...request(of, params, ...given), maxBytes, repeatable: true })),
+    async all<const E extends Endpoint>(of: E, params: Params<E>, ...[given]: Given<E>) {
+      const found: ItemOf<E>[] = [];
+      const reader = readerOf(of);
+      const schema = v.custom<ItemOf<E>[]>((value) => v.is(reader, value));
+      for (let page = 1; ; page++) {
+        const query = { page, page_size: maxPageSize, ...Object(given) };
+        const answer = await send({ path: pathOf(of, params, query), schema, maxBytes, repeatable: true });
+        found.push(...answered(answer));
+        if (!(answer.headers.get("Link") ?? "").includes('rel="next"')) return found;
+      }
+    },
     async list<T>(path: string, item: Schema<T>, query: Record<string, string> = {}) {
       const all: T[] = [];
       for (let page = 1; ; page++) {
-        const words = new URLSearchParams({ page: String(page), page_size: String(pageSize), ...query });
+        const words = new URLSearchParams({ page: String(page), page_size: String(maxPageSize), ...query });
         const request = {
           path: `${path}?${words.toString()}`,
           schema: v.array(item),

@@ -4,7 +4,7 @@ import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import { planReplaced } from "../../plan-file.ts";
 import { Authorities } from "./answers.ts";
-import { inOrg, read, write } from "./api.ts";
+import { inOrg, read, writeAs } from "./api.ts";
 import { onData, onlyPlanned } from "./data.ts";
 import { targetFlags } from "./target.ts";
 import { quoteWord } from "../../plan.ts";
@@ -45,7 +45,7 @@ has its new certificate, so that tunnels can follow; lighthouses lose them last.
     if (now) context.output.say(risk);
     const path = inOrg(context.words[0] ?? "", "ca/rotate/");
     const request = { method: "POST", path, body: { action, now } } as const;
-    const shown = await write(context, Authorities, () => request);
+    const shown = await writeAs(context, Authorities, () => request);
     if (shown === undefined) return;
     print(context, shown);
     if (action !== "pause") context.output.say(watch(context.words[0] ?? "", now));

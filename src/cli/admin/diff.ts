@@ -1,14 +1,17 @@
 // `agent admin diff`: what the next configuration of a node changes, for a machine that was away or refuses its files.
 
+import type { AnswerOf } from "../../api/endpoint.ts";
+import { nodesApi } from "../../api/nodes.ts";
 import { brand } from "../../brand.ts";
 import { printable, tableLine } from "../../log.ts";
 import type { Implementation } from "../command.ts";
 import { orgArg } from "../server-flags.ts";
-import { NextChanges } from "./answers.ts";
-import { inOrg, read } from "./api.ts";
+import { read } from "./api.ts";
 import { nodeByName } from "./lookup.ts";
 import { nodeArg } from "./node-show.ts";
 import { targetFlags } from "./target.ts";
+
+type NextChanges = AnswerOf<typeof nodesApi.nextChanges>;
 
 export const command: Implementation = {
   notes:
@@ -19,7 +22,7 @@ export const command: Implementation = {
     const [slug = "", name = ""] = context.words;
     const found = await read(context, async (api) => {
       const { id } = await nodeByName(api, slug, name);
-      return api.get(inOrg(slug, `nodes/${id}/diff/`), NextChanges);
+      return api.call(nodesApi.nextChanges, { slug, id });
     });
     context.output.result(found, textOf(found));
   },

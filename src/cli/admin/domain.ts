@@ -5,7 +5,7 @@ import { quoteWord } from "../../plan.ts";
 import type { Implementation } from "../command.ts";
 import { orgArg } from "../server-flags.ts";
 import { ClaimedDomain, ClaimedDomains } from "./answers.ts";
-import { inOrg, Nothing, read, write, type Api } from "./api.ts";
+import { inOrg, Nothing, read, writeAs, type Api } from "./api.ts";
 import { checked, idOf } from "./lookup.ts";
 import { targetFlags } from "./target.ts";
 
@@ -51,7 +51,7 @@ export const create: Implementation = {
       { domain },
     );
     const path = inOrg(slug, "domains/");
-    const made = await write(context, ClaimedDomain, () => ({ method: "POST", path, body }));
+    const made = await writeAs(context, ClaimedDomain, () => ({ method: "POST", path, body }));
     if (made === undefined) return;
     const next = `Publish this TXT record, then run \`${brand.executable} admin domain check ${slug} ${quoteWord(made.domain)}\`:`;
     context.output.result(made, `${next}\n  ${made.record_name}  ${made.record_text}\n`);
@@ -63,7 +63,7 @@ export const check: Implementation = {
   examples: [`${brand.executable} admin domain check acme example.org`],
   async run(context) {
     const [slug = "", domain = ""] = context.words;
-    const made = await write(context, ClaimedDomain, async (api) => ({
+    const made = await writeAs(context, ClaimedDomain, async (api) => ({
       method: "POST",
       path: await pathOf(api, slug, domain, "check/"),
     }));
@@ -81,7 +81,11 @@ export const vouch: Implementation = {
       import("../../server/oidc/domains.ts").then(({ VouchedDomain }) => VouchedDomain),
       { organization, domain },
     );
-    const made = await write(context, ClaimedDomain, () => ({ method: "POST", path: "/api/domains/", body }));
+    const made = await writeAs(context, ClaimedDomain, () => ({
+      method: "POST",
+      path: "/api/domains/",
+      body,
+    }));
     if (made !== undefined) context.output.result(made, `${made.domain} is verified\n`);
   },
 };
@@ -91,7 +95,7 @@ export const remove: Implementation = {
   examples: [`${brand.executable} admin domain delete acme example.org`],
   async run(context) {
     const [slug = "", domain = ""] = context.words;
-    const done = await write(context, Nothing, async (api) => ({
+    const done = await writeAs(context, Nothing, async (api) => ({
       method: "DELETE",
       path: await pathOf(api, slug, domain),
     }));

@@ -1,9 +1,11 @@
 // What a request changes, for the people who read a plan: "change node 7 of acme: groups to web, db".
 
+import type { Request } from "../../api/request.ts";
+
 const secrets = /password|secret|otp|code|token|proof/;
 const maxLength = 200;
 
-type Change = { method: "POST" | "PATCH" | "DELETE"; path: string; body?: object };
+type Change = Pick<Request<unknown>, "method" | "path" | "body">;
 
 export function effectOf({ method, path, body = {} }: Change): string {
   const [, slug, inside] = /^\/api\/org\/([^/]+)\/([^?]*)/.exec(path) ?? [];
@@ -14,9 +16,12 @@ export function effectOf({ method, path, body = {} }: Change): string {
   const what =
     words.length === 0 && slug !== undefined ? `organization ${decodeURIComponent(slug)}` : named(words);
   const where = words.length === 0 ? "" : place;
-  const verb = { POST: isCollection(words) ? "create" : "carry out", PATCH: "change", DELETE: "delete" }[
-    method
-  ];
+  const verb = {
+    POST: isCollection(words) ? "create" : "carry out",
+    PATCH: "change",
+    DELETE: "delete",
+    GET: "read",
+  }[method];
   const fields = Object.entries(body).map(
     ([key, value]) => `${key.replaceAll("_", " ")} ${shown(key, value)}`,
   );

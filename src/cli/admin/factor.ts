@@ -5,7 +5,7 @@ import { AppError } from "../../errors.ts";
 import type { Implementation } from "../command.ts";
 import { readPassword } from "./user.ts";
 import { Factors, NewTotp, RecoveryCodes, SignInRules } from "./answers.ts";
-import { Nothing, read, write } from "./api.ts";
+import { Nothing, read, writeAs } from "./api.ts";
 import { targetFlags } from "./target.ts";
 
 export const list: Implementation = {
@@ -42,13 +42,13 @@ once: each replaces the app one time. Keep them away from the phone.`,
     const otp = values.text("code");
     if (otp !== undefined) {
       const path = "/api/user/totp/confirm/";
-      const made = await write(context, RecoveryCodes, () => ({ method: "POST", path, body: { otp } }));
+      const made = await writeAs(context, RecoveryCodes, () => ({ method: "POST", path, body: { otp } }));
       if (made === undefined) return;
       const codes = made.recovery_codes.map((code) => `  ${code}\n`).join("");
       const more = codes === "" ? "" : `Recovery codes, each for one sign-in:\n${codes}`;
       return output.result(made, `The app is your second factor now\n${more}`);
     }
-    const made = await write(context, NewTotp, async (api) => {
+    const made = await writeAs(context, NewTotp, async (api) => {
       const { totp } = await api.get("/api/user/factors/", Factors);
       const body = totp ? {} : { current_password: await readPassword(context, { isNew: false }) };
       return { method: "POST", path: "/api/user/totp/", body };
@@ -71,7 +71,7 @@ export const remove: Implementation = {
   examples: [`${brand.executable} admin factor remove`],
   async run(context) {
     const request = { method: "DELETE", path: "/api/user/totp/" } as const;
-    if ((await write(context, Nothing, () => request)) === undefined) return;
+    if ((await writeAs(context, Nothing, () => request)) === undefined) return;
     context.output.result({ totp: false }, "The authenticator app is removed\n");
   },
 };
@@ -81,7 +81,7 @@ export const codes: Implementation = {
   examples: [`${brand.executable} admin factor codes`],
   async run(context) {
     const request = { method: "POST", path: "/api/user/recovery_codes/" } as const;
-    const made = await write(context, RecoveryCodes, () => request);
+    const made = await writeAs(context, RecoveryCodes, () => request);
     if (made !== undefined) context.output.result(made, `${made.recovery_codes.join("\n")}\n`);
   },
 };
@@ -98,7 +98,7 @@ export const staff: Implementation = {
       throw new AppError("usage", `RULE must be required or optional, not "${rule}"`);
     const body = { staff_second_factor: rule === "required" };
     const request = { method: "PATCH", path: "/api/sign_in/", body } as const;
-    const rules = await write(context, SignInRules, () => request);
+    const rules = await writeAs(context, SignInRules, () => request);
     if (rules !== undefined) context.output.result(rules, `A second factor is ${rule} for staff\n`);
   },
 };

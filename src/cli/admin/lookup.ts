@@ -2,14 +2,15 @@
 // number.
 
 import * as v from "valibot";
+import { nodesApi } from "../../api/nodes.ts";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import { networkContains, parseAddress, parseAll } from "../../ip.ts";
 import { quoteWord } from "../../plan.ts";
-import { Node } from "../../protocol/node.ts";
+import type { Node } from "../../protocol/node.ts";
 import type { Context } from "../command.ts";
 import { Group, Member, ProviderGroup, User } from "./answers.ts";
-import { inOrg, type Api, type Schema } from "./api.ts";
+import { inOrg, type Api } from "./api.ts";
 
 const admin = `${brand.executable} admin`;
 
@@ -17,7 +18,7 @@ const admin = `${brand.executable} admin`;
 const searchFor = (text: string) => ({ search: text.slice(0, 100) });
 
 export async function nodeByName(api: Api, slug: string, name: string): Promise<Node> {
-  const found = await api.list(inOrg(slug, "nodes/"), Node, searchFor(name));
+  const found = await api.all(nodesApi.list, { slug }, searchFor(name));
   const node = found.find((each) => each.name === name);
   if (node !== undefined) return node;
   await refuseHost(api, slug, name);
@@ -33,7 +34,7 @@ export async function nodeByName(api: Api, slug: string, name: string): Promise<
 async function refuseHost(api: Api, slug: string, text: string): Promise<void> {
   const address = parseAddress(text);
   if (address === undefined) return;
-  const all = await api.list(inOrg(slug, "nodes/"), Node);
+  const all = await api.all(nodesApi.list, { slug });
   const router = all.find(({ subnets }) => parseAll(subnets).some((each) => networkContains(each, address)));
   if (router !== undefined)
     throw new AppError("not_found", `${text} is no node, but a host behind ${router.name}`, {
@@ -43,8 +44,8 @@ async function refuseHost(api: Api, slug: string, text: string): Promise<void> {
 
 /** The last one that was revoked: several may have had the name. */
 export async function revokedNodeByName(api: Api, slug: string, name: string): Promise<Node> {
-  const query = { ...searchFor(name), revoked: "true" };
-  const found = (await api.list(inOrg(slug, "nodes/"), Node, query)).filter((each) => each.name === name);
+  const query = { ...searchFor(name), revoked: "true" } as const;
+  const found = (await api.all(nodesApi.list, { slug }, query)).filter((each) => each.name === name);
   const [last] = found.sort((a, b) => (b.revoked_at ?? "").localeCompare(a.revoked_at ?? "") || b.id - a.id);
   if (last !== undefined) return last;
   throw noNode(slug, name, "revoked ");
@@ -154,8 +155,13 @@ export function sayNewGroups({ json, say }: Context["output"], names: readonly s
 }
 
 /** Checks a request before the data is opened or a control plane is asked. Returns it as given. */
-export async function checked<T extends object>(schema: Promise<Schema<unknown>>, request: T): Promise<T> {
+export async function checked<S extends v.GenericSchema>(
+  schema: S | Promise<S>,
+  request: unknown,
+): Promise<v.InferInput<S>> {
   const { parse } = await import("../../server/http/route.ts");
-  parse(await schema, request);
+  const known = await schema;
+  parse(known, request);
+  v.assert(known, request);
   return request;
 }

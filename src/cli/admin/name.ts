@@ -5,7 +5,7 @@ import { quoteWord } from "../../plan.ts";
 import type { Implementation } from "../command.ts";
 import { orgArg } from "../server-flags.ts";
 import { Alias } from "./answers.ts";
-import { inOrg, Nothing, read, write } from "./api.ts";
+import { inOrg, Nothing, read, writeAs } from "./api.ts";
 import { checked, nodeByName, idOf } from "./lookup.ts";
 import { targetFlags } from "./target.ts";
 
@@ -58,7 +58,7 @@ export const create: Implementation = {
     const schema = import("../../server/names/aliases.ts").then(({ AliasRequest }) => AliasRequest);
     // Check the words before anything is asked. Only then can the node's name be resolved.
     await checked(schema, request(1));
-    const alias = await write(context, Alias, async (api) => {
+    const alias = await writeAs(context, Alias, async (api) => {
       const { id } = await nodeByName(api, slug, to);
       return { method: "POST", path: inOrg(slug, "names/"), body: request(id) };
     });
@@ -77,7 +77,7 @@ export const remove: Implementation = {
   async run(context) {
     const [slug = "", name = ""] = context.words;
     let id = 0;
-    const gone = await write(context, Nothing, async (api) => {
+    const gone = await writeAs(context, Nothing, async (api) => {
       const all = () => api.list(inOrg(slug, "names/"), Alias, { search: name.slice(0, 100) });
       const listing = `name list ${quoteWord(slug)}`;
       id = await idOf(name, { what: "alias", listing, list: all, nameOf: (alias) => alias.name });

@@ -2,10 +2,11 @@
 
 import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
-import { Node } from "../../protocol/node.ts";
+import { nodesApi } from "../../api/nodes.ts";
+import { request } from "../../api/request.ts";
 import type { Implementation } from "../command.ts";
 import { orgArg } from "../server-flags.ts";
-import { inOrg, write } from "./api.ts";
+import { write } from "./api.ts";
 import { nodeByName } from "./lookup.ts";
 import { nodeArg } from "./node-show.ts";
 import { targetFlags } from "./target.ts";
@@ -32,11 +33,9 @@ export const transfer: Implementation = {
     if ((email === undefined) !== values.on("to-organization"))
       throw new AppError("usage", "Give --to EMAIL or --to-organization");
     const body = { owner: email ?? null };
-    const node = await write(context, Node, async (api) => ({
-      method: "POST",
-      path: inOrg(slug, `nodes/${(await nodeByName(api, slug, name)).id}/transfer/`),
-      body,
-    }));
+    const node = await write(context, async (api) =>
+      request(nodesApi.transfer, { slug, id: (await nodeByName(api, slug, name)).id }, body),
+    );
     if (node === undefined) return;
     output.result(node, `${node.name} belongs to ${email ?? `the organization ${slug}`} now\n`);
   },

@@ -1,14 +1,16 @@
 // `agent admin node update`: name, address, groups, subnets, roles and overrides of a node.
 
+import { nodesApi } from "../../api/nodes.ts";
+import { request } from "../../api/request.ts";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import { isPrivate, parseNetwork } from "../../ip.ts";
-import { Node } from "../../protocol/node.ts";
+import type { Node } from "../../protocol/node.ts";
 import type { Context, Implementation } from "../command.ts";
 import { quoteWord } from "../../plan.ts";
 import { orgArg } from "../server-flags.ts";
 import { given, type Flags } from "../values.ts";
-import { inOrg, write } from "./api.ts";
+import { write } from "./api.ts";
 import { overridesFlag, readOverrides } from "./data.ts";
 import { checked, missingGroups, nodeByName, sayNewGroups } from "./lookup.ts";
 import { nodeArg } from "./node-show.ts";
@@ -70,17 +72,16 @@ export const update: Implementation = {
       throw new AppError("usage", "Say what to change: such as --add-group, --relay or --config-overrides");
     }
     const fixed = await fixedPart(context);
-    const schema = import("../../server/nodes/nodes.ts").then(({ NodePatch }) => NodePatch);
     // Check the flags before anything is asked. Only then are the node's own groups known.
-    await checked(schema, { ...fixed, ...listsOf(context, { groups: [], subnets: [] }) });
+    await checked(nodesApi.update.body, { ...fixed, ...listsOf(context, { groups: [], subnets: [] }) });
     let new_groups: string[] = [];
     let absent: string[] = [];
-    const node = await write(context, Node, async (api) => {
+    const node = await write(context, async (api) => {
       const present = await nodeByName(api, slug, name);
-      const body = { ...fixed, ...listsOf(context, present) };
+      const body = await checked(nodesApi.update.body, { ...fixed, ...listsOf(context, present) });
       absent = notThere(context, present);
       new_groups = await missingGroups(api, slug, body.groups ?? []);
-      return { method: "PATCH", path: inOrg(slug, `nodes/${present.id}/`), body };
+      return request(nodesApi.update, { slug, id: present.id }, body);
     });
     if (node === undefined) return;
     sayNewGroups(output, new_groups);

@@ -1,14 +1,16 @@
 // `agent admin node …`: nodes. Revoking a stolen laptop needs no HTTP client.
 
+import { nodesApi } from "../../api/nodes.ts";
+import { request } from "../../api/request.ts";
 import { brand } from "../../brand.ts";
 import { quoteWord } from "../../plan.ts";
-import { RenewAnswer } from "../../protocol/checkin.ts";
-import { Node } from "../../protocol/node.ts";
+import type { Node } from "../../protocol/node.ts";
 import { sessionsEndedHeader } from "../../protocol/sign-in.ts";
 import type { Implementation } from "../command.ts";
 import { orgArg } from "../server-flags.ts";
+import { given } from "../values.ts";
 import type { Cell } from "../table.ts";
-import { inOrg, Nothing, read, write } from "./api.ts";
+import { read, write } from "./api.ts";
 import { checked, missingGroups, nodeByName, revokedNodeByName, sayNewGroups } from "./lookup.ts";
 import { shownGroups } from "../../owner-group.ts";
 import { nodeArg, ownerOf, ownersOf, roleOf, stateOf } from "./node-show.ts";
@@ -37,18 +39,18 @@ export const list: Implementation = {
     const [slug = ""] = context.words;
     const certificates = context.values.on("certificates");
     const revoked = context.values.on("revoked");
-    const query: Record<string, string> = {
-      ...(revoked ? { revoked: "true" } : {}),
-      ...(context.values.on("mine") ? { owner: "me" } : {}),
+    const query = {
+      ...(revoked ? { revoked: "true" as const } : {}),
+      ...(context.values.on("mine") ? { owner: "me" as const } : {}),
     };
     const [offline, group] = [context.values.on("offline"), context.values.text("group")];
     const isWanted = (node: Node) =>
       (!offline || (node.state === "active" && !node.online && node.phone == null)) &&
       (group === undefined || shownGroups(node).includes(group));
-    const { nodes, owners } = await read(context, async (api) => {
-      const found = (await api.list(inOrg(slug, "nodes/"), Node, query)).filter(isWanted);
+    const { found, owners } = await read(context, async (api) => {
+      const found = (await api.all(nodesApi.list, { slug }, query)).filter(isWanted);
       if (certificates) found.sort((a, b) => endOf(a) - endOf(b));
-      return { nodes: found, owners: await ownersOf(api, slug, found) };
+      return { found, owners: await ownersOf(api, slug, found) };
     });
     const last = certificates
       ? lastColumns.certificates
@@ -62,10 +64,10 @@ export const list: Implementation = {
       (kind) => `${kind} `,
     );
     context.output.list(
-      { nodes },
+      { nodes: found },
       {
         columns: ["NAME", "ADDRESS", "STATE", "ROLE", "GROUPS", "OWNER", ...last.columns],
-        rows: nodes.map((node) => [
+        rows: found.map((node) => [
           node.name,
           node.ip_address,
           stateOf(node, now),
@@ -114,15 +116,15 @@ export const create: Implementation = {
     const { values, words, output } = context;
     const [slug = "", name = ""] = words;
     const groups = [...values.list("group")];
-    const address = values.text("ip-address");
-    const body = await checked(
-      import("../../server/nodes/nodes.ts").then(({ NodeRequest }) => NodeRequest),
-      { name, groups, ...(address === undefined ? {} : { ip_address: address }) },
-    );
+    const body = await checked(nodesApi.create.body, {
+      name,
+      groups,
+      ...given({ ip_address: values.text("ip-address") }),
+    });
     let new_groups: string[] = [];
-    const node = await write(context, Node, async (api) => {
+    const node = await write(context, async (api) => {
       new_groups = await missingGroups(api, slug, groups);
-      return { method: "POST", path: inOrg(slug, "nodes/"), body };
+      return request(nodesApi.create, { slug }, body);
     });
     if (node === undefined) return;
     sayNewGroups(output, new_groups);
@@ -145,15 +147,10 @@ export const rename: Implementation = {
   examples: [`${brand.executable} admin node rename acme laptop adas-laptop`],
   async run(context) {
     const [slug = "", name = "", next = ""] = context.words;
-    const body = await checked(
-      import("../../server/nodes/nodes.ts").then(({ NodePatch }) => NodePatch),
-      { name: next },
+    const body = await checked(nodesApi.update.body, { name: next });
+    const node = await write(context, async (api) =>
+      request(nodesApi.update, { slug, id: (await nodeByName(api, slug, name)).id }, body),
     );
-    const node = await write(context, Node, async (api) => ({
-      method: "PATCH",
-      path: inOrg(slug, `nodes/${(await nodeByName(api, slug, name)).id}/`),
-      body,
-    }));
     if (node !== undefined) context.output.result(node, `Renamed node ${name} to ${node.name}\n`);
   },
 };
@@ -167,17 +164,16 @@ export const revoke: Implementation = {
     const { words, output, values } = context;
     const [slug = "", name = ""] = words;
     const reason = values.text("reason");
-    const query = reason === undefined ? "" : `?${new URLSearchParams({ reason }).toString()}`;
     let id = 0;
     let ended = 0;
     let owner = "";
-    const gone = await write(context, Nothing, async (api) => {
+    const gone = await write(context, async (api) => {
       const node = await nodeByName(api, slug, name);
       id = node.id;
       owner = ownerOf(node, await ownersOf(api, slug, [node]));
       const effect = `revoke node ${name} (${node.ip_address}) and block its certificates`;
       const heard = (headers: Headers) => void (ended = Number(headers.get(sessionsEndedHeader) ?? 0));
-      return { method: "DELETE", path: inOrg(slug, `nodes/${id}/${query}`), effect, heard };
+      return { ...request(nodesApi.revoke, { slug, id }, given({ reason })), effect, heard };
     });
     if (gone === undefined) return;
     output.result({ id, name, state: "revoked", sessions_ended: ended }, `Revoked node ${name}\n`);
@@ -200,11 +196,9 @@ export const restore: Implementation = {
   examples: [`${brand.executable} admin node restore acme laptop`],
   async run(context) {
     const [slug = "", name = ""] = context.words;
-    const node = await write(context, Node, async (api) => ({
-      method: "POST",
-      path: inOrg(slug, `nodes/${(await revokedNodeByName(api, slug, name)).id}/restore/`),
-      body: {},
-    }));
+    const node = await write(context, async (api) =>
+      request(nodesApi.restore, { slug, id: (await revokedNodeByName(api, slug, name)).id }),
+    );
     if (node === undefined) return;
     context.output.result(
       { id: node.id, name: node.name, state: node.state },
@@ -227,11 +221,9 @@ export const renew: Implementation = {
   examples: [`${brand.executable} admin node renew acme web`],
   async run(context) {
     const [slug = "", name = ""] = context.words;
-    const renewed = await write(context, RenewAnswer, async (api) => ({
-      method: "POST",
-      path: inOrg(slug, `nodes/${(await nodeByName(api, slug, name)).id}/renew_cert/`),
-      body: {},
-    }));
+    const renewed = await write(context, async (api) =>
+      request(nodesApi.renewCertificate, { slug, id: (await nodeByName(api, slug, name)).id }),
+    );
     if (renewed === undefined) return;
     context.output.result(
       { name, ...renewed },

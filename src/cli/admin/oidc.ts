@@ -5,7 +5,7 @@ import { AppError } from "../../errors.ts";
 import type { Context, Implementation } from "../command.ts";
 import { given, readNamedFile, type Flags, type Values } from "../values.ts";
 import { IdentityProvider, IdentityProviders } from "./answers.ts";
-import { inOrg, Nothing, read, write, type Api } from "./api.ts";
+import { inOrg, Nothing, read, writeAs, type Api } from "./api.ts";
 import { checked, idOf } from "./lookup.ts";
 import { targetFlags } from "./target.ts";
 
@@ -195,7 +195,7 @@ internal ones only with --webhook-allow.`,
         ...(await settingsFrom(context)),
       },
     );
-    const made = await write(context, IdentityProvider, () => ({
+    const made = await writeAs(context, IdentityProvider, () => ({
       method: "POST",
       path: pathOf(context),
       body,
@@ -234,7 +234,7 @@ export const update: Implementation = {
       schemas().then((all) => (isOwn(context) ? all.OrganizationProviderPatch : all.ProviderPatch)),
       { ...names, ...(await settingsFrom(context)) },
     );
-    const made = await write(context, IdentityProvider, async (api) => ({
+    const made = await writeAs(context, IdentityProvider, async (api) => ({
       method: "PATCH",
       path: await one(api, pathOf(context), word),
       body,
@@ -250,7 +250,7 @@ export const remove: Implementation = {
   examples: [`${brand.executable} admin oidc delete Company`],
   async run(context) {
     const [word = ""] = context.words;
-    const done = await write(context, Nothing, async (api) => ({
+    const done = await writeAs(context, Nothing, async (api) => ({
       method: "DELETE",
       path: await one(api, pathOf(context), word),
     }));

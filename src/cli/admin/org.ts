@@ -8,7 +8,7 @@ import { confirmable, ownerChoice, ownerFlags } from "../owner-flags.ts";
 import type { Cell, Facts } from "../table.ts";
 import { given, type Args } from "../values.ts";
 import { ListedOrganization, Organization } from "./answers.ts";
-import { inOrg, Nothing, read, write } from "./api.ts";
+import { inOrg, Nothing, read, writeAs } from "./api.ts";
 import { overridesFlag, readOverrides } from "./data.ts";
 import { checked } from "./lookup.ts";
 import { targetFlags } from "./target.ts";
@@ -49,7 +49,7 @@ export const create: Implementation = {
     const words = ["admin", "org", "create", body.slug];
     const flags = ["network", "network6", "name", "certificate-version", "owner"];
     const org = await confirmable(values, words, flags, () =>
-      write(context, Organization, () => ({ method: "POST", path: "/api/org/", body }), { begins: true }),
+      writeAs(context, Organization, () => ({ method: "POST", path: "/api/org/", body }), { begins: true }),
     );
     if (org === undefined) return;
     output.result(org, `Created organization ${org.slug} (${org.network})\n`);
@@ -176,7 +176,7 @@ export const update: Implementation = {
     const { words, output } = context;
     const [slug = ""] = words;
     const body = await readPatch(context);
-    const org = await write(context, Organization, () => ({ method: "PATCH", path: inOrg(slug), body }));
+    const org = await writeAs(context, Organization, () => ({ method: "PATCH", path: inOrg(slug), body }));
     if (org !== undefined) output.result(org, changedText(org, body));
   },
 };
@@ -357,7 +357,7 @@ export const remove: Implementation = {
         hint: `If you are sure: \`${line}\`.`,
       });
     }
-    const gone = await write(context, Nothing, () => ({
+    const gone = await writeAs(context, Nothing, () => ({
       method: "DELETE",
       path: inOrg(slug),
       effect: `delete organization ${slug} and revoke all its nodes`,

@@ -8,7 +8,7 @@ import type { Plan } from "../../server/policy-files/answers.ts";
 import type { Context, Implementation } from "../command.ts";
 import { orgArg } from "../server-flags.ts";
 import type { Args, Flags } from "../values.ts";
-import { inOrg, read, withSender, write, type Schema } from "./api.ts";
+import { inOrg, read, withSender, writeAs, type Schema } from "./api.ts";
 import { nodeByName } from "./lookup.ts";
 import { chooseTarget, targetFlags } from "./target.ts";
 
@@ -125,7 +125,7 @@ export const apply: Implementation = {
       ...(confirm === undefined ? {} : { confirm }),
     };
     const path = inOrg(slug, "policy/apply/");
-    const done = await write(context, Applied, () => ({ method: "POST", path, body }));
+    const done = await writeAs(context, Applied, () => ({ method: "POST", path, body }));
     if (done === undefined) return;
     const outcome = done.is_empty ? `Version ${done.version} is in force` : `Applied version ${done.version}`;
     output.result(done, `${await textOf(done)}${outcome}\n`);
@@ -232,7 +232,7 @@ export const revert: Implementation = {
 
 async function change<T>(context: Context, verb: "confirm" | "revert", schema: Schema<T>) {
   const path = inOrg(context.words[0] ?? "", `policy/${verb}/`);
-  return write(context, schema, () => ({ method: "POST", path }));
+  return writeAs(context, schema, () => ({ method: "POST", path }));
 }
 
 export const update: Implementation = {
@@ -251,7 +251,7 @@ export const update: Implementation = {
     if (word === undefined) throw new AppError("usage", "Give --by-file on or --by-file off");
     const body = { by_file: word === "on" };
     const path = inOrg(context.words[0] ?? "", "policy/");
-    const done = await write(context, v.unknown(), () => ({ method: "PATCH", path, body }));
+    const done = await writeAs(context, v.unknown(), () => ({ method: "PATCH", path, body }));
     if (done === undefined) return;
     context.output.result(
       body,

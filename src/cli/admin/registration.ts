@@ -6,7 +6,7 @@ import { quoteWord } from "../../plan.ts";
 import type { Context, Implementation } from "../command.ts";
 import { orgArg } from "../server-flags.ts";
 import { RegistrationItem } from "./answers.ts";
-import { inOrg, Nothing, read, write, type Api, type Change } from "./api.ts";
+import { inOrg, Nothing, read, writeAs, type Api, type Change } from "./api.ts";
 import { targetFlags } from "./target.ts";
 
 const registrationsIn = (api: Api, slug: string, isApproved: boolean) =>
@@ -75,7 +75,7 @@ async function answer(
   }
   const id = Number(word);
   const path = inOrg(slug, `registrations/${id}/${verb}/`);
-  const answered = await write(context, Nothing, () => ({ method: "POST", path, body: {}, ...change }));
+  const answered = await writeAs(context, Nothing, () => ({ method: "POST", path, body: {}, ...change }));
   if (answered !== undefined)
     context.output.result({ id, [done.toLowerCase()]: true }, `${done} registration ${id}\n`);
 }

@@ -7,7 +7,7 @@ import { AppError } from "../../errors.ts";
 import type { Implementation } from "../command.ts";
 import { orgArg } from "../server-flags.ts";
 import { Relay } from "./answers.ts";
-import { inOrg, read, write } from "./api.ts";
+import { inOrg, read, writeAs } from "./api.ts";
 import { nodeByName } from "./lookup.ts";
 import { targetFlags } from "./target.ts";
 
@@ -59,7 +59,7 @@ export const limit: Implementation = {
     const bytes = word === "none" ? null : parseSize(word);
     if (bytes === undefined || bytes === 0)
       throw new AppError("usage", `The limit must be a size such as 500MB or 4GB, or none, not "${word}"`);
-    const relay = await write(context, Relay, async (api) => {
+    const relay = await writeAs(context, Relay, async (api) => {
       const { id } = await nodeByName(api, slug, name);
       return { method: "PATCH", path: inOrg(slug, `relays/${id}/`), body: { limit_bytes: bytes } };
     });

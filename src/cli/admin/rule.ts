@@ -2,7 +2,7 @@
 
 import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
-import { Node } from "../../protocol/node.ts";
+import { nodesApi } from "../../api/nodes.ts";
 import { networksBehind } from "../../networks-behind.ts";
 import {
   certifiedGroups,
@@ -17,7 +17,7 @@ import { quoteWord } from "../../plan.ts";
 import { orgArg } from "../server-flags.ts";
 import { given, type Flags, type Values } from "../values.ts";
 import { ProviderGroup, Rule } from "./answers.ts";
-import { inOrg, Nothing, read, write, type Api } from "./api.ts";
+import { inOrg, Nothing, read, writeAs, type Api } from "./api.ts";
 import { readId } from "./data.ts";
 import {
   checked,
@@ -39,11 +39,11 @@ export const list: Implementation = {
     const { rules, names } = await read(context, async (api) => {
       const found = await api.list(inOrg(slug, "firewall_rules/"), Rule);
       const isNamed = found.some(({ peer, target }) => "node" in peer || "node" in target);
-      const nodes = isNamed ? await api.list(inOrg(slug, "nodes/"), Node) : [];
+      const nodes = isNamed ? await api.all(nodesApi.list, { slug }) : [];
       const nodeNames = new Map(nodes.map(({ id, name }) => [id, name]));
       const sides = found.flatMap(({ peer, target }) => [peer, target]);
       const gone = sides.some((side) => typeof side["node"] === "number" && !nodeNames.has(side["node"]))
-        ? await api.list(inOrg(slug, "nodes/"), Node, { revoked: "true" })
+        ? await api.all(nodesApi.list, { slug }, { revoked: "true" })
         : [];
       for (const { id, name } of gone) nodeNames.set(id, `${name} (deleted)`);
       const isOwned = sides.some(
@@ -160,7 +160,7 @@ export const create: Implementation = {
     let new_groups: string[] = [];
     let present: Rule[] = [];
     let networks: readonly string[] = [];
-    const rule = await write(context, Rule, async (api) => {
+    const rule = await writeAs(context, Rule, async (api) => {
       const body = { ...any, ...(await asked(values, idsOf(api, slug))) };
       networks = await openedBy(api, slug, body);
       sayPlanned(context, networks);
@@ -199,7 +199,7 @@ export const update: Implementation = {
     await checked(schema, await asked(values, unknownIds));
     let new_groups: string[] = [];
     let networks: readonly string[] = [];
-    const rule = await write(context, Rule, async (api) => {
+    const rule = await writeAs(context, Rule, async (api) => {
       const body = await asked(values, idsOf(api, slug));
       const before = await api
         .list(inOrg(slug, "firewall_rules/"), Rule)
@@ -271,7 +271,7 @@ async function openedBy(
 ): Promise<readonly string[]> {
   const reached = direction === "inbound" ? target : peer;
   if ("cidr" in reached) return [];
-  const nodes = await api.list(inOrg(slug, "nodes/"), Node).catch(() => []);
+  const nodes = await api.all(nodesApi.list, { slug }).catch(() => []);
   const named = nodes.find(({ id }) => id === reached["node"]);
   const word =
     "any" in reached
@@ -349,7 +349,7 @@ export const remove: Implementation = {
     const id = readId(word);
     const path = inOrg(slug, `firewall_rules/${id}/`);
     const effect = `delete rule ${id}`;
-    const gone = await write(context, Nothing, () => ({ method: "DELETE", path, effect }));
+    const gone = await writeAs(context, Nothing, () => ({ method: "DELETE", path, effect }));
     if (gone !== undefined) context.output.result({ id, deleted: true }, `Deleted rule ${id}\n`);
   },
 };

@@ -6,7 +6,7 @@ import { formatTime } from "../../duration.ts";
 import { received } from "../../protocol/values.ts";
 import type { Implementation } from "../command.ts";
 import { Servers, type Server } from "./answers.ts";
-import { read, write } from "./api.ts";
+import { read, writeAs } from "./api.ts";
 import { targetFlags } from "./target.ts";
 
 export const list: Implementation = {
@@ -39,7 +39,7 @@ export const confirmClock: Implementation = {
   examples: [`${brand.executable} admin clock confirm`],
   async run(context) {
     const time = formatTime(context.system.now());
-    const shown = await write(context, ConfirmedClock, () => ({
+    const shown = await writeAs(context, ConfirmedClock, () => ({
       method: "POST",
       path: "/api/servers/clock/",
       body: { time },

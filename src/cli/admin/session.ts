@@ -5,7 +5,7 @@ import { AppError } from "../../errors.ts";
 import type { Context, Implementation } from "../command.ts";
 import type { Args } from "../values.ts";
 import { Session } from "./answers.ts";
-import { inOrg, Nothing, read, write, type Api } from "./api.ts";
+import { inOrg, Nothing, read, writeAs, type Api } from "./api.ts";
 import { memberByEmail } from "./lookup.ts";
 import { targetFlags } from "./target.ts";
 
@@ -84,7 +84,7 @@ export const revoke: Implementation = {
     if ((id === undefined) !== isAll || (isAll && email === undefined))
       throw new AppError("usage", "Give the ID of a session, or --all with --org and --user");
     const what = isAll ? `all sessions of ${email ?? ""}` : `session ${id}`;
-    const gone = await write(context, Nothing, async (api) => ({
+    const gone = await writeAs(context, Nothing, async (api) => ({
       method: "DELETE",
       path: `${await path(api)}${id === undefined ? "" : `${encodeURIComponent(id)}/`}`,
       effect: `end ${what}`,

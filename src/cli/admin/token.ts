@@ -1,20 +1,16 @@
 // `agent admin token …`: tokens that register new machines. `agent admin service-token …`: tokens for programs.
 
+import { nodesApi } from "../../api/nodes.ts";
+import { request } from "../../api/request.ts";
+import { registrationTokensApi, serviceTokensApi } from "../../api/tokens.ts";
 import { brand } from "../../brand.ts";
-import { Node } from "../../protocol/node.ts";
 import { quoteWord } from "../../plan.ts";
 import type { Context, Implementation } from "../command.ts";
 import { reportOf, revokedLines, revokeNodesFlag, sayAccessLeft } from "../left-access.ts";
 import { orgArg } from "../server-flags.ts";
 import type { Cell } from "../table.ts";
-import {
-  AccessReport,
-  NewRegistrationToken,
-  NewServiceToken,
-  RegistrationToken,
-  ServiceToken,
-} from "./answers.ts";
-import { inOrg, read, write, type Api } from "./api.ts";
+import { given } from "../values.ts";
+import { read, write, type Api } from "./api.ts";
 import { checked, idOf, memberEmails, missingGroups, sayNewGroups } from "./lookup.ts";
 import { targetFlags } from "./target.ts";
 
@@ -66,28 +62,21 @@ export const create: Implementation = {
     const [slug = ""] = words;
     values.duration("expires");
     const groups = [...values.list("group")];
-    const [uses, expires, name, node] = [
-      values.integer("uses", 1, 1_000_000),
-      values.text("expires"),
-      values.text("name"),
-      values.text("node"),
-    ];
-    const body = await checked(
-      import("../../server/nodes/registration-tokens.ts").then((file) => file.RegistrationTokenRequest),
-      {
-        groups,
-        is_lighthouse: values.on("lighthouse"),
-        ...newerFields(context),
-        ...(name === undefined ? {} : { name }),
-        ...(uses === undefined ? {} : { uses }),
-        ...(expires === undefined ? {} : { expires_in: expires }),
-        ...(node === undefined ? {} : { node_name: node }),
-      },
-    );
+    const body = await checked(registrationTokensApi.create.body, {
+      groups,
+      is_lighthouse: values.on("lighthouse"),
+      ...newerFields(context),
+      ...given({
+        name: values.text("name"),
+        uses: values.integer("uses", 1, 1_000_000),
+        expires_in: values.text("expires"),
+        node_name: values.text("node"),
+      }),
+    });
     let new_groups: string[] = [];
-    const made = await write(context, NewRegistrationToken, async (api) => {
+    const made = await write(context, async (api) => {
       new_groups = await missingGroups(api, slug, groups);
-      return { method: "POST", path: inOrg(slug, "registration_tokens/"), body };
+      return request(registrationTokensApi.create, { slug }, body);
     });
     if (made === undefined) return;
     sayNewGroups(output, new_groups);
@@ -99,13 +88,12 @@ export const create: Implementation = {
 
 /** Left out unless asked for: an older control plane does not know the fields. */
 function newerFields({ values }: Context) {
-  const silence = values.text("silence");
-  return {
-    ...(values.on("ephemeral") ? { ephemeral: true } : {}),
-    ...(silence === undefined ? {} : { silence }),
-    ...(values.on("names") ? { names: true } : {}),
-    ...(values.on("approved") ? { approved: true } : {}),
-  };
+  return given({
+    ephemeral: values.on("ephemeral") || undefined,
+    silence: values.text("silence"),
+    names: values.on("names") || undefined,
+    approved: values.on("approved") || undefined,
+  });
 }
 
 /** An older control plane makes no join keys. */
@@ -121,8 +109,8 @@ async function howToJoin({
   return `${joinText({ join_key })}\nOr register it with flags:\n  ${command}`;
 }
 
-const tokensOf = (api: Api, slug: string) => api.list(inOrg(slug, "registration_tokens/"), RegistrationToken);
-const servicesOf = (api: Api, slug: string) => api.list(inOrg(slug, "service_tokens/"), ServiceToken);
+const tokensOf = (api: Api, slug: string) => api.all(registrationTokensApi.list, { slug });
+const servicesOf = (api: Api, slug: string) => api.all(serviceTokensApi.list, { slug });
 
 export const list: Implementation = {
   args: { ...orgArg, ...targetFlags },
@@ -133,7 +121,7 @@ export const list: Implementation = {
       const found = await tokensOf(api, slug);
       const emails = context.output.json ? new Map<number, string>() : await memberEmails(api, slug);
       const isBound = found.some((token) => token.node_id !== null);
-      const nodes = isBound ? await api.list(inOrg(slug, "nodes/"), Node) : [];
+      const nodes = isBound ? await api.all(nodesApi.list, { slug }) : [];
       return { tokens: found, names: new Map(nodes.map(({ id, name }) => [id, name])), makers: emails };
     });
     const now = context.system.now();
@@ -179,10 +167,10 @@ const tokenArg = { ID: { type: "positional", description: "The token's number or
 
 async function revokeToken(context: Context, isService: boolean): Promise<void> {
   const [slug = "", word = ""] = context.words;
-  const kind = isService ? "service_tokens" : "registration_tokens";
-  const query = `revoke_nodes=${context.values.on("revoke-nodes")}&report=true`;
+  const of = isService ? serviceTokensApi : registrationTokensApi;
+  const revoke_nodes = context.values.on("revoke-nodes") ? "true" : "false";
   let id = 0;
-  const report = await write(context, AccessReport, async (api) => {
+  const report = await write(context, async (api) => {
     id = isService
       ? await idOf(word, {
           what: "service token",
@@ -198,12 +186,11 @@ async function revokeToken(context: Context, isService: boolean): Promise<void> 
         });
     const more = context.values.on("revoke-nodes") ? " and the nodes that registered with it" : "";
     return {
-      method: "DELETE",
-      path: inOrg(slug, `${kind}/${id}/?${query}`),
+      ...request(of.revoke, { slug, id }, { revoke_nodes, report: "true" }),
       effect: `revoke token ${id}${more}`,
     };
   });
-  if (report === undefined) return;
+  if (report == null) return;
   context.output.result(
     { id, revoked: true, ...reportOf(report) },
     `Revoked token ${id}\n${revokedLines(report)}`,
@@ -261,18 +248,14 @@ rights over people, tokens, CAs and settings. It is printed once.`,
     values.duration("expires");
     const expires = values.text("expires");
     const [scopes, networks] = [values.list("scope"), values.list("network")];
-    const body = await checked(
-      import("../../server/people/service-tokens.ts").then((file) => file.ServiceTokenRequest),
-      {
-        name,
-        role: values.choice("role", ["member", "admin"]) ?? "member",
-        ...(expires === undefined ? {} : { expires_in: expires }),
-        ...(scopes.length === 0 ? {} : { scopes: [...scopes] }),
-        ...(networks.length === 0 ? {} : { networks: [...networks] }),
-      },
-    );
-    const path = inOrg(slug, "service_tokens/");
-    const made = await write(context, NewServiceToken, () => ({ method: "POST", path, body }));
+    const body = await checked(serviceTokensApi.create.body, {
+      name,
+      role: values.choice("role", ["member", "admin"]) ?? "member",
+      ...(expires === undefined ? {} : { expires_in: expires }),
+      ...(scopes.length === 0 ? {} : { scopes: [...scopes] }),
+      ...(networks.length === 0 ? {} : { networks: [...networks] }),
+    });
+    const made = await write(context, () => request(serviceTokensApi.create, { slug }, body));
     if (made === undefined) return;
     output.result(made, `${made.token}\n`);
     const rights = made.scopes?.join(", ") ?? "all of its role";

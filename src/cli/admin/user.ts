@@ -6,8 +6,9 @@ import type { Admin } from "../../server/admin.ts";
 import type { Context, Implementation } from "../command.ts";
 import { leaverEnds, leaverFlags, reportOf, revokedLines, sayAccessLeft, tokensOf } from "../left-access.ts";
 import { readNamedFile, type Args } from "../values.ts";
-import { AccessReport, Me, User } from "./answers.ts";
-import { Nothing, read, write } from "./api.ts";
+import { Me, User } from "./answers.ts";
+import { AccessReport } from "../../api/values.ts";
+import { Nothing, read, writeAs } from "./api.ts";
 import { onData, onlyPlanned } from "./data.ts";
 import { userByEmail } from "./lookup.ts";
 import { chooseTarget, targetFlags } from "./target.ts";
@@ -58,7 +59,7 @@ export const create: Implementation = {
   async run(context) {
     const body = { ...(await readLogin(context)), is_staff: context.values.on("staff") };
     const request = { method: "POST", path: "/api/users/", body } as const;
-    const user = await write(context, User, () => request, { begins: true });
+    const user = await writeAs(context, User, () => request, { begins: true });
     if (user === undefined) return;
     context.output.result(user, `Created user ${user.email}${user.is_staff ? " (staff)" : ""}\n`);
   },
@@ -92,7 +93,7 @@ function activation(verb: "enable" | "disable"): Implementation {
     examples: [`${brand.executable} admin user ${verb} ada@example.org`],
     async run(context) {
       const address = context.words[0] ?? "";
-      const report = await write(context, AccessReport, async (api) => ({
+      const report = await writeAs(context, AccessReport, async (api) => ({
         method: "PATCH",
         path: `/api/users/${(await userByEmail(api, address)).id}/`,
         body: { is_active: isEnabled, ...(isEnabled ? {} : leaverEnds(context.values)) },
@@ -183,7 +184,7 @@ async function ownPassword(context: Context): Promise<void> {
   });
   const body = { current_password: current, new_password: (await readLogin(context)).password };
   const request = { method: "POST", path: "/api/user/password/", body } as const;
-  if ((await write(context, Nothing, () => request)) === undefined) return;
+  if ((await writeAs(context, Nothing, () => request)) === undefined) return;
   context.output.say(`All sessions have ended. Sign in again with \`${brand.executable} login\`.`);
   context.output.result({ email }, `User ${email} has a new password\n`);
 }

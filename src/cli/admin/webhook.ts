@@ -7,7 +7,7 @@ import type { Context, Implementation } from "../command.ts";
 import { orgArg } from "../server-flags.ts";
 import type { Args } from "../values.ts";
 import { Delivery, NewWebhook, Webhook } from "./answers.ts";
-import { inOrg, Nothing, read, write, type Api } from "./api.ts";
+import { inOrg, Nothing, read, writeAs, type Api } from "./api.ts";
 import { checked, idOf } from "./lookup.ts";
 import { chooseTarget, targetFlags } from "./target.ts";
 
@@ -64,7 +64,7 @@ export const create: Implementation = {
       { url, ...(events.length === 0 ? {} : { events: [...events] }) },
     );
     const path = inOrg(slug, "webhooks/");
-    const made = await write(context, NewWebhook, () => ({ method: "POST", path, body }));
+    const made = await writeAs(context, NewWebhook, () => ({ method: "POST", path, body }));
     if (made === undefined) return;
     context.output.result(made, `Created webhook ${made.id}. Secret:\n${made.secret}\n`);
     await sayIfNotPublic(context, url);
@@ -102,7 +102,7 @@ export const update: Implementation = {
       import("../../server/webhooks/webhooks.ts").then(({ WebhookPatch }) => WebhookPatch),
       { ...(url === undefined ? {} : { url }), ...(events.length === 0 ? {} : { events: [...events] }) },
     );
-    const changed = await write(context, Webhook, async (api) => ({
+    const changed = await writeAs(context, Webhook, async (api) => ({
       method: "PATCH",
       path: (await pathOf(api, slug, word)).path,
       body,
@@ -119,7 +119,7 @@ export const remove: Implementation = {
   async run(context) {
     const [slug = "", word = ""] = context.words;
     let id = 0;
-    const gone = await write(context, Nothing, async (api) => {
+    const gone = await writeAs(context, Nothing, async (api) => {
       const found = await pathOf(api, slug, word);
       id = found.id;
       return { method: "DELETE", path: found.path, effect: `delete webhook ${id}` };
@@ -171,7 +171,7 @@ export const sendAgain: Implementation = {
   examples: [`${brand.executable} admin webhook send-again acme 3 41`],
   async run(context) {
     const [slug = "", word = "", delivery = ""] = context.words;
-    const sent = await write(context, Delivery, async (api) => {
+    const sent = await writeAs(context, Delivery, async (api) => {
       if (!/^\d{1,15}$/.test(delivery))
         throw new AppError("usage", `"${delivery}" is not a delivery's number.`);
       const { path } = await pathOf(api, slug, word, `deliveries/${delivery}/send_again/`);

@@ -1,12 +1,14 @@
 // `register --replace`: a machine that lost its files takes the place of its own former node. Only an administrator can do
 // that: the former node is revoked, and a new one gets its name and groups.
 
-import * as v from "valibot";
+import { nodesApi } from "../../api/nodes.ts";
+import { request } from "../../api/request.ts";
+import { maxPageSize } from "../../api/values.ts";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import type { Log } from "../../log.ts";
 import { quoteWord } from "../../plan.ts";
-import { Node } from "../../protocol/node.ts";
+import type { Node } from "../../protocol/node.ts";
 import type { Client } from "../contact/client.ts";
 
 const reason = "its machine registers again";
@@ -17,12 +19,7 @@ export async function replaceNode(client: Client, slug: string, name: string, lo
   if (former === undefined)
     throw new AppError("failed", `The control plane does not list the node ${name} that has this name`);
   refuseOnline(former, slug);
-  await client.request({
-    method: "DELETE",
-    path: `${nodesOf(slug)}${former.id}/`,
-    body: { reason },
-    schema: v.unknown(),
-  });
+  await client.request(request(nodesApi.revoke, { slug, id: former.id }, { reason }));
   log.info(`Revoked the former node ${name} (${former.ip_address})`);
   await prepare(client, slug, former);
 }
@@ -36,7 +33,7 @@ export async function continueReplacement(
 ): Promise<void> {
   if ((await nodesNamed(client, slug, name)).length > 0) return;
   const revokedAt = ({ revoked_at: at }: Node) => Date.parse(at ?? "");
-  const former = (await nodesNamed(client, slug, name, "&revoked=true"))
+  const former = (await nodesNamed(client, slug, name, { revoked: "true" }))
     .filter((each) => revokedAt(each) > now - interruptedMs)
     .toSorted((a, b) => revokedAt(a) - revokedAt(b))
     .at(-1);
@@ -47,21 +44,26 @@ export async function continueReplacement(
 
 /** An administrator notices within this time that the command did not end. */
 const interruptedMs = 3_600_000;
-const nodesOf = (slug: string) => `/api/org/${encodeURIComponent(slug)}/nodes/`;
 
 /** The registration claims this node, with its groups. */
 async function prepare(client: Client, slug: string, { name, groups }: Node): Promise<void> {
-  const body = { name, groups };
-  await client.request({ method: "POST", path: nodesOf(slug), body, schema: v.unknown() });
+  await client.request(request(nodesApi.create, { slug }, { name, groups }));
 }
 
 /** A search finds parts of names, too: many pages for a short one. */
-async function nodesNamed(client: Client, slug: string, name: string, words = ""): Promise<Node[]> {
+async function nodesNamed(
+  client: Client,
+  slug: string,
+  name: string,
+  more: { revoked?: "true" } = {},
+): Promise<Node[]> {
   const found: Node[] = [];
-  const query = `?search=${encodeURIComponent(name)}&page_size=1000${words}`;
   for (let page = 1; ; page++) {
-    const path = `${nodesOf(slug)}${query}&page=${page}`;
-    const { body = [] } = await client.request({ path, schema: v.array(Node), repeatable: true });
+    const query = { search: name, page_size: String(maxPageSize), ...more, page: String(page) };
+    const { body = [] } = await client.request({
+      ...request(nodesApi.list, { slug }, query),
+      repeatable: true,
+    });
     found.push(...body.filter((each) => each.name === name));
     if (body.length === 0) return found;
   }

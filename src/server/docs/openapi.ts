@@ -13,10 +13,10 @@ import { Event } from "../audit/read.ts";
 import { Group } from "../policy/groups.ts";
 import { Member } from "../people/members.ts";
 import { Organization } from "../policy/organizations.ts";
-import { RegistrationToken } from "../nodes/registration-tokens.ts";
+import { RegistrationToken } from "../../api/tokens.ts";
 import { sessionCookie } from "../http/cookies.ts";
 import type { Route } from "../http/route.ts";
-import { ServiceToken } from "../people/service-tokens.ts";
+import { ServiceToken } from "../../api/tokens.ts";
 import { Webhook } from "../webhooks/webhooks.ts";
 
 type Json = { [key: string]: unknown };
@@ -70,7 +70,8 @@ export function errorsOf(route: Route): ErrorCode[] {
   return [...new Set([...codes, ...(route.errors ?? [])])];
 }
 
-export function makeOpenApi(routes: readonly Route[], publicUrl: string): Json {
+/** `publicUrl`: left out in the file of the repository, which is of no certain server. */
+export function makeOpenApi(routes: readonly Route[], publicUrl?: string): Json {
   const paths: Record<string, Json> = {};
   for (const route of routes) {
     const path = route.path.replaceAll(/:([a-z_]+)(\{[^/]*)?/g, "{$1}");
@@ -88,7 +89,7 @@ export function makeOpenApi(routes: readonly Route[], publicUrl: string): Json {
         "`method_not_allowed`, and the header `Allow` names those that it has. An unknown path gets 404 `not_found`.",
     },
     // "/" comes first, so that "Try it out" calls the server that shows the page, under the name in the browser.
-    servers: [{ url: "/" }, { url: publicUrl }],
+    servers: [{ url: "/" }, ...(publicUrl === undefined ? [] : [{ url: publicUrl }])],
     paths,
     components: {
       schemas: Object.fromEntries(
@@ -222,6 +223,13 @@ function queryParameters(schema: Route["takes"]["query"]): Json[] {
   }));
 }
 
+/** Control planes of this version send what those of earlier versions do not (`since` in src/api/values.ts). */
+function requiredOf(entries: unknown): { required: string[] } {
+  const isRequired = (entry: { type: string }) => "since" in entry || !/optional|nullish/.test(entry.type);
+  const all = Object.entries<{ type: string }>(Object(entries));
+  return { required: all.filter(([, entry]) => isRequired(entry)).map(([name]) => name) };
+}
+
 function jsonSchema(schema: v.GenericSchema, self?: string, typeMode: "input" | "output" = "output"): Json {
   const definitions = Object.fromEntries(Object.entries(named).filter(([name]) => name !== self));
   const {
@@ -235,6 +243,12 @@ function jsonSchema(schema: v.GenericSchema, self?: string, typeMode: "input" | 
     // The dialect of OpenAPI 3.1.
     target: "draft-2020-12",
     definitions,
+    overrideSchema: ({ valibotSchema, jsonSchema }) =>
+      "words" in valibotSchema
+        ? { enum: [...Object(valibotSchema.words)], type: "string" }
+        : "entries" in valibotSchema
+          ? { ...jsonSchema, ...requiredOf(valibotSchema.entries) }
+          : undefined,
     overrideRef: ({ referenceId }) => `#/components/schemas/${referenceId}`,
   });
   return { ...rest };

@@ -1,34 +1,8 @@
 // Lists of the API: a JSON array ordered by id, with Link headers (RFC 8288) and X-Total-Count. The query has page,
 // page_size and search. A page has a maximum of bytes, too.
 
-import * as v from "valibot";
-import type { Call, Reply } from "./route.ts";
-import { comparedText, foreignText } from "../../text.ts";
-
-const digits = (max: number) =>
-  v.pipe(
-    foreignText(9),
-    v.regex(/^[1-9]\d{0,8}$/, "A valid integer is required."),
-    v.transform(Number),
-    v.maxValue(max, `At most ${max}.`),
-  );
-
-/** A whole number of a query, such as an id. */
-export const whole = (min: number, max: number) =>
-  v.pipe(
-    foreignText(15),
-    v.regex(/^\d{1,15}$/, "A whole number is required."),
-    v.transform(Number),
-    v.minValue(min, `At least ${min}.`),
-    v.maxValue(max, `At most ${max}.`),
-  );
-
-export const ListQuery = v.strictObject({
-  page: v.optional(digits(1_000_000), "1"),
-  page_size: v.optional(digits(1000), "100"),
-  search: v.optional(comparedText(100), ""),
-});
-export type ListQuery = v.InferOutput<typeof ListQuery>;
+import type { ListQuery } from "../../api/values.ts";
+import type { Call } from "./route.ts";
 
 /** JSON of one page. A single item may be larger. */
 export const maxPageBytes = 1_048_576;
@@ -58,11 +32,11 @@ export function searchPattern({ search }: ListQuery): string {
 export type Page<T> = { items: readonly T[]; total: number; query: ListQuery };
 
 /** The answer to a request for a page. Its links lead to the same path. */
-export function listReply(
+export function listReply<T>(
   call: Pick<Call, "path" | "parameters">,
   publicUrl: string,
-  { items, total, query }: Page<unknown>,
-): Reply {
+  { items, total, query }: Page<T>,
+): { body: readonly T[]; headers: Record<string, string> } {
   const path = publicUrl + call.path;
   const others = Object.entries(call.parameters()).filter(
     ([name, value]) => !/^page(_size)?$/.test(name) && value !== "",

@@ -76,7 +76,7 @@ export function errorReply(error: AppError, headers: Record<string, string> = {}
   };
 }
 
-export const noContent: Reply = { status: 204 };
+export const noContent = { status: 204 } as const;
 
 export function created(body: unknown): Reply {
   return { status: 201, body };

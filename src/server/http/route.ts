@@ -2,10 +2,9 @@
 // come from this one declaration. Knows no route and no table.
 
 import * as v from "valibot";
-import { AppError, type ErrorCode } from "../../errors.ts";
+import type { Endpoint, Role } from "../../api/endpoint.ts";
+import { AppError } from "../../errors.ts";
 
-export type Method = "GET" | "POST" | "PATCH" | "DELETE";
-export type Role = "member" | "admin" | "owner";
 export type Schema<T = unknown> = v.GenericSchema<unknown, T>;
 
 /**
@@ -48,17 +47,6 @@ export type OrganizationAccess = { id: number; slug: string; role: Role; visitin
 
 /** Placeholder id: anonymous registration must not reveal whether an organization exists. */
 export const nowhere = 0;
-
-/**
- * public: no credentials needed.  user: a person or a service token.  person: a person.  staff: staff.
- * docs: staff, also with the cookie of the sign-in form.
- * A browser's session counts as its user, except for `public`, which does not look at it.
- * Below /api/org/{slug}/ the caller must belong to the organization, else the answer is 404:
- * member, admin, owner: this role or a higher one; staff who are not members count as members.
- * own: a member, or a service token; the handler admits members only to what is their own.
- * register: an admin, or no credentials (then the registration token in the body decides).
- */
-export type Access = "public" | "user" | "person" | "staff" | "docs" | "register" | "own" | Role;
 
 /** What handlers see of a request. */
 export type AskedRequest = Pick<Request, "headers" | "method" | "signal">;
@@ -127,14 +115,6 @@ export function query<E extends v.ObjectEntries>(
   return { query: schema, read: (source) => source.query(schema) };
 }
 
-export type Answer = {
-  description: string;
-  schema?: Schema;
-  type?: string;
-  /** Descriptions by name. The name of an optional header ends in `?`. */
-  headers?: Record<string, string>;
-};
-
 /**
  * Whether people with a second factor, or who need one, must have proven it within 10 minutes: always, never, or if a field
  * of the input is given that needs it (see people/step-up.ts). Asked before what changes the rights of a user, program or
@@ -143,45 +123,12 @@ export type Answer = {
  */
 export type Fresh<T> = boolean | { [K in keyof T]-?: boolean | ((value: T[K]) => boolean) };
 
-type Description = {
-  method: Method;
-  /** In Hono's syntax, with a trailing slash. Write numbers as the constant `id` below. */
-  path: string;
-  access: Access;
-  /** The operationId in the OpenAPI document: `nodes_list`, `nodes_create`. */
-  name: string;
-  summary: string;
-  /** Successful answers by status. Errors are documented from the table of errors. */
-  answers: Record<number, Answer>;
-  /** Error codes besides those that every route of its kind has. */
-  errors?: readonly ErrorCode[];
-  /** The maximum of the body, if it is not the usual one. */
-  maxBody?: number;
-  /** Concerns people or tokens: service tokens are refused. */
-  people?: true;
-  /** Service tokens with this scope may call it; without one, they may only read. See people/token-scopes.ts. */
-  scope?: "nodes" | "policy" | "webhooks";
-  /** A POST that changes nothing, such as a plan: `read` is scope enough. */
-  reads?: true;
-  /** Passwords can be guessed here. A network with too many wrong ones gets 429 before the body is read. */
-  guesses?: true;
-  /** Also accepts the token of the path's node. */
-  node?: true;
-  /** Served by the listener's own route table, without Hono, and without a turn: for the most frequent requests. */
-  direct?: true;
-  /** A page asks this by itself, without a person: it is no use of a browser's session. */
-  unattended?: true;
-  /** Logged only with `logReads`. */
-  quiet?: true;
-  /** The organization stores more afterwards, so it is refused at the maximum: some requests of the route, or all. */
-  grows?: true;
-  /** The answer may be held (`Prefer: wait=N`). The caller's rights are checked again before it is sent. */
-  held?: true;
-};
+/** As in the contract, with a path in Hono's syntax. Write numbers as the constant `id` below. */
+type Description = Omit<Endpoint, "body" | "query" | "fresh">;
 
 export type Route = Description & {
   /** Undefined: the route changes nothing. An object: for some fields, so it is asked after the input is read. */
-  fresh?: boolean | object;
+  fresh?: Endpoint["fresh"];
   /** Replaces the usual answer to an error. */
   refused?(error: AppError, request: AskedRequest): Promise<Reply> | undefined;
   takes: Pick<Input<unknown>, "body" | "query">;
@@ -212,19 +159,14 @@ export function route<T>(
 }
 
 /** Whether a field that is given needs a fresh second factor. Routes that always need it were checked with the rights. */
-function asksForFresh<T>(fresh: Fresh<T> | undefined, input: T): boolean {
+export function asksForFresh(fresh: Endpoint["fresh"], input: unknown): boolean {
   if (typeof fresh !== "object") return false;
-  for (const field in fresh) {
-    const rule = fresh[field];
-    if (input[field] === undefined) continue;
-    if (typeof rule === "function" ? rule(input[field]) : rule) return true;
-  }
-  return false;
+  return Object.entries(fresh).some(([field, rule]) => {
+    const value: unknown = Object(input)[field];
+    if (value === undefined) return false;
+    return typeof rule === "function" ? rule(value) : rule;
+  });
 }
-
-/** For `fresh`: a list that is not empty; a switch that is on. */
-export const hasSome = (list: readonly unknown[] | undefined) => list !== undefined && list.length > 0;
-export const isOn = (value: boolean | "true" | "false" | undefined) => value === true || value === "true";
 
 type OrganizationRoute<T> = Omit<Description, "grows"> & {
   takes: Input<T>;
@@ -257,7 +199,7 @@ export function organizationRoute<T>({ grows, handle, ...description }: Organiza
 /** For `grows`. */
 export const always = () => true;
 
-function isInOrganization(call: Call): call is OrganizationCall {
+export function isInOrganization(call: Call): call is OrganizationCall {
   return call.org !== undefined;
 }
 

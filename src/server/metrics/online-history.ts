@@ -1,6 +1,6 @@
 // How many nodes of each organization were online: counted every five minutes, kept for 30 days.
 
-import * as v from "valibot";
+import { maxOnlinePoints, type OnlineHistory } from "../../api/nodes.ts";
 import { formatTime } from "../../duration.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Database, Reader } from "../store/database.ts";
@@ -13,23 +13,6 @@ const keptDays = 30;
 const dayMs = 86_400_000;
 /** Nodes of one query: few enough that check-ins do not wait for it. */
 const sliceSize = 2000;
-/** Of one answer. */
-const maxPoints = 300;
-
-export const OnlineQuery = v.strictObject({
-  days: v.optional(v.pipe(v.picklist(["1", "2", "7", "30"]), v.transform(Number)), "1"),
-});
-const Count = v.object({ at: v.string(), online: v.number() });
-export const OnlineHistory = v.object({
-  /** Each point stands for this time. */
-  every_s: v.number(),
-  points: v.array(v.object({ at: v.string(), online: v.number(), active: v.number() })),
-  /** Single counts of this time, not averages: the last one with the fewest and with the most, and the newest. */
-  least: v.nullable(Count),
-  most: v.nullable(Count),
-  last: v.nullable(Count),
-});
-
 type Deps = Pick<ServerOptions, "system"> & { db: Database };
 
 const ids = organizations.pick("id");
@@ -84,8 +67,8 @@ export async function onlineHistory(
   orgId: number,
   days: number,
   now: number,
-): Promise<v.InferOutput<typeof OnlineHistory>> {
-  const step = Math.ceil((days * dayMs) / maxPoints / intervalMs) * intervalMs;
+): Promise<OnlineHistory> {
+  const step = Math.ceil((days * dayMs) / maxOnlinePoints / intervalMs) * intervalMs;
   const since = now - days * dayMs;
   const one = async (order: string) => {
     const sql = `SELECT at, online, active FROM online_counts WHERE org_id = $1 AND at >= $2 ORDER BY ${order} LIMIT 1`;

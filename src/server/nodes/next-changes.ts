@@ -1,6 +1,6 @@
 // What the next configuration of a node changes: its present files, as they were sent, beside those that it would get now.
 
-import * as v from "valibot";
+import type { NextChanges } from "../../api/nodes.ts";
 import { formatTime } from "../../duration.ts";
 import { diff } from "../../plan.ts";
 import { filesFor, readTogether, type Views } from "../config/views.ts";
@@ -10,28 +10,7 @@ import type { NodeStore } from "./node-store.ts";
 import { revokedError } from "./orders.ts";
 import { maxConfigLength, notAppliedSince, presentFiles, type Present } from "./sent-files.ts";
 
-const Change = v.object({
-  file: v.picklist(["config.yml", "other files"]),
-  /** A unified diff; null if one of the two texts was too long to be kept. */
-  diff: v.nullable(v.string()),
-});
-type Change = v.InferOutput<typeof Change>;
-
-export const NextChanges = v.object({
-  node_id: v.number(),
-  name: v.string(),
-  online: v.boolean(),
-  last_checkin_at: v.nullable(v.string()),
-  applied_config_version: v.nullable(v.number()),
-  config_version: v.number(),
-  /** Since when the node has been sent files that it has not applied. */
-  not_applied_since: v.nullable(v.string()),
-  is_known: v.boolean(),
-  is_renewal_due: v.boolean(),
-  changes: v.array(Change),
-});
-export type NextChanges = v.InferOutput<typeof NextChanges>;
-
+type Change = NextChanges["changes"][number];
 type Services = NodeStore & { views: Views; renderings: Renderings };
 
 /** Throws node_revoked, and conflict if the node is not registered. */

@@ -1,12 +1,11 @@
 // Administration of nodes: create in advance, list, change, renew certificates. register.ts registers, revoke.ts
 // revokes.
 
+import type { NodePatch, NodeRequest } from "../../api/nodes.ts";
 import * as v from "valibot";
 import { AppError } from "../../errors.ts";
 import { type Node } from "../../protocol/node.ts";
-import { NodeName, Port, PublicAddress } from "../../protocol/values.ts";
 import { record, type Actor, type AuditEvent } from "../audit/record.ts";
-import { GroupName } from "../policy/firewall.ts";
 import { editPolicy, editReach, type Testing } from "../policy/edits.ts";
 import { ensureGroups } from "../policy/groups.ts";
 import {
@@ -16,7 +15,8 @@ import {
   readIssuingOrg,
   type IssuingOrg,
 } from "../certificates/issue.ts";
-import { fitPage, pageOf, searchPattern, type ListQuery, type Page } from "../http/lists.ts";
+import { fitPage, pageOf, searchPattern, type Page } from "../http/lists.ts";
+import { type ListQuery } from "../../api/values.ts";
 import {
   findNode,
   nameTaken,
@@ -28,7 +28,7 @@ import {
 } from "../store/nodes.ts";
 import { affectsOthers, audited, certified, granted } from "./node-differences.ts";
 import type { NodeStore } from "./node-store.ts";
-import { Cidr, ConfigOverrides } from "../../engine-config.ts";
+import { ConfigOverrides } from "../../engine-config.ts";
 import { isPeerOfRule } from "../policy/rules.ts";
 import { isUnsafe, unsafeSentence } from "./refused-engine.ts";
 import { renewCertificates } from "./renewal.ts";
@@ -50,32 +50,6 @@ import { atLeisure, blockFormerLater } from "./upkeep.ts";
 import { publishNames, publishNameServer } from "../names/publish.ts";
 import { notifyNode, raiseConfigVersion, raiseOwnVersion, readConfigVersion } from "../store/versions.ts";
 import { readBeside, show, showAll, showOne, type Beside } from "./shown.ts";
-import { foreignText } from "../../text.ts";
-
-/** Of one node: its certificate holds them. */
-export const maxGroups = 64;
-export const maxSubnets = 64;
-
-const fields = {
-  groups: v.optional(v.pipe(v.array(GroupName), v.maxLength(maxGroups))),
-  subnets: v.optional(v.pipe(v.array(Cidr), v.maxLength(maxSubnets))),
-  is_lighthouse: v.optional(v.boolean()),
-  is_relay: v.optional(v.boolean()),
-  public_ip: v.optional(v.nullable(PublicAddress)),
-  external_port: v.optional(v.nullable(Port)),
-  config_overrides: v.optional(ConfigOverrides),
-};
-const address = v.pipe(foreignText(45), v.minLength(2));
-
-export const NodeRequest = v.strictObject({ name: NodeName, ip_address: v.optional(address), ...fields });
-export type NodeRequest = v.InferOutput<typeof NodeRequest>;
-export const NodePatch = v.strictObject({
-  name: v.optional(NodeName),
-  ip_address: v.optional(address),
-  is_name_server: v.optional(v.boolean()),
-  ...fields,
-});
-export type NodePatch = v.InferOutput<typeof NodePatch>;
 
 type Org = { id: number; slug: string };
 

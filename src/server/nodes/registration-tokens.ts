@@ -1,20 +1,17 @@
 // Creates and lists the tokens with which new machines register. A token is shown once and stored as a hash. The
 // registration consumes it (registration-credential.ts).
 
-import * as v from "valibot";
+import type { NewRegistrationToken, RegistrationToken, RegistrationTokenRequest } from "../../api/tokens.ts";
 import { brand } from "../../brand.ts";
 import { formatJoinKey, parseJoinKey } from "../../join-key.ts";
 import { quoteWord } from "../../plan.ts";
-import { formatTime, parseDuration } from "../../duration.ts";
+import { formatTime } from "../../duration.ts";
 import { AppError } from "../../errors.ts";
 import { isLoopback } from "../../loopback.ts";
 import { hashToken, makeOpaqueToken } from "../../pki/opaque.ts";
 import { requireRole } from "../people/late-rights.ts";
 import { record, type Actor } from "../audit/record.ts";
-import { NodeName, recordId } from "../../protocol/values.ts";
-import { GroupName } from "../policy/firewall.ts";
 import { ensureGroups } from "../policy/groups.ts";
-import { ExpiresIn } from "../http/fields.ts";
 import { insertPending } from "./nodes.ts";
 import { isHandRun } from "../store/nodes.ts";
 import type { OrganizationAccess } from "../http/route.ts";
@@ -23,87 +20,8 @@ import type { Row, Transaction } from "../store/database.ts";
 import { queryOne } from "../store/table.ts";
 import { nodes } from "../store/tables/nodes.ts";
 import { registrationTokens, type RegistrationTokenRow } from "../store/tables/registration-tokens.ts";
-import { foreignText, label } from "../../text.ts";
 
-/** In seconds. A node that runs checks in at least once a minute. */
-const Silence = v.pipe(
-  foreignText(32),
-  v.check((text) => parseDuration(text) !== undefined, "Enter a duration such as 90s, 10m or 1h."),
-  v.transform((text) => parseDuration(text) ?? 0),
-  v.minValue(60, "At least 60s."),
-  v.maxValue(7 * 86_400, "At most 7d."),
-);
 const usualSilenceS = 600;
-
-export const RegistrationTokenRequest = v.pipe(
-  v.strictObject({
-    name: v.optional(label(100)),
-    uses: v.optional(v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(1_000_000)), 1),
-    expires_in: v.optional(ExpiresIn, "24h"),
-    groups: v.optional(v.pipe(v.array(GroupName), v.maxLength(64)), []),
-    is_lighthouse: v.optional(v.boolean(), false),
-    /** Binds the token to this pending node, by id or by name. A missing node of this name is created. */
-    node_id: v.optional(recordId),
-    node_name: v.optional(NodeName),
-    /** Its nodes end when they stop, or after `silence`. */
-    ephemeral: v.optional(v.boolean()),
-    silence: v.optional(Silence),
-    /** Peers get the names of ephemeral nodes too. */
-    names: v.optional(v.boolean()),
-    /** Its nodes need no approval, unless the organization approves all. */
-    approved: v.optional(v.boolean()),
-  }),
-  v.forward(
-    v.check(
-      ({ ephemeral, is_lighthouse, node_id, node_name }) =>
-        ephemeral !== true || (!is_lighthouse && node_id === undefined && node_name === undefined),
-      "An ephemeral node cannot be a lighthouse or a relay, nor a node that was created in advance.",
-    ),
-    ["ephemeral"],
-  ),
-  v.forward(
-    v.check(
-      ({ ephemeral, silence, names }) => ephemeral === true || (silence === undefined && names !== true),
-      "Only for ephemeral nodes: set ephemeral to true.",
-    ),
-    ["silence"],
-  ),
-  v.forward(
-    v.check(
-      ({ node_id, node_name }) => node_id === undefined || node_name === undefined,
-      "Give node_id or node_name, not both.",
-    ),
-    ["node_name"],
-  ),
-);
-export type RegistrationTokenRequest = v.InferOutput<typeof RegistrationTokenRequest>;
-
-export const RegistrationToken = v.object({
-  id: v.number(),
-  name: v.nullable(v.string()),
-  uses: v.number(),
-  used: v.number(),
-  groups: v.array(v.string()),
-  is_lighthouse: v.boolean(),
-  node_id: v.nullable(v.number()),
-  expires_at: v.string(),
-  created_at: v.string(),
-  /** The user who made it. Null: the command line of the control plane itself, or a service token. */
-  created_by: v.nullable(v.number()),
-  /** After how many seconds of silence its nodes end; null: they stay. */
-  ephemeral_silence_s: v.nullable(v.number()),
-  approved: v.boolean(),
-});
-export type RegistrationToken = v.InferOutput<typeof RegistrationToken>;
-export const NewRegistrationToken = v.object({
-  ...RegistrationToken.entries,
-  token: v.string(),
-  /** To paste on the new machine. It passes the token by standard input, never as an argument. */
-  command: v.string(),
-  /** The same in one string, for `agent up`. */
-  join_key: v.string(),
-});
-export type NewRegistrationToken = v.InferOutput<typeof NewRegistrationToken>;
 
 type Org = Pick<OrganizationAccess, "id" | "slug">;
 export const registrationTokenColumns = registrationTokens.select();

@@ -32,7 +32,8 @@ import { holdName, releaseOwnName } from "../store/names.ts";
 import { isPeerOfRule } from "../policy/rules.ts";
 import { endSessionsOn } from "../people/session-nodes.ts";
 import { settle } from "./upkeep.ts";
-import { fitPage, pageOf, searchPattern, type ListQuery, type Page } from "../http/lists.ts";
+import { fitPage, pageOf, searchPattern, type Page } from "../http/lists.ts";
+import { type ListQuery } from "../../api/values.ts";
 import { raiseConfigVersion, raiseOwnVersion, notifyNode } from "../store/versions.ts";
 
 type Org = { id: number; slug: string };

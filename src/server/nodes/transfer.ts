@@ -1,9 +1,9 @@
 // Gives a node to a user or to the organization. Nodes of a user are listed, and on request revoked, when the user
 // leaves (offboarding/left-access.ts).
 
-import * as v from "valibot";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
+import type { Transfer } from "../../api/nodes.ts";
 import type { Node } from "../../protocol/node.ts";
 import { record, type Actor } from "../audit/record.ts";
 import { requireRole } from "../people/late-rights.ts";
@@ -19,13 +19,7 @@ import type { NodeStore } from "./node-store.ts";
 import { beginPeriod } from "./owner-period.ts";
 import { publishChange } from "./nodes.ts";
 import { showOne } from "./shown.ts";
-import { emailKey, foreignText, formerEmailKey } from "../../text.ts";
-
-export const Transfer = v.strictObject({
-  /** The e-mail address of a member; null: the organization. */
-  owner: v.nullable(v.pipe(foreignText(254), v.transform(formerEmailKey), v.minLength(1))),
-});
-export type Transfer = v.InferOutput<typeof Transfer>;
+import { emailKey } from "../../text.ts";
 
 type Org = { id: number; slug: string };
 

@@ -1,7 +1,7 @@
 // Everything that a user, or the holder of a token, can still use. One query finds it. It ends in the transaction that
 // removes, disables or demotes the user, or revokes the token. The answer lists what keeps working.
 
-import * as v from "valibot";
+import type { AccessItem, AccessReport } from "../../api/values.ts";
 import { AppError } from "../../errors.ts";
 import { settle } from "../nodes/upkeep.ts";
 import type { ServerOptions } from "../options.ts";
@@ -21,24 +21,6 @@ const kinds = [
   "service_token",
   "webhook",
 ] as const;
-
-/** `registration`: a registration that is not complete; `id` is the id of its node. */
-export const AccessItem = v.object({
-  org_slug: v.string(),
-  kind: v.picklist(kinds),
-  id: v.number(),
-  name: v.nullable(v.string()),
-});
-export type AccessItem = v.InferOutput<typeof AccessItem>;
-
-export const AccessReport = v.object({
-  /** The first 1000. The totals count all. */
-  access_left: v.array(AccessItem),
-  access_left_total: v.number(),
-  access_revoked: v.array(AccessItem),
-  access_revoked_total: v.number(),
-});
-export type AccessReport = v.InferOutput<typeof AccessReport>;
 
 export type AccessOf = { kind: "person" | "service" | "registration_token"; id: number };
 export type Access = { left: AccessItem[]; revoked: AccessItem[] };

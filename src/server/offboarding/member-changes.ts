@@ -2,7 +2,7 @@
 
 import { AppError } from "../../errors.ts";
 import { record, type Actor } from "../audit/record.ts";
-import type { Role } from "../http/route.ts";
+import type { Role } from "../../api/endpoint.ts";
 import { ownerGroup } from "../../owner-group.ts";
 import { regroupOwned } from "../nodes/owner-groups.ts";
 import { settle } from "../nodes/upkeep.ts";

@@ -2,7 +2,8 @@
 
 import * as v from "valibot";
 import { AppError } from "../../errors.ts";
-import { GroupName, isReservedGroup } from "../policy/firewall.ts";
+import { isReservedGroup } from "../policy/firewall.ts";
+import { GroupName } from "../../api/values.ts";
 import { comparedText, foreignText } from "../../text.ts";
 
 const text = (max: number) => v.pipe(comparedText(max), v.trim(), v.minLength(1));

@@ -2,7 +2,8 @@
 
 import * as v from "valibot";
 import { formatTime } from "../../duration.ts";
-import { ListQuery, pageOf, searchPattern, type Page } from "../http/lists.ts";
+import { pageOf, searchPattern, type Page } from "../http/lists.ts";
+import { ListQuery } from "../../api/values.ts";
 import type { Reader } from "../store/database.ts";
 import { computed, integer, joined, queryAll, queryNumber, text } from "../store/table.ts";
 import { nodeColumns, nodeRecord, type NodeRecord } from "../store/nodes.ts";

@@ -2,7 +2,8 @@
 
 import { AppError } from "../../errors.ts";
 import type { Exchange } from "../http/exchange.ts";
-import { nowhere, type Caller, type OrganizationAccess, type Role, type Route } from "../http/route.ts";
+import { nowhere, type Caller, type OrganizationAccess, type Route } from "../http/route.ts";
+import { type Role } from "../../api/endpoint.ts";
 import { cookiesOf, docsCookie, readCookie, sessionCookie } from "../http/cookies.ts";
 import { hasOpaqueOrigin } from "../http/opaque-origin.ts";
 import { requireOwnPage } from "../http/own-page.ts";

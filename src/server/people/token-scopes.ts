@@ -4,8 +4,6 @@ import { AppError } from "../../errors.ts";
 import { networkContains, parseAddress, parseNetwork } from "../../ip.ts";
 import type { Caller, Route } from "../http/route.ts";
 
-export const scopes = ["read", "nodes", "policy", "webhooks"] as const;
-
 type ServiceCaller = Extract<Caller, { kind: "service" }>;
 
 /**

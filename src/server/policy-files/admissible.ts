@@ -4,7 +4,7 @@
 import { AppError } from "../../errors.ts";
 import { inSlices, nextRound } from "../http/heavy-work.ts";
 import { requireFew, requireFreeName, requireRouted } from "../names/aliases.ts";
-import { maxGroups, maxSubnets } from "../nodes/nodes.ts";
+import { maxGroups, maxSubnets } from "../../api/nodes.ts";
 import {
   hubOf,
   parsedNetworks,

@@ -3,7 +3,7 @@
 
 import * as v from "valibot";
 import { formatTime } from "../../duration.ts";
-import { AppError, type ErrorCode } from "../../errors.ts";
+import { AppError } from "../../errors.ts";
 import { brand } from "../../brand.ts";
 import type { Actor } from "../audit/record.ts";
 import { inSlices } from "../http/heavy-work.ts";
@@ -16,12 +16,6 @@ import { momentOf } from "./moment.ts";
 import { readPolicyNodes } from "./policy-nodes.ts";
 import { PolicyTest, runTests, type Tested, type TestFailure } from "./policy-tests.ts";
 import { readRules } from "./stored-rules.ts";
-
-/** What editPolicy throws. */
-export const policyErrors: readonly ErrorCode[] = ["policy_by_file", "policy_unconfirmed"];
-
-/** What editReach throws. */
-export const reachErrors: readonly ErrorCode[] = [...policyErrors, "policy_test_failed", "busy", "throttled"];
 
 /** Rows of the database, parsed. */
 export const storedTests = (row: Pick<PolicyRow, "tests"> | undefined): PolicyTest[] =>

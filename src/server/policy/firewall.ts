@@ -1,6 +1,7 @@
 // Firewall rules of an organization: their schema, their translation into the engine's rules for one node, and the test
 // "may A reach B". Pure. Rules only permit: the engine drops what no rule permits.
 
+import { GroupName } from "../../api/values.ts";
 import * as v from "valibot";
 import { Cidr } from "../../engine-config.ts";
 import { parseAddress, parseNetwork, networkContains } from "../../ip.ts";
@@ -8,13 +9,6 @@ import { ownerGroupIn, selfGroup } from "../../owner-group.ts";
 import { can, type EngineVersion } from "../../engine-features.ts";
 import { recordId } from "../../protocol/values.ts";
 import { comparedText, foreignText } from "../../text.ts";
-
-/** The engine reads `any` as every peer, in every field, so it cannot be a name. */
-export const GroupName = v.pipe(
-  foreignText(63),
-  v.regex(/^[A-Za-z0-9][A-Za-z0-9_.:-]{0,62}$/, "A group name is 1 to 63 of letters, digits, _ . : and -."),
-  v.check((name) => name.toLowerCase() !== "any", '"any" means every node and cannot be a name.'),
-);
 
 /**
  * These prefixes name users and groups of sign-in providers. Not a part of GroupName: groups of earlier versions that have

@@ -7,7 +7,8 @@ import { named } from "../../named.ts";
 import { NodeName } from "../../protocol/values.ts";
 import { parseNetwork } from "../../ip.ts";
 import { maxFaults, readDocument, type Fault, type PlainDocument } from "./document.ts";
-import { GroupName, Ports, Protocol, selfSentence } from "./firewall.ts";
+import { Ports, Protocol, selfSentence } from "./firewall.ts";
+import { GroupName } from "../../api/values.ts";
 import { comparedText, foreignText } from "../../text.ts";
 
 export const maxPolicyBytes = 512 * 1024;

@@ -2,7 +2,7 @@
 
 import * as v from "valibot";
 import { actorOf } from "../audit/record.ts";
-import { policyErrors } from "../policy/edits.ts";
+import { policyErrors } from "../../api/values.ts";
 import {
   createGroup,
   deleteGroup,
@@ -14,7 +14,7 @@ import {
   GroupPatch,
   GroupRequest,
 } from "../policy/groups.ts";
-import { ListQuery } from "../http/lists.ts";
+import { ListQuery } from "../../api/values.ts";
 import {
   addMember,
   emailInvitation,
@@ -27,7 +27,8 @@ import {
 } from "../people/members.ts";
 import { changeRole, removeMember } from "../offboarding/member-changes.ts";
 import { Email } from "../people/people.ts";
-import { AccessReport, reportOf, tokensOf, type Access } from "../offboarding/left-access.ts";
+import { reportOf, tokensOf, type Access } from "../offboarding/left-access.ts";
+import { AccessReport } from "../../api/values.ts";
 import { created, noContent } from "../http/reply.ts";
 import {
   always,
@@ -42,7 +43,8 @@ import {
 } from "../http/route.ts";
 import { adds } from "../retention/budget.ts";
 import type { Services } from "../services.ts";
-import { Deletion, listRows, type Listed } from "./rows.ts";
+import { listRows, type Listed } from "./rows.ts";
+import { Deletion } from "../../api/values.ts";
 
 const Role = v.picklist(["member", "admin", "owner"]);
 const MemberRequest = v.strictObject({ email: Email, role: v.optional(Role, "member") });

@@ -3,7 +3,7 @@
 import * as v from "valibot";
 import { Event, listEvents, listEventsBefore, shownTo } from "../audit/read.ts";
 import { AppError } from "../../errors.ts";
-import { whole } from "../http/lists.ts";
+import { whole } from "../../api/values.ts";
 import { organizationRoute, query, route, type Reply, type Route } from "../http/route.ts";
 import type { Services } from "../services.ts";
 

@@ -2,10 +2,10 @@
 
 import * as v from "valibot";
 import { actorOf } from "../audit/record.ts";
-import { ListQuery } from "../http/lists.ts";
+import { ListQuery } from "../../api/values.ts";
 import { created, noContent } from "../http/reply.ts";
 import { always, body, id, nothing, organizationRoute, query, type Route } from "../http/route.ts";
-import { policyErrors } from "../policy/edits.ts";
+import { policyErrors } from "../../api/values.ts";
 import { Alias, aliasList, AliasRequest, createAlias, deleteAlias } from "../names/aliases.ts";
 import type { Services } from "../services.ts";
 import { listRows } from "./rows.ts";

@@ -57,7 +57,7 @@ export async function currentFiles(
 }
 
 /** The text is made here, within the caller's turn: of a large configuration it takes milliseconds. */
-export function jsonReply(body: unknown, headers: Headers): Reply {
+export function jsonReply(body: unknown, headers: Headers) {
   return { raw: new TextEncoder().encode(JSON.stringify(body)), headers };
 }
 

@@ -4,7 +4,8 @@ import * as v from "valibot";
 import { organizationDeleted } from "../../protocol/orders.ts";
 import { paths } from "../../protocol/paths.ts";
 import { actorOf } from "../audit/record.ts";
-import { fitPage, ListQuery, listReply, pageOf, searchPattern } from "../http/lists.ts";
+import { fitPage, listReply, pageOf, searchPattern } from "../http/lists.ts";
+import { ListQuery } from "../../api/values.ts";
 import { Email, findOwner } from "../people/people.ts";
 import {
   CertificateVersion,

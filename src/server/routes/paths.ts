@@ -3,7 +3,8 @@
 
 import * as v from "valibot";
 import { actorOf } from "../audit/record.ts";
-import { ListQuery, listReply } from "../http/lists.ts";
+import { listReply } from "../http/lists.ts";
+import { ListQuery } from "../../api/values.ts";
 import {
   body,
   id,

@@ -3,8 +3,8 @@
 import * as v from "valibot";
 import { actorOf } from "../audit/record.ts";
 import { AskedPatch, AskedRule, RuleTest, type Explained } from "../policy/firewall.ts";
-import { reachErrors } from "../policy/edits.ts";
-import { ListQuery } from "../http/lists.ts";
+import { reachErrors } from "../../api/values.ts";
+import { ListQuery } from "../../api/values.ts";
 import { created, noContent } from "../http/reply.ts";
 import {
   always,

@@ -3,9 +3,10 @@
 import * as v from "valibot";
 import { RegisterAnswer, RegisterRequest, RegisterWaiting } from "../../protocol/registration.ts";
 import { actorOf } from "../audit/record.ts";
-import { ListQuery } from "../http/lists.ts";
+import { ListQuery } from "../../api/values.ts";
 import { noContent } from "../http/reply.ts";
-import { body, id, isOn, organizationRoute, query, type Route } from "../http/route.ts";
+import { body, id, organizationRoute, query, type Route } from "../http/route.ts";
+import { isOn } from "../../api/endpoint.ts";
 import { register } from "../nodes/register.ts";
 import {
   answerable,

@@ -1,38 +1,33 @@
 // What several files of routes share: lists of an organization's rows, and the query of deletions that may revoke
 // nodes.
 
-import * as v from "valibot";
-import { fitPage, ListQuery, listReply, pageOf, searchPattern } from "../http/lists.ts";
-import type { OrganizationCall, Reply } from "../http/route.ts";
+import { fitPage, listReply, pageOf, searchPattern } from "../http/lists.ts";
+import { ListQuery } from "../../api/values.ts";
+import type { OrganizationCall } from "../http/route.ts";
 import type { Services } from "../services.ts";
 import type { Params, Row } from "../store/database.ts";
 import { computed, integer, queryOne } from "../store/table.ts";
 
-const Switch = v.optional(v.picklist(["true", "false"]), "false");
-/** `report`: answer 200 with a body instead of 204. */
-export const Deletion = v.strictObject({ revoke_nodes: Switch, report: Switch });
-export const TokenDeletion = v.strictObject({ ...Deletion.entries, revoke_webhooks: Switch });
-
-export type Listed = {
+export type Listed<Item = unknown> = {
   table: string;
   columns: string;
   /** More conditions: `AND …`. $1 is the organization, $2 the search pattern. */
   where: string;
   /** SQL for the bytes of the columns that can be long. */
   bytes?: string;
-  toItem(row: Row): unknown;
+  toItem(row: Row): Item;
 };
 
 /** For a list: how many items, and the bytes of the widest. */
 export const counted = computed({ total: integer(), widest: integer() });
 
 /** Lists an organization's rows of one table, ordered by id. */
-export async function listRows(
+export async function listRows<Item>(
   { db, publicUrl }: Services,
   call: OrganizationCall,
-  of: Listed,
+  of: Listed<Item>,
   input: ListQuery,
-): Promise<Reply> {
+) {
   const from = `FROM ${of.table} WHERE org_id = $1 ${of.where}`;
   const params: Params = [call.org.id, searchPattern(input)];
   const counting = `SELECT count(*) AS total, coalesce(max(${of.bytes ?? 0}), 0) AS widest ${from}`;

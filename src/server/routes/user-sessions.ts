@@ -2,7 +2,8 @@
 
 import * as v from "valibot";
 import { actorOf } from "../audit/record.ts";
-import { ListQuery, listReply } from "../http/lists.ts";
+import { listReply } from "../http/lists.ts";
+import { ListQuery } from "../../api/values.ts";
 import { noContent } from "../http/reply.ts";
 import { body, id, nothing, numbered, organizationRoute, query, route, type Route } from "../http/route.ts";
 import { ProvenNodes, proveNodes } from "../people/session-nodes.ts";

@@ -4,10 +4,12 @@
 
 import * as v from "valibot";
 import { actorOf } from "../audit/record.ts";
-import { ListQuery, listReply } from "../http/lists.ts";
+import { listReply } from "../http/lists.ts";
+import { ListQuery } from "../../api/values.ts";
 import { created } from "../http/reply.ts";
 import { body, id, nothing, query, route, type Route } from "../http/route.ts";
-import { AccessReport, accessOf, reportOf } from "../offboarding/left-access.ts";
+import { accessOf, reportOf } from "../offboarding/left-access.ts";
+import { AccessReport } from "../../api/values.ts";
 import { setActive } from "../offboarding/user-status.ts";
 import { createUser, Email, listUsers, NewPassword, User, userById } from "../people/people.ts";
 import type { Services } from "../services.ts";

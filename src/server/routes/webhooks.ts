@@ -3,7 +3,8 @@
 import * as v from "valibot";
 import { AppError } from "../../errors.ts";
 import { actorOf } from "../audit/record.ts";
-import { ListQuery, listReply, pageOf, whole } from "../http/lists.ts";
+import { listReply, pageOf } from "../http/lists.ts";
+import { ListQuery, whole } from "../../api/values.ts";
 import { created, noContent } from "../http/reply.ts";
 import {
   always,

@@ -16,8 +16,9 @@ import {
 } from "../../ip.ts";
 import { isPeopleGroup } from "../../owner-group.ts";
 import { parse } from "../http/route.ts";
-import { maxGroups, NodeRequest } from "../nodes/nodes.ts";
-import { GroupName, isReservedGroup } from "../policy/firewall.ts";
+import { maxGroups, NodeRequest } from "../../api/nodes.ts";
+import { isReservedGroup } from "../policy/firewall.ts";
+import { GroupName } from "../../api/values.ts";
 import { quoted } from "./hand-config.ts";
 import type { FromFile } from "./import-files.ts";
 

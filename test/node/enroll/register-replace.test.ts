@@ -84,7 +84,7 @@ test("--replace takes the place of the former node of a machine that lost its fi
   const listed = await world.api("GET", "/api/org/acme/nodes/");
   expect(listed).toMatchObject([{ name: "alpha", groups: ["web"], state: "active" }]);
   expect(await world.api("GET", "/api/org/acme/nodes/?revoked=true")).toMatchObject([
-    { id: former?.id, groups: ["web"] },
+    { id: former?.id, groups: ["web"], revoke_reason: "its machine registers again" },
   ]);
 });
 

@@ -1,8 +1,9 @@
 // How many nodes were online: counted in intervals, shown by day, deleted after a month.
 
+import { OnlineHistory } from "../../../src/api/nodes.ts";
 import { beforeEach, expect, test } from "bun:test";
 import * as v from "valibot";
-import { countOnline, OnlineHistory } from "../../../src/server/metrics/online-history.ts";
+import { countOnline } from "../../../src/server/metrics/online-history.ts";
 import type { Organization } from "../../../src/server/policy/organizations.ts";
 import { registerNode } from "../../support/nodes.ts";
 import { useNumbered } from "../../support/numbered.ts";

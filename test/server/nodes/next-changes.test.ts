@@ -1,9 +1,9 @@
 // What the next configuration of a node changes: its present files are those that it was sent and said it had applied.
 
+import { NextChanges } from "../../../src/api/nodes.ts";
 import { expect, test } from "bun:test";
 import * as v from "valibot";
 import { deleteEnded } from "../../../src/server/retention/ended.ts";
-import { NextChanges } from "../../../src/server/nodes/next-changes.ts";
 import type { Organization } from "../../../src/server/policy/organizations.ts";
 import { checkinOf, codeOf, downloadOf, registerNode, type RegisteredNode } from "../../support/nodes.ts";
 import { useNumbered } from "../../support/numbered.ts";

@@ -1,5 +1,6 @@
 // Phones: site files for the Nebula app, made by their users in a browser. No agent, so nothing waits for them.
 
+import { OnlineHistory } from "../../../src/api/nodes.ts";
 import { afterEach, beforeEach, describe, expect, test } from "bun:test";
 import * as v from "valibot";
 import { makeHostKey } from "../../../src/pki/keys.ts";
@@ -7,7 +8,7 @@ import { decodeBundle } from "../../../src/pki/bundle.ts";
 import { decodeCaBundle, fingerprint, verifyCertificate } from "../../../src/pki/nebula.ts";
 import { Node } from "../../../src/protocol/node.ts";
 import { openAuthorities } from "../../../src/server/certificates/authorities.ts";
-import { countOnline, OnlineHistory } from "../../../src/server/metrics/online-history.ts";
+import { countOnline } from "../../../src/server/metrics/online-history.ts";
 import { PhoneSite } from "../../../src/server/nodes/phones.ts";
 import { Authorities } from "../../../src/server/rollout/rotation-commands.ts";
 import { advanceRollingUpdates } from "../../../src/server/rollout/rolling-update.ts";

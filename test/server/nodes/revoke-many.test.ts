@@ -1,8 +1,8 @@
+import { NewRegistrationToken } from "../../../src/api/tokens.ts";
 import { afterEach, beforeEach, expect, test } from "bun:test";
 import * as v from "valibot";
 import { makeHostKey } from "../../../src/pki/keys.ts";
 import { RegisterAnswer } from "../../../src/protocol/registration.ts";
-import { NewRegistrationToken } from "../../../src/server/nodes/registration-tokens.ts";
 import { makeTestServer, type TestServer } from "../../support/server.ts";
 
 let server: TestServer;

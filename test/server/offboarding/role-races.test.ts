@@ -6,7 +6,7 @@ import { operator } from "../../../src/server/audit/record.ts";
 import { changeRole } from "../../../src/server/offboarding/member-changes.ts";
 import { membershipOf } from "../../support/people.ts";
 import type { Organization } from "../../../src/server/policy/organizations.ts";
-import type { Role } from "../../../src/server/http/route.ts";
+import type { Role } from "../../../src/api/endpoint.ts";
 import { makeTestServer, type TestServer } from "../../support/server.ts";
 
 let server: TestServer;

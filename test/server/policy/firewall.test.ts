@@ -8,11 +8,11 @@ import {
   decide,
   testable,
   firstRules,
-  GroupName,
   RuleRequest,
   type Member,
   type Rule,
 } from "../../../src/server/policy/firewall.ts";
+import { GroupName } from "../../../src/api/values.ts";
 
 const laptop: Member = { id: 1, name: "laptop", ip: "10.77.0.1", ip6: null, groups: ["staff"] };
 const db: Member = { id: 2, name: "db", ip: "10.77.0.2", ip6: "fd00::2", groups: ["servers", "db"] };

@@ -1,3 +1,4 @@
+import { NewRegistrationToken, NewServiceToken } from "../../../src/api/tokens.ts";
 import { afterEach, beforeEach, describe, expect, test } from "bun:test";
 import { symlinkSync } from "node:fs";
 import { join } from "node:path";
@@ -5,8 +6,6 @@ import * as v from "valibot";
 import { decodeCaBundle, fingerprint } from "../../../src/pki/nebula.ts";
 import { openSecret } from "../../../src/pki/secrets.ts";
 import { authorityContext } from "../../../src/server/certificates/make-authorities.ts";
-import { NewRegistrationToken } from "../../../src/server/nodes/registration-tokens.ts";
-import { NewServiceToken } from "../../../src/server/people/service-tokens.ts";
 import { identityProviders } from "../../../src/server/store/tables/identity-providers.ts";
 import { makeTestServer, type TestServer } from "../../support/server.ts";
 import { temporaryDirectory } from "../../support/temporary.ts";

@@ -4,7 +4,7 @@ import { afterAll, beforeAll, expect, test } from "bun:test";
 import { join } from "node:path";
 import * as v from "valibot";
 import { verifyChains } from "../../../src/server/audit/verify.ts";
-import { AccessReport } from "../../../src/server/offboarding/left-access.ts";
+import { AccessReport } from "../../../src/api/values.ts";
 import type { Organization } from "../../../src/server/policy/organizations.ts";
 import { operator, record } from "../../../src/server/audit/record.ts";
 import { archiveBatch } from "../../../src/server/retention/archive.ts";

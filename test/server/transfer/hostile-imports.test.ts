@@ -8,7 +8,7 @@ import { encodePem } from "../../../src/pki/bundle.ts";
 import { fingerprint, type NebulaCertificate } from "../../../src/pki/nebula.ts";
 import { Node } from "../../../src/protocol/node.ts";
 import { readYaml } from "../../../src/node/files/read-yaml.ts";
-import { NodeRequest } from "../../../src/server/nodes/nodes.ts";
+import { NodeRequest } from "../../../src/api/nodes.ts";
 import { checkPublicAddress, checkSubnets } from "../../../src/server/nodes/subnets.ts";
 import { readIssuingOrg } from "../../../src/server/certificates/issue.ts";
 import { Plan, Policy } from "../../../src/server/policy-files/answers.ts";

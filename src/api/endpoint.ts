@@ -1,0 +1,150 @@
+// What an endpoint of the HTTP API is: one value, from which the server, the OpenAPI document, the command line, nodes and
+// the console follow. Imports nothing at run time, because browsers load it.
+
+import type * as v from "valibot";
+import type { ErrorCode } from "../errors.ts";
+
+export type Method = "GET" | "POST" | "PATCH" | "DELETE";
+export const roles = ["member", "admin", "owner"] as const;
+export type Role = (typeof roles)[number];
+
+/**
+ * public: no credentials needed.  user: a person or a service token.  person: a person.  staff: staff.
+ * docs: staff, also with the cookie of the sign-in form.
+ * A browser's session counts as its user, except for `public`, which does not look at it.
+ * Below /api/org/{slug}/ the caller must belong to the organization, else the answer is 404:
+ * member, admin, owner: this role or a higher one; staff who are not members count as members.
+ * own: a member, or a service token; the handler admits members only to what is their own.
+ * register: an admin, or no credentials (then the registration token in the body decides).
+ */
+export type Access = "public" | "user" | "person" | "staff" | "docs" | "register" | "own" | Role;
+
+export type Answer = {
+  description: string;
+  schema?: v.GenericSchema;
+  type?: string;
+  /** Descriptions by name. The name of an optional header ends in `?`. */
+  headers?: Readonly<Record<string, string>>;
+};
+
+export type QuerySchema = v.StrictObjectSchema<v.ObjectEntries, undefined>;
+
+/** Whether a field that is given needs a fresh second factor. A method, so that one for lists counts as one for any value. */
+type FreshField = boolean | { asks(value: unknown): boolean }["asks"];
+
+export type Endpoint = {
+  /** The operationId in the OpenAPI document: `nodes_list`, `nodes_create`. */
+  name: string;
+  method: Method;
+  /** As in the OpenAPI document: `/api/org/{slug}/nodes/{id}/`. With a final slash. */
+  path: string;
+  access: Access;
+  summary: string;
+  /** What a request carries: one of both, or nothing. */
+  body?: v.GenericSchema;
+  query?: QuerySchema;
+  /** Successful answers by status. */
+  answers: Readonly<Record<number, Answer>>;
+  /** Error codes besides those that every endpoint of its kind has. */
+  errors?: readonly ErrorCode[];
+  /**
+   * Whether people with a second factor, or who need one, must have proven it within 10 minutes: always, never, or if a field
+   * of the input is given that needs it (see server/people/step-up.ts). Asked before what changes the rights of a user,
+   * program or machine, what machines receive, or ends a machine; not before a mere description. Fields are declared one by
+   * one, so that a new one cannot be forgotten.
+   */
+  fresh?: boolean | Readonly<Record<string, FreshField>>;
+  /** The maximum of the body, if it is not the usual one. */
+  maxBody?: number;
+  /** Concerns people or tokens: service tokens are refused. */
+  people?: true;
+  /** Service tokens with this scope may call it; without one, they may only read. See server/people/token-scopes.ts. */
+  scope?: "nodes" | "policy" | "webhooks";
+  /** A POST that changes nothing, such as a plan: `read` is scope enough. */
+  reads?: true;
+  /** Passwords can be guessed here. A network with too many wrong ones gets 429 before the body is read. */
+  guesses?: true;
+  /** Also accepts the token of the path's node. */
+  node?: true;
+  /** Served by the listener's own route table, without Hono, and without a turn: for the most frequent requests. */
+  direct?: true;
+  /** A page asks this by itself, without a person: it is no use of a browser's session. */
+  unattended?: true;
+  /** Logged only with `logReads`. */
+  quiet?: true;
+  /** The organization stores more afterwards, so it is refused at the maximum: some requests, or all. */
+  grows?: true;
+  /** The answer may be held (`Prefer: wait=N`). The caller's rights are checked again before it is sent. */
+  held?: true;
+};
+
+type AllFields<T> = { [K in keyof T]-?: boolean | ((value: T[K]) => boolean) };
+
+/** Declares an endpoint. Keeps the exact types of path, schemas and answers. */
+export function endpoint<const E extends Endpoint>(
+  declared: E & (E extends { fresh: object } ? { fresh: AllFields<InputOf<E>> } : unknown),
+): E {
+  return declared;
+}
+
+/** For `fresh`: a list that is not empty; a switch that is on. */
+export const hasSome = (list: readonly unknown[] | undefined): boolean =>
+  list !== undefined && list.length > 0;
+export const isOn = (value: boolean | "true" | "false" | undefined): boolean =>
+  value === true || value === "true";
+
+/** The parameters of paths that are whole numbers; others are texts. */
+export const numbers = ["id", "delivery", "session"] as const;
+type NumberName = (typeof numbers)[number];
+export type ParamName<P extends string> = P extends `${string}{${infer Name}}${infer Rest}`
+  ? Name | ParamName<Rest>
+  : never;
+/** The parameters of a path, read from its text. */
+export type Params<E extends Endpoint> = {
+  [K in ParamName<E["path"]>]: K extends NumberName ? number : string;
+};
+
+type SchemaOf<E> = E extends { body: infer S extends v.GenericSchema }
+  ? S
+  : E extends { query: infer S extends v.GenericSchema }
+    ? S
+    : v.UndefinedSchema<undefined>;
+/** What the handler gets: the parsed body or query. */
+export type InputOf<E> = v.InferOutput<SchemaOf<E>>;
+/** What a caller gives. */
+export type GivenOf<E> = v.InferInput<SchemaOf<E>>;
+
+/** The last parameter of a call: nothing, or what it may or must carry. */
+export type Given<E> = [GivenOf<E>] extends [undefined]
+  ? []
+  : object extends GivenOf<E>
+    ? [input?: GivenOf<E>]
+    : [input: GivenOf<E>];
+
+type Answers<E extends Endpoint> = E["answers"][keyof E["answers"]];
+/** What a caller gets. `undefined`: an answer without a body, or a field that the control plane does not send yet. */
+export type AnswerOf<E extends Endpoint> =
+  Answers<E> extends infer A
+    ? A extends { schema: infer S extends v.GenericSchema }
+      ? v.InferInput<S>
+      : undefined
+    : never;
+/** An item of a list. */
+export type ItemOf<E extends Endpoint> = AnswerOf<E> extends readonly (infer Item)[] ? Item : never;
+
+/** The path with its parameters and the query, for a request. */
+export function pathOf<E extends Endpoint>(
+  of: Pick<E, "path">,
+  params: Params<E>,
+  query: object = {},
+): string {
+  const values = Object.entries<string | number>(params);
+  const path = values.reduce(
+    (text, [name, value]) => text.replace(`{${name}}`, encodeURIComponent(value)),
+    of.path,
+  );
+  const words = Object.entries(query).flatMap(([name, value]) =>
+    value === undefined ? [] : `${name}=${encodeURIComponent(String(value))}`,
+  );
+  return words.length === 0 ? path : `${path}?${words.join("&")}`;
+}

@@ -1,0 +1,290 @@
+// Nodes as users and programs see and change them. What nodes send themselves: node-calls.ts.
+
+import * as v from "valibot";
+import { Cidr, ConfigOverrides } from "../engine-config.ts";
+import { RenewAnswer } from "../protocol/checkin.ts";
+import { Node } from "../protocol/node.ts";
+import { sessionsEndedHeader } from "../protocol/sign-in.ts";
+import { NodeName, Port, PublicAddress } from "../protocol/values.ts";
+import { foreignText, formerEmailKey } from "../text.ts";
+import { endpoint, hasSome, isOn } from "./endpoint.ts";
+import { GroupName, ListQuery, reachErrors, Text, Time, word } from "./values.ts";
+
+/** Of one node: its certificate holds them. */
+export const maxGroups = 64;
+export const maxSubnets = 64;
+
+const fields = {
+  groups: v.optional(v.pipe(v.array(GroupName), v.maxLength(maxGroups))),
+  subnets: v.optional(v.pipe(v.array(Cidr), v.maxLength(maxSubnets))),
+  is_lighthouse: v.optional(v.boolean()),
+  is_relay: v.optional(v.boolean()),
+  public_ip: v.optional(v.nullable(PublicAddress)),
+  external_port: v.optional(v.nullable(Port)),
+  config_overrides: v.optional(ConfigOverrides),
+};
+const address = v.pipe(foreignText(45), v.minLength(2));
+
+export const NodeRequest = v.strictObject({ name: NodeName, ip_address: v.optional(address), ...fields });
+export type NodeRequest = v.InferOutput<typeof NodeRequest>;
+export const NodePatch = v.strictObject({
+  name: v.optional(NodeName),
+  ip_address: v.optional(address),
+  is_name_server: v.optional(v.boolean()),
+  ...fields,
+});
+export type NodePatch = v.InferOutput<typeof NodePatch>;
+
+const Transfer = v.strictObject({
+  /** The e-mail address of a member; null: the organization. */
+  owner: v.nullable(v.pipe(foreignText(254), v.transform(formerEmailKey), v.minLength(1))),
+});
+export type Transfer = v.InferOutput<typeof Transfer>;
+
+const Revocation = v.object({
+  node_id: v.number(),
+  name: Text,
+  at: Time,
+  reason: Text,
+  by: Text,
+  applied: v.number(),
+  total: v.number(),
+  waiting_for: v.array(v.number()),
+});
+export type Revocation = v.InferOutput<typeof Revocation>;
+
+const Change = v.object({
+  file: word(["config.yml", "other files"]),
+  /** A unified diff; null if one of the two texts was too long to be kept. */
+  diff: v.nullable(Text),
+});
+export const NextChanges = v.object({
+  node_id: v.number(),
+  name: Text,
+  online: v.boolean(),
+  last_checkin_at: v.nullable(Time),
+  applied_config_version: v.nullable(v.number()),
+  config_version: v.number(),
+  /** Since when the node has been sent files that it has not applied. */
+  not_applied_since: v.nullable(Time),
+  is_known: v.boolean(),
+  is_renewal_due: v.boolean(),
+  changes: v.array(Change),
+});
+export type NextChanges = v.InferOutput<typeof NextChanges>;
+
+/** Points of one answer. */
+export const maxOnlinePoints = 300;
+const Count = v.object({ at: Time, online: v.number() });
+export const OnlineHistory = v.object({
+  /** Each point stands for this time. */
+  every_s: v.number(),
+  points: v.array(v.object({ at: Time, online: v.number(), active: v.number() })),
+  /** Single counts of this time, not averages: the last one with the fewest and with the most, and the newest. */
+  least: v.nullable(Count),
+  most: v.nullable(Count),
+  last: v.nullable(Count),
+});
+export type OnlineHistory = v.InferOutput<typeof OnlineHistory>;
+
+const NodeListQuery = v.strictObject({
+  ...ListQuery.entries,
+  revoked: v.optional(v.picklist(["true", "false"]), "false"),
+  owner: v.optional(v.literal("me")),
+  ids: v.optional(
+    v.pipe(
+      foreignText(3200),
+      v.regex(/^[1-9]\d{0,14}(,[1-9]\d{0,14}){0,199}$/, "At most 200 ids, separated by commas."),
+      v.transform((text) => text.split(",").map(Number)),
+    ),
+  ),
+});
+
+/** Of answers with the files of a node. */
+export const filesHeaders = {
+  ETag: "Identifies these files",
+  "X-Config-Version": "The configuration version of these files",
+};
+export const notModified = {
+  description: "Nothing changed for this node: If-None-Match matches",
+  headers: { "X-Config-Version": "The current configuration version; the files are the same" },
+};
+
+export const nodesApi = {
+  list: endpoint({
+    name: "nodes_list",
+    method: "GET",
+    path: "/api/org/{slug}/nodes/",
+    access: "member",
+    scope: "nodes",
+    summary:
+      "Nodes, ordered by id. With `revoked=true` only the revoked nodes, otherwise all others; with `owner=me` only those of the signed-in user; with `ids=3,7` only these of them, at most 200",
+    query: NodeListQuery,
+    answers: { 200: { description: "One page", schema: v.array(Node) } },
+  }),
+  create: endpoint({
+    name: "nodes_create",
+    method: "POST",
+    path: "/api/org/{slug}/nodes/",
+    access: "admin",
+    scope: "nodes",
+    summary: "Create a node before its machine registers",
+    grows: true,
+    // Its machine claims it with what it carries.
+    fresh: {
+      groups: hasSome,
+      subnets: hasSome,
+      is_lighthouse: isOn,
+      is_relay: isOn,
+      config_overrides: true,
+      name: false,
+      ip_address: false,
+      public_ip: false,
+      external_port: false,
+    },
+    body: NodeRequest,
+    answers: { 201: { description: "The node, pending", schema: Node } },
+    errors: ["name_taken", "conflict", "address_taken", "network_full"],
+  }),
+  online: endpoint({
+    name: "nodes_online",
+    method: "GET",
+    path: "/api/org/{slug}/online/",
+    access: "member",
+    scope: "nodes",
+    summary:
+      "How many nodes were online, as counted every five minutes in the last `days`. Times in which no server ran, or no node was active, are left out",
+    query: v.strictObject({
+      days: v.optional(v.pipe(v.picklist(["1", "2", "7", "30"]), v.transform(Number)), "1"),
+    }),
+    answers: {
+      200: { description: `At most ${maxOnlinePoints} points, oldest first`, schema: OnlineHistory },
+    },
+  }),
+  revocations: endpoint({
+    name: "revocations_list",
+    method: "GET",
+    path: "/api/org/{slug}/revocations/",
+    access: "member",
+    scope: "nodes",
+    summary:
+      "Revoked nodes, and how many nodes have applied each revocation; `waiting_for` lists at most 100 that have not",
+    query: ListQuery,
+    answers: { 200: { description: "Revocations", schema: v.array(Revocation) } },
+  }),
+  retrieve: endpoint({
+    name: "nodes_retrieve",
+    method: "GET",
+    path: "/api/org/{slug}/nodes/{id}/",
+    access: "member",
+    scope: "nodes",
+    summary: "One node",
+    answers: { 200: { description: "The node", schema: Node } },
+    errors: ["not_found"],
+  }),
+  update: endpoint({
+    name: "nodes_partial_update",
+    method: "PATCH",
+    path: "/api/org/{slug}/nodes/{id}/",
+    access: "admin",
+    scope: "nodes",
+    summary: "Change a node. If its certificate changes, a new one is issued",
+    grows: true,
+    fresh: true,
+    body: NodePatch,
+    answers: { 200: { description: "The node", schema: Node } },
+    errors: [
+      ...reachErrors,
+      "not_found",
+      "conflict",
+      "name_taken",
+      "address_taken",
+      "network_full",
+      "too_many_certificates",
+    ],
+  }),
+  revoke: endpoint({
+    name: "nodes_destroy",
+    method: "DELETE",
+    path: "/api/org/{slug}/nodes/{id}/",
+    access: "own",
+    scope: "nodes",
+    summary:
+      "Revoke a node: an administrator any node, a member only their own. Its name and address are reserved until all other nodes have applied the revocation. The node is told the `reason`",
+    fresh: true,
+    // The reason is stored, and sent to the node.
+    query: v.strictObject({ reason: v.optional(v.pipe(foreignText(500), v.trim(), v.minLength(1))) }),
+    answers: {
+      204: {
+        description: "Revoked",
+        headers: { [sessionsEndedHeader]: "How many sessions of command lines on its machine have ended" },
+      },
+    },
+    errors: ["not_found"],
+  }),
+  transfer: endpoint({
+    name: "nodes_transfer",
+    method: "POST",
+    path: "/api/org/{slug}/nodes/{id}/transfer/",
+    access: "admin",
+    people: true,
+    summary:
+      "Give a node to a member, or to the organization (`owner` null). When a member leaves, their nodes are listed, and revoked if the organization is so set",
+    fresh: true,
+    body: Transfer,
+    answers: { 200: { description: "The node", schema: Node } },
+    errors: ["not_found"],
+  }),
+  config: endpoint({
+    name: "nodes_config",
+    method: "GET",
+    path: "/api/org/{slug}/nodes/{id}/config/",
+    access: "member",
+    scope: "nodes",
+    summary: "The node's current configuration",
+    answers: {
+      200: {
+        description: "config.yml and its ETag",
+        schema: v.object({ config_version: v.number(), etag: Text, config_yml: Text }),
+        headers: filesHeaders,
+      },
+      304: notModified,
+    },
+    errors: ["not_found", "node_revoked", "conflict", "payload_too_large", "throttled"],
+  }),
+  nextChanges: endpoint({
+    name: "nodes_diff",
+    method: "GET",
+    path: "/api/org/{slug}/nodes/{id}/diff/",
+    access: "member",
+    scope: "nodes",
+    summary:
+      "What the node's next configuration changes, compared with the files that it was sent. `is_known` is false if the control plane does not know which files the node has. Blocked certificates are shown by their number, and overrides on the machine itself are not seen",
+    answers: { 200: { description: "The changes; none for a node that is up to date", schema: NextChanges } },
+    errors: ["not_found", "node_revoked", "conflict", "throttled"],
+  }),
+  restore: endpoint({
+    name: "nodes_restore",
+    method: "POST",
+    path: "/api/org/{slug}/nodes/{id}/restore/",
+    access: "admin",
+    scope: "nodes",
+    summary: "Restore a revoked node",
+    fresh: true,
+    body: v.strictObject({}),
+    answers: { 200: { description: "The node, with a new certificate", schema: Node } },
+    errors: ["not_found", "node_revoked", "conflict", "too_many_certificates"],
+  }),
+  renewCertificate: endpoint({
+    name: "nodes_renew_cert",
+    method: "POST",
+    path: "/api/org/{slug}/nodes/{id}/renew_cert/",
+    access: "admin",
+    scope: "nodes",
+    summary: "Renew the node's certificates",
+    fresh: false,
+    body: v.strictObject({}),
+    answers: { 200: { description: "The new certificate", schema: RenewAnswer } },
+    errors: ["not_found", "node_revoked", "conflict", "too_many_certificates"],
+  }),
+};

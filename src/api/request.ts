@@ -1,0 +1,35 @@
+// A request to an endpoint, for the command line and nodes. Answers are read tolerantly: keys that this version does not know
+// stay in them, and are printed by --json.
+
+import * as v from "valibot";
+import { pathOf, type AnswerOf, type Endpoint, type Given, type Method, type Params } from "./endpoint.ts";
+
+export type Request<T> = {
+  method: Method;
+  path: string;
+  body?: object;
+  /** Of the answer. */
+  schema: v.GenericSchema<unknown, T>;
+};
+
+export function request<const E extends Endpoint>(
+  of: E,
+  params: Params<E>,
+  ...[given]: Given<E>
+): Request<AnswerOf<E>> {
+  const input: object = given ?? {};
+  return {
+    method: of.method,
+    path: pathOf(of, params, of.query === undefined ? {} : input),
+    ...(of.body === undefined ? {} : { body: input }),
+    schema: readerOf(of),
+  };
+}
+
+/** Accepts one of the declared answers, as it came. */
+export function readerOf<E extends Endpoint>({ answers }: E): v.GenericSchema<unknown, AnswerOf<E>> {
+  const schemas = Object.values(answers).flatMap(({ schema }) => schema ?? []);
+  return v.custom<AnswerOf<E>>(
+    (value) => schemas.length === 0 || schemas.some((schema) => v.is(schema, value)),
+  );
+}

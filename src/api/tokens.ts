@@ -1,0 +1,257 @@
+// Registration tokens, for machines, and service tokens, for programs. Their secrets are shown once.
+
+import * as v from "valibot";
+import { parseDuration } from "../duration.ts";
+import { parseNetwork } from "../ip.ts";
+import { NodeName, recordId } from "../protocol/values.ts";
+import { foreignText, label } from "../text.ts";
+import { endpoint, hasSome, isOn } from "./endpoint.ts";
+import {
+  AccessReport,
+  Deletion,
+  ExpiresIn,
+  GroupName,
+  ListQuery,
+  since,
+  Text,
+  Time,
+  word,
+} from "./values.ts";
+
+/** In seconds. A node that runs checks in at least once a minute. */
+const Silence = v.pipe(
+  foreignText(32),
+  v.check((text) => parseDuration(text) !== undefined, "Enter a duration such as 90s, 10m or 1h."),
+  v.transform((text) => parseDuration(text) ?? 0),
+  v.minValue(60, "At least 60s."),
+  v.maxValue(7 * 86_400, "At most 7d."),
+);
+
+export const RegistrationTokenRequest = v.pipe(
+  v.strictObject({
+    name: v.optional(label(100)),
+    uses: v.optional(v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(1_000_000)), 1),
+    expires_in: v.optional(ExpiresIn, "24h"),
+    groups: v.optional(v.pipe(v.array(GroupName), v.maxLength(64)), []),
+    is_lighthouse: v.optional(v.boolean(), false),
+    /** Binds the token to this pending node, by id or by name. A missing node of this name is created. */
+    node_id: v.optional(recordId),
+    node_name: v.optional(NodeName),
+    /** Its nodes end when they stop, or after `silence`. */
+    ephemeral: v.optional(v.boolean()),
+    silence: v.optional(Silence),
+    /** Peers get the names of ephemeral nodes too. */
+    names: v.optional(v.boolean()),
+    /** Its nodes need no approval, unless the organization approves all. */
+    approved: v.optional(v.boolean()),
+  }),
+  v.forward(
+    v.check(
+      ({ ephemeral, is_lighthouse, node_id, node_name }) =>
+        ephemeral !== true || (!is_lighthouse && node_id === undefined && node_name === undefined),
+      "An ephemeral node cannot be a lighthouse or a relay, nor a node that was created in advance.",
+    ),
+    ["ephemeral"],
+  ),
+  v.forward(
+    v.check(
+      ({ ephemeral, silence, names }) => ephemeral === true || (silence === undefined && names !== true),
+      "Only for ephemeral nodes: set ephemeral to true.",
+    ),
+    ["silence"],
+  ),
+  v.forward(
+    v.check(
+      ({ node_id, node_name }) => node_id === undefined || node_name === undefined,
+      "Give node_id or node_name, not both.",
+    ),
+    ["node_name"],
+  ),
+);
+export type RegistrationTokenRequest = v.InferOutput<typeof RegistrationTokenRequest>;
+
+export const RegistrationToken = v.object({
+  id: v.number(),
+  name: v.nullable(Text),
+  uses: v.number(),
+  used: v.number(),
+  groups: v.array(Text),
+  is_lighthouse: v.boolean(),
+  node_id: v.nullable(v.number()),
+  expires_at: Time,
+  created_at: Time,
+  /** The user who made it. Null: the command line of the control plane itself, or a service token. */
+  created_by: since("0.2.0", v.nullable(v.number())),
+  /** After how many seconds of silence its nodes end; null: they stay. */
+  ephemeral_silence_s: since("0.2.0", v.nullable(v.number())),
+  approved: since("0.2.0", v.boolean()),
+});
+export type RegistrationToken = v.InferOutput<typeof RegistrationToken>;
+export const NewRegistrationToken = v.object({
+  ...RegistrationToken.entries,
+  token: Text,
+  /** To paste on the new machine. It passes the token by standard input, never as an argument. */
+  command: Text,
+  /** The same in one string, for `agent up`. */
+  join_key: since("0.2.0", Text),
+});
+export type NewRegistrationToken = v.InferOutput<typeof NewRegistrationToken>;
+
+/** What a service token can be allowed to do. */
+export const tokenScopes = ["read", "nodes", "policy", "webhooks"] as const;
+
+export const serviceRoles = ["member", "admin"] as const;
+const SourceNetwork = v.pipe(
+  foreignText(64),
+  v.trim(),
+  v.transform((text) => (text.includes("/") ? text : `${text}/${text.includes(":") ? 128 : 32}`)),
+  v.check((text) => parseNetwork(text) !== undefined, "Enter a network such as 192.0.2.0/24."),
+);
+export const ServiceTokenRequest = v.strictObject({
+  name: label(100),
+  role: v.picklist(serviceRoles),
+  /** Default: 90 days. */
+  expires_in: v.optional(ExpiresIn),
+  /** Default: all that the role can use. */
+  scopes: v.optional(
+    v.pipe(v.array(v.picklist(tokenScopes)), v.minLength(1), v.maxLength(tokenScopes.length)),
+  ),
+  /** The token is valid only from these. Default: everywhere. */
+  networks: v.optional(v.pipe(v.array(SourceNetwork), v.minLength(1), v.maxLength(20))),
+});
+export type ServiceTokenRequest = v.InferOutput<typeof ServiceTokenRequest>;
+
+export const ServiceToken = v.object({
+  id: v.number(),
+  name: Text,
+  role: word(serviceRoles),
+  expires_at: v.nullable(Time),
+  /** Null: a token of an earlier release, which has all rights of its role. */
+  scopes: since("0.2.0", v.nullable(v.array(Text))),
+  /** Null: valid from everywhere. */
+  networks: since("0.2.0", v.nullable(v.array(Text))),
+  created_at: Time,
+  /** The user who made it. Null: the command line of the control plane itself, or a service token. */
+  created_by: since("0.2.0", v.nullable(v.number())),
+  /** To some minutes. Null: never, or not since the control plane records it. */
+  last_used_at: since("0.2.0", v.nullable(Time)),
+});
+export type ServiceToken = v.InferOutput<typeof ServiceToken>;
+export const NewServiceToken = v.object({ ...ServiceToken.entries, token: Text });
+export type NewServiceToken = v.InferOutput<typeof NewServiceToken>;
+
+const TokenDeletion = v.strictObject({ ...Deletion.entries, revoke_webhooks: Deletion.entries.revoke_nodes });
+export type TokenDeletion = v.InferOutput<typeof TokenDeletion>;
+const deleted = {
+  200: {
+    description: "Revoked, with ?report=true: what was created with the token, and which of it was revoked",
+    schema: AccessReport,
+  },
+  204: { description: "Revoked" },
+} as const;
+
+export const registrationTokensApi = {
+  list: endpoint({
+    name: "registration_tokens_list",
+    method: "GET",
+    path: "/api/org/{slug}/registration_tokens/",
+    access: "admin",
+    people: true,
+    summary: "The organization's registration tokens, without the secrets",
+    query: ListQuery,
+    answers: { 200: { description: "registration tokens", schema: v.array(RegistrationToken) } },
+  }),
+  create: endpoint({
+    name: "registration_tokens_create",
+    method: "POST",
+    path: "/api/org/{slug}/registration_tokens/",
+    access: "admin",
+    people: true,
+    summary: "Create a token for registering machines. It is shown once, with the command line to paste",
+    grows: true,
+    // Its machines get what it carries, at once: so it takes what an approval, or a change of a node's groups, takes.
+    fresh: {
+      groups: hasSome,
+      is_lighthouse: isOn,
+      node_id: true,
+      approved: isOn,
+      name: false,
+      node_name: false,
+      uses: false,
+      expires_in: false,
+      ephemeral: false,
+      silence: false,
+      names: false,
+    },
+    body: RegistrationTokenRequest,
+    answers: { 201: { description: "The token", schema: NewRegistrationToken } },
+    errors: ["network_full"],
+  }),
+  retrieve: endpoint({
+    name: "registration_tokens_retrieve",
+    method: "GET",
+    path: "/api/org/{slug}/registration_tokens/{id}/",
+    access: "admin",
+    people: true,
+    summary: "One registration token, without the secret",
+    answers: { 200: { description: "The registration token", schema: RegistrationToken } },
+  }),
+  revoke: endpoint({
+    name: "registration_tokens_destroy",
+    method: "DELETE",
+    path: "/api/org/{slug}/registration_tokens/{id}/",
+    access: "admin",
+    people: true,
+    summary:
+      "Revoke a registration token. Its nodes and webhooks stay, unless ?revoke_nodes=true and ?revoke_webhooks=true",
+    fresh: { revoke_nodes: isOn, revoke_webhooks: isOn, report: false },
+    query: TokenDeletion,
+    answers: deleted,
+  }),
+};
+
+export const serviceTokensApi = {
+  list: endpoint({
+    name: "service_tokens_list",
+    method: "GET",
+    path: "/api/org/{slug}/service_tokens/",
+    access: "admin",
+    people: true,
+    summary: "The organization's service tokens, without the secrets",
+    query: ListQuery,
+    answers: { 200: { description: "service tokens", schema: v.array(ServiceToken) } },
+  }),
+  create: endpoint({
+    name: "service_tokens_create",
+    method: "POST",
+    path: "/api/org/{slug}/service_tokens/",
+    access: "admin",
+    people: true,
+    summary: "Create a token for a program. It is shown once",
+    grows: true,
+    fresh: true,
+    body: ServiceTokenRequest,
+    answers: { 201: { description: "The token", schema: NewServiceToken } },
+  }),
+  retrieve: endpoint({
+    name: "service_tokens_retrieve",
+    method: "GET",
+    path: "/api/org/{slug}/service_tokens/{id}/",
+    access: "admin",
+    people: true,
+    summary: "One service token, without the secret",
+    answers: { 200: { description: "The service token", schema: ServiceToken } },
+  }),
+  revoke: endpoint({
+    name: "service_tokens_destroy",
+    method: "DELETE",
+    path: "/api/org/{slug}/service_tokens/{id}/",
+    access: "admin",
+    people: true,
+    summary:
+      "Revoke a service token. Its nodes and webhooks stay, unless ?revoke_nodes=true and ?revoke_webhooks=true",
+    fresh: true,
+    query: TokenDeletion,
+    answers: deleted,
+  }),
+};

@@ -1,0 +1,99 @@
+// Values that the schemas of several endpoints share. `Text` and `Time` are for answers; texts of requests are `foreignText`
+// (src/text.ts), with a maximum of their own.
+
+import * as v from "valibot";
+import { parseDuration } from "../duration.ts";
+import type { ErrorCode } from "../errors.ts";
+import { comparedText, foreignText } from "../text.ts";
+
+/** Not `maxLength`, which would be a promise of the OpenAPI document. */
+const atMost = (max: number) =>
+  v.pipe(
+    v.string(),
+    v.check((text) => text.length <= max),
+  );
+/** A text in an answer. Readers bound the whole answer, too. */
+export const Text = atMost(2_097_152);
+/** ISO 8601, UTC, with milliseconds. */
+export const Time = atMost(64);
+
+// The next two say more than valibot's types can: readers take the input type of a schema, because other versions of the
+// control plane answer them, and handlers the output type, because this version sends what it declares.
+
+/** A field of an answer that control planes send since this version. Readers: `undefined`, if theirs is older. */
+export const since = <const S extends v.GenericSchema>(version: string, schema: S) =>
+  ({ ...v.optional(schema), since: version }) as unknown as v.OptionalSchema<S, v.InferOutput<S>>;
+
+/** One of these words in an answer. Readers take any text, because a newer control plane may have more words. */
+export const word = <const W extends readonly string[]>(words: W) =>
+  ({ ...v.string(), words }) as unknown as v.GenericSchema<string, W[number]>;
+
+const digits = (max: number) =>
+  v.pipe(
+    foreignText(9),
+    v.regex(/^[1-9]\d{0,8}$/, "A valid integer is required."),
+    v.transform(Number),
+    v.maxValue(max, `At most ${max}.`),
+  );
+
+/** A whole number of a query, such as an id. */
+export const whole = (min: number, max: number) =>
+  v.pipe(
+    foreignText(15),
+    v.regex(/^\d{1,15}$/, "A whole number is required."),
+    v.transform(Number),
+    v.minValue(min, `At least ${min}.`),
+    v.maxValue(max, `At most ${max}.`),
+  );
+
+/** The longest page of a list. */
+export const maxPageSize = 1000;
+export const ListQuery = v.strictObject({
+  page: v.optional(digits(1_000_000), "1"),
+  page_size: v.optional(digits(maxPageSize), "100"),
+  search: v.optional(comparedText(100), ""),
+});
+export type ListQuery = v.InferOutput<typeof ListQuery>;
+
+const Switch = v.optional(v.picklist(["true", "false"]), "false");
+/** The query of deletions that may revoke nodes. `report`: answer 200 with a body instead of 204. */
+export const Deletion = v.strictObject({ revoke_nodes: Switch, report: Switch });
+
+/** A duration such as 24h, at most 366 days. The output is in seconds. */
+export const ExpiresIn = v.pipe(
+  foreignText(32),
+  v.check((text) => parseDuration(text) !== undefined, "Enter a duration such as 90s, 15m, 24h or 7d."),
+  v.transform((text) => parseDuration(text) ?? 0),
+  v.minValue(1, "At least 1s."),
+  v.maxValue(366 * 86_400, "At most 366d."),
+);
+
+/** The engine reads `any` as every peer, in every field, so it cannot be a name. */
+export const GroupName = v.pipe(
+  foreignText(63),
+  v.regex(/^[A-Za-z0-9][A-Za-z0-9_.:-]{0,62}$/, "A group name is 1 to 63 of letters, digits, _ . : and -."),
+  v.check((name) => name.toLowerCase() !== "any", '"any" means every node and cannot be a name.'),
+);
+
+const AccessItem = v.object({
+  org_slug: Text,
+  /** `registration`: a registration that is not complete; `id` is the id of its node. */
+  kind: word(["invitation", "node", "registration", "registration_token", "service_token", "webhook"]),
+  id: v.number(),
+  name: v.nullable(Text),
+});
+export type AccessItem = v.InferOutput<typeof AccessItem>;
+/** What was created with a token, or by a user, and which of it was revoked with it. */
+export const AccessReport = v.object({
+  /** The first 1000. The totals count all. */
+  access_left: v.array(AccessItem),
+  access_left_total: v.number(),
+  access_revoked: v.array(AccessItem),
+  access_revoked_total: v.number(),
+});
+export type AccessReport = v.InferOutput<typeof AccessReport>;
+
+/** Of a change that policy as code may forbid. */
+export const policyErrors: readonly ErrorCode[] = ["policy_by_file", "policy_unconfirmed"];
+/** The same, where the change runs the tests of the policy. */
+export const reachErrors: readonly ErrorCode[] = [...policyErrors, "policy_test_failed", "busy", "throttled"];

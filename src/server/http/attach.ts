@@ -1,0 +1,110 @@
+// Attaches handlers to the endpoints of the contract (src/api/). A subject's routes.ts has one handler for each endpoint;
+// TypeScript checks what each gets and what it answers.
+
+import type * as v from "valibot";
+import { numbers, type Answer, type Endpoint, type InputOf, type ParamName } from "../../api/endpoint.ts";
+import { AppError } from "../../errors.ts";
+import {
+  always,
+  asksForFresh,
+  isInOrganization,
+  numbered,
+  type Call,
+  type InputSource,
+  type OrganizationCall,
+  type Reply,
+  type Route,
+} from "./route.ts";
+
+type NumberName = (typeof numbers)[number];
+/** What handlers see of a request: below an organization, with the caller's access to it. */
+export type CallOf<E extends Endpoint> = Omit<CallBelow<E["path"]>, "param" | "id"> & {
+  param(name: Exclude<ParamName<E["path"]>, NumberName>): string;
+  id(name?: Extract<ParamName<E["path"]>, NumberName>): number;
+};
+type CallBelow<Path> = Path extends `/api/org/{slug}/${string}` ? OrganizationCall : Call;
+
+type Content<A extends Answer> = A extends { schema: infer S extends v.GenericSchema }
+  ? { body: Sendable<v.InferOutput<S>> } | { raw: NonNullable<Reply["raw"]> }
+  : A extends { type: string }
+    ? { raw: NonNullable<Reply["raw"]> }
+    : { body?: never; raw?: never };
+type Sendable<T> = T extends readonly (infer Item)[] ? readonly Item[] : T;
+/** One of the declared answers. `status` may be left out for 200. */
+export type ReplyOf<E extends Endpoint> = {
+  [S in keyof E["answers"]]: (S extends 200 ? { status?: S } : { status: S }) &
+    Content<E["answers"][S] & Answer> &
+    Pick<Reply, "headers" | "cookies">;
+}[keyof E["answers"]];
+
+/** A method, so that handlers of a certain endpoint count as handlers of any. */
+type Handle<E extends Endpoint> = {
+  handle(call: CallOf<E>, input: InputOf<E>): ReplyOf<E> | Promise<ReplyOf<E>>;
+}["handle"];
+/**
+ * `grows`: whether this request lets the organization grow; without it, each does. Revocations, changes of rights and
+ * requests that only remove or shorten do not: never refuse them. Asked only at the maximum, because it may read what is
+ * stored.
+ */
+type Growing<E extends Endpoint> = {
+  grows(input: InputOf<E>, call: CallOf<E>): boolean | Promise<boolean>;
+  handle: Handle<E>;
+};
+export type Handler<E extends Endpoint> = E extends { grows: true } ? Handle<E> | Growing<E> : Handle<E>;
+type Subject = Readonly<Record<string, Endpoint>>;
+/** A handler for each endpoint of a subject. */
+export type Handlers<S extends Subject> = { [K in keyof S]: Handler<S[K]> };
+
+type AnyHandle = { handle(call: Call, input: unknown): Reply | Promise<Reply> }["handle"];
+type AnyHandler =
+  AnyHandle | { grows(input: unknown, call: Call): boolean | Promise<boolean>; handle: AnyHandle };
+type AnyHandlers = Readonly<Record<string, AnyHandler>>;
+type Attached<S extends Subject> = Handlers<S> & AnyHandlers;
+
+/** A function loads the handlers with the first request of the subject, so that the server starts faster. */
+export function attach<S extends Subject>(
+  subject: S,
+  handlers: Attached<S> | (() => Promise<Attached<S>>),
+): Route[] {
+  let known: AnyHandlers | undefined = typeof handlers === "function" ? undefined : handlers;
+  const load = async () => (known ??= typeof handlers === "function" ? await handlers() : handlers);
+  return Object.entries(subject).map(([key, endpoint]) => ({
+    ...endpoint,
+    path: patternOf(endpoint.path),
+    takes: endpoint,
+    answer(call, source) {
+      const input = inputOf(endpoint, source);
+      const run = () =>
+        known === undefined
+          ? load().then((found) => answer(endpoint, found[key], call, input))
+          : answer(endpoint, known[key], call, input);
+      return asksForFresh(endpoint.fresh, input) ? call.requireFresh().then(run) : run();
+    },
+  }));
+}
+
+/** In Hono's syntax. A path with anything else in the place of a number is unknown. */
+const patternOf = (path: string) =>
+  path.replace(/\{(\w+)\}/g, (_, name: string) =>
+    numbers.some((each) => each === name) ? numbered(name) : `:${name}`,
+  );
+
+function inputOf({ body, query }: Endpoint, source: InputSource): unknown {
+  if (body !== undefined) return source.body(body);
+  return query === undefined ? undefined : source.query(query);
+}
+
+function answer(
+  { name, path, grows }: Endpoint,
+  handler: AnyHandler | undefined,
+  call: Call,
+  input: unknown,
+): Reply | Promise<Reply> {
+  if (handler === undefined) throw new AppError("internal", `${name} has no handler`);
+  const handle = typeof handler === "function" ? handler : handler.handle;
+  if (!path.startsWith("/api/org/{slug}/")) return handle(call, input);
+  if (!isInOrganization(call)) throw new AppError("internal", `${name} has no organization`);
+  if (grows !== true) return handle(call, input);
+  const asked = typeof handler === "function" ? always : () => handler.grows(input, call);
+  return call.requireRoom(Object(input), asked).then(() => handle(call, input));
+}

@@ -1,0 +1,85 @@
+// Handlers of src/api/nodes.ts.
+
+import type { nodesApi } from "../../api/nodes.ts";
+import { AppError } from "../../errors.ts";
+import { sessionsEndedHeader } from "../../protocol/sign-in.ts";
+import { actorOf } from "../audit/record.ts";
+import type { Handlers } from "../http/attach.ts";
+import { listReply } from "../http/lists.ts";
+import { onlineHistory } from "../metrics/online-history.ts";
+import { adds } from "../retention/budget.ts";
+import { inTurnOf, testingOf } from "../routes/heavy.ts";
+import { currentFiles, hasAlready, headersOf, jsonReply } from "../routes/node-files.ts";
+import type { Services } from "../services.ts";
+import { findNode } from "../store/nodes.ts";
+import { nextChanges } from "./next-changes.ts";
+import { mustOwn, requireMe } from "./node-owner.ts";
+import { createNode, listNodes, patchNode, renewNode } from "./nodes.ts";
+import { listRevocations, restoreNode, revokeNode } from "./revoke.ts";
+import { showOne } from "./shown.ts";
+import { transferNode } from "./transfer.ts";
+
+export const nodeHandlers = (services: Services): Handlers<typeof nodesApi> => ({
+  async list(call, { revoked, owner, ids, ...input }) {
+    const ownerId = owner === undefined ? undefined : requireMe(call);
+    const listed = { revoked: revoked === "true", ownerId, ids };
+    return listReply(call, services.publicUrl, await listNodes(services, call.org, input, listed));
+  },
+  create: async (call, input) => ({
+    status: 201,
+    body: await createNode(services, call.org, input, actorOf(call)),
+  }),
+  online: async ({ org }, { days }) => ({
+    body: await onlineHistory(services.db, org.id, days, services.system.now()),
+  }),
+  revocations: async (call, input) =>
+    listReply(call, services.publicUrl, await listRevocations(services, call.org.id, input)),
+  retrieve: async (call) => ({
+    body: await showOne(services, call.org, await findNode(services.db, call.org.id, call.id())),
+  }),
+  update: {
+    grows: async ({ name, config_overrides: configOverrides }, call) =>
+      adds(await findNode(services.db, call.org.id, call.id()), { name, configOverrides }),
+    handle: async (call, input) => ({
+      body: await patchNode(
+        { ...services, testing: testingOf(services, call) },
+        call.org,
+        call.id(),
+        input,
+        actorOf(call),
+      ),
+    }),
+  },
+  async revoke(call, { reason }) {
+    const ownerId = mustOwn(call);
+    const why = reason ?? (ownerId === undefined ? undefined : "removed by its owner");
+    const { sessionsEnded } = await revokeNode(services, call.org, call.id(), actorOf(call), why, ownerId);
+    return { status: 204, headers: { [sessionsEndedHeader]: String(sessionsEnded) } };
+  },
+  transfer: async (call, input) => ({
+    body: await transferNode(services, call.org, call.id(), input, actorOf(call)),
+  }),
+  async config(call) {
+    const { files } = await currentFiles(services, call);
+    const headers = headersOf(files);
+    if (hasAlready(call, files)) return { status: 304, headers };
+    return inTurnOf(services, call, async () => {
+      const { config_version, etag, files: texts } = await files.answer();
+      const config_yml = texts["config.yml"];
+      return jsonReply({ config_version, etag: etag ?? files.etag, config_yml }, headers);
+    });
+  },
+  nextChanges: async (call) => ({
+    body: await nextChanges(services, call.org, call.id(), (work) => inTurnOf(services, call, work)),
+  }),
+  restore: async (call) => ({
+    body: await showOne(services, call.org, await restoreNode(services, call.org, call.id(), actorOf(call))),
+  }),
+  async renewCertificate(call) {
+    const renewed = await renewNode(services, call.org, call.id(), actorOf(call));
+    const { certificate, config_version } = await showOne(services, call.org, renewed);
+    if (certificate === null)
+      throw new AppError("internal", `${renewed.name} was renewed without a certificate`);
+    return { body: { certificate, config_version } };
+  },
+});

@@ -1,0 +1,77 @@
+// Handlers of src/api/tokens.ts.
+
+import type { registrationTokensApi, serviceTokensApi, TokenDeletion } from "../../api/tokens.ts";
+import type { ListQuery } from "../../api/values.ts";
+import { AppError } from "../../errors.ts";
+import { actorOf } from "../audit/record.ts";
+import type { Handlers } from "../http/attach.ts";
+import { noContent } from "../http/reply.ts";
+import type { OrganizationCall } from "../http/route.ts";
+import {
+  createRegistrationToken,
+  registrationTokenColumns,
+  registrationTokenOf,
+} from "../nodes/registration-tokens.ts";
+import { reportOf, revokeToken } from "../offboarding/left-access.ts";
+import type { TokenKind } from "../people/issued-tokens.ts";
+import { createServiceToken, serviceTokenColumns, serviceTokenOf } from "../people/service-tokens.ts";
+import { listRows, type Listed } from "../routes/rows.ts";
+import type { Services } from "../services.ts";
+
+const creatorOf = (call: OrganizationCall) => ({
+  userId: call.caller.kind === "person" ? call.caller.userId : null,
+  actor: actorOf(call),
+});
+
+export const registrationTokenHandlers = (services: Services): Handlers<typeof registrationTokensApi> => {
+  const listed: Listed<ReturnType<typeof registrationTokenOf>> = {
+    table: "registration_tokens",
+    columns: registrationTokenColumns,
+    where: "AND revoked_at IS NULL AND lower(coalesce(name, '')) LIKE $2 ESCAPE '!'",
+    bytes: "octet_length(groups)",
+    toItem: registrationTokenOf,
+  };
+  return {
+    ...handlersOf(services, "registration_token", listed),
+    create: async (call, input) => ({
+      status: 201,
+      body: await createRegistrationToken(services, call.org, input, creatorOf(call)),
+    }),
+  };
+};
+
+export const serviceTokenHandlers = (services: Services): Handlers<typeof serviceTokensApi> => {
+  const listed: Listed<ReturnType<typeof serviceTokenOf>> = {
+    table: "service_tokens",
+    columns: serviceTokenColumns,
+    where: "AND revoked_at IS NULL AND lower(name) LIKE $2 ESCAPE '!'",
+    toItem: serviceTokenOf,
+  };
+  return {
+    ...handlersOf(services, "service_token", listed),
+    create: async (call, input) => ({
+      status: 201,
+      body: await createServiceToken(services, call.org, input, creatorOf(call)),
+    }),
+  };
+};
+
+/** What both kinds share. */
+function handlersOf<Item>(services: Services, kind: TokenKind, listed: Listed<Item>) {
+  return {
+    list: (call: OrganizationCall, input: ListQuery) => listRows(services, call, listed, input),
+    async retrieve(call: OrganizationCall) {
+      const row = await services.db.get(
+        `SELECT ${listed.columns} FROM ${listed.table} WHERE id = $1 AND org_id = $2 AND revoked_at IS NULL`,
+        [call.id(), call.org.id],
+      );
+      if (row === undefined) throw new AppError("not_found", "There is no such token.");
+      return { body: listed.toItem(row) };
+    },
+    async revoke(call: OrganizationCall, { revoke_nodes, revoke_webhooks, report }: TokenDeletion) {
+      const ends = { revokeNodes: revoke_nodes === "true", revokeWebhooks: revoke_webhooks === "true" };
+      const access = await revokeToken(services, call.org, kind, call.id(), actorOf(call), ends);
+      return report === "true" ? { body: reportOf(access) } : noContent;
+    },
+  };
+}
