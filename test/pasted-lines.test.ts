@@ -13,7 +13,8 @@ import { NodeName, Slug } from "../src/protocol/values.ts";
 import { operator } from "../src/server/audit/record.ts";
 import { registerLine } from "../src/server/nodes/registration-tokens.ts";
 import { addMember } from "../src/server/people/members.ts";
-import { Email, findUser } from "../src/server/people/people.ts";
+import { findUser } from "../src/server/people/people.ts";
+import { Email } from "../src/api/values.ts";
 import { runSync } from "./support/debian.ts";
 import { makeTestServer } from "./support/server.ts";
 

@@ -4,7 +4,7 @@
 import * as v from "valibot";
 import { parseDuration } from "../duration.ts";
 import type { ErrorCode } from "../errors.ts";
-import { comparedText, foreignText } from "../text.ts";
+import { comparedText, emailKey, foreignText, formerEmailKey } from "../text.ts";
 
 /** Not `maxLength`, which would be a promise of the OpenAPI document. */
 const atMost = (max: number) =>
@@ -66,6 +66,22 @@ export const ExpiresIn = v.pipe(
   v.transform((text) => parseDuration(text) ?? 0),
   v.minValue(1, "At least 1s."),
   v.maxValue(366 * 86_400, "At most 366d."),
+);
+
+const notEmail = "Enter a valid email address.";
+/** Stored in lower case: two users never differ only by case. */
+export const Email = v.pipe(
+  foreignText(254),
+  v.transform(formerEmailKey),
+  // No dash at the beginning: a command would read the address as a flag. No control or invisible characters: two
+  // addresses that look alike would be mistaken for each other.
+  v.regex(
+    /^(?!-)[^\s\p{Cc}\p{Default_Ignorable_Code_Point}\u2800@"'<>\\,;]+@[^\s\p{Cc}\p{Default_Ignorable_Code_Point}\u2800@"'<>\\,;]+$/u,
+    notEmail,
+  ),
+  v.transform(emailKey),
+  v.regex(/@[!-~]*[!-\-/-~]$/, notEmail),
+  v.maxLength(254, notEmail),
 );
 
 /** The engine reads `any` as every peer, in every field, so it cannot be a name. */

@@ -1,6 +1,7 @@
 // What `agent setup` shall do: from flags, from the present settings and data, and from the answers on a terminal.
 // Changes nothing.
 
+import { Email } from "../api/values.ts";
 import { existsSync } from "node:fs";
 import { networkInterfaces } from "node:os";
 import { resolve } from "node:path";
@@ -185,7 +186,7 @@ async function readAdministrator(
   typed: Typed,
   { values, system }: Context,
 ): Promise<SetupRequest["administrator"]> {
-  const { Email, NewPassword } = await import("../server/people/people.ts");
+  const { NewPassword } = await import("../server/people/people.ts");
   const email = values.text("email") ?? typed.email;
   if (email === undefined) throw missing("--email EMAIL");
   const address = v.safeParse(Email, email);

@@ -4,7 +4,9 @@
 // guesses with `services.throttle`. Subjects in routes/ are not in the contract yet.
 
 import type { Route } from "./http/route.ts";
-import { accessRoutes } from "./routes/access.ts";
+import { groupsApi } from "../api/groups.ts";
+import { membersApi } from "../api/members.ts";
+import { organizationsApi } from "../api/organizations.ts";
 import { attentionRoutes } from "./routes/attention.ts";
 import { authorityRoutes } from "./routes/authorities.ts";
 import { consoleRoutes } from "./routes/console.ts";
@@ -20,7 +22,7 @@ import { identityProviderRoutes } from "./routes/identity-providers.ts";
 import { nameRoutes } from "./routes/names.ts";
 import { oidcRoutes } from "./routes/oidc.ts";
 import { organizationProviderRoutes } from "./routes/organization-providers.ts";
-import { organizationRoutes } from "./routes/organizations.ts";
+import { groupHandlers, memberHandlers, organizationHandlers } from "./organizations/routes.ts";
 import { passkeyRoutes } from "./routes/passkeys.ts";
 import { resetRoutes } from "./routes/password-reset.ts";
 import { pathRoutes } from "./routes/paths.ts";
@@ -62,8 +64,9 @@ export function allRoutes(services: Services): Route[] {
     ...domainRoutes(services),
     ...userRoutes(services),
     ...serverRoutes(services),
-    ...organizationRoutes(services),
-    ...accessRoutes(services),
+    ...attach(organizationsApi, organizationHandlers(services)),
+    ...attach(membersApi, memberHandlers(services)),
+    ...attach(groupsApi, groupHandlers(services)),
     ...attach(registrationTokensApi, registrationTokenHandlers(services)),
     ...attach(serviceTokensApi, serviceTokenHandlers(services)),
     ...policyRoutes(services),

@@ -2,7 +2,7 @@ import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { errorTable, isErrorCode } from "../../src/errors.ts";
 import { hashToken, makeOpaqueToken } from "../../src/pki/opaque.ts";
 import { errorsOf } from "../../src/server/docs/openapi.ts";
-import type { Organization } from "../../src/server/policy/organizations.ts";
+import type { Organization } from "../../src/api/organizations.ts";
 import { maxBodyBytes } from "../../src/server/http/body.ts";
 import type { Route } from "../../src/server/http/route.ts";
 import { createServiceToken } from "../../src/server/people/service-tokens.ts";

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { makeClockWatch } from "../../src/server/certificates/clock-watch.ts";
 import { makeEarlyDue } from "../../src/server/nodes/renewal.ts";
-import type { Organization } from "../../src/server/policy/organizations.ts";
+import type { Organization } from "../../src/api/organizations.ts";
 import { makeRotations } from "../../src/server/rollout/rotation-schedule.ts";
 import { openClock } from "../../src/server/store/clock.ts";
 import { makeClock } from "../support/clock.ts";

@@ -7,7 +7,7 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { makeOpaqueToken } from "../../src/pki/opaque.ts";
 import { parseNetworks } from "../../src/server/http/edge.ts";
-import type { Organization } from "../../src/server/policy/organizations.ts";
+import type { Organization } from "../../src/api/organizations.ts";
 import type { Route } from "../../src/server/http/route.ts";
 import type { Access } from "../../src/api/endpoint.ts";
 import { createServiceToken } from "../../src/server/people/service-tokens.ts";

@@ -10,7 +10,7 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { formatPem, parsePem } from "../../src/pki/pem.ts";
 import { RegisterAnswer } from "../../src/protocol/registration.ts";
-import type { Organization } from "../../src/server/policy/organizations.ts";
+import type { Organization } from "../../src/api/organizations.ts";
 import { readSecretKeys } from "../../src/server/store/secret-keys.ts";
 import { runSync } from "../support/debian.ts";
 import { key as vectorKey } from "../pki/vectors.ts";

@@ -2,7 +2,7 @@
 
 import { afterEach, beforeEach, expect, test } from "bun:test";
 import * as v from "valibot";
-import type { Organization } from "../../src/server/policy/organizations.ts";
+import type { Organization } from "../../src/api/organizations.ts";
 import { signInBrowser } from "../support/browser-session.ts";
 import { registerNode } from "../support/nodes.ts";
 import { makeTestServer, type TestServer } from "../support/server.ts";

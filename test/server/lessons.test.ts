@@ -3,7 +3,7 @@
 import { afterEach, beforeEach, expect, test } from "bun:test";
 import * as v from "valibot";
 import { TokenPair } from "../../src/protocol/sign-in.ts";
-import type { Organization } from "../../src/server/policy/organizations.ts";
+import type { Organization } from "../../src/api/organizations.ts";
 import { registerNode } from "../support/nodes.ts";
 import { makeTestServer, password, type TestServer } from "../support/server.ts";
 

@@ -4,7 +4,7 @@ import { afterAll, beforeAll, expect, test } from "bun:test";
 import * as v from "valibot";
 import { operator, record } from "../../src/server/audit/record.ts";
 import { maxPageBytes } from "../../src/server/http/lists.ts";
-import type { Organization } from "../../src/server/policy/organizations.ts";
+import type { Organization } from "../../src/api/organizations.ts";
 import { nodes } from "../../src/server/store/tables/nodes.ts";
 import { registrationTokens } from "../../src/server/store/tables/registration-tokens.ts";
 import { makeTestServer, type TestServer } from "../support/server.ts";

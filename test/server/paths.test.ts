@@ -6,7 +6,7 @@ import { maxPaths } from "../../src/protocol/path-report.ts";
 import { writeMetrics } from "../../src/server/metrics/metrics.ts";
 import { deleteEndedPaths } from "../../src/server/paths/ended.ts";
 import { Path } from "../../src/server/paths/list.ts";
-import type { Organization } from "../../src/server/policy/organizations.ts";
+import type { Organization } from "../../src/api/organizations.ts";
 import { checkinOf, countOf, registerNode, type RegisteredNode } from "../support/nodes.ts";
 import { useNumbered } from "../support/numbered.ts";
 import type { TestServer } from "../support/server.ts";

@@ -4,7 +4,7 @@ import { expect, test } from "bun:test";
 import * as v from "valibot";
 import { RelayedAnswer } from "../../src/protocol/relayed-report.ts";
 import { writeMetrics } from "../../src/server/metrics/metrics.ts";
-import type { Organization } from "../../src/server/policy/organizations.ts";
+import type { Organization } from "../../src/api/organizations.ts";
 import { Relay } from "../../src/server/paths/relayed.ts";
 import { checkinOf, codeOf, downloadOf, registerNode, type RegisteredNode } from "../support/nodes.ts";
 import { useNumbered } from "../support/numbered.ts";

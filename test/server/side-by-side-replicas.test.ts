@@ -21,7 +21,7 @@ import { startRotation } from "../../src/server/rollout/rotation-commands.ts";
 import { openPostgres } from "../../src/server/store/postgres.ts";
 import { createServiceToken } from "../../src/server/people/service-tokens.ts";
 import { raiseConfigVersion } from "../../src/server/store/versions.ts";
-import type { Organization } from "../../src/server/policy/organizations.ts";
+import type { Organization } from "../../src/api/organizations.ts";
 import { browserWith, signInBrowser } from "../support/browser-session.ts";
 import { makeKeys, registerNode, registrationToken, sendRegistration } from "../support/nodes.ts";
 import { pair, signInTo } from "../support/people.ts";

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import * as admission from "../../src/server/oidc/admission.ts";
 import { PolicyFile } from "../../src/server/policy/policy-file.ts";
 import * as foreignPolicy from "../../src/server/policy-files/import-policy.ts";
-import { Email } from "../../src/server/people/people.ts";
+import { Email } from "../../src/api/values.ts";
 import { ClientData } from "../../src/server/people/passkeys.ts";
 import * as archive from "../../src/server/retention/archive-file.ts";
 import { ArchiveHeader } from "../../src/server/audit/cut.ts";

@@ -1,7 +1,7 @@
 // Ephemeral nodes in tests: the nodes of jobs, and time that passes while the server watches for silence.
 
 import { endSilentNodes } from "../../src/server/nodes/silence.ts";
-import type { Organization } from "../../src/server/policy/organizations.ts";
+import type { Organization } from "../../src/api/organizations.ts";
 import { registerNode, registrationToken, type RegisteredNode } from "./nodes.ts";
 import { useNumbered } from "./numbered.ts";
 import type { TestServer } from "./server.ts";

@@ -5,7 +5,7 @@ import { wordsOfKey } from "../../src/key-words.ts";
 import { fingerprintOfHostKey, makeHostKey } from "../../src/pki/keys.ts";
 import { NewEnrollment } from "../../src/server/nodes/enrollments.ts";
 import { DeviceSignIn } from "../../src/server/people/device-sign-in.ts";
-import type { Organization } from "../../src/server/policy/organizations.ts";
+import type { Organization } from "../../src/api/organizations.ts";
 import { operator } from "../../src/server/audit/record.ts";
 import { addDomain } from "../../src/server/oidc/domains.ts";
 import { ownPage, signInBrowser } from "./browser-session.ts";

@@ -29,7 +29,7 @@ import { objectOf } from "../../src/server/http/body.ts";
 import { clientAddress, isOwnName } from "../../src/server/http/edge.ts";
 import { ListQuery } from "../../src/api/values.ts";
 import { errorReply } from "../../src/server/http/reply.ts";
-import { Email } from "../../src/server/people/people.ts";
+import { Email } from "../../src/api/values.ts";
 import { Ports } from "../../src/server/policy/firewall.ts";
 import { GroupName } from "../../src/api/values.ts";
 import { Cidr, ConfigOverrides } from "../../src/engine-config.ts";

@@ -1,7 +1,7 @@
 // A test file with one server, and with an organization of its own for each test.
 
 import { afterAll, beforeAll, beforeEach } from "bun:test";
-import type { Organization } from "../../src/server/policy/organizations.ts";
+import type { Organization } from "../../src/api/organizations.ts";
 import type { Node } from "../../src/protocol/node.ts";
 import { countOf, nodeFrom } from "./nodes.ts";
 import { makeNumbered, numberedEmail } from "./people.ts";

@@ -4,7 +4,7 @@ import type { Database } from "../../src/server/store/database.ts";
 import { memberships } from "../../src/server/store/tables/memberships.ts";
 import * as v from "valibot";
 import { TokenPair } from "../../src/protocol/sign-in.ts";
-import type { Organization } from "../../src/server/policy/organizations.ts";
+import type { Organization } from "../../src/api/organizations.ts";
 import { password, type Answer, type TestServer } from "./server.ts";
 
 /** `owner`: an access token of the first user, owner@example.org. */

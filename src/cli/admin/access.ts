@@ -1,5 +1,9 @@
 // `agent admin member …` and `agent admin group …`: the members of an organization, and the groups of its nodes.
 
+import { roles } from "../../api/endpoint.ts";
+import { groupsApi } from "../../api/groups.ts";
+import { membersApi } from "../../api/members.ts";
+import { request } from "../../api/request.ts";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import type { Context, Implementation } from "../command.ts";
@@ -7,15 +11,12 @@ import { leaverEnds, leaverFlags, reportOf, revokedLines, sayAccessLeft, tokensO
 import { confirmable, ownerIdFlag } from "../owner-flags.ts";
 import { orgArg } from "../server-flags.ts";
 import type { Cell } from "../table.ts";
-import type { Args } from "../values.ts";
-import { Group, Member, NewMember } from "./answers.ts";
-import { AccessReport } from "../../api/values.ts";
-import { inOrg, Nothing, read, writeAs } from "./api.ts";
+import { given, type Args } from "../values.ts";
+import { read, write, type Api } from "./api.ts";
 import { checked, memberByEmail } from "./lookup.ts";
 import { targetFlags } from "./target.ts";
 
 const emailArg: Args = { EMAIL: { type: "positional", description: "The member's e-mail address" } };
-const roles = ["member", "admin", "owner"] as const;
 const roleFlag = {
   type: "string",
   valueHint: roles.join("|"),
@@ -23,12 +24,14 @@ const roleFlag = {
 } as const;
 const groupArg: Args = { NAME: { type: "positional", description: "The group's name" } };
 
+const membersOf = (api: Api, slug: string) => api.all(membersApi.list, { slug });
+
 export const memberList: Implementation = {
   args: { ...orgArg, ...targetFlags },
   examples: [`${brand.executable} admin member list acme`],
   async run(context) {
     const [slug = ""] = context.words;
-    const members = await read(context, (api) => api.list(inOrg(slug, "members/"), Member));
+    const members = await read(context, (api) => membersOf(api, slug));
     const now = context.system.now();
     context.output.list(
       { members },
@@ -56,15 +59,8 @@ function stateOf({ state, expires_at, is_disabled }: Invited, now: number): Cell
 async function addMember(context: Context): Promise<void> {
   const [slug = "", address = ""] = context.words;
   const role = context.values.choice("role", roles) ?? "member";
-  const { Email } = await import("../../server/people/people.ts");
-  const { parse } = await import("../../server/http/route.ts");
-  const { object } = await import("valibot");
-  const { email } = parse(object({ email: Email }), { email: address });
-  const member = await writeAs(context, NewMember, () => ({
-    method: "POST",
-    path: inOrg(slug, "members/"),
-    body: { email, role },
-  }));
+  const body = await checked(membersApi.create.body, { email: address, role });
+  const member = await write(context, () => request(membersApi.create, { slug }, body));
   if (member === undefined) return;
   const text =
     member.is_emailed === true
@@ -90,14 +86,12 @@ export const memberUpdate: Implementation = {
     const role = values.choice("role", roles);
     if (role === undefined) throw new AppError("usage", "Missing --role: give the new role");
     const ownerId = values.integer("owner-id", 1, Number.MAX_SAFE_INTEGER);
-    const { looseObject } = await import("valibot");
-    const Changed = looseObject({ ...Member.entries, ...AccessReport.entries });
+    const body = { role, ...given({ owner_id: ownerId }) };
     const changed = await confirmable(values, ["admin", "member", "update", slug, address], ["role"], () =>
-      writeAs(context, Changed, async (api) => ({
-        method: "PATCH",
-        path: inOrg(slug, `members/${(await memberByEmail(api, slug, address)).id}/`),
-        body: { role, ...(ownerId === undefined ? {} : { owner_id: ownerId }) },
-      })),
+      write(context, async (api) => {
+        const { id } = await memberByEmail(api, slug, address);
+        return request(membersApi.update, { slug, id }, body);
+      }),
     );
     if (changed === undefined) return;
     const {
@@ -121,15 +115,19 @@ export const memberDelete: Implementation = {
   async run(context) {
     const [slug = "", address = ""] = context.words;
     const { revoke_nodes, revoke_tokens } = leaverEnds(context.values);
-    const query = `revoke_nodes=${revoke_nodes}&revoke_tokens=${revoke_tokens}&report=true`;
+    const query = {
+      revoke_nodes: `${revoke_nodes}`,
+      revoke_tokens: `${revoke_tokens}`,
+      report: "true",
+    } as const;
     let email = address;
-    const report = await writeAs(context, AccessReport, async (api) => {
+    const report = await write(context, async (api) => {
       const member = await memberByEmail(api, slug, address);
       email = member.email;
       const effect = `remove ${email} from ${slug}`;
-      return { method: "DELETE", path: inOrg(slug, `members/${member.id}/?${query}`), effect };
+      return { ...request(membersApi.delete, { slug, id: member.id }, query), effect };
     });
-    if (report === undefined) return;
+    if (report == null) return;
     context.output.result(
       { email, removed: true, ...tokensOf(report), ...report },
       `Removed ${email} from ${slug}\n${revokedLines(report)}`,
@@ -145,7 +143,7 @@ export const invitationList: Implementation = {
   examples: [`${brand.executable} admin invitation list acme`],
   async run(context) {
     const [slug = ""] = context.words;
-    const members = await read(context, (api) => api.list(inOrg(slug, "members/"), Member));
+    const members = await read(context, (api) => membersOf(api, slug));
     const invitations = members.filter(({ state }) => state === "invited");
     const now = context.system.now();
     context.output.list(
@@ -171,10 +169,10 @@ export const invitationDelete: Implementation = {
   examples: [`${brand.executable} admin invitation delete acme ada@example.org`],
   async run(context) {
     const [slug = "", address = ""] = context.words;
-    const gone = await writeAs(context, Nothing, async (api) => {
+    const gone = await write(context, async (api) => {
       const { id, email, state } = await memberByEmail(api, slug, address);
       const effect = `end the invitation of ${email}`;
-      if (state === "invited") return { method: "DELETE", path: inOrg(slug, `members/${id}/`), effect };
+      if (state === "invited") return { ...request(membersApi.delete, { slug, id }), effect };
       throw new AppError("conflict", `${email} is a member of ${slug}, not invited`, {
         hint: `To remove a member: \`${brand.executable} admin member delete ${slug} EMAIL\`.`,
       });
@@ -189,7 +187,7 @@ export const groupList: Implementation = {
   examples: [`${brand.executable} admin group list acme`],
   async run(context) {
     const [slug = ""] = context.words;
-    const groups = await read(context, (api) => api.list(inOrg(slug, "groups/"), Group));
+    const groups = await read(context, (api) => api.all(groupsApi.list, { slug }));
     context.output.list(
       { groups },
       {
@@ -214,15 +212,8 @@ export const groupCreate: Implementation = {
   async run(context) {
     const [slug = "", name = ""] = context.words;
     const description = context.values.text("description");
-    const body = await checked(
-      import("../../server/policy/groups.ts").then(({ GroupRequest }) => GroupRequest),
-      { name, ...(description === undefined ? {} : { description }) },
-    );
-    const group = await writeAs(context, Group, () => ({
-      method: "POST",
-      path: inOrg(slug, "groups/"),
-      body,
-    }));
+    const body = await checked(groupsApi.create.body, { name, ...given({ description }) });
+    const group = await write(context, () => request(groupsApi.create, { slug }, body));
     if (group !== undefined) context.output.result(group, `Created group ${group.name}\n`);
   },
 };
@@ -233,8 +224,7 @@ export const groupUpdate: Implementation = {
   async run(context) {
     const [slug = "", name = ""] = context.words;
     const body = { description: context.values.required("description") };
-    const path = inOrg(slug, `groups/${encodeURIComponent(name)}/`);
-    const group = await writeAs(context, Group, () => ({ method: "PATCH", path, body }));
+    const group = await write(context, () => request(groupsApi.update, { slug, name }, body));
     if (group !== undefined) context.output.result(group, `Updated group ${group.name}\n`);
   },
 };
@@ -244,9 +234,8 @@ export const groupDelete: Implementation = {
   examples: [`${brand.executable} admin group delete acme web`],
   async run(context) {
     const [slug = "", name = ""] = context.words;
-    const path = inOrg(slug, `groups/${encodeURIComponent(name)}/`);
     const effect = `delete group ${name}`;
-    const gone = await writeAs(context, Nothing, () => ({ method: "DELETE", path, effect }));
+    const gone = await write(context, () => ({ ...request(groupsApi.delete, { slug, name }), effect }));
     if (gone !== undefined) context.output.result({ name, deleted: true }, `Deleted group ${name}\n`);
   },
 };

@@ -62,44 +62,6 @@ export const ClaimedDomain = v.looseObject({
 });
 export const ClaimedDomains = v.pipe(v.array(ClaimedDomain), v.maxLength(4096));
 
-export const Organization = v.looseObject({
-  id: v.number(),
-  slug: text,
-  name: text,
-  network: text,
-  network6: v.nullable(text),
-  role: v.nullable(text),
-  node_count: v.number(),
-  config_version: v.number(),
-  certificate_version: v.union([v.number(), text]),
-  alive_interval: v.nullable(v.number()),
-  config_overrides: v.record(text, v.unknown()),
-  ca_rotation_auto: v.boolean(),
-  created_at: text,
-});
-export type Organization = v.InferOutput<typeof Organization>;
-/** Only this much of one that requires a second factor, until it is proven. */
-export const ListedOrganization = v.union([Organization, v.object({ id: v.number(), slug: text })]);
-
-export const Member = v.looseObject({
-  id: v.number(),
-  email: text,
-  role: text,
-  state: text,
-  created_at: text,
-  expires_at: time,
-  // An older control plane does not say it.
-  user_id: v.optional(v.nullable(v.number())),
-  is_disabled: v.optional(v.boolean()),
-});
-export const NewMember = v.looseObject({
-  ...Member.entries,
-  link: v.optional(text),
-  is_emailed: v.optional(v.boolean()),
-});
-
-export const Group = v.looseObject({ id: v.number(), name: text, description: text });
-
 const Side = v.record(text, v.union([v.boolean(), v.number(), text]));
 export const Rule = v.looseObject({
   id: v.number(),

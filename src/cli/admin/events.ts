@@ -5,13 +5,14 @@ import { brand } from "../../brand.ts";
 import { parseDuration } from "../../duration.ts";
 import { AppError } from "../../errors.ts";
 import { oneLine } from "../../log.ts";
+import { membersApi } from "../../api/members.ts";
 import { nodesApi } from "../../api/nodes.ts";
 import { serviceTokensApi } from "../../api/tokens.ts";
 import type { System } from "../../system.ts";
 import type { Implementation } from "../command.ts";
 import { jsonLine } from "../output.ts";
 import type { Values } from "../values.ts";
-import { Event, Member, User } from "./answers.ts";
+import { Event, User } from "./answers.ts";
 import { inOrg, read, type Api } from "./api.ts";
 import { targetFlags } from "./target.ts";
 
@@ -147,7 +148,7 @@ async function namesOf(api: Api, slug: string): Promise<Names> {
   if (slug === "") return new Map(users);
   const nodes = await api.all(nodesApi.list, { slug });
   const revoked = await orNone(api.all(nodesApi.list, { slug }, { revoked: "true" }));
-  const members = await orNone(api.list(inOrg(slug, "members/"), Member));
+  const members = await orNone(api.all(membersApi.list, { slug }));
   const services = await orNone(api.all(serviceTokensApi.list, { slug }));
   return new Map([
     ...[...revoked, ...nodes].map(({ id, name }) => [`node/${id}`, `node ${name}`] as const),

@@ -2,6 +2,9 @@
 // number.
 
 import * as v from "valibot";
+import type { ItemOf } from "../../api/endpoint.ts";
+import { groupsApi } from "../../api/groups.ts";
+import { membersApi } from "../../api/members.ts";
 import { nodesApi } from "../../api/nodes.ts";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
@@ -9,7 +12,7 @@ import { networkContains, parseAddress, parseAll } from "../../ip.ts";
 import { quoteWord } from "../../plan.ts";
 import type { Node } from "../../protocol/node.ts";
 import type { Context } from "../command.ts";
-import { Group, Member, ProviderGroup, User } from "./answers.ts";
+import { ProviderGroup, User } from "./answers.ts";
 import { inOrg, type Api } from "./api.ts";
 
 const admin = `${brand.executable} admin`;
@@ -71,9 +74,9 @@ export async function memberByEmail(
   api: Api,
   slug: string,
   email: string,
-): Promise<v.InferOutput<typeof Member>> {
+): Promise<ItemOf<typeof membersApi.list>> {
   const wanted = email.trim().toLowerCase();
-  const found = await api.list(inOrg(slug, "members/"), Member, searchFor(wanted));
+  const found = await api.all(membersApi.list, { slug }, searchFor(wanted));
   const member = found.find((each) => each.email === wanted);
   if (member !== undefined) return member;
   throw new AppError("not_found", `${email} is not a member of ${slug}`, {
@@ -94,7 +97,7 @@ export async function signedUpMember(
 
 /** By number. Empty for a service token, which may not read them. */
 export async function memberEmails(api: Api, slug: string): Promise<Map<number, string>> {
-  const members = await api.list(inOrg(slug, "members/"), Member).catch((error: unknown) => {
+  const members = await api.all(membersApi.list, { slug }).catch((error: unknown) => {
     if (error instanceof AppError && error.code === "permission_denied") return [];
     throw error;
   });
@@ -144,7 +147,7 @@ export async function idOf<T extends { id: number }>(
 /** The names that are no groups yet. Commands create a missing group, so a typing error creates one, too. */
 export async function missingGroups(api: Api, slug: string, wanted: readonly string[]): Promise<string[]> {
   if (wanted.length === 0) return [];
-  const known = new Set((await api.list(inOrg(slug, "groups/"), Group)).map(({ name }) => name));
+  const known = new Set((await api.all(groupsApi.list, { slug })).map(({ name }) => name));
   return [...new Set(wanted)].filter((name) => !known.has(name));
 }
 

@@ -1,5 +1,14 @@
 // `agent admin org …`: organizations.
 
+import type { AnswerOf, GivenOf } from "../../api/endpoint.ts";
+import {
+  aliveSeconds,
+  approvals,
+  enrollers,
+  organizationsApi,
+  reauthenticateDays,
+} from "../../api/organizations.ts";
+import { request } from "../../api/request.ts";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import { quoteWord } from "../../plan.ts";
@@ -7,11 +16,12 @@ import type { Context, Implementation } from "../command.ts";
 import { confirmable, ownerChoice, ownerFlags } from "../owner-flags.ts";
 import type { Cell, Facts } from "../table.ts";
 import { given, type Args } from "../values.ts";
-import { ListedOrganization, Organization } from "./answers.ts";
-import { inOrg, Nothing, read, writeAs } from "./api.ts";
+import { read, write } from "./api.ts";
 import { overridesFlag, readOverrides } from "./data.ts";
 import { checked } from "./lookup.ts";
 import { targetFlags } from "./target.ts";
+
+type Organization = AnswerOf<typeof organizationsApi.retrieve>;
 
 const slugArg: Args = { SLUG: { type: "positional", description: "The organization's slug" } };
 
@@ -49,7 +59,7 @@ export const create: Implementation = {
     const words = ["admin", "org", "create", body.slug];
     const flags = ["network", "network6", "name", "certificate-version", "owner"];
     const org = await confirmable(values, words, flags, () =>
-      writeAs(context, Organization, () => ({ method: "POST", path: "/api/org/", body }), { begins: true }),
+      write(context, () => request(organizationsApi.create, {}, body), { begins: true }),
     );
     if (org === undefined) return;
     output.result(org, `Created organization ${org.slug} (${org.network})\n`);
@@ -62,24 +72,20 @@ export const create: Implementation = {
 };
 
 async function readNew({ values, words }: Context) {
-  const network6 = values.text("network6");
-  const name = values.text("name");
   const version = values.choice("certificate-version", ["1", "both", "2"]);
   const owner = ownerChoice(values);
-  const body = {
+  return checked(organizationsApi.create.body, {
     slug: words[0] ?? "",
     network: values.required("network"),
-    ...(network6 === undefined ? {} : { network6 }),
-    ...(name === undefined ? {} : { name }),
-    ...(owner === undefined ? {} : { owner: owner.email }),
-    ...(owner?.id === undefined ? {} : { owner_id: owner.id }),
-    // An older control plane does not know the field.
-    ...(version === "both" || version === "2" ? { certificate_version: versionOf(version) } : {}),
-  };
-  return checked(
-    import("../../server/routes/organizations.ts").then((file) => file.NewOrganization),
-    body,
-  );
+    ...given({
+      network6: values.text("network6"),
+      name: values.text("name"),
+      owner: owner?.email,
+      owner_id: owner?.id,
+      // An older control plane does not know the field.
+      certificate_version: version === "both" || version === "2" ? versionOf(version) : undefined,
+    }),
+  });
 }
 
 const versionOf = (text: string) => (text === "both" ? text : Number(text));
@@ -176,12 +182,12 @@ export const update: Implementation = {
     const { words, output } = context;
     const [slug = ""] = words;
     const body = await readPatch(context);
-    const org = await writeAs(context, Organization, () => ({ method: "PATCH", path: inOrg(slug), body }));
+    const org = await write(context, () => request(organizationsApi.update, { slug }, body));
     if (org !== undefined) output.result(org, changedText(org, body));
   },
 };
 
-async function readPatch(context: Context): Promise<Record<string, unknown>> {
+async function readPatch(context: Context): Promise<GivenOf<typeof organizationsApi.update>> {
   const { values } = context;
   const version = values.text("certificate-version");
   const rotation = values.choice("ca-rotation", ["auto", "manual"]);
@@ -194,10 +200,12 @@ async function readPatch(context: Context): Promise<Record<string, unknown>> {
   const codes = values.choice("device-codes", ["allow", "forbid"]);
   const factor = values.choice("second-factor", ["required", "optional"]);
   const fields = {
-    node_approval: values.choice("approval", ["none", "all", "unapproved"]),
+    node_approval: values.choice("approval", approvals),
     reauthenticate_days:
-      values.text("reauthenticate") === "off" ? null : values.integer("reauthenticate", 8, 3650),
-    self_enrollment: values.choice("self-enrollment", ["off", "admins", "members"]),
+      values.text("reauthenticate") === "off"
+        ? null
+        : values.integer("reauthenticate", reauthenticateDays.min, reauthenticateDays.max),
+    self_enrollment: values.choice("self-enrollment", enrollers),
     device_codes: codes === undefined ? undefined : codes === "allow",
     second_factor_required: factor === undefined ? undefined : factor === "required",
     ca_rotation_auto: rotation === undefined ? undefined : rotation === "auto",
@@ -209,17 +217,15 @@ async function readPatch(context: Context): Promise<Record<string, unknown>> {
     name: values.text("name"),
     network6: values.text("network6"),
     certificate_version: version === undefined ? undefined : versionOf(version),
-    alive_interval: interval === "default" ? null : values.integer("alive-interval", 1, 30),
+    alive_interval:
+      interval === "default" ? null : values.integer("alive-interval", aliveSeconds.min, aliveSeconds.max),
     config_overrides: await readOverrides(context),
   };
   const body = given(fields);
   if (Object.keys(body).length === 0) {
     throw new AppError("usage", "Say what to change: such as --name, --ca-rotation or --config-overrides");
   }
-  return checked(
-    import("../../server/policy/organizations.ts").then((file) => file.OrganizationPatch),
-    body,
-  );
+  return checked(organizationsApi.update.body, body);
 }
 
 const approvalTexts: Record<string, string> = {
@@ -241,29 +247,29 @@ function suffixText({ name_suffix: suffix }: Organization): string {
 }
 
 /** One line for each changed field, with its new value. */
-function changedText(org: Organization, body: Record<string, unknown>): string {
+function changedText(org: Organization, body: object): string {
   const lines: Record<string, string> = {
     name: `its name is now ${org.name}`,
     certificate_version: `certificates of version ${org.certificate_version}`,
     network6: `its IPv6 network is ${org.network6 ?? "none"}`,
     ca_rotation_auto: `CAs are replaced ${org.ca_rotation_auto ? "automatically" : "only by hand"}`,
     alive_interval: `tunnels are tested every ${org.alive_interval === null ? "while, as the engine does by itself" : `${org.alive_interval} s`}`,
-    names_to_all: `nodes get the names of ${org["names_to_all"] === true ? "all nodes" : "the nodes that rules let them reach"}`,
+    names_to_all: `nodes get the names of ${org.names_to_all === true ? "all nodes" : "the nodes that rules let them reach"}`,
     name_suffix: suffixText(org),
-    node_approval: approvalTexts[String(org["node_approval"])] ?? "",
-    revoke_leaver_nodes: `nodes of users who leave are ${org["revoke_leaver_nodes"] === true ? "revoked" : "kept"}`,
+    node_approval: approvalTexts[String(org.node_approval)] ?? "",
+    revoke_leaver_nodes: `nodes of users who leave are ${org.revoke_leaver_nodes === true ? "revoked" : "kept"}`,
     revoke_unproven_nodes:
-      org["revoke_unproven_nodes"] === true
+      org.revoke_unproven_nodes === true
         ? "nodes of users whose provider cannot be asked are revoked 24 hours after the last sign-in"
         : "nodes of users whose provider cannot be asked are kept",
-    path_reports: `nodes ${org["path_reports"] === true ? "report" : "do not report"} their paths`,
-    second_factor_required: `members ${org["second_factor_required"] === true ? "need" : "do not need"} a second factor`,
-    device_codes: `members ${org["device_codes"] === true ? "may" : "may not"} sign the command line in by a code`,
+    path_reports: `nodes ${org.path_reports === true ? "report" : "do not report"} their paths`,
+    second_factor_required: `members ${org.second_factor_required === true ? "need" : "do not need"} a second factor`,
+    device_codes: `members ${org.device_codes === true ? "may" : "may not"} sign the command line in by a code`,
     reauthenticate_days:
-      org["reauthenticate_days"] === null
+      org.reauthenticate_days === null
         ? "users need not confirm their nodes again"
-        : `users confirm their nodes every ${JSON.stringify(org["reauthenticate_days"])} days`,
-    self_enrollment: enrollmentTexts[String(org["self_enrollment"])] ?? "",
+        : `users confirm their nodes every ${JSON.stringify(org.reauthenticate_days)} days`,
+    self_enrollment: enrollmentTexts[String(org.self_enrollment)] ?? "",
     config_overrides: `overrides: ${Object.keys(org.config_overrides).join(", ") || "none"}`,
   };
   return Object.keys(body)
@@ -275,7 +281,7 @@ export const list: Implementation = {
   args: targetFlags,
   examples: [`${brand.executable} admin org list`],
   async run(context) {
-    const organizations = await read(context, (api) => api.list("/api/org/", ListedOrganization));
+    const organizations = await read(context, (api) => api.all(organizationsApi.list, {}));
     context.output.list(
       { organizations },
       {
@@ -296,20 +302,19 @@ export const show: Implementation = {
   args: { ...slugArg, ...targetFlags },
   examples: [`${brand.executable} admin org show acme`],
   async run(context) {
-    const org = await read(context, (api) => api.get(inOrg(context.words[0] ?? ""), Organization));
+    const org = await read(context, (api) =>
+      api.call(organizationsApi.retrieve, { slug: context.words[0] ?? "" }),
+    );
     context.output.facts(org, factsOf(org));
   },
 };
 
 /** The settings have the names of the flags of `org update`. */
 function factsOf(org: Organization): Facts {
-  const choice = (field: string, yes: string, no: string): Cell => {
-    const value = org[field];
-    // A former control plane does not know all of them.
-    return typeof value === "boolean" ? (value ? yes : no) : null;
-  };
-  const days = org["reauthenticate_days"];
-  const word = (field: string): Cell => (typeof org[field] === "string" ? org[field] : null);
+  // A former control plane does not know all of them.
+  const choice = (value: boolean | undefined, yes: string, no: string): Cell =>
+    value === undefined ? null : value ? yes : no;
+  const days = org.reauthenticate_days;
   return [
     ["slug", org.slug],
     ["name", org.name],
@@ -319,15 +324,15 @@ function factsOf(org: Organization): Facts {
     ["your role", org.role],
     ["certificate-version", org.certificate_version],
     ["ca-rotation", org.ca_rotation_auto ? "auto" : "manual"],
-    ["names", choice("names_to_all", "all", "rules")],
-    ["path-reports", choice("path_reports", "on", "off")],
-    ["name-suffix", word("name_suffix")],
-    ["approval", word("node_approval")],
-    ["self-enrollment", word("self_enrollment")],
-    ["second-factor", choice("second_factor_required", "required", "optional")],
-    ["device-codes", choice("device_codes", "allow", "forbid")],
-    ["leaver-nodes", choice("revoke_leaver_nodes", "revoke", "keep")],
-    ["unproven-nodes", choice("revoke_unproven_nodes", "revoke", "keep")],
+    ["names", choice(org.names_to_all, "all", "rules")],
+    ["path-reports", choice(org.path_reports, "on", "off")],
+    ["name-suffix", org.name_suffix ?? null],
+    ["approval", org.node_approval ?? null],
+    ["self-enrollment", org.self_enrollment ?? null],
+    ["second-factor", choice(org.second_factor_required, "required", "optional")],
+    ["device-codes", choice(org.device_codes, "allow", "forbid")],
+    ["leaver-nodes", choice(org.revoke_leaver_nodes, "revoke", "keep")],
+    ["unproven-nodes", choice(org.revoke_unproven_nodes, "revoke", "keep")],
     ["reauthenticate", typeof days === "number" ? `${days} days` : days === null ? "off" : null],
     ["alive-interval", org.alive_interval === null ? "default" : `${org.alive_interval} s`],
     ...Object.entries(org.config_overrides).map(
@@ -357,9 +362,8 @@ export const remove: Implementation = {
         hint: `If you are sure: \`${line}\`.`,
       });
     }
-    const gone = await writeAs(context, Nothing, () => ({
-      method: "DELETE",
-      path: inOrg(slug),
+    const gone = await write(context, () => ({
+      ...request(organizationsApi.delete, { slug }),
       effect: `delete organization ${slug} and revoke all its nodes`,
     }));
     if (gone !== undefined) output.result({ slug, deleted: true }, `Deleted organization ${slug}\n`);

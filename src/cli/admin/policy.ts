@@ -1,5 +1,6 @@
 // `agent admin policy …`: the policy of an organization as a file.
 
+import { organizationsApi } from "../../api/organizations.ts";
 import * as v from "valibot";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
@@ -300,7 +301,6 @@ export const importing: Implementation = {
 };
 
 async function networksOf(context: Context, slug: string): Promise<string[]> {
-  const { Organization } = await import("./answers.ts");
-  const { network, network6 } = await read(context, (api) => api.get(inOrg(slug, ""), Organization));
+  const { network, network6 } = await read(context, (api) => api.call(organizationsApi.retrieve, { slug }));
   return [network, network6].flatMap((each) => each ?? []);
 }

@@ -1,5 +1,6 @@
 // `agent admin user …`: users of the control plane.
 
+import { Email } from "../../api/values.ts";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import type { Admin } from "../../server/admin.ts";
@@ -35,7 +36,7 @@ export async function readPassword(
 }
 
 async function readLogin(context: Context): Promise<{ email: string; password: string }> {
-  const { Email, NewPassword } = await import("../../server/people/people.ts");
+  const { NewPassword } = await import("../../server/people/people.ts");
   const { parse } = await import("../../server/http/route.ts");
   const v = await import("valibot");
   const address = context.words[0] ?? "";

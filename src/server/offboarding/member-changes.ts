@@ -19,8 +19,8 @@ import {
   requireProvenAddress,
   roleNow,
   showMember,
-  type Member,
 } from "../people/members.ts";
+import { type Member } from "../../api/members.ts";
 import type { OwnerConfirmation } from "../people/ownership.ts";
 import type { Transaction } from "../store/database.ts";
 import { queryOne } from "../store/table.ts";

@@ -2,7 +2,7 @@
 
 import * as v from "valibot";
 import { AppError } from "../../errors.ts";
-import { Email } from "../people/people.ts";
+import { Email } from "../../api/values.ts";
 import type { IdentityProviderRow } from "../store/tables/identity-providers.ts";
 import type { Claims } from "./exchange.ts";
 import { comparedText, foreignText, oneSpelling } from "../../text.ts";

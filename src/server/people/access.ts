@@ -15,7 +15,7 @@ import { makeServiceAdmission } from "./token-use.ts";
 import { doStaffNeedFactor, requireFactor } from "./step-up.ts";
 import type { Database } from "../store/database.ts";
 import { computed, integer, orNull, queryOne, text, truth, word } from "../store/table.ts";
-import { memberRoles } from "../store/tables/memberships.ts";
+import { roles } from "../../api/endpoint.ts";
 
 type Deps = {
   db: Database;
@@ -179,7 +179,7 @@ const organizationWithRole = computed({
   id: integer(),
   slug: text(),
   secondFactor: truth(0),
-  role: orNull(word(memberRoles)),
+  role: orNull(word(roles)),
 });
 
 async function findOrganization(

@@ -2,7 +2,7 @@
 // user that the operator created joins at once, unless it belongs to another organization. Every other address accepts
 // the link, with the user's password or, for a new user, a new one.
 
-import * as v from "valibot";
+import type { ListedMember, Member, NewMember } from "../../api/members.ts";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import { quoteWord } from "../../plan.ts";
@@ -22,34 +22,8 @@ import { countTokenGuess } from "../http/throttle.ts";
 import { NotUnique, type Row, type Transaction } from "../store/database.ts";
 import { computed, integer, integerOrNull, queryOne, text, truth } from "../store/table.ts";
 import { rememberNetwork } from "../store/tables/known-networks.ts";
-import { memberRoles, memberships, type MembershipRow } from "../store/tables/memberships.ts";
+import { memberships, type MembershipRow } from "../store/tables/memberships.ts";
 import { users } from "../store/tables/users.ts";
-
-export const Member = v.object({
-  id: v.number(),
-  email: v.string(),
-  role: v.picklist(memberRoles),
-  state: v.picklist(["active", "invited"]),
-  created_at: v.string(),
-  expires_at: v.nullable(v.string()),
-  /** The number under which events name the person; null while invited. */
-  user_id: v.nullable(v.number()),
-});
-export type Member = v.InferOutput<typeof Member>;
-/** In the list. `node_count`: nodes that are theirs, without revoked ones. */
-export const ListedMember = v.object({
-  ...Member.entries,
-  node_count: v.number(),
-  /** The user is disabled in the whole control plane, and can sign in nowhere. */
-  is_disabled: v.boolean(),
-});
-/** `link` is shown once. The inviter passes it on, unless it was sent by e-mail. */
-export const NewMember = v.object({
-  ...Member.entries,
-  link: v.optional(v.string()),
-  is_emailed: v.optional(v.boolean()),
-});
-export type NewMember = v.InferOutput<typeof NewMember>;
 
 type Store = Pick<ServerOptions, "db" | "system" | "publicUrl">;
 type Org = Pick<OrganizationAccess, "id" | "slug">;
@@ -71,7 +45,7 @@ function memberOf(row: Row): Member {
   return showMember(memberships.parse(row));
 }
 
-export function listedMemberOf(row: Row): v.InferOutput<typeof ListedMember> {
+export function listedMemberOf(row: Row): ListedMember {
   const { nodeCount, isDisabled } = ofUser.parse(row);
   return { ...memberOf(row), node_count: nodeCount, is_disabled: isDisabled };
 }

@@ -20,21 +20,6 @@ import { passwordResets } from "../store/tables/password-resets.ts";
 import { users, type UserRow } from "../store/tables/users.ts";
 import { emailKey, foreignText, formerEmailKey } from "../../text.ts";
 
-const notEmail = "Enter a valid email address.";
-/** Stored in lower case: two users never differ only by case. */
-export const Email = v.pipe(
-  foreignText(254),
-  v.transform(formerEmailKey),
-  // No dash at the beginning: a command would read the address as a flag. No control or invisible characters: two
-  // addresses that look alike would be mistaken for each other.
-  v.regex(
-    /^(?!-)[^\s\p{Cc}\p{Default_Ignorable_Code_Point}\u2800@"'<>\\,;]+@[^\s\p{Cc}\p{Default_Ignorable_Code_Point}\u2800@"'<>\\,;]+$/u,
-    notEmail,
-  ),
-  v.transform(emailKey),
-  v.regex(/@[!-~]*[!-\-/-~]$/, notEmail),
-  v.maxLength(254, notEmail),
-);
 export const NewPassword = v.pipe(
   foreignText(1024, "A password can have at most 1024 characters."),
   v.minLength(8, "A password needs at least 8 characters."),

@@ -1,25 +1,16 @@
 // Groups of nodes. A group is created when a node, a token or a rule first uses it. The nodes' certificates hold the
 // membership.
 
-import * as v from "valibot";
+import type { Group, GroupRequest } from "../../api/groups.ts";
 import { AppError } from "../../errors.ts";
 import { record, type Actor } from "../audit/record.ts";
 import { editPolicy } from "./edits.ts";
 import { isReservedGroup, reservedSentence } from "./firewall.ts";
-import { GroupName } from "../../api/values.ts";
 import type { OrganizationAccess } from "../http/route.ts";
 import type { ServerOptions } from "../options.ts";
 import { NotUnique, type Row, type Transaction } from "../store/database.ts";
 import { computed, queryOne, text } from "../store/table.ts";
 import { nodeGroups } from "../store/tables/node-groups.ts";
-import { foreignText } from "../../text.ts";
-
-const Description = v.pipe(foreignText(500), v.trim());
-export const GroupRequest = v.strictObject({ name: GroupName, description: v.optional(Description, "") });
-export const GroupPatch = v.strictObject({ description: v.optional(Description) });
-
-export const Group = v.object({ id: v.number(), name: v.string(), description: v.string() });
-export type Group = v.InferOutput<typeof Group>;
 
 type Store = Pick<ServerOptions, "db" | "system">;
 type Org = Pick<OrganizationAccess, "id" | "slug">;
@@ -60,7 +51,7 @@ export async function insertGroups(
 export async function createGroup(
   { db, system }: Store,
   org: Org,
-  { name, description }: v.InferOutput<typeof GroupRequest>,
+  { name, description }: GroupRequest,
   actor: Actor,
 ): Promise<Group> {
   if (isReservedGroup(name)) throw reserved(name, "name");

@@ -1,20 +1,17 @@
 // Creates organizations with their two CAs, order key and initial rules, and deletes them. A deleted organization
 // keeps its rows, so that its nodes still learn that they are revoked.
 
-import * as v from "valibot";
+import type { CertificateVersion, Organization, OrganizationRequest } from "../../api/organizations.ts";
 import { formatTime } from "../../duration.ts";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import { makeOpaqueToken } from "../../pki/opaque.ts";
 import { sealSecret } from "../../pki/secrets.ts";
-import { NameSuffix } from "../../protocol/names.ts";
 import { organizationDeleted } from "../../protocol/orders.ts";
-import { Slug } from "../../protocol/values.ts";
 import { insertAuthority, makeAuthorities, type Authority } from "../certificates/make-authorities.ts";
 import { record, type Actor } from "../audit/record.ts";
 import { firstRules } from "./firewall.ts";
-import { checkRoom, overlayNetwork } from "./networks.ts";
-import { ConfigOverrides } from "../../engine-config.ts";
+import { checkRoom } from "./networks.ts";
 import type { OrganizationAccess } from "../http/route.ts";
 import type { ServerOptions } from "../options.ts";
 import { NotUnique, type Row, type Transaction } from "../store/database.ts";
@@ -23,90 +20,6 @@ import { memberships } from "../store/tables/memberships.ts";
 import { organizations, type OrganizationRow } from "../store/tables/organizations.ts";
 import { firewallRules } from "../store/tables/firewall-rules.ts";
 import { registrationTokens } from "../store/tables/registration-tokens.ts";
-import { label } from "../../text.ts";
-
-const Name = label(100);
-export const CertificateVersion = v.union([v.literal(1), v.literal("both"), v.literal(2)]);
-
-const SelfEnrollment = v.picklist(["off", "admins", "members"]);
-const NodeApproval = v.picklist(["none", "all", "unapproved"]);
-
-export const OrganizationRequest = v.strictObject({
-  slug: Slug,
-  network: overlayNetwork(4),
-  network6: v.optional(overlayNetwork(6)),
-  name: v.optional(Name),
-});
-export type OrganizationRequest = v.InferOutput<typeof OrganizationRequest>;
-
-export const OrganizationPatch = v.strictObject({
-  name: v.optional(Name),
-  /** One step at a time between 1, both and 2. */
-  certificate_version: v.optional(CertificateVersion),
-  /** Can be set once. */
-  network6: v.optional(overlayNetwork(6)),
-  /** Seconds; null: the default of the node's engine. */
-  alive_interval: v.optional(v.nullable(v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(30)))),
-  config_overrides: v.optional(ConfigOverrides),
-  /** Whether the server starts a CA rotation by itself in time. */
-  ca_rotation_auto: v.optional(v.boolean()),
-  /** Whether nodes get the names of all nodes, also of those that no firewall rule lets them reach. */
-  names_to_all: v.optional(v.boolean()),
-  /** A domain, beside `.internal`, that names end in on machines whose root allows it; null: none. */
-  name_suffix: v.optional(v.nullable(NameSuffix)),
-  /** Whether nodes may report their paths. False: the stored ones are deleted. */
-  path_reports: v.optional(v.boolean()),
-  /** Whether members need a second factor. */
-  second_factor_required: v.optional(v.boolean()),
-  /** Whether the nodes of a user are revoked when the user is removed or disabled. */
-  revoke_leaver_nodes: v.optional(v.boolean()),
-  /**
-   * Whether the nodes of a user are revoked 24 hours after the last sign-in, if nothing else says that the user is still there:
-   * the provider gives no token to ask by, and the user has no password and no passkey.
-   */
-  revoke_unproven_nodes: v.optional(v.boolean()),
-  /** Whether members may sign the command line in by a code that they type in a browser. */
-  device_codes: v.optional(v.boolean()),
-  /** Who may add machines of their own by confirming them in a browser: nobody, administrators, all members. */
-  self_enrollment: v.optional(SelfEnrollment),
-  /** Every how many days users confirm that their nodes are still theirs, or the nodes are revoked; null: never. */
-  reauthenticate_days: v.optional(
-    v.nullable(v.pipe(v.number(), v.integer(), v.minValue(8), v.maxValue(3650))),
-  ),
-  /** Which new nodes an administrator has to approve; `unapproved`: all but those of tokens that are marked as approved. */
-  node_approval: v.optional(NodeApproval),
-});
-export type OrganizationPatch = v.InferOutput<typeof OrganizationPatch>;
-
-export const Organization = v.object({
-  id: v.number(),
-  slug: v.string(),
-  name: v.string(),
-  network: v.string(),
-  network6: v.nullable(v.string()),
-  /** The caller's role; null for staff without a membership. */
-  role: v.nullable(v.picklist(["member", "admin", "owner"])),
-  node_count: v.number(),
-  config_version: v.number(),
-  certificate_version: CertificateVersion,
-  alive_interval: v.nullable(v.number()),
-  config_overrides: v.record(v.string(), v.unknown()),
-  ca_rotation_auto: v.boolean(),
-  names_to_all: v.boolean(),
-  name_suffix: v.nullable(v.string()),
-  path_reports: v.boolean(),
-  second_factor_required: v.boolean(),
-  revoke_leaver_nodes: v.boolean(),
-  revoke_unproven_nodes: v.boolean(),
-  node_approval: NodeApproval,
-  device_codes: v.boolean(),
-  self_enrollment: SelfEnrollment,
-  reauthenticate_days: v.nullable(v.number()),
-  created_at: v.string(),
-});
-/** For a caller who has not proven the second factor that it requires. */
-export const ClosedOrganization = v.object({ id: v.number(), slug: v.string() });
-export type Organization = v.InferOutput<typeof Organization>;
 
 type Store = Pick<ServerOptions, "db" | "system" | "secretKey" | "clock">;
 type Org = Pick<OrganizationAccess, "id" | "slug">;
@@ -189,7 +102,7 @@ export type Inheritance = { overlay: Authority; fill(tx: Transaction, orgId: num
 /** Creates the organization, with an owner if `by` names one. Throws conflict if the slug is taken. */
 export async function createOrganization(
   store: Store,
-  request: OrganizationRequest & { certificateVersion?: v.InferOutput<typeof CertificateVersion> },
+  request: OrganizationRequest & { certificateVersion?: CertificateVersion },
   by: { ownerId: number | null; ownerEmail: string | null; actor: Actor },
   inherited?: Inheritance,
 ): Promise<Organization> {

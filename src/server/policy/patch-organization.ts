@@ -8,13 +8,8 @@ import { organizations } from "../store/tables/organizations.ts";
 import { paths } from "../store/tables/paths.ts";
 import { notifyTold, raiseConfigVersion, raiseNamesVersion } from "../store/versions.ts";
 import { checkNameSuffix } from "./name-suffix.ts";
-import {
-  findOrganization,
-  Organization,
-  type CertificateVersions,
-  type Migrate,
-  type OrganizationPatch,
-} from "./organizations.ts";
+import { findOrganization, type CertificateVersions, type Migrate } from "./organizations.ts";
+import { Organization, type OrganizationPatch } from "../../api/organizations.ts";
 
 /** The fields that a request may change: none but these are compared, written and recorded. */
 const Changeable = v.pick(Organization, [

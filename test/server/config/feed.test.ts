@@ -2,7 +2,7 @@
 
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { publishLateNames } from "../../../src/server/names/publish.ts";
-import type { Organization } from "../../../src/server/policy/organizations.ts";
+import type { Organization } from "../../../src/api/organizations.ts";
 import { registerNode } from "../../support/nodes.ts";
 import { makeTestServer, onPostgres, type TestServer } from "../../support/server.ts";
 

@@ -9,7 +9,7 @@ import { RegisterAnswer } from "../../../src/protocol/registration.ts";
 import { settle } from "../../../src/server/nodes/upkeep.ts";
 import { makeViews } from "../../../src/server/config/views.ts";
 import { findNode, type NodeRecord } from "../../../src/server/store/nodes.ts";
-import type { Organization } from "../../../src/server/policy/organizations.ts";
+import type { Organization } from "../../../src/api/organizations.ts";
 import {
   downloadOf,
   makeKeys,

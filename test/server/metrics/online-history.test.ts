@@ -4,7 +4,7 @@ import { OnlineHistory } from "../../../src/api/nodes.ts";
 import { beforeEach, expect, test } from "bun:test";
 import * as v from "valibot";
 import { countOnline } from "../../../src/server/metrics/online-history.ts";
-import type { Organization } from "../../../src/server/policy/organizations.ts";
+import type { Organization } from "../../../src/api/organizations.ts";
 import { registerNode } from "../../support/nodes.ts";
 import { useNumbered } from "../../support/numbered.ts";
 import type { TestServer } from "../../support/server.ts";

@@ -10,7 +10,7 @@ import {
   serverHistory,
   ServerHistory,
 } from "../../../src/server/metrics/server-history.ts";
-import type { Organization } from "../../../src/server/policy/organizations.ts";
+import type { Organization } from "../../../src/api/organizations.ts";
 import { queryNumber } from "../../../src/server/store/table.ts";
 import { registerNode } from "../../support/nodes.ts";
 import { useNumbered } from "../../support/numbered.ts";

@@ -3,7 +3,7 @@
 import { expect, test } from "bun:test";
 import * as v from "valibot";
 import { Alias, maxAliases } from "../../../src/server/names/aliases.ts";
-import type { Organization } from "../../../src/server/policy/organizations.ts";
+import type { Organization } from "../../../src/api/organizations.ts";
 import { fetchNames } from "../../support/names.ts";
 import { RegisterAnswer } from "../../../src/protocol/registration.ts";
 import { signInBrowser } from "../../support/browser-session.ts";

@@ -9,7 +9,7 @@ import { keptVersions } from "../../../src/server/store/names.ts";
 import { everything, makeVisibility } from "../../../src/server/names/visibility.ts";
 import { firstRules, testable } from "../../../src/server/policy/firewall.ts";
 import { atOnce } from "../../../src/server/http/heavy-work.ts";
-import type { Organization } from "../../../src/server/policy/organizations.ts";
+import type { Organization } from "../../../src/api/organizations.ts";
 import { expectedNames, fetchNames, shownNames } from "../../support/names.ts";
 import {
   checkinOf,

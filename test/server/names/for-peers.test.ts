@@ -8,7 +8,7 @@ import { makeBook, prepareTable, tableOf, take } from "../../../src/server/names
 import { classNameOf, tableFor } from "../../../src/server/names/for-peers.ts";
 import { makeVisibility } from "../../../src/server/names/visibility.ts";
 import { testable } from "../../../src/server/policy/firewall.ts";
-import type { Organization } from "../../../src/server/policy/organizations.ts";
+import type { Organization } from "../../../src/api/organizations.ts";
 import { expectedNames, fetchNames, noHosts, shownNames } from "../../support/names.ts";
 import { checkinOf, codeOf, registerNode, type RegisteredNode } from "../../support/nodes.ts";
 import { useNumbered } from "../../support/numbered.ts";

@@ -18,7 +18,7 @@ import { registerNode } from "../../support/nodes.ts";
 import { makeRandom } from "../../support/random.ts";
 import { makeTestServer, type TestServer } from "../../support/server.ts";
 import { nameAliases } from "../../../src/server/store/tables/name-aliases.ts";
-import type { Organization } from "../../../src/server/policy/organizations.ts";
+import type { Organization } from "../../../src/api/organizations.ts";
 
 /** No organization of this test has tests of its policy. */
 const untested = { inTurn: <T>(work: () => Promise<T>) => work(), admitAgain: () => Promise.resolve() };

@@ -7,7 +7,7 @@ import { operator } from "../../../src/server/audit/record.ts";
 import { endRequests, RegistrationItem } from "../../../src/server/nodes/registration-requests.ts";
 import { revokeToken } from "../../../src/server/offboarding/left-access.ts";
 import { changeRole } from "../../../src/server/offboarding/member-changes.ts";
-import type { Organization } from "../../../src/server/policy/organizations.ts";
+import type { Organization } from "../../../src/api/organizations.ts";
 import { addApp } from "../../support/factors.ts";
 import {
   codeOf,

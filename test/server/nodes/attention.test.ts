@@ -2,9 +2,9 @@
 
 import { expect, test } from "bun:test";
 import * as v from "valibot";
-import { ListedMember } from "../../../src/server/people/members.ts";
+import { ListedMember } from "../../../src/api/members.ts";
 import { checkPolicies } from "../../../src/server/policy-files/upkeep.ts";
-import type { Organization } from "../../../src/server/policy/organizations.ts";
+import type { Organization } from "../../../src/api/organizations.ts";
 import { onlineMs } from "../../../src/server/store/nodes.ts";
 import { registerNode, registrationToken } from "../../support/nodes.ts";
 import { useNumbered } from "../../support/numbered.ts";

@@ -7,7 +7,7 @@ import { blocklistLimit, blocklistWarning } from "../../../src/protocol/download
 import { limitCertificates, readBlocklist } from "../../../src/server/certificates/blocklist.ts";
 import { operator } from "../../../src/server/audit/record.ts";
 import { writeMetrics } from "../../../src/server/metrics/metrics.ts";
-import type { Organization } from "../../../src/server/policy/organizations.ts";
+import type { Organization } from "../../../src/api/organizations.ts";
 import type { Reader } from "../../../src/server/store/database.ts";
 import { revokeNode } from "../../../src/server/nodes/revoke.ts";
 import {

@@ -3,7 +3,7 @@
 
 import { beforeEach, expect, test } from "bun:test";
 import { settle } from "../../../src/server/nodes/upkeep.ts";
-import type { Organization } from "../../../src/server/policy/organizations.ts";
+import type { Organization } from "../../../src/api/organizations.ts";
 import { decodeBundle } from "../../../src/pki/bundle.ts";
 import { fingerprint } from "../../../src/pki/nebula.ts";
 import { exportOrganization } from "../../../src/server/transfer/export.ts";

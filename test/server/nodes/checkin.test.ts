@@ -3,7 +3,7 @@
 import { describe, expect, test } from "bun:test";
 import { paths } from "../../../src/protocol/paths.ts";
 import { findNode } from "../../../src/server/store/nodes.ts";
-import type { Organization } from "../../../src/server/policy/organizations.ts";
+import type { Organization } from "../../../src/api/organizations.ts";
 import { useNumbered } from "../../support/numbered.ts";
 import type { TestServer } from "../../support/server.ts";
 import {

@@ -4,7 +4,7 @@ import { expect, test } from "bun:test";
 import * as v from "valibot";
 import { RegisterAnswer } from "../../../src/protocol/registration.ts";
 import { settle } from "../../../src/server/nodes/upkeep.ts";
-import type { Organization } from "../../../src/server/policy/organizations.ts";
+import type { Organization } from "../../../src/api/organizations.ts";
 import { deleteEnded } from "../../../src/server/retention/ended.ts";
 import { hour, minute, useEphemeral } from "../../support/ephemeral.ts";
 import {

@@ -3,7 +3,7 @@
 
 import { expect, test } from "bun:test";
 import { findingWords } from "../../../src/finding-kinds.ts";
-import type { Organization } from "../../../src/server/policy/organizations.ts";
+import type { Organization } from "../../../src/api/organizations.ts";
 import { checkinOf, registerNode } from "../../support/nodes.ts";
 import { useNumbered } from "../../support/numbered.ts";
 import type { TestServer } from "../../support/server.ts";

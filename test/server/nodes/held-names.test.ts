@@ -3,7 +3,7 @@ import * as v from "valibot";
 import { ErrorBody } from "../../../src/protocol/error-body.ts";
 import { flowTimes, longestFlowMs } from "../../../src/server/config/flow-timeout.ts";
 import { blockAfterMs, settle } from "../../../src/server/nodes/upkeep.ts";
-import type { Organization } from "../../../src/server/policy/organizations.ts";
+import type { Organization } from "../../../src/api/organizations.ts";
 import { useNumbered } from "../../support/numbered.ts";
 import type { Answer, TestServer } from "../../support/server.ts";
 import {

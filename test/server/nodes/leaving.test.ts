@@ -1,7 +1,7 @@
 // A node that leaves by itself: its last check-in revokes it like a deletion by an administrator.
 
 import { expect, test } from "bun:test";
-import type { Organization } from "../../../src/server/policy/organizations.ts";
+import type { Organization } from "../../../src/api/organizations.ts";
 import {
   blocklistOf,
   checkinOf,

@@ -7,7 +7,7 @@ import { Node } from "../../../src/protocol/node.ts";
 import { RegisterAnswer } from "../../../src/protocol/registration.ts";
 import { operator } from "../../../src/server/audit/record.ts";
 import { setActive } from "../../../src/server/offboarding/user-status.ts";
-import type { Organization } from "../../../src/server/policy/organizations.ts";
+import type { Organization } from "../../../src/api/organizations.ts";
 import { codeOf, makeKeys, registerNode, registrationToken, sendRegistration } from "../../support/nodes.ts";
 import { useNumbered } from "../../support/numbered.ts";
 import { membershipOf } from "../../support/people.ts";

@@ -13,7 +13,7 @@ import { PhoneSite } from "../../../src/server/nodes/phones.ts";
 import { Authorities } from "../../../src/server/rollout/rotation-commands.ts";
 import { advanceRollingUpdates } from "../../../src/server/rollout/rolling-update.ts";
 import { advanceRotations } from "../../../src/server/rollout/rotation-phases.ts";
-import type { Organization } from "../../../src/server/policy/organizations.ts";
+import type { Organization } from "../../../src/api/organizations.ts";
 import { releaseDue } from "../../../src/server/nodes/upkeep.ts";
 import { signInBrowser, type Browser } from "../../support/browser-session.ts";
 import { makeClock } from "../../support/clock.ts";

@@ -3,7 +3,7 @@
 import { afterEach, beforeEach, expect, test } from "bun:test";
 import * as v from "valibot";
 import { listDue, OwnNodeDue, reauthenticate } from "../../../src/server/nodes/reauthentication.ts";
-import type { Organization } from "../../../src/server/policy/organizations.ts";
+import type { Organization } from "../../../src/api/organizations.ts";
 import { confirmationIn } from "../../../src/protocol/confirmation.ts";
 import { signInBrowser } from "../../support/browser-session.ts";
 import { addApp } from "../../support/factors.ts";

@@ -5,7 +5,7 @@ import * as v from "valibot";
 import { makeHostKey } from "../../../src/pki/keys.ts";
 import { ErrorBody } from "../../../src/protocol/error-body.ts";
 import { RegisterAnswer } from "../../../src/protocol/registration.ts";
-import type { Organization } from "../../../src/server/policy/organizations.ts";
+import type { Organization } from "../../../src/api/organizations.ts";
 import { useNumbered } from "../../support/numbered.ts";
 import type { Answer, TestServer } from "../../support/server.ts";
 import {

@@ -1,7 +1,7 @@
 // Subnets that would cut all nodes off from their lighthouses or from the control plane are refused.
 
 import { afterEach, beforeEach, expect, test } from "bun:test";
-import type { Organization } from "../../../src/server/policy/organizations.ts";
+import type { Organization } from "../../../src/api/organizations.ts";
 import { nodes } from "../../../src/server/store/tables/nodes.ts";
 import { rememberPublicUrl } from "../../../src/server/store/meta.ts";
 import {

@@ -6,10 +6,10 @@ import * as v from "valibot";
 import { RegisterAnswer } from "../../../src/protocol/registration.ts";
 import { parseNetworks } from "../../../src/server/http/edge.ts";
 import { operator } from "../../../src/server/audit/record.ts";
-import { NewMember } from "../../../src/server/people/members.ts";
+import { NewMember } from "../../../src/api/members.ts";
 import { AccessReport, type AccessItem } from "../../../src/api/values.ts";
 import { setActive } from "../../../src/server/offboarding/user-status.ts";
-import type { Organization } from "../../../src/server/policy/organizations.ts";
+import type { Organization } from "../../../src/api/organizations.ts";
 import {
   codeOf,
   makeKeys,

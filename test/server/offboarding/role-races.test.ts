@@ -5,7 +5,7 @@ import { afterAll, beforeAll, expect, test } from "bun:test";
 import { operator } from "../../../src/server/audit/record.ts";
 import { changeRole } from "../../../src/server/offboarding/member-changes.ts";
 import { membershipOf } from "../../support/people.ts";
-import type { Organization } from "../../../src/server/policy/organizations.ts";
+import type { Organization } from "../../../src/api/organizations.ts";
 import type { Role } from "../../../src/api/endpoint.ts";
 import { makeTestServer, type TestServer } from "../../support/server.ts";
 

@@ -5,7 +5,7 @@ import * as v from "valibot";
 import { openSecret, sealSecret } from "../../../src/pki/secrets.ts";
 import { checkLeavers } from "../../../src/server/oidc/leaving.ts";
 import { grantContext, providerGrants } from "../../../src/server/store/tables/provider-grants.ts";
-import type { Organization } from "../../../src/server/policy/organizations.ts";
+import type { Organization } from "../../../src/api/organizations.ts";
 import type { Browser } from "../../support/browser-session.ts";
 import { signInBrowser } from "../../support/browser-session.ts";
 import { certificateOf, downloadOf, registerNode } from "../../support/nodes.ts";

@@ -23,7 +23,7 @@ import {
 } from "../../support/oidc-sign-in.ts";
 import { makeAcme, membershipOf } from "../../support/people.ts";
 import { password, type TestServer } from "../../support/server.ts";
-import type { Organization } from "../../../src/server/policy/organizations.ts";
+import type { Organization } from "../../../src/api/organizations.ts";
 import { nodes } from "../../../src/server/store/tables/nodes.ts";
 
 const hour = 3_600_000;

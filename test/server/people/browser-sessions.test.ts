@@ -7,7 +7,7 @@ import { setActive } from "../../../src/server/offboarding/user-status.ts";
 import { setPassword } from "../../../src/server/people/people.ts";
 import { deleteEnded } from "../../../src/server/retention/ended.ts";
 import { hashToken } from "../../../src/pki/opaque.ts";
-import type { Organization } from "../../../src/server/policy/organizations.ts";
+import type { Organization } from "../../../src/api/organizations.ts";
 import {
   browserWith,
   cookieIn,

@@ -6,7 +6,7 @@ import * as v from "valibot";
 import { operator } from "../../../src/server/audit/record.ts";
 import { setActive } from "../../../src/server/offboarding/user-status.ts";
 import { setPassword } from "../../../src/server/people/people.ts";
-import type { Organization } from "../../../src/server/policy/organizations.ts";
+import type { Organization } from "../../../src/api/organizations.ts";
 import { DeviceSignIn, makeUserCode } from "../../../src/server/people/device-sign-in.ts";
 import { deleteEnded } from "../../../src/server/retention/ended.ts";
 import { signInBrowser, type Browser } from "../../support/browser-session.ts";

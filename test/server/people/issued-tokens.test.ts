@@ -3,7 +3,7 @@
 import { afterEach, beforeEach, describe, expect, test } from "bun:test";
 import * as v from "valibot";
 import { operator } from "../../../src/server/audit/record.ts";
-import type { Organization } from "../../../src/server/policy/organizations.ts";
+import type { Organization } from "../../../src/api/organizations.ts";
 import { setActive } from "../../../src/server/offboarding/user-status.ts";
 import { makeAcme } from "../../support/people.ts";
 import { makeTestServer, type TestServer } from "../../support/server.ts";

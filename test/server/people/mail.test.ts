@@ -2,7 +2,7 @@
 
 import { afterAll, beforeAll, beforeEach, afterEach, describe, expect, test } from "bun:test";
 import { reauthenticate } from "../../../src/server/nodes/reauthentication.ts";
-import type { Organization } from "../../../src/server/policy/organizations.ts";
+import type { Organization } from "../../../src/api/organizations.ts";
 import { inCi } from "../../support/debian.ts";
 import {
   noExim,

@@ -3,11 +3,13 @@
 import { afterEach, beforeEach, describe, expect, test } from "bun:test";
 import * as v from "valibot";
 import { operator } from "../../../src/server/audit/record.ts";
-import { addMember, Member, NewMember } from "../../../src/server/people/members.ts";
+import { addMember } from "../../../src/server/people/members.ts";
+import { Member, NewMember } from "../../../src/api/members.ts";
 import { changeRole } from "../../../src/server/offboarding/member-changes.ts";
 import { createUser, findOwner, setPassword } from "../../../src/server/people/people.ts";
 import { setActive } from "../../../src/server/offboarding/user-status.ts";
-import { deleteOrganization, type Organization } from "../../../src/server/policy/organizations.ts";
+import { deleteOrganization } from "../../../src/server/policy/organizations.ts";
+import { type Organization } from "../../../src/api/organizations.ts";
 import { codeOf } from "../../support/nodes.ts";
 import { makeAcme, makeNumbered, pair, signInTo } from "../../support/people.ts";
 import { makeTestServer, password, type Answer, type TestServer } from "../../support/server.ts";

@@ -5,7 +5,7 @@ import * as v from "valibot";
 import { confirmPolicy, patchPolicy, revertPolicy } from "../../../src/server/policy-files/apply.ts";
 import { Reverted } from "../../../src/server/policy-files/answers.ts";
 import { checkPolicies, revertUnconfirmed } from "../../../src/server/policy-files/upkeep.ts";
-import type { Organization } from "../../../src/server/policy/organizations.ts";
+import type { Organization } from "../../../src/api/organizations.ts";
 import { addCertificates } from "../../support/many-certificates.ts";
 import { registerNode, type RegisteredNode } from "../../support/nodes.ts";
 import { base, usePolicyFiles } from "../../support/policy-files.ts";

@@ -4,7 +4,7 @@ import { afterAll, beforeAll, beforeEach, expect, test } from "bun:test";
 import { AppError } from "../../../src/errors.ts";
 import { operator, type Actor } from "../../../src/server/audit/record.ts";
 import { applyPolicy } from "../../../src/server/policy-files/apply.ts";
-import type { Organization } from "../../../src/server/policy/organizations.ts";
+import type { Organization } from "../../../src/api/organizations.ts";
 import type { RuleRequest } from "../../../src/server/policy/firewall.ts";
 import { createRule } from "../../../src/server/policy/rules.ts";
 import { listRules } from "../../../src/server/policy/stored-rules.ts";

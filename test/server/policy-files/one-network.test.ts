@@ -5,7 +5,7 @@ import * as v from "valibot";
 import { downloadOf, registerNode, type RegisteredNode } from "../../support/nodes.ts";
 import { usePolicyFiles } from "../../support/policy-files.ts";
 import { planText } from "../../../src/server/policy-files/plan-text.ts";
-import type { Organization } from "../../../src/server/policy/organizations.ts";
+import type { Organization } from "../../../src/api/organizations.ts";
 import type { TestServer } from "../../support/server.ts";
 
 let server: TestServer;

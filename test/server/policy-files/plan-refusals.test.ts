@@ -5,7 +5,7 @@ import * as v from "valibot";
 import { ErrorBody } from "../../../src/protocol/error-body.ts";
 import { Plan, Policy, TestResult } from "../../../src/server/policy-files/answers.ts";
 import { checkPolicies } from "../../../src/server/policy-files/upkeep.ts";
-import type { Organization } from "../../../src/server/policy/organizations.ts";
+import type { Organization } from "../../../src/api/organizations.ts";
 import { registerNode } from "../../support/nodes.ts";
 import { useNumbered } from "../../support/numbered.ts";
 import type { Answer, TestServer } from "../../support/server.ts";

@@ -2,7 +2,7 @@
 
 import { describe, expect, test } from "bun:test";
 import * as v from "valibot";
-import type { Organization } from "../../../src/server/policy/organizations.ts";
+import type { Organization } from "../../../src/api/organizations.ts";
 import { downloadOf, registerNode, registrationToken, type RegisteredNode } from "../../support/nodes.ts";
 import { base, Events, usePolicyFiles } from "../../support/policy-files.ts";
 import type { TestServer } from "../../support/server.ts";

@@ -8,7 +8,7 @@ import { Node } from "../../../src/protocol/node.ts";
 import { RegisterAnswer } from "../../../src/protocol/registration.ts";
 import { Plan, Policy } from "../../../src/server/policy-files/answers.ts";
 import { planText } from "../../../src/server/policy-files/plan-text.ts";
-import type { Organization } from "../../../src/server/policy/organizations.ts";
+import type { Organization } from "../../../src/api/organizations.ts";
 import {
   certificateOf,
   codeOf,

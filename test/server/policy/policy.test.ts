@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import * as v from "valibot";
 import { firstRules } from "../../../src/server/policy/firewall.ts";
-import type { Organization } from "../../../src/server/policy/organizations.ts";
+import type { Organization } from "../../../src/api/organizations.ts";
 import { FirewallRule } from "../../../src/server/policy/stored-rules.ts";
 import { makeTestServer, type TestServer } from "../../support/server.ts";
 import {

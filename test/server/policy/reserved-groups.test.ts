@@ -4,7 +4,7 @@
 import { expect, test } from "bun:test";
 import { atOnce } from "../../../src/server/http/heavy-work.ts";
 import { importPolicy } from "../../../src/server/policy-files/import-policy.ts";
-import type { Organization } from "../../../src/server/policy/organizations.ts";
+import type { Organization } from "../../../src/api/organizations.ts";
 import { codeOf, registerNode, registrationToken } from "../../support/nodes.ts";
 import { useNumbered } from "../../support/numbered.ts";
 import type { TestServer } from "../../support/server.ts";

@@ -5,7 +5,7 @@ import * as v from "valibot";
 import { ownerGroup } from "../../../src/owner-group.ts";
 import { ErrorBody } from "../../../src/protocol/error-body.ts";
 import { Plan, Policy } from "../../../src/server/policy-files/answers.ts";
-import type { Organization } from "../../../src/server/policy/organizations.ts";
+import type { Organization } from "../../../src/api/organizations.ts";
 import { planText } from "../../../src/server/policy-files/plan-text.ts";
 import { fetchNames } from "../../support/names.ts";
 import { codeOf, downloadOf, registerNode, type RegisteredNode } from "../../support/nodes.ts";

@@ -7,7 +7,7 @@ import * as v from "valibot";
 import { verifyChains } from "../../../src/server/audit/verify.ts";
 import { operator, record } from "../../../src/server/audit/record.ts";
 import { defaultRetention } from "../../../src/server/options.ts";
-import type { Organization } from "../../../src/server/policy/organizations.ts";
+import type { Organization } from "../../../src/api/organizations.ts";
 import { makeBudget, storedEventBytes } from "../../../src/server/retention/budget.ts";
 import type { Database } from "../../../src/server/store/database.ts";
 import { queryNumber } from "../../../src/server/store/table.ts";

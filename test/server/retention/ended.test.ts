@@ -5,7 +5,7 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { verifyChains } from "../../../src/server/audit/verify.ts";
 import { AccessReport } from "../../../src/api/values.ts";
-import type { Organization } from "../../../src/server/policy/organizations.ts";
+import type { Organization } from "../../../src/api/organizations.ts";
 import { operator, record } from "../../../src/server/audit/record.ts";
 import { archiveBatch } from "../../../src/server/retention/archive.ts";
 import { storedEventBytes } from "../../../src/server/retention/budget.ts";

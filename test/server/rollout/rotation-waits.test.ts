@@ -6,7 +6,7 @@ import { decodeCaBundle } from "../../../src/pki/nebula.ts";
 import { openAuthorities } from "../../../src/server/certificates/authorities.ts";
 import { Authorities, type RotationRequest } from "../../../src/server/rollout/rotation-commands.ts";
 import { advanceRotations } from "../../../src/server/rollout/rotation-phases.ts";
-import type { Organization } from "../../../src/server/policy/organizations.ts";
+import type { Organization } from "../../../src/api/organizations.ts";
 import { checkinOf, confirm, downloadOf, registerNode, type RegisteredNode } from "../../support/nodes.ts";
 import { makeClock } from "../../support/clock.ts";
 import { useNumbered } from "../../support/numbered.ts";

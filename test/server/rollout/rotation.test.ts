@@ -5,7 +5,7 @@ import { decodeBundle } from "../../../src/pki/bundle.ts";
 import { decodeCaBundle, fingerprint } from "../../../src/pki/nebula.ts";
 import { DownloadAnswer } from "../../../src/protocol/download.ts";
 import { openAuthorities } from "../../../src/server/certificates/authorities.ts";
-import type { Organization } from "../../../src/server/policy/organizations.ts";
+import type { Organization } from "../../../src/api/organizations.ts";
 import { Authorities, type RotationRequest } from "../../../src/server/rollout/rotation-commands.ts";
 import { advanceRotations, resetSilenceTimer } from "../../../src/server/rollout/rotation-phases.ts";
 import { makeRotations } from "../../../src/server/rollout/rotation-schedule.ts";

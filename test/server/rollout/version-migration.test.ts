@@ -6,7 +6,7 @@ import * as v from "valibot";
 import { decodeBundle } from "../../../src/pki/bundle.ts";
 import { ErrorBody } from "../../../src/protocol/error-body.ts";
 import { Node } from "../../../src/protocol/node.ts";
-import type { Organization } from "../../../src/server/policy/organizations.ts";
+import type { Organization } from "../../../src/api/organizations.ts";
 import { checkinOf, confirm, downloadOf, registerNode, type RegisteredNode } from "../../support/nodes.ts";
 import { makeTestServer, type Answer, type TestServer } from "../../support/server.ts";
 

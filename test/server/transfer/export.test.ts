@@ -12,7 +12,7 @@ import { fingerprint } from "../../../src/pki/nebula.ts";
 import { operator } from "../../../src/server/audit/record.ts";
 import { exportOrganization } from "../../../src/server/transfer/export.ts";
 import { importNetwork } from "../../../src/server/transfer/import.ts";
-import type { Organization } from "../../../src/server/policy/organizations.ts";
+import type { Organization } from "../../../src/api/organizations.ts";
 import { planTree, writeTree } from "../../../src/server/transfer/plain-files.ts";
 import { startRotation } from "../../../src/server/rollout/rotation-commands.ts";
 import { registerNode } from "../../support/nodes.ts";

@@ -18,7 +18,7 @@ import {
   wordOrNull,
   type TableRow,
 } from "../table.ts";
-import { memberRoles } from "./memberships.ts";
+import { roles } from "../../../api/endpoint.ts";
 
 /** Earlier versions stored groups as they were spelt; all that is compared with them is in NFC. */
 const Group = v.pipe(v.string(), v.normalize("NFC"));
@@ -27,7 +27,7 @@ const Words = v.array(Group);
 const RoleOfGroup = v.object({
   group: Group,
   orgId: v.number(),
-  role: v.picklist(memberRoles.filter((role) => role !== "owner")),
+  role: v.picklist(roles.filter((role) => role !== "owner")),
 });
 
 /** The nodes of users with the group at the provider get the group of nodes in the organization. */

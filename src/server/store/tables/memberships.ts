@@ -1,6 +1,7 @@
 // Members of organizations. A row without a user is an open invitation; the secret of its link, stored as a hash,
 // accepts it.
 
+import { roles } from "../../../api/endpoint.ts";
 import {
   integer,
   integerOrNull,
@@ -13,8 +14,6 @@ import {
   type TableRow,
 } from "../table.ts";
 
-export const memberRoles = ["member", "admin", "owner"] as const;
-
 export const memberships = table(
   "memberships",
   {
@@ -22,7 +21,7 @@ export const memberships = table(
     orgId: integer("REFERENCES organizations (id)"),
     email: text(),
     userId: integerOrNull("REFERENCES users (id)"),
-    role: word(memberRoles),
+    role: word(roles),
     secretHash: textOrNull("UNIQUE"),
     expiresAt: integerOrNull(),
     createdAt: integer(),

@@ -1,0 +1,120 @@
+// Members of an organization, and open invitations.
+
+import * as v from "valibot";
+import { endpoint, roles } from "./endpoint.ts";
+import { AccessReport, Deletion, Email, ListQuery, since, Text, Time, word } from "./values.ts";
+
+const MemberRequest = v.strictObject({ email: Email, role: v.optional(v.picklist(roles), "member") });
+const MemberPatch = v.strictObject({
+  role: v.picklist(roles),
+  /** Confirms the user who becomes owner, if another user sent the invitation that created this user. */
+  owner_id: v.optional(v.pipe(v.number(), v.integer(), v.minValue(1))),
+});
+const MemberDeletion = v.strictObject({ ...Deletion.entries, revoke_tokens: Deletion.entries.revoke_nodes });
+
+export const Member = v.object({
+  id: v.number(),
+  email: Text,
+  role: word(roles),
+  state: word(["active", "invited"]),
+  created_at: Time,
+  expires_at: v.nullable(Time),
+  /** The number under which events name the person; null while invited. */
+  user_id: since("0.2.0", v.nullable(v.number())),
+});
+export type Member = v.InferOutput<typeof Member>;
+/** In the list. `node_count`: nodes that are theirs, without revoked ones. */
+export const ListedMember = v.object({
+  ...Member.entries,
+  node_count: since("0.2.0", v.number()),
+  /** The user is disabled in the whole control plane, and can sign in nowhere. */
+  is_disabled: since("0.2.0", v.boolean()),
+});
+export type ListedMember = v.InferOutput<typeof ListedMember>;
+/** `link` is shown once. The inviter passes it on, unless it was sent by e-mail. */
+export const NewMember = v.object({
+  ...Member.entries,
+  link: v.optional(Text),
+  is_emailed: v.optional(v.boolean()),
+});
+export type NewMember = v.InferOutput<typeof NewMember>;
+
+const headers = {
+  "X-Tokens-Left?":
+    "Tokens that they created and that still work, as paths below the organization; at most 100, the event has all",
+};
+
+export const membersApi = {
+  list: endpoint({
+    name: "members_list",
+    method: "GET",
+    path: "/api/org/{slug}/members/",
+    access: "member",
+    people: true,
+    summary: "Members and open invitations",
+    query: ListQuery,
+    answers: { 200: { description: "Members", schema: v.array(ListedMember) } },
+  }),
+  retrieve: endpoint({
+    name: "members_retrieve",
+    method: "GET",
+    path: "/api/org/{slug}/members/{id}/",
+    access: "member",
+    people: true,
+    summary: "One member",
+    answers: { 200: { description: "The member", schema: Member } },
+  }),
+  create: endpoint({
+    name: "members_create",
+    method: "POST",
+    path: "/api/org/{slug}/members/",
+    access: "admin",
+    people: true,
+    summary:
+      "Add a user that the operator created, or invite an address: by e-mail where an SMTP server is configured, else the answer has a link. Staff and members of other organizations are invited too",
+    grows: true,
+    fresh: true,
+    body: MemberRequest,
+    answers: { 201: { description: "The member, or the invitation with its link", schema: NewMember } },
+    errors: ["conflict"],
+  }),
+  update: endpoint({
+    name: "members_partial_update",
+    method: "PATCH",
+    path: "/api/org/{slug}/members/{id}/",
+    access: "admin",
+    people: true,
+    summary:
+      "Change a member's role. Invitations that a former administrator sent expire; tokens, nodes and webhooks stay, and the answer lists them",
+    fresh: true,
+    body: MemberPatch,
+    answers: {
+      200: {
+        description: "The member, with what a former administrator can still use",
+        schema: v.object({ ...Member.entries, ...AccessReport.entries }),
+        headers,
+      },
+    },
+    errors: ["conflict", "owner_unconfirmed"],
+  }),
+  delete: endpoint({
+    name: "members_destroy",
+    method: "DELETE",
+    path: "/api/org/{slug}/members/{id}/",
+    access: "admin",
+    people: true,
+    summary:
+      "Remove a member. Invitations that they sent expire. Nodes that belong to them stay unless ?revoke_nodes=true, or unless the organization revokes the nodes of users who leave; tokens and webhooks that they created stay unless ?revoke_tokens=true. Both also revoke the organization's nodes that came by these tokens",
+    fresh: true,
+    query: MemberDeletion,
+    answers: {
+      200: {
+        description: "Removed, with ?report=true: what the person could use, and which of it was revoked",
+        schema: AccessReport,
+        headers,
+      },
+      204: { description: "Removed", headers },
+    },
+    errors: ["conflict"],
+  }),
+};

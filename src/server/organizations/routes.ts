@@ -1,0 +1,188 @@
+// Handlers of src/api/organizations.ts, members.ts and groups.ts.
+
+import type { groupsApi } from "../../api/groups.ts";
+import type { membersApi } from "../../api/members.ts";
+import type { Organization, organizationsApi } from "../../api/organizations.ts";
+import type { ListQuery } from "../../api/values.ts";
+import { roles } from "../../api/endpoint.ts";
+import { organizationDeleted } from "../../protocol/orders.ts";
+import { actorOf } from "../audit/record.ts";
+import type { Handlers } from "../http/attach.ts";
+import { fitPage, listReply, pageOf, searchPattern } from "../http/lists.ts";
+import { noContent } from "../http/reply.ts";
+import type { Call, OrganizationCall } from "../http/route.ts";
+import { revokeAllNodes } from "../nodes/revoke-many.ts";
+import { reportOf, tokensOf, type Access } from "../offboarding/left-access.ts";
+import { changeRole, removeMember } from "../offboarding/member-changes.ts";
+import { addMember, emailInvitation, findMember, listedColumns, listedMemberOf } from "../people/members.ts";
+import { findOwner } from "../people/people.ts";
+import { doStaffNeedFactor, hasProven } from "../people/step-up.ts";
+import {
+  createGroup,
+  deleteGroup,
+  describeGroup,
+  findGroup,
+  groupColumns,
+  groupOf,
+} from "../policy/groups.ts";
+import {
+  createOrganization,
+  deleteOrganization,
+  findOrganization,
+  organizationColumns,
+  organizationOf,
+} from "../policy/organizations.ts";
+import { patchOrganization } from "../policy/patch-organization.ts";
+import { adds } from "../retention/budget.ts";
+import { migrateVersions } from "../rollout/version-migration.ts";
+import { counted, listRows, type Listed } from "../routes/rows.ts";
+import type { Services } from "../services.ts";
+import { computed, queryOne, truth, wordOrNull } from "../store/table.ts";
+
+export const organizationHandlers = (services: Services): Handlers<typeof organizationsApi> => ({
+  list: (call, input) => listOrganizations(services, call, input),
+  async create(call, { owner, owner_id, certificate_version: certificateVersion, ...request }) {
+    const by = { ...(await ownerOf(services, call, owner, owner_id)), actor: actorOf(call) };
+    const wanted = certificateVersion === undefined ? request : { ...request, certificateVersion };
+    return { status: 201, body: await createOrganization(services, wanted, by) };
+  },
+  retrieve: async (call) => ({ body: await findOrganization(services.db, call.org, roleOf(call)) }),
+  update: {
+    grows: async ({ name, config_overrides }, { org }) =>
+      adds(await findOrganization(services.db, org, null), { name, config_overrides }),
+    async handle(call, input) {
+      const org = { ...call.org, role: roleOf(call) };
+      return { body: await patchOrganization(services, org, input, actorOf(call), migrateVersions) };
+    },
+  },
+  async delete(call) {
+    await revokeAllNodes(services, call.org, actorOf(call), organizationDeleted);
+    await deleteOrganization(services, call.org, actorOf(call));
+    return noContent;
+  },
+});
+
+export const memberHandlers = (services: Services): Handlers<typeof membersApi> => {
+  const listed: Listed<ReturnType<typeof listedMemberOf>> = {
+    table: "memberships",
+    columns: listedColumns,
+    where: "AND email LIKE $2 ESCAPE '!'",
+    toItem: listedMemberOf,
+  };
+  return {
+    list: (call, input) => listRows(services, call, listed, input),
+    retrieve: async (call) => ({ body: await findMember(services.db, call.org, call.id()) }),
+    async create(call, input) {
+      const added = await addMember(services, call.org, input, by(call));
+      return { status: 201, body: await emailInvitation(services, call.org, added) };
+    },
+    async update(call, { role, owner_id }) {
+      const as = { ...by(call), confirmation: { id: owner_id } };
+      const { member, access } = await changeRole(services, call.org, call.id(), role, as);
+      return { body: { ...member, ...reportOf(access) }, ...tokensLeft(access) };
+    },
+    async delete(call, { revoke_nodes, revoke_tokens, report }) {
+      const ends = { revokeNodes: revoke_nodes === "true", revokeTokens: revoke_tokens === "true" };
+      const { access } = await removeMember(services, call.org, call.id(), by(call), ends);
+      return { ...(report === "true" ? { body: reportOf(access) } : noContent), ...tokensLeft(access) };
+    },
+  };
+};
+
+const by = (call: OrganizationCall) => ({ role: call.org.role, actor: actorOf(call) });
+
+/** The header that lists the remaining tokens. */
+function tokensLeft(access: Access): { headers?: Record<string, string> } {
+  const paths = tokensOf(access)
+    .tokens_left.slice(0, 100)
+    .map(({ kind, id }) => `${kind}s/${id}/`);
+  return paths.length === 0 ? {} : { headers: { "X-Tokens-Left": paths.join(", ") } };
+}
+
+export const groupHandlers = (services: Services): Handlers<typeof groupsApi> => {
+  const listed: Listed<ReturnType<typeof groupOf>> = {
+    table: "node_groups",
+    columns: groupColumns,
+    where: "AND lower(name) LIKE $2 ESCAPE '!'",
+    bytes: "octet_length(description)",
+    toItem: groupOf,
+  };
+  return {
+    list: (call, input) => listRows(services, call, listed, input),
+    create: async (call, input) => ({
+      status: 201,
+      body: await createGroup(services, call.org, input, actorOf(call)),
+    }),
+    retrieve: async (call) => ({ body: await findGroup(services.db, call.org, call.param("name")) }),
+    update: {
+      grows: async (input, call) => adds(await findGroup(services.db, call.org, call.param("name")), input),
+      handle: async (call, { description }) => ({
+        body: await describeGroup(services, call.org, call.param("name"), description, actorOf(call)),
+      }),
+    },
+    async delete(call) {
+      await deleteGroup(services, call.org, call.param("name"), actorOf(call));
+      return noContent;
+    },
+  };
+};
+
+/** Null for staff who are not members, and for the operator. */
+function roleOf({ caller, org }: Pick<OrganizationCall, "caller" | "org">): Organization["role"] {
+  return org.visiting || caller.kind === "operator" ? null : org.role;
+}
+
+/** The owner of a new organization: the named user, else the caller. The operator may create one without. */
+async function ownerOf(
+  { db }: Services,
+  { caller }: Pick<Call, "caller">,
+  email: string | undefined,
+  id: number | undefined,
+) {
+  if (email !== undefined) {
+    const owner = await findOwner(db, { email, id });
+    return { ownerId: owner.id, ownerEmail: owner.email };
+  }
+  if (caller.kind === "person") return { ownerId: caller.userId, ownerEmail: caller.email };
+  return { ownerId: null, ownerEmail: null };
+}
+
+/** `role`: null for staff who are not members. */
+const membership = computed({ role: wordOrNull(roles), isClosed: truth(0) });
+
+/** Which organizations are closed to the caller until a second factor is proven: as `checkFactor` in people/access.ts. */
+async function closedTo(
+  db: Services["db"],
+  { caller }: Pick<Call, "caller">,
+): Promise<{ members: number; visitors: number }> {
+  if (caller.kind !== "person" || (await hasProven(db, caller))) return { members: 0, visitors: 0 };
+  return { members: 1, visitors: (await doStaffNeedFactor(db)) ? 1 : 0 };
+}
+
+async function listOrganizations({ db, publicUrl }: Services, call: Call, input: ListQuery) {
+  const { caller } = call;
+  const userId = caller.kind === "person" ? caller.userId : 0;
+  const serviceOrg = caller.kind === "service" ? caller.orgId : 0;
+  const all = caller.kind === "operator" || (caller.kind === "person" && caller.isStaff) ? 1 : 0;
+  const closed = await closedTo(db, call);
+  const isClosed = "($5 = 1 AND o.second_factor = 1) OR ($6 = 1 AND m.role IS NULL)";
+  const mine = `FROM organizations o LEFT JOIN memberships m ON m.org_id = o.id AND m.user_id = $1
+    WHERE o.deleted_at IS NULL AND ($2 = 1 OR m.role IS NOT NULL OR o.id = $3)
+    AND (o.slug LIKE $4 ESCAPE '!' OR (lower(o.name) LIKE $4 ESCAPE '!' AND NOT (${isClosed})))`;
+  const params = [userId, all, serviceOrg, searchPattern(input), closed.members, closed.visitors];
+  const counting = `SELECT count(*) AS total, coalesce(max(octet_length(o.config_overrides)), 0) AS widest ${mine}`;
+  const { total, widest } = (await queryOne(db, counted, counting, params)) ?? { total: 0, widest: 0 };
+  const query = fitPage(input, widest);
+  const { limit, offset } = pageOf(query);
+  const rows = await db.all(
+    `SELECT ${organizationColumns}, m.role AS role, CASE WHEN ${isClosed} THEN 1 ELSE 0 END AS is_closed
+     ${mine} ORDER BY o.id LIMIT $7 OFFSET $8`,
+    [...params, limit, offset],
+  );
+  const items = rows.map((row) => {
+    const { role, isClosed: isShut } = membership.parse(row);
+    const shown = organizationOf(row, caller.kind === "service" ? caller.role : role);
+    return isShut ? { id: shown.id, slug: shown.slug } : shown;
+  });
+  return listReply(call, publicUrl, { items, total, query });
+}
