@@ -11,6 +11,7 @@ import { paths } from "../../src/protocol/paths.ts";
 import { buildAgent, startControlPlane } from "../support/agent.ts";
 import { stepTo } from "../support/certificate-change.ts";
 import { asRoot, describeEngines } from "../support/engines.ts";
+import { isDue } from "../support/last-soak.ts";
 import { engineLog, makeMembers, nodesOf, pairsOf, pingAll, until, type Member } from "../support/members.ts";
 import { lost, lostAt, makeLan, startPing } from "../support/namespaces.ts";
 import { makeOrganization } from "../support/overlay.ts";
@@ -79,7 +80,8 @@ asRoot("certificate versions", () => {
     );
 
     if (!isModern) return;
-    for (const hubs of [1, 2]) {
+    // With two lighthouses the order of their restarts matters too.
+    for (const hubs of isDue("e2e/certificate-versions.test.ts#hubs") ? [1, 2] : [1]) {
       test.concurrent(
         `with an IPv6 network and ${hubs} lighthouses, nodes restart once, one after the other, and IPv6 works`,
         () => addSecondAddresses(nebula, hubs),

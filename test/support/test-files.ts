@@ -41,7 +41,19 @@ export function batchesOf(kind: Kind, files: readonly string[] = filesOf(kind)):
 /** The name under which `bySources` has the older engines of all files that run on each engine. */
 export const olderEngines = "older-engines";
 
-const certificates = ["src/pki/**", "src/server/{certificates,rollout}/**", "src/node/{contact,engine}/**"];
+const certificates = [
+  "src/pki/**",
+  "src/server/{certificates,rollout}/**",
+  "src/server/background.ts",
+  "src/server/store/clock.ts",
+  "src/node/{contact,engine}/**",
+];
+const builds = ["build.ts", "package.json", "packaging/**", "src/{platform,release}/**"];
+const updates = ["install", "packaging/**", "src/{platform,release}/**", "src/node/{engine,update}/**"];
+const names = ["src/node/names/**", "src/platform/**", "src/daemon/**"];
+const files = ["src/*.ts", "src/node/{enroll,files,update}/**", "src/platform/**"];
+const health = ["src/daemon/**", "src/node/{contact,engine,health}/**"];
+const pages = ["src/api/**", "src/console/**", "src/server/**"];
 const store = ["src/server/store/**", "test/support/postgres.ts"];
 const postgresApi = "e2e/postgres-api.test.ts";
 /** Folders of src/server that have tests in a folder of the same name. */
@@ -67,10 +79,33 @@ export const bySources: Readonly<Record<string, readonly string[]>> = {
     "src/server/config/**",
     "test/support/{engines,build-engine}.ts",
   ],
-  "e2e/arm64.test.ts": ["build.ts", "packaging/**", "src/{platform,release}/**"],
+  "e2e/arm64.test.ts": builds,
+  "e2e/ca-rotation.test.ts#restarts": certificates,
   "e2e/certificate-changes.test.ts": certificates,
   "e2e/certificate-kills.test.ts": certificates,
-  "e2e/packages.test.ts": ["build.ts", "install", "packaging/**", "src/{platform,release}/**"],
+  "e2e/certificate-versions.test.ts#hubs": certificates,
+  "e2e/clock-jump.test.ts#all": certificates,
+  "e2e/console-access-drafts.test.ts": pages,
+  "e2e/console-account.test.ts": pages,
+  "e2e/console-activity.test.ts": pages,
+  "e2e/console-away.test.ts": pages,
+  "e2e/console-links.test.ts": pages,
+  "e2e/console-organization.test.ts": pages,
+  "e2e/console-standing.test.ts": pages,
+  "e2e/documents.test.ts": ["*.md", "docs/**", "src/cli/**", "test/support/document-blocks.ts"],
+  "e2e/engine-in-use.test.ts": [...updates, "src/node/contact/**"],
+  "e2e/faults.test.ts": [...files, "src/server/{backup,store}/**"],
+  "e2e/healing.test.ts": health,
+  "e2e/image.test.ts": builds,
+  "e2e/install-machine.test.ts": [...updates, "src/server/setup.ts"],
+  "e2e/junk.test.ts": ["src/daemon/**", "src/node/engine/**"],
+  "e2e/killed-renames.test.ts": files,
+  "e2e/lighthouse-restart.test.ts": health,
+  "e2e/mach-o.test.ts": builds,
+  "e2e/nebula-cert.test.ts": ["src/pki/**"],
+  "e2e/node-image.test.ts": builds,
+  "e2e/odd-files.test.ts": files,
+  "e2e/packages.test.ts": [...builds, "install"],
   ...Object.fromEntries(
     serverFolders.map((folder) => [`${postgresApi}#${folder}`, [...store, `src/server/${folder}/**`]]),
   ),
@@ -80,8 +115,21 @@ export const bySources: Readonly<Record<string, readonly string[]>> = {
       .filter((name) => !serverFolders.includes(name))
       .map((name) => `src/server/${name}${name.endsWith(".ts") ? "" : "/**"}`),
   ],
+  "e2e/postgres-replicas.test.ts": [...store, "src/server/backup/**"],
+  "e2e/replicas.test.ts": [...store, "src/server/stream/**", "src/server/background.ts"],
   "e2e/replicas-load.test.ts": [...store, "src/server/background.ts"],
-  "e2e/update-machine.test.ts": ["install", "src/{platform,release}/**", "src/node/update/**"],
+  "e2e/resolved-names.test.ts": names,
+  "e2e/self-update-trials.test.ts": updates,
+  "e2e/system-names.test.ts": names,
+  "e2e/systemd-cures.test.ts": ["src/platform/**", "src/node/{doctor,health}/**", "src/cli/doctor.ts"],
+  "e2e/systemd-server.test.ts": [
+    "install",
+    "packaging/**",
+    "src/platform/**",
+    "src/server/*.ts",
+    "src/server/backup/**",
+  ],
+  "e2e/update-machine.test.ts": updates,
   "e2e/windows.test.ts": ["build.ts", "src/daemon/ipc/**", "src/platform/**", "test/support/windows/**"],
 };
 
