@@ -13,7 +13,7 @@ const root = join(tests, "..");
  * Files that share a process: six files of server tests in one process take less than half the processor time that they
  * take in six, because the server is loaded and compiled once.
  */
-const filesPerProcess = { unit: 12, e2e: 1, soak: 1 };
+const filesPerProcess = { unit: 20, e2e: 1, soak: 1 };
 
 const allFiles = () => [...new Bun.Glob("**/*.test.ts").scanSync(tests)].sort();
 
@@ -24,18 +24,16 @@ export const kindOf = (file: string): Kind =>
 export const filesOf = (kind: Kind): string[] => allFiles().filter((file) => kindOf(file) === kind);
 
 /**
- * What each process runs of these files of one kind, as paths below test/: the longest files first, so that none is left
- * over at the end, each by itself; then the others.
+ * What each process runs of these files of one kind, as paths below test/: those that run alone by themselves, the others
+ * dealt out, the longest first, so that no process has many of these, and none of them begins at the end.
  */
 export function batchesOf(kind: Kind, files: readonly string[] = filesOf(kind)): string[][] {
-  const first = longest.filter((file) => files.includes(file));
-  const rest = files.filter((file) => !first.includes(file));
-  const single = rest.filter((file) => file in alone);
-  const small = rest.filter((file) => !single.includes(file));
-  const batches = [...first, ...single].map((file) => [file]);
-  const size = filesPerProcess[kind];
-  for (let at = 0; at < small.length; at += size) batches.push(small.slice(at, at + size));
-  return batches;
+  const single = files.filter((file) => file in alone);
+  const first = longest.filter((file) => files.includes(file) && !single.includes(file));
+  const dealt = [...first, ...files.filter((file) => !first.includes(file) && !single.includes(file))];
+  const count = Math.ceil(dealt.length / filesPerProcess[kind]);
+  const batches = Array.from({ length: count }, (_, at) => dealt.filter((_, place) => place % count === at));
+  return [...batches, ...single.map((file) => [file])];
 }
 
 /** The name under which `bySources` has the older engines of all files that run on each engine. */
