@@ -7,7 +7,9 @@ import { join } from "node:path";
 import { buildAgent, startControlPlane } from "../support/agent.ts";
 import { ask, placesBelow, registerDesktop, startDaemon, untilStatus } from "../support/daemon.ts";
 import { asRoot, describeEngines } from "../support/engines.ts";
+import { makeSite, pingPeer } from "../support/machine-node.ts";
 import { makeLan } from "../support/namespaces.ts";
+import { describeMachine } from "../support/nspawn.ts";
 import { makeOrganization } from "../support/overlay.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 
@@ -16,17 +18,17 @@ buildAgent();
 const MB = 1_000_000;
 const floodS = 12;
 
-const junk = (host: string) => `
+const junk = (host: string, port: number, seconds: number) => `
   const { createSocket } = require("node:dgram");
   const socket = createSocket("udp4");
-  const end = Date.now() + ${floodS * 1000};
+  const end = Date.now() + ${seconds * 1000};
   const send = () => {
     for (let at = 0; at < 200; at++) {
       const packet = Buffer.alloc(116);
       crypto.getRandomValues(packet.subarray(16));
       packet[0] = 0x10;
       packet[15] = 1;
-      socket.send(packet, 4242, "${host}");
+      socket.send(packet, ${port}, "${host}");
     }
     if (Date.now() < end) setImmediate(send); else socket.close();
   };
@@ -52,7 +54,7 @@ asRoot("junk handshakes", () => {
           (sum, name) => sum + (statSync(join(logs, name), { throwIfNoEntry: false })?.size ?? 0),
           0,
         );
-      const foe = lan.host("foe").spawn([process.execPath, "-e", junk(hub.address)]);
+      const foe = lan.host("foe").spawn([process.execPath, "-e", junk(hub.address, 4242, floodS)]);
       let [largest, last, written] = [0, 0, 0];
       while (foe.exitCode === null) {
         const now = size();
@@ -79,4 +81,50 @@ asRoot("junk handshakes", () => {
       expect(await daemon.exited).toBe(0);
     }, 120_000);
   });
+});
+
+describeMachine("junk handshakes on a machine in server mode", () => {
+  test("fill its journal no more than the unit allows, and restarts and changes go on meanwhile", async () => {
+    await using site = await makeSite(["vm"]);
+    await using node = await site.boot("vm");
+    const { machine } = node;
+    await node.register("server");
+    await machine.until(pingPeer, 20_000);
+    const unit = "overlay-agent@acme.service";
+    const pid = await machine.must(`systemctl show -P MainPID ${unit}`);
+    const port = Number(
+      await machine.must(`ss -Hlnup | grep -m1 'pid=${pid},' | sed -E 's/.*:([0-9]+) .*/\\1/'`),
+    );
+    const lines = async () => Number(await machine.must(`journalctl -q -u ${unit} -o cat | wc -l`));
+    const before = await lines();
+    const vm = site.host("vm");
+    const begin = performance.now();
+    const foe = site.peer.spawn([process.execPath, "-e", junk(vm.address, port, 120)]);
+    // Until the journal drops lines, so that the engine's own may be among them.
+    const burst = Number(await machine.must(`systemctl show -P LogRateLimitBurst ${unit}`));
+    expect(burst).toBeGreaterThan(0);
+    await machine.until(`test $(journalctl -q -u ${unit} -o cat | wc -l) -gt ${burst}`, 20_000);
+    await machine.must("agent restart acme", 60_000);
+    expect(await machine.must(`systemctl is-active ${unit}`)).toBe("active");
+    expect(await machine.must(`systemctl show -P MainPID ${unit}`)).not.toBe(pid);
+    await site.plane.api("POST", "/api/org/acme/firewall_rules/", {
+      direction: "inbound",
+      protocol: "tcp",
+      ports: "8443",
+      peer: { any: true },
+      target: { any: true },
+    });
+    await machine.must("agent sync-config", 60_000);
+    expect(await machine.must("cat /etc/overlay-agent/acme/config.yml")).toContain("8443");
+    expect(foe.exitCode).toBeNull();
+    foe.kill();
+    await foe.exited;
+    const seconds = (performance.now() - begin) / 1000;
+    const written = (await lines()) - before;
+    // journald allows more on a disk with much free space, at most six times the burst an interval.
+    expect(written).toBeLessThan(6 * burst * Math.ceil(seconds / 30 + 1));
+    await machine.until(pingPeer, 30_000);
+    await machine.until("agent status --check", 60_000);
+    process.stdout.write(`${written} lines in ${seconds.toFixed(1)} s of junk\n`);
+  }, 240_000);
 });
