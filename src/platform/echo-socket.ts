@@ -51,8 +51,10 @@ const flags = process.platform === "linux" ? 0o4000 | 0o2000000 : 0;
 export const openEchoSocket: OpenEcho = async (from, onReply) => {
   const c = process.platform === "win32" ? undefined : load();
   const family = from.includes(":") ? ipv6 : ipv4;
-  const fd = c === undefined ? -1 : openFd(c, family);
+  const { fd, isRaw } = c === undefined ? { fd: -1, isRaw: false } : openFd(c, family);
   if (c === undefined || fd < 0) return "denied";
+  // The kernel gives each reply to all raw sockets. For a ping socket it sets an identifier itself, and compares it.
+  const identifier = isRaw ? crypto.getRandomValues(new Uint8Array(2)) : new Uint8Array(2);
   const own = socketAddress(from, family);
   if (c.bind(fd, ptr(own), own.length) !== 0) {
     closeSync(fd);
@@ -64,7 +66,7 @@ export const openEchoSocket: OpenEcho = async (from, onReply) => {
     ...options,
     socket: {
       data(_, bytes) {
-        const reply = readReply(bytes, family);
+        const reply = readReply(bytes, family, isRaw ? identifier : undefined);
         if (reply !== undefined) onReply(reply);
       },
       // An unreachable peer says nothing about the others.
@@ -76,7 +78,7 @@ export const openEchoSocket: OpenEcho = async (from, onReply) => {
   return {
     send(to, sequence, payload) {
       if (state.closed || to.includes(":") !== (family === ipv6)) return false;
-      const packet = requestOf(sequence, payload, family);
+      const packet = requestOf(sequence, payload, { family, identifier });
       const target = socketAddress(to, family);
       return Number(c.sendto(fd, ptr(packet), packet.length, 0, ptr(target), target.length)) > 0;
     },
@@ -87,9 +89,9 @@ export const openEchoSocket: OpenEcho = async (from, onReply) => {
   };
 };
 
-function openFd(c: Library, family: Family): number {
+function openFd(c: Library, family: Family): { fd: number; isRaw: boolean } {
   const ping = c.socket(family.domain, datagram | flags, family.protocol);
-  if (ping >= 0) return ping;
+  if (ping >= 0) return { fd: ping, isRaw: false };
   const fd = c.socket(family.domain, raw | flags, family.protocol);
   // Replies alone: else every ICMP packet of the machine would wake this process.
   const passed = new Uint32Array(8).fill(0xffff_ffff);
@@ -97,23 +99,32 @@ function openFd(c: Library, family: Family): number {
   passed[word] = ~(1 << (family.reply & 31)) >>> 0;
   const [level = 0, name = 0] = family.filter;
   if (fd >= 0) c.setsockopt(fd, level, name, ptr(passed), family === ipv4 ? 4 : 32);
-  return fd;
+  return { fd, isRaw: true };
 }
 
-function requestOf(sequence: number, payload: Uint8Array, family: Family): Uint8Array {
+function requestOf(
+  sequence: number,
+  payload: Uint8Array,
+  { family, identifier }: { family: Family; identifier: Uint8Array },
+): Uint8Array {
   const packet = new Uint8Array(headerBytes + payload.length);
-  packet.set([family.request, 0, 0, 0, 0, 0, sequence >> 8, sequence & 0xff]);
+  packet.set([family.request, 0, 0, 0, ...identifier, sequence >> 8, sequence & 0xff]);
   packet.set(payload, headerBytes);
   // The kernel computes the checksum of IPv6.
   if (family === ipv4) packet.set(checksum(packet), 2);
   return packet;
 }
 
-/** Undefined for anything but an echo reply. Raw sockets, and those of macOS, deliver the IPv4 header too. */
-function readReply(bytes: Uint8Array, family: Family): EchoReply | undefined {
+/** Undefined for anything but an echo reply to this identifier, or to any. Raw sockets, and those of macOS, deliver the IPv4 header too. */
+function readReply(
+  bytes: Uint8Array,
+  family: Family,
+  identifier: Uint8Array | undefined,
+): EchoReply | undefined {
   const first = bytes[0] ?? 0;
   const start = family === ipv4 && first >> 4 === 4 ? (first & 0x0f) * 4 : 0;
   if (bytes.length < start + headerBytes || bytes[start] !== family.reply) return undefined;
+  if (identifier?.some((byte, at) => bytes[start + 4 + at] !== byte) === true) return undefined;
   const sequence = ((bytes[start + 6] ?? 0) << 8) | (bytes[start + 7] ?? 0);
   // Bun reuses the buffer.
   return { sequence, payload: bytes.slice(start + headerBytes) };
