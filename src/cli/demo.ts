@@ -10,7 +10,7 @@ export const command: Implementation = {
     "Runs in its own network namespaces and a temporary directory, and removes both at the end, also after Ctrl-C",
     "(exit status 130; 143 after SIGTERM).",
     "Needs root, or a kernel that lets users create namespaces. Lists missing programs (overlay engine, ip, ping);",
-    "--yes installs them.",
+    "--yes installs them, and the newest engine of the signed list of releases in place of an old one of the system's package.",
   ].join("\n"),
   args: { yes: { type: "boolean", alias: "y", description: "Install missing programs" } },
   examples: [`${brand.executable} demo`, `sudo ${brand.executable} demo --yes --json`],
@@ -42,13 +42,14 @@ async function runDemo({ system, settings, values, output, log }: Context): Prom
     );
     return 0;
   }
-  const missing = demo.planMissing(settings, system);
+  const isRenewed = values.on("yes") && system.isRoot;
+  const missing = await demo.planMissing(settings, isRenewed, system);
   const flags = [...(settings.json ? ["--json"] : []), ...(settings.verbose ? ["--verbose"] : [])];
   if (settings.dryRun) {
     output.plan([...missing, demo.planDemo(settings, flags, system)]);
     return 0;
   }
-  if (missing.length > 0) {
+  if (missing.length > 0 || isRenewed) {
     if (!values.on("yes")) {
       output.say(`The demo needs more programs. With --yes it first does this:\n`);
       output.say(renderPlan(missing));
@@ -57,6 +58,10 @@ async function runDemo({ system, settings, values, output, log }: Context): Prom
       });
     }
     await demo.installMissing(settings, deps);
+  } else {
+    const { costOfEngine } = await import("../node/enroll/provide-engine.ts");
+    const cost = await costOfEngine(settings, system);
+    if (cost !== undefined) log.warn(cost);
   }
   return demo.enterNamespaces(settings, flags, deps);
 }

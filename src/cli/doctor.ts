@@ -96,7 +96,8 @@ async function planeData(): Promise<string> {
 /** What can do no harm: each service is installed as at the registration, and one that a user stopped stays stopped. */
 async function fix({ settings, system, log }: Context): Promise<void> {
   const { requireRoot, readModes } = await import("../node/enroll/services.ts");
-  const { bringServices, provideEngine } = await import("../node/enroll/provision-services.ts");
+  const { provideEngine } = await import("../node/enroll/provide-engine.ts");
+  const { bringServices } = await import("../node/enroll/provision-services.ts");
   const teams = readModes(settings.configRoot);
   if (teams.length === 0) return;
   requireRoot(system);

@@ -64,8 +64,8 @@ export async function join(key: Joining, context: Context): Promise<void> {
   const { enroll, startEnrolled } = await import("./registration.ts");
   await requireRunnable(!enrollment.isStarted, context);
   // First, so that a machine without an engine does not use the key up, and the control plane learns its version.
-  const { provideEngine } = await import("../node/enroll/provision-services.ts");
-  await provideEngine(settings, { system, log });
+  const { provideEngine } = await import("../node/enroll/provide-engine.ts");
+  await provideEngine(settings, { system, log }, enrollment.registration);
   if (isHere) say(`This machine is registered with ${key.slug} already`, context);
   else {
     say(`Registering with ${key.slug} at ${key.apiBase}`, context);

@@ -32,7 +32,7 @@ export async function planEnrollment(enrollment: Enrollment, context: Context): 
   const team = { slug: registration.slug, mode: registration.mode };
   const services = isStarted
     ? [
-        ...planStart(team, settings, system),
+        ...(await planStart(team, settings, system)),
         ...(team.mode === "desktop" ? await planRequestIfThere("provision", settings, system) : []),
       ]
     : [];

@@ -286,13 +286,13 @@ async function finishHere(
   context: Context,
 ): Promise<Joined | undefined> {
   const { settings, system, log, output } = context;
-  const { provideEngine } = await import("../node/enroll/provision-services.ts");
+  const { provideEngine } = await import("../node/enroll/provide-engine.ts");
   const { findEngineProcess } = await import("../node/engine/engine-process.ts");
   const { openOrganization } = await import("../node/files/organizations.ts");
   const { startEnrolled } = await import("./registration.ts");
   const organization = openOrganization(settings.configRoot, slug);
   const ran = findEngineProcess(joinPath(organization.directory, "config.yml")) !== undefined;
-  await provideEngine(settings, { system, log });
+  await provideEngine(settings, { system, log }, { slug });
   const { started, left } = await startEnrolled({ slug, mode: organization.config.mode }, context);
   for (const line of left) output.say(line);
   if (ran || !started) return undefined;

@@ -74,6 +74,7 @@ export class OrganizationEngine {
     healings: () => this.health.healings,
     light: {
       kind: () => this.health.light.kind(),
+      isBusy: () => this.health.light.isBusy(),
       noteAnswer: (answer) => this.health.light.noteAnswer(answer),
       changed: (signal) => this.health.light.changed(signal),
     },

@@ -35,7 +35,8 @@ export class ReplayedNetwork {
   readonly place: Organization;
   readonly isLighthouse: boolean;
   isRunning = true;
-  /** How many of over 1,000 bytes were sent. */
+  /** How many echo requests were sent, and how many of them of over 1,000 bytes. */
+  packets = 0;
   largePackets = 0;
   startedAt = this.now;
   /** False: an engine below 1.12. */
@@ -109,6 +110,7 @@ export class ReplayedNetwork {
       const peer = this.peers.find(({ address }) => address === to);
       if (peer === undefined || !this.isRunning) return true;
       const { tunnel } = this.#send(peer);
+      this.packets += 1;
       if (payload.length > 1000) this.largePackets += 1;
       const passes = tunnel !== undefined && this.#isReached(peer) && !peer.refusesIcmp;
       const isSmall = payload.length + 28 <= peer.largest;

@@ -32,6 +32,8 @@ export function reportOf({ version, isRunning }: EngineInUse, finding?: FindingK
 
 export type Light = {
   kind(): FindingKind | undefined;
+  /** Whether there is traffic now with another node than a lighthouse. */
+  isBusy(): boolean;
   noteAnswer(answer: CheckinAnswer): void;
   /** Resolves when something else was found; rejects at the signal. */
   changed(signal: AbortSignal): Promise<void>;

@@ -1,15 +1,19 @@
-// Sends packets to the lighthouses: always if there is one alone, else for a while after certificates or CAs of this node
-// change. A lighthouse that restarted, or closed the tunnel of a former certificate, does not know this node until it
+// Sends packets to the lighthouses: to one alone while this node has traffic with others, and to all for a while after
+// certificates or CAs of this node change. A lighthouse that restarted, or closed the tunnel of a former certificate, does not know this node until it
 // gets a packet from it, and the engine reports only after `lighthouse.interval` (10 s, twice that after a crash). Any packet makes
 // the engine notice and handshake at once. Another lighthouse still knows this node, so with several there is no hurry.
 
 import { join } from "node:path";
 import type { System } from "../../system.ts";
+import type { Light } from "./checkin.ts";
 import type { Target } from "../files/lighthouse-targets.ts";
 import { currentGeneration, readSyncState } from "../files/generations.ts";
 import { openOrganization, type Organization } from "../files/organizations.ts";
 
-export type PacketEdge = { system: Pick<System, "now" | "sleep" | "sendDatagram"> };
+export type PacketEdge = {
+  system: Pick<System, "now" | "sleep" | "sendDatagram">;
+  light?: Pick<Light, "isBusy">;
+};
 
 export type LighthousePackets = {
   /** Call it when the configuration may have changed. Sends packets while they are needed. */
@@ -21,11 +25,14 @@ export type LighthousePackets = {
 /** The pace while certificates change. */
 const everyMs = 500;
 /**
- * The pace at rest: a node sends 11 MB a day in packets of 88 bytes. After a crash of its lighthouse one packet makes the
- * engine leave the tunnel, and the next one makes it handshake: the node is known again within 1.4 s. An engine that looks
- * for it asks the lighthouse at the beginning and after 1.5 s, then not before its next attempt, 5 s later.
+ * The pace beside traffic, in packets of 88 bytes. After a crash of its lighthouse one packet makes the engine leave the
+ * tunnel, and the next one makes it handshake: the node is known again within 1.4 s. An engine that looks for it asks the
+ * lighthouse at the beginning and after 1.5 s, then not before its next attempt, 5 s later. An idle node would send 12 MB a
+ * day: its probes (prober.ts) and the engine's reports do the same within some 10 s.
  */
-const everyAtRestMs = 700;
+const everyBusyMs = 700;
+/** How often an idle node looks whether it has traffic. */
+const lookEveryMs = 10_000;
 /** A rotation removes the previous CA from the last lighthouse within this time after removing it here. */
 const unsettledMs = 180_000;
 /** The discard port (RFC 863). */
@@ -34,7 +41,7 @@ const port = 9;
 /** `isLasting`: whether the run lasts. If not, it sends packets only after a change: at rest, one alone changes nothing. */
 export function makeLighthousePackets(
   organization: Pick<Organization, "slug" | "directory">,
-  { system }: PacketEdge,
+  edge: PacketEdge,
   isLasting = true,
 ): LighthousePackets {
   const over = new AbortController();
@@ -42,14 +49,14 @@ export function makeLighthousePackets(
   let sending: Promise<void> | undefined;
   const send = async () => {
     // Other code reports damaged or removed files.
-    await sendWhileNeeded(organization, plan, system, over.signal).catch(() => undefined);
+    await sendWhileNeeded(organization, plan, edge, over.signal).catch(() => undefined);
     sending = undefined;
   };
   return {
     look: () => void (sending ??= send()),
     async stop(ms) {
       if (ms > 0 && sending !== undefined)
-        await Promise.race([sending, system.sleep(ms, over.signal).catch(() => undefined)]);
+        await Promise.race([sending, edge.system.sleep(ms, over.signal).catch(() => undefined)]);
       over.abort(new Error("Over"));
       await sending;
     },
@@ -69,7 +76,7 @@ type Plan = {
 async function sendWhileNeeded(
   { slug, directory }: Pick<Organization, "slug" | "directory">,
   plan: Plan,
-  system: PacketEdge["system"],
+  { system, light }: PacketEdge,
   signal: AbortSignal,
 ): Promise<void> {
   while (!signal.aborted) {
@@ -81,10 +88,15 @@ async function sendWhileNeeded(
       plan.generation = generation;
     }
     const { targets } = plan;
-    if (targets.length === 0 || (targets.length > 1 && plan.unsettledMs <= 0)) return;
+    const isSettled = plan.unsettledMs <= 0;
+    if (targets.length === 0 || (isSettled && (targets.length > 1 || !plan.isLasting))) return;
+    if (isSettled && light?.isBusy() !== true) {
+      await system.sleep(lookEveryMs, signal);
+      continue;
+    }
     // Ignore failures: the engine is off, or a peer refuses the packet. The next one follows.
     await Promise.allSettled(targets.map(({ from, to }) => system.sendDatagram(from, to, port)));
-    const pauseMs = plan.unsettledMs > 0 ? everyMs : everyAtRestMs;
+    const pauseMs = isSettled ? everyBusyMs : everyMs;
     plan.unsettledMs -= pauseMs;
     await system.sleep(pauseMs, signal);
   }

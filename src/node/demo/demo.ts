@@ -11,11 +11,11 @@ import type { Step } from "../../plan.ts";
 import { findPackageManager } from "../../platform/packages.ts";
 import { childEnvironment, type System } from "../../system.ts";
 import { findEngine, requireEngine } from "../engine/overlay.ts";
-import { planEngine } from "../engine/overlay-install.ts";
+import { planProvision, provideEngine, type ProvidingSettings } from "../enroll/provide-engine.ts";
 import { requireProgram, systemProgram } from "./network.ts";
 import { playDemo, type Timeline } from "./stage.ts";
 
-export type DemoSettings = { overlayBinary: string; overlayBinaryGiven: boolean; configRoot: string };
+export type DemoSettings = ProvidingSettings;
 
 export type DemoDeps = { system: System; log: Log; say(text: string): void };
 
@@ -33,13 +33,18 @@ export function insideDirectory(system: Pick<System, "env">): string | undefined
   return system.env[insideVariable];
 }
 
-/** The steps that install the missing programs. */
-export function planMissing(settings: DemoSettings, system: System): Step[] {
+/** The steps that install the missing programs. With `isRenewed` an old engine counts as missing, as for `agent up`. */
+export async function planMissing(
+  settings: DemoSettings,
+  isRenewed: boolean,
+  system: System,
+): Promise<Step[]> {
   const manager = findPackageManager(missingPackages());
   const tools = missingPackages().length === 0 ? [] : (manager?.install ?? []);
+  const isEnough = !isRenewed && findEngine(settings, system) !== undefined;
   return [
     ...tools.map((argv): Step => ({ step: "run", argv })),
-    ...(findEngine(settings, system) === undefined ? planEngine({ source: "auto" }, settings, system) : []),
+    ...(isEnough ? [] : await planProvision(settings, system)),
   ];
 }
 
@@ -50,20 +55,18 @@ function missingPackages(): string[] {
     .map(({ name, packages }) => packages[manager] ?? packages["other"] ?? name);
 }
 
-/** Installs what `planMissing` lists; the engine with our own command, as a user would. */
-export async function installMissing(settings: DemoSettings, { system, say }: DemoDeps): Promise<void> {
+/** Installs what `planMissing` lists. */
+export async function installMissing(settings: DemoSettings, { system, log, say }: DemoDeps): Promise<void> {
   const packages = missingPackages();
   const tools = packages.length === 0 ? [] : (findPackageManager(packages)?.install ?? []);
-  const engine = ["overlay", "install", "--overlay-binary", settings.overlayBinary];
-  const commands =
-    findEngine(settings, system) === undefined ? [...tools, [system.executable, ...engine]] : [...tools];
-  for (const argv of commands) {
+  for (const argv of tools) {
     say(`installing   ${argv.join(" ")}`);
     const env = { ...childEnvironment(system.env), DEBIAN_FRONTEND: "noninteractive" };
     const result = await system.run(argv, { timeoutMs: 600_000, env });
     if (result.status === 0 || argv.includes("update")) continue;
     throw new AppError("failed", `${argv.join(" ")}: ${result.stderr.trim().split("\n").at(-1) ?? ""}`);
   }
+  await provideEngine(settings, { system, log });
 }
 
 /** The program that creates the namespaces, with its flags. */

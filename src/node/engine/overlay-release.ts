@@ -53,14 +53,15 @@ export async function findEngineRelease(
   return { base, file, version, sha256: source.sha256 ?? pinned?.sha256 };
 }
 
-/** The newest version for this machine in the signed list of releases; undefined without a list. Throws if it cannot be read. */
-export async function newestListed(stateDb: string, system: Needs): Promise<string | undefined> {
+/** The newest engine for this machine in a signed list of releases; undefined without a list. Throws if it cannot be read. */
+export async function newestListed(
+  source: Pick<EngineSource, "releaseUrl">,
+  stateDb: string,
+  system: Needs,
+): Promise<Manifest["engines"][number] | undefined> {
   const file = archiveName(system);
-  const listed = (await listedEngines({}, stateDb, system)).filter((engine) => engine.file === file);
-  return listed
-    .map(({ version }) => version)
-    .sort(compareVersions)
-    .at(-1);
+  const listed = (await listedEngines(source, stateDb, system)).filter((engine) => engine.file === file);
+  return listed.sort((a, b) => compareVersions(a.version, b.version)).at(-1);
 }
 
 /**

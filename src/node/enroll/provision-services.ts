@@ -3,8 +3,7 @@
 
 import { join } from "node:path";
 import { brand, defaultPlaces } from "../../brand.ts";
-import { can, firstVersions } from "../../engine-features.ts";
-import { AppError, messageOf } from "../../errors.ts";
+import { messageOf } from "../../errors.ts";
 import type { Log } from "../../log.ts";
 import { applyChanges, planChanges } from "../../platform/apply.ts";
 import { daemonArgs } from "../../platform/daemon-args.ts";
@@ -16,13 +15,10 @@ import { quoteWord, type Step } from "../../plan.ts";
 import type { Mode } from "../../protocol/values.ts";
 import type { System } from "../../system.ts";
 import { installWintun, planWintun } from "./install-tap.ts";
-import { compareVersions } from "../../release/version.ts";
-import { installEngine, planEngine } from "../engine/overlay-install.ts";
-import { newestListed } from "../engine/overlay-release.ts";
 import { engineVersion } from "../engine/engine.ts";
 import { findEngine } from "../engine/overlay.ts";
-import { trustingControlPlanes } from "../files/pinned-authorities.ts";
 import { decideForStart } from "../files/rewrite-config.ts";
+import { planProvision, provideEngine } from "./provide-engine.ts";
 import { planServices, readModes, requireSafePrograms, type ServiceSettings } from "./services.ts";
 
 export type Started = {
@@ -31,22 +27,14 @@ export type Started = {
   left: string[];
 };
 
-/** The plan of startOverlay, for --dry-run. `added` is not in the configuration root yet. */
-export function planStart(added: Team, settings: ServiceSettings, system: System): Step[] {
-  const engine = findEngine(settings, system) === undefined ? planEngine(request, settings, system) : [];
+/** The plan of startOverlay, for --dry-run. `added` may not be in the configuration root yet. */
+export async function planStart(added: Team, settings: ServiceSettings, system: System): Promise<Step[]> {
+  const engine = await planProvision(settings, system, added);
   const library = needsWintun(system) ? planWintun(wintunRequest, settings, system) : [];
   if (!runsServices(system)) return [...engine, ...library];
   const modes = [...readModes(settings.configRoot).filter(({ slug }) => slug !== added.slug), added];
   return [...engine, ...library, ...planChanges(planServices(modes, settings, system))];
 }
-
-const request = {
-  source: "auto",
-  version: undefined,
-  file: undefined,
-  sha256: undefined,
-  releaseUrl: undefined,
-} as const;
 
 const wintunRequest = { version: undefined, releaseUrl: undefined, file: undefined };
 
@@ -65,7 +53,7 @@ export async function startOverlay(
   settings: ServiceSettings,
   { system, log }: { system: System; log: Log },
 ): Promise<Started> {
-  await provideEngine(settings, { system, log });
+  await provideEngine(settings, { system, log }, { slug });
   await decideForFirstStart(slug, settings, system).catch((error: unknown) =>
     log.debug("The next check-in decides about offloads", { team: slug, reason: messageOf(error) }),
   );
@@ -125,46 +113,6 @@ async function decideForFirstStart(slug: string, settings: ServiceSettings, syst
   const version = await engineVersion(engine.path, system).catch(() => undefined);
   const place = { slug, directory: join(settings.configRoot, slug) };
   await decideForStart(place, version, { command: `${brand.executable} register`, system });
-}
-
-/**
- * Installs an engine if there is none. Before the first organization of this machine, an old engine of the system's package
- * is replaced by the newest one that the signed list of releases has; else what it costs is said, once.
- */
-export async function provideEngine(
-  settings: ServiceSettings,
-  { system, log }: { system: System; log: Log },
-): Promise<void> {
-  if (findEngine(settings, system) === undefined) {
-    log.info("No overlay engine is installed yet; installing one");
-    await installEngine(request, settings, { system, log });
-  }
-  const isFirst = readModes(settings.configRoot).length <= 1;
-  const found = findEngine(settings, system);
-  if (!isFirst || settings.overlayBinaryGiven || found?.source !== "package") return;
-  const version = await engineVersion(found.path, system).catch(() => undefined);
-  if (version === undefined || can(version, "offloads")) return;
-  try {
-    const newest = await newestListed(settings.stateDb, trustingControlPlanes(settings.configRoot, system));
-    if (newest !== undefined && compareVersions(newest, version) > 0) {
-      log.info(`The system's package has the old engine ${version}; installing ${newest}`);
-      await installEngine({ ...request, source: "release", version: newest }, settings, { system, log });
-      return;
-    }
-  } catch (error) {
-    if (!(error instanceof AppError)) throw error;
-    log.debug("No newer engine can be installed", { reason: error.message });
-  }
-  log.warn(costOf(version));
-}
-
-/** What an engine of a distribution lacks, as measured beside 1.12. */
-function costOf(version: string): string {
-  const newer = firstVersions.offloads.join(".");
-  return (
-    `Engine ${version} of the system's package is old: a tenth of the throughput of ${newer}, peers behind NATs that stay ` +
-    `relayed, and up to 18 s without tunnels after a change of network. Install a newer one: ${brand.executable} overlay update`
-  );
 }
 
 /** The command that systemd's timer runs in mode server. */

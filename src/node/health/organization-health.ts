@@ -24,7 +24,7 @@ import type { Healer } from "./healer.ts";
 import { Inventory, type InventoryDeps } from "./inventory.ts";
 import type { Health } from "./judge.ts";
 import { NamedPeers } from "./named-peers.ts";
-import { hasTraffic, pacesOf } from "./paces.ts";
+import { hasTraffic, MeasurePace, pacesOf } from "./paces.ts";
 import { isUnknown, type PeerReport, type PeersSeen } from "./peer-report.ts";
 import { probeTargets } from "./probe-targets.ts";
 import type { OffloadTrial } from "./offload-trial.ts";
@@ -50,9 +50,6 @@ export type HealthDeps = InventoryDeps & {
 
 /** Requests for peers within this time share one look. */
 const lookedForMs = 1000;
-/** A packet of the full size to a lighthouse: 7.5 MB a day. While there is traffic or it is lost, more often. */
-const measureEveryMs = 30_000;
-const measureOftenMs = 5000;
 /** After the healer acted. */
 const lookAgainMs = 1000;
 
@@ -61,6 +58,7 @@ type Noted = Partial<Pick<CheckinAnswer, "others_online" | "cloned" | "elsewhere
 
 export class OrganizationHealth {
   readonly prober: Prober;
+  readonly measurePace = new MeasurePace();
   readonly named = new NamedPeers();
   /** Packets that are larger are lost on the way to a lighthouse, an overlay address. Only one that passes ends that. */
   large: { to: string; bytes: number } | undefined;
@@ -72,9 +70,6 @@ export class OrganizationHealth {
   /** Monotonic ms of the next look. */
   #lookAt = 0;
   #endPause = () => {};
-  /** Monotonic ms of the last measurement, and what it was of: another size of the interface, or another path. */
-  #measuredAt = Number.NEGATIVE_INFINITY;
-  #measured = "";
   #measuring: Promise<void> | undefined;
   #lastAheadMs = 0;
   #disk: Basis["disk"];
@@ -121,6 +116,12 @@ export class OrganizationHealth {
   /** Between this node and its control plane, which says what this machine cannot know. */
   readonly light = {
     kind: () => reportedKind(this.look()?.findings ?? []),
+    isBusy: (): boolean =>
+      hasTraffic(
+        this.#inventory.tunnels.all,
+        this.#deps.monotonic(),
+        this.#inventory.present?.facts.lighthouses,
+      ),
     noteAnswer: ({ others_online: online, cloned, elsewhere, server_time: time }: Noted): void => {
       const at = this.#deps.monotonic();
       if (online !== undefined) this.told.others = { online, at };
@@ -284,15 +285,13 @@ export class OrganizationHealth {
     return { to, from, mtu, isHub, of: [engine.pid, mtu, ...(isHub ? [] : [to, index, remote])].join(" ") };
   }
 
-  /** ms until the next measurement: none on another path, few where a user would notice a loss. */
+  /** ms until the next measurement. */
   #measureInMs(): number {
     const measurable = this.#measuring === undefined ? this.#measurable() : undefined;
     if (measurable === undefined) return Number.POSITIVE_INFINITY;
-    if (measurable.of !== this.#measured) return 0;
     const now = this.#deps.monotonic();
-    const isNoticed = this.large !== undefined || hasTraffic(this.#inventory.tunnels.all, now);
-    const isOften = isNoticed && !measurable.isHub;
-    return this.#measuredAt + (isOften ? measureOftenMs : measureEveryMs) - now;
+    const isOften = !measurable.isHub && hasTraffic(this.#inventory.tunnels.all, now);
+    return this.measurePace.inMs(measurable.of, { isOften, isLost: this.large !== undefined, now });
   }
 
   /** Whether packets of the full size reach a lighthouse that answers, which small ones do. One measurement at a time. */
@@ -311,7 +310,7 @@ export class OrganizationHealth {
     if (measurable === undefined) return;
     const { open, system, monotonic, offloads, recentLog } = this.#deps;
     const { to, from, mtu, of, isHub } = measurable;
-    this.#measured = of;
+    this.measurePace.begin(of, this.large !== undefined);
     try {
       const rttMs = this.prober.record(to)?.rttMs;
       const through = isHub ? undefined : await largestThrough(from, to, open, system, mtu, rttMs);
@@ -321,7 +320,7 @@ export class OrganizationHealth {
       const { engine } = present;
       await offloads?.look({ engine, from, to, name: this.#inventory.nameOf(to), bytes: mtu, recentLog });
     } finally {
-      this.#measuredAt = monotonic();
+      this.measurePace.end(monotonic());
     }
   }
 

@@ -1,5 +1,5 @@
 // How often peers are probed: those with traffic at this moment, and the relays that carry it, more often than idle ones.
-// People notice their loss, and beside the traffic a few probes cost nothing. Pure.
+// People notice their loss, and beside the traffic a few probes cost nothing. The same of packets of the full size. Pure.
 
 import type { SeenTunnel } from "./tunnels.ts";
 
@@ -13,8 +13,12 @@ const mostBusy = 8;
 const isBusy = ({ trafficAt }: SeenTunnel, now: number) =>
   trafficAt !== undefined && now - trafficAt < presentMs;
 
-export function hasTraffic(tunnels: readonly SeenTunnel[], now: number): boolean {
-  return tunnels.some((each) => isBusy(each, now));
+export function hasTraffic(
+  tunnels: readonly SeenTunnel[],
+  now: number,
+  except: readonly string[] = [],
+): boolean {
+  return tunnels.some((each) => isBusy(each, now) && !except.includes(each.address));
 }
 
 /** ms between probes, by address. */
@@ -27,4 +31,44 @@ export function pacesOf(tunnels: readonly SeenTunnel[], now: number): Map<string
     ...busy.slice(0, mostBusy).map(({ address }) => [address, busyMs] as const),
     ...relays.map((relay) => [relay, relayMs] as const),
   ]);
+}
+
+const measureOftenMs = 5000;
+/** While large packets are lost: their return is told as soon. */
+const measureLostMs = 15_000;
+const measureSoonMs = 30_000;
+const measureRarelyMs = 300_000;
+
+/**
+ * When a packet of the full size goes to a lighthouse, and back: often while there is traffic, whose loss a user notices.
+ * Without, soon after a change of the path, then rarely: every 30 s would be 8 MB a day. Who asks has it measured at once.
+ */
+export class MeasurePace {
+  /** What the last measurement was of: another size of the interface, or another path, is measured at once. */
+  #of = "";
+  /** Monotonic ms of its end. */
+  #at = Number.NEGATIVE_INFINITY;
+  #everyMs = measureSoonMs;
+
+  begin(of: string, isLost: boolean): void {
+    const isSame = of === this.#of && !isLost;
+    this.#everyMs = isSame ? Math.min(measureRarelyMs, 2 * this.#everyMs) : measureSoonMs;
+    this.#of = of;
+  }
+
+  /** A user looks at the state: what was measured rarely is measured soon. */
+  attend(): void {
+    this.#everyMs = measureSoonMs;
+  }
+
+  end(now: number): void {
+    this.#at = now;
+  }
+
+  /** ms until the next one. */
+  inMs(of: string, { isOften, isLost, now }: { isOften: boolean; isLost: boolean; now: number }): number {
+    if (of !== this.#of) return 0;
+    const everyMs = isOften ? measureOftenMs : isLost ? measureLostMs : this.#everyMs;
+    return this.#at + everyMs - now;
+  }
 }

@@ -249,6 +249,7 @@ test("what nodes find is told within eight seconds, spread over three, and what 
   };
   const light = {
     kind: () => kind,
+    isBusy: () => false,
     noteAnswer() {},
     changed: () => new Promise<void>((resolve) => void waiting.add(resolve)),
   };

@@ -48,14 +48,23 @@ function change(options: { at?: number; hosts?: readonly unknown[] }): void {
   writeFileSync(path("config.yml"), JSON.stringify({ lighthouse: { hosts } }));
 }
 
-test("a lighthouse alone always gets a packet every 0.7 s, from the node's address", async () => {
+test("a lighthouse alone gets a packet every 0.7 s while there is traffic, from the node's address", async () => {
   change({ at: start - 86_400_000 });
   expect(lighthouseTargets(organization)).toEqual([{ from: "10.77.0.1", to: "10.77.0.9" }]);
-  const packets = makeLighthousePackets(organization, { system: system() });
+  let isBusy = false;
+  const light = { isBusy: () => isBusy };
+  const packets = makeLighthousePackets(organization, { system: system(), light });
   packets.look();
   await clock.pass(600_000);
-  expect(sent).toHaveLength(858);
+  expect(sent).toEqual([]);
+  isBusy = true;
+  await clock.pass(600_000);
+  expect(sent.length).toBeWithin(842, 859);
   expect(new Set(sent)).toEqual(new Set(["10.77.0.1 10.77.0.9 9"]));
+  isBusy = false;
+  const before = sent.length;
+  await clock.pass(600_000);
+  expect(sent.length - before).toBeLessThan(2);
   await packets.stop(0);
 });
 

@@ -14,7 +14,9 @@ import {
   rollBackEngine,
 } from "../../../src/node/engine/overlay-install.ts";
 import { can } from "../../../src/engine-features.ts";
-import { provideEngine } from "../../../src/node/enroll/provision-services.ts";
+import { planMissing } from "../../../src/node/demo/demo.ts";
+import { planProvision, provideEngine, type Newcomer } from "../../../src/node/enroll/provide-engine.ts";
+import type { Step } from "../../../src/plan.ts";
 import { engineVersion } from "../../../src/node/engine/engine.ts";
 import { findEngineRelease } from "../../../src/node/engine/overlay-release.ts";
 import { checkForUpdate } from "../../../src/node/update/self-update.ts";
@@ -311,42 +313,114 @@ describe("an old engine of the system's package", () => {
   const [newest] = engines.filter(({ version }) => can(version, "offloads"));
   const isOld = existsSync(packaged) && process.getuid?.() === 0 && newest !== undefined;
 
-  /** The log of `agent up` before the first organization. */
-  async function provide(answer: (url: string) => Promise<Response>) {
+  const settings = () => ({
+    configRoot: join(directory.path, "root"),
+    overlayBinary: join(directory.path, "overlay"),
+    overlayBinaryGiven: false,
+    stateDb,
+    socketPath: "",
+    pipeName: "",
+    autostart: true,
+  });
+
+  /** The log of `agent up` on this machine. */
+  async function provide(answer: (url: string) => Promise<Response>, newcomer?: Newcomer) {
     const said: string[] = [];
     const note = (message: string) => void said.push(message);
     const system = installed({ ...realSystem(), fetch: answer });
-    const settings = {
-      configRoot: join(directory.path, "root"),
-      overlayBinary: join(directory.path, "overlay"),
-      overlayBinaryGiven: false,
-      stateDb,
-      socketPath: "",
-      pipeName: "",
-      autostart: true,
-    };
-    mkdirSync(settings.configRoot);
-    await provideEngine(settings, { system, log: { debug: note, info: note, warn: note, error: note } });
-    return { said: said.join("\n"), path: settings.overlayBinary };
+    const log = { debug: () => undefined, info: note, warn: note, error: note };
+    mkdirSync(settings().configRoot, { recursive: true });
+    await provideEngine(settings(), { system, log }, newcomer);
+    return { said: said.join("\n"), path: settings().overlayBinary };
+  }
+
+  /** A release with the newest engine; its list, and the archive. */
+  async function publish() {
+    if (newest === undefined) throw new Error("No engine with offloads");
+    const packed = packEngine(directory.path, newest);
+    const release = join(directory.path, "release");
+    const file = archiveName(realSystem());
+    const engine = { version: newest.version, file, sha256: sha256(packed) };
+    await makeRelease(release, { version: "0.2.0", executables: {}, engines: [engine] }, key);
+    const list = (url: string) =>
+      new Response(readFileSync(join(release, url.slice(url.lastIndexOf("/") + 1))));
+    return { version: newest.version, file, list, archive: () => new Response(Buffer.from(packed)) };
   }
 
   test.if(isOld)(
     "is replaced by the newest one of the signed list, before the first organization",
     async () => {
-      if (newest === undefined) return;
-      const packed = packEngine(directory.path, newest);
-      const release = join(directory.path, "release");
-      const engine = { version: newest.version, file: archiveName(realSystem()), sha256: sha256(packed) };
-      await makeRelease(release, { version: "0.2.0", executables: {}, engines: [engine] }, key);
-      const { said, path } = await provide(async (url) => {
-        const file = join(release, url.slice(url.lastIndexOf("/") + 1));
-        if (url.startsWith(ours)) return new Response(readFileSync(file));
-        return new Response(Buffer.from(packed));
-      });
-      expect(said).toContain(`installing ${newest.version}`);
-      expect(await engineVersion(path, realSystem())).toBe(newest.version);
+      const { version, list, archive } = await publish();
+      const { said, path } = await provide(async (url) => (url.startsWith(ours) ? list(url) : archive()));
+      expect(said).toContain(`installing ${version}`);
+      expect(await engineVersion(path, realSystem())).toBe(version);
+      expect(await planProvision(settings(), installed(realSystem()))).toEqual([]);
     },
   );
+
+  test.if(isOld)(
+    "is replaced from what the control plane serves, with the archive or without, where the own list is away",
+    async () => {
+      const { version, file, list, archive } = await publish();
+      for (const hasArchive of [true, false]) {
+        rmSync(settings().overlayBinary, { force: true });
+        const asked: string[] = [];
+        const { said, path } = await provide(
+          async (url) => {
+            asked.push(url);
+            const isTheirs = url.startsWith("https://control.example/releases/");
+            if (!url.endsWith(file)) return isTheirs ? list(url) : away();
+            return isTheirs && !hasArchive ? new Response("", { status: 404 }) : archive();
+          },
+          { slug: "acme", apiBase: "https://control.example/" },
+        );
+        expect(said).toContain(`installing ${version}`);
+        expect(await engineVersion(path, realSystem())).toBe(version);
+        const theirs = `https://control.example/releases/${file}`;
+        expect(asked.filter((url) => url.endsWith(file))[0]).toBe(theirs);
+        expect(asked.at(-1) === theirs).toBe(hasArchive);
+      }
+    },
+  );
+
+  test.if(isOld)("stays with a list of the control plane that another key has signed", async () => {
+    const { list, archive, file } = await publish();
+    const forged = async (url: string) =>
+      url.endsWith("minisig")
+        ? new Response("untrusted comment: x\nAAAA\n")
+        : url.endsWith(file)
+          ? archive()
+          : list(url);
+    const { path } = await provide(
+      async (url) => (url.startsWith("https://control.example/") ? forged(url) : away()),
+      { slug: "acme", apiBase: "https://control.example/" },
+    );
+    expect(existsSync(path)).toBe(false);
+  });
+
+  test.if(isOld)("stays while another organization runs with it, also for `doctor --fix`", async () => {
+    const { list, archive } = await publish();
+    const other = join(settings().configRoot, "other");
+    mkdirSync(other, { recursive: true });
+    writeFileSync(join(other, "node-config.json"), JSON.stringify({ schema: 1, mode: "server" }));
+    for (const newcomer of [{ slug: "acme" }, undefined]) {
+      const { path } = await provide(async (url) => (url.startsWith(ours) ? list(url) : archive()), newcomer);
+      expect(existsSync(path)).toBe(false);
+      expect(await planProvision(settings(), installed(realSystem()), newcomer)).toEqual([]);
+    }
+  });
+
+  test.if(isOld)("is listed by --dry-run, and by the demo with --yes", async () => {
+    mkdirSync(settings().configRoot, { recursive: true });
+    const system = installed(realSystem());
+    const plan = await planProvision(settings(), system, { slug: "acme" });
+    const isArchive = ({ step, ...more }: Step) =>
+      step === "request" && "url" in more && more.url.endsWith(archiveName(system));
+    expect(plan.filter(isArchive)).toHaveLength(1);
+    expect(plan.at(-1)).toMatchObject({ step: "file", path: settings().overlayBinary, change: "created" });
+    expect(await planMissing(settings(), true, system)).toEqual(expect.arrayContaining(plan));
+    expect((await planMissing(settings(), false, system)).some(isArchive)).toBe(false);
+  });
 
   test.if(isOld)(
     "stays where no list can be read, and what it costs is said with the line to type",

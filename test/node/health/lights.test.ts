@@ -11,9 +11,9 @@ import { instants } from "../../support/soak.ts";
 
 const faults = 200;
 const hourMs = 3_600_000;
-/** Told within this time; a path that loses large packets is measured every 30 s while there is no traffic. */
+/** Told within this time; a path that loses large packets is measured every five minutes while there is no traffic. */
 const toldMs = 15_000;
-const idleToldMs = 35_000;
+const idleToldMs = 305_000;
 
 type Right = { verdict: string; kinds: readonly string[]; broken?: readonly string[] };
 type Fault = {
@@ -234,10 +234,41 @@ test("large packets that are lost are told within 15 s of traffic, and cost litt
       await network.pass(toldMs, () => network.talk("b", 5));
       expect([ms, look(health, green)]).toEqual([ms, green]);
     }
-    await network.pass(60_000);
+    await network.pass(600_000);
     const before = network.largePackets;
     await network.pass(hourMs);
-    expect(network.largePackets - before).toBeWithin(115, 122);
+    expect(network.largePackets - before).toBeWithin(10, 15);
+    // While somebody looks, it is as before.
+    network.peer("hub").largest = 1200;
+    await network.pass(35_000, () => health.measurePace.attend());
+    expect(look(health, right)).toEqual(right);
+    network.peer("hub").largest = 1500;
+    await network.pass(600_000);
+    expect(look(health, green)).toEqual(green);
+    // Who asks for a check is told at once.
+    network.peer("hub").largest = 1200;
+    const asking = health.check(8000, { all: false });
+    await network.pass(9000);
+    await asking;
+    expect(look(health, right)).toEqual(right);
+  });
+}, 1_200_000);
+
+test("what this agent sends by itself is no traffic", async () => {
+  await watched(false, async (network, health) => {
+    // The tunnel to the lighthouse has probes, measurements of large packets and a trial of offloads.
+    await network.pass(hourMs);
+    expect(health.light.isBusy()).toBe(false);
+    const sent = network.packets;
+    await network.pass(hourMs);
+    // A probe every 10 s, and a large packet every five minutes.
+    expect(network.packets - sent).toBeWithin(366, 378);
+    await network.pass(30_000, () => network.talk("hub", 5));
+    expect(health.light.isBusy()).toBe(false);
+    await network.pass(30_000, () => network.talk("b", 5));
+    expect(health.light.isBusy()).toBe(true);
+    await network.pass(60_000);
+    expect(health.light.isBusy()).toBe(false);
   });
 }, 1_200_000);
 

@@ -1,0 +1,154 @@
+// The one place that decides which engine a machine gets, for every command that joins, starts or shows an overlay: the newest
+// one of the signed lists that it can read, else that of the system's package.
+
+import { join } from "node:path";
+import { brand } from "../../brand.ts";
+import { can, firstVersions } from "../../engine-features.ts";
+import { AppError } from "../../errors.ts";
+import type { Log } from "../../log.ts";
+import type { Step } from "../../plan.ts";
+import { compareVersions } from "../../release/version.ts";
+import type { System } from "../../system.ts";
+import { engineVersion } from "../engine/engine.ts";
+import { findEngine, type EngineFile, type EngineSettings } from "../engine/overlay.ts";
+import { installEngine, planEngine } from "../engine/overlay-install.ts";
+import { newestListed } from "../engine/overlay-release.ts";
+import { credentialsIfOwn } from "../files/organizations.ts";
+import { trustingControlPlanes } from "../files/pinned-authorities.ts";
+import { releaseKeys } from "../files/published-release.ts";
+import { readModes } from "./services.ts";
+
+export type ProvidingSettings = EngineSettings & { configRoot: string; stateDb: string };
+
+/** For whom: an organization that is or becomes registered here, and its control plane, which may offer releases. */
+export type Newcomer = { slug: string; apiBase?: string | undefined; apiCa?: string | undefined };
+
+type Deps = { system: System; log: Log };
+
+const request = {
+  source: "auto",
+  version: undefined,
+  file: undefined,
+  sha256: undefined,
+  releaseUrl: undefined,
+} as const;
+
+/**
+ * Installs an engine if there is none. Before the first organization of this machine, an old engine of the system's package
+ * is replaced, if a signed list has a newer one; else what it costs is said, once. Without `newcomer` any organization counts.
+ */
+export async function provideEngine(
+  settings: ProvidingSettings,
+  deps: Deps,
+  newcomer?: Newcomer,
+): Promise<void> {
+  const { log } = deps;
+  const system = trustingNewcomer(deps.system, newcomer);
+  const found = findEngine(settings, system);
+  if (found === undefined) {
+    log.info("No overlay engine is installed yet; installing one");
+    if (await installOffered(settings, { system, log }, newcomer, undefined)) return;
+    await installEngine(request, settings, { system, log });
+  }
+  const old = await replaceable(settings, system, newcomer);
+  if (old === undefined || (await installOffered(settings, { system, log }, newcomer, old))) return;
+  log.warn(costOf(old));
+}
+
+/** The plan of provideEngine. It contacts no server: whether a list has a newer engine is not known yet. */
+export async function planProvision(
+  settings: ProvidingSettings,
+  system: System,
+  newcomer?: Newcomer,
+): Promise<Step[]> {
+  if (findEngine(settings, system) === undefined) return planEngine(request, settings, system);
+  // Without a key no list is trusted, and nothing is replaced.
+  const old = releaseKeys().length === 0 ? undefined : await replaceable(settings, system, newcomer);
+  return old === undefined ? [] : planEngine({ ...request, source: "release" }, settings, system);
+}
+
+/** What the present engine costs, as a sentence with the line to type, if it is an old one that could be replaced. */
+export async function costOfEngine(settings: ProvidingSettings, system: System): Promise<string | undefined> {
+  const old = await replaceable(settings, system, undefined);
+  return old === undefined ? undefined : costOf(old);
+}
+
+/** The version of an old engine of the system's package, which may be replaced: no organization runs with it yet. */
+async function replaceable(
+  settings: ProvidingSettings,
+  system: System,
+  newcomer: Newcomer | undefined,
+): Promise<string | undefined> {
+  const isFirst = readModes(settings.configRoot).every(({ slug }) => slug === newcomer?.slug);
+  const found: EngineFile | undefined = findEngine(settings, system);
+  if (!isFirst || settings.overlayBinaryGiven || found?.source !== "package") return undefined;
+  const version = await engineVersion(found.path, system).catch(() => undefined);
+  return version === undefined || can(version, "offloads") ? undefined : version;
+}
+
+/**
+ * Installs the newest engine of the signed lists, if it is newer than `than`: of the list that this program asks for its own
+ * releases, or of the one that the control plane serves at /releases/. False if there is none, or if it cannot be had.
+ */
+async function installOffered(
+  settings: ProvidingSettings,
+  deps: Deps,
+  newcomer: Newcomer | undefined,
+  than: string | undefined,
+): Promise<boolean> {
+  const { system, log } = deps;
+  const offered = releasesOf(settings.configRoot, newcomer);
+  // Without an engine the usual installation asks the first list by itself.
+  const lists = [...(than === undefined ? [] : [undefined]), ...(offered === undefined ? [] : [offered])];
+  for (const releaseUrl of lists) {
+    try {
+      const trusting = trustingControlPlanes(settings.configRoot, system);
+      const newest = await newestListed({ releaseUrl }, settings.stateDb, trusting);
+      if (newest === undefined || (than !== undefined && compareVersions(newest.version, than) <= 0))
+        continue;
+      const { version, sha256 } = newest;
+      const why = than === undefined ? "" : `The system's package has the old engine ${than}; `;
+      log.info(`${why}installing ${version}`);
+      const wanted = { ...request, source: "release", version } as const;
+      await installEngine({ ...wanted, releaseUrl }, settings, deps).catch((error: unknown) => {
+        // A mirror may have the list alone: then the archive is the engine's own, with the hash of the list.
+        if (releaseUrl === undefined || !(error instanceof AppError)) throw error;
+        return installEngine({ ...wanted, sha256 }, settings, deps);
+      });
+      return true;
+    } catch (error) {
+      if (!(error instanceof AppError)) throw error;
+      log.debug("No newer engine can be installed", { from: releaseUrl, reason: error.message });
+    }
+  }
+  return false;
+}
+
+/** Where the control plane serves releases, if it does. */
+function releasesOf(configRoot: string, newcomer: Newcomer | undefined): string | undefined {
+  if (newcomer === undefined) return undefined;
+  const base = newcomer.apiBase ?? credentialsIfOwn(join(configRoot, newcomer.slug))?.api_base;
+  const url = base === undefined ? null : URL.parse("/releases/", base);
+  return url === null ? undefined : url.href;
+}
+
+/** The same system, whose requests to the newcomer's control plane trust the authority of its join key. */
+function trustingNewcomer(system: System, newcomer: Newcomer | undefined): System {
+  const { apiBase = "", apiCa: ca } = newcomer ?? {};
+  const origin = URL.parse(apiBase)?.origin;
+  if (ca === undefined || ca === "" || origin === undefined) return system;
+  return {
+    ...system,
+    fetch: (url, init = {}) =>
+      system.fetch(url, URL.parse(url)?.origin === origin ? { ...init, tls: { ...init.tls, ca } } : init),
+  };
+}
+
+/** What an engine of a distribution lacks, as measured beside 1.12. */
+function costOf(version: string): string {
+  const newer = firstVersions.offloads.join(".");
+  return (
+    `Engine ${version} of the system's package is old: a tenth of the throughput of ${newer}, peers behind NATs that stay ` +
+    `relayed, and up to 18 s without tunnels after a change of network. Install a newer one: ${brand.executable} overlay update`
+  );
+}
