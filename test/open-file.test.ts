@@ -28,7 +28,7 @@ const others: Record<string, string> = {
   "files.ts": "creates files, and fails if there is one (O_EXCL)",
   "server/retention/archive-file.ts": "writes archives asynchronously, after refuseOddFile",
   "server/retention/budget.ts": "asks for sizes asynchronously, and opens none",
-  "server/routes/releases.ts": "looks that it is plain, and lets Bun send it",
+  "server/releases/routes.ts": "looks that it is plain, and lets Bun send it",
   "platform/standard-input.ts": "descriptor 0 on Windows",
   "release/publish.ts": "the build alone",
   "server/console/bundle.ts": "the build alone",

@@ -38,6 +38,8 @@ export type Endpoint = {
   method: Method;
   /** As in the OpenAPI document: `/api/org/{slug}/nodes/{id}/`. With a final slash. */
   path: string;
+  /** Regular expressions that parameters of the path must match. A path with anything else is unknown. */
+  patterns?: Readonly<Record<string, string>>;
   access: Access;
   summary: string;
   /** What a request carries: one of both, or nothing. */

@@ -9,15 +9,12 @@ import { membersApi } from "../api/members.ts";
 import { organizationsApi } from "../api/organizations.ts";
 import { attentionRoutes } from "./routes/attention.ts";
 import { authorityRoutes } from "./routes/authorities.ts";
-import { consoleRoutes } from "./routes/console.ts";
 import { commandLineRoutes } from "./routes/command-line.ts";
 import { domainRoutes } from "./routes/domains.ts";
-import { docsRoutes } from "./routes/docs.ts";
 import { enrollmentRoutes } from "./routes/enrollments.ts";
 import { phoneRoutes } from "./routes/phones.ts";
 import { eventRoutes } from "./routes/events.ts";
 import { factorRoutes } from "./routes/factors.ts";
-import { healthRoutes } from "./routes/health.ts";
 import { identityProviderRoutes } from "./routes/identity-providers.ts";
 import { nameRoutes } from "./routes/names.ts";
 import { oidcRoutes } from "./routes/oidc.ts";
@@ -29,28 +26,33 @@ import { pathRoutes } from "./routes/paths.ts";
 import { peopleRoutes } from "./routes/people.ts";
 import { nodesApi } from "../api/nodes.ts";
 import { registrationTokensApi, serviceTokensApi } from "../api/tokens.ts";
+import { healthApi, serversApi } from "../api/servers.ts";
+import { consoleApi, releasesApi } from "../api/pages.ts";
+import { consoleHandlers } from "./console/routes.ts";
+import { docsRoutes } from "./docs/routes.ts";
+import { releaseHandlers } from "./releases/routes.ts";
 import { attach } from "./http/attach.ts";
+import { healthHandlers, serverHandlers } from "./metrics/routes.ts";
 import { nodeHandlers } from "./nodes/routes.ts";
 import { nodeCallRoutes } from "./routes/node-calls.ts";
 import { policyRoutes } from "./routes/policy.ts";
 import { policyFileRoutes } from "./routes/policy-files.ts";
 import { browserRoutes } from "./routes/browser-sessions.ts";
-import { serverRoutes } from "./routes/servers.ts";
 import { userSessionRoutes } from "./routes/user-sessions.ts";
 import { userRoutes } from "./routes/users.ts";
 import { registrationRoutes } from "./routes/registrations.ts";
-import { releaseRoutes } from "./routes/releases.ts";
 import { streamRoutes } from "./routes/stream.ts";
 import { registrationTokenHandlers, serviceTokenHandlers } from "./tokens/routes.ts";
 import { webhookRoutes } from "./routes/webhooks.ts";
 import type { Services } from "./services.ts";
 
 export function allRoutes(services: Services): Route[] {
+  const { releasesDirectory } = services;
   const routes: Route[] = [
-    ...consoleRoutes(),
+    ...attach(consoleApi, consoleHandlers),
     ...docsRoutes(services, () => routes),
-    ...healthRoutes(services),
-    ...releaseRoutes(services),
+    ...attach(healthApi, healthHandlers(services)),
+    ...(releasesDirectory === undefined ? [] : attach(releasesApi, releaseHandlers(releasesDirectory))),
     ...peopleRoutes(services),
     ...browserRoutes(services),
     ...userSessionRoutes(services),
@@ -63,7 +65,7 @@ export function allRoutes(services: Services): Route[] {
     ...organizationProviderRoutes(services),
     ...domainRoutes(services),
     ...userRoutes(services),
-    ...serverRoutes(services),
+    ...attach(serversApi, serverHandlers(services)),
     ...attach(organizationsApi, organizationHandlers(services)),
     ...attach(membersApi, memberHandlers(services)),
     ...attach(groupsApi, groupHandlers(services)),

@@ -148,37 +148,6 @@ export const Authorities = v.looseObject({
 });
 export type Authorities = v.InferOutput<typeof Authorities>;
 
-export const Servers = v.object({
-  database: text,
-  /** Older servers lack it. */
-  warnings: v.optional(
-    v.array(
-      v.object({
-        code: text,
-        text: v.pipe(v.string(), v.maxLength(1024)),
-        hint: v.pipe(v.string(), v.maxLength(1024)),
-      }),
-    ),
-    [],
-  ),
-  servers: v.array(
-    v.looseObject({
-      id: text,
-      host: text,
-      version: text,
-      running: v.boolean(),
-      started_at: text,
-      last_seen_at: text,
-      leases: names,
-      clock_ahead_ms: v.number(),
-      notices_behind_ms: v.number(),
-      last_error: v.nullable(text),
-      last_error_at: time,
-    }),
-  ),
-});
-export type Server = v.InferOutput<typeof Servers>["servers"][number];
-
 export const Webhook = v.looseObject({ id: v.number(), url: text, events: names, created_at: text });
 export const NewWebhook = v.looseObject({ ...Webhook.entries, secret: text });
 export const Delivery = v.looseObject({

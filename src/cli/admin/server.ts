@@ -1,12 +1,11 @@
 // `agent admin server list`: the servers that work on one PostgreSQL database. `agent admin clock confirm`.
 
-import * as v from "valibot";
+import { request } from "../../api/request.ts";
+import { serversApi, type Server } from "../../api/servers.ts";
 import { brand } from "../../brand.ts";
 import { formatTime } from "../../duration.ts";
-import { received } from "../../protocol/values.ts";
 import type { Implementation } from "../command.ts";
-import { Servers, type Server } from "./answers.ts";
-import { read, writeAs } from "./api.ts";
+import { read, write } from "./api.ts";
 import { targetFlags } from "./target.ts";
 
 export const list: Implementation = {
@@ -16,7 +15,7 @@ export const list: Implementation = {
   args: targetFlags,
   examples: [`${brand.executable} admin server list`],
   async run(context) {
-    const { servers, database, warnings } = await read(context, (api) => api.get("/api/servers/", Servers));
+    const { servers, database, warnings } = await read(context, (api) => api.call(serversApi.list, {}));
     if (database === "sqlite")
       context.output.say("The data is in a SQLite file, which one server at most uses.");
     for (const { text, hint } of warnings) context.output.say(`Warning: ${text}\n  ${hint}`);
@@ -39,10 +38,8 @@ export const confirmClock: Implementation = {
   examples: [`${brand.executable} admin clock confirm`],
   async run(context) {
     const time = formatTime(context.system.now());
-    const shown = await writeAs(context, ConfirmedClock, () => ({
-      method: "POST",
-      path: "/api/servers/clock/",
-      body: { time },
+    const shown = await write(context, async () => ({
+      ...request(serversApi.confirmClock, {}, { time }),
       effect: `confirm that it is ${time}`,
     }));
     if (shown === undefined) return;
@@ -52,8 +49,6 @@ export const confirmClock: Implementation = {
     );
   },
 };
-
-const ConfirmedClock = v.object({ clock: received(64) });
 
 const seconds = (ms: number) => `${(ms / 1000).toFixed(1)} s`;
 

@@ -2,7 +2,7 @@
 // no other host, and no text that becomes code.
 
 import { brand } from "../../brand.ts";
-import type { Reply } from "../http/route.ts";
+import type { Page } from "../http/route.ts";
 import { importsOf, nameOf } from "./files.ts";
 
 const policy = [
@@ -50,7 +50,7 @@ function firstOf(path: string): { scripts: string[]; answers: string[] } {
 }
 
 /** `hasSession`: the browser sent a session, which may have ended. Without one the console need not ask. */
-export function consolePage({ hasSession, path }: { hasSession: boolean; path: string }): Reply {
+export function consolePage({ hasSession, path }: { hasSession: boolean; path: string }): Page {
   const main = nameOf("main", "js");
   const first = hasSession ? firstOf(path) : { scripts: [], answers: [] };
   // Otherwise the browser finds them only after it has read the first file.

@@ -4,14 +4,14 @@
 
 import { hash } from "node:crypto";
 import { brand } from "../../brand.ts";
-import type { Reply } from "../http/route.ts";
+import type { Page } from "../http/route.ts";
 
-type Page = { document: string; viewer: string; script: string; policy: readonly string[]; head: string };
+type Viewer = { document: string; viewer: string; script: string; policy: readonly string[]; head: string };
 
 /** The document is in the page, because without a cookie the viewers cannot fetch it. */
 const readDocument = 'JSON.parse(document.getElementById("document").textContent)';
 
-function page({ document, viewer, script, policy, head }: Page): Reply {
+function page({ document, viewer, script, policy, head }: Viewer): Page {
   const scriptHash = hash("sha256", script, "base64");
   return {
     raw: `<!doctype html>
@@ -53,7 +53,7 @@ const drawAll = `() => ({
 })`;
 
 /** `document`: the OpenAPI document, JSON. */
-export function swaggerPage(document: string, publicUrl: string): Reply {
+export function swaggerPage(document: string, publicUrl: string): Page {
   return page({
     document,
     head: `<link rel="stylesheet" href="/api/docs/assets/swagger-ui.css">`,
@@ -67,7 +67,7 @@ export function swaggerPage(document: string, publicUrl: string): Reply {
 }
 
 /** `document`: the OpenAPI document, JSON. */
-export function redocPage(document: string): Reply {
+export function redocPage(document: string): Page {
   return page({
     document,
     head: "<style>body{margin:0}</style>",

@@ -70,7 +70,7 @@ export function attach<S extends Subject>(
   const load = async () => (known ??= typeof handlers === "function" ? await handlers() : handlers);
   return Object.entries(subject).map(([key, endpoint]) => ({
     ...endpoint,
-    path: patternOf(endpoint.path),
+    path: patternOf(endpoint),
     takes: endpoint,
     answer(call, source) {
       const input = inputOf(endpoint, source);
@@ -84,10 +84,12 @@ export function attach<S extends Subject>(
 }
 
 /** In Hono's syntax. A path with anything else in the place of a number is unknown. */
-const patternOf = (path: string) =>
-  path.replace(/\{(\w+)\}/g, (_, name: string) =>
-    numbers.some((each) => each === name) ? numbered(name) : `:${name}`,
-  );
+const patternOf = ({ path, patterns }: Endpoint) =>
+  path.replace(/\{(\w+)\}/g, (_, name: string) => {
+    const pattern = patterns?.[name];
+    if (pattern !== undefined) return `:${name}{${pattern}}`;
+    return numbers.some((each) => each === name) ? numbered(name) : `:${name}`;
+  });
 
 function inputOf({ body, query }: Endpoint, source: InputSource): unknown {
   if (body !== undefined) return source.body(body);

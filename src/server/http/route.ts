@@ -94,6 +94,9 @@ export type Reply = {
   cookies?: readonly string[];
 };
 
+/** An answer that is not JSON: a page or a file. */
+export type Page = Required<Pick<Reply, "raw">> & Pick<Reply, "headers" | "cookies">;
+
 /** The input of a route: `nothing`, `body(schema)` or `query(schema)`. */
 export type Input<T> = {
   body?: Schema;

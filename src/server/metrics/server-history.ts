@@ -1,7 +1,7 @@
 // What the servers did over the last day: each writes one row a minute. Rows outlive restarts, and are deleted after a day
 // by whichever server writes next.
 
-import * as v from "valibot";
+import type { ServerHistory } from "../../api/servers.ts";
 import { formatTime } from "../../duration.ts";
 import type { Changes } from "../config/changes.ts";
 import type { Meters, Totals } from "../http/meters.ts";
@@ -13,31 +13,6 @@ export const sampleMs = 60_000;
 const keptMs = 86_400_000;
 /** Of a point: a day has 288. */
 const stepMs = 300_000;
-
-export const ServerHistory = v.object({
-  /** Each point stands for this time. */
-  every_s: v.number(),
-  hosts: v.array(
-    v.object({
-      host: v.string(),
-      points: v.array(
-        v.object({
-          at: v.string(),
-          requests: v.number(),
-          /** Answers with a status of 500 or more. */
-          errors: v.number(),
-          checkins: v.number(),
-          /** 99 of 100 answers took at most this; held check-ins are not counted. Null without requests. */
-          p99_ms: v.nullable(v.number()),
-          /** Check-ins that waited for news, at most. */
-          waiting: v.number(),
-          /** Of one process, at most. */
-          memory_bytes: v.number(),
-        }),
-      ),
-    }),
-  ),
-});
 
 type Deps = Pick<ServerOptions, "system"> & { db: Database; meters: Meters; changes: Changes };
 
@@ -94,10 +69,7 @@ const point = computed({
 const beginOf = (at: number): number => at - (at % stepMs);
 
 /** Of the last day, by host. Times of which it knows only a part, the first and the last, are left out: their sums would be too small. */
-export async function serverHistory(
-  reader: Pick<Reader, "all">,
-  now: number,
-): Promise<v.InferOutput<typeof ServerHistory>> {
+export async function serverHistory(reader: Pick<Reader, "all">, now: number): Promise<ServerHistory> {
   const sum = (column: string) => `CAST(sum(${column}) AS bigint) AS ${column}`;
   const rows = await queryAll(
     reader,

@@ -1,25 +1,11 @@
 // What this server knows to be wrong with itself, for readiness checks, `agent admin server list` and the console.
 
-import * as v from "valibot";
+import type { Warning } from "../../api/servers.ts";
 import { brand } from "../../brand.ts";
 import { diskSpaceAt } from "../../disk-space.ts";
 import type { ServerOptions } from "../options.ts";
 import { howToCompare, type NodeClocks } from "../nodes/node-clocks.ts";
 import { describeDoubt, howToConfirm } from "../store/clock.ts";
-
-export const Warning = v.object({
-  code: v.picklist([
-    "clock_doubted",
-    "clock_doubted_by_nodes",
-    "database_damaged",
-    "disk_filling",
-    "disk_full",
-  ]),
-  text: v.string(),
-  /** What to do. */
-  hint: v.string(),
-});
-export type Warning = v.InferOutput<typeof Warning>;
 
 export function findWarnings({
   db,

@@ -7,7 +7,7 @@ import { requestReset, resetPassword } from "../people/password-reset.ts";
 import { NewPassword } from "../people/people.ts";
 import { Email } from "../../api/values.ts";
 import type { Services } from "../services.ts";
-import { shellPage } from "./console.ts";
+import { shellPage } from "../console/routes.ts";
 import { foreignText } from "../../text.ts";
 
 const ResetRequest = v.strictObject({ email: Email });

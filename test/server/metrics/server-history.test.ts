@@ -3,13 +3,10 @@
 import { beforeEach, expect, test } from "bun:test";
 import { hostname } from "node:os";
 import * as v from "valibot";
+import { request } from "../../../src/api/request.ts";
+import { serversApi } from "../../../src/api/servers.ts";
 import { buildInfo } from "../../../src/build-info.ts";
-import {
-  makeSampler,
-  percentile,
-  serverHistory,
-  ServerHistory,
-} from "../../../src/server/metrics/server-history.ts";
+import { makeSampler, percentile, serverHistory } from "../../../src/server/metrics/server-history.ts";
 import type { Organization } from "../../../src/api/organizations.ts";
 import { queryNumber } from "../../../src/server/store/table.ts";
 import { registerNode } from "../../support/nodes.ts";
@@ -140,7 +137,8 @@ test("only staff read it", async () => {
   const staff = await server.person(`staff-${org.id}@example.org`, { isStaff: true });
   const ask = (token: string) => server.send("GET", "/api/servers/history/", { token });
   expect((await ask(admin)).status).toBe(403);
-  expect(v.parse(ServerHistory, (await ask(staff)).json).hosts).toHaveLength(1);
+  const { schema } = request(serversApi.history, {});
+  expect(v.parse(schema, (await ask(staff)).json)?.hosts).toHaveLength(1);
 });
 
 test.each([
