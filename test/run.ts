@@ -33,8 +33,8 @@ const passedAgain: string[] = [];
 const broken: string[] = [];
 const fileLimitMs = { unit: 600_000, e2e: 1_200_000, soak: 5 * 3_600_000 };
 const processors = availableParallelism();
-/** Processes side by side: tests wait most of their time. */
-const width = { unit: 2 * processors + 1, e2e: 2 * processors + 1, soak: 1 };
+/** Processes side by side: tests wait most of their time, those with real engines most. */
+const width = { unit: 2 * processors + 1, e2e: 3 * processors, soak: 1 };
 
 /** For outputs and reports. Removed however this process ends, except by SIGKILL. */
 const work = mkdtempSync(join(tmpdir(), "agent-run-"));
@@ -186,8 +186,8 @@ async function tests(kind: Kind, chosen: readonly string[], all = false): Promis
 
 /** All files of a kind but those that are not due. What does not run is no part of this gate, and is said. */
 async function gate(kind: Kind): Promise<void> {
-  const left = notDue();
-  if (kind === "e2e" && left.length > 0)
+  const left = notDue().filter((name) => filesFor(name).some((file) => kindOf(file) === kind));
+  if (left.length > 0)
     process.stdout.write(`\n== Not run, unchanged since test/last-soak: ${left.join(", ")}\n`);
   await tests(
     kind,
