@@ -162,7 +162,7 @@ export function specialNetwork(network: Network): string | undefined {
 
 /** The same of the underlay address of a node; also a name that means the machine that asks. Undefined for other names. */
 export function specialHost(host: string): string | undefined {
-  if (/(^|\.)localhost\.?$/i.test(host)) return host;
+  if (/(^|\.)localhost(\.localdomain)?\.?$/i.test(host)) return host;
   const address = parseAddress(host);
   return address === undefined ? undefined : specialNetwork(makeNetwork(address, bits(address.family)));
 }

@@ -66,7 +66,7 @@ export const SyncState = v.object({
 
 export type SyncState = v.InferOutput<typeof SyncState>;
 /** Increase with every change of what sent-config.ts leaves out: the configuration in force is then checked again. */
-export const rulesVersion = 8;
+export const rulesVersion = 9;
 
 export function isChecked({ rules }: SyncState): boolean {
   return rules === rulesVersion;

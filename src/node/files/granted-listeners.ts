@@ -1,7 +1,16 @@
-// The part of grants.ts about listeners: where the engine of an organization may bind, and where it may send metrics.
+// The part of grants.ts about listeners: where the engine of an organization may bind, and where it may send metrics and
+// handshakes.
 
-import { canonicalAddress, networkContains, parseAddress, parseAll, withoutPort } from "../../ip.ts";
-import { valueAt, type YamlValue } from "../../yaml.ts";
+import {
+  canonicalAddress,
+  networkContains,
+  parseAddress,
+  parseAll,
+  specialHost,
+  withoutPort,
+  type Address,
+} from "../../ip.ts";
+import { isMap, valueAt, type YamlValue } from "../../yaml.ts";
 import { drop, leaveOut, put, type Asked } from "./grant-asked.ts";
 import { ownNetworks, takenPort, type Tenant } from "./machine.ts";
 
@@ -176,11 +185,7 @@ export function decideGraphite(asked: Asked): void {
   } else {
     const own = [...machine.addresses.map((each) => each.address), ...asked.addresses];
     const isOurs = isLoopback(host) || own.some((each) => isAddress(each, canonicalAddress(host)));
-    const other = others.find(({ networks, routes }) =>
-      parseAll([...networks, ...routes]).some((each) => networkContains(each, address)),
-    );
-    if (isOurs) reason = "it is an address of this machine";
-    else if (other !== undefined) reason = `it is in the network of the organization "${other.slug}"`;
+    reason = isOurs ? "it is an address of this machine" : inNetworkOf(others, address);
   }
   if (reason === undefined) return;
   leaveOut(asked, "stats.host", reason);
@@ -190,11 +195,48 @@ export function decideGraphite(asked: Asked): void {
 const isAddress = (withPrefix: string, address: string) =>
   canonicalAddress(withPrefix.replace(/\/\d+$/, "")) === address;
 
-/** Also names of it, "any address", and addresses of links. */
-export function isLoopback(host: string): boolean {
-  const address = parseAddress(host);
-  if (address === undefined) return /(^|\.)localhost(\.localdomain)?\.?$/i.test(host) || host === "";
-  return parseAll(["127.0.0.0/8", "0.0.0.0/8", "169.254.0.0/16", "::/127", "fe80::/10"]).some((each) =>
-    networkContains(each, address),
+/** What only nodes of another organization, and hosts behind them, may be sent. */
+function inNetworkOf(others: Asked["others"], address: Address): string | undefined {
+  const other = others.find(({ networks, routes }) =>
+    parseAll([...networks, ...routes]).some((each) => networkContains(each, address)),
   );
+  return other && `it is in the network of the organization "${other.slug}"`;
 }
+
+/**
+ * Where the engine sends its handshakes: lighthouses and relays outside of any overlay. The engine does not start with one
+ * that is reachable through its own tunnels only, and through another organization's it would write to that one's hosts.
+ */
+export function decideHubs(asked: Asked): void {
+  const { inForce, networks, others, permissions, result } = asked;
+  const map = result.granted["static_host_map"];
+  if (!isMap(map)) return;
+  const own = parseAll(networks);
+  const refusal = (entry: string): string | undefined => {
+    const host = withoutPort(entry);
+    if (isLoopback(host)) return `${host} leads this machine to itself, its own link or nowhere`;
+    const address = parseAddress(host);
+    if (address === undefined) return undefined;
+    if (own.some((each) => networkContains(each, address)))
+      return `${host} is an address of the overlay itself`;
+    const target = entryOf(canonicalAddress(host), hostPort(entry).port);
+    const foreign = permissions.listeners.includes(target) ? undefined : inNetworkOf(others, address);
+    if (foreign === undefined || inForce.hubs?.includes(entry) !== true)
+      return foreign && `${host}: ${foreign}`;
+    result.kept.push({ key: `static_host_map ${entry}`, flag: "allow-listeners", entry: target });
+    return undefined;
+  };
+  const kept = Object.entries(map).map(([ip, entries]): [string, YamlValue] => {
+    if (!Array.isArray(entries)) return [ip, entries];
+    const usable = entries.filter((entry) => {
+      const reason = refusal(typeof entry === "string" ? entry : "");
+      if (reason !== undefined) leaveOut(asked, `static_host_map ${ip}`, reason);
+      return reason === undefined;
+    });
+    return [ip, usable];
+  });
+  result.granted = { ...result.granted, static_host_map: Object.fromEntries(kept) };
+}
+
+/** Also names of it, "any address", addresses of links, and those that are no host's. */
+export const isLoopback = (host: string): boolean => host === "" || specialHost(host) !== undefined;

@@ -17,6 +17,7 @@ import { leaveOut, put, type Asked, type Granted, type Situation } from "./grant
 import {
   decideDns,
   decideGraphite,
+  decideHubs,
   decideListenHost,
   decideListenPort,
   decideMark,
@@ -39,6 +40,8 @@ import {
  * allow-list in engine-config.ts does.
  */
 export const takings: Readonly<Record<string, (asked: Asked) => void>> = {
+  // First: routes must not take the addresses that stay.
+  static_host_map: decideHubs,
   "tun.dev": decideDevice,
   "tun.unsafe_routes": decideRoutes,
   "listen.host": decideListenHost,

@@ -4,12 +4,12 @@ import { basename, dirname, join } from "node:path";
 import * as v from "valibot";
 import { isOurDevice } from "../../device-name.ts";
 import { readTextIfThere } from "../../files.ts";
-import { canonicalAddress, maskNetwork, parseAddress } from "../../ip.ts";
+import { canonicalAddress, joinHostPort, maskNetwork, parseAddress } from "../../ip.ts";
 import type { MachineState } from "../../platform/machine-state.ts";
 import type { System } from "../../system.ts";
 import { listOrganizations } from "./list-organizations.ts";
 import { maskedNetworks, networksIn } from "./networks.ts";
-import { unsafeRoutes } from "./read-config.ts";
+import { staticHosts, unsafeRoutes } from "./read-config.ts";
 import { readOwnYaml } from "./read-yaml.ts";
 import { lookUp, ownHosts, planeOf, readResolved, type OwnHost } from "./resolved-hosts.ts";
 
@@ -19,6 +19,8 @@ export type InForce = {
   listen?: { host?: string | undefined; port?: number | undefined; so_mark?: number | undefined } | undefined;
   dns?: { host?: string | undefined; port?: number | undefined } | undefined;
   stats?: { listen?: string | undefined; host?: string | undefined } | undefined;
+  /** Where its lighthouses and relays are, "192.0.2.1:4242". */
+  hubs?: readonly string[] | undefined;
 };
 
 export type Tenant = {
@@ -125,9 +127,13 @@ function readTenant(configRoot: string, slug: string): Tenant {
       listen: found?.listen,
       dns: found?.lighthouse?.dns,
       stats: found?.stats,
+      hubs: ignoringDamage(() => hubsIn(configYml)) ?? [],
     },
   };
 }
+
+const hubsIn = (configYml: string) =>
+  staticHosts(configYml).map(({ host, port }) => joinHostPort(host, port));
 
 /** The node's addresses without prefix lengths. */
 export function addressesIn(hostCrt: string): string[] {

@@ -6,15 +6,14 @@ import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import { allowedConfig } from "../../engine-config.ts";
 import { readTextIfThere } from "../../files.ts";
-import { specialHost, withoutPort } from "../../ip.ts";
 import { describeLeftOut, type LeaveOut, type LeftOut } from "../../left-out.ts";
 import type { Log } from "../../log.ts";
 import { quoteWord } from "../../plan.ts";
 import type { System } from "../../system.ts";
-import { isMap, type YamlMap, type YamlValue } from "../../yaml.ts";
+import { isMap, type YamlMap } from "../../yaml.ts";
 import type { DataPlane } from "./data-plane.ts";
 import { readYaml } from "./read-yaml.ts";
-import { isWithin, maskedNetworks } from "./networks.ts";
+import { maskedNetworks } from "./networks.ts";
 import { rulesVersion, type SyncState } from "./generations.ts";
 import { grant, networkRefusal, overlapRefusal, overlapsWithMachine, type Refusal } from "./grants.ts";
 import type { Granted, Situation } from "./grant-asked.ts";
@@ -80,8 +79,7 @@ export function readSent(text: string, place: Place): SentConfig {
   refuseDamagedPermissions(place, leaveOut);
   const { granted, kept, here, waiting, ...decided } = grant(withOurOwn(allowed), situationOf(place));
   for (const { key, reason } of decided.leftOut) leaveOut(key, reason);
-  const own = maskedNetworks(place.hostCrt);
-  const config = withStaticLighthouses(withoutUnreachableHosts(granted, own, leaveOut));
+  const config = withStaticLighthouses(granted);
   if (more > 0) leftOut.push({ key: "…", reason: `${more} more settings are left out` });
   const sentRoutes = isMap(allowed["tun"]) ? allowed["tun"]["unsafe_routes"] : undefined;
   const depends = (Array.isArray(sentRoutes) && sentRoutes.length > 0) || waiting.length > 0;
@@ -143,30 +141,6 @@ export function warnOfLeftOut(
 function short(text: string, longest: number): string {
   const cut = text.length <= longest ? text : `${text.slice(0, longest)}…`;
   return cut.replace(/[^\x20-\x7e…]/g, "?");
-}
-
-/**
- * An engine cannot reach a lighthouse through its own tunnels, and refuses a configuration that says so. At a loopback address
- * it would send packets to programs of this machine, at a link-local one to those that steer it.
- */
-function withoutUnreachableHosts(config: YamlMap, own: readonly string[], leaveOut: LeaveOut): YamlMap {
-  const { static_host_map: map } = config;
-  if (!isMap(map)) return config;
-  const kept = Object.entries(map).map(([ip, entries]): [string, YamlValue] => {
-    if (!Array.isArray(entries)) return [ip, entries];
-    const usable = entries.filter((entry) => {
-      const host = typeof entry === "string" ? withoutPort(entry) : "";
-      const isSpecial = specialHost(host) !== undefined;
-      if (!isSpecial && !isWithin(host, own)) return true;
-      const what = isSpecial
-        ? "leads this machine to itself, its own link or nowhere"
-        : "is an address of the overlay itself";
-      leaveOut(`static_host_map ${ip}`, `${host} ${what}`);
-      return false;
-    });
-    return [ip, usable];
-  });
-  return { ...config, static_host_map: Object.fromEntries(kept) };
 }
 
 /** Removes lighthouses without a static address: the engine would not start with them. */

@@ -13,7 +13,6 @@ import { emptyMachine } from "../../support/machine.ts";
 /** Settings that take nothing of the machine beside the engine's own tunnels and its own interface, each with the reason. */
 const harmless: Readonly<Record<string, string>> = {
   pki: "this program writes the paths; the rest decides whom the engine trusts in its own overlay",
-  static_host_map: "where lighthouses are: the engine sends handshakes there",
   static_map: "how often names of lighthouses are resolved",
   punchy: "packets to peers",
   relay: "forwards packets of its own overlay",
@@ -83,6 +82,7 @@ const situation = (state: Partial<Situation["machine"]> = {}, permissions = {}):
 
 /** For each taking, what must not be granted on an empty machine. */
 const hostile: Readonly<Record<string, YamlMap>> = {
+  static_host_map: { static_host_map: { "10.77.0.1": ["127.0.0.1:4242"] } },
   "tun.dev": { tun: { dev: "br0" } },
   "tun.unsafe_routes": { tun: { unsafe_routes: [{ route: "168.63.129.16/32", via: "10.77.0.9" }] } },
   "listen.host": { listen: { host: "127.0.0.1" } },

@@ -337,3 +337,17 @@ test("a new node's interface has a readable name; a registered one keeps its nam
   writeFileSync(join(other, "config.yml"), stringifyYaml({ tun: { dev: "ov-beta" } }));
   expect(sentDevice("beta", join(root.path, "beta"))).toEqual({ dev: deviceName("beta") });
 });
+
+test("handshakes are not sent into another organization's network, unless root allows it or it was so before", () => {
+  placeOther("tun: {unsafe_routes: [{route: 192.168.50.0/24, via: 10.88.0.9}]}\n");
+  const hubs = ["192.168.50.7:4242", "203.0.113.5:4242", "hub.example:4242"];
+  const asked = () => sent({ static_host_map: { "10.77.0.1": hubs } });
+  expect(asked().keys).toEqual(["static_host_map 10.77.0.1"]);
+  expect(asked().kept["static_host_map"]).toEqual({ "10.77.0.1": hubs.slice(1) });
+  writePermissions(here.organization.directory, { listeners: ["192.168.50.7:4242"] });
+  expect(asked().keys).toEqual([]);
+  writePermissions(here.organization.directory, { listeners: [] });
+  const path = join(here.organization.directory, "config.yml");
+  writeFileSync(path, stringifyYaml({ ...here.present(), static_host_map: { "10.77.0.1": hubs } }));
+  expect(asked().keys).toEqual([]);
+});
