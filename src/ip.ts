@@ -207,3 +207,28 @@ export function joinHostPort(host: string, port: number): string {
 export function withoutPort(hostPort: string): string {
   return hostPort.replace(/:\d+$/, "").replace(/^\[(.*)\]$/, "$1");
 }
+
+const notUnicast = [
+  "0.0.0.0/8",
+  "127.0.0.0/8",
+  "169.254.0.0/16",
+  "224.0.0.0/3",
+  "::/16",
+  "fe80::/10",
+  "ff00::/8",
+];
+
+let notUnicastNetworks: readonly Network[] | undefined;
+
+export type Underlay = { host: string; port: number; isPrivate: boolean };
+
+/** An address and port at which another machine may be; undefined for names, and for addresses that no other machine has. */
+export function parseUnderlay(hostPort: string): Underlay | undefined {
+  const port = Number(/:(\d{1,5})$/.exec(hostPort)?.[1]);
+  const address = parseAddress(withoutPort(hostPort));
+  if (address === undefined || !(port >= 1 && port <= 65_535)) return undefined;
+  notUnicastNetworks ??= parseAll(notUnicast);
+  if (notUnicastNetworks.some((each) => networkContains(each, address))) return undefined;
+  const network = makeNetwork(address, bits(address.family));
+  return { host: formatAddress(address), port, isPrivate: isPrivate(network) };
+}

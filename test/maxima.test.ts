@@ -31,6 +31,7 @@ const modules = {
 /** Values of any kind: what holds them has a maximum in bytes (64 KiB for a line of the socket, 32 MiB for an answer). */
 const anyKind = [
   "messages.Request request_ts: unknown",
+  "protocol.CheckinAnswer addresses: unknown",
   "protocol.CheckinAnswer confirm: unknown",
   "protocol.CheckinAnswer move: unknown",
   "protocol.CheckinAnswer names: unknown",

@@ -14,6 +14,7 @@ import { readLocalChanges } from "../node/files/local-changes.ts";
 import { applyChanges } from "../node/health/apply-changes.ts";
 import { HangWatch, tunnelsOrRestart } from "../node/health/hang.ts";
 import { Healer } from "../node/health/healer.ts";
+import { KeptPeers, ofThisMachine } from "../node/health/kept-peers.ts";
 import { OffloadTrial } from "../node/health/offload-trial.ts";
 import { OrganizationHealth } from "../node/health/organization-health.ts";
 import { controlSocket } from "../platform/control-socket.ts";
@@ -51,7 +52,7 @@ export function makeDaemonHealth(
   const api = localApi(controlSocket(directory), system);
   const edge = { command: "daemon", control: supervised.control, system };
   const healer = new Healer(
-    { slug, api, apply: (changes) => applyChanges(place, changes, edge), log },
+    { slug, api, apply: (healing) => applyChanges(place, { healing }, edge), log },
     readLocalChanges(directory),
     monotonic(),
   );
@@ -108,6 +109,14 @@ export function makeDaemonHealth(
     recentLog: async () => lastLines(logPath, logLines),
     healer,
     offloads,
+    kept: new KeptPeers({
+      ...place,
+      ...ofThisMachine,
+      apply: (peers) => applyChanges(place, { peers }, edge),
+      monotonic,
+      system,
+      log,
+    }),
     onChange: supervised.onChange,
   });
   return health;

@@ -76,6 +76,7 @@ export class OrganizationEngine {
       kind: () => this.health.light.kind(),
       isBusy: () => this.health.light.isBusy(),
       noteAnswer: (answer) => this.health.light.noteAnswer(answer),
+      addresses: () => this.health.light.addresses(),
       changed: (signal) => this.health.light.changed(signal),
     },
     checkedIn: (at) => (this.#record = { ...this.#record, lastCheckinAt: at }),

@@ -30,6 +30,11 @@ export const CheckinRequest = v.object({
   paths: v.optional(v.unknown()),
   /** A RelayedReport, of a relay. Unknown here like `paths`. Former servers ignore it. */
   relayed: v.optional(v.unknown()),
+  /**
+   * The node takes underlay addresses of its peers that changed since (ms; 0: all), for the time without a lighthouse. Only
+   * now and then. Former servers ignore it.
+   */
+  addresses: v.optional(v.object({ since: seconds })),
   probe: v.optional(
     v.object({ port: Port, nonce: v.pipe(foreignText(32), v.regex(/^[A-Za-z0-9_-]{1,32}$/)) }),
   ),
@@ -57,6 +62,8 @@ export const CheckinAnswer = v.object({
   paths: v.optional(received(16)),
   /** A RelayedAnswer. Unknown here: it must not keep an order from the node. */
   relayed: v.optional(v.unknown()),
+  /** PeerAddresses, if the node asked for them. Unknown here like `relayed`. */
+  addresses: v.optional(v.unknown()),
   /** A ConfirmationAnswer, once its user was told to confirm the node. Unknown here like `relayed`. */
   confirm: v.optional(v.unknown()),
   /** Whether another node is online, for a lighthouse that asked. */

@@ -55,3 +55,21 @@ export const PathsReport = v.object({
   healings: v.optional(v.pipe(v.array(Healing), v.maxLength(maxHealings)), []),
 });
 export type PathsReport = v.InferOutput<typeof PathsReport>;
+
+/** Peers whose underlay addresses a node keeps, and underlay addresses of each. */
+export const maxKeptPeers = 256;
+export const maxRemotes = 2;
+const Remotes = v.pipe(v.array(text(64)), v.minLength(1), v.maxLength(maxRemotes));
+
+/** Underlay addresses and ports of peers, by their overlay addresses: those that changed since the node asked last. */
+export const PeerAddresses = v.object({
+  /** For the next question. */
+  since: v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(Number.MAX_SAFE_INTEGER)),
+  /** These are all: former ones are forgotten. */
+  whole: v.optional(v.boolean(), false),
+  peers: v.optional(
+    v.pipe(v.array(v.object({ peer: overlayAddress, remotes: Remotes })), v.maxLength(maxKeptPeers)),
+    [],
+  ),
+});
+export type PeerAddresses = v.InferOutput<typeof PeerAddresses>;

@@ -26,6 +26,7 @@ import { makeVersionAges, type VersionAges } from "./nodes/version-ages.ts";
 import type { ServerOptions } from "./options.ts";
 import type { Transaction } from "./store/database.ts";
 import { makeRelayed, type Relayed } from "./paths/relayed.ts";
+import { makeAddresses, type Addresses } from "./paths/addresses.ts";
 import { makePathReports, type PathReports } from "./paths/reports.ts";
 import { makeAccessControl, type AccessControl } from "./people/access.ts";
 import { makePasswords, type Passwords } from "./people/passwords.ts";
@@ -68,6 +69,7 @@ export type Services = ServerOptions & {
   sentFiles: SentFiles;
   probes: Probes;
   pathReports: PathReports;
+  addresses: Addresses;
   relayed: Relayed;
   /** Streams of events to consoles. */
   streams: Streams;
@@ -94,6 +96,7 @@ export async function makeServices(given: ServerOptions): Promise<Services> {
   const renewals = makeRenewals({ ...options, authorities });
   const refusals = makeRefusalNotes(system);
   const names = makeNames(options);
+  const addresses = makeAddresses({ ...options, names });
   const heavyWork = makeHeavyWork();
   const afterConfirmation = (orgId: number) => advanceRollingUpdates({ ...options, authorities }, orgId);
   return {
@@ -132,7 +135,8 @@ export async function makeServices(given: ServerOptions): Promise<Services> {
     nodeClocks: makeNodeClocks(options),
     probes: makeProbes(system.monotonic),
     sentFiles: makeSentFiles(options),
-    pathReports: makePathReports(options),
+    pathReports: makePathReports({ ...options, addresses }),
+    addresses,
     relayed: makeRelayed(options),
     streams: makeStreams({ ...options, reports }),
     exchange: makeExchange(options),

@@ -38,6 +38,7 @@ const bounds: Record<string, Record<string, Bound>> = {
   "nodes/upkeep.ts": { running: "waiting", waiting: "waiting" },
   "nodes/version-ages.ts": { all: "row" },
   "oidc/outgoing.ts": { underWay: "waiting" },
+  "paths/addresses.ts": { calls: "max", kept: "max", reading: "waiting" },
   "paths/healings.ts": { recorded: "max" },
   "paths/relayed.ts": { known: "max" },
   "paths/reports.ts": { lastAt: "max", statements: "program", wanted: "max" },

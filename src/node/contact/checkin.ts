@@ -35,6 +35,8 @@ export type Light = {
   /** Whether there is traffic now with another node than a lighthouse. */
   isBusy(): boolean;
   noteAnswer(answer: CheckinAnswer): void;
+  /** The question for the addresses of peers; undefined: not now. */
+  addresses(): CheckinRequest["addresses"];
   /** Resolves when something else was found; rejects at the signal. */
   changed(signal: AbortSignal): Promise<void>;
 };
@@ -106,6 +108,8 @@ export type CheckInOptions = {
   paths?: Partial<PathsReport>;
   relayed?: RelayedReport | undefined;
   data_plane?: DataPlaneReport | undefined;
+  /** For callers that pass the answer to the light. */
+  addresses?: CheckinRequest["addresses"];
   machine?: string | undefined;
   time?: number;
   leaving?: true;
@@ -139,6 +143,7 @@ export function checkIn(
     ...(options.paths === undefined ? {} : { paths: options.paths }),
     ...(options.relayed === undefined ? {} : { relayed: options.relayed }),
     ...(options.data_plane === undefined ? {} : { data_plane: options.data_plane }),
+    ...(options.addresses === undefined ? {} : { addresses: options.addresses }),
     ...(options.others === undefined ? {} : { others: true }),
     ...(options.machine === undefined ? {} : { machine: options.machine }),
     ...(options.time === undefined ? {} : { time: options.time }),

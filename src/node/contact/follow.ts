@@ -181,13 +181,15 @@ async function untilNewer(
 async function reportBeside(
   { config, ...organization }: Organization,
   { light, paths, system }: FollowEdge,
-): Promise<Pick<CheckInOptions, "paths" | "relayed" | "others">> {
+): Promise<Pick<CheckInOptions, "paths" | "relayed" | "others" | "addresses">> {
   const reported = paths?.report();
   const relayed = config.is_relay
     ? await (await import("./relayed.ts")).relayedReport({ ...organization, config }, system)
     : undefined;
+  const addresses = light?.addresses();
   return {
     relayed,
+    ...(addresses === undefined ? {} : { addresses }),
     ...(reported === undefined ? {} : { paths: reported }),
     ...(light !== undefined && config.is_lighthouse ? { others: true as const } : {}),
   };

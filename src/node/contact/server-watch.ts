@@ -24,6 +24,7 @@ import { applyChanges } from "../health/apply-changes.ts";
 import { Healer, knownHealing } from "../health/healer.ts";
 import { readHealing, writeHealing } from "../health/saved-healing.ts";
 import { HangWatch, tunnelsOrRestart, type Hanging } from "../health/hang.ts";
+import { KeptPeers, ofThisMachine } from "../health/kept-peers.ts";
 import { OffloadTrial } from "../health/offload-trial.ts";
 import { OrganizationHealth, type HealthDeps } from "../health/organization-health.ts";
 import type { PeersSeen } from "../health/peer-report.ts";
@@ -41,7 +42,13 @@ export function makeServerHealth(
   settings: OrganizationSettings,
   system: System,
   versionOf: VersionOf = rememberVersions(system),
-  watched?: { healer: Healer; offloads: OffloadTrial; hang: HangWatch; restart: Hanging["restart"] },
+  watched?: {
+    healer: Healer;
+    offloads: OffloadTrial;
+    kept: KeptPeers;
+    hang: HangWatch;
+    restart: Hanging["restart"];
+  },
 ): OrganizationHealth {
   const { slug, directory, config } = organization;
   const api = localApi(controlSocket(directory), system);
@@ -50,7 +57,7 @@ export function makeServerHealth(
     // Else `status --check` would call running what `status` calls degraded: a tunnel that nothing has healed.
     ...(watched === undefined
       ? savedHealing(saved, slug, system)
-      : { healer: watched.healer, offloads: watched.offloads }),
+      : { healer: watched.healer, offloads: watched.offloads, kept: watched.kept }),
     system,
     monotonic,
     open: openEchoSocket,
@@ -139,7 +146,7 @@ function makeServerHealer(
     {
       slug,
       api: localApi(controlSocket(directory), system),
-      apply: (changes) => applyChanges(organization, changes, { command, control, system }),
+      apply: (healing) => applyChanges(organization, { healing }, { command, control, system }),
       log,
     },
     readLocalChanges(directory),
@@ -202,9 +209,18 @@ export async function watchHealth<T>(
   const healer = makeServerHealer(organization, directory, acting);
   const hanging = makeServerHang(organization, directory, acting);
   const offloads = makeServerTrial(organization, acting);
+  const kept = new KeptPeers({
+    ...organization,
+    ...ofThisMachine,
+    apply: (peers) => applyChanges(organization, { peers }, { command, control, system }),
+    monotonic,
+    system,
+    log,
+  });
   const health = makeServerHealth(organization, settings, system, versionOf, {
     healer,
     offloads,
+    kept,
     ...hanging,
   });
   const clock = { now: system.now, monotonic };

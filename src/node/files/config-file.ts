@@ -8,7 +8,7 @@ import { readTextIfThere } from "../../files.ts";
 import { controlSocket } from "../../platform/control-socket.ts";
 import { isMap, listOf, mergeYaml, stringifyYaml, type YamlMap, type YamlValue } from "../../yaml.ts";
 import { withDataPlane, type DataPlane } from "./data-plane.ts";
-import { readLocalChanges, withLocalChanges } from "./local-changes.ts";
+import { readLocalChanges, readPeerMap, withLocalChanges, withPeerMap } from "./local-changes.ts";
 import { refuseForeignFiles } from "./own-files.ts";
 import { readOwnYaml, readYaml } from "./read-yaml.ts";
 
@@ -46,9 +46,10 @@ export function finishConfig(
     cert: join(filesIn, "host.crt"),
     key: join(directory, "host.key"),
   };
+  const healed = localApi ? withLocalChanges(config, readLocalChanges(directory)) : config;
   const own = mergeYaml(
     {
-      ...withDataPlane(localApi ? withLocalChanges(config, readLocalChanges(directory)) : config, dataPlane),
+      ...withDataPlane(withPeerMap(healed, readPeerMap(directory)), dataPlane),
       pki: { ...(isMap(pki) ? pki : {}), ...paths },
       ...(localApi ? { local_api: localApiSection(directory) } : {}),
     },

@@ -1,5 +1,6 @@
-// What this machine itself changes in config.yml to heal tunnels: underlay addresses that it denies for a while, how soon
-// relayed tunnels try the direct path, and which relays it has chosen. Kept beside the control socket, so that every rewriting of config.yml keeps it.
+// What this machine itself changes in config.yml. To heal tunnels: underlay addresses that it denies for a while, how soon
+// relayed tunnels try the direct path, and which relays it has chosen. For the time without a lighthouse: underlay addresses
+// of peers. Kept beside the control socket, so that every rewriting of config.yml keeps it.
 
 import { join } from "node:path";
 import * as v from "valibot";
@@ -7,7 +8,9 @@ import { writeFileAtomic } from "../../files.ts";
 import { parseAddress } from "../../ip.ts";
 import { makeSocketDirectory, socketDirectory } from "../../platform/control-socket.ts";
 import { isMap, type YamlMap } from "../../yaml.ts";
+import { maxKeptPeers, maxRemotes } from "../../protocol/path-report.ts";
 import { readValidJson } from "./organizations.ts";
+import { keptPeersKey } from "./read-config.ts";
 
 const most = 20;
 const Underlay = v.pipe(
@@ -68,4 +71,45 @@ function withRelays(config: YamlMap, chosen: readonly string[]): YamlMap {
   const named = Array.isArray(relay["relays"]) ? relay["relays"] : [];
   const relays = named.filter((each) => typeof each === "string" && chosen.includes(each));
   return relays.length === 0 ? config : { ...config, relay: { ...relay, relays } };
+}
+
+/** The underlay addresses and ports of peers, by overlay address, as the engine has them. */
+const PeerMap = v.pipe(
+  v.record(Underlay, v.pipe(v.array(v.pipe(v.string(), v.maxLength(64))), v.maxLength(maxRemotes))),
+  v.maxEntries(maxKeptPeers),
+);
+export type PeerMap = v.InferOutput<typeof PeerMap>;
+
+export const peerMapPath = (directory: string) => join(directory, socketDirectory, "peer-map.json");
+
+/** Empty if the file does not exist or is damaged. */
+export function readPeerMap(directory: string): PeerMap {
+  return readValidJson(peerMapPath(directory), PeerMap) ?? {};
+}
+
+/** For root alone: it says whom this node knows. */
+export function writePeerMap(directory: string, map: PeerMap): void {
+  makeSocketDirectory(directory);
+  writeFileAtomic(peerMapPath(directory), `${JSON.stringify(map)}\n`, 0o600);
+}
+
+/**
+ * The engine sends handshakes to these addresses also without a lighthouse. What the control plane says of lighthouses and
+ * relays stands above them. A lighthouse needs none: the nodes come to it.
+ */
+export function withPeerMap(config: YamlMap, map: PeerMap): YamlMap {
+  const { static_host_map: sent, lighthouse, listen } = config;
+  const hubs = isMap(sent) ? sent : {};
+  if (isMap(lighthouse) && lighthouse["am_lighthouse"] === true) return config;
+  const hasIpv6 = isMap(listen) && String(listen["host"]).includes(":");
+  const kept = Object.entries(map).flatMap(([peer, remotes]): [string, string[]][] => {
+    const usable = remotes.filter((each) => hasIpv6 || !each.startsWith("["));
+    return Object.hasOwn(hubs, peer) || usable.length === 0 ? [] : [[peer, usable]];
+  });
+  if (kept.length === 0) return config;
+  return {
+    ...config,
+    static_host_map: { ...hubs, ...Object.fromEntries(kept) },
+    [keptPeersKey]: kept.map(([peer]) => peer),
+  };
 }

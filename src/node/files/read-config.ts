@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { AppError } from "../../errors.ts";
 import { readTextIfThere } from "../../files.ts";
 import { withoutPort } from "../../ip.ts";
-import { isMap, listOf, valueAt as at } from "../../yaml.ts";
+import { isMap, listOf, valueAt as at, type YamlMap } from "../../yaml.ts";
 import { readOwnYaml, readYaml } from "./read-yaml.ts";
 
 /**
@@ -72,6 +72,16 @@ export function tunnelDevice(configYml: string): string | undefined {
   return typeof device === "string" && /^(?!\.{1,2}$)[\w.-]{1,15}$/.test(device) ? device : undefined;
 }
 
+/** In config.yml: the entries of static_host_map that are no lighthouses and relays (local-changes.ts). Engines ignore it. */
+export const keptPeersKey = "kept_peers";
+
+/** static_host_map as the control plane sent it. */
+function hubsIn(config: YamlMap): YamlMap {
+  const map = config["static_host_map"];
+  const kept = new Set(listOf(config[keptPeersKey]));
+  return Object.fromEntries(Object.entries(isMap(map) ? map : {}).filter(([overlay]) => !kept.has(overlay)));
+}
+
 /** What a node is for the others, and whom it asks for them. */
 export function overlayRoles(configYml: string): {
   lighthouses: string[];
@@ -82,12 +92,11 @@ export function overlayRoles(configYml: string): {
   isRelay: boolean;
 } {
   const config = readOwnYaml(configYml, "config.yml");
-  const hosts = config["static_host_map"];
   const texts = (path: string) => listOf(at(config, path)).filter((each) => typeof each === "string");
   return {
     lighthouses: texts("lighthouse.hosts"),
     relays: texts("relay.relays"),
-    underlays: Object.values(isMap(hosts) ? hosts : {})
+    underlays: Object.values(hubsIn(config))
       .flatMap(listOf)
       .flatMap((entry) => (typeof entry === "string" ? [withoutPort(entry)] : [])),
     isLighthouse: at(config, "lighthouse.am_lighthouse") === true,
@@ -109,8 +118,7 @@ export function overlaySettings(configYml: string): {
 
 /** The addresses or names, with ports, at which lighthouses and relays are reached. */
 export function staticHosts(configYml: string): { overlay: string; host: string; port: number }[] {
-  const { static_host_map: map } = readOwnYaml(configYml, "config.yml");
-  return Object.entries(isMap(map) ? map : {}).flatMap(([overlay, entries]) =>
+  return Object.entries(hubsIn(readOwnYaml(configYml, "config.yml"))).flatMap(([overlay, entries]) =>
     listOf(entries).flatMap((entry) => {
       const [, wide, host = wide, port] =
         (typeof entry === "string" && /^(?:\[([^\]]+)\]|([^:]+)):(\d{1,5})$/.exec(entry)) || [];

@@ -7,7 +7,7 @@ import { finishConfig, hasLocalApi, overriddenIn, readOverrides } from "./config
 import { dataPlaneKeys, decideDataPlane, readTrial } from "./data-plane.ts";
 import { generationFile, isChecked, readSyncState, writeSyncState } from "./generations.ts";
 import { withoutNames } from "./host-names.ts";
-import { writeLocalChanges, type LocalChanges } from "./local-changes.ts";
+import { writeLocalChanges, writePeerMap, type LocalChanges, type PeerMap } from "./local-changes.ts";
 import { withLock } from "./lock.ts";
 import { readMachine, type Machine } from "./machine.ts";
 import { readSent } from "./sent-config.ts";
@@ -32,20 +32,26 @@ function readPresent({ directory, slug }: Place, machine: Machine) {
   return { state, path, present, sent, localApi: hasLocalApi(present, directory) };
 }
 
+/** Either may be left out: it stays as it is. */
+export type OwnChanges = { healing?: LocalChanges; peers?: PeerMap };
+
 /**
  * Stores the changes and rewrites config.yml. The caller holds the lock, and then reloads the engine. Returns false if the
- * configuration is not one that takes such changes: of another engine, or not checked yet.
+ * configuration is not one that takes such changes (not checked yet; for those of healing: of an older engine), or if they
+ * change nothing.
  */
-export function rewriteConfig(place: Place, machine: Machine, changes: LocalChanges): boolean {
+export function rewriteConfig(place: Place, machine: Machine, { healing, peers }: OwnChanges): boolean {
   const found = readPresent(place, machine);
-  if (found === undefined || !found.localApi) return false;
-  writeLocalChanges(place.directory, changes);
+  if (found === undefined || (healing !== undefined && !found.localApi)) return false;
+  if (healing !== undefined) writeLocalChanges(place.directory, healing);
+  if (peers !== undefined) writePeerMap(place.directory, peers);
+  const { localApi } = found;
   const { host_names: names, data_plane: dataPlane } = found.state;
   // A change of overrides.yml that no command applied, and no engine tested, must not come into force with these.
   const overrides = overriddenIn(found.present);
-  const next = finishConfig(found.sent(), place.directory, { names, localApi: true, dataPlane, overrides });
+  const next = finishConfig(found.sent(), place.directory, { names, localApi, dataPlane, overrides });
   if (next !== found.present) writeFileAtomic(found.path, next, 0o644);
-  return true;
+  return healing !== undefined || next !== found.present;
 }
 
 /**

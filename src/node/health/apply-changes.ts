@@ -2,8 +2,8 @@
 
 import type { System } from "../../system.ts";
 import type { EngineControl } from "../engine/engine.ts";
-import type { LocalChanges } from "../files/local-changes.ts";
 import { withLock } from "../files/lock.ts";
+import type { OwnChanges } from "../files/rewrite-config.ts";
 
 export type ChangesEdge = {
   /** Names the lock's holder in messages of other runs. */
@@ -14,7 +14,7 @@ export type ChangesEdge = {
 
 export async function applyChanges(
   place: { slug: string; directory: string },
-  changes: LocalChanges,
+  changes: OwnChanges,
   { command, control, system }: ChangesEdge,
 ): Promise<void> {
   // Loaded on demand: it decodes certificates, and most processes never heal.

@@ -10,6 +10,7 @@ import { quoteWord } from "../../plan.ts";
 import type { CheckinAnswer } from "../../protocol/checkin.ts";
 import type { Organization } from "../files/organizations.ts";
 import type { Facts } from "./facts.ts";
+import { failedHandshakes } from "./handshakes.ts";
 import type { Healer } from "./healer.ts";
 import { outlivesMs } from "./healing.ts";
 import type { EngineSeen, Inventory } from "./inventory.ts";
@@ -43,6 +44,8 @@ export type Basis = {
   /** Packets that are larger are lost on the way to a lighthouse, an overlay address. */
   large: { to: string; bytes: number } | undefined;
   disk: DiskSpace | undefined;
+  /** How many peers the engine finds without a lighthouse. Counted only while none answers, as `log` then is read. */
+  kept: number;
   told: Told;
   /** Monotonic ms. */
   now: number;
@@ -98,6 +101,8 @@ export function assessHealth(basis: Basis): Health | undefined {
     silent,
     unrouted: routes.filter(({ states }) => states.length > 0 && states.every((each) => each === "lost")),
     stuck: stuckPeers(basis).map(nameOf),
+    kept: basis.kept,
+    unmet: unmetPeers(basis, facts).map(nameOf).sort(),
     hasOthers: inventory.hasOthers,
     certificate: time >= to ? "expired" : time < from ? "not valid yet" : "valid",
     engineVersion: engine.version,
@@ -186,6 +191,16 @@ function stateOfHub(address: string, { inventory, prober, log, now, time }: Basi
     now,
     time,
   });
+}
+
+function unmetPeers(
+  { inventory, log, time }: Basis,
+  { lighthouses, relays, own, isInside }: Facts,
+): string[] {
+  const others = new Set([...lighthouses, ...relays, ...own]);
+  const tried = failedHandshakes(log, time).filter((each) => !others.has(each) && isInside(each));
+  const gone = new Set(inventory.goneAmong(tried));
+  return tried.filter((each) => !gone.has(each) && inventory.tunnels.get(each) === undefined);
 }
 
 /** A peer that is off has no tunnel: only one that is there and does not answer counts. */

@@ -1,6 +1,8 @@
 // What an engine's log says of the last handshake with a peer: the only sign of a lost tunnel to a peer that answers no
 // ICMP, with an engine that does not report its tunnels (below 1.12).
 
+import { joinHostPort } from "../../ip.ts";
+
 /** A peer that is gone is tried with every probe, so its last line is recent. */
 const recentMs = 60_000;
 
@@ -38,4 +40,20 @@ export function failedHandshakes(lines: readonly string[], now: number): string[
     return value.split(/[^\d.:a-f]+/).filter((each) => each.length > 2);
   });
   return [...new Set(tried)].filter((address) => lastHandshake(lines, address, now) === "failed");
+}
+
+/** Where the last handshake with each peer succeeded, directly, as far as these lines tell. The oldest first. */
+export function madeHandshakes(lines: readonly string[]): { address: string; remote: string; at: number }[] {
+  const made = lines.flatMap((line) => {
+    if (!/Handshake message (received|sent)/.test(line) || !/"?stage"?[:=]"?2/.test(line)) return [];
+    const [, value = ""] = /vpn(?:Ip|Addrs)"?[:=](\[[^\]]*\]|"[^"]*"|\S*)/.exec(line) ?? [];
+    const [address] = value.split(/[^\d.:a-f]+/).filter((each) => each.length > 2);
+    const at = Date.parse(/"?time"?[:=]"?([\dTZ:.+-]{19,35})/.exec(line)?.[1] ?? "");
+    // Up to 1.9 an object, later a text; with a list the engine has only sent.
+    const [, host, port] = /"udpAddr":\{"ip":"([^"]+)","port":(\d+)\}/.exec(line) ?? [];
+    const [, text] = /udpAddr"?[:=]"?([^\s",{]+:\d+)/.exec(line) ?? [];
+    const remote = host === undefined || port === undefined ? text : joinHostPort(host, Number(port));
+    return address === undefined || remote === undefined || Number.isNaN(at) ? [] : [{ address, remote, at }];
+  });
+  return [...new Map(made.map((each) => [each.address, each])).values()];
 }

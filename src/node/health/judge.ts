@@ -63,6 +63,10 @@ export type Observation = {
   unrouted: readonly { network: string; routers: readonly string[] }[];
   /** Names of peers whose tunnels stay dead after all attempts to heal them. */
   stuck: readonly string[];
+  /** So many peers the engine finds without a lighthouse, by addresses that this node keeps. */
+  kept: number;
+  /** Names of peers with which handshakes timed out within the last minute; only while no lighthouse answers. */
+  unmet: readonly string[];
   /** False: certain that the organization has no other node that this one may talk to. */
   hasOthers: boolean;
   certificate: Certified;
@@ -169,7 +173,7 @@ function ofNode(seen: Observation): Finding[] {
   const states = new Set(lighthouses.map(({ state }) => state));
   if (states.has("answers") || states.has("tunnel")) return [];
   if (states.has("early")) return one("probing", "The first probes are under way");
-  if (!states.has("unknown")) return one("lighthouses_silent", silence(lighthouses));
+  if (!states.has("unknown")) return one("lighthouses_silent", `${silence(lighthouses)}${meanwhile(seen)}`);
   if (seen.isDenied) return one("icmp_denied", "This process may not send ICMP");
   const version = seen.engineVersion === undefined ? "this engine" : `engine ${seen.engineVersion}`;
   return one("tunnels_unknown", `No lighthouse answers ICMP, and ${version} does not report its tunnels`);
@@ -194,4 +198,17 @@ function silence(lighthouses: Observation["lighthouses"]): string {
   const [only] = lighthouses;
   if (lighthouses.length === 1 && only !== undefined) return `The lighthouse ${only.name} does not answer`;
   return `None of the ${lighthouses.length} lighthouses answers`;
+}
+
+/** What a user can expect until a lighthouse answers again. */
+function meanwhile({ kept, unmet }: Observation): string {
+  const found =
+    kept === 0
+      ? ""
+      : `; ${kept === 1 ? "1 peer is" : `${kept} peers are`} found by addresses that this node keeps`;
+  const missed =
+    unmet.length === 0
+      ? ""
+      : `; no handshake with ${few(unmet)}: off, moved, or behind a NAT for which both need a lighthouse and a relay`;
+  return `${found}${missed}`;
 }

@@ -16,20 +16,23 @@ import type { CheckinAnswer } from "../../protocol/checkin.ts";
 import type { Healing } from "../../protocol/path-report.ts";
 import type { System } from "../../system.ts";
 import { within } from "../../within.ts";
+import { readPeerMap } from "../files/local-changes.ts";
 import type { Organization } from "../files/organizations.ts";
 import { assessHealth, listPeers, seenByHealer, type Basis, type Told } from "./assessment.ts";
 import { reportedKind } from "./findings.ts";
+import { madeHandshakes } from "./handshakes.ts";
 import { outlivesMs } from "./healing.ts";
 import type { Healer } from "./healer.ts";
+import { LargePackets } from "./large-packets.ts";
 import { Inventory, type InventoryDeps } from "./inventory.ts";
 import type { Health } from "./judge.ts";
+import type { KeptPeers } from "./kept-peers.ts";
 import { NamedPeers } from "./named-peers.ts";
 import { hasTraffic, MeasurePace, pacesOf } from "./paces.ts";
 import { isUnknown, type PeerReport, type PeersSeen } from "./peer-report.ts";
 import { probeTargets } from "./probe-targets.ts";
 import type { OffloadTrial } from "./offload-trial.ts";
-import { fullBytes, largestThrough } from "./path-mtu.ts";
-import { brokenAfter, freshMs, isAnswering, isBroken, isSettled, probeEveryMs, Prober } from "./prober.ts";
+import { brokenAfter, freshMs, isBroken, isSettled, probeEveryMs, Prober } from "./prober.ts";
 
 export type HealthDeps = InventoryDeps & {
   system: Pick<System, "now" | "sleep" | "random">;
@@ -42,6 +45,8 @@ export type HealthDeps = InventoryDeps & {
   healer?: Pick<Healer, "step" | "noteOf" | "givenUp" | "healings">;
   /** Turns offloads off that lose packets. */
   offloads?: Pick<OffloadTrial, "look">;
+  /** Keeps the addresses of peers for the time without a lighthouse. */
+  kept?: Pick<KeptPeers, "look" | "asked" | "take" | "next">;
   /** Without a healer: what that of another process knows. */
   known?: Pick<Healer, "noteOf" | "givenUp">;
   /** The verdict changed, or what `status` says of lighthouses and broken peers. */
@@ -53,15 +58,19 @@ const lookedForMs = 1000;
 /** After the healer acted. */
 const lookAgainMs = 1000;
 
+/** Of the kept peers, at each look. */
+const keptAtOnce = 4;
+
 /** What the control plane says that this machine cannot know. */
-type Noted = Partial<Pick<CheckinAnswer, "others_online" | "cloned" | "elsewhere" | "server_time">>;
+type Noted = Partial<
+  Pick<CheckinAnswer, "others_online" | "cloned" | "elsewhere" | "server_time" | "addresses">
+>;
 
 export class OrganizationHealth {
   readonly prober: Prober;
   readonly measurePace = new MeasurePace();
   readonly named = new NamedPeers();
-  /** Packets that are larger are lost on the way to a lighthouse, an overlay address. Only one that passes ends that. */
-  large: { to: string; bytes: number } | undefined;
+  readonly #largePackets: LargePackets;
   told: Told = {};
   readonly #place: Pick<Organization, "slug" | "directory">;
   readonly #deps: HealthDeps;
@@ -70,10 +79,13 @@ export class OrganizationHealth {
   /** Monotonic ms of the next look. */
   #lookAt = 0;
   #endPause = () => {};
-  #measuring: Promise<void> | undefined;
   #lastAheadMs = 0;
   #disk: Basis["disk"];
   #announced = "";
+  /** No lighthouse answers, as of the last look. */
+  #areLost = false;
+  #keptTargets: readonly string[] = [];
+  #keptCount = 0;
   readonly #waiting = new Set<() => void>();
 
   constructor(place: Pick<Organization, "slug" | "directory">, deps: HealthDeps) {
@@ -82,6 +94,21 @@ export class OrganizationHealth {
     this.#place = place;
     this.#inventory = new Inventory(place, deps);
     this.prober = new Prober({ open, monotonic, random: system.random });
+    this.#largePackets = new LargePackets({
+      ...deps,
+      inventory: this.#inventory,
+      prober: this.prober,
+      pace: this.measurePace,
+      onMeasured: () => this.#endPause(),
+    });
+  }
+
+  /** What the measurements of large packets found (large-packets.ts). */
+  get large(): LargePackets["lost"] {
+    return this.#largePackets.lost;
+  }
+  set large(lost) {
+    this.#largePackets.lost = lost;
   }
 
   get healings(): Healing[] {
@@ -97,10 +124,13 @@ export class OrganizationHealth {
       if (monotonic() >= this.#lookAt) await this.#refresh();
       const nextProbeMs = await this.#probe();
       this.#judgeSilence();
-      if (this.#measureInMs() <= 0) void this.#measure();
+      if (this.#largePackets.inMs() <= 0) void this.#largePackets.measure();
       await this.#heal();
       this.#announce();
-      const waitMs = Math.max(0, Math.min(nextProbeMs, this.#measureInMs(), this.#lookAt - monotonic()));
+      const waitMs = Math.max(
+        0,
+        Math.min(nextProbeMs, this.#largePackets.inMs(), this.#lookAt - monotonic()),
+      );
       await system.sleep(waitMs, AbortSignal.any([signal, pause.signal])).catch(() => undefined);
     }
     this.prober.close();
@@ -122,12 +152,15 @@ export class OrganizationHealth {
         this.#deps.monotonic(),
         this.#inventory.present?.facts.lighthouses,
       ),
-    noteAnswer: ({ others_online: online, cloned, elsewhere, server_time: time }: Noted): void => {
+    addresses: () => this.#deps.kept?.asked(this.#hasNoLighthouse()),
+    noteAnswer: (answer: Noted): void => {
+      const { others_online: online, cloned, elsewhere, server_time: time, addresses } = answer;
       const at = this.#deps.monotonic();
       if (online !== undefined) this.told.others = { online, at };
       this.told.cloned = cloned === true ? { at } : undefined;
       this.told.elsewhere = elsewhere && { said: elsewhere, at };
       if (time !== undefined) this.#compareClocks(Date.parse(time), at);
+      if (addresses !== undefined) this.#deps.kept?.take(addresses);
     },
     changed: (signal: AbortSignal): Promise<void> => this.#announcement(signal),
   };
@@ -194,7 +227,7 @@ export class OrganizationHealth {
     // Peers whose state this process knows are skipped: frequent requests for the list would all wait.
     await this.#settle(all ? asked.filter((address) => !this.#isKnown(address, from)) : asked, withinMs);
     const leftMs = withinMs - (monotonic() - from);
-    if (!all && leftMs > 0) await within(system, leftMs, this.#measure(), undefined);
+    if (!all && leftMs > 0) await within(system, leftMs, this.#largePackets.measure(), undefined);
   }
 
   #isKnown(address: string, now: number): boolean {
@@ -234,8 +267,33 @@ export class OrganizationHealth {
       return;
     }
     this.#judgeSilence();
+    this.#areLost = this.#hasNoLighthouse();
+    await this.#keepPeers();
+    this.#keptCount = this.#areLost ? Object.keys(readPeerMap(this.#place.directory)).length : 0;
     this.#chooseTargets();
     await this.#readLog();
+  }
+
+  #hasNoLighthouse(): boolean {
+    return this.look()?.findings?.some(({ kind }) => kind === "lighthouses_silent") === true;
+  }
+
+  /** A lighthouse needs no addresses: the nodes come to it. */
+  async #keepPeers(): Promise<void> {
+    const { present, tunnels, reportsTunnels } = this.#inventory;
+    const { kept, recentLog } = this.#deps;
+    if (kept === undefined || present === undefined || present.facts.isLighthouse) return;
+    const { own, lighthouses, relays, isInside } = present.facts;
+    const others = new Set([...own, ...lighthouses, ...relays]);
+    await kept.look({
+      working: tunnels.all,
+      handshakes: reportsTunnels ? undefined : async () => madeHandshakes(await recentLog()),
+      areLost: this.#areLost,
+      isPeer: (address) => !others.has(address),
+      isInside,
+      goneAmong: (addresses) => this.goneAmong(addresses),
+    });
+    this.#keptTargets = this.#areLost ? kept.next(keptAtOnce) : [];
   }
 
   /**
@@ -264,66 +322,6 @@ export class OrganizationHealth {
     }
   }
 
-  /** Who answers small packets, and what a measurement of the large ones is of. */
-  #measurable(): { to: string; from: string; mtu: number; of: string; isHub: boolean } | undefined {
-    const { present } = this.#inventory;
-    if (present === undefined) return undefined;
-    const { engine, facts } = present;
-    const now = this.#deps.monotonic();
-    const answers = (each: string) => {
-      const record = this.prober.record(each);
-      return record !== undefined && isAnswering(record, now);
-    };
-    // A lighthouse asks none: the offloads of its engine are tried with any peer.
-    const isHub = facts.isLighthouse && facts.lighthouses.length === 0;
-    const all = isHub ? this.prober.records().map(([each]) => each) : facts.lighthouses;
-    const to = all.find(answers);
-    const from = to === undefined ? undefined : this.#inventory.sourceFor(to);
-    if (to === undefined || from === undefined) return undefined;
-    const mtu = Math.min(facts.mtu ?? fullBytes, fullBytes);
-    const { index, remote } = this.#inventory.tunnels.get(to) ?? {};
-    return { to, from, mtu, isHub, of: [engine.pid, mtu, ...(isHub ? [] : [to, index, remote])].join(" ") };
-  }
-
-  /** ms until the next measurement. */
-  #measureInMs(): number {
-    const measurable = this.#measuring === undefined ? this.#measurable() : undefined;
-    if (measurable === undefined) return Number.POSITIVE_INFINITY;
-    const now = this.#deps.monotonic();
-    const isOften = !measurable.isHub && hasTraffic(this.#inventory.tunnels.all, now);
-    return this.measurePace.inMs(measurable.of, { isOften, isLost: this.large !== undefined, now });
-  }
-
-  /** Whether packets of the full size reach a lighthouse that answers, which small ones do. One measurement at a time. */
-  #measure(): Promise<void> {
-    this.#measuring ??= this.#measureOnce()
-      .catch(() => undefined)
-      .finally(() => {
-        this.#measuring = undefined;
-        this.#endPause();
-      });
-    return this.#measuring;
-  }
-
-  async #measureOnce(): Promise<void> {
-    const measurable = this.#measurable();
-    if (measurable === undefined) return;
-    const { open, system, monotonic, offloads, recentLog } = this.#deps;
-    const { to, from, mtu, of, isHub } = measurable;
-    this.measurePace.begin(of, this.large !== undefined);
-    try {
-      const rttMs = this.prober.record(to)?.rttMs;
-      const through = isHub ? undefined : await largestThrough(from, to, open, system, mtu, rttMs);
-      if (typeof through === "object") this.large = through.isFull ? undefined : { to, bytes: through.bytes };
-      const { present } = this.#inventory;
-      if (present === undefined || (!isHub && (typeof through !== "object" || !through.isFull))) return;
-      const { engine } = present;
-      await offloads?.look({ engine, from, to, name: this.#inventory.nameOf(to), bytes: mtu, recentLog });
-    } finally {
-      this.measurePace.end(monotonic());
-    }
-  }
-
   #chooseTargets(): void {
     const { present, tunnels } = this.#inventory;
     if (present === undefined) return this.prober.setTargets([]);
@@ -333,19 +331,20 @@ export class OrganizationHealth {
       served: this.#inventory.reportsTunnels ? [] : this.#inventory.served,
       tunnels,
       records: this.prober.records(),
-      named: this.named.addresses(now),
+      named: [...this.named.addresses(now), ...this.#keptTargets],
       choosesRelays: this.#deps.healer !== undefined,
       now,
     });
     this.prober.setTargets(targets, pacesOf(tunnels.all, now));
   }
 
-  /** Only a silent lighthouse is looked for in the log, and only if the engine does not report its tunnels. */
+  /** For a silent lighthouse, if the engine does not report its tunnels; without a lighthouse, for peers that are not met. */
   async #readLog(): Promise<void> {
     const { present, reportsTunnels } = this.#inventory;
     const lighthouses = present?.facts.lighthouses ?? [];
     const isSilent = lighthouses.some((each) => (this.prober.record(each)?.missed ?? 0) >= brokenAfter);
-    this.#log = isSilent && !reportsTunnels ? await this.#deps.recentLog().catch(() => []) : [];
+    this.#log =
+      this.#areLost || (isSilent && !reportsTunnels) ? await this.#deps.recentLog().catch(() => []) : [];
   }
 
   /** Sends what is due. Returns the ms until the next probe. */
@@ -386,6 +385,7 @@ export class OrganizationHealth {
     return {
       place: this.#place,
       large: this.large,
+      kept: this.#keptCount,
       disk: this.#disk,
       told: this.told,
       inventory: this.#inventory,

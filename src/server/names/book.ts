@@ -35,6 +35,8 @@ export type Book = {
   changes: Change[];
   /** Entries of `changes` that do not count, and nodes that are gone. */
   outdated: number;
+  /** By overlay address, as they were at that version. */
+  places: { version: number; nodes: ReadonlyMap<string, NodeState> } | undefined;
   /** For name servers, as it was at that version, made of these classes. */
   table: { by: Visibility; version: number; classes: ReadonlySet<NamesClass>; as: NamesForPeers } | undefined;
 };
@@ -49,6 +51,7 @@ export function makeBook(visibility: Visibility, since: number): Book {
     aliasesOf: new Map(),
     changes: [],
     outdated: 0,
+    places: undefined,
     table: undefined,
   };
 }
@@ -172,6 +175,25 @@ export function newsFor(book: Book, nodeId: number, asked: NamesRequest): NamesN
   }
   const isSilent = page.size() === 0 && !isWhole && asked.part !== true;
   return isSilent && scanned <= silentChanges ? undefined : page.answer(book.version, view, false);
+}
+
+/** The nodes that this one sees, by their overlay addresses; without itself, and those that are gone. */
+export function seenFrom(book: Book, nodeId: number): (address: string) => NamedEntry | undefined {
+  const { version, visibility } = book;
+  if (book.places?.version !== version) {
+    const present = [...book.nodes.values()].filter(({ isGone }) => !isGone);
+    const nodes = present.flatMap((node) =>
+      [node.ip, node.ip6].flatMap((each): [string, NodeState][] => (each === null ? [] : [[each, node]])),
+    );
+    book.places = { version, nodes: new Map(nodes) };
+  }
+  const { nodes } = book.places;
+  const viewer = book.nodes.get(nodeId);
+  return (address) => {
+    const node = nodes.get(address);
+    if (node === undefined || viewer === undefined || viewer.isGone || node === viewer) return undefined;
+    return visibility.sees(classOf(book, viewer), classOf(book, node)) ? node : undefined;
+  };
 }
 
 /** Collects one answer. */

@@ -19,8 +19,10 @@ import {
   positionOf,
   prepareTable,
   tableOf,
+  seenFrom,
   take,
   type Book,
+  type NamedEntry,
   type NamesNews,
 } from "./book.ts";
 import { keptVersions } from "../store/names.ts";
@@ -31,6 +33,8 @@ export type Names = {
   isCurrent(orgId: number, nodeId: number, asked: NamesRequest): boolean;
   /** The changes for the node's list. Undefined: none. */
   news(orgId: number, nodeId: number, asked: NamesRequest): Promise<NamesNews | undefined>;
+  /** The nodes that this one sees, by their overlay addresses; without itself, and those that are gone. */
+  seen(orgId: number, nodeId: number): Promise<(address: string) => NamedEntry | undefined>;
 };
 
 type Kept = {
@@ -115,6 +119,9 @@ export function makeNames({ db }: Pick<ServerOptions, "db">): Names {
         found = await current(orgId);
       }
       return withSettings(newsFor(found.book, nodeId, asked), found, nodeId, asked);
+    },
+    async seen(orgId, nodeId) {
+      return seenFrom((await current(orgId)).book, nodeId);
     },
   };
 }

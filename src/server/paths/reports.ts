@@ -7,13 +7,14 @@ import { PathsReport, type PathState } from "../../protocol/path-report.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Transaction } from "../store/database.ts";
 import { makeBacklog } from "../http/fair-queue.ts";
+import type { Addresses } from "./addresses.ts";
 import { makeHealings } from "./healings.ts";
 import { pathFigures, type PathFigures } from "./list.ts";
 import { queryOne } from "../store/table.ts";
 import { organizations } from "../store/tables/organizations.ts";
 import { paths } from "../store/tables/paths.ts";
 
-type Deps = Pick<ServerOptions, "db" | "log" | "system">;
+type Deps = Pick<ServerOptions, "db" | "log" | "system"> & { addresses: Pick<Addresses, "note"> };
 type Waiting = { orgId: number; nodeId: number; at: number; report: PathsReport };
 
 export type PathReports = {
@@ -36,7 +37,7 @@ const maxNodes = 200_000;
 /** Every row is read for the figures. */
 const figuresMs = 60_000;
 
-export function makePathReports({ db, log, system }: Deps): PathReports {
+export function makePathReports({ db, log, system, addresses }: Deps): PathReports {
   const waiting = makeBacklog(maxWaitingRows, rowsOf);
   let isFailing = false;
   let latest: { at: number; figures: PathFigures[] } | undefined;
@@ -95,6 +96,7 @@ export function makePathReports({ db, log, system }: Deps): PathReports {
       if (!isWithoutPaths) {
         if (!waiting.add(orgId, { orgId, nodeId, at, report })) return "later";
         schedule();
+        addresses.note(orgId, nodeId, report.changed).catch(() => undefined);
       }
       lastAt.set(nodeId, at);
       return (await healings.take(orgId, nodeId, report.healings, at)) ? "taken" : "later";

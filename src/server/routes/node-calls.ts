@@ -82,11 +82,12 @@ export function nodeCallRoutes(services: Services): Route[] {
       errors: ["too_many_certificates", "not_found", "node_revoked", "conflict"],
       handle(call, received) {
         const isNews = takeMachine(services, call, received);
+        if (call.caller.kind === "node") services.addresses.noteCall(call.caller.nodeId, call.address);
         const input = takeClock(services, call, received);
         if (call.isOwnCa && call.caller.kind === "node") return answerByOwnCa(services, call, input, isNews);
         if (input.leaving === true && call.caller.kind === "node") return leave(services, call, input);
         const isPlain =
-          [input.probe, input.paths, input.relayed].every((each) => each === undefined) &&
+          [input.probe, input.paths, input.relayed, input.addresses].every((each) => each === undefined) &&
           !services.clones.has(call.id());
         const known =
           isPlain && call.waitS === 0 ? services.checkins.atOnce(call.org, call.id(), input) : undefined;
@@ -144,13 +145,18 @@ function asClone(sent: CheckinRequest): CheckinRequest {
 
 /** `isNews`: the answer has news, so it is not held. */
 async function checkIn(
-  { checkins, clones, db, probes, pathReports, relayed }: Services,
+  { addresses, checkins, clones, db, probes, pathReports, relayed }: Services,
   call: OrganizationCall,
   input: CheckinRequest,
   isNews: boolean,
 ): Promise<Reply> {
   const { org, request, caller } = call;
-  const waitS = isNews ? 0 : call.waitS;
+  // A failure must not keep an order from the node.
+  const found =
+    input.addresses === undefined || caller.kind !== "node"
+      ? undefined
+      : await addresses.news(org.id, caller.nodeId, input.addresses.since).catch(() => undefined);
+  const waitS = isNews || (found !== undefined && found.peers.length > 0) ? 0 : call.waitS;
   if (input.probe !== undefined) await probes.send(call.id(), call.address, input.probe);
   // Only the node itself knows its paths.
   const taken =
@@ -176,6 +182,7 @@ async function checkIn(
       ...taken,
       ...cloned,
       ...elsewhere,
+      ...(found === undefined ? {} : { addresses: found }),
       ...(counted === undefined ? {} : { relayed: counted }),
     },
   };

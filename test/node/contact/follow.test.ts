@@ -251,6 +251,7 @@ test("what nodes find is told within eight seconds, spread over three, and what 
     kind: () => kind,
     isBusy: () => false,
     noteAnswer() {},
+    addresses: () => undefined,
     changed: () => new Promise<void>((resolve) => void waiting.add(resolve)),
   };
   const edge = { ...makeEdge(clock, fetch), control: makeControl({ wanted: false }), light };

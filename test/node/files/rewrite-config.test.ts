@@ -20,7 +20,7 @@ function withSocket(): void {
 }
 
 const rewrite = (...addresses: string[]) =>
-  rewriteConfig(here.organization, machineAt(here.world.root), { denied: addresses });
+  rewriteConfig(here.organization, machineAt(here.world.root), { healing: { denied: addresses } });
 
 test("a change that ended leaves config.yml as it was before", async () => {
   const { directory } = here.organization;

@@ -92,9 +92,9 @@ test("a healed tunnel does not bring back a name that the engine would refuse", 
   // As for an engine with a control socket.
   const present = { ...here.present(), local_api: localApiSection(directory) };
   writeFileSync(join(directory, "config.yml"), stringifyYaml(present));
-  expect(rewriteConfig({ directory, slug }, machineAt(here.world.root), { denied: ["203.0.113.7"] })).toBe(
-    true,
-  );
+  expect(
+    rewriteConfig({ directory, slug }, machineAt(here.world.root), { healing: { denied: ["203.0.113.7"] } }),
+  ).toBe(true);
   expect(here.section("lighthouse")["remote_allow_list"]).toMatchObject({ "203.0.113.7/32": false });
   expect(here.present()).not.toHaveProperty("stats");
   expect(here.section("lighthouse")["advertise_addrs"]).toEqual([addresses[0], addresses[2]]);

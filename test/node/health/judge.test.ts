@@ -10,6 +10,8 @@ const seen = (change: Partial<Observation>): Observation => ({
   silent: [],
   unrouted: [],
   stuck: [],
+  kept: 0,
+  unmet: [],
   hasOthers: true,
   certificate: "valid",
   engineVersion: "1.12.0",
@@ -47,6 +49,9 @@ test("degraded, with the reason: no lighthouse, a lighthouse that is lost, an ex
   expect(judge(seen({ lighthouses: [hub("lost")] })).reason).toBe("The lighthouse hub does not answer");
   expect(judge(seen({ lighthouses: [hub("lost"), hub("lost")] })).reason).toBe(
     "None of the 2 lighthouses answers",
+  );
+  expect(judge(seen({ lighthouses: [hub("lost")], kept: 3, unmet: ["b"] })).reason).toBe(
+    "The lighthouse hub does not answer; 3 peers are found by addresses that this node keeps; no handshake with b: off, moved, or behind a NAT for which both need a lighthouse and a relay",
   );
   expect(told({ certificate: "expired" }).reason).toBe("The certificate has expired");
 });
