@@ -4,16 +4,22 @@
 // guesses with `services.throttle`. Subjects in routes/ are not in the contract yet.
 
 import type { Route } from "./http/route.ts";
+import { attentionApi } from "../api/attention.ts";
+import { authoritiesApi } from "../api/authorities.ts";
+import { eventsApi } from "../api/events.ts";
+import { pathsApi } from "../api/paths.ts";
+import { phonesApi } from "../api/phones.ts";
+import { webhooksApi } from "../api/webhooks.ts";
+import { eventHandlers } from "./audit/routes.ts";
+import { attentionHandlers, pathHandlers } from "./paths/routes.ts";
+import { authorityHandlers } from "./rollout/routes.ts";
+import { webhookHandlers } from "./webhooks/routes.ts";
 import { groupsApi } from "../api/groups.ts";
 import { membersApi } from "../api/members.ts";
 import { organizationsApi } from "../api/organizations.ts";
-import { attentionRoutes } from "./routes/attention.ts";
-import { authorityRoutes } from "./routes/authorities.ts";
 import { commandLineRoutes } from "./routes/command-line.ts";
 import { domainRoutes } from "./routes/domains.ts";
 import { enrollmentRoutes } from "./routes/enrollments.ts";
-import { phoneRoutes } from "./routes/phones.ts";
-import { eventRoutes } from "./routes/events.ts";
 import { factorRoutes } from "./routes/factors.ts";
 import { identityProviderRoutes } from "./routes/identity-providers.ts";
 import { nameRoutes } from "./routes/names.ts";
@@ -22,7 +28,6 @@ import { organizationProviderRoutes } from "./routes/organization-providers.ts";
 import { groupHandlers, memberHandlers, organizationHandlers } from "./organizations/routes.ts";
 import { passkeyRoutes } from "./routes/passkeys.ts";
 import { resetRoutes } from "./routes/password-reset.ts";
-import { pathRoutes } from "./routes/paths.ts";
 import { peopleRoutes } from "./routes/people.ts";
 import { nodesApi } from "../api/nodes.ts";
 import { registrationTokensApi, serviceTokensApi } from "../api/tokens.ts";
@@ -33,7 +38,7 @@ import { docsRoutes } from "./docs/routes.ts";
 import { releaseHandlers } from "./releases/routes.ts";
 import { attach } from "./http/attach.ts";
 import { healthHandlers, serverHandlers } from "./metrics/routes.ts";
-import { nodeHandlers } from "./nodes/routes.ts";
+import { nodeHandlers, phoneHandlers } from "./nodes/routes.ts";
 import { nodeCallRoutes } from "./routes/node-calls.ts";
 import { policyRoutes } from "./routes/policy.ts";
 import { policyFileRoutes } from "./routes/policy-files.ts";
@@ -41,9 +46,7 @@ import { browserRoutes } from "./routes/browser-sessions.ts";
 import { userSessionRoutes } from "./routes/user-sessions.ts";
 import { userRoutes } from "./routes/users.ts";
 import { registrationRoutes } from "./routes/registrations.ts";
-import { streamRoutes } from "./routes/stream.ts";
 import { registrationTokenHandlers, serviceTokenHandlers } from "./tokens/routes.ts";
-import { webhookRoutes } from "./routes/webhooks.ts";
 import type { Services } from "./services.ts";
 
 export function allRoutes(services: Services): Route[] {
@@ -74,17 +77,16 @@ export function allRoutes(services: Services): Route[] {
     ...policyRoutes(services),
     ...nameRoutes(services),
     ...policyFileRoutes(services),
-    ...pathRoutes(services),
-    ...attentionRoutes(services),
-    ...authorityRoutes(services),
-    ...eventRoutes(services),
-    ...streamRoutes(services),
-    ...webhookRoutes(services),
+    ...attach(pathsApi, pathHandlers(services)),
+    ...attach(attentionApi, attentionHandlers(services)),
+    ...attach(authoritiesApi, authorityHandlers(services)),
+    ...attach(eventsApi, eventHandlers(services)),
+    ...attach(webhooksApi, webhookHandlers(services)),
     ...attach(nodesApi, nodeHandlers(services)),
     ...nodeCallRoutes(services),
     ...registrationRoutes(services),
     ...enrollmentRoutes(services),
-    ...phoneRoutes(services),
+    ...attach(phonesApi, phoneHandlers(services)),
   ];
   return routes;
 }

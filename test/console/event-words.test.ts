@@ -4,7 +4,7 @@ import { expect, test } from "bun:test";
 import type { AuditEvent } from "../../src/console/audit-event.ts";
 import { eventSentence, readableChanges, unnamed, type Known } from "../../src/console/event-words.ts";
 import { ruleChangeOf } from "../../src/console/rule-change.ts";
-import { eventTypes } from "../../src/server/audit/record.ts";
+import { eventTypes } from "../../src/api/events.ts";
 
 const engineering = `idp:4.${"0".repeat(32)}`;
 const known: Known = {

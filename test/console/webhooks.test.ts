@@ -12,7 +12,7 @@ import {
   type Delivery,
 } from "../../src/console/deliveries.ts";
 import { exampleEvents } from "../../src/console/event-examples.ts";
-import { WebhookRequest } from "../../src/server/webhooks/webhooks.ts";
+import { WebhookRequest } from "../../src/api/webhooks.ts";
 
 test("the types of events that the dialog offers as examples exist", () => {
   expect(exampleEvents.length).toBeGreaterThan(0);

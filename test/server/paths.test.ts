@@ -5,7 +5,7 @@ import * as v from "valibot";
 import { maxPaths } from "../../src/protocol/path-report.ts";
 import { writeMetrics } from "../../src/server/metrics/metrics.ts";
 import { deleteEndedPaths } from "../../src/server/paths/ended.ts";
-import { Path } from "../../src/server/paths/list.ts";
+import { Path } from "../../src/api/paths.ts";
 import type { Organization } from "../../src/api/organizations.ts";
 import { checkinOf, countOf, registerNode, type RegisteredNode } from "../support/nodes.ts";
 import { useNumbered } from "../support/numbered.ts";

@@ -5,7 +5,7 @@ import * as v from "valibot";
 import { RelayedAnswer } from "../../src/protocol/relayed-report.ts";
 import { writeMetrics } from "../../src/server/metrics/metrics.ts";
 import type { Organization } from "../../src/api/organizations.ts";
-import { Relay } from "../../src/server/paths/relayed.ts";
+import { Relay } from "../../src/api/paths.ts";
 import { checkinOf, codeOf, downloadOf, registerNode, type RegisteredNode } from "../support/nodes.ts";
 import { useNumbered } from "../support/numbered.ts";
 import type { TestServer } from "../support/server.ts";

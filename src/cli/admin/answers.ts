@@ -84,30 +84,6 @@ export const Alias = v.looseObject({
   created_at: text,
 });
 
-export const Relay = v.looseObject({
-  node: v.number(),
-  node_name: text,
-  month: text,
-  bytes: v.nullable(v.number()),
-  limit_bytes: v.nullable(v.number()),
-  paused: v.boolean(),
-  reported_at: time,
-});
-export const Path = v.looseObject({
-  node: v.number(),
-  node_name: text,
-  peer: v.nullable(v.number()),
-  peer_name: v.nullable(text),
-  peer_address: text,
-  path: text,
-  remote: v.nullable(text),
-  relays: names,
-  probe: text,
-  rtt_ms: v.nullable(v.number()),
-  loss: v.nullable(v.number()),
-  reported_at: text,
-});
-
 /** A machine that waits for approval. */
 export const RegistrationItem = v.looseObject({
   id: v.number(),
@@ -125,54 +101,5 @@ export const RegistrationItem = v.looseObject({
   expires_at: text,
 });
 
-export const Authorities = v.looseObject({
-  cas: v.array(
-    v.looseObject({
-      fingerprint: text,
-      kind: text,
-      state: text,
-      trusted: v.boolean(),
-      not_before: text,
-      not_after: text,
-    }),
-  ),
-  rotation: v.looseObject({
-    phase: text,
-    paused: v.boolean(),
-    waiting_for: v.array(v.number()),
-    waiting_for_names: names,
-    next_step_at: time,
-    auto: v.boolean(),
-  }),
-  blocklist: v.looseObject({ entries: v.number(), limit: v.number() }),
-});
-export type Authorities = v.InferOutput<typeof Authorities>;
-
-export const Webhook = v.looseObject({ id: v.number(), url: text, events: names, created_at: text });
-export const NewWebhook = v.looseObject({ ...Webhook.entries, secret: text });
-export const Delivery = v.looseObject({
-  id: v.number(),
-  event_id: v.number(),
-  attempts: v.number(),
-  state: text,
-  status: v.nullable(v.number()),
-  message: v.nullable(text),
-  next_attempt_at: time,
-  delivered_at: time,
-  created_at: text,
-});
-
-const Details = v.nullable(v.record(text, v.unknown()));
-export const Event = v.looseObject({
-  id: v.number(),
-  at: text,
-  type: text,
-  actor: v.looseObject({ kind: text, id: v.nullable(v.number()), ip: v.nullable(text) }),
-  subject: text,
-  before: Details,
-  after: Details,
-  hash: text,
-});
-export type Event = v.InferOutput<typeof Event>;
 
 export const Me = v.looseObject({ id: v.number(), email: text, is_staff: v.boolean() });

@@ -1,10 +1,12 @@
 // `agent admin ca …` and `agent admin key rotate`: the CAs of an organization, and the key that encrypts them.
 
+import { authoritiesApi, rotationActions } from "../../api/authorities.ts";
+import type { AnswerOf } from "../../api/endpoint.ts";
+import { request } from "../../api/request.ts";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import { planReplaced } from "../../plan-file.ts";
-import { Authorities } from "./answers.ts";
-import { inOrg, read, writeAs } from "./api.ts";
+import { read, write } from "./api.ts";
 import { onData, onlyPlanned } from "./data.ts";
 import { targetFlags } from "./target.ts";
 import { quoteWord } from "../../plan.ts";
@@ -18,12 +20,10 @@ export const show: Implementation = {
   examples: [`${brand.executable} admin ca show acme`],
   async run(context) {
     const [slug = ""] = context.words;
-    const shown = await read(context, (api) => api.get(inOrg(slug, "ca/"), Authorities));
+    const shown = await read(context, (api) => api.call(authoritiesApi.retrieve, { slug }));
     print(context, shown);
   },
 };
-
-const actions = ["pause", "resume", "rollback"] as const;
 
 export const rotate: Implementation = {
   notes: `A running \`${brand.executable} serve\` carries out the three phases of the rotation: trust, issue, retire. Each phase begins
@@ -43,12 +43,11 @@ has its new certificate, so that tunnels can follow; lighthouses lose them last.
     const now = context.values.on("now");
     if (now && action === "pause") throw new AppError("usage", "--now does not go with --pause");
     if (now) context.output.say(risk);
-    const path = inOrg(context.words[0] ?? "", "ca/rotate/");
-    const request = { method: "POST", path, body: { action, now } } as const;
-    const shown = await writeAs(context, Authorities, () => request);
+    const [slug = ""] = context.words;
+    const shown = await write(context, () => request(authoritiesApi.rotate, { slug }, { action, now }));
     if (shown === undefined) return;
     print(context, shown);
-    if (action !== "pause") context.output.say(watch(context.words[0] ?? "", now));
+    if (action !== "pause") context.output.say(watch(slug, now));
   },
 };
 
@@ -58,14 +57,14 @@ const watch = (slug: string, now: boolean) =>
 const risk =
   "--now takes the former CAs from all nodes without waiting for tunnels. Tunnels that still use a former CA are torn down and can lose packets for some seconds. Use it when a CA key may be known to others.";
 
-function actionOf(values: Values): "start" | (typeof actions)[number] {
-  const [action, ...more] = actions.filter((name) => values.on(name));
+function actionOf(values: Values): "start" | (typeof rotationActions)[number] {
+  const [action, ...more] = rotationActions.filter((name) => values.on(name));
   if (more.length > 0)
-    throw new AppError("usage", `Give only one of ${actions.map((name) => `--${name}`).join(", ")}`);
+    throw new AppError("usage", `Give only one of ${rotationActions.map((name) => `--${name}`).join(", ")}`);
   return action ?? "start";
 }
 
-function print({ output }: Context, shown: Authorities): void {
+function print({ output }: Context, shown: AnswerOf<typeof authoritiesApi.retrieve>): void {
   const { cas, rotation, blocklist } = shown;
   const rows = cas.map((ca): Cell[] => [
     ca.kind,
@@ -75,8 +74,9 @@ function print({ output }: Context, shown: Authorities): void {
   ]);
   const { phase, paused, auto, waiting_for_names: names, next_step_at: nextAt } = rotation;
   const nodes = names.length === 0 ? "" : `, waiting for ${names.join(", ")}`;
-  const waiting = nextAt === null ? nodes : `, waiting for tunnels to follow until ${nextAt}`;
-  const list = `blocklist: ${blocklist.entries} of at most ${blocklist.limit} entries\n`;
+  const waiting = nextAt == null ? nodes : `, waiting for tunnels to follow until ${nextAt}`;
+  const list =
+    blocklist === undefined ? "" : `blocklist: ${blocklist.entries} of at most ${blocklist.limit} entries\n`;
   output.list(
     shown,
     { columns: ["CA", "STATE", "VALID UNTIL", "FINGERPRINT"], rows, none: "There are no CAs." },

@@ -1,6 +1,6 @@
 // `agent admin events`: the audit log of an organization, or of what belongs to none.
 
-import * as v from "valibot";
+import { eventsApi, type Event, type EventQuery } from "../../api/events.ts";
 import { brand } from "../../brand.ts";
 import { parseDuration } from "../../duration.ts";
 import { AppError } from "../../errors.ts";
@@ -12,8 +12,8 @@ import type { System } from "../../system.ts";
 import type { Implementation } from "../command.ts";
 import { jsonLine } from "../output.ts";
 import type { Values } from "../values.ts";
-import { Event, User } from "./answers.ts";
-import { inOrg, read, type Api } from "./api.ts";
+import { User } from "./answers.ts";
+import { read, type Api } from "./api.ts";
 import { targetFlags } from "./target.ts";
 
 /** An event appears at most this much later. */
@@ -76,7 +76,7 @@ staff. The actor of a change on the machine of the control plane is the operator
       const show = (event: Event) => output.raw(output.json ? jsonLine(event) : lineOf(event, names));
       newest.events.forEach(show);
       for (let { last } = newest; ; await system.sleep(followMs)) {
-        const page = await api.get(`${pathOf(slug)}?after=${last}&limit=1000`, v.array(Event));
+        const page = await pageOf(api, slug, { after: last, limit: 1000 });
         page.filter(isWanted).forEach(show);
         last = page.at(-1)?.id ?? last;
       }
@@ -84,7 +84,10 @@ staff. The actor of a change on the machine of the control plane is the operator
   },
 };
 
-const pathOf = (slug: string): string => (slug === "" ? "/api/events/" : inOrg(slug, "events/"));
+function pageOf(api: Api, slug: string, query: Partial<EventQuery>): Promise<Event[]> {
+  const asked = Object.fromEntries(Object.entries(query).map(([name, value]) => [name, String(value)]));
+  return slug === "" ? api.call(eventsApi.listOfNone, {}, asked) : api.call(eventsApi.list, { slug }, asked);
+}
 
 /** Higher than the id of every event: 15 digits, the API's maximum. */
 const newestId = 999_999_999_999_999;
@@ -103,7 +106,7 @@ async function newestEvents(
   let events: Event[] = [];
   let last: number | undefined;
   for (let before = newestId; events.length < most || last === undefined;) {
-    const page = await api.get(`${pathOf(slug)}?before=${before}&limit=${limit}`, v.array(Event));
+    const page = await pageOf(api, slug, { before, limit });
     last ??= page.at(-1)?.id ?? 0;
     const [first] = page;
     if (first === undefined) break;

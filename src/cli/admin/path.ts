@@ -1,10 +1,11 @@
 // `agent admin path …`: how nodes reach their peers.
 
+import { pathKinds, pathsApi, probeResults } from "../../api/paths.ts";
 import { brand } from "../../brand.ts";
 import type { Implementation } from "../command.ts";
+import { given } from "../values.ts";
 import { orgArg } from "../server-flags.ts";
-import { Path } from "./answers.ts";
-import { inOrg, read } from "./api.ts";
+import { read } from "./api.ts";
 import { nodeByName } from "./lookup.ts";
 import { targetFlags } from "./target.ts";
 
@@ -31,16 +32,15 @@ export const list: Implementation = {
   async run(context) {
     const { values, words, output } = context;
     const [slug = ""] = words;
-    const [node, path, probe] = [
-      values.text("node"),
-      values.choice("path", ["direct", "relayed", "none", "unknown"]),
-      values.choice("probe", ["answers", "broken", "not_probed"]),
-    ];
-    const filters = { ...(path === undefined ? {} : { path }), ...(probe === undefined ? {} : { probe }) };
+    const node = values.text("node");
+    const filters = given({
+      path: values.choice("path", pathKinds),
+      probe: values.choice("probe", probeResults),
+    });
     const paths = await read(context, async (api) => {
-      if (node === undefined) return api.list(inOrg(slug, "paths/"), Path, filters);
+      if (node === undefined) return api.all(pathsApi.list, { slug }, filters);
       const { id } = await nodeByName(api, slug, node);
-      return api.list(inOrg(slug, `nodes/${id}/peers/`), Path, filters);
+      return api.all(pathsApi.ofNode, { slug, id }, filters);
     });
     output.list(
       { paths },

@@ -1,13 +1,13 @@
 // `agent admin relay …`: what relays forward for others, and their monthly limits.
 
-import * as v from "valibot";
+import { pathsApi } from "../../api/paths.ts";
+import { request } from "../../api/request.ts";
 import { brand } from "../../brand.ts";
 import { formatSize, parseSize } from "../../duration.ts";
 import { AppError } from "../../errors.ts";
 import type { Implementation } from "../command.ts";
 import { orgArg } from "../server-flags.ts";
-import { Relay } from "./answers.ts";
-import { inOrg, read, writeAs } from "./api.ts";
+import { read, write } from "./api.ts";
 import { nodeByName } from "./lookup.ts";
 import { targetFlags } from "./target.ts";
 
@@ -21,7 +21,7 @@ export const list: Implementation = {
   examples: [`${brand.executable} admin relay list acme`],
   async run(context) {
     const [slug = ""] = context.words;
-    const relays = await read(context, (api) => api.get(inOrg(slug, "relays/"), v.array(Relay)));
+    const relays = await read(context, (api) => api.call(pathsApi.relays, { slug }));
     context.output.list(
       { relays },
       {
@@ -59,9 +59,9 @@ export const limit: Implementation = {
     const bytes = word === "none" ? null : parseSize(word);
     if (bytes === undefined || bytes === 0)
       throw new AppError("usage", `The limit must be a size such as 500MB or 4GB, or none, not "${word}"`);
-    const relay = await writeAs(context, Relay, async (api) => {
+    const relay = await write(context, async (api) => {
       const { id } = await nodeByName(api, slug, name);
-      return { method: "PATCH", path: inOrg(slug, `relays/${id}/`), body: { limit_bytes: bytes } };
+      return request(pathsApi.limitRelay, { slug, id }, { limit_bytes: bytes });
     });
     if (relay === undefined) return;
     const done =

@@ -1,13 +1,14 @@
 // `agent admin webhook …`: URLs that get the events of an organization.
 
+import { request } from "../../api/request.ts";
+import { webhooksApi } from "../../api/webhooks.ts";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import { quoteWord } from "../../plan.ts";
 import type { Context, Implementation } from "../command.ts";
 import { orgArg } from "../server-flags.ts";
-import type { Args } from "../values.ts";
-import { Delivery, NewWebhook, Webhook } from "./answers.ts";
-import { inOrg, Nothing, read, writeAs, type Api } from "./api.ts";
+import { given, type Args } from "../values.ts";
+import { read, write, type Api } from "./api.ts";
 import { checked, idOf } from "./lookup.ts";
 import { chooseTarget, targetFlags } from "./target.ts";
 
@@ -19,16 +20,16 @@ const eventFlag = {
   description: "Only events of this type, such as node.revoked or node.* (repeatable; default: all)",
 } as const;
 
-const webhooksOf = (api: Api, slug: string) => api.list(inOrg(slug, "webhooks/"), Webhook);
-const pathOf = async (api: Api, slug: string, word: string, rest = "") => {
-  const id = await idOf(word, {
+const webhooksOf = (api: Api, slug: string) => api.all(webhooksApi.list, { slug });
+const paramsOf = async (api: Api, slug: string, word: string) => ({
+  slug,
+  id: await idOf(word, {
     what: "webhook",
     listing: `webhook list ${quoteWord(slug)}`,
     list: () => webhooksOf(api, slug),
     nameOf: ({ url }) => url,
-  });
-  return { id, path: inOrg(slug, `webhooks/${id}/${rest}`) };
-};
+  }),
+});
 
 export const list: Implementation = {
   args: { ...orgArg, ...targetFlags },
@@ -59,12 +60,11 @@ export const create: Implementation = {
   async run(context) {
     const [slug = "", url = ""] = context.words;
     const events = context.values.list("event");
-    const body = await checked(
-      import("../../server/webhooks/webhooks.ts").then(({ WebhookRequest }) => WebhookRequest),
-      { url, ...(events.length === 0 ? {} : { events: [...events] }) },
-    );
-    const path = inOrg(slug, "webhooks/");
-    const made = await writeAs(context, NewWebhook, () => ({ method: "POST", path, body }));
+    const body = await checked(webhooksApi.create.body, {
+      url,
+      ...(events.length === 0 ? {} : { events: [...events] }),
+    });
+    const made = await write(context, () => request(webhooksApi.create, { slug }, body));
     if (made === undefined) return;
     context.output.result(made, `Created webhook ${made.id}. Secret:\n${made.secret}\n`);
     await sayIfNotPublic(context, url);
@@ -98,15 +98,13 @@ export const update: Implementation = {
     const events = context.values.list("event");
     if (url === undefined && events.length === 0)
       throw new AppError("usage", "Say what to change: --url or --event");
-    const body = await checked(
-      import("../../server/webhooks/webhooks.ts").then(({ WebhookPatch }) => WebhookPatch),
-      { ...(url === undefined ? {} : { url }), ...(events.length === 0 ? {} : { events: [...events] }) },
+    const body = await checked(webhooksApi.update.body, {
+      ...given({ url }),
+      ...(events.length === 0 ? {} : { events: [...events] }),
+    });
+    const changed = await write(context, async (api) =>
+      request(webhooksApi.update, await paramsOf(api, slug, word), body),
     );
-    const changed = await writeAs(context, Webhook, async (api) => ({
-      method: "PATCH",
-      path: (await pathOf(api, slug, word)).path,
-      body,
-    }));
     if (changed === undefined) return;
     context.output.result(changed, `Updated webhook ${changed.id}\n`);
     if (url !== undefined) await sayIfNotPublic(context, url);
@@ -119,10 +117,10 @@ export const remove: Implementation = {
   async run(context) {
     const [slug = "", word = ""] = context.words;
     let id = 0;
-    const gone = await writeAs(context, Nothing, async (api) => {
-      const found = await pathOf(api, slug, word);
-      id = found.id;
-      return { method: "DELETE", path: found.path, effect: `delete webhook ${id}` };
+    const gone = await write(context, async (api) => {
+      const params = await paramsOf(api, slug, word);
+      id = params.id;
+      return { ...request(webhooksApi.delete, params), effect: `delete webhook ${id}` };
     });
     if (gone !== undefined) context.output.result({ id, deleted: true }, `Deleted webhook ${id}\n`);
   },
@@ -134,7 +132,7 @@ export const deliveries: Implementation = {
   async run(context) {
     const [slug = "", word = ""] = context.words;
     const found = await read(context, async (api) =>
-      api.list((await pathOf(api, slug, word, "deliveries/")).path, Delivery),
+      api.all(webhooksApi.deliveries, await paramsOf(api, slug, word)),
     );
     context.output.list(
       { deliveries: found },
@@ -171,11 +169,11 @@ export const sendAgain: Implementation = {
   examples: [`${brand.executable} admin webhook send-again acme 3 41`],
   async run(context) {
     const [slug = "", word = "", delivery = ""] = context.words;
-    const sent = await writeAs(context, Delivery, async (api) => {
+    const sent = await write(context, async (api) => {
       if (!/^\d{1,15}$/.test(delivery))
         throw new AppError("usage", `"${delivery}" is not a delivery's number.`);
-      const { path } = await pathOf(api, slug, word, `deliveries/${delivery}/send_again/`);
-      return { method: "POST", path, body: {} };
+      const params = { ...(await paramsOf(api, slug, word)), delivery: Number(delivery) };
+      return request(webhooksApi.sendAgain, params, {});
     });
     if (sent !== undefined) context.output.result(sent, `Delivery ${sent.id} is sent again\n`);
   },

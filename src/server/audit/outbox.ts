@@ -9,7 +9,8 @@ import { deliveries } from "../store/tables/deliveries.ts";
 import { events, typesAfter } from "../store/tables/events.ts";
 import { webhooks } from "../store/tables/webhooks.ts";
 import { organizations } from "../store/tables/organizations.ts";
-import { showEvent, type Event } from "./read.ts";
+import { showEvent } from "./read.ts";
+import { type Event } from "../../api/events.ts";
 
 export type Claimed = {
   id: number;

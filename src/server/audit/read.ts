@@ -1,26 +1,12 @@
 // Reads the audit log page by page, for readers that follow it. record.ts writes it, verify.ts verifies its chains.
 
+import { Details, Event } from "../../api/events.ts";
 import * as v from "valibot";
 import { maxPageBytes } from "../http/lists.ts";
 import type { OrganizationCall } from "../http/route.ts";
 import type { Reader } from "../store/database.ts";
 import { eventsAfter, eventsBefore, typesAfter, type EventRow } from "../store/tables/events.ts";
 import { eventTime } from "./record.ts";
-
-const Details = v.nullable(v.record(v.string(), v.unknown()));
-
-/** The hash covers all fields but `id` and `hash`, in this order. */
-export const Event = v.object({
-  id: v.number(),
-  at: v.string(),
-  type: v.string(),
-  actor: v.object({ kind: v.string(), id: v.nullable(v.number()), ip: v.nullable(v.string()) }),
-  subject: v.string(),
-  before: Details,
-  after: Details,
-  hash: v.string(),
-});
-export type Event = v.InferOutput<typeof Event>;
 
 /** The event as the API and webhooks show it. */
 export function showEvent({ id, at, type, actor, subject, before, after, hash }: EventRow): Event {

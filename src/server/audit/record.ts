@@ -1,6 +1,7 @@
 // Writes the audit log. It is append-only, chained by hash within each organization, and written in the transaction of
 // the change itself. Reads nothing but the end of the chain.
 
+import type { EventType } from "../../api/events.ts";
 import { hash } from "node:crypto";
 import type { Call, Caller } from "../http/route.ts";
 import { requireLockOf, type Transaction } from "../store/database.ts";
@@ -8,93 +9,6 @@ import { hashedTexts } from "../../hashed-texts.ts";
 import { toStorable } from "../../text.ts";
 import { differences } from "./differences.ts";
 import { chainEnd, insertEvent, sizeOfEvent, type EventRow } from "../store/tables/events.ts";
-
-/** Every type of event. Webhooks subscribe to these. */
-export const eventTypes = [
-  "blocklist.filling",
-  "ca.expiring",
-  "ca.exported",
-  "ca.imported",
-  "ca.rotated",
-  "certificate.expiring",
-  "certificate.issued",
-  "certificate.renewed",
-  "domain.created",
-  "domain.deleted",
-  "domain.verified",
-  "enrollment.confirmed",
-  "enrollment.refused",
-  "events.archived",
-  "group.created",
-  "group.deleted",
-  "group.updated",
-  "member.created",
-  "member.deleted",
-  "member.invited",
-  "member.signed_out",
-  "member.updated",
-  "name.created",
-  "name.deleted",
-  "node.cloned",
-  "node.created",
-  "node.ended",
-  "node.engine_refused",
-  "node.healing",
-  "node.reauthenticated",
-  "node.reauthentication_due",
-  "node.registered",
-  "node.relay_limited",
-  "node.relay_paused",
-  "node.relay_resumed",
-  "node.restored",
-  "node.returned",
-  "node.revoked",
-  "node.transferred",
-  "node.updated",
-  "organization.created",
-  "organization.deleted",
-  "organization.updated",
-  "policy.applied",
-  "policy.confirmed",
-  "policy.reverted",
-  "policy.test_failed",
-  "policy.updated",
-  "provider.created",
-  "provider.deleted",
-  "provider.updated",
-  "registration.approved",
-  "registration.ended",
-  "registration.refused",
-  "registration.waiting",
-  "rule.created",
-  "rule.deleted",
-  "rule.updated",
-  "security.login_failed",
-  "server.clock_confirmed",
-  "server.clock_jumped",
-  "server.clock_returned",
-  "server.restored",
-  "server.updated",
-  "tls.certificate_failed",
-  "tls.certificate_issued",
-  "token.created",
-  "token.revoked",
-  "token.used",
-  "user.created",
-  "user.device_approved",
-  "user.disabled",
-  "user.enabled",
-  "user.factor_added",
-  "user.factor_removed",
-  "user.identity_linked",
-  "user.identity_unlinked",
-  "user.left_provider",
-  "user.password_changed",
-  "webhook.created",
-  "webhook.deleted",
-  "webhook.updated",
-] as const;
-export type EventType = (typeof eventTypes)[number];
 
 export type Actor = {
   kind: "person" | "service" | "node" | "operator" | "server" | "nobody";

@@ -9,7 +9,7 @@ import { DownloadAnswer } from "../../protocol/download.ts";
 import { ErrorBody } from "../../protocol/error-body.ts";
 import { Node } from "../../protocol/node.ts";
 import { TokenPair } from "../../protocol/sign-in.ts";
-import { Event } from "../audit/read.ts";
+import { Event } from "../../api/events.ts";
 import { Group } from "../../api/groups.ts";
 import { Member } from "../../api/members.ts";
 import { Organization } from "../../api/organizations.ts";
@@ -17,7 +17,7 @@ import { RegistrationToken } from "../../api/tokens.ts";
 import { sessionCookie } from "../http/cookies.ts";
 import type { Route } from "../http/route.ts";
 import { ServiceToken } from "../../api/tokens.ts";
-import { Webhook } from "../webhooks/webhooks.ts";
+import { Webhook } from "../../api/webhooks.ts";
 
 type Json = { [key: string]: unknown };
 

@@ -1,7 +1,7 @@
 // What of an organization's nodes needs a person: how many are online, and the first nodes of each kind of trouble. Each
 // query is bounded, or answered from an index alone: it is asked by every open console.
 
-import * as v from "valibot";
+import { maxFirst, type NodeTrouble } from "../../api/attention.ts";
 import { formatTime } from "../../duration.ts";
 import { advisoriesFor } from "../../engine-features.ts";
 import type { Params, Reader } from "../store/database.ts";
@@ -20,45 +20,12 @@ import {
 import type { NodeStore } from "./node-store.ts";
 import { appliedMs } from "./version-ages.ts";
 
-/** Of each kind; the rest is counted. */
-export const maxFirst = 20;
 /** Nodes whose certificates end first. */
 const maxNext = 5;
 /** Versions of engines come from nodes. */
 const maxVersions = 100;
 /** Certificates are renewed with a third of their life left, so one with less than a quarter was not renewed. */
 const renewedMs = 7 * 86_400_000;
-
-const named = { id: v.number(), name: v.string() };
-const ending = v.object({ ...named, not_after: v.string() });
-/** `first`: at most 20 of `count`. */
-export const foundOf = <S extends v.GenericSchema>(schema: S) =>
-  v.object({ count: v.number(), first: v.array(schema) });
-
-export const NodeTrouble = v.object({
-  /** All that are not revoked. */
-  nodes: v.number(),
-  /** The active ones; phones, which never check in, are not counted. */
-  active: v.number(),
-  online: v.number(),
-  /** Lighthouses and relays that are not online. */
-  hubs_away: foundOf(v.object({ ...named, is_lighthouse: v.boolean() })),
-  /** Certificates that end within a week and should have been renewed. Ephemeral nodes and phones are left out. */
-  not_renewed: foundOf(ending),
-  /** Engines with published vulnerabilities. */
-  vulnerable_engines: foundOf(
-    v.object({ ...named, overlay_version: v.string(), advisory: v.string(), fixed_in: v.string() }),
-  ),
-  /** Online nodes that could have applied a configuration for ten minutes, and have not, fetched or not. */
-  not_applied: foundOf(v.object({ ...named, since: v.string() })),
-  /** Online nodes whose keys two machines use. */
-  cloned: foundOf(v.object(named)),
-  /** Phones to import again. */
-  phones_due: foundOf(v.object(named)),
-  /** Whose certificates end first, renewed or not. */
-  ending_first: v.array(ending),
-});
-export type NodeTrouble = v.InferOutput<typeof NodeTrouble>;
 
 export async function nodeTrouble(services: NodeStore, orgId: number): Promise<NodeTrouble> {
   const { db, system } = services;

@@ -3,12 +3,10 @@
 // changes and revocations only when its user imports it again. That is the same node with another key; the certificate of
 // the former key is blocked.
 
-import * as v from "valibot";
+import type { NewPhone, PhoneImport, PhoneSite } from "../../api/phones.ts";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
-import { NodeName } from "../../protocol/values.ts";
-import { Node } from "../../protocol/node.ts";
-import { RegisterRequest, type RegisterWaiting } from "../../protocol/registration.ts";
+import { type RegisterWaiting } from "../../protocol/registration.ts";
 import { record, type Actor } from "../audit/record.ts";
 import { issueOverlay, readIssuingOrg, type IssuingOrg } from "../certificates/issue.ts";
 import { renderSite } from "../config/phone-site.ts";
@@ -32,7 +30,6 @@ import { requireFreeName, requirePermitted } from "./enrollments.ts";
 import { requireOwner } from "./node-owner.ts";
 import type { NodeStore } from "./node-store.ts";
 import { taken } from "./nodes.ts";
-import { NodeRequest } from "../../api/nodes.ts";
 import { beginPeriod } from "./owner-period.ts";
 import { readKeys, refusePrivateKeys, type Keys } from "./register-request.ts";
 import { recordRegistrant, type Grant } from "./registration-credential.ts";
@@ -40,22 +37,8 @@ import { findRequest, holdForApproval, type Held } from "./registration-requests
 import { showOne } from "./shown.ts";
 import { blockFormerLater, settle } from "./upkeep.ts";
 
-const key = {
-  system: v.picklist(["android", "ios"]),
-  host_public_key: RegisterRequest.entries.host_public_key,
-};
-/** `groups`: from administrators only. */
-export const NewPhone = v.strictObject({ ...key, name: NodeName, groups: NodeRequest.entries.groups });
-export const PhoneImport = v.strictObject(key);
-export const PhoneSite = v.object({
-  node: Node,
-  /** YAML, whose last section is `pki`. The browser appends `pki.key`. */
-  site: v.string(),
-});
-export type PhoneSite = v.InferOutput<typeof PhoneSite>;
-
 type Services = NodeStore & { views: Views; throttle: Throttle };
-type Wishes = v.InferOutput<typeof NewPhone> | (v.InferOutput<typeof PhoneImport> & { id: number });
+export type Wishes = NewPhone | (PhoneImport & { id: number });
 type Asked = { wishes: Wishes; keys: Keys; userId: number; actor: Actor; now: number; seenFrom: string };
 
 /**

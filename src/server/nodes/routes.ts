@@ -1,5 +1,9 @@
-// Handlers of src/api/nodes.ts.
+// Handlers of src/api/nodes.ts and phones.ts.
 
+import type { phonesApi } from "../../api/phones.ts";
+import type { OrganizationCall } from "../http/route.ts";
+import { browserOf } from "../routes/people.ts";
+import { makePhone, type Wishes } from "./phones.ts";
 import type { nodesApi } from "../../api/nodes.ts";
 import { AppError } from "../../errors.ts";
 import { sessionsEndedHeader } from "../../protocol/sign-in.ts";
@@ -83,3 +87,12 @@ export const nodeHandlers = (services: Services): Handlers<typeof nodesApi> => (
     return { body: { certificate, config_version } };
   },
 });
+
+export const phoneHandlers = (services: Services): Handlers<typeof phonesApi> => {
+  const make = async (call: OrganizationCall, wishes: Wishes) => {
+    const user = browserOf(call, "Only a signed-in browser makes site files for phones.");
+    const body = await makePhone(services, call, user, wishes, actorOf(call));
+    return "state" in body ? ({ status: 202, body } as const) : ({ status: 201, body } as const);
+  };
+  return { create: make, import: (call, input) => make(call, { ...input, id: call.id() }) };
+};

@@ -1,6 +1,7 @@
 // The paths of an organization as the API shows them, and their figures for the metrics.
 
-import * as v from "valibot";
+import type { Path, PathCounts, PathQuery } from "../../api/paths.ts";
+import type { Attention } from "../../api/attention.ts";
 import { formatTime } from "../../duration.ts";
 import { pageOf, searchPattern, type Page } from "../http/lists.ts";
 import { ListQuery } from "../../api/values.ts";
@@ -12,34 +13,6 @@ import { nodes } from "../store/tables/nodes.ts";
 import { paths } from "../store/tables/paths.ts";
 
 const wordPick = paths.pick("path");
-
-export const PathQuery = v.strictObject({
-  ...ListQuery.entries,
-  path: v.optional(v.picklist(["direct", "relayed", "none", "unknown"])),
-  probe: v.optional(v.picklist(["answers", "broken", "not_probed"])),
-});
-export type PathQuery = v.InferOutput<typeof PathQuery>;
-
-export const Path = v.object({
-  node: v.number(),
-  node_name: v.string(),
-  /** Null if no active node has the address. */
-  peer: v.nullable(v.number()),
-  peer_name: v.nullable(v.string()),
-  peer_address: v.string(),
-  path: v.picklist(["direct", "relayed", "none", "unknown"]),
-  /** The peer's underlay address and port. */
-  remote: v.nullable(v.string()),
-  relays: v.array(v.string()),
-  /** It goes over relays that are all away: it was so when it was reported. */
-  relays_away: v.boolean(),
-  probe: v.picklist(["answers", "broken", "not_probed"]),
-  rtt_ms: v.nullable(v.number()),
-  loss: v.nullable(v.number()),
-  /** When the node reported it. It reports only changes. */
-  reported_at: v.string(),
-});
-export type Path = v.InferOutput<typeof Path>;
 
 const shown = joined("x", paths, "n", computed({ nodeName: text() }));
 const from = `FROM paths x JOIN nodes n ON n.id = x.node_id WHERE x.org_id = $1 AND n.state = 'active'`;
@@ -104,17 +77,6 @@ export async function listPaths(
   });
   return { items, total, query };
 }
-
-export const PathCounts = v.object({
-  node: v.number(),
-  direct: v.number(),
-  relayed: v.number(),
-  /** So many of `relayed` go over relays that are all away. */
-  relays_away: v.number(),
-  /** The peer does not answer, whatever the path. */
-  broken: v.number(),
-});
-export type PathCounts = v.InferOutput<typeof PathCounts>;
 
 const countedRow = computed({ node: integer(), direct: integer(), relayed: integer(), broken: integer() });
 const countIf = (condition: string) => `sum(CASE WHEN ${condition} THEN 1 ELSE 0 END)`;
@@ -185,14 +147,6 @@ async function relaysAway(
 /** Of each node; the rest is counted. */
 const maxPeers = 3;
 
-export const BrokenPaths = v.object({
-  id: v.number(),
-  name: v.string(),
-  /** Names, or addresses, of the first three. */
-  peers: v.array(v.string()),
-  peer_count: v.number(),
-});
-
 const brokenRow = computed({ node: integer(), nodeName: text(), peer: text(), n: integer() });
 
 /** The nodes that do not reach peers: how many, and the first `limit`. */
@@ -200,7 +154,7 @@ export async function brokenByNode(
   reader: Reader,
   orgId: number,
   { ownerId, limit }: Pick<Shown, "ownerId"> & { limit: number },
-): Promise<{ count: number; first: v.InferOutput<typeof BrokenPaths>[] }> {
+): Promise<{ count: number; first: Attention["broken_paths"]["first"] }> {
   const params = [orgId, ...(ownerId === undefined ? [] : [ownerId])];
   const where = `${from} AND x.probe = 'broken'${ownerId === undefined ? "" : " AND n.owner_id = $2"}`;
   const count = await queryNumber(reader, `SELECT count(DISTINCT x.node_id) AS n ${where}`, params);
@@ -254,7 +208,7 @@ const bounds = [1000, 5000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1
 
 export type PathFigures = {
   slug: string;
-  counts: Record<v.InferOutput<typeof Path>["path"], number>;
+  counts: Record<Path["path"], number>;
   /** Pairs whose probes are no longer answered, counted once for both sides. */
   broken: number;
   /** Paths with a round trip up to each bound, in seconds. */

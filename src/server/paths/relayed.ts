@@ -1,6 +1,7 @@
 // Counts what relays forward, by month, and pauses a relay whose monthly limit is reached: traffic costs money. A paused relay
 // is left out of all configurations, its own included, and comes back with its first report of the next month.
 
+import type { Relay } from "../../api/paths.ts";
 import * as v from "valibot";
 import { formatTime } from "../../duration.ts";
 import { AppError, messageOf } from "../../errors.ts";
@@ -118,25 +119,6 @@ async function pauseOrResume(tx: Transaction, row: Row, actor: Actor, at: number
   await raiseConfigVersion(tx, orgId);
   return isOver;
 }
-
-/** At least 1 MB: below, a relay would pause with its first connection. */
-export const RelayPatch = v.strictObject({
-  limit_bytes: v.nullable(v.pipe(v.number(), v.integer(), v.minValue(1e6), v.maxValue(1e18 - 1))),
-});
-
-export const Relay = v.object({
-  node: v.number(),
-  node_name: v.string(),
-  /** UTC. */
-  month: v.string(),
-  /** Forwarded for others in this month; null if the node never reported it. */
-  bytes: v.nullable(v.number()),
-  limit_bytes: v.nullable(v.number()),
-  /** The limit is reached: no node uses the relay until the next month. */
-  paused: v.boolean(),
-  reported_at: v.nullable(v.string()),
-});
-export type Relay = v.InferOutput<typeof Relay>;
 
 /** Sets the monthly limit. Throws not_found, and conflict for a node that is no relay. */
 export async function limitRelay(

@@ -1,7 +1,7 @@
 // Looks after policies between requests: an application without confirmation is reverted, and a test that fails because a
 // node was revoked or joined becomes an event. Runs on one replica; all its state is in the database.
 
-import * as v from "valibot";
+import type { Attention } from "../../api/attention.ts";
 import { messageOf } from "../../errors.ts";
 import type { Log } from "../../log.ts";
 import { ourselves, record } from "../audit/record.ts";
@@ -60,13 +60,10 @@ export async function checkPolicies({ db, system }: Pick<Services, "db" | "syste
   }
 }
 
-/** Null: all pass. `all`: how many tests there are. */
-export const FailingTests = v.nullable(v.object({ count: v.number(), all: v.number() }));
-
 const stored = policies.pick("tests", "failing");
 
 /** As upkeep stored them: every console asks. A rollback that deletes all tests leaves their failures in the row. */
-export async function failingTests(db: Reader, orgId: number): Promise<v.InferOutput<typeof FailingTests>> {
+export async function failingTests(db: Reader, orgId: number): Promise<Attention["failing_tests"]> {
   const sql = `SELECT ${stored.select()} FROM policies WHERE org_id = $1 AND failing <> '[]' AND tests <> '[]'`;
   const row = await queryOne(db, stored, sql, [orgId]);
   return row === undefined ? null : { count: row.failing.length, all: row.tests.length };

@@ -2,7 +2,7 @@
 // events, the creators are copied into the rows: when a user leaves, everything that the user created must be found.
 
 import * as v from "valibot";
-import { Event } from "../audit/read.ts";
+import { Event } from "../../api/events.ts";
 import { principal } from "../audit/record.ts";
 import type { Database, Reader } from "../store/database.ts";
 import { computed, integer, queryAll } from "../store/table.ts";

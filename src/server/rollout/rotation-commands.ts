@@ -1,7 +1,7 @@
 // Shows the CAs of an organization and executes an administrator's rotation commands. rotation-phases.ts does the steps in
 // between.
 
-import * as v from "valibot";
+import type { Authorities, RotationRequest } from "../../api/authorities.ts";
 import { formatTime } from "../../duration.ts";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
@@ -24,52 +24,6 @@ import { authorities } from "../store/tables/authorities.ts";
 import { nodes } from "../store/tables/nodes.ts";
 import { organizations } from "../store/tables/organizations.ts";
 import { countBlocklist } from "../certificates/blocklist.ts";
-
-const RotationAction = v.picklist(["start", "pause", "resume", "rollback"]);
-
-export const RotationRequest = v.strictObject({
-  action: RotationAction,
-  now: v.optional(
-    v.pipe(
-      v.boolean(),
-      v.description(
-        "Do not wait for tunnels: the former CAs leave as soon as all online nodes have confirmed their new " +
-          "certificates. Tunnels that still use a former CA are torn down and can lose packets for some seconds. With " +
-          "`start` it also applies to a rotation that is under way.",
-      ),
-    ),
-  ),
-});
-export type RotationRequest = v.InferOutput<typeof RotationRequest>;
-
-export const Authorities = v.object({
-  cas: v.array(
-    v.object({
-      fingerprint: v.string(),
-      kind: v.picklist(["overlay", "x509"]),
-      state: v.picklist(["next", "active", "former"]),
-      /** In the bundle that nodes get now. */
-      trusted: v.boolean(),
-      not_before: v.string(),
-      not_after: v.string(),
-    }),
-  ),
-  rotation: v.object({
-    phase: v.picklist(["none", "trust", "issue", "retire"]),
-    paused: v.boolean(),
-    /** The steps lead back to the former CAs. It cannot be rolled back once more. */
-    rolling_back: v.boolean(),
-    waiting_for: v.array(v.number()),
-    waiting_for_names: v.array(v.string()),
-    /** When the next step follows. Null while nodes have to confirm first. */
-    next_step_at: v.nullable(v.string()),
-    /** The server starts a rotation by itself when less than two lifetimes of a node's certificate are left. */
-    auto: v.boolean(),
-  }),
-  /** Blocked certificates of trusted CAs: 0 after a finished rotation. */
-  blocklist: v.object({ entries: v.number(), limit: v.number() }),
-});
-export type Authorities = v.InferOutput<typeof Authorities>;
 
 type Store = Pick<ServerOptions, "db" | "system" | "secretKey" | "clock">;
 type Org = { id: number; slug: string };

@@ -1,6 +1,7 @@
 // Sends one stream its events, and looks again and again whether its caller may still have them.
 
-import { listEvents, shownTo, type Event } from "../audit/read.ts";
+import { listEvents, shownTo } from "../audit/read.ts";
+import { type Event } from "../../api/events.ts";
 import type { OrganizationCall } from "../http/route.ts";
 import type { Contact } from "../nodes/reports.ts";
 import type { Reader } from "../store/database.ts";

@@ -1,7 +1,8 @@
 // Follows the audit logs of the organizations that a console shows. One loop for each organization reads new events and
 // hands them to all its streams, on any replica: the database says what is new, so no notification can be lost.
 
-import { listEvents, listEventsBefore, type Event } from "../audit/read.ts";
+import { listEvents, listEventsBefore } from "../audit/read.ts";
+import { type Event } from "../../api/events.ts";
 import type { Contact, Reports } from "../nodes/reports.ts";
 import type { Reader } from "../store/database.ts";
 import type { System } from "../../system.ts";

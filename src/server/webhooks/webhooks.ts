@@ -1,12 +1,20 @@
 // Creates, changes and deletes the webhooks of an organization. audit/outbox.ts selects their events; deliveries.ts sends
 // them.
 
-import * as v from "valibot";
+import type {
+  Delivery,
+  ListedDelivery,
+  ListedWebhook,
+  NewWebhook,
+  Webhook,
+  WebhookPatch,
+  WebhookRequest,
+} from "../../api/webhooks.ts";
 import { formatTime } from "../../duration.ts";
 import { AppError } from "../../errors.ts";
 import { sealSecret } from "../../pki/secrets.ts";
 import { requireRole } from "../people/late-rights.ts";
-import { eventTypes, principal, record, type Actor } from "../audit/record.ts";
+import { principal, record, type Actor } from "../audit/record.ts";
 import { leaseMs, timeOfNext } from "../audit/outbox.ts";
 import type { OrganizationAccess } from "../http/route.ts";
 import type { ServerOptions } from "../options.ts";
@@ -16,67 +24,6 @@ import { maxClockGapMs } from "../store/replicas.ts";
 import { deliveries } from "../store/tables/deliveries.ts";
 import { webhooks } from "../store/tables/webhooks.ts";
 import { resolveTarget } from "./webhook-target.ts";
-import { foreignText } from "../../text.ts";
-
-const families = [...new Set(eventTypes.map((type) => type.replace(/\..*/, ".*")))];
-const subscribable: readonly string[] = ["*", ...families, ...eventTypes];
-
-const Url = v.pipe(
-  foreignText(2048),
-  // The URL parser drops line breaks and tabs, so the stored text would not be what is requested.
-  v.regex(/^[^\s\p{Cc}\p{Cf}]*$/u, "Enter a URL without spaces, line breaks and control characters."),
-  v.check((text) => {
-    const url = URL.canParse(text) ? new URL(text) : undefined;
-    return (
-      url !== undefined && /^https?:$/.test(url.protocol) && url.username + url.password + url.hash === ""
-    );
-  }, "Enter a URL such as https://example.org/hook, without user name and fragment."),
-);
-const Subscribed = v.pipe(
-  v.array(
-    v.pipe(
-      foreignText(64),
-      v.check(
-        (name) => subscribable.includes(name),
-        `This event type does not exist. There are * and ${families.join(", ")}, and types such as node.revoked.`,
-      ),
-    ),
-  ),
-  v.minLength(1, "Enter at least one event type; * means all."),
-  v.maxLength(64),
-);
-
-export const WebhookRequest = v.strictObject({ url: Url, events: v.optional(Subscribed, ["*"]) });
-export const WebhookPatch = v.strictObject({ url: v.optional(Url), events: v.optional(Subscribed) });
-
-export const Webhook = v.object({
-  id: v.number(),
-  url: v.string(),
-  events: v.array(v.string()),
-  created_at: v.string(),
-});
-export type Webhook = v.InferOutput<typeof Webhook>;
-/** `failing`: its newest delivery that has an outcome did not arrive. */
-export const ListedWebhook = v.object({ ...Webhook.entries, failing: v.boolean() });
-export const NewWebhook = v.object({ ...Webhook.entries, secret: v.string() });
-
-export const Delivery = v.object({
-  id: v.number(),
-  event_id: v.number(),
-  attempts: v.number(),
-  state: v.picklist(["waiting", "delivered", "failed"]),
-  status: v.nullable(v.number()),
-  message: v.nullable(v.string()),
-  next_attempt_at: v.nullable(v.string()),
-  delivered_at: v.nullable(v.string()),
-  created_at: v.string(),
-});
-/** `event_type`: such as `node.created`. `event_subject`: such as `node/7`. */
-export const ListedDelivery = v.object({
-  ...Delivery.entries,
-  event_type: v.string(),
-  event_subject: v.string(),
-});
 
 type Store = Pick<ServerOptions, "db" | "system" | "secretKey" | "webhookNetworks">;
 type Org = Pick<OrganizationAccess, "id">;
@@ -99,12 +46,12 @@ export const deliveryColumns = `${deliveries.select()},
 export const deliveriesBefore = `SELECT ${deliveryColumns} FROM deliveries
   WHERE webhook_id = $1 AND id < $2 ORDER BY webhook_id DESC, id DESC LIMIT $3`;
 
-export function webhookOf(row: Row): v.InferOutput<typeof ListedWebhook> {
+export function webhookOf(row: Row): ListedWebhook {
   const { createdAt, ...webhook } = shownWebhook.parse(row);
   return { ...webhook, created_at: formatTime(createdAt), failing: failing.parse(row).failing ?? false };
 }
 
-function deliveryOf(row: Row): v.InferOutput<typeof Delivery> {
+function deliveryOf(row: Row): Delivery {
   const { id, eventId, attempts, status, message, nextAt, deliveredAt, createdAt } = deliveries.parse(row);
   return {
     id,
@@ -120,7 +67,7 @@ function deliveryOf(row: Row): v.InferOutput<typeof Delivery> {
 }
 
 /** `row`: of `deliveryColumns`. */
-export function listedDeliveryOf(row: Row): v.InferOutput<typeof ListedDelivery> {
+export function listedDeliveryOf(row: Row): ListedDelivery {
   const { eventType, eventSubject } = ofEvent.parse(row);
   return { ...deliveryOf(row), event_type: eventType, event_subject: eventSubject };
 }
@@ -137,10 +84,10 @@ export function webhookContext(id: number): string {
 export async function createWebhook(
   services: Store,
   org: Org,
-  { url, events }: v.InferOutput<typeof WebhookRequest>,
+  { url, events }: WebhookRequest,
   actor: Actor,
   checkRights: () => Promise<void>,
-): Promise<v.InferOutput<typeof NewWebhook>> {
+): Promise<NewWebhook> {
   const { db, system, secretKey } = services;
   // A URL that every delivery would fail on is refused now, where the caller sees it.
   await resolveTarget(new URL(url), services);
@@ -176,7 +123,7 @@ export async function changeWebhook(
   services: Store,
   org: Org,
   id: number,
-  patch: v.InferOutput<typeof WebhookPatch>,
+  patch: WebhookPatch,
   actor: Actor,
   checkRights: () => Promise<void>,
 ): Promise<Webhook> {
@@ -206,7 +153,7 @@ export async function sendAgain(
   { db, system }: Pick<Store, "db" | "system">,
   org: Org,
   { webhookId, id, actor }: { webhookId: number; id: number; actor: Actor },
-): Promise<v.InferOutput<typeof Delivery>> {
+): Promise<Delivery> {
   return db.writeFor({ org: org.id }, async (tx) => {
     await requireRole(tx, org.id, actor);
     await findWebhook(tx, org, webhookId);

@@ -4,7 +4,7 @@ import { afterAll, beforeAll, expect, test } from "bun:test";
 import { createHash } from "node:crypto";
 import * as v from "valibot";
 import { emptyChain, verifyEnd, verifyNext } from "../../../src/console/activity.ts";
-import { Event } from "../../../src/server/audit/read.ts";
+import { Event } from "../../../src/api/events.ts";
 import { faultsIn, verifyChains } from "../../../src/server/audit/verify.ts";
 import { eventHash, eventText, operator, record } from "../../../src/server/audit/record.ts";
 import { events as table } from "../../../src/server/store/tables/events.ts";

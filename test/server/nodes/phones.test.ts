@@ -9,8 +9,8 @@ import { decodeCaBundle, fingerprint, verifyCertificate } from "../../../src/pki
 import { Node } from "../../../src/protocol/node.ts";
 import { openAuthorities } from "../../../src/server/certificates/authorities.ts";
 import { countOnline } from "../../../src/server/metrics/online-history.ts";
-import { PhoneSite } from "../../../src/server/nodes/phones.ts";
-import { Authorities } from "../../../src/server/rollout/rotation-commands.ts";
+import { PhoneSite } from "../../../src/api/phones.ts";
+import { Authorities } from "../../../src/api/authorities.ts";
 import { advanceRollingUpdates } from "../../../src/server/rollout/rolling-update.ts";
 import { advanceRotations } from "../../../src/server/rollout/rotation-phases.ts";
 import type { Organization } from "../../../src/api/organizations.ts";

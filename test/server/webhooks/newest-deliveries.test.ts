@@ -2,7 +2,8 @@
 
 import { expect, test } from "bun:test";
 import * as v from "valibot";
-import { deliveriesBefore, ListedDelivery } from "../../../src/server/webhooks/webhooks.ts";
+import { deliveriesBefore } from "../../../src/server/webhooks/webhooks.ts";
+import { ListedDelivery } from "../../../src/api/webhooks.ts";
 import { makeTestServer, type TestServer } from "../../support/server.ts";
 
 const behindAll = 999_999_999_999_999;

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { formatTime } from "../../../src/duration.ts";
 import { makeApp } from "../../../src/server/app.ts";
-import { Event } from "../../../src/server/audit/read.ts";
+import { Event } from "../../../src/api/events.ts";
 import { parseNetworks } from "../../../src/server/http/edge.ts";
 import { operator } from "../../../src/server/audit/record.ts";
 import {
@@ -20,7 +20,7 @@ import {
 import { createServiceToken } from "../../../src/server/people/service-tokens.ts";
 import { maxClockGapMs } from "../../../src/server/store/replicas.ts";
 import { isPublic } from "../../../src/server/webhooks/webhook-target.ts";
-import { Delivery, ListedDelivery, NewWebhook } from "../../../src/server/webhooks/webhooks.ts";
+import { Delivery, ListedDelivery, NewWebhook } from "../../../src/api/webhooks.ts";
 import { realSystem } from "../../../src/system.ts";
 import { makeTestServer, type TestServerOptions } from "../../support/server.ts";
 import { temporaryDirectory } from "../../support/temporary.ts";

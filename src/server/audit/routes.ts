@@ -1,0 +1,47 @@
+// Handlers of src/api/events.ts.
+
+import type { Event, EventQuery, eventsApi } from "../../api/events.ts";
+import { AppError } from "../../errors.ts";
+import type { Handlers } from "../http/attach.ts";
+import type { Services } from "../services.ts";
+import { listEvents, listEventsBefore, shownTo } from "./read.ts";
+
+export const eventHandlers = (services: Services): Handlers<typeof eventsApi> => ({
+  async list(call, input) {
+    const { body, ...more } = await page(services, call.org.id, call.path, input);
+    return { body: body.map((event) => shownTo(call, event)), ...more };
+  },
+  listOfNone: (call, input) => page(services, null, call.path, input),
+  async stream(call) {
+    const after = lastEventId(call.request.headers.get("last-event-id"));
+    // The answer to HEAD is not read, so nothing would end its stream before the caller's rights end.
+    const raw = call.request.method === "HEAD" ? "" : await services.streams.open(call, after);
+    // Proxies such as nginx would hold the events back otherwise.
+    return {
+      raw,
+      headers: { "Content-Type": "text/event-stream; charset=utf-8", "X-Accel-Buffering": "no" },
+    };
+  },
+});
+
+/** Of an organization, or for null of none. */
+async function page(
+  { db, publicUrl }: Services,
+  orgId: number | null,
+  path: string,
+  { after, before, limit }: EventQuery,
+): Promise<{ body: Event[]; headers?: Record<string, string> }> {
+  if (before !== undefined) {
+    if (after > 0) throw new AppError("bad_request", "Give after or before, not both.");
+    return { body: await listEventsBefore(db, orgId, { before, limit }) };
+  }
+  const { events: body, next: last } = await listEvents(db, orgId, { after, limit });
+  if (last === undefined) return { body };
+  return { body, headers: { Link: `<${publicUrl}${path}?after=${last}&limit=${limit}>; rel="next"` } };
+}
+
+function lastEventId(text: string | null): number | undefined {
+  if (text === null || text === "") return undefined;
+  if (!/^\d{1,15}$/.test(text)) throw new AppError("bad_request", "Last-Event-ID is not the id of an event.");
+  return Number(text);
+}

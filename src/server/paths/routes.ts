@@ -1,0 +1,62 @@
+// Handlers of src/api/paths.ts and attention.ts.
+
+import { maxFirst, type attentionApi } from "../../api/attention.ts";
+import type { pathsApi } from "../../api/paths.ts";
+import { actorOf } from "../audit/record.ts";
+import type { Handlers } from "../http/attach.ts";
+import { listReply } from "../http/lists.ts";
+import type { OrganizationCall } from "../http/route.ts";
+import { nodeTrouble } from "../nodes/attention.ts";
+import { failingTests } from "../policy-files/upkeep.ts";
+import type { Services } from "../services.ts";
+import { findNode, isOnline, type NodeRecord } from "../store/nodes.ts";
+import { brokenByNode, countPathsByNode, listPaths } from "./list.ts";
+import { limitRelay, listRelays } from "./relayed.ts";
+
+type Access = Pick<OrganizationCall, "caller" | "org">;
+
+export const pathHandlers = ({
+  db,
+  system,
+  publicUrl,
+  changes,
+  reports,
+}: Services): Handlers<typeof pathsApi> => {
+  const shown = (call: Access) => ({
+    ownerId: ownerOf(call),
+    isOnline: (node: NodeRecord) => isOnline(reports.onto(node), system.now(), changes),
+  });
+  return {
+    list: async (call, input) =>
+      listReply(call, publicUrl, await listPaths(db, call.org.id, input, shown(call))),
+    async counts(call, input) {
+      const asked = { ...input, search: "" };
+      return listReply(call, publicUrl, await countPathsByNode(db, call.org.id, asked, shown(call)));
+    },
+    async ofNode(call, input) {
+      const { id: nodeId } = await findNode(db, call.org.id, call.id());
+      return listReply(call, publicUrl, await listPaths(db, call.org.id, input, { ...shown(call), nodeId }));
+    },
+    relays: async ({ org }) => ({ body: await listRelays(db, org.id, system.now()) }),
+    limitRelay: async (call, { limit_bytes: limit }) => ({
+      body: await limitRelay({ db, system }, call.org.id, call.id(), limit, actorOf(call)),
+    }),
+  };
+};
+
+export const attentionHandlers = (services: Services): Handlers<typeof attentionApi> => ({
+  async retrieve(call) {
+    const [trouble, broken_paths, failing_tests] = await Promise.all([
+      nodeTrouble(services, call.org.id),
+      brokenByNode(services.db, call.org.id, { ownerId: ownerOf(call), limit: maxFirst }),
+      failingTests(services.db, call.org.id),
+    ]);
+    return { body: { ...trouble, broken_paths, failing_tests } };
+  },
+});
+
+/** The user whose nodes alone the caller sees; undefined for administrators. Visitors and programs own none. */
+function ownerOf({ caller, org }: Access): number | undefined {
+  if (org.role !== "member") return undefined;
+  return caller.kind === "person" && !org.visiting ? caller.userId : 0;
+}
