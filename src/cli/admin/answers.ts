@@ -101,5 +101,4 @@ export const RegistrationItem = v.looseObject({
   expires_at: text,
 });
 
-
 export const Me = v.looseObject({ id: v.number(), email: text, is_staff: v.boolean() });
