@@ -19,7 +19,7 @@ export const promptMs = 100;
 
 /** Requests that wait for their round: of one caller, and of one organization. Each takes some KiB. */
 const mostPaced = { perCaller: 5000, perOwner: 20_000, refusal: tooManyPaced };
-/** Check-ins come from whole fleets, and most take microseconds: so many begin in a round. */
+/** Check-ins come from whole fleets, and most take microseconds: so many begin in a round. Long ones count as other requests. */
 const checkinsInRound = 16;
 const mostCheckins = { perCaller: 1000, perOwner: 200_000, refusal: tooManyPaced };
 /** Not organizations: callers without credentials, and users outside of organizations. */
@@ -73,7 +73,8 @@ export function makePipeline(services: Pick<Services, "access" | "throttle" | "l
     takeTurn(exchange, endpoint) {
       // The operator's own process serves nobody else.
       if (exchange.caller.kind === "operator") return undefined;
-      const rounds = rulesOf(exchange, endpoint).direct === true ? checkins : requests;
+      const isQuick = rulesOf(exchange, endpoint).direct === true && isShort(exchange.request);
+      const rounds = isQuick ? checkins : requests;
       return rounds(() => turnOf(exchange))?.then(async () => {
         if (exchange.request.signal.aborted) throw clientLeft();
         if (performance.now() - exchange.begun > promptMs) await admitAgain(exchange, endpoint);
@@ -110,6 +111,11 @@ export function makePipeline(services: Pick<Services, "access" | "throttle" | "l
       return own ?? failureReply(error, exchange, endpoint, log);
     },
   };
+}
+
+/** Reading 64 KiB takes as long as a hundred check-ins. */
+function isShort({ headers }: Request): boolean {
+  return Number(headers.get("Content-Length") ?? Infinity) <= 4096;
 }
 
 function turnOf(exchange: Exchange): Turn {

@@ -111,8 +111,10 @@ function endOfString(text: string, start: number): number {
 
 function countMembers(value: unknown): number {
   if (typeof value !== "object" || value === null) return 0;
-  const items = Object.values(value);
-  return items.reduce((sum, item) => sum + countMembers(item), Array.isArray(value) ? 0 : items.length);
+  const items: readonly unknown[] = Array.isArray(value) ? value : Object.values(value);
+  let sum = items === value ? 0 : items.length;
+  for (const item of items) if (typeof item === "object") sum += countMembers(item);
+  return sum;
 }
 
 function checkStrings(value: unknown): void {

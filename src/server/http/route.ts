@@ -206,32 +206,58 @@ export function isInOrganization(call: Call): call is OrganizationCall {
   return call.org !== undefined;
 }
 
-/** Validates input. Throws validation_failed with the errors of each field. */
+/**
+ * Validates input. Throws validation_failed with the errors of each field, or with the first one of a long value: a list of a
+ * few KiB has thousands of errors, and all of them take a hundred times as long as the list.
+ */
 export function parse<T>(schema: Schema<T>, value: unknown): T {
-  refuseInheritedKeys(value, []);
-  const result = v.safeParse(schema, value);
-  if (result.success) return result.output;
-  const byField = Map.groupBy(result.issues, (issue) => v.getDotPath(issue) ?? "non_field_errors");
+  const inherited = inheritedKey(value);
+  if (inherited !== undefined) throw invalid({ [inherited.join(".")]: ["This field is unknown."] });
+  const first = v.safeParse(schema, value, { abortEarly: true });
+  if (first.success) return first.output;
+  const { issues = first.issues } = countValues(value) > maxExplained ? first : v.safeParse(schema, value);
+  const byField = Map.groupBy(issues, (issue) => v.getDotPath(issue) ?? "non_field_errors");
   // Object.fromEntries makes own keys, also of `__proto__`.
-  const errors = Object.fromEntries([...byField].map(([field, issues]) => [field, issues.map(sentence)]));
-  throw new AppError("validation_failed", "The request is not valid.", { errors });
+  throw invalid(Object.fromEntries([...byField].map(([field, list]) => [field, list.map(sentence)])));
+}
+
+function invalid(errors: Record<string, string[]>): AppError {
+  return new AppError("validation_failed", "The request is not valid.", { errors });
+}
+
+/** Of more values than this, only the first error is told. */
+const maxExplained = 200;
+
+/** The values in a value, up to one more than `maxExplained`. */
+function countValues(value: unknown): number {
+  let count = 1;
+  if (typeof value !== "object" || value === null) return count;
+  for (const key in value) {
+    count += countValues(Reflect.get(value, key));
+    if (count > maxExplained) break;
+  }
+  return count;
 }
 
 /**
  * No field has one of these names. Valibot drops them without an error, also in strict objects: `key in entries` finds
- * them.
+ * them. Returns the way to the first one. A body has tens of thousands of items, so nothing is made for each.
  */
-function refuseInheritedKeys(value: unknown, path: readonly string[]): void {
-  if (typeof value !== "object" || value === null) return;
-  for (const [key, item] of Object.entries(value)) {
-    const place = [...path, key];
-    if (key in Object.prototype || key === "prototype") {
-      throw new AppError("validation_failed", "The request is not valid.", {
-        errors: Object.fromEntries([[place.join("."), ["This field is unknown."]]]),
-      });
+function inheritedKey(value: unknown): string[] | undefined {
+  if (typeof value !== "object" || value === null) return undefined;
+  if (Array.isArray(value)) {
+    for (const [at, item] of value.entries()) {
+      const found = typeof item === "object" ? inheritedKey(item) : undefined;
+      if (found !== undefined) return [String(at), ...found];
     }
-    if (typeof item === "object") refuseInheritedKeys(item, place);
+    return undefined;
   }
+  for (const key of Object.keys(value)) {
+    if (key in Object.prototype || key === "prototype") return [key];
+    const found = inheritedKey(Reflect.get(value, key));
+    if (found !== undefined) return [key, ...found];
+  }
+  return undefined;
 }
 
 /** Never contains the value: it may be a secret. */

@@ -54,7 +54,7 @@ function isOfTenant(tenant: string, claims: Claims): boolean {
 /** A text, or a list; anything else is no group. */
 function groupsIn(claims: Claims, path: string): string[] {
   const found = valueAt(claims, path);
-  const parsed = v.safeParse(Groups, typeof found === "string" ? [found] : found);
+  const parsed = v.safeParse(Groups, typeof found === "string" ? [found] : found, { abortEarly: true });
   return parsed.success ? [...new Set(parsed.output)].slice(0, maxGroups) : [];
 }
 

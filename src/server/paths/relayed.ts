@@ -47,7 +47,7 @@ export function makeRelayed({ db, log, system }: Deps): Relayed {
   db.listen("organization", () => void (version += 1));
   return {
     async take(orgId, nodeId, sent) {
-      const parsed = v.safeParse(RelayedReport, sent);
+      const parsed = v.safeParse(RelayedReport, sent, { abortEarly: true });
       if (!parsed.success) return undefined;
       const { counter, bytes: counted } = parsed.output;
       const at = system.now();

@@ -82,7 +82,7 @@ export function makePathReports({ db, log, system, addresses }: Deps): PathRepor
 
   return {
     async take(orgId, nodeId, sent) {
-      const parsed = v.safeParse(PathsReport, sent);
+      const parsed = v.safeParse(PathsReport, sent, { abortEarly: true });
       if (!parsed.success) return "unwanted";
       const isWanted = await wants(orgId).catch(() => undefined);
       if (isWanted === false) return "unwanted";

@@ -72,7 +72,7 @@ export function* importPolicy(text: string, overlay?: readonly string[]): Genera
     keys.set(lower, key);
   }
   const given = Object.fromEntries([...keys].map(([lower, key]) => [lower, Object(value)[key]]));
-  const parsed = v.safeParse(Original, given);
+  const parsed = v.safeParse(Original, given, { abortEarly: true });
   if (!parsed.success || typeof value !== "object" || Array.isArray(value)) {
     const issue = parsed.issues?.[0];
     const path = (issue === undefined ? undefined : v.getDotPath(issue)) ?? "";
@@ -251,7 +251,7 @@ class Importing {
 
   /** Undefined: it is noted why there are none. */
   #words(path: string, key: string, value: unknown): string[] | undefined {
-    const parsed = v.safeParse(Words, value);
+    const parsed = v.safeParse(Words, value, { abortEarly: true });
     if (parsed.success) return parsed.output;
     const reason =
       value === undefined

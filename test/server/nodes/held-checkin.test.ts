@@ -56,6 +56,7 @@ describe("a held check-in", () => {
         Authorization: `Bearer ${node.token}`,
         "Content-Type": "application/json",
         Prefer: "wait=55",
+        "Content-Length": "51",
       },
       body: JSON.stringify({ version: "1", uptime: 1, config_version }),
     });

@@ -155,7 +155,7 @@ function retryAfterOf(response: Response, now: number): number | undefined {
 
 async function problemOf(url: string, response: Response, { system }: AcmeEdge): Promise<AcmeProblem> {
   const text = await textOf(url, response, maxJsonBytes).catch(() => "");
-  const problem = v.safeParse(Problem, jsonOf(text));
+  const problem = v.safeParse(Problem, jsonOf(text), { abortEarly: true });
   const { status } = response;
   return new AcmeProblem(
     problem.success
@@ -167,7 +167,7 @@ async function problemOf(url: string, response: Response, { system }: AcmeEdge):
 }
 
 async function parsed<T>(url: string, response: Response, schema: v.GenericSchema<unknown, T>): Promise<T> {
-  const result = v.safeParse(schema, jsonOf(await textOf(url, response, maxJsonBytes)));
+  const result = v.safeParse(schema, jsonOf(await textOf(url, response, maxJsonBytes)), { abortEarly: true });
   if (result.success) return result.output;
   const [issue] = result.issues;
   throw unusable(url, `${v.getDotPath(issue) ?? "the answer"}: ${issue.message.slice(0, 200)}`);
