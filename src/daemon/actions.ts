@@ -109,7 +109,7 @@ async function peers({ request, deps }: Call): Promise<Reply> {
   const team = slugOf(request);
   const { peers, reportsTunnels, engineVersion } = await deps.engines.peers(team, request.peer);
   return {
-    message: `${peers.length} peers`,
+    message: peers.length === 1 ? "1 peer" : `${peers.length} peers`,
     team,
     peers,
     reports_tunnels: reportsTunnels,
@@ -139,7 +139,8 @@ async function prove({ request, deps }: Call): Promise<Reply> {
     throw new AppError("validation_failed", "`prove` needs `session` and `control_plane`");
   const { proofsOf } = await import("../node/contact/session-nodes.ts");
   const proofs = proofsOf(deps.configRoot, controlPlane, session);
-  return { message: `${proofs.length} nodes at this control plane`, proofs };
+  const nodes = proofs.length === 1 ? "1 node" : `${proofs.length} nodes`;
+  return { message: `${nodes} at this control plane`, proofs };
 }
 
 async function sync({ request, deps }: Call): Promise<Reply> {

@@ -211,9 +211,7 @@ asRoot("the doctor", () => {
         );
         await command(a.places, ["restart", "acme"]);
         await healthy();
-        expect((await doctorOn(a)).of("routes")).toStartWith(
-          "ok: 1 routes through other nodes are in effect",
-        );
+        expect((await doctorOn(a)).of("routes")).toStartWith("ok: 1 route through other nodes is in effect");
         // The kernel has the route, and its router is off.
         await during(
           () => command(hub.places, ["stop", "acme"]),
@@ -225,9 +223,7 @@ asRoot("the doctor", () => {
             expect((await command(a.places, ["status"])).stdout).toContain(`acme: ${silent}`);
           },
         );
-        expect((await doctorOn(a)).of("routes")).toStartWith(
-          "ok: 1 routes through other nodes are in effect",
-        );
+        expect((await doctorOn(a)).of("routes")).toStartWith("ok: 1 route through other nodes is in effect");
       }, 90_000);
 
       test("a relay that cannot count what it forwards", async () => {

@@ -150,7 +150,7 @@ export const importing: Implementation = {
         notes,
         keys: keys.map(({ isUnknown, ...key }) => ({ ...key, is_unknown: isUnknown })),
       },
-      `Created organization ${slug} (${network}) with ${nodes.length} nodes, which keep running as they are\n`,
+      `Created organization ${slug} (${network}) with ${nodes.length === 1 ? "1 node" : `${nodes.length} nodes`}; all hosts keep running as they are\n`,
     );
     if (nodes.length === 0) return;
     const line = `${brand.executable} admin token create ${slug} --node ${quoteWord(nodes[0]?.name ?? "")}`;

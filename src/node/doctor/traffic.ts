@@ -134,11 +134,10 @@ async function routes(
   const silent = seen.findings?.find(({ kind }) => kind === "routers_silent");
   if (silent !== undefined) return fail(silent.what, silent.cure);
   const { answering = 0, of = networks.length } = seen.health?.routes ?? {};
+  const what = of === 1 ? "1 route through other nodes is" : `${of} routes through other nodes are`;
   return answering === of
-    ? ok(`${of} routes through other nodes are in effect${here}`)
-    : ok(
-        `${of} routes through other nodes are set, and the routers of ${answering} are known to answer${here}`,
-      );
+    ? ok(`${what} in effect${here}`)
+    : ok(`${what} set, and the routers of ${answering} are known to answer${here}`);
 }
 
 /** A node with subnets behind it receives packets for them, and the kernel must pass them on. */
