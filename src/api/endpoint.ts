@@ -134,19 +134,28 @@ export type AnswerOf<E extends Endpoint> =
 /** An item of a list. */
 export type ItemOf<E extends Endpoint> = AnswerOf<E> extends readonly (infer Item)[] ? Item : never;
 
-/** The path with its parameters and the query, for a request. */
-export function pathOf<E extends Endpoint>(
-  of: Pick<E, "path">,
+/** A path, with the type of what it answers. Nothing has the property: it carries the type alone. */
+export type Path<Answered> = string & { readonly answers?: Answered };
+
+type QueryOf<E> = E extends { query: v.GenericSchema } ? [query?: GivenOf<E>] : [];
+
+/** The path of a request, with its parameters and its query. */
+export function apiPath<const E extends Endpoint>(
+  of: E,
   params: Params<E>,
-  query: object = {},
-): string {
-  const values = Object.entries<string | number>(params);
-  const path = values.reduce(
-    (text, [name, value]) => text.replace(`{${name}}`, encodeURIComponent(value)),
-    of.path,
-  );
-  const words = Object.entries(query).flatMap(([name, value]) =>
+  ...query: QueryOf<E>
+): Path<AnswerOf<E>> {
+  return filledPath(of, params, Object.assign({}, ...query));
+}
+
+export function filledPath({ path }: Endpoint, params: object, query: object = {}): string {
+  const values = new Map(Object.entries<string | number>({ ...params }));
+  const filled = path.replace(/{(\w+)}/g, (_, name: string) => encodeURIComponent(values.get(name) ?? ""));
+  const words = Object.entries({ ...query }).flatMap(([name, value]) =>
     value === undefined ? [] : `${name}=${encodeURIComponent(String(value))}`,
   );
-  return words.length === 0 ? path : `${path}?${words.join("&")}`;
+  return words.length === 0 ? filled : `${filled}?${words.join("&")}`;
 }
+
+/** GET and DELETE carry a query, the others a body. */
+export const hasQuery = ({ method }: Pick<Endpoint, "method">) => method === "GET" || method === "DELETE";

@@ -1,7 +1,9 @@
 // Requests to the API of this control plane, with the session's cookie.
 
 import { signal } from "@preact/signals";
+import { filledPath, hasQuery, type AnswerOf, type Endpoint, type Given, type Method, type Params, type Path } from "../api/endpoint.ts";
 import type { ErrorBody } from "../protocol/error-body.ts";
+import { checked } from "./checked.ts";
 import { inPageWords } from "./error-words.ts";
 import { needsSession } from "./needs-session.ts";
 
@@ -29,7 +31,6 @@ export class ApiError extends Error {
   }
 }
 
-type Method = "GET" | "POST" | "PATCH" | "DELETE";
 type Sent = { body?: unknown; signal?: AbortSignal | undefined };
 export type Answer<T> = { data: T; headers: Headers };
 
@@ -109,17 +110,27 @@ async function askOnce<T>(method: Method, path: string, sent: Sent): Promise<Ans
   awaySince.value = undefined;
   const isJson = response.headers.get("content-type")?.includes("json") === true;
   const parsed: unknown = isJson && text !== "" ? JSON.parse(text) : undefined;
-  if (response.ok) return { data: parsed as T, headers: response.headers };
+  if (response.ok) return { data: checked<T>(parsed, { method, path, status: response.status }), headers: response.headers };
   const error = new ApiError(response.status, parsed ?? {}, response.headers.get("x-request-id"));
   if (response.status === 401 && !guesses.has(error.code)) isSignedOut.value = true;
   throw error;
+}
+
+/** Calls an endpoint. Throws an ApiError. */
+export async function call<const E extends Endpoint>(
+  of: E,
+  params: Params<E>,
+  ...[given]: Given<E>
+): Promise<AnswerOf<E>> {
+  const path = filledPath(of, params, hasQuery(of) ? given : {});
+  return (await ask<AnswerOf<E>>(of.method, path, { body: hasQuery(of) ? undefined : given })).data;
 }
 
 export const sessionPath = "/api/session/";
 /** Answers to a wrong password or code. The session, if there is one, goes on. */
 const guesses = new Set(["invalid_credentials", "invalid_code", "second_factor_required"]);
 
-export async function get<T>(path: string, signal?: AbortSignal): Promise<T> {
+export async function get<T>(path: Path<T> | string, signal?: AbortSignal): Promise<T> {
   return (await ask<T>("GET", path, { signal })).data;
 }
 
@@ -128,7 +139,7 @@ export async function send<T>(method: Exclude<Method, "GET">, path: string, body
 }
 
 /** All pages of a list. The API answers at most 1000 items a page. */
-export async function getAll<T>(path: string, signal?: AbortSignal): Promise<T[]> {
+export async function getAll<T>(path: Path<T[]> | string, signal?: AbortSignal): Promise<T[]> {
   const items: T[] = [];
   for (let next: string | undefined = path; next !== undefined;) {
     const { data, headers }: Answer<T[]> = await ask<T[]>("GET", next, { signal });

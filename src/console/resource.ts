@@ -1,5 +1,6 @@
 // Answers of the API that pages show: kept by path, read again when something changed, shown at once on the way back.
 
+import type { Path } from "../api/endpoint.ts";
 import { computed, signal, type Signal } from "@preact/signals";
 import { useLayoutEffect } from "preact/hooks";
 import { ApiError, awaySince, get, getAll, isSignedOut } from "./api.ts";
@@ -71,12 +72,12 @@ function entryOf(path: string, read: () => Promise<unknown>): Entry {
 type Use = { isCalm?: boolean };
 
 /** The answer to a GET, current while the component is mounted. */
-export function useResource<T>(path: string, { isCalm = false }: Use = {}): Resource<T> {
+export function useResource<T>(path: Path<T> | string, { isCalm = false }: Use = {}): Resource<T> {
   return use(path, () => get<T>(path), isCalm) as Resource<T>;
 }
 
 /** All pages of a list. */
-export function useList<T>(path: string, { isCalm = false }: Use = {}): Resource<readonly T[]> {
+export function useList<T>(path: Path<T[]> | string, { isCalm = false }: Use = {}): Resource<readonly T[]> {
   return use(path, () => getAll<T>(path), isCalm) as Resource<readonly T[]>;
 }
 

@@ -10,15 +10,22 @@ const source = join(import.meta.dir, "../../console");
 /** The page loads the first two; the shared worker is its own script. */
 const entries = ["main.ts", "style.css", "worker.ts"];
 
+/** What takes the place of a file of the console. */
+const inBrowsers: Record<string, string> = {
+  "html.ts": `export { h as html } from "preact";`,
+  "checked.ts": "export const checked = (data) => data;",
+};
+
 const templates: Bun.BunPlugin = {
   name: "templates",
   setup(builder) {
     builder.onLoad({ filter: /[\\/]src[\\/]console[\\/].*\.ts$/ }, async ({ path }) => ({
-      contents:
-        basename(path) === "html.ts"
-          ? `export { h as html } from "preact";`
-          : compileTemplates(await Bun.file(path).text(), path),
+      contents: inBrowsers[basename(path)] ?? compileTemplates(await Bun.file(path).text(), path),
       loader: "ts",
+    }));
+    builder.onLoad({ filter: /[\\/]src[\\/]api[\\/](?!endpoint)[a-z-]+\.ts$/ }, async ({ path }) => ({
+      contents: withoutSchemas(await import(path)),
+      loader: "js",
     }));
     // The bundler keeps the library's static properties, such as kinds of lines that no plot uses: a ninth of it.
     builder.onLoad({ filter: /[\\/]uPlot\.esm\.js$/ }, async ({ path }) => {
@@ -31,6 +38,21 @@ const templates: Bun.BunPlugin = {
     });
   },
 };
+
+/** Of the contract, browsers take methods, paths and plain values. */
+function withoutSchemas(module: Record<string, unknown>): string {
+  return Object.entries(module)
+    .map(([name, value]) => {
+      const isSubject = name.endsWith("Api");
+      const shown = isSubject ? JSON.stringify(value, methodsAndPaths) : isPlain(value) ? JSON.stringify(value) : undefined;
+      return shown === undefined ? "" : `export const ${name} = ${shown};\n`;
+    })
+    .join("");
+}
+
+const methodsAndPaths = (_: string, value: object) =>
+  "path" in Object(value) ? { method: Object(value).method, path: Object(value).path } : value;
+const isPlain = (value: unknown) => typeof value !== "function" && !("kind" in Object(value));
 
 const { outputs } = await Bun.build({
   entrypoints: entries.map((entry) => join(source, entry)),
