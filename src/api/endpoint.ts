@@ -131,6 +131,13 @@ export type AnswerOf<E extends Endpoint> =
       ? v.InferInput<S>
       : undefined
     : never;
+/** The same for the console, which its own control plane serves: of the same version. */
+export type SentOf<E extends Endpoint> =
+  Answers<E> extends infer A
+    ? A extends { schema: infer S extends v.GenericSchema }
+      ? v.InferOutput<S>
+      : undefined
+    : never;
 /** An item of a list. */
 export type ItemOf<E extends Endpoint> = AnswerOf<E> extends readonly (infer Item)[] ? Item : never;
 
@@ -144,17 +151,17 @@ export function apiPath<const E extends Endpoint>(
   of: E,
   params: Params<E>,
   ...query: QueryOf<E>
-): Path<AnswerOf<E>> {
-  return filledPath(of, params, Object.assign({}, ...query));
+): Path<SentOf<E>> {
+  return filledPath(of.path, params, Object.assign({}, ...query));
 }
 
-export function filledPath({ path }: Endpoint, params: object, query: object = {}): string {
-  const values = new Map(Object.entries<string | number>({ ...params }));
-  const filled = path.replace(/{(\w+)}/g, (_, name: string) => encodeURIComponent(values.get(name) ?? ""));
-  const words = Object.entries({ ...query }).flatMap(([name, value]) =>
-    value === undefined ? [] : `${name}=${encodeURIComponent(String(value))}`,
-  );
-  return words.length === 0 ? filled : `${filled}?${words.join("&")}`;
+/** The same for values that are not typed. Fields that are undefined are left out. */
+export function filledPath(path: string, params: object, query: object = {}): string {
+  const given = Object.entries<string>({ ...query }).filter(([, value]) => value !== undefined);
+  const words = new URLSearchParams(given).toString();
+  const values: Record<string, string | number> = { ...params };
+  const filled = path.replace(/{(\w+)}/g, (_, name: string) => encodeURIComponent(values[name] ?? ""));
+  return words === "" ? filled : `${filled}?${words}`;
 }
 
 /** GET and DELETE carry a query, the others a body. */

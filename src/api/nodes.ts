@@ -252,7 +252,7 @@ export const nodesApi = {
     },
     errors: ["not_found", "node_revoked", "conflict", "payload_too_large", "throttled"],
   }),
-  nextChanges: endpoint({
+  diff: endpoint({
     name: "nodes_diff",
     method: "GET",
     path: "/api/org/{slug}/nodes/{id}/diff/",

@@ -2,7 +2,15 @@
 // stay in them, and are printed by --json.
 
 import * as v from "valibot";
-import { filledPath, hasQuery, type AnswerOf, type Endpoint, type Given, type Method, type Params } from "./endpoint.ts";
+import {
+  filledPath,
+  hasQuery,
+  type AnswerOf,
+  type Endpoint,
+  type Given,
+  type Method,
+  type Params,
+} from "./endpoint.ts";
 
 export type Request<T> = {
   method: Method;
@@ -20,7 +28,7 @@ export function request<const E extends Endpoint>(
   const input: object = given ?? {};
   return {
     method: of.method,
-    path: filledPath(of, params, hasQuery(of) ? input : {}),
+    path: filledPath(of.path, params, hasQuery(of) ? input : {}),
     ...(of.body === undefined ? {} : { body: input }),
     schema: readerOf(of),
   };

@@ -1,7 +1,16 @@
 // Requests to the API of this control plane, with the session's cookie.
 
 import { signal } from "@preact/signals";
-import { filledPath, hasQuery, type AnswerOf, type Endpoint, type Given, type Method, type Params, type Path } from "../api/endpoint.ts";
+import {
+  filledPath,
+  hasQuery,
+  type SentOf,
+  type Endpoint,
+  type Given,
+  type Method,
+  type Params,
+  type Path,
+} from "../api/endpoint.ts";
 import type { ErrorBody } from "../protocol/error-body.ts";
 import { checked } from "./checked.ts";
 import { inPageWords } from "./error-words.ts";
@@ -62,7 +71,7 @@ export function actFor(id: number): void {
 }
 
 /** A request that needs a fresh second factor is sent again after the proof. Throws an ApiError. Status 0: no answer. */
-export async function ask<T>(method: Method, path: string, sent: Sent = {}): Promise<Answer<T>> {
+export async function ask<T>(method: Method, path: Path<T> | string, sent: Sent = {}): Promise<Answer<T>> {
   try {
     return await askOnce<T>(method, path, sent);
   } catch (error) {
@@ -110,7 +119,8 @@ async function askOnce<T>(method: Method, path: string, sent: Sent): Promise<Ans
   awaySince.value = undefined;
   const isJson = response.headers.get("content-type")?.includes("json") === true;
   const parsed: unknown = isJson && text !== "" ? JSON.parse(text) : undefined;
-  if (response.ok) return { data: checked<T>(parsed, { method, path, status: response.status }), headers: response.headers };
+  if (response.ok)
+    return { data: checked<T>(parsed, { method, path, status: response.status }), headers: response.headers };
   const error = new ApiError(response.status, parsed ?? {}, response.headers.get("x-request-id"));
   if (response.status === 401 && !guesses.has(error.code)) isSignedOut.value = true;
   throw error;
@@ -121,9 +131,9 @@ export async function call<const E extends Endpoint>(
   of: E,
   params: Params<E>,
   ...[given]: Given<E>
-): Promise<AnswerOf<E>> {
-  const path = filledPath(of, params, hasQuery(of) ? given : {});
-  return (await ask<AnswerOf<E>>(of.method, path, { body: hasQuery(of) ? undefined : given })).data;
+): Promise<SentOf<E>> {
+  const [query, body] = hasQuery(of) ? [given] : [undefined, given];
+  return (await ask<SentOf<E>>(of.method, filledPath(of.path, params, query), { body })).data;
 }
 
 export const sessionPath = "/api/session/";

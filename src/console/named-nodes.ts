@@ -1,7 +1,9 @@
 // Names of machines that rules and events name by their numbers.
 
+import { nodesApi } from "../api/nodes.ts";
+import { apiPath } from "../api/endpoint.ts";
 import type { Node } from "../protocol/node.ts";
-import { getAll, org } from "./api.ts";
+import { getAll } from "./api.ts";
 
 /** The API takes at most 200 ids. */
 const maxIds = 200;
@@ -15,9 +17,11 @@ export async function readNamed(
   const parts = Array.from({ length: Math.ceil(ids.length / maxIds) }, (_, at) =>
     ids.slice(at * maxIds, (at + 1) * maxIds),
   );
-  const which = isRevoked ? "&revoked=true" : "";
+  const revoked = isRevoked ? "true" : undefined;
   const found = await Promise.all(
-    parts.map((part) => getAll<Node>(org(slug, `nodes/?page_size=1000&ids=${part.join(",")}${which}`))),
+    parts.map((part) =>
+      getAll(apiPath(nodesApi.list, { slug }, { page_size: "1000", ids: part.join(","), revoked })),
+    ),
   );
   return found.flat();
 }

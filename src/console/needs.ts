@@ -1,5 +1,7 @@
 // What needs a person now, in words: loaded with the overview alone. Pure.
 
+import type { SentOf } from "../api/endpoint.ts";
+import type { nodesApi } from "../api/nodes.ts";
 import { separateCopy } from "../finding-kinds.ts";
 import { ago } from "./ago.ts";
 
@@ -95,16 +97,8 @@ export function onlineOf({ active, online }: Pick<Attention, "active" | "online"
   };
 }
 
-export type Point = { at: string; online: number; active: number };
-
 export type OnlineCount = { at: string; online: number };
-export type History = {
-  every_s: number;
-  points: readonly Point[];
-  least: OnlineCount | null;
-  most: OnlineCount | null;
-  last: OnlineCount | null;
-};
+type History = SentOf<typeof nodesApi.online>;
 
 /** The plot in words. Its points can be averages: these are single counts. `time`: how a time is written. */
 export function historyWords(

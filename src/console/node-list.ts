@@ -2,10 +2,12 @@
 // kept as a compact record, and an event changes only the machine that it names. All of it is read again only when very
 // many change, and once a minute, because check-ins are no events.
 
+import { nodesApi } from "../api/nodes.ts";
+import { apiPath } from "../api/endpoint.ts";
 import { signal, type Signal } from "@preact/signals";
 import { useLayoutEffect } from "preact/hooks";
 import type { Node } from "../protocol/node.ts";
-import { ApiError, ask, awaySince, getAll, org, type Answer } from "./api.ts";
+import { ApiError, ask, awaySince, getAll } from "./api.ts";
 import type { AuditEvent } from "./audit-event.ts";
 import { isLive, onEvent, onSeen } from "./live.ts";
 import { slug } from "./me.ts";
@@ -131,15 +133,17 @@ async function readPages(list: List): Promise<void> {
   }
 }
 
+const revokedIn = ({ isRevoked }: List) => (isRevoked ? { revoked: "true" as const } : {});
+
 /** Appends a page to `machines`. Each answer is let go before the next is asked for. */
 async function readPage(
   list: List,
   page: number,
   machines: Machine[],
 ): Promise<{ isLast: boolean; total: number }> {
-  const revoked = list.isRevoked ? "&revoked=true" : "";
-  const path = org(list.slug, `nodes/?page_size=${pageSize}&page=${page}${revoked}`);
-  const { data, headers }: Answer<Node[]> = await ask("GET", path);
+  // As in server/console/shell.ts, which lets browsers ask for the first page early.
+  const query = { page_size: `${pageSize}`, page: `${page}`, ...revokedIn(list) };
+  const { data, headers } = await ask("GET", apiPath(nodesApi.list, list, query));
   for (const node of data) machines.push(machineOf(node));
   const served = Date.parse(headers.get("date") ?? "");
   if (!Number.isNaN(served)) aheadMs = served - Date.now();
@@ -178,8 +182,8 @@ async function catchUp(list: List): Promise<void> {
 
 /** Those of the machines that the list has; the others were deleted, or belong to the other list. */
 async function readThese(list: List, ids: readonly number[]): Promise<Node[]> {
-  const revoked = list.isRevoked ? "&revoked=true" : "";
-  return getAll<Node>(org(list.slug, `nodes/?page_size=${pageSize}&ids=${ids.join(",")}${revoked}`));
+  const query = { page_size: `${pageSize}`, ids: ids.join(","), ...revokedIn(list) };
+  return getAll(apiPath(nodesApi.list, list, query));
 }
 
 function put(list: List, asked: ReadonlySet<number>, found: readonly Node[]): void {

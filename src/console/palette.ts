@@ -1,10 +1,11 @@
 // The command palette (Ctrl K): pages, organizations, actions, and machines by name or address. And the list of all keys (?).
 
+import { nodesApi } from "../api/nodes.ts";
+import { apiPath } from "../api/endpoint.ts";
 import { signal } from "@preact/signals";
 import type { VNode } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import type { Node } from "../protocol/node.ts";
-import { ApiError, get, org } from "./api.ts";
+import { ApiError, get } from "./api.ts";
 import { html } from "./html.ts";
 import { isAdmin, mayAddOwn, me, organizations, shownOrganization } from "./me.ts";
 import { organizationPages, otherPages, staffPages } from "./pages.ts";
@@ -59,8 +60,8 @@ function useMachines(text: string): { machines: readonly Command[]; isSearching:
     if (own === undefined || text === "") return found();
     const over = new AbortController();
     const timer = setTimeout(() => {
-      const path = org(own, `nodes/?page_size=8&search=${encodeURIComponent(text)}`);
-      get<Node[]>(path, over.signal).then(
+      const path = apiPath(nodesApi.list, { slug: own }, { page_size: "8", search: text });
+      get(path, over.signal).then(
         (nodes) =>
           found(
             nodes.map(({ id, name, ip_address }) => command(name, pathOf(own, "machines", id), ip_address)),

@@ -137,7 +137,12 @@ function apiOf(send: Sender): Api {
       const schema = v.custom<ItemOf<E>[]>((value) => v.is(reader, value));
       for (let page = 1; ; page++) {
         const query = { page, page_size: maxPageSize, ...Object(given) };
-        const answer = await send({ path: filledPath(of, params, query), schema, maxBytes, repeatable: true });
+        const answer = await send({
+          path: filledPath(of.path, params, query),
+          schema,
+          maxBytes,
+          repeatable: true,
+        });
         found.push(...answered(answer));
         if (!(answer.headers.get("Link") ?? "").includes('rel="next"')) return found;
       }

@@ -11,7 +11,7 @@ import { nodeByName } from "./lookup.ts";
 import { nodeArg } from "./node-show.ts";
 import { targetFlags } from "./target.ts";
 
-type NextChanges = AnswerOf<typeof nodesApi.nextChanges>;
+type NextChanges = AnswerOf<typeof nodesApi.diff>;
 
 export const command: Implementation = {
   notes:
@@ -22,7 +22,7 @@ export const command: Implementation = {
     const [slug = "", name = ""] = context.words;
     const found = await read(context, async (api) => {
       const { id } = await nodeByName(api, slug, name);
-      return api.call(nodesApi.nextChanges, { slug, id });
+      return api.call(nodesApi.diff, { slug, id });
     });
     context.output.result(found, textOf(found));
   },

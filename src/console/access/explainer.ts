@@ -1,6 +1,8 @@
 // Why can A not reach B: which rule decides, and what the network does between the two. The question is in the address, so
 // that it can be sent to a colleague.
 
+import { nodesApi } from "../../api/nodes.ts";
+import { apiPath } from "../../api/endpoint.ts";
 import { useEffect, useState } from "preact/hooks";
 import type { Node } from "../../protocol/node.ts";
 import { ApiError, org, send } from "../api.ts";
@@ -167,9 +169,9 @@ function QuestionForm({ question: { from, to, protocol, port }, nodes, fault }: 
 function useMachine(slug: string, nodes: readonly Machine[], name: string): Node | undefined {
   const id = nodes.find((node) => node.name === name)?.id;
   const isOther = name !== "" && nodes.length > 0 && offeredOf(nodes, name).length === 0;
-  const { data } = useResource<Node>(id === undefined ? "" : org(slug, `nodes/${id}/`));
-  const revoked = `nodes/?revoked=true&page_size=200&search=${encodeURIComponent(name)}`;
-  const others = useList<Node>(isOther ? org(slug, revoked) : "").data;
+  const { data } = useResource(id === undefined ? "" : apiPath(nodesApi.retrieve, { slug, id }));
+  const revoked = { revoked: "true", page_size: "200", search: name } as const;
+  const others = useList(isOther ? apiPath(nodesApi.list, { slug }, revoked) : "").data;
   return id === undefined ? (isOther ? others?.find((node) => node.name === name) : undefined) : data;
 }
 

@@ -1,7 +1,9 @@
 // Adds a machine: choose what it is, paste one line with the join key there, and watch it arrive.
 
+import { registrationTokensApi } from "../../api/tokens.ts";
+import { apiPath, type SentOf } from "../../api/endpoint.ts";
 import { useState } from "preact/hooks";
-import { org, send } from "../api.ts";
+import { org, call } from "../api.ts";
 import { useLog } from "../events.ts";
 import { partsOf, sentencesOf } from "../field-parts.ts";
 import { html } from "../html.ts";
@@ -16,19 +18,7 @@ import { dated, Empty, FromTerminal, Line, State } from "../ui/parts.ts";
 import { Qr } from "../ui/qr.ts";
 import { GroupsField } from "./groups-field.ts";
 
-/** The answer to POST registration_tokens/. The secret is shown once. */
-type Token = {
-  id: number;
-  name: string | null;
-  command: string;
-  join_key: string;
-  created_at: string;
-  expires_at: string;
-  uses: number;
-  groups: readonly string[];
-  is_lighthouse: boolean;
-  approved: boolean;
-};
+type Token = SentOf<typeof registrationTokensApi.create>;
 
 /** Which new machines wait for an administrator. */
 type Approval = { node_approval: "none" | "unapproved" | "all" };
@@ -79,7 +69,7 @@ function Choices({ made }: { made: (token: Token) => void }) {
     ...(isApproved ? { approved: true } : {}),
   };
   const { error, isRunning, submit } = useAction(async () => {
-    made(await send<Token>("POST", org(own, "registration_tokens/"), body));
+    made(await call(registrationTokensApi.create, { slug: own }, body));
   });
   const words = [
     "token",
@@ -131,7 +121,10 @@ function Choices({ made }: { made: (token: Token) => void }) {
     />
     <${FormFailure} error=${error} shown=${["groups", "uses", "expires_in", "name"]} />
     <div class="actions"><button class="primary" disabled=${isRunning}>Make the join key</button></div>
-    <${FromTerminal} command=${words} call=${["POST", org(own, "registration_tokens/"), body]} />
+    <${FromTerminal}
+      command=${words}
+      call=${["POST", apiPath(registrationTokensApi.create, { slug: own }), body]}
+    />
   </form>`;
 }
 

@@ -1,9 +1,11 @@
 // The dialog that changes a machine: name, groups, the networks behind it, and its roles.
 
+import { nodesApi } from "../../api/nodes.ts";
+import { apiPath } from "../../api/endpoint.ts";
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Node } from "../../protocol/node.ts";
 import { gatewayWords } from "../access/networks.ts";
-import { get, org, send, type ApiError } from "../api.ts";
+import { get, org, type ApiError, call } from "../api.ts";
 import { networksIn, partsOf, sentencesOf } from "../field-parts.ts";
 import { html } from "../html.ts";
 import {
@@ -49,7 +51,7 @@ type State = { before: Node; typed: Typed; foreign: readonly Key[] };
 
 export function Edit({ node, close }: { node: Node; close(): void }) {
   const own = slug.value ?? "";
-  const path = org(own, `nodes/${node.id}/`);
+  const path = apiPath(nodesApi.retrieve, { slug: own, id: node.id });
   const [{ before, typed, foreign }, put] = useState<State>({
     before: node,
     typed: typedOf(node),
@@ -70,8 +72,8 @@ export function Edit({ node, close }: { node: Node; close(): void }) {
   const [routed, setRouted] = useState<readonly string[]>([]);
   const { error, isRunning, submit } = useAction(async () => {
     sent.current = { groups, subnets };
-    if (follow(await get<Node>(path))) return;
-    await send("PATCH", path, changes);
+    if (follow(await get(path))) return;
+    await call(nodesApi.update, { slug: own, id: node.id }, changes);
     await refresh(org(own, ""));
     if (added.length > 0) return setRouted(added);
     close();

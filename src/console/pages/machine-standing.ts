@@ -1,5 +1,7 @@
 // Of one machine: the configuration that it has beside the newest one, and its firewall as it stands.
 
+import { nodesApi } from "../../api/nodes.ts";
+import { apiPath, type Path, type SentOf } from "../../api/endpoint.ts";
 import { useEffect, useState } from "preact/hooks";
 import type { Node } from "../../protocol/node.ts";
 import { Sentence } from "../access/sentence.ts";
@@ -17,18 +19,11 @@ import { pathOf } from "../router.ts";
 import { now } from "../times.ts";
 import { Failure, FromTerminal, Line, Loading } from "../ui/parts.ts";
 
-type Changes = {
-  is_known: boolean;
-  is_renewal_due: boolean;
-  applied_config_version: number | null;
-  config_version: number;
-  not_applied_since: string | null;
-  changes: readonly { file: string; diff: string | null }[];
-};
+type Changes = SentOf<typeof nodesApi.diff>;
 
 export function Configuration({ node }: { node: Node }) {
   const own = slug.value ?? "";
-  const path = org(own, `nodes/${node.id}/diff/`);
+  const path = apiPath(nodesApi.diff, { slug: own, id: node.id });
   const { data, error } = useChanges(path, node);
   // A machine that has not registered has no configuration yet.
   if (error !== undefined && error.status === 409) return null;
@@ -76,11 +71,11 @@ export function Catching() {
 }
 
 /** Read again after the machine, not beside it: it is refused for a machine that was just revoked. */
-function useChanges(path: string, node: Node) {
+function useChanges(path: Path<Changes>, node: Node) {
   const [found, set] = useState<{ data?: Changes; error?: ApiError }>({});
   useEffect(() => {
     const over = new AbortController();
-    get<Changes>(path, over.signal).then(
+    get(path, over.signal).then(
       (data) => over.signal.aborted || set({ data }),
       (error: unknown) => {
         if (over.signal.aborted) return;
@@ -96,8 +91,8 @@ function useChanges(path: string, node: Node) {
 /** The newest configuration, read when it is asked for. */
 function Newest({ node }: { node: Node }) {
   const [isOpen, open] = useState(false);
-  const path = org(slug.value ?? "", `nodes/${node.id}/config/`);
-  const { data, error } = useResource<{ config_yml: string }>(isOpen ? path : "");
+  const path = apiPath(nodesApi.config, { slug: slug.value ?? "", id: node.id });
+  const { data, error } = useResource(isOpen ? path : "");
   return html`<details
     onToggle=${({ target }: Event) => open(target instanceof HTMLDetailsElement && target.open)}
   >

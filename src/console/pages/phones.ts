@@ -1,5 +1,7 @@
 // Site files for the Nebula app on phones. The page makes the key, and completes the file that the control plane signed.
 
+import { nodesApi } from "../../api/nodes.ts";
+import { apiPath } from "../../api/endpoint.ts";
 import "../core.ts";
 import { useEffect, useState } from "preact/hooks";
 import type { Node } from "../../protocol/node.ts";
@@ -86,7 +88,7 @@ export function Phones() {
 }
 
 function Own({ own, choose }: { own: string; choose(phone: Node): void }) {
-  const { data = [] } = useList<Node>(org(own, "nodes/?page_size=1000&owner=me"));
+  const { data = [] } = useList(apiPath(nodesApi.list, { slug: own }, { page_size: "1000", owner: "me" }));
   const phones = data.filter(({ phone, state }) => phone != null && state === "active");
   if (phones.length === 0) return null;
   return html`<h2>Your phones</h2>
@@ -162,7 +164,7 @@ type FileProps = {
 
 /** The key is dropped with the download. */
 function File({ made: { node, file }, save, done, renew }: FileProps) {
-  const { data: now } = useResource<Node>(org(slug.value ?? "", `nodes/${node.id}/`));
+  const { data: now } = useResource(apiPath(nodesApi.retrieve, { slug: slug.value ?? "", id: node.id }));
   const day = (at: string | null | undefined) => (at == null ? "never" : dated(Date.parse(at)));
   if (now !== undefined && isImportDue(now.phone))
     return html`<h2>The file of <bdi>${now.name}</bdi></h2>

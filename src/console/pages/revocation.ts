@@ -1,17 +1,15 @@
 // Which machines have a revocation in force: until then they accept the revoked one.
 
-import { org } from "../api.ts";
+import { nodesApi } from "../../api/nodes.ts";
+import { apiPath } from "../../api/endpoint.ts";
 import { html } from "../html.ts";
 import { useList } from "../resource.ts";
 import { MachineList } from "../ui/machine-list.ts";
 import { State } from "../ui/parts.ts";
 
-/** As GET revocations/ shows it; `waiting_for` are the first hundred that have not confirmed it. */
-type Report = { node_id: number; applied: number; total: number; waiting_for: readonly number[] };
-
 export function Revocation({ own, id, name }: { own: string; id: number; name: string }) {
-  const path = `${org(own, "revocations/")}?page_size=1000&search=${encodeURIComponent(name)}`;
-  const report = useList<Report>(path).data?.find(({ node_id }) => node_id === id);
+  const path = apiPath(nodesApi.revocations, { slug: own }, { page_size: "1000", search: name });
+  const report = useList(path).data?.find(({ node_id }) => node_id === id);
   if (report === undefined) return null;
   const { applied, total, waiting_for: waiting } = report;
   const late = total - applied;

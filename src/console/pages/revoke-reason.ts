@@ -15,6 +15,7 @@ export function useReason() {
       set=${set}
       control=${{ maxlength: 500 }}
     />`,
+    given: why === "" ? {} : { reason: why },
     query: why === "" ? "" : `?reason=${encodeURIComponent(why)}`,
     flags: why === "" ? [] : ["--reason", why],
   };

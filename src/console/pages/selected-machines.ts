@@ -1,8 +1,9 @@
 // What can be done with all machines that are selected in the list.
 
+import { nodesApi } from "../../api/nodes.ts";
 import { useState } from "preact/hooks";
 import type { Node } from "../../protocol/node.ts";
-import { get, org, send } from "../api.ts";
+import { org, send, call } from "../api.ts";
 import { partsOf } from "../field-parts.ts";
 import { html } from "../html.ts";
 import type { Machine } from "../machines.ts";
@@ -103,10 +104,9 @@ function Groups(props: DialogProps) {
   ];
   const run = async ({ id }: Item) => {
     // The list may be a moment old, and the request replaces all groups.
-    const path = org(own, `nodes/${id}/`);
-    const { groups: present } = await get<Node>(path);
+    const { groups: present } = await call(nodesApi.retrieve, { slug: own, id });
     const groups = [...new Set([...present, ...added])].filter((group) => !removed.includes(group));
-    if (groups.join("\n") !== present.join("\n")) await send("PATCH", path, { groups });
+    if (groups.join("\n") !== present.join("\n")) await call(nodesApi.update, { slug: own, id }, { groups });
   };
   return html`<${Bulk} ...${shared(props, "Change the groups of")} run=${run}>
     <${GroupsField}
@@ -143,12 +143,12 @@ function Revoke(props: DialogProps) {
   const own = slug.value ?? "";
   const { data: all = [] } = useNodes();
   const lost = lossWith(machines, all);
-  const { field, query, flags } = useReason();
+  const { field, query, given, flags } = useReason();
   return html`<${Bulk}
     ...${shared(props, "Revoke")}
     isDanger=${true}
     asksCount=${true}
-    run=${({ id }: Item) => send("DELETE", org(own, `nodes/${id}/`) + query)}
+    run=${({ id }: Item) => call(nodesApi.revoke, { slug: own, id }, given)}
   >
     <p>
       ${revoking(

@@ -1,8 +1,10 @@
 // Tokens: for machines that register, and for programs that use the API.
 
+import { registrationTokensApi, serviceTokensApi } from "../../api/tokens.ts";
+import { apiPath, type SentOf } from "../../api/endpoint.ts";
 import "../core.ts";
 import { useState } from "preact/hooks";
-import { org, send } from "../api.ts";
+import { call } from "../api.ts";
 import { partsOf, sentencesOf } from "../field-parts.ts";
 import { html } from "../html.ts";
 import { slug } from "../me.ts";
@@ -18,28 +20,8 @@ import { Confirm, Dialog, FromTerminal, ShownOnce, When } from "../ui/parts.ts";
 import type { Column } from "../ui/rows.ts";
 import { timeColumn } from "../ui/time-column.ts";
 
-type RegistrationToken = {
-  id: number;
-  name: string | null;
-  uses: number;
-  used: number;
-  groups: readonly string[];
-  is_lighthouse: boolean;
-  expires_at: string;
-  created_at: string;
-  created_by: number | null;
-};
-type ServiceToken = {
-  id: number;
-  name: string;
-  role: "member" | "admin";
-  expires_at: string | null;
-  scopes: readonly string[] | null;
-  networks: readonly string[] | null;
-  created_at: string;
-  created_by: number | null;
-  last_used_at: string | null;
-};
+type RegistrationToken = SentOf<typeof registrationTokensApi.retrieve>;
+type ServiceToken = SentOf<typeof serviceTokensApi.retrieve>;
 const fromOf = ({ networks }: ServiceToken) => networks?.join(", ") ?? "everywhere";
 type Kind = "registration_tokens" | "service_tokens";
 type Token = RegistrationToken | ServiceToken;
@@ -84,7 +66,7 @@ export function Tokens() {
     <h2>Join keys for machines</h2>
     <${List}
       label="Registration tokens"
-      path=${org(own, "registration_tokens/")}
+      path=${apiPath(registrationTokensApi.list, { slug: own })}
       columns=${[
         textColumn("name", "Name", 2, nameOfKey),
         textColumn("groups", "Groups", 2, ({ groups }: RegistrationToken) => groups.join(", ") || "none"),
@@ -105,7 +87,7 @@ export function Tokens() {
     <${List}
       label="Service tokens"
       part="service-"
-      path=${org(own, "service_tokens/")}
+      path=${apiPath(serviceTokensApi.list, { slug: own })}
       columns=${[
         textColumn("name", "Name", 2, ({ name }: ServiceToken) => name),
         textColumn<ServiceToken>("may", "It may", 3, mayDo),
@@ -132,7 +114,8 @@ function Revoke({ kind, token, name, close }: Revoked & { close(): void }) {
   const own = slug.value ?? "";
   const [nodes, setNodes] = useState(false);
   const { id, created_at, expires_at } = token;
-  const path = `${org(own, `${kind}/${id}/`)}?revoke_nodes=${nodes}`;
+  const of = kind === "service_tokens" ? serviceTokensApi : registrationTokensApi;
+  const query = { revoke_nodes: `${nodes}` } as const;
   return html`<${Confirm}
     title=${`Revoke ${name}?`}
     action=${`Revoke ${name}`}
@@ -148,11 +131,11 @@ function Revoke({ kind, token, name, close }: Revoked & { close(): void }) {
       ${"role" in token && token.role === "member" ? null : html`<${Check} label="Also revoke the machines that came with it" checked=${nodes} set=${setNodes} />`}
       <${FromTerminal}
         command=${[kind === "service_tokens" ? "service-token" : "token", "revoke", own, id, ...(nodes ? ["--revoke-nodes"] : [])]}
-        call=${["DELETE", path]}
+        call=${["DELETE", apiPath(of.revoke, { slug: own, id }, query)]}
       />`}
     run=${async () => {
-      await send("DELETE", path);
-      await refresh(org(own, kind));
+      await call(of.revoke, { slug: own, id }, query);
+      await refresh(apiPath(of.list, { slug: own }));
       tell(`${name} is revoked.`);
     }}
     close=${close}
@@ -174,7 +157,7 @@ const lifetimes = [
 function NewServiceToken({ close }: { close(): void }) {
   const own = slug.value ?? "";
   const [name, setName] = useState("");
-  const [role, setRole] = useState("member");
+  const [role, setRole] = useState<"member" | "admin">("member");
   const [expires, setExpires] = useState("90d");
   const [chosen, choose] = useState<ReadonlySet<string>>(new Set(["read"]));
   const [networks, setNetworks] = useState("");
@@ -188,9 +171,9 @@ function NewServiceToken({ close }: { close(): void }) {
     ...(from.length === 0 ? {} : { networks: from }),
   };
   const { error, isRunning, submit } = useAction(async () => {
-    const { token } = await send<{ token: string }>("POST", org(own, "service_tokens/"), body);
+    const { token } = await call(serviceTokensApi.create, { slug: own }, body);
     setSecret(token);
-    await refresh(org(own, "service_tokens/"));
+    await refresh(apiPath(serviceTokensApi.list, { slug: own }));
   });
   const toggle = (scope: string) => (isOn: boolean) =>
     choose(new Set([...chosen, scope].filter((each) => isOn || each !== scope)));
@@ -235,7 +218,7 @@ function NewServiceToken({ close }: { close(): void }) {
       </div>
       <${FromTerminal}
         command=${["service-token", "create", own, name || "NAME", "--role", role, "--expires", expires, ...body.scopes.flatMap((scope) => ["--scope", scope]), ...from.flatMap((network) => ["--network", network])]}
-        call=${["POST", org(own, "service_tokens/"), body]}
+        call=${["POST", apiPath(serviceTokensApi.create, { slug: own }), body]}
       />
     </form>
   <//>`;

@@ -1,5 +1,7 @@
 // Machines that wait for an administrator's approval: what each asks for, and the two answers.
 
+import { registrationTokensApi } from "../../api/tokens.ts";
+import { apiPath } from "../../api/endpoint.ts";
 import type { VNode } from "preact";
 import { useState } from "preact/hooks";
 import { org, send } from "../api.ts";
@@ -166,7 +168,8 @@ function Together({ machines, say }: { machines: readonly Registration[] } & Sai
 
 type JoinKey = { id: number; name: string | null; uses: number; used: number };
 /** Of none, the empty path. */
-const tokenPathOf = (own: string, id: number) => (id === 0 ? "" : org(own, `registration_tokens/${id}/`));
+const tokenPathOf = (own: string, id: number) =>
+  id === 0 ? "" : apiPath(registrationTokensApi.retrieve, { slug: own, id });
 
 /** What the machine itself shows of its key. */
 const keyOf = ({ key_sha256 }: Registration) => key_sha256.slice(0, 16);

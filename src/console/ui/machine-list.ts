@@ -1,7 +1,7 @@
 // Machines that something waits for, each with its state: one that is away, or does not apply what it gets, is the reason.
 
-import type { Node } from "../../protocol/node.ts";
-import { org } from "../api.ts";
+import { nodesApi } from "../../api/nodes.ts";
+import { apiPath } from "../../api/endpoint.ts";
 import { html } from "../html.ts";
 import { configurationOf, stateOf } from "../nodes.ts";
 import { useList } from "../resource.ts";
@@ -18,7 +18,9 @@ type MachineListProps = { own: string; ids: readonly number[]; count?: number; t
 /** `count`: of all, if `ids` are not all. */
 export function MachineList({ own, ids, count = ids.length, title }: MachineListProps) {
   const asked = ids.slice(0, maxShown).join(",");
-  const { data = [] } = useList<Node>(asked === "" ? "" : org(own, `nodes/?page_size=1000&ids=${asked}`));
+  const { data = [] } = useList(
+    asked === "" ? "" : apiPath(nodesApi.list, { slug: own }, { page_size: "1000", ids: asked }),
+  );
   if (asked === "") return null;
   // Those that are away take it when they are back; what is wrong with the others is for a person.
   const machines = data.toSorted((one, other) => Number(other.online) - Number(one.online));

@@ -1,11 +1,12 @@
 // How many machines were online in the last days.
 
+import { nodesApi } from "../../api/nodes.ts";
+import { apiPath } from "../../api/endpoint.ts";
 import type { FunctionComponent } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
-import { org } from "../api.ts";
 import { lastDays } from "../days.ts";
 import { html } from "../html.ts";
-import { historyWords, type History } from "../needs.ts";
+import { historyWords } from "../needs.ts";
 import { useResource } from "../resource.ts";
 import { query, setQuery } from "../router.ts";
 import { timeFormat } from "../times.ts";
@@ -18,12 +19,12 @@ const lines = [
   ["online", "good"],
 ] as const;
 /** Days. Two of them have the whole of yesterday. */
-const spans = ["2", "7", "30"];
+const spans = ["2", "7", "30"] as const;
 
 export function OnlinePlot({ own }: { own: string }) {
   const asked = query.value.get("days") ?? "";
-  const days = spans.includes(asked) ? asked : "2";
-  const { data: history } = useResource<History>(org(own, `online/?days=${days}`), { isCalm: true });
+  const days = spans.find((each) => each === asked) ?? "2";
+  const { data: history } = useResource(apiPath(nodesApi.online, { slug: own }, { days }), { isCalm: true });
   const [view, setView] = useState<{ plot: FunctionComponent<Parameters<typeof Plot>[0]> } | undefined>(
     undefined,
   );

@@ -7,6 +7,7 @@ import { minifySync } from "oxc-minify";
 import { compileTemplates } from "./templates.ts";
 
 const source = join(import.meta.dir, "../../console");
+const api = join(import.meta.dir, "../../api");
 /** The page loads the first two; the shared worker is its own script. */
 const entries = ["main.ts", "style.css", "worker.ts"];
 
@@ -20,7 +21,8 @@ const templates: Bun.BunPlugin = {
   name: "templates",
   setup(builder) {
     builder.onLoad({ filter: /[\\/]src[\\/]console[\\/].*\.ts$/ }, async ({ path }) => ({
-      contents: inBrowsers[basename(path)] ?? compileTemplates(await Bun.file(path).text(), path),
+      contents:
+        inBrowsers[basename(path)] ?? withEndpoints(compileTemplates(await Bun.file(path).text(), path)),
       loader: "ts",
     }));
     builder.onLoad({ filter: /[\\/]src[\\/]api[\\/](?!endpoint)[a-z-]+\.ts$/ }, async ({ path }) => ({
@@ -41,18 +43,32 @@ const templates: Bun.BunPlugin = {
 
 /** Of the contract, browsers take methods, paths and plain values. */
 function withoutSchemas(module: Record<string, unknown>): string {
+  const shown = (name: string, value: unknown) => {
+    if (name.endsWith("Api")) return JSON.stringify(value, methodAndPath);
+    return typeof value === "function" || "kind" in Object(value) ? undefined : JSON.stringify(value);
+  };
   return Object.entries(module)
-    .map(([name, value]) => {
-      const isSubject = name.endsWith("Api");
-      const shown = isSubject ? JSON.stringify(value, methodsAndPaths) : isPlain(value) ? JSON.stringify(value) : undefined;
-      return shown === undefined ? "" : `export const ${name} = ${shown};\n`;
-    })
+    .map(([name, value]) => [name, shown(name, value)])
+    .filter(([, text]) => text !== undefined)
+    .map((each) => `export const ${each.join(" = ")};\n`)
     .join("");
 }
 
-const methodsAndPaths = (_: string, value: object) =>
-  "path" in Object(value) ? { method: Object(value).method, path: Object(value).path } : value;
-const isPlain = (value: unknown) => typeof value !== "function" && !("kind" in Object(value));
+const methodAndPath = (_: string, value: object) => {
+  const { method, path } = Object(value);
+  return path === undefined ? value : { method, path };
+};
+
+/** In place of `nodesApi.list`: a page has the endpoints that it names, not all of their subject. */
+const contract: Record<string, Record<string, object>> = Object.assign(
+  {},
+  ...(await Promise.all([...new Bun.Glob("*.ts").scanSync(api)].map((file) => import(join(api, file))))),
+);
+const withEndpoints = (source: string) =>
+  source.replaceAll(/(?<!typeof )\b(\w+Api)\.(\w+)\b/g, (text, subject: string, name: string) => {
+    const found = contract[subject]?.[name];
+    return found === undefined ? text : `(${JSON.stringify(found, methodAndPath)})`;
+  });
 
 const { outputs } = await Bun.build({
   entrypoints: entries.map((entry) => join(source, entry)),

@@ -73,7 +73,7 @@ export const nodeHandlers = (services: Services): Handlers<typeof nodesApi> => (
       return jsonReply({ config_version, etag: etag ?? files.etag, config_yml }, headers);
     });
   },
-  nextChanges: async (call) => ({
+  diff: async (call) => ({
     body: await nextChanges(services, call.org, call.id(), (work) => inTurnOf(services, call, work)),
   }),
   restore: async (call) => ({

@@ -1,0 +1,93 @@
+// The contract of the HTTP API (src/api/): complete, and written in no other place.
+
+import { describe, expect, test } from "bun:test";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import * as v from "valibot";
+import { apiPath, type Endpoint } from "../src/api/endpoint.ts";
+import { nodesApi } from "../src/api/nodes.ts";
+import { request } from "../src/api/request.ts";
+import { endpoints } from "../src/api/subjects.ts";
+import { registrationTokensApi } from "../src/api/tokens.ts";
+import { since, word } from "../src/api/values.ts";
+import { checked } from "../src/console/checked.ts";
+import { sourceFiles, sourceRoot, withoutComments } from "./support/imports.ts";
+
+const text = (file: string) => withoutComments(readFileSync(join(sourceRoot, file), "utf8"));
+const outside = sourceFiles().filter((file) => !file.startsWith("api/"));
+
+test("src/api/subjects.ts has each endpoint of each subject", async () => {
+  const files = sourceFiles().filter((file) => file.startsWith("api/"));
+  const all = await Promise.all(
+    files.map((file): Promise<Record<string, Record<string, Endpoint>>> => import(join(sourceRoot, file))),
+  );
+  const declared = all.flatMap((module) =>
+    Object.entries(module)
+      .filter(([name]) => name.endsWith("Api"))
+      .flatMap(([, subject]) => Object.values(subject).map(({ name }) => name)),
+  );
+  expect(declared.length).toBeGreaterThan(20);
+  expect(endpoints.map(({ name }) => name).sort()).toEqual(declared.sort());
+});
+
+test("GET and DELETE carry a query, the others a body: callers rely on it", () => {
+  const wrong = endpoints.filter(({ method, body, query }) =>
+    method === "GET" || method === "DELETE" ? body !== undefined : query !== undefined,
+  );
+  expect(wrong.map(({ name }) => name)).toEqual([]);
+});
+
+describe("written once", () => {
+  /** Only this list may shrink: subjects whose endpoints are not in the contract yet, or are not called by it. */
+  const notYet = new Set(
+    readFileSync(join(import.meta.dir, "api-outside.txt"), "utf8")
+      .trim()
+      .split("\n"),
+  );
+  const isNamed = (file: string) =>
+    /["'`]\/api\/|\binOrg\(|protocol\/paths\.ts/.test(text(file)) ||
+    (file.startsWith("console/") && /\borg\(/.test(text(file)));
+  const named = outside.filter(isNamed);
+
+  test("no path of the API stands outside of src/api/", () => {
+    expect(named.filter((file) => !notYet.has(file))).toEqual([]);
+  });
+
+  test("the list of files that still have one has no file that has none", () => {
+    expect([...notYet].filter((file) => !named.includes(file))).toEqual([]);
+  });
+});
+
+test("a request has the path, the query or the body, and accepts what newer servers send", () => {
+  const slug = "a/b";
+  expect(request(nodesApi.list, { slug }, { revoked: "true", search: "é & ü" })).toMatchObject({
+    method: "GET",
+    path: "/api/org/a%2Fb/nodes/?revoked=true&search=%C3%A9+%26+%C3%BC",
+  });
+  const { path, body } = request(nodesApi.update, { slug: "acme", id: 7 }, { name: "web" });
+  expect([path, body]).toEqual(["/api/org/acme/nodes/7/", { name: "web" }]);
+  const { schema } = request(registrationTokensApi.retrieve, { slug: "acme", id: 1 });
+  const former = {
+    id: 1,
+    name: null,
+    uses: 1,
+    used: 0,
+    groups: [],
+    is_lighthouse: false,
+    node_id: null,
+    expires_at: "2026-01-01T00:00:00.000Z",
+    created_at: "2026-01-01T00:00:00.000Z",
+  };
+  expect(v.parse(schema, former)).toEqual(former);
+  const newer = { ...former, approved: true, unknown: { deep: 1 } };
+  expect(v.parse(schema, newer)).toBe(newer);
+  expect(v.is(schema, { ...former, uses: "1" })).toBe(false);
+  expect(v.is(v.object({ kind: word(["a"]), at: since("9.0.0", v.number()) }), { kind: "b" })).toBe(true);
+});
+
+test("the console's tests fail on an answer that the contract does not declare", () => {
+  const path: string = apiPath(nodesApi.list, { slug: "acme" }, { ids: "1" });
+  const asked = { method: "GET", path, status: 200 };
+  expect(checked<unknown>([], asked)).toEqual([]);
+  expect(() => checked([{ id: 1 }], asked)).toThrow("nodes_list");
+});
