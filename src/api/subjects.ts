@@ -1,13 +1,40 @@
 // All endpoints of the contract, for what looks at each of them.
 
 import type { Endpoint } from "./endpoint.ts";
+import { attentionApi } from "./attention.ts";
+import { authoritiesApi } from "./authorities.ts";
+import { eventsApi } from "./events.ts";
 import { groupsApi } from "./groups.ts";
 import { membersApi } from "./members.ts";
 import { nodesApi } from "./nodes.ts";
 import { organizationsApi } from "./organizations.ts";
+import { consoleApi, docsApi, releasesApi, viewersApi } from "./pages.ts";
+import { pathsApi } from "./paths.ts";
+import { phonesApi } from "./phones.ts";
+import { healthApi, serversApi } from "./servers.ts";
 import { registrationTokensApi, serviceTokensApi } from "./tokens.ts";
+import { webhooksApi } from "./webhooks.ts";
 
-const subjects = [organizationsApi, membersApi, groupsApi, registrationTokensApi, serviceTokensApi, nodesApi];
+const subjects = [
+  attentionApi,
+  authoritiesApi,
+  eventsApi,
+  groupsApi,
+  membersApi,
+  nodesApi,
+  organizationsApi,
+  consoleApi,
+  viewersApi,
+  docsApi,
+  releasesApi,
+  pathsApi,
+  phonesApi,
+  healthApi,
+  serversApi,
+  registrationTokensApi,
+  serviceTokensApi,
+  webhooksApi,
+];
 
 export const endpoints: readonly Endpoint[] = subjects.flatMap((subject) => Object.values<Endpoint>(subject));
 
