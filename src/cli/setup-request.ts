@@ -31,6 +31,8 @@ export type SetupRequest = {
   /** The organization to create, or the existing one to work on; undefined if several exist and none is named. */
   org: { slug: string; network: string } | undefined;
   hasLighthouse: boolean;
+  /** How many the organization has now. */
+  counted: { nodes: number; lighthouses: number };
   wantsLighthouse: boolean;
   machines: number;
 };
@@ -57,6 +59,7 @@ export async function readSetupRequest(context: Context): Promise<SetupRequest> 
     email,
     org: await readOrg(data, given, context),
     hasLighthouse: data.hasLighthouse,
+    counted: { nodes: data.nodes, lighthouses: data.lighthouses },
     wantsLighthouse: values.text("lighthouse") !== "false",
     // Until a machine has joined, a run that was killed may have shown none. After that, a run is for a change.
     machines: values.integer("machines", 0, 100) ?? (data.hasMachines ? 0 : 2),
@@ -68,6 +71,8 @@ async function readData(dataDirectory: string, { system, values }: Context): Pro
     hasUsers: false,
     hasOrgs: false,
     org: undefined,
+    nodes: 0,
+    lighthouses: 0,
     hasLighthouse: false,
     hasMachines: false,
     newcomer: undefined,

@@ -9,6 +9,7 @@ import { readTextIfThere } from "../files.ts";
 import { parseJoinKey, type JoinKey } from "../join-key.ts";
 import type { Change } from "../platform/apply.ts";
 import { quoteWord, type Step } from "../plan.ts";
+import { secondLighthouse } from "../second-lighthouse.ts";
 import type { Admin } from "../server/admin.ts";
 import type { HubAtName } from "../server/setup.ts";
 import type { Context } from "./command.ts";
@@ -104,7 +105,7 @@ async function warnOfHubs(
 
 /** What an administrator needs next. */
 export function summary(
-  request: Pick<SetupRequest, "publicUrl" | "administrator" | "newcomer" | "org">,
+  request: Pick<SetupRequest, "publicUrl" | "administrator" | "newcomer" | "org" | "counted">,
   {
     unit,
     joined,
@@ -117,7 +118,7 @@ export function summary(
     caFingerprint: string | undefined;
   },
 ): string {
-  const { publicUrl, administrator, newcomer, org } = request;
+  const { publicUrl, administrator, newcomer, org, counted } = request;
   const run = brand.executable;
   const lines = [`The control plane runs at ${publicUrl}, as ${unit}`];
   const email = administrator?.email ?? newcomer;
@@ -132,6 +133,12 @@ export function summary(
     lines.push(...keys.map((key) => `  ${run} up ${key}`));
   }
   if (org !== undefined) lines.push(`More keys: ${run} admin token create ${quoteWord(org.slug)}`);
+  const advice = org === undefined ? undefined : secondLighthouse(org.slug, counted);
+  if (advice !== undefined) {
+    const [here, there] = advice.lines;
+    lines.push("", `${advice.why}. Type here, and then there with the key that it prints:`);
+    lines.push(`  ${here}`, `  ${there}`, "");
+  }
   const pin = caFingerprint === undefined ? "" : ` --ca-fingerprint ${caFingerprint}`;
   lines.push(
     `The console: ${publicUrl}/console/`,

@@ -14,6 +14,8 @@ export type Attention = {
   nodes: number;
   active: number;
   online: number;
+  /** Control planes of the previous version do not send it. */
+  lighthouses?: number;
   hubs_away: Found<Named & { is_lighthouse: boolean }>;
   not_renewed: Found<Ending>;
   vulnerable_engines: Found<Named & { overlay_version: string }>;

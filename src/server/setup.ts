@@ -21,6 +21,9 @@ export type SetupData = {
   hasOrgs: boolean;
   /** The organization to work on; undefined if there is none yet, or several and none was named. */
   org: Org | undefined;
+  /** Of that organization, revoked ones left out. */
+  nodes: number;
+  lighthouses: number;
   hasLighthouse: boolean;
   /** It has nodes that are no lighthouses: its join keys have reached other machines. */
   hasMachines: boolean;
@@ -35,16 +38,19 @@ export async function readSetup({ db }: Pick<Admin, "db">, slug: string | undefi
   const org = slug === undefined ? only : all.find((each) => each.slug === slug);
   const kinds =
     "SELECT count(*) AS n FROM nodes WHERE org_id = $1 AND state <> 'revoked' AND is_lighthouse = $2";
-  const has = async (isLighthouse: boolean) =>
-    org !== undefined && (await queryNumber(db, kinds, [org.id, isLighthouse ? 1 : 0])) > 0;
+  const countOf = async (isLighthouse: boolean) =>
+    org === undefined ? 0 : queryNumber(db, kinds, [org.id, isLighthouse ? 1 : 0]);
+  const [lighthouses, others] = [await countOf(true), await countOf(false)];
   const count = await queryNumber(db, "SELECT count(*) AS n FROM users");
   const [first] = count === 1 ? await users.all(db, { lastLoginAt: null }) : [];
   return {
     hasUsers: count > 0,
     hasOrgs: all.length > 0,
     org,
-    hasLighthouse: await has(true),
-    hasMachines: await has(false),
+    nodes: lighthouses + others,
+    lighthouses,
+    hasLighthouse: lighthouses > 0,
+    hasMachines: others > 0,
     newcomer: first?.email,
   };
 }

@@ -11,7 +11,7 @@ import { makeLan, type Host } from "../support/namespaces.ts";
 import { owner } from "../support/overlay.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { until } from "../support/until.ts";
-import { bar, median, print, privateMb, processorSeconds, spread, switches } from "./measure.ts";
+import { bar, median, print, privateMb, processorSeconds, residentKb, spread, switches } from "./measure.ts";
 import { hasTailscale, startTailscale } from "./tailscale.ts";
 
 const [rounds = 3, seconds = 60, settleS = 60] = process.argv.slice(2).map(Number);
@@ -21,7 +21,10 @@ type Part = { name: string; pid: number };
 type Contestant = { name: string; host: Host; parts: Part[] };
 
 /** The node `desk` of a new organization, whose lighthouse is `hub`. */
-async function startOurs(directory: string, [plane, hub, desk]: readonly Host[]): Promise<Part[]> {
+async function startOurs(
+  directory: string,
+  [plane, hub, desk]: readonly Host[],
+): Promise<{ serving: number; parts: Part[] }> {
   if (plane === undefined || hub === undefined || desk === undefined) throw new Error("Three hosts");
   const data = join(directory, "data");
   const admin = async (words: readonly string[], input = "") => {
@@ -31,7 +34,7 @@ async function startOurs(directory: string, [plane, hub, desk]: readonly Host[])
   };
   const url = `https://${plane.address}:8420`;
   const listen = ["--listen", `${plane.address}:8420`, "--tls", "auto", "--public-url", url];
-  plane.spawn([agent, "serve", "--data-dir", data, ...listen]);
+  const { pid: serving } = plane.spawn([agent, "serve", "--data-dir", data, ...listen]);
   await until(
     () => Bun.spawnSync(plane.inside(["curl", "-sfk", "-o", "/dev/null", `${url}/healthz`])).exitCode === 0,
   );
@@ -57,7 +60,7 @@ async function startOurs(directory: string, [plane, hub, desk]: readonly Host[])
     const [engine = 0] = await until(() => enginesOf(places).filter(Boolean));
     parts.push({ name: "agent", pid: daemon.pid }, { name: "engine", pid: engine });
   }
-  return parts;
+  return { serving, parts };
 }
 
 const protocols = ["udp", "tcp", "icmp"] as const;
@@ -130,16 +133,11 @@ const isBeside = hasTailscale();
 using lan = makeLan(["plane", "hub", "desk", "control", "peer", "client"]);
 const [plane, hub, desk, control, peer, client] = lan.hosts;
 if (desk === undefined || client === undefined) throw new Error("Six hosts");
-const contestants: Contestant[] = [
-  {
-    name: "agent and engine",
-    host: desk,
-    parts: await startOurs(
-      directory.path,
-      [plane, hub, desk].flatMap((each) => each ?? []),
-    ),
-  },
-];
+const { serving, parts } = await startOurs(
+  directory.path,
+  [plane, hub, desk].flatMap((each) => each ?? []),
+);
+const contestants: Contestant[] = [{ name: "agent and engine", host: desk, parts }];
 if (isBeside) {
   const { pids } = await startTailscale(
     directory.path,
@@ -175,6 +173,9 @@ for (const [at, { name }] of contestants.entries()) {
       )}`,
     );
 }
+print(
+  `the control plane of two nodes: ${privateMb(serving).toFixed(1)} MB private, ${(residentKb(serving) / 1024).toFixed(1)} MB resident`,
+);
 bar("private memory, MB", of(0, "mb"), bars.mb, "most");
 bar("processor, %", of(0, "cpu"), bars.cpu, "most");
 bar("traffic, MB a day", of(0, "traffic"), bars.traffic, "most");

@@ -7,9 +7,13 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { can } from "../../src/engine-features.ts";
 import { command } from "../support/daemon.ts";
+import { installMissing } from "../support/debian.ts";
+import { meet, startEngines } from "../support/engine-pair.ts";
 import { asRoot, describeEngines } from "../support/engines.ts";
 import { makeHealingScene } from "../support/healing-scene.ts";
 import { until, type Member } from "../support/members.ts";
+import type { Host, Lan } from "../support/namespaces.ts";
+import { temporaryDirectory } from "../support/temporary.ts";
 
 const Seen = v.object({
   tun_offloads: v.boolean(),
@@ -44,7 +48,80 @@ const dropLarge = ({ host }: Member) =>
 
 const log = (member: Member) => readFileSync(join(member.places.stateDb, "../logs/acme.log"), "utf8");
 
+/** What tcpdump says of the checksums of the packets that a host gets, from now until `end` of the result. */
+async function capture(host: Host, device: string, filter: string) {
+  const argv = host.inside([
+    "tcpdump",
+    "-nn",
+    "-vv",
+    "-l",
+    "-B",
+    "16384",
+    "-Q",
+    "in",
+    "-i",
+    device,
+    ...filter.split(" "),
+  ]);
+  const child = Bun.spawn(argv, { stdout: "pipe", stderr: "pipe" });
+  const text = new Response(child.stdout).text();
+  for await (const said of child.stderr) if (new TextDecoder().decode(said).includes("listening")) break;
+  return async () => {
+    // It writes in blocks, a moment later.
+    await Bun.sleep(500);
+    child.kill("SIGINT");
+    const lines = await text;
+
+    const count = (pattern: RegExp) => [...lines.matchAll(pattern)].length;
+    return {
+      right: count(/\(correct\)|\[udp sum ok\]/g),
+      wrong: count(/incorrect|bad udp cksum|bad cksum/g),
+    };
+  };
+}
+
 asRoot("offloads", () => {
+  describeEngines(
+    "on the wire and behind it",
+    (engine) => {
+      const missing = installMissing(["/usr/bin/tcpdump", "/usr/bin/iperf3", "/usr/sbin/ethtool"]);
+      test.skipIf(missing !== undefined)(
+        "each captured packet has a right checksum",
+        async () => {
+          using directory = temporaryDirectory();
+          const offloads = (at: number) => at === 1;
+          const settings = (at: number) => ({
+            tun: { dev: `sums${at}`, mtu: 1300, use_offloads: offloads(at) },
+            listen: { host: "0.0.0.0", port: 4242, udp_offloads: offloads(at) },
+          });
+          // The kernel computes the checksums before they can be captured, and the receiver takes packets one by one: else a
+          // capture shows what a card would complete.
+          const prepare = ({ hosts }: Lan) => {
+            for (const host of hosts)
+              host.run(["ethtool", "-K", "eth0", "tx", "off", "gso", "off", "tx-udp-segmentation", "off"]);
+          };
+          await using network = await startEngines(engine, directory.path, ["hub", "from", "to"], settings, {
+            prepare,
+          });
+          const [, from, to] = network.nodes;
+          if (from === undefined || to === undefined) throw new Error("Three nodes");
+          await meet(from, to, 30_000);
+          to.host.spawn(["iperf3", "--server", "--one-off", "--bind", to.address]);
+          await Bun.sleep(300);
+          const outer = await capture(to.host, "eth0", "udp port 4242");
+          const inner = await capture(to.host, "sums2", "tcp");
+          from.host.run(["iperf3", "--bytes", "4M", "--client", to.address]);
+          const [wire, overlay] = [await outer(), await inner()];
+          expect([wire.wrong, overlay.wrong]).toEqual([0, 0]);
+          // Of 3,200 packets of 1300 bytes, as far as the capture keeps up.
+          expect(Math.min(wire.right, overlay.right)).toBeGreaterThan(1000);
+        },
+        60_000,
+      );
+    },
+    ["1.12"],
+  );
+
   describeEngines(
     "by default",
     ({ version, nebula }) => {

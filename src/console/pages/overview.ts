@@ -5,7 +5,7 @@ import type { VNode } from "preact";
 import { useEffect } from "preact/hooks";
 import { stepOf, type Rotation } from "../authorities.ts";
 import { html } from "../html.ts";
-import { slug } from "../me.ts";
+import { mayAdminister, slug } from "../me.ts";
 import { onSeen } from "../live.ts";
 import { degraded, onlineOf, testsWords, type Attention } from "../needs.ts";
 import { vulnerabilitiesOf } from "../nodes.ts";
@@ -13,6 +13,7 @@ import { DuePhones } from "../due-phones.ts";
 import { OwnMachines } from "../own-machines.ts";
 import { relayText, type Relay } from "../relays.ts";
 import { pathOf } from "../router.ts";
+import { secondLighthouse } from "../../second-lighthouse.ts";
 import { refresh } from "../resource.ts";
 import { now } from "../times.ts";
 import { attentionPath, serversPath, useNeeds, type Needs, type Warning } from "../use-needs.ts";
@@ -84,6 +85,7 @@ export function Overview() {
     </p>
     ${plane} ${waiting}
     <${OfMachines} own=${own} machines=${machines} />
+    <${OneLighthouse} own=${own} machines=${machines} />
     <${DuePhones} own=${own} due=${machines.phones_due} />
     ${needs.rotation === undefined ? null : html`<${Running} own=${own} rotation=${needs.rotation} />`}
     <${Relays} relays=${needs.relays} />
@@ -165,6 +167,16 @@ function OfMachines({ own, machines }: { own: string; machines: Attention }) {
         : html`<p class="quiet">On the machine, this updates it:</p>
             <${Line} text="sudo agent overlay update" />`
     }`;
+}
+
+function OneLighthouse({ own, machines }: { own: string; machines: Attention }) {
+  const { active: nodes, lighthouses = 0 } = machines;
+  const advice = secondLighthouse(own, { nodes, lighthouses });
+  if (advice === undefined || !mayAdminister.value) return null;
+  const [here, there] = advice.lines;
+  return html`<h2>One lighthouse</h2>
+    <p>${advice.why}:</p>
+    <${Line} text=${here} /><${Line} text=${`sudo ${there}`} />`;
 }
 
 /** Traffic costs money: shown from the first report on. */

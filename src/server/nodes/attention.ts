@@ -30,10 +30,10 @@ const renewedMs = 7 * 86_400_000;
 export async function nodeTrouble(services: NodeStore, orgId: number): Promise<NodeTrouble> {
   const { db, system } = services;
   const now = system.now();
-  const [counts, hubs_away, not_renewed, vulnerable_engines, not_applied, cloned, phones_due, next] =
+  const [counts, hubs, not_renewed, vulnerable_engines, not_applied, cloned, phones_due, next] =
     await Promise.all([
       countNodes(db, orgId, now),
-      hubsAway(services, orgId, now),
+      lookAtHubs(services, orgId, now),
       notRenewed(db, orgId, now),
       vulnerableEngines(db, orgId),
       notApplied(services, orgId, now),
@@ -43,7 +43,7 @@ export async function nodeTrouble(services: NodeStore, orgId: number): Promise<N
     ]);
   return {
     ...counts,
-    hubs_away,
+    ...hubs,
     not_renewed,
     vulnerable_engines,
     not_applied,
@@ -73,7 +73,7 @@ async function countNodes(db: Reader, orgId: number, now: number) {
 }
 
 /** The condition is that of the index `nodes_special`. */
-async function hubsAway({ db, changes, reports }: NodeStore, orgId: number, now: number) {
+async function lookAtHubs({ db, changes, reports }: NodeStore, orgId: number, now: number) {
   const hubs = await queryAll(
     db,
     nodeRecord,
@@ -90,7 +90,8 @@ async function hubsAway({ db, changes, reports }: NodeStore, orgId: number, now:
   const first = away
     .slice(0, maxFirst)
     .map(({ id, name, isLighthouse }) => ({ id, name, is_lighthouse: isLighthouse }));
-  return { count: away.length, first };
+  const lighthouses = hubs.filter(({ state, isLighthouse }) => state === "active" && isLighthouse).length;
+  return { lighthouses, hubs_away: { count: away.length, first } };
 }
 
 /** Ephemeral nodes live as long as their certificates, and the users of phones are asked to import them again. */

@@ -31,6 +31,7 @@ test("an organization without nodes has nothing that needs a person", async () =
     nodes: 0,
     active: 0,
     online: 0,
+    lighthouses: 0,
     hubs_away: none,
     not_renewed: none,
     vulnerable_engines: none,
@@ -52,7 +53,7 @@ test("nodes are counted, and lighthouses and relays that are away are named", as
   await alpha.checkin();
   await server.app.services.reports.stop();
   const found = await attention();
-  expect(found).toMatchObject({ nodes: 4, active: 3, online: 1, hubs_away: { count: 2 } });
+  expect(found).toMatchObject({ nodes: 4, active: 3, online: 1, lighthouses: 1, hubs_away: { count: 2 } });
   expect(found).toMatchObject({
     hubs_away: {
       first: [
