@@ -77,6 +77,7 @@ export class OrganizationEngine {
       isBusy: () => this.health.light.isBusy(),
       noteAnswer: (answer) => this.health.light.noteAnswer(answer),
       addresses: () => this.health.light.addresses(),
+      noteSilence: () => this.health.light.noteSilence(),
       changed: (signal) => this.health.light.changed(signal),
     },
     checkedIn: (at) => (this.#record = { ...this.#record, lastCheckinAt: at }),

@@ -59,8 +59,7 @@ export class OrganizationEngines {
 
   /** The status with what only the engines know. */
   statusWithPeers(slug?: string): Promise<TeamStatus[]> {
-    for (const each of slug === undefined ? this.slugs() : [slug])
-      this.#known(each).health.measurePace.attend();
+    for (const each of slug === undefined ? this.slugs() : [slug]) this.#known(each).health.attend();
     return Promise.all(this.status(slug).map((status) => this.#deps.statuses.addPeers(status)));
   }
 

@@ -28,8 +28,8 @@ const Doctor = v.object({
   ),
 });
 
-async function doctorOn({ host, places }: Member, user: readonly string[] = []) {
-  const argv = host.inside([...user, agent, "doctor", "--json", ...places.flags]);
+async function doctorOn({ host, places }: Member, user: readonly string[] = [], word = "doctor") {
+  const argv = host.inside([...user, agent, word, "--json", ...places.flags]);
   // Not synchronously: this process passes the requests to the control plane on.
   const env = { PATH: process.env["PATH"] ?? "", LC_ALL: "C" };
   const child = Bun.spawn(argv, { env, stdin: "ignore", stdout: "pipe", stderr: "inherit" });
@@ -59,6 +59,7 @@ asRoot("the doctor", () => {
       let hub: Member;
       let a: Member;
       let engine = "";
+      let port = "";
       beforeAll(async () => {
         const directory = stack.use(temporaryDirectory()).path;
         chmodSync(directory, 0o755);
@@ -66,6 +67,7 @@ asRoot("the doctor", () => {
         copyFileSync(newer?.nebula ?? "", engine);
         const lan = stack.use(makeLan(["hub", "a"]));
         const plane = stack.use(await startControlPlane(join(directory, "server")));
+        ({ port } = new URL(plane.url));
         acme = await makeOrganization(plane);
         const { members } = stack.use(await makeMembers(acme, lan, directory, engine));
         [hub, a] = [members[0] ?? expect.unreachable(), members[1] ?? expect.unreachable()];
@@ -133,6 +135,27 @@ asRoot("the doctor", () => {
           },
         );
       }, 60_000);
+
+      test("a machine with no way out, where neither lighthouse nor control plane answers", async () => {
+        const nft = (...words: string[]) => a.host.run(["nft", ...words]);
+        const cutOff = () => {
+          hub.host.run(["ip", "route", "add", "blackhole", `${a.host.address}/32`]);
+          nft("add", "table", "inet", "cut");
+          nft("add", "chain", "inet", "cut", "out", "{ type filter hook output priority 0; }");
+          nft("add", "rule", "inet", "cut", "out", "tcp", "dport", port, "drop");
+        };
+        const mend = () => {
+          hub.host.run(["ip", "route", "del", "blackhole", `${a.host.address}/32`]);
+          nft("delete", "table", "inet", "cut");
+        };
+        await during(cutOff, mend, async () => {
+          const both = /and the control plane does not answer either: .* → Check this machine's way out/;
+          const [doctor, netcheck] = await Promise.all([doctorOn(a), doctorOn(a, [], "netcheck")]);
+          expect([doctor.of("traffic"), netcheck.of("traffic"), netcheck.of("udp")]).toEqual(
+            Array.from({ length: 3 }, () => expect.stringMatching(both)),
+          );
+        });
+      }, 200_000);
 
       test("no route to the lighthouse", async () => {
         const route = (verb: string) =>

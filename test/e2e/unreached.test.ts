@@ -38,7 +38,7 @@ const ask = (addresses: readonly string[], at = port) =>
     import { askHubs, udpFinding } from "${source}/node/doctor/underlay.ts";
     const hub = { overlay: "10.77.0.1", name: "hub", host: "hub.example.org", port: ${at}, isLighthouse: true, isRelay: true };
     const asked = await askHubs([hub], { lookup: async () => ${JSON.stringify(addresses)} });
-    console.log(JSON.stringify({ is: asked[0].is, finding: udpFinding(asked, "acme", false) }));
+    console.log(JSON.stringify({ is: asked[0].is, finding: udpFinding(asked, "acme", { carries: false }) }));
   `);
 
 const failure = (addresses: readonly string[]) =>

@@ -37,6 +37,8 @@ export type Light = {
   noteAnswer(answer: CheckinAnswer): void;
   /** The question for the addresses of peers; undefined: not now. */
   addresses(): CheckinRequest["addresses"];
+  /** The control plane cannot be reached. */
+  noteSilence(): void;
   /** Resolves when something else was found; rejects at the signal. */
   changed(signal: AbortSignal): Promise<void>;
 };

@@ -129,6 +129,7 @@ async function takeTurns(
     } catch (error) {
       if (signal.aborted) return;
       if (error instanceof Outdated) continue;
+      if (error instanceof AppError && error.code === "control_plane_unreachable") edge.light?.noteSilence();
       onTurn?.({ error });
       pauseMs = pace.failed(error);
       const log = pace.isFirstFailure() ? edge.log.warn : edge.log.debug;

@@ -33,6 +33,13 @@ export async function controlPlane(
   return (await unready(client)) ?? ok(evidence);
 }
 
+/** Whether the look at it ended because nothing answers, so that other silence has the same cause. */
+export const isSilent = (look: Promise<unknown>): Promise<boolean> =>
+  look.then(
+    () => false,
+    (error: unknown) => error instanceof AppError && error.code === "control_plane_unreachable",
+  );
+
 /** Tunnels do not need a control plane that is ready; changes do. */
 async function unready({ base, request }: Client): Promise<Finding | undefined> {
   try {

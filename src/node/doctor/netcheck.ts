@@ -21,6 +21,7 @@ import { peerNames } from "../files/hosts.ts";
 import { overlaySettings } from "../files/read-config.ts";
 import { readText } from "../../open-file.ts";
 import { assess, type Seen } from "./traffic.ts";
+import { isSilent } from "./control-plane.ts";
 import { askHubs, udpFinding, type Asked } from "./underlay.ts";
 
 const run = brand.executable;
@@ -47,9 +48,13 @@ export async function netcheck(organization: Organization, edge: Edge): Promise<
   const lighthouses = hubs.filter((hub) => hub.isLighthouse).map(({ overlay }) => overlay);
   // A lighthouse's configuration names the others without their roles.
   const asking = hubs.filter((hub) => isLighthouse || hub.isLighthouse || hub.isRelay);
-  const judged = await assess(organization, seen, edge.system);
+  const plane = edge.controlPlane();
+  const isPlaneSilent = isSilent(plane);
+  const judged = await assess(organization, seen, edge.system, { isPlaneSilent });
   const checks = await Promise.all([
-    runCheck("udp", slug, () => udp(asked, isLighthouse, slug, seen)),
+    runCheck("udp", slug, async () =>
+      udp(asked, { isLighthouse, slug, seen, isPlaneSilent: await isPlaneSilent }),
+    ),
     runCheck("mapping", slug, () =>
       isLighthouse
         ? skipped("A lighthouse reports to no other, so none says where it sees this node")
@@ -61,7 +66,7 @@ export async function netcheck(organization: Organization, edge: Edge): Promise<
     runCheck("mtu", slug, async () =>
       mtu(organization, await pathsOf(asking, organization, api), seen, edge),
     ),
-    runCheck("control_plane", slug, edge.controlPlane),
+    runCheck("control_plane", slug, () => plane),
   ]);
   return [...judged, ...checks];
 }
@@ -86,12 +91,17 @@ async function withoutReport(
   return { ...skipped(evidence), remedy: `${run} overlay update` };
 }
 
-function udp(asked: readonly Asked[], isLighthouse: boolean, slug: string, seen: Seen | undefined): Finding {
+type Known = { isLighthouse: boolean; slug: string; seen: Seen | undefined; isPlaneSilent: boolean };
+
+function udp(asked: readonly Asked[], { isLighthouse, slug, seen, isPlaneSilent }: Known): Finding {
   if (asked.length === 0)
     return isLighthouse
       ? skipped("This node is the only lighthouse, so there is no other engine to ask")
       : fail("There is no lighthouse or relay to ask", `${run} doctor`);
-  return udpFinding(asked, slug, (seen?.health?.lighthouses.answering ?? 0) > 0);
+  return udpFinding(asked, slug, {
+    carries: (seen?.health?.lighthouses.answering ?? 0) > 0,
+    isPlaneSilent,
+  });
 }
 
 /** A lighthouse tells the address and port that it sees this node's packets come from. */

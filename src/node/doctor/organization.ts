@@ -41,7 +41,7 @@ import {
   type OrganizationSettings,
 } from "../contact/organization-edge.ts";
 import { describeMember, examineMembers } from "../update/overlay-switch.ts";
-import { controlPlane } from "./control-plane.ts";
+import { controlPlane, isSilent } from "./control-plane.ts";
 import { fail, runCheck, ok, skipped, warn, type Check, type Finding } from "./check.ts";
 import { meeting } from "./meeting.ts";
 import { leftOutFinding, permissions, placeOf } from "./taken.ts";
@@ -71,7 +71,9 @@ export async function examineOrganization(slug: string, edge: Edge): Promise<Che
     return [await runCheck("files", slug, () => Promise.reject(error))];
   }
   const hasEngine = findEngine(edge.settings, edge.system) !== undefined;
-  const traffic = examineTraffic(organization, edge.seen, edge.system, hasEngine);
+  const plane = controlPlane(organization, edge);
+  const isPlaneSilent = isSilent(plane);
+  const traffic = examineTraffic(organization, edge.seen, edge.system, { hasEngine, isPlaneSilent });
   const checks = await Promise.all([
     runCheck("files", slug, () => files(organization)),
     runCheck("access", slug, () => access(organization)),
@@ -94,7 +96,7 @@ export async function examineOrganization(slug: string, edge: Edge): Promise<Che
     runCheck("meeting", slug, async () =>
       meeting(organization, await edge.engineLog(organization), edge.system.now()),
     ),
-    runCheck("control-plane", slug, () => controlPlane(organization, edge)),
+    runCheck("control-plane", slug, () => plane),
   ]);
   return [...checks, ...(await traffic)];
 }

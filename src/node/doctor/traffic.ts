@@ -33,15 +33,18 @@ export type Seen = {
   confirm?: Confirmation;
 };
 
-/** `seen`: undefined if this user may not see it. `hasEngine`: without one, a start cures nothing. */
+/** `hasEngine`: without one, a start cures nothing. */
+type Known = { hasEngine?: boolean; isPlaneSilent?: Promise<boolean> };
+
+/** `seen`: undefined if this user may not see it. */
 export async function examineTraffic(
   organization: Organization,
   seen: Seen | undefined,
   system: Pick<System, "machineState" | "lookup" | "sleep">,
-  hasEngine = true,
+  known: Known = {},
 ): Promise<Check[]> {
   const { slug } = organization;
-  const judged = await assess(organization, seen, system, hasEngine);
+  const judged = await assess(organization, seen, system, known);
   const checks = await Promise.all([
     runCheck("routes", slug, () => routes(organization, seen, system)),
     runCheck("forwarding", slug, () => forwarding(organization)),
@@ -63,11 +66,11 @@ export async function assess(
   organization: Organization,
   seen: Seen | undefined,
   system: Pick<System, "lookup">,
-  hasEngine = true,
+  known: Known = {},
 ): Promise<Check[]> {
   const { slug } = organization;
   const found = seen?.findings ?? [];
-  const told = await Promise.all(found.map((each) => tell(each, organization, system, hasEngine)));
+  const told = await Promise.all(found.map((each) => tell(each, organization, system, known)));
   const isTold = found.some(({ kind }) => kind === "not_running");
   const isLeft = seen === undefined || seen.state !== "running" || found.length === 0;
   const rest = isLeft && !isTold ? [state(slug, seen)] : [];
@@ -78,7 +81,7 @@ async function tell(
   { kind, what, cure }: Found,
   organization: Organization,
   system: Pick<System, "lookup">,
-  hasEngine: boolean,
+  { hasEngine = true, isPlaneSilent }: Known,
 ): Promise<Finding> {
   const isGrave = graveness(kind) === "fail";
   if (kind === "not_running" && !hasEngine) return fail(what, `${run} overlay install && ${cure}`);
@@ -88,7 +91,7 @@ async function tell(
     hubs.filter(({ isLighthouse }) => isLighthouse),
     system,
   );
-  const unreached = whyUnreached(asked, organization.slug);
+  const unreached = whyUnreached(asked, organization.slug, await isPlaneSilent);
   return fail(`${what}: ${unreached.why}`, unreached.cure);
 }
 

@@ -6,6 +6,7 @@ import { mostAddresses } from "../../connect-failure.ts";
 import { joinHostPort, parseAddress } from "../../ip.ts";
 import { quoteWord } from "../../plan.ts";
 import type { System } from "../../system.ts";
+import { checkWayOut } from "../health/findings.ts";
 import { askEngine } from "../engine/ask-engine.ts";
 import { fail, ok, warn, type Finding } from "./check.ts";
 import type { Hub } from "./hubs.ts";
@@ -42,7 +43,11 @@ const placeOf = ({ host, port, name, overlay }: Hub) =>
   `UDP ${joinHostPort(host, port)}${name === overlay ? "" : ` of ${name}`}`;
 
 /** Why none of them can be used. One that answers comes first, because that leaves the fewest causes. */
-export function whyUnreached(asked: readonly Asked[], slug: string): { why: string; cure: string } {
+export function whyUnreached(
+  asked: readonly Asked[],
+  slug: string,
+  isPlaneSilent = false,
+): { why: string; cure: string } {
   const order = ["answers", "unknown name", "no route", "closed", "silent"];
   const [first] = asked.toSorted((a, b) => order.indexOf(a.is) - order.indexOf(b.is));
   const org = quoteWord(slug);
@@ -73,6 +78,11 @@ export function whyUnreached(asked: readonly Asked[], slug: string): { why: stri
         cure: `On the lighthouse: ${run} start ${org}`,
       };
     case "silent":
+      if (isPlaneSilent)
+        return {
+          why: `nothing comes back from ${at}, and the control plane does not answer either: this machine has no way out, or both are off`,
+          cure: `${checkWayOut}: ip route get ${address}`,
+        };
       return {
         why: `nothing comes back from ${at}: a firewall drops it, or the machine is off`,
         cure: `Permit UDP ${port} out of this machine and its network, and in every firewall before the lighthouse; then on the lighthouse: ${run} check-port ${port}`,
@@ -81,12 +91,16 @@ export function whyUnreached(asked: readonly Asked[], slug: string): { why: stri
 }
 
 /** `carries`: a lighthouse answers through the overlay, so UDP passes whatever new packets meet. */
-export function udpFinding(asked: readonly Asked[], slug: string, carries: boolean): Finding {
+export function udpFinding(
+  asked: readonly Asked[],
+  slug: string,
+  { carries, isPlaneSilent }: { carries: boolean; isPlaneSilent?: boolean },
+): Finding {
   const answering = asked.filter(({ is }) => is === "answers");
   if (answering.length === asked.length)
     return ok(`UDP passes out and back: ${asked.length} of ${asked.length} lighthouses and relays answer`);
   const others = asked.filter(({ is }) => is !== "answers");
-  const { why, cure } = whyUnreached(others, slug);
+  const { why, cure } = whyUnreached(others, slug, isPlaneSilent === true && answering.length === 0);
   if (answering.length > 0)
     return warn(`UDP passes to ${answering.map(placeOf).join(", ")}, but ${why}`, cure);
   return carries

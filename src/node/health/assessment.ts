@@ -29,6 +29,8 @@ export type Told = {
   cloned?: { at: number } | undefined;
   /** Of a lighthouse: its address. */
   elsewhere?: { said: NonNullable<CheckinAnswer["elsewhere"]>; at: number } | undefined;
+  /** The last check-in reached no control plane. Only an answer ends that. */
+  unreached?: { at: number } | undefined;
   /** What its last two answers agreed on. */
   clockAhead?: { ms: number; at: number } | undefined;
 };
@@ -41,8 +43,8 @@ export type Basis = {
   healing: Pick<Healer, "noteOf" | "givenUp"> | undefined;
   /** The last lines of the engine's log. */
   log: readonly string[];
-  /** Packets that are larger are lost on the way to a lighthouse, an overlay address. */
-  large: { to: string; bytes: number } | undefined;
+  /** Overlay addresses to which larger packets are lost. */
+  large: ReadonlyMap<string, number>;
   disk: DiskSpace | undefined;
   /** How many peers the engine finds without a lighthouse. Counted only while none answers, as `log` then is read. */
   kept: number;
@@ -109,6 +111,7 @@ export function assessHealth(basis: Basis): Health | undefined {
     reportsTunnels,
     isDenied: facts.own.every((each) => prober.problem(each) === "denied"),
     disk: basis.disk,
+    isCutOff: basis.told.unreached !== undefined,
     isCloned: inForce(basis.told.cloned, basis) !== undefined,
     elsewhere: inForce(basis.told.elsewhere, basis)?.said,
     clockAheadMs: inForce(basis.told.clockAhead, basis)?.ms,
@@ -161,11 +164,15 @@ function contactOf(basis: Basis, facts: Facts, { ageMs }: EngineSeen): Contact {
   };
 }
 
-/** Undefined also once the lighthouse is none any more. */
+/** One size must fit all paths, so the narrowest counts. A former lighthouse without a tunnel is none. */
 function largeOf({ large, inventory, place }: Basis, facts: Facts): Observation["large"] {
-  if (large === undefined || !facts.lighthouses.includes(large.to)) return undefined;
-  const { to, bytes } = large;
-  return { to: inventory.nameOf(to), bytes, cure: smallerPackets(large, facts, place) };
+  const there = [...large].filter(
+    ([to]) => facts.lighthouses.includes(to) || inventory.tunnels.get(to) !== undefined,
+  );
+  if (there.length === 0) return undefined;
+  const bytes = Math.min(...there.map(([, each]) => each));
+  const to = there.map(([each]) => inventory.nameOf(each)).toSorted();
+  return { to, bytes, cure: smallerPackets({ bytes }, facts, place) };
 }
 
 /** IPv6 needs 1280 bytes: an interface with less has no IPv6. */

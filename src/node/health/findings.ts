@@ -22,6 +22,8 @@ type Told = { light: Light; cure(slug: string): string; doctor?: "fail" };
 const run = brand.executable;
 const openPort = `Permit the UDP port of the engine in every firewall before this machine: ${run} check-port`;
 const freeSpace = "Free some disk space on this machine: without it no change and no revocation can be saved";
+export const checkWayOut =
+  "Check this machine's way out: its cable or radio, the router before it, and that router's uplink";
 /** The one cure of a wrong clock: what else seems wrong then is not. */
 export const setClock = "Set the clock: timedatectl set-ntp true";
 

@@ -8,7 +8,15 @@ import { quoteWord } from "../../plan.ts";
 import type { CheckinAnswer } from "../../protocol/checkin.ts";
 import type { DiskSpace } from "../../disk-space.ts";
 import { mostFailures } from "./healing.ts";
-import { certificateFindings, found, lightOf, type Certified, type Finding, type Kind } from "./findings.ts";
+import {
+  certificateFindings,
+  checkWayOut,
+  found,
+  lightOf,
+  type Certified,
+  type Finding,
+  type Kind,
+} from "./findings.ts";
 
 /** running: traffic passes. degraded: it does not. not_probed: the engine runs, and more cannot be known. */
 export type Verdict = "running" | "degraded" | "not_probed";
@@ -75,6 +83,8 @@ export type Observation = {
   reportsTunnels: boolean;
   /** This process may not send ICMP. */
   isDenied: boolean;
+  /** The control plane cannot be reached either. */
+  isCutOff: boolean;
   /** The control plane says that another machine uses the keys of this node. */
   isCloned: boolean;
   /** Of a lighthouse: where nodes look for it, and where the control plane sees it instead. */
@@ -83,8 +93,8 @@ export type Observation = {
   clockAheadMs: number | undefined;
   /** Where this node keeps its files. */
   disk: DiskSpace | undefined;
-  /** Larger packets are lost on the way to a lighthouse, though small ones pass. */
-  large: { to: string; bytes: number; cure: string } | undefined;
+  /** Larger packets are lost on the way to lighthouses or peers, though small ones pass. */
+  large: { to: readonly string[]; bytes: number; cure: string } | undefined;
 };
 
 type Judgement = Pick<Health, "verdict" | "reason"> & { findings: Finding[] };
@@ -111,7 +121,7 @@ export function judge(seen: Observation): Judgement {
           found(
             "large_packets_lost",
             slug,
-            `Packets above ${large.bytes} bytes are lost on the way to ${large.to}: large transfers hang`,
+            `Packets above ${large.bytes} bytes are lost on the way to ${few(large.to)}: large transfers hang`,
             large.cure,
           ),
         ]),
@@ -149,13 +159,16 @@ export function verdictOf(findings: readonly Finding[]): Pick<Health, "verdict" 
 const few = (names: readonly string[], most = 5) => names.slice(0, most).join(", ");
 
 function ofLighthouse(
-  { slug, hasOthers, reportsTunnels }: Observation,
+  { slug, hasOthers, reportsTunnels, isCutOff }: Observation,
   { isMade, silent, isEarly, othersOnline }: Contact,
 ): Finding[] {
   // Without another node that is online, none is missed.
   if (isMade || othersOnline === false || (silent === 0 && !hasOthers)) return [];
   const one = (kind: Kind, what: string) => [found(kind, slug, what)];
-  if (silent > 0) return one("nodes_silent", `None of the ${silent} probed peers answers this lighthouse`);
+  if (silent > 0) {
+    const what = `None of the ${silent} probed peers answers this lighthouse`;
+    return isCutOff ? [cutOff("nodes_silent", slug, what)] : one("nodes_silent", what);
+  }
   if (isEarly) return one("probing", "The engine started just now, and waits for the first node");
   if (othersOnline === true && reportsTunnels)
     return one("no_node_came", "Other nodes are online, and none has reached this lighthouse");
@@ -173,11 +186,20 @@ function ofNode(seen: Observation): Finding[] {
   const states = new Set(lighthouses.map(({ state }) => state));
   if (states.has("answers") || states.has("tunnel")) return [];
   if (states.has("early")) return one("probing", "The first probes are under way");
-  if (!states.has("unknown")) return one("lighthouses_silent", `${silence(lighthouses)}${meanwhile(seen)}`);
+  if (!states.has("unknown")) {
+    const [what, more] = [silence(lighthouses), meanwhile(seen)];
+    return seen.isCutOff
+      ? [cutOff("lighthouses_silent", slug, what, more)]
+      : one("lighthouses_silent", `${what}${more}`);
+  }
   if (seen.isDenied) return one("icmp_denied", "This process may not send ICMP");
   const version = seen.engineVersion === undefined ? "this engine" : `engine ${seen.engineVersion}`;
   return one("tunnels_unknown", `No lighthouse answers ICMP, and ${version} does not report its tunnels`);
 }
+
+/** Where nothing answers, no single firewall is to blame. */
+const cutOff = (kind: Kind, slug: string, what: string, more = "") =>
+  found(kind, slug, `${what}, nor does the control plane${more}`, checkWayOut);
 
 function ofDisk({ slug, disk }: Observation): Finding[] {
   if (disk === undefined || disk.state === "ok") return [];

@@ -1,10 +1,11 @@
-// When packets of the full size are measured on the way to a lighthouse that answers small ones, and what that found.
+// When packets of the full size are measured on the paths in use whose peers answer small ones, and what that found: the path
+// to a lighthouse, and those to peers with traffic.
 
 import type { OpenEcho } from "../../platform/echo-socket.ts";
 import type { System } from "../../system.ts";
 import type { Inventory } from "./inventory.ts";
 import type { OffloadTrial } from "./offload-trial.ts";
-import { hasTraffic, type MeasurePace } from "./paces.ts";
+import { busiest, hasTraffic, MeasurePace } from "./paces.ts";
 import { fullBytes, largestThrough } from "./path-mtu.ts";
 import { isAnswering, type Prober } from "./prober.ts";
 
@@ -18,54 +19,103 @@ type Deps = {
   recentLog(): Promise<readonly string[]>;
   inventory: Inventory;
   prober: Pick<Prober, "record" | "records">;
-  pace: Pick<MeasurePace, "begin" | "end" | "inMs">;
   onMeasured(): void;
 };
 
+type Path = {
+  to: string;
+  from: string;
+  mtu: number;
+  /** What a measurement is of: after another engine, size or tunnel it says nothing. */
+  of: string;
+  isOften: boolean;
+  /** To a lighthouse; of a lighthouse that asks none, to any peer. */
+  isMain: boolean;
+  /** Nothing is measured: only the offloads of a lighthouse's engine are tried. */
+  isTried: boolean;
+};
+
+const main = "main";
+
 export class LargePackets {
-  /** Packets that are larger are lost on the way to a lighthouse, an overlay address. Only one that passes ends that. */
-  lost: { to: string; bytes: number } | undefined;
+  /** Overlay address → the largest packet that passes. Only one of full size that passes ends that, or the end of the path. */
+  readonly lost = new Map<string, number>();
   readonly #deps: Deps;
+  readonly #paces = new Map<string, MeasurePace>();
   #measuring: Promise<void> | undefined;
 
   constructor(deps: Deps) {
     this.#deps = deps;
   }
 
-  /** Who answers small packets, and what a measurement of the large ones is of. */
-  #measurable(): { to: string; from: string; mtu: number; of: string; isHub: boolean } | undefined {
-    const { present } = this.#deps.inventory;
-    if (present === undefined) return undefined;
+  #paths(): Path[] {
+    const { inventory, prober, monotonic } = this.#deps;
+    const { present, tunnels } = inventory;
+    if (present === undefined) return [];
     const { engine, facts } = present;
-    const now = this.#deps.monotonic();
-    const answers = (each: string) => {
-      const record = this.#deps.prober.record(each);
-      return record !== undefined && isAnswering(record, now);
-    };
+    const now = monotonic();
+    const isOften = hasTraffic(tunnels.all, now);
+    const mtu = Math.min(facts.mtu ?? fullBytes, fullBytes);
     // A lighthouse asks none: the offloads of its engine are tried with any peer.
     const isHub = facts.isLighthouse && facts.lighthouses.length === 0;
-    const all = isHub ? this.#deps.prober.records().map(([each]) => each) : facts.lighthouses;
-    const to = all.find(answers);
-    const from = to === undefined ? undefined : this.#deps.inventory.sourceFor(to);
-    if (to === undefined || from === undefined) return undefined;
-    const mtu = Math.min(facts.mtu ?? fullBytes, fullBytes);
-    const { index, remote } = this.#deps.inventory.tunnels.get(to) ?? {};
-    return { to, from, mtu, isHub, of: [engine.pid, mtu, ...(isHub ? [] : [to, index, remote])].join(" ") };
+    const answers = (each: string) => {
+      const record = prober.record(each);
+      return record !== undefined && isAnswering(record, now);
+    };
+    const pathTo = (to: string, isMain: boolean): Path[] => {
+      const from = inventory.sourceFor(to);
+      const isTried = isMain && isHub;
+      const { index, remote } = tunnels.get(to) ?? {};
+      const of = [engine.pid, mtu, ...(isTried ? [] : [to, index, remote])].join(" ");
+      return from === undefined ? [] : [{ to, from, mtu, of, isOften: isOften && !isTried, isMain, isTried }];
+    };
+    const hub = (isHub ? prober.records().map(([each]) => each) : facts.lighthouses).find(answers);
+    const peers = [
+      ...busiest(tunnels.all, now),
+      ...tunnels.all.filter(({ address }) => this.lost.has(address)),
+    ];
+    const others = new Set(
+      peers.map(({ address }) => address).filter((each) => (isHub || each !== hub) && answers(each)),
+    );
+    return [
+      ...(hub === undefined ? [] : pathTo(hub, true)),
+      ...[...others].flatMap((each) => pathTo(each, false)),
+    ];
   }
 
   /** ms until the next measurement. */
   inMs(): number {
-    const measurable = this.#measuring === undefined ? this.#measurable() : undefined;
-    if (measurable === undefined) return Number.POSITIVE_INFINITY;
-    const now = this.#deps.monotonic();
-    const isOften = !measurable.isHub && hasTraffic(this.#deps.inventory.tunnels.all, now);
-    return this.#deps.pace.inMs(measurable.of, { isOften, isLost: this.lost !== undefined, now });
+    if (this.#measuring !== undefined) return Number.POSITIVE_INFINITY;
+    return Math.min(Number.POSITIVE_INFINITY, ...this.#paths().map((each) => this.#dueIn(each)));
   }
 
-  /** Whether packets of the full size reach a lighthouse that answers, which small ones do. One measurement at a time. */
-  measure(): Promise<void> {
-    this.#measuring ??= this.#measureOnce()
-      .catch(() => undefined)
+  /** Measures the paths that are due. One call at a time. */
+  measureDue(): Promise<void> {
+    return this.#measure(this.#paths().filter((each) => this.#dueIn(each) <= 0));
+  }
+
+  measureAll(): Promise<void> {
+    return this.#measure(this.#paths());
+  }
+
+  /** Forgets the paths that are no more. */
+  forgetGone(): void {
+    const { present, tunnels, reportsTunnels } = this.#deps.inventory;
+    const lighthouses = present?.facts.lighthouses ?? [];
+    const isThere = (each: string) =>
+      each === main || lighthouses.includes(each) || !reportsTunnels || tunnels.get(each) !== undefined;
+    for (const map of [this.lost, this.#paces])
+      for (const each of map.keys()) if (!isThere(each)) map.delete(each);
+  }
+
+  /** A user looks at the state: what was measured rarely is measured soon. */
+  attend(): void {
+    for (const pace of this.#paces.values()) pace.attend();
+  }
+
+  #measure(paths: readonly Path[]): Promise<void> {
+    this.#measuring ??= Promise.all(paths.map((each) => this.#measureOnce(each).catch(() => undefined)))
+      .then(() => undefined)
       .finally(() => {
         this.#measuring = undefined;
         this.#deps.onMeasured();
@@ -73,29 +123,38 @@ export class LargePackets {
     return this.#measuring;
   }
 
-  async #measureOnce(): Promise<void> {
-    const measurable = this.#measurable();
-    if (measurable === undefined) return;
-    const { open, system, monotonic, offloads, recentLog } = this.#deps;
-    const { to, from, mtu, of, isHub } = measurable;
-    this.#deps.pace.begin(of, this.lost !== undefined);
+  #paceOf({ isMain, to }: Path): MeasurePace {
+    const key = isMain ? main : to;
+    const pace = this.#paces.get(key) ?? new MeasurePace();
+    this.#paces.set(key, pace);
+    return pace;
+  }
+
+  #dueIn(path: Path): number {
+    const { to, of, isOften, isMain } = path;
+    const [isLost, now] = [this.lost.has(to), this.#deps.monotonic()];
+    return this.#paceOf(path).inMs(of, { isOften, isLost, isPeer: !isMain, now });
+  }
+
+  async #measureOnce(path: Path): Promise<void> {
+    const { inventory, prober, open, system, monotonic, offloads, recentLog } = this.#deps;
+    const { to, from, mtu, of, isMain, isTried } = path;
+    const pace = this.#paceOf(path);
+    pace.begin(of, this.lost.has(to));
     try {
-      const rttMs = this.#deps.prober.record(to)?.rttMs;
-      const through = isHub ? undefined : await largestThrough(from, to, open, system, mtu, rttMs);
-      if (typeof through === "object") this.lost = through.isFull ? undefined : { to, bytes: through.bytes };
-      const { present } = this.#deps.inventory;
-      if (present === undefined || (!isHub && (typeof through !== "object" || !through.isFull))) return;
+      const { rttMs } = prober.record(to) ?? {};
+      const through = isTried ? undefined : await largestThrough(from, to, open, system, mtu, rttMs);
+      if (typeof through === "object") {
+        if (through.isFull) this.lost.delete(to);
+        else this.lost.set(to, through.bytes);
+      }
+      const { present } = inventory;
+      const passed = isTried || (typeof through === "object" && through.isFull);
+      if (present === undefined || !isMain || !passed) return;
       const { engine } = present;
-      await offloads?.look({
-        engine,
-        from,
-        to,
-        name: this.#deps.inventory.nameOf(to),
-        bytes: mtu,
-        recentLog,
-      });
+      await offloads?.look({ engine, from, to, name: inventory.nameOf(to), bytes: mtu, recentLog });
     } finally {
-      this.#deps.pace.end(monotonic());
+      pace.end(monotonic());
     }
   }
 }

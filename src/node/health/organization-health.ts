@@ -28,7 +28,7 @@ import { Inventory, type InventoryDeps } from "./inventory.ts";
 import type { Health } from "./judge.ts";
 import type { KeptPeers } from "./kept-peers.ts";
 import { NamedPeers } from "./named-peers.ts";
-import { hasTraffic, MeasurePace, pacesOf } from "./paces.ts";
+import { hasTraffic, pacesOf } from "./paces.ts";
 import { isUnknown, type PeerReport, type PeersSeen } from "./peer-report.ts";
 import { probeTargets } from "./probe-targets.ts";
 import type { OffloadTrial } from "./offload-trial.ts";
@@ -68,9 +68,10 @@ type Noted = Partial<
 
 export class OrganizationHealth {
   readonly prober: Prober;
-  readonly measurePace = new MeasurePace();
   readonly named = new NamedPeers();
   readonly #largePackets: LargePackets;
+  /** Overlay addresses to which packets above so many bytes are lost. */
+  readonly lostLarge: LargePackets["lost"];
   told: Told = {};
   readonly #place: Pick<Organization, "slug" | "directory">;
   readonly #deps: HealthDeps;
@@ -98,17 +99,14 @@ export class OrganizationHealth {
       ...deps,
       inventory: this.#inventory,
       prober: this.prober,
-      pace: this.measurePace,
       onMeasured: () => this.#endPause(),
     });
+    this.lostLarge = this.#largePackets.lost;
   }
 
-  /** What the measurements of large packets found (large-packets.ts). */
-  get large(): LargePackets["lost"] {
-    return this.#largePackets.lost;
-  }
-  set large(lost) {
-    this.#largePackets.lost = lost;
+  /** A user looks at the state: what was measured rarely is measured soon. */
+  attend(): void {
+    this.#largePackets.attend();
   }
 
   get healings(): Healing[] {
@@ -124,7 +122,7 @@ export class OrganizationHealth {
       if (monotonic() >= this.#lookAt) await this.#refresh();
       const nextProbeMs = await this.#probe();
       this.#judgeSilence();
-      if (this.#largePackets.inMs() <= 0) void this.#largePackets.measure();
+      if (this.#largePackets.inMs() <= 0) void this.#largePackets.measureDue();
       await this.#heal();
       this.#announce();
       const waitMs = Math.max(
@@ -156,12 +154,14 @@ export class OrganizationHealth {
     noteAnswer: (answer: Noted): void => {
       const { others_online: online, cloned, elsewhere, server_time: time, addresses } = answer;
       const at = this.#deps.monotonic();
+      this.told.unreached = undefined;
       if (online !== undefined) this.told.others = { online, at };
       this.told.cloned = cloned === true ? { at } : undefined;
       this.told.elsewhere = elsewhere && { said: elsewhere, at };
       if (time !== undefined) this.#compareClocks(Date.parse(time), at);
       if (addresses !== undefined) this.#deps.kept?.take(addresses);
     },
+    noteSilence: (): void => void (this.told.unreached ??= { at: this.#deps.monotonic() }),
     changed: (signal: AbortSignal): Promise<void> => this.#announcement(signal),
   };
 
@@ -227,7 +227,7 @@ export class OrganizationHealth {
     // Peers whose state this process knows are skipped: frequent requests for the list would all wait.
     await this.#settle(all ? asked.filter((address) => !this.#isKnown(address, from)) : asked, withinMs);
     const leftMs = withinMs - (monotonic() - from);
-    if (!all && leftMs > 0) await within(system, leftMs, this.#largePackets.measure(), undefined);
+    if (!all && leftMs > 0) await within(system, leftMs, this.#largePackets.measureAll(), undefined);
   }
 
   #isKnown(address: string, now: number): boolean {
@@ -267,6 +267,7 @@ export class OrganizationHealth {
       return;
     }
     this.#judgeSilence();
+    this.#largePackets.forgetGone();
     this.#areLost = this.#hasNoLighthouse();
     await this.#keepPeers();
     this.#keptCount = this.#areLost ? Object.keys(readPeerMap(this.#place.directory)).length : 0;
@@ -384,7 +385,7 @@ export class OrganizationHealth {
     const { healer, known, monotonic, system } = this.#deps;
     return {
       place: this.#place,
-      large: this.large,
+      large: this.lostLarge,
       kept: this.#keptCount,
       disk: this.#disk,
       told: this.told,

@@ -21,11 +21,17 @@ export function hasTraffic(
   return tunnels.some((each) => isBusy(each, now) && !except.includes(each.address));
 }
 
+/** Those with traffic, the latest first. */
+const busyTunnels = (tunnels: readonly SeenTunnel[], now: number) =>
+  tunnels.filter((each) => isBusy(each, now)).toSorted((a, b) => (b.trafficAt ?? 0) - (a.trafficAt ?? 0));
+
+/** Peers to which a user would notice a loss of large packets. */
+export const busiest = (tunnels: readonly SeenTunnel[], now: number): SeenTunnel[] =>
+  busyTunnels(tunnels, now).slice(0, mostBusy);
+
 /** ms between probes, by address. */
 export function pacesOf(tunnels: readonly SeenTunnel[], now: number): Map<string, number> {
-  const busy = tunnels
-    .filter((each) => isBusy(each, now))
-    .toSorted((a, b) => (b.trafficAt ?? 0) - (a.trafficAt ?? 0));
+  const busy = busyTunnels(tunnels, now);
   const relays = busy.flatMap((each) => (each.remote === undefined ? each.relays : []));
   return new Map([
     ...busy.slice(0, mostBusy).map(({ address }) => [address, busyMs] as const),
@@ -34,6 +40,8 @@ export function pacesOf(tunnels: readonly SeenTunnel[], now: number): Map<string
 }
 
 const measureOftenMs = 5000;
+/** Twice as often, two peers that measure each other would take it for traffic (tunnels.ts). */
+const measurePeerMs = 10_000;
 /** While large packets are lost: their return is told as soon. */
 const measureLostMs = 15_000;
 const measureSoonMs = 30_000;
@@ -66,9 +74,18 @@ export class MeasurePace {
   }
 
   /** ms until the next one. */
-  inMs(of: string, { isOften, isLost, now }: { isOften: boolean; isLost: boolean; now: number }): number {
+  inMs(
+    of: string,
+    { isOften, isLost, isPeer, now }: Record<"isOften" | "isLost" | "isPeer", boolean> & { now: number },
+  ): number {
     if (of !== this.#of) return 0;
-    const everyMs = isOften ? measureOftenMs : isLost ? measureLostMs : this.#everyMs;
+    const everyMs = isOften
+      ? isPeer
+        ? measurePeerMs
+        : measureOftenMs
+      : isLost
+        ? measureLostMs
+        : this.#everyMs;
     return this.#at + everyMs - now;
   }
 }

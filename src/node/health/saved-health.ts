@@ -82,8 +82,8 @@ const SavedProbes = v.object({
     ),
     v.maxEntries(mostProbes),
   ),
-  /** Packets that are larger are lost on the way to a lighthouse. */
-  large: v.optional(v.object({ to: text(1024), bytes: count })),
+  /** Overlay addresses to which larger packets are lost. */
+  lost: v.optional(v.pipe(v.record(text(64), count), v.maxEntries(mostProbes)), {}),
   told: v.optional(
     v.object({
       others: v.optional(v.object({ online: v.boolean(), age_ms: age })),
@@ -91,6 +91,7 @@ const SavedProbes = v.object({
       elsewhere: v.optional(
         v.object({ said: v.object({ public_ip: text(64), seen: text(64) }), age_ms: age }),
       ),
+      unreached: v.optional(v.object({ age_ms: age })),
       clockAhead: v.optional(v.object({ ms: v.number(), age_ms: age })),
     }),
     {},
@@ -133,7 +134,7 @@ type Clock = Pick<System, "now"> & { monotonic(): number };
 type Known = {
   prober: Prober;
   named: NamedPeers;
-  large?: { to: string; bytes: number } | undefined;
+  lostLarge: Map<string, number>;
   told: Told;
   goneAmong(addresses: readonly string[]): readonly string[];
 };
@@ -163,12 +164,11 @@ export function exchangeProbes(directory: string, slug: string, known: Known, cl
         return [address, probe];
       }),
   );
-  const { large } = known;
   const saved: SavedProbes = {
     at: clock.now(),
     probes,
     told: aged(known.told, now),
-    ...(large === undefined ? {} : { large }),
+    lost: Object.fromEntries(known.lostLarge),
   };
   makeDirectory(directory, 0o755);
   writeFileUntilBoot(join(directory, `${slug}.probes.json`), `${JSON.stringify(saved)}\n`, 0o600);
@@ -178,22 +178,24 @@ export function exchangeProbes(directory: string, slug: string, known: Known, cl
 export function restoreProbes(directory: string, slug: string, known: Known, clock: Clock): void {
   const saved = takeOver(directory, slug, known, clock, () => true);
   if (saved === undefined) return;
-  known.large = saved.large;
+  for (const [to, bytes] of Object.entries(saved.lost)) known.lostLarge.set(to, bytes);
   const since = clock.monotonic() - Math.max(0, clock.now() - saved.at);
-  const { others, cloned, elsewhere, clockAhead } = saved.told;
+  const { others, cloned, elsewhere, unreached, clockAhead } = saved.told;
   known.told = {
     others: others && { online: others.online, at: since - others.age_ms },
     cloned: cloned && { at: since - cloned.age_ms },
     elsewhere: elsewhere && { said: elsewhere.said, at: since - elsewhere.age_ms },
+    unreached: unreached && { at: since - unreached.age_ms },
     clockAhead: clockAhead && { ms: clockAhead.ms, at: since - clockAhead.age_ms },
   };
 }
 
-function aged({ others, cloned, elsewhere, clockAhead }: Told, now: number): SavedProbes["told"] {
+function aged({ others, cloned, elsewhere, unreached, clockAhead }: Told, now: number): SavedProbes["told"] {
   return {
     others: others && { online: others.online, age_ms: now - others.at },
     cloned: cloned && { age_ms: now - cloned.at },
     elsewhere: elsewhere && { said: elsewhere.said, age_ms: now - elsewhere.at },
+    unreached: unreached && { age_ms: now - unreached.at },
     clockAhead: clockAhead && { ms: clockAhead.ms, age_ms: now - clockAhead.at },
   };
 }

@@ -230,6 +230,39 @@ test("a check-in reports the engine that runs, or that none does", () => {
   expect(reportOf(noneInUse)).toEqual({ overlayVersion: undefined, overlayState: "stopped" });
 });
 
+test("a control plane that cannot be reached is noted, so that its silence joins that of lighthouses, until it answers", async () => {
+  const clock = makeClock();
+  const organization = register();
+  let isDown = true;
+  const noted: string[] = [];
+  const light = {
+    kind: () => undefined,
+    isBusy: () => false,
+    noteAnswer: () => void noted.push("answer"),
+    addresses: () => undefined,
+    noteSilence: () => void noted.push("silence"),
+    changed: () => new Promise<void>(() => {}),
+  };
+  const fetch: System["fetch"] = async () => {
+    if (isDown) throw new Error("connection refused");
+    return Response.json(answer);
+  };
+  const end = new AbortController();
+  const following = followOrganization(
+    organization,
+    { ...makeEdge(clock, fetch), light },
+    { signal: end.signal },
+  );
+  await clock.pass(5000);
+  expect(new Set(noted)).toEqual(new Set(["silence"]));
+  isDown = false;
+  await clock.pass(90_000);
+  expect(noted.at(-1)).toBe("answer");
+  end.abort(new Error("over"));
+  await clock.pass(60_000);
+  await following;
+}, 60_000);
+
 test("what nodes find is told within eight seconds, spread over three, and what flickers every five at most", async () => {
   const organization = register();
   const clock = makeClock();
@@ -252,6 +285,7 @@ test("what nodes find is told within eight seconds, spread over three, and what 
     isBusy: () => false,
     noteAnswer() {},
     addresses: () => undefined,
+    noteSilence() {},
     changed: () => new Promise<void>((resolve) => void waiting.add(resolve)),
   };
   const edge = { ...makeEdge(clock, fetch), control: makeControl({ wanted: false }), light };

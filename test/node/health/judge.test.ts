@@ -17,6 +17,7 @@ const seen = (change: Partial<Observation>): Observation => ({
   engineVersion: "1.12.0",
   reportsTunnels: true,
   isDenied: false,
+  isCutOff: false,
   isCloned: false,
   elsewhere: undefined,
   clockAheadMs: undefined,
@@ -54,6 +55,23 @@ test("degraded, with the reason: no lighthouse, a lighthouse that is lost, an ex
     "The lighthouse hub does not answer; 3 peers are found by addresses that this node keeps; no handshake with b: off, moved, or behind a NAT for which both need a lighthouse and a relay",
   );
   expect(told({ certificate: "expired" }).reason).toBe("The certificate has expired");
+});
+
+test("a lighthouse and the control plane that are both silent are told together, without blame for a firewall", () => {
+  const cut = { isCutOff: true, lighthouses: [hub("lost")] };
+  expect(judge(seen(cut)).findings).toMatchObject([
+    {
+      kind: "lighthouses_silent",
+      what: "The lighthouse hub does not answer, nor does the control plane",
+      cure: expect.stringContaining("way out"),
+    },
+  ]);
+  const contact = { isMade: false, silent: 3, isEarly: false, othersOnline: undefined };
+  expect(judge(seen({ ...cut, contact })).findings).toMatchObject([
+    { kind: "nodes_silent", cure: expect.stringContaining("way out") },
+  ]);
+  // The control plane alone is no matter of traffic.
+  expect(judge(seen({ isCutOff: true })).findings).toEqual([]);
 });
 
 test("degraded while a tunnel stays dead after all attempts to heal it, though the lighthouse answers", () => {
@@ -159,7 +177,7 @@ test("a disk is told before it is full, and a full one makes no light green", ()
 });
 
 test("large packets that are lost degrade it, with the cure", () => {
-  const { verdict: told, findings } = judge(seen({ large: { to: "hub", bytes: 1284, cure: "mtu" } }));
+  const { verdict: told, findings } = judge(seen({ large: { to: ["hub"], bytes: 1284, cure: "mtu" } }));
   expect([told, findings]).toEqual([
     "degraded",
     [

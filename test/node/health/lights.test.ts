@@ -227,20 +227,32 @@ test("large packets that are lost are told within 15 s of traffic, and cost litt
     const right: Right = { verdict: "degraded", kinds: ["large_packets_lost"] };
     for (const ms of instants(200, 60_000)) {
       await network.pass(ms, () => network.talk("b", 5));
-      network.peer("hub").largest = 1200;
-      await network.pass(toldMs, () => network.talk("b", 5));
-      expect([ms, look(health, right)]).toEqual([ms, right]);
-      network.peer("hub").largest = 1500;
-      await network.pass(toldMs, () => network.talk("b", 5));
-      expect([ms, look(health, green)]).toEqual([ms, green]);
+      // The path to a lighthouse, and that to a peer with traffic.
+      for (const name of ["hub", "b"]) {
+        network.peer(name).largest = 1200;
+        await network.pass(toldMs, () => network.talk("b", 5));
+        expect([ms, name, look(health, right)]).toEqual([ms, name, right]);
+        expect(health.look()?.reason).toContain(`on the way to ${name}:`);
+        network.peer(name).largest = 1500;
+        await network.pass(toldMs, () => network.talk("b", 5));
+        expect([ms, name, look(health, green)]).toEqual([ms, name, green]);
+      }
     }
+    // What was lost without traffic since is not forgotten.
+    network.peer("b").largest = 1200;
+    await network.pass(toldMs, () => network.talk("b", 5));
+    await network.pass(60_000);
+    expect(look(health, right)).toEqual(right);
+    network.peer("b").largest = 1500;
+    await network.pass(toldMs);
+    expect(look(health, green)).toEqual(green);
     await network.pass(600_000);
     const before = network.largePackets;
     await network.pass(hourMs);
     expect(network.largePackets - before).toBeWithin(10, 15);
     // While somebody looks, it is as before.
     network.peer("hub").largest = 1200;
-    await network.pass(35_000, () => health.measurePace.attend());
+    await network.pass(35_000, () => health.attend());
     expect(look(health, right)).toEqual(right);
     network.peer("hub").largest = 1500;
     await network.pass(600_000);
@@ -285,6 +297,12 @@ test("a lighthouse that nodes answered since the control plane knew of none miss
   for (const peer of network.peers) peer.losesFrom = true;
   await network.pass(toldMs);
   expect(kinds()).toEqual(["nodes_silent", "peers_silent"]);
+  const what = () => health.look()?.reason;
+  health.light.noteSilence();
+  await network.pass(hourMs);
+  expect(what()).toBe("None of the 2 probed peers answers this lighthouse, nor does the control plane");
+  health.light.noteAnswer({});
+  expect(what()).toBe("None of the 2 probed peers answers this lighthouse");
   health.light.noteAnswer({ others_online: false });
   expect(kinds()).toEqual(["peers_silent"]);
   over.abort();

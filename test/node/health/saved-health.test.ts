@@ -76,7 +76,13 @@ function makeMachine(directory: string) {
       const gone: string[] = [];
       const goneAmong = (addresses: readonly string[]) => addresses.filter((each) => gone.includes(each));
       const told: Told = {};
-      const known = { prober, named: new NamedPeers(), goneAmong, told };
+      const known = {
+        lostLarge: new Map<string, number>(),
+        prober,
+        named: new NamedPeers(),
+        goneAmong,
+        told,
+      };
       restoreProbes(directory, "acme", known, clock);
       return {
         ...known,
