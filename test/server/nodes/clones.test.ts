@@ -5,6 +5,7 @@ import * as v from "valibot";
 import type { Organization } from "../../../src/api/organizations.ts";
 import { checkinOf, registerNode, type RegisteredNode } from "../../support/nodes.ts";
 import { useNumbered } from "../../support/numbered.ts";
+import { makeRandom } from "../../support/random.ts";
 import type { TestServer } from "../../support/server.ts";
 
 let server: TestServer;
@@ -65,6 +66,31 @@ test("it ends when one of them has been silent for two and a half minutes", asyn
   expect(await isTold(node, original)).toBeUndefined();
   expect(await showNode(node)).toMatchObject({ finding: null });
   expect(await needing()).toMatchObject({ cloned: { count: 0 } });
+});
+
+test("while both are there it does not change, however irregularly they check in, and it ends in good time", async () => {
+  const random = makeRandom(7);
+  // Held polls; pauses after failures; two or three of them in a row; a laptop that is seldom awake.
+  for (const longestS of [60, 125, 250, 500]) {
+    const node = await registerNode(server, org, `web-${longestS}`);
+    const from = server.clock.ms;
+    const next = { [original]: from, [copy]: from + 5000 };
+    const told: boolean[] = [];
+    while (server.clock.ms - from < 3 * 60 * minute) {
+      const machine = (next[original] ?? 0) <= (next[copy] ?? 0) ? original : copy;
+      server.clock.ms = Math.max(server.clock.ms, next[machine] ?? 0);
+      told.push((await isTold(node, machine)) === true);
+      const everyS = machine === original ? 55 : longestS * (0.8 + 0.2 * random());
+      next[machine] = server.clock.ms + Math.round(everyS * 1000);
+    }
+    // From the second return on, when the pace of both is known.
+    const changes = told.flatMap((each, at) => (at > 0 && each !== told[at - 1] ? [at] : []));
+    const settled = told.lastIndexOf(false) + 1;
+    expect([longestS, changes.length <= 3, settled < 20]).toEqual([longestS, true, true]);
+    await isTold(node, original);
+    server.clock.ms += Math.max(150_000, 2.5 * longestS * 1000) + 1000;
+    expect([longestS, await isTold(node, original)]).toEqual([longestS, undefined]);
+  }
 });
 
 test("reboots, a machine that comes back later, agents that do not tell, and users are no clones", async () => {
