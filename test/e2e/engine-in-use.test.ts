@@ -140,6 +140,11 @@ describeTogether(
           ]);
           expect(await reported()).toBe("1.6.1");
           expect((await machine.run("agent doctor")).stdout).toContain("acme still runs 1.6.1");
+          // A systemd that does not answer says nothing about what runs: so nothing else is reported.
+          const silent = "/srv/silent";
+          await machine.must(`printf '#!/bin/sh\\nexit 1\\n' >${silent} && chmod +x ${silent}`);
+          const command = `mount --bind ${silent} /usr/bin/systemctl; agent checkin; umount /usr/bin/systemctl`;
+          expect(await reportedBy(machine, command, `systemctl stop ${auth}`)).toBe("1.6.1");
         }, 240_000);
 
         test("after a restart it runs, and only then is reported", async () => {

@@ -23,12 +23,15 @@ export const kindOf = (file: string): Kind =>
 /** All files of a kind. */
 export const filesOf = (kind: Kind): string[] => allFiles().filter((file) => kindOf(file) === kind);
 
+/** Files that measure the memory of their process, which no other file shares. */
+const ofOwnMemory = ["daemon/day.test.ts", "node/contact/client.test.ts"];
+
 /**
- * What each process runs of these files of one kind, as paths below test/: those that run alone by themselves, the others
+ * What each process runs of these files of one kind, as paths below test/: those that run alone or measure memory by themselves, the others
  * dealt out, the longest first, so that no process has many of these, and none of them begins at the end.
  */
 export function batchesOf(kind: Kind, files: readonly string[] = filesOf(kind)): string[][] {
-  const single = files.filter((file) => file in alone);
+  const single = files.filter((file) => file in alone || ofOwnMemory.includes(file));
   const first = longest.filter((file) => files.includes(file) && !single.includes(file));
   const dealt = [...first, ...files.filter((file) => !first.includes(file) && !single.includes(file))];
   const count = Math.ceil(dealt.length / filesPerProcess[kind]);

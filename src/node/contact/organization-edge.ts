@@ -11,7 +11,7 @@ import type { FollowEdge } from "./follow.ts";
 import type { Organization } from "../files/organizations.ts";
 import { silence } from "../files/read-config.ts";
 import { rememberVersions } from "../engine/engine.ts";
-import { engineInUse, type VersionOf } from "../engine/engine-in-use.ts";
+import { engineInUse, unknownInUse, type VersionOf } from "../engine/engine-in-use.ts";
 import { findEngineProcess } from "../engine/engine-process.ts";
 import { foundEngine } from "../engine/found-engine.ts";
 import { isStopped } from "../files/stopped.ts";
@@ -32,8 +32,9 @@ export function makeOrganizationEdge(
     withClient: connectOrganization(organization, system, log),
     control: controlOf(organization, system, log),
     engine: async () => {
-      const { process, program, installed } = await examineEngine(organization, settings, system);
-      return engineInUse(process, program, versionOf, installed);
+      const found = await examineEngine(organization, settings, system);
+      const { process, program, installed } = found;
+      return found.isKnown ? engineInUse(process, program, versionOf, installed) : unknownInUse(installed);
     },
     command,
     log,
@@ -53,13 +54,16 @@ export async function examineEngine(
   process: ProcessIdentity | undefined;
   program: string | undefined;
   installed: string | undefined;
+  /** False if the service manager did not say what runs. */
+  isKnown: boolean;
 }> {
   const installed = findEngine(settings, system)?.path;
   if (!isRunByUnits({ directory, mode: config.mode }, system)) {
-    return { process: findEngineProcess(join(directory, "config.yml")), program: installed, installed };
+    const process = findEngineProcess(join(directory, "config.yml"));
+    return { process, program: installed, installed, isKnown: true };
   }
-  const { process, program = installed } = await examineUnit(slug, system);
-  return { process, program, installed };
+  const { process, program = installed, isKnown } = await examineUnit(slug, system);
+  return { process, program, installed, isKnown };
 }
 
 function controlOf({ slug, config, directory }: Organization, system: System, log: Log): OverlayControl {

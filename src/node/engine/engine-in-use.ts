@@ -33,6 +33,13 @@ export const noneInUse: EngineInUse = {
   version: undefined,
 };
 
+/** Where the service manager does not say what runs: no version is claimed. `path` tests configurations. */
+export const unknownInUse = (path: string | undefined): EngineInUse => ({
+  ...noneInUse,
+  isRunning: true,
+  path,
+});
+
 export type VersionOf = (program: string) => Promise<string>;
 
 /**

@@ -91,20 +91,24 @@ export function systemdEngine(
   };
 }
 
+const questions = 3;
+
 /**
  * The process of the unit, and the program that its next start runs: also that of an administrator's drop-in. Undefined
- * if there is no such unit.
+ * if there is no such unit. systemd names the process of every unit, with 0 for none: without a number it did not answer,
+ * which says nothing about the engine. So it is asked again, and `isKnown` is false if it never answers.
  */
 export async function examineUnit(
   slug: string,
-  system: Needs,
-): Promise<{ process: ProcessIdentity | undefined; program: string | undefined }> {
-  const { MainPID: pid, ExecStart: start } = await unitProperties(
-    engineUnit(slug),
-    ["MainPID", "ExecStart"],
-    system,
-  );
-  return { process: identifyProcess(Number(pid)), program: startedProgram(start) };
+  system: Pick<System, "run" | "sleep">,
+): Promise<{ process: ProcessIdentity | undefined; program: string | undefined; isKnown: boolean }> {
+  for (let asked = 1; ; asked++) {
+    const names = ["MainPID", "ExecStart"] as const;
+    const { MainPID: pid, ExecStart: start } = await unitProperties(engineUnit(slug), names, system);
+    if (pid !== "" || asked === questions)
+      return { process: identifyProcess(Number(pid)), program: startedProgram(start), isKnown: pid !== "" };
+    await system.sleep(200);
+  }
 }
 
 async function isUp(unit: string, system: Needs): Promise<boolean> {

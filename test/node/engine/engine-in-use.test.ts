@@ -4,7 +4,8 @@ import { afterEach, beforeEach, expect, test } from "bun:test";
 import { chmodSync, copyFileSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { AppError } from "../../../src/errors.ts";
-import { engineInUse, runsFile } from "../../../src/node/engine/engine-in-use.ts";
+import { engineInUse, runsFile, unknownInUse } from "../../../src/node/engine/engine-in-use.ts";
+import { examineUnit } from "../../../src/node/engine/systemd-engine.ts";
 import { identifyProcess, type ProcessIdentity } from "../../../src/platform/process-identity.ts";
 import { sha256 } from "../../../src/release/download.ts";
 import { temporaryDirectory } from "../../support/temporary.ts";
@@ -149,4 +150,33 @@ test("an engine that is a script counts as its file, until that is replaced", as
     running: undefined,
     version: undefined,
   });
+});
+
+test("a service manager that does not answer is asked again, and then nothing is claimed", async () => {
+  const process = await start(standIns["1.10.3"]);
+  const asked: string[] = [];
+  const answering = (answers: readonly string[]) => ({
+    platform: "linux" as const,
+    run: async () => {
+      const stdout = answers[asked.length] ?? "";
+      asked.push(stdout);
+      return { status: stdout === "" ? 1 : 0, stdout, stderr: "", timedOut: false };
+    },
+    sleep: async () => {},
+  });
+  const answer = `MainPID=${process.pid}\nExecStart={ path=/srv/engine ; argv[]=/srv/engine ; }\n`;
+  expect(await examineUnit("acme", answering(["", answer]))).toEqual({
+    process,
+    program: "/srv/engine",
+    isKnown: true,
+  });
+  asked.length = 0;
+  expect((await examineUnit("acme", answering([]))).isKnown).toBe(false);
+  expect(asked).toEqual(["", "", ""]);
+  asked.length = 0;
+  expect(await examineUnit("acme", answering(["MainPID=0\n"]))).toMatchObject({
+    process: undefined,
+    isKnown: true,
+  });
+  expect(unknownInUse("/srv/engine")).toMatchObject({ isRunning: true, next: undefined, version: undefined });
 });
