@@ -23,10 +23,11 @@ export async function controlPlane(
   const { api_base: base } = readCredentials(organization.directory);
   // Time and readiness need no token, and this node's token is valid only for two endpoints.
   const client = clientOf(organization.directory, undefined, system, log);
+  const asked = system.now();
   const time = await client.serverTime();
   if (time === undefined)
     return warn(`${base} answers without a Date header`, "Check the proxy in front of it");
-  const off = Math.round((system.now() - time) / 1000);
+  const off = Math.round(differenceMs(time, asked, system.now()) / 1000);
   const evidence = `${base} answers; this clock is ${off} s off`;
   if (Math.abs(off) * 1000 >= clocksMayDifferMs) return fail(evidence, setClock);
   if (Math.abs(off) >= clockWarnS) return warn(evidence, setClock);
@@ -39,6 +40,12 @@ export const isSilent = (look: Promise<unknown>): Promise<boolean> =>
     () => false,
     (error: unknown) => error instanceof AppError && error.code === "control_plane_unreachable",
   );
+
+/** The least by which clocks differ, if the other one showed `time` at some moment between two of this one. */
+function differenceMs(time: number, from: number, to: number): number {
+  if (time > to) return to - time;
+  return time < from ? from - time : 0;
+}
 
 /** Tunnels do not need a control plane that is ready; changes do. */
 async function unready({ base, request }: Client): Promise<Finding | undefined> {

@@ -2,6 +2,7 @@
 
 import { expect, test } from "bun:test";
 import * as v from "valibot";
+import { controlPlane } from "../../../src/node/doctor/control-plane.ts";
 import { unreachable } from "../../../src/node/contact/client.ts";
 import { setClock } from "../../../src/node/health/findings.ts";
 import { makeNodeWorld } from "../../support/node.ts";
@@ -26,4 +27,30 @@ test("400 days behind, the doctor has no cure for certificates but the clock", a
   expect(unreachable("https://control.example", "its certificate is not valid yet", early).details.hint).toBe(
     setClock,
   );
+});
+
+test("an answer that takes long is no wrong clock, and a wrong clock is told all the same", async () => {
+  await using world = await makeNodeWorld();
+  const organization = await world.register();
+  const { clock } = world.server;
+  /** The server's clock is `aheadMs` before this machine's, and its answer takes `tookMs` on the way. */
+  const examine = (aheadMs: number, tookMs: number) => {
+    const fetch: typeof world.system.fetch = async () => {
+      clock.ms += tookMs / 2;
+      const headers = { Date: new Date(clock.ms + aheadMs).toUTCString() };
+      clock.ms += tookMs / 2;
+      return new Response("{}", { headers });
+    };
+    return controlPlane(organization, { system: { ...world.system, fetch }, log: world.log });
+  };
+  for (const [aheadMs, tookMs, verdict] of [
+    [0, 0, "ok"],
+    [0, 12_000, "ok"],
+    [1000, 12_000, "ok"],
+    [20_000, 12_000, "warn"],
+    [-20_000, 12_000, "warn"],
+    [400_000, 2000, "fail"],
+    [-400_000, 2000, "fail"],
+  ] as const)
+    expect([aheadMs, tookMs, (await examine(aheadMs, tookMs)).verdict]).toEqual([aheadMs, tookMs, verdict]);
 });
