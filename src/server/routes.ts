@@ -1,7 +1,9 @@
 // The table of all endpoints. An endpoint is declared once, in src/api/, and its handler stands in the routes.ts beside its
 // subject; routing, checks, 405 with Allow, validation and the OpenAPI document come from the declaration. A handler returns
 // one of the declared answers or throws an AppError. `call.caller` is the caller. A handler that checks a secret counts wrong
-// guesses with `services.throttle`. Subjects in routes/ are not in the contract yet.
+// guesses with `services.throttle`. Handlers
+// are loaded with the first request of their subject, so that the server starts faster. Subjects in routes/ are not in the
+// contract yet.
 
 import type { Route } from "./http/route.ts";
 import { attentionApi } from "../api/attention.ts";
@@ -10,10 +12,6 @@ import { eventsApi } from "../api/events.ts";
 import { pathsApi } from "../api/paths.ts";
 import { phonesApi } from "../api/phones.ts";
 import { webhooksApi } from "../api/webhooks.ts";
-import { eventHandlers } from "./audit/routes.ts";
-import { attentionHandlers, pathHandlers } from "./paths/routes.ts";
-import { authorityHandlers } from "./rollout/routes.ts";
-import { webhookHandlers } from "./webhooks/routes.ts";
 import { groupsApi } from "../api/groups.ts";
 import { membersApi } from "../api/members.ts";
 import { organizationsApi } from "../api/organizations.ts";
@@ -25,7 +23,6 @@ import { identityProviderRoutes } from "./routes/identity-providers.ts";
 import { nameRoutes } from "./routes/names.ts";
 import { oidcRoutes } from "./routes/oidc.ts";
 import { organizationProviderRoutes } from "./routes/organization-providers.ts";
-import { groupHandlers, memberHandlers, organizationHandlers } from "./organizations/routes.ts";
 import { passkeyRoutes } from "./routes/passkeys.ts";
 import { resetRoutes } from "./routes/password-reset.ts";
 import { peopleRoutes } from "./routes/people.ts";
@@ -37,8 +34,7 @@ import { consoleHandlers } from "./console/routes.ts";
 import { docsRoutes } from "./docs/routes.ts";
 import { releaseHandlers } from "./releases/routes.ts";
 import { attach } from "./http/attach.ts";
-import { healthHandlers, serverHandlers } from "./metrics/routes.ts";
-import { nodeHandlers, phoneHandlers } from "./nodes/routes.ts";
+import { healthHandlers } from "./metrics/routes.ts";
 import { nodeCallRoutes } from "./routes/node-calls.ts";
 import { policyRoutes } from "./routes/policy.ts";
 import { policyFileRoutes } from "./routes/policy-files.ts";
@@ -46,7 +42,6 @@ import { browserRoutes } from "./routes/browser-sessions.ts";
 import { userSessionRoutes } from "./routes/user-sessions.ts";
 import { userRoutes } from "./routes/users.ts";
 import { registrationRoutes } from "./routes/registrations.ts";
-import { registrationTokenHandlers, serviceTokenHandlers } from "./tokens/routes.ts";
 import type { Services } from "./services.ts";
 
 export function allRoutes(services: Services): Route[] {
@@ -68,25 +63,31 @@ export function allRoutes(services: Services): Route[] {
     ...organizationProviderRoutes(services),
     ...domainRoutes(services),
     ...userRoutes(services),
-    ...attach(serversApi, serverHandlers(services)),
-    ...attach(organizationsApi, organizationHandlers(services)),
-    ...attach(membersApi, memberHandlers(services)),
-    ...attach(groupsApi, groupHandlers(services)),
-    ...attach(registrationTokensApi, registrationTokenHandlers(services)),
-    ...attach(serviceTokensApi, serviceTokenHandlers(services)),
+    ...attach(serversApi, async () => (await import("./metrics/routes.ts")).serverHandlers(services)),
+    ...attach(organizationsApi, async () =>
+      (await import("./organizations/routes.ts")).organizationHandlers(services),
+    ),
+    ...attach(membersApi, async () => (await import("./organizations/routes.ts")).memberHandlers(services)),
+    ...attach(groupsApi, async () => (await import("./organizations/routes.ts")).groupHandlers(services)),
+    ...attach(registrationTokensApi, async () =>
+      (await import("./tokens/routes.ts")).registrationTokenHandlers(services),
+    ),
+    ...attach(serviceTokensApi, async () =>
+      (await import("./tokens/routes.ts")).serviceTokenHandlers(services),
+    ),
     ...policyRoutes(services),
     ...nameRoutes(services),
     ...policyFileRoutes(services),
-    ...attach(pathsApi, pathHandlers(services)),
-    ...attach(attentionApi, attentionHandlers(services)),
-    ...attach(authoritiesApi, authorityHandlers(services)),
-    ...attach(eventsApi, eventHandlers(services)),
-    ...attach(webhooksApi, webhookHandlers(services)),
-    ...attach(nodesApi, nodeHandlers(services)),
+    ...attach(pathsApi, async () => (await import("./paths/routes.ts")).pathHandlers(services)),
+    ...attach(attentionApi, async () => (await import("./paths/routes.ts")).attentionHandlers(services)),
+    ...attach(authoritiesApi, async () => (await import("./rollout/routes.ts")).authorityHandlers(services)),
+    ...attach(eventsApi, async () => (await import("./audit/routes.ts")).eventHandlers(services)),
+    ...attach(webhooksApi, async () => (await import("./webhooks/routes.ts")).webhookHandlers(services)),
+    ...attach(nodesApi, async () => (await import("./nodes/routes.ts")).nodeHandlers(services)),
     ...nodeCallRoutes(services),
     ...registrationRoutes(services),
     ...enrollmentRoutes(services),
-    ...attach(phonesApi, phoneHandlers(services)),
+    ...attach(phonesApi, async () => (await import("./nodes/routes.ts")).phoneHandlers(services)),
   ];
   return routes;
 }
