@@ -228,7 +228,9 @@ describe("floors", () => {
     const names = list.map(({ name }) => name);
     // The handlers of a subject stand beside it, and use everything below the application.
     const floorOf = (file: string) =>
-      names.indexOf(/^server\/[^/]+\/routes\.ts$/.test(file) ? "routes" : (file.split("/")[1] ?? ""));
+      names.indexOf(
+        /^server\/[^/]+\/([a-z]+-)?routes\.ts$/.test(file) ? "routes" : (file.split("/")[1] ?? ""),
+      );
 
     test(`src/${place}: every import leads down or stays: ${names.join(" < ")}`, () => {
       const inside = imports.filter(

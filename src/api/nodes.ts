@@ -8,7 +8,7 @@ import { sessionsEndedHeader } from "../protocol/sign-in.ts";
 import { NodeName, Port, PublicAddress } from "../protocol/values.ts";
 import { foreignText, formerEmailKey } from "../text.ts";
 import { endpoint, hasSome, isOn } from "./endpoint.ts";
-import { GroupName, ListQuery, reachErrors, Text, Time, word } from "./values.ts";
+import { filesHeaders, GroupName, ListQuery, notModified, reachErrors, Text, Time, word } from "./values.ts";
 
 /** Of one node: its certificate holds them. */
 export const maxGroups = 64;
@@ -99,16 +99,6 @@ const NodeListQuery = v.strictObject({
     ),
   ),
 });
-
-/** Of answers with the files of a node. */
-export const filesHeaders = {
-  ETag: "Identifies these files",
-  "X-Config-Version": "The configuration version of these files",
-};
-export const notModified = {
-  description: "Nothing changed for this node: If-None-Match matches",
-  headers: { "X-Config-Version": "The current configuration version; the files are the same" },
-};
 
 export const nodesApi = {
   list: endpoint({

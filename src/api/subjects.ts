@@ -6,6 +6,7 @@ import { authoritiesApi } from "./authorities.ts";
 import { eventsApi } from "./events.ts";
 import { groupsApi } from "./groups.ts";
 import { membersApi } from "./members.ts";
+import { nodeCallsApi, registrationsApi } from "./node-calls.ts";
 import { nodesApi } from "./nodes.ts";
 import { organizationsApi } from "./organizations.ts";
 import { consoleApi, docsApi, releasesApi, viewersApi } from "./pages.ts";
@@ -21,6 +22,8 @@ const subjects = [
   eventsApi,
   groupsApi,
   membersApi,
+  nodeCallsApi,
+  registrationsApi,
   nodesApi,
   organizationsApi,
   consoleApi,

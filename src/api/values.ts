@@ -113,3 +113,13 @@ export type AccessReport = v.InferOutput<typeof AccessReport>;
 export const policyErrors: readonly ErrorCode[] = ["policy_by_file", "policy_unconfirmed"];
 /** The same, where the change runs the tests of the policy. */
 export const reachErrors: readonly ErrorCode[] = [...policyErrors, "policy_test_failed", "busy", "throttled"];
+
+/** Of answers with the files of a node. */
+export const filesHeaders = {
+  ETag: "Identifies these files",
+  "X-Config-Version": "The configuration version of these files",
+};
+export const notModified = {
+  description: "Nothing changed for this node: If-None-Match matches",
+  headers: { "X-Config-Version": "The current configuration version; the files are the same" },
+};

@@ -35,13 +35,12 @@ import { docsRoutes } from "./docs/routes.ts";
 import { releaseHandlers } from "./releases/routes.ts";
 import { attach } from "./http/attach.ts";
 import { healthHandlers } from "./metrics/routes.ts";
-import { nodeCallRoutes } from "./routes/node-calls.ts";
+import { nodeCallsApi, registrationsApi } from "../api/node-calls.ts";
 import { policyRoutes } from "./routes/policy.ts";
 import { policyFileRoutes } from "./routes/policy-files.ts";
 import { browserRoutes } from "./routes/browser-sessions.ts";
 import { userSessionRoutes } from "./routes/user-sessions.ts";
 import { userRoutes } from "./routes/users.ts";
-import { registrationRoutes } from "./routes/registrations.ts";
 import type { Services } from "./services.ts";
 
 export function allRoutes(services: Services): Route[] {
@@ -84,8 +83,10 @@ export function allRoutes(services: Services): Route[] {
     ...attach(eventsApi, async () => (await import("./audit/routes.ts")).eventHandlers(services)),
     ...attach(webhooksApi, async () => (await import("./webhooks/routes.ts")).webhookHandlers(services)),
     ...attach(nodesApi, async () => (await import("./nodes/routes.ts")).nodeHandlers(services)),
-    ...nodeCallRoutes(services),
-    ...registrationRoutes(services),
+    ...attach(nodeCallsApi, async () => (await import("./nodes/call-routes.ts")).nodeCallHandlers(services)),
+    ...attach(registrationsApi, async () =>
+      (await import("./nodes/routes.ts")).registrationHandlers(services),
+    ),
     ...enrollmentRoutes(services),
     ...attach(phonesApi, async () => (await import("./nodes/routes.ts")).phoneHandlers(services)),
   ];

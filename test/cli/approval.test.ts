@@ -4,7 +4,7 @@ import { afterEach, beforeEach, expect, test } from "bun:test";
 import { existsSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
-import { RegistrationItem } from "../../src/server/nodes/registration-requests.ts";
+import { Registration } from "../../src/api/node-calls.ts";
 import { apiBase, makeNodeWorld, registerWords, type NodeWorld } from "../support/node.ts";
 
 let world: NodeWorld;
@@ -25,7 +25,7 @@ const asOwner = (...line: string[]) =>
   world.agent(["admin", "registration", ...line, "--api-base", apiBase, "--access-token-file", "-"], {
     stdin: world.owner,
   });
-const waiting = async () => v.parse(v.array(RegistrationItem), await api("GET", "registrations/"));
+const waiting = async () => v.parse(v.array(Registration), await api("GET", "registrations/"));
 async function onlyOne() {
   const [item, ...more] = await waiting();
   if (item === undefined || more.length > 0) throw new Error(`${more.length} more registrations`);

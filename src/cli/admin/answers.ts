@@ -84,21 +84,4 @@ export const Alias = v.looseObject({
   created_at: text,
 });
 
-/** A machine that waits for approval. */
-export const RegistrationItem = v.looseObject({
-  id: v.number(),
-  name: text,
-  key_sha256: text,
-  groups: names,
-  is_lighthouse: v.boolean(),
-  is_relay: v.boolean(),
-  owner_id: v.nullable(v.number()),
-  registration_token_id: v.nullable(v.number()),
-  seen_from: text,
-  created_at: text,
-  // Missing: a control plane that does not record it.
-  last_asked_at: v.optional(time),
-  expires_at: text,
-});
-
 export const Me = v.looseObject({ id: v.number(), email: text, is_staff: v.boolean() });

@@ -39,7 +39,7 @@ type Effect = {
   heard?(headers: Headers): void;
 };
 export type Change = Effect & Omit<Request<unknown>, "schema">;
-type Prepared<T> = Effect & Request<T>;
+export type Prepared<T> = Effect & Request<T>;
 /** `null`: an answer without a body. */
 type Written<T> = Exclude<T, undefined> | (undefined extends T ? null : never);
 

@@ -1,16 +1,17 @@
 // `agent admin registration …`: machines that wait for approval.
 
+import { registrationsApi } from "../../api/node-calls.ts";
+import { request } from "../../api/request.ts";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import { quoteWord } from "../../plan.ts";
 import type { Context, Implementation } from "../command.ts";
 import { orgArg } from "../server-flags.ts";
-import { RegistrationItem } from "./answers.ts";
-import { inOrg, Nothing, read, writeAs, type Api, type Change } from "./api.ts";
+import { read, write, type Api, type Prepared } from "./api.ts";
 import { targetFlags } from "./target.ts";
 
 const registrationsIn = (api: Api, slug: string, isApproved: boolean) =>
-  api.list(inOrg(slug, "registrations/"), RegistrationItem, isApproved ? { state: "approved" } : {});
+  api.all(registrationsApi.list, { slug }, isApproved ? { state: "approved" } : {});
 const approvedFlag = (description: string) => ({ approved: { type: "boolean", description } }) as const;
 
 export const list: Implementation = {
@@ -65,7 +66,8 @@ const waitingArg = {
 /** By number only: another machine may ask with the same name meanwhile. */
 async function answer(
   context: Context,
-  { verb, done, change = {} }: { verb: string; done: string; change?: Pick<Change, "body" | "effect"> },
+  done: string,
+  asked: (params: { slug: string; id: number }) => Prepared<undefined>,
 ): Promise<void> {
   const [slug = "", word = ""] = context.words;
   if (!/^\d{1,15}$/.test(word)) {
@@ -74,8 +76,7 @@ async function answer(
     });
   }
   const id = Number(word);
-  const path = inOrg(slug, `registrations/${id}/${verb}/`);
-  const answered = await writeAs(context, Nothing, () => ({ method: "POST", path, body: {}, ...change }));
+  const answered = await write(context, () => asked({ slug, id }));
   if (answered !== undefined)
     context.output.result({ id, [done.toLowerCase()]: true }, `${done} registration ${id}\n`);
 }
@@ -84,7 +85,7 @@ export const approve: Implementation = {
   notes: "The machine goes on by itself within half a minute.",
   args: { ...orgArg, ...waitingArg, ...targetFlags },
   examples: [`${brand.executable} admin registration approve acme 3`],
-  run: (context) => answer(context, { verb: "approve", done: "Approved" }),
+  run: (context) => answer(context, "Approved", (params) => request(registrationsApi.approve, params)),
 };
 
 export const refuse: Implementation = {
@@ -101,9 +102,12 @@ An approved machine that has come back is a node: \`${brand.executable} admin no
     `${brand.executable} admin registration refuse acme 3 --approved`,
   ],
   run(context) {
-    if (!context.values.on("approved")) return answer(context, { verb: "refuse", done: "Refused" });
+    if (!context.values.on("approved"))
+      return answer(context, "Refused", (params) => request(registrationsApi.refuse, params));
     const effect = "withdraw the approval of a machine that has not come back, and refuse it";
-    const change = { body: { state: "approved" }, effect };
-    return answer(context, { verb: "refuse", done: "Refused", change });
+    return answer(context, "Refused", (params) => ({
+      ...request(registrationsApi.refuse, params, { state: "approved" }),
+      effect,
+    }));
   },
 };

@@ -1,11 +1,12 @@
 // Site files for the Nebula app on phones. The page makes the key, and completes the file that the control plane signed.
 
+import { registrationsApi } from "../../api/node-calls.ts";
 import { nodesApi } from "../../api/nodes.ts";
 import { apiPath } from "../../api/endpoint.ts";
 import "../core.ts";
 import { useEffect, useState } from "preact/hooks";
 import type { Node } from "../../protocol/node.ts";
-import { org, send } from "../api.ts";
+import { org, call } from "../api.ts";
 import { partsOf, sentencesOf } from "../field-parts.ts";
 import { html } from "../html.ts";
 import { mayAddOwn, mayAdminister, slug } from "../me.ts";
@@ -143,7 +144,7 @@ function Waits({ own, name, sha256 }: { own: string; name: string | undefined; s
   const { data = [] } = useList<Registration>(mayAdminister.value ? registrationsPath(own) : "");
   const request = data.find(({ key_sha256 }) => key_sha256 === sha256);
   const { error, isRunning, run } = useAction(async () => {
-    await send("POST", org(own, `registrations/${request?.id}/approve/`));
+    if (request !== undefined) await call(registrationsApi.approve, { slug: own, id: request.id });
     await refresh(org(own, ""));
   });
   return html`<p>

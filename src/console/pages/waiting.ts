@@ -1,10 +1,11 @@
 // Machines that wait for an administrator's approval: what each asks for, and the two answers.
 
+import { registrationsApi } from "../../api/node-calls.ts";
 import { registrationTokensApi } from "../../api/tokens.ts";
 import { apiPath } from "../../api/endpoint.ts";
 import type { VNode } from "preact";
 import { useState } from "preact/hooks";
-import { org, send } from "../api.ts";
+import { org, send, call } from "../api.ts";
 import { html } from "../html.ts";
 import { mayAdminister, slug } from "../me.ts";
 import { useMemberNames } from "../member-names.ts";
@@ -136,7 +137,7 @@ function Together({ machines, say }: { machines: readonly Registration[] } & Sai
             isDanger=${verb === "refuse"}
             asksCount=${true}
             hasNames=${verb === "refuse"}
-            run=${({ id }: Registration) => send("POST", org(own, `registrations/${id}/${verb}/`))}
+            run=${({ id }: Registration) => call(registrationsApi[verb], { slug: own, id })}
             after=${() => {
               if (verb === "refuse") say(true);
               return refresh(org(own, ""));
@@ -160,7 +161,7 @@ function Together({ machines, say }: { machines: readonly Registration[] } & Sai
             <${FromTerminal}
               command=${["registration", verb, own, item]}
               each=${chosen.map(({ id }) => id)}
-              call=${["POST", org(own, `registrations/{id}/${verb}/`)]}
+              call=${["POST", registrationsApi[verb].path.replace("{slug}", own)]}
             />
           <//>`
     }`;

@@ -2,7 +2,7 @@
 // administrator; the machine repeats the same registration until it is answered. A request holds a use of its token, but
 // no name and no address. An approval covers one digest: the same machine with other wishes makes another request.
 
-import * as v from "valibot";
+import type { Registration } from "../../api/node-calls.ts";
 import { brand } from "../../brand.ts";
 import { formatTime } from "../../duration.ts";
 import { AppError } from "../../errors.ts";
@@ -48,32 +48,7 @@ const promptS = 5;
 const patientS = 30;
 const promptMs = 10 * 60_000;
 
-export const RegistrationItem = v.object({
-  id: v.number(),
-  name: v.string(),
-  /** SHA-256 of the node's public key, in hex. The machine shows its beginning. */
-  key_sha256: v.string(),
-  groups: v.array(v.string()),
-  is_lighthouse: v.boolean(),
-  is_relay: v.boolean(),
-  /** The user whose node it becomes; null: the organization's. */
-  owner_id: v.nullable(v.number()),
-  registration_token_id: v.nullable(v.number()),
-  platform: v.nullable(v.string()),
-  version: v.nullable(v.string()),
-  seen_from: v.string(),
-  created_at: v.string(),
-  /** Null while it waits. An approved machine is here until it comes back. */
-  approved_at: v.nullable(v.string()),
-  /**
-   * When its machine repeated the request, to a minute or so. Null: unknown. A machine that asks no more may come back; a phone
-   * whose page is closed has lost its key.
-   */
-  last_asked_at: v.nullable(v.string()),
-  expires_at: v.string(),
-});
-
-export function registrationItemOf(row: Row): v.InferOutput<typeof RegistrationItem> {
+export function registrationItemOf(row: Row): Registration {
   const request = requests.parse(row);
   return {
     id: request.id,

@@ -1,5 +1,11 @@
-// Handlers of src/api/nodes.ts and phones.ts.
+// Handlers of src/api/nodes.ts and phones.ts, and of registrations.
 
+import type { registrationsApi } from "../../api/node-calls.ts";
+import { noContent } from "../http/reply.ts";
+import { listRows } from "../routes/rows.ts";
+import { registrationRequests } from "../store/tables/registration-requests.ts";
+import { register } from "./register.ts";
+import { answerable, answerRequest, registrationItemOf } from "./registration-requests.ts";
 import type { phonesApi } from "../../api/phones.ts";
 import type { OrganizationCall } from "../http/route.ts";
 import { browserOf } from "../routes/people.ts";
@@ -96,3 +102,31 @@ export const phoneHandlers = (services: Services): Handlers<typeof phonesApi> =>
   };
   return { create: make, import: (call, input) => make(call, { ...input, id: call.id() }) };
 };
+
+export const registrationHandlers = (services: Services): Handlers<typeof registrationsApi> => ({
+  async register(call, input) {
+    const answer = await register(services, call, input);
+    return "state" in answer ? { status: 202, body: answer } : { status: 201, body: answer };
+  },
+  list: (call, input) =>
+    listRows(
+      services,
+      call,
+      {
+        table: "registration_requests",
+        columns: registrationRequests.select(),
+        where: `${answerable(services.system.now(), input.state)} AND name LIKE $2 ESCAPE '!'`,
+        bytes: "octet_length(groups)",
+        toItem: registrationItemOf,
+      },
+      input,
+    ),
+  async approve(call) {
+    await answerRequest(services, call.org, call.id(), { state: "approved" }, actorOf(call));
+    return noContent;
+  },
+  async refuse(call, { state: was }) {
+    await answerRequest(services, call.org, call.id(), { state: "refused", was }, actorOf(call));
+    return noContent;
+  },
+});

@@ -2,21 +2,11 @@
 
 import type { DownloadAnswer } from "../../protocol/download.ts";
 import { filesFor, readTogether, type NodeFiles } from "../config/views.ts";
-import type { OrganizationCall, Reply } from "../http/route.ts";
+import type { OrganizationCall } from "../http/route.ts";
 import { revokedError } from "../nodes/orders.ts";
 import type { Services } from "../services.ts";
 import { isOnline, type NodeRecord } from "../store/nodes.ts";
 import { inTurnOf } from "./heavy.ts";
-
-/** For the declarations of routes. */
-export const filesHeaders = {
-  ETag: "Identifies these files",
-  "X-Config-Version": "The configuration version of these files",
-};
-export const notModified = {
-  description: "Nothing changed for this node: If-None-Match matches",
-  headers: { "X-Config-Version": "The current configuration version; the files are the same" },
-};
 
 type Headers = Record<string, string>;
 
@@ -61,7 +51,7 @@ export function jsonReply(body: unknown, headers: Headers) {
   return { raw: new TextEncoder().encode(JSON.stringify(body)), headers };
 }
 
-export async function tarReply({ packed }: Services, files: NodeFiles, headers: Headers): Promise<Reply> {
+export async function tarReply({ packed }: Services, files: NodeFiles, headers: Headers) {
   const key = `${files.etag} ${files.configVersion}`;
   let raw = packed.get(key);
   if (raw === undefined) {

@@ -4,7 +4,8 @@ import { beforeEach, expect, test } from "bun:test";
 import * as v from "valibot";
 import { RegisterAnswer } from "../../../src/protocol/registration.ts";
 import { operator } from "../../../src/server/audit/record.ts";
-import { endRequests, RegistrationItem } from "../../../src/server/nodes/registration-requests.ts";
+import { endRequests } from "../../../src/server/nodes/registration-requests.ts";
+import { Registration } from "../../../src/api/node-calls.ts";
 import { revokeToken } from "../../../src/server/offboarding/left-access.ts";
 import { changeRole } from "../../../src/server/offboarding/member-changes.ts";
 import type { Organization } from "../../../src/api/organizations.ts";
@@ -52,7 +53,7 @@ const asAdmin = (name: string, keys: Keys, token = admin) =>
   sendRegistration(server, org.slug, { name, ...keys }, { token });
 const list = async (slug = org.slug, token = admin) => {
   const answer = await server.send("GET", `/api/org/${slug}/registrations/`, { token });
-  return v.parse(v.array(RegistrationItem), answer.json);
+  return v.parse(v.array(Registration), answer.json);
 };
 async function onlyId(): Promise<number> {
   const [item, ...more] = await list();

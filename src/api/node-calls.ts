@@ -1,0 +1,163 @@
+// What nodes send themselves: registration, check-ins, downloads. And the machines that wait for approval.
+
+import * as v from "valibot";
+import { CheckinAnswer, CheckinRequest } from "../protocol/checkin.ts";
+import { DownloadAnswer } from "../protocol/download.ts";
+import { RegisterAnswer, RegisterRequest, RegisterWaiting } from "../protocol/registration.ts";
+import { endpoint, isOn } from "./endpoint.ts";
+import { filesHeaders, ListQuery, notModified, since, Text, Time } from "./values.ts";
+
+export const nodeCallsApi = {
+  download: endpoint({
+    name: "nodes_download_config",
+    method: "GET",
+    path: "/api/org/{slug}/nodes/{id}/download_config/",
+    access: "member",
+    node: true,
+    scope: "nodes",
+    summary: "All files of a node; 304 if If-None-Match matches",
+    query: v.strictObject({ format: v.optional(v.picklist(["json", "tar"]), "json") }),
+    answers: {
+      200: { description: "The files", schema: DownloadAnswer, headers: filesHeaders },
+      304: notModified,
+    },
+    errors: ["not_found", "node_revoked", "conflict", "payload_too_large", "throttled"],
+  }),
+  checkin: endpoint({
+    name: "nodes_checkin",
+    method: "POST",
+    path: "/api/org/{slug}/nodes/{id}/checkin/",
+    access: "admin",
+    node: true,
+    direct: true,
+    quiet: true,
+    held: true,
+    scope: "nodes",
+    summary: "Report that the node is alive. `Prefer: wait=N` holds the answer until there is news",
+    fresh: false,
+    body: CheckinRequest,
+    answers: { 200: { description: "News for the node", schema: CheckinAnswer } },
+    errors: ["too_many_certificates", "not_found", "node_revoked", "conflict"],
+  }),
+};
+
+const states = ["waiting", "approved"] as const;
+/** A machine that waits for approval. */
+export const Registration = v.object({
+  id: v.number(),
+  name: Text,
+  /** SHA-256 of the node's public key, in hex. The machine shows its beginning. */
+  key_sha256: Text,
+  groups: v.array(Text),
+  is_lighthouse: v.boolean(),
+  is_relay: v.boolean(),
+  /** The user whose node it becomes; null: the organization's. */
+  owner_id: v.nullable(v.number()),
+  registration_token_id: v.nullable(v.number()),
+  platform: v.nullable(Text),
+  version: v.nullable(Text),
+  seen_from: Text,
+  created_at: Time,
+  /** Null while it waits. An approved machine is here until it comes back. */
+  approved_at: v.nullable(Time),
+  /**
+   * When its machine repeated the request, to a minute or so. Null: unknown. A machine that asks no more may come back; a phone
+   * whose page is closed has lost its key.
+   */
+  last_asked_at: since("0.2.0", v.nullable(Time)),
+  expires_at: Time,
+});
+export type Registration = v.InferOutput<typeof Registration>;
+
+export const registrationsApi = {
+  register: endpoint({
+    name: "nodes_register",
+    method: "POST",
+    path: "/api/org/{slug}/nodes/register/",
+    access: "register",
+    scope: "nodes",
+    summary: "Register a machine with its public keys",
+    fresh: {
+      is_lighthouse: isOn,
+      is_relay: isOn,
+      name: false,
+      host_public_key: false,
+      node_csr: false,
+      ip_address: false,
+      mode: false,
+      public_ip: false,
+      external_port: false,
+      listen_port: false,
+      platform: false,
+      version: false,
+      overlay_version: false,
+      registration_token: false,
+    },
+    body: RegisterRequest,
+    answers: {
+      201: {
+        description:
+          "The node, its token (shown once) and its files. The same keys with the same token resume an interrupted registration: the answer has the current certificates and a new node token, and the registration token is not used again. A registration can be resumed until ten minutes after the token's expiry, ten times an hour for each node.",
+        schema: RegisterAnswer,
+      },
+      202: {
+        description:
+          "An administrator has to approve the machine first (`node_approval`). Repeat the same request after `retry_after` seconds. A use of the token is held meanwhile, for at most 7 days",
+        schema: RegisterWaiting,
+      },
+    },
+    errors: [
+      "token_not_valid",
+      "token_scope",
+      "node_revoked",
+      "name_taken",
+      "name_held",
+      "address_taken",
+      "network_full",
+      "too_many_certificates",
+      "organization_full",
+      "registration_refused",
+      "too_many_waiting",
+      "conflict",
+      "throttled",
+    ],
+  }),
+  list: endpoint({
+    name: "registrations_list",
+    method: "GET",
+    path: "/api/org/{slug}/registrations/",
+    access: "admin",
+    scope: "nodes",
+    summary:
+      "Machines that wait for approval; with `state=approved` those that were approved and have not come back",
+    query: v.strictObject({ ...ListQuery.entries, state: v.optional(v.picklist(states), "waiting") }),
+    answers: { 200: { description: "Registrations", schema: v.array(Registration) } },
+  }),
+  approve: endpoint({
+    name: "registrations_approve",
+    method: "POST",
+    path: "/api/org/{slug}/registrations/{id}/approve/",
+    access: "admin",
+    people: true,
+    summary:
+      "Approve a machine with what the list shows of it. A machine that asks for something else waits again",
+    fresh: true,
+    body: v.strictObject({}),
+    answers: { 204: { description: "It is approved" } },
+    errors: ["not_found", "conflict"],
+  }),
+  refuse: endpoint({
+    name: "registrations_refuse",
+    method: "POST",
+    path: "/api/org/{slug}/registrations/{id}/refuse/",
+    access: "admin",
+    people: true,
+    summary:
+      "Refuse a machine that waits, or with `state: approved` one that was approved and has not come back. The use of its token is free again",
+    fresh: true,
+    // `approved` takes an approval back.
+    body: v.strictObject({ state: v.optional(v.picklist(states), "waiting") }),
+    answers: { 204: { description: "It is refused" } },
+    errors: ["not_found", "conflict"],
+  }),
+};
