@@ -9,7 +9,7 @@ import type { Log } from "../log.ts";
 import { hangLog, lastLines } from "../node/engine/engine-log.ts";
 import type { EngineControl } from "../node/engine/engine.ts";
 import { localApi } from "../node/engine/local-api.ts";
-import { decideForStart } from "../node/files/rewrite-config.ts";
+import { decideForStart, keepPort } from "../node/files/rewrite-config.ts";
 import { readLocalChanges } from "../node/files/local-changes.ts";
 import { applyChanges } from "../node/health/apply-changes.ts";
 import { HangWatch, tunnelsOrRestart } from "../node/health/hang.ts";
@@ -113,6 +113,7 @@ export function makeDaemonHealth(
       ...place,
       ...ofThisMachine,
       apply: (peers) => applyChanges(place, { peers }, edge),
+      keepPort: (port) => keepPort(place, port, edge),
       monotonic,
       system,
       log,

@@ -20,24 +20,46 @@ export function holderOf(port: number, family: "ipv4" | "ipv6"): Holder | undefi
   return undefined;
 }
 
+/** The UDP ports of a process that is bound to no address, as an engine is. */
+export function portsOf(pid: number): number[] {
+  if (process.platform !== "linux") return [];
+  const open = new Set(openBy(pid));
+  const ports = ["udp", "udp6"].flatMap((table) =>
+    // Its own network, which may be another one than ours.
+    rowsOf(`/proc/${pid}/net/${table}`).flatMap((fields) => {
+      const [, address = "", port = ""] = /^(0+):([0-9A-F]{4})$/.exec(fields[1] ?? "") ?? [];
+      return address !== "" && open.has(inodeOf(fields)) ? [Number.parseInt(port, 16)] : [];
+    }),
+  );
+  return [...new Set(ports)];
+}
+
+const inodeOf = (fields: readonly string[]) => `socket:[${fields[9] ?? ""}]`;
+
+function rowsOf(path: string): string[][] {
+  return read(path)
+    .split("\n")
+    .slice(1)
+    .map((line) => line.trim().split(/\s+/));
+}
+
 /** proc(5): `sl local_address …  inode`, the port in hexadecimal after the colon, the inode the tenth field. */
 function socketsOn(port: number, table: string): string[] {
   const suffix = `:${port.toString(16).toUpperCase().padStart(4, "0")}`;
-  return read(`/proc/net/${table}`)
-    .split("\n")
-    .slice(1)
-    .map((line) => line.trim().split(/\s+/))
+  return rowsOf(`/proc/net/${table}`)
     .filter(([, local]) => local?.endsWith(suffix) === true)
-    .map((fields) => `socket:[${fields[9] ?? ""}]`);
+    .map(inodeOf);
 }
 
-function hasOpen(pid: number, sockets: ReadonlySet<string>): boolean {
+const hasOpen = (pid: number, sockets: ReadonlySet<string>) => openBy(pid).some((each) => sockets.has(each));
+
+function openBy(pid: number): string[] {
   try {
     const directory = `/proc/${pid}/fd`;
-    return readdirSync(directory).some((fd) => sockets.has(linkOf(join(directory, fd))));
+    return readdirSync(directory).map((fd) => linkOf(join(directory, fd)));
   } catch {
     // The process has ended, or belongs to another user.
-    return false;
+    return [];
   }
 }
 

@@ -34,6 +34,15 @@ export function makeLocalSync(
   return async () => {
     const state = readSyncState(organization.directory);
     if (state === undefined) return undefined;
+    if (await isPortLost(state, edge)) {
+      const { keepPort } = await import("../files/rewrite-config.ts");
+      await keepPort(organization, undefined, { command, system }).catch(() => undefined);
+      log.warn("Another program has taken the UDP port of the engine: it gets another one", {
+        team: organization.slug,
+        port: state.data_plane?.port,
+      });
+      return undefined;
+    }
     const surroundings = await presentSurroundings(organization, state, system).catch((error: unknown) => {
       // A check-in must not fail for it: it may bring revocations.
       log.warn("Cannot read what of this machine is in use", {
@@ -73,4 +82,15 @@ async function presentSurroundings(
   if (surroundings === undefined) return undefined;
   const { readMachine, surroundingsOf } = await import("../files/machine.ts");
   return surroundingsOf(slug, await readMachine(directory, system), surroundings);
+}
+
+/** The engine is off, and its kept port belongs to another program: it could not start. */
+async function isPortLost(
+  { data_plane: plane }: SyncState,
+  { control, system }: LocalEdge,
+): Promise<boolean> {
+  const port = plane?.port;
+  if (port === undefined || (await control.process()) !== undefined) return false;
+  const sockets = (await system.machineState()).sockets();
+  return sockets.some((each) => each.protocol === "udp" && each.port === port);
 }

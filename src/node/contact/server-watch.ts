@@ -213,6 +213,10 @@ export async function watchHealth<T>(
     ...organization,
     ...ofThisMachine,
     apply: (peers) => applyChanges(organization, { peers }, { command, control, system }),
+    async keepPort(port) {
+      const { keepPort } = await import("../files/rewrite-config.ts");
+      await keepPort(organization, port, { command, system });
+    },
     monotonic,
     system,
     log,

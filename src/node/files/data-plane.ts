@@ -33,6 +33,8 @@ export const DataPlane = v.object({
   udp: Switch,
   /** `listen.read_buffer` and `write_buffer`, bytes; unset: the system's. */
   buffer: v.optional(count),
+  /** `listen.port`: the one that the engine got at an earlier start, so that peers find it after the next one. */
+  port: v.optional(count),
   /** Why the buffers are not as large as they should be: `rmem_max` permits no more. */
   is_limited: v.optional(v.boolean()),
   /** What traffic proved, if that turned them off. */
@@ -82,6 +84,7 @@ export function decideDataPlane(basis: Basis, before: DataPlane | undefined, now
     ...(typeof device === "string" ? { device } : {}),
     ...switches,
     ...decideBuffer(basis),
+    ...keepsPort(basis, before),
     ...(isProven && trial !== undefined ? { reason: trial.reason } : {}),
     ...(trial?.unsegmented === true ? { unsegmented_at: Date.parse(trial.at) } : {}),
     since: isSame ? before.since : now,
@@ -130,6 +133,12 @@ function decideBuffer({ kernel, sent, own }: Basis): Pick<DataPlane, "buffer" | 
   return 2 * possible <= kernel.usualBuffer ? isLimited : { buffer: possible, ...isLimited };
 }
 
+/** Only where any free port would do. */
+function keepsPort({ own, sent }: Basis, before: DataPlane | undefined): Pick<DataPlane, "port"> {
+  const asked = valueAt(own, "listen.port") ?? valueAt(sent, "listen.port") ?? 0;
+  return asked === 0 && before?.port !== undefined ? { port: before.port } : {};
+}
+
 /** The configuration with what was decided; overrides.yml is merged over it. An engine gets no key that it does not know. */
 export function withDataPlane(config: YamlMap, plane: DataPlane | undefined): YamlMap {
   if (plane === undefined) return config;
@@ -138,7 +147,11 @@ export function withDataPlane(config: YamlMap, plane: DataPlane | undefined): Ya
   return {
     ...config,
     tun: set(config["tun"], "use_offloads", knows ? plane.tun.on : undefined),
-    listen: { ...buffers, ...set(config["listen"], "udp_offloads", knows ? plane.udp.on : undefined) },
+    listen: {
+      ...buffers,
+      ...set(config["listen"], "udp_offloads", knows ? plane.udp.on : undefined),
+      ...(plane.port === undefined ? {} : { port: plane.port }),
+    },
   };
 }
 
@@ -148,7 +161,12 @@ function set(section: YamlValue | undefined, key: string, value: boolean | undef
 }
 
 /** All settings that withDataPlane writes. */
-export const dataPlaneKeys = ["tun.use_offloads", "listen.udp_offloads", ...bufferPaths] as const;
+export const dataPlaneKeys = [
+  "tun.use_offloads",
+  "listen.udp_offloads",
+  "listen.port",
+  ...bufferPaths,
+] as const;
 
 /** The switches that no administrator has set: a change of these waits for the engine's next start. */
 export function ownSwitches({ tun, udp }: DataPlane): string[] {

@@ -6,8 +6,8 @@ import { readOwnYaml } from "./read-yaml.ts";
 
 /** A change of these keys alone waits for the next start of the engine, because a restart would drop all tunnels. */
 const waitsForStart = ["timers.connection_alive_interval"];
-/** These too, unless an administrator has set them (data-plane.ts). */
-const mayWaitForStart = ["tun.use_offloads", "listen.udp_offloads"];
+/** These too, unless an administrator has set them (data-plane.ts). The port is the one that the running engine has. */
+const mayWaitForStart = ["tun.use_offloads", "listen.udp_offloads", "listen.port"];
 
 /** Whether a key that a reload did not apply is worth a restart. */
 export function needsRestart(key: string): boolean {

@@ -4,7 +4,7 @@ import { readTextIfThere, writeFileAtomic } from "../../files.ts";
 import type { System } from "../../system.ts";
 import { isMap, type YamlMap } from "../../yaml.ts";
 import { finishConfig, hasLocalApi, overriddenIn, readOverrides } from "./config-file.ts";
-import { dataPlaneKeys, decideDataPlane, readTrial } from "./data-plane.ts";
+import { dataPlaneKeys, decideDataPlane, readTrial, type DataPlane } from "./data-plane.ts";
 import { generationFile, isChecked, readSyncState, writeSyncState } from "./generations.ts";
 import { withoutNames } from "./host-names.ts";
 import { writeLocalChanges, writePeerMap, type LocalChanges, type PeerMap } from "./local-changes.ts";
@@ -61,7 +61,32 @@ export function rewriteConfig(place: Place, machine: Machine, { healing, peers }
 export async function decideForStart(
   place: Place,
   engine: string | undefined,
-  { command, system }: { command: string; system: Pick<System, "machineState" | "lookup" | "sleep" | "now"> },
+  edge: DecideEdge,
+): Promise<void> {
+  await decide(place, edge, (plane) => ({ engine, before: plane }));
+}
+
+/**
+ * The next start of the engine gets this port, which the running one has; undefined: any free one. Else peers could not find a
+ * node that was restarted while no lighthouse answers. A running engine is not reloaded.
+ */
+export async function keepPort(place: Place, port: number | undefined, edge: DecideEdge): Promise<void> {
+  await decide(place, edge, (plane) => {
+    if (plane === undefined) return undefined;
+    const { port: _, ...rest } = plane;
+    const before = port === undefined ? rest : { ...rest, port };
+    return { engine: plane.engine === "" ? undefined : plane.engine, before };
+  });
+}
+
+type DecideEdge = { command: string; system: Pick<System, "machineState" | "lookup" | "sleep" | "now"> };
+
+async function decide(
+  place: Place,
+  { command, system }: DecideEdge,
+  choose: (
+    plane: DataPlane | undefined,
+  ) => { engine: string | undefined; before: DataPlane | undefined } | undefined,
 ): Promise<void> {
   await withLock(place.directory, command, system, async () => {
     const machine = await readMachine(place.directory, system);
@@ -70,8 +95,11 @@ export async function decideForStart(
     const { state, path, present, localApi } = found;
     const sent = found.sent();
     const own = readOverrides(place.directory);
+    const chosen = choose(state.data_plane);
+    if (chosen === undefined) return;
+    const { engine, before } = chosen;
     const basis = { engine, kernel: machine.kernel, sent, own, trial: readTrial(place.directory) };
-    const dataPlane = decideDataPlane(basis, state.data_plane, system.now());
+    const dataPlane = decideDataPlane(basis, before, system.now());
     const overrides = withoutKeys(overriddenIn(present), own);
     const next = finishConfig(sent, place.directory, {
       names: state.host_names,

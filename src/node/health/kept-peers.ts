@@ -22,6 +22,8 @@ import { maxKeptPeers, maxRemotes, PeerAddresses } from "../../protocol/path-rep
 import type { System } from "../../system.ts";
 import { peerMapPath, readPeerMap, type PeerMap } from "../files/local-changes.ts";
 import { readValidJson } from "../files/organizations.ts";
+import { listenPort } from "../files/read-config.ts";
+import { portsOf } from "../../platform/port-holder.ts";
 
 const text = v.pipe(v.string(), v.maxLength(64));
 const count = v.pipe(v.number(), v.minValue(0));
@@ -67,6 +69,9 @@ export type KeptDeps = {
   directory: string;
   /** Writes the map, rewrites config.yml and reloads the engine. */
   apply(peers: PeerMap): Promise<void>;
+  /** The UDP ports that the engine has, and what gives its next start the same one (rewrite-config.ts). */
+  portsOf(pid: number): number[];
+  keepPort(port: number): Promise<void>;
   /** Addresses of this machine with prefix lengths, without those of the loopback. */
   ownAddresses(): readonly string[];
   /** The address of this machine from which packets to another one leave. */
@@ -86,6 +91,8 @@ export type Working = {
 };
 
 export type KeptSeen = {
+  /** Of the engine. */
+  pid: number;
   /** The tunnels of an engine that reports them. */
   working: readonly Working[];
   /** Of an engine that does not: its log's handshakes. */
@@ -111,6 +118,8 @@ export class KeptPeers {
   #savedAt = Number.NEGATIVE_INFINITY;
   #notBefore = Number.NEGATIVE_INFINITY;
   #turn = 0;
+  /** The engine whose port is kept. */
+  #pid = 0;
 
   constructor(deps: KeptDeps) {
     this.#deps = deps;
@@ -154,6 +163,7 @@ export class KeptPeers {
   /** Notes what works, forgets who is gone, and gives the engine what changed. Does not reject. */
   async look(seen: KeptSeen): Promise<void> {
     try {
+      await this.#keepPort(seen);
       await this.#learn(seen);
       const gone = new Set(seen.goneAmong([...this.#peers.keys(), ...Object.keys(this.#handed)]));
       for (const [peer] of this.#peers) if (gone.has(peer) || !seen.isPeer(peer)) this.#peers.delete(peer);
@@ -184,6 +194,15 @@ export class KeptPeers {
     const known = this.#peers.get(peer) ?? { peer, told: [], uses: 0 };
     this.#peers.set(peer, known);
     return known;
+  }
+
+  /** Others keep the address of this node, too. */
+  async #keepPort({ pid }: KeptSeen): Promise<void> {
+    if (pid === this.#pid) return;
+    const [port, ...others] = this.#deps.portsOf(pid);
+    if (port === undefined || others.length > 0) return;
+    this.#pid = pid;
+    if (listenPort(this.#deps.directory) === 0) await this.#deps.keepPort(port);
   }
 
   async #learn({ working, handshakes, isPeer, isInside }: KeptSeen): Promise<void> {
@@ -270,7 +289,8 @@ export class KeptPeers {
 }
 
 /** What KeptDeps needs of this machine. */
-export const ofThisMachine: Pick<KeptDeps, "ownAddresses" | "sourceFor"> = {
+export const ofThisMachine: Pick<KeptDeps, "ownAddresses" | "sourceFor" | "portsOf"> = {
+  portsOf,
   ownAddresses: () =>
     Object.values(networkInterfaces()).flatMap((each = []) =>
       each.flatMap(({ cidr, internal }) => (internal || cidr === null ? [] : [cidr])),

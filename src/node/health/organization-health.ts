@@ -287,6 +287,7 @@ export class OrganizationHealth {
     const { own, lighthouses, relays, isInside } = present.facts;
     const others = new Set([...own, ...lighthouses, ...relays]);
     await kept.look({
+      pid: present.engine.pid,
       working: tunnels.all,
       handshakes: reportsTunnels ? undefined : async () => madeHandshakes(await recentLog()),
       areLost: this.#areLost,

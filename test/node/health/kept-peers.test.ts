@@ -28,6 +28,8 @@ function makeWorld() {
     own: ["192.0.2.9/24"],
     gone: new Set<string>(),
     fails: false,
+    ports: [] as number[],
+    keptPorts: [] as number[],
     applied,
     said,
     make: () =>
@@ -39,6 +41,8 @@ function makeWorld() {
           applied.push(map);
           writePeerMap(directory.path, map);
         },
+        portsOf: () => world.ports,
+        keepPort: async (port) => void world.keptPorts.push(port),
         ownAddresses: () => world.own,
         sourceFor: async () => world.own[0]?.replace(/\/.*/, ""),
         monotonic: () => world.now,
@@ -50,6 +54,7 @@ function makeWorld() {
     directory: directory.path,
     seen: (working: Record<string, string>, more: Partial<KeptSeen> = {}): KeptSeen => ({
       working: Object.entries(working).map(([address, remote]) => ({ address, remote })),
+      pid: 1,
       areLost: false,
       isPeer: (address) => address !== hub,
       isInside: (address) => address.startsWith("10.77."),
@@ -287,4 +292,21 @@ test("in config.yml, what the control plane says of hubs stands above kept peers
   expect(withPeerMap({ ...config, lighthouse: { am_lighthouse: true } }, map)["static_host_map"]).toEqual(
     config.static_host_map,
   );
+});
+
+test("the port that the engine got is kept for its next start, once, and not where the configuration has one", async () => {
+  using world = makeWorld();
+  const kept = world.make();
+  await kept.look(world.seen({}));
+  // A lookup of a name has a socket, too.
+  world.ports = [40_001, 40_002];
+  await kept.look(world.seen({}));
+  expect(world.keptPorts).toEqual([]);
+  world.ports = [40_001];
+  await kept.look(world.seen({}));
+  await kept.look(world.seen({}));
+  expect(world.keptPorts).toEqual([40_001]);
+  writeFileSync(join(world.directory, "config.yml"), "listen: { port: 4242 }\n");
+  await kept.look(world.seen({}, { pid: 2 }));
+  expect(world.keptPorts).toEqual([40_001]);
 });
