@@ -20,14 +20,14 @@ export function holderOf(port: number, family: "ipv4" | "ipv6"): Holder | undefi
   return undefined;
 }
 
-/** The UDP ports of a process that is bound to no address, as an engine is. */
+/** The UDP ports of a process that are bound to no address, as those of an engine are: 0.0.0.0, :: or ::ffff:0.0.0.0. */
 export function portsOf(pid: number): number[] {
   if (process.platform !== "linux") return [];
   const open = new Set(openBy(pid));
   const ports = ["udp", "udp6"].flatMap((table) =>
     // Its own network, which may be another one than ours.
     rowsOf(`/proc/${pid}/net/${table}`).flatMap((fields) => {
-      const [, address = "", port = ""] = /^(0+):([0-9A-F]{4})$/.exec(fields[1] ?? "") ?? [];
+      const [, address = "", port = ""] = /^(0+|0+FFFF0+):([0-9A-F]{4})$/.exec(fields[1] ?? "") ?? [];
       return address !== "" && open.has(inodeOf(fields)) ? [Number.parseInt(port, 16)] : [];
     }),
   );

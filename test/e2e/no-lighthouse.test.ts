@@ -54,6 +54,18 @@ asRoot("without a lighthouse", () => {
           const ping = startPing(member(from).host, member(to).ip);
           try {
             return (await ping.reply(meetMs)).at - began;
+          } catch (error) {
+            for (const name of [from, to])
+              process.stderr.write(
+                `${name} ${JSON.stringify(mapOf(name))} ${/port: .*/.exec(readTextIfThere(join(member(name).places.configRoot, "acme/config.yml")) ?? "")} ${member(name).host.run(["ss", "-lunp"])}\n${readTextIfThere(join(member(name).places.configRoot, "acme/run/peers.json"))}\n${member(name).daemon.log().split("\n").slice(-12).join("\n")}\n`,
+              );
+            process.stderr.write(
+              (readTextIfThere(join(member("old").places.stateDb, "../logs/acme.log")) ?? "")
+                .split("\n")
+                .slice(-25)
+                .join("\n"),
+            );
+            throw error;
           } finally {
             await ping.stop();
           }
@@ -137,8 +149,8 @@ asRoot("without a lighthouse", () => {
 
         // A peer whose address changes is not found, which is said, until it calls.
         const moved = member("d");
-        moved.host.run(["ip", "addr", "add", "192.0.2.99/24", "dev", "eth0"]);
         moved.host.run(["ip", "addr", "del", `${moved.host.address}/24`, "dev", "eth0"]);
+        moved.host.run(["ip", "addr", "add", "192.0.2.99/24", "dev", "eth0"]);
         expect((await command(moved.places, ["restart", "acme"])).status).toBe(0);
         await meetAll([["d", "c"]]);
         await until(

@@ -160,13 +160,8 @@ function set(section: YamlValue | undefined, key: string, value: boolean | undef
   return value === undefined ? rest : { ...rest, [key]: value };
 }
 
-/** All settings that withDataPlane writes. */
-export const dataPlaneKeys = [
-  "tun.use_offloads",
-  "listen.udp_offloads",
-  "listen.port",
-  ...bufferPaths,
-] as const;
+/** All settings that withDataPlane writes, but the port. */
+export const dataPlaneKeys = ["tun.use_offloads", "listen.udp_offloads", ...bufferPaths] as const;
 
 /** The switches that no administrator has set: a change of these waits for the engine's next start. */
 export function ownSwitches({ tun, udp }: DataPlane): string[] {

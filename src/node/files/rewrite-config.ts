@@ -100,7 +100,7 @@ async function decide(
     const { engine, before } = chosen;
     const basis = { engine, kernel: machine.kernel, sent, own, trial: readTrial(place.directory) };
     const dataPlane = decideDataPlane(basis, before, system.now());
-    const overrides = withoutKeys(overriddenIn(present), own);
+    const overrides = withoutKeptPort(withoutKeys(overriddenIn(present), own), state.data_plane?.port);
     const next = finishConfig(sent, place.directory, {
       names: state.host_names,
       localApi,
@@ -124,4 +124,12 @@ function withoutKeys(present: YamlMap, own: YamlMap): YamlMap {
     kept[section] = word === undefined ? rest : { ...rest, [key]: word };
   }
   return kept;
+}
+
+/** A port in force that nobody asked for is decided anew, too. */
+function withoutKeptPort(present: YamlMap, kept: number | undefined): YamlMap {
+  const { listen } = present;
+  if (!isMap(listen) || ![0, kept].includes(Number(listen["port"]))) return present;
+  const { port: _, ...rest } = listen;
+  return { ...present, listen: rest };
 }
