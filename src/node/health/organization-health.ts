@@ -285,13 +285,12 @@ export class OrganizationHealth {
     const { kept, recentLog } = this.#deps;
     if (kept === undefined || present === undefined || present.facts.isLighthouse) return;
     const { own, lighthouses, relays, isInside } = present.facts;
-    const others = new Set([...own, ...lighthouses, ...relays]);
     await kept.look({
       pid: present.engine.pid,
       working: tunnels.all,
       handshakes: reportsTunnels ? undefined : async () => madeHandshakes(await recentLog()),
       areLost: this.#areLost,
-      isPeer: (address) => !others.has(address),
+      isPeer: (address) => ![own, lighthouses, relays].some((each) => each.includes(address)),
       isInside,
       goneAmong: (addresses) => this.goneAmong(addresses),
     });
