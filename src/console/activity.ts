@@ -2,7 +2,7 @@
 
 import { hashedTexts } from "../hashed-texts.ts";
 import { actorOf, isAbout, isRecord, type Names } from "./actor.ts";
-import type { AuditEvent } from "./audit-event.ts";
+import type { Event as AuditEvent } from "../api/events.ts";
 import { dayOf as dayAtMs } from "./ago.ts";
 import { hasWords, searchWords } from "./search.ts";
 

@@ -1,6 +1,6 @@
 // Who did what an event tells, and to what.
 
-import type { AuditEvent } from "./audit-event.ts";
+import type { Event as AuditEvent } from "../api/events.ts";
 
 /** E-mail addresses by user. */
 export type Names = ReadonlyMap<number, string>;

@@ -1,28 +1,10 @@
 // The CAs of an organization and their rotation, as GET ca/ shows them.
 
-import type { AuditEvent } from "./audit-event.ts";
+import type { Authorities } from "../api/authorities.ts";
+import type { Event as AuditEvent } from "../api/events.ts";
 
-export type Authority = {
-  fingerprint: string;
-  kind: "overlay" | "x509";
-  state: "next" | "active" | "former";
-  trusted: boolean;
-  not_before: string;
-  not_after: string;
-};
-export type Rotation = {
-  phase: "none" | "trust" | "issue" | "retire";
-  paused: boolean;
-  rolling_back: boolean;
-  waiting_for: readonly number[];
-  next_step_at: string | null;
-  auto: boolean;
-};
-export type Authorities = {
-  cas: readonly Authority[];
-  rotation: Rotation;
-  blocklist: { entries: number; limit: number };
-};
+export type Authority = Authorities["cas"][number];
+export type Rotation = Authorities["rotation"];
 
 const phases: Readonly<Record<Rotation["phase"], string>> = {
   none: "No rotation is running.",

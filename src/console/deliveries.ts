@@ -1,18 +1,6 @@
 // What the deliveries of a webhook say about it. Pure.
 
-export type Delivery = {
-  id: number;
-  event_id: number;
-  event_type: string;
-  event_subject: string;
-  attempts: number;
-  state: "waiting" | "delivered" | "failed";
-  status: number | null;
-  message: string | null;
-  next_attempt_at: string | null;
-  delivered_at: string | null;
-  created_at: string;
-};
+import type { ListedDelivery as Delivery } from "../api/webhooks.ts";
 
 /** What came of the last attempt; undefined: it is under way, or none was made. */
 export function outcomeOf({ state, status, message }: Delivery): string | undefined {

@@ -1,7 +1,7 @@
 // Phones whose users have to import them again: the certificate nears its end, or the CAs or their groups have changed.
 
+import type { Attention } from "../api/attention.ts";
 import { html } from "./html.ts";
-import type { Attention } from "./needs.ts";
 import { pathOf } from "./router.ts";
 
 export function DuePhones({ own, due }: { own: string; due: Attention["phones_due"] }) {

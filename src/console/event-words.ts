@@ -3,7 +3,7 @@
 import { sentenceOf, toRule, type StoredRule } from "./access/rules.ts";
 import { changesOf, type Change, type Things } from "./activity.ts";
 import { isRecord, type Names } from "./actor.ts";
-import type { AuditEvent } from "./audit-event.ts";
+import type { Event as AuditEvent } from "../api/events.ts";
 import { ruleChangeOf } from "./rule-change.ts";
 
 /** `words`: of groups of providers. */

@@ -1,13 +1,16 @@
 // The events of an organization, from the newest back, current as they happen.
 
+import { apiPath, type GivenOf } from "../api/endpoint.ts";
+import { eventsApi } from "../api/events.ts";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { behindAll, readBack, type Span } from "./activity.ts";
-import { ApiError, get, org } from "./api.ts";
-import type { AuditEvent } from "./audit-event.ts";
+import { ApiError, get } from "./api.ts";
+import type { Event as AuditEvent } from "../api/events.ts";
 import { isLive, onEvent } from "./live.ts";
 
 /** Of an organization; "": of what belongs to none. */
-export const eventsPath = (slug: string): string => (slug === "" ? "/api/events/" : org(slug, "events/"));
+export const eventsPath = (slug: string, query?: GivenOf<typeof eventsApi.list>) =>
+  slug === "" ? apiPath(eventsApi.listOfNone, {}, query) : apiPath(eventsApi.list, { slug }, query);
 /** No stream tells what belongs to no organization. */
 const lookEveryMs = 10_000;
 
@@ -37,7 +40,7 @@ export type Log = {
 /** The newest events of a time, also those that the page has not read. `tell`: how many were read so far. Throws an ApiError. */
 export const readEvents = (slug: string, span: Span, tell: (count: number) => void) =>
   readBack(
-    (before) => get<AuditEvent[]>(`${eventsPath(slug)}?before=${before}&limit=${maxLimit}`),
+    (before) => get(eventsPath(slug, { before: `${before}`, limit: `${maxLimit}` })),
     span,
     maxKept,
     tell,
@@ -62,7 +65,7 @@ export function useLog(slug: string, limit: number): Log {
   const read = (before: number, asked = limit, until?: number) => {
     const { signal } = over.current;
     reads(true);
-    get<AuditEvent[]>(`${eventsPath(slug)}?before=${before}&limit=${asked}`, signal).then(
+    get(eventsPath(slug, { before: `${before}`, limit: `${asked}` }), signal).then(
       (found) => {
         if (signal.aborted) return;
         fail(undefined);

@@ -3,7 +3,7 @@
 
 import { computed, effect, signal } from "@preact/signals";
 import { awaySince, isSignedOut } from "./api.ts";
-import type { AuditEvent } from "./audit-event.ts";
+import type { Event as AuditEvent } from "../api/events.ts";
 import type { Contact } from "./machines.ts";
 import { isFactorMissing, isOver, me, organization, readMe } from "./me.ts";
 

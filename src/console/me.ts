@@ -1,23 +1,15 @@
 // Who is signed in, and the organizations that this person sees.
 
+import { apiPath } from "../api/endpoint.ts";
+import { organizationsApi, type Organization as Full } from "../api/organizations.ts";
 import { computed, signal } from "@preact/signals";
 import { actFor, ApiError, ask, get, getAll, isSignedOut, sessionPath } from "./api.ts";
 import { provePasskey } from "./passkeys.ts";
 import { root, segments } from "./router.ts";
 
 export type Me = { id: number; email: string; is_staff: boolean; server_version: string };
-export type Organization = {
-  id: number;
-  slug: string;
-  /** The slug, while the organization is closed. */
-  name: string;
-  network: string;
-  /** Null: staff who are not members, and may only read. */
-  role: "member" | "admin" | "owner" | null;
-  /** Who may add machines of their own by confirming them in a browser. */
-  self_enrollment: "off" | "admins" | "members";
-};
-type Listed = Organization | { id: number; slug: string };
+/** `name`: the slug, while the organization is closed. `role`: null for staff who are not members, and may only read. */
+export type Organization = Pick<Full, "id" | "slug" | "name" | "network" | "role" | "self_enrollment">;
 /** It requires a second factor, which this session has not proven: nothing else is known of it. */
 const closed = { network: "", role: null, self_enrollment: "off" } as const;
 
@@ -91,7 +83,7 @@ tabs.addEventListener("message", ({ data }: MessageEvent<number>) => {
 export async function readMe(): Promise<void> {
   const [found, all, own] = await Promise.all([
     get<Me>("/api/user/"),
-    getAll<Listed>("/api/org/?page_size=1000"),
+    getAll(apiPath(organizationsApi.list, {}, { page_size: "1000" })),
     get<Factors>("/api/user/factors/"),
   ]);
   tabs.postMessage(found.id);

@@ -1,14 +1,15 @@
 // E-mail addresses of the organization's members by user.
 
+import { apiPath } from "../api/endpoint.ts";
+import { membersApi, type ListedMember } from "../api/members.ts";
 import { useMemo } from "preact/hooks";
 import type { Names } from "./actor.ts";
-import { org } from "./api.ts";
 import { useList } from "./resource.ts";
 
-/** A member, as GET members/ shows it. Without `user_id`, the invitation was not accepted. */
-export type Member = { user_id: number | null; email: string };
+/** Without `user_id`, the invitation was not accepted. */
+export type Member = Pick<ListedMember, "user_id" | "email">;
 
-export const membersPath = (own: string) => org(own, "members/?page_size=1000");
+export const membersPath = (own: string) => apiPath(membersApi.list, { slug: own }, { page_size: "1000" });
 
 export const emailsOf = (members: readonly Member[]): Names =>
   new Map(members.flatMap(({ user_id, email }) => (user_id === null ? [] : [[user_id, email] as const])));
@@ -20,7 +21,7 @@ export function useUserNames(): Names {
 }
 
 export function useMemberNames(own: string): Names {
-  const { data } = useList<Member>(membersPath(own));
+  const { data } = useList(membersPath(own));
   // The same map while nothing changed: columns and filters are made of it.
   return useMemo(() => emailsOf(data ?? []), [data]);
 }

@@ -1,5 +1,6 @@
 // What needs a person now, in words: loaded with the overview alone. Pure.
 
+import type { Attention } from "../api/attention.ts";
 import type { SentOf } from "../api/endpoint.ts";
 import type { nodesApi } from "../api/nodes.ts";
 import { separateCopy } from "../finding-kinds.ts";
@@ -7,28 +8,9 @@ import { ago } from "./ago.ts";
 
 type Found<T> = { count: number; first: readonly T[] };
 type Named = { id: number; name: string };
-export type Ending = Named & { not_after: string };
+export type Ending = Attention["ending_first"][number];
 
-/** What GET nodes/attention/ answers. `first`: at most 20 of `count`. */
-export type Attention = {
-  nodes: number;
-  active: number;
-  online: number;
-  /** Control planes of the previous version do not send it. */
-  lighthouses?: number;
-  hubs_away: Found<Named & { is_lighthouse: boolean }>;
-  not_renewed: Found<Ending>;
-  vulnerable_engines: Found<Named & { overlay_version: string }>;
-  not_applied: Found<Named & { since: string }>;
-  /** Control planes of the previous version do not send it. */
-  cloned?: Found<Named>;
-  phones_due: Found<Named>;
-  ending_first: readonly Ending[];
-  broken_paths: Found<Named & { peers: readonly string[]; peer_count: number }>;
-  /** Null: all pass. Control planes of the previous version do not send it. */
-  failing_tests?: Failing | null;
-};
-type Failing = { count: number; all: number };
+type Failing = NonNullable<Attention["failing_tests"]>;
 
 export const testsWords = ({ count, all }: Failing): string =>
   all === 1
@@ -45,7 +27,7 @@ type Ill = Pick<Attention, "hubs_away" | "broken_paths" | "not_applied" | "clone
 
 /** Machines that others need and that are away, those that do not reach a peer, and those that take no configuration. */
 export function degraded(ill: Ill, now: number): Needy[] {
-  const { hubs_away, broken_paths, not_applied, cloned = { count: 0, first: [] } } = ill;
+  const { hubs_away, broken_paths, not_applied, cloned } = ill;
   return [
     needy(
       "Keys that two machines use",

@@ -8,7 +8,7 @@ import { signal, type Signal } from "@preact/signals";
 import { useLayoutEffect } from "preact/hooks";
 import type { Node } from "../protocol/node.ts";
 import { ApiError, ask, awaySince, getAll } from "./api.ts";
-import type { AuditEvent } from "./audit-event.ts";
+import type { Event as AuditEvent } from "../api/events.ts";
 import { isLive, onEvent, onSeen } from "./live.ts";
 import { slug } from "./me.ts";
 import { isGone } from "./resource.ts";

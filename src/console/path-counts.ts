@@ -1,16 +1,17 @@
 // How many paths each machine has, by kind, as GET paths/counts/ shows it.
 
+import { apiPath } from "../api/endpoint.ts";
+import { pathsApi, type PathCounts } from "../api/paths.ts";
 import { useMemo } from "preact/hooks";
-import { org } from "./api.ts";
 import { useList } from "./resource.ts";
 
-/** `relays_away`: so many of `relayed` go over relays that are away, and are old. */
-type Counted = { node: number; direct: number; relayed: number; relays_away: number; broken: number };
-export type PathCounts = ReadonlyMap<number, Counted>;
+export type CountsByNode = ReadonlyMap<number, PathCounts>;
 
 /** By machine. */
-export function usePathCounts(own: string): PathCounts {
-  const { data } = useList<Counted>(`${org(own, "paths/counts/")}?page_size=1000`, { isCalm: true });
+export function usePathCounts(own: string): CountsByNode {
+  const { data } = useList(apiPath(pathsApi.counts, { slug: own }, { page_size: "1000" }), {
+    isCalm: true,
+  });
   // The same map while nothing changed: columns are made of it.
   return useMemo(
     () =>
@@ -22,7 +23,7 @@ export function usePathCounts(own: string): PathCounts {
 }
 
 /** What is wrong comes first: "1 broken, 4 relayed, 18 direct". */
-export const pathWords = (counted: Counted | undefined): string =>
+export const pathWords = (counted: PathCounts | undefined): string =>
   (
     [
       ["broken", "broken"],
@@ -35,5 +36,5 @@ export const pathWords = (counted: Counted | undefined): string =>
     .join(", ");
 
 /** Orders by what is wrong. */
-export const pathRank = (counted: Counted | undefined): number =>
+export const pathRank = (counted: PathCounts | undefined): number =>
   (counted?.broken ?? 0) * 1e6 + (counted?.relayed ?? 0) * 1e3 + (counted?.direct ?? 0);

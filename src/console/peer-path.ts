@@ -1,18 +1,8 @@
 // The shape of a path to a peer, for the pages that show one.
 
-/** How a node reaches a peer, as lists of paths in the API show it. */
-export type PeerPath = {
-  /** The id of its machine. */
-  peer: number | null;
-  path: "direct" | "relayed" | "none" | "unknown";
-  relays: readonly string[];
-  probe: "answers" | "broken" | "not_probed";
-  rtt_ms: number | null;
-  loss: number | null;
-};
+import type { Path } from "../api/paths.ts";
 
-export type ReportedPath = PeerPath & {
-  reported_at: string;
-  /** It goes over relays that are all away: it was so when it was reported. */
-  relays_away: boolean;
-};
+/** `peer`: the id of its machine. */
+export type PeerPath = Pick<Path, "peer" | "path" | "relays" | "probe" | "rtt_ms" | "loss">;
+
+export type ReportedPath = PeerPath & Pick<Path, "reported_at" | "relays_away">;

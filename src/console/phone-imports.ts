@@ -1,15 +1,16 @@
 // Phones that this tab makes, or imports again. Their keys are in this memory alone, so it outlives the page that shows them:
 // whoever waits may look at other pages, and approve the phone there.
 
+import { phonesApi } from "../api/phones.ts";
 import { effect, signal } from "@preact/signals";
 import type { Node } from "../protocol/node.ts";
-import { ApiError, org, send } from "./api.ts";
+import { ApiError, call, org } from "./api.ts";
 import { makePhoneKey, type PhoneKey } from "./phone-key.ts";
 import { refresh } from "./resource.ts";
 import { tell } from "./ui/told.ts";
 
 /** `again`: the phone that is imported again; undefined for a new one, which alone takes a name and groups. */
-export type Desired = { again: Node | undefined; name: string; groups: string[]; system: string };
+export type Desired = { again: Node | undefined; name: string; groups: string[]; system: "android" | "ios" };
 export type PhoneImport = Desired & {
   /** While the control plane is asked. */
   key?: PhoneKey;
@@ -17,7 +18,6 @@ export type PhoneImport = Desired & {
   error?: ApiError;
   made?: { node: Node; file: string };
 };
-type Answer = { state: "waiting"; retry_after: number } | { state?: undefined; node: Node; site: string };
 
 const pauseS = 5;
 
@@ -43,21 +43,19 @@ effect(() => {
 export async function importPhone(own: string, desired: Desired): Promise<void> {
   const key = await makePhoneKey();
   const { again, name, groups, system } = desired;
-  const path = org(own, again === undefined ? "phones/" : `phones/${again.id}/import/`);
-  const body = {
-    system,
-    host_public_key: key.publicPem,
-    ...(again === undefined ? { name } : {}),
-    ...(groups.length === 0 ? {} : { groups }),
-  };
+  const body = { system, host_public_key: key.publicPem, ...(groups.length === 0 ? {} : { groups }) };
+  const send = () =>
+    again === undefined
+      ? call(phonesApi.create, { slug: own }, { ...body, name })
+      : call(phonesApi.import, { slug: own, id: again.id }, body);
   let isWaiting = false;
   putImport(own, { ...desired, key });
   while (imports.peek()[own]?.key === key) {
     let restS = pauseS;
     let next: PhoneImport;
     try {
-      const answer = await send<Answer>("POST", path, body);
-      if (answer.state === undefined) {
+      const answer = await send();
+      if ("node" in answer) {
         const file = `${answer.site}  key: ${JSON.stringify(key.privatePem)}\n`;
         next = { ...desired, made: { node: answer.node, file } };
         tell(`The file of ${answer.node.name} is ready, on the page Phones.`);

@@ -1,22 +1,15 @@
-// What relays forward for other machines, as GET relays/ shows it.
+// What relays forward for other machines.
 
+import { apiPath } from "../api/endpoint.ts";
+import { pathsApi, type Relay } from "../api/paths.ts";
 import { formatSize } from "../duration.ts";
-import { org } from "./api.ts";
 import { slug } from "./me.ts";
 import { useList } from "./resource.ts";
 
-export type Relay = {
-  node: number;
-  node_name: string;
-  bytes: number | null;
-  limit_bytes: number | null;
-  paused: boolean;
-};
-
-export const relaysPath = (own: string) => org(own, "relays/");
+export const relaysPath = (own: string) => apiPath(pathsApi.relays, { slug: own });
 
 export function useRelays(): readonly Relay[] {
-  return useList<Relay>(relaysPath(slug.value ?? "")).data ?? [];
+  return useList(relaysPath(slug.value ?? "")).data ?? [];
 }
 
 export function relayText({ bytes, limit_bytes, paused }: Relay): string {

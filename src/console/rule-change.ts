@@ -2,7 +2,7 @@
 
 import type { StoredRule } from "./access/rules.ts";
 import { isRecord } from "./actor.ts";
-import type { AuditEvent } from "./audit-event.ts";
+import type { Event as AuditEvent } from "../api/events.ts";
 
 /** Equal descriptions aside, a rule that was changed is one of `removed` and one of `added`. */
 export type RuleChange = {

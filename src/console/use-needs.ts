@@ -1,12 +1,16 @@
 // What needs a person now, of everything that the console reads: the overview lists it, the navigation counts it.
 
-import { org, type ApiError } from "./api.ts";
-import type { Authorities, Rotation } from "./authorities.ts";
+import type { Relay } from "../api/paths.ts";
+import { attentionApi, type Attention } from "../api/attention.ts";
+import { authoritiesApi } from "../api/authorities.ts";
+import { apiPath } from "../api/endpoint.ts";
+import { webhooksApi, type ListedWebhook } from "../api/webhooks.ts";
+import type { ApiError } from "./api.ts";
+import type { Rotation } from "./authorities.ts";
 import { isBackupDue } from "./days.ts";
 import { isAdmin, me, shownOrganization } from "./me.ts";
-import type { Attention } from "./needs.ts";
 import { registrationsPath, type Registration } from "./registrations.ts";
-import { relaysPath, type Relay } from "./relays.ts";
+import { relaysPath } from "./relays.ts";
 import { useList, useResource, type Resource } from "./resource.ts";
 import { now } from "./times.ts";
 
@@ -17,7 +21,7 @@ export type Needs = {
   /** Machines that wait for approval: only administrators are told. */
   waiting: readonly Registration[];
   /** Of the policy: only administrators are told. Null or undefined while all pass. */
-  failingTests: Attention["failing_tests"];
+  failingTests: Attention["failing_tests"] | undefined;
   /** Undefined while none is running. */
   rotation: Rotation | undefined;
   relays: readonly Relay[];
@@ -37,19 +41,19 @@ export const serversPath = "/api/servers/";
 type ControlPlane = { last_backup_at: string | null; warnings?: readonly Warning[] };
 export type Warning = { code: string; text: string; hint: string };
 
-type Webhook = { id: number; url: string; failing: boolean };
+type Webhook = Pick<ListedWebhook, "id" | "url">;
 
 /** Nothing is asked for the empty path. */
 const none = "";
 
-export const attentionPath = (own: string) => org(own, "nodes/attention/");
+export const attentionPath = (own: string) => apiPath(attentionApi.retrieve, { slug: own });
 
 /** Machines that need a person. `isCalm`: see `useResource`. */
 export function useAttention(
   own: string,
   { isCalm = false }: { isCalm?: boolean } = {},
 ): Resource<Attention> {
-  return useResource<Attention>(attentionPath(own), { isCalm });
+  return useResource(attentionPath(own), { isCalm });
 }
 
 /** Of the organization of the navigation. */
@@ -59,12 +63,13 @@ export function useNeeds({ isCalm = false }: { isCalm?: boolean } = {}): Needs {
   const use = { isCalm };
   const attention = useAttention(own, use);
   const registrations = useList<Registration>(isAdmin(shown) ? registrationsPath(own) : none);
-  const cas = useResource<Authorities>(org(own, "ca/"), use);
-  const allRelays = useList<Relay>(relaysPath(own), use);
+  const cas = useResource(apiPath(authoritiesApi.retrieve, { slug: own }), use);
+  const allRelays = useList(relaysPath(own), use);
   // A delivery is no event.
-  const allWebhooks = useList<Webhook>(isAdmin(shown) ? org(own, "webhooks/?page_size=1000") : none, {
-    isCalm: true,
-  });
+  const allWebhooks = useList(
+    isAdmin(shown) ? apiPath(webhooksApi.list, { slug: own }, { page_size: "1000" }) : none,
+    { isCalm: true },
+  );
   const isStaff = me.value?.is_staff === true;
   const controlPlane = useResource<ControlPlane>(isStaff ? serversPath : none, {
     isCalm: true,

@@ -1,5 +1,7 @@
 // The worker, shared where the browser can: one stream of events for each organization that a tab of this browser shows.
 
+import { apiPath } from "../api/endpoint.ts";
+import { eventsApi } from "../api/events.ts";
 import type { FromWorker, ToWorker } from "./live.ts";
 
 /** To a tab. */
@@ -67,7 +69,7 @@ function tell(kind: FromWorker["kind"], slug: string, stream: Stream, text = "")
 }
 
 function open(slug: string, ports: Set<Port>, failures: number): Stream {
-  const source = new EventSource(`/api/org/${encodeURIComponent(slug)}/stream/`);
+  const source = new EventSource(apiPath(eventsApi.stream, { slug }));
   const stream: Stream = { source, ports, lastHeard: Date.now(), failures };
   source.addEventListener("open", () => {
     stream.failures = 0;

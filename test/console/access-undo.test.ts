@@ -5,7 +5,7 @@ import { gatewayWords, networkFault, routerTo } from "../../src/console/access/n
 import { networksBehind } from "../../src/networks-behind.ts";
 import type { Rule, StoredRule } from "../../src/console/access/rules.ts";
 import { undoing } from "../../src/console/access/undo.ts";
-import type { AuditEvent } from "../../src/console/audit-event.ts";
+import type { Event as AuditEvent } from "../../src/api/events.ts";
 import { ruleChangeOf } from "../../src/console/rule-change.ts";
 
 const rule = (id: number, ports: string, more: Partial<Rule> = {}): Rule => ({

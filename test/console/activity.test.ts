@@ -17,7 +17,7 @@ import {
   type Filter,
   type Span,
 } from "../../src/console/activity.ts";
-import type { AuditEvent } from "../../src/console/audit-event.ts";
+import type { Event as AuditEvent } from "../../src/api/events.ts";
 import { eventHash, eventText } from "../../src/server/audit/record.ts";
 
 const at = Date.UTC(2026, 10, 1, 12);

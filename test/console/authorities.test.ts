@@ -1,7 +1,7 @@
 // What the console says about the CAs while a rotation runs.
 
 import { expect, test } from "bun:test";
-import type { AuditEvent } from "../../src/console/audit-event.ts";
+import type { Event as AuditEvent } from "../../src/api/events.ts";
 import {
   caWord,
   lastSteering,
@@ -24,6 +24,7 @@ const rotation = (phase: Rotation["phase"], waiting: number): Rotation => ({
   paused: false,
   rolling_back: false,
   waiting_for: Array.from({ length: waiting }, (_, at) => at),
+  waiting_for_names: [],
   next_step_at: null,
   auto: false,
 });

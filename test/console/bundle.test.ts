@@ -33,9 +33,9 @@ test("browsers load no templates, which are compiled", () => {
   expect(whole).not.toMatch(/`\s*<[a-z$]|<\/[a-z]+>/);
 });
 
-test("all scripts of the console are at most 142 KB, compressed", () => {
+test("all scripts of the console are at most 143 KB, compressed", () => {
   expect(bytesOf(files.keys())).toBeGreaterThan(50_000);
-  expect(bytesOf(files.keys())).toBeLessThanOrEqual(142 * 1024);
+  expect(bytesOf(files.keys())).toBeLessThanOrEqual(143 * 1024);
 });
 
 test("whichever page is shown first, a browser loads at most 60 KB, compressed", () => {

@@ -1,7 +1,7 @@
 // Events of the audit log as sentences with the words of the pages.
 
 import { expect, test } from "bun:test";
-import type { AuditEvent } from "../../src/console/audit-event.ts";
+import type { Event as AuditEvent } from "../../src/api/events.ts";
 import { eventSentence, readableChanges, unnamed, type Known } from "../../src/console/event-words.ts";
 import { ruleChangeOf } from "../../src/console/rule-change.ts";
 import { eventTypes } from "../../src/api/events.ts";

@@ -49,7 +49,7 @@ test("what an away machine reports, or an away relay carries, is old, unless the
   const hub = machine(3, [], { online: false });
   const kinds = (...paths: Path[]) => edgesOf(paths, [a, b, hub]).map(({ kind, oldAt }) => [kind, oldAt]);
   const at = Date.UTC(2026, 10, 1);
-  const relayed = { path: "relayed", relays: ["10.77.0.3"], relays_away: true } as const;
+  const relayed = { path: "relayed" as const, relays: ["10.77.0.3"], relays_away: true };
   expect(kinds(path(1, 2, relayed))).toEqual([["relayed", at]]);
   expect(kinds(path(1, 2, { ...relayed, relays_away: false }))).toEqual([["relayed", undefined]]);
   expect(kinds(path(1, 2, relayed), path(2, 1))).toEqual([["direct", undefined]]);

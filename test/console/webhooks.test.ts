@@ -9,10 +9,9 @@ import {
   outcomeOf,
   outcomeOfAll,
   standingOf,
-  type Delivery,
 } from "../../src/console/deliveries.ts";
 import { exampleEvents } from "../../src/console/event-examples.ts";
-import { WebhookRequest } from "../../src/api/webhooks.ts";
+import { WebhookRequest, type ListedDelivery as Delivery } from "../../src/api/webhooks.ts";
 
 test("the types of events that the dialog offers as examples exist", () => {
   expect(exampleEvents.length).toBeGreaterThan(0);

@@ -1,9 +1,9 @@
 // Another user or tab saved rules since the edits of this tab began: both are shown, with who saved and when.
 
+import { apiPath } from "../../api/endpoint.ts";
+import { eventsApi } from "../../api/events.ts";
 import { useState } from "preact/hooks";
 import { actorOf, isAbout } from "../actor.ts";
-import { org } from "../api.ts";
-import type { AuditEvent } from "../audit-event.ts";
 import { html } from "../html.ts";
 import { me } from "../me.ts";
 import { useMemberNames } from "../member-names.ts";
@@ -91,8 +91,8 @@ function Authors({ changes, authorOf, did }: AuthorsProps) {
 
 /** The newest event about a rule that differs is the one that made it so. */
 function useAuthors(slug: string): AuthorOf {
-  const { data = [] } = useResource<readonly AuditEvent[]>(
-    org(slug, "events/?before=999999999999999&limit=200"),
+  const { data = [] } = useResource(
+    apiPath(eventsApi.list, { slug }, { before: "999999999999999", limit: "200" }),
   );
   const names = useMemberNames(slug);
   return (rule) => {

@@ -1,9 +1,9 @@
 // The rules of an organization as they are saved, and the edits of this tab that are not. Edits stay while other pages are
 // shown. A plan of the control plane says what they would do; they are saved in one step, on the version they began with.
 
+import { eventsApi } from "../../api/events.ts";
 import { effect, signal, type Signal } from "@preact/signals";
-import { ApiError, get, org, send } from "../api.ts";
-import type { AuditEvent } from "../audit-event.ts";
+import { call, ApiError, get, org, send } from "../api.ts";
 import { ruleChangeOf } from "../rule-change.ts";
 import type { Terminal } from "../terminal.ts";
 import { setUnsaved } from "../unsaved.ts";
@@ -221,7 +221,7 @@ export function undo(
 /** The same of the change that an event of the audit log tells. */
 export function undoEvent(draft: Draft, id: number): Promise<void> {
   return trying(draft, async () => {
-    const [event] = await get<readonly AuditEvent[]>(org(draft.slug, `events/?before=${id + 1}&limit=1`));
+    const [event] = await call(eventsApi.list, draft, { before: `${id + 1}`, limit: "1" });
     const now =
       event?.type === "rule.updated"
         ? await get<StoredRule>(org(draft.slug, `firewall_rules/${event.subject.slice(5)}/`))

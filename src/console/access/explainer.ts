@@ -1,6 +1,7 @@
 // Why can A not reach B: which rule decides, and what the network does between the two. The question is in the address, so
 // that it can be sent to a colleague.
 
+import { pathsApi } from "../../api/paths.ts";
 import { nodesApi } from "../../api/nodes.ts";
 import { apiPath } from "../../api/endpoint.ts";
 import { useEffect, useState } from "preact/hooks";
@@ -17,7 +18,7 @@ import { Failure, Field, FromTerminal, Line, State, valueOf, When } from "../ui/
 import { spaced } from "./class-words.ts";
 import type { Saved } from "./saved.ts";
 import { routerTo } from "./networks.ts";
-import { conclusionOf, machineFacts, packetOf, pathFact, ruledOn, type Fact, type Path } from "./link.ts";
+import { conclusionOf, machineFacts, packetOf, pathFact, ruledOn, type Fact } from "./link.ts";
 import { portsFault, type Rule } from "./rules.ts";
 import { Sentence } from "./sentence.ts";
 
@@ -185,8 +186,8 @@ type AnswerProps = {
 };
 
 function Answer({ answer, rules, from, to, slug, question }: AnswerProps) {
-  const peersOf = ({ id }: Node) => org(slug, `nodes/${id}/peers/?page_size=1000`);
-  const [there, back] = [useList<Path>(peersOf(from)).data, useList<Path>(peersOf(to)).data];
+  const peersOf = ({ id }: Node) => apiPath(pathsApi.ofNode, { slug, id }, { page_size: "1000" });
+  const [there, back] = [useList(peersOf(from)).data, useList(peersOf(to)).data];
   const [ahead, behind] = [
     there?.find(({ peer }) => peer === to.id),
     back?.find(({ peer }) => peer === from.id),

@@ -1,8 +1,9 @@
 // The matrix of groups: rows send, columns receive.
 
+import { apiPath } from "../../api/endpoint.ts";
+import { groupsApi } from "../../api/groups.ts";
 import type { VNode } from "preact";
 import { useMemo, useState } from "preact/hooks";
-import { org } from "../api.ts";
 import { html } from "../html.ts";
 import { slug } from "../me.ts";
 import { useList } from "../resource.ts";
@@ -20,7 +21,7 @@ type GroupMatrixProps = { saved: readonly Rule[]; draft: readonly Rule[] | undef
 export function GroupMatrix({ saved, draft }: GroupMatrixProps) {
   const rules = draft ?? saved;
   const own = slug.value ?? "";
-  const { data } = useList<{ name: string }>(org(own, "groups/?page_size=1000"));
+  const { data } = useList(apiPath(groupsApi.list, { slug: own }, { page_size: "1000" }));
   const [chosen, choose] = useState<readonly [Line, Line] | undefined>(undefined);
   // What the draft no longer names stays a line of its own, so that its change is seen.
   const lines = useMemo(

@@ -1,7 +1,9 @@
 // One rule as a sentence whose parts are picked or typed.
 
+import { apiPath } from "../../api/endpoint.ts";
+import { groupsApi } from "../../api/groups.ts";
 import { useState } from "preact/hooks";
-import { org, send } from "../api.ts";
+import { call } from "../api.ts";
 import { html } from "../html.ts";
 import type { Machine } from "../machines.ts";
 import { useMemberNames } from "../member-names.ts";
@@ -15,7 +17,6 @@ import { networksBehind } from "../../networks-behind.ts";
 import { gatewayWords, networkFault } from "./networks.ts";
 import { contentOf, endsOf, newId, portsFault, sentenceOf, sidesFor, withEnds, type Rule } from "./rules.ts";
 
-type Group = { id: number; name: string };
 const fresh: Rule = {
   id: 0,
   direction: "inbound",
@@ -41,7 +42,7 @@ type Named = Parameters<typeof sidesFor>[1] & {
 
 /** All that sides can name. */
 export function useSides(slug: string): Named {
-  const known = useList<Group>(org(slug, "groups/?page_size=1000")).data;
+  const known = useList(apiPath(groupsApi.list, { slug }, { page_size: "1000" })).data;
   return {
     isRead: known !== undefined,
     groups: (known ?? []).map(({ name }) => name),
@@ -270,8 +271,8 @@ const sideHelp = [
 /** Behind the fields: whoever mistypes a name goes on to the next field, and not to this button. */
 function NewGroup({ name, slug }: { name: string; slug: string }) {
   const { error, run } = useAction(async () => {
-    await send("POST", org(slug, "groups/"), { name });
-    await refresh(org(slug, "groups/"));
+    await call(groupsApi.create, { slug }, { name });
+    await refresh(apiPath(groupsApi.list, { slug }));
   });
   return html`<p>
       <button type="button" class="small" onClick=${run}>Create the group <bdi>${name}</bdi></button>

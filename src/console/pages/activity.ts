@@ -17,7 +17,7 @@ import {
   type Things,
 } from "../activity.ts";
 import { dayOf } from "../ago.ts";
-import type { AuditEvent } from "../audit-event.ts";
+import type { Event as AuditEvent } from "../../api/events.ts";
 import { eventText } from "../event-words.ts";
 import { eventsPath, readEvents, useLog } from "../events.ts";
 import { html } from "../html.ts";

@@ -1,17 +1,19 @@
 // The certificate authorities of the organization, and their rotation.
 
+import type { Attention } from "../../api/attention.ts";
+import { authoritiesApi } from "../../api/authorities.ts";
+import { apiPath } from "../../api/endpoint.ts";
 import "../core.ts";
 import { useEffect, useState } from "preact/hooks";
-import { org, send } from "../api.ts";
+import { call } from "../api.ts";
 import { actorOf } from "../actor.ts";
-import type { AuditEvent } from "../audit-event.ts";
+import type { Event as AuditEvent } from "../../api/events.ts";
 import {
   caWord,
   lastSteering,
   rollbackWarning,
   stepOf,
   trustOf,
-  type Authorities,
   type Authority,
   type Rotation,
 } from "../authorities.ts";
@@ -20,7 +22,6 @@ import { html } from "../html.ts";
 import { readEvents } from "../events.ts";
 import { mayAdminister, slug } from "../me.ts";
 import { useMemberNames } from "../member-names.ts";
-import type { Attention } from "../needs.ts";
 import type { StateName } from "../nodes.ts";
 import { refresh, useResource } from "../resource.ts";
 import { useAttention } from "../use-needs.ts";
@@ -29,6 +30,8 @@ import { Check } from "../ui/form.ts";
 import { MachineList } from "../ui/machine-list.ts";
 import { Export } from "../ui/tools.ts";
 import { Confirm, Copy, dated, Failure, FromTerminal, Line, Loading, State, When } from "../ui/parts.ts";
+
+const pathOfCas = (own: string) => apiPath(authoritiesApi.retrieve, { slug: own });
 
 type Action = "start" | "pause" | "resume" | "rollback" | "hurry";
 
@@ -50,12 +53,12 @@ const columns = [
 
 export function Certificates() {
   const own = slug.value ?? "";
-  const { data, error } = useResource<Authorities>(org(own, "ca/"));
+  const { data, error } = useResource(pathOfCas(own));
   const attention = useAttention(own);
   const isRotating = data !== undefined && data.rotation.phase !== "none";
   useEffect(() => {
     if (!isRotating) return undefined;
-    const timer = setInterval(() => document.hidden || void refresh(org(own, "ca/")), rotationReadMs);
+    const timer = setInterval(() => document.hidden || void refresh(pathOfCas(own)), rotationReadMs);
     return () => clearInterval(timer);
   }, [own, isRotating]);
   // Its list is above the buttons, which must not move under the pointer.
@@ -113,7 +116,7 @@ export function Certificates() {
     ${isRotating ? html`<${Started} key=${`${data.rotation.rolling_back}`} own=${own} cas=${data.cas} />` : null}
     ${mayAdminister.value ? html`<${Steering} rotation=${data.rotation} /><${KnownKey} />` : null}
     <${MachineList} own=${own} ids=${waiting} title=${`Machines that it waits for: ${waiting.length}`} />
-    <${FromTerminal} command=${["ca", "show", own]} call=${["GET", org(own, "ca/")]} />`;
+    <${FromTerminal} command=${["ca", "show", own]} call=${["GET", pathOfCas(own)]} />`;
 }
 
 /** Machines renew by themselves, so only the first to end are of interest. */
@@ -258,9 +261,10 @@ function Steer({ action, close }: { action: Action; close(): void }) {
   const own = slug.value ?? "";
   const [isNow, setNow] = useState(false);
   const question = questions[action];
-  const path = org(own, "ca/rotate/");
   const body =
-    action === "hurry" ? { action: "start", now: true } : { action, ...(isNow ? { now: true } : {}) };
+    action === "hurry"
+      ? ({ action: "start", now: true } as const)
+      : { action, ...(isNow ? { now: true } : {}) };
   return html`<${Confirm}
     title=${question.title}
     action=${question.action}
@@ -283,11 +287,11 @@ function Steer({ action, close }: { action: Action; close(): void }) {
       }
       <${FromTerminal}
         command=${["ca", "rotate", own, ...question.flags, ...(isNow ? ["--now"] : [])]}
-        call=${["POST", path, body]}
+        call=${["POST", apiPath(authoritiesApi.rotate, { slug: own }), body]}
       />`}
     run=${async () => {
-      await send("POST", path, body);
-      await refresh(org(own, "ca/"));
+      await call(authoritiesApi.rotate, { slug: own }, body);
+      await refresh(pathOfCas(own));
     }}
     close=${close}
   />`;

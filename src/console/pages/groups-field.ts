@@ -1,7 +1,8 @@
 // The field for groups, separated by commas; it offers those that exist.
 
+import { apiPath } from "../../api/endpoint.ts";
+import { groupsApi } from "../../api/groups.ts";
 import { useId } from "preact/hooks";
-import { org } from "../api.ts";
 import { partsOf } from "../field-parts.ts";
 import { html } from "../html.ts";
 import { slug } from "../me.ts";
@@ -24,7 +25,7 @@ export function GroupsField({
   set,
 }: Props) {
   const list = useId();
-  const { data } = useList<{ name: string }>(org(slug.value ?? "", "groups/?page_size=1000"));
+  const { data } = useList(apiPath(groupsApi.list, { slug: slug.value ?? "" }, { page_size: "1000" }));
   // A browser replaces the whole text by what is chosen, so each offer begins with what is typed already.
   const typed = partsOf(value.slice(0, value.lastIndexOf(",") + 1));
   const offers = (data ?? []).filter(({ name }) => !typed.includes(name));

@@ -5,7 +5,7 @@ import type { AliasWords } from "../aliases.ts";
 import { html } from "../html.ts";
 import type { Machine } from "../machines.ts";
 import { isPresent, stateOf } from "../nodes.ts";
-import { pathRank, pathWords, type PathCounts } from "../path-counts.ts";
+import { pathRank, pathWords, type CountsByNode } from "../path-counts.ts";
 import { setQuery } from "../router.ts";
 import { Check } from "../ui/form.ts";
 import { textColumn } from "../ui/list.ts";
@@ -26,7 +26,7 @@ const usual = () => (isNarrow.value ? byDefaultNarrow : byDefault);
 /** Cells are made without components: a page of rows is drawn for each step of scrolling. */
 export function allColumns(
   names: Names,
-  { paths, aliases }: { paths: PathCounts; aliases: AliasWords },
+  { paths, aliases }: { paths: CountsByNode; aliases: AliasWords },
   isRevoked: boolean,
 ): readonly Column<Machine>[] {
   const standing = (machine: Machine) => stateOf({ ...machine, broken: paths.get(machine.id)?.broken });

@@ -1,5 +1,7 @@
 // The names of one machine inside the network: its own, and aliases, which administrators add and delete.
 
+import { apiPath } from "../../api/endpoint.ts";
+import { organizationsApi } from "../../api/organizations.ts";
 import { useState } from "preact/hooks";
 import { hostLabels } from "../../host-labels.ts";
 import type { Node } from "../../protocol/node.ts";
@@ -17,7 +19,7 @@ export function Names({ node }: { node: Node }) {
   const path = org(own, "names/");
   const [gone, ask] = useState<Alias | undefined>(undefined);
   const { data: aliases = [] } = useList<Alias>(`${path}?page_size=1000`);
-  const { data } = useResource<{ name_suffix: string | null }>(org(own, ""));
+  const { data } = useResource(apiPath(organizationsApi.retrieve, { slug: own }));
   const full = (name: string) =>
     [`${own}.internal`, data?.name_suffix ?? ""]
       .filter(Boolean)

@@ -1,5 +1,6 @@
 // One machine: what it is, how it reaches its peers, what happened to it, and what can be done with it.
 
+import type { Path } from "../../api/paths.ts";
 import { useEffect, useState } from "preact/hooks";
 import { describeDataPlane } from "../../data-plane-words.ts";
 import { groupsByOwner } from "../../owner-group.ts";
@@ -22,17 +23,9 @@ import { Events } from "../ui/events.ts";
 import { Export } from "../ui/tools.ts";
 import { Edit } from "./machine-edit.ts";
 import { Names } from "./machine-names.ts";
-import type { ReportedPath } from "../peer-path.ts";
 import { Revocation } from "./revocation.ts";
 import { dialogs } from "./selected-machines.ts";
 import { Configuration, Firewall } from "./machine-standing.ts";
-
-/** How a node reaches a peer, as GET nodes/{id}/peers/ shows it. */
-type Path = ReportedPath & {
-  peer_name: string | null;
-  peer_address: string;
-  remote: string | null;
-};
 
 const isBroken = ({ probe }: Path) => probe === "broken";
 

@@ -10,7 +10,7 @@ import { mayAddOwn, mayAdminister, slug } from "../me.ts";
 import { useMemberNames } from "../member-names.ts";
 import { useNodes } from "../node-list.ts";
 import { vulnerabilitiesOf } from "../nodes.ts";
-import { usePathCounts, type PathCounts } from "../path-counts.ts";
+import { usePathCounts, type CountsByNode } from "../path-counts.ts";
 import { registrationsPath, type Registration } from "../registrations.ts";
 import { useList } from "../resource.ts";
 import { pathOf, query, setQuery } from "../router.ts";
@@ -102,7 +102,7 @@ export function Machines() {
 }
 
 /** Members are told of the paths of their own machines. */
-const seesPaths = ({ size }: PathCounts) => mayAdminister.value || size > 0;
+const seesPaths = ({ size }: CountsByNode) => mayAdminister.value || size > 0;
 
 /** The columns of the list, all and those that are shown, and what they are made of. */
 function useColumns(own: string, isRevoked: boolean) {

@@ -1,5 +1,7 @@
 // What needs a person now, each with the action; and how many machines are online.
 
+import type { Relay } from "../../api/paths.ts";
+import type { Attention } from "../../api/attention.ts";
 import "../core.ts";
 import type { VNode } from "preact";
 import { useEffect } from "preact/hooks";
@@ -7,11 +9,11 @@ import { stepOf, type Rotation } from "../authorities.ts";
 import { html } from "../html.ts";
 import { mayAdminister, slug } from "../me.ts";
 import { onSeen } from "../live.ts";
-import { degraded, onlineOf, testsWords, type Attention } from "../needs.ts";
+import { degraded, onlineOf, testsWords } from "../needs.ts";
 import { vulnerabilitiesOf } from "../nodes.ts";
 import { DuePhones } from "../due-phones.ts";
 import { OwnMachines } from "../own-machines.ts";
-import { relayText, type Relay } from "../relays.ts";
+import { relayText } from "../relays.ts";
 import { pathOf } from "../router.ts";
 import { secondLighthouse } from "../../second-lighthouse.ts";
 import { refresh } from "../resource.ts";

@@ -1,11 +1,13 @@
 // Members of the organization and open invitations.
 
+import { apiPath, type Role } from "../../api/endpoint.ts";
+import { membersApi, type ListedMember as Member, type NewMember } from "../../api/members.ts";
 import "../core.ts";
 import { useState } from "preact/hooks";
-import { org, send } from "../api.ts";
+import { call, org } from "../api.ts";
 import { html } from "../html.ts";
 import { mayAdminister, me, organization, slug } from "../me.ts";
-import { removedWords, type AccessReport } from "../removed-words.ts";
+import { removedWords } from "../removed-words.ts";
 import { refresh } from "../resource.ts";
 import { pathOf } from "../router.ts";
 import { tell } from "../ui/told.ts";
@@ -17,20 +19,10 @@ import { timeColumn } from "../ui/time-column.ts";
 import { SessionList } from "./session-list.ts";
 import { OwnerNumber, useEnding } from "./user-fields.ts";
 
-type Role = "member" | "admin" | "owner";
-type Member = {
-  id: number;
-  email: string;
-  role: Role;
-  state: "active" | "invited";
-  created_at: string;
-  expires_at: string | null;
-  user_id: number | null;
-  node_count: number;
-  is_disabled: boolean;
-};
 type Asked =
   "invite" | { invite: Member } | { change: Member } | { remove: Member } | { sessions: Member } | undefined;
+
+const membersPath = (own: string) => apiPath(membersApi.list, { slug: own });
 
 const roles: readonly (readonly [Role, string])[] = [
   ["member", "Member: reads, and manages own machines"],
@@ -77,7 +69,7 @@ export function People() {
   return html`<h1>People</h1>
     <${List}
       label="People"
-      path=${org(own, "members/")}
+      path=${membersPath(own)}
       columns=${columns}
       keyOf=${({ id }: Member) => id}
       empty="There are no members yet."
@@ -124,16 +116,16 @@ function actions(ask: (asked: Asked) => void): Column<Member> {
 }
 
 const offered = () => roles.filter(([role]) => role !== "owner" || organization.value?.role === "owner");
-const changed = () => refresh(org(slug.value ?? "", "members/"));
+const changed = () => refresh(membersPath(slug.value ?? ""));
 
 /** `again`: of whom the link was lost, or did not arrive. */
 function Invite({ again, close }: { again?: Member; close(): void }) {
   const own = slug.value ?? "";
   const [email, setEmail] = useState(again?.email ?? "");
-  const [role, setRole] = useState<string>(again?.role ?? "member");
-  const [made, setMade] = useState<(Member & { link?: string; is_emailed?: boolean }) | undefined>(undefined);
+  const [role, setRole] = useState<Role>(again?.role ?? "member");
+  const [made, setMade] = useState<NewMember | undefined>(undefined);
   const { error, isRunning, submit } = useAction(async () => {
-    setMade(await send("POST", org(own, "members/"), { email, role }));
+    setMade(await call(membersApi.create, { slug: own }, { email, role }));
     await changed();
   });
   if (made !== undefined)
@@ -186,7 +178,7 @@ function Invite({ again, close }: { again?: Member; close(): void }) {
       </div>
       <${FromTerminal}
         command=${["member", "create", own, email, "--role", role]}
-        call=${["POST", org(own, "members/"), { email, role }]}
+        call=${["POST", membersPath(own), { email, role }]}
       />
     </form>
   <//>`;
@@ -194,12 +186,12 @@ function Invite({ again, close }: { again?: Member; close(): void }) {
 
 function Change({ member, close }: { member: Member; close(): void }) {
   const own = slug.value ?? "";
-  const path = org(own, `members/${member.id}/`);
-  const [role, setRole] = useState<string>(member.role);
+  const params = { slug: own, id: member.id };
+  const [role, setRole] = useState<Role>(member.role);
   const [userId, setUserId] = useState("");
   const body = { role, ...(userId === "" ? {} : { owner_id: Number(userId) }) };
   const { error, isRunning, submit } = useAction(async () => {
-    await send("PATCH", path, body);
+    await call(membersApi.update, params, body);
     await changed();
     close();
     tell(`${member.email}: the role is ${role} now.`);
@@ -228,7 +220,7 @@ function Change({ member, close }: { member: Member; close(): void }) {
       </div>
       <${FromTerminal}
         command=${["member", "update", own, member.email, "--role", role]}
-        call=${["PATCH", path, body]}
+        call=${["PATCH", apiPath(membersApi.update, params), body]}
       />
     </form>
   <//>`;
@@ -250,7 +242,12 @@ function Remove({ member, close }: { member: Member; close(): void }) {
   const own = slug.value ?? "";
   const { fields, body, flags } = useEnding(member.node_count);
   const isInvited = member.state === "invited";
-  const path = `${org(own, `members/${member.id}/`)}?revoke_nodes=${body.revoke_nodes}&revoke_tokens=${body.revoke_tokens}&report=true`;
+  const params = { slug: own, id: member.id };
+  const query = {
+    revoke_nodes: `${body.revoke_nodes}`,
+    revoke_tokens: `${body.revoke_tokens}`,
+    report: "true",
+  } as const;
   const self = member.user_id === me.value?.id;
   return html`<${Confirm}
     title=${isInvited ? `Withdraw the invitation of ${member.email}?` : `Remove ${member.email}?`}
@@ -273,13 +270,13 @@ function Remove({ member, close }: { member: Member; close(): void }) {
       }
       <${FromTerminal}
         command=${["member", "delete", own, member.email, ...flags]}
-        call=${["DELETE", path]}
+        call=${["DELETE", apiPath(membersApi.delete, params, query)]}
       />`}
     run=${async () => {
-      const report = await send<AccessReport>("DELETE", path);
+      const report = await call(membersApi.delete, params, query);
       await changed();
       tell(
-        isInvited
+        isInvited || report === undefined
           ? `The invitation of ${member.email} is withdrawn.`
           : removedWords(member.email, report, me.value?.is_staff === true),
       );

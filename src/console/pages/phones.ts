@@ -112,7 +112,9 @@ function Form({ again, held, cancel }: FormProps) {
   const own = slug.value ?? "";
   const [name, setName] = useState(held?.name ?? "");
   const [groups, setGroups] = useState(held?.groups.join(", ") ?? "");
-  const [system, setSystem] = useState<string>(held?.system ?? again?.phone?.system ?? "android");
+  const [system, setSystem] = useState<PhoneImport["system"]>(
+    held?.system ?? again?.phone?.system ?? "android",
+  );
   const { key, isWaiting = false, error } = held ?? {};
   const { submit } = useAction(() =>
     importPhone(own, {

@@ -1,9 +1,11 @@
 // The settings of the organization.
 
+import { apiPath } from "../../api/endpoint.ts";
+import { organizationsApi, type Organization } from "../../api/organizations.ts";
 import "../core.ts";
 import { signal } from "@preact/signals";
 import { useState } from "preact/hooks";
-import { org, send, type ApiError } from "../api.ts";
+import { call, type ApiError } from "../api.ts";
 import { html } from "../html.ts";
 import { factors, mayAdminister, organization, readMe, slug } from "../me.ts";
 import { refresh, useResource } from "../resource.ts";
@@ -14,28 +16,20 @@ import { tell } from "../ui/told.ts";
 import { setUnsaved } from "../unsaved.ts";
 import { OwnProviders } from "./own-providers.ts";
 
-type Switches = {
-  second_factor_required: boolean;
-  ca_rotation_auto: boolean;
-  names_to_all: boolean;
-  path_reports: boolean;
-  revoke_leaver_nodes: boolean;
-  revoke_unproven_nodes: boolean;
-  device_codes: boolean;
-};
-type SelfEnrollment = "off" | "admins" | "members";
-type OfUsers = { self_enrollment: SelfEnrollment; reauthenticate_days: number | null };
-type OfCertificates = { certificate_version: 1 | "both" | 2; network6: string | null };
-type Organization = Switches &
-  OfUsers &
-  OfCertificates & {
-    slug: string;
-    name: string;
-    network: string;
-    name_suffix: string | null;
-    node_count: number;
-    config_version: number;
-  };
+type Switches = Pick<
+  Organization,
+  | "second_factor_required"
+  | "ca_rotation_auto"
+  | "names_to_all"
+  | "path_reports"
+  | "revoke_leaver_nodes"
+  | "revoke_unproven_nodes"
+  | "device_codes"
+>;
+const ownPath = (own: string) => apiPath(organizationsApi.retrieve, { slug: own });
+type SelfEnrollment = Organization["self_enrollment"];
+type OfUsers = Pick<Organization, "self_enrollment" | "reauthenticate_days">;
+type OfCertificates = Pick<Organization, "certificate_version" | "network6">;
 
 /** Each switch: what it means, and its flag of `agent admin org update`, on and off. */
 const switches: Readonly<Record<keyof Switches, readonly [string, string, string]>> = {
@@ -91,7 +85,7 @@ const keys = Object.keys(switches) as (keyof Switches)[];
 
 export function Settings() {
   const own = slug.value ?? "";
-  const { data, error } = useResource<Organization>(org(own, ""));
+  const { data, error } = useResource(ownPath(own));
   if (data === undefined)
     return error === undefined ? html`<${Loading} />` : html`<${Failure} error=${error} />`;
   const facts = [
@@ -136,8 +130,10 @@ function Form({ present }: { present: Organization }) {
   const set = (more: Edits) => edit(own, more, (key, value) => value !== present[key]);
   const changed = keys.filter((key) => key in changes);
   const { error, isRunning, submit } = useAction(async () => {
-    await send("PATCH", org(own, ""), changes);
-    await Promise.all([refresh(org(own, "")), readMe()]);
+    const { network6, ...others } = changes;
+    const body = { ...others, ...(network6 == null ? {} : { network6 }) };
+    await call(organizationsApi.update, { slug: own }, body);
+    await Promise.all([refresh(ownPath(own)), readMe()]);
     // What was typed meanwhile stays.
     edit(own, {}, (key, value) => value !== changes[key]);
     tell("Saved.");
@@ -195,7 +191,7 @@ function Form({ present }: { present: Organization }) {
                 Discard
               </button>
             </div>
-            <${FromTerminal} command=${words} call=${["PATCH", org(own, ""), changes]} />`
+            <${FromTerminal} command=${words} call=${["PATCH", ownPath(own), changes]} />`
         : html`<p class="quiet">Administrators change these.</p>`
     }
   </form>`;
@@ -251,7 +247,6 @@ function Certificates({ present, now, error, set }: PartProps<OfCertificates>) {
 
 function Deletion({ present }: { present: Organization }) {
   const [isAsked, ask] = useState(false);
-  const path = org(present.slug, "");
   return html`<h2>Delete the organization</h2>
     <p>All its machines are revoked and its network ends. There is no way back.</p>
     <button type="button" class="danger" onClick=${() => ask(true)}>Delete ${present.slug}</button>
@@ -261,10 +256,13 @@ function Deletion({ present }: { present: Organization }) {
             title=${`Delete ${present.slug}?`}
             action=${`Delete ${present.slug} and revoke its ${present.node_count} machines`}
             effect=${html`<p>All tunnels of its machines end within seconds. There is no way back.</p>
-              <${FromTerminal} command=${["org", "delete", present.slug]} call=${["DELETE", path]} />`}
+              <${FromTerminal}
+                command=${["org", "delete", present.slug]}
+                call=${["DELETE", ownPath(present.slug)]}
+              />`}
             typeName=${present.slug}
             run=${async () => {
-              await send("DELETE", path);
+              await call(organizationsApi.delete, present);
               await readMe();
               go(root);
             }}

@@ -1,10 +1,12 @@
 // Pages for staff: the organizations, users and servers of this control plane.
 
+import { apiPath } from "../../api/endpoint.ts";
+import { organizationsApi, type Organization } from "../../api/organizations.ts";
 import "../core.ts";
 import { useState } from "preact/hooks";
-import { send } from "../api.ts";
+import { call, send } from "../api.ts";
 import { html } from "../html.ts";
-import { me, organizations, readMe, type Organization } from "../me.ts";
+import { me, organizations, readMe } from "../me.ts";
 import { freeNetwork, overlapped } from "../overlay-networks.ts";
 import { counted, type AccessReport } from "../removed-words.ts";
 import { refresh, useResource } from "../resource.ts";
@@ -29,11 +31,9 @@ import { InstallationProviders } from "./installation-providers.ts";
 import { ServerHistory } from "./server-history.ts";
 import { OwnerNumber, useEnding } from "./user-fields.ts";
 
-const organizationsPath = "/api/org/";
+const organizationsPath = apiPath(organizationsApi.list, {});
 const usersPath = "/api/users/";
 const serversPath = "/api/servers/";
-
-type ListedOrganization = Organization & { node_count: number; created_at: string };
 
 export function Organizations() {
   const [isMaking, make] = useState(false);
@@ -42,15 +42,15 @@ export function Organizations() {
       label="Organizations"
       path=${organizationsPath}
       columns=${[
-        textColumn("slug", "Slug", 2, ({ slug }: ListedOrganization) => slug),
-        textColumn("name", "Name", 3, ({ name }: ListedOrganization) => name),
-        textColumn("network", "Network", 2, ({ network }: ListedOrganization) => network),
-        textColumn("machines", "Machines", 1, ({ node_count }: ListedOrganization) => `${node_count}`),
-        textColumn("role", "Your role", 1, ({ role }: ListedOrganization) => role ?? "staff, reads"),
-        timeColumn("created", "Created", ({ created_at }: ListedOrganization) => created_at),
+        textColumn("slug", "Slug", 2, ({ slug }: Organization) => slug),
+        textColumn("name", "Name", 3, ({ name }: Organization) => name),
+        textColumn("network", "Network", 2, ({ network }: Organization) => network),
+        textColumn("machines", "Machines", 1, ({ node_count }: Organization) => `${node_count}`),
+        textColumn("role", "Your role", 1, ({ role }: Organization) => role ?? "staff, reads"),
+        timeColumn("created", "Created", ({ created_at }: Organization) => created_at),
       ]}
-      keyOf=${({ id }: ListedOrganization) => id}
-      linkOf=${({ slug }: ListedOrganization) => pathOf(slug)}
+      keyOf=${({ id }: Organization) => id}
+      linkOf=${({ slug }: Organization) => pathOf(slug)}
       empty="None yet. An organization is one overlay network with its machines and members."
       command=${["org", "list"]}
     >
@@ -72,7 +72,7 @@ function NewOrganization({ close }: { close(): void }) {
     ...(ownerId === "" ? {} : { owner_id: Number(ownerId) }),
   };
   const { error, isRunning, submit } = useAction(async () => {
-    await send("POST", organizationsPath, body);
+    await call(organizationsApi.create, {}, body);
     await Promise.all([readMe(), refresh(organizationsPath)]);
     close();
     go(pathOf(slug));

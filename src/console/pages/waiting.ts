@@ -1,11 +1,12 @@
 // Machines that wait for an administrator's approval: what each asks for, and the two answers.
 
 import { registrationsApi } from "../../api/node-calls.ts";
+import { organizationsApi, type Organization } from "../../api/organizations.ts";
 import { registrationTokensApi } from "../../api/tokens.ts";
 import { apiPath } from "../../api/endpoint.ts";
 import type { VNode } from "preact";
 import { useState } from "preact/hooks";
-import { org, send, call } from "../api.ts";
+import { call, org, send } from "../api.ts";
 import { html } from "../html.ts";
 import { mayAdminister, slug } from "../me.ts";
 import { useMemberNames } from "../member-names.ts";
@@ -329,16 +330,19 @@ const rules = [
   ["all", "Every new machine"],
 ] as const;
 
+type Approval = Organization["node_approval"];
+
 /** The setting of the organization. */
 function Rule() {
   const own = slug.value ?? "";
-  const { data, error } = useResource<{ node_approval: string }>(org(own, ""));
-  const [chosen, choose] = useState<string | undefined>(undefined);
+  const path = apiPath(organizationsApi.retrieve, { slug: own });
+  const { data, error } = useResource(path);
+  const [chosen, choose] = useState<Approval | undefined>(undefined);
   const wanted = chosen ?? data?.node_approval ?? "none";
   const change = { node_approval: wanted };
   const saving = useAction(async () => {
-    await send("PATCH", org(own, ""), change);
-    await refresh(org(own, ""));
+    await call(organizationsApi.update, { slug: own }, change);
+    await refresh(path);
     choose((now) => (now === wanted ? undefined : now));
     tell("Saved.");
   });
@@ -359,7 +363,7 @@ function Rule() {
     </div>
     <${FromTerminal}
       command=${["org", "update", own, "--approval", wanted]}
-      call=${["PATCH", org(own, ""), change]}
+      call=${["PATCH", path, change]}
     />
   </form>`;
 }

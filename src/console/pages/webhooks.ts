@@ -1,18 +1,16 @@
 // Webhooks, and the deliveries of one.
 
+import { apiPath } from "../../api/endpoint.ts";
+import {
+  webhooksApi,
+  type ListedDelivery as Delivery,
+  type ListedWebhook as Webhook,
+} from "../../api/webhooks.ts";
 import "../core.ts";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { behindAll, type Things } from "../activity.ts";
-import { ApiError, get, org, send } from "../api.ts";
-import {
-  isUnderWay,
-  joined,
-  machinesIn,
-  outcomeOfAll,
-  standingOf,
-  type Delivery,
-  type Known,
-} from "../deliveries.ts";
+import { ApiError, call, get } from "../api.ts";
+import { isUnderWay, joined, machinesIn, outcomeOfAll, standingOf, type Known } from "../deliveries.ts";
 import { exampleEvents } from "../event-examples.ts";
 import { partsOf, sentencesOf } from "../field-parts.ts";
 import { html } from "../html.ts";
@@ -39,7 +37,8 @@ import type { Column } from "../ui/rows.ts";
 import { timeColumn } from "../ui/time-column.ts";
 import { tell } from "../ui/told.ts";
 
-type Webhook = { id: number; url: string; events: readonly string[]; created_at: string; failing?: boolean };
+const webhooksPath = (own: string) => apiPath(webhooksApi.list, { slug: own });
+
 export function Webhooks({ rest: [id] }: { rest: readonly string[] }) {
   return id === undefined ? html`<${All} />` : html`<${One} key=${id} id=${id} />`;
 }
@@ -50,7 +49,7 @@ function All() {
   return html`<h1>Webhooks</h1>
     <${List}
       label="Webhooks"
-      path=${org(own, "webhooks/")}
+      path=${webhooksPath(own)}
       columns=${[
         textColumn("url", "URL", 4, ({ url }: Webhook) => url),
         textColumn("events", "Events", 3, ({ events }: Webhook) => eventsOf(events)),
@@ -89,16 +88,17 @@ function Edit({ webhook: now, close }: { webhook?: Webhook; close(): void }) {
   const [url, setUrl] = useState(former.url);
   const [events, setEvents] = useState(former.events);
   const [secret, setSecret] = useState<string | undefined>(undefined);
-  const path = org(own, webhook === undefined ? "webhooks/" : `webhooks/${webhook.id}/`);
+  const params = { slug: own, id: webhook?.id ?? 0 };
   const listed = partsOf(events);
   const body = {
     ...(url === webhook?.url ? {} : { url }),
     ...(String(listed) === String(webhook?.events) ? {} : { events: listed }),
   };
   const { error, isRunning, submit } = useAction(async () => {
-    const made = await send<{ secret?: string }>(webhook === undefined ? "POST" : "PATCH", path, body);
-    await refresh(org(own, "webhooks/"));
-    if (made.secret === undefined) close();
+    const made = webhook === undefined ? await call(webhooksApi.create, params, { url, ...body }) : undefined;
+    if (made === undefined) await call(webhooksApi.update, params, body);
+    await refresh(webhooksPath(own));
+    if (made === undefined) close();
     else setSecret(made.secret);
   });
   if (secret !== undefined)
@@ -147,7 +147,7 @@ function Edit({ webhook: now, close }: { webhook?: Webhook; close(): void }) {
                 ...flags,
               ]
         }
-        call=${[webhook === undefined ? "POST" : "PATCH", path, body]}
+        call=${webhook === undefined ? ["POST", webhooksPath(own), body] : ["PATCH", apiPath(webhooksApi.update, params), body]}
       />
     </form>
   <//>`;
@@ -267,14 +267,16 @@ const lookEveryMs = 3000;
 const looksAfterEvent = 2;
 
 /** The newest deliveries, read again soon while one is under way, and older ones: `older` reads on. */
-function useDeliveries(path: string): Log & { older(): Promise<void> } {
+function useDeliveries(params: { slug: string; id: number }): Log & { older(): Promise<void> } {
   const [known, set] = useState<Known>({ items: [], isAll: false });
   const { items } = known;
-  const pathBefore = (id = behindAll) => `${path}?before=${id}&limit=${readAtOnce}`;
+  const path = apiPath(webhooksApi.deliveries, params);
+  const pathBefore = (id = behindAll) =>
+    apiPath(webhooksApi.deliveries, params, { before: `${id}`, limit: `${readAtOnce}` });
   const join = (found: readonly Delivery[], before?: number) =>
     set((now) => joined(now, found, found.length < readAtOnce, before));
   const older = async (id = items.at(-1)?.id) => join(await get(pathBefore(id)), id);
-  const { data, error } = useResource<Delivery[]>(pathBefore(), { isCalm: true });
+  const { data, error } = useResource(pathBefore(), { isCalm: true });
   useEffect(() => data && join(data), [data]);
   const looks = useRef(0);
   useEffect(() => onEvent(() => void (looks.current = looksAfterEvent)), []);
@@ -289,7 +291,7 @@ function useDeliveries(path: string): Log & { older(): Promise<void> } {
     return () => clearInterval(timer);
   }, [items]);
   const again = async (delivery: Delivery) => {
-    const sent = await send<Partial<Delivery>>("POST", `${path}${delivery.id}/send_again/`);
+    const sent = await call(webhooksApi.sendAgain, { ...params, delivery: delivery.id }, {});
     set((now) => joined(now, [{ ...delivery, ...sent }], false, delivery.id));
   };
   return { ...known, path, error, older, again };
@@ -297,10 +299,10 @@ function useDeliveries(path: string): Log & { older(): Promise<void> } {
 
 function One({ id }: { id: string }) {
   const own = slug.value ?? "";
-  const path = org(own, `webhooks/${encodeURIComponent(id)}/`);
-  const { data: webhooks, error } = useList<Webhook>(org(own, "webhooks/?page_size=1000"));
+  const params = { slug: own, id: Number(id) };
+  const { data: webhooks, error } = useList(apiPath(webhooksApi.list, { slug: own }, { page_size: "1000" }));
   const webhook = webhooks?.find((each) => `${each.id}` === id);
-  const log = useDeliveries(`${path}deliveries/`);
+  const log = useDeliveries(params);
   const { items, isAll } = log;
   const older = useAction(log.older);
   const isPart = items.length > 0 && !isAll;
@@ -364,9 +366,12 @@ function One({ id }: { id: string }) {
             effect=${html`<p>
                 There is no way back: deliveries that wait are not sent, and a new webhook has another secret.
               </p>
-              <${FromTerminal} command=${["webhook", "delete", own, webhook.id]} call=${["DELETE", path]} />`}
+              <${FromTerminal}
+                command=${["webhook", "delete", own, webhook.id]}
+                call=${["DELETE", apiPath(webhooksApi.delete, params)]}
+              />`}
             run=${async () => {
-              await send("DELETE", path);
+              await call(webhooksApi.delete, params);
               go(all);
             }}
             close=${close}

@@ -3,7 +3,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { emptyChain, verifyEnd, verifyNext, type Chain } from "../activity.ts";
 import { ApiError, get } from "../api.ts";
-import type { AuditEvent } from "../audit-event.ts";
+import type { Event as AuditEvent } from "../../api/events.ts";
 import { eventsPath } from "../events.ts";
 import { html } from "../html.ts";
 import { Failure, Line, State } from "./parts.ts";

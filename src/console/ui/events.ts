@@ -4,7 +4,7 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { isProviderSide } from "../access/rules.ts";
 import type { Names } from "../actor.ts";
 import { thingsOf, type Things } from "../activity.ts";
-import type { AuditEvent } from "../audit-event.ts";
+import type { Event as AuditEvent } from "../../api/events.ts";
 import { eventSentence, readableChanges, unnamed, type Known } from "../event-words.ts";
 import { html } from "../html.ts";
 import { mayAdminister, slug } from "../me.ts";

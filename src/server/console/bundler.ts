@@ -65,10 +65,15 @@ const contract: Record<string, Record<string, object>> = Object.assign(
   ...(await Promise.all([...new Bun.Glob("*.ts").scanSync(api)].map((file) => import(join(api, file))))),
 );
 const withEndpoints = (source: string) =>
-  source.replaceAll(/(?<!typeof )\b(\w+Api)\.(\w+)\b/g, (text, subject: string, name: string) => {
-    const found = contract[subject]?.[name];
-    return found === undefined ? text : `(${JSON.stringify(found, methodAndPath)})`;
-  });
+  source.replaceAll(
+    /(?<!typeof )(\bapiPath\(\s*)?\b(\w+Api)\.(\w+)\b/g,
+    (text, pathOnly: string | undefined, subject: string, name: string) => {
+      const found = contract[subject]?.[name];
+      if (found === undefined) return text;
+      if (pathOnly !== undefined) return `${pathOnly}${JSON.stringify(found, ["path"])}`;
+      return `(${JSON.stringify(found, methodAndPath)})`;
+    },
+  );
 
 const { outputs } = await Bun.build({
   entrypoints: entries.map((entry) => join(source, entry)),
