@@ -8,7 +8,6 @@ import { ago } from "./ago.ts";
 
 type Found<T> = { count: number; first: readonly T[] };
 type Named = { id: number; name: string };
-export type Ending = Attention["ending_first"][number];
 
 type Failing = NonNullable<Attention["failing_tests"]>;
 

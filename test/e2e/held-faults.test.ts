@@ -95,7 +95,7 @@ const faults: readonly Fault[] = [
     a: {
       headline: "acme is degraded",
       kinds: ["large_packets_lost"],
-      says: "are lost on the way to hub: large transfers hang",
+      says: "large transfers hang",
       doctor: ["traffic"],
       netcheck: ["mtu", "traffic"],
       finding: "large_packets_lost",

@@ -87,8 +87,9 @@ describe("admin commands beside a running server", () => {
     ]);
     expect(org.status).toBe(0);
     const made = await admin(["token", "create", "acme", "--group", "web", "--json"]);
-    const { token } = v.parse(v.object({ id: v.number(), token: v.string() }), JSON.parse(made.out));
-    expect(made.err).toContain(`--api-base ${url} --org-slug acme`);
+    const Made = v.object({ id: v.number(), token: v.string(), command: v.string() });
+    const { token, command } = v.parse(Made, JSON.parse(made.out));
+    expect(command).toContain(`--api-base ${url} --org-slug acme`);
 
     const post = (path: string, body: unknown, headers: Record<string, string> = {}) =>
       fetch(`${url}/api/org/acme/nodes/${path}`, {

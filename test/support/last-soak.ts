@@ -43,7 +43,9 @@ export const parseRecord = (text: string): Map<string, Passed> =>
 export const formatRecord = (record: ReadonlyMap<string, Passed>): string =>
   [
     "# Written by `bun run soak`: what passed there last, with a digest of its sources, and at which commit.",
-    ...[...record].sort().map(([name, { digest, commit }]) => `${name} ${digest} ${commit}`),
+    ...[...record]
+      .sort(([a], [b]) => (a < b ? -1 : 1))
+      .map(([name, { digest, commit }]) => `${name} ${digest} ${commit}`),
     "",
   ].join("\n");
 

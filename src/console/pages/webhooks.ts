@@ -59,9 +59,7 @@ function All() {
           width: 1,
           text: stateOf,
           cell: (webhook: Webhook) =>
-            webhook.failing === true
-              ? html`<${State} name="attention" word=${stateOf(webhook)} />`
-              : stateOf(webhook),
+            webhook.failing ? html`<${State} name="attention" word=${stateOf(webhook)} />` : stateOf(webhook),
         },
         timeColumn("created", "Created", ({ created_at }: Webhook) => created_at),
       ]}
@@ -75,7 +73,7 @@ function All() {
     ${isMaking ? html`<${Edit} close=${() => make(false)} />` : null}`;
 }
 
-const stateOf = ({ failing }: Webhook) => (failing === true ? "failing" : "");
+const stateOf = ({ failing }: Webhook) => (failing ? "failing" : "");
 
 const eventsOf = (events: readonly string[]) => (events.includes("*") ? "all" : events.join(", "));
 

@@ -101,7 +101,7 @@ export function withPeerMap(config: YamlMap, map: PeerMap): YamlMap {
   const { static_host_map: sent, lighthouse, listen } = config;
   const hubs = isMap(sent) ? sent : {};
   if (isMap(lighthouse) && lighthouse["am_lighthouse"] === true) return config;
-  const hasIpv6 = isMap(listen) && String(listen["host"]).includes(":");
+  const hasIpv6 = isMap(listen) && typeof listen["host"] === "string" && listen["host"].includes(":");
   const kept = Object.entries(map).flatMap(([peer, remotes]): [string, string[]][] => {
     const usable = remotes.filter((each) => hasIpv6 || !each.startsWith("["));
     return Object.hasOwn(hubs, peer) || usable.length === 0 ? [] : [[peer, usable]];
