@@ -176,6 +176,7 @@ export const registrationTokensApi = {
       node_id: true,
       approved: isOn,
       name: false,
+      // The handler asks, where there is such a node.
       node_name: false,
       uses: false,
       expires_in: false,

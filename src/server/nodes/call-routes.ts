@@ -32,11 +32,12 @@ export const nodeCallHandlers = (services: Services): Handlers<typeof nodeCallsA
   },
   checkin(call, received) {
     const isNews = takeMachine(services, call, received);
+    if (call.caller.kind === "node") services.addresses.noteCall(call.caller.nodeId, call.address);
     const input = takeClock(services, call, received);
     if (call.isOwnCa && call.caller.kind === "node") return answerByOwnCa(services, call, input, isNews);
     if (input.leaving === true && call.caller.kind === "node") return leave(services, call, input);
     const isPlain =
-      [input.probe, input.paths, input.relayed].every((each) => each === undefined) &&
+      [input.addresses, input.probe, input.paths, input.relayed].every((each) => each === undefined) &&
       !services.clones.has(call.id());
     const known =
       isPlain && call.waitS === 0 ? services.checkins.atOnce(call.org, call.id(), input) : undefined;

@@ -40,7 +40,7 @@ import {
 import { readKeys, refuseEngine, refusePrivateKeys, type Keys } from "./register-request.ts";
 import { findRequest, holdForApproval, type Held } from "./registration-requests.ts";
 import { chooseAddress, takeAddress } from "../store/address-pool.ts";
-import { type Transaction } from "../store/database.ts";
+import type { Reader, Transaction } from "../store/database.ts";
 import { queryOne } from "../store/table.ts";
 import { nodes, type NodeRow } from "../store/tables/nodes.ts";
 import { registrationTokens } from "../store/tables/registration-tokens.ts";
@@ -91,9 +91,12 @@ export async function register(
   const keys = await readKeys(request);
   // Look the token up even without an organization: the answer must not reveal whether one exists.
   if (call.org.id === nowhere) throw refusedToken(services, call, why ?? "never issued");
-  // Claiming a node that was created before gives its groups and roles, as a token that is bound to it does.
-  if (hash === null && (await queryOne(db, nodes, nodeOfName, [call.org.id, sent.name])) !== undefined)
-    await call.requireFresh();
+  if (hash === null) {
+    await requireFreshClaim(db, call, sent.name);
+    const { caller } = call;
+    const groups = caller.kind === "person" ? await ownerGroupsOf(db, call.org.id, caller.userId) : [];
+    if (groups.length > 0) await call.requireFresh();
+  }
   const org = await readIssuingOrg(db, call.org.id);
   const actor = actorOf(call);
   const { certificate } = await services.authorities.overlay(db, org.id);
@@ -123,6 +126,15 @@ export async function register(
     services.throttle.count("resume", key);
   }
   return complete(services, org, reserved, { hash, actor });
+}
+
+/** Claiming a node that was created before gives its groups and roles: by its name as by its id. */
+export async function requireFreshClaim(
+  db: Pick<Reader, "get">,
+  call: Pick<OrganizationCall, "org" | "requireFresh">,
+  name: string,
+): Promise<void> {
+  if ((await queryOne(db, nodes, nodeOfName, [call.org.id, name])) !== undefined) await call.requireFresh();
 }
 
 /** The same error whether the organization is another one or does not exist. */

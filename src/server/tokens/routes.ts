@@ -12,6 +12,7 @@ import {
   registrationTokenColumns,
   registrationTokenOf,
 } from "../nodes/registration-tokens.ts";
+import { requireFreshClaim } from "../nodes/register.ts";
 import { reportOf, revokeToken } from "../offboarding/left-access.ts";
 import type { TokenKind } from "../people/issued-tokens.ts";
 import { createServiceToken, serviceTokenColumns, serviceTokenOf } from "../people/service-tokens.ts";
@@ -33,10 +34,13 @@ export const registrationTokenHandlers = (services: Services): Handlers<typeof r
   };
   return {
     ...handlersOf(services, "registration_token", listed),
-    create: async (call, input) => ({
-      status: 201,
-      body: await createRegistrationToken(services, call.org, input, creatorOf(call)),
-    }),
+    async create(call, input) {
+      if (input.node_name !== undefined) await requireFreshClaim(services.db, call, input.node_name);
+      return {
+        status: 201,
+        body: await createRegistrationToken(services, call.org, input, creatorOf(call)),
+      };
+    },
   };
 };
 

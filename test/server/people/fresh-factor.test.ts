@@ -147,10 +147,24 @@ test("what gives a machine rights asks, whichever way it takes; a mere descripti
 
 test("a session that claims a planned node asks, as a token that is bound to it does", async () => {
   forget();
+  const bound = (name: string) => send("POST", `${inAcme}registration_tokens/`, { node_name: name });
+  expect([await bound("planned"), await bound("unknown")]).toEqual(["step_up_required", "done"]);
   const body = { name: "planned", ...(await makeKeys("planned")) };
   expect(await send("POST", `${inAcme}nodes/register/`, body)).toBe("step_up_required");
   await send("POST", "/api/user/step_up/", { otp: app.code() });
   expect(await send("POST", `${inAcme}nodes/register/`, body)).toBe("done");
+});
+
+test("a session asks before its new node gets the groups that the policy gives the user's nodes", async () => {
+  const register = async (name: string) =>
+    send("POST", `${inAcme}nodes/register/`, { name, ...(await makeKeys(name)) });
+  forget();
+  expect(await register("plain")).toBe("done");
+  await send("POST", "/api/user/step_up/", { otp: app.code() });
+  const policy = 'groups:\n  db: { members: ["user:owner@example.org"] }\n';
+  expect(await send("POST", `${inAcme}policy/apply/`, { policy })).toBe("done");
+  forget();
+  expect(await register("grouped")).toBe("step_up_required");
 });
 
 test("only one place reads the query of a request: handlers see neither it nor the address", () => {
