@@ -1,7 +1,7 @@
 // An authenticator in software: makes passkeys and signs with them, as browsers pass it on. Its faults are for tests of
 // refusals.
 
-import { createHash, createSign, generateKeyPairSync, randomBytes } from "node:crypto";
+import { createHash, generateKeyPairSync, randomBytes, sign, type KeyObject } from "node:crypto";
 import { isoCBOR } from "@simplewebauthn/server/helpers";
 import * as v from "valibot";
 import { password, type TestServer } from "./server.ts";
@@ -23,14 +23,68 @@ export type Fault = {
   counter?: number;
   challenge?: string;
   /** Other members of its public key (COSE). */
-  key?: readonly (readonly [number, number | Uint8Array<ArrayBuffer>])[];
+  key?: Cose;
 };
 
 const sha256 = (data: string | Uint8Array) => createHash("sha256").update(data).digest();
 const encode = (data: string | Uint8Array) => Buffer.from(data).toString("base64url");
 
-export function makeAuthenticator({ origin = "https://control.example" } = {}) {
-  const { privateKey, publicKey } = generateKeyPairSync("ec", { namedCurve: "P-256" });
+type Cose = readonly (readonly [number, number | Uint8Array<ArrayBuffer>])[];
+type Algorithm = {
+  generate(): { privateKey: KeyObject; publicKey: KeyObject };
+  digest: "sha256" | null;
+  /** The key's members, of those of its JWK. */
+  cose(member: (name: string) => Uint8Array<ArrayBuffer>): Cose;
+};
+/** By its number (COSE), as browsers write their keys. */
+const algorithms = {
+  [-7]: {
+    generate: () => generateKeyPairSync("ec", { namedCurve: "P-256" }),
+    digest: "sha256",
+    cose: (member) => [
+      [1, 2],
+      [-1, 1],
+      [-2, member("x")],
+      [-3, member("y")],
+    ],
+  },
+  [-8]: {
+    generate: () => generateKeyPairSync("ed25519"),
+    digest: null,
+    cose: (member) => [
+      [1, 1],
+      [-1, 6],
+      [-2, member("x")],
+    ],
+  },
+  [-257]: {
+    generate: () => generateKeyPairSync("rsa", { modulusLength: 2048 }),
+    digest: "sha256",
+    cose: (member) => [
+      [1, 3],
+      [-1, member("n")],
+      [-2, member("e")],
+    ],
+  },
+  [-48]: {
+    generate: () => generateKeyPairSync("ml-dsa-44"),
+    digest: null,
+    cose: (member) => [
+      [1, 7],
+      [-1, member("pub")],
+    ],
+  },
+} satisfies Record<number, Algorithm>;
+export type AlgorithmNumber = keyof typeof algorithms;
+
+type DeviceOptions = { origin?: string; algorithm?: AlgorithmNumber };
+
+export function makeAuthenticator({
+  origin = "https://control.example",
+  algorithm = -7,
+}: DeviceOptions = {}) {
+  const { generate, digest, cose }: Algorithm = algorithms[algorithm];
+  const { privateKey, publicKey } = generate();
   const credentialId = randomBytes(32);
   let counter = 0;
   let userHandle: string | null = null;
@@ -61,15 +115,9 @@ export function makeAuthenticator({ origin = "https://control.example" } = {}) {
     create(options: unknown, fault: Fault = {}) {
       const { challenge, rp, user } = v.parse(Options, options);
       userHandle = user?.id ?? null;
-      const { x = "", y = "" } = publicKey.export({ format: "jwk" });
-      const key = new Map<number, number | Uint8Array<ArrayBuffer>>([
-        [1, 2],
-        [3, -7],
-        [-1, 1],
-        [-2, new Uint8Array(Buffer.from(x, "base64url"))],
-        [-3, new Uint8Array(Buffer.from(y, "base64url"))],
-        ...(fault.key ?? []),
-      ]);
+      const jwk = v.parse(v.record(v.string(), v.unknown()), publicKey.export({ format: "jwk" }));
+      const member = (name: string) => new Uint8Array(Buffer.from(String(jwk[name]), "base64url"));
+      const key = new Map([[3, algorithm], ...cose(member), ...(fault.key ?? [])]);
       const length = Buffer.alloc(2);
       length.writeUInt16BE(credentialId.length);
       const credential = Buffer.concat([Buffer.alloc(16), length, credentialId, isoCBOR.encode(key)]);
@@ -97,9 +145,7 @@ export function makeAuthenticator({ origin = "https://control.example" } = {}) {
       if (counter > 0) counter++;
       const data = clientData("webauthn.get", fault.challenge ?? challenge, fault);
       const authenticatorData = dataOf(rpId, fault);
-      const signature = createSign("sha256")
-        .update(Buffer.concat([authenticatorData, sha256(data)]))
-        .sign(privateKey);
+      const signature = sign(digest, Buffer.concat([authenticatorData, sha256(data)]), privateKey);
       return {
         id: encode(credentialId),
         rawId: encode(credentialId),

@@ -156,7 +156,8 @@ export async function addPasskey(
 
 /**
  * A passkey that can never be proved would count as a second factor. The library looks at the algorithm alone: key type (1),
- * algorithm (3) and curve (-1) have to belong together, and the key has to be one (RFC 9053).
+ * algorithm (3) and curve (-1) have to belong together, and the key has to be one (RFC 9053). Every algorithm that
+ * `registrationOptions` offers has to be here.
  */
 async function requireUsableKey(publicKey: Uint8Array<ArrayBuffer>): Promise<void> {
   const { cose, decodeCredentialPublicKey } = await import("@simplewebauthn/server/helpers");
@@ -165,11 +166,14 @@ async function requireUsableKey(publicKey: Uint8Array<ArrayBuffer>): Promise<voi
     const value = key.get(at);
     return value instanceof Uint8Array ? Buffer.from(value).toString("base64url") : "";
   };
-  const { EC2, OKP, RSA } = cose.COSEKTY;
+  const { EC2, OKP, RSA, AKP } = cose.COSEKTY;
+  // The library offers it first, and newer browsers take it. Not in the table: the type has no `pub`.
+  const latticeKey = { kty: "AKP", alg: "ML-DSA-44", pub: text(-1) };
   const jwks: Record<string, JsonWebKeyInput["key"]> = {
     [`${EC2} -7 1`]: { kty: "EC", crv: "P-256", x: text(-2), y: text(-3) },
     [`${OKP} -8 6`]: { kty: "OKP", crv: "Ed25519", x: text(-2) },
     [`${RSA} -257`]: { kty: "RSA", n: text(-1), e: text(-2) },
+    [`${AKP} -48`]: latticeKey,
   };
   const kind = [1, 3, -1].map((at) => key.get(at)).filter((each) => typeof each === "number");
   const jwk = jwks[kind.join(" ")];

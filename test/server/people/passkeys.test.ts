@@ -2,7 +2,13 @@
 
 import { afterEach, beforeEach, describe, expect, test } from "bun:test";
 import { lostPasskeys } from "../../../src/server/people/passkeys.ts";
-import { makeAuthenticator, type Authenticator, type Fault } from "../../support/authenticator.ts";
+import chromium from "../../fixtures/chromium-156-registration.json" with { type: "json" };
+import {
+  makeAuthenticator,
+  type AlgorithmNumber,
+  type Authenticator,
+  type Fault,
+} from "../../support/authenticator.ts";
 import { browserWith, cookieIn, ownPage, signInBrowser } from "../../support/browser-session.ts";
 import { addApp } from "../../support/factors.ts";
 import { makeAcme } from "../../support/people.ts";
@@ -58,6 +64,35 @@ describe("adding a passkey", () => {
     });
   });
 
+  test("every algorithm that browsers are offered is accepted, and signs in", async () => {
+    const offered = (await newOptions()) as { pubKeyCredParams: { alg: AlgorithmNumber }[] };
+    const numbers = offered.pubKeyCredParams.map(({ alg }) => alg);
+    // Chromium 156 takes the first, ML-DSA-44.
+    expect(numbers).toEqual([-48, -8, -7, -257]);
+    for (const algorithm of numbers) {
+      const by = makeAuthenticator({ algorithm });
+      expect([algorithm, (await add({}, by)).status]).toEqual([algorithm, 201]);
+      expect([algorithm, (await signIn({}, by)).status]).toEqual([algorithm, 201]);
+    }
+  });
+
+  test("a registration of Chromium 156 is accepted: its key is ML-DSA-44", async () => {
+    const local = await makeTestServer({ publicUrl: "http://localhost:8420" });
+    const { owner: token } = await makeAcme(local);
+    const path = "/api/user/passkeys/";
+    const options = await local.send("POST", `${path}options/`, {
+      token,
+      body: { current_password: password },
+    });
+    // The challenge alone is today's: without attestation, nothing signs it.
+    const today = makeAuthenticator({ origin: "http://localhost:8420" }).create(options.json);
+    const { clientDataJSON } = today.response;
+    const response = { ...chromium, response: { ...chromium.response, clientDataJSON } };
+    const added = await local.send("POST", path, { token, body: { name: "laptop", response } });
+    expect(added.status).toBe(201);
+    await local[Symbol.asyncDispose]();
+  });
+
   test("belongs to the sign-in that began it", async () => {
     const options = await newOptions();
     const other = await server.send("POST", "/api/token/", { body: { email, password } });
@@ -85,6 +120,15 @@ describe("adding a passkey", () => {
     ["with an algorithm of another kind of keys", { key: [[3, -8]] }],
     ["with another curve", { key: [[-1, 2]] }],
     ["with a kind of keys that its algorithm has not", { key: [[1, 1]] }],
+    [
+      "with a curve, and a kind of keys that has none",
+      {
+        key: [
+          [1, 7],
+          [3, -48],
+        ],
+      },
+    ],
     ["with a point beside the curve", { key: [[-2, new Uint8Array(32).fill(1)]] }],
   ])("an answer %s is refused", async (_, fault) => {
     expect(codeOf(await add(fault))).toEqual(refused);
