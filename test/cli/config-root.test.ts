@@ -294,7 +294,9 @@ describe("units of another root", () => {
       .filter((file) => /\bengineUnit\(/.test(readFileSync(join(sourceRoot, file), "utf8")))
       .filter(
         (file) =>
-          !/\b(requireOwnUnits|isRunByUnits|unitsServe)\(/.test(readFileSync(join(sourceRoot, file), "utf8")),
+          !/\b(requireOwnUnits|requireSafePrograms|isRunByUnits|unitsServe)\(/.test(
+            readFileSync(join(sourceRoot, file), "utf8"),
+          ),
       );
     // It only prints a line for the user.
     expect(named).toEqual(["node/update/overlay-switch.ts"]);

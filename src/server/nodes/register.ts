@@ -22,6 +22,7 @@ import { findDue } from "./renewal.ts";
 import { limitCertificates } from "../certificates/blocklist.ts";
 import type { Budget } from "../retention/budget.ts";
 import { findNode, isHandRun, isHub, isOnline, nameTaken } from "../store/nodes.ts";
+import { nodeOfName, requireFreshForNode } from "./claims.ts";
 import type { NodeStore } from "./node-store.ts";
 import { nowhere, type OrganizationCall } from "../http/route.ts";
 import {
@@ -40,7 +41,7 @@ import {
 import { readKeys, refuseEngine, refusePrivateKeys, type Keys } from "./register-request.ts";
 import { findRequest, holdForApproval, type Held } from "./registration-requests.ts";
 import { chooseAddress, takeAddress } from "../store/address-pool.ts";
-import type { Reader, Transaction } from "../store/database.ts";
+import type { Transaction } from "../store/database.ts";
 import { queryOne } from "../store/table.ts";
 import { nodes, type NodeRow } from "../store/tables/nodes.ts";
 import { registrationTokens } from "../store/tables/registration-tokens.ts";
@@ -91,12 +92,7 @@ export async function register(
   const keys = await readKeys(request);
   // Look the token up even without an organization: the answer must not reveal whether one exists.
   if (call.org.id === nowhere) throw refusedToken(services, call, why ?? "never issued");
-  if (hash === null) {
-    await requireFreshClaim(db, call, sent.name);
-    const { caller } = call;
-    const groups = caller.kind === "person" ? await ownerGroupsOf(db, call.org.id, caller.userId) : [];
-    if (groups.length > 0) await call.requireFresh();
-  }
+  if (hash === null) await requireFreshForNode(db, call, sent.name);
   const org = await readIssuingOrg(db, call.org.id);
   const actor = actorOf(call);
   const { certificate } = await services.authorities.overlay(db, org.id);
@@ -126,15 +122,6 @@ export async function register(
     services.throttle.count("resume", key);
   }
   return complete(services, org, reserved, { hash, actor });
-}
-
-/** Claiming a node that was created before gives its groups and roles: by its name as by its id. */
-export async function requireFreshClaim(
-  db: Pick<Reader, "get">,
-  call: Pick<OrganizationCall, "org" | "requireFresh">,
-  name: string,
-): Promise<void> {
-  if ((await queryOne(db, nodes, nodeOfName, [call.org.id, name])) !== undefined) await call.requireFresh();
 }
 
 /** The same error whether the organization is another one or does not exist. */
@@ -236,7 +223,7 @@ async function findClaimed(
 ): Promise<NodeRow | undefined> {
   const bound =
     grant.boundTo === null ? undefined : await nodes.find(tx, { orgId: org.id, id: grant.boundTo });
-  const named = bound ?? (await queryOne(tx, nodes, nodeOfName, [org.id, request.name]));
+  const named = bound ?? (await nodeOfName(tx, org.id, request.name));
   if (named !== undefined) {
     const mayClaim = bound !== undefined || (grant.tokenId === null && isClaimable(named));
     if (!mayClaim) throw nameTaken(request.name, named.registeredAt === null);
@@ -272,8 +259,6 @@ async function insert(
   await takeAddress(tx, org.id, address, node.id);
   return node;
 }
-
-const nodeOfName = `SELECT ${nodes.select()} FROM nodes WHERE org_id = $1 AND name = $2 AND state <> 'revoked'`;
 
 function isClaimable(node: NodeRow): boolean {
   return isHandRun(node) || (node.state === "pending" && node.hostPublicKey === null);

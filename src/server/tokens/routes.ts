@@ -12,7 +12,7 @@ import {
   registrationTokenColumns,
   registrationTokenOf,
 } from "../nodes/registration-tokens.ts";
-import { requireFreshClaim } from "../nodes/register.ts";
+import { requireFreshClaim } from "../nodes/claims.ts";
 import { reportOf, revokeToken } from "../offboarding/left-access.ts";
 import type { TokenKind } from "../people/issued-tokens.ts";
 import { createServiceToken, serviceTokenColumns, serviceTokenOf } from "../people/service-tokens.ts";

@@ -340,7 +340,8 @@ test("reload() restarts the engine for keys that apply at its start, except thos
   for (const [keys, expected] of [
     ["", 0],
     [", keys [timers.connection_alive_interval]", 0],
-    [", keys [timers.connection_alive_interval listen.port]", 1],
+    [", keys [timers.connection_alive_interval listen.port]", 0],
+    [", keys [timers.connection_alive_interval listen.host]", 1],
   ] as const) {
     using socket = serveControl(`${sentence}${keys}`);
     restarts = 0;
