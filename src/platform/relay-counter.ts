@@ -35,8 +35,9 @@ export function nftProgram({ platform }: Pick<System, "platform">): string | und
 }
 
 /**
- * What was sent on since the counter exists, with the headers of IP. Begins to count at the first call. Undefined if this
- * machine cannot count, or this process may not. Does not reject.
+ * What was sent on since the counter exists, with the headers of IP: once for packets that the engine hands to the kernel
+ * together (offloads). Begins to count at the first call. Undefined if this machine cannot count, or this process may not.
+ * Does not reject.
  */
 export async function readRelayed(
   slug: string,

@@ -41,8 +41,10 @@ asRoot("a relay", () => {
         const forwarded = ((await relay()).bytes ?? 0) - (before ?? 0);
         process.stderr.write(`100 pings of 1000 bytes through the relay: ${forwarded} bytes forwarded\n`);
         // 200 packets of 1000 bytes, and the headers of ICMP, IP, the engine twice, UDP and IP.
-        const packet = 1000 + 8 + 20 + 32 + 32 + 8 + 20;
-        expect(forwarded).toBeGreaterThanOrEqual(200 * packet);
+        const outer = 8 + 20;
+        const packet = 1000 + 8 + 20 + 32 + 32 + outer;
+        // Under load the engine hands several packets at once to the kernel (offloads), which counts the outer headers once.
+        expect(forwarded).toBeGreaterThanOrEqual(200 * (packet - outer));
         expect(forwarded).toBeLessThan(220 * packet);
         expect((await command(hub.places, ["status"])).stdout).toContain("for other nodes this month");
 

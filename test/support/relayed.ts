@@ -83,17 +83,20 @@ export async function loseRelay(
 
 /** With few pairs, any other relay may carry none. */
 async function busiest(relays: readonly Member[]): Promise<Member> {
-  const before = relays.map(sentBytes);
+  const before = relays.map(sentDatagrams);
   await Bun.sleep(2000);
-  const sent = relays.map((relay, at) => ({ relay, bytes: sentBytes(relay) - (before[at] ?? 0) }));
-  const [most] = sent.toSorted((a, b) => b.bytes - a.bytes);
+  const sent = relays.map((relay, at) => ({ relay, packets: sentDatagrams(relay) - (before[at] ?? 0) }));
+  const [most] = sent.toSorted((a, b) => b.packets - a.packets);
   if (most === undefined) throw new Error("No relay");
   return most.relay;
 }
 
-/** To the underlay: its only other interfaces are the tunnel, which repeats little of that, and loopback. */
-function sentBytes({ host }: Member): number {
-  const rows = host.run(["cat", "/proc/net/dev"]).split("\n").slice(2);
-  const fields = rows.map((row) => row.trim().split(/[:\s]+/)).filter(([name]) => name !== "lo");
-  return fields.reduce((sum, each) => sum + Number(each[9] ?? 0), 0);
+/** Not bytes, and only UDP: one check-in, or a few large probes, are more bytes than the pings of some seconds. */
+function sentDatagrams({ host }: Member): number {
+  const [names, values] = host
+    .run(["cat", "/proc/net/snmp"])
+    .split("\n")
+    .filter((row) => row.startsWith("Udp:"))
+    .map((row) => row.split(" "));
+  return Number(values?.[names?.indexOf("OutDatagrams") ?? -1] ?? 0);
 }
