@@ -12,7 +12,7 @@ const startsWithinMs = 15_000;
 
 export const command: Implementation = {
   notes:
-    "Exit status 1 if a check fails. It changes nothing without --fix, and only asks the control planes for the time.",
+    "Exit status 1 if a check fails. It changes nothing without --fix, and only asks the control planes for the time, and whether they are ready.",
   args: {
     fix: {
       type: "boolean",
@@ -30,7 +30,9 @@ export const command: Implementation = {
     `${brand.executable} doctor --bundle report.tar.gz`,
   ],
   async run(context) {
-    const { settings, system, values, output, log } = context;
+    const { settings, values, output, log } = context;
+    const { notingRequests } = await import("../plan-requests.ts");
+    const { system, requests } = notingRequests(context.system);
     const bundle = values.text("bundle");
     if (bundle !== undefined) {
       const { requireFreePlace } = await import("../files.ts");
@@ -70,7 +72,7 @@ export const command: Implementation = {
     const ok = checks.every(({ verdict }) => verdict !== "fail");
     if (bundle !== undefined && settings.dryRun) {
       const { planReplaced } = await import("../plan-file.ts");
-      output.plan([planReplaced(bundle, 0o600)]);
+      output.plan([...requests(), planReplaced(bundle, 0o600)]);
       return 0;
     }
     if (bundle !== undefined) await pack(bundle, checks, slugs, context);
@@ -116,7 +118,10 @@ async function fix({ settings, system, log }: Context): Promise<void> {
 async function planFix({ settings, system, output }: Context): Promise<number> {
   const { readModes } = await import("../node/enroll/services.ts");
   const { planBringing } = await import("../node/enroll/provision-services.ts");
-  output.plan(planBringing(readModes(settings.configRoot), settings, system));
+  const { planProvision } = await import("../node/enroll/provide-engine.ts");
+  const teams = readModes(settings.configRoot);
+  const engine = teams.length === 0 ? [] : await planProvision(settings, system);
+  output.plan([...engine, ...planBringing(teams, settings, system)]);
   return 0;
 }
 

@@ -29,11 +29,10 @@ export async function planEnrollment(enrollment: Enrollment, context: Context): 
   const { planRegistration } = await import("../node/enroll/register.ts");
   const { planStart } = await import("../node/enroll/provision-services.ts");
   const { planChanges } = await import("../platform/apply.ts");
-  const team = { slug: registration.slug, mode: registration.mode };
   const services = isStarted
     ? [
-        ...(await planStart(team, settings, system)),
-        ...(team.mode === "desktop" ? await planRequestIfThere("provision", settings, system) : []),
+        ...(await planStart(registration, settings, system)),
+        ...(registration.mode === "desktop" ? await planRequestIfThere("provision", settings, system) : []),
       ]
     : [];
   const removal = await formerServices(enrollment, context);

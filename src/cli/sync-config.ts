@@ -174,7 +174,7 @@ async function plan(organization: Organization, context: Context): Promise<Step[
   };
   const engine = await edge.engine();
   const steps = await edge.withClient((client) =>
-    planSync(organization, { ...edge, client, engine }, { renews: values.on("renew") }),
+    planSync(organization, { ...edge, client, engine, isAsked: true }, { renews: values.on("renew") }),
   );
   const told = await planSyncThroughDaemon(organization, context);
   return [...(values.on("renew") ? [renewal] : []), ...told, ...steps];

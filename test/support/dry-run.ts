@@ -86,7 +86,11 @@ const runsOf = (plan: Steps) =>
     .filter((line) => !isQuery(line));
 
 const requestsOf = (plan: Steps) =>
-  plan.flatMap((step) => (step.step === "request" ? [`${step.method} ${step.url}`] : []));
+  askedOf(plan.flatMap((step) => (step.step === "request" ? [`${step.method} ${step.url}`] : [])));
+
+/** A service repeats what it asks, and may ask for a sign of life at any time. */
+const askedOf = (lines: readonly string[]) =>
+  [...new Set(lines)].filter((line) => !line.endsWith("/healthz"));
 
 function sorted(files: ReadonlyMap<string, string>): Record<string, string> {
   return Object.fromEntries([...files].sort(([a], [b]) => (a < b ? -1 : 1)));
@@ -174,8 +178,7 @@ export async function planAndRun(
     done: {
       files: changedFiles(before, after, planned.files),
       runs: runsIn(done),
-      // A service repeats what it asks.
-      requests: [...new Set(requests.splice(0))].filter((line) => !line.endsWith("/healthz")),
+      requests: askedOf(requests.splice(0)),
     },
     stderr: done.stderr,
   };

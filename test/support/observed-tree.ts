@@ -41,6 +41,7 @@ export type ObservedTree = Disposable & {
 const systemctl = `#!/bin/sh
 case "$*" in
   *is-active*|*is-enabled*) exit 3;;
+  *--property=MainPID,ExecStart*) echo MainPID=0;;
   *--property=ActiveState*) read -r state < /run/systemd/started && echo "ActiveState=$state";;
   *" start "*) echo active > /run/systemd/started;;
   *" disable --now "*) echo inactive > /run/systemd/started;;

@@ -161,10 +161,12 @@ async function keepOrderKey(
   received: NodeConfig,
   proof: string | undefined,
 ): Promise<NodeConfig> {
-  const { order_key: offered, ...rest } = received;
+  const { order_key: offered, ...others } = received;
   const { order_key: known } = pinned;
-  const kept = { ...rest, mode: pinned.mode, registered_at: pinned.registered_at };
-  if (known === undefined) return kept;
+  const own = { mode: pinned.mode, registered_at: pinned.registered_at };
+  if (known === undefined) return { ...others, ...own };
+  // In the order of what was sent: without changes the file stays the same.
+  const kept = { ...received, ...own };
   if (offered === undefined || offered.x === known.x || proof === undefined)
     return { ...kept, order_key: known };
   const { verifyOrderKey } = await import("../../pki/tokens.ts");

@@ -7,10 +7,10 @@ import { planFile, planReplaced } from "../../plan-file.ts";
 import type { Step } from "../../plan.ts";
 import { planSocketDirectory } from "../../platform/control-socket.ts";
 import { paths } from "../../protocol/paths.ts";
-import { generationFiles } from "../files/generations.ts";
+import { generationFiles, presentFiles } from "../files/generations.ts";
 import { readCredentials, type Organization } from "../files/organizations.ts";
-import { fetchConfig, prepare, type SyncEdge } from "./next-config.ts";
-import { changeNeeds } from "./sync.ts";
+import { fetchConfig, prepare, type Next, type SyncEdge } from "./next-config.ts";
+import { changeNeeds, isPresent } from "./sync.ts";
 
 /** `renews`: a renewal comes before it, which replaces the node's certificates. */
 export async function planSync(
@@ -23,8 +23,7 @@ export async function planSync(
   const first: Step[] = [{ step: "request", method: "GET", url }, ...planSocketDirectory(directory)];
   const download = await fetchConfig(organization, edge);
   const next = await prepare(organization, download, edge);
-  const files: Record<string, string | undefined> =
-    next === undefined ? {} : { ...next.files, "config.yml": next.configYml };
+  const files: Record<string, string | undefined> = filesAfter(next, directory);
   const steps = generationFiles.flatMap((name): Step[] => {
     const content = files[name];
     const path = join(directory, name);
@@ -36,11 +35,19 @@ export async function planSync(
   return [...first, ...(await runs(directory, next, edge)), ...steps];
 }
 
+/** What is there already is not written again, for example with another number of the version. */
+function filesAfter(next: Next | undefined, directory: string): Record<string, string | undefined> {
+  if (next === undefined) return {};
+  return isPresent(next, directory)
+    ? presentFiles(directory)
+    : { ...next.files, "config.yml": next.configYml };
+}
+
 const certificates: readonly string[] = ["node.crt", "host.crt"];
 
 async function runs(
   directory: string,
-  next: Parameters<typeof changeNeeds>[2] | undefined,
+  next: Next | undefined,
   { engine, control }: SyncEdge,
 ): Promise<Step[]> {
   const path = join(directory, "config.yml");

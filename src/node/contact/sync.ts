@@ -302,7 +302,7 @@ async function testStaged(
  * Whether all files already have this content, apart from the version in node-config.json. server.yml is compared too,
  * because overrides.yml can hide its changes in config.yml, and the ETag stands for server.yml.
  */
-function isPresent(next: Next, directory: string): boolean {
+export function isPresent(next: Next, directory: string): boolean {
   if (readSyncState(directory) === undefined) return false;
   if (readTextIfThere(generationFile(directory, "server.yml")) !== next.serverYml) return false;
   const wanted: Partial<Record<string, string>> = { ...next.files, "config.yml": next.configYml };

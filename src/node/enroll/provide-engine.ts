@@ -7,6 +7,7 @@ import { can, firstVersions } from "../../engine-features.ts";
 import { AppError } from "../../errors.ts";
 import type { Log } from "../../log.ts";
 import type { Step } from "../../plan.ts";
+import { notingRequests } from "../../plan-requests.ts";
 import { compareVersions } from "../../release/version.ts";
 import type { System } from "../../system.ts";
 import { engineVersion } from "../engine/engine.ts";
@@ -15,7 +16,6 @@ import { installEngine, planEngine } from "../engine/overlay-install.ts";
 import { newestListed } from "../engine/overlay-release.ts";
 import { credentialsIfOwn } from "../files/organizations.ts";
 import { trustingControlPlanes } from "../files/pinned-authorities.ts";
-import { releaseKeys } from "../files/published-release.ts";
 import { readModes } from "./services.ts";
 
 export type ProvidingSettings = EngineSettings & { configRoot: string; stateDb: string };
@@ -55,16 +55,22 @@ export async function provideEngine(
   log.warn(costOf(old));
 }
 
-/** The plan of provideEngine. It contacts no server: whether a list has a newer engine is not known yet. */
+/** The plan of provideEngine. It reads the lists, because they decide whether an engine is installed, and which one. */
 export async function planProvision(
   settings: ProvidingSettings,
   system: System,
   newcomer?: Newcomer,
 ): Promise<Step[]> {
-  if (findEngine(settings, system) === undefined) return planEngine(request, settings, system);
-  // Without a key no list is trusted, and nothing is replaced.
-  const old = releaseKeys().length === 0 ? undefined : await replaceable(settings, system, newcomer);
-  return old === undefined ? [] : planEngine({ ...request, source: "release" }, settings, system);
+  const noting = notingRequests(trustingNewcomer(system, newcomer));
+  const isMissing = findEngine(settings, system) === undefined;
+  const old = isMissing ? undefined : await replaceable(settings, system, newcomer);
+  if (!isMissing && old === undefined) return [];
+  const { value: offer } = await offersOf(settings, { system: noting.system }, newcomer, old).next();
+  const asked = noting.requests();
+  if (offer === undefined) return isMissing ? [...asked, ...planEngine(request, settings, system)] : asked;
+  const { version, releaseUrl } = offer;
+  const wanted = { ...request, source: "release", version, releaseUrl } as const;
+  return [...asked, ...planEngine(wanted, settings, system)];
 }
 
 /** What the present engine costs, as a sentence with the line to type, if it is an old one that could be replaced. */
@@ -86,30 +92,43 @@ async function replaceable(
   return version === undefined || can(version, "offloads") ? undefined : version;
 }
 
+type Offer = { version: string; sha256: string; releaseUrl: string | undefined };
+
 /**
- * Installs the newest engine of the signed lists, if it is newer than `than`: of the list that this program asks for its own
- * releases, or of the one that the control plane serves at /releases/. False if there is none, or if it cannot be had.
+ * The newest engine of one signed list after the other, if it is newer than `than`: of the list that this program asks for
+ * its own releases, and of the one that the control plane serves at /releases/. Reads a list when its engine is asked for.
  */
+async function* offersOf(
+  { configRoot, stateDb }: ProvidingSettings,
+  { system, log }: { system: System; log?: Log },
+  newcomer: Newcomer | undefined,
+  than: string | undefined,
+): AsyncGenerator<Offer, undefined> {
+  const offered = releasesOf(configRoot, newcomer);
+  // Without an engine the usual installation asks the first list by itself.
+  const lists = [...(than === undefined ? [] : [undefined]), ...(offered === undefined ? [] : [offered])];
+  for (const releaseUrl of lists) {
+    const trusting = trustingControlPlanes(configRoot, system);
+    const newest = await newestListed({ releaseUrl }, stateDb, trusting).catch((error: unknown) =>
+      passOver(releaseUrl, error, log),
+    );
+    if (newest === undefined || (than !== undefined && compareVersions(newest.version, than) <= 0)) continue;
+    yield { version: newest.version, sha256: newest.sha256, releaseUrl };
+  }
+}
+
+/** Installs the first of these offers that can be had. False if there is none. */
 async function installOffered(
   settings: ProvidingSettings,
   deps: Deps,
   newcomer: Newcomer | undefined,
   than: string | undefined,
 ): Promise<boolean> {
-  const { system, log } = deps;
-  const offered = releasesOf(settings.configRoot, newcomer);
-  // Without an engine the usual installation asks the first list by itself.
-  const lists = [...(than === undefined ? [] : [undefined]), ...(offered === undefined ? [] : [offered])];
-  for (const releaseUrl of lists) {
+  for await (const { version, sha256, releaseUrl } of offersOf(settings, deps, newcomer, than)) {
+    const why = than === undefined ? "" : `The system's package has the old engine ${than}; `;
+    deps.log.info(`${why}installing ${version}`);
+    const wanted = { ...request, source: "release", version } as const;
     try {
-      const trusting = trustingControlPlanes(settings.configRoot, system);
-      const newest = await newestListed({ releaseUrl }, settings.stateDb, trusting);
-      if (newest === undefined || (than !== undefined && compareVersions(newest.version, than) <= 0))
-        continue;
-      const { version, sha256 } = newest;
-      const why = than === undefined ? "" : `The system's package has the old engine ${than}; `;
-      log.info(`${why}installing ${version}`);
-      const wanted = { ...request, source: "release", version } as const;
       await installEngine({ ...wanted, releaseUrl }, settings, deps).catch((error: unknown) => {
         // A mirror may have the list alone: then the archive is the engine's own, with the hash of the list.
         if (releaseUrl === undefined || !(error instanceof AppError)) throw error;
@@ -117,11 +136,16 @@ async function installOffered(
       });
       return true;
     } catch (error) {
-      if (!(error instanceof AppError)) throw error;
-      log.debug("No newer engine can be installed", { from: releaseUrl, reason: error.message });
+      passOver(releaseUrl, error, deps.log);
     }
   }
   return false;
+}
+
+/** Another list may help. */
+function passOver(from: string | undefined, error: unknown, log: Log | undefined): undefined {
+  if (!(error instanceof AppError)) throw error;
+  log?.debug("No newer engine can be installed", { from, reason: error.message });
 }
 
 /** Where the control plane serves releases, if it does. */

@@ -18,7 +18,7 @@ import { installWintun, planWintun } from "./install-tap.ts";
 import { engineVersion } from "../engine/engine.ts";
 import { findEngine } from "../engine/overlay.ts";
 import { decideForStart } from "../files/rewrite-config.ts";
-import { planProvision, provideEngine } from "./provide-engine.ts";
+import { planProvision, provideEngine, type Newcomer } from "./provide-engine.ts";
 import { planServices, readModes, requireSafePrograms, type ServiceSettings } from "./services.ts";
 
 export type Started = {
@@ -28,7 +28,11 @@ export type Started = {
 };
 
 /** The plan of startOverlay, for --dry-run. `added` may not be in the configuration root yet. */
-export async function planStart(added: Team, settings: ServiceSettings, system: System): Promise<Step[]> {
+export async function planStart(
+  added: Team & Newcomer,
+  settings: ServiceSettings,
+  system: System,
+): Promise<Step[]> {
   const engine = await planProvision(settings, system, added);
   const library = needsWintun(system) ? planWintun(wintunRequest, settings, system) : [];
   if (!runsServices(system)) return [...engine, ...library];

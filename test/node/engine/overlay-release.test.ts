@@ -412,14 +412,23 @@ describe("an old engine of the system's package", () => {
 
   test.if(isOld)("is listed by --dry-run, and by the demo with --yes", async () => {
     mkdirSync(settings().configRoot, { recursive: true });
-    const system = installed(realSystem());
+    const { list } = await publish();
+    const system = installed({ ...realSystem(), fetch: async (url) => list(url) });
+    const lists = ["manifest.json", signatureName].map((name) => ({
+      step: "request" as const,
+      method: "GET",
+      url: ours + name,
+    }));
     const plan = await planProvision(settings(), system, { slug: "acme" });
+    expect(plan.slice(0, 2)).toEqual(lists);
     const isArchive = ({ step, ...more }: Step) =>
       step === "request" && "url" in more && more.url.endsWith(archiveName(system));
     expect(plan.filter(isArchive)).toHaveLength(1);
     expect(plan.at(-1)).toMatchObject({ step: "file", path: settings().overlayBinary, change: "created" });
     expect(await planMissing(settings(), true, system)).toEqual(expect.arrayContaining(plan));
     expect((await planMissing(settings(), false, system)).some(isArchive)).toBe(false);
+    // Without an answer it stays, and only the question is planned.
+    expect(await planProvision(settings(), installed({ ...realSystem(), fetch: away }))).toEqual(lists);
   });
 
   test.if(isOld)(

@@ -1,0 +1,17 @@
+// The questions that a command must ask servers before it knows what it would do: they are part of its --dry-run plan.
+
+import type { Step } from "./plan.ts";
+import type { System } from "./system.ts";
+
+/** The same system, and the requests that it has sent since, each once. */
+export function notingRequests<Given extends Pick<System, "fetch">>(
+  system: Given,
+): { system: Given; requests(): Step[] } {
+  const sent = new Map<string, Step>();
+  const fetch: System["fetch"] = (url, init) => {
+    const method = init?.method ?? "GET";
+    sent.set(`${method} ${url}`, { step: "request", method, url });
+    return system.fetch(url, init);
+  };
+  return { system: { ...system, fetch }, requests: () => [...sent.values()] };
+}
