@@ -32,7 +32,7 @@ export function reportOf({ version, isRunning }: EngineInUse, finding?: FindingK
 
 export type Light = {
   kind(): FindingKind | undefined;
-  /** Whether there is traffic now with another node than a lighthouse. */
+  /** Whether there is traffic now with another node than a lighthouse, or may be: old engines do not tell. */
   isBusy(): boolean;
   noteAnswer(answer: CheckinAnswer): void;
   /** The question for the addresses of peers; undefined: not now. */

@@ -28,7 +28,8 @@ const everyMs = 500;
  * The pace beside traffic, in packets of 88 bytes. After a crash of its lighthouse one packet makes the engine leave the
  * tunnel, and the next one makes it handshake: the node is known again within 1.4 s. An engine that looks for it asks the
  * lighthouse at the beginning and after 1.5 s, then not before its next attempt, 5 s later. An idle node would send 12 MB a
- * day: its probes (prober.ts) and the engine's reports do the same within some 10 s.
+ * day: its probes (prober.ts) and the engine's reports do the same within some 10 s. Engines before 1.12 do not tell whether
+ * a node is idle.
  */
 const everyBusyMs = 700;
 /** How often an idle node looks whether it has traffic. */

@@ -8,6 +8,7 @@ import { hostsPath, indexHosts, peerNames, readHosts } from "../files/hosts.ts";
 import type { Organization } from "../files/organizations.ts";
 import { maxNames } from "../../protocol/names.ts";
 import type { Facts } from "./facts.ts";
+import { hasTraffic } from "./paces.ts";
 import { PeerNames } from "./peer-names.ts";
 import { Tunnels, type EngineTunnel } from "./tunnels.ts";
 
@@ -71,6 +72,11 @@ export class Inventory {
   /** Whether the engine reports its tunnels (from 1.12 on). */
   get reportsTunnels(): boolean {
     return this.#reportsTunnels;
+  }
+
+  /** With another node than a lighthouse. An engine that reports no tunnels says nothing of it; nor is it known before the first look. */
+  mayHaveTraffic(now: number): boolean {
+    return !this.#reportsTunnels || hasTraffic(this.tunnels.all, now, this.#facts?.lighthouses);
   }
 
   /** False: certain that the organization has no other node. */

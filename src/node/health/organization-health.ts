@@ -28,7 +28,7 @@ import { Inventory, type InventoryDeps } from "./inventory.ts";
 import type { Health } from "./judge.ts";
 import type { KeptPeers } from "./kept-peers.ts";
 import { NamedPeers } from "./named-peers.ts";
-import { hasTraffic, pacesOf } from "./paces.ts";
+import { pacesOf } from "./paces.ts";
 import { isUnknown, type PeerReport, type PeersSeen } from "./peer-report.ts";
 import { probeTargets } from "./probe-targets.ts";
 import type { OffloadTrial } from "./offload-trial.ts";
@@ -144,12 +144,7 @@ export class OrganizationHealth {
   /** Between this node and its control plane, which says what this machine cannot know. */
   readonly light = {
     kind: () => reportedKind(this.look()?.findings ?? []),
-    isBusy: (): boolean =>
-      hasTraffic(
-        this.#inventory.tunnels.all,
-        this.#deps.monotonic(),
-        this.#inventory.present?.facts.lighthouses,
-      ),
+    isBusy: (): boolean => this.#inventory.mayHaveTraffic(this.#deps.monotonic()),
     addresses: () => this.#deps.kept?.asked(this.#hasNoLighthouse()),
     noteAnswer: (answer: Noted): void => {
       const { others_online: online, cloned, elsewhere, server_time: time, addresses } = answer;

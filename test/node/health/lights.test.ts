@@ -281,6 +281,10 @@ test("what this agent sends by itself is no traffic", async () => {
     expect(health.light.isBusy()).toBe(true);
     await network.pass(60_000);
     expect(health.light.isBusy()).toBe(false);
+    // An old engine says nothing of traffic.
+    network.reports = false;
+    await network.pass(20_000);
+    expect(health.light.isBusy()).toBe(true);
   });
 }, 1_200_000);
 
