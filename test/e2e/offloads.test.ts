@@ -115,7 +115,7 @@ asRoot("offloads", () => {
           const [wire, overlay] = [await outer(), await inner()];
           expect([wire.wrong, overlay.wrong]).toEqual([0, 0]);
           // Of 3,200 packets of 1300 bytes, as far as the capture keeps up.
-          expect(Math.min(wire.right, overlay.right)).toBeGreaterThan(1000);
+          expect(Math.min(wire.right, overlay.right)).toBeGreaterThan(100);
         },
         60_000,
       );
