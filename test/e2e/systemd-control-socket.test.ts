@@ -42,7 +42,7 @@ describeMachine("control socket", () => {
       await machine.must(
         `printf 'preferred_ranges: ["192.168.7.0/24"]\\n' >/etc/overlay-agent/acme/overrides.yml && agent sync-config`,
       );
-      await machine.until(`${log} | grep -q 'Config reload complete'`, 10_000);
+      await machine.until(`${log} | grep -Eq 'Config reload (was )?complete'`, 10_000);
       expect((await machine.run(`${log} | grep 'Caught HUP'`)).stdout).toBe("");
       const unit = mode === "server" ? "overlay-agent@acme" : "overlay-agent";
       await machine.must(`systemd-analyze security --threshold=25 ${unit}.service`);
