@@ -38,5 +38,8 @@ export function inWords(ms: number): string {
       : minutes < 2 * 1440
         ? [Math.round(minutes / 60), "hour"]
         : [Math.round(minutes / 1440), "day"];
-  return `${amount} ${unit}${amount === 1 ? "" : "s"}`;
+  return countOf(amount, unit);
 }
+
+/** 1 node, 2 nodes. */
+export const countOf = (count: number, unit: string): string => `${count} ${unit}${count === 1 ? "" : "s"}`;

@@ -1,12 +1,14 @@
 // What is said after a person was removed from an organization. Pure.
 
+import { countOf } from "../duration.ts";
+
 type Items = readonly { kind: string }[];
 /** What the person could use: machines, tokens, webhooks. */
 export type AccessReport = { access_left: Items; access_revoked: Items };
 
 export function counted(items: Items): string {
   return [...Map.groupBy(items, ({ kind }) => (kind === "node" ? "machine" : kind.replaceAll("_", " ")))]
-    .map(([kind, { length }]) => `${length} ${kind}${length === 1 ? "" : "s"}`)
+    .map(([kind, { length }]) => countOf(length, kind))
     .join(", ");
 }
 

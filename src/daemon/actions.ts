@@ -1,6 +1,7 @@
 // The actions of the daemon's socket: one table with the right that each needs. Requests name registered organizations,
 // never paths. Framing of lines belongs to ipc/.
 
+import { countOf } from "../duration.ts";
 import { brand } from "../brand.ts";
 import { buildInfo } from "../build-info.ts";
 import { AppError, messageOf } from "../errors.ts";
@@ -109,7 +110,7 @@ async function peers({ request, deps }: Call): Promise<Reply> {
   const team = slugOf(request);
   const { peers, reportsTunnels, engineVersion } = await deps.engines.peers(team, request.peer);
   return {
-    message: peers.length === 1 ? "1 peer" : `${peers.length} peers`,
+    message: countOf(peers.length, "peer"),
     team,
     peers,
     reports_tunnels: reportsTunnels,
@@ -139,8 +140,7 @@ async function prove({ request, deps }: Call): Promise<Reply> {
     throw new AppError("validation_failed", "`prove` needs `session` and `control_plane`");
   const { proofsOf } = await import("../node/contact/session-nodes.ts");
   const proofs = proofsOf(deps.configRoot, controlPlane, session);
-  const nodes = proofs.length === 1 ? "1 node" : `${proofs.length} nodes`;
-  return { message: `${nodes} at this control plane`, proofs };
+  return { message: `${countOf(proofs.length, "node")} at this control plane`, proofs };
 }
 
 async function sync({ request, deps }: Call): Promise<Reply> {

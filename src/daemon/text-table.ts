@@ -1,5 +1,6 @@
 // Tables and times as text, for `status` and `peers`. Loads next to nothing: the commands must start fast.
 
+import { countOf } from "../duration.ts";
 import { cutTo, fit, gap } from "../columns.ts";
 
 /** Lines with aligned columns; the first row is the head. `width`: of the terminal; undefined: as wide as the text. */
@@ -35,7 +36,7 @@ function daysOrLess(ms: number): string {
       : minutes >= 60
         ? [Math.floor(minutes / 60), "hour"]
         : [minutes, "minute"];
-  return `${count} ${unit}${count === 1 ? "" : "s"}`;
+  return countOf(count, unit);
 }
 
 /** The two largest units: "3d 4h", "12m 5s". */

@@ -1,5 +1,6 @@
 // `agent admin export` and `agent admin import`: from an organization to plain Nebula files, and back.
 
+import { countOf } from "../../duration.ts";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import { quoteWord } from "../../plan.ts";
@@ -150,7 +151,7 @@ export const importing: Implementation = {
         notes,
         keys: keys.map(({ isUnknown, ...key }) => ({ ...key, is_unknown: isUnknown })),
       },
-      `Created organization ${slug} (${network}) with ${nodes.length === 1 ? "1 node" : `${nodes.length} nodes`}; all hosts keep running as they are\n`,
+      `Created organization ${slug} (${network}) with ${countOf(nodes.length, "node")}; all hosts keep running as they are\n`,
     );
     if (nodes.length === 0) return;
     const line = `${brand.executable} admin token create ${slug} --node ${quoteWord(nodes[0]?.name ?? "")}`;

@@ -1,5 +1,6 @@
 // Adds a machine: choose what it is, paste one line with the join key there, and watch it arrive.
 
+import { countOf } from "../../duration.ts";
 import { registrationTokensApi } from "../../api/tokens.ts";
 import { apiPath, type SentOf } from "../../api/endpoint.ts";
 import { useState } from "preact/hooks";
@@ -150,7 +151,7 @@ function NewMachines({ node_approval: approval, isApproved, approve }: NewMachin
 
 /** What the key makes of a machine. */
 function madeBy({ uses, groups, is_lighthouse }: Token): string {
-  const count = uses === 1 ? "1 machine" : `${uses} machines`;
+  const count = countOf(uses, "machine");
   const into = groups.length === 0 ? "in no group" : `in ${groups.join(", ")}`;
   return `${count}, ${into}${is_lighthouse ? ", as a lighthouse" : ""}`;
 }

@@ -1,5 +1,6 @@
 // Machines that wait for an administrator's approval: what each asks for, and the two answers.
 
+import { countOf } from "../../duration.ts";
 import { registrationsApi } from "../../api/node-calls.ts";
 import { organizationsApi, type Organization } from "../../api/organizations.ts";
 import { registrationTokensApi } from "../../api/tokens.ts";
@@ -102,7 +103,7 @@ function Together({ machines, say }: { machines: readonly Registration[] } & Sai
   const chosen = machines.filter(({ name, seen_from, groups }) =>
     hasWords([name, seen_from, ...groups].join(" "), wanted),
   );
-  const count = chosen.length === 1 ? "1 machine" : `${chosen.length} machines`;
+  const count = countOf(chosen.length, "machine");
   const title = verb === "refuse" ? `Refuse ${count}` : `Approve ${count}`;
   return html`<div class="tools">
       ${

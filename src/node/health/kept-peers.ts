@@ -131,11 +131,6 @@ export class KeptPeers {
     this.#handed = readPeerMap(deps.directory);
   }
 
-  /** How many peers the engine finds without a lighthouse. */
-  get count(): number {
-    return Object.keys(this.#handed).length;
-  }
-
   /** For the next check-in. Undefined: do not ask now. */
   asked(areLost: boolean): { since: number } | undefined {
     const now = this.#deps.system.now();
@@ -160,7 +155,7 @@ export class KeptPeers {
     for (const { peer, remotes } of peers) this.#entry(peer).told = remotes;
   }
 
-  /** Notes what works, forgets who is gone, and gives the engine what changed. Does not reject. */
+  /** Notes working addresses, forgets peers that are gone, and gives the engine the changed map. Does not reject. */
   async look(seen: KeptSeen): Promise<void> {
     try {
       await this.#keepPort(seen);
