@@ -127,7 +127,7 @@ export const Organization = v.object({
   created_at: Time,
 });
 export type Organization = v.InferOutput<typeof Organization>;
-/** For a caller who has not proven the second factor that it requires. */
+/** For a caller without the second factor that the organization requires. */
 const ClosedOrganization = v.object({ id: v.number(), slug: Text });
 
 export const organizationsApi = {

@@ -71,7 +71,7 @@ export function makePipeline(services: Pick<Services, "access" | "throttle" | "l
       if (!mayBeDevice(cookiesOf(exchange.request))) throttle.check("network", networkOf(exchange.address));
     },
     takeTurn(exchange, endpoint) {
-      // The operator's own process serves nobody else.
+      // The operator's own process has no other callers.
       if (exchange.caller.kind === "operator") return undefined;
       const isQuick = rulesOf(exchange, endpoint).direct === true && isShort(exchange.request);
       const rounds = isQuick ? checkins : requests;

@@ -85,7 +85,7 @@ asRoot("without a lighthouse", () => {
         await lighthouse.daemon.exited;
         for (const pid of enginesOf(lighthouse.places)) process.kill(pid, "SIGKILL");
 
-        // Told, and who is found all the same: four of them were never met.
+        // The status tells it, and which peers are found anyway: four of them were never met.
         const living = ["nat1", "nat2", "c", "d", "old"];
         for (const name of living)
           await untilStatus(
@@ -103,7 +103,7 @@ asRoot("without a lighthouse", () => {
           ["d", "c"],
         ]);
 
-        // Revoked: in nobody's map, and nobody's engine has it.
+        // No map and no engine has the revoked peer.
         const { ip } = member("gone");
         expect(living.map((name) => ip in mapOf(name))).toEqual(living.map(() => true));
         expect((await acme.api("DELETE", paths.node("acme", member("gone").id))).status).toBe(204);

@@ -1,7 +1,7 @@
 // Sends packets to the lighthouses: to one alone while this node has traffic with others, and to all for a while after
-// certificates or CAs of this node change. A lighthouse that restarted, or closed the tunnel of a former certificate, does not know this node until it
-// gets a packet from it, and the engine reports only after `lighthouse.interval` (10 s, twice that after a crash). Any packet makes
-// the engine notice and handshake at once. Another lighthouse still knows this node, so with several there is no hurry.
+// certificates or CAs of this node change. A lighthouse that restarted, or closed the tunnel of a former certificate, does not
+// know this node until it gets a packet from it, and the engine reports only after `lighthouse.interval` (10 s, twice that after
+// a crash). Any packet makes the engine notice and handshake at once. Another lighthouse still knows this node, so with several there is no hurry.
 
 import { join } from "node:path";
 import type { System } from "../../system.ts";

@@ -126,7 +126,7 @@ function withoutKeys(present: YamlMap, own: YamlMap): YamlMap {
   return kept;
 }
 
-/** A port in force that nobody asked for is decided anew, too. */
+/** The port in force is decided again, unless an administrator set it. */
 function withoutKeptPort(present: YamlMap, kept: number | undefined): YamlMap {
   const { listen } = present;
   if (!isMap(listen) || ![0, kept].includes(Number(listen["port"]))) return present;

@@ -1,5 +1,4 @@
-// What several files of routes share: lists of an organization's rows, and the query of deletions that may revoke
-// nodes.
+// Lists of an organization's rows, for several files of routes.
 
 import { fitPage, listReply, pageOf, searchPattern } from "../http/lists.ts";
 import { ListQuery } from "../../api/values.ts";

@@ -250,7 +250,7 @@ test("large packets that are lost are told within 15 s of traffic, and cost litt
     const before = network.largePackets;
     await network.pass(hourMs);
     expect(network.largePackets - before).toBeWithin(10, 15);
-    // While somebody looks, it is as before.
+    // While a user reads the status, the pace is as before.
     network.peer("hub").largest = 1200;
     await network.pass(35_000, () => health.attend());
     expect(look(health, right)).toEqual(right);
