@@ -4,10 +4,10 @@ import { describe, expect, test } from "bun:test";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
-import { apiPath, type Endpoint } from "../src/api/endpoint.ts";
+import { apiPath, numbers, type Endpoint } from "../src/api/endpoint.ts";
 import { nodesApi } from "../src/api/nodes.ts";
 import { request } from "../src/api/request.ts";
-import { endpoints } from "../src/api/subjects.ts";
+import { endpointOf, endpoints } from "../src/api/subjects.ts";
 import { registrationTokensApi } from "../src/api/tokens.ts";
 import { since, word } from "../src/api/values.ts";
 import { checkAnswer } from "../src/console/checked.ts";
@@ -35,6 +35,19 @@ test("GET and DELETE carry a query, the others a body: callers rely on it", () =
     method === "GET" || method === "DELETE" ? body !== undefined : query !== undefined,
   );
   expect(wrong.map(({ name }) => name)).toEqual([]);
+});
+
+test("a path is of one endpoint, in whichever order they are asked", () => {
+  const filled = ({ path, patterns }: Endpoint) =>
+    path.replace(/{(\w+)}/g, (_, name: string) =>
+      patterns?.[name] === undefined ? (numbers.some((each) => each === name) ? "7" : "word") : "a.tar",
+    );
+  // All pages of the console but its files: the files come first.
+  const others = endpoints.filter(({ path }) => path !== "/console/{rest}");
+  for (const among of [others, others.toReversed()])
+    for (const each of others)
+      expect([each.name, endpointOf(each.method, filled(each), among)?.name]).toEqual([each.name, each.name]);
+  expect(endpointOf("GET", "/api/org/acme/nodes/word/")).toBeUndefined();
 });
 
 describe("written once", () => {

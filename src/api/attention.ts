@@ -2,7 +2,7 @@
 
 import * as v from "valibot";
 import { endpoint } from "./endpoint.ts";
-import { Text, Time } from "./values.ts";
+import { since, Text, Time } from "./values.ts";
 
 /** Of each kind; the rest is counted. */
 export const maxFirst = 20;
@@ -19,8 +19,8 @@ const NodeTrouble = v.object({
   /** The active ones; phones, which never check in, are not counted. */
   active: v.number(),
   online: v.number(),
-  /** The active ones among them. Former servers do not send it. */
-  lighthouses: v.optional(v.number()),
+  /** The active ones among them. */
+  lighthouses: since("0.2.0", v.number()),
   /** Lighthouses and relays that are not online. */
   hubs_away: foundOf(v.object({ ...named, is_lighthouse: v.boolean() })),
   /** Certificates that end within a week and should have been renewed. Ephemeral nodes and phones are left out. */

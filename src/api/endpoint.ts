@@ -98,6 +98,10 @@ export const isOn = (value: boolean | "true" | "false" | undefined): boolean =>
 /** The parameters of paths that are whole numbers; others are texts. */
 export const numbers = ["id", "delivery", "session"] as const;
 type NumberName = (typeof numbers)[number];
+const number = "[1-9][0-9]{0,14}";
+/** The regular expression that a parameter of the path must match, if any text will not do. */
+export const paramPattern = ({ patterns }: Endpoint, name: string): string | undefined =>
+  patterns?.[name] ?? (numbers.some((each) => each === name) ? number : undefined);
 export type ParamName<P extends string> = P extends `${string}{${infer Name}}${infer Rest}`
   ? Name | ParamName<Rest>
   : never;

@@ -1,6 +1,6 @@
 // All endpoints of the contract, for what looks at each of them.
 
-import type { Endpoint } from "./endpoint.ts";
+import { paramPattern, type Endpoint } from "./endpoint.ts";
 import { attentionApi } from "./attention.ts";
 import { authoritiesApi } from "./authorities.ts";
 import { eventsApi } from "./events.ts";
@@ -42,10 +42,10 @@ const subjects = [
 export const endpoints: readonly Endpoint[] = subjects.flatMap((subject) => Object.values<Endpoint>(subject));
 
 /** The endpoint that this request is for. `path`: may have a query. */
-export function endpointOf(method: string, path: string): Endpoint | undefined {
+export function endpointOf(method: string, path: string, among = endpoints): Endpoint | undefined {
   const [plain = ""] = path.split("?");
-  return endpoints.find(
-    (each) =>
-      each.method === method && new RegExp(`^${each.path.replaceAll(/{\w+}/g, "[^/]+")}$`).test(plain),
-  );
+  return among.find((each) => each.method === method && patternOf(each).test(plain));
 }
+
+const patternOf = (of: Endpoint) =>
+  new RegExp(`^${of.path.replace(/{(\w+)}/g, (_, name: string) => paramPattern(of, name) ?? "[^/]+")}$`);

@@ -8,14 +8,15 @@ import type { Exchange } from "./http/exchange.ts";
 import { errorReply } from "./http/reply.ts";
 import { actorOf, principal } from "./audit/record.ts";
 import { makeRounds, type Turn } from "./http/fair-queue.ts";
-import type { Reply, Route } from "./http/route.ts";
+import type { OrganizationCall, Reply, Route } from "./http/route.ts";
+import type { Testing } from "./policy/edits.ts";
 import type { Services } from "./services.ts";
 
 /** A path with its methods. `weakest`: the route with the widest access; its callers may get 405. */
 export type Endpoint = { path: string; routes: Map<string, Route>; weakest: Route; allow: string };
 
 /** The caller's rights are checked again if reading the body, or the wait for a turn, takes longer, ms. */
-export const promptMs = 100;
+const promptMs = 100;
 
 /** Requests that wait for their round: of one caller, and of one organization. Each takes some KiB. */
 const mostPaced = { perCaller: 5000, perOwner: 20_000, refusal: tooManyPaced };
@@ -146,7 +147,31 @@ function failureReply(error: unknown, exchange: Exchange, endpoint: Endpoint, lo
   return errorReply(new AppError("internal", sentence, { cause: error }));
 }
 
-export function clientLeft(): AppError {
+/**
+ * Work of a handler that takes long: does it in turn, unless the client left or lost its rights meanwhile.
+ */
+export function inTurnOf<T>(
+  { heavyWork }: Pick<Services, "heavyWork">,
+  call: OrganizationCall,
+  work: () => Promise<T>,
+): Promise<T> {
+  const since = performance.now();
+  return heavyWork({ owner: call.org.id, caller: principal(actorOf(call)) }, async () => {
+    if (call.request.signal.aborted) throw clientLeft();
+    if (performance.now() - since > promptMs) await call.admitAgain();
+    return work();
+  });
+}
+
+/** Tests of the policy on behalf of this request. */
+export function testingOf({ testing }: Pick<Services, "testing">, call: OrganizationCall): Testing {
+  return {
+    inTurn: (work) => inTurnOf({ heavyWork: testing }, call, work),
+    admitAgain: () => call.admitAgain(),
+  };
+}
+
+function clientLeft(): AppError {
   return new AppError("throttled", "The client left before its turn came.");
 }
 

@@ -172,8 +172,7 @@ function OfMachines({ own, machines }: { own: string; machines: Attention }) {
 }
 
 function OneLighthouse({ own, machines }: { own: string; machines: Attention }) {
-  const { active: nodes, lighthouses = 0 } = machines;
-  const advice = secondLighthouse(own, { nodes, lighthouses });
+  const advice = secondLighthouse(own, { nodes: machines.active, lighthouses: machines.lighthouses });
   if (advice === undefined || !mayAdminister.value) return null;
   const [here, there] = advice.lines;
   return html`<h2>One lighthouse</h2>

@@ -2,13 +2,12 @@
 // TypeScript checks what each gets and what it answers.
 
 import type * as v from "valibot";
-import { numbers, type Answer, type Endpoint, type InputOf, type ParamName } from "../../api/endpoint.ts";
+import { numbers, paramPattern, type Answer, type Endpoint, type InputOf, type ParamName } from "../../api/endpoint.ts";
 import { AppError } from "../../errors.ts";
 import {
   always,
   asksForFresh,
   isInOrganization,
-  numbered,
   type Call,
   type InputSource,
   type OrganizationCall,
@@ -84,11 +83,10 @@ export function attach<S extends Subject>(
 }
 
 /** In Hono's syntax. A path with anything else in the place of a number is unknown. */
-const patternOf = ({ path, patterns }: Endpoint) =>
-  path.replace(/\{(\w+)\}/g, (_, name: string) => {
-    const pattern = patterns?.[name];
-    if (pattern !== undefined) return `:${name}{${pattern}}`;
-    return numbers.some((each) => each === name) ? numbered(name) : `:${name}`;
+const patternOf = (of: Endpoint) =>
+  of.path.replace(/\{(\w+)\}/g, (_, name: string) => {
+    const pattern = paramPattern(of, name);
+    return pattern === undefined ? `:${name}` : `:${name}{${pattern}}`;
   });
 
 function inputOf({ body, query }: Endpoint, source: InputSource): unknown {

@@ -2,16 +2,18 @@
 
 import type { nodeCallsApi } from "../../api/node-calls.ts";
 import type { CheckinAnswer, CheckinRequest } from "../../protocol/checkin.ts";
+import type { DownloadAnswer } from "../../protocol/download.ts";
 import { actorOf } from "../audit/record.ts";
+import { filesFor, readTogether, type NodeFiles } from "../config/views.ts";
 import type { Handlers } from "../http/attach.ts";
 import type { OrganizationCall } from "../http/route.ts";
-import { makeMove } from "./orders.ts";
+import { makeMove, revokedError } from "./orders.ts";
 import { elsewhereOf } from "./probe.ts";
 import { endNode } from "./ephemeral.ts";
 import { revokeNode } from "./revoke.ts";
 import type { Services } from "../services.ts";
-import { inTurnOf } from "../routes/heavy.ts";
-import { currentFiles, hasAlready, headersOf, jsonReply, tarReply } from "../routes/node-files.ts";
+import { isOnline, type NodeRecord } from "../store/nodes.ts";
+import { inTurnOf } from "../pipeline.ts";
 
 export const nodeCallHandlers = (services: Services): Handlers<typeof nodeCallsApi> => ({
   async download(call, { format }) {
@@ -37,8 +39,7 @@ export const nodeCallHandlers = (services: Services): Handlers<typeof nodeCallsA
     if (call.isOwnCa && call.caller.kind === "node") return answerByOwnCa(services, call, input, isNews);
     if (input.leaving === true && call.caller.kind === "node") return leave(services, call, input);
     const isPlain =
-      [input.addresses, input.probe, input.paths, input.relayed].every((each) => each === undefined) &&
-      !services.clones.has(call.id());
+      questions.every((each) => input[each] === undefined) && !services.clones.has(call.id());
     const known =
       isPlain && call.waitS === 0 ? services.checkins.atOnce(call.org, call.id(), input) : undefined;
     return known === undefined ? checkIn(services, call, input, isNews) : { body: known };
@@ -46,6 +47,9 @@ export const nodeCallHandlers = (services: Services): Handlers<typeof nodeCallsA
 });
 
 type Answered = { body: CheckinAnswer };
+/** What a check-in asks or reports beside the state of the node. With one of these it is no plain one. */
+const questions = ["addresses", "probe", "paths", "relayed"] as const;
+type Questions = Pick<CheckinRequest, (typeof questions)[number]>;
 
 /** A node that pinned the own CA. Only the operator's word, signed by the order key, lets it trust another one. */
 async function answerByOwnCa(
@@ -95,28 +99,15 @@ function asClone(sent: CheckinRequest): CheckinRequest {
 
 /** `isNews`: the answer has news, so it is not held. */
 async function checkIn(
-  { addresses, checkins, clones, db, probes, pathReports, relayed }: Services,
+  services: Services,
   call: OrganizationCall,
   input: CheckinRequest,
   isNews: boolean,
 ): Promise<Answered> {
+  const { checkins, clones, db } = services;
   const { org, request, caller } = call;
-  // A failure must not keep an order from the node.
-  const found =
-    input.addresses === undefined || caller.kind !== "node"
-      ? undefined
-      : await addresses.news(org.id, caller.nodeId, input.addresses.since).catch(() => undefined);
-  const waitS = isNews || (found !== undefined && found.peers.length > 0) ? 0 : call.waitS;
-  if (input.probe !== undefined) await probes.send(call.id(), call.address, input.probe);
-  // Only the node itself knows its paths.
-  const taken =
-    input.paths === undefined || caller.kind !== "node"
-      ? {}
-      : { paths: await pathReports.take(org.id, caller.nodeId, input.paths) };
-  const counted =
-    input.relayed === undefined || caller.kind !== "node"
-      ? undefined
-      : await relayed.take(org.id, caller.nodeId, input.relayed);
+  const { hasPeers, ...answers } = await answersTo(services, call, input);
+  const waitS = isNews || hasPeers ? 0 : call.waitS;
   const sent = clones.has(call.id()) ? asClone(input) : input;
   const answer =
     waitS === 0
@@ -126,14 +117,91 @@ async function checkIn(
   const cloned = clones.has(call.id()) ? { cloned: true } : {};
   const elsewhere =
     caller.kind === "node" ? await elsewhereOf(db, org, caller.nodeId, call.address, input) : {};
+  return { body: { ...answer, ...cloned, ...elsewhere, ...answers } };
+}
+
+/** `hasPeers`: there are new addresses of peers. */
+async function answersTo(
+  { addresses, pathReports, probes, relayed }: Services,
+  call: OrganizationCall,
+  asked: Questions,
+): Promise<Pick<CheckinAnswer, "addresses" | "paths" | "relayed"> & { hasPeers: boolean }> {
+  const { org, caller } = call;
+  if (asked.probe !== undefined) await probes.send(call.id(), call.address, asked.probe);
+  // Only the node itself knows its paths.
+  if (caller.kind !== "node") return { hasPeers: false };
+  const own = [org.id, caller.nodeId] as const;
+  // A failure must not keep an order from the node.
+  const found =
+    asked.addresses === undefined
+      ? undefined
+      : await addresses.news(...own, asked.addresses.since).catch(() => undefined);
+  const taken = asked.paths === undefined ? undefined : await pathReports.take(...own, asked.paths);
+  const counted = asked.relayed === undefined ? undefined : await relayed.take(...own, asked.relayed);
   return {
-    body: {
-      ...answer,
-      ...taken,
-      ...cloned,
-      ...elsewhere,
-      ...(found === undefined ? {} : { addresses: found }),
-      ...(counted === undefined ? {} : { relayed: counted }),
-    },
+    hasPeers: found !== undefined && found.peers.length > 0,
+    ...(found === undefined ? {} : { addresses: found }),
+    ...(taken === undefined ? {} : { paths: taken }),
+    ...(counted === undefined ? {} : { relayed: counted }),
   };
+}
+
+type Headers = Record<string, string>;
+
+export function headersOf({ etag, configVersion }: NodeFiles): Headers {
+  return { ETag: etag, "X-Config-Version": String(configVersion), "Cache-Control": "private, no-cache" };
+}
+
+export function hasAlready({ request }: OrganizationCall, { etag }: NodeFiles): boolean {
+  return matches(request.headers.get("If-None-Match"), etag);
+}
+
+/** RFC 9110, section 13.1.2: a list of tags for weak comparison, or `*`. */
+function matches(header: string | null, etag: string): boolean {
+  const tags = (header ?? "").split(",").map((tag) => tag.trim().replace(/^W\//, ""));
+  return tags.includes(etag) || tags.includes("*");
+}
+
+/** The node's current files. Certificates that are due are renewed first. */
+export async function currentFiles(
+  services: Services,
+  call: OrganizationCall,
+): Promise<{ node: NodeRecord; files: NodeFiles }> {
+  const { db, system, views, changes, renewals, reports } = services;
+  const read = async () => {
+    const found = await readTogether(db, views, call.org.id, call.id());
+    if (found.node.state === "revoked") throw await revokedError(services, call.org, found.node);
+    return found;
+  };
+  let { view, node } = await read();
+  if (node.renewAt !== null && node.renewAt <= system.now()) {
+    await renewals.ensure(call.org.id, node.id, { wait: true });
+    ({ view, node } = await read());
+  }
+  const shown = reports.onto(node);
+  const isHeard = isOnline(shown, system.now(), changes);
+  const files = await filesFor(services, view, shown, isHeard, (work) => inTurnOf(services, call, work));
+  return { node: shown, files };
+}
+
+/** The text is made here, within the caller's turn: of a large configuration it takes milliseconds. */
+export function jsonReply(body: unknown, headers: Headers) {
+  return { raw: new TextEncoder().encode(JSON.stringify(body)), headers };
+}
+
+export async function tarReply({ packed }: Services, files: NodeFiles, headers: Headers) {
+  const key = `${files.etag} ${files.configVersion}`;
+  let raw = packed.get(key);
+  if (raw === undefined) {
+    raw = await pack(await files.answer());
+    packed.set(key, raw, raw.length);
+  }
+  return { raw, headers: { ...headers, "Content-Type": "application/gzip" } };
+}
+
+async function pack(answer: DownloadAnswer): Promise<Uint8Array<ArrayBuffer>> {
+  const files = Object.fromEntries(
+    Object.entries(answer.files).filter((entry): entry is [string, string] => entry[1] !== undefined),
+  );
+  return Uint8Array.from(await new Bun.Archive(files, { compress: "gzip" }).bytes());
 }

@@ -2,7 +2,7 @@
 
 import type { registrationsApi } from "../../api/node-calls.ts";
 import { noContent } from "../http/reply.ts";
-import { listRows } from "../routes/rows.ts";
+import { listRows } from "../store/list-rows.ts";
 import { registrationRequests } from "../store/tables/registration-requests.ts";
 import { register } from "./register.ts";
 import { answerable, answerRequest, registrationItemOf } from "./registration-requests.ts";
@@ -18,8 +18,8 @@ import type { Handlers } from "../http/attach.ts";
 import { listReply } from "../http/lists.ts";
 import { onlineHistory } from "../metrics/online-history.ts";
 import { adds } from "../retention/budget.ts";
-import { inTurnOf, testingOf } from "../routes/heavy.ts";
-import { currentFiles, hasAlready, headersOf, jsonReply } from "../routes/node-files.ts";
+import { inTurnOf, testingOf } from "../pipeline.ts";
+import { currentFiles, hasAlready, headersOf, jsonReply } from "./call-routes.ts";
 import type { Services } from "../services.ts";
 import { findNode } from "../store/nodes.ts";
 import { nextChanges } from "./next-changes.ts";

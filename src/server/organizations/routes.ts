@@ -35,7 +35,7 @@ import {
 import { patchOrganization } from "../policy/patch-organization.ts";
 import { adds } from "../retention/budget.ts";
 import { migrateVersions } from "../rollout/version-migration.ts";
-import { counted, listRows, type Listed } from "../routes/rows.ts";
+import { counted, listRows, type Listed } from "../store/list-rows.ts";
 import type { Services } from "../services.ts";
 import { computed, queryOne, truth, wordOrNull } from "../store/table.ts";
 

@@ -8,7 +8,7 @@ import { always, body, id, nothing, organizationRoute, query, type Route } from 
 import { policyErrors } from "../../api/values.ts";
 import { Alias, aliasList, AliasRequest, createAlias, deleteAlias } from "../names/aliases.ts";
 import type { Services } from "../services.ts";
-import { listRows } from "./rows.ts";
+import { listRows } from "../store/list-rows.ts";
 
 export function nameRoutes(services: Services): Route[] {
   const listed = { ...aliasList, where: "AND (name LIKE $2 ESCAPE '!' OR node_name LIKE $2 ESCAPE '!')" };

@@ -16,7 +16,7 @@ import { PlanRequest, planChanges, showPlan } from "../policy-files/plan.ts";
 import { showPolicy, TestRequest, testPolicy } from "../policy-files/show.ts";
 import { maxPolicyBytes } from "../policy/policy-file.ts";
 import type { Services } from "../services.ts";
-import { inTurnOf } from "./heavy.ts";
+import { inTurnOf } from "../pipeline.ts";
 
 /** JSON escapes the line ends and quotes of the text. */
 const maxBody = 2 * maxPolicyBytes + 4096;

@@ -21,8 +21,8 @@ import { FirewallRule, ruleColumns, ruleOf } from "../policy/stored-rules.ts";
 import { NamedProviderGroup, namedProviderGroups } from "../policy/group-people.ts";
 import { adds } from "../retention/budget.ts";
 import type { Services } from "../services.ts";
-import { inTurnOf, testingOf } from "./heavy.ts";
-import { listRows, type Listed } from "./rows.ts";
+import { inTurnOf, testingOf } from "../pipeline.ts";
+import { listRows, type Listed } from "../store/list-rows.ts";
 
 const VerdictAnswer = v.object({
   allowed: v.boolean(),

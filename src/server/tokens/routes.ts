@@ -16,7 +16,7 @@ import { requireFreshClaim } from "../nodes/claims.ts";
 import { reportOf, revokeToken } from "../offboarding/left-access.ts";
 import type { TokenKind } from "../people/issued-tokens.ts";
 import { createServiceToken, serviceTokenColumns, serviceTokenOf } from "../people/service-tokens.ts";
-import { listRows, type Listed } from "../routes/rows.ts";
+import { listRows, type Listed } from "../store/list-rows.ts";
 import type { Services } from "../services.ts";
 
 const creatorOf = (call: OrganizationCall) => ({

@@ -7,7 +7,7 @@ import type { Handlers } from "../http/attach.ts";
 import { listReply, pageOf } from "../http/lists.ts";
 import { noContent } from "../http/reply.ts";
 import type { OrganizationCall } from "../http/route.ts";
-import { listRows, type Listed } from "../routes/rows.ts";
+import { listRows, type Listed } from "../store/list-rows.ts";
 import type { Services } from "../services.ts";
 import { queryNumber } from "../store/table.ts";
 import {

@@ -1,11 +1,10 @@
-// Lists of an organization's rows, for several files of routes.
+// Lists of an organization's rows, as answers of the API.
 
 import { fitPage, listReply, pageOf, searchPattern } from "../http/lists.ts";
-import { ListQuery } from "../../api/values.ts";
+import type { ListQuery } from "../../api/values.ts";
 import type { OrganizationCall } from "../http/route.ts";
-import type { Services } from "../services.ts";
-import type { Params, Row } from "../store/database.ts";
-import { computed, integer, queryOne } from "../store/table.ts";
+import type { Params, Reader, Row } from "./database.ts";
+import { computed, integer, queryOne } from "./table.ts";
 
 export type Listed<Item = unknown> = {
   table: string;
@@ -22,7 +21,7 @@ export const counted = computed({ total: integer(), widest: integer() });
 
 /** Lists an organization's rows of one table, ordered by id. */
 export async function listRows<Item>(
-  { db, publicUrl }: Services,
+  { db, publicUrl }: { db: Pick<Reader, "get" | "all">; publicUrl: string },
   call: OrganizationCall,
   of: Listed<Item>,
   input: ListQuery,
