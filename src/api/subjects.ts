@@ -6,6 +6,7 @@ import { authoritiesApi } from "./authorities.ts";
 import { eventsApi } from "./events.ts";
 import { groupsApi } from "./groups.ts";
 import { membersApi } from "./members.ts";
+import { namesApi } from "./names.ts";
 import { nodeCallsApi, registrationsApi } from "./node-calls.ts";
 import { nodesApi } from "./nodes.ts";
 import { organizationsApi } from "./organizations.ts";
@@ -22,6 +23,7 @@ const subjects = [
   eventsApi,
   groupsApi,
   membersApi,
+  namesApi,
   nodeCallsApi,
   registrationsApi,
   nodesApi,

@@ -1,6 +1,6 @@
 // Aliases: further names of machines inside the network, as GET names/ shows them. Pure.
 
-export type Alias = { id: number; name: string; node: number; address: string | null; is_shadowed: boolean };
+import type { Alias } from "../api/names.ts";
 
 /** By machine: "intranet, wiki". */
 export type AliasWords = ReadonlyMap<number, string>;

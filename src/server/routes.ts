@@ -14,13 +14,13 @@ import { phonesApi } from "../api/phones.ts";
 import { webhooksApi } from "../api/webhooks.ts";
 import { groupsApi } from "../api/groups.ts";
 import { membersApi } from "../api/members.ts";
+import { namesApi } from "../api/names.ts";
 import { organizationsApi } from "../api/organizations.ts";
 import { commandLineRoutes } from "./routes/command-line.ts";
 import { domainRoutes } from "./routes/domains.ts";
 import { enrollmentRoutes } from "./routes/enrollments.ts";
 import { factorRoutes } from "./routes/factors.ts";
 import { identityProviderRoutes } from "./routes/identity-providers.ts";
-import { nameRoutes } from "./routes/names.ts";
 import { oidcRoutes } from "./routes/oidc.ts";
 import { organizationProviderRoutes } from "./routes/organization-providers.ts";
 import { passkeyRoutes } from "./routes/passkeys.ts";
@@ -75,7 +75,7 @@ export function allRoutes(services: Services): Route[] {
       (await import("./tokens/routes.ts")).serviceTokenHandlers(services),
     ),
     ...policyRoutes(services),
-    ...nameRoutes(services),
+    ...attach(namesApi, async () => (await import("./names/routes.ts")).nameHandlers(services)),
     ...policyFileRoutes(services),
     ...attach(pathsApi, async () => (await import("./paths/routes.ts")).pathHandlers(services)),
     ...attach(attentionApi, async () => (await import("./paths/routes.ts")).attentionHandlers(services)),

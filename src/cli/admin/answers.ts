@@ -74,14 +74,4 @@ export const Rule = v.looseObject({
 });
 export type Rule = v.InferOutput<typeof Rule>;
 
-export const Alias = v.looseObject({
-  id: v.number(),
-  name: text,
-  node: v.number(),
-  node_name: text,
-  address: v.nullable(text),
-  is_shadowed: v.boolean(),
-  created_at: text,
-});
-
 export const Me = v.looseObject({ id: v.number(), email: text, is_staff: v.boolean() });

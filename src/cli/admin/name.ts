@@ -1,11 +1,13 @@
 // `agent admin name …`: aliases of nodes.
 
+import { namesApi } from "../../api/names.ts";
+import { request } from "../../api/request.ts";
 import { brand } from "../../brand.ts";
 import { quoteWord } from "../../plan.ts";
 import type { Implementation } from "../command.ts";
 import { orgArg } from "../server-flags.ts";
-import { Alias } from "./answers.ts";
-import { inOrg, Nothing, read, writeAs } from "./api.ts";
+import { given } from "../values.ts";
+import { read, write } from "./api.ts";
 import { checked, nodeByName, idOf } from "./lookup.ts";
 import { targetFlags } from "./target.ts";
 
@@ -16,7 +18,7 @@ export const list: Implementation = {
   examples: [`${brand.executable} admin name list acme`],
   async run(context) {
     const [slug = ""] = context.words;
-    const names = await read(context, (api) => api.list(inOrg(slug, "names/"), Alias));
+    const names = await read(context, (api) => api.all(namesApi.list, { slug }));
     context.output.list(
       { names },
       {
@@ -54,13 +56,11 @@ export const create: Implementation = {
     const { values, words, output } = context;
     const [slug = "", name = ""] = words;
     const [to, address] = [values.required("to"), values.text("address")];
-    const request = (node: number) => ({ name, node, ...(address === undefined ? {} : { address }) });
-    const schema = import("../../server/names/aliases.ts").then(({ AliasRequest }) => AliasRequest);
     // Check the words before anything is asked. Only then can the node's name be resolved.
-    await checked(schema, request(1));
-    const alias = await writeAs(context, Alias, async (api) => {
+    const body = await checked(namesApi.create.body, { name, node: 1, ...given({ address }) });
+    const alias = await write(context, async (api) => {
       const { id } = await nodeByName(api, slug, to);
-      return { method: "POST", path: inOrg(slug, "names/"), body: request(id) };
+      return request(namesApi.create, { slug }, { ...body, node: id });
     });
     if (alias === undefined) return;
     output.result(alias, `${alias.name}.${domainOf(slug)} is ${alias.address ?? alias.node_name}\n`);
@@ -77,11 +77,11 @@ export const remove: Implementation = {
   async run(context) {
     const [slug = "", name = ""] = context.words;
     let id = 0;
-    const gone = await writeAs(context, Nothing, async (api) => {
-      const all = () => api.list(inOrg(slug, "names/"), Alias, { search: name.slice(0, 100) });
+    const gone = await write(context, async (api) => {
+      const list = () => api.all(namesApi.list, { slug }, { search: name.slice(0, 100) });
       const listing = `name list ${quoteWord(slug)}`;
-      id = await idOf(name, { what: "alias", listing, list: all, nameOf: (alias) => alias.name });
-      return { method: "DELETE", path: inOrg(slug, `names/${id}/`), effect: `delete the alias ${name}` };
+      id = await idOf(name, { what: "alias", listing, list, nameOf: (alias) => alias.name });
+      return { ...request(namesApi.delete, { slug, id }), effect: `delete the alias ${name}` };
     });
     if (gone !== undefined) context.output.result({ id, deleted: true }, `Deleted the alias ${name}\n`);
   },

@@ -1,12 +1,12 @@
 // The names of one machine inside the network: its own, and aliases, which administrators add and delete.
 
 import { apiPath } from "../../api/endpoint.ts";
+import { namesApi, type Alias } from "../../api/names.ts";
 import { organizationsApi } from "../../api/organizations.ts";
 import { useState } from "preact/hooks";
 import { hostLabels } from "../../host-labels.ts";
 import type { Node } from "../../protocol/node.ts";
-import type { Alias } from "../aliases.ts";
-import { org, send } from "../api.ts";
+import { call } from "../api.ts";
 import { html } from "../html.ts";
 import { mayAdminister, slug } from "../me.ts";
 import { refresh, useList, useResource } from "../resource.ts";
@@ -16,9 +16,9 @@ import { tell } from "../ui/told.ts";
 
 export function Names({ node }: { node: Node }) {
   const own = slug.value ?? "";
-  const path = org(own, "names/");
+  const path = apiPath(namesApi.list, { slug: own });
   const [gone, ask] = useState<Alias | undefined>(undefined);
-  const { data: aliases = [] } = useList<Alias>(`${path}?page_size=1000`);
+  const { data: aliases = [] } = useList(apiPath(namesApi.list, { slug: own }, { page_size: "1000" }));
   const { data } = useResource(apiPath(organizationsApi.retrieve, { slug: own }));
   const full = (name: string) =>
     [`${own}.internal`, data?.name_suffix ?? ""]
@@ -47,7 +47,7 @@ export function Names({ node }: { node: Node }) {
             </li>`,
         )}
     </ul>
-    ${mayAdminister.value ? html`<${NewAlias} node=${node} path=${path} />` : null}
+    ${mayAdminister.value ? html`<${NewAlias} node=${node} />` : null}
     ${
       gone === undefined
         ? null
@@ -57,10 +57,10 @@ export function Names({ node }: { node: Node }) {
             effect=${html`<p>Machines no longer find this one by it. It can be added again.</p>
               <${FromTerminal}
                 command=${["name", "delete", own, gone.name]}
-                call=${["DELETE", `${path}${gone.id}/`]}
+                call=${["DELETE", apiPath(namesApi.delete, { slug: own, id: gone.id })]}
               />`}
             run=${async () => {
-              await send("DELETE", `${path}${gone.id}/`);
+              await call(namesApi.delete, { slug: own, id: gone.id });
               await refresh(path);
             }}
             close=${() => ask(undefined)}
@@ -68,11 +68,13 @@ export function Names({ node }: { node: Node }) {
     }`;
 }
 
-function NewAlias({ node, path }: { node: Node; path: string }) {
+function NewAlias({ node }: { node: Node }) {
+  const own = slug.value ?? "";
+  const path = apiPath(namesApi.list, { slug: own });
   const [name, setName] = useState("");
   const body = { name, node: node.id };
   const { error, isRunning, submit } = useAction(async () => {
-    await send("POST", path, body);
+    await call(namesApi.create, { slug: own }, body);
     await refresh(path);
     setName("");
     tell(`${node.name} is also ${name}.`);
@@ -89,7 +91,7 @@ function NewAlias({ node, path }: { node: Node; path: string }) {
     <${FormFailure} error=${error} shown=${["name"]} />
     <button disabled=${isRunning}>Add the alias</button>
     <${FromTerminal}
-      command=${["name", "create", slug.value ?? "", name || "NAME", "--to", node.name]}
+      command=${["name", "create", own, name || "NAME", "--to", node.name]}
       call=${["POST", path, body]}
     />
   </form>`;

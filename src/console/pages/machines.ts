@@ -1,7 +1,9 @@
 // All machines of the organization.
 
+import { namesApi } from "../../api/names.ts";
+import { apiPath } from "../../api/endpoint.ts";
 import { useEffect, useMemo, useState } from "preact/hooks";
-import { aliasWords, type Alias } from "../aliases.ts";
+import { aliasWords } from "../aliases.ts";
 import { org } from "../api.ts";
 import { html } from "../html.ts";
 import { exportName, filtered, groupsOf, selectedIn, shows, type Selection } from "../machine-filter.ts";
@@ -110,7 +112,9 @@ function useColumns(own: string, isRevoked: boolean) {
   const asked = word("columns");
   const paths = usePathCounts(own);
   const asksNames = word("search") !== "" || isChosen("aliases", asked);
-  const named = useList<Alias>(asksNames ? `${org(own, "names/")}?page_size=1000` : "", { isCalm: true });
+  const named = useList(asksNames ? apiPath(namesApi.list, { slug: own }, { page_size: "1000" }) : "", {
+    isCalm: true,
+  });
   const aliases = useMemo(() => aliasWords(named.data ?? []), [named.data]);
   const every = useMemo(
     () =>

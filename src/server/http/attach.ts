@@ -2,7 +2,14 @@
 // TypeScript checks what each gets and what it answers.
 
 import type * as v from "valibot";
-import { numbers, paramPattern, type Answer, type Endpoint, type InputOf, type ParamName } from "../../api/endpoint.ts";
+import {
+  numbers,
+  paramPattern,
+  type Answer,
+  type Endpoint,
+  type InputOf,
+  type ParamName,
+} from "../../api/endpoint.ts";
 import { AppError } from "../../errors.ts";
 import {
   always,

@@ -1,12 +1,11 @@
 // Aliases: further names of a node, and names of addresses behind a router. An alias never gets the name of a node, and
 // gives way to a node that gets its name later.
 
-import * as v from "valibot";
+import type { Alias, AliasRequest } from "../../api/names.ts";
 import { formatTime } from "../../duration.ts";
 import { AppError } from "../../errors.ts";
 import { networkContains, parseAddress, parseNetwork, formatAddress } from "../../ip.ts";
 import { hostLabels } from "../../host-labels.ts";
-import { NodeName, recordId } from "../../protocol/values.ts";
 import { record, type Actor } from "../audit/record.ts";
 import type { ServerOptions } from "../options.ts";
 import { editPolicy } from "../policy/edits.ts";
@@ -17,32 +16,6 @@ import { nameAliases } from "../store/tables/name-aliases.ts";
 import { hasNode } from "./publish.ts";
 import { raiseNamesVersion } from "../store/versions.ts";
 import { keptVersions } from "../store/names.ts";
-import { foreignText } from "../../text.ts";
-
-/** A host label of RFC 1035: it begins with a letter. */
-const AliasName = v.pipe(
-  NodeName,
-  v.regex(/^[a-z]/, "An alias begins with a letter: a to z, then letters, digits and -."),
-);
-
-export const AliasRequest = v.strictObject({
-  name: AliasName,
-  node: recordId,
-  address: v.optional(v.nullable(v.pipe(foreignText(45), v.minLength(2)))),
-});
-export type AliasRequest = v.InferOutput<typeof AliasRequest>;
-
-export const Alias = v.object({
-  id: v.number(),
-  name: v.string(),
-  node: v.number(),
-  node_name: v.string(),
-  address: v.nullable(v.string()),
-  /** Whether a node has this name now. */
-  is_shadowed: v.boolean(),
-  created_at: v.string(),
-});
-export type Alias = v.InferOutput<typeof Alias>;
 
 type Store = Pick<ServerOptions, "db" | "system">;
 type Org = { id: number };

@@ -38,8 +38,7 @@ export const nodeCallHandlers = (services: Services): Handlers<typeof nodeCallsA
     const input = takeClock(services, call, received);
     if (call.isOwnCa && call.caller.kind === "node") return answerByOwnCa(services, call, input, isNews);
     if (input.leaving === true && call.caller.kind === "node") return leave(services, call, input);
-    const isPlain =
-      questions.every((each) => input[each] === undefined) && !services.clones.has(call.id());
+    const isPlain = questions.every((each) => input[each] === undefined) && !services.clones.has(call.id());
     const known =
       isPlain && call.waitS === 0 ? services.checkins.atOnce(call.org, call.id(), input) : undefined;
     return known === undefined ? checkIn(services, call, input, isNews) : { body: known };

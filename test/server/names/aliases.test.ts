@@ -2,7 +2,8 @@
 
 import { expect, test } from "bun:test";
 import * as v from "valibot";
-import { Alias, maxAliases } from "../../../src/server/names/aliases.ts";
+import { maxAliases } from "../../../src/server/names/aliases.ts";
+import { Alias } from "../../../src/api/names.ts";
 import type { Organization } from "../../../src/api/organizations.ts";
 import { fetchNames } from "../../support/names.ts";
 import { RegisterAnswer } from "../../../src/protocol/registration.ts";
