@@ -16,14 +16,14 @@ import {
   engineTemplate,
   packagedUnitDirectory,
   templateUnit,
-} from "../src/platform/systemd.ts";
+} from "../src/platform/systemd/systemd.ts";
 import {
   controlService,
   controlSysctl,
   controlUnit,
   packagedSysctlPath,
-} from "../src/platform/control-unit.ts";
-import { realSystem } from "../src/system.ts";
+} from "../src/platform/systemd/control-unit.ts";
+import { realSystem } from "../src/base/system.ts";
 import { manPages } from "./man-pages.ts";
 
 /** `timeS`: of the commit. */

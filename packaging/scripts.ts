@@ -4,8 +4,8 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { brand } from "../src/brand.ts";
-import { controlUnit } from "../src/platform/control-unit.ts";
-import { authTimer, authUnit, daemonUnit, namesUnit } from "../src/platform/systemd.ts";
+import { controlUnit } from "../src/platform/systemd/control-unit.ts";
+import { authTimer, authUnit, daemonUnit, namesUnit } from "../src/platform/systemd/systemd.ts";
 
 const ours = `${namesUnit} ${daemonUnit} ${authTimer} ${authUnit} '${brand.id}@*.service' ${controlUnit}`;
 

@@ -1,7 +1,7 @@
 // The entry of the executable: runs one command line and sets the exit status.
 
 import { run } from "./cli/run.ts";
-import { realSystem } from "./system.ts";
+import { realSystem } from "./base/system.ts";
 
 // Counts if the event loop ends before the command does.
 process.exitCode = 1;

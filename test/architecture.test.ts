@@ -67,7 +67,7 @@ const homes: Record<string, { homes: RegExp; reason: string }> = {
   redoc: { homes: /^server\//, reason: "the docs pages are the control plane's" },
   jose: { homes: /^pki\/(tokens|acme-keys)\.ts$/, reason: "algorithms are pinned in one place" },
   "@simplewebauthn/server": {
-    homes: /^server\/people\/passkeys\.ts$/,
+    homes: /^server\/people\/factors\/passkeys\.ts$/,
     reason: "loaded with the first passkey",
   },
   oauth4webapi: {
@@ -251,8 +251,11 @@ describe("floors", () => {
 describe("systems", () => {
   /** Who may know of one system alone; everybody else asks for what the machine's own has, or can do. */
   const knowing: Record<string, { importers: RegExp; reason: string }> = {
-    "platform/windows.ts": { importers: /^platform\//, reason: "kernel calls have meanings above them" },
-    "platform/windows-access.ts": {
+    "platform/windows/windows.ts": {
+      importers: /^platform\//,
+      reason: "kernel calls have meanings above them",
+    },
+    "platform/windows/access.ts": {
       importers: /^platform\//,
       reason: "rights are given by libc.ts and own-directory.ts",
     },
@@ -260,11 +263,11 @@ describe("systems", () => {
       importers: /^node\/enroll\/services\.ts$/,
       reason: "services are planned in one place",
     },
-    "platform/windows-task.ts": {
+    "platform/windows/task.ts": {
       importers: /^(node\/enroll\/services|cli\/install-tap)\.ts$/,
       reason: "services are planned in one place, and by the command that is named after it",
     },
-    "platform/wintun.ts": {
+    "platform/windows/wintun.ts": {
       importers: /^(node\/(enroll\/(install-tap|provision-services)|doctor\/machine)|cli\/install-tap)\.ts$/,
       reason: "a driver is installed by its command or with a registration, and looked for by the doctor",
     },
@@ -279,7 +282,7 @@ describe("systems", () => {
   }
 
   test("no file outside platform/ names a system or asks which one this is", () => {
-    const allowed = new Set(["brand.ts", "system.ts", "server/config/config.ts"]);
+    const allowed = new Set(["brand.ts", "base/system.ts", "server/config/config.ts"]);
     const naming = /process\.platform|\bplatform [!=]==|["'](win32|darwin|linux)["']/;
     const found = files.filter(
       (file) =>
@@ -318,7 +321,7 @@ describe("the way to a command", () => {
       "consola",
     ]);
     // The core costs 0.1 to 0.5 ms, consola/basic 2.5, all of consola 7.
-    const imported = readFileSync(join(sourceRoot, "log.ts"), "utf8").match(/"consola[^"]*"/g);
+    const imported = readFileSync(join(sourceRoot, "base/log.ts"), "utf8").match(/"consola[^"]*"/g);
     expect(imported).toEqual(['"consola/core"']);
   });
 
@@ -330,7 +333,7 @@ describe("the way to a command", () => {
   });
 
   test("status loads no module of Node.js if the daemon answers for all organizations", () => {
-    for (const file of ["cli/status.ts", "daemon/status-report.ts"]) {
+    for (const file of ["cli/node/status.ts", "daemon/asking/status-report.ts"]) {
       const ways = reached(file, (each) => each.kind === "static");
       // node:fs alone is a fifth of the command.
       expect([...ways.keys()].filter((to) => to.startsWith("node:"))).toEqual([]);
@@ -353,7 +356,7 @@ describe("the way to a command", () => {
         "path-report.ts",
         "node/engine/local-api.ts",
         "node/files/orders.ts",
-        "node/files/host-names.ts",
+        "node/files/granted/host-names.ts",
       ];
       expect(late.filter((each) => ways.has(each)).map((each) => ways.get(each))).toEqual([]);
     });

@@ -1,4 +1,4 @@
-// docs/engines.md, made from src/engine-features.ts. After a change there: GOLDEN=write bun test test/docs-engines.test.ts
+// docs/engines.md, made from src/engine/features.ts. After a change there: GOLDEN=write bun test test/docs-engines.test.ts
 
 import { expect, test } from "bun:test";
 import { readFileSync } from "node:fs";
@@ -13,8 +13,8 @@ import {
   parseEngineVersion,
   recommendedEngine,
   type EngineFeature,
-} from "../src/engine-features.ts";
-import { firstTunKernel, firstUdpKernel } from "../src/node/files/data-plane.ts";
+} from "../src/engine/features.ts";
+import { firstTunKernel, firstUdpKernel } from "../src/node/files/config/data-plane.ts";
 import { sourceRoot } from "./support/imports.ts";
 import { expectGolden } from "./support/golden.ts";
 
@@ -22,7 +22,7 @@ const isFeature = (name: string): name is EngineFeature => Object.hasOwn(firstVe
 
 /** The comment above each feature, as one line. */
 function comments(): [EngineFeature, string][] {
-  const source = readFileSync(join(sourceRoot, "engine-features.ts"), "utf8");
+  const source = readFileSync(join(sourceRoot, "engine/features.ts"), "utf8");
   const [, body = ""] = /firstVersions = \{\n([\s\S]*?)\n\} as const/.exec(source) ?? [];
   return [...body.matchAll(/\/\*\*([\s\S]*?)\*\/\s+(\w+): \[/g)].flatMap(([, text = "", name = ""]) =>
     isFeature(name) ? [[name, text.replace(/\s*\n\s*\* /g, " ").trim()]] : [],
@@ -47,7 +47,7 @@ const known = releases.map((version) => {
 
 const document = () => `# Engines
 
-<!-- Generated from src/engine-features.ts: GOLDEN=write bun test test/docs-engines.test.ts -->
+<!-- Generated from src/engine/features.ts: GOLDEN=write bun test test/docs-engines.test.ts -->
 
 Overlay Agent runs Nebula from ${oldestEngine.join(".")} on; ${recommendedEngine.join(".")} or later is recommended.
 \`agent overlay check\` prints what this machine has, \`agent overlay update\` installs the newest one. Nodes with different

@@ -7,7 +7,7 @@ import { createServer, type Socket } from "node:net";
 import { join } from "node:path";
 import { connectDaemon } from "../src/daemon/ipc/client.ts";
 import type { Serving } from "../src/server/serve.ts";
-import { realSystem } from "../src/system.ts";
+import { realSystem } from "../src/base/system.ts";
 import { serveHere } from "./support/in-process.ts";
 import { makeNodeWorld, type NodeWorld } from "./support/node.ts";
 import { temporaryDirectory } from "./support/temporary.ts";

@@ -2,7 +2,7 @@
 // the console follow. Imports nothing at run time, because browsers load it.
 
 import type * as v from "valibot";
-import type { ErrorCode } from "../errors.ts";
+import type { ErrorCode } from "../base/errors.ts";
 
 export type Method = "GET" | "POST" | "PATCH" | "DELETE";
 export const roles = ["member", "admin", "owner"] as const;

@@ -1,7 +1,7 @@
 // Groups of nodes.
 
 import * as v from "valibot";
-import { foreignText } from "../text.ts";
+import { foreignText } from "../base/text.ts";
 import { endpoint } from "./endpoint.ts";
 import { GroupName, ListQuery, policyErrors, Text } from "./values.ts";
 

@@ -2,7 +2,7 @@
 
 import * as v from "valibot";
 import { NodeName, recordId } from "../protocol/values.ts";
-import { foreignText } from "../text.ts";
+import { foreignText } from "../base/text.ts";
 import { endpoint } from "./endpoint.ts";
 import { ListQuery, policyErrors, Text, Time } from "./values.ts";
 

@@ -1,12 +1,12 @@
 // Nodes as users and programs see and change them. What nodes send themselves: node-calls.ts.
 
 import * as v from "valibot";
-import { Cidr, ConfigOverrides } from "../engine-config.ts";
+import { Cidr, ConfigOverrides } from "../engine/allowed-settings.ts";
 import { RenewAnswer } from "../protocol/checkin.ts";
 import { Node } from "../protocol/node.ts";
 import { sessionsEndedHeader } from "../protocol/sign-in.ts";
 import { NodeName, Port, PublicAddress } from "../protocol/values.ts";
-import { foreignText, formerEmailKey } from "../text.ts";
+import { foreignText, formerEmailKey } from "../base/text.ts";
 import { endpoint, hasSome, isOn } from "./endpoint.ts";
 import { filesHeaders, GroupName, ListQuery, notModified, reachErrors, Text, Time, word } from "./values.ts";
 

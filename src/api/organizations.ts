@@ -1,11 +1,11 @@
 // Organizations and their settings.
 
 import * as v from "valibot";
-import { ConfigOverrides } from "../engine-config.ts";
-import { lastHost, maskNetwork, parseNetwork, specialNetwork } from "../ip.ts";
+import { ConfigOverrides } from "../engine/allowed-settings.ts";
+import { lastHost, maskNetwork, parseNetwork, specialNetwork } from "../base/ip.ts";
 import { NameSuffix } from "../protocol/names.ts";
 import { Slug } from "../protocol/values.ts";
-import { foreignText, label } from "../text.ts";
+import { foreignText, label } from "../base/text.ts";
 import { endpoint, roles } from "./endpoint.ts";
 import { Email, ListQuery, since, Text, Time, word } from "./values.ts";
 

@@ -1,7 +1,7 @@
 // Phones, which have no agent: their users make site files for the Nebula app.
 
 import * as v from "valibot";
-import type { ErrorCode } from "../errors.ts";
+import type { ErrorCode } from "../base/errors.ts";
 import { Node } from "../protocol/node.ts";
 import { RegisterRequest, RegisterWaiting } from "../protocol/registration.ts";
 import { NodeName } from "../protocol/values.ts";

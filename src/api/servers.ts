@@ -1,7 +1,7 @@
 // The control plane itself: the servers that work on one database, what they know to be wrong, and health checks.
 
 import * as v from "valibot";
-import { foreignText } from "../text.ts";
+import { foreignText } from "../base/text.ts";
 import { endpoint } from "./endpoint.ts";
 import { Text, Time, word } from "./values.ts";
 

@@ -1,10 +1,10 @@
 // Registration tokens, for machines, and service tokens, for programs. Their secrets are shown once.
 
 import * as v from "valibot";
-import { parseDuration } from "../duration.ts";
-import { parseNetwork } from "../ip.ts";
+import { parseDuration } from "../base/duration.ts";
+import { parseNetwork } from "../base/ip.ts";
 import { NodeName, recordId } from "../protocol/values.ts";
-import { foreignText, label } from "../text.ts";
+import { foreignText, label } from "../base/text.ts";
 import { endpoint, hasSome, isOn } from "./endpoint.ts";
 import {
   AccessReport,

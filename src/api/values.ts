@@ -1,10 +1,10 @@
 // Values that the schemas of several endpoints share. `Text` and `Time` are for answers; texts of requests are `foreignText`
-// (src/text.ts), with a maximum of their own.
+// (src/base/text.ts), with a maximum of their own.
 
 import * as v from "valibot";
-import { parseDuration } from "../duration.ts";
-import type { ErrorCode } from "../errors.ts";
-import { comparedText, emailKey, foreignText, formerEmailKey } from "../text.ts";
+import { parseDuration } from "../base/duration.ts";
+import type { ErrorCode } from "../base/errors.ts";
+import { comparedText, emailKey, foreignText, formerEmailKey } from "../base/text.ts";
 
 /** Not `maxLength`, which would be a promise of the OpenAPI document. */
 const atMost = (max: number) =>

@@ -1,7 +1,7 @@
 // Webhooks and their deliveries. Only for admins: a webhook's URL often contains a secret.
 
 import * as v from "valibot";
-import { foreignText } from "../text.ts";
+import { foreignText } from "../base/text.ts";
 import { endpoint } from "./endpoint.ts";
 import { eventTypes } from "./events.ts";
 import { ListQuery, since, Text, Time, whole, word } from "./values.ts";

@@ -1,8 +1,8 @@
 // Asks questions on a terminal, and hides the answer to a secret one. consola's prompts are not used: they show every
 // character that is typed, and add 8 ms to the start.
 
-import { AppError } from "../errors.ts";
-import type { System } from "../system.ts";
+import { AppError } from "../base/errors.ts";
+import type { System } from "../base/system.ts";
 
 export type Question = { text: string; isSecret: boolean };
 

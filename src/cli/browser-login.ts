@@ -1,8 +1,8 @@
 // `agent login URL`: signs in with a browser, on this machine or, with a code, on any other.
 
 import { brand } from "../brand.ts";
-import { AppError } from "../errors.ts";
-import type { Client } from "../node/contact/client.ts";
+import { AppError } from "../base/errors.ts";
+import type { Client } from "../node/contact/requests/client.ts";
 import type { Context } from "./command.ts";
 import { Me } from "./admin/answers.ts";
 
@@ -13,8 +13,8 @@ export async function signInByBrowser(
 ) {
   const { system, output } = context;
   const { browserOf } = await import("../platform/browser.ts");
-  const { signInByCode, signInHere } = await import("../node/contact/browser-sign-in.ts");
-  const { sessionOf } = await import("../node/contact/session.ts");
+  const { signInByCode, signInHere } = await import("../node/contact/requests/browser-sign-in.ts");
+  const { sessionOf } = await import("../node/contact/requests/session.ts");
   const browser = isDevice ? undefined : browserOf(system);
   const pair =
     browser === undefined

@@ -2,9 +2,9 @@
 // stay cheap.
 
 import type { CommandContext, CommandDef } from "citty";
-import type { Log } from "../log.ts";
-import type { Step } from "../plan.ts";
-import type { System } from "../system.ts";
+import type { Log } from "../base/log.ts";
+import type { Step } from "../base/plan.ts";
+import type { System } from "../base/system.ts";
 import type { Settings } from "./settings.ts";
 import type { Facts, Table } from "./table.ts";
 import { withSecretFiles, type Args, type Values } from "./values.ts";

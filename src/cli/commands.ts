@@ -12,7 +12,7 @@ export type Section = {
   admin?: () => Promise<CommandTable>;
 };
 
-const teamCommands = () => import("./team-command.ts");
+const teamCommands = () => import("./node/organization-command.ts");
 
 const sections: readonly Section[] = [
   {
@@ -21,39 +21,39 @@ const sections: readonly Section[] = [
     commands: {
       up: lazyCommand(
         { description: "Join an organization with a key, or start what this machine is registered with" },
-        async () => (await import("./up.ts")).up,
+        async () => (await import("./join/up.ts")).up,
       ),
       down: lazyCommand(
         { description: "Stop the overlay of all organizations, or of one" },
-        async () => (await import("./up.ts")).down,
+        async () => (await import("./join/up.ts")).down,
       ),
       register: lazyCommand(
         { description: "Register this machine with an organization" },
-        async () => (await import("./register.ts")).command,
+        async () => (await import("./join/register.ts")).command,
       ),
       "sync-config": lazyCommand(
         { description: "Fetch the configuration from the control plane and apply it" },
-        async () => (await import("./sync-config.ts")).command,
+        async () => (await import("./node/sync-config.ts")).command,
       ),
       "check-auth": lazyCommand(
         { description: "Check that the control plane still accepts this node" },
-        async () => (await import("./check-auth.ts")).command,
+        async () => (await import("./node/check-auth.ts")).command,
       ),
       checkin: lazyCommand(
         { description: "Send a heartbeat to the control plane" },
-        async () => (await import("./checkin.ts")).command,
+        async () => (await import("./node/checkin.ts")).command,
       ),
       netcheck: lazyCommand(
         { description: "Say what the network between this machine and its organizations permits" },
-        async () => (await import("./netcheck.ts")).command,
+        async () => (await import("./node/netcheck.ts")).command,
       ),
       doctor: lazyCommand(
         { description: "Find problems on this machine and say how to fix them" },
-        async () => (await import("./doctor.ts")).command,
+        async () => (await import("./node/doctor.ts")).command,
       ),
       unregister: lazyCommand(
         { description: "Leave an organization: stop its overlay and remove its files" },
-        async () => (await import("./unregister.ts")).command,
+        async () => (await import("./join/unregister.ts")).command,
       ),
     },
   },
@@ -63,23 +63,23 @@ const sections: readonly Section[] = [
     commands: {
       status: lazyCommand(
         { description: "Show the organizations of this machine and their state" },
-        async () => (await import("./status.ts")).command,
+        async () => (await import("./node/status.ts")).command,
       ),
       peers: lazyCommand(
         { description: "Show the peers: path, round trip, loss, certificate" },
-        async () => (await import("./peers.ts")).command,
+        async () => (await import("./node/peers.ts")).command,
       ),
       ping: lazyCommand(
         { description: "Probe one peer through the overlay, and say which path it takes" },
-        async () => (await import("./ping.ts")).command,
+        async () => (await import("./node/ping.ts")).command,
       ),
       whois: lazyCommand(
         { description: "Say which node has a name or an overlay address" },
-        async () => (await import("./whois.ts")).command,
+        async () => (await import("./node/whois.ts")).command,
       ),
       names: lazyCommand(
         { description: "Show the names of nodes, and let programs of this machine find them" },
-        async () => (await import("./names.ts")).command,
+        async () => (await import("./node/names.ts")).command,
       ),
       start: lazyCommand(
         { description: "Start the overlay of an organization" },
@@ -99,7 +99,7 @@ const sections: readonly Section[] = [
       ),
       logs: lazyCommand(
         { description: "Show the logs of the overlay engines" },
-        async () => (await import("./logs.ts")).command,
+        async () => (await import("./node/logs.ts")).command,
       ),
     },
   },
@@ -109,31 +109,31 @@ const sections: readonly Section[] = [
     commands: {
       "overlay check": lazyCommand(
         { description: "Check whether the overlay engine is installed, and show its version" },
-        async () => (await import("./overlay-check.ts")).command,
+        async () => (await import("./install/overlay-check.ts")).command,
       ),
       "overlay install": lazyCommand(
         { description: "Download and install the overlay engine" },
-        async () => (await import("./overlay-install.ts")).command,
+        async () => (await import("./install/overlay-install.ts")).command,
       ),
       "overlay update": lazyCommand(
         { description: "Update the overlay engine to the latest version" },
-        async () => (await import("./overlay-update.ts")).command,
+        async () => (await import("./install/overlay-update.ts")).command,
       ),
       "check-port": lazyCommand(
         { description: "Check whether UDP ports are available" },
-        async () => (await import("./check-port.ts")).command,
+        async () => (await import("./join/check-port.ts")).command,
       ),
       "install-systemd": lazyCommand(
         { description: "Create or update the systemd units (Linux)" },
-        async () => (await import("./install-systemd.ts")).command,
+        async () => (await import("./install/install-systemd.ts")).command,
       ),
       "install-launchd": lazyCommand(
         { description: "Create or update the launchd job (macOS)" },
-        async () => (await import("./install-launchd.ts")).command,
+        async () => (await import("./install/install-launchd.ts")).command,
       ),
       "install-tap": lazyCommand(
         { description: "Install the Wintun network driver and the daemon's startup task (Windows)" },
-        async () => (await import("./install-tap.ts")).command,
+        async () => (await import("./install/install-tap.ts")).command,
       ),
     },
   },
@@ -143,11 +143,11 @@ const sections: readonly Section[] = [
     commands: {
       setup: lazyCommand(
         { description: "Make this machine a control plane: service, organization and lighthouse" },
-        async () => (await import("./setup.ts")).command,
+        async () => (await import("./server/setup.ts")).command,
       ),
       serve: lazyCommand(
         { description: "Run the control plane", isService: true },
-        async () => (await import("./serve.ts")).command,
+        async () => (await import("./server/serve.ts")).command,
       ),
       login: lazyCommand(
         { description: "Sign in at a control plane, for the admin commands" },
@@ -170,11 +170,11 @@ const sections: readonly Section[] = [
     commands: {
       demo: lazyCommand(
         { description: "Run three nodes on this machine, let them talk, and revoke one" },
-        async () => (await import("./demo.ts")).command,
+        async () => (await import("./server/demo.ts")).command,
       ),
       version: lazyCommand(
         { description: "Print the version and check for updates" },
-        async () => (await import("./version.ts")).command,
+        async () => (await import("./install/version.ts")).command,
       ),
       completion: lazyCommand(
         { description: "Print the completion script for a shell" },
@@ -182,7 +182,7 @@ const sections: readonly Section[] = [
       ),
       "self-update": lazyCommand(
         { description: "Replace this executable with the latest release" },
-        async () => (await import("./self-update.ts")).command,
+        async () => (await import("./install/self-update.ts")).command,
       ),
     },
   },

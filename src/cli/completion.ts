@@ -1,7 +1,7 @@
 // `agent completion bash|zsh|fish`: a script for the shell, generated from the table of commands and their flags.
 
 import { brand } from "../brand.ts";
-import { AppError } from "../errors.ts";
+import { AppError } from "../base/errors.ts";
 import type { Implementation } from "./command.ts";
 import { globalFlags } from "./settings.ts";
 import { flagsOf, type Args } from "./values.ts";

@@ -1,8 +1,8 @@
 // Refuses a service's AGENT_ variable that no command knows: a misspelled variable would silently keep the default.
 
 import { brand } from "../brand.ts";
-import { AppError } from "../errors.ts";
-import type { System } from "../system.ts";
+import { AppError } from "../base/errors.ts";
+import type { System } from "../base/system.ts";
 import type { CommandTable } from "./command.ts";
 import { nearest } from "./parse.ts";
 import { flagsOf, variableOf, type Args } from "./values.ts";

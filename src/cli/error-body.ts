@@ -1,7 +1,7 @@
 // A failure as an object of --json: bounded, on one line, without secrets.
 
-import type { AppError, ErrorCode } from "../errors.ts";
-import { clean, cleanErrors } from "../log.ts";
+import type { AppError, ErrorCode } from "../base/errors.ts";
+import { clean, cleanErrors } from "../base/log.ts";
 
 export type ErrorBody = {
   code: ErrorCode;

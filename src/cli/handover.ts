@@ -3,8 +3,8 @@
 // and ends. If the successor does not start, nothing changes.
 
 import { brand } from "../brand.ts";
-import type { Log } from "../log.ts";
-import type { System } from "../system.ts";
+import type { Log } from "../base/log.ts";
+import type { System } from "../base/system.ts";
 
 /** Longer than a migration of a usual database. */
 const startsWithinMs = 300_000;

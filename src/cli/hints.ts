@@ -2,8 +2,8 @@
 // another configuration root or other data. All sentences pass here, so no hint repeats the flags.
 
 import { brand } from "../brand.ts";
-import { quoteWord } from "../plan.ts";
-import { dataFlagsOf } from "./server-flags.ts";
+import { quoteWord } from "../base/plan.ts";
+import { dataFlagsOf } from "./server/server-flags.ts";
 import type { Values } from "./values.ts";
 
 /** Commands that neither read the configuration root nor the data of a control plane. `version` and `self-update` do. */

@@ -2,8 +2,8 @@
 // the network.
 
 import { brand } from "../brand.ts";
-import { AppError, messageOf } from "../errors.ts";
-import type { Step } from "../plan.ts";
+import { AppError, messageOf } from "../base/errors.ts";
+import type { Step } from "../base/plan.ts";
 import { Me } from "./admin/answers.ts";
 import { withSender } from "./admin/api.ts";
 import {
@@ -15,7 +15,7 @@ import {
   targetFlags,
   type Target,
 } from "./admin/target.ts";
-import { readPassword } from "./admin/user.ts";
+import { readPassword } from "./admin/users/user.ts";
 import type { Context, Implementation } from "./command.ts";
 import { signInWithCode } from "./one-time-code.ts";
 
@@ -54,7 +54,7 @@ token instead. Run again for the same profile, it signs in again.`,
     const { name, profile } = await readProfile(context, known);
     if (settings.dryRun) {
       const { join } = await import("node:path");
-      const { planDirectories, planReplaced } = await import("../plan-file.ts");
+      const { planDirectories, planReplaced } = await import("../base/plan-file.ts");
       const directory = files.profilesPlace(system);
       const url = `${profile.api_base}/api/${profile.by_browser ? "device/" : ""}token/`;
       return output.plan([
@@ -123,7 +123,7 @@ async function readProfile(
 
 async function signIn(context: Context, profile: Profile) {
   const { values, system } = context;
-  const { clientOf, sessionOf } = await import("../node/contact/session.ts");
+  const { clientOf, sessionOf } = await import("../node/contact/requests/session.ts");
   const token = await values.secret("access-token");
   if (token !== undefined) {
     // Any answer to this proves the token.
@@ -165,7 +165,7 @@ export const logout: Implementation = {
     if (settings.dryRun) return output.plan(await planSignOut(name, profile, session, system));
     let ended = true;
     if (session !== undefined && "refresh" in session) {
-      const { clientOf } = await import("../node/contact/session.ts");
+      const { clientOf } = await import("../node/contact/requests/session.ts");
       await clientOf(profile, system)
         .signOut(session.refresh)
         .catch((error: unknown) => {
@@ -189,7 +189,7 @@ async function planSignOut(
   system: Context["system"],
 ): Promise<Step[]> {
   const { join } = await import("node:path");
-  const { planRemoved, planReplaced } = await import("../plan-file.ts");
+  const { planRemoved, planReplaced } = await import("../base/plan-file.ts");
   const { profilesPlace } = await import("../node/files/profiles.ts");
   const directory = profilesPlace(system);
   const url = `${profile.api_base}/api/token/revoke/`;

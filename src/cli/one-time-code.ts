@@ -1,7 +1,7 @@
 // Codes of a second factor: from --otp-file, or asked on the terminal.
 
-import { AppError } from "../errors.ts";
-import type { makeClient } from "../node/contact/client.ts";
+import { AppError } from "../base/errors.ts";
+import type { makeClient } from "../node/contact/requests/client.ts";
 import type { TokenPair } from "../protocol/sign-in.ts";
 import type { Context } from "./command.ts";
 import type { Flags } from "./values.ts";

@@ -1,10 +1,10 @@
 // Writes for all commands to standard output. Text for people loses its control characters here, and JSON has them as
 // \u escapes, so that no server and no node can steer a terminal. `raw` is written unchanged.
 
-import { printable } from "../log.ts";
-import { renderPlan } from "../plan.ts";
-import { unprintable } from "../unprintable.ts";
-import type { System } from "../system.ts";
+import { printable } from "../base/log.ts";
+import { renderPlan } from "../base/plan.ts";
+import { unprintable } from "../base/unprintable.ts";
+import type { System } from "../base/system.ts";
 import type { CommandOutput } from "./command.ts";
 import { renderFacts, renderTable } from "./table.ts";
 

@@ -2,8 +2,8 @@
 // parser accepts them. A value comes from its flag, else from its AGENT_ variable.
 
 import { brand } from "../brand.ts";
-import { AppError } from "../errors.ts";
-import { quoteWord } from "../plan.ts";
+import { AppError } from "../base/errors.ts";
+import { quoteWord } from "../base/plan.ts";
 import { meant } from "./suggest.ts";
 import { flagsOf, variableOf, type Args, type Flags, type Word } from "./values.ts";
 

@@ -1,14 +1,14 @@
 // After a sign-in, and when its tokens were renewed: tells the control plane on which machine the session is.
 
-import { messageOf } from "../errors.ts";
-import type { NodeProof } from "../node/contact/session-nodes.ts";
+import { messageOf } from "../base/errors.ts";
+import type { NodeProof } from "../node/contact/requests/session-nodes.ts";
 import type { Profile } from "../node/files/profiles.ts";
 import type { Context } from "./command.ts";
 
 /** Never fails the command: a machine without nodes, and an older control plane, are usual. */
 export async function proveSession(context: Context, profile: Profile, access: string): Promise<void> {
   const { system, log } = context;
-  const { proofsOf, sendProofs, sessionIn } = await import("../node/contact/session-nodes.ts");
+  const { proofsOf, sendProofs, sessionIn } = await import("../node/contact/requests/session-nodes.ts");
   const session = sessionIn(access);
   if (session === undefined) return;
   try {
@@ -16,7 +16,7 @@ export async function proveSession(context: Context, profile: Profile, access: s
     // The tokens of nodes belong to root: for other users, the daemon proves it.
     const proofs = own.length > 0 ? own : await proofsOfDaemon(context, profile.api_base, session);
     if (proofs.length === 0) return;
-    const { clientOf } = await import("../node/contact/session.ts");
+    const { clientOf } = await import("../node/contact/requests/session.ts");
     await sendProofs(clientOf(profile, system, access), proofs);
   } catch (error) {
     log.debug("The control plane does not know on which machine this session is", {
@@ -31,7 +31,7 @@ async function proofsOfDaemon(
   session: string,
 ): Promise<readonly NodeProof[]> {
   const { askDaemon } = await import("../daemon/ipc/client.ts");
-  const { daemonAddress } = await import("./daemon-address.ts");
+  const { daemonAddress } = await import("./node/daemon-address.ts");
   const request = { action: "prove", session, control_plane: controlPlane };
   return (await askDaemon(daemonAddress(settings), system, request, { patient: false })).proofs ?? [];
 }

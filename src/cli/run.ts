@@ -2,9 +2,9 @@
 // on stderr (with --json: an object on stdout) and its exit status.
 
 import { brand, keyringWord, pagesWord } from "../brand.ts";
-import { AppError, fromSystemError } from "../errors.ts";
-import { cut, makeLog, maxTextLength, printable, redact } from "../log.ts";
-import type { System } from "../system.ts";
+import { AppError, fromSystemError } from "../base/errors.ts";
+import { cut, makeLog, maxTextLength, printable, redact } from "../base/log.ts";
+import type { System } from "../base/system.ts";
 import type { Command, CommandTable, Context } from "./command.ts";
 import { allCommands, commands } from "./commands.ts";
 import { errorBody } from "./error-body.ts";
@@ -24,7 +24,7 @@ export async function run(argv: readonly string[], system: System): Promise<numb
     }
     if (argv[0] === pagesWord) {
       // Started by a running control plane.
-      const { answerAsPagesChild } = await import("../server/store/sqlite-files.ts");
+      const { answerAsPagesChild } = await import("../server/store/sqlite/files.ts");
       return answerAsPagesChild(argv[1] ?? "", system);
     }
     return await dispatch(argv, system);
@@ -75,7 +75,7 @@ async function withoutCommand(prefix: string, rest: readonly string[], system: S
   const { values } = parseFlags(rest, globalFlags(system), system.env);
   if (values.has("help")) return printHelp(prefix, system);
   if (prefix === "" && values.has("ipc-mode")) {
-    const { daemon } = await import("./daemon.ts");
+    const { daemon } = await import("./node/daemon.ts");
     return execute(daemon, rest, system);
   }
   const { groupHelp } = await import("./help.ts");

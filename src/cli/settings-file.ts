@@ -2,8 +2,8 @@
 // misspelled key would silently keep the default.
 
 import * as v from "valibot";
-import { AppError, messageOf } from "../errors.ts";
-import { readTextIfThere } from "../files.ts";
+import { AppError, messageOf } from "../base/errors.ts";
+import { readTextIfThere } from "../base/files.ts";
 import { nearest } from "./parse.ts";
 import { flagsOf, withSecretFiles, type Args, type Flags, type Values } from "./values.ts";
 

@@ -1,9 +1,9 @@
 // The global flags, and the settings that a command reads from them.
 
 import { defaultPlaces } from "../brand.ts";
-import type { LogOptions } from "../log.ts";
-import { pinnedEngine } from "../pinned-engine.ts";
-import { takesEscapes, type System } from "../system.ts";
+import type { LogOptions } from "../base/log.ts";
+import { pinnedEngine } from "../engine/pinned.ts";
+import { takesEscapes, type System } from "../base/system.ts";
 import type { Flags, Values } from "./values.ts";
 
 /** The global flags, with the defaults of this machine. */

@@ -1,8 +1,8 @@
 // Lists and single things for people: a header, columns of equal width, at most as wide as the terminal. Text from servers
 // and nodes loses its control characters here, before the colors are added.
 
-import { cutTo, fit, gap, narrowest } from "../columns.ts";
-import { oneLine } from "../log.ts";
+import { cutTo, fit, gap, narrowest } from "../base/columns.ts";
+import { oneLine } from "../base/log.ts";
 
 /** How a cell stands out: `good` is as it should be, `bad` needs work, `wait` needs a next step, `faint` is of no use now. */
 export type Mark = "good" | "bad" | "wait" | "faint";

@@ -2,9 +2,9 @@
 
 import type { BooleanArgDef, PositionalArgDef, StringArgDef } from "citty";
 import { brand } from "../brand.ts";
-import { parseDuration, parseSize } from "../duration.ts";
-import { AppError } from "../errors.ts";
-import type { System } from "../system.ts";
+import { parseDuration, parseSize } from "../base/duration.ts";
+import { AppError } from "../base/errors.ts";
+import type { System } from "../base/system.ts";
 
 /** citty's declaration of a flag, and what our parser adds to it. */
 export type Flag = ((BooleanArgDef & { type: "boolean" }) | (StringArgDef & { type: "string" })) & {
@@ -137,7 +137,7 @@ export async function readNamedFile(
   file: string,
   system: Pick<System, "readStdin">,
 ): Promise<string> {
-  const { readTextIfThere } = await import("../files.ts");
+  const { readTextIfThere } = await import("../base/files.ts");
   const text = file === "-" ? await system.readStdin() : readTextIfThere(file);
   if (text === undefined) throw new AppError("usage", `--${flag}: there is no file ${file}`);
   return text.replace(/\r?\n$/, "");

@@ -1,6 +1,6 @@
 // Events of the audit log: filters, what changed as a readable difference, and the chain of hashes. Pure.
 
-import { hashedTexts } from "../hashed-texts.ts";
+import { hashedTexts } from "../protocol/hashed-texts.ts";
 import { actorOf, isAbout, isRecord, type Names } from "./actor.ts";
 import type { Event as AuditEvent } from "../api/events.ts";
 import { dayOf as dayAtMs } from "./ago.ts";

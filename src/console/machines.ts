@@ -1,6 +1,6 @@
 // Machines as lists keep them.
 
-import { shownGroups } from "../owner-group.ts";
+import { shownGroups } from "../protocol/owner-group.ts";
 import type { Node } from "../protocol/node.ts";
 import { naturalKey } from "./ui/order.ts";
 

@@ -3,7 +3,7 @@
 import type { Attention } from "../api/attention.ts";
 import type { SentOf } from "../api/endpoint.ts";
 import type { nodesApi } from "../api/nodes.ts";
-import { separateCopy } from "../finding-kinds.ts";
+import { separateCopy } from "../protocol/finding-kinds.ts";
 import { ago } from "./ago.ts";
 
 type Found<T> = { count: number; first: readonly T[] };

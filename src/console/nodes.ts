@@ -1,8 +1,8 @@
 // What pages say about machines.
 
-import { advisoriesFor } from "../engine-features.ts";
+import { advisoriesFor } from "../engine/features.ts";
 import type { Node } from "../protocol/node.ts";
-import { findingOf, findingWords } from "../finding-kinds.ts";
+import { findingOf, findingWords } from "../protocol/finding-kinds.ts";
 import { ago } from "./ago.ts";
 
 /** The states that are drawn, see `State` in ui/parts.ts. */

@@ -1,4 +1,4 @@
-// Which IPv4 networks of organizations overlap. Pure. src/ip.ts knows all networks, by a library that is large for a page.
+// Which IPv4 networks of organizations overlap. Pure. src/base/ip.ts knows all networks, by a library that is large for a page.
 
 /** The addresses of a network as numbers, the end excluded; for other text NaN, which overlaps nothing. */
 function rangeOf(text: string): readonly [from: number, to: number] {

@@ -2,7 +2,7 @@
 
 import { apiPath } from "../api/endpoint.ts";
 import { pathsApi, type Relay } from "../api/paths.ts";
-import { formatSize } from "../duration.ts";
+import { formatSize } from "../base/duration.ts";
 import { slug } from "./me.ts";
 import { useList } from "./resource.ts";
 

@@ -1,6 +1,6 @@
 // What is said after a person was removed from an organization. Pure.
 
-import { countOf } from "../duration.ts";
+import { countOf } from "../base/duration.ts";
 
 type Items = readonly { kind: string }[];
 /** What the person could use: machines, tokens, webhooks. */

@@ -1,6 +1,6 @@
 // What a page shows as the same from a terminal: lines for a shell, and calls of the API.
 
-import { quoteWord } from "../plan.ts";
+import { quoteWord } from "../base/plan.ts";
 
 /** Of `agent admin`. A line is made of words, so that whatever others chose, such as an e-mail address, stays one word of it. */
 export type Words = readonly (string | number)[];

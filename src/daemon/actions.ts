@@ -1,13 +1,13 @@
 // The actions of the daemon's socket: one table with the right that each needs. Requests name registered organizations,
 // never paths. Framing of lines belongs to ipc/.
 
-import { countOf } from "../duration.ts";
+import { countOf } from "../base/duration.ts";
 import { brand } from "../brand.ts";
 import { buildInfo } from "../build-info.ts";
-import { AppError, messageOf } from "../errors.ts";
-import type { Log } from "../log.ts";
+import { AppError, messageOf } from "../base/errors.ts";
+import type { Log } from "../base/log.ts";
 import { fileLog, lastLines } from "../node/engine/engine-log.ts";
-import type { System } from "../system.ts";
+import type { System } from "../base/system.ts";
 import type { Answer, Notice, Request, TeamStatus } from "./ipc/messages.ts";
 import type { Client, Handler } from "./ipc/answer.ts";
 import type { OrganizationEngines } from "./organization-engines.ts";
@@ -138,7 +138,7 @@ async function prove({ request, deps }: Call): Promise<Reply> {
   const { session, control_plane: controlPlane } = request;
   if (session === undefined || controlPlane === undefined || !URL.canParse(controlPlane))
     throw new AppError("validation_failed", "`prove` needs `session` and `control_plane`");
-  const { proofsOf } = await import("../node/contact/session-nodes.ts");
+  const { proofsOf } = await import("../node/contact/requests/session-nodes.ts");
   const proofs = proofsOf(deps.configRoot, controlPlane, session);
   return { message: `${countOf(proofs.length, "node")} at this control plane`, proofs };
 }

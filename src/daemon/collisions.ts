@@ -3,9 +3,9 @@
 
 import * as v from "valibot";
 import { brand } from "../brand.ts";
-import { AppError } from "../errors.ts";
-import { isSilentLevel } from "../node/files/read-config.ts";
-import { doOverlap } from "../node/files/networks.ts";
+import { AppError } from "../base/errors.ts";
+import { isSilentLevel } from "../node/files/config/read-config.ts";
+import { doOverlap } from "../node/files/granted/networks.ts";
 
 /** What an engine uses exclusively. */
 export type Claim = {

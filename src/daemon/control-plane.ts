@@ -2,9 +2,9 @@
 // of sync-config; the engine is reached through its supervisor.
 
 import { brand } from "../brand.ts";
-import type { LeftOut } from "../left-out.ts";
-import type { Log } from "../log.ts";
-import { connectOrganization } from "../node/contact/connection.ts";
+import type { LeftOut } from "../engine/left-out.ts";
+import type { Log } from "../base/log.ts";
+import { connectOrganization } from "../node/contact/requests/connection.ts";
 import { rememberVersions, type OverlayControl } from "../node/engine/engine.ts";
 import { engineInUse } from "../node/engine/engine-in-use.ts";
 import { makePathReporter } from "../node/contact/path-report.ts";
@@ -14,11 +14,11 @@ import { followOnce, followOrganization, type FollowEdge } from "../node/contact
 import { versionInForce } from "../node/files/generations.ts";
 import { openOrganization, type Organization } from "../node/files/organizations.ts";
 import { findEngine, type EngineSettings } from "../node/engine/overlay.ts";
-import type { Confirmation } from "../confirmation.ts";
+import type { Confirmation } from "../protocol/confirmation-shown.ts";
 import { confirmationIn } from "../protocol/confirmation.ts";
 import type { Healing } from "../protocol/path-report.ts";
-import type { System } from "../system.ts";
-import { within } from "../within.ts";
+import type { System } from "../base/system.ts";
+import { within } from "../base/within.ts";
 
 export type ControlPlaneNews = {
   /** The control plane's time of the last check-in, RFC 3339. */

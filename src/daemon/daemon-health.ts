@@ -2,25 +2,25 @@
 
 import { release } from "node:os";
 import { dirname } from "node:path";
-import { worstDisk } from "../disk-space.ts";
-import { messageOf } from "../errors.ts";
-import { writeFileAtomic } from "../files.ts";
-import type { Log } from "../log.ts";
+import { worstDisk } from "../base/disk-space.ts";
+import { messageOf } from "../base/errors.ts";
+import { writeFileAtomic } from "../base/files.ts";
+import type { Log } from "../base/log.ts";
 import { hangLog, lastLines } from "../node/engine/engine-log.ts";
 import type { EngineControl } from "../node/engine/engine.ts";
 import { localApi } from "../node/engine/local-api.ts";
-import { decideForStart, keepPort } from "../node/files/rewrite-config.ts";
-import { readLocalChanges } from "../node/files/local-changes.ts";
+import { decideForStart, keepPort } from "../node/files/config/rewrite-config.ts";
+import { readLocalChanges } from "../node/files/config/local-changes.ts";
 import { applyChanges } from "../node/health/apply-changes.ts";
-import { HangWatch, tunnelsOrRestart } from "../node/health/hang.ts";
+import { HangWatch, tunnelsOrRestart } from "../node/health/hanging-engine.ts";
 import { Healer } from "../node/health/healer.ts";
-import { KeptPeers, ofThisMachine } from "../node/health/kept-peers.ts";
-import { OffloadTrial } from "../node/health/offload-trial.ts";
+import { KeptPeers, ofThisMachine } from "../node/health/paths/kept-peers.ts";
+import { OffloadTrial } from "../node/health/paths/offload-trial.ts";
 import { OrganizationHealth } from "../node/health/organization-health.ts";
-import { controlSocket } from "../platform/control-socket.ts";
-import type { OpenEcho } from "../platform/echo-socket.ts";
+import { controlSocket } from "../platform/systemd/control-socket.ts";
+import type { OpenEcho } from "../platform/network/echo-socket.ts";
 import { ageOf, signalProcess, type ProcessIdentity } from "../platform/process-identity.ts";
-import type { System } from "../system.ts";
+import type { System } from "../base/system.ts";
 
 export type DaemonHealthDeps = {
   system: Pick<System, "now" | "sleep" | "random" | "machineState" | "lookup">;

@@ -2,15 +2,15 @@
 
 import { dirname } from "node:path";
 import { brand } from "../brand.ts";
-import { AppError, messageOf } from "../errors.ts";
-import type { Log } from "../log.ts";
+import { AppError, messageOf } from "../base/errors.ts";
+import type { Log } from "../base/log.ts";
 import { rememberVersions } from "../node/engine/engine.ts";
 import { runningVersion } from "../node/engine/engine-in-use.ts";
 import { openOrganization } from "../node/files/organizations.ts";
 import { findEngine, type EngineSettings } from "../node/engine/overlay.ts";
-import { openEchoSocket } from "../platform/echo-socket.ts";
-import { restartSignal } from "../platform/systemd.ts";
-import type { System } from "../system.ts";
+import { openEchoSocket } from "../platform/network/echo-socket.ts";
+import { restartSignal } from "../platform/systemd/systemd.ts";
+import type { System } from "../base/system.ts";
 import { makeHandler, noticeOf, summarize } from "./actions.ts";
 import type { ControlPlane } from "./control-plane.ts";
 import { rotateLog } from "./engine-logs.ts";
@@ -23,7 +23,7 @@ import { makeOwnDirectory } from "../platform/own-directory.ts";
 import { lockFile } from "../platform/file-lock.ts";
 import { openLibc } from "../platform/libc.ts";
 import { namesPlaces } from "../platform/names-places.ts";
-import { makeNotifier } from "../platform/notify.ts";
+import { makeNotifier } from "../platform/systemd/notify.ts";
 import { claimState, openState, stateLockPath } from "./state.ts";
 import { OrganizationEngines } from "./organization-engines.ts";
 

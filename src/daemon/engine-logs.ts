@@ -4,10 +4,10 @@
 
 import { closeSync, ftruncateSync, renameSync, rmSync, statSync } from "node:fs";
 import { join } from "node:path";
-import type { Log } from "../log.ts";
-import { messageOf } from "../errors.ts";
-import { writeNewFile } from "../files.ts";
-import { openPlain } from "../open-file.ts";
+import type { Log } from "../base/log.ts";
+import { messageOf } from "../base/errors.ts";
+import { writeNewFile } from "../base/files.ts";
+import { openPlain } from "../base/open-file.ts";
 import { readRange } from "../node/engine/engine-log.ts";
 
 export const maxLogBytes = 5 * 1024 * 1024;

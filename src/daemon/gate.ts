@@ -2,14 +2,14 @@
 // configuration, and no other organization uses the same device, port or network. It must not start anything.
 
 import { join } from "node:path";
-import type { Log } from "../log.ts";
+import type { Log } from "../base/log.ts";
 import { refuseEngineVersion, rememberVersions, testConfig } from "../node/engine/engine.ts";
 import type { Organization } from "../node/files/organizations.ts";
 import { refuseForeignFiles } from "../node/files/own-files.ts";
 import { readRevokedNote, refuseRevoked } from "../node/files/revoked-notes.ts";
-import { refuseOverlapOf } from "../node/files/sent-config.ts";
+import { refuseOverlapOf } from "../node/files/config/sent-config.ts";
 import { requireEngine, type EngineSettings } from "../node/engine/overlay.ts";
-import type { System } from "../system.ts";
+import type { System } from "../base/system.ts";
 import { refuseCollision, type Claim } from "./collisions.ts";
 import { claimOf, runningClaims } from "./running-claims.ts";
 import type { Launch } from "./supervisor.ts";

@@ -2,20 +2,20 @@
 // the next daemon. It must not know other organizations.
 
 import { join } from "node:path";
-import { messageOf } from "../errors.ts";
-import { readTextIfThere } from "../files.ts";
-import type { Log } from "../log.ts";
-import { isSilent } from "../node/files/read-config.ts";
+import { messageOf } from "../base/errors.ts";
+import { readTextIfThere } from "../base/files.ts";
+import type { Log } from "../base/log.ts";
+import { isSilent } from "../node/files/config/read-config.ts";
 import type { OverlayControl } from "../node/engine/engine.ts";
 import { findEngineProcess } from "../node/engine/engine-process.ts";
 import { ageOf } from "../platform/process-identity.ts";
 import { openOrganization, type Organization } from "../node/files/organizations.ts";
-import { openForRevocations } from "../node/files/remains.ts";
+import { openForRevocations } from "../node/files/damaged-organization.ts";
 import { certificateWarning } from "../node/files/organization-facts.ts";
 import { hasInterface } from "../platform/machine-state.ts";
-import { controlSocket } from "../platform/control-socket.ts";
+import { controlSocket } from "../platform/systemd/control-socket.ts";
 import { writesTo } from "../platform/processes.ts";
-import type { System } from "../system.ts";
+import type { System } from "../base/system.ts";
 import type { ControlPlane, ControlPlaneNews, SyncOutcome } from "./control-plane.ts";
 import { makeDaemonHealth, type DaemonHealthDeps } from "./daemon-health.ts";
 import { logPath } from "./engine-logs.ts";
@@ -26,7 +26,7 @@ import type { OrganizationStatus } from "./organization-status.ts";
 import { spawnEngine, watchEnd } from "./processes.ts";
 import type { OrganizationRecord, StateStore } from "./state.ts";
 import { Supervisor } from "./supervisor.ts";
-import { within } from "../within.ts";
+import { within } from "../base/within.ts";
 
 export type OrganizationEngineDeps = {
   configRoot: string;

@@ -2,11 +2,11 @@
 // organization belongs to organization-engine.ts.
 
 import { join } from "node:path";
-import { AppError, messageOf } from "../errors.ts";
+import { AppError, messageOf } from "../base/errors.ts";
 import { rotateLog } from "./engine-logs.ts";
 import { listOrganizations } from "../node/files/list-organizations.ts";
 import { openOrganization, type Organization } from "../node/files/organizations.ts";
-import { openForRevocations } from "../node/files/remains.ts";
+import { openForRevocations } from "../node/files/damaged-organization.ts";
 import { refuseRevoked, startsWhenRestored } from "../node/files/revoked-notes.ts";
 import { decidedWithinMs } from "../node/health/prober.ts";
 import type { PeersSeen } from "../node/health/peer-report.ts";
@@ -19,7 +19,7 @@ import {
 } from "./organization-engine.ts";
 import { OrganizationStatus } from "./organization-status.ts";
 import type { OrganizationRecord } from "./state.ts";
-import { within } from "../within.ts";
+import { within } from "../base/within.ts";
 
 type Change = Pick<OrganizationRecord, "wanted"> & Partial<OrganizationRecord>;
 

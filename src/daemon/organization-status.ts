@@ -3,20 +3,20 @@
 import { readSyncState } from "../node/files/generations.ts";
 import { statSync } from "node:fs";
 import { join } from "node:path";
-import { AppError, messageOf } from "../errors.ts";
+import { AppError, messageOf } from "../base/errors.ts";
 import { certificateEnd } from "../node/files/certificate-end.ts";
 import { countPeers, metricsUrl } from "../node/engine/peers.ts";
-import { seenDataPlane } from "../node/files/data-plane.ts";
+import { seenDataPlane } from "../node/files/config/data-plane.ts";
 import { openOrganization } from "../node/files/organizations.ts";
 import {
   certificateWarning,
   readOrganizationFacts,
   type OrganizationFacts,
 } from "../node/files/organization-facts.ts";
-import { readRemains } from "../node/files/remains.ts";
+import { readRemains } from "../node/files/damaged-organization.ts";
 import { readRevokedNote } from "../node/files/revoked-notes.ts";
-import type { System } from "../system.ts";
-import { clean } from "../log.ts";
+import type { System } from "../base/system.ts";
+import { clean } from "../base/log.ts";
 import type { TeamStatus } from "./ipc/messages.ts";
 import type { Phase } from "./lifecycle.ts";
 import type { OrganizationRecord } from "./state.ts";

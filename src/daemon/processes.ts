@@ -2,10 +2,10 @@
 
 import { closeSync, mkdirSync } from "node:fs";
 import { dirname } from "node:path";
-import { fromSystemError } from "../errors.ts";
+import { fromSystemError } from "../base/errors.ts";
 import { identifyProcess, isAlive, type ProcessIdentity } from "../platform/process-identity.ts";
-import type { System } from "../system.ts";
-import { openPlain } from "../open-file.ts";
+import type { System } from "../base/system.ts";
+import { openPlain } from "../base/open-file.ts";
 
 export type Spawned = {
   /** Undefined if it ended before it could be identified. */

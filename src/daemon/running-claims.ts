@@ -2,12 +2,12 @@
 // its own engine, so the process table is all that tells which others run.
 
 import { join } from "node:path";
-import { AppError, messageOf } from "../errors.ts";
-import { readTextIfThere } from "../files.ts";
-import type { Log } from "../log.ts";
+import { AppError, messageOf } from "../base/errors.ts";
+import { readTextIfThere } from "../base/files.ts";
+import type { Log } from "../base/log.ts";
 import { findEngineProcess } from "../node/engine/engine-process.ts";
 import { listOrganizations } from "../node/files/list-organizations.ts";
-import { overlayNetworks } from "../node/files/networks.ts";
+import { overlayNetworks } from "../node/files/granted/networks.ts";
 import { openOrganization, type Organization } from "../node/files/organizations.ts";
 import { readClaim, refuseCollision, type Claim } from "./collisions.ts";
 

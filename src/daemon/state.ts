@@ -7,14 +7,14 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import * as v from "valibot";
 import { brand } from "../brand.ts";
-import { AppError, fromSystemError, messageOf, systemErrorCode } from "../errors.ts";
-import { readTextIfThere, writeFileAtomic, writeNewFile } from "../files.ts";
-import { readBytes, refuseOddFile, sqliteFiles } from "../open-file.ts";
-import type { Log } from "../log.ts";
+import { AppError, fromSystemError, messageOf, systemErrorCode } from "../base/errors.ts";
+import { readTextIfThere, writeFileAtomic, writeNewFile } from "../base/files.ts";
+import { readBytes, refuseOddFile, sqliteFiles } from "../base/open-file.ts";
+import type { Log } from "../base/log.ts";
 import { ConfirmationAnswer } from "../protocol/confirmation.ts";
 import { hasOrganizations, isSameRoot } from "../platform/config-root.ts";
 import { lockFile } from "../platform/file-lock.ts";
-import { quoteWord } from "../plan.ts";
+import { quoteWord } from "../base/plan.ts";
 
 const text = v.pipe(v.string(), v.maxLength(255));
 

@@ -1,8 +1,8 @@
 // Supervises the engine of one organization: executes the effects that lifecycle.ts decides (start, signal, reload) and
 // reports every outcome back to it as an event. It must not decide anything itself.
 
-import { AppError, messageOf } from "../errors.ts";
-import type { Log } from "../log.ts";
+import { AppError, messageOf } from "../base/errors.ts";
+import type { Log } from "../base/log.ts";
 import {
   controlEngine,
   describe,
@@ -14,7 +14,7 @@ import {
 } from "../node/engine/engine.ts";
 import { fileLog, lastLines, type LogTail } from "../node/engine/engine-log.ts";
 import { isAlive, signalProcess, type ProcessIdentity } from "../platform/process-identity.ts";
-import type { System } from "../system.ts";
+import type { System } from "../base/system.ts";
 import { initialState, step, wakeAt, type Effect, type EngineEvent, type EngineState } from "./lifecycle.ts";
 import type { Spawned } from "./processes.ts";
 

@@ -10,7 +10,7 @@ import {
   type FlattenedJWS,
 } from "jose";
 import * as v from "valibot";
-import { foreignText } from "../text.ts";
+import { foreignText } from "../base/text.ts";
 
 const Coordinate = v.pipe(foreignText(64), v.regex(/^[A-Za-z0-9_-]+$/));
 /** JWK of a P-256 private key. Sealed at rest. */

@@ -1,7 +1,7 @@
 // PEM bundles of overlay certificates of both versions. Without cryptography, which a short command need not load:
 // nebula.ts signs and verifies.
 
-import { AppError } from "../errors.ts";
+import { AppError } from "../base/errors.ts";
 import { badCertificate, type NebulaCertificate } from "./certificate.ts";
 import { decodeV1, encodeV1 } from "./nebula-v1.ts";
 import { decodeV2, encodeV2 } from "./nebula-v2.ts";

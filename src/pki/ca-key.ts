@@ -3,7 +3,7 @@
 
 import { argon2, createCipheriv, createDecipheriv, randomBytes, type KeyObject } from "node:crypto";
 import { BinaryReader, BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
-import { AppError } from "../errors.ts";
+import { AppError } from "../base/errors.ts";
 import type { Curve } from "./curve.ts";
 import { rawPublicKey, signingKey } from "./keys.ts";
 import { formatPem, parseOnePem } from "./pem.ts";

@@ -1,10 +1,10 @@
 // The fields of an overlay certificate of any version, and their limits. nebula-v1.ts and nebula-v2.ts encode them,
 // nebula.ts decides about trust.
 
-import { AppError } from "../errors.ts";
-import { parseAddressInNetwork, type Network } from "../ip.ts";
+import { AppError } from "../base/errors.ts";
+import { parseAddressInNetwork, type Network } from "../base/ip.ts";
 import { publicKeyLength, type Curve } from "./curve.ts";
-import { isStorable } from "../text.ts";
+import { isStorable } from "../base/text.ts";
 
 /** The engine refuses larger certificates. */
 export const maxCertificateLength = 65_536;

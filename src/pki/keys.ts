@@ -10,7 +10,7 @@ import {
   hash,
   type KeyObject,
 } from "node:crypto";
-import { AppError } from "../errors.ts";
+import { AppError } from "../base/errors.ts";
 import { publicKeyLength, type Curve } from "./curve.ts";
 import { formatPem, parseOnePem } from "./pem.ts";
 

@@ -3,7 +3,7 @@
 // certificate {1 details, 2 signature}; ips and subnets are packed pairs of address and mask.
 
 import { BinaryReader, BinaryWriter } from "@bufbuild/protobuf/wire";
-import { AppError } from "../errors.ts";
+import { AppError } from "../base/errors.ts";
 import {
   badCertificate,
   checkFields,
@@ -13,7 +13,7 @@ import {
   type ParsedNetworks,
 } from "./certificate.ts";
 import type { Curve } from "./curve.ts";
-import { makeNetwork, type Network } from "../ip.ts";
+import { makeNetwork, type Network } from "../base/ip.ts";
 
 /** Field number and wire type, the prefix of each value. */
 const tag = { bytes: (field: number) => (field << 3) | 2, varint: (field: number) => field << 3 };

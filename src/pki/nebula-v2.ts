@@ -12,7 +12,7 @@ import {
   type ParsedNetworks,
 } from "./certificate.ts";
 import { DerWriter, integerOf, makeDerReader } from "./der.ts";
-import { addressBytes, addressFromBytes, makeNetwork, type Network } from "../ip.ts";
+import { addressBytes, addressFromBytes, makeNetwork, type Network } from "../base/ip.ts";
 
 const sequence = 0x30;
 const octetString = 0x04;

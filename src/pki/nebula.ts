@@ -2,7 +2,7 @@
 // one level: a CA signs hosts. A certificate names its CA by fingerprint, and the caller must trust that CA.
 
 import { generateKeyPairSync, hash, type KeyObject } from "node:crypto";
-import { AppError } from "../errors.ts";
+import { AppError } from "../base/errors.ts";
 import {
   badCertificate,
   checkFields,
@@ -16,7 +16,7 @@ import { formatCaKey } from "./ca-key.ts";
 import { rawPublicKey } from "./keys.ts";
 import { encodeDetailsV1, encodeV1 } from "./nebula-v1.ts";
 import { encodeDetailsV2, signedBytesV2 } from "./nebula-v2.ts";
-import { holdsNetwork } from "../ip.ts";
+import { holdsNetwork } from "../base/ip.ts";
 import { signBytes, twinSignature, verifyBytes } from "./signature.ts";
 
 export type { NebulaCertificate } from "./certificate.ts";

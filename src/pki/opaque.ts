@@ -1,7 +1,7 @@
 // Opaque bearer tokens (node, registration, service): a random text for the client, its hash for the database.
 
 import { hash } from "node:crypto";
-import type { System } from "../system.ts";
+import type { System } from "../base/system.ts";
 
 /** 32 random bytes as URL-safe base64 without padding: 43 characters. */
 export function makeOpaqueToken(random: System["random"]): string {

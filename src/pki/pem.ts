@@ -1,6 +1,6 @@
 // Parses and formats PEM (RFC 7468): blocks of base64 with a label. Must not know specific labels.
 
-import { AppError } from "../errors.ts";
+import { AppError } from "../base/errors.ts";
 
 export type PemBlock = { banner: string; bytes: Uint8Array };
 

@@ -9,7 +9,7 @@ import {
   randomBytes,
   type Hmac,
 } from "node:crypto";
-import { AppError } from "../errors.ts";
+import { AppError } from "../base/errors.ts";
 
 const cipher = "aes-256-gcm";
 const nonceLength = 12;

@@ -13,10 +13,10 @@ import {
 } from "jose";
 import * as v from "valibot";
 import { brand } from "../brand.ts";
-import { AppError } from "../errors.ts";
+import { AppError } from "../base/errors.ts";
 import { Move, Order } from "../protocol/orders.ts";
 import { OrderKey } from "../protocol/values.ts";
-import { foreignText } from "../text.ts";
+import { foreignText } from "../base/text.ts";
 
 /** JWK of an Ed25519 private key (RFC 8037). Sealed at rest, never sent. */
 export const SigningKey = v.object({ ...OrderKey.entries, d: foreignText(64) });

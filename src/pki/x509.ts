@@ -5,7 +5,7 @@ import "reflect-metadata/lite";
 import * as x509 from "@peculiar/x509";
 import { createPublicKey, X509Certificate } from "node:crypto";
 import { brand } from "../brand.ts";
-import { AppError, messageOf } from "../errors.ts";
+import { AppError, messageOf } from "../base/errors.ts";
 import { parseOnePem, parsePem } from "./pem.ts";
 
 x509.cryptoProvider.set(crypto);

@@ -2,11 +2,11 @@
 
 import { existsSync, rmSync } from "node:fs";
 import { dirname } from "node:path";
-import { AppError, fromSystemError } from "../errors.ts";
-import { hasMode, readTextIfThere, writeFileAtomic } from "../files.ts";
-import { planFile, planRemoved } from "../plan-file.ts";
-import { quoteWord, type Step } from "../plan.ts";
-import type { System } from "../system.ts";
+import { AppError, fromSystemError } from "../base/errors.ts";
+import { hasMode, readTextIfThere, writeFileAtomic } from "../base/files.ts";
+import { planFile, planRemoved } from "../base/plan-file.ts";
+import { quoteWord, type Step } from "../base/plan.ts";
+import type { System } from "../base/system.ts";
 import { makeOwnDirectory } from "./own-directory.ts";
 
 export type Change =

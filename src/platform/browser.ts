@@ -2,7 +2,7 @@
 
 import { existsSync } from "node:fs";
 import { join } from "node:path";
-import type { System } from "../system.ts";
+import type { System } from "../base/system.ts";
 
 const opener = "/usr/bin/xdg-open";
 

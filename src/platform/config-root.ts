@@ -4,11 +4,11 @@
 import { existsSync, readdirSync, realpathSync } from "node:fs";
 import { join } from "node:path";
 import { brand, defaultPlaces } from "../brand.ts";
-import { AppError } from "../errors.ts";
-import { quoteWord } from "../plan.ts";
+import { AppError } from "../base/errors.ts";
+import { quoteWord } from "../base/plan.ts";
 import { trimSlashes } from "./daemon-args.ts";
-import { daemonUnit, packagedUnitDirectory, templateUnit, unitDirectory } from "./systemd.ts";
-import { readUnit } from "./unit-file.ts";
+import { daemonUnit, packagedUnitDirectory, templateUnit, unitDirectory } from "./systemd/systemd.ts";
+import { readUnit } from "./systemd/unit-file.ts";
 import { whyHidden } from "./program-safety.ts";
 
 export function isSameRoot(one: string, other: string): boolean {

@@ -1,6 +1,6 @@
 // File names of programs and engine archives by system.
 
-import { AppError } from "../errors.ts";
+import { AppError } from "../base/errors.ts";
 
 /** The name of the engine's archive in its releases. */
 export function archiveName({ platform, arch }: { platform: string; arch: string }): string {

@@ -12,9 +12,9 @@ import {
   writeSync,
 } from "node:fs";
 import { dirname } from "node:path";
-import { AppError, fromSystemError, systemErrorCode } from "../errors.ts";
-import { openPlain, readOpen } from "../open-file.ts";
-import { holdFile } from "./windows.ts";
+import { AppError, fromSystemError, systemErrorCode } from "../base/errors.ts";
+import { openPlain, readOpen } from "../base/open-file.ts";
+import { holdFile } from "./windows/windows.ts";
 
 /** `release` unlocks and removes the file. If the process ends without it, the lock ends too, but the file stays. */
 export type FileLock = { release(): void };

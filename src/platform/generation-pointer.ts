@@ -4,10 +4,10 @@
 
 import { existsSync, lstatSync, readlinkSync, rmSync, symlinkSync } from "node:fs";
 import { join } from "node:path";
-import { systemErrorCode } from "../errors.ts";
+import { systemErrorCode } from "../base/errors.ts";
 import { rename } from "./file-system.ts";
-import { readTextIfThere, syncDirectory, writeFileAtomic } from "../files.ts";
-import { readBytes } from "../open-file.ts";
+import { readTextIfThere, syncDirectory, writeFileAtomic } from "../base/files.ts";
+import { readBytes } from "../base/open-file.ts";
 
 export type GenerationPointer = {
   /** The name of the active generation. */

@@ -1,7 +1,7 @@
 // Removes a secret from the command line that other users of this machine can see (ps, /proc/PID/cmdline).
 
 import { closeSync, writeSync } from "node:fs";
-import { openPlain, readBytes } from "../open-file.ts";
+import { openPlain, readBytes } from "../base/open-file.ts";
 
 /**
  * Overwrites the word in this process's own argument memory, whose place the kernel shows (proc(5), fields 48 and 49 of

@@ -2,7 +2,7 @@
 // run programs or write files; apply.ts does that.
 
 import { brand, defaultPlaces } from "../brand.ts";
-import { AppError } from "../errors.ts";
+import { AppError } from "../base/errors.ts";
 import type { Change } from "./apply.ts";
 import { daemonArgs, placesOn, type DaemonPlaces, type Machine } from "./daemon-args.ts";
 

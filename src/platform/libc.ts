@@ -3,9 +3,9 @@
 
 import { dlopen, FFIType, ptr, read, type Pointer } from "bun:ffi";
 import { closeSync } from "node:fs";
-import { AppError } from "../errors.ts";
+import { AppError } from "../base/errors.ts";
 import { libraryNames } from "./file-lock.ts";
-import { restrictPipe } from "./windows-access.ts";
+import { restrictPipe } from "./windows/access.ts";
 
 /** `groups`: every group of the process when it connected. */
 export type PeerCredentials = { pid: number; uid: number; gid: number; groups: number[] };

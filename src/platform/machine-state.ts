@@ -2,10 +2,10 @@
 // tables; changes nothing.
 
 import { networkInterfaces } from "node:os";
-import { addressFromBytes, bits, formatAddress, makeNetwork, parseAddress } from "../ip.ts";
-import { readBytes } from "../open-file.ts";
-import { readKernel, type Kernel } from "./kernel.ts";
-import { kernelHasIpv6 } from "./kernel-ipv6.ts";
+import { addressFromBytes, bits, formatAddress, makeNetwork, parseAddress } from "../base/ip.ts";
+import { readBytes } from "../base/open-file.ts";
+import { readKernel, type Kernel } from "./network/kernel.ts";
+import { existsSync } from "node:fs";
 
 export type MachineState = {
   /** Names of all interfaces, with or without addresses. Linux only: elsewhere an engine cannot take an existing name. */
@@ -186,3 +186,8 @@ function unmapped(bytes: number[]): number[] {
   const isMapped = bytes.slice(0, 10).every((byte) => byte === 0) && bytes[10] === 255 && bytes[11] === 255;
   return isMapped ? bytes.slice(12) : bytes;
 }
+
+// Whether the kernel of this machine knows IPv6 at all. Without addresses, or with the sysctl disable_ipv6, it still does.
+
+/** A Linux that was started with ipv6.disable=1 has no such file. Other systems always know IPv6. */
+export const kernelHasIpv6 = (): boolean => process.platform !== "linux" || existsSync("/proc/net/if_inet6");

@@ -4,9 +4,9 @@
 import { existsSync, mkdirSync } from "node:fs";
 import { basename, dirname } from "node:path";
 import { brand } from "../brand.ts";
-import { AppError, fromSystemError, systemErrorCode } from "../errors.ts";
-import { makeDirectory } from "../files.ts";
-import { isAdministratorsOwn, makeAdministratorsDirectory, makeOwnersDirectory } from "./windows-access.ts";
+import { AppError, fromSystemError, systemErrorCode } from "../base/errors.ts";
+import { makeDirectory } from "../base/files.ts";
+import { isAdministratorsOwn, makeAdministratorsDirectory, makeOwnersDirectory } from "./windows/access.ts";
 
 /** Creates a directory for keys that no other user may enter. Returns false if it exists. */
 export function makePrivateDirectory(path: string): boolean {

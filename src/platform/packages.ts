@@ -2,7 +2,7 @@
 // run an installation.
 
 import { existsSync } from "node:fs";
-import type { System } from "../system.ts";
+import type { System } from "../base/system.ts";
 
 export type PackageManager = {
   name: string;

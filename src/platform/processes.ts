@@ -2,9 +2,9 @@
 // same process, different for two processes that had the same id.
 
 import { closeSync, readdirSync, readlinkSync, readSync, statSync } from "node:fs";
-import { systemErrorCode } from "../errors.ts";
-import { windowsAge, windowsStart } from "./windows.ts";
-import { openPlain, readText } from "../open-file.ts";
+import { systemErrorCode } from "../base/errors.ts";
+import { windowsAge, windowsStart } from "./windows/windows.ts";
+import { openPlain, readText } from "../base/open-file.ts";
 
 /** PATH_MAX of Linux. */
 const longestPath = 4096;

@@ -3,9 +3,9 @@
 
 import { lstatSync, readlinkSync, realpathSync, statSync, type Stats } from "node:fs";
 import { dirname, resolve, sep, win32 } from "node:path";
-import { systemErrorCode } from "../errors.ts";
-import { readTextIfThere } from "../files.ts";
-import { quoteWord } from "../plan.ts";
+import { systemErrorCode } from "../base/errors.ts";
+import { readTextIfThere } from "../base/files.ts";
+import { quoteWord } from "../base/plan.ts";
 import { hasModes } from "./file-system.ts";
 import { isPrivileged } from "./privilege.ts";
 

@@ -1,7 +1,7 @@
 // The service manager of each system, and our command that installs services with it.
 
 import { brand } from "../brand.ts";
-import { AppError } from "../errors.ts";
+import { AppError } from "../base/errors.ts";
 
 export type ServiceManager = "systemd" | "launchd" | "task";
 

@@ -2,12 +2,12 @@
 // `status` asks it.
 
 import { existsSync, statSync } from "node:fs";
-import { AppError } from "../errors.ts";
-import type { System } from "../system.ts";
+import { AppError } from "../base/errors.ts";
+import type { System } from "../base/system.ts";
 import { hasSystemd } from "./service-manager.ts";
-import { authTimer, authUnit, systemctlCommand, unitPath } from "./systemd.ts";
-import { lacksProgram, readUnit } from "./unit-file.ts";
-import { startedProgram, unitProperties } from "./unit-properties.ts";
+import { authTimer, authUnit, systemctlCommand, unitPath } from "./systemd/systemd.ts";
+import { lacksProgram, readUnit } from "./systemd/unit-file.ts";
+import { startedProgram, unitProperties } from "./systemd/unit-properties.ts";
 
 export type UnitState = {
   /** stopped: it is there, and does not run. */

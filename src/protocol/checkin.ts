@@ -3,7 +3,7 @@
 import * as v from "valibot";
 import { NamesRequest } from "./names.ts";
 import { Certificate, DataPlaneReport, jws, Port, received, seconds, text, time } from "./values.ts";
-import { foreignText } from "../text.ts";
+import { foreignText } from "../base/text.ts";
 
 /** The longest time that a poll is held, seconds. */
 export const maxPollWaitS = 55;
@@ -16,7 +16,7 @@ export const CheckinRequest = v.object({
   time: v.optional(seconds),
   config_version: v.optional(seconds),
   overlay_version: v.optional(text(64)),
-  /** `stopped`, `running`, or the gravest kind of finding (src/finding-kinds.ts). Former servers take each but `stopped` for running. */
+  /** `stopped`, `running`, or the gravest kind of finding (src/protocol/finding-kinds.ts). Former servers take each but `stopped` for running. */
   overlay_state: v.optional(text(64)),
   /** Of a lighthouse: whether another node is online. Former servers ignore it. */
   others: v.optional(v.boolean()),

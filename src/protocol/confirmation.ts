@@ -1,8 +1,8 @@
 // The wire of what a machine is told of its user's confirmation, inside check-ins. Both sides use it.
 
 import * as v from "valibot";
-import type { Confirmation } from "../confirmation.ts";
-import { foreignText } from "../text.ts";
+import type { Confirmation } from "./confirmation-shown.ts";
+import { foreignText } from "../base/text.ts";
 
 /** Shown in terminals: no control characters. */
 export const ConfirmationAnswer = v.object({

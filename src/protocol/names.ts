@@ -1,9 +1,9 @@
 // Names inside check-ins, and hosts.json, where a node keeps them.
 
 import * as v from "valibot";
-import { ClassName, NamesForPeers } from "../names-for-peers.ts";
+import { ClassName, NamesForPeers } from "./names-for-peers.ts";
 import { NodeName, received, recordId, seconds } from "./values.ts";
-import { foreignText } from "../text.ts";
+import { foreignText } from "../base/text.ts";
 
 /** The maximum number of nodes in hosts.json, and of aliases. */
 export const maxNames = 50_000;

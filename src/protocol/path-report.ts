@@ -1,7 +1,7 @@
 // The wire of path reports: how nodes reach their peers, and what they healed. Both sides use it, inside check-ins.
 
 import * as v from "valibot";
-import { foreignText } from "../text.ts";
+import { foreignText } from "../base/text.ts";
 
 const text = (max: number) => foreignText(max);
 

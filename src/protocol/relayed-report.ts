@@ -2,7 +2,7 @@
 // needs this, few need the other schemas.
 
 import * as v from "valibot";
-import { foreignText } from "../text.ts";
+import { foreignText } from "../base/text.ts";
 
 /** What a relay has forwarded for others, as its machine counts it. */
 export const RelayedReport = v.object({

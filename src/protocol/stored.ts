@@ -2,7 +2,7 @@
 
 import * as v from "valibot";
 import { address, Mode, NodeName, OrderKey, Slug, text, time } from "./values.ts";
-import { foreignText } from "../text.ts";
+import { foreignText } from "../base/text.ts";
 
 /** node-config.json. */
 export const NodeConfig = v.object({

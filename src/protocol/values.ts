@@ -2,8 +2,8 @@
 // any version sends.
 
 import * as v from "valibot";
-import { slugPattern } from "../slug.ts";
-import { foreignText } from "../text.ts";
+import { slugPattern } from "../base/slug.ts";
+import { foreignText } from "../base/text.ts";
 
 export const text = (max: number) => v.pipe(foreignText(max), v.minLength(1));
 
@@ -74,7 +74,7 @@ export const Certificate = v.object({
   not_after: time,
 });
 
-/** How the engine of a node exchanges packets with its kernel, in words: src/data-plane-words.ts. */
+/** How the engine of a node exchanges packets with its kernel, in words: src/engine/data-plane-words.ts. */
 export const DataPlaneReport = v.object({
   tun_offloads: v.boolean(),
   udp_offloads: v.boolean(),

@@ -2,7 +2,7 @@
 // disk, and must not use any path from the archive.
 
 import { gunzipSync, inflateRawSync, zstdDecompressSync } from "node:zlib";
-import { AppError, messageOf } from "../errors.ts";
+import { AppError, messageOf } from "../base/errors.ts";
 
 /** Maximum size of an archive and of its unpacked content. The engine's archives are under 40 MB. */
 export const maxUnpackedBytes = 300 * 1024 * 1024;

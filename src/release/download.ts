@@ -4,10 +4,10 @@
 import { createHash } from "node:crypto";
 import { statSync } from "node:fs";
 import { isAbsolute, join } from "node:path";
-import { AppError, fromSystemError, messageOf } from "../errors.ts";
-import { isLoopback } from "../loopback.ts";
-import { takesEscapes, type System } from "../system.ts";
-import { readBytes } from "../open-file.ts";
+import { AppError, fromSystemError, messageOf } from "../base/errors.ts";
+import { isLoopback } from "../base/loopback.ts";
+import { takesEscapes, type System } from "../base/system.ts";
+import { readBytes } from "../base/open-file.ts";
 
 /** Abort a download that receives too little for this long. */
 const stallMs = 30_000;

@@ -2,7 +2,7 @@
 // Formats: loader.h and cs_blobs.h of xnu. Only the build uses it.
 
 import { createHash } from "node:crypto";
-import { AppError } from "../errors.ts";
+import { AppError } from "../base/errors.ts";
 
 const pageBits = 12;
 const pageSize = 1 << pageBits;

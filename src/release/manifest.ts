@@ -3,9 +3,9 @@
 
 import * as v from "valibot";
 import { brand } from "../brand.ts";
-import { AppError } from "../errors.ts";
+import { AppError } from "../base/errors.ts";
 import { verifySignature, type PublicKey } from "./minisign.ts";
-import { foreignText } from "../text.ts";
+import { foreignText } from "../base/text.ts";
 
 export const manifestName = "manifest.json";
 export const signatureName = "manifest.json.minisig";

@@ -10,7 +10,7 @@ import {
   verify,
   type KeyObject,
 } from "node:crypto";
-import { AppError } from "../errors.ts";
+import { AppError } from "../base/errors.ts";
 
 export type PublicKey = { id: Buffer; key: Buffer };
 export type SecretKey = PublicKey & { seed: Buffer };

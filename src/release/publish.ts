@@ -5,7 +5,7 @@ import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { brand } from "../brand.ts";
-import { AppError } from "../errors.ts";
+import { AppError } from "../base/errors.ts";
 import { sha256 } from "./download.ts";
 import {
   manifestName,

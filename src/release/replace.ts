@@ -14,11 +14,11 @@ import {
   symlinkSync,
 } from "node:fs";
 import { basename, dirname, join } from "node:path";
-import { AppError, fromSystemError, systemErrorCode } from "../errors.ts";
-import type { Step } from "../plan.ts";
-import { planReplaced } from "../plan-file.ts";
-import { makeDirectory, syncDirectory, writeNewFile } from "../files.ts";
-import { openPlain } from "../open-file.ts";
+import { AppError, fromSystemError, systemErrorCode } from "../base/errors.ts";
+import type { Step } from "../base/plan.ts";
+import { planReplaced } from "../base/plan-file.ts";
+import { makeDirectory, syncDirectory, writeNewFile } from "../base/files.ts";
+import { openPlain } from "../base/open-file.ts";
 import { rename as renameFile, replacesRunning, syncAccess } from "../platform/file-system.ts";
 
 /** Path of the replaced executable, kept for a rollback. On Windows it must end in .exe to run. */

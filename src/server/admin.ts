@@ -2,9 +2,9 @@
 // of changes through the database.
 
 import type { SecretKeys } from "../pki/secrets.ts";
-import type { System } from "../system.ts";
+import type { System } from "../base/system.ts";
 import { openData, type DataOptions } from "./store/data-directory.ts";
-import { makePasswords, type Passwords } from "./people/passwords.ts";
+import { makePasswords, type Passwords } from "./people/sign-in/passwords.ts";
 import { publicUrlOf } from "./store/meta.ts";
 import type { ServerClock } from "./store/clock.ts";
 import type { Database } from "./store/database.ts";

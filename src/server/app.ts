@@ -3,16 +3,16 @@
 
 import { Hono } from "hono";
 import { TrieRouter } from "hono/router/trie-router";
-import { AppError } from "../errors.ts";
+import { AppError } from "../base/errors.ts";
 import { startBackground } from "./background.ts";
 import { rememberErrors } from "./store/replicas.ts";
 import type { Changes } from "./config/changes.ts";
-import { Exchange, type Edge, type Params } from "./http/exchange.ts";
+import { Exchange, type Edge, type Params } from "./http/current-request.ts";
 import { preflightReply, readableReply } from "./http/opaque-origin.ts";
 import { errorReply, toResponse } from "./http/reply.ts";
 import { makeRequestLogger } from "./http/requests.ts";
 import type { Reply, Route } from "./http/route.ts";
-import { makePace } from "./names/pace.ts";
+import { makePace } from "./names/wake-together.ts";
 import type { ServerOptions } from "./options.ts";
 import { makePipeline, type Endpoint, type Pipeline } from "./pipeline.ts";
 import { allRoutes } from "./routes.ts";

@@ -3,13 +3,13 @@
 
 import { hostname } from "node:os";
 import { buildInfo } from "../build-info.ts";
-import { messageOf } from "../errors.ts";
+import { messageOf } from "../base/errors.ts";
 import { makeClockWatch } from "./certificates/clock-watch.ts";
-import { makeEarlyDue } from "./nodes/renewal.ts";
-import { settle, announceExpiring } from "./nodes/upkeep.ts";
-import { endRequests } from "./nodes/registration-requests.ts";
-import { reauthenticate } from "./nodes/reauthentication.ts";
-import { endSilentNodes } from "./nodes/silence.ts";
+import { makeEarlyDue } from "./nodes/lifecycle/renewal.ts";
+import { settle, announceExpiring } from "./nodes/lifecycle/upkeep.ts";
+import { endRequests } from "./nodes/joining/registration-requests.ts";
+import { reauthenticate } from "./nodes/lifecycle/reauthentication.ts";
+import { endSilentNodes } from "./nodes/contact/silence.ts";
 import { publishLateNames } from "./names/publish.ts";
 import { checkLeavers } from "./oidc/leaving.ts";
 import { endUnproven } from "./oidc/unproven.ts";

@@ -1,7 +1,7 @@
 // `agent serve --health`: asks the control plane that listens here whether it can answer, for the health checks of
 // containers.
 
-import { AppError, messageOf } from "../errors.ts";
+import { AppError, messageOf } from "../base/errors.ts";
 import type { ListenAddress } from "./http/edge.ts";
 
 const withinMs = 8000;

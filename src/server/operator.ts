@@ -1,13 +1,13 @@
 // The HTTP application for `agent admin` on the data directory: in this process, without a listener, and with the rights of
 // the operator. A running server learns of changes through the database.
 
-import { parseAll } from "../ip.ts";
-import type { Log } from "../log.ts";
-import type { FetchInit, System } from "../system.ts";
+import { parseAll } from "../base/ip.ts";
+import type { Log } from "../base/log.ts";
+import type { FetchInit, System } from "../base/system.ts";
 import { makeAnswers } from "./app.ts";
 import { withAdmin } from "./admin.ts";
 import { operator } from "./audit/record.ts";
-import type { Edge } from "./http/exchange.ts";
+import type { Edge } from "./http/current-request.ts";
 import { makeServices } from "./services.ts";
 import type { DataOptions } from "./store/data-directory.ts";
 

@@ -1,10 +1,10 @@
 // What `serve`, an admin command or a test passes to the control plane: the system and the settings.
 
-import type { Log } from "../log.ts";
+import type { Log } from "../base/log.ts";
 import type { ExternalAccount } from "../pki/acme-keys.ts";
 import type { SecretKeys } from "../pki/secrets.ts";
-import type { System } from "../system.ts";
-import type { Network } from "../ip.ts";
+import type { System } from "../base/system.ts";
+import type { Network } from "../base/ip.ts";
 import type { ServerClock } from "./store/clock.ts";
 import type { Database } from "./store/database.ts";
 

@@ -1,15 +1,15 @@
 // The checks of a request. app.ts calls them in this order for each request: 401, 403, 429, its turn, then the body, 405.
 
-import { AppError, messageOf } from "../errors.ts";
+import { AppError, messageOf } from "../base/errors.ts";
 import { readText } from "./http/body.ts";
 import { cookiesOf, mayBeDevice } from "./http/cookies.ts";
 import { networkOf } from "./http/edge.ts";
-import type { Exchange } from "./http/exchange.ts";
+import type { Exchange } from "./http/current-request.ts";
 import { errorReply } from "./http/reply.ts";
 import { actorOf, principal } from "./audit/record.ts";
 import { makeRounds, type Turn } from "./http/fair-queue.ts";
 import type { OrganizationCall, Reply, Route } from "./http/route.ts";
-import type { Testing } from "./policy/edits.ts";
+import type { Testing } from "./policy/edit-policy.ts";
 import type { Services } from "./services.ts";
 
 /** A path with its methods. `weakest`: the route with the widest access; its callers may get 405. */

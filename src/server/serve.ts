@@ -3,24 +3,24 @@
 import { hostname } from "node:os";
 import { join } from "node:path";
 import { brand } from "../brand.ts";
-import { AppError } from "../errors.ts";
-import type { Log } from "../log.ts";
-import { isLoopback } from "../loopback.ts";
+import { AppError } from "../base/errors.ts";
+import type { Log } from "../base/log.ts";
+import { isLoopback } from "../base/loopback.ts";
 import { canLockFiles, lockFile, type FileLock } from "../platform/file-lock.ts";
-import type { System } from "../system.ts";
-import { joinHostPort, type Network } from "../ip.ts";
+import type { System } from "../base/system.ts";
+import { joinHostPort, type Network } from "../base/ip.ts";
 import { makeApp, type App } from "./app.ts";
 import type { Retention } from "./options.ts";
-import { lostPasskeys } from "./people/passkeys.ts";
+import { lostPasskeys } from "./people/factors/passkeys.ts";
 import type { Database } from "./store/database.ts";
 import { openData, prepareDirectory, type DataOptions } from "./store/data-directory.ts";
 import type { ListenAddress } from "./http/edge.ts";
 import { offerFirstAccount } from "./people/first-account.ts";
-import { acmeOf, openDoors, type DoorOptions } from "./tls/doors.ts";
+import { acmeOf, openDoors, type DoorOptions } from "./tls/listener-set.ts";
 import { listenForMetrics } from "./tls/listeners.ts";
 import { writeMetrics } from "./metrics/metrics.ts";
 import { rememberPublicUrl } from "./store/meta.ts";
-import { rehearseWrite } from "./nodes/rehearsal.ts";
+import { rehearseWrite } from "./nodes/joining/rehearsal.ts";
 import { checkReplica } from "./store/replicas.ts";
 
 export type ServeOptions = DataOptions &

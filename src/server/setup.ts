@@ -4,15 +4,15 @@
 import { operator } from "./audit/record.ts";
 import type { Admin } from "./admin.ts";
 import { parse } from "./http/route.ts";
-import { createRegistrationToken, shortLivedS } from "./nodes/registration-tokens.ts";
+import { createRegistrationToken, shortLivedS } from "./nodes/joining/registration-tokens.ts";
 import { createUser } from "./people/people.ts";
-import { createOrganization } from "./policy/organizations.ts";
+import { createOrganization } from "./organizations/organizations.ts";
 import { OrganizationRequest, type Organization } from "../api/organizations.ts";
 import { queryNumber } from "./store/table.ts";
 import { nodes } from "./store/tables/nodes.ts";
 import { organizations } from "./store/tables/organizations.ts";
 import { users } from "./store/tables/users.ts";
-import { emailKey } from "../text.ts";
+import { emailKey } from "../base/text.ts";
 
 type Org = Pick<Organization, "id" | "slug" | "network">;
 

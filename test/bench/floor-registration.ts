@@ -10,7 +10,7 @@ import { fingerprint, makeCa, signCertificate } from "../../src/pki/nebula.ts";
 import { hashToken, makeOpaqueToken } from "../../src/pki/opaque.ts";
 import { issueNodeX509, makeX509Ca, openIssuer, readCsr } from "../../src/pki/x509.ts";
 import { RegisterRequest } from "../../src/protocol/registration.ts";
-import { addressOf, parseNetwork } from "../../src/ip.ts";
+import { addressOf, parseNetwork } from "../../src/base/ip.ts";
 import { makeGroupCommit, openDurable } from "./group-commit.ts";
 
 const random = (bytes: number) => crypto.getRandomValues(new Uint8Array(bytes));

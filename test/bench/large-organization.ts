@@ -3,11 +3,11 @@
 // changes and revocations in another organization (bar: median 300 ms) are timed.
 
 import { operator } from "../../src/server/audit/record.ts";
-import { createOrganization } from "../../src/server/policy/organizations.ts";
-import { makePasswords } from "../../src/server/people/passwords.ts";
+import { createOrganization } from "../../src/server/organizations/organizations.ts";
+import { makePasswords } from "../../src/server/people/sign-in/passwords.ts";
 import { createServiceToken } from "../../src/server/people/service-tokens.ts";
 import { openData } from "../../src/server/store/data-directory.ts";
-import { realSystem } from "../../src/system.ts";
+import { realSystem } from "../../src/base/system.ts";
 import { join } from "node:path";
 import { buildAgent } from "../support/agent.ts";
 import { temporaryDirectory } from "../support/temporary.ts";

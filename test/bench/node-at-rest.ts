@@ -3,7 +3,7 @@
 // other, its lighthouse or a peer, and its control plane over TLS. Needs root.
 
 import { join } from "node:path";
-import { parseJoinKey } from "../../src/join-key.ts";
+import { parseJoinKey } from "../../src/protocol/join-key.ts";
 import { agent, buildAgent, runAgent } from "../support/agent.ts";
 import { enginesOf, placesBelow, startDaemon, untilStatus } from "../support/daemon.ts";
 import { engineNamed } from "../support/engines.ts";

@@ -4,7 +4,7 @@
 
 import { copyFileSync, cpSync, existsSync, mkdirSync, readdirSync, writeFileSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
-import { stringifyYaml } from "../../src/yaml.ts";
+import { stringifyYaml } from "../../src/base/yaml.ts";
 import { installMissing, runSync } from "../support/debian.ts";
 import { engineNamed } from "../support/engines.ts";
 import { cacheDirectory } from "../support/cache.ts";

@@ -6,7 +6,7 @@
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
-import type { YamlMap } from "../../src/yaml.ts";
+import type { YamlMap } from "../../src/base/yaml.ts";
 import { installMissing, runSync } from "../support/debian.ts";
 import { engineNamed, type EngineName } from "../support/engines.ts";
 import { meet, startEngines, type EngineHost, type EngineNetwork } from "../support/engine-pair.ts";

@@ -1,7 +1,7 @@
 // Data of a control plane for benches of the console: many nodes, and a person who owns the organization.
 
 import { openData } from "../../src/server/store/data-directory.ts";
-import { realSystem } from "../../src/system.ts";
+import { realSystem } from "../../src/base/system.ts";
 import { agentJson } from "../support/agent.ts";
 import { seed, slug, type Seeded } from "./seed.ts";
 

@@ -5,7 +5,7 @@
 import { join } from "node:path";
 import { paths } from "../../src/protocol/paths.ts";
 import { openData, type DataOptions } from "../../src/server/store/data-directory.ts";
-import { realSystem } from "../../src/system.ts";
+import { realSystem } from "../../src/base/system.ts";
 import { buildAgent } from "../support/agent.ts";
 import { createDatabase, startPostgres } from "../support/postgres.ts";
 import { temporaryDirectory } from "../support/temporary.ts";

@@ -4,7 +4,7 @@
 
 import { join } from "node:path";
 import { openData } from "../../src/server/store/data-directory.ts";
-import { realSystem } from "../../src/system.ts";
+import { realSystem } from "../../src/base/system.ts";
 import { buildAgent } from "../support/agent.ts";
 import { makeRandom } from "../support/random.ts";
 import { temporaryDirectory } from "../support/temporary.ts";

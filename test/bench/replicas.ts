@@ -6,11 +6,11 @@
 import { join } from "node:path";
 import { SQL } from "bun";
 import * as v from "valibot";
-import { realSystem } from "../../src/system.ts";
+import { realSystem } from "../../src/base/system.ts";
 import { operator } from "../../src/server/audit/record.ts";
 import { createServiceToken } from "../../src/server/people/service-tokens.ts";
 import { createGroup } from "../../src/server/policy/groups.ts";
-import { createOrganization } from "../../src/server/policy/organizations.ts";
+import { createOrganization } from "../../src/server/organizations/organizations.ts";
 import { openData, type DataOptions } from "../../src/server/store/data-directory.ts";
 import { buildAgent } from "../support/agent.ts";
 import { createDatabase, postmasterOf, startPostgres } from "../support/postgres.ts";

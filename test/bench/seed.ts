@@ -8,20 +8,20 @@ import { makeHostKey, makeNodeKey, readHostPublicKey } from "../../src/pki/keys.
 import { hashToken } from "../../src/pki/opaque.ts";
 import { encodePem } from "../../src/pki/bundle.ts";
 import { fingerprint, signCertificate } from "../../src/pki/nebula.ts";
-import { addressOf, parseNetwork } from "../../src/ip.ts";
+import { addressOf, parseNetwork } from "../../src/base/ip.ts";
 import { openAuthorities, type OverlayAuthority } from "../../src/server/certificates/authorities.ts";
 import { openData, type DataOptions } from "../../src/server/store/data-directory.ts";
 import { operator } from "../../src/server/audit/record.ts";
 import { publishLateNames } from "../../src/server/names/publish.ts";
 import { ensureGroups } from "../../src/server/policy/groups.ts";
-import { createOrganization } from "../../src/server/policy/organizations.ts";
+import { createOrganization } from "../../src/server/organizations/organizations.ts";
 import { createUser } from "../../src/server/people/people.ts";
-import { makePasswords } from "../../src/server/people/passwords.ts";
-import { createRegistrationToken } from "../../src/server/nodes/registration-tokens.ts";
+import { makePasswords } from "../../src/server/people/sign-in/passwords.ts";
+import { createRegistrationToken } from "../../src/server/nodes/joining/registration-tokens.ts";
 import { createServiceToken } from "../../src/server/people/service-tokens.ts";
-import { takeAddress } from "../../src/server/store/address-pool.ts";
+import { takeAddress } from "../../src/server/allocation/address-pool.ts";
 import type { Transaction } from "../../src/server/store/database.ts";
-import { realSystem } from "../../src/system.ts";
+import { realSystem } from "../../src/base/system.ts";
 
 export const slug = "bench";
 const networkText = "10.64.0.0/10";

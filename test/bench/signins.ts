@@ -7,7 +7,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { operator } from "../../src/server/audit/record.ts";
 import { openData } from "../../src/server/store/data-directory.ts";
-import { realSystem } from "../../src/system.ts";
+import { realSystem } from "../../src/base/system.ts";
 import { buildAgent } from "../support/agent.ts";
 import { freePort } from "../support/free-port.ts";
 import { signInAt, startIdentityProvider, type IdentityProvider } from "../support/oidc.ts";
@@ -89,10 +89,10 @@ async function addPeople(dataDirectory: string, count: number): Promise<void> {
 }
 
 async function addProvider(dataDirectory: string, { issuer, clientId, clientSecret }: IdentityProvider) {
-  const { makeExchange } = await import("../../src/server/oidc/exchange.ts");
+  const { makeExchange } = await import("../../src/server/oidc/provider-requests.ts");
   const { createProvider, installation } = await import("../../src/server/oidc/providers.ts");
   const { NewProvider } = await import("../../src/server/oidc/provider-settings.ts");
-  const { parseAll } = await import("../../src/ip.ts");
+  const { parseAll } = await import("../../src/base/ip.ts");
   const { parse } = await import("valibot");
   const system = realSystem();
   const { db, secretKey } = await openData({ dataDirectory }, "server", system);

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { requireLocalData, sayTarget } from "../../src/cli/admin/target.ts";
 import { Values } from "../../src/cli/values.ts";
-import { realSystem } from "../../src/system.ts";
+import { realSystem } from "../../src/base/system.ts";
 import { runAdmin } from "../support/admin.ts";
 import { agentHere, serveHere } from "../support/in-process.ts";
 import { apiBase, makeNodeWorld, registerByCommand } from "../support/node.ts";

@@ -4,11 +4,11 @@
 import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
 import { join } from "node:path";
 import * as v from "valibot";
-import { clientOf } from "../../src/node/contact/session.ts";
-import { signInHere } from "../../src/node/contact/browser-sign-in.ts";
+import { clientOf } from "../../src/node/contact/requests/session.ts";
+import { signInHere } from "../../src/node/contact/requests/browser-sign-in.ts";
 import { browserOf } from "../../src/platform/browser.ts";
 import type { Serving } from "../../src/server/serve.ts";
-import { realSystem } from "../../src/system.ts";
+import { realSystem } from "../../src/base/system.ts";
 import { runAdmin } from "../support/admin.ts";
 import { agentHere, serveHere } from "../support/in-process.ts";
 import { temporaryDirectory } from "../support/temporary.ts";

@@ -24,7 +24,7 @@ import {
   rootOfUnits,
 } from "../../src/platform/config-root.ts";
 import { launchdPlist, rootOfPlist } from "../../src/platform/launchd.ts";
-import { rootIn as rootOfTaskXml, taskXml } from "../../src/platform/windows-task.ts";
+import { rootIn as rootOfTaskXml, taskXml } from "../../src/platform/windows/task.ts";
 import { defaultPlaces } from "../../src/brand.ts";
 import { planTask, planTaskRemoval } from "../../src/node/enroll/services.ts";
 import { checkCommand } from "../../src/node/update/update-guard.ts";
@@ -34,7 +34,7 @@ import {
   packagedUnitDirectory,
   templateUnit,
   unitDirectory,
-} from "../../src/platform/systemd.ts";
+} from "../../src/platform/systemd/systemd.ts";
 import { sourceRoot } from "../support/imports.ts";
 import { makeNodeWorld, type NodeWorld } from "../support/node.ts";
 import { temporaryDirectory } from "../support/temporary.ts";

@@ -7,7 +7,7 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { hostTarget } from "../../build.ts";
 import { connectDaemon } from "../../src/daemon/ipc/client.ts";
-import { realSystem } from "../../src/system.ts";
+import { realSystem } from "../../src/base/system.ts";
 import { documentOf, expectGolden } from "../support/golden.ts";
 import { makeNodeWorld, type NodeWorld, type Ran } from "../support/node.ts";
 import { makeRelease, makeReleaseKey, standIn } from "../support/releases.ts";

@@ -9,8 +9,8 @@ import * as v from "valibot";
 import { brand } from "../../src/brand.ts";
 import { allCommands } from "../../src/cli/commands.ts";
 import { run } from "../../src/cli/run.ts";
-import { AppError, errorTable } from "../../src/errors.ts";
-import { realSystem, type System } from "../../src/system.ts";
+import { AppError, errorTable } from "../../src/base/errors.ts";
+import { realSystem, type System } from "../../src/base/system.ts";
 import { documentOf, expectGolden } from "../support/golden.ts";
 import { makeNodeWorld, registerWords, type NodeWorld, type Ran } from "../support/node.ts";
 

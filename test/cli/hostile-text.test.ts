@@ -3,7 +3,7 @@
 import { expect, test } from "bun:test";
 import { rmSync } from "node:fs";
 import { dirname, join } from "node:path";
-import { unprintable } from "../../src/unprintable.ts";
+import { unprintable } from "../../src/base/unprintable.ts";
 import { Tunnels } from "../../src/node/health/tunnels.ts";
 import { agentHere } from "../support/in-process.ts";
 import { makeNodeWorld } from "../support/node.ts";

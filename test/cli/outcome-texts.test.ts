@@ -1,5 +1,5 @@
 import { expect, test } from "bun:test";
-import { outcomeText } from "../../src/cli/overlay-install.ts";
+import { outcomeText } from "../../src/cli/install/overlay-install.ts";
 import { renderChecks } from "../../src/node/doctor/check.ts";
 
 test.each([

@@ -3,8 +3,8 @@ import { allCommands } from "../../src/cli/commands.ts";
 import { globalFlags } from "../../src/cli/settings.ts";
 import { flagsOf, type Args, type Flags } from "../../src/cli/values.ts";
 import { editDistance, findCommand, parseFlags } from "../../src/cli/parse.ts";
-import { AppError } from "../../src/errors.ts";
-import { realSystem } from "../../src/system.ts";
+import { AppError } from "../../src/base/errors.ts";
+import { realSystem } from "../../src/base/system.ts";
 
 const globals: Flags = {
   verbose: { type: "boolean", alias: "v", description: "" },

@@ -1,8 +1,8 @@
 import { describe, expect, test } from "bun:test";
 import { allCommands, firstCommands } from "../../src/cli/commands.ts";
 import { run } from "../../src/cli/run.ts";
-import { AppError } from "../../src/errors.ts";
-import { realSystem, type System } from "../../src/system.ts";
+import { AppError } from "../../src/base/errors.ts";
+import { realSystem, type System } from "../../src/base/system.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 
 /** Runs one command line in this process. */

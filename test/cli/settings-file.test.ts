@@ -4,7 +4,7 @@ import { expect, test } from "bun:test";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { run } from "../../src/cli/run.ts";
-import { realSystem } from "../../src/system.ts";
+import { realSystem } from "../../src/base/system.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 
 /** Runs `agent serve --dry-run` with this file: it reads all settings, and shows where the data would be. */

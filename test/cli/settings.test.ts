@@ -7,7 +7,7 @@ import { profilesDirectory } from "../../src/brand.ts";
 import { Values } from "../../src/cli/values.ts";
 import { commands } from "../../src/cli/commands.ts";
 import { findCommand, parseFlags } from "../../src/cli/parse.ts";
-import { dataFlagsOf, readDataOptions } from "../../src/cli/server-flags.ts";
+import { dataFlagsOf, readDataOptions } from "../../src/cli/server/server-flags.ts";
 import { globalFlags, readSettings, type Settings } from "../../src/cli/settings.ts";
 
 const system = (env: Record<string, string>) => ({

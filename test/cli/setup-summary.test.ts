@@ -1,5 +1,5 @@
 import { expect, test } from "bun:test";
-import { summary } from "../../src/cli/setup-steps.ts";
+import { summary } from "../../src/cli/server/setup-steps.ts";
 
 const request = {
   publicUrl: "https://control.example.org",

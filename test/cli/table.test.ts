@@ -1,7 +1,7 @@
 // Lists for people: they fit the terminal, and no text of a server or node can steer it.
 
 import { describe, expect, test } from "bun:test";
-import { unprintable } from "../../src/unprintable.ts";
+import { unprintable } from "../../src/base/unprintable.ts";
 import { makeOutput } from "../../src/cli/output.ts";
 import { renderFacts, renderTable, type Table } from "../../src/cli/table.ts";
 

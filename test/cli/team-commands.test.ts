@@ -3,9 +3,9 @@
 import { afterEach, beforeEach, expect, test } from "bun:test";
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { planUnit } from "../../src/cli/team-command.ts";
+import { planUnit } from "../../src/cli/node/organization-command.ts";
 import { isStopped, setStopped } from "../../src/node/files/stopped.ts";
-import { renderPlan } from "../../src/plan.ts";
+import { renderPlan } from "../../src/base/plan.ts";
 import { refuseRevoked, startsWhenRestored, writeRevokedNote } from "../../src/node/files/revoked-notes.ts";
 import { openState } from "../../src/daemon/state.ts";
 import type { Organization } from "../../src/node/files/organizations.ts";

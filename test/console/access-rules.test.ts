@@ -25,7 +25,7 @@ import {
   type PolicyTest,
 } from "../../src/console/access/test-text.ts";
 import { commandText } from "../../src/console/terminal.ts";
-import { AppError } from "../../src/errors.ts";
+import { AppError } from "../../src/base/errors.ts";
 import { atOnce } from "../../src/server/http/heavy-work.ts";
 import { decide, Ports, testable, type Member } from "../../src/server/policy/firewall.ts";
 import { parsePolicy } from "../../src/server/policy/policy-file.ts";

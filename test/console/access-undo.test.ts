@@ -2,7 +2,7 @@
 
 import { expect, test } from "bun:test";
 import { gatewayWords, networkFault, routerTo } from "../../src/console/access/networks.ts";
-import { networksBehind } from "../../src/networks-behind.ts";
+import { networksBehind } from "../../src/protocol/networks-behind.ts";
 import type { Rule, StoredRule } from "../../src/console/access/rules.ts";
 import { undoing } from "../../src/console/access/undo.ts";
 import type { Event as AuditEvent } from "../../src/api/events.ts";

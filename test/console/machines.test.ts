@@ -4,7 +4,7 @@ import { expect, test } from "bun:test";
 import { aliasWords } from "../../src/console/aliases.ts";
 import { namedIn, standingChange, standingOf } from "../../src/console/access/standing.ts";
 import type { StoredRule } from "../../src/console/access/rules.ts";
-import { ownerGroup, selfGroup } from "../../src/owner-group.ts";
+import { ownerGroup, selfGroup } from "../../src/protocol/owner-group.ts";
 import { exportName, filtered, groupsOf, selectedIn } from "../../src/console/machine-filter.ts";
 import { vulnerabilitiesOf } from "../../src/console/nodes.ts";
 import { afterContacts, machineOf, withoutSilent, type Machine } from "../../src/console/machines.ts";

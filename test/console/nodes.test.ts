@@ -1,7 +1,7 @@
 // What pages say about machines that are there, away or revoked.
 
 import { expect, test } from "bun:test";
-import { findingWords } from "../../src/finding-kinds.ts";
+import { findingWords } from "../../src/protocol/finding-kinds.ts";
 import { behindWords, configurationOf, isImportDue, noPathsOf, stateOf } from "../../src/console/nodes.ts";
 
 const online = { state: "active", online: true } as const;

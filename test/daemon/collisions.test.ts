@@ -2,7 +2,7 @@
 
 import { describe, expect, test } from "bun:test";
 import { readClaim, refuseCollision, type Claim } from "../../src/daemon/collisions.ts";
-import { AppError } from "../../src/errors.ts";
+import { AppError } from "../../src/base/errors.ts";
 
 const claim = (change: Partial<Claim> = {}): Claim => ({
   slug: "acme",

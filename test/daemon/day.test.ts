@@ -17,7 +17,7 @@ import { isApplied } from "../../src/node/files/generations.ts";
 import { openLibc } from "../../src/platform/libc.ts";
 import { makeClock, type Clock } from "../support/clock.ts";
 import { makeNodeWorld, nodePath, type NodeWorld } from "../support/node.ts";
-import { realSystem, type System } from "../../src/system.ts";
+import { realSystem, type System } from "../../src/base/system.ts";
 
 const [minute, hour] = [60_000, 3_600_000];
 

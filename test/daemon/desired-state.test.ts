@@ -5,7 +5,7 @@ import { afterEach, beforeEach, expect, test } from "bun:test";
 import { rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { openState, removeRecordWithoutDaemon, stateLockPath } from "../../src/daemon/state.ts";
-import { AppError } from "../../src/errors.ts";
+import { AppError } from "../../src/base/errors.ts";
 import { lockFile } from "../../src/platform/file-lock.ts";
 import { rejection } from "../pki/thrown.ts";
 import { codeOf, makeEnginesWorld, stateOf, type EnginesWorld } from "../support/organization-engines.ts";

@@ -5,7 +5,7 @@ import { expect, test } from "bun:test";
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
-import { startEnrolled } from "../../src/cli/registration.ts";
+import { startEnrolled } from "../../src/cli/join/registration.ts";
 import type { Context } from "../../src/cli/command.ts";
 import { findEngineProcess } from "../../src/node/engine/engine-process.ts";
 import type { Organization } from "../../src/node/files/organizations.ts";

@@ -14,7 +14,7 @@ import {
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { openState, peekRecords } from "../../src/daemon/state.ts";
-import { AppError } from "../../src/errors.ts";
+import { AppError } from "../../src/base/errors.ts";
 import { runSync } from "../support/debian.ts";
 
 let directory = "";

@@ -7,10 +7,10 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { spawnEngine, watchEnd } from "../../src/daemon/processes.ts";
 import { Supervisor, type RunningProcess, type SupervisorDeps } from "../../src/daemon/supervisor.ts";
-import { AppError } from "../../src/errors.ts";
+import { AppError } from "../../src/base/errors.ts";
 import { findEngineProcess } from "../../src/node/engine/engine-process.ts";
 import { ageOf, isAlive, type ProcessIdentity } from "../../src/platform/process-identity.ts";
-import { realSystem } from "../../src/system.ts";
+import { realSystem } from "../../src/base/system.ts";
 import { until } from "../support/until.ts";
 
 const speed = 20;

@@ -4,7 +4,7 @@ import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { join } from "node:path";
 import type { Page, Request } from "playwright-core";
 import { encode } from "uqr";
-import { parseJoinKey } from "../../src/join-key.ts";
+import { parseJoinKey } from "../../src/protocol/join-key.ts";
 import {
   addRule,
   cutListsIn,

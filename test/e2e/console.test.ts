@@ -2,7 +2,7 @@
 
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import type { Page, Request } from "playwright-core";
-import { parseJoinKey } from "../../src/join-key.ts";
+import { parseJoinKey } from "../../src/protocol/join-key.ts";
 import {
   addMember,
   owner,

@@ -6,7 +6,7 @@ import { mkdirSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import type { TeamStatus } from "../../src/daemon/ipc/messages.ts";
-import { AppError } from "../../src/errors.ts";
+import { AppError } from "../../src/base/errors.ts";
 import { buildAgent, runAgent, startControlPlane } from "../support/agent.ts";
 import {
   ask,

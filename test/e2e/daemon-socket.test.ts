@@ -8,7 +8,7 @@ import { connectDaemon } from "../../src/daemon/ipc/client.ts";
 import type { Peer } from "../../src/daemon/ipc/answer.ts";
 import { serveIpc } from "../../src/daemon/ipc/server.ts";
 import { openLibc } from "../../src/platform/libc.ts";
-import { realSystem } from "../../src/system.ts";
+import { realSystem } from "../../src/base/system.ts";
 import { buildAgent, runAgent } from "../support/agent.ts";
 import { ask, placesBelow, startDaemon, type Daemon, type Places } from "../support/daemon.ts";
 import { asRoot } from "../support/engines.ts";

@@ -4,7 +4,7 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { appendFileSync, copyFileSync, mkdirSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
-import { parseJoinKey } from "../../src/join-key.ts";
+import { parseJoinKey } from "../../src/protocol/join-key.ts";
 import { buildAgent } from "../support/agent.ts";
 import { blockRuns, type Machine as Name } from "../support/document-blocks.ts";
 import { blocksOf, documents } from "../support/documents.ts";

@@ -8,7 +8,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import * as fc from "fast-check";
 import * as v from "valibot";
-import { AppError } from "../../src/errors.ts";
+import { AppError } from "../../src/base/errors.ts";
 import { encryptCaKey, readCaKey } from "../../src/pki/ca-key.ts";
 import { checkFields } from "../../src/pki/certificate.ts";
 import { makeHostKey, readHostPublicKey } from "../../src/pki/keys.ts";

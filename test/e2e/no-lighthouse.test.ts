@@ -4,7 +4,7 @@
 import { expect, test } from "bun:test";
 import { join } from "node:path";
 import * as v from "valibot";
-import { readTextIfThere } from "../../src/files.ts";
+import { readTextIfThere } from "../../src/base/files.ts";
 import { buildAgent, startControlPlane } from "../support/agent.ts";
 import { command, enginesOf, startDaemon, statusOf, untilStatus } from "../support/daemon.ts";
 import { asRoot, describeTogether } from "../support/engines.ts";

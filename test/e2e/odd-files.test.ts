@@ -13,7 +13,7 @@ import {
   writeFileSync,
 } from "node:fs";
 import { basename, dirname, join } from "node:path";
-import { removeTree } from "../../src/files.ts";
+import { removeTree } from "../../src/base/files.ts";
 import { agent, buildAgent, cleanEnvironment, startControlPlane } from "../support/agent.ts";
 import { placesBelow, registerDesktop, startDaemon, untilStatus, type Places } from "../support/daemon.ts";
 import { runSync } from "../support/debian.ts";

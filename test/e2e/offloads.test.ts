@@ -5,7 +5,7 @@ import { expect, test } from "bun:test";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
-import { can } from "../../src/engine-features.ts";
+import { can } from "../../src/engine/features.ts";
 import { command } from "../support/daemon.ts";
 import { installMissing } from "../support/debian.ts";
 import { meet, startEngines } from "../support/engine-pair.ts";

@@ -7,7 +7,7 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { Node } from "../../src/protocol/node.ts";
 import { paths } from "../../src/protocol/paths.ts";
-import { stringifyYaml } from "../../src/yaml.ts";
+import { stringifyYaml } from "../../src/base/yaml.ts";
 import { agentJson, buildAgent, startControlPlane, type ControlPlane } from "../support/agent.ts";
 import { runSync } from "../support/debian.ts";
 import { asRoot, describeEngines, type Engine } from "../support/engines.ts";

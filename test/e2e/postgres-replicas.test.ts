@@ -6,7 +6,7 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { paths } from "../../src/protocol/paths.ts";
 import { RegisterAnswer } from "../../src/protocol/registration.ts";
-import { openPostgres } from "../../src/server/store/postgres.ts";
+import { openPostgres } from "../../src/server/store/postgres/postgres.ts";
 import { registration } from "../bench/registrations.ts";
 import { seed, slug } from "../bench/seed.ts";
 import { agentJson, buildAgent, runAgent, startControlPlane, type ControlPlane } from "../support/agent.ts";

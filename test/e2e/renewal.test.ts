@@ -14,7 +14,7 @@ import { issueOverlay, readIssuingOrg } from "../../src/server/certificates/issu
 import { findNode } from "../../src/server/store/nodes.ts";
 import type { Transaction } from "../../src/server/store/database.ts";
 import { raiseOwnVersion } from "../../src/server/store/versions.ts";
-import { realSystem } from "../../src/system.ts";
+import { realSystem } from "../../src/base/system.ts";
 import { buildAgent, startControlPlane } from "../support/agent.ts";
 import { startDaemon, untilStatus } from "../support/daemon.ts";
 import { asRoot, describeEngines } from "../support/engines.ts";

@@ -5,7 +5,7 @@
 import { beforeAll, expect, test } from "bun:test";
 import { join } from "node:path";
 import { databaseClock } from "../../src/server/store/database.ts";
-import { openPostgres } from "../../src/server/store/postgres.ts";
+import { openPostgres } from "../../src/server/store/postgres/postgres.ts";
 import { seed, slug, tokenOf } from "../bench/seed.ts";
 import { agentJson, buildAgent, startControlPlane } from "../support/agent.ts";
 import { startBalancer } from "../support/balancer.ts";

@@ -17,7 +17,7 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { hostTarget } from "../../build.ts";
 import { withLock } from "../../src/node/files/lock.ts";
-import { realSystem } from "../../src/system.ts";
+import { realSystem } from "../../src/base/system.ts";
 import { buildAgent, cleanEnvironment, startControlPlane } from "../support/agent.ts";
 import { inCi, installMissing } from "../support/debian.ts";
 import {

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { paths } from "../../src/protocol/paths.ts";
 import { RegisterAnswer } from "../../src/protocol/registration.ts";
-import { realSystem } from "../../src/system.ts";
+import { realSystem } from "../../src/base/system.ts";
 import { openData } from "../../src/server/store/data-directory.ts";
 import { median } from "../bench/measure.ts";
 import { registration } from "../bench/registrations.ts";

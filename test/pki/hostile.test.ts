@@ -3,7 +3,7 @@
 import { describe, expect, test } from "bun:test";
 import * as asn1js from "asn1js";
 import * as fc from "fast-check";
-import { AppError } from "../../src/errors.ts";
+import { AppError } from "../../src/base/errors.ts";
 import { decodeBundle, encodeBytes, encodePem } from "../../src/pki/bundle.ts";
 import {
   decodeCaBundle,

@@ -1,6 +1,6 @@
 // The AppError that a call throws. Any other error, or none, fails the test.
 
-import { AppError } from "../../src/errors.ts";
+import { AppError } from "../../src/base/errors.ts";
 
 export function thrown(work: () => unknown): AppError {
   try {

@@ -3,7 +3,7 @@
 import { describe, expect, test } from "bun:test";
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { readTextIfThere } from "../../src/files.ts";
+import { readTextIfThere } from "../../src/base/files.ts";
 import { copyPointer, linkPointer } from "../../src/platform/generation-pointer.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 

@@ -3,7 +3,7 @@
 import { expect, test } from "bun:test";
 import { existsSync } from "node:fs";
 import { findOwner } from "../../src/platform/packages.ts";
-import { realSystem } from "../../src/system.ts";
+import { realSystem } from "../../src/base/system.ts";
 
 /** What apt-cache 2.6 prints of a package that was installed from a file. */
 const fromFile = `overlay-agent:

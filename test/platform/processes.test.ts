@@ -3,7 +3,7 @@
 import { expect, test } from "bun:test";
 import { copyFileSync } from "node:fs";
 import { join } from "node:path";
-import { readTextIfThere } from "../../src/files.ts";
+import { readTextIfThere } from "../../src/base/files.ts";
 import {
   ageSince,
   findProcess,

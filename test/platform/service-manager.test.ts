@@ -8,7 +8,7 @@ import {
   requireManager,
   serviceManager,
 } from "../../src/platform/service-manager.ts";
-import { realSystem, type System } from "../../src/system.ts";
+import { realSystem, type System } from "../../src/base/system.ts";
 
 const commands = { linux: "install-systemd", darwin: "install-launchd", win32: "install-tap" } as const;
 const managers = { linux: "systemd", darwin: "launchd", win32: "task" } as const;

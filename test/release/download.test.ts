@@ -5,7 +5,7 @@ import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fetchFile, makeProgress } from "../../src/release/download.ts";
 import { trustingControlPlanes } from "../../src/node/files/pinned-authorities.ts";
-import { realSystem } from "../../src/system.ts";
+import { realSystem } from "../../src/base/system.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 
 const system = trustingControlPlanes("/nonexist", realSystem());

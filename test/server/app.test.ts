@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
-import { errorTable, isErrorCode } from "../../src/errors.ts";
+import { errorTable, isErrorCode } from "../../src/base/errors.ts";
 import { hashToken, makeOpaqueToken } from "../../src/pki/opaque.ts";
 import { errorsOf } from "../../src/server/docs/openapi.ts";
 import type { Organization } from "../../src/api/organizations.ts";

@@ -3,9 +3,9 @@
 import { expect, test } from "bun:test";
 import { serverHistory } from "../../src/server/metrics/server-history.ts";
 import type { Database } from "../../src/server/store/database.ts";
-import { openPostgres } from "../../src/server/store/postgres.ts";
+import { openPostgres } from "../../src/server/store/postgres/postgres.ts";
 import { queryNumber } from "../../src/server/store/table.ts";
-import { realSystem } from "../../src/system.ts";
+import { realSystem } from "../../src/base/system.ts";
 import { describePostgres, startMigrated } from "../support/postgres.ts";
 import { makeTestServer } from "../support/server.ts";
 

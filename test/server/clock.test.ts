@@ -5,7 +5,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { makeClockWatch } from "../../src/server/certificates/clock-watch.ts";
-import { makeEarlyDue } from "../../src/server/nodes/renewal.ts";
+import { makeEarlyDue } from "../../src/server/nodes/lifecycle/renewal.ts";
 import type { Organization } from "../../src/api/organizations.ts";
 import { makeRotations } from "../../src/server/rollout/rotation-schedule.ts";
 import { openClock } from "../../src/server/store/clock.ts";

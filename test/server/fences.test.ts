@@ -2,7 +2,7 @@
 // piece of work is made due in that moment, and is done once the lease is back.
 
 import { expect, test } from "bun:test";
-import { realSystem } from "../../src/system.ts";
+import { realSystem } from "../../src/base/system.ts";
 import { registerNode } from "../support/nodes.ts";
 import { describePostgres, openedAt, startMigrated } from "../support/postgres.ts";
 import { makeTestServer, type TestServer } from "../support/server.ts";

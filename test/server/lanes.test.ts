@@ -3,7 +3,7 @@
 
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import type { DirectRoute } from "../../src/server/app.ts";
-import { revokeNode } from "../../src/server/nodes/revoke.ts";
+import { revokeNode } from "../../src/server/nodes/lifecycle/revoke.ts";
 import { operator } from "../../src/server/audit/record.ts";
 import { registerNode, type RegisteredNode } from "../support/nodes.ts";
 import { makeTestServer, type TestServer } from "../support/server.ts";

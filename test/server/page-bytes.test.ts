@@ -6,7 +6,7 @@ import { operator, record } from "../../src/server/audit/record.ts";
 import { maxPageBytes } from "../../src/server/http/lists.ts";
 import type { Organization } from "../../src/api/organizations.ts";
 import { nodes } from "../../src/server/store/tables/nodes.ts";
-import { registrationTokens } from "../../src/server/store/tables/registration-tokens.ts";
+import { registrationTokens } from "../../src/server/store/tables/joining.ts";
 import { makeTestServer, type TestServer } from "../support/server.ts";
 
 let server: TestServer;

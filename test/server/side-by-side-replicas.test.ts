@@ -3,8 +3,8 @@
 
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import * as v from "valibot";
-import { AppError } from "../../src/errors.ts";
-import { wordsOfKey } from "../../src/key-words.ts";
+import { AppError } from "../../src/base/errors.ts";
+import { wordsOfKey } from "../../src/protocol/key-words.ts";
 import { fingerprintOfHostKey } from "../../src/pki/keys.ts";
 import { makeHostKey } from "../../src/pki/keys.ts";
 import { verifyChains } from "../../src/server/audit/verify.ts";
@@ -15,10 +15,10 @@ import { revokeToken } from "../../src/server/offboarding/left-access.ts";
 import { setActive } from "../../src/server/offboarding/user-status.ts";
 import { addMember } from "../../src/server/people/members.ts";
 import { createUser } from "../../src/server/people/people.ts";
-import { NewEnrollment } from "../../src/server/nodes/enrollments.ts";
-import { reauthenticate } from "../../src/server/nodes/reauthentication.ts";
+import { NewEnrollment } from "../../src/server/nodes/joining/enrollments.ts";
+import { reauthenticate } from "../../src/server/nodes/lifecycle/reauthentication.ts";
 import { startRotation } from "../../src/server/rollout/rotation-commands.ts";
-import { openPostgres } from "../../src/server/store/postgres.ts";
+import { openPostgres } from "../../src/server/store/postgres/postgres.ts";
 import { createServiceToken } from "../../src/server/people/service-tokens.ts";
 import { raiseConfigVersion } from "../../src/server/store/versions.ts";
 import type { Organization } from "../../src/api/organizations.ts";

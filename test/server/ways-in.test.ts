@@ -1,22 +1,21 @@
-// Every text that comes from outside passes the gate of src/text.ts: well-formed, without null characters, with a maximum.
+// Every text that comes from outside passes the gate of src/base/text.ts: well-formed, without null characters, with a maximum.
 // The tests enumerate the ways in, so a new one that does not pass fails here.
 
 import { afterAll, expect, test } from "bun:test";
 import { join } from "node:path";
 import * as v from "valibot";
-import { AppError } from "../../src/errors.ts";
+import { AppError } from "../../src/base/errors.ts";
 import { parse } from "../../src/server/http/route.ts";
 import * as admission from "../../src/server/oidc/admission.ts";
 import { PolicyFile } from "../../src/server/policy/policy-file.ts";
 import * as foreignPolicy from "../../src/server/policy-files/import-policy.ts";
-import { Email } from "../../src/api/values.ts";
-import { ClientData } from "../../src/server/people/passkeys.ts";
+import { Email, GroupName } from "../../src/api/values.ts";
+import { ClientData } from "../../src/server/people/factors/passkeys.ts";
 import * as archive from "../../src/server/retention/archive-file.ts";
 import { ArchiveHeader } from "../../src/server/audit/cut.ts";
 import { allRoutes } from "../../src/server/routes.ts";
 import * as acme from "../../src/server/tls/acme/messages.ts";
-import { GroupName } from "../../src/api/values.ts";
-import { Cidr } from "../../src/engine-config.ts";
+import { Cidr } from "../../src/engine/allowed-settings.ts";
 import { notGated, schemasOf } from "../support/maxima.ts";
 import * as protocol from "../support/protocol.ts";
 import { makeTestServer } from "../support/server.ts";
@@ -42,7 +41,7 @@ const outside: Record<string, readonly unknown[]> = {
   "server/oidc/admission.ts": [admission.Subject, admission.Called, admission.Groups, Email],
   "server/paths/relayed.ts": [protocol.RelayedReport],
   "server/paths/reports.ts": [protocol.PathsReport],
-  "server/people/passkeys.ts": [ClientData],
+  "server/people/factors/passkeys.ts": [ClientData],
   "server/policy-files/import-policy.ts": [foreignPolicy.Original, foreignPolicy.Words],
   "server/policy/policy-file.ts": [PolicyFile],
   "server/retention/archive-file.ts": [ArchiveHeader, archive.EventLine],
@@ -57,13 +56,13 @@ const own = [
   "server/backup/carry-over.ts",
   "server/config/flow-timeout.ts",
   "server/nodes/nodes.ts",
-  "server/nodes/orders.ts",
-  "server/nodes/silence.ts",
+  "server/nodes/contact/orders.ts",
+  "server/nodes/contact/silence.ts",
   "server/oidc/flow.ts",
-  "server/people/login-codes.ts",
+  "server/people/sessions/login-codes.ts",
   "server/policy-files/apply.ts",
-  "server/policy/edits.ts",
-  "server/policy/patch-organization.ts",
+  "server/policy/edit-policy.ts",
+  "server/organizations/patch-organization.ts",
   "server/policy/policy-nodes.ts",
   "server/policy/rules.ts",
   "server/policy/stored-rules.ts",
@@ -142,7 +141,7 @@ test("a short body that is wrong is told all its errors", () => {
 });
 
 /** An answer, with a description; rows of earlier versions. */
-const bare = ["server/routes/oidc.ts", "server/store/tables/identity-providers.ts"];
+const bare = ["server/routes/oidc.ts", "server/store/tables/providers.ts"];
 
 test("no other schema refines a text that did not pass the gate", async () => {
   const found: string[] = [];

@@ -4,8 +4,8 @@
 import { expect, test } from "bun:test";
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { openPostgres } from "../../src/server/store/postgres.ts";
-import { sessionSettings } from "../../src/server/store/postgres-refusals.ts";
+import { openPostgres } from "../../src/server/store/postgres/postgres.ts";
+import { sessionSettings } from "../../src/server/store/postgres/refusals.ts";
 import { installMissing } from "../support/debian.ts";
 import {
   asPostgres,

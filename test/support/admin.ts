@@ -2,7 +2,7 @@
 
 import { expect } from "bun:test";
 import { run } from "../../src/cli/run.ts";
-import { realSystem } from "../../src/system.ts";
+import { realSystem } from "../../src/base/system.ts";
 
 export type AdminResult = { status: number; out: string; err: string };
 

@@ -2,12 +2,12 @@
 // each event after its commit. Arguments: the data directory.
 
 import { join } from "node:path";
-import { makeLog } from "../../src/log.ts";
+import { makeLog } from "../../src/base/log.ts";
 import { operator, record } from "../../src/server/audit/record.ts";
 import { archiveBatch } from "../../src/server/retention/archive.ts";
-import { openSqlite } from "../../src/server/store/sqlite.ts";
+import { openSqlite } from "../../src/server/store/sqlite/sqlite.ts";
 import { queryNumber } from "../../src/server/store/table.ts";
-import { realSystem } from "../../src/system.ts";
+import { realSystem } from "../../src/base/system.ts";
 
 const [dataDirectory = ""] = process.argv.slice(2);
 const system = realSystem();

@@ -6,7 +6,7 @@ import type { Page } from "playwright-core";
 import * as v from "valibot";
 import { CheckinAnswer } from "../../src/protocol/checkin.ts";
 import { openData } from "../../src/server/store/data-directory.ts";
-import { realSystem } from "../../src/system.ts";
+import { realSystem } from "../../src/base/system.ts";
 import { password, seed, tokenOf } from "../bench/seed.ts";
 import { runAgent } from "./agent.ts";
 import { makeKeys } from "./nodes.ts";

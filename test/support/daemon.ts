@@ -4,7 +4,7 @@ import { closeSync, mkdirSync, openSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { connectDaemon } from "../../src/daemon/ipc/client.ts";
 import type { Answer, Request, TeamStatus } from "../../src/daemon/ipc/messages.ts";
-import { realSystem } from "../../src/system.ts";
+import { realSystem } from "../../src/base/system.ts";
 import { agent, agentJson, runAgent, type AgentResult } from "./agent.ts";
 import type { Host } from "./namespaces.ts";
 import type { Organization } from "./overlay.ts";

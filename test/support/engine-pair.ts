@@ -3,10 +3,10 @@
 
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { isOlderThan, parseEngineVersion } from "../../src/engine-features.ts";
-import { localApiSection } from "../../src/node/files/config-file.ts";
-import { controlSocket } from "../../src/platform/control-socket.ts";
-import { stringifyYaml, type YamlMap } from "../../src/yaml.ts";
+import { isOlderThan, parseEngineVersion } from "../../src/engine/features.ts";
+import { localApiSection } from "../../src/node/files/config/config-file.ts";
+import { controlSocket } from "../../src/platform/systemd/control-socket.ts";
+import { stringifyYaml, type YamlMap } from "../../src/base/yaml.ts";
 import { runSync } from "./debian.ts";
 import type { Engine } from "./engines.ts";
 import { makeLan, startPing, type Host, type Lan } from "./namespaces.ts";

@@ -1,6 +1,6 @@
 // Ephemeral nodes in tests: the nodes of jobs, and time that passes while the server watches for silence.
 
-import { endSilentNodes } from "../../src/server/nodes/silence.ts";
+import { endSilentNodes } from "../../src/server/nodes/contact/silence.ts";
 import type { Organization } from "../../src/api/organizations.ts";
 import { registerNode, registrationToken, type RegisteredNode } from "./nodes.ts";
 import { useNumbered } from "./numbered.ts";

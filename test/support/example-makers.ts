@@ -1,10 +1,10 @@
 // What examples of requests need: callers, and makers of the resources that a route works on.
 
 import * as v from "valibot";
-import { wordsOfKey } from "../../src/key-words.ts";
+import { wordsOfKey } from "../../src/protocol/key-words.ts";
 import { fingerprintOfHostKey, makeHostKey } from "../../src/pki/keys.ts";
-import { NewEnrollment } from "../../src/server/nodes/enrollments.ts";
-import { DeviceSignIn } from "../../src/server/people/device-sign-in.ts";
+import { NewEnrollment } from "../../src/server/nodes/joining/enrollments.ts";
+import { DeviceSignIn } from "../../src/server/people/sessions/device-sign-in.ts";
 import type { Organization } from "../../src/api/organizations.ts";
 import { operator } from "../../src/server/audit/record.ts";
 import { addDomain } from "../../src/server/oidc/domains.ts";

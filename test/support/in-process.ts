@@ -1,9 +1,9 @@
 // Runs `agent serve` and the command line in this process, on one data directory.
 
 import { run } from "../../src/cli/run.ts";
-import { makeLog } from "../../src/log.ts";
+import { makeLog } from "../../src/base/log.ts";
 import { startServer, type ServeOptions, type Serving } from "../../src/server/serve.ts";
-import { realSystem, type System } from "../../src/system.ts";
+import { realSystem, type System } from "../../src/base/system.ts";
 
 export async function serveHere(
   dataDirectory: string,

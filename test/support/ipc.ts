@@ -6,9 +6,9 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Answer } from "../../src/daemon/ipc/messages.ts";
 import { serveIpc, type ServerOptions } from "../../src/daemon/ipc/server.ts";
-import { AppError } from "../../src/errors.ts";
+import { AppError } from "../../src/base/errors.ts";
 import { openLibc } from "../../src/platform/libc.ts";
-import { realSystem } from "../../src/system.ts";
+import { realSystem } from "../../src/base/system.ts";
 
 export const libc = openLibc();
 export const system = realSystem();

@@ -5,7 +5,7 @@ import { chmodSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { chromium, type Page } from "playwright-core";
 import * as v from "valibot";
-import { parseJoinKey } from "../../src/join-key.ts";
+import { parseJoinKey } from "../../src/protocol/join-key.ts";
 import { agent, agentJson, buildAgent, cleanEnvironment } from "./agent.ts";
 import { password } from "./console.ts";
 import { chromiumPath } from "./debian.ts";

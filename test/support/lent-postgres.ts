@@ -1,10 +1,10 @@
 // Databases of a PostgreSQL cluster that one test after another uses, each test with its own and with empty tables. To
 // create, connect to and drop a database takes more processor time than most tests.
 
-import { AppError } from "../../src/errors.ts";
+import { AppError } from "../../src/base/errors.ts";
 import type { Database, Reader, Transaction } from "../../src/server/store/database.ts";
 import { tableNames } from "../../src/server/store/migrations.ts";
-import { openPostgres } from "../../src/server/store/postgres.ts";
+import { openPostgres } from "../../src/server/store/postgres/postgres.ts";
 import { createDatabase, createMigrated, dropDatabase, migrated, urlOf } from "./postgres.ts";
 
 type Shared = {

@@ -1,7 +1,7 @@
 // Machines as the node sees them, for tests: nothing in use, except what a test says.
 
-import { readTenants, type Machine } from "../../src/node/files/machine.ts";
-import { readKernel } from "../../src/platform/kernel.ts";
+import { readTenants, type Machine } from "../../src/node/files/granted/machine.ts";
+import { readKernel } from "../../src/platform/network/kernel.ts";
 import type { MachineState, Socket } from "../../src/platform/machine-state.ts";
 
 export const emptyMachine: MachineState = {

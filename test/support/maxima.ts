@@ -1,8 +1,8 @@
 // Finds parts of a valibot schema without a maximum: texts, lists, records, and values of any type. And texts that do not pass
-// the gate of what comes from outside (src/text.ts).
+// the gate of what comes from outside (src/base/text.ts).
 
 import type * as v from "valibot";
-import { isStorable } from "../../src/text.ts";
+import { isStorable } from "../../src/base/text.ts";
 
 type Any = { kind?: unknown; type?: unknown } & Record<string, unknown>;
 

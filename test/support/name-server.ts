@@ -4,7 +4,7 @@
 import { createSocket } from "node:dgram";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import { addressBytes, parseAddress } from "../../src/ip.ts";
+import { addressBytes, parseAddress } from "../../src/base/ip.ts";
 import type { Host } from "./namespaces.ts";
 
 /** Resolves when it answers. Kill it for an outage. */

@@ -1,15 +1,14 @@
 // Nodes that keep names, and the names that a node should have, computed from the rows alone.
 
-import { certifiedGroups } from "../../src/owner-group.ts";
+import { certifiedGroups } from "../../src/protocol/owner-group.ts";
 import * as v from "valibot";
-import { applyNames } from "../../src/node/contact/names.ts";
+import { applyNames } from "../../src/node/contact/fetch-names.ts";
 import { CheckinAnswer } from "../../src/protocol/checkin.ts";
 import { NamesAnswer, type HostsFile, type NamesRequest } from "../../src/protocol/names.ts";
 import { decide, testable, type TestableRules } from "../../src/server/policy/firewall.ts";
 import { atOnce } from "../../src/server/http/heavy-work.ts";
 import { listRules } from "../../src/server/policy/stored-rules.ts";
-import { nameAliases } from "../../src/server/store/tables/name-aliases.ts";
-import { nodes, type NodeRow } from "../../src/server/store/tables/nodes.ts";
+import { nameAliases, nodes, type NodeRow } from "../../src/server/store/tables/nodes.ts";
 import { organizations } from "../../src/server/store/tables/organizations.ts";
 import type { Answer, TestServer } from "./server.ts";
 

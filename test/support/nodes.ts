@@ -12,7 +12,7 @@ import { Node } from "../../src/protocol/node.ts";
 import { RegisterAnswer } from "../../src/protocol/registration.ts";
 import { operator } from "../../src/server/audit/record.ts";
 import type { Organization } from "../../src/api/organizations.ts";
-import { createRegistrationToken } from "../../src/server/nodes/registration-tokens.ts";
+import { createRegistrationToken } from "../../src/server/nodes/joining/registration-tokens.ts";
 import { RegistrationTokenRequest } from "../../src/api/tokens.ts";
 import type { Answer, TestServer } from "./server.ts";
 

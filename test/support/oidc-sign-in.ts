@@ -1,11 +1,11 @@
 // A browser on the sign-in page of the control plane, with a provider of identities.
 
-import { AppError } from "../../src/errors.ts";
+import { AppError } from "../../src/base/errors.ts";
 import { operator } from "../../src/server/audit/record.ts";
 import { createProvider, installation } from "../../src/server/oidc/providers.ts";
 import { NewProvider } from "../../src/server/oidc/provider-settings.ts";
 import type { Database } from "../../src/server/store/database.ts";
-import { parseAll } from "../../src/ip.ts";
+import { parseAll } from "../../src/base/ip.ts";
 import * as v from "valibot";
 import { browserWith, cookieIn, ownPage, type Browser } from "./browser-session.ts";
 import { signInAt, type IdentityProvider } from "./oidc.ts";

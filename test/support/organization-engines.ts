@@ -10,11 +10,11 @@ import { makeGate } from "../../src/daemon/gate.ts";
 import type { Notice } from "../../src/daemon/ipc/messages.ts";
 import { openState, type StateStore } from "../../src/daemon/state.ts";
 import { OrganizationEngines } from "../../src/daemon/organization-engines.ts";
-import { AppError } from "../../src/errors.ts";
+import { AppError } from "../../src/base/errors.ts";
 import type { OverlayControl } from "../../src/node/engine/engine.ts";
 import { encodePem } from "../../src/pki/bundle.ts";
 import { makeCa, signCertificate } from "../../src/pki/nebula.ts";
-import { realSystem } from "../../src/system.ts";
+import { realSystem } from "../../src/base/system.ts";
 import { temporaryDirectory } from "./temporary.ts";
 
 const day = 86_400;

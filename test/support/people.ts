@@ -1,7 +1,7 @@
 // Users who sign in with a password, and an organization with its owner.
 
 import type { Database } from "../../src/server/store/database.ts";
-import { memberships } from "../../src/server/store/tables/memberships.ts";
+import { memberships } from "../../src/server/store/tables/organizations.ts";
 import * as v from "valibot";
 import { TokenPair } from "../../src/protocol/sign-in.ts";
 import type { Organization } from "../../src/api/organizations.ts";

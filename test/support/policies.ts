@@ -1,8 +1,8 @@
 // Random policies and nodes, and a reader of rendered engine rules that shares no code with the server.
 
-import { parseAddress, parseNetwork, networkContains } from "../../src/ip.ts";
+import { parseAddress, parseNetwork, networkContains } from "../../src/base/ip.ts";
 import type { EngineRules, Member, Rule } from "../../src/server/policy/firewall.ts";
-import { ownerGroup, ownerOf, selfGroup } from "../../src/owner-group.ts";
+import { ownerGroup, ownerOf, selfGroup } from "../../src/protocol/owner-group.ts";
 import { makeRandom } from "./random.ts";
 
 const groups = ["web", "db", "staff", "edge", "ops", "lab"];

@@ -6,7 +6,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { SQL } from "bun";
 import { afterAll, beforeAll, describe, test } from "bun:test";
-import { openPostgres } from "../../src/server/store/postgres.ts";
+import { openPostgres } from "../../src/server/store/postgres/postgres.ts";
 import { inCi, installMissing, runSync } from "./debian.ts";
 
 export const programs = "/usr/lib/postgresql/15/bin";

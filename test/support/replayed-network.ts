@@ -10,7 +10,7 @@ import { currentGeneration } from "../../src/node/files/generations.ts";
 import { writeHosts } from "../../src/node/files/hosts.ts";
 import type { Organization } from "../../src/node/files/organizations.ts";
 import { linkPointer } from "../../src/platform/generation-pointer.ts";
-import type { EchoReply, OpenEcho } from "../../src/platform/echo-socket.ts";
+import type { EchoReply, OpenEcho } from "../../src/platform/network/echo-socket.ts";
 
 export type Peer = {
   name: string;
@@ -156,7 +156,7 @@ export class ReplayedNetwork {
   /** Lets time pass, second by second, with a look at each. */
   async pass(ms: number, each: () => void = () => undefined): Promise<void> {
     // Simulated time must not pass while the health loads it.
-    await import("../../src/node/health/facts.ts");
+    await import("../../src/node/health/configured-facts.ts");
     const end = this.now + ms;
     let lookAt = this.now + 1000;
     while (this.now < end) {

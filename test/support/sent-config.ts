@@ -6,9 +6,9 @@ import { join } from "node:path";
 import * as v from "valibot";
 import type { SyncResult } from "../../src/node/contact/sync.ts";
 import type { Organization } from "../../src/node/files/organizations.ts";
-import { readYaml } from "../../src/node/files/read-yaml.ts";
+import { readYaml } from "../../src/node/files/config/read-yaml.ts";
 import { DownloadAnswer } from "../../src/protocol/download.ts";
-import { isMap, stringifyYaml, type YamlMap } from "../../src/yaml.ts";
+import { isMap, stringifyYaml, type YamlMap } from "../../src/base/yaml.ts";
 import { makeControl, makeNodeWorld, syncNow, type NodeWorld } from "./node.ts";
 
 const Files = v.looseObject({ "config.yml": v.string() });

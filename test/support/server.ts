@@ -2,19 +2,19 @@
 
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { makeLog } from "../../src/log.ts";
+import { makeLog } from "../../src/base/log.ts";
 import { makeApp, type App } from "../../src/server/app.ts";
 import { operator } from "../../src/server/audit/record.ts";
 import { addMember } from "../../src/server/people/members.ts";
-import { makePasswords } from "../../src/server/people/passwords.ts";
-import { createOrganization } from "../../src/server/policy/organizations.ts";
+import { makePasswords } from "../../src/server/people/sign-in/passwords.ts";
+import { createOrganization } from "../../src/server/organizations/organizations.ts";
 import { type Organization } from "../../src/api/organizations.ts";
 import type { Role } from "../../src/api/endpoint.ts";
 import type { ServerOptions } from "../../src/server/options.ts";
 import type { Database } from "../../src/server/store/database.ts";
 import { openClock } from "../../src/server/store/clock.ts";
-import { openSqlite } from "../../src/server/store/sqlite.ts";
-import { realSystem, type System } from "../../src/system.ts";
+import { openSqlite } from "../../src/server/store/sqlite/sqlite.ts";
+import { realSystem, type System } from "../../src/base/system.ts";
 import { watchAnswers } from "./answers.ts";
 import { lendDatabase } from "./lent-postgres.ts";
 import { temporaryDirectory } from "./temporary.ts";

@@ -2,10 +2,10 @@
 
 import { afterAll, afterEach, beforeEach } from "bun:test";
 import { join } from "node:path";
-import { AppError } from "../../src/errors.ts";
-import { makeLog } from "../../src/log.ts";
+import { AppError } from "../../src/base/errors.ts";
+import { makeLog } from "../../src/base/log.ts";
 import { startServer, type ServeOptions, type Serving } from "../../src/server/serve.ts";
-import { realSystem } from "../../src/system.ts";
+import { realSystem } from "../../src/base/system.ts";
 import { temporaryDirectory } from "./temporary.ts";
 
 export function useServing() {

@@ -24,7 +24,7 @@ export const kindOf = (file: string): Kind =>
 export const filesOf = (kind: Kind): string[] => allFiles().filter((file) => kindOf(file) === kind);
 
 /** Files that measure the memory of their process, which no other file shares. */
-const ofOwnMemory = ["daemon/day.test.ts", "node/contact/client.test.ts"];
+const ofOwnMemory = ["daemon/day.test.ts", "node/contact/requests/client.test.ts"];
 
 /**
  * What each process runs of these files of one kind, as paths below test/: those that run alone or measure memory by themselves, the others
@@ -131,7 +131,7 @@ export const bySources: Readonly<Record<string, readonly string[]>> = {
   "e2e/resolved-names.test.ts": names,
   "e2e/self-update-trials.test.ts": updates,
   "e2e/system-names.test.ts": names,
-  "e2e/systemd-cures.test.ts": ["src/platform/**", "src/node/{doctor,health}/**", "src/cli/doctor.ts"],
+  "e2e/systemd-cures.test.ts": ["src/platform/**", "src/node/{doctor,health}/**", "src/cli/node/doctor.ts"],
   "e2e/systemd-server.test.ts": [
     "install",
     "packaging/**",
@@ -185,7 +185,7 @@ export const longest: readonly string[] = [
   "server/fuzz.test.ts",
   "server/people/guesses.test.ts",
   "server/metrics/operation.test.ts",
-  "server/store/postgres.test.ts",
+  "server/store/postgres/postgres.test.ts",
   "server/tls/acme.test.ts",
   "server/policy-files/policy-files.test.ts",
   "server/offboarding/left-access.test.ts",

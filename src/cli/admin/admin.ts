@@ -2,22 +2,22 @@
 
 import { lazyCommand, type CommandTable } from "../command.ts";
 
-const user = () => import("./user.ts");
-const session = () => import("./session.ts");
-const factor = () => import("./factor.ts");
-const domain = () => import("./domain.ts");
-const oidc = () => import("./oidc.ts");
+const user = () => import("./users/user.ts");
+const session = () => import("./users/session.ts");
+const factor = () => import("./users/factor.ts");
+const domain = () => import("./users/domain.ts");
+const oidc = () => import("./users/oidc.ts");
 const org = () => import("./org.ts");
-const registration = () => import("./registration.ts");
-const token = () => import("./token.ts");
-const node = () => import("./node.ts");
-const name = () => import("./name.ts");
-const path = () => import("./path.ts");
-const relay = () => import("./relay.ts");
+const registration = () => import("./nodes/registration.ts");
+const token = () => import("./users/token.ts");
+const node = () => import("./nodes/node.ts");
+const name = () => import("./nodes/name.ts");
+const path = () => import("./nodes/path.ts");
+const relay = () => import("./nodes/relay.ts");
 const rule = () => import("./rule.ts");
 const policy = () => import("./policy.ts");
 const ca = () => import("./ca.ts");
-const access = () => import("./access.ts");
+const access = () => import("./users/access.ts");
 const backup = () => import("./backup.ts");
 const audit = () => import("./audit.ts");
 const server = () => import("./server.ts");
@@ -171,7 +171,7 @@ export const adminCommands: CommandTable = {
   ),
   "admin node show": lazyCommand(
     { description: "Show one node" },
-    async () => (await import("./node-show.ts")).show,
+    async () => (await import("./nodes/node-show.ts")).show,
   ),
   "admin node create": lazyCommand(
     { description: "Create a node in advance; its machine claims it by registering" },
@@ -179,7 +179,7 @@ export const adminCommands: CommandTable = {
   ),
   "admin node update": lazyCommand(
     { description: "Change the name, address, groups, subnets, roles or overrides of a node" },
-    async () => (await import("./node-update.ts")).update,
+    async () => (await import("./nodes/node-update.ts")).update,
   ),
   "admin node rename": lazyCommand({ description: "Rename a node" }, async () => (await node()).rename),
   "admin node revoke": lazyCommand(
@@ -200,7 +200,7 @@ export const adminCommands: CommandTable = {
   ),
   "admin node transfer": lazyCommand(
     { description: "Give a node to a member, or to the organization" },
-    async () => (await import("./node-transfer.ts")).transfer,
+    async () => (await import("./nodes/node-transfer.ts")).transfer,
   ),
   "admin name list": lazyCommand(
     { description: "List the aliases: further names of nodes, and names of addresses behind routers" },

@@ -13,9 +13,9 @@ import {
 import { readerOf, request, type Request } from "../../api/request.ts";
 import { maxPageSize } from "../../api/values.ts";
 import { brand } from "../../brand.ts";
-import { AppError } from "../../errors.ts";
-import type { Answer, ApiRequest, Client } from "../../node/contact/client.ts";
-import { quoteWord, type Step } from "../../plan.ts";
+import { AppError } from "../../base/errors.ts";
+import type { Answer, ApiRequest, Client } from "../../node/contact/requests/client.ts";
+import { quoteWord, type Step } from "../../base/plan.ts";
 import type { Context } from "../command.ts";
 import { readCode } from "../one-time-code.ts";
 import { effectOf } from "./effect.ts";
@@ -178,7 +178,7 @@ export async function withSender<T>(
   work: (send: Sender) => Promise<T>,
 ): Promise<T> {
   const { system, log } = context;
-  const { makeClient } = await import("../../node/contact/client.ts");
+  const { makeClient } = await import("../../node/contact/requests/client.ts");
   const explained =
     (client: Client) =>
     async <A>(request: ApiRequest<A>) => {
@@ -195,7 +195,7 @@ export async function withSender<T>(
       work(explained(makeClient({ base: "http://localhost", system: { ...system, fetch } }))),
     );
   }
-  const { clientOf, profileToken } = await import("../../node/contact/session.ts");
+  const { clientOf, profileToken } = await import("../../node/contact/requests/session.ts");
   const { profile, token: source } = target;
   if ("given" in source) return work(explained(clientOf(profile, system, source.given)));
   const renewed = async (access: string) => {

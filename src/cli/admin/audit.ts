@@ -1,9 +1,9 @@
 // `agent admin audit verify`: verifies that the audit log is unchanged.
 
 import { brand } from "../../brand.ts";
-import { AppError } from "../../errors.ts";
+import { AppError } from "../../base/errors.ts";
 import { onData } from "./data.ts";
-import { tableLine } from "../../log.ts";
+import { tableLine } from "../../base/log.ts";
 import type { Implementation } from "../command.ts";
 import { targetFlags } from "./target.ts";
 

@@ -2,10 +2,10 @@
 
 import { resolve } from "node:path";
 import { brand } from "../../brand.ts";
-import { planReplaced } from "../../plan-file.ts";
+import { planReplaced } from "../../base/plan-file.ts";
 import { onData, onlyPlanned, requireLocal } from "./data.ts";
 import type { Implementation } from "../command.ts";
-import { readDataOptions } from "../server-flags.ts";
+import { readDataOptions } from "../server/server-flags.ts";
 import { sayTarget, targetFlags } from "./target.ts";
 import type { Args } from "../values.ts";
 
@@ -29,7 +29,7 @@ export const backup: Implementation = {
     const { words, output } = context;
     const [path = ""] = words;
     const { makeBackup } = await import("../../server/backup/backup.ts");
-    const { requireFreePlace } = await import("../../files.ts");
+    const { requireFreePlace } = await import("../../base/files.ts");
     requireFreePlace(path);
     if (await onlyPlanned(context, { more: [planReplaced(resolve(path), 0o600)] })) return;
     const made = await onData(context, (admin) => makeBackup(admin, path));

@@ -4,16 +4,16 @@ import { authoritiesApi, rotationActions } from "../../api/authorities.ts";
 import type { AnswerOf } from "../../api/endpoint.ts";
 import { request } from "../../api/request.ts";
 import { brand } from "../../brand.ts";
-import { AppError } from "../../errors.ts";
-import { planReplaced } from "../../plan-file.ts";
+import { AppError } from "../../base/errors.ts";
+import { planReplaced } from "../../base/plan-file.ts";
 import { read, write } from "./api.ts";
 import { onData, onlyPlanned } from "./data.ts";
 import { targetFlags } from "./target.ts";
-import { quoteWord } from "../../plan.ts";
+import { quoteWord } from "../../base/plan.ts";
 import type { Context, Implementation } from "../command.ts";
 import type { Cell } from "../table.ts";
 import type { Values } from "../values.ts";
-import { orgArg, readDataOptions } from "../server-flags.ts";
+import { orgArg, readDataOptions } from "../server/server-flags.ts";
 
 export const show: Implementation = {
   args: { ...orgArg, ...targetFlags },

@@ -2,12 +2,12 @@
 // import, verification. All others ask the API (api.ts).
 
 import { brand } from "../../brand.ts";
-import { AppError } from "../../errors.ts";
-import type { Step } from "../../plan.ts";
+import { AppError } from "../../base/errors.ts";
+import type { Step } from "../../base/plan.ts";
 import type { Admin } from "../../server/admin.ts";
 import type { OrganizationAccess } from "../../server/http/route.ts";
 import type { Context } from "../command.ts";
-import { readDataOptions } from "../server-flags.ts";
+import { readDataOptions } from "../server/server-flags.ts";
 import { readNamedFile, type Flags } from "../values.ts";
 import { chooseTarget, nameOfLocal, requireLocalData, sayTarget, type Target } from "./target.ts";
 
@@ -55,7 +55,7 @@ export async function onOrganization<T>(
   slug: string,
   work: (admin: Admin, org: Pick<OrganizationAccess, "id" | "slug">) => Promise<T>,
 ): Promise<T> {
-  const { organizationBySlug } = await import("../../server/policy/organizations.ts");
+  const { organizationBySlug } = await import("../../server/organizations/organizations.ts");
   return onData(context, async (admin) => work(admin, await organizationBySlug(admin.db, slug)));
 }
 

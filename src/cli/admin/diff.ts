@@ -3,12 +3,12 @@
 import type { AnswerOf } from "../../api/endpoint.ts";
 import { nodesApi } from "../../api/nodes.ts";
 import { brand } from "../../brand.ts";
-import { printable, tableLine } from "../../log.ts";
+import { printable, tableLine } from "../../base/log.ts";
 import type { Implementation } from "../command.ts";
-import { orgArg } from "../server-flags.ts";
+import { orgArg } from "../server/server-flags.ts";
 import { read } from "./api.ts";
 import { nodeByName } from "./lookup.ts";
-import { nodeArg } from "./node-show.ts";
+import { nodeArg } from "./nodes/node-show.ts";
 import { targetFlags } from "./target.ts";
 
 type NextChanges = AnswerOf<typeof nodesApi.diff>;

@@ -2,13 +2,13 @@
 
 import { eventsApi, type Event, type EventQuery } from "../../api/events.ts";
 import { brand } from "../../brand.ts";
-import { parseDuration } from "../../duration.ts";
-import { AppError } from "../../errors.ts";
-import { oneLine } from "../../log.ts";
+import { parseDuration } from "../../base/duration.ts";
+import { AppError } from "../../base/errors.ts";
+import { oneLine } from "../../base/log.ts";
 import { membersApi } from "../../api/members.ts";
 import { nodesApi } from "../../api/nodes.ts";
 import { serviceTokensApi } from "../../api/tokens.ts";
-import type { System } from "../../system.ts";
+import type { System } from "../../base/system.ts";
 import type { Implementation } from "../command.ts";
 import { jsonLine } from "../output.ts";
 import type { Values } from "../values.ts";

@@ -1,14 +1,14 @@
 // `agent admin export` and `agent admin import`: from an organization to plain Nebula files, and back.
 
-import { countOf } from "../../duration.ts";
+import { countOf } from "../../base/duration.ts";
 import { brand } from "../../brand.ts";
-import { AppError } from "../../errors.ts";
-import { quoteWord } from "../../plan.ts";
+import { AppError } from "../../base/errors.ts";
+import { quoteWord } from "../../base/plan.ts";
 import { onData, onlyPlanned, onOrganization } from "./data.ts";
 import type { KeyReport } from "../../server/transfer/hand-config.ts";
 import type { Context, Implementation } from "../command.ts";
-import { confirmable, ownerChoice, ownerFlags } from "../owner-flags.ts";
-import { orgArg } from "../server-flags.ts";
+import { confirmable, ownerChoice, ownerFlags } from "../join/owner-flags.ts";
+import { orgArg } from "../server/server-flags.ts";
 import { targetFlags } from "./target.ts";
 
 const passphraseFlag = {
@@ -51,7 +51,7 @@ export const exporting: Implementation = {
     const { values, words, output, settings } = context;
     const [slug = "", directory = ""] = words;
     const { planTree, writeTree } = await import("../../server/transfer/plain-files.ts");
-    const { requireFreePlace } = await import("../../files.ts");
+    const { requireFreePlace } = await import("../../base/files.ts");
     requireFreePlace(directory, "empty directory");
     const { exportOrganization } = await import("../../server/transfer/export.ts");
     // A plan holds no key, so it needs no passphrase.

@@ -10,10 +10,10 @@ import {
 } from "../../api/organizations.ts";
 import { request } from "../../api/request.ts";
 import { brand } from "../../brand.ts";
-import { AppError } from "../../errors.ts";
-import { quoteWord } from "../../plan.ts";
+import { AppError } from "../../base/errors.ts";
+import { quoteWord } from "../../base/plan.ts";
 import type { Context, Implementation } from "../command.ts";
-import { confirmable, ownerChoice, ownerFlags } from "../owner-flags.ts";
+import { confirmable, ownerChoice, ownerFlags } from "../join/owner-flags.ts";
 import type { Cell, Facts } from "../table.ts";
 import { given, type Args } from "../values.ts";
 import { read, write } from "./api.ts";
@@ -49,7 +49,7 @@ export const create: Implementation = {
   async run(context) {
     const { values, output } = context;
     const body = await readNew(context);
-    const { isPrivate, parseNetwork } = await import("../../ip.ts");
+    const { isPrivate, parseNetwork } = await import("../../base/ip.ts");
     const network = parseNetwork(body.network);
     if (network !== undefined && !isPrivate(network)) {
       output.say(

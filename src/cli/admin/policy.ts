@@ -3,11 +3,11 @@
 import { organizationsApi } from "../../api/organizations.ts";
 import * as v from "valibot";
 import { brand } from "../../brand.ts";
-import { AppError } from "../../errors.ts";
-import { quoteWord } from "../../plan.ts";
+import { AppError } from "../../base/errors.ts";
+import { quoteWord } from "../../base/plan.ts";
 import type { Plan } from "../../server/policy-files/answers.ts";
 import type { Context, Implementation } from "../command.ts";
-import { orgArg } from "../server-flags.ts";
+import { orgArg } from "../server/server-flags.ts";
 import type { Args, Flags } from "../values.ts";
 import { inOrg, read, withSender, writeAs, type Schema } from "./api.ts";
 import { nodeByName } from "./lookup.ts";
@@ -27,7 +27,7 @@ const answers = () => import("../../server/policy-files/answers.ts");
 /** The text as it is: the control plane keeps it. */
 async function readPolicy({ words, system }: Context, at = 1): Promise<string> {
   const file = words[at] ?? "-";
-  const { readTextIfThere } = await import("../../files.ts");
+  const { readTextIfThere } = await import("../../base/files.ts");
   const text = file === "-" ? await system.readStdin() : readTextIfThere(file);
   if (text === undefined) throw new AppError("usage", `There is no file ${file}`);
   const { requireShort, requireText } = await import("../../server/policy/policy-file.ts");

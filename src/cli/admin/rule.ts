@@ -1,9 +1,9 @@
 // `agent admin rule …`: firewall rules.
 
 import { brand } from "../../brand.ts";
-import { AppError } from "../../errors.ts";
+import { AppError } from "../../base/errors.ts";
 import { nodesApi } from "../../api/nodes.ts";
-import { networksBehind } from "../../networks-behind.ts";
+import { networksBehind } from "../../protocol/networks-behind.ts";
 import {
   certifiedGroups,
   isPeopleGroup,
@@ -11,10 +11,10 @@ import {
   ownerOf,
   providerOf,
   selfGroup,
-} from "../../owner-group.ts";
+} from "../../protocol/owner-group.ts";
 import type { Context, Implementation } from "../command.ts";
-import { quoteWord } from "../../plan.ts";
-import { orgArg } from "../server-flags.ts";
+import { quoteWord } from "../../base/plan.ts";
+import { orgArg } from "../server/server-flags.ts";
 import { given, type Flags, type Values } from "../values.ts";
 import { ProviderGroup, Rule } from "./answers.ts";
 import { inOrg, Nothing, read, writeAs, type Api } from "./api.ts";

@@ -3,14 +3,14 @@
 
 import { lstatSync } from "node:fs";
 import { brand, rootServerDirectory } from "../../brand.ts";
-import { AppError, systemErrorCode } from "../../errors.ts";
+import { AppError, systemErrorCode } from "../../base/errors.ts";
 import type { Profile } from "../../node/files/profiles.ts";
-import { quoteWord } from "../../plan.ts";
+import { quoteWord } from "../../base/plan.ts";
 import type { DataOptions } from "../../server/store/data-directory.ts";
 import type { Context } from "../command.ts";
-import { trustFlags } from "../node-flags.ts";
+import { trustFlags } from "../join/node-flags.ts";
 import { codeFlag } from "../one-time-code.ts";
-import { dataFlags, readDataOptions } from "../server-flags.ts";
+import { dataFlags, readDataOptions } from "../server/server-flags.ts";
 import { variableOf, type Flags } from "../values.ts";
 
 export const remoteFlags: Flags = {
@@ -121,7 +121,7 @@ export async function requireLocalData(
       },
     );
   }
-  const { knownControlPlanes } = await import("../../node/files/control-planes.ts");
+  const { knownControlPlanes } = await import("../../node/files/granted/control-planes.ts");
   const [known] = knownControlPlanes(settings.configRoot);
   const there = known === undefined ? ["URL"] : [known.apiBase];
   if (known?.caFingerprint !== undefined) there.push("--ca-fingerprint", known.caFingerprint);
@@ -207,7 +207,7 @@ function withToken(profile: Profile, given: string): Target {
 
 /** The URL, by default that of --api-base, without a final slash, checked. */
 export async function readBase({ values }: Context, url?: string): Promise<string> {
-  const { checkBase } = await import("../../node/contact/client.ts");
+  const { checkBase } = await import("../../node/contact/requests/client.ts");
   return checkBase(url ?? values.required("api-base"), values.on("allow-plain-http"));
 }
 

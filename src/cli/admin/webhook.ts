@@ -3,10 +3,10 @@
 import { request } from "../../api/request.ts";
 import { webhooksApi } from "../../api/webhooks.ts";
 import { brand } from "../../brand.ts";
-import { AppError } from "../../errors.ts";
-import { quoteWord } from "../../plan.ts";
+import { AppError } from "../../base/errors.ts";
+import { quoteWord } from "../../base/plan.ts";
 import type { Context, Implementation } from "../command.ts";
-import { orgArg } from "../server-flags.ts";
+import { orgArg } from "../server/server-flags.ts";
 import { given, type Args } from "../values.ts";
 import { read, write, type Api } from "./api.ts";
 import { checked, idOf } from "./lookup.ts";

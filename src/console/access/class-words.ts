@@ -1,6 +1,6 @@
 // Kinds of machines as a user knows them: by their groups where these say exactly which machines are meant. Pure.
 
-import { shownGroups } from "../../owner-group.ts";
+import { shownGroups } from "../../protocol/owner-group.ts";
 import type { Named } from "./rules.ts";
 
 /**

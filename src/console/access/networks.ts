@@ -1,6 +1,6 @@
 // Networks that stand in rules, and the machines in front of them. Pure.
 
-import type { Router } from "../../networks-behind.ts";
+import type { Router } from "../../protocol/networks-behind.ts";
 
 /** What the administrator can do who wants one network open to one group: no single rule does it. */
 export const gatewayWords =

@@ -22,7 +22,7 @@ import {
 import { listOf, type Saved } from "./saved.ts";
 import { Sentence, TestSentence } from "./sentence.ts";
 import { beyond } from "./test-text.ts";
-import { networksBehind } from "../../networks-behind.ts";
+import { networksBehind } from "../../protocol/networks-behind.ts";
 import { editsOf, endsOf, faultLines, isAboutGone, rulesLeft, type Named, type Rule } from "./rules.ts";
 
 type PreviewProps = { draft: Draft; saved: Saved };

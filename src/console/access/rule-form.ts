@@ -13,7 +13,7 @@ import { refresh, useList } from "../resource.ts";
 import { useAction } from "../ui/form.ts";
 import { Dialog, Failure, Field, valueOf } from "../ui/parts.ts";
 import { edit, type Draft } from "./draft.ts";
-import { networksBehind } from "../../networks-behind.ts";
+import { networksBehind } from "../../protocol/networks-behind.ts";
 import { gatewayWords, networkFault } from "./networks.ts";
 import { contentOf, endsOf, newId, portsFault, sentenceOf, sidesFor, withEnds, type Rule } from "./rules.ts";
 

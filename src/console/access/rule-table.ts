@@ -10,7 +10,7 @@ import { Export, Search, searched } from "../ui/tools.ts";
 import { edit, terminalOf, type Draft } from "./draft.ts";
 import type { Saved } from "./saved.ts";
 import { useNodes } from "../node-list.ts";
-import { networksBehind } from "../../networks-behind.ts";
+import { networksBehind } from "../../protocol/networks-behind.ts";
 import { RuleForm } from "./rule-form.ts";
 import { Description, Sentence } from "./sentence.ts";
 import { endsOf, faultsByRule, isAboutGone, rulesLeft, sentenceOf, type Rule } from "./rules.ts";

@@ -1,7 +1,7 @@
 // Rules as the page Access edits them: sides are words, as in a policy file, so that typing one is enough.
 
 import type { Node } from "../../protocol/node.ts";
-import { ownerOf, providerOf, selfGroup } from "../../owner-group.ts";
+import { ownerOf, providerOf, selfGroup } from "../../protocol/owner-group.ts";
 import type { Words } from "../terminal.ts";
 
 /** A machine, as rules and their effects name it. */

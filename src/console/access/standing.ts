@@ -1,6 +1,6 @@
 // What the rules say about one machine. Pure.
 
-import { ownerOf, selfGroup } from "../../owner-group.ts";
+import { ownerOf, selfGroup } from "../../protocol/owner-group.ts";
 import type { Node } from "../../protocol/node.ts";
 import type { StoredRule } from "./rules.ts";
 

@@ -1,7 +1,7 @@
 // What the map draws, from the lists of machines and of the paths that they report: dots, and one edge for each pair.
 // Pure: layout.ts places it, pages/map.ts draws it.
 
-import { shownGroups } from "../../owner-group.ts";
+import { shownGroups } from "../../protocol/owner-group.ts";
 import type { Machine as Listed } from "../machines.ts";
 import type { ReportedPath } from "../peer-path.ts";
 

@@ -1,6 +1,6 @@
 // Adds a machine: choose what it is, paste one line with the join key there, and watch it arrive.
 
-import { countOf } from "../../duration.ts";
+import { countOf } from "../../base/duration.ts";
 import { registrationTokensApi } from "../../api/tokens.ts";
 import { apiPath, type SentOf } from "../../api/endpoint.ts";
 import { useState } from "preact/hooks";

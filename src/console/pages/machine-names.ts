@@ -4,7 +4,7 @@ import { apiPath } from "../../api/endpoint.ts";
 import { namesApi, type Alias } from "../../api/names.ts";
 import { organizationsApi } from "../../api/organizations.ts";
 import { useState } from "preact/hooks";
-import { hostLabels } from "../../host-labels.ts";
+import { hostLabels } from "../../protocol/host-labels.ts";
 import type { Node } from "../../protocol/node.ts";
 import { call } from "../api.ts";
 import { html } from "../html.ts";

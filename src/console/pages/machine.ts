@@ -2,8 +2,8 @@
 
 import type { Path } from "../../api/paths.ts";
 import { useEffect, useState } from "preact/hooks";
-import { describeDataPlane } from "../../data-plane-words.ts";
-import { groupsByOwner } from "../../owner-group.ts";
+import { describeDataPlane } from "../../engine/data-plane-words.ts";
+import { groupsByOwner } from "../../protocol/owner-group.ts";
 import type { Node } from "../../protocol/node.ts";
 import { thingsOf } from "../activity.ts";
 import { isAbout } from "../actor.ts";

@@ -8,7 +8,7 @@ import { graphOf, maxDots, type Dot, type Edge, type Graph, type Path } from "..
 import { Drawing, wordsOf } from "../map/drawing.ts";
 import { placesOf, type Place } from "../map/layout.ts";
 import { mayAdminister, slug } from "../me.ts";
-import { shownGroups } from "../../owner-group.ts";
+import { shownGroups } from "../../protocol/owner-group.ts";
 import { useNodes } from "../node-list.ts";
 import { pathOf, query, setQuery } from "../router.ts";
 import { searchWords } from "../search.ts";

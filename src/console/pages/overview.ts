@@ -15,7 +15,7 @@ import { DuePhones } from "../due-phones.ts";
 import { OwnMachines } from "../own-machines.ts";
 import { relayText } from "../relays.ts";
 import { pathOf } from "../router.ts";
-import { secondLighthouse } from "../../second-lighthouse.ts";
+import { secondLighthouse } from "../../protocol/second-lighthouse.ts";
 import { refresh } from "../resource.ts";
 import { now } from "../times.ts";
 import { attentionPath, serversPath, useNeeds, type Needs, type Warning } from "../use-needs.ts";

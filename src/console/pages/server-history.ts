@@ -2,7 +2,7 @@
 
 import type { FunctionComponent } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
-import { formatSize } from "../../duration.ts";
+import { formatSize } from "../../base/duration.ts";
 import { html } from "../html.ts";
 import { lastDays } from "../days.ts";
 import { useResource } from "../resource.ts";

@@ -1,6 +1,6 @@
 // Machines that wait for an administrator's approval: what each asks for, and the two answers.
 
-import { countOf } from "../../duration.ts";
+import { countOf } from "../../base/duration.ts";
 import { registrationsApi } from "../../api/node-calls.ts";
 import { organizationsApi, type Organization } from "../../api/organizations.ts";
 import { registrationTokensApi } from "../../api/tokens.ts";

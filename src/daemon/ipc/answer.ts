@@ -2,8 +2,8 @@
 // lines belongs to server.ts.
 
 import * as v from "valibot";
-import { AppError, fromSystemError } from "../../errors.ts";
-import { clean, type Log } from "../../log.ts";
+import { AppError, fromSystemError } from "../../base/errors.ts";
+import { clean, type Log } from "../../base/log.ts";
 import type { PeerCredentials } from "../../platform/libc.ts";
 import { Request, type Answer, type Notice } from "./messages.ts";
 

@@ -2,10 +2,10 @@
 // `status` must start in milliseconds. It trusts the answers: the daemon runs as root of this machine.
 
 import { brand } from "../../brand.ts";
-import { AppError, isErrorCode, systemErrorCode } from "../../errors.ts";
+import { AppError, isErrorCode, systemErrorCode } from "../../base/errors.ts";
 import { privilegeHint } from "../../platform/privilege.ts";
 import { daemonStartHint } from "../../platform/service-manager.ts";
-import type { System } from "../../system.ts";
+import type { System } from "../../base/system.ts";
 import type { Answer, Notice, Request } from "./messages.ts";
 import type { LocalAddress } from "./transport.ts";
 

@@ -2,11 +2,11 @@
 // load only the types; the daemon checks requests with the schemas.
 
 import * as v from "valibot";
-import type { ErrorCode } from "../../errors.ts";
-import type { Confirmation } from "../../confirmation.ts";
+import type { ErrorCode } from "../../base/errors.ts";
+import type { Confirmation } from "../../protocol/confirmation-shown.ts";
 import type { Finding } from "../../node/health/findings.ts";
-import type { DataPlaneSeen } from "../../node/files/data-plane.ts";
-import type { Health } from "../../node/health/judge.ts";
+import type { DataPlaneSeen } from "../../node/files/config/data-plane.ts";
+import type { Health } from "../../node/health/verdict.ts";
 import type { PeerReport } from "../../node/health/peer-report.ts";
 import type { RelayedAnswer } from "../../protocol/relayed-report.ts";
 import { Slug } from "../../protocol/values.ts";

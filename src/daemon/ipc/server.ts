@@ -1,9 +1,9 @@
 // The server of the daemon's socket: lines in, lines out, in order, for many clients. Some of them are slow, broken or
 // hostile. Actions and their rights belong to actions.ts.
 
-import type { AppError } from "../../errors.ts";
-import type { Log } from "../../log.ts";
-import type { System } from "../../system.ts";
+import type { AppError } from "../../base/errors.ts";
+import type { Log } from "../../base/log.ts";
+import type { System } from "../../base/system.ts";
 import type { Libc, PeerCredentials } from "../../platform/libc.ts";
 import { answerTo, type Answering, type Client, type Handler, type Incoming, type Peer } from "./answer.ts";
 import { maxLineBytes, type Answer, type Notice } from "./messages.ts";

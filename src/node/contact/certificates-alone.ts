@@ -3,12 +3,12 @@
 
 import { join } from "node:path";
 import * as v from "valibot";
-import { formatTime } from "../../duration.ts";
-import { messageOf } from "../../errors.ts";
-import { readTextIfThere } from "../../files.ts";
+import { formatTime } from "../../base/duration.ts";
+import { messageOf } from "../../base/errors.ts";
+import { readTextIfThere } from "../../base/files.ts";
 import { type ConfigFiles } from "../../protocol/download.ts";
 import { NodeConfig } from "../../protocol/stored.ts";
-import { isMap, stringifyYaml } from "../../yaml.ts";
+import { isMap, stringifyYaml } from "../../base/yaml.ts";
 import {
   dropGeneration,
   generationFile,
@@ -19,9 +19,9 @@ import {
   stageGeneration,
   type SyncState,
 } from "../files/generations.ts";
-import { networksIn, subnetsIn } from "../files/networks.ts";
+import { networksIn, subnetsIn } from "../files/granted/networks.ts";
 import type { Organization } from "../files/organizations.ts";
-import { readOwnYaml } from "../files/read-yaml.ts";
+import { readOwnYaml } from "../files/config/read-yaml.ts";
 import { endOfCertificates } from "../files/certificate-end.ts";
 import { switchOrRollBack, testText } from "./engine-switch.ts";
 import type { SyncEdge } from "./next-config.ts";

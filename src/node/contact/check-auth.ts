@@ -1,7 +1,7 @@
 // Checks whether this machine still belongs to an organization. Only a signed order stops or starts the overlay. Every
 // other failure is reported as "unsure" and changes nothing.
 
-import { AppError, messageOf } from "../../errors.ts";
+import { AppError, messageOf } from "../../base/errors.ts";
 import { followOnce, followOrganization, type FollowEdge, type Turn } from "./follow.ts";
 import type { Organization } from "../files/organizations.ts";
 import { canNote, readRevokedNote, revoked, startsWhenRestored } from "../files/revoked-notes.ts";

@@ -9,10 +9,10 @@ import type { DataPlaneReport } from "../../protocol/values.ts";
 import type { RelayedReport } from "../../protocol/relayed-report.ts";
 import type { OverlayControl } from "../engine/engine.ts";
 import type { EngineInUse } from "../engine/engine-in-use.ts";
-import type { FindingKind } from "../../finding-kinds.ts";
+import type { FindingKind } from "../../protocol/finding-kinds.ts";
 import { ageOf } from "../../platform/process-identity.ts";
-import type { System } from "../../system.ts";
-import type { Client } from "./client.ts";
+import type { System } from "../../base/system.ts";
+import type { Client } from "./requests/client.ts";
 import { isApplied, versionInForce, type SyncState } from "../files/generations.ts";
 import { type Organization } from "../files/organizations.ts";
 

@@ -3,8 +3,8 @@
 
 import { rmSync } from "node:fs";
 import { join } from "node:path";
-import { AppError, messageOf } from "../../errors.ts";
-import { writeNewFile } from "../../files.ts";
+import { AppError, messageOf } from "../../base/errors.ts";
+import { writeNewFile } from "../../base/files.ts";
 import { whyForeign } from "../../platform/program-safety.ts";
 import { testConfig, type EngineControl, type EngineRunner } from "../engine/engine.ts";
 import {

@@ -1,11 +1,11 @@
 // The plan of a check-in for --dry-run, as far as it is known without the answer of the control plane. Changes nothing.
 
-import { planReplaced } from "../../plan-file.ts";
-import type { Step } from "../../plan.ts";
+import { planReplaced } from "../../base/plan-file.ts";
+import type { Step } from "../../base/plan.ts";
 import { paths } from "../../protocol/paths.ts";
 import { hostsPath, readHosts } from "../files/hosts.ts";
 import { readCredentials, type Organization } from "../files/organizations.ts";
-import { planCopy } from "../files/remains.ts";
+import { planCopy } from "../files/damaged-organization.ts";
 
 /** The request alone. */
 export function planCheckin({ slug, directory, config }: Organization): Step {

@@ -2,11 +2,11 @@
 // control plane never stops a tunnel. Used by the daemon, check-auth and the demo.
 
 import { release } from "node:os";
-import { AppError, messageOf } from "../../errors.ts";
-import type { Log } from "../../log.ts";
+import { AppError, messageOf } from "../../base/errors.ts";
+import type { Log } from "../../base/log.ts";
 import { relayedIn } from "../../protocol/relayed-report.ts";
 import { maxPollWaitS, type CheckinAnswer } from "../../protocol/checkin.ts";
-import type { System } from "../../system.ts";
+import type { System } from "../../base/system.ts";
 import {
   checkIn,
   endOutdated,
@@ -16,18 +16,18 @@ import {
   type CheckInOptions,
   type Light,
 } from "./checkin.ts";
-import type { WithClient } from "./connection.ts";
+import type { WithClient } from "./requests/connection.ts";
 import type { EngineRunner, OverlayControl } from "../engine/engine.ts";
 import type { EngineInUse } from "../engine/engine-in-use.ts";
-import { makeNamesKeeper, type NamesKeeper } from "./names.ts";
-import { makePace } from "./pace.ts";
+import { makeNamesKeeper, type NamesKeeper } from "./fetch-names.ts";
+import { makePace } from "./checkin-pace.ts";
 import type { PathReporter } from "./path-report.ts";
-import { makeLighthousePackets } from "./lighthouse-packets.ts";
+import { makeLighthousePackets } from "./requests/lighthouse-packets.ts";
 import { makeLocalSync } from "./local-sync.ts";
-import { isOutdated, reportedDataPlane } from "../files/data-plane.ts";
+import { isOutdated, reportedDataPlane } from "../files/config/data-plane.ts";
 import { isApplied, readSyncState, type SyncState } from "../files/generations.ts";
 import type { Damage, Organization } from "../files/organizations.ts";
-import { keepCopy, openForRevocations } from "../files/remains.ts";
+import { keepCopy, openForRevocations } from "../files/damaged-organization.ts";
 import { readRestoredNote, readRevokedNote } from "../files/revoked-notes.ts";
 import type { SyncResult } from "./sync.ts";
 
@@ -250,7 +250,8 @@ export async function followOnce(
     notStarted = error;
     return undefined;
   });
-  if (answer.move !== undefined) await (await import("./move.ts")).obeyMove(answer.move, organization, edge);
+  if (answer.move !== undefined)
+    await (await import("./move-control-plane.ts")).obeyMove(answer.move, organization, edge);
   await names.take(answer.names, async (others) => (await ask({ ...waiting, waitS: 0 }, others)).names);
   const { directory } = organization;
   const revoked = order?.isRevocation === true ? { reason: order.reason } : readRevokedNote(directory);
@@ -306,11 +307,11 @@ async function namesChanged(
   { system }: FollowEdge,
 ): Promise<boolean> {
   if (unresolved === undefined && known === undefined) return false;
-  const { haveChanged, unresolvedOf } = await import("../files/host-names.ts");
+  const { haveChanged, unresolvedOf } = await import("../files/granted/host-names.ts");
   if (unresolved !== undefined && (await unresolvedOf(unresolved, system)).length < unresolved.length)
     return true;
   if (known === undefined) return false;
-  const { overlayNetworks } = await import("../files/networks.ts");
+  const { overlayNetworks } = await import("../files/granted/networks.ts");
   return haveChanged(known, system, overlayNetworks(directory));
 }
 

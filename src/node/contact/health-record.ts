@@ -1,15 +1,15 @@
 // What `agent status` shows of an organization in server mode: check-auth writes it down, because no daemon knows it.
 
-import { formatTime } from "../../duration.ts";
-import { messageOf } from "../../errors.ts";
-import type { Log } from "../../log.ts";
+import { formatTime } from "../../base/duration.ts";
+import { messageOf } from "../../base/errors.ts";
+import type { Log } from "../../base/log.ts";
 import { confirmationIn } from "../../protocol/confirmation.ts";
 import { relayedIn } from "../../protocol/relayed-report.ts";
 import type { CheckinAnswer } from "../../protocol/checkin.ts";
-import type { System } from "../../system.ts";
+import type { System } from "../../base/system.ts";
 import type { VersionOf } from "../engine/engine-in-use.ts";
 import type { Organization } from "../files/organizations.ts";
-import type { Health } from "../health/judge.ts";
+import type { Health } from "../health/verdict.ts";
 import {
   readSavedHealth,
   savedHealthDirectory,

@@ -1,9 +1,9 @@
 // Checks the present configuration again and applies what that changes, before and without the control plane.
 
 import { dirname } from "node:path";
-import { messageOf } from "../../errors.ts";
-import type { Log } from "../../log.ts";
-import type { System } from "../../system.ts";
+import { messageOf } from "../../base/errors.ts";
+import type { Log } from "../../base/log.ts";
+import type { System } from "../../base/system.ts";
 import type { EngineRunner, OverlayControl } from "../engine/engine.ts";
 import type { EngineInUse } from "../engine/engine-in-use.ts";
 import { isChecked, readSyncState, type SyncState } from "../files/generations.ts";
@@ -35,7 +35,7 @@ export function makeLocalSync(
     const state = readSyncState(organization.directory);
     if (state === undefined) return undefined;
     if (await isPortLost(state, edge)) {
-      const { keepPort } = await import("../files/rewrite-config.ts");
+      const { keepPort } = await import("../files/config/rewrite-config.ts");
       await keepPort(organization, undefined, { command, system }).catch(() => undefined);
       log.warn("Another program has taken the UDP port of the engine: it gets another one", {
         team: organization.slug,
@@ -77,10 +77,10 @@ async function presentSurroundings(
   const isAlone = listOrganizations(root).every((each) => each === slug);
   if (surroundings === undefined && isAlone) return undefined;
   // Loaded on demand: most machines have one organization without routes.
-  const { noteResolved } = await import("../files/resolved-hosts.ts");
+  const { noteResolved } = await import("../files/granted/resolved-hosts.ts");
   await noteResolved(directory, system);
   if (surroundings === undefined) return undefined;
-  const { readMachine, surroundingsOf } = await import("../files/machine.ts");
+  const { readMachine, surroundingsOf } = await import("../files/granted/machine.ts");
   return surroundingsOf(slug, await readMachine(directory, system), surroundings);
 }
 

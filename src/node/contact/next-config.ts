@@ -3,25 +3,25 @@
 
 import { existsSync } from "node:fs";
 import { join } from "node:path";
-import { can } from "../../engine-features.ts";
-import { readTextIfThere } from "../../files.ts";
-import type { LeftOut } from "../../left-out.ts";
-import type { Log } from "../../log.ts";
+import { can } from "../../engine/features.ts";
+import { readTextIfThere } from "../../base/files.ts";
+import type { LeftOut } from "../../engine/left-out.ts";
+import type { Log } from "../../base/log.ts";
 import type { DownloadAnswer } from "../../protocol/download.ts";
 import type { NodeConfig } from "../../protocol/stored.ts";
-import type { System } from "../../system.ts";
-import type { YamlMap } from "../../yaml.ts";
+import type { System } from "../../base/system.ts";
+import type { YamlMap } from "../../base/yaml.ts";
 import type { EngineControl, EngineRunner } from "../engine/engine.ts";
 import type { EngineInUse } from "../engine/engine-in-use.ts";
-import { finishConfig, readOverrides, type HostNames } from "../files/config-file.ts";
-import { decideDataPlane, readTrial, type DataPlane } from "../files/data-plane.ts";
+import { finishConfig, readOverrides, type HostNames } from "../files/config/config-file.ts";
+import { decideDataPlane, readTrial, type DataPlane } from "../files/config/data-plane.ts";
 import { generationFile, generationFiles, presentFiles, readSyncState } from "../files/generations.ts";
-import { resolveNames, withoutUnresolved } from "../files/host-names.ts";
-import { readMachine } from "../files/machine.ts";
-import { maskedNetworks } from "../files/networks.ts";
+import { resolveNames, withoutUnresolved } from "../files/granted/host-names.ts";
+import { readMachine } from "../files/granted/machine.ts";
+import { maskedNetworks } from "../files/granted/networks.ts";
 import type { Organization } from "../files/organizations.ts";
-import { readSent, refuseNetworks, type Place } from "../files/sent-config.ts";
-import type { Client, Download } from "./client.ts";
+import { readSent, refuseNetworks, type Place } from "../files/config/sent-config.ts";
+import type { Client, Download } from "./requests/client.ts";
 import { checkAnswer } from "./verify-download.ts";
 
 export type SyncEdge = {

@@ -2,14 +2,14 @@
 // the daemon those of mode desktop. Any other engine is found by its arguments.
 
 import { join } from "node:path";
-import { readTextIfThere } from "../../files.ts";
-import type { Log } from "../../log.ts";
-import type { System } from "../../system.ts";
-import { connectOrganization } from "./connection.ts";
+import { readTextIfThere } from "../../base/files.ts";
+import type { Log } from "../../base/log.ts";
+import type { System } from "../../base/system.ts";
+import { connectOrganization } from "./requests/connection.ts";
 import type { OverlayControl } from "../engine/engine.ts";
 import type { FollowEdge } from "./follow.ts";
 import type { Organization } from "../files/organizations.ts";
-import { silence } from "../files/read-config.ts";
+import { silence } from "../files/config/read-config.ts";
 import { rememberVersions } from "../engine/engine.ts";
 import { engineInUse, unknownInUse, type VersionOf } from "../engine/engine-in-use.ts";
 import { findEngineProcess } from "../engine/engine-process.ts";

@@ -2,9 +2,9 @@
 // the machine wrote that file, and knows none of the files on trial.
 
 import { join } from "node:path";
-import { AppError } from "../../errors.ts";
-import { isMap, type YamlMap } from "../../yaml.ts";
-import { readOverrides } from "../files/config-file.ts";
+import { AppError } from "../../base/errors.ts";
+import { isMap, type YamlMap } from "../../base/yaml.ts";
+import { readOverrides } from "../files/config/config-file.ts";
 
 /** Tests the configuration with other overrides. `name`: what an error says is refused. */
 export type TestOverrides = (own?: { overrides?: YamlMap; name?: string }) => Promise<void>;

@@ -1,13 +1,13 @@
 // A relay tells its control plane what it forwards for others, and stops forwarding when its monthly limit is reached.
 
 import { join } from "node:path";
-import { readTextIfThere } from "../../files.ts";
+import { readTextIfThere } from "../../base/files.ts";
 import type { RelayedReport } from "../../protocol/relayed-report.ts";
-import { controlSocket } from "../../platform/control-socket.ts";
-import { readRelayed } from "../../platform/relay-counter.ts";
-import type { System } from "../../system.ts";
+import { controlSocket } from "../../platform/systemd/control-socket.ts";
+import { readRelayed } from "../../platform/network/relay-counter.ts";
+import type { System } from "../../base/system.ts";
 import { localApi } from "../engine/local-api.ts";
-import { isForwarding, listenPort } from "../files/read-config.ts";
+import { isForwarding, listenPort } from "../files/config/read-config.ts";
 import type { Organization } from "../files/organizations.ts";
 
 type Edge = Pick<System, "run" | "platform" | "isRoot" | "random" | "sleep">;

@@ -2,12 +2,12 @@
 // the blocklist of the new one, and nothing else of it. One setting that an engine refuses, of the control plane or of
 // overrides.yml, must not keep a revoked node connected.
 
-import { allowedConfig } from "../../engine-config.ts";
-import { AppError, messageOf } from "../../errors.ts";
-import { readTextIfThere } from "../../files.ts";
-import type { Log } from "../../log.ts";
-import type { System } from "../../system.ts";
-import { isMap, stringifyYaml, type YamlMap, type YamlValue } from "../../yaml.ts";
+import { allowedConfig } from "../../engine/allowed-settings.ts";
+import { AppError, messageOf } from "../../base/errors.ts";
+import { readTextIfThere } from "../../base/files.ts";
+import type { Log } from "../../base/log.ts";
+import type { System } from "../../base/system.ts";
+import { isMap, stringifyYaml, type YamlMap, type YamlValue } from "../../base/yaml.ts";
 import type { EngineControl } from "../engine/engine.ts";
 import {
   generationFile,
@@ -21,8 +21,8 @@ import {
 } from "../files/generations.ts";
 import { withLock } from "../files/lock.ts";
 import type { Organization } from "../files/organizations.ts";
-import { readOwnYaml, readYaml } from "../files/read-yaml.ts";
-import type { WithClient } from "./connection.ts";
+import { readOwnYaml, readYaml } from "../files/config/read-yaml.ts";
+import type { WithClient } from "./requests/connection.ts";
 import { reloadOrRestart, switchOrRollBack } from "./engine-switch.ts";
 
 type Needs = { control: EngineControl; log: Log };

@@ -4,28 +4,28 @@
 import { release } from "node:os";
 import { join } from "node:path";
 import { brand } from "../../brand.ts";
-import { worstDisk } from "../../disk-space.ts";
-import { messageOf } from "../../errors.ts";
-import { makeDirectory, writeFileAtomic } from "../../files.ts";
+import { worstDisk } from "../../base/disk-space.ts";
+import { messageOf } from "../../base/errors.ts";
+import { makeDirectory, writeFileAtomic } from "../../base/files.ts";
 import * as v from "valibot";
-import { controlSocket } from "../../platform/control-socket.ts";
-import { openEchoSocket } from "../../platform/echo-socket.ts";
+import { controlSocket } from "../../platform/systemd/control-socket.ts";
+import { openEchoSocket } from "../../platform/network/echo-socket.ts";
 import { ageOf, signalProcess } from "../../platform/process-identity.ts";
 import { isRunByUnits } from "../engine/systemd-engine.ts";
-import { engineUnit } from "../../platform/systemd.ts";
+import { engineUnit } from "../../platform/systemd/systemd.ts";
 import type { Healing } from "../../protocol/path-report.ts";
-import type { System } from "../../system.ts";
+import type { System } from "../../base/system.ts";
 import { rememberVersions, type EngineControl } from "../engine/engine.ts";
 import { runningVersion, type VersionOf } from "../engine/engine-in-use.ts";
 import { localApi } from "../engine/local-api.ts";
 import { readValidJson, type Organization } from "../files/organizations.ts";
-import { readLocalChanges } from "../files/local-changes.ts";
+import { readLocalChanges } from "../files/config/local-changes.ts";
 import { applyChanges } from "../health/apply-changes.ts";
 import { Healer, knownHealing } from "../health/healer.ts";
 import { readHealing, writeHealing } from "../health/saved-healing.ts";
-import { HangWatch, tunnelsOrRestart, type Hanging } from "../health/hang.ts";
-import { KeptPeers, ofThisMachine } from "../health/kept-peers.ts";
-import { OffloadTrial } from "../health/offload-trial.ts";
+import { HangWatch, tunnelsOrRestart, type Hanging } from "../health/hanging-engine.ts";
+import { KeptPeers, ofThisMachine } from "../health/paths/kept-peers.ts";
+import { OffloadTrial } from "../health/paths/offload-trial.ts";
 import { OrganizationHealth, type HealthDeps } from "../health/organization-health.ts";
 import type { PeersSeen } from "../health/peer-report.ts";
 import { exchangeProbes, restoreProbes, savedHealthDirectory } from "../health/saved-health.ts";
@@ -125,7 +125,7 @@ function makeServerTrial(
     kernel: release(),
     async decide(engine) {
       // Loaded on demand: it decodes certificates, and most runs decide nothing.
-      const { decideForStart } = await import("../files/rewrite-config.ts");
+      const { decideForStart } = await import("../files/config/rewrite-config.ts");
       await decideForStart({ slug, directory }, engine, { command, system });
     },
     restart: control.restart,
@@ -214,7 +214,7 @@ export async function watchHealth<T>(
     ...ofThisMachine,
     apply: (peers) => applyChanges(organization, { peers }, { command, control, system }),
     async keepPort(port) {
-      const { keepPort } = await import("../files/rewrite-config.ts");
+      const { keepPort } = await import("../files/config/rewrite-config.ts");
       await keepPort(organization, port, { command, system });
     },
     monotonic,

@@ -2,10 +2,10 @@
 
 import { existsSync } from "node:fs";
 import { join } from "node:path";
-import { readTextIfThere } from "../../files.ts";
-import { planFile, planReplaced } from "../../plan-file.ts";
-import type { Step } from "../../plan.ts";
-import { planSocketDirectory } from "../../platform/control-socket.ts";
+import { readTextIfThere } from "../../base/files.ts";
+import { planFile, planReplaced } from "../../base/plan-file.ts";
+import type { Step } from "../../base/plan.ts";
+import { planSocketDirectory } from "../../platform/systemd/control-socket.ts";
 import { paths } from "../../protocol/paths.ts";
 import { generationFiles, presentFiles } from "../files/generations.ts";
 import { readCredentials, type Organization } from "../files/organizations.ts";

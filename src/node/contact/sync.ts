@@ -4,23 +4,23 @@
 import { createHash } from "node:crypto";
 import { join } from "node:path";
 import * as v from "valibot";
-import { formatTime } from "../../duration.ts";
-import { can } from "../../engine-features.ts";
-import { AppError, fromSystemError, messageOf } from "../../errors.ts";
-import { readTextIfThere } from "../../files.ts";
-import { makeSocketDirectory } from "../../platform/control-socket.ts";
+import { formatTime } from "../../base/duration.ts";
+import { can } from "../../engine/features.ts";
+import { AppError, fromSystemError, messageOf } from "../../base/errors.ts";
+import { readTextIfThere } from "../../base/files.ts";
+import { makeSocketDirectory } from "../../platform/systemd/control-socket.ts";
 import { NodeConfig } from "../../protocol/stored.ts";
-import { wholeConfiguration, type LeftOut } from "../../left-out.ts";
+import { wholeConfiguration, type LeftOut } from "../../engine/left-out.ts";
 import { endOfCertificates } from "../files/certificate-end.ts";
 import { applyCertificates } from "./certificates-alone.ts";
-import type { Download } from "./client.ts";
-import { changesFirewall, restartNeeds } from "../files/restart-needs.ts";
-import { finishConfig } from "../files/config-file.ts";
-import { ownSwitches } from "../files/data-plane.ts";
+import type { Download } from "./requests/client.ts";
+import { changesFirewall, restartNeeds } from "../files/config/needs-restart.ts";
+import { finishConfig } from "../files/config/config-file.ts";
+import { ownSwitches } from "../files/config/data-plane.ts";
 import type { EngineInUse } from "../engine/engine-in-use.ts";
-import { unresolved } from "../files/host-names.ts";
+import { unresolved } from "../files/granted/host-names.ts";
 import { withLock } from "../files/lock.ts";
-import { networksIn, subnetsIn } from "../files/networks.ts";
+import { networksIn, subnetsIn } from "../files/granted/networks.ts";
 import {
   currentGeneration,
   dropGeneration,
@@ -41,9 +41,9 @@ import { openOrganization, type Organization } from "../files/organizations.ts";
 import { fetchConfig, finish, receive, type Next, type Received, type SyncEdge } from "./next-config.ts";
 import { faultInOverrides, type TestOverrides } from "./overrides-fault.ts";
 import { reloadOrRestart, rollBack, testText } from "./engine-switch.ts";
-import { recheckPresent } from "./recheck.ts";
+import { recheckPresent } from "./recheck-config.ts";
 import { applyRevocations, applySentRevocations } from "./revocations-alone.ts";
-import { checkedState, warnOfLeftOut } from "../files/sent-config.ts";
+import { checkedState, warnOfLeftOut } from "../files/config/sent-config.ts";
 
 export type SyncResult = {
   result: "changed" | "same" | "returned";

@@ -1,7 +1,7 @@
 // Verifies a download before its use: the certificates are for our keys, name and address, are signed by a CA of the
 // bundle, and are valid now. The engine's `-test` does not verify the chain.
 
-import { AppError, messageOf } from "../../errors.ts";
+import { AppError, messageOf } from "../../base/errors.ts";
 import { decodeBundle } from "../../pki/bundle.ts";
 import { decodeCaBundle, verifyCertificate } from "../../pki/nebula.ts";
 import { publicOfHostKey } from "../../pki/keys.ts";

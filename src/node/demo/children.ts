@@ -5,14 +5,14 @@ import { closeSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { brand } from "../../brand.ts";
-import { AppError, messageOf } from "../../errors.ts";
-import { childEnvironment, type System } from "../../system.ts";
+import { AppError, messageOf } from "../../base/errors.ts";
+import { childEnvironment, type System } from "../../base/system.ts";
 import { fileLog, lastLines } from "../engine/engine-log.ts";
 import { controlEngine, waitUntilReady, type OverlayControl } from "../engine/engine.ts";
-import { controlSocket } from "../../platform/control-socket.ts";
+import { controlSocket } from "../../platform/systemd/control-socket.ts";
 import { identifyProcess } from "../../platform/process-identity.ts";
 import type { Network } from "./network.ts";
-import { openPlain } from "../../open-file.ts";
+import { openPlain } from "../../base/open-file.ts";
 
 type Edge = Pick<System, "env" | "executable" | "sleep" | "platform">;
 

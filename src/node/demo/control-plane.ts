@@ -3,11 +3,11 @@
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
-import { AppError } from "../../errors.ts";
-import type { Log } from "../../log.ts";
+import { AppError } from "../../base/errors.ts";
+import type { Log } from "../../base/log.ts";
 import { paths } from "../../protocol/paths.ts";
 import { TokenPair } from "../../protocol/sign-in.ts";
-import type { System } from "../../system.ts";
+import type { System } from "../../base/system.ts";
 import type { Children } from "./children.ts";
 import type { Network } from "./network.ts";
 

@@ -2,8 +2,8 @@
 // namespaces; when they end, the whole network disappears. It must not mount anything.
 
 import { existsSync } from "node:fs";
-import { AppError } from "../../errors.ts";
-import type { System } from "../../system.ts";
+import { AppError } from "../../base/errors.ts";
+import type { System } from "../../base/system.ts";
 
 const directories = ["/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 

@@ -1,7 +1,7 @@
 // Pings an address from a host of the demo's network and records the time of each reply.
 
-import { AppError } from "../../errors.ts";
-import { childEnvironment, type System } from "../../system.ts";
+import { AppError } from "../../base/errors.ts";
+import { childEnvironment, type System } from "../../base/system.ts";
 import { requireProgram, type Network } from "./network.ts";
 
 export type Pings = {

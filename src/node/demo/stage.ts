@@ -2,10 +2,10 @@
 // node, and its peers that stop answering it. Uses the product from outside, as a user would.
 
 import { join } from "node:path";
-import { AppError } from "../../errors.ts";
-import type { Log } from "../../log.ts";
-import type { System } from "../../system.ts";
-import { connectOrganization } from "../contact/connection.ts";
+import { AppError } from "../../base/errors.ts";
+import type { Log } from "../../base/log.ts";
+import type { System } from "../../base/system.ts";
+import { connectOrganization } from "../contact/requests/connection.ts";
 import { fileLog } from "../engine/engine-log.ts";
 import { engineVersion, parseLogLine, rememberVersions, type OverlayControl } from "../engine/engine.ts";
 import { engineInUse } from "../engine/engine-in-use.ts";

@@ -3,11 +3,11 @@
 
 import { join } from "node:path";
 import { buildInfo } from "../../build-info.ts";
-import { fromSystemError, messageOf } from "../../errors.ts";
-import { readTextIfThere, writeFileAtomic } from "../../files.ts";
-import { redact } from "../../log.ts";
+import { fromSystemError, messageOf } from "../../base/errors.ts";
+import { readTextIfThere, writeFileAtomic } from "../../base/files.ts";
+import { redact } from "../../base/log.ts";
 import { hangLog, lastLines } from "../engine/engine-log.ts";
-import { localChangesPath } from "../files/local-changes.ts";
+import { localChangesPath } from "../files/config/local-changes.ts";
 import type { Check } from "./check.ts";
 
 const filesOfOrganization = [

@@ -2,7 +2,7 @@
 
 import { brand } from "../../brand.ts";
 import { isPrivileged } from "../../platform/privilege.ts";
-import { AppError, messageOf, systemErrorCode } from "../../errors.ts";
+import { AppError, messageOf, systemErrorCode } from "../../base/errors.ts";
 
 export type Verdict = "ok" | "warn" | "fail" | "skipped";
 

@@ -2,13 +2,13 @@
 
 import * as v from "valibot";
 import { brand } from "../../brand.ts";
-import { AppError } from "../../errors.ts";
-import { clocksMayDifferMs } from "../../finding-kinds.ts";
-import type { Log } from "../../log.ts";
+import { AppError } from "../../base/errors.ts";
+import { clocksMayDifferMs } from "../../protocol/finding-kinds.ts";
+import type { Log } from "../../base/log.ts";
 import { paths } from "../../protocol/paths.ts";
 import { received } from "../../protocol/values.ts";
-import type { System } from "../../system.ts";
-import type { Client } from "../contact/client.ts";
+import type { System } from "../../base/system.ts";
+import type { Client } from "../contact/requests/client.ts";
 import { readCredentials, type Organization } from "../files/organizations.ts";
 import { setClock } from "../health/findings.ts";
 import { fail, ok, warn, type Finding } from "./check.ts";
@@ -19,7 +19,7 @@ export async function controlPlane(
   organization: Pick<Organization, "directory">,
   { system, log }: { system: System; log: Log },
 ): Promise<Finding> {
-  const { clientOf } = await import("../contact/connection.ts");
+  const { clientOf } = await import("../contact/requests/connection.ts");
   const { api_base: base } = readCredentials(organization.directory);
   // Time and readiness need no token, and this node's token is valid only for two endpoints.
   const client = clientOf(organization.directory, undefined, system, log);

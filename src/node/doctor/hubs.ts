@@ -1,10 +1,10 @@
 // The lighthouses and relays in a configuration, with their names and underlay addresses.
 
 import { join } from "node:path";
-import { readText } from "../../open-file.ts";
+import { readText } from "../../base/open-file.ts";
 import { peerNames } from "../files/hosts.ts";
 import type { Organization } from "../files/organizations.ts";
-import { overlayRoles, staticHosts } from "../files/read-config.ts";
+import { overlayRoles, staticHosts } from "../files/config/read-config.ts";
 
 export type Hub = {
   overlay: string;

@@ -2,15 +2,15 @@
 
 import { accessSync, constants, existsSync } from "node:fs";
 import { brand } from "../../brand.ts";
-import { diskSpaceAt } from "../../disk-space.ts";
-import { advisoriesFor, isOlderThan, parseEngineVersion, recommendedEngine } from "../../engine-features.ts";
-import { systemErrorCode } from "../../errors.ts";
+import { diskSpaceAt } from "../../base/disk-space.ts";
+import { advisoriesFor, isOlderThan, parseEngineVersion, recommendedEngine } from "../../engine/features.ts";
+import { systemErrorCode } from "../../base/errors.ts";
 import { planChanges } from "../../platform/apply.ts";
 import { isLinux } from "../../platform/privilege.ts";
 import { safeCommand, whyUnsafe } from "../../platform/program-safety.ts";
 import { serviceCommand, serviceManager } from "../../platform/service-manager.ts";
-import { needsWintun, wintunFor } from "../../platform/wintun.ts";
-import type { System } from "../../system.ts";
+import { needsWintun, wintunFor } from "../../platform/windows/wintun.ts";
+import type { System } from "../../base/system.ts";
 import { engineVersion, refuseEngineVersion } from "../engine/engine.ts";
 import { isInstalled } from "../enroll/install-tap.ts";
 import { keyringState } from "../files/keyring.ts";
@@ -25,9 +25,9 @@ import {
 import { namesPlaces } from "../../platform/names-places.ts";
 import { hostsFile } from "../names/keep-names.ts";
 import { readServiceState } from "../names/service-state.ts";
-import { examineNames } from "./names.ts";
+import { examineNames } from "./examine-names.ts";
 import { asRoot, fail, runCheck, ok, skipped, warn, type Check, type Finding } from "./check.ts";
-import { readText } from "../../open-file.ts";
+import { readText } from "../../base/open-file.ts";
 
 const run = brand.executable;
 

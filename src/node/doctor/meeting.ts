@@ -2,13 +2,13 @@
 
 import { join } from "node:path";
 import { brand } from "../../brand.ts";
-import { quoteWord } from "../../plan.ts";
-import { overlayRoles, staticHosts } from "../files/read-config.ts";
+import { quoteWord } from "../../base/plan.ts";
+import { overlayRoles, staticHosts } from "../files/config/read-config.ts";
 import { peerNames } from "../files/hosts.ts";
 import type { Organization } from "../files/organizations.ts";
 import { failedHandshakes } from "../health/handshakes.ts";
 import { ok, skipped, warn, type Finding } from "./check.ts";
-import { readText } from "../../open-file.ts";
+import { readText } from "../../base/open-file.ts";
 
 const mostNames = 10;
 

@@ -5,27 +5,27 @@ import { existsSync, statSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { brand } from "../../brand.ts";
-import { quoteWord } from "../../plan.ts";
-import { describeLeftOut, wholeConfiguration } from "../../left-out.ts";
-import { formatTime } from "../../duration.ts";
-import { isOlderThan, parseEngineVersion } from "../../engine-features.ts";
-import { hasMode, readTextIfThere } from "../../files.ts";
-import type { Log } from "../../log.ts";
+import { quoteWord } from "../../base/plan.ts";
+import { describeLeftOut, wholeConfiguration } from "../../engine/left-out.ts";
+import { formatTime } from "../../base/duration.ts";
+import { isOlderThan, parseEngineVersion } from "../../engine/features.ts";
+import { hasMode, readTextIfThere } from "../../base/files.ts";
+import type { Log } from "../../base/log.ts";
 import { ageOf } from "../../platform/process-identity.ts";
 import { isLinux } from "../../platform/privilege.ts";
-import { nftProgram } from "../../platform/relay-counter.ts";
+import { nftProgram } from "../../platform/network/relay-counter.ts";
 import { isHostKey, publicOfHostKey } from "../../pki/keys.ts";
 import { decodeBundle } from "../../pki/bundle.ts";
 import { decodeCaBundle, verifyCertificate } from "../../pki/nebula.ts";
 import { blocklistLimit, blocklistWarning } from "../../protocol/download.ts";
 import { organizationDeleted } from "../../protocol/orders.ts";
-import type { System } from "../../system.ts";
-import { finishConfig, hasLocalApi } from "../files/config-file.ts";
-import { seenDataPlane } from "../files/data-plane.ts";
-import { readOwnYaml } from "../files/read-yaml.ts";
+import type { System } from "../../base/system.ts";
+import { finishConfig, hasLocalApi } from "../files/config/config-file.ts";
+import { seenDataPlane } from "../files/config/data-plane.ts";
+import { readOwnYaml } from "../files/config/read-yaml.ts";
 import { rememberVersions, testConfig } from "../engine/engine.ts";
-import { unresolved, withoutNames } from "../files/host-names.ts";
-import { overlayNetworks } from "../files/networks.ts";
+import { unresolved, withoutNames } from "../files/granted/host-names.ts";
+import { overlayNetworks } from "../files/granted/networks.ts";
 import { generationFile, readSyncState } from "../files/generations.ts";
 import { openOrganization, type Organization } from "../files/organizations.ts";
 import { foreignFiles } from "../files/own-files.ts";
@@ -34,7 +34,7 @@ import { runningVersion, type VersionOf } from "../engine/engine-in-use.ts";
 import { findEngine, type EngineFile } from "../engine/overlay.ts";
 import { setClock } from "../health/findings.ts";
 import { examinePort, readEnginePorts } from "../engine/ports.ts";
-import { readSent } from "../files/sent-config.ts";
+import { readSent } from "../files/config/sent-config.ts";
 import {
   examineEngine,
   makeOrganizationEdge,
@@ -46,7 +46,7 @@ import { fail, runCheck, ok, skipped, warn, type Check, type Finding } from "./c
 import { meeting } from "./meeting.ts";
 import { leftOutFinding, permissions, placeOf } from "./taken.ts";
 import { examineTraffic, type Seen } from "./traffic.ts";
-import { readText } from "../../open-file.ts";
+import { readText } from "../../base/open-file.ts";
 
 const run = brand.executable;
 const sync = `${run} sync-config`;

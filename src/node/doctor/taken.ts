@@ -1,18 +1,18 @@
 // Examines what an organization takes of this machine, by the same decision that filters its configuration (grants.ts).
 
-import type { System } from "../../system.ts";
+import type { System } from "../../base/system.ts";
 import { join } from "node:path";
 import { brand } from "../../brand.ts";
-import { readTextIfThere } from "../../files.ts";
-import { maskNetwork, parseNetwork } from "../../ip.ts";
-import { describeLeftOut, type LeftOut } from "../../left-out.ts";
-import { readText } from "../../open-file.ts";
-import { quoteWord } from "../../plan.ts";
+import { readTextIfThere } from "../../base/files.ts";
+import { maskNetwork, parseNetwork } from "../../base/ip.ts";
+import { describeLeftOut, type LeftOut } from "../../engine/left-out.ts";
+import { readText } from "../../base/open-file.ts";
+import { quoteWord } from "../../base/plan.ts";
 import { generationFile } from "../files/generations.ts";
-import { ownNetworks, readMachine, type Machine } from "../files/machine.ts";
+import { ownNetworks, readMachine, type Machine } from "../files/granted/machine.ts";
 import type { Organization } from "../files/organizations.ts";
 import { flagAllowing, permissionsOrNone } from "../files/permissions.ts";
-import { overlapsOfPlace, readSent, type Place, type SentConfig } from "../files/sent-config.ts";
+import { overlapsOfPlace, readSent, type Place, type SentConfig } from "../files/config/sent-config.ts";
 import { fail, ok, warn, type Finding } from "./check.ts";
 
 type Examined = Pick<Organization, "directory" | "slug">;

@@ -3,22 +3,22 @@
 
 import { join } from "node:path";
 import { brand } from "../../brand.ts";
-import { describeConfirmation, type Confirmation } from "../../confirmation.ts";
-import type { LeftOut } from "../../left-out.ts";
-import { readTextIfThere } from "../../files.ts";
-import { parseNetwork } from "../../ip.ts";
-import { quoteWord } from "../../plan.ts";
-import type { System } from "../../system.ts";
-import { unsafeRoutes } from "../files/read-config.ts";
-import { subnetsIn } from "../files/networks.ts";
+import { describeConfirmation, type Confirmation } from "../../protocol/confirmation-shown.ts";
+import type { LeftOut } from "../../engine/left-out.ts";
+import { readTextIfThere } from "../../base/files.ts";
+import { parseNetwork } from "../../base/ip.ts";
+import { quoteWord } from "../../base/plan.ts";
+import type { System } from "../../base/system.ts";
+import { unsafeRoutes } from "../files/config/read-config.ts";
+import { subnetsIn } from "../files/granted/networks.ts";
 import type { Organization } from "../files/organizations.ts";
 import { graveness, type Finding as Found } from "../health/findings.ts";
-import type { Health } from "../health/judge.ts";
+import type { Health } from "../health/verdict.ts";
 import { interfaces, routesHere } from "./taken.ts";
 import { asRoot, fail, ok, runCheck, skipped, warn, type Check, type Finding } from "./check.ts";
 import { roles } from "./hubs.ts";
 import { askHubs, whyUnreached } from "./underlay.ts";
-import { readText } from "../../open-file.ts";
+import { readText } from "../../base/open-file.ts";
 
 const run = brand.executable;
 

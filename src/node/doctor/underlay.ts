@@ -2,10 +2,10 @@
 // diagnosis of `doctor` and `netcheck`, so that they never contradict each other.
 
 import { brand } from "../../brand.ts";
-import { mostAddresses } from "../../connect-failure.ts";
-import { joinHostPort, parseAddress } from "../../ip.ts";
-import { quoteWord } from "../../plan.ts";
-import type { System } from "../../system.ts";
+import { mostAddresses } from "../../base/connect-failure.ts";
+import { joinHostPort, parseAddress } from "../../base/ip.ts";
+import { quoteWord } from "../../base/plan.ts";
+import type { System } from "../../base/system.ts";
 import { checkWayOut } from "../health/findings.ts";
 import { askEngine } from "../engine/ask-engine.ts";
 import { fail, ok, warn, type Finding } from "./check.ts";

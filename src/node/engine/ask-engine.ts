@@ -2,8 +2,8 @@
 // "recv_error" (`listen.send_recv_error`, on by default). Needs neither certificate nor privilege, and opens no tunnel.
 
 import { createSocket } from "node:dgram";
-import { isOffline } from "../../connect-failure.ts";
-import { systemErrorCode } from "../../errors.ts";
+import { isOffline } from "../../base/connect-failure.ts";
+import { systemErrorCode } from "../../base/errors.ts";
 
 /** answers: an engine is there, and UDP passes both ways. closed: the machine answers, but nothing listens. */
 export type EngineAnswer =

@@ -2,10 +2,10 @@
 // reports and what a configuration is checked for; never merely a file that was just installed.
 
 import { closeSync, existsSync, fstatSync, statSync, type Stats } from "node:fs";
-import { isOlderThan, parseEngineVersion } from "../../engine-features.ts";
-import { AppError } from "../../errors.ts";
+import { isOlderThan, parseEngineVersion } from "../../engine/features.ts";
+import { AppError } from "../../base/errors.ts";
 import { ageOf, isAlive, type ProcessIdentity } from "../../platform/process-identity.ts";
-import { readBytes } from "../../open-file.ts";
+import { readBytes } from "../../base/open-file.ts";
 import { openProgram } from "../../platform/processes.ts";
 import { maxUnpackedBytes } from "../../release/archive.ts";
 

@@ -2,8 +2,8 @@
 // watched: callers poll.
 
 import { closeSync, fstatSync, readSync, statSync } from "node:fs";
-import { systemErrorCode } from "../../errors.ts";
-import { openPlain } from "../../open-file.ts";
+import { systemErrorCode } from "../../base/errors.ts";
+import { openPlain } from "../../base/open-file.ts";
 
 /** Returns the complete lines since the last call. */
 export type LogTail = { read(): string[] };

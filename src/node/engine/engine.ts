@@ -8,14 +8,14 @@ import {
   isRefusedEngine,
   oldestEngine,
   parseEngineVersion,
-} from "../../engine-features.ts";
+} from "../../engine/features.ts";
 import { brand } from "../../brand.ts";
-import { AppError } from "../../errors.ts";
-import { clean } from "../../log.ts";
+import { AppError } from "../../base/errors.ts";
+import { clean } from "../../base/log.ts";
 import { takesHangUp } from "../../platform/processes.ts";
-import type { System } from "../../system.ts";
+import type { System } from "../../base/system.ts";
 import type { LogSource, LogTail } from "./engine-log.ts";
-import { needsRestart } from "../files/restart-needs.ts";
+import { needsRestart } from "../files/config/needs-restart.ts";
 import type { Stopping } from "../files/orders.ts";
 import { whyForeign } from "../../platform/program-safety.ts";
 import { isAlive, signalProcess, type ProcessIdentity } from "../../platform/process-identity.ts";

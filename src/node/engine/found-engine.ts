@@ -2,13 +2,13 @@
 // It is found by its arguments. This program can reload and stop it, but only its user can start it again.
 
 import { join } from "node:path";
-import { AppError } from "../../errors.ts";
-import { readTextIfThere } from "../../files.ts";
-import type { Log } from "../../log.ts";
-import { controlSocket } from "../../platform/control-socket.ts";
+import { AppError } from "../../base/errors.ts";
+import { readTextIfThere } from "../../base/files.ts";
+import type { Log } from "../../base/log.ts";
+import { controlSocket } from "../../platform/systemd/control-socket.ts";
 import { outputFileOf } from "../../platform/processes.ts";
-import type { System } from "../../system.ts";
-import { silence } from "../files/read-config.ts";
+import type { System } from "../../base/system.ts";
+import { silence } from "../files/config/read-config.ts";
 import { controlEngine, harmlessAgeMs, type OverlayControl } from "./engine.ts";
 import { findEngineProcess } from "./engine-process.ts";
 import { fileLog, type LogSource } from "./engine-log.ts";

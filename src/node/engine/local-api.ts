@@ -1,11 +1,11 @@
 // The client of the engine's control API (from engine 1.12 on): one line of JSON each way on a Unix socket or a named pipe
-// (src/platform/control-socket.ts). Peers choose some of the text in the answers, so schemas limit every field.
+// (src/platform/systemd/control-socket.ts). Peers choose some of the text in the answers, so schemas limit every field.
 
 import * as v from "valibot";
-import { AppError, systemErrorCode } from "../../errors.ts";
-import { clean } from "../../log.ts";
-import type { System } from "../../system.ts";
-import { within } from "../../within.ts";
+import { AppError, systemErrorCode } from "../../base/errors.ts";
+import { clean } from "../../base/log.ts";
+import type { System } from "../../base/system.ts";
+import { within } from "../../base/within.ts";
 
 /** Parses answers with tolerance: fields of newer engines are ignored, and lists may be null. */
 const text = (max: number) => v.pipe(v.string(), v.maxLength(max));

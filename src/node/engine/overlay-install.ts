@@ -3,10 +3,10 @@
 
 import { closeSync, existsSync, lstatSync, readlinkSync, rmSync, statSync } from "node:fs";
 import { brand, defaultPlaces } from "../../brand.ts";
-import { AppError, fromSystemError } from "../../errors.ts";
-import type { Log } from "../../log.ts";
-import type { Step } from "../../plan.ts";
-import { planReplaced } from "../../plan-file.ts";
+import { AppError, fromSystemError } from "../../base/errors.ts";
+import type { Log } from "../../base/log.ts";
+import type { Step } from "../../base/plan.ts";
+import { planReplaced } from "../../base/plan-file.ts";
 import { programName } from "../../platform/engine-archive.ts";
 import { findPackageManager } from "../../platform/packages.ts";
 import { openProgram } from "../../platform/processes.ts";
@@ -23,7 +23,7 @@ import {
   writeCandidate,
 } from "../../release/replace.ts";
 import { compareVersions } from "../../release/version.ts";
-import type { System } from "../../system.ts";
+import type { System } from "../../base/system.ts";
 import { engineVersion, refuseEngineVersion } from "./engine.ts";
 import { findEngineProcess } from "./engine-process.ts";
 import {
@@ -37,7 +37,7 @@ import {
 import { fetchEngine, findEngineRelease, newestEngine, planEngineRelease } from "./overlay-release.ts";
 import { findEngine, isRootsAlone } from "./overlay.ts";
 import { trustingControlPlanes } from "../files/pinned-authorities.ts";
-import { readBytes } from "../../open-file.ts";
+import { readBytes } from "../../base/open-file.ts";
 
 export type EngineRequest = {
   source: "auto" | "release" | "package" | "file";

@@ -3,14 +3,14 @@
 
 import { isAbsolute } from "node:path";
 import { brand } from "../../brand.ts";
-import { AppError } from "../../errors.ts";
-import type { Log } from "../../log.ts";
-import { quoteWord, type Step } from "../../plan.ts";
+import { AppError } from "../../base/errors.ts";
+import type { Log } from "../../base/log.ts";
+import { quoteWord, type Step } from "../../base/plan.ts";
 import { archiveName } from "../../platform/engine-archive.ts";
 import { fetchFile, makeProgress, sha256, smallFileMs, type DownloadSystem } from "../../release/download.ts";
 import { maxArtifactBytes, type Manifest } from "../../release/manifest.ts";
 import { compareVersions } from "../../release/version.ts";
-import type { System } from "../../system.ts";
+import type { System } from "../../base/system.ts";
 import { checkRelease, fetchRelease, releaseKeys } from "../files/published-release.ts";
 
 export type EngineSource = {

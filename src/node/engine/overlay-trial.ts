@@ -3,16 +3,16 @@
 
 import { existsSync, lstatSync, realpathSync, rmSync, statSync } from "node:fs";
 import { join } from "node:path";
-import { AppError } from "../../errors.ts";
-import type { Log } from "../../log.ts";
+import { AppError } from "../../base/errors.ts";
+import type { Log } from "../../base/log.ts";
 import { maxUnpackedBytes } from "../../release/archive.ts";
 import { swapIn } from "../../release/replace.ts";
 import { compareVersions } from "../../release/version.ts";
-import type { System } from "../../system.ts";
+import type { System } from "../../base/system.ts";
 import { listOrganizations } from "../files/list-organizations.ts";
 import { engineVersion, refuseEngineVersion } from "./engine.ts";
 import type { EngineSettings } from "./overlay.ts";
-import { readBytes } from "../../open-file.ts";
+import { readBytes } from "../../base/open-file.ts";
 
 export type TrialPlaces = EngineSettings & { configRoot: string };
 export type TrialOutcome = { from: string | null; to: string; changed: boolean; path: string };

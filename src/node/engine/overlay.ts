@@ -3,9 +3,9 @@
 
 import { existsSync, realpathSync, statSync } from "node:fs";
 import { defaultPlaces } from "../../brand.ts";
-import { AppError } from "../../errors.ts";
-import { startedByUnits } from "../../pinned-engine.ts";
-import type { System } from "../../system.ts";
+import { AppError } from "../../base/errors.ts";
+import { startedByUnits } from "../../engine/pinned.ts";
+import type { System } from "../../base/system.ts";
 
 export type EngineSettings = { overlayBinary: string; overlayBinaryGiven: boolean };
 

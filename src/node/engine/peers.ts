@@ -3,8 +3,8 @@
 
 import { join } from "node:path";
 import * as v from "valibot";
-import { readTextIfThere } from "../../files.ts";
-import type { System } from "../../system.ts";
+import { readTextIfThere } from "../../base/files.ts";
+import type { System } from "../../base/system.ts";
 
 const Config = v.object({
   stats: v.object({

@@ -3,11 +3,11 @@
 
 import { createSocket } from "node:dgram";
 import { join } from "node:path";
-import { AppError, messageOf, systemErrorCode } from "../../errors.ts";
-import { listenPort } from "../files/read-config.ts";
+import { AppError, messageOf, systemErrorCode } from "../../base/errors.ts";
+import { listenPort } from "../files/config/read-config.ts";
 import { findEngineProcess } from "./engine-process.ts";
 import { listOrganizations } from "../files/list-organizations.ts";
-import { holderOf, type Holder } from "../../platform/port-holder.ts";
+import { holderOf, type Holder } from "../../platform/network/port-holder.ts";
 
 export type Family = "ipv4" | "ipv6";
 

@@ -1,16 +1,16 @@
 // Controls an engine that systemd runs (mode server): its process is the unit's main process, its log is the journal.
 
 import { dirname } from "node:path";
-import { AppError } from "../../errors.ts";
+import { AppError } from "../../base/errors.ts";
 import { requireOwnUnits, unitsServe } from "../../platform/config-root.ts";
 import { hasSystemd } from "../../platform/service-manager.ts";
-import { engineUnit, systemctlCommand } from "../../platform/systemd.ts";
-import { startedProgram, unitProperties } from "../../platform/unit-properties.ts";
-import type { System } from "../../system.ts";
+import { engineUnit, systemctlCommand } from "../../platform/systemd/systemd.ts";
+import { startedProgram, unitProperties } from "../../platform/systemd/unit-properties.ts";
+import type { System } from "../../base/system.ts";
 import { controlEngine, harmlessAgeMs, isFlood, waitUntilReady, type EngineControl } from "./engine.ts";
 import type { LogTail } from "./engine-log.ts";
-import { needsRestart } from "../files/restart-needs.ts";
-import { controlSocket } from "../../platform/control-socket.ts";
+import { needsRestart } from "../files/config/needs-restart.ts";
+import { controlSocket } from "../../platform/systemd/control-socket.ts";
 import { ageOf, identifyProcess, isAlive, type ProcessIdentity } from "../../platform/process-identity.ts";
 
 /**

@@ -2,10 +2,10 @@
 
 import { fingerprintOfHostKey } from "../../pki/keys.ts";
 import { brand } from "../../brand.ts";
-import { AppError } from "../../errors.ts";
-import { quoteWord } from "../../plan.ts";
+import { AppError } from "../../base/errors.ts";
+import { quoteWord } from "../../base/plan.ts";
 import type { RegisterAnswer, RegisterRequest, RegisterWaiting } from "../../protocol/registration.ts";
-import type { System } from "../../system.ts";
+import type { System } from "../../base/system.ts";
 
 export type Approved = (send: () => Promise<RegisterAnswer | RegisterWaiting>) => Promise<RegisterAnswer>;
 

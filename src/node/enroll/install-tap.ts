@@ -3,17 +3,17 @@
 
 import { existsSync } from "node:fs";
 import { dirname } from "node:path";
-import { AppError, fromSystemError, systemErrorCode } from "../../errors.ts";
-import { makeDirectory, removeTree, writeFileAtomic } from "../../files.ts";
-import type { Step } from "../../plan.ts";
-import { windows, wintunFor, type Wintun } from "../../platform/wintun.ts";
+import { AppError, fromSystemError, systemErrorCode } from "../../base/errors.ts";
+import { makeDirectory, removeTree, writeFileAtomic } from "../../base/files.ts";
+import type { Step } from "../../base/plan.ts";
+import { windows, wintunFor, type Wintun } from "../../platform/windows/wintun.ts";
 import { archiveKind, readMember } from "../../release/archive.ts";
 import { trustingControlPlanes } from "../files/pinned-authorities.ts";
 import { fetchFile, makeProgress, sha256 } from "../../release/download.ts";
 import { maxArtifactBytes } from "../../release/manifest.ts";
-import type { System } from "../../system.ts";
+import type { System } from "../../base/system.ts";
 import { findEngineRelease, planEngineRelease, type EngineSource } from "../engine/overlay-release.ts";
-import { readBytes } from "../../open-file.ts";
+import { readBytes } from "../../base/open-file.ts";
 
 export type WintunRequest = Pick<EngineSource, "version" | "releaseUrl"> & {
   /** Path of the engine's Windows archive, or of the library itself. */

@@ -3,10 +3,10 @@
 
 import { chmodSync, existsSync, readdirSync, statSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
-import { formatTime } from "../../duration.ts";
-import { can } from "../../engine-features.ts";
-import { fromSystemError } from "../../errors.ts";
-import type { Log } from "../../log.ts";
+import { formatTime } from "../../base/duration.ts";
+import { can } from "../../engine/features.ts";
+import { fromSystemError } from "../../base/errors.ts";
+import type { Log } from "../../base/log.ts";
 import {
   hasMode,
   readTextIfThere,
@@ -14,29 +14,29 @@ import {
   syncDirectory,
   writeFileAtomic,
   writeNewFile,
-} from "../../files.ts";
-import { makeSocketDirectory } from "../../platform/control-socket.ts";
+} from "../../base/files.ts";
+import { makeSocketDirectory } from "../../platform/systemd/control-socket.ts";
 import { makeOwnDirectory, makePrivateDirectory } from "../../platform/own-directory.ts";
 import { isHostKey, isNodeKey, makeHostKey, makeNodeKey } from "../../pki/keys.ts";
-import type { Step } from "../../plan.ts";
-import { planRemoved, planReplaced } from "../../plan-file.ts";
+import type { Step } from "../../base/plan.ts";
+import { planRemoved, planReplaced } from "../../base/plan-file.ts";
 import type { ConfigFiles } from "../../protocol/download.ts";
 import type { RegisterAnswer } from "../../protocol/registration.ts";
 import type { Mode } from "../../protocol/values.ts";
-import type { System } from "../../system.ts";
+import type { System } from "../../base/system.ts";
 import { checkAnswer } from "../contact/verify-download.ts";
 import { endOfCertificates } from "../files/certificate-end.ts";
-import { finishConfig, readOverrides } from "../files/config-file.ts";
-import { decideDataPlane } from "../files/data-plane.ts";
+import { finishConfig, readOverrides } from "../files/config/config-file.ts";
+import { decideDataPlane } from "../files/config/data-plane.ts";
 import { withLock } from "../files/lock.ts";
-import { resolveNames } from "../files/host-names.ts";
-import { readMachine } from "../files/machine.ts";
-import { maskedNetworks } from "../files/networks.ts";
+import { resolveNames } from "../files/granted/host-names.ts";
+import { readMachine } from "../files/granted/machine.ts";
+import { maskedNetworks } from "../files/granted/networks.ts";
 import { refuseForeignFile } from "../files/own-files.ts";
 import { writePermissions, type Permissions } from "../files/permissions.ts";
 import { finishReplacement, putInPlace, temporarySibling } from "../files/replacement.ts";
 import { stoppedPath } from "../files/stopped.ts";
-import { checkedState, readSent, refuseNetworks, warnOfLeftOut } from "../files/sent-config.ts";
+import { checkedState, readSent, refuseNetworks, warnOfLeftOut } from "../files/config/sent-config.ts";
 import { markApplied, stageGeneration, switchGeneration } from "../files/generations.ts";
 import { writeCredentials } from "../files/organizations.ts";
 

@@ -3,13 +3,13 @@
 
 import { join } from "node:path";
 import { brand } from "../../brand.ts";
-import { can, firstVersions } from "../../engine-features.ts";
-import { AppError } from "../../errors.ts";
-import type { Log } from "../../log.ts";
-import type { Step } from "../../plan.ts";
-import { notingRequests } from "../../plan-requests.ts";
+import { can, firstVersions } from "../../engine/features.ts";
+import { AppError } from "../../base/errors.ts";
+import type { Log } from "../../base/log.ts";
+import type { Step } from "../../base/plan.ts";
+import { notingRequests } from "../../base/plan-requests.ts";
 import { compareVersions } from "../../release/version.ts";
-import type { System } from "../../system.ts";
+import type { System } from "../../base/system.ts";
 import { engineVersion } from "../engine/engine.ts";
 import { findEngine, type EngineFile, type EngineSettings } from "../engine/overlay.ts";
 import { installEngine, planEngine } from "../engine/overlay-install.ts";

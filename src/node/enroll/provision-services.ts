@@ -3,21 +3,21 @@
 
 import { join } from "node:path";
 import { brand, defaultPlaces } from "../../brand.ts";
-import { messageOf } from "../../errors.ts";
-import type { Log } from "../../log.ts";
+import { messageOf } from "../../base/errors.ts";
+import type { Log } from "../../base/log.ts";
 import { applyChanges, planChanges } from "../../platform/apply.ts";
 import { daemonArgs } from "../../platform/daemon-args.ts";
 import { daemonByHand, hasSystemd, serviceManager } from "../../platform/service-manager.ts";
 import { unmask } from "../../platform/service-state.ts";
-import { authTimer, daemonUnit, engineUnit, type Team } from "../../platform/systemd.ts";
-import { needsWintun } from "../../platform/wintun.ts";
-import { quoteWord, type Step } from "../../plan.ts";
+import { authTimer, daemonUnit, engineUnit, type Team } from "../../platform/systemd/systemd.ts";
+import { needsWintun } from "../../platform/windows/wintun.ts";
+import { quoteWord, type Step } from "../../base/plan.ts";
 import type { Mode } from "../../protocol/values.ts";
-import type { System } from "../../system.ts";
+import type { System } from "../../base/system.ts";
 import { installWintun, planWintun } from "./install-tap.ts";
 import { engineVersion } from "../engine/engine.ts";
 import { findEngine } from "../engine/overlay.ts";
-import { decideForStart } from "../files/rewrite-config.ts";
+import { decideForStart } from "../files/config/rewrite-config.ts";
 import { planProvision, provideEngine, type Newcomer } from "./provide-engine.ts";
 import { planServices, readModes, requireSafePrograms, type ServiceSettings } from "./services.ts";
 

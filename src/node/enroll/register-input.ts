@@ -4,9 +4,9 @@ import { createHash, X509Certificate } from "node:crypto";
 import { isIP } from "node:net";
 import { connect, type DetailedPeerCertificate } from "node:tls";
 import * as v from "valibot";
-import { AppError, messageOf } from "../../errors.ts";
+import { AppError, messageOf } from "../../base/errors.ts";
 import { NodeName } from "../../protocol/values.ts";
-import { unreachable } from "../contact/client.ts";
+import { unreachable } from "../contact/requests/client.ts";
 
 export function parseNodeName(text: string): string {
   const parsed = v.safeParse(NodeName, text);

@@ -5,11 +5,11 @@ import { nodesApi } from "../../api/nodes.ts";
 import { request } from "../../api/request.ts";
 import { maxPageSize } from "../../api/values.ts";
 import { brand } from "../../brand.ts";
-import { AppError } from "../../errors.ts";
-import type { Log } from "../../log.ts";
-import { quoteWord } from "../../plan.ts";
+import { AppError } from "../../base/errors.ts";
+import type { Log } from "../../base/log.ts";
+import { quoteWord } from "../../base/plan.ts";
 import type { Node } from "../../protocol/node.ts";
-import type { Client } from "../contact/client.ts";
+import type { Client } from "../contact/requests/client.ts";
 
 const reason = "its machine registers again";
 

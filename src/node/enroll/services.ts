@@ -4,9 +4,9 @@
 import { existsSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 import { brand, defaultPlaces } from "../../brand.ts";
-import { AppError } from "../../errors.ts";
-import { readTextIfThere } from "../../files.ts";
-import { pinnedEngine } from "../../pinned-engine.ts";
+import { AppError } from "../../base/errors.ts";
+import { readTextIfThere } from "../../base/files.ts";
+import { pinnedEngine } from "../../engine/pinned.ts";
 import type { Change } from "../../platform/apply.ts";
 import { requireOwnUnits, requireRootForServices, requireRootForUnits } from "../../platform/config-root.ts";
 import {
@@ -35,14 +35,14 @@ import {
   type SystemdState,
   type Team,
   type UnitPlaces,
-} from "../../platform/systemd.ts";
-import { lacksProgram, programOf, readUnit } from "../../platform/unit-file.ts";
-import { namesInstallation, namesRemoval, type NamesWish } from "../../platform/systemd-names.ts";
-import { rootOfTask, taskInstallation, taskRemoval, taskRestart } from "../../platform/windows-task.ts";
-import type { System } from "../../system.ts";
+} from "../../platform/systemd/systemd.ts";
+import { lacksProgram, programOf, readUnit } from "../../platform/systemd/unit-file.ts";
+import { namesInstallation, namesRemoval, type NamesWish } from "../../platform/systemd/unit-names.ts";
+import { rootOfTask, taskInstallation, taskRemoval, taskRestart } from "../../platform/windows/task.ts";
+import type { System } from "../../base/system.ts";
 import { listOrganizations } from "../files/list-organizations.ts";
 import { findEngine, type EngineSettings } from "../engine/overlay.ts";
-import { readRemains } from "../files/remains.ts";
+import { readRemains } from "../files/damaged-organization.ts";
 
 export type ServiceSettings = EngineSettings & {
   configRoot: string;

@@ -2,22 +2,27 @@
 // token in the keyring, then the directory, by one rename. The caller stops the engine first.
 
 import { join } from "node:path";
-import { AppError, fromSystemError, messageOf } from "../../errors.ts";
-import { removeAllPossible, removeTree, syncDirectory, type NotRemoved } from "../../files.ts";
-import type { Log } from "../../log.ts";
-import type { Step } from "../../plan.ts";
-import { planRemoved } from "../../plan-file.ts";
+import { AppError, fromSystemError, messageOf } from "../../base/errors.ts";
+import { removeAllPossible, removeTree, syncDirectory, type NotRemoved } from "../../base/files.ts";
+import type { Log } from "../../base/log.ts";
+import type { Step } from "../../base/plan.ts";
+import { planRemoved } from "../../base/plan-file.ts";
 import { rename } from "../../platform/file-system.ts";
-import { removeRelayCounter } from "../../platform/relay-counter.ts";
+import { removeRelayCounter } from "../../platform/network/relay-counter.ts";
 import { paths } from "../../protocol/paths.ts";
 import { checkIn } from "../contact/checkin.ts";
-import { accountOf, clientOf, connectOrganization, type ConnectionEdge } from "../contact/connection.ts";
+import {
+  accountOf,
+  clientOf,
+  connectOrganization,
+  type ConnectionEdge,
+} from "../contact/requests/connection.ts";
 import { keyringToken, removeFromKeyring } from "../files/keyring.ts";
 import { withLock } from "../files/lock.ts";
 import { savedHealthDirectory, savedHealthFiles } from "../health/saved-health.ts";
 import { openOrganization } from "../files/organizations.ts";
 import { temporarySibling } from "../files/replacement.ts";
-import type { Remains } from "../files/remains.ts";
+import type { Remains } from "../files/damaged-organization.ts";
 
 /** The request that deletes the node on the control plane; undefined if its id or URL cannot be read. */
 export function deletionOf({ slug, apiBase, nodeId }: Remains): (Step & { step: "request" }) | undefined {

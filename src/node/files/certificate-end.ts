@@ -2,8 +2,8 @@
 // decoding certificates takes longer than a whole `status`.
 
 import { join } from "node:path";
-import { formatTime } from "../../duration.ts";
-import { readTextIfThere } from "../../files.ts";
+import { formatTime } from "../../base/duration.ts";
+import { readTextIfThere } from "../../base/files.ts";
 import { decodeBundle } from "../../pki/bundle.ts";
 
 /** RFC 3339. With two certificate versions, the earlier end. */

@@ -4,7 +4,7 @@
 import { chmodSync, existsSync, mkdirSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
-import { fromSystemError, systemErrorCode } from "../../errors.ts";
+import { fromSystemError, systemErrorCode } from "../../base/errors.ts";
 import {
   hasMode,
   makeDirectory,
@@ -13,10 +13,10 @@ import {
   syncDirectory,
   writeFileAtomic,
   writeNewFile,
-} from "../../files.ts";
+} from "../../base/files.ts";
 import { generationPointer } from "../../platform/generation-pointer.ts";
 import { maxEtagLength, type ConfigFiles } from "../../protocol/download.ts";
-import { DataPlane } from "./data-plane.ts";
+import { DataPlane } from "./config/data-plane.ts";
 import { readValidJson, type Organization } from "./organizations.ts";
 
 const time = v.pipe(v.string(), v.maxLength(64));

@@ -4,9 +4,9 @@
 
 import { join } from "node:path";
 import { brand } from "../../brand.ts";
-import { writeFileAtomic } from "../../files.ts";
-import { hostLabels } from "../../host-labels.ts";
-import { canonicalAddress } from "../../ip.ts";
+import { writeFileAtomic } from "../../base/files.ts";
+import { hostLabels } from "../../protocol/host-labels.ts";
+import { canonicalAddress } from "../../base/ip.ts";
 import { HostsFile, type NameAlias, type NamedNode } from "../../protocol/names.ts";
 import { readValidJson } from "./organizations.ts";
 

@@ -4,7 +4,7 @@
 
 import { brand, keyringWord } from "../../brand.ts";
 import { isLinux } from "../../platform/privilege.ts";
-import type { System } from "../../system.ts";
+import type { System } from "../../base/system.ts";
 
 const childTimeoutMs = 3000;
 

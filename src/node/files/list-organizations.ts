@@ -1,8 +1,8 @@
 // The one place that lists the organizations registered on this machine. `status` must start fast: no schemas here, and
 // node:fs is loaded while the daemon prepares its answer. Bun's own glob would list no FIFO and no socket.
 
-import { fromSystemError, systemErrorCode } from "../../errors.ts";
-import { slugPattern } from "../../slug.ts";
+import { fromSystemError, systemErrorCode } from "../../base/errors.ts";
+import { slugPattern } from "../../base/slug.ts";
 
 /**
  * The slugs in alphabetical order; none if the configuration root does not exist. An organization is a directory with an

@@ -5,12 +5,12 @@ import { existsSync, readdirSync, rmSync, statSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import * as v from "valibot";
 import { brand } from "../../brand.ts";
-import { AppError, systemErrorCode } from "../../errors.ts";
+import { AppError, systemErrorCode } from "../../base/errors.ts";
 import { lockFile, type FileLock } from "../../platform/file-lock.ts";
 import { renamesOpenDirectories } from "../../platform/file-system.ts";
-import type { System } from "../../system.ts";
+import type { System } from "../../base/system.ts";
 import { identifyProcess, isAlive } from "../../platform/process-identity.ts";
-import { readText } from "../../open-file.ts";
+import { readText } from "../../base/open-file.ts";
 
 const text = v.pipe(v.string(), v.maxLength(4096));
 /** Version 0.1.0 and earlier do not use flock: their lock is a file with an `id`, valid while its process lives. */

@@ -3,11 +3,11 @@
 
 import { join } from "node:path";
 import * as v from "valibot";
-import { formatTime } from "../../duration.ts";
+import { formatTime } from "../../base/duration.ts";
 import { brand } from "../../brand.ts";
-import { AppError, fromSystemError, messageOf } from "../../errors.ts";
-import { removeTree, writeFileAtomic } from "../../files.ts";
-import type { Log } from "../../log.ts";
+import { AppError, fromSystemError, messageOf } from "../../base/errors.ts";
+import { removeTree, writeFileAtomic } from "../../base/files.ts";
+import type { Log } from "../../base/log.ts";
 import { Order } from "../../protocol/orders.ts";
 import { NodeConfig } from "../../protocol/stored.ts";
 import { type OrderKey } from "../../protocol/values.ts";

@@ -1,8 +1,8 @@
 // What `status` shows of a registered organization, read from its files alone: name, address, end of the certificate.
 // Contacts no server and no engine.
 
-import type { LeftOut } from "../../left-out.ts";
-import type { DataPlane } from "./data-plane.ts";
+import type { LeftOut } from "../../engine/left-out.ts";
+import type { DataPlane } from "./config/data-plane.ts";
 import type { SyncState } from "./generations.ts";
 import { type Organization } from "./organizations.ts";
 import { readRevokedNote } from "./revoked-notes.ts";

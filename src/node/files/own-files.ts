@@ -3,7 +3,7 @@
 // themselves: what they run has only their own rights.
 
 import { dirname, join } from "node:path";
-import { AppError } from "../../errors.ts";
+import { AppError } from "../../base/errors.ts";
 import { foreignFile, foreignPlace, type Foreign } from "../../platform/program-safety.ts";
 
 /** Not all that may be in the directory: an unknown file there is obeyed by nothing. */

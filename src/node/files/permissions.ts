@@ -4,15 +4,15 @@
 import { existsSync, statSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
-import { AppError } from "../../errors.ts";
-import { removeTree, writeFileAtomic } from "../../files.ts";
-import { formatAddress, isPrivate, joinHostPort, parseAddress, parseNetwork } from "../../ip.ts";
-import { planFile } from "../../plan-file.ts";
-import { quoteWord, type Step } from "../../plan.ts";
+import { AppError } from "../../base/errors.ts";
+import { removeTree, writeFileAtomic } from "../../base/files.ts";
+import { formatAddress, isPrivate, joinHostPort, parseAddress, parseNetwork } from "../../base/ip.ts";
+import { planFile } from "../../base/plan-file.ts";
+import { quoteWord, type Step } from "../../base/plan.ts";
 import { NameSuffix } from "../../protocol/names.ts";
 import { readJsonFile } from "./organizations.ts";
 import { refuseForeignFile } from "./own-files.ts";
-import { unsafeRoutes } from "./read-config.ts";
+import { unsafeRoutes } from "./config/read-config.ts";
 
 const mostEntries = 1000;
 const texts = (longest: number) =>

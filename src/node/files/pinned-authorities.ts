@@ -3,7 +3,7 @@
 
 import { join } from "node:path";
 import type { Trusting } from "../../release/download.ts";
-import type { System } from "../../system.ts";
+import type { System } from "../../base/system.ts";
 import { listOrganizations } from "./list-organizations.ts";
 import { credentialsIfOwn, readApiCa } from "./organizations.ts";
 import { refuseForeignDirectory } from "./own-files.ts";

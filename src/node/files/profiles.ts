@@ -4,11 +4,11 @@
 import { join } from "node:path";
 import * as v from "valibot";
 import { profilesDirectory } from "../../brand.ts";
-import { AppError } from "../../errors.ts";
+import { AppError } from "../../base/errors.ts";
 import { damageOf } from "./organizations.ts";
-import { makeDirectory, readTextIfThere, removeTree, writeFileAtomic } from "../../files.ts";
-import { named } from "../../named.ts";
-import type { System } from "../../system.ts";
+import { makeDirectory, readTextIfThere, removeTree, writeFileAtomic } from "../../base/files.ts";
+import { named } from "../../base/named.ts";
+import type { System } from "../../base/system.ts";
 import { keyringToken, removeFromKeyring, storeInKeyring } from "./keyring.ts";
 
 const text = (max: number) => v.pipe(v.string(), v.maxLength(max));

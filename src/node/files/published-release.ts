@@ -4,8 +4,8 @@
 import { dirname } from "node:path";
 import { brand, releaseAddressPath } from "../../brand.ts";
 import { buildInfo } from "../../build-info.ts";
-import { AppError } from "../../errors.ts";
-import { readTextIfThere } from "../../files.ts";
+import { AppError } from "../../base/errors.ts";
+import { readTextIfThere } from "../../base/files.ts";
 import { foreignFile, foreignPlace } from "../../platform/program-safety.ts";
 import { fetchFile, smallFileMs, type DownloadOptions, type DownloadSystem } from "../../release/download.ts";
 import {
@@ -17,7 +17,7 @@ import {
   type Manifest,
 } from "../../release/manifest.ts";
 import { readPublicKey } from "../../release/minisign.ts";
-import type { System } from "../../system.ts";
+import type { System } from "../../base/system.ts";
 import { readSeenSequence } from "./update-marker.ts";
 
 export type UpdateRequest = {

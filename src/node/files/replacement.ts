@@ -4,9 +4,9 @@
 
 import { existsSync, readdirSync, rmSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
-import { AppError, fromSystemError, systemErrorCode } from "../../errors.ts";
-import { removeTree, syncDirectory } from "../../files.ts";
-import { exchangeDirectories } from "../../platform/exchange.ts";
+import { AppError, fromSystemError, systemErrorCode } from "../../base/errors.ts";
+import { removeTree, syncDirectory } from "../../base/files.ts";
+import { exchangeDirectories } from "../../platform/exchange-directories.ts";
 import { lockFile, type FileLock } from "../../platform/file-lock.ts";
 import { rename } from "../../platform/file-system.ts";
 import { lockPath } from "./lock.ts";

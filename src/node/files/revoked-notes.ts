@@ -5,13 +5,13 @@ import * as v from "valibot";
 import { closeSync, existsSync, lstatSync } from "node:fs";
 import { join } from "node:path";
 import { brand } from "../../brand.ts";
-import { AppError, fromSystemError } from "../../errors.ts";
-import { removeTree, syncDirectory, writeFileAtomic } from "../../files.ts";
-import { quoteWord } from "../../plan.ts";
+import { AppError, fromSystemError } from "../../base/errors.ts";
+import { removeTree, syncDirectory, writeFileAtomic } from "../../base/files.ts";
+import { quoteWord } from "../../base/plan.ts";
 import { organizationDeleted } from "../../protocol/orders.ts";
 import { rename } from "../../platform/file-system.ts";
 import { readJsonFile } from "./organizations.ts";
-import { openPlain } from "../../open-file.ts";
+import { openPlain } from "../../base/open-file.ts";
 
 /** auth-revoked.json. It exists as long as an order stops the organization on this node. */
 export const RevokedNote = v.object({

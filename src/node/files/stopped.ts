@@ -4,7 +4,7 @@
 
 import { existsSync } from "node:fs";
 import { join } from "node:path";
-import { removeTree, syncDirectory, writeFileAtomic } from "../../files.ts";
+import { removeTree, syncDirectory, writeFileAtomic } from "../../base/files.ts";
 
 export function stoppedPath(directory: string): string {
   return join(directory, "stopped");

@@ -1,9 +1,9 @@
 // Applies this machine's own changes of config.yml to the running engine.
 
-import type { System } from "../../system.ts";
+import type { System } from "../../base/system.ts";
 import type { EngineControl } from "../engine/engine.ts";
 import { withLock } from "../files/lock.ts";
-import type { OwnChanges } from "../files/rewrite-config.ts";
+import type { OwnChanges } from "../files/config/rewrite-config.ts";
 
 export type ChangesEdge = {
   /** Names the lock's holder in messages of other runs. */
@@ -18,8 +18,8 @@ export async function applyChanges(
   { command, control, system }: ChangesEdge,
 ): Promise<void> {
   // Loaded on demand: it decodes certificates, and most processes never heal.
-  const { rewriteConfig } = await import("../files/rewrite-config.ts");
-  const { readMachine } = await import("../files/machine.ts");
+  const { rewriteConfig } = await import("../files/config/rewrite-config.ts");
+  const { readMachine } = await import("../files/granted/machine.ts");
   await withLock(place.directory, command, system, async () => {
     const machine = await readMachine(place.directory, system);
     if (rewriteConfig(place, machine, changes)) await control.reload();

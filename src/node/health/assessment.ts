@@ -3,23 +3,22 @@
 
 import { join } from "node:path";
 import { brand } from "../../brand.ts";
-import type { DiskSpace } from "../../disk-space.ts";
-import { formatTime } from "../../duration.ts";
-import { withoutPort } from "../../ip.ts";
-import { quoteWord } from "../../plan.ts";
+import type { DiskSpace } from "../../base/disk-space.ts";
+import { formatTime } from "../../base/duration.ts";
+import { withoutPort } from "../../base/ip.ts";
+import { quoteWord } from "../../base/plan.ts";
 import type { CheckinAnswer } from "../../protocol/checkin.ts";
 import type { Organization } from "../files/organizations.ts";
-import type { Facts } from "./facts.ts";
-import { failedHandshakes } from "./handshakes.ts";
+import type { Facts } from "./configured-facts.ts";
+import { failedHandshakes, lastHandshake } from "./handshakes.ts";
 import type { Healer } from "./healer.ts";
 import { outlivesMs } from "./healing.ts";
 import type { EngineSeen, Inventory } from "./inventory.ts";
-import { judge, type Contact, type Health, type LighthouseState, type Observation } from "./judge.ts";
-import { lighthouseState } from "./lighthouse-state.ts";
+import { judge, type Contact, type Health, type LighthouseState, type Observation } from "./verdict.ts";
 import { describePeer, orderPeers, type PeerReport } from "./peer-report.ts";
 import { relaysToMeasure } from "./probe-targets.ts";
-import { isAnswering, isBroken, type Prober } from "./prober.ts";
-import type { PeerSeen, Seen } from "./seen.ts";
+import { isAnswering, isBroken, type Prober, brokenAfter, type ProbeRecord } from "./prober.ts";
+import type { PeerSeen, Seen } from "./observed-peers.ts";
 
 /** What the control plane said, which this machine cannot know; `at`: monotonic ms. */
 export type Told = {
@@ -290,4 +289,30 @@ function seenPeer(address: string, { lighthouses }: Facts, { inventory, prober }
     answeredAt: record?.answeredAt,
     tunnel: inventory.tunnels.get(address),
   };
+}
+
+// What is known of one lighthouse or router, from its probes, the engine's tunnels and its log. Pure.
+
+export type LighthouseSeen = {
+  address: string;
+  record: ProbeRecord | undefined;
+  hasTunnel: boolean;
+  reportsTunnels: boolean;
+  /** The last lines of the engine's log. */
+  log: readonly string[];
+  /** Monotonic ms. */
+  now: number;
+  /** ms since 1970. */
+  time: number;
+};
+
+export function lighthouseState(seen: LighthouseSeen): LighthouseState {
+  const { address, record, hasTunnel, reportsTunnels, log, now, time } = seen;
+  if (record === undefined) return "early";
+  if (isAnswering(record, now)) return "answers";
+  // Also after a pause of this process: nothing is certain before the next probes.
+  if (record.missed < brokenAfter) return "early";
+  if (isBroken(record)) return "lost";
+  if (hasTunnel) return "tunnel";
+  return reportsTunnels || lastHandshake(log, address, time) === "failed" ? "lost" : "unknown";
 }

@@ -2,8 +2,8 @@
 // `doctor`, `netcheck` and the console show what was found, each every kind. Light to load: `status` needs it.
 
 import { brand } from "../../brand.ts";
-import { quoteWord } from "../../plan.ts";
-import { separateCopy, type FindingKind } from "../../finding-kinds.ts";
+import { quoteWord } from "../../base/plan.ts";
+import { separateCopy, type FindingKind } from "../../protocol/finding-kinds.ts";
 
 /** degraded: traffic does not pass. unknown: more cannot be known. note: traffic passes, and a user should know. */
 export type Light = "degraded" | "unknown" | "note";

@@ -1,7 +1,7 @@
 // What an engine's log says of the last handshake with a peer: the only sign of a lost tunnel to a peer that answers no
 // ICMP, with an engine that does not report its tunnels (below 1.12).
 
-import { joinHostPort } from "../../ip.ts";
+import { joinHostPort } from "../../base/ip.ts";
 
 /** A peer that is gone is tried with every probe, so its last line is recent. */
 const recentMs = 60_000;

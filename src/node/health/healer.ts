@@ -1,10 +1,10 @@
 // Carries out what healing.ts decides: closes tunnels, denies addresses by a reload, and logs each step with its evidence.
 
-import { messageOf } from "../../errors.ts";
-import type { Log } from "../../log.ts";
+import { messageOf } from "../../base/errors.ts";
+import type { Log } from "../../base/log.ts";
 import { maxHealings, type Healing } from "../../protocol/path-report.ts";
 import type { LocalApi } from "../engine/local-api.ts";
-import type { LocalChanges } from "../files/local-changes.ts";
+import type { LocalChanges } from "../files/config/local-changes.ts";
 import {
   decide,
   givenUp,
@@ -14,7 +14,7 @@ import {
   type HealingState,
   type Evidence,
 } from "./healing.ts";
-import type { Seen } from "./seen.ts";
+import type { Seen } from "./observed-peers.ts";
 
 export type HealerDeps = {
   slug: string;

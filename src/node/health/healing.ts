@@ -4,10 +4,10 @@
 // tunnel carries nothing either, the path is lost in one direction: the peer's underlay address is denied for a while, so
 // that both engines use a relay.
 
-import { withoutPort } from "../../ip.ts";
-import { chooseRelays, type RelayChoice } from "./relay-choice.ts";
-import { isRelayJustLost, leaveLostRelays, noLoss, type RelayLoss } from "./relay-loss.ts";
-import type { PeerSeen, Seen } from "./seen.ts";
+import { withoutPort } from "../../base/ip.ts";
+import { chooseRelays, type RelayChoice } from "./paths/relay-choice.ts";
+import { isRelayJustLost, leaveLostRelays, noLoss, type RelayLoss } from "./paths/relay-loss.ts";
+import type { PeerSeen, Seen } from "./observed-peers.ts";
 
 /** An underlay address that is denied until a time, so that its peer is reached through a relay. */
 export type Denial = { peer: string; underlay: string; until: number };

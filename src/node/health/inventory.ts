@@ -2,14 +2,13 @@
 // of peers. It reads only. What answers probes is known to prober.ts.
 
 import { statSync } from "node:fs";
-import type { System } from "../../system.ts";
+import type { System } from "../../base/system.ts";
 import { currentGeneration } from "../files/generations.ts";
 import { hostsPath, indexHosts, peerNames, readHosts } from "../files/hosts.ts";
 import type { Organization } from "../files/organizations.ts";
 import { maxNames } from "../../protocol/names.ts";
-import type { Facts } from "./facts.ts";
+import type { Facts } from "./configured-facts.ts";
 import { hasTraffic } from "./paces.ts";
-import { PeerNames } from "./peer-names.ts";
 import { Tunnels, type EngineTunnel } from "./tunnels.ts";
 
 export type EngineSeen = { pid: number; version: string | undefined; /** Since its start. */ ageMs: number };
@@ -185,7 +184,7 @@ export class Inventory {
   async #readFacts(): Promise<Facts> {
     const generation = currentGeneration(this.#place.directory);
     if (this.#facts !== undefined && this.#generation === generation) return this.#facts;
-    const { readFacts } = await import("./facts.ts");
+    const { readFacts } = await import("./configured-facts.ts");
     this.#facts = readFacts(this.#place);
     this.#generation = generation;
     return this.#facts;
@@ -205,5 +204,35 @@ export class Inventory {
     const hasOthers = others === undefined || others.length > 0;
     const served = isLighthouse ? (others ?? []).slice(0, mostServed).map(({ ip }) => ip) : [];
     this.#hosts = { file, hasOthers, served };
+  }
+}
+
+// The names of peers, also of those without a tunnel: the last ones that were seen.
+
+const most = 1000;
+
+export class PeerNames {
+  readonly #names = new Map<string, string>();
+
+  of(address: string): string {
+    return this.#names.get(address) ?? address;
+  }
+
+  addressOf(name: string): string | undefined {
+    for (const [address, each] of this.#names) if (each === name) return address;
+    return undefined;
+  }
+
+  forget(address: string): void {
+    this.#names.delete(address);
+  }
+
+  remember(address: string, name: string): void {
+    this.#names.delete(address);
+    this.#names.set(address, name);
+    for (const oldest of this.#names.keys()) {
+      if (this.#names.size <= most) return;
+      this.#names.delete(oldest);
+    }
   }
 }

@@ -9,29 +9,29 @@
 //
 // Meanwhile others read the latest state (assessment.ts), or have it probed now: check().
 
-import type { DiskSpace } from "../../disk-space.ts";
-import type { OpenEcho } from "../../platform/echo-socket.ts";
-import { clocksMayDifferMs } from "../../finding-kinds.ts";
+import type { DiskSpace } from "../../base/disk-space.ts";
+import type { OpenEcho } from "../../platform/network/echo-socket.ts";
+import { clocksMayDifferMs } from "../../protocol/finding-kinds.ts";
 import type { CheckinAnswer } from "../../protocol/checkin.ts";
 import type { Healing } from "../../protocol/path-report.ts";
-import type { System } from "../../system.ts";
-import { within } from "../../within.ts";
-import { readPeerMap } from "../files/local-changes.ts";
+import type { System } from "../../base/system.ts";
+import { within } from "../../base/within.ts";
+import { readPeerMap } from "../files/config/local-changes.ts";
 import type { Organization } from "../files/organizations.ts";
 import { assessHealth, listPeers, seenByHealer, type Basis, type Told } from "./assessment.ts";
 import { reportedKind } from "./findings.ts";
 import { madeHandshakes } from "./handshakes.ts";
 import { outlivesMs } from "./healing.ts";
 import type { Healer } from "./healer.ts";
-import { LargePackets } from "./large-packets.ts";
+import { LargePackets } from "./paths/large-packets.ts";
 import { Inventory, type InventoryDeps } from "./inventory.ts";
-import type { Health } from "./judge.ts";
-import type { KeptPeers } from "./kept-peers.ts";
+import type { Health } from "./verdict.ts";
+import type { KeptPeers } from "./paths/kept-peers.ts";
 import { NamedPeers } from "./named-peers.ts";
 import { pacesOf } from "./paces.ts";
 import { isUnknown, type PeerReport, type PeersSeen } from "./peer-report.ts";
 import { probeTargets } from "./probe-targets.ts";
-import type { OffloadTrial } from "./offload-trial.ts";
+import type { OffloadTrial } from "./paths/offload-trial.ts";
 import { brokenAfter, freshMs, isBroken, isSettled, probeEveryMs, Prober } from "./prober.ts";
 
 export type HealthDeps = InventoryDeps & {

@@ -1,8 +1,8 @@
 // Chooses which overlay addresses are probed. Pure.
 
-import type { Facts } from "./facts.ts";
+import type { Facts } from "./configured-facts.ts";
 import { isBroken, type ProbeRecord } from "./prober.ts";
-import { mostRelays, relayCandidates } from "./relay-choice.ts";
+import { mostRelays, relayCandidates } from "./paths/relay-choice.ts";
 import type { SeenTunnel, Tunnels } from "./tunnels.ts";
 
 /** Probed unasked beside lighthouses and the relays to choose from. */

@@ -1,7 +1,7 @@
 // Probes overlay addresses by ICMP echo, and remembers which ones answer. An answer proves that packets pass both ways; no
 // answer proves nothing about a peer that never answered, because ICMP is a firewall rule that people may delete.
 
-import type { EchoReply, EchoSocket, NoEcho, OpenEcho } from "../../platform/echo-socket.ts";
+import type { EchoReply, EchoSocket, NoEcho, OpenEcho } from "../../platform/network/echo-socket.ts";
 
 export const probeEveryMs = 10_000;
 /** How long an answer may take before it counts as missed. A later answer still counts, as long as it is remembered. */

@@ -3,11 +3,11 @@
 
 import { join } from "node:path";
 import * as v from "valibot";
-import { makeDirectory, readTextIfThere, writeFileAtomic } from "../../files.ts";
+import { makeDirectory, readTextIfThere, writeFileAtomic } from "../../base/files.ts";
 import { Healing, maxHealings } from "../../protocol/path-report.ts";
-import type { System } from "../../system.ts";
+import type { System } from "../../base/system.ts";
 import type { HealingState } from "./healing.ts";
-import { noLoss } from "./relay-loss.ts";
+import { noLoss } from "./paths/relay-loss.ts";
 
 const text = (max: number) => v.pipe(v.string(), v.maxLength(max));
 const count = v.pipe(v.number(), v.integer(), v.minValue(0));

@@ -5,10 +5,10 @@
 import { join, resolve } from "node:path";
 import * as v from "valibot";
 import { brand, defaultPlaces } from "../../brand.ts";
-import { makeDirectory, readTextIfThere, writeFileUntilBoot } from "../../files.ts";
+import { makeDirectory, readTextIfThere, writeFileUntilBoot } from "../../base/files.ts";
 import { ConfirmationAnswer } from "../../protocol/confirmation.ts";
 import { RelayedAnswer } from "../../protocol/relayed-report.ts";
-import type { System } from "../../system.ts";
+import type { System } from "../../base/system.ts";
 import type { Told } from "./assessment.ts";
 import type { NamedPeers } from "./named-peers.ts";
 import { allKinds } from "./findings.ts";

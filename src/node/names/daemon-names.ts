@@ -3,14 +3,14 @@
 
 import { existsSync, rmSync } from "node:fs";
 import { dirname, join } from "node:path";
-import { messageOf } from "../../errors.ts";
-import type { Log } from "../../log.ts";
+import { messageOf } from "../../base/errors.ts";
+import type { Log } from "../../base/log.ts";
 import { namesPlaces } from "../../platform/names-places.ts";
-import type { System } from "../../system.ts";
+import type { System } from "../../base/system.ts";
 import { makeNamesReader, makePreparer } from "./names-reader.ts";
 import { preparedFile } from "./prepared-names.ts";
 import { makeService, onceEach, pauseMs } from "./service.ts";
-import { clearWay, openWay } from "./ways.ts";
+import { clearWay, openWay } from "./system-resolution.ts";
 
 const everyMs = 500;
 

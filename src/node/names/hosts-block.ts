@@ -2,7 +2,7 @@
 // byte for byte: texts are Latin-1, so that each byte is one character. Pure.
 
 import { brand } from "../../brand.ts";
-import { AppError } from "../../errors.ts";
+import { AppError } from "../../base/errors.ts";
 
 const begin = `# BEGIN ${brand.id} names: written by \`${brand.executable} names\`, changes in this block are lost`;
 /** The file did not end with a line feed, so one stands before the block. It is removed with the block. */

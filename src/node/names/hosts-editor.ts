@@ -5,11 +5,11 @@ import { closeSync, fstatSync, lstatSync, readdirSync, readSync, rmSync } from "
 import type { BigIntStats } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import { brand } from "../../brand.ts";
-import { AppError, fromSystemError, systemErrorCode } from "../../errors.ts";
-import { syncDirectory, writeNewFile } from "../../files.ts";
+import { AppError, fromSystemError, systemErrorCode } from "../../base/errors.ts";
+import { syncDirectory, writeNewFile } from "../../base/files.ts";
 import { rename } from "../../platform/file-system.ts";
 import { namesIn, splitHosts, withBlock } from "./hosts-block.ts";
-import { openPlain, readText } from "../../open-file.ts";
+import { openPlain, readText } from "../../base/open-file.ts";
 
 /** Lists of blocked names in hosts files reach some megabytes. */
 const maxBytes = 32 * 1024 * 1024;

@@ -4,18 +4,18 @@
 import { closeSync } from "node:fs";
 import { basename, join } from "node:path";
 import { brand, namesStatePath } from "../../brand.ts";
-import { messageOf } from "../../errors.ts";
-import { readTextIfThere } from "../../files.ts";
-import type { Log } from "../../log.ts";
+import { messageOf } from "../../base/errors.ts";
+import { readTextIfThere } from "../../base/files.ts";
+import type { Log } from "../../base/log.ts";
 import type { NamesPlaces } from "../../platform/names-places.ts";
-import type { System } from "../../system.ts";
+import type { System } from "../../base/system.ts";
 import { hasMarks } from "./hosts-block.ts";
 import { makeHostsEditor, openHosts, type HostsEditor } from "./hosts-editor.ts";
 import { hostsLines, maxHostsNames } from "./machine-names.ts";
 import { makeNamesReader, makePreparer, markOf, type Known } from "./names-reader.ts";
 import { preparedFile } from "./prepared-names.ts";
 import { makeService, onceEach, pauseMs } from "./service.ts";
-import { clearWay, openWay } from "./ways.ts";
+import { clearWay, openWay } from "./system-resolution.ts";
 
 export const hostsFile = "/etc/hosts";
 /** An engine that starts again has a new interface, without settings. */

@@ -1,7 +1,7 @@
 // Links whose settings outlive this process, as those of Windows and macOS do: compared at news and every two seconds, removed
 // at each end.
 
-import { messageOf } from "../../errors.ts";
+import { messageOf } from "../../base/errors.ts";
 import type { Links } from "./links.ts";
 import type { Zone } from "./machine-names.ts";
 import type { Way } from "./service-state.ts";

@@ -2,9 +2,9 @@
 // nothing else. Repeats it when the interface or systemd-resolved starts again.
 
 import { networkInterfaces } from "node:os";
-import { messageOf } from "../../errors.ts";
-import { BusError, openBus, type Bus } from "../../platform/dbus.ts";
-import { openInterfaceIndex } from "../../platform/interface-index.ts";
+import { messageOf } from "../../base/errors.ts";
+import { BusError, openBus, type Bus } from "../../platform/systemd/dbus.ts";
+import { openInterfaceIndex } from "../../platform/network/interface-index.ts";
 import {
   asksResolved,
   isGone,
@@ -13,7 +13,7 @@ import {
   runsResolved,
   setLinkNames,
   type LinkNames,
-} from "../../platform/resolved.ts";
+} from "../../platform/systemd/resolved.ts";
 import { domainOf } from "../files/hosts.ts";
 import type { Zone } from "./machine-names.ts";
 import type { LinkState, Way } from "./service-state.ts";

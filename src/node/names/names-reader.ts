@@ -2,8 +2,8 @@
 
 import { statSync } from "node:fs";
 import { join } from "node:path";
-import { clean, type Log } from "../../log.ts";
-import type { System } from "../../system.ts";
+import { clean, type Log } from "../../base/log.ts";
+import type { System } from "../../base/system.ts";
 import { listOrganizations } from "../files/list-organizations.ts";
 import { readMachineNames, type Zone } from "./machine-names.ts";
 import { openNames, packNames, type PackedNames } from "./packed-names.ts";

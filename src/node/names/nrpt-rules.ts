@@ -2,7 +2,7 @@
 // They are registry keys and outlive this process, so each start compares them and each end removes them.
 
 import { brand } from "../../brand.ts";
-import type { Registry, RegistryValues } from "../../platform/windows-registry.ts";
+import type { Registry, RegistryValues } from "../../platform/windows/registry.ts";
 import { makeLastingLinks } from "./lasting-links.ts";
 import type { Links } from "./links.ts";
 

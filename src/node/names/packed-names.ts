@@ -1,7 +1,7 @@
 // The names of a machine in one block of bytes, sorted for lookups: a machine may know 50,000 names, which as objects take
 // tens of megabytes. The block can be kept in a file, so that a start reads it instead of every name. Pure.
 
-import { parseAddress } from "../../ip.ts";
+import { parseAddress } from "../../base/ip.ts";
 import type { MachineName } from "./machine-names.ts";
 
 /** Organizations may have overlapping networks, so an address may have several names. */

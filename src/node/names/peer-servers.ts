@@ -3,9 +3,9 @@
 
 import { networkInterfaces } from "node:os";
 import { brand } from "../../brand.ts";
-import { messageOf } from "../../errors.ts";
-import { networkContains, parseAddress, parseAll } from "../../ip.ts";
-import type { System } from "../../system.ts";
+import { messageOf } from "../../base/errors.ts";
+import { networkContains, parseAddress, parseAll } from "../../base/ip.ts";
+import type { System } from "../../base/system.ts";
 import type { Zone } from "./machine-names.ts";
 import type { PackedNames } from "./packed-names.ts";
 import { openSockets, type Place } from "./resolver.ts";

@@ -3,9 +3,9 @@
 
 import * as v from "valibot";
 import { buildInfo } from "../../build-info.ts";
-import { writeFileAtomic } from "../../files.ts";
+import { writeFileAtomic } from "../../base/files.ts";
 import { Zone } from "./machine-names.ts";
-import { readBytes } from "../../open-file.ts";
+import { readBytes } from "../../base/open-file.ts";
 
 /** In the unit's CacheDirectory: it survives a restart of the machine. */
 export const preparedFile = "names.packed";

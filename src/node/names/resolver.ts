@@ -3,7 +3,7 @@
 // and without queues.
 
 import { decode, encode } from "dns-packet";
-import { AppError, systemErrorCode } from "../../errors.ts";
+import { AppError, systemErrorCode } from "../../base/errors.ts";
 import { portCommand, resolverAddress } from "../../platform/names-places.ts";
 import { answerQuery } from "./answer.ts";
 import type { NameIndex } from "./zones.ts";

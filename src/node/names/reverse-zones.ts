@@ -1,6 +1,6 @@
 // The DNS domains of an organization: of its names, and of the addresses in its networks. Pure.
 
-import { parseNetwork } from "../../ip.ts";
+import { parseNetwork } from "../../base/ip.ts";
 import { domainOf } from "../files/hosts.ts";
 
 export const reverse4 = ".in-addr.arpa";

@@ -1,7 +1,7 @@
 // How the service of names serves them at the moment, for `agent names` and the doctor: a file that goes with the service.
 
 import * as v from "valibot";
-import { readTextIfThere, writeFileAtomic } from "../../files.ts";
+import { readTextIfThere, writeFileAtomic } from "../../base/files.ts";
 
 const text = v.pipe(v.string(), v.maxLength(1000));
 

@@ -1,9 +1,9 @@
 // The service of names of any system: keeps the resolver running, tells the system to ask it, and writes what it does for other
 // commands.
 
-import { messageOf } from "../../errors.ts";
-import type { Log } from "../../log.ts";
-import type { System } from "../../system.ts";
+import { messageOf } from "../../base/errors.ts";
+import type { Log } from "../../base/log.ts";
+import type { System } from "../../base/system.ts";
 import type { Links } from "./links.ts";
 import type { Known } from "./names-reader.ts";
 import { makePeerServers } from "./peer-servers.ts";

@@ -4,15 +4,15 @@
 import { join } from "node:path";
 import * as v from "valibot";
 import { brand } from "../../brand.ts";
-import { messageOf } from "../../errors.ts";
-import { readTextIfThere } from "../../files.ts";
-import { clean } from "../../log.ts";
+import { messageOf } from "../../base/errors.ts";
+import { readTextIfThere } from "../../base/files.ts";
+import { clean } from "../../base/log.ts";
 import { NameSuffix } from "../../protocol/names.ts";
 import { readSyncState } from "../files/generations.ts";
 import { listOrganizations } from "../files/list-organizations.ts";
 import { credentialsIfOwn } from "../files/organizations.ts";
 import { readPermissions } from "../files/permissions.ts";
-import { overlayRoles } from "../files/read-config.ts";
+import { overlayRoles } from "../files/config/read-config.ts";
 import type { Suffix } from "./service-state.ts";
 
 /** `sent`: of hosts.json. */
@@ -42,7 +42,7 @@ export async function whyRefused(
   slug: string,
   suffix: string,
 ): Promise<string | undefined> {
-  const { hostWithin, overlaps, whyNoSuffix } = await import("../../name-suffix.ts");
+  const { hostWithin, overlaps, whyNoSuffix } = await import("../../protocol/name-suffix.ts");
   const why = whyNoSuffix(suffix);
   if (why !== undefined) return why;
   const slugs = listOrganizations(configRoot);

@@ -1,6 +1,6 @@
 // What the resolver answers from: zones of the machine's organizations, and their packed names. Pure.
 
-import { mayLearn } from "../../names-for-peers.ts";
+import { mayLearn } from "../../protocol/names-for-peers.ts";
 import type { MachineName, Zone } from "./machine-names.ts";
 import { addressKey, type PackedNames } from "./packed-names.ts";
 import { reverse4, reverse6 } from "./reverse-zones.ts";

@@ -3,15 +3,19 @@
 
 import { existsSync } from "node:fs";
 import { brand } from "../../brand.ts";
-import { AppError } from "../../errors.ts";
-import { readTextIfThere } from "../../files.ts";
-import type { Step } from "../../plan.ts";
-import { controlUnit, controlUnitPath, packagedControlUnitPath } from "../../platform/control-unit.ts";
+import { AppError } from "../../base/errors.ts";
+import { readTextIfThere } from "../../base/files.ts";
+import type { Step } from "../../base/plan.ts";
+import {
+  controlUnit,
+  controlUnitPath,
+  packagedControlUnitPath,
+} from "../../platform/systemd/control-unit.ts";
 import { hasSystemd } from "../../platform/service-manager.ts";
-import { systemctlCommand } from "../../platform/systemd.ts";
+import { systemctlCommand } from "../../platform/systemd/systemd.ts";
 import { runsProgram } from "../../platform/processes.ts";
-import { unitProperties } from "../../platform/unit-properties.ts";
-import type { System } from "../../system.ts";
+import { unitProperties } from "../../platform/systemd/unit-properties.ts";
+import type { System } from "../../base/system.ts";
 
 type Edge = Pick<System, "run" | "sleep">;
 

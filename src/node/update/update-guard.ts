@@ -3,10 +3,10 @@
 
 import { existsSync, rmSync } from "node:fs";
 import { join } from "node:path";
-import { AppError } from "../../errors.ts";
-import type { Log } from "../../log.ts";
-import type { Step } from "../../plan.ts";
-import { planReplaced } from "../../plan-file.ts";
+import { AppError } from "../../base/errors.ts";
+import type { Log } from "../../base/log.ts";
+import type { Step } from "../../base/plan.ts";
+import { planReplaced } from "../../base/plan-file.ts";
 import { rootOfUnits } from "../../platform/config-root.ts";
 import {
   authTimer,
@@ -15,10 +15,10 @@ import {
   systemctlCommand,
   unitDirectory,
   unitPath,
-} from "../../platform/systemd.ts";
-import { unitProperties } from "../../platform/unit-properties.ts";
+} from "../../platform/systemd/systemd.ts";
+import { unitProperties } from "../../platform/systemd/unit-properties.ts";
 import { bringBack, keptPath, putInPlace } from "../../release/replace.ts";
-import type { System } from "../../system.ts";
+import type { System } from "../../base/system.ts";
 import { readMarker, writeMarker, type Marker } from "../files/update-marker.ts";
 import { bringBackControlPlane, handOverControlPlane } from "./control-plane-handover.ts";
 import { versionOf } from "./update-trial.ts";

@@ -3,11 +3,11 @@
 
 import { join } from "node:path";
 import * as v from "valibot";
-import { formatTime } from "../../duration.ts";
-import { AppError } from "../../errors.ts";
-import { readTextIfThere } from "../../files.ts";
-import type { Step } from "../../plan.ts";
-import { planReplaced } from "../../plan-file.ts";
+import { formatTime } from "../../base/duration.ts";
+import { AppError } from "../../base/errors.ts";
+import { readTextIfThere } from "../../base/files.ts";
+import type { Step } from "../../base/plan.ts";
+import { planReplaced } from "../../base/plan-file.ts";
 import { applyChanges, planChanges, type Change } from "../../platform/apply.ts";
 import { rootOfUnits } from "../../platform/config-root.ts";
 import { hasSystemd } from "../../platform/service-manager.ts";
@@ -19,11 +19,11 @@ import {
   systemctlCommand,
   unitDirectory,
   unitPath,
-} from "../../platform/systemd.ts";
-import { controlUnit } from "../../platform/control-unit.ts";
-import { flagIn } from "../../pinned-engine.ts";
+} from "../../platform/systemd/systemd.ts";
+import { controlUnit } from "../../platform/systemd/control-unit.ts";
+import { flagIn } from "../../engine/pinned.ts";
 import { keepFormer, keptPath, planKeep, swapIn } from "../../release/replace.ts";
-import type { System } from "../../system.ts";
+import type { System } from "../../base/system.ts";
 import { planRestart } from "../enroll/services.ts";
 import { markerPath, readMarker, writeMarker } from "../files/update-marker.ts";
 

@@ -3,11 +3,11 @@
 // of the secret key can make such an event.
 
 import * as v from "valibot";
-import { AppError } from "../../errors.ts";
+import { AppError } from "../../base/errors.ts";
 import type { Reader } from "../store/database.ts";
 import { lastArchived } from "../store/tables/events.ts";
 import { isSignedBy } from "./archive-key.ts";
-import { foreignText } from "../../text.ts";
+import { foreignText } from "../../base/text.ts";
 
 const Id = v.pipe(v.number(), v.integer(), v.minValue(0));
 const Hash = v.pipe(foreignText(64), v.regex(/^([0-9a-f]{64})?$/));

@@ -5,12 +5,11 @@
 import type { Database, Transaction } from "../store/database.ts";
 import { maxClockGapMs } from "../store/replicas.ts";
 import { computed, integer, queryAll, queryOne } from "../store/table.ts";
-import { deliveries } from "../store/tables/deliveries.ts";
+import { deliveries, webhooks } from "../store/tables/webhooks.ts";
 import { events, typesAfter } from "../store/tables/events.ts";
-import { webhooks } from "../store/tables/webhooks.ts";
 import { organizations } from "../store/tables/organizations.ts";
 import { showEvent } from "./read.ts";
-import { type Event } from "../../api/events.ts";
+import type { Event } from "../../api/events.ts";
 
 export type Claimed = {
   id: number;

@@ -1,7 +1,7 @@
 // Handlers of src/api/events.ts.
 
 import type { Event, EventQuery, eventsApi } from "../../api/events.ts";
-import { AppError } from "../../errors.ts";
+import { AppError } from "../../base/errors.ts";
 import type { Handlers } from "../http/attach.ts";
 import type { Services } from "../services.ts";
 import { listEvents, listEventsBefore, shownTo } from "./read.ts";

@@ -2,7 +2,7 @@
 // whatever is found on the way.
 
 import { hash } from "node:crypto";
-import { messageOf } from "../../errors.ts";
+import { messageOf } from "../../base/errors.ts";
 import type { SecretKeys } from "../../pki/secrets.ts";
 import type { Reader } from "../store/database.ts";
 import { queryAll } from "../store/table.ts";

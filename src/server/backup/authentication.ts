@@ -3,10 +3,10 @@
 
 import { timingSafeEqual } from "node:crypto";
 import { closeSync, fstatSync, fsyncSync, readSync, writeSync } from "node:fs";
-import { createFileFor, type FileOwner } from "../../files.ts";
+import { createFileFor, type FileOwner } from "../../base/files.ts";
 import { startMac, type SecretKeys } from "../../pki/secrets.ts";
-import { AppError } from "../../errors.ts";
-import { openPlain } from "../../open-file.ts";
+import { AppError } from "../../base/errors.ts";
+import { openPlain } from "../../base/open-file.ts";
 
 const purpose = "backup 1";
 const trailerPattern = /^\ncontrol-plane-backup 1 ([0-9a-f]{16}) ([0-9a-f]{64})\n$/;

@@ -3,11 +3,11 @@
 
 import { closeSync, renameSync, rmSync, statSync } from "node:fs";
 import { dirname, resolve } from "node:path";
-import { AppError, fromSystemError } from "../../errors.ts";
-import { createFileFor, requireFreePlace, syncDirectory } from "../../files.ts";
-import { sqliteFiles } from "../../open-file.ts";
+import { AppError, fromSystemError } from "../../base/errors.ts";
+import { createFileFor, requireFreePlace, syncDirectory } from "../../base/files.ts";
+import { sqliteFiles } from "../../base/open-file.ts";
 import type { SecretKeys } from "../../pki/secrets.ts";
-import type { System } from "../../system.ts";
+import type { System } from "../../base/system.ts";
 import { faultsIn, verifyChains } from "../audit/verify.ts";
 import { authenticate } from "./authentication.ts";
 import { databasePath, type DataOptions } from "../store/data-directory.ts";
@@ -17,10 +17,10 @@ import { copyTables, raiseCounters, readCounters } from "../store/copy.ts";
 import type { Database } from "../store/database.ts";
 import { newestVersion, tooNew } from "../store/migrations.ts";
 import { queryNumber } from "../store/table.ts";
-import { onSnapshot } from "../store/postgres.ts";
-import { openSqlite } from "../store/sqlite.ts";
-import { requireOurSchema } from "../store/sqlite-schema.ts";
-import { checkDatabase, copyDatabase } from "../store/sqlite-files.ts";
+import { onSnapshot } from "../store/postgres/postgres.ts";
+import { openSqlite } from "../store/sqlite/sqlite.ts";
+import { requireOurSchema } from "../store/sqlite/schema.ts";
+import { checkDatabase, copyDatabase } from "../store/sqlite/files.ts";
 
 type Source = {
   db: Database;

@@ -2,33 +2,30 @@
 // passwords keep what the replaced database says where it grants less. What was granted after the backup is lost.
 
 import * as v from "valibot";
-import { blockAfterMs } from "../nodes/upkeep.ts";
+import { blockAfterMs } from "../nodes/lifecycle/upkeep.ts";
 import { insertGroups } from "../policy/groups.ts";
 import { Peer } from "../policy/firewall.ts";
-import { leaveAddresses } from "../store/address-pool.ts";
+import { leaveAddresses } from "../allocation/address-pool.ts";
 import type { Reader, Transaction } from "../store/database.ts";
-import { boundHolds } from "../store/holds.ts";
-import { certifiedGroups, isPeopleGroup, ownerOf, providerOf } from "../../owner-group.ts";
+import { boundHolds } from "../allocation/holds.ts";
+import { certifiedGroups, isPeopleGroup, ownerOf, providerOf } from "../../protocol/owner-group.ts";
 import { computed, integerOrNull, queryAll, queryNumber, queryOne, textOrNull } from "../store/table.ts";
-import { authorities } from "../store/tables/authorities.ts";
-import { certificates } from "../store/tables/certificates.ts";
-import { deliveries } from "../store/tables/deliveries.ts";
-import { webhooks } from "../store/tables/webhooks.ts";
-import { firewallRules } from "../store/tables/firewall-rules.ts";
-import { memberships } from "../store/tables/memberships.ts";
-import { addresses } from "../store/tables/addresses.ts";
-import { carryPeople } from "./carry-people.ts";
-import { carryProviders } from "./carry-providers.ts";
-import { identityProviders } from "../store/tables/identity-providers.ts";
-import { heldNames } from "../store/tables/held-names.ts";
-import { nodes, type NodeRow } from "../store/tables/nodes.ts";
-import { organizations } from "../store/tables/organizations.ts";
-import { policies } from "../store/tables/policies.ts";
-import { registrationRequests } from "../store/tables/registration-requests.ts";
-import { registrationTokens } from "../store/tables/registration-tokens.ts";
-import { retiredTokens } from "../store/tables/retired-tokens.ts";
-import { serviceTokens } from "../store/tables/service-tokens.ts";
+import { authorities, certificates } from "../store/tables/certificates.ts";
+import { deliveries, webhooks } from "../store/tables/webhooks.ts";
+import { firewallRules, policies } from "../store/tables/policies.ts";
+import { memberships, organizations, verifiedDomains } from "../store/tables/organizations.ts";
+import { addresses, heldNames, nodes, type NodeRow } from "../store/tables/nodes.ts";
+import {
+  identityProviders,
+  groupPeople,
+  providerGroups,
+  identities,
+  organizationIdentities,
+} from "../store/tables/providers.ts";
+import { registrationRequests, registrationTokens } from "../store/tables/joining.ts";
+import { retiredTokens, serviceTokens } from "../store/tables/sessions.ts";
 import { users } from "../store/tables/users.ts";
+import { readOwnerGroups } from "../policy/group-people.ts";
 
 export type Carried = {
   revoked_nodes: number;
@@ -383,5 +380,55 @@ async function carryWebhooks(old: Reader, tx: Transaction, orgId: number): Promi
 async function carryUsers(old: Reader, tx: Transaction): Promise<void> {
   for (const { email, createdAt, isActive, isStaff, passwordHash } of await users.all(old, {})) {
     await users.update(tx, { email, createdAt }, { isActive, isStaff, passwordHash });
+  }
+}
+
+// Carries which users' nodes are in groups into the restored backup: a user, or a group of a provider,
+// is in a group where both databases say so.
+
+const pick = nodes.pick("id", "ownerId", "ownerGroups");
+
+/** The caller has carried nodes, with their certificates, and members before. */
+export async function carryPeople(old: Reader, tx: Transaction, orgId: number): Promise<void> {
+  for (const { id, name, people } of await groupPeople.all(tx, { orgId })) {
+    const isKept = (await groupPeople.find(old, { orgId, name, people })) !== undefined;
+    const userId = ownerOf(people);
+    const isThere =
+      userId === undefined
+        ? (await providerGroups.find(old, { orgId, people })) !== undefined
+        : (await memberships.find(tx, { orgId, userId })) !== undefined;
+    if (!isKept || !isThere) await groupPeople.delete(tx, { id });
+  }
+  for (const { id, people } of await providerGroups.all(tx, { orgId }))
+    if ((await providerGroups.find(old, { orgId, people })) === undefined)
+      await providerGroups.delete(tx, { id });
+  const groupsOf = await readOwnerGroups(tx, orgId);
+  const owned = `SELECT ${pick.select()} FROM nodes WHERE org_id = $1 AND (owner_id IS NOT NULL OR owner_groups <> '[]')`;
+  for (const { id, ownerId, ownerGroups } of await queryAll(tx, pick, owned, [orgId])) {
+    const after = ownerId === null ? [] : groupsOf(ownerId);
+    if (after.join() !== ownerGroups.join()) await nodes.update(tx, { id }, { ownerGroups: after });
+  }
+}
+
+// Providers of identities and verified domains in a restored database: what was deleted, or restricted, after the backup
+// stays so. A provider that was removed must not sign anybody in again.
+
+/** `old`: the replaced database. Tokens of providers are not in `tx` any more. */
+export async function carryProviders(old: Reader, tx: Transaction): Promise<void> {
+  for (const { id, issuer, createdAt } of await identityProviders.all(tx, {})) {
+    const kept = await identityProviders.find(old, { id, issuer, createdAt });
+    if (kept === undefined) {
+      await organizationIdentities.delete(tx, { providerId: id });
+      await identities.delete(tx, { providerId: id });
+      await identityProviders.delete(tx, { id });
+      continue;
+    }
+    const { roles, nodeGroups, requiredGroups, domains, tenant, createsUsers, trust } = kept;
+    const settings = { roles, nodeGroups, requiredGroups, domains, tenant, createsUsers, trust };
+    await identityProviders.update(tx, { id }, settings);
+  }
+  for (const { id, orgId, domain, proof } of await verifiedDomains.all(tx, {})) {
+    const kept = await verifiedDomains.find(old, { orgId, domain, proof });
+    if (kept?.verifiedAt == null) await verifiedDomains.delete(tx, { id });
   }
 }

@@ -2,7 +2,7 @@
 
 import { closeSync, fstatSync, readSync } from "node:fs";
 import { beginsTrailer } from "./authentication.ts";
-import { openPlain } from "../../open-file.ts";
+import { openPlain } from "../../base/open-file.ts";
 
 const headerBytes = 100;
 const magic = "SQLite format 3\0";

@@ -2,26 +2,25 @@
 // the next run continues: a key leaves its file only when no secret is sealed with it.
 
 import { existsSync } from "node:fs";
-import { AppError } from "../../errors.ts";
+import { AppError } from "../../base/errors.ts";
 import { lockFile } from "../../platform/file-lock.ts";
 import { openSecret, sealSecret, sealedWith, secretKeyId, type SecretKeys } from "../../pki/secrets.ts";
-import type { System } from "../../system.ts";
-import { totpContext } from "../people/second-factor.ts";
+import type { System } from "../../base/system.ts";
+import { totpContext } from "../people/factors/second-factor.ts";
 import { authorityContext } from "../certificates/make-authorities.ts";
-import { orderKeyContext } from "../policy/organizations.ts";
+import { orderKeyContext } from "../organizations/organizations.ts";
 import { readSecretKeys, writeSecretKeys } from "../store/secret-keys.ts";
 import { databasePath, type DataOptions } from "../store/data-directory.ts";
-import { removeTraces } from "../store/sqlite-files.ts";
+import { removeTraces } from "../store/sqlite/files.ts";
 import type { Database, Reader, Row, Transaction } from "../store/database.ts";
 import { computed, text, type Picked } from "../store/table.ts";
-import { authorities } from "../store/tables/authorities.ts";
-import { identityProviders } from "../store/tables/identity-providers.ts";
-import { grantContext, providerGrants } from "../store/tables/provider-grants.ts";
-import { totpSecrets } from "../store/tables/second-factors.ts";
+import { authorities } from "../store/tables/certificates.ts";
+import { identityProviders, grantContext, providerGrants } from "../store/tables/providers.ts";
+import { totpSecrets } from "../store/tables/users.ts";
 import { webhooks } from "../store/tables/webhooks.ts";
 import { organizations } from "../store/tables/organizations.ts";
-import { meta } from "../store/tables/meta.ts";
-import { providerContext } from "../oidc/exchange.ts";
+import { meta } from "../store/tables/servers.ts";
+import { providerContext } from "../oidc/provider-requests.ts";
 import { webhookContext } from "../webhooks/webhooks.ts";
 
 function sealedColumn<T>(

@@ -4,12 +4,12 @@
 import { accessSync, constants, existsSync, lchownSync, linkSync, renameSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { brand } from "../../brand.ts";
-import { formatTime } from "../../duration.ts";
-import { AppError, fromSystemError } from "../../errors.ts";
+import { formatTime } from "../../base/duration.ts";
+import { AppError, fromSystemError } from "../../base/errors.ts";
 import type { SecretKeys } from "../../pki/secrets.ts";
-import { syncDirectory, type FileOwner } from "../../files.ts";
-import type { Step } from "../../plan.ts";
-import { planReplaced } from "../../plan-file.ts";
+import { syncDirectory, type FileOwner } from "../../base/files.ts";
+import type { Step } from "../../base/plan.ts";
+import { planReplaced } from "../../base/plan-file.ts";
 import { lockFile } from "../../platform/file-lock.ts";
 import { authenticate, copyBackup, type Origin } from "./authentication.ts";
 import { makeBackup, removeDatabase, verifyBackup, type Verified } from "./backup.ts";
@@ -21,13 +21,13 @@ import { findSecretKeys, openSecretKeys } from "../store/secret-keys.ts";
 import { copyTables, emptyTables, isEmpty, raiseCounters, readCounters } from "../store/copy.ts";
 import { forgetClock } from "../store/clock.ts";
 import type { Database } from "../store/database.ts";
-import { connectedServers, openPostgres } from "../store/postgres.ts";
-import { openSqlite } from "../store/sqlite.ts";
-import { checkDatabase, isAlone } from "../store/sqlite-files.ts";
+import { connectedServers, openPostgres } from "../store/postgres/postgres.ts";
+import { openSqlite } from "../store/sqlite/sqlite.ts";
+import { checkDatabase, isAlone } from "../store/sqlite/files.ts";
 import { queryNumber } from "../store/table.ts";
 import { organizations } from "../store/tables/organizations.ts";
 import { users } from "../store/tables/users.ts";
-import type { System } from "../../system.ts";
+import type { System } from "../../base/system.ts";
 
 type Edge = Pick<System, "now" | "random" | "env">;
 export type Restored = Verified & {

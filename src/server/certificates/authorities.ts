@@ -3,17 +3,17 @@
 
 import type { KeyObject } from "node:crypto";
 import { brand } from "../../brand.ts";
-import { formatTime } from "../../duration.ts";
+import { formatTime } from "../../base/duration.ts";
 import { readCaKey } from "../../pki/ca-key.ts";
 import { decodeCaBundle, type NebulaCertificate } from "../../pki/nebula.ts";
 import { openSecret } from "../../pki/secrets.ts";
 import type { Issuer as X509Issuer } from "../../pki/x509.ts";
-import { AppError } from "../../errors.ts";
+import { AppError } from "../../base/errors.ts";
 import { authorityContext } from "./make-authorities.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Reader } from "../store/database.ts";
 import { queryOne } from "../store/table.ts";
-import { authorities, type AuthorityRow } from "../store/tables/authorities.ts";
+import { authorities, type AuthorityRow } from "../store/tables/certificates.ts";
 
 export type OverlayAuthority = { id: number; certificate: NebulaCertificate; privateKey: KeyObject };
 export type X509Authority = { id: number; issuer: X509Issuer };

@@ -2,7 +2,7 @@
 // gate for signatures is in store/clock.ts and needs none of this.
 
 import { hostname } from "node:os";
-import { formatTime } from "../../duration.ts";
+import { formatTime } from "../../base/duration.ts";
 import { ourselves, record } from "../audit/record.ts";
 import type { ServerOptions } from "../options.ts";
 import { describeDoubt, howToConfirm, type Doubt } from "../store/clock.ts";

@@ -1,17 +1,17 @@
 // The only place that signs certificates of nodes: for registration, renewal, a changed node, restore and CA rotation.
 // Never signs for a revoked node.
 
-import { AppError } from "../../errors.ts";
+import { AppError } from "../../base/errors.ts";
 import { readHostPublicKey } from "../../pki/keys.ts";
 import { encodePem } from "../../pki/bundle.ts";
 import { fingerprints, signCertificate } from "../../pki/nebula.ts";
-import { parseNetwork } from "../../ip.ts";
+import { parseNetwork } from "../../base/ip.ts";
 import { limitCertificates } from "./blocklist.ts";
 import type { Authorities, OverlayAuthority } from "./authorities.ts";
 import type { ServerOptions } from "../options.ts";
-import { secondAddress } from "../store/address-pool.ts";
+import { secondAddress } from "../allocation/address-pool.ts";
 import type { Reader, Transaction } from "../store/database.ts";
-import { certifiedGroups } from "../../owner-group.ts";
+import { certifiedGroups } from "../../protocol/owner-group.ts";
 import { queryAll, queryOne } from "../store/table.ts";
 import { certificates, type CertificateRow } from "../store/tables/certificates.ts";
 import { nodes, type NodeRow } from "../store/tables/nodes.ts";

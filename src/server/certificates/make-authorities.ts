@@ -4,7 +4,7 @@ import { X509Certificate } from "node:crypto";
 import { sealSecret } from "../../pki/secrets.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Transaction } from "../store/database.ts";
-import { authorities, type AuthorityRow } from "../store/tables/authorities.ts";
+import { authorities, type AuthorityRow } from "../store/tables/certificates.ts";
 
 const caLifetimeMs = 2 * 365 * 86_400_000;
 const backdatedMs = 5 * 60_000;

@@ -1,7 +1,7 @@
 // Holds long polls by organization and node, and wakes them. Knows neither versions nor the database: a wake-up means
 // "read again". Open a poll before the first read: then no change between the read and the wait is missed.
 
-import type { System } from "../../system.ts";
+import type { System } from "../../base/system.ts";
 
 /** Open polls of one node. One more answers the oldest. */
 export const maxPollsPerNode = 32;

@@ -2,8 +2,8 @@
 // all the blocklist, is rendered once and kept in a ConfigView.
 
 import { createHash } from "node:crypto";
-import { joinHostPort, parseAddress } from "../../ip.ts";
-import { deviceName } from "../../device-name.ts";
+import { joinHostPort, parseAddress } from "../../base/ip.ts";
+import { deviceName } from "../../engine/interface-names.ts";
 import {
   measureYaml,
   mergeYaml,
@@ -12,11 +12,11 @@ import {
   yamlLimits,
   type YamlMap,
   type YamlValue,
-} from "../../yaml.ts";
-import { can, parseEngineVersion, type EngineVersion } from "../../engine-features.ts";
+} from "../../base/yaml.ts";
+import { can, parseEngineVersion, type EngineVersion } from "../../engine/features.ts";
 import { conntrackDefaults, flowTimes } from "./flow-timeout.ts";
 import { compileRules, isSelf, type Rule } from "../policy/firewall.ts";
-import { certifiedGroups, ownerOf } from "../../owner-group.ts";
+import { certifiedGroups, ownerOf } from "../../protocol/owner-group.ts";
 import { type NodeRow } from "../store/tables/nodes.ts";
 
 /** The columns of a node that its own configuration depends on. */

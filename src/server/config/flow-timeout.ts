@@ -2,7 +2,7 @@
 // matches open flows by address.
 
 import * as v from "valibot";
-import type { YamlMap } from "../../yaml.ts";
+import type { YamlMap } from "../../base/yaml.ts";
 
 export const conntrackDefaults = { tcp_timeout: "12m", udp_timeout: "3m", default_timeout: "10m" } as const;
 

@@ -1,8 +1,8 @@
 // Renders the site file of a phone, which the Nebula app imports by "From file": a config.yml with CA and certificate in it.
 // It lacks the private key alone, which the browser appends: `pki` is the last section.
 
-import { parseEngineVersion } from "../../engine-features.ts";
-import { stringifyYaml, yamlSlices, type YamlMap } from "../../yaml.ts";
+import { parseEngineVersion } from "../../engine/features.ts";
+import { stringifyYaml, yamlSlices, type YamlMap } from "../../base/yaml.ts";
 import { inSlices } from "../http/heavy-work.ts";
 import type { NodeRow } from "../store/tables/nodes.ts";
 import { kindOf, pki, treeOf, type ConfigNode, type ConfigView } from "./config.ts";

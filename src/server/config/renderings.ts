@@ -2,8 +2,8 @@
 // depend on share one, so a change costs one rendering for each kind of node, not one for each node.
 
 import { createHash } from "node:crypto";
-import { AppError } from "../../errors.ts";
-import type { Log } from "../../log.ts";
+import { AppError } from "../../base/errors.ts";
+import type { Log } from "../../base/log.ts";
 import { inSlices } from "../http/heavy-work.ts";
 import type { Meters } from "../http/meters.ts";
 import { makeBoundedCache } from "./bounded-cache.ts";

@@ -2,9 +2,9 @@
 // share is read once per config_version and cached. Each node costs one row and a small part of its own.
 
 import { createHash } from "node:crypto";
-import { formatTime } from "../../duration.ts";
-import { AppError } from "../../errors.ts";
-import { can } from "../../engine-features.ts";
+import { formatTime } from "../../base/duration.ts";
+import { AppError } from "../../base/errors.ts";
+import { can } from "../../engine/features.ts";
 import type { DownloadAnswer } from "../../protocol/download.ts";
 import type { NodeConfig } from "../../protocol/stored.ts";
 import type { OrderKey } from "../../protocol/values.ts";
@@ -19,11 +19,15 @@ import type { Renderings, WorkInTurn } from "./renderings.ts";
 import { listRules } from "../policy/stored-rules.ts";
 import type { Reader } from "../store/database.ts";
 import { queryAll } from "../store/table.ts";
-import { authorities, type AuthorityRow } from "../store/tables/authorities.ts";
-import { certificates, type CertificateRow } from "../store/tables/certificates.ts";
+import {
+  authorities,
+  type AuthorityRow,
+  certificates,
+  type CertificateRow,
+} from "../store/tables/certificates.ts";
 import { nodes } from "../store/tables/nodes.ts";
 import { organizations } from "../store/tables/organizations.ts";
-import { relayTraffic } from "../store/tables/relay-traffic.ts";
+import { relayTraffic } from "../store/tables/paths.ts";
 import { readConfigVersion } from "../store/versions.ts";
 
 export type OrgView = {

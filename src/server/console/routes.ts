@@ -1,7 +1,7 @@
 // Handlers of the console's page and files in src/api/pages.ts.
 
 import type { consoleApi } from "../../api/pages.ts";
-import { AppError } from "../../errors.ts";
+import { AppError } from "../../base/errors.ts";
 import type { Handlers } from "../http/attach.ts";
 import { cookiesOf, readCookie, sessionCookie } from "../http/cookies.ts";
 import { acceptsHtml } from "../http/edge.ts";

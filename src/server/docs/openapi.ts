@@ -4,7 +4,7 @@ import { toJsonSchema } from "@valibot/to-json-schema";
 import type * as v from "valibot";
 import { brand } from "../../brand.ts";
 import { buildInfo } from "../../build-info.ts";
-import { errorTable, type ErrorCode } from "../../errors.ts";
+import { errorTable, type ErrorCode } from "../../base/errors.ts";
 import { DownloadAnswer } from "../../protocol/download.ts";
 import { ErrorBody } from "../../protocol/error-body.ts";
 import { Node } from "../../protocol/node.ts";

@@ -1,15 +1,15 @@
 // The OpenAPI document with its two viewers, and the pages that links with a secret open: handlers of src/api/pages.ts.
 
 import { docsApi, viewersApi } from "../../api/pages.ts";
-import { AppError } from "../../errors.ts";
+import { AppError } from "../../base/errors.ts";
 import { shellPage } from "../console/routes.ts";
 import { attach, type Handlers } from "../http/attach.ts";
 import { docsCookie, makeCookie } from "../http/cookies.ts";
 import { acceptsHtml, networkOf } from "../http/edge.ts";
 import type { Reply, Route } from "../http/route.ts";
-import { provenAtSignIn } from "../people/second-factor.ts";
-import { docsSessionS } from "../people/sessions.ts";
-import { cookieOfDevice, signIn } from "../people/sign-in.ts";
+import { provenAtSignIn } from "../people/factors/second-factor.ts";
+import { docsSessionS } from "../people/sessions/sessions.ts";
+import { cookieOfDevice, signIn } from "../people/sign-in/sign-in.ts";
 import { originOf } from "../routes/people.ts";
 import type { Services } from "../services.ts";
 import { redocPage, swaggerPage } from "./pages.ts";

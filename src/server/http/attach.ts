@@ -10,7 +10,7 @@ import {
   type InputOf,
   type ParamName,
 } from "../../api/endpoint.ts";
-import { AppError } from "../../errors.ts";
+import { AppError } from "../../base/errors.ts";
 import {
   always,
   asksForFresh,

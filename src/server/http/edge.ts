@@ -1,7 +1,7 @@
 // The network edge: the address to listen on, the client's address behind trusted proxies, and the server's own names.
 
-import { AppError } from "../../errors.ts";
-import { formatAddress, networkContains, parseAddress, parseNetwork, type Network } from "../../ip.ts";
+import { AppError } from "../../base/errors.ts";
+import { formatAddress, networkContains, parseAddress, parseNetwork, type Network } from "../../base/ip.ts";
 
 export type ListenAddress = { hostname: string; port: number };
 

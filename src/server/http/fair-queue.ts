@@ -2,7 +2,7 @@
 // callers do (credentials, networks): one with many requests delays another by one piece of work each time. What waits to be
 // written together has the same: a backlog. Knows no route.
 
-import type { AppError } from "../../errors.ts";
+import type { AppError } from "../../base/errors.ts";
 
 /** On whose behalf work is done. `owner`: an id; `caller`: one credential or network. */
 export type Turn = { owner: number; caller: string };

@@ -1,7 +1,7 @@
 // Work that takes milliseconds of the one thread: rendering configurations, packing them, testing rules. One piece runs at a
 // time, then other requests get their chance. Organizations take turns, and so do the credentials of one (fair-queue.ts).
 
-import { AppError } from "../../errors.ts";
+import { AppError } from "../../base/errors.ts";
 import { makeFairQueue, type InTurn } from "./fair-queue.ts";
 
 export type HeavyLimits = {

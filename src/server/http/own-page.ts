@@ -1,8 +1,8 @@
 // Whether a browser's request was sent by a page of this control plane. A cookie alone does not prove that: a browser
 // sends it with requests that other sites start.
 
-import { AppError } from "../../errors.ts";
-import { isLoopback } from "../../loopback.ts";
+import { AppError } from "../../base/errors.ts";
+import { isLoopback } from "../../base/loopback.ts";
 import type { AskedRequest } from "./route.ts";
 
 /**

@@ -1,8 +1,8 @@
 // Turns a handler's reply, or an error, into the HTTP response: headers, security headers, the one error shape. Only
 // this file creates a Response of the application.
 
-import { AppError } from "../../errors.ts";
-import { clean, cleanErrors } from "../../log.ts";
+import { AppError } from "../../base/errors.ts";
+import { clean, cleanErrors } from "../../base/log.ts";
 import type { ErrorBody } from "../../protocol/error-body.ts";
 import type { Reply } from "./route.ts";
 

@@ -3,7 +3,7 @@
 
 import * as v from "valibot";
 import type { Endpoint, Role } from "../../api/endpoint.ts";
-import { AppError } from "../../errors.ts";
+import { AppError } from "../../base/errors.ts";
 
 export type Schema<T = unknown> = v.GenericSchema<unknown, T>;
 

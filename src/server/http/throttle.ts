@@ -1,7 +1,7 @@
 // Limits attempts within sliding windows: wrong passwords, tokens that were never issued, resumed registrations. Valid
 // credentials do not count. Each process counts for itself, and forgets with its end.
 
-import { AppError } from "../../errors.ts";
+import { AppError } from "../../base/errors.ts";
 import { networkOf } from "./edge.ts";
 
 /** At most `times` attempts within `withinMs`. */

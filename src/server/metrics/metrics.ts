@@ -3,7 +3,7 @@
 
 import { brand } from "../../brand.ts";
 import { buildInfo } from "../../build-info.ts";
-import { diskSpaceAt } from "../../disk-space.ts";
+import { diskSpaceAt } from "../../base/disk-space.ts";
 import { blocklistLimit } from "../../protocol/download.ts";
 import { countBlocklists } from "../certificates/blocklist.ts";
 import type { Meters, Sample } from "../http/meters.ts";

@@ -1,7 +1,7 @@
 // How many nodes of each organization were online: counted every five minutes, kept for 30 days.
 
 import { maxOnlinePoints, type OnlineHistory } from "../../api/nodes.ts";
-import { formatTime } from "../../duration.ts";
+import { formatTime } from "../../base/duration.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Database, Reader } from "../store/database.ts";
 import { onlineMs } from "../store/nodes.ts";

@@ -2,7 +2,7 @@
 // by whichever server writes next.
 
 import type { ServerHistory } from "../../api/servers.ts";
-import { formatTime } from "../../duration.ts";
+import { formatTime } from "../../base/duration.ts";
 import type { Changes } from "../config/changes.ts";
 import type { Meters, Totals } from "../http/meters.ts";
 import type { ServerOptions } from "../options.ts";

@@ -2,9 +2,9 @@
 
 import type { Warning } from "../../api/servers.ts";
 import { brand } from "../../brand.ts";
-import { diskSpaceAt } from "../../disk-space.ts";
+import { diskSpaceAt } from "../../base/disk-space.ts";
 import type { ServerOptions } from "../options.ts";
-import { howToCompare, type NodeClocks } from "../nodes/node-clocks.ts";
+import { howToCompare, type NodeClocks } from "../nodes/contact/node-clocks.ts";
 import { describeDoubt, howToConfirm } from "../store/clock.ts";
 
 export function findWarnings({

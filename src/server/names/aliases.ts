@@ -2,20 +2,20 @@
 // gives way to a node that gets its name later.
 
 import type { Alias, AliasRequest } from "../../api/names.ts";
-import { formatTime } from "../../duration.ts";
-import { AppError } from "../../errors.ts";
-import { networkContains, parseAddress, parseNetwork, formatAddress } from "../../ip.ts";
-import { hostLabels } from "../../host-labels.ts";
+import { formatTime } from "../../base/duration.ts";
+import { AppError } from "../../base/errors.ts";
+import { networkContains, parseAddress, parseNetwork, formatAddress } from "../../base/ip.ts";
+import { hostLabels } from "../../protocol/host-labels.ts";
 import { record, type Actor } from "../audit/record.ts";
 import type { ServerOptions } from "../options.ts";
-import { editPolicy } from "../policy/edits.ts";
+import { editPolicy } from "../policy/edit-policy.ts";
 import { NotUnique, type Reader, type Row, type Transaction } from "../store/database.ts";
 import { findNode } from "../store/nodes.ts";
 import { computed, joined, queryNumber, queryOne, text } from "../store/table.ts";
-import { nameAliases } from "../store/tables/name-aliases.ts";
+import { nameAliases } from "../store/tables/nodes.ts";
 import { hasNode } from "./publish.ts";
 import { raiseNamesVersion } from "../store/versions.ts";
-import { keptVersions } from "../store/names.ts";
+import { keptVersions } from "../allocation/held-names.ts";
 
 type Store = Pick<ServerOptions, "db" | "system">;
 type Org = { id: number };

@@ -8,10 +8,9 @@ import type { ServerOptions } from "../options.ts";
 import { testable, type Rule } from "../policy/firewall.ts";
 import { listRules } from "../policy/stored-rules.ts";
 import type { Reader } from "../store/database.ts";
-import { certifiedGroups } from "../../owner-group.ts";
+import { certifiedGroups } from "../../protocol/owner-group.ts";
 import { queryAll, queryOne } from "../store/table.ts";
-import { nameAliases } from "../store/tables/name-aliases.ts";
-import { nodes } from "../store/tables/nodes.ts";
+import { nameAliases, nodes } from "../store/tables/nodes.ts";
 import { organizations } from "../store/tables/organizations.ts";
 import {
   makeBook,
@@ -24,8 +23,8 @@ import {
   type Book,
   type NamedEntry,
   type NamesNews,
-} from "./book.ts";
-import { keptVersions } from "../store/names.ts";
+} from "./organization-names.ts";
+import { keptVersions } from "../allocation/held-names.ts";
 import { makeVisibility, type Visibility } from "./visibility.ts";
 
 export type Names = {

@@ -2,13 +2,12 @@
 // holds the nodes that differ. So a change that was made without this file, by an older release for example, is found later,
 // by the upkeep. A change of names has a version of its own, and raises no version of a configuration.
 
-import { hostLabels, nodesWithLabel } from "../../host-labels.ts";
+import { hostLabels, nodesWithLabel } from "../../protocol/host-labels.ts";
 import type { ServerOptions } from "../options.ts";
 import { requireLockOf, type Reader, type Transaction } from "../store/database.ts";
 import { raiseNamesVersion } from "../store/versions.ts";
 import { computed, integer, queryAll, text, truth } from "../store/table.ts";
-import { nameAliases } from "../store/tables/name-aliases.ts";
-import { isUnpublished, named, nodes, type NodeRow } from "../store/tables/nodes.ts";
+import { nameAliases, isUnpublished, named, nodes, type NodeRow } from "../store/tables/nodes.ts";
 
 /** Nodes that get one version at most: one answer to a node can hold as many. */
 const publishedTogether = 1000;

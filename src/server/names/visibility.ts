@@ -2,8 +2,8 @@
 // rules apply are one class, so the rules are compared for each pair of classes, not of nodes. Pure.
 
 import { hash } from "node:crypto";
-import { parseAddress } from "../../ip.ts";
-import { ownerGroupIn, selfGroup } from "../../owner-group.ts";
+import { parseAddress } from "../../base/ip.ts";
+import { ownerGroupIn, selfGroup } from "../../protocol/owner-group.ts";
 import { isSelf, overlap, permits, type Member, type TestableRules } from "../policy/firewall.ts";
 
 type Direction = keyof TestableRules;

@@ -2,8 +2,8 @@
 // query is bounded, or answered from an index alone: it is asked by every open console.
 
 import { maxFirst, type NodeTrouble } from "../../api/attention.ts";
-import { formatTime } from "../../duration.ts";
-import { advisoriesFor } from "../../engine-features.ts";
+import { formatTime } from "../../base/duration.ts";
+import { advisoriesFor } from "../../engine/features.ts";
 import type { Params, Reader } from "../store/database.ts";
 import { isOnline, nodeColumns, nodeRecord, onlineMs } from "../store/nodes.ts";
 import { nodesWithSightings } from "../store/sightings.ts";
@@ -18,7 +18,7 @@ import {
   type Parser,
 } from "../store/table.ts";
 import type { NodeStore } from "./node-store.ts";
-import { appliedMs } from "./version-ages.ts";
+import { appliedMs } from "./contact/version-ages.ts";
 
 /** Nodes whose certificates end first. */
 const maxNext = 5;

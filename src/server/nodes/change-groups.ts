@@ -9,7 +9,7 @@ import { queryAll } from "../store/table.ts";
 import { nodes } from "../store/tables/nodes.ts";
 import { notifyNodes, raiseNamesVersion, takeVersion } from "../store/versions.ts";
 import { gainsGroup } from "./node-differences.ts";
-import { blockAfterMs } from "./upkeep.ts";
+import { blockAfterMs } from "./lifecycle/upkeep.ts";
 
 export const groupedNode = nodes.pick("id", "name", "state", "groups", "ownerId", "ownerGroups");
 type GroupedNode = ReturnType<typeof groupedNode.parse>;

@@ -8,10 +8,10 @@ import {
   requireFewProviderGroups,
 } from "../policy/group-people.ts";
 import { providerFault } from "../policy/resolve.ts";
-import { AppError } from "../../errors.ts";
+import { AppError } from "../../base/errors.ts";
 import type { Transaction } from "../store/database.ts";
 import { computed, queryAll, text } from "../store/table.ts";
-import { providerGroups } from "../store/tables/provider-groups.ts";
+import { providerGroups } from "../store/tables/providers.ts";
 import { regroupOwned } from "./owner-groups.ts";
 
 /** Returns the group of its users' nodes. Throws validation_failed if it is not clear at which provider it is. */

@@ -1,7 +1,7 @@
 // What a user may do with their own nodes without being an administrator: list and revoke them. A node belongs to a user
 // or to the organization. Nothing here changes groups: a user's own nodes never get into a privileged group this way.
 
-import { AppError } from "../../errors.ts";
+import { AppError } from "../../base/errors.ts";
 import type { Caller, OrganizationAccess } from "../http/route.ts";
 import type { Transaction } from "../store/database.ts";
 

@@ -3,8 +3,8 @@
 import type { Authorities } from "../certificates/authorities.ts";
 import type { Changes } from "../config/changes.ts";
 import type { ServerOptions } from "../options.ts";
-import type { Reports } from "./reports.ts";
-import type { VersionAges } from "./version-ages.ts";
+import type { Reports } from "./contact/reports.ts";
+import type { VersionAges } from "./contact/version-ages.ts";
 
 export type NodeStore = Pick<ServerOptions, "db" | "system" | "secretKey"> & {
   authorities: Authorities;

@@ -3,10 +3,10 @@
 
 import type { NodePatch, NodeRequest } from "../../api/nodes.ts";
 import * as v from "valibot";
-import { AppError } from "../../errors.ts";
+import { AppError } from "../../base/errors.ts";
 import { type Node } from "../../protocol/node.ts";
 import { record, type Actor, type AuditEvent } from "../audit/record.ts";
-import { editPolicy, editReach, type Testing } from "../policy/edits.ts";
+import { editPolicy, editReach, type Testing } from "../policy/edit-policy.ts";
 import { ensureGroups } from "../policy/groups.ts";
 import {
   issueOverlay,
@@ -28,25 +28,25 @@ import {
 } from "../store/nodes.ts";
 import { affectsOthers, audited, certified, granted } from "./node-differences.ts";
 import type { NodeStore } from "./node-store.ts";
-import { ConfigOverrides } from "../../engine-config.ts";
+import { ConfigOverrides } from "../../engine/allowed-settings.ts";
 import { isPeerOfRule } from "../policy/rules.ts";
-import { isUnsafe, unsafeSentence } from "./refused-engine.ts";
-import { renewCertificates } from "./renewal.ts";
+import { isUnsafe, unsafeSentence } from "./contact/refused-engine.ts";
+import { renewCertificates } from "./lifecycle/renewal.ts";
 import {
   addressTaken,
   chooseAddress,
   freeAddresses,
   leaveAddresses,
   takeAddress,
-} from "../store/address-pool.ts";
+} from "../allocation/address-pool.ts";
 import { NotUnique, type Transaction } from "../store/database.ts";
-import { holdName, releaseOwnName } from "../store/names.ts";
+import { holdName, releaseOwnName } from "../allocation/held-names.ts";
 import { nodesWithSightings } from "../store/sightings.ts";
 import { queryAll, queryNumber } from "../store/table.ts";
 import { lastCertificateEnd } from "../store/tables/certificates.ts";
 import { nodes, widestNode, type NodeRow } from "../store/tables/nodes.ts";
 import { checkHub, checkPublicAddress, checkSubnets } from "./subnets.ts";
-import { atLeisure, blockFormerLater } from "./upkeep.ts";
+import { atLeisure, blockFormerLater } from "./lifecycle/upkeep.ts";
 import { publishNames, publishNameServer } from "../names/publish.ts";
 import { notifyNode, raiseConfigVersion, raiseOwnVersion, readConfigVersion } from "../store/versions.ts";
 import { readBeside, show, showAll, showOne, type Beside } from "./shown.ts";

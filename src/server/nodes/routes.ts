@@ -3,15 +3,15 @@
 import type { registrationsApi } from "../../api/node-calls.ts";
 import { noContent } from "../http/reply.ts";
 import { listRows } from "../store/list-rows.ts";
-import { registrationRequests } from "../store/tables/registration-requests.ts";
-import { register } from "./register.ts";
-import { answerable, answerRequest, registrationItemOf } from "./registration-requests.ts";
+import { registrationRequests } from "../store/tables/joining.ts";
+import { register } from "./joining/register.ts";
+import { answerable, answerRequest, registrationItemOf } from "./joining/registration-requests.ts";
 import type { phonesApi } from "../../api/phones.ts";
 import type { OrganizationCall } from "../http/route.ts";
 import { browserOf } from "../routes/people.ts";
 import { makePhone, type Wishes } from "./phones.ts";
 import type { nodesApi } from "../../api/nodes.ts";
-import { AppError } from "../../errors.ts";
+import { AppError } from "../../base/errors.ts";
 import { sessionsEndedHeader } from "../../protocol/sign-in.ts";
 import { actorOf } from "../audit/record.ts";
 import type { Handlers } from "../http/attach.ts";
@@ -22,12 +22,12 @@ import { inTurnOf, testingOf } from "../pipeline.ts";
 import { currentFiles, hasAlready, headersOf, jsonReply } from "./call-routes.ts";
 import type { Services } from "../services.ts";
 import { findNode } from "../store/nodes.ts";
-import { nextChanges } from "./next-changes.ts";
+import { nextChanges } from "./contact/next-changes.ts";
 import { mustOwn, requireMe } from "./node-owner.ts";
 import { createNode, listNodes, patchNode, renewNode } from "./nodes.ts";
-import { listRevocations, restoreNode, revokeNode } from "./revoke.ts";
+import { listRevocations, restoreNode, revokeNode } from "./lifecycle/revoke.ts";
 import { showOne } from "./shown.ts";
-import { transferNode } from "./transfer.ts";
+import { transferNode } from "./lifecycle/transfer.ts";
 
 export const nodeHandlers = (services: Services): Handlers<typeof nodesApi> => ({
   async list(call, { revoked, owner, ids, ...input }) {

@@ -1,16 +1,16 @@
 // A node as the API shows it: its row, and what stands in other tables and in memory.
 
-import { formatTime } from "../../duration.ts";
+import { formatTime } from "../../base/duration.ts";
 import type { Node } from "../../protocol/node.ts";
 import { currentCertificate } from "../config/views.ts";
 import type { Reader } from "../store/database.ts";
 import { isOnline, showNode, type NodeRecord } from "../store/nodes.ts";
 import { queryAll } from "../store/table.ts";
 import { certificates } from "../store/tables/certificates.ts";
-import { sentFiles } from "../store/tables/sent-files.ts";
+import { sentFiles } from "../store/tables/nodes.ts";
 import { readConfigVersion, readVersions, type Versions } from "../store/versions.ts";
 import type { NodeStore } from "./node-store.ts";
-import { appliedMs } from "./version-ages.ts";
+import { appliedMs } from "./contact/version-ages.ts";
 
 export async function showOne(services: NodeStore, org: { id: number }, node: NodeRecord): Promise<Node> {
   const [shown] = await showAll(services, org.id, [node]);

@@ -1,6 +1,6 @@
 // Checks the subnets that a node may route. A wrong one would divert traffic of every node of the organization.
 
-import { AppError } from "../../errors.ts";
+import { AppError } from "../../base/errors.ts";
 import {
   networkContains,
   networksOverlap,
@@ -9,7 +9,7 @@ import {
   specialHost,
   specialNetwork,
   type Network,
-} from "../../ip.ts";
+} from "../../base/ip.ts";
 import type { IssuingOrg } from "../certificates/issue.ts";
 import type { Reader } from "../store/database.ts";
 import { publicUrlOf } from "../store/meta.ts";

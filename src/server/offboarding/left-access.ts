@@ -2,15 +2,15 @@
 // removes, disables or demotes the user, or revokes the token. The answer lists what keeps working.
 
 import type { AccessItem, AccessReport } from "../../api/values.ts";
-import { AppError } from "../../errors.ts";
-import { settle } from "../nodes/upkeep.ts";
+import { AppError } from "../../base/errors.ts";
+import { settle } from "../nodes/lifecycle/upkeep.ts";
 import type { ServerOptions } from "../options.ts";
 import { record, type Actor } from "../audit/record.ts";
 import { deleteWebhookInside } from "../webhooks/webhooks.ts";
-import { revokeInside } from "../nodes/revoke.ts";
+import { revokeInside } from "../nodes/lifecycle/revoke.ts";
 import type { Reader, Transaction } from "../store/database.ts";
 import { computed, integer, queryAll, queryOne, text, textOrNull, truth, word } from "../store/table.ts";
-import { memberships } from "../store/tables/memberships.ts";
+import { memberships } from "../store/tables/organizations.ts";
 import { revokeTokenInside, type TokenKind } from "../people/issued-tokens.ts";
 
 const kinds = [

@@ -1,11 +1,11 @@
 // Changes the role of a member, or removes the member. The access that ends with it ends in the same transaction.
 
-import { AppError } from "../../errors.ts";
+import { AppError } from "../../base/errors.ts";
 import { record, type Actor } from "../audit/record.ts";
 import type { Role } from "../../api/endpoint.ts";
-import { ownerGroup } from "../../owner-group.ts";
+import { ownerGroup } from "../../protocol/owner-group.ts";
 import { regroupOwned } from "../nodes/owner-groups.ts";
-import { settle } from "../nodes/upkeep.ts";
+import { settle } from "../nodes/lifecycle/upkeep.ts";
 import type { ServerOptions } from "../options.ts";
 import { requireRole } from "../people/late-rights.ts";
 import { groupsThatProvidersDecide } from "../policy/group-people.ts";
@@ -20,13 +20,13 @@ import {
   roleNow,
   showMember,
 } from "../people/members.ts";
-import { type Member } from "../../api/members.ts";
+import type { Member } from "../../api/members.ts";
 import type { OwnerConfirmation } from "../people/ownership.ts";
 import type { Transaction } from "../store/database.ts";
 import { queryOne } from "../store/table.ts";
-import { browserSessions } from "../store/tables/browser-sessions.ts";
-import { groupPeople } from "../store/tables/group-people.ts";
-import { memberships, type MembershipRow } from "../store/tables/memberships.ts";
+import { browserSessions } from "../store/tables/sessions.ts";
+import { groupPeople } from "../store/tables/providers.ts";
+import { memberships, type MembershipRow } from "../store/tables/organizations.ts";
 import { users } from "../store/tables/users.ts";
 import {
   accessForEvent,

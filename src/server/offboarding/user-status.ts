@@ -1,12 +1,12 @@
 // Disables and enables users. Disabling ends the sessions and, on request, what the user could still use.
 
-import { AppError } from "../../errors.ts";
+import { AppError } from "../../base/errors.ts";
 import { record, type Actor } from "../audit/record.ts";
-import { settle } from "../nodes/upkeep.ts";
+import { settle } from "../nodes/lifecycle/upkeep.ts";
 import type { ServerOptions } from "../options.ts";
 import { requireStaff } from "../people/late-rights.ts";
 import { findUser, userEvent } from "../people/people.ts";
-import { endSessions } from "../people/sessions.ts";
+import { endSessions } from "../people/sessions/sessions.ts";
 import { accessForEvent, endAccess, type Access, type Ending } from "./left-access.ts";
 
 /** The last active staff user cannot be disabled. */

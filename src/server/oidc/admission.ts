@@ -1,11 +1,11 @@
 // Whether an identity may sign in here at all: its tenant, its groups, the domain of its verified address. Pure.
 
 import * as v from "valibot";
-import { AppError } from "../../errors.ts";
+import { AppError } from "../../base/errors.ts";
 import { Email } from "../../api/values.ts";
-import type { IdentityProviderRow } from "../store/tables/identity-providers.ts";
-import type { Claims } from "./exchange.ts";
-import { comparedText, foreignText, oneSpelling } from "../../text.ts";
+import type { IdentityProviderRow } from "../store/tables/providers.ts";
+import type { Claims } from "./provider-requests.ts";
+import { comparedText, foreignText, oneSpelling } from "../../base/text.ts";
 
 type Rules = Pick<IdentityProviderRow, "name" | "tenant" | "requiredGroups" | "domains" | "groupsClaim">;
 export type Admitted = {

@@ -1,7 +1,7 @@
 // What the groups that a provider says of a user give: roles, and groups of the user's nodes. After each sign-in, and after the
 // hourly question.
 
-import type { IdentityProviderRow } from "../store/tables/identity-providers.ts";
+import type { IdentityProviderRow } from "../store/tables/providers.ts";
 import { applyRoles } from "./group-roles.ts";
 import { applyNodeGroups, type NodeGroupServices } from "./node-groups.ts";
 import { applyProviderGroups } from "./provider-groups.ts";

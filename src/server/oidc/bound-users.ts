@@ -1,7 +1,7 @@
 // The users of an organization's provider. They are bound to that organization: found by provider and subject, never by
 // issuer or address, valid nowhere else, never staff and never owners. Whoever runs the provider chooses every claim.
 
-import { AppError } from "../../errors.ts";
+import { AppError } from "../../base/errors.ts";
 import { makeOpaqueToken } from "../../pki/opaque.ts";
 import { ourselves, record } from "../audit/record.ts";
 import type { ServerOptions } from "../options.ts";
@@ -11,12 +11,10 @@ import {
   nameOfProvider,
   organizationIdentities,
   type IdentityProviderRow,
-} from "../store/tables/identity-providers.ts";
-import { memberships } from "../store/tables/memberships.ts";
-import { organizations } from "../store/tables/organizations.ts";
+} from "../store/tables/providers.ts";
+import { memberships, organizations, verifiedDomains } from "../store/tables/organizations.ts";
 import { users, type UserRow } from "../store/tables/users.ts";
-import { verifiedDomains } from "../store/tables/verified-domains.ts";
-import { cutText } from "../../text.ts";
+import { cutText } from "../../base/text.ts";
 import type { Admitted } from "./admission.ts";
 import { applyGroups } from "./apply-groups.ts";
 import { rolesFor } from "./group-roles.ts";

@@ -3,7 +3,7 @@
 
 import type { Reader } from "../store/database.ts";
 import { queryAll } from "../store/table.ts";
-import { identityProviders, nameOfProvider } from "../store/tables/identity-providers.ts";
+import { identityProviders, nameOfProvider } from "../store/tables/providers.ts";
 
 const shown = identityProviders.pick("id", "name", "label");
 const maxShown = 50;

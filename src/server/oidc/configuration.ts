@@ -2,9 +2,9 @@
 
 import { hash } from "node:crypto";
 import type { AuthorizationServer } from "oauth4webapi";
-import { AppError, messageOf } from "../../errors.ts";
+import { AppError, messageOf } from "../../base/errors.ts";
 import { makeBoundedCache } from "../config/bounded-cache.ts";
-import type { IdentityProviderRow } from "../store/tables/identity-providers.ts";
+import type { IdentityProviderRow } from "../store/tables/providers.ts";
 import { makeFetches, type FetchFrom, type Outgoing } from "./outgoing.ts";
 
 export type Endpoint = Pick<IdentityProviderRow, "issuer" | "trust">;

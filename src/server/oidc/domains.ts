@@ -3,18 +3,18 @@
 
 import * as v from "valibot";
 import { brand } from "../../brand.ts";
-import { AppError } from "../../errors.ts";
-import { formatTime } from "../../duration.ts";
+import { AppError } from "../../base/errors.ts";
+import { formatTime } from "../../base/duration.ts";
 import { makeOpaqueToken } from "../../pki/opaque.ts";
 import { record, type Actor } from "../audit/record.ts";
 import type { ServerOptions } from "../options.ts";
 import { requireRole, requireStaff } from "../people/late-rights.ts";
-import { organizationBySlug } from "../policy/organizations.ts";
+import { organizationBySlug } from "../organizations/organizations.ts";
 import { Slug } from "../../protocol/values.ts";
 import { NotUnique, type Reader, type Transaction } from "../store/database.ts";
-import { verifiedDomains, type VerifiedDomainRow } from "../store/tables/verified-domains.ts";
+import { verifiedDomains, type VerifiedDomainRow } from "../store/tables/organizations.ts";
 import { Domain } from "./provider-settings.ts";
-import { within } from "../../within.ts";
+import { within } from "../../base/within.ts";
 
 type Store = Pick<ServerOptions, "db" | "system">;
 type Org = { id: number };

@@ -3,12 +3,12 @@
 // it counts once.
 
 import * as v from "valibot";
-import { AppError } from "../../errors.ts";
+import { AppError } from "../../base/errors.ts";
 import { makeOpaqueToken } from "../../pki/opaque.ts";
 import { openSecret, sealSecret } from "../../pki/secrets.ts";
 import type { ServerOptions } from "../options.ts";
-import { useOnce } from "../store/tables/used-challenges.ts";
-import { foreignText } from "../../text.ts";
+import { useOnce } from "../store/tables/users.ts";
+import { foreignText } from "../../base/text.ts";
 
 type Deps = Pick<ServerOptions, "db" | "system" | "secretKey">;
 

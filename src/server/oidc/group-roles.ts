@@ -5,9 +5,9 @@ import { ourselves, record } from "../audit/record.ts";
 import { changeRole, removeMember } from "../offboarding/member-changes.ts";
 import type { ServerOptions } from "../options.ts";
 import { memberEvent } from "../people/members.ts";
-import { allOrganizations } from "../policy/organizations.ts";
-import type { IdentityProviderRow } from "../store/tables/identity-providers.ts";
-import { memberships } from "../store/tables/memberships.ts";
+import { allOrganizations } from "../organizations/organizations.ts";
+import type { IdentityProviderRow } from "../store/tables/providers.ts";
+import { memberships } from "../store/tables/organizations.ts";
 
 type Store = Pick<ServerOptions, "db" | "system">;
 type User = { id: number; email: string };

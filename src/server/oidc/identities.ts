@@ -2,8 +2,8 @@
 // address at some provider would be that user.
 
 import * as v from "valibot";
-import { AppError } from "../../errors.ts";
-import { formatTime } from "../../duration.ts";
+import { AppError } from "../../base/errors.ts";
+import { formatTime } from "../../base/duration.ts";
 import { ourselves, record, type Actor } from "../audit/record.ts";
 import type { ServerOptions } from "../options.ts";
 import { insertUser, userEvent } from "../people/people.ts";
@@ -13,16 +13,16 @@ import {
   identities,
   identityProviders,
   type IdentityProviderRow,
-} from "../store/tables/identity-providers.ts";
-import { browserSessions } from "../store/tables/browser-sessions.ts";
-import { providerGrants } from "../store/tables/provider-grants.ts";
+  providerGrants,
+} from "../store/tables/providers.ts";
+import { browserSessions } from "../store/tables/sessions.ts";
 import { users, type UserRow } from "../store/tables/users.ts";
-import { within } from "../store/within.ts";
+import { within } from "../store/savepoint.ts";
 import { applyGroups } from "./apply-groups.ts";
 import type { NodeGroupServices } from "./node-groups.ts";
 import type { Admitted } from "./admission.ts";
 import { acceptInvited, invitationsOf } from "./invited.ts";
-import { endSessionsBy, hasWayIn } from "./ways-in.ts";
+import { endSessionsBy, hasWayIn } from "./sign-in-methods.ts";
 
 type Store = Pick<ServerOptions, "db" | "system">;
 type Provider = Pick<IdentityProviderRow, "id" | "issuer" | "name" | "createsUsers">;

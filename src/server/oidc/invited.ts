@@ -5,7 +5,7 @@ import { ourselves, record } from "../audit/record.ts";
 import { memberEvent } from "../people/members.ts";
 import type { Transaction } from "../store/database.ts";
 import { queryAll } from "../store/table.ts";
-import { memberships, type MembershipRow } from "../store/tables/memberships.ts";
+import { memberships, type MembershipRow } from "../store/tables/organizations.ts";
 
 /** The open invitations of the address that a sign-in may accept. */
 export function invitationsOf(

@@ -2,33 +2,35 @@
 // began there, a failure of the provider ends nothing. Where it gave none, sessions end after a day in any case, and nodes as
 // in unproven.ts.
 
-import { AppError, messageOf } from "../../errors.ts";
+import { AppError, messageOf } from "../../base/errors.ts";
 import { openSecret, sealSecret } from "../../pki/secrets.ts";
 import { ourselves, record } from "../audit/record.ts";
-import { settle } from "../nodes/upkeep.ts";
+import { settle } from "../nodes/lifecycle/upkeep.ts";
 import { endAccess, type Access } from "../offboarding/left-access.ts";
 import type { ServerOptions } from "../options.ts";
-import { endSessions } from "../people/sessions.ts";
+import { endSessions } from "../people/sessions/sessions.ts";
 import type { Budget } from "../retention/budget.ts";
 import { computed, integer, joined, queryAll } from "../store/table.ts";
-import { byProviderMs } from "../store/tables/browser-sessions.ts";
+import { byProviderMs } from "../store/tables/sessions.ts";
 import {
   identities,
   identityProviders,
   nameOfProvider,
   organizationIdentities,
   type IdentityProviderRow,
-} from "../store/tables/identity-providers.ts";
-import { grantContext, providerGrants, type ProviderGrantRow } from "../store/tables/provider-grants.ts";
+  grantContext,
+  providerGrants,
+  type ProviderGrantRow,
+} from "../store/tables/providers.ts";
 import { users, type UserRow } from "../store/tables/users.ts";
-import { within } from "../store/within.ts";
+import { within } from "../store/savepoint.ts";
 import { admit, valueAt } from "./admission.ts";
-import type { Exchange, Refreshed } from "./exchange.ts";
+import type { Exchange, Refreshed } from "./provider-requests.ts";
 import { keptGroups, storageFull } from "./bound-users.ts";
 import { applyGroups } from "./apply-groups.ts";
 import { applyNodeGroups, type NodeGroupServices } from "./node-groups.ts";
 import { applyProviderGroups } from "./provider-groups.ts";
-import { endSessionsBy, hasWayIn } from "./ways-in.ts";
+import { endSessionsBy, hasWayIn } from "./sign-in-methods.ts";
 
 type Services = NodeGroupServices & {
   exchange: Pick<Exchange, "refresh">;

@@ -2,13 +2,13 @@
 // provider may give is decided by it alone, for these nodes; nodes of the organization keep what administrators gave.
 
 import type { Authorities } from "../certificates/authorities.ts";
-import { AppError, messageOf } from "../../errors.ts";
+import { AppError, messageOf } from "../../base/errors.ts";
 import { ourselves, record } from "../audit/record.ts";
 import { changeNode } from "../nodes/nodes.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Transaction } from "../store/database.ts";
-import type { IdentityProviderRow } from "../store/tables/identity-providers.ts";
-import { memberships } from "../store/tables/memberships.ts";
+import type { IdentityProviderRow } from "../store/tables/providers.ts";
+import { memberships } from "../store/tables/organizations.ts";
 import { nodes } from "../store/tables/nodes.ts";
 
 export type NodeGroupServices = Pick<ServerOptions, "db" | "system" | "secretKey" | "log"> & {

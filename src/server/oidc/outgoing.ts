@@ -1,7 +1,7 @@
 // Requests to providers of identities. They pass the same guard as webhooks, follow no redirect, and read at most 1 MiB.
 
-import { AppError } from "../../errors.ts";
-import { readCapped } from "../../read-capped.ts";
+import { AppError } from "../../base/errors.ts";
+import { readCapped } from "../../base/read-capped.ts";
 import type { ServerOptions } from "../options.ts";
 import { resolvedTo } from "../webhooks/webhook-target.ts";
 

@@ -3,7 +3,7 @@
 
 import { regroupOwned } from "../nodes/owner-groups.ts";
 import type { ServerOptions } from "../options.ts";
-import { providerGroups } from "../store/tables/provider-groups.ts";
+import { providerGroups } from "../store/tables/providers.ts";
 import { changeOwnNodes } from "./node-groups.ts";
 
 type Services = Pick<ServerOptions, "db" | "log" | "system">;

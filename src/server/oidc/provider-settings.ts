@@ -1,10 +1,10 @@
 // What may be set for a provider of identities, and what is shown of it.
 
 import * as v from "valibot";
-import { AppError } from "../../errors.ts";
+import { AppError } from "../../base/errors.ts";
 import { isReservedGroup } from "../policy/firewall.ts";
 import { GroupName } from "../../api/values.ts";
-import { comparedText, foreignText } from "../../text.ts";
+import { comparedText, foreignText } from "../../base/text.ts";
 
 const text = (max: number) => v.pipe(comparedText(max), v.trim(), v.minLength(1));
 const list = <T extends v.GenericSchema>(item: T) => v.pipe(v.array(item), v.maxLength(100));

@@ -2,29 +2,28 @@
 // The secret is never shown again.
 
 import type * as v from "valibot";
-import { AppError } from "../../errors.ts";
-import { formatTime } from "../../duration.ts";
+import { AppError } from "../../base/errors.ts";
+import { formatTime } from "../../base/duration.ts";
 import { sealSecret } from "../../pki/secrets.ts";
 import { record, type Actor } from "../audit/record.ts";
 import { regroupOwned } from "../nodes/owner-groups.ts";
 import type { ServerOptions } from "../options.ts";
 import { requireRole, requireStaff } from "../people/late-rights.ts";
-import { endSessions } from "../people/sessions.ts";
-import { allOrganizations } from "../policy/organizations.ts";
+import { endSessions } from "../people/sessions/sessions.ts";
+import { allOrganizations } from "../organizations/organizations.ts";
 import { NotUnique, type Reader, type Transaction } from "../store/database.ts";
-import { groupPeople } from "../store/tables/group-people.ts";
 import {
+  groupPeople,
   identities,
   identityProviders,
   nameOfProvider,
   organizationIdentities,
   type IdentityProviderRow,
-} from "../store/tables/identity-providers.ts";
-import { memberships } from "../store/tables/memberships.ts";
-import { providerGrants } from "../store/tables/provider-grants.ts";
-import { providerGroups } from "../store/tables/provider-groups.ts";
-import { verifiedDomains } from "../store/tables/verified-domains.ts";
-import { providerContext, type Exchange } from "./exchange.ts";
+  providerGrants,
+  providerGroups,
+} from "../store/tables/providers.ts";
+import { memberships, verifiedDomains } from "../store/tables/organizations.ts";
+import { providerContext, type Exchange } from "./provider-requests.ts";
 import {
   invalid,
   requireOneTenant,
@@ -32,7 +31,7 @@ import {
   type Provider,
   type ProviderPatch,
 } from "./provider-settings.ts";
-import { endSessionsBy } from "./ways-in.ts";
+import { endSessionsBy } from "./sign-in-methods.ts";
 
 type Services = Pick<ServerOptions, "db" | "system" | "secretKey" | "publicUrl"> & {
   exchange: Pick<Exchange, "discover">;

@@ -1,15 +1,15 @@
 // The answer that a browser brings from a provider of identities: a sign-in, or an identity that a signed-in user adds.
 
 import type { Actor } from "../audit/record.ts";
-import { AppError, messageOf } from "../../errors.ts";
+import { AppError, messageOf } from "../../base/errors.ts";
 import { networkOf } from "../http/edge.ts";
 import type { Meters } from "../http/meters.ts";
 import type { Budget } from "../retention/budget.ts";
 import type { Throttle } from "../http/throttle.ts";
-import { sessionIdOf, type PersonCaller } from "../people/browser-sessions.ts";
+import { sessionIdOf, type PersonCaller } from "../people/sessions/browser-sessions.ts";
 import type { UserRow } from "../store/tables/users.ts";
 import { admit } from "./admission.ts";
-import type { Exchange } from "./exchange.ts";
+import type { Exchange } from "./provider-requests.ts";
 import { keepGrant } from "./leaving.ts";
 import { takeFlow, type Flow } from "./flow.ts";
 import { boundUserOf } from "./bound-users.ts";

@@ -2,18 +2,18 @@
 // and no passkey. Where the organization is so set, their nodes are revoked a day after the last sign-in, when their sessions
 // end too. A user who could not sign in, because the provider or the server was away, gets another day.
 
-import { messageOf } from "../../errors.ts";
+import { messageOf } from "../../base/errors.ts";
 import { ourselves } from "../audit/record.ts";
-import { revokeInside } from "../nodes/revoke.ts";
-import { settle } from "../nodes/upkeep.ts";
+import { revokeInside } from "../nodes/lifecycle/revoke.ts";
+import { settle } from "../nodes/lifecycle/upkeep.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Reader } from "../store/database.ts";
 import { readMeta, setMeta } from "../store/meta.ts";
 import { computed, integer, later, queryAll, text } from "../store/table.ts";
-import { byProviderMs } from "../store/tables/browser-sessions.ts";
-import { identityProviders, type IdentityProviderRow } from "../store/tables/identity-providers.ts";
-import type { Exchange } from "./exchange.ts";
-import { ownWayIn } from "./ways-in.ts";
+import { byProviderMs } from "../store/tables/sessions.ts";
+import { identityProviders, type IdentityProviderRow } from "../store/tables/providers.ts";
+import type { Exchange } from "./provider-requests.ts";
+import { ownWayIn } from "./sign-in-methods.ts";
 
 type Store = Pick<ServerOptions, "db" | "system">;
 type Services = Store & Pick<ServerOptions, "log"> & { exchange: Pick<Exchange, "discover"> };

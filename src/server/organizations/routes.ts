@@ -11,12 +11,12 @@ import type { Handlers } from "../http/attach.ts";
 import { fitPage, listReply, pageOf, searchPattern } from "../http/lists.ts";
 import { noContent } from "../http/reply.ts";
 import type { Call, OrganizationCall } from "../http/route.ts";
-import { revokeAllNodes } from "../nodes/revoke-many.ts";
+import { revokeAllNodes } from "../nodes/lifecycle/revoke-many.ts";
 import { reportOf, tokensOf, type Access } from "../offboarding/left-access.ts";
 import { changeRole, removeMember } from "../offboarding/member-changes.ts";
 import { addMember, emailInvitation, findMember, listedColumns, listedMemberOf } from "../people/members.ts";
 import { findOwner } from "../people/people.ts";
-import { doStaffNeedFactor, hasProven } from "../people/step-up.ts";
+import { doStaffNeedFactor, hasProven } from "../people/factors/step-up.ts";
 import {
   createGroup,
   deleteGroup,
@@ -31,8 +31,8 @@ import {
   findOrganization,
   organizationColumns,
   organizationOf,
-} from "../policy/organizations.ts";
-import { patchOrganization } from "../policy/patch-organization.ts";
+} from "./organizations.ts";
+import { patchOrganization } from "./patch-organization.ts";
 import { adds } from "../retention/budget.ts";
 import { migrateVersions } from "../rollout/version-migration.ts";
 import { counted, listRows, type Listed } from "../store/list-rows.ts";

@@ -2,7 +2,7 @@
 // from what lighthouses and relays report: they tell nodes these addresses anyway. What any other node reports of a peer
 // counts only if the peer itself calls the control plane from that address: else one node could send others to a victim.
 
-import { joinHostPort, parseUnderlay } from "../../ip.ts";
+import { joinHostPort, parseUnderlay } from "../../base/ip.ts";
 import { maxKeptPeers, maxRemotes, type PathState, type PeerAddresses } from "../../protocol/path-report.ts";
 import type { Names } from "../names/names.ts";
 import type { ServerOptions } from "../options.ts";

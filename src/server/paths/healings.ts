@@ -1,7 +1,7 @@
 // Records what nodes did about dead tunnels as events, with the evidence. Nodes are not trusted with the length of the
 // chain: of each, only so many are recorded in an hour.
 
-import { messageOf } from "../../errors.ts";
+import { messageOf } from "../../base/errors.ts";
 import type { Healing } from "../../protocol/path-report.ts";
 import { record } from "../audit/record.ts";
 import type { ServerOptions } from "../options.ts";

@@ -2,7 +2,7 @@
 
 import type { Path, PathCounts, PathQuery } from "../../api/paths.ts";
 import type { Attention } from "../../api/attention.ts";
-import { formatTime } from "../../duration.ts";
+import { formatTime } from "../../base/duration.ts";
 import { pageOf, searchPattern, type Page } from "../http/lists.ts";
 import { ListQuery } from "../../api/values.ts";
 import type { Reader } from "../store/database.ts";

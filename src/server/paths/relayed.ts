@@ -3,8 +3,8 @@
 
 import type { Relay } from "../../api/paths.ts";
 import * as v from "valibot";
-import { formatTime } from "../../duration.ts";
-import { AppError, messageOf } from "../../errors.ts";
+import { formatTime } from "../../base/duration.ts";
+import { AppError, messageOf } from "../../base/errors.ts";
 import { RelayedReport, type RelayedAnswer } from "../../protocol/relayed-report.ts";
 import { record, type Actor } from "../audit/record.ts";
 import type { ServerOptions } from "../options.ts";
@@ -22,7 +22,7 @@ import {
 } from "../store/table.ts";
 import { findNode } from "../store/nodes.ts";
 import { nodes } from "../store/tables/nodes.ts";
-import { relayTraffic } from "../store/tables/relay-traffic.ts";
+import { relayTraffic } from "../store/tables/paths.ts";
 import { raiseConfigVersion } from "../store/versions.ts";
 
 type Deps = Pick<ServerOptions, "db" | "log" | "system">;

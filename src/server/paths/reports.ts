@@ -2,7 +2,7 @@
 // memory: any replica may get the next report of a node, and any may be asked.
 
 import * as v from "valibot";
-import { messageOf } from "../../errors.ts";
+import { messageOf } from "../../base/errors.ts";
 import { PathsReport, type PathState } from "../../protocol/path-report.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Transaction } from "../store/database.ts";

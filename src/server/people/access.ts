@@ -1,18 +1,18 @@
 // All authorization: which credentials an endpoint accepts, and whether the caller may use it.
 
-import { AppError } from "../../errors.ts";
-import type { Exchange } from "../http/exchange.ts";
+import { AppError } from "../../base/errors.ts";
+import type { Exchange } from "../http/current-request.ts";
 import { nowhere, type Caller, type OrganizationAccess, type Route } from "../http/route.ts";
 import { type Role } from "../../api/endpoint.ts";
 import { cookiesOf, docsCookie, readCookie, sessionCookie } from "../http/cookies.ts";
 import { hasOpaqueOrigin } from "../http/opaque-origin.ts";
 import { requireOwnPage } from "../http/own-page.ts";
 import { countTokenGuess, type Throttle } from "../http/throttle.ts";
-import { findSession } from "./browser-sessions.ts";
-import type { Sessions } from "./sessions.ts";
-import { makeCallerLookup } from "./callers.ts";
+import { findSession } from "./sessions/browser-sessions.ts";
+import type { Sessions } from "./sessions/sessions.ts";
+import { makeCallerLookup } from "./sessions/callers.ts";
 import { makeServiceAdmission } from "./token-use.ts";
-import { doStaffNeedFactor, requireFactor } from "./step-up.ts";
+import { doStaffNeedFactor, requireFactor } from "./factors/step-up.ts";
 import type { Database } from "../store/database.ts";
 import { computed, integer, orNull, queryOne, text, truth, word } from "../store/table.ts";
 import { roles } from "../../api/endpoint.ts";

@@ -2,7 +2,7 @@
 // half an hour, and only while there are no users. There is no default password.
 
 import { brand } from "../../brand.ts";
-import { AppError } from "../../errors.ts";
+import { AppError } from "../../base/errors.ts";
 import { hashToken, makeOpaqueToken } from "../../pki/opaque.ts";
 import type { Actor } from "../audit/record.ts";
 import { networkOf } from "../http/edge.ts";
@@ -10,9 +10,9 @@ import { countTokenGuess, type Throttle } from "../http/throttle.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Reader } from "../store/database.ts";
 import { queryNumber } from "../store/table.ts";
-import { rememberNetwork } from "../store/tables/known-networks.ts";
-import { meta } from "../store/tables/meta.ts";
-import type { Passwords } from "./passwords.ts";
+import { rememberNetwork } from "../store/tables/organizations.ts";
+import { meta } from "../store/tables/servers.ts";
+import type { Passwords } from "./sign-in/passwords.ts";
 import { insertUser, type User } from "./people.ts";
 
 const firstAccountMs = 30 * 60_000;

@@ -3,8 +3,8 @@
 
 import { record, type Actor } from "../audit/record.ts";
 import type { Transaction } from "../store/database.ts";
-import { registrationTokens } from "../store/tables/registration-tokens.ts";
-import { serviceTokens } from "../store/tables/service-tokens.ts";
+import { registrationTokens } from "../store/tables/joining.ts";
+import { serviceTokens } from "../store/tables/sessions.ts";
 
 /** The names in the audit log. The tables have the same names in the plural. */
 export type TokenKind = "registration_token" | "service_token";

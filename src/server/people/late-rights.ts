@@ -1,7 +1,7 @@
 // Checks the caller's role again, inside the transaction that creates something the caller can use later. A request that
 // was admitted before the caller was removed, disabled or demoted must not complete afterwards.
 
-import { AppError } from "../../errors.ts";
+import { AppError } from "../../base/errors.ts";
 import type { Actor } from "../audit/record.ts";
 import type { Reader } from "../store/database.ts";
 

@@ -1,8 +1,8 @@
 // Sends e-mail over the SMTP server that `serve` was given. Its failures are told to the caller: an invitation then has its
 // link in the answer, as without an SMTP server.
 
-import { AppError } from "../../errors.ts";
-import { isLoopback } from "../../loopback.ts";
+import { AppError } from "../../base/errors.ts";
+import { isLoopback } from "../../base/loopback.ts";
 import type { MailOptions } from "../options.ts";
 
 export type Message = { to: string; subject: string; text: string };

@@ -4,16 +4,16 @@
 
 import type { ListedMember, Member, NewMember } from "../../api/members.ts";
 import { brand } from "../../brand.ts";
-import { AppError } from "../../errors.ts";
-import { quoteWord } from "../../plan.ts";
-import { formatTime } from "../../duration.ts";
+import { AppError } from "../../base/errors.ts";
+import { quoteWord } from "../../base/plan.ts";
+import { formatTime } from "../../base/duration.ts";
 import { hashToken, makeOpaqueToken } from "../../pki/opaque.ts";
 import { principal, record, type Actor } from "../audit/record.ts";
 import { sendMail } from "./mail.ts";
 import { requireRole } from "./late-rights.ts";
 import { confirmOwner, type OwnerConfirmation } from "./ownership.ts";
-import { signIn, type Origin, type SignInServices } from "./sign-in.ts";
-import { wrongCredentials } from "./sessions.ts";
+import { signIn, type Origin, type SignInServices } from "./sign-in/sign-in.ts";
+import { wrongCredentials } from "./sessions/sessions.ts";
 import type { OrganizationAccess } from "../http/route.ts";
 import type { Role } from "../../api/endpoint.ts";
 import type { ServerOptions } from "../options.ts";
@@ -21,8 +21,7 @@ import { networkOf } from "../http/edge.ts";
 import { countTokenGuess } from "../http/throttle.ts";
 import { NotUnique, type Row, type Transaction } from "../store/database.ts";
 import { computed, integer, integerOrNull, queryOne, text, truth } from "../store/table.ts";
-import { rememberNetwork } from "../store/tables/known-networks.ts";
-import { memberships, type MembershipRow } from "../store/tables/memberships.ts";
+import { rememberNetwork, memberships, type MembershipRow } from "../store/tables/organizations.ts";
 import { users } from "../store/tables/users.ts";
 
 type Store = Pick<ServerOptions, "db" | "system" | "publicUrl">;

@@ -2,23 +2,22 @@
 
 import * as v from "valibot";
 import { brand } from "../../brand.ts";
-import { AppError } from "../../errors.ts";
-import { quoteWord } from "../../plan.ts";
-import { formatTime } from "../../duration.ts";
+import { AppError } from "../../base/errors.ts";
+import { quoteWord } from "../../base/plan.ts";
+import { formatTime } from "../../base/duration.ts";
 import { record, type Actor } from "../audit/record.ts";
 import type { ServerOptions } from "../options.ts";
 import { requireStaff } from "./late-rights.ts";
 import { confirmOwner, originOf, type OwnerChoice } from "./ownership.ts";
-import type { Passwords } from "./passwords.ts";
-import { endSessions, wrongCredentials } from "./sessions.ts";
-import type { Turn } from "./turns.ts";
+import type { Passwords } from "./sign-in/passwords.ts";
+import { endSessions, wrongCredentials } from "./sessions/sessions.ts";
+import type { Turn } from "./sign-in/password-queue.ts";
 import { pageOf, searchPattern, type Page } from "../http/lists.ts";
-import { type ListQuery } from "../../api/values.ts";
+import type { ListQuery } from "../../api/values.ts";
 import { NotUnique, type Database, type Transaction } from "../store/database.ts";
 import { queryAll, queryNumber } from "../store/table.ts";
-import { passwordResets } from "../store/tables/password-resets.ts";
-import { users, type UserRow } from "../store/tables/users.ts";
-import { emailKey, foreignText, formerEmailKey } from "../../text.ts";
+import { passwordResets, users, type UserRow } from "../store/tables/users.ts";
+import { emailKey, foreignText, formerEmailKey } from "../../base/text.ts";
 
 export const NewPassword = v.pipe(
   foreignText(1024, "A password can have at most 1024 characters."),

@@ -7,14 +7,14 @@ import {
   type ServiceToken,
   type ServiceTokenRequest,
 } from "../../api/tokens.ts";
-import { formatTime } from "../../duration.ts";
+import { formatTime } from "../../base/duration.ts";
 import { hashToken, makeOpaqueToken } from "../../pki/opaque.ts";
 import { requireRole } from "./late-rights.ts";
 import { record, type Actor } from "../audit/record.ts";
 import type { OrganizationAccess } from "../http/route.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Row } from "../store/database.ts";
-import { serviceTokens } from "../store/tables/service-tokens.ts";
+import { serviceTokens } from "../store/tables/sessions.ts";
 
 const defaultLifetimeS = 90 * 86_400;
 type Store = Pick<ServerOptions, "db" | "system">;

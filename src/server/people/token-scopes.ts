@@ -1,7 +1,7 @@
 // What a service token may do besides its role: its scopes, and the networks that it may come from.
 
-import { AppError } from "../../errors.ts";
-import { networkContains, parseAddress, parseNetwork } from "../../ip.ts";
+import { AppError } from "../../base/errors.ts";
+import { networkContains, parseAddress, parseNetwork } from "../../base/ip.ts";
 import type { Caller, Route } from "../http/route.ts";
 
 type ServiceCaller = Extract<Caller, { kind: "service" }>;

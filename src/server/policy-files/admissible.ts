@@ -1,7 +1,7 @@
 // Refuses a plan that cannot be applied, with the sentence with which applying it would be refused: the same checks, on the
 // state that it would make.
 
-import { AppError } from "../../errors.ts";
+import { AppError } from "../../base/errors.ts";
 import { inSlices, nextRound } from "../http/heavy-work.ts";
 import { requireFew, requireFreeName, requireRouted } from "../names/aliases.ts";
 import { maxGroups, maxSubnets } from "../../api/nodes.ts";

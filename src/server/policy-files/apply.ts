@@ -1,12 +1,18 @@
 // Applies a policy file in one transaction, confirms it, or takes it back.
 
 import * as v from "valibot";
-import { formatTime } from "../../duration.ts";
-import { AppError } from "../../errors.ts";
+import { formatTime } from "../../base/duration.ts";
+import { AppError } from "../../base/errors.ts";
 import { record, type Actor } from "../audit/record.ts";
-import { nameOfActor, requireByHand, requireConfirmed, storedTests, testsFailed } from "../policy/edits.ts";
+import {
+  nameOfActor,
+  requireByHand,
+  requireConfirmed,
+  storedTests,
+  testsFailed,
+} from "../policy/edit-policy.ts";
 import { requireRole } from "../people/late-rights.ts";
-import { momentOf } from "../policy/moment.ts";
+import { momentOf } from "../policy/unchanged-since.ts";
 import { adds } from "../retention/budget.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Transaction } from "../store/database.ts";

@@ -1,9 +1,9 @@
 // Reads an organization's policy as of one moment. Each query reads a page, and other requests are answered between them.
 
-import { AppError } from "../../errors.ts";
+import { AppError } from "../../base/errors.ts";
 import { nextRound } from "../http/heavy-work.ts";
-import { storedTests } from "../policy/edits.ts";
-import { momentOf } from "../policy/moment.ts";
+import { storedTests } from "../policy/edit-policy.ts";
+import { momentOf } from "../policy/unchanged-since.ts";
 import {
   providerWords,
   readCarriers,
@@ -16,10 +16,9 @@ import { readPolicyNodes } from "../policy/policy-nodes.ts";
 import { listRules } from "../policy/stored-rules.ts";
 import type { Reader } from "../store/database.ts";
 import { computed, integer, queryAll, text } from "../store/table.ts";
-import { identityProviders } from "../store/tables/identity-providers.ts";
-import { memberships } from "../store/tables/memberships.ts";
-import { nameAliases } from "../store/tables/name-aliases.ts";
-import { nodeGroups } from "../store/tables/node-groups.ts";
+import { identityProviders } from "../store/tables/providers.ts";
+import { memberships } from "../store/tables/organizations.ts";
+import { nameAliases, nodeGroups } from "../store/tables/nodes.ts";
 import { policies, type PolicyRow } from "../store/tables/policies.ts";
 import type { Current } from "./differences.ts";
 

@@ -1,6 +1,6 @@
 // What has to change so that the organization is as its policy file says. Pure.
 
-import { certifiedGroups } from "../../owner-group.ts";
+import { certifiedGroups } from "../../protocol/owner-group.ts";
 import type { Peer, Rule, RuleRequest } from "../policy/firewall.ts";
 import type { PolicyNode } from "../policy/policy-nodes.ts";
 import type { PolicyTest } from "../policy/policy-tests.ts";

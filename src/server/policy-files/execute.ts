@@ -1,6 +1,6 @@
 // Makes changes of a policy in one transaction, and returns what takes them back.
 
-import { AppError } from "../../errors.ts";
+import { AppError } from "../../base/errors.ts";
 import type { Actor, AuditEvent } from "../audit/record.ts";
 import { readIssuingOrg } from "../certificates/issue.ts";
 import { ensureGroups, insertGroups, useOfGroup } from "../policy/groups.ts";
@@ -10,19 +10,15 @@ import { insertAlias, removeAlias } from "../names/aliases.ts";
 import { changeNode } from "../nodes/nodes.ts";
 import { changeGroups, readGrouped } from "../nodes/change-groups.ts";
 import { regroupOwned } from "../nodes/owner-groups.ts";
-import { ownerOf } from "../../owner-group.ts";
+import { ownerOf } from "../../protocol/owner-group.ts";
 import type { NodeStore } from "../nodes/node-store.ts";
 import { checkSubnets } from "../nodes/subnets.ts";
 import type { Transaction } from "../store/database.ts";
 import { queryNumber } from "../store/table.ts";
-import { firewallRules } from "../store/tables/firewall-rules.ts";
-import { nameAliases } from "../store/tables/name-aliases.ts";
-import { groupPeople } from "../store/tables/group-people.ts";
-import { identityProviders } from "../store/tables/identity-providers.ts";
-import { memberships } from "../store/tables/memberships.ts";
-import { nodeGroups } from "../store/tables/node-groups.ts";
-import { nodes, type NodeRow } from "../store/tables/nodes.ts";
-import { providerGroups } from "../store/tables/provider-groups.ts";
+import { firewallRules } from "../store/tables/policies.ts";
+import { nameAliases, nodeGroups, nodes, type NodeRow } from "../store/tables/nodes.ts";
+import { groupPeople, identityProviders, providerGroups } from "../store/tables/providers.ts";
+import { memberships } from "../store/tables/organizations.ts";
 import { raiseConfigVersion } from "../store/versions.ts";
 import { applied, type Changes, type NodeChange } from "./differences.ts";
 import type { Delta } from "./people-differences.ts";

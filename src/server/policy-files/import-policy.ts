@@ -3,8 +3,8 @@
 
 import { stringify } from "yaml";
 import * as v from "valibot";
-import { AppError } from "../../errors.ts";
-import { parseNetwork, type Network } from "../../ip.ts";
+import { AppError } from "../../base/errors.ts";
+import { parseNetwork, type Network } from "../../base/ip.ts";
 import { readDocument } from "../policy/document.ts";
 import { faulty, parsePolicy, requireShort, type ParsedPolicy } from "../policy/policy-file.ts";
 import { runTests, type TestFailure } from "../policy/policy-tests.ts";
@@ -30,7 +30,7 @@ import {
   type Packets,
   type Side,
 } from "./import-words.ts";
-import { foreignText } from "../../text.ts";
+import { foreignText } from "../../base/text.ts";
 
 const Word = foreignText(1000);
 export const Words = v.pipe(v.array(Word), v.maxLength(10_000));

@@ -9,7 +9,7 @@ import {
   parseAll,
   parseNetwork,
   type Network,
-} from "../../ip.ts";
+} from "../../base/ip.ts";
 import type { Routers } from "./import-routers.ts";
 
 /** A side of a rule here, or why there is none. */

@@ -1,6 +1,6 @@
 // What has to change so that users, and the groups of providers of identities, are in groups as the policy file says. Pure.
 
-import { ownerOf, providerOf } from "../../owner-group.ts";
+import { ownerOf, providerOf } from "../../protocol/owner-group.ts";
 import {
   makeOwnerGroups,
   type Carriers,

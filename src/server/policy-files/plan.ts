@@ -1,7 +1,7 @@
 // What applying a policy file would change: rules, groups, nodes, and who gains or loses access to whom.
 
 import * as v from "valibot";
-import { AppError } from "../../errors.ts";
+import { AppError } from "../../base/errors.ts";
 import { recordId } from "../../protocol/values.ts";
 import { inSlices, mapInPieces } from "../http/heavy-work.ts";
 import type { Member, Peer, Rule } from "../policy/firewall.ts";
@@ -13,7 +13,7 @@ import { makeReach, type Change, type NodeClass, type Reach } from "../policy/re
 import type { PolicyNode } from "../policy/policy-nodes.ts";
 import { resolvePolicy, type Desired } from "../policy/resolve.ts";
 import type { Reader } from "../store/database.ts";
-import { isPeopleGroup } from "../../owner-group.ts";
+import { isPeopleGroup } from "../../protocol/owner-group.ts";
 import { requireAdmissible } from "./admissible.ts";
 import type { Plan } from "./answers.ts";
 import { readSnapshot, type Snapshot } from "./current.ts";
@@ -26,7 +26,7 @@ import {
   type Difference,
 } from "./differences.ts";
 import { showRule, sideNames, sideWriter, type SideWriter } from "./render.ts";
-import { foreignText } from "../../text.ts";
+import { foreignText } from "../../base/text.ts";
 
 export const PolicyText = foreignText(maxPolicyBytes, `At most ${maxPolicyBytes / 1024} KiB.`);
 /**

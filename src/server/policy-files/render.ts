@@ -5,7 +5,7 @@ import { isSelf, type Peer, type Rule } from "../policy/firewall.ts";
 import type { PolicyNode } from "../policy/policy-nodes.ts";
 import type { PolicyTest } from "../policy/policy-tests.ts";
 import type { Reader } from "../store/database.ts";
-import { isPeopleGroup, ownerOf, providerOf } from "../../owner-group.ts";
+import { isPeopleGroup, ownerOf, providerOf } from "../../protocol/owner-group.ts";
 import { nodes } from "../store/tables/nodes.ts";
 import type { Snapshot } from "./current.ts";
 

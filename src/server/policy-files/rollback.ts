@@ -1,11 +1,11 @@
 // What takes an application back: its changes as they are stored until it is confirmed, and what a rollback leaves out.
 
 import * as v from "valibot";
-import { AppError, type ErrorCode } from "../../errors.ts";
+import { AppError, type ErrorCode } from "../../base/errors.ts";
 import { PolicyTest } from "../policy/policy-tests.ts";
 import { FirewallRule } from "../policy/stored-rules.ts";
 import type { Transaction } from "../store/database.ts";
-import { inSavepoint } from "../store/within.ts";
+import { inSavepoint } from "../store/savepoint.ts";
 
 const words = v.array(v.string());
 const named = { name: v.string(), description: v.string() };

@@ -1,8 +1,8 @@
 // The policy of an organization as people see it: the file while it equals the state, else the state as a file.
 
 import * as v from "valibot";
-import { formatTime } from "../../duration.ts";
-import { AppError } from "../../errors.ts";
+import { formatTime } from "../../base/duration.ts";
+import { AppError } from "../../base/errors.ts";
 import { inSlices } from "../http/heavy-work.ts";
 import { runTests, type TestFailure } from "../policy/policy-tests.ts";
 import type { Reader } from "../store/database.ts";

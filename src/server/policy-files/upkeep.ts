@@ -2,11 +2,11 @@
 // node was revoked or joined becomes an event. Runs on one replica; all its state is in the database.
 
 import type { Attention } from "../../api/attention.ts";
-import { messageOf } from "../../errors.ts";
-import type { Log } from "../../log.ts";
+import { messageOf } from "../../base/errors.ts";
+import type { Log } from "../../base/log.ts";
 import { ourselves, record } from "../audit/record.ts";
 import type { ServerOptions } from "../options.ts";
-import { momentOf } from "../policy/moment.ts";
+import { momentOf } from "../policy/unchanged-since.ts";
 import type { Reader } from "../store/database.ts";
 import { computed, integer, queryAll, queryOne, text } from "../store/table.ts";
 import { policies } from "../store/tables/policies.ts";

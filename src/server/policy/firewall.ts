@@ -3,12 +3,12 @@
 
 import { GroupName } from "../../api/values.ts";
 import * as v from "valibot";
-import { Cidr } from "../../engine-config.ts";
-import { parseAddress, parseNetwork, networkContains } from "../../ip.ts";
-import { ownerGroupIn, selfGroup } from "../../owner-group.ts";
-import { can, type EngineVersion } from "../../engine-features.ts";
+import { Cidr } from "../../engine/allowed-settings.ts";
+import { parseAddress, parseNetwork, networkContains } from "../../base/ip.ts";
+import { ownerGroupIn, selfGroup } from "../../protocol/owner-group.ts";
+import { can, type EngineVersion } from "../../engine/features.ts";
 import { recordId } from "../../protocol/values.ts";
-import { comparedText, foreignText } from "../../text.ts";
+import { comparedText, foreignText } from "../../base/text.ts";
 
 /**
  * These prefixes name users and groups of sign-in providers. Not a part of GroupName: groups of earlier versions that have

@@ -2,15 +2,13 @@
 // nodes in which it names the user or such a group.
 
 import { createHash } from "node:crypto";
-import { isPeopleGroup, ownerGroup } from "../../owner-group.ts";
+import { isPeopleGroup, ownerGroup } from "../../protocol/owner-group.ts";
 import * as v from "valibot";
-import { AppError } from "../../errors.ts";
+import { AppError } from "../../base/errors.ts";
 import type { Reader } from "../store/database.ts";
 import { computed, integer, queryAll, text } from "../store/table.ts";
-import { identityProviders } from "../store/tables/identity-providers.ts";
-import { oneSpelling } from "../../text.ts";
-import { groupPeople } from "../store/tables/group-people.ts";
-import { providerGroups } from "../store/tables/provider-groups.ts";
+import { identityProviders, groupPeople, providerGroups } from "../store/tables/providers.ts";
+import { oneSpelling } from "../../base/text.ts";
 
 /** `people`: the group of the nodes of a user, or of the users of a provider's group. */
 export type GroupPerson = { name: string; people: string };

@@ -2,15 +2,15 @@
 // membership.
 
 import type { Group, GroupRequest } from "../../api/groups.ts";
-import { AppError } from "../../errors.ts";
+import { AppError } from "../../base/errors.ts";
 import { record, type Actor } from "../audit/record.ts";
-import { editPolicy } from "./edits.ts";
+import { editPolicy } from "./edit-policy.ts";
 import { isReservedGroup, reservedSentence } from "./firewall.ts";
 import type { OrganizationAccess } from "../http/route.ts";
 import type { ServerOptions } from "../options.ts";
 import { NotUnique, type Row, type Transaction } from "../store/database.ts";
 import { computed, queryOne, text } from "../store/table.ts";
-import { nodeGroups } from "../store/tables/node-groups.ts";
+import { nodeGroups } from "../store/tables/nodes.ts";
 
 type Store = Pick<ServerOptions, "db" | "system">;
 type Org = Pick<OrganizationAccess, "id" | "slug">;

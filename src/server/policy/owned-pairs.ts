@@ -1,8 +1,8 @@
 // Which pairs of nodes of two classes have the same owner: rules with the peer `self` hold between these alone. Pure.
 
-import { ownerGroupIn } from "../../owner-group.ts";
+import { ownerGroupIn } from "../../protocol/owner-group.ts";
 import type { Member } from "./firewall.ts";
-import type { Work } from "./work.ts";
+import type { Work } from "./comparison-limit.ts";
 
 /** Pairs of nodes, and of networks behind them: all, those with the same owner, or the others. */
 export type Owners = "any" | "same" | "different";

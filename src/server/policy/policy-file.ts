@@ -2,14 +2,14 @@
 
 import * as v from "valibot";
 import { brand } from "../../brand.ts";
-import { AppError } from "../../errors.ts";
-import { named } from "../../named.ts";
+import { AppError } from "../../base/errors.ts";
+import { named } from "../../base/named.ts";
 import { NodeName } from "../../protocol/values.ts";
-import { parseNetwork } from "../../ip.ts";
+import { parseNetwork } from "../../base/ip.ts";
 import { maxFaults, readDocument, type Fault, type PlainDocument } from "./document.ts";
 import { Ports, Protocol, selfSentence } from "./firewall.ts";
 import { GroupName } from "../../api/values.ts";
-import { comparedText, foreignText } from "../../text.ts";
+import { comparedText, foreignText } from "../../base/text.ts";
 
 export const maxPolicyBytes = 512 * 1024;
 

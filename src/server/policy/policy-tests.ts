@@ -4,7 +4,7 @@ import * as v from "valibot";
 import { between, Ports, Protocol, Target, testable, type Member, type Rule } from "./firewall.ts";
 import { accessOf, intersect, isNothing, showAccess, sizeOf, subtract, type Access } from "./packets.ts";
 import { makeReach, type NodeClass, type Reach } from "./reach.ts";
-import { makeWork, TooMuchWork, type Work } from "./work.ts";
+import { makeWork, TooMuchWork, type Work } from "./comparison-limit.ts";
 
 /** As it is stored: nodes by id. */
 export const PolicyTest = v.object({

@@ -1,12 +1,19 @@
 // Which packets pass from each node to each other: for nodes by class, so that an organization of 10,000 nodes takes
 // hundreds of comparisons and not 100,000,000. Pure. Its results equal those of decide() in firewall.ts.
 
-import { bits, makeNetwork, networksOverlap, parseAddress, parseNetwork, type Network } from "../../ip.ts";
-import { ownerGroupIn } from "../../owner-group.ts";
+import {
+  bits,
+  makeNetwork,
+  networksOverlap,
+  parseAddress,
+  parseNetwork,
+  type Network,
+} from "../../base/ip.ts";
+import { ownerGroupIn } from "../../protocol/owner-group.ts";
 import { isSelf, portRange, type Member, type Rule } from "./firewall.ts";
 import { makeOwned, type Owners } from "./owned-pairs.ts";
 import { intersect, isNothing, merged, nothing, sizeOf, subtract, type Access } from "./packets.ts";
-import { makeWork, type Work } from "./work.ts";
+import { makeWork, type Work } from "./comparison-limit.ts";
 
 /** A policy as it is, or as it would be. `members` must list the same nodes in the same order in both. */
 export type State = { rules: readonly Rule[]; members: readonly Member[] };

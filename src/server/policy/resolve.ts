@@ -1,6 +1,6 @@
 // Turns the names of a policy file into ids, and says which line names what does not exist. Pure.
 
-import { formatAddress, parseAddress, parseNetwork } from "../../ip.ts";
+import { formatAddress, parseAddress, parseNetwork } from "../../base/ip.ts";
 import { mapInPieces } from "../http/heavy-work.ts";
 import { maxFaults, type Fault } from "./document.ts";
 import { providerGroupOf, type NamedProvider, type ProviderGroup } from "./group-people.ts";
@@ -8,8 +8,8 @@ import { isReservedGroup, reservedSentence, type Peer, type RuleRequest, type Ta
 import { faulty, isNetworkWord, nodeNameOf, type ParsedPolicy } from "./policy-file.ts";
 import type { PolicyTest } from "./policy-tests.ts";
 import { identityOf } from "./reach.ts";
-import { ownerGroup, selfGroup } from "../../owner-group.ts";
-import { emailKey, formerEmailKey } from "../../text.ts";
+import { ownerGroup, selfGroup } from "../../protocol/owner-group.ts";
+import { emailKey, formerEmailKey } from "../../base/text.ts";
 
 /** What a file asks for. A key that is undefined is none of the file's business. */
 export type Desired = {

@@ -1,7 +1,7 @@
 // Changes and tests the firewall rules of an organization. firewall.ts defines their meaning.
 
 import * as v from "valibot";
-import { AppError } from "../../errors.ts";
+import { AppError } from "../../base/errors.ts";
 import { record, type Actor } from "../audit/record.ts";
 import {
   decide,
@@ -17,19 +17,19 @@ import {
   type TestableRules,
 } from "./firewall.ts";
 import { accessBetween, showAccess } from "./packets.ts";
-import { editReach, type Testing } from "./edits.ts";
+import { editReach, type Testing } from "./edit-policy.ts";
 import { ensureGroups } from "./groups.ts";
 import { FirewallRule, ruleColumns, ruleOf } from "./stored-rules.ts";
 import { findNode } from "../store/nodes.ts";
 import { parse } from "../http/route.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Reader, Transaction } from "../store/database.ts";
-import { certifiedGroups, ownerOf, providerOf } from "../../owner-group.ts";
+import { certifiedGroups, ownerOf, providerOf } from "../../protocol/owner-group.ts";
 import { queryNumber, queryOne } from "../store/table.ts";
-import { memberships } from "../store/tables/memberships.ts";
+import { memberships } from "../store/tables/organizations.ts";
 import { nodes } from "../store/tables/nodes.ts";
-import { providerGroups } from "../store/tables/provider-groups.ts";
-import { firewallRules } from "../store/tables/firewall-rules.ts";
+import { providerGroups } from "../store/tables/providers.ts";
+import { firewallRules } from "../store/tables/policies.ts";
 import { raiseConfigVersion } from "../store/versions.ts";
 
 type Store = Pick<ServerOptions, "db" | "system"> & {

@@ -4,7 +4,7 @@ import * as v from "valibot";
 import { ruleFields, type Rule } from "./firewall.ts";
 import { atOnce, inSlices } from "../http/heavy-work.ts";
 import type { Reader, Row } from "../store/database.ts";
-import { firewallRules } from "../store/tables/firewall-rules.ts";
+import { firewallRules } from "../store/tables/policies.ts";
 
 /** As it is stored and shown. An earlier version may have stored texts that requests may not hold any more. */
 export const FirewallRule = v.object({

@@ -3,7 +3,7 @@
 
 import { join } from "node:path";
 import type { releasesApi } from "../../api/pages.ts";
-import { AppError } from "../../errors.ts";
+import { AppError } from "../../base/errors.ts";
 import type { Handlers } from "../http/attach.ts";
 
 export const releaseHandlers = (directory: string): Handlers<typeof releasesApi> => ({

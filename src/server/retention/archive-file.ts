@@ -6,15 +6,15 @@ import { open, rename, rm } from "node:fs/promises";
 import { readdirSync, rmSync } from "node:fs";
 import { dirname, join } from "node:path";
 import * as v from "valibot";
-import { AppError, fromSystemError } from "../../errors.ts";
-import { makeDirectory, readTextIfThere, syncDirectory } from "../../files.ts";
+import { AppError, fromSystemError } from "../../base/errors.ts";
+import { makeDirectory, readTextIfThere, syncDirectory } from "../../base/files.ts";
 import { ArchiveHeader, headerLine } from "../audit/cut.ts";
 import { isSignedBy, type ArchiveKey } from "../audit/archive-key.ts";
 import { continues, eventText, eventTime } from "../audit/record.ts";
 import { breakAt, changed, type Break } from "../audit/verify.ts";
-import { foreignText } from "../../text.ts";
+import { foreignText } from "../../base/text.ts";
 import type { EventRow } from "../store/tables/events.ts";
-import { readText, refuseOddFile } from "../../open-file.ts";
+import { readText, refuseOddFile } from "../../base/open-file.ts";
 import { refuseForeignEntry } from "../store/own-data.ts";
 
 /** In the data directory. */

@@ -7,7 +7,7 @@ import { openArchiveKey } from "../audit/archive-key.ts";
 import { lastCut, type Cut, type LastCut } from "../audit/cut.ts";
 import { ourselves, record } from "../audit/record.ts";
 import type { Retention, ServerOptions } from "../options.ts";
-import { AppError } from "../../errors.ts";
+import { AppError } from "../../base/errors.ts";
 import type { Reader, Transaction } from "../store/database.ts";
 import { chainEnd, deleteEvents, eventsAfter, sizeOfEvent, type EventRow } from "../store/tables/events.ts";
 import { computed, integerOrNull, queryOne } from "../store/table.ts";

@@ -4,7 +4,7 @@
 
 import { readdir, stat } from "node:fs/promises";
 import { join } from "node:path";
-import { AppError, systemErrorCode } from "../../errors.ts";
+import { AppError, systemErrorCode } from "../../base/errors.ts";
 import { brand } from "../../brand.ts";
 import { lastCut } from "../audit/cut.ts";
 import { defaultRetention, type ServerOptions } from "../options.ts";

@@ -7,7 +7,7 @@ import { principal } from "../audit/record.ts";
 import type { Database, Reader } from "../store/database.ts";
 import { computed, integer, queryAll } from "../store/table.ts";
 import { events } from "../store/tables/events.ts";
-import { registrants } from "../store/tables/registrants.ts";
+import { registrants } from "../store/tables/nodes.ts";
 import { webhooks } from "../store/tables/webhooks.ts";
 
 const pageSize = 2000;

@@ -1,12 +1,12 @@
 // Deletes rows that nothing needs any more, in batches of one short transaction each. What a restore of a backup must
 // still know to be revoked is kept: deleted webhooks, and service tokens without an end.
 
-import { keptVersions } from "../store/names.ts";
+import { keptVersions } from "../allocation/held-names.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Params } from "../store/database.ts";
 import { computed, integerOrNull, queryNumber, queryOne } from "../store/table.ts";
-import { idleMs } from "../store/tables/browser-sessions.ts";
-import { wrongCodesKeptMs } from "../store/tables/second-factors.ts";
+import { idleMs } from "../store/tables/sessions.ts";
+import { wrongCodesKeptMs } from "../store/tables/users.ts";
 
 type Deps = Pick<ServerOptions, "db" | "system" | "accessLifetimeS">;
 

@@ -1,7 +1,7 @@
 // What a control plane keeps, and for how long: deletes what has ended, and archives old events. One server of several
 // does it, once an hour.
 
-import { messageOf } from "../../errors.ts";
+import { messageOf } from "../../base/errors.ts";
 import type { Meters } from "../http/meters.ts";
 import { defaultRetention, type ServerOptions } from "../options.ts";
 import type { Database } from "../store/database.ts";

@@ -1,6 +1,6 @@
 // Verifies archives of events, and which of them the chains in the database continue.
 
-import { messageOf } from "../../errors.ts";
+import { messageOf } from "../../base/errors.ts";
 import { sentenceOf, type Chain } from "../audit/verify.ts";
 import { verifyArchive } from "./archive-file.ts";
 

@@ -2,9 +2,9 @@
 // between.
 
 import type { Authorities, RotationRequest } from "../../api/authorities.ts";
-import { formatTime } from "../../duration.ts";
+import { formatTime } from "../../base/duration.ts";
 import { brand } from "../../brand.ts";
-import { AppError } from "../../errors.ts";
+import { AppError } from "../../base/errors.ts";
 import { blocklistLimit } from "../../protocol/download.ts";
 import type { Actor } from "../audit/record.ts";
 import { outdatePhones } from "../certificates/issue.ts";
@@ -20,7 +20,7 @@ import {
 import type { ServerOptions } from "../options.ts";
 import type { Reader, Transaction } from "../store/database.ts";
 import { queryAll } from "../store/table.ts";
-import { authorities } from "../store/tables/authorities.ts";
+import { authorities } from "../store/tables/certificates.ts";
 import { nodes } from "../store/tables/nodes.ts";
 import { organizations } from "../store/tables/organizations.ts";
 import { countBlocklist } from "../certificates/blocklist.ts";

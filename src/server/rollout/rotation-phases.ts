@@ -2,16 +2,16 @@
 // former CA. A step follows when every online node has confirmed the previous one and tunnels had time to switch. Only
 // the database holds the progress.
 
-import { messageOf } from "../../errors.ts";
+import { messageOf } from "../../base/errors.ts";
 import { record, ourselves, type Actor } from "../audit/record.ts";
 import { outdatePhones } from "../certificates/issue.ts";
 import { onlineMs } from "../store/nodes.ts";
 import type { NodeStore } from "../nodes/node-store.ts";
-import { renewCertificates } from "../nodes/renewal.ts";
+import { renewCertificates } from "../nodes/lifecycle/renewal.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Reader, Transaction } from "../store/database.ts";
 import { queryAll, queryOne } from "../store/table.ts";
-import { authorities } from "../store/tables/authorities.ts";
+import { authorities } from "../store/tables/certificates.ts";
 import { nodes } from "../store/tables/nodes.ts";
 import { organizations, type OrganizationRow } from "../store/tables/organizations.ts";
 import { raiseConfigVersion, raiseOwnVersion } from "../store/versions.ts";

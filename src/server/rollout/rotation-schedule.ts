@@ -1,8 +1,8 @@
 // Maintains CAs without an administrator: advances rotations, starts one in time, and announces long before a CA expires.
 
 import * as v from "valibot";
-import { formatTime } from "../../duration.ts";
-import { AppError } from "../../errors.ts";
+import { formatTime } from "../../base/duration.ts";
+import { AppError } from "../../base/errors.ts";
 import { record, ourselves } from "../audit/record.ts";
 import { nodeLifetimeMs } from "../certificates/issue.ts";
 import { hasEarlyCa, rollBackEarly, startRotation } from "./rotation-commands.ts";
@@ -10,7 +10,7 @@ import { advanceRotations, resetSilenceTimer, type RotationStore } from "./rotat
 import type { Reader } from "../store/database.ts";
 import { LeaseLost } from "../store/leases.ts";
 import { queryAll, queryOne } from "../store/table.ts";
-import { authorities } from "../store/tables/authorities.ts";
+import { authorities } from "../store/tables/certificates.ts";
 import { events } from "../store/tables/events.ts";
 import { organizations } from "../store/tables/organizations.ts";
 

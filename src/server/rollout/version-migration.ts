@@ -2,12 +2,12 @@
 // while a node could not follow. Engines load new certificates without a restart, so nodes fetch them at their next
 // check-in. The first IPv6 address needs a restart: rolling-update.ts issues it to one node after the other.
 
-import { AppError } from "../../errors.ts";
+import { AppError } from "../../base/errors.ts";
 import { limitCertificatesOfAll } from "../certificates/blocklist.ts";
-import { isNarrower, narrowNetwork6 } from "../policy/networks.ts";
-import { can } from "../../engine-features.ts";
+import { isNarrower, narrowNetwork6 } from "../organizations/networks.ts";
+import { can } from "../../engine/features.ts";
 import { versionsOf } from "../certificates/issue.ts";
-import type { CertificateVersions, VersionedOrganization } from "../policy/organizations.ts";
+import type { CertificateVersions, VersionedOrganization } from "../organizations/organizations.ts";
 import { isSeen, nodeColumns, nodeRecord, type NodeRecord } from "../store/nodes.ts";
 import type { Reader, Transaction } from "../store/database.ts";
 import { nodesWithSightings } from "../store/sightings.ts";

@@ -1,22 +1,22 @@
 // Routes for the sessions of browsers: sign-in and sign-out.
 
 import * as v from "valibot";
-import { AppError } from "../../errors.ts";
-import { formatTime } from "../../duration.ts";
+import { AppError } from "../../base/errors.ts";
+import { formatTime } from "../../base/duration.ts";
 import { TokenRequest } from "../../protocol/sign-in.ts";
 import { cookiesOf, makeSessionCookie, readCookie, sessionCookie } from "../http/cookies.ts";
 import { requireOwnPage, requireSecurePage } from "../http/own-page.ts";
 import { created, noContent } from "../http/reply.ts";
 import { body, nothing, route, type Call, type Reply, type Route } from "../http/route.ts";
-import { sessionIdOf, startSession } from "../people/browser-sessions.ts";
-import { endSession } from "../people/user-sessions.ts";
-import { provenAtSignIn } from "../people/second-factor.ts";
-import { cookieOfDevice, signIn } from "../people/sign-in.ts";
+import { sessionIdOf, startSession } from "../people/sessions/browser-sessions.ts";
+import { endSession } from "../people/sessions/user-sessions.ts";
+import { provenAtSignIn } from "../people/factors/second-factor.ts";
+import { cookieOfDevice, signIn } from "../people/sign-in/sign-in.ts";
 import type { Services } from "../services.ts";
 import { signOutPage } from "../oidc/providers.ts";
-import { browserSessions, longestMs } from "../store/tables/browser-sessions.ts";
+import { browserSessions, longestMs } from "../store/tables/sessions.ts";
 import { Me, originOf, personOf } from "./people.ts";
-import { emailKey } from "../../text.ts";
+import { emailKey } from "../../base/text.ts";
 
 /** The answer of every sign-in with a browser. */
 export const Started = {

@@ -14,11 +14,11 @@ import {
   Machine,
   pollDeviceSignIn,
   UserCode,
-} from "../people/device-sign-in.ts";
-import { Challenge, makeLoginCode, useLoginCode } from "../people/login-codes.ts";
+} from "../people/sessions/device-sign-in.ts";
+import { Challenge, makeLoginCode, useLoginCode } from "../people/sessions/login-codes.ts";
 import type { Services } from "../services.ts";
 import { browserOf, fromOf } from "./people.ts";
-import { foreignText } from "../../text.ts";
+import { foreignText } from "../../base/text.ts";
 
 const secret = v.pipe(foreignText(1024), v.minLength(1));
 const pair = { 200: { description: "A pair of tokens", schema: TokenPair } };

@@ -15,12 +15,12 @@ import {
   NewEnrollment,
   pollEnrollment,
   Words,
-} from "../nodes/enrollments.ts";
+} from "../nodes/joining/enrollments.ts";
 import { mustOwn } from "../nodes/node-owner.ts";
-import { listDue, OwnNodeDue, proveOwner } from "../nodes/reauthentication.ts";
+import { listDue, OwnNodeDue, proveOwner } from "../nodes/lifecycle/reauthentication.ts";
 import type { Services } from "../services.ts";
 import { browserOf } from "./people.ts";
-import { foreignText } from "../../text.ts";
+import { foreignText } from "../../base/text.ts";
 
 const secret = v.pipe(foreignText(128), v.minLength(1));
 

@@ -1,7 +1,7 @@
 // Routes for the second factors of the signed-in user, and for the rule that staff need one.
 
 import * as v from "valibot";
-import { AppError } from "../../errors.ts";
+import { AppError } from "../../base/errors.ts";
 import { actorOf } from "../audit/record.ts";
 import { noContent } from "../http/reply.ts";
 import { body, nothing, route, type Call, type Route } from "../http/route.ts";
@@ -12,15 +12,15 @@ import {
   factorsOf,
   makeRecoveryCodes,
   removeTotp,
-} from "../people/own-factors.ts";
-import { requireNewSession, sessionIdOf } from "../people/browser-sessions.ts";
-import { methodsOf } from "../people/second-factor.ts";
-import { signIn } from "../people/sign-in.ts";
-import { doStaffNeedFactor, setStaffNeedFactor, stepUp } from "../people/step-up.ts";
+} from "../people/factors/own-factors.ts";
+import { requireNewSession, sessionIdOf } from "../people/sessions/browser-sessions.ts";
+import { methodsOf } from "../people/factors/second-factor.ts";
+import { signIn } from "../people/sign-in/sign-in.ts";
+import { doStaffNeedFactor, setStaffNeedFactor, stepUp } from "../people/factors/step-up.ts";
 import type { Services } from "../services.ts";
 import { users } from "../store/tables/users.ts";
 import { originOf, personOf } from "./people.ts";
-import { foreignText } from "../../text.ts";
+import { foreignText } from "../../base/text.ts";
 
 const Code = v.strictObject({ otp: v.pipe(foreignText(64), v.minLength(1)) });
 export const FirstFactor = v.strictObject({

@@ -1,7 +1,7 @@
 // Routes for signing in by a provider of identities, and for the identities of the signed-in user.
 
 import * as v from "valibot";
-import { AppError } from "../../errors.ts";
+import { AppError } from "../../base/errors.ts";
 import { actorOf } from "../audit/record.ts";
 import { cookiesOf, flowCookie, hostCookie, readCookie, sessionCookie } from "../http/cookies.ts";
 import { requireOwnPage, requireSecurePage } from "../http/own-page.ts";
@@ -22,13 +22,13 @@ import { Identity, listIdentities, unlinkIdentity } from "../oidc/identities.ts"
 import { findProvider, installation, redirectUri, type Scope } from "../oidc/providers.ts";
 import { choices } from "../oidc/choices.ts";
 import { finishSignIn } from "../oidc/sign-in.ts";
-import { findSession, sessionIdOf } from "../people/browser-sessions.ts";
+import { findSession, sessionIdOf } from "../people/sessions/browser-sessions.ts";
 import type { Services } from "../services.ts";
 import { isStaff } from "../store/tables/users.ts";
 import { startedReply } from "./browser-sessions.ts";
 import { FirstFactor, requirePasswordForFirst } from "./factors.ts";
 import { personOf } from "./people.ts";
-import { foreignText } from "../../text.ts";
+import { foreignText } from "../../base/text.ts";
 
 const root = "/console/";
 const Begin = v.strictObject({

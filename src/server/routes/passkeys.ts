@@ -2,7 +2,7 @@
 // WebAuthn standard in JSON: pages pass them to navigator.credentials, and send back what `toJSON()` gives.
 
 import * as v from "valibot";
-import { AppError } from "../../errors.ts";
+import { AppError } from "../../base/errors.ts";
 import { actorOf } from "../audit/record.ts";
 import { created, noContent } from "../http/reply.ts";
 import { requireOwnPage, requireSecurePage } from "../http/own-page.ts";
@@ -19,8 +19,8 @@ import {
   Registration,
   registrationOptions,
   removePasskey,
-} from "../people/passkeys.ts";
-import { markProven, placeOf } from "../people/step-up.ts";
+} from "../people/factors/passkeys.ts";
+import { markProven, placeOf } from "../people/factors/step-up.ts";
 import { userById } from "../people/people.ts";
 import type { Services } from "../services.ts";
 import { Started, startedReply } from "./browser-sessions.ts";

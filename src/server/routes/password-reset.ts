@@ -3,12 +3,12 @@
 import * as v from "valibot";
 import { noContent } from "../http/reply.ts";
 import { body, nothing, route, type Route } from "../http/route.ts";
-import { requestReset, resetPassword } from "../people/password-reset.ts";
+import { requestReset, resetPassword } from "../people/sign-in/password-reset.ts";
 import { NewPassword } from "../people/people.ts";
 import { Email } from "../../api/values.ts";
 import type { Services } from "../services.ts";
 import { shellPage } from "../console/routes.ts";
-import { foreignText } from "../../text.ts";
+import { foreignText } from "../../base/text.ts";
 
 const ResetRequest = v.strictObject({ email: Email });
 const NewOne = v.strictObject({ secret: foreignText(64), password: NewPassword });

@@ -3,22 +3,22 @@
 import * as v from "valibot";
 import { brand } from "../../brand.ts";
 import { buildInfo } from "../../build-info.ts";
-import { AppError } from "../../errors.ts";
+import { AppError } from "../../base/errors.ts";
 import { paths } from "../../protocol/paths.ts";
 import { TokenPair, TokenRequest } from "../../protocol/sign-in.ts";
 import { actorOf } from "../audit/record.ts";
-import { sessionIdOf, type PersonCaller } from "../people/browser-sessions.ts";
+import { sessionIdOf, type PersonCaller } from "../people/sessions/browser-sessions.ts";
 import { makeFirstAccount } from "../people/first-account.ts";
 import { acceptAsUser, acceptInvitation, showInvitation } from "../people/members.ts";
 import { NewPassword, setPassword, User } from "../people/people.ts";
 import { Email } from "../../api/values.ts";
-import { deviceOf, type From } from "../people/families.ts";
-import { signIn, signInForTokens, type Origin } from "../people/sign-in.ts";
+import { deviceOf, type From } from "../people/sessions/families.ts";
+import { signIn, signInForTokens, type Origin } from "../people/sign-in/sign-in.ts";
 import { cookiesOf } from "../http/cookies.ts";
 import { created, noContent } from "../http/reply.ts";
 import { body, nothing, route, type Call, type Route } from "../http/route.ts";
 import type { Services } from "../services.ts";
-import { foreignText } from "../../text.ts";
+import { foreignText } from "../../base/text.ts";
 
 const token = v.pipe(foreignText(4096), v.minLength(1));
 const RefreshRequest = v.strictObject({ refresh: token });

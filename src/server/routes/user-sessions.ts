@@ -6,14 +6,14 @@ import { listReply } from "../http/lists.ts";
 import { ListQuery } from "../../api/values.ts";
 import { noContent } from "../http/reply.ts";
 import { body, id, nothing, numbered, organizationRoute, query, route, type Route } from "../http/route.ts";
-import { ProvenNodes, proveNodes } from "../people/session-nodes.ts";
+import { ProvenNodes, proveNodes } from "../people/sessions/session-nodes.ts";
 import {
   endMemberSessions,
   endSession,
   listSessions,
   Session,
   userOfMember,
-} from "../people/user-sessions.ts";
+} from "../people/sessions/user-sessions.ts";
 import type { Services } from "../services.ts";
 import { personOf } from "./people.ts";
 

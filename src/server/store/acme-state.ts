@@ -7,8 +7,8 @@ import { AccountKey } from "../../pki/acme-keys.ts";
 import { openSecret, sealSecret, type SecretKeys } from "../../pki/secrets.ts";
 import type { Database, Reader, Transaction } from "./database.ts";
 import { readMeta, setMeta } from "./meta.ts";
-import { meta } from "./tables/meta.ts";
-import { foreignText } from "../../text.ts";
+import { meta } from "./tables/servers.ts";
+import { foreignText } from "../../base/text.ts";
 
 const Text = foreignText(2048);
 const Pem = foreignText(512 * 1024);

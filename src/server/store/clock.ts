@@ -5,9 +5,9 @@
 
 import * as v from "valibot";
 import { brand } from "../../brand.ts";
-import { formatTime, inWords } from "../../duration.ts";
-import { AppError } from "../../errors.ts";
-import type { System } from "../../system.ts";
+import { formatTime, inWords } from "../../base/duration.ts";
+import { AppError } from "../../base/errors.ts";
+import type { System } from "../../base/system.ts";
 import { databaseClock, type Database, type Transaction } from "./database.ts";
 import { aheadOf } from "./replicas.ts";
 import { readMeta, setMeta } from "./meta.ts";

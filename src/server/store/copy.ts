@@ -1,7 +1,7 @@
 // Copies every row of one database into another of the same version, SQLite or PostgreSQL. Ids and the counters for new
 // ids are kept, so that no id is used twice.
 
-import { toStorable } from "../../text.ts";
+import { toStorable } from "../../base/text.ts";
 import type { Params, Reader, Row, Transaction, Value } from "./database.ts";
 import { tableNames } from "./migrations.ts";
 import { computed, integerOrNull, queryAll, queryNumber, text } from "./table.ts";

@@ -1,10 +1,10 @@
 // What is known of damage in the database: what statements met, and what examinations found.
 
 import { statSync } from "node:fs";
-import { AppError, messageOf, systemErrorCode } from "../../errors.ts";
+import { AppError, messageOf, systemErrorCode } from "../../base/errors.ts";
 import type { Reader } from "./database.ts";
-import { sqlStateOf } from "./postgres-refusals.ts";
-import { isWhole } from "./sqlite-files.ts";
+import { sqlStateOf } from "./postgres/refusals.ts";
+import { isWhole } from "./sqlite/files.ts";
 import { computed, integer, queryOne } from "./table.ts";
 
 /** A larger file is not read again while requests wait, but by the next examination. */

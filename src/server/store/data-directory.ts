@@ -4,14 +4,14 @@
 import { chmodSync, closeSync, existsSync, readdirSync, statSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { brand } from "../../brand.ts";
-import { AppError, fromSystemError, systemErrorCode } from "../../errors.ts";
-import { createFileFor, isOpenToOthers, makeDirectory } from "../../files.ts";
+import { AppError, fromSystemError, systemErrorCode } from "../../base/errors.ts";
+import { createFileFor, isOpenToOthers, makeDirectory } from "../../base/files.ts";
 import type { SecretKeys } from "../../pki/secrets.ts";
-import { quoteWord, type Step } from "../../plan.ts";
-import { planDirectories, planReplaced } from "../../plan-file.ts";
-import type { System } from "../../system.ts";
+import { quoteWord, type Step } from "../../base/plan.ts";
+import { planDirectories, planReplaced } from "../../base/plan-file.ts";
+import type { System } from "../../base/system.ts";
 import { ownNames, refuseForeignData } from "./own-data.ts";
-import { isBegun, lostDatabase, markBegun, markPath } from "./begun.ts";
+import { isBegun, lostDatabase, markBegun, markPath } from "./database-mark.ts";
 import { openClock, type ServerClock } from "./clock.ts";
 import { findSecretKeys, openSecretKeys } from "./secret-keys.ts";
 import type { Database } from "./database.ts";
@@ -64,11 +64,11 @@ export async function openData(
   if (databaseUrl === undefined) refuseLost(path);
   const secretKey = openSecretKeys(options, existsSync(path), system);
   if (databaseUrl !== undefined) {
-    const { openPostgres } = await import("./postgres.ts");
+    const { openPostgres } = await import("./postgres/postgres.ts");
     const db = await openPostgres({ url: databaseUrl, now: system.now, role });
     return { db, secretKey, clock: await openClock(db, system, { comparesDatabase: role === "server" }) };
   }
-  const { openSqlite } = await import("./sqlite.ts");
+  const { openSqlite } = await import("./sqlite/sqlite.ts");
   createDatabaseFile(path);
   const db = await openSqlite({ path, now: system.now, role, isBegun: isBegun(dataDirectory) });
   markBegun(dataDirectory);

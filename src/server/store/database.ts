@@ -1,9 +1,9 @@
 // The interface that SQLite and PostgreSQL both implement. Both run the same SQL: parameters $1 $2 …, snake_case
 // columns, booleans as 0 and 1, times in milliseconds since 1970, JSON as text.
 
-import { AppError } from "../../errors.ts";
-import { isStorable, notStorable } from "../../text.ts";
-import type { System } from "../../system.ts";
+import { AppError } from "../../base/errors.ts";
+import { isStorable, notStorable } from "../../base/text.ts";
+import type { System } from "../../base/system.ts";
 
 export type Value = string | number | Uint8Array | null;
 export type Row = Record<string, Value>;

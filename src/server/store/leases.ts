@@ -3,13 +3,12 @@
 // replica that was suspended and continues cannot write what its successor may have done already. With SQLite there is one
 // server, and nothing to check.
 
-import { messageOf } from "../../errors.ts";
-import type { Log } from "../../log.ts";
-import type { System } from "../../system.ts";
+import { messageOf } from "../../base/errors.ts";
+import type { Log } from "../../base/log.ts";
+import type { System } from "../../base/system.ts";
 import { databaseClock, type Database, type Transaction } from "./database.ts";
 import { computed, integer, queryAll, queryOne } from "./table.ts";
-import { leases } from "./tables/leases.ts";
-import { renewEveryMs } from "./tables/replicas.ts";
+import { leases, renewEveryMs } from "./tables/servers.ts";
 
 /** The lease of one loop. */
 export type Lease = {

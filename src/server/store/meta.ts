@@ -1,7 +1,7 @@
 // What a server records about itself in the table `meta`, for admin commands, metrics and the next start.
 
 import type { Database, Reader, Transaction } from "./database.ts";
-import { meta } from "./tables/meta.ts";
+import { meta } from "./tables/servers.ts";
 
 export async function readMeta(reader: Pick<Reader, "get">, key: string): Promise<string | undefined> {
   return (await meta.find(reader, { key }))?.value;

@@ -2,57 +2,67 @@
 // below replaces the few words that differ. Reads and writes no rows of the tables it creates, but for its own in
 // `meta`.
 
-import { AppError } from "../../errors.ts";
+import { AppError } from "../../base/errors.ts";
 import type { Database, Reader, Transaction } from "./database.ts";
 import { readMeta, setMeta } from "./meta.ts";
-import { requireOwnTables } from "./postgres-refusals.ts";
+import { requireOwnTables } from "./postgres/refusals.ts";
 import { computed, queryAll, queryNumber, text } from "./table.ts";
-import { authorities } from "./tables/authorities.ts";
-import { browserSessions } from "./tables/browser-sessions.ts";
-import { certificates } from "./tables/certificates.ts";
-import { deliveries } from "./tables/deliveries.ts";
-import { deviceRequests } from "./tables/device-requests.ts";
-import { enrollments } from "./tables/enrollments.ts";
+import { authorities, certificates } from "./tables/certificates.ts";
+import {
+  browserSessions,
+  deviceRequests,
+  refreshTokens,
+  retiredTokens,
+  sessionNodes,
+  serviceTokens,
+} from "./tables/sessions.ts";
+import { deliveries, webhooks } from "./tables/webhooks.ts";
+import { enrollments, registrationRequests, registrationTokens } from "./tables/joining.ts";
 import { events } from "./tables/events.ts";
-import { webhooks } from "./tables/webhooks.ts";
-import { identities, identityProviders, organizationIdentities } from "./tables/identity-providers.ts";
-import { leases } from "./tables/leases.ts";
-import { memberships } from "./tables/memberships.ts";
-import { addresses } from "./tables/addresses.ts";
-import { groupPeople } from "./tables/group-people.ts";
-import { heldNames } from "./tables/held-names.ts";
-import { formerlyUnpublished, isUnpublished, nodeBytes, nodes } from "./tables/nodes.ts";
-import { registrants } from "./tables/registrants.ts";
-import { serverSamples } from "./tables/server-samples.ts";
-import { sightings } from "./tables/sightings.ts";
-import { knownNetworks } from "./tables/known-networks.ts";
-import { onlineCounts } from "./tables/online-counts.ts";
-import { organizations } from "./tables/organizations.ts";
-import { ownerProofs } from "./tables/owner-proofs.ts";
-import { passkeys } from "./tables/passkeys.ts";
-import { passwordResets } from "./tables/password-resets.ts";
-import { policies } from "./tables/policies.ts";
-import { firewallRules } from "./tables/firewall-rules.ts";
-import { paths as pathTable } from "./tables/paths.ts";
-import { nodeGroups } from "./tables/node-groups.ts";
-import { meta } from "./tables/meta.ts";
-import { nameAliases } from "./tables/name-aliases.ts";
-import { providerGrants } from "./tables/provider-grants.ts";
-import { notices } from "./tables/notices.ts";
-import { refreshTokens } from "./tables/refresh-tokens.ts";
-import { registrationRequests } from "./tables/registration-requests.ts";
-import { relayTraffic } from "./tables/relay-traffic.ts";
-import { registrationTokens } from "./tables/registration-tokens.ts";
-import { liveReplicas, replicas } from "./tables/replicas.ts";
-import { providerGroups } from "./tables/provider-groups.ts";
-import { recoveryCodes, totpSecrets, wrongCodes } from "./tables/second-factors.ts";
-import { retiredTokens } from "./tables/retired-tokens.ts";
-import { sentConfigs, sentFiles } from "./tables/sent-files.ts";
-import { sessionNodes } from "./tables/session-nodes.ts";
-import { serviceTokens } from "./tables/service-tokens.ts";
-import { users } from "./tables/users.ts";
-import { usedChallenges } from "./tables/used-challenges.ts";
-import { verifiedDomains } from "./tables/verified-domains.ts";
+import {
+  identities,
+  identityProviders,
+  organizationIdentities,
+  groupPeople,
+  providerGrants,
+  providerGroups,
+} from "./tables/providers.ts";
+import {
+  leases,
+  serverSamples,
+  onlineCounts,
+  meta,
+  notices,
+  liveReplicas,
+  replicas,
+} from "./tables/servers.ts";
+import { memberships, knownNetworks, organizations, verifiedDomains } from "./tables/organizations.ts";
+import {
+  addresses,
+  heldNames,
+  formerlyUnpublished,
+  isUnpublished,
+  nodeBytes,
+  nodes,
+  registrants,
+  sightings,
+  ownerProofs,
+  nodeGroups,
+  nameAliases,
+  sentConfigs,
+  sentFiles,
+} from "./tables/nodes.ts";
+import {
+  passkeys,
+  passwordResets,
+  recoveryCodes,
+  totpSecrets,
+  wrongCodes,
+  users,
+  usedChallenges,
+} from "./tables/users.ts";
+import { policies, firewallRules } from "./tables/policies.ts";
+import { paths as pathTable, relayTraffic } from "./tables/paths.ts";
 
 /**
  * Step n brings version n - 1 to n. A step only adds; what is no longer used is removed one release later. Never edit a

@@ -1,16 +1,15 @@
 // A node as the database holds it and as the API shows it. `showNode` is an allow-list: no hash, no key, no order.
 
 import * as v from "valibot";
-import { formatTime } from "../../duration.ts";
-import { AppError } from "../../errors.ts";
-import { findingOf } from "../../finding-kinds.ts";
+import { formatTime } from "../../base/duration.ts";
+import { AppError } from "../../base/errors.ts";
+import { findingOf } from "../../protocol/finding-kinds.ts";
 import type { Node } from "../../protocol/node.ts";
 import { DataPlaneReport } from "../../protocol/values.ts";
 import type { Reader, Row } from "./database.ts";
 import { nodesWithSightings } from "./sightings.ts";
 import { queryOne } from "./table.ts";
-import { nodes, type NodeRow } from "./tables/nodes.ts";
-import { sightings, type SightingRow } from "./tables/sightings.ts";
+import { nodes, type NodeRow, sightings, type SightingRow } from "./tables/nodes.ts";
 
 export type NodeRecord = NodeRow & {
   [K in "lastCheckinAt" | "appliedConfigVersion" | "overlayState" | "dataPlane"]: SightingRow[K] | null;

@@ -4,7 +4,7 @@
 
 import type { Channel, Database, Reader } from "./database.ts";
 import { computed, integer, queryAll, queryNumber } from "./table.ts";
-import { notices } from "./tables/notices.ts";
+import { notices } from "./tables/servers.ts";
 
 export type Notice = { channel: Channel; payload: string };
 

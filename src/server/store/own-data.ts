@@ -3,8 +3,8 @@
 
 import { lstatSync, readdirSync, statSync, type Stats } from "node:fs";
 import { dirname, join } from "node:path";
-import { AppError } from "../../errors.ts";
-import { quoteWord } from "../../plan.ts";
+import { AppError } from "../../base/errors.ts";
+import { quoteWord } from "../../base/plan.ts";
 
 /** All that the control plane keeps in its directory, with what SQLite has beside the database. */
 export const ownNames = /^(control\.db|secret\.key|serve\.lock|data\.begun$|tls|archive$)/;

@@ -1,14 +1,14 @@
 // The servers on one PostgreSQL database know each other by rows that they renew. A server that does not fit to the others
 // is refused at its start: another secret key, a wrong clock. migrations.ts refuses versions that are too far apart.
 
-import { AppError } from "../../errors.ts";
-import { clean, type Fields, type Log } from "../../log.ts";
+import { AppError } from "../../base/errors.ts";
+import { clean, type Fields, type Log } from "../../base/log.ts";
 import { sealedWith, secretKeyIds, type SecretKeys } from "../../pki/secrets.ts";
 import { databaseClock, type Database, type Transaction } from "./database.ts";
 import { readMeta } from "./meta.ts";
 import { newestVersion } from "./migrations.ts";
 import { computed, integer, queryAll, queryNumber, text } from "./table.ts";
-import { aliveMs, liveReplicas, renewEveryMs, replicas, type ReplicaRow } from "./tables/replicas.ts";
+import { aliveMs, liveReplicas, renewEveryMs, replicas, type ReplicaRow } from "./tables/servers.ts";
 
 /** A replica with a wrong clock ends sessions early and signs certificates that nodes do not accept yet. */
 const maxClockErrorMs = 5000;

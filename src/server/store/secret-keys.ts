@@ -3,11 +3,11 @@
 
 import { existsSync, statSync } from "node:fs";
 import { dirname, join } from "node:path";
-import { AppError } from "../../errors.ts";
-import { quoteWord } from "../../plan.ts";
-import { isOpenToOthers, readTextIfThere, writeFileAtomic } from "../../files.ts";
+import { AppError } from "../../base/errors.ts";
+import { quoteWord } from "../../base/plan.ts";
+import { isOpenToOthers, readTextIfThere, writeFileAtomic } from "../../base/files.ts";
 import type { SecretKeys } from "../../pki/secrets.ts";
-import type { System } from "../../system.ts";
+import type { System } from "../../base/system.ts";
 
 export type SecretKeyPlace = { dataDirectory: string; secretKeyFile?: string };
 

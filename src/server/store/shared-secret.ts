@@ -2,7 +2,7 @@
 
 import { openSecret, sealSecret, type SecretKeys } from "../../pki/secrets.ts";
 import type { Database, Reader } from "./database.ts";
-import { meta } from "./tables/meta.ts";
+import { meta } from "./tables/servers.ts";
 
 /**
  * A secret that all replicas share, sealed in `meta`. The first replica that asks creates it. Throws bad_configuration

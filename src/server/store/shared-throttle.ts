@@ -3,7 +3,7 @@
 
 import { hash } from "node:crypto";
 import * as v from "valibot";
-import type { System } from "../../system.ts";
+import type { System } from "../../base/system.ts";
 import { limits, type Throttle } from "../http/throttle.ts";
 import type { Database } from "./database.ts";
 

@@ -2,7 +2,7 @@
 // of `nodes`.
 
 import type { Transaction } from "./database.ts";
-import { sightings, type SightingRow } from "./tables/sightings.ts";
+import { sightings, type SightingRow } from "./tables/nodes.ts";
 
 /** For SELECT: nodes with their last check-in. */
 export const nodesWithSightings = "nodes LEFT JOIN sightings ON node_id = id";

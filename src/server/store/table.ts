@@ -2,7 +2,7 @@
 // rows are read, inserted and updated. Each table has a file of its own in this folder, with its named queries.
 
 import * as v from "valibot";
-import { AppError } from "../../errors.ts";
+import { AppError } from "../../base/errors.ts";
 import type { Params, Reader, Row, Transaction, Value } from "./database.ts";
 
 /** `T`: the value in a row. `Given`: whether an insert has to give it (else the database has a default). */

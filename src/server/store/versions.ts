@@ -1,7 +1,7 @@
 // Configuration versions. Each organization has one counter, so versions only rise. A change for all nodes takes a
 // number for the organization, a change for one node takes one for that node. A node's version is the higher of the two.
 
-import { AppError } from "../../errors.ts";
+import { AppError } from "../../base/errors.ts";
 import { requireLockOf, type Reader, type Transaction } from "./database.ts";
 import { computed, integer, queryAll, queryNumber, queryOne } from "./table.ts";
 import { organizations } from "./tables/organizations.ts";

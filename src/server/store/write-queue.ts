@@ -1,7 +1,7 @@
 // Collects writes while a transaction runs; those of one concern share the next one, and its one fsync. Both databases use
 // it, each with its own way to commit a batch.
 
-import { AppError } from "../../errors.ts";
+import { AppError } from "../../base/errors.ts";
 import type { Concern, Database, Transaction } from "./database.ts";
 import type { Notice } from "./notices.ts";
 

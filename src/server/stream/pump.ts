@@ -3,9 +3,9 @@
 import { listEvents, shownTo } from "../audit/read.ts";
 import { type Event } from "../../api/events.ts";
 import type { OrganizationCall } from "../http/route.ts";
-import type { Contact } from "../nodes/reports.ts";
+import type { Contact } from "../nodes/contact/reports.ts";
 import type { Reader } from "../store/database.ts";
-import type { System } from "../../system.ts";
+import type { System } from "../../base/system.ts";
 import type { Tail } from "./tail.ts";
 
 /** A demotion, or the end of a session, closes the stream within this time, ms. */

@@ -1,10 +1,10 @@
 // Streams of events for consoles (server-sent events, https://html.spec.whatwg.org/multipage/server-sent-events.html).
 // Each is bounded: a client that reads too slowly is closed, and comes again with the id of the last event that it got.
 
-import { AppError } from "../../errors.ts";
-import type { Reports } from "../nodes/reports.ts";
+import { AppError } from "../../base/errors.ts";
+import type { Reports } from "../nodes/contact/reports.ts";
 import type { Reader } from "../store/database.ts";
-import type { System } from "../../system.ts";
+import type { System } from "../../base/system.ts";
 import { pump, type StreamCall } from "./pump.ts";
 import { makeTail } from "./tail.ts";
 

@@ -3,9 +3,9 @@
 
 import { listEvents, listEventsBefore } from "../audit/read.ts";
 import { type Event } from "../../api/events.ts";
-import type { Contact, Reports } from "../nodes/reports.ts";
+import type { Contact, Reports } from "../nodes/contact/reports.ts";
 import type { Reader } from "../store/database.ts";
-import type { System } from "../../system.ts";
+import type { System } from "../../base/system.ts";
 
 /** A change is on every open console within this time. */
 const lookEveryMs = 500;

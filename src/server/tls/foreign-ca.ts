@@ -2,7 +2,7 @@
 // chain, and machines pin it by its fingerprint as they pin the own CA of `--tls auto`.
 
 import { X509Certificate } from "node:crypto";
-import { AppError } from "../../errors.ts";
+import { AppError } from "../../base/errors.ts";
 import type { TlsSource } from "./listeners.ts";
 
 export type ForeignCa = { pem: string; fingerprint: string };

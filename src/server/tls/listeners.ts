@@ -3,14 +3,14 @@
 
 import { createPrivateKey, X509Certificate } from "node:crypto";
 import { statSync } from "node:fs";
-import { AppError, fromSystemError, messageOf, systemErrorCode } from "../../errors.ts";
-import type { Log } from "../../log.ts";
-import { isLoopback } from "../../loopback.ts";
-import { parseAddress, type Network } from "../../ip.ts";
+import { AppError, fromSystemError, messageOf, systemErrorCode } from "../../base/errors.ts";
+import type { Log } from "../../base/log.ts";
+import { isLoopback } from "../../base/loopback.ts";
+import { parseAddress, type Network } from "../../base/ip.ts";
 import { clientAddress, isOwnName, type ListenAddress } from "../http/edge.ts";
-import type { Edge, Params } from "../http/exchange.ts";
+import type { Edge, Params } from "../http/current-request.ts";
 import { errorReply, toResponse } from "../http/reply.ts";
-import { readText } from "../../open-file.ts";
+import { readText } from "../../base/open-file.ts";
 
 export type TlsPair = { cert: string; key: string };
 

@@ -2,12 +2,12 @@
 // database, so that replicas share it and nodes still trust a restored backup. The certificate is only in memory.
 
 import { networkInterfaces } from "node:os";
-import { messageOf } from "../../errors.ts";
-import type { Log } from "../../log.ts";
+import { messageOf } from "../../base/errors.ts";
+import type { Log } from "../../base/log.ts";
 import type { X509Authority } from "../../pki/x509.ts";
 import type { SecretKeys } from "../../pki/secrets.ts";
-import type { System } from "../../system.ts";
-import { parseAddress } from "../../ip.ts";
+import type { System } from "../../base/system.ts";
+import { parseAddress } from "../../base/ip.ts";
 import type { TlsPair, TlsSource } from "./listeners.ts";
 import type { Database } from "../store/database.ts";
 import { sharedSecret } from "../store/shared-secret.ts";

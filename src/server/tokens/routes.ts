@@ -2,7 +2,7 @@
 
 import type { registrationTokensApi, serviceTokensApi, TokenDeletion } from "../../api/tokens.ts";
 import type { ListQuery } from "../../api/values.ts";
-import { AppError } from "../../errors.ts";
+import { AppError } from "../../base/errors.ts";
 import { actorOf } from "../audit/record.ts";
 import type { Handlers } from "../http/attach.ts";
 import { noContent } from "../http/reply.ts";
@@ -11,8 +11,8 @@ import {
   createRegistrationToken,
   registrationTokenColumns,
   registrationTokenOf,
-} from "../nodes/registration-tokens.ts";
-import { requireFreshClaim } from "../nodes/claims.ts";
+} from "../nodes/joining/registration-tokens.ts";
+import { requireFreshClaim } from "../nodes/joining/claims.ts";
 import { reportOf, revokeToken } from "../offboarding/left-access.ts";
 import type { TokenKind } from "../people/issued-tokens.ts";
 import { createServiceToken, serviceTokenColumns, serviceTokenOf } from "../people/service-tokens.ts";

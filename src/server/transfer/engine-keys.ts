@@ -2,7 +2,7 @@
 // a test compares this with the settings that nodes accept, and with the engines' own examples.
 
 import { brand } from "../../brand.ts";
-import { ConfigOverrides } from "../../engine-config.ts";
+import { ConfigOverrides } from "../../engine/allowed-settings.ts";
 
 export type Fate = { used: boolean; detail: string };
 

@@ -2,7 +2,7 @@
 // routed. Each statement knows its file and line, and each key of each file is reported, whether it is used or not. Pure.
 
 import { dirname } from "node:path";
-import { AppError } from "../../errors.ts";
+import { AppError } from "../../base/errors.ts";
 import { fateOf, isEngineSection, isWhole } from "./engine-keys.ts";
 import type { Placed } from "./placed-yaml.ts";
 

@@ -2,7 +2,7 @@
 // a note, or refused. Pure.
 
 import * as v from "valibot";
-import { AppError } from "../../errors.ts";
+import { AppError } from "../../base/errors.ts";
 import { NodeName } from "../../protocol/values.ts";
 import { fingerprints, type NebulaCertificate } from "../../pki/nebula.ts";
 import {
@@ -13,8 +13,8 @@ import {
   parseAddressInNetwork,
   parseNetwork,
   type Network,
-} from "../../ip.ts";
-import { isPeopleGroup } from "../../owner-group.ts";
+} from "../../base/ip.ts";
+import { isPeopleGroup } from "../../protocol/owner-group.ts";
 import { parse } from "../http/route.ts";
 import { maxGroups, NodeRequest } from "../../api/nodes.ts";
 import { isReservedGroup } from "../policy/firewall.ts";

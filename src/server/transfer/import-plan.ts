@@ -2,7 +2,7 @@
 // API would not accept is left out with a note, or refused. Pure. Throws bad_configuration if the import would break the
 // network.
 
-import { AppError, messageOf } from "../../errors.ts";
+import { AppError, messageOf } from "../../base/errors.ts";
 import {
   decodeCaBundle,
   fingerprint,
@@ -12,10 +12,10 @@ import {
 } from "../../pki/nebula.ts";
 import { encodePem } from "../../pki/bundle.ts";
 import { formatHostPublicKey, readHostPublicKey } from "../../pki/keys.ts";
-import { holdsNetwork, maskNetwork, parseAddressInNetwork, parseNetwork } from "../../ip.ts";
-import { yamlLimits } from "../../yaml.ts";
+import { holdsNetwork, maskNetwork, parseAddressInNetwork, parseNetwork } from "../../base/ip.ts";
+import { yamlLimits } from "../../base/yaml.ts";
 import { checkPublicAddress } from "../nodes/subnets.ts";
-import { isNarrower } from "../policy/networks.ts";
+import { isNarrower } from "../organizations/networks.ts";
 import { brand } from "../../brand.ts";
 import { quoted, type KeyReport } from "./hand-config.ts";
 import type { FromFile, HandMade } from "./import-files.ts";

@@ -3,8 +3,8 @@
 
 import { basename, dirname, join, relative, resolve } from "node:path";
 import * as v from "valibot";
-import { Cidr } from "../../engine-config.ts";
-import { messageOf } from "../../errors.ts";
+import { Cidr } from "../../engine/allowed-settings.ts";
+import { messageOf } from "../../base/errors.ts";
 import {
   bits,
   canonicalAddress,
@@ -15,7 +15,7 @@ import {
   parseAll,
   parseAddressInNetwork,
   formatAddress,
-} from "../../ip.ts";
+} from "../../base/ip.ts";
 import { Port, PublicAddress } from "../../protocol/values.ts";
 import { decodeBundle } from "../../pki/bundle.ts";
 import { fingerprint } from "../../pki/nebula.ts";

@@ -3,7 +3,7 @@
 
 import { isEncryptedCaKey, readCaKey, formatCaKey } from "../../pki/ca-key.ts";
 import { formatHostPublicKey, rawPublicKey } from "../../pki/keys.ts";
-import { AppError } from "../../errors.ts";
+import { AppError } from "../../base/errors.ts";
 import { encodePem } from "../../pki/bundle.ts";
 import { fingerprint, fingerprints, type NebulaCertificate } from "../../pki/nebula.ts";
 import { sealSecret } from "../../pki/secrets.ts";
@@ -17,19 +17,18 @@ import { planImport, type ImportPlan } from "./import-plan.ts";
 import { renewalTime } from "../certificates/issue.ts";
 import { announceBlocklist } from "../certificates/blocklist.ts";
 import { authorityContext, insertAuthority, type Authority } from "../certificates/make-authorities.ts";
-import { createOrganization } from "../policy/organizations.ts";
+import { createOrganization } from "../organizations/organizations.ts";
 import { OrganizationRequest, type Organization } from "../../api/organizations.ts";
 import type { OwnerChoice } from "../people/ownership.ts";
 import { findOwner } from "../people/people.ts";
 import { parse } from "../http/route.ts";
 import { readObstacles } from "../nodes/subnets.ts";
 import type { ServerOptions } from "../options.ts";
-import { hostNumber, secondHost, takeAddress } from "../store/address-pool.ts";
-import { holdName } from "../store/names.ts";
+import { hostNumber, secondHost, takeAddress } from "../allocation/address-pool.ts";
+import { holdName } from "../allocation/held-names.ts";
 import type { Reader, Transaction } from "../store/database.ts";
 import { queryOne } from "../store/table.ts";
-import { authorities } from "../store/tables/authorities.ts";
-import { certificates } from "../store/tables/certificates.ts";
+import { authorities, certificates } from "../store/tables/certificates.ts";
 import { nodes } from "../store/tables/nodes.ts";
 import { organizations } from "../store/tables/organizations.ts";
 

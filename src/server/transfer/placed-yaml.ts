@@ -2,8 +2,8 @@
 // text of the file, because the engine makes texts of most values, and keys may come from anchors and merges (<<).
 
 import { isAlias, isMap, isScalar, isSeq, LineCounter, parseDocument, type Document, type Pair } from "yaml";
-import { AppError } from "../../errors.ts";
-import { isStorable } from "../../text.ts";
+import { AppError } from "../../base/errors.ts";
+import { isStorable } from "../../base/text.ts";
 
 export type Leaf = { line: number; kind: "leaf"; isNull: boolean; text: string };
 export type List = { line: number; kind: "list"; items: Placed[] };

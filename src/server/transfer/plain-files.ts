@@ -2,10 +2,10 @@
 
 import { mkdirSync, renameSync, rmSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
-import { fromSystemError } from "../../errors.ts";
-import { requireFreePlace, syncDirectory, writeNewFile } from "../../files.ts";
-import { planDirectories, planFile } from "../../plan-file.ts";
-import type { Step } from "../../plan.ts";
+import { fromSystemError } from "../../base/errors.ts";
+import { requireFreePlace, syncDirectory, writeNewFile } from "../../base/files.ts";
+import { planDirectories, planFile } from "../../base/plan-file.ts";
+import type { Step } from "../../base/plan.ts";
 
 /** `path` is relative to the directory of the tree. */
 export type PlainFile = { path: string; content: string; mode: number };

@@ -2,7 +2,7 @@
 // A slow or failing webhook does not delay the others.
 
 import { createHmac } from "node:crypto";
-import { AppError, messageOf, reasonOfCode } from "../../errors.ts";
+import { AppError, messageOf, reasonOfCode } from "../../base/errors.ts";
 import { openSecret } from "../../pki/secrets.ts";
 import { claimDue, queueEvents, settleDelivery, type Claimed, type Outcome } from "../audit/outbox.ts";
 import type { ServerOptions } from "../options.ts";

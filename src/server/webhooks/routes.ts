@@ -1,7 +1,7 @@
 // Handlers of src/api/webhooks.ts.
 
 import type { DeliveryQuery, webhooksApi } from "../../api/webhooks.ts";
-import { AppError } from "../../errors.ts";
+import { AppError } from "../../base/errors.ts";
 import { actorOf } from "../audit/record.ts";
 import type { Handlers } from "../http/attach.ts";
 import { listReply, pageOf } from "../http/lists.ts";

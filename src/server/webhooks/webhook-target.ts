@@ -3,10 +3,10 @@
 // sends.
 
 import ipaddr from "ipaddr.js";
-import { AppError } from "../../errors.ts";
-import type { System } from "../../system.ts";
-import { networkContains, parseAddress, parseNetwork, type Network } from "../../ip.ts";
-import { within } from "../../within.ts";
+import { AppError } from "../../base/errors.ts";
+import type { System } from "../../base/system.ts";
+import { networkContains, parseAddress, parseNetwork, type Network } from "../../base/ip.ts";
+import { within } from "../../base/within.ts";
 
 export type TargetRules = {
   system: Pick<System, "lookup" | "sleep">;

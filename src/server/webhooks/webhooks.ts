@@ -10,8 +10,8 @@ import type {
   WebhookPatch,
   WebhookRequest,
 } from "../../api/webhooks.ts";
-import { formatTime } from "../../duration.ts";
-import { AppError } from "../../errors.ts";
+import { formatTime } from "../../base/duration.ts";
+import { AppError } from "../../base/errors.ts";
 import { sealSecret } from "../../pki/secrets.ts";
 import { requireRole } from "../people/late-rights.ts";
 import { principal, record, type Actor } from "../audit/record.ts";
@@ -21,8 +21,7 @@ import type { ServerOptions } from "../options.ts";
 import type { Reader, Row, Transaction } from "../store/database.ts";
 import { computed, orNull, queryNumber, text, truth } from "../store/table.ts";
 import { maxClockGapMs } from "../store/replicas.ts";
-import { deliveries } from "../store/tables/deliveries.ts";
-import { webhooks } from "../store/tables/webhooks.ts";
+import { deliveries, webhooks } from "../store/tables/webhooks.ts";
 import { resolveTarget } from "./webhook-target.ts";
 
 type Store = Pick<ServerOptions, "db" | "system" | "secretKey" | "webhookNetworks">;

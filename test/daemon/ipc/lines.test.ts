@@ -4,7 +4,7 @@ import { describe, expect, test } from "bun:test";
 import { connect as netConnect } from "node:net";
 import { connectDaemon } from "../../../src/daemon/ipc/client.ts";
 import type { Answer, Request } from "../../../src/daemon/ipc/messages.ts";
-import { AppError } from "../../../src/errors.ts";
+import { AppError } from "../../../src/base/errors.ts";
 import { failureOf, quiet, system, useIpc } from "../../support/ipc.ts";
 import { until } from "../../support/until.ts";
 

@@ -7,7 +7,7 @@ import { healthRecord } from "../../../src/node/contact/health-record.ts";
 import { examineTraffic } from "../../../src/node/doctor/traffic.ts";
 import { readSavedHealth } from "../../../src/node/health/saved-health.ts";
 import type { Organization } from "../../../src/node/files/organizations.ts";
-import { realSystem } from "../../../src/system.ts";
+import { realSystem } from "../../../src/base/system.ts";
 import * as v from "valibot";
 import { temporaryDirectory } from "../../support/temporary.ts";
 import { rmSync } from "node:fs";

@@ -10,7 +10,7 @@ import { currentGeneration, readSyncState } from "../../../src/node/files/genera
 import type { Organization } from "../../../src/node/files/organizations.ts";
 import { makeKeys, sendRegistration } from "../../support/nodes.ts";
 import { acceptOrder } from "../../../src/node/files/orders.ts";
-import { keepCopy, openForRevocations } from "../../../src/node/files/remains.ts";
+import { keepCopy, openForRevocations } from "../../../src/node/files/damaged-organization.ts";
 import { readRevokedNote } from "../../../src/node/files/revoked-notes.ts";
 import { makeSigningKey, publicHalf, signOrder, type SigningKey } from "../../../src/pki/tokens.ts";
 import { type Order } from "../../../src/protocol/orders.ts";

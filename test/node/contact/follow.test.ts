@@ -4,13 +4,13 @@
 import { afterAll, expect, test } from "bun:test";
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { makeClient } from "../../../src/node/contact/client.ts";
+import { makeClient } from "../../../src/node/contact/requests/client.ts";
 import { noneInUse } from "../../../src/node/engine/engine-in-use.ts";
 import { reportOf } from "../../../src/node/contact/checkin.ts";
 import { followOrganization, type FollowEdge } from "../../../src/node/contact/follow.ts";
 import { openOrganization } from "../../../src/node/files/organizations.ts";
-import { realSystem, type System } from "../../../src/system.ts";
-import type { FindingKind } from "../../../src/finding-kinds.ts";
+import { realSystem, type System } from "../../../src/base/system.ts";
+import type { FindingKind } from "../../../src/protocol/finding-kinds.ts";
 import { makeClock, type Clock } from "../../support/clock.ts";
 import { makeControl } from "../../support/node.ts";
 import { temporaryDirectory } from "../../support/temporary.ts";

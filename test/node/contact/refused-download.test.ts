@@ -4,7 +4,7 @@ import { beforeEach, expect, test } from "bun:test";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
-import { connectOrganization } from "../../../src/node/contact/connection.ts";
+import { connectOrganization } from "../../../src/node/contact/requests/connection.ts";
 import { fetchRevocations } from "../../../src/node/contact/revocations-alone.ts";
 import { makeHostKey } from "../../../src/pki/keys.ts";
 import { rejection } from "../../pki/thrown.ts";

@@ -3,10 +3,10 @@
 import { expect, test } from "bun:test";
 import { appendFileSync, chownSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { AppError } from "../../../src/errors.ts";
+import { AppError } from "../../../src/base/errors.ts";
 import { finishSwitch, isApplied, readSyncState } from "../../../src/node/files/generations.ts";
 import { openOrganization } from "../../../src/node/files/organizations.ts";
-import { isMap, type YamlMap } from "../../../src/yaml.ts";
+import { isMap, type YamlMap } from "../../../src/base/yaml.ts";
 import { rejection } from "../../pki/thrown.ts";
 import { asRoot } from "../../support/engines.ts";
 import { engine, hasEngine, makeControl, nodePath, syncNow } from "../../support/node.ts";

@@ -10,7 +10,7 @@ import { makeHostKey } from "../../../src/pki/keys.ts";
 import { openSecret } from "../../../src/pki/secrets.ts";
 import { makeSigningKey, publicHalf, SigningKey, signOrderKey } from "../../../src/pki/tokens.ts";
 import { OrderKey } from "../../../src/protocol/values.ts";
-import { orderKeyContext } from "../../../src/server/policy/organizations.ts";
+import { orderKeyContext } from "../../../src/server/organizations/organizations.ts";
 import { raiseConfigVersion } from "../../../src/server/store/versions.ts";
 import { rejection } from "../../pki/thrown.ts";
 import { makeNodeWorld, nodePath, syncNow, type NodeWorld } from "../../support/node.ts";

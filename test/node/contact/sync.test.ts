@@ -1,9 +1,9 @@
 import { afterEach, beforeEach, expect, test } from "bun:test";
 import { appendFileSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { AppError } from "../../../src/errors.ts";
+import { AppError } from "../../../src/base/errors.ts";
 import { noneInUse } from "../../../src/node/engine/engine-in-use.ts";
-import { connectOrganization } from "../../../src/node/contact/connection.ts";
+import { connectOrganization } from "../../../src/node/contact/requests/connection.ts";
 import { currentGeneration, isApplied, readSyncState } from "../../../src/node/files/generations.ts";
 import { openOrganization, type Organization } from "../../../src/node/files/organizations.ts";
 import { planSync } from "../../../src/node/contact/sync-plan.ts";

@@ -5,7 +5,7 @@ import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { writeBundle } from "../../../src/node/doctor/bundle.ts";
 import { hangLog } from "../../../src/node/engine/engine-log.ts";
-import { writeLocalChanges } from "../../../src/node/files/local-changes.ts";
+import { writeLocalChanges } from "../../../src/node/files/config/local-changes.ts";
 import { temporaryDirectory } from "../../support/temporary.ts";
 
 test("the bundle has the last lines of an engine that hung, and the addresses that are denied", async () => {

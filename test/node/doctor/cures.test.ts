@@ -27,7 +27,7 @@ const positions = new Map([
 
 /** By file, then by the function and the text of the cure in the source. */
 const proofs: Record<string, Record<string, Proof>> = {
-  "daemon/doctor-checks.ts": {
+  "daemon/asking/doctor-checks.ts": {
     "daemon: start": booted("ends it in desktop mode: the daemon is stopped and disabled"),
   },
   "node/doctor/control-plane.ts": {
@@ -58,7 +58,7 @@ const proofs: Record<string, Record<string, Proof>> = {
     "meeting: `Ask the organization's administrator to make a node with a public address a relay: ${brand.executable} admin node update ${quoteWord(slug)} NODE --relay`":
       "advice: an administrator decides which node is a relay",
   },
-  "node/doctor/names.ts": {
+  "node/doctor/examine-names.ts": {
     "disturbedLink: `networkctl status ${device}: if it names a .network file, set Unmanaged=yes for ${device} in it`":
       "advice: it shows what disturbs",
     "disturbedLink: `resolvectl status ${device}; networkctl status ${device}`":
@@ -217,7 +217,7 @@ function sitesOf(file: string, text: string): string[] {
 
 test("every cure is in the table, with its trial or the reason why it needs none", async () => {
   const found: Record<string, string[]> = {};
-  const files = [...new Bun.Glob("node/doctor/*.ts").scanSync(source), "daemon/doctor-checks.ts"];
+  const files = [...new Bun.Glob("node/doctor/*.ts").scanSync(source), "daemon/asking/doctor-checks.ts"];
   for (const file of files.sort()) {
     const sites = sitesOf(file, await Bun.file(join(source, file)).text());
     if (sites.length > 0) found[file] = sites;

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { meeting } from "../../../src/node/doctor/meeting.ts";
 import { netcheck } from "../../../src/node/doctor/netcheck.ts";
 import { ok } from "../../../src/node/doctor/check.ts";
-import type { OpenEcho } from "../../../src/platform/echo-socket.ts";
+import type { OpenEcho } from "../../../src/platform/network/echo-socket.ts";
 import { makeNodeWorld } from "../../support/node.ts";
 import { emptyMachine } from "../../support/machine.ts";
 

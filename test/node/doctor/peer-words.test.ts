@@ -3,15 +3,15 @@
 
 import { expect, test } from "bun:test";
 import { createSocket } from "node:dgram";
-import { stateText } from "../../../src/daemon/health-text.ts";
-import { renderStatus } from "../../../src/daemon/status-report.ts";
+import { stateText } from "../../../src/daemon/asking/health-text.ts";
+import { renderStatus } from "../../../src/daemon/asking/status-report.ts";
 import type { TeamStatus } from "../../../src/daemon/ipc/messages.ts";
 import { ok } from "../../../src/node/doctor/check.ts";
 import { meeting } from "../../../src/node/doctor/meeting.ts";
 import { netcheck } from "../../../src/node/doctor/netcheck.ts";
 import { examineTraffic } from "../../../src/node/doctor/traffic.ts";
 import { allKinds, type Kind } from "../../../src/node/health/findings.ts";
-import type { OpenEcho } from "../../../src/platform/echo-socket.ts";
+import type { OpenEcho } from "../../../src/platform/network/echo-socket.ts";
 import { makeNodeWorld } from "../../support/node.ts";
 import { ReplayedNetwork } from "../../support/replayed-network.ts";
 import { emptyMachine } from "../../support/machine.ts";

@@ -8,7 +8,7 @@ import { makeGate } from "../../../src/daemon/gate.ts";
 import { generationFile, readSyncState } from "../../../src/node/files/generations.ts";
 import { readPermissions } from "../../../src/node/files/permissions.ts";
 import type { MachineState } from "../../../src/platform/machine-state.ts";
-import { stringifyYaml } from "../../../src/yaml.ts";
+import { stringifyYaml } from "../../../src/base/yaml.ts";
 import { emptyMachine } from "../../support/machine.ts";
 import { useSentConfig } from "../../support/sent-config.ts";
 

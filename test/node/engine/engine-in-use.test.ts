@@ -3,7 +3,7 @@
 import { afterEach, beforeEach, expect, test } from "bun:test";
 import { chmodSync, copyFileSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { AppError } from "../../../src/errors.ts";
+import { AppError } from "../../../src/base/errors.ts";
 import { engineInUse, runsFile, unknownInUse } from "../../../src/node/engine/engine-in-use.ts";
 import { examineUnit } from "../../../src/node/engine/systemd-engine.ts";
 import { identifyProcess, type ProcessIdentity } from "../../../src/platform/process-identity.ts";

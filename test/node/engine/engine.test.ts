@@ -5,7 +5,7 @@ import { appendFileSync, chmodSync, mkdtempSync, rmSync, writeFileSync } from "n
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import * as v from "valibot";
-import { AppError } from "../../../src/errors.ts";
+import { AppError } from "../../../src/base/errors.ts";
 import { fileLog, lastLines } from "../../../src/node/engine/engine-log.ts";
 import {
   controlEngine,
@@ -25,7 +25,7 @@ import {
   signalProcess,
   type ProcessIdentity,
 } from "../../../src/platform/process-identity.ts";
-import { realSystem } from "../../../src/system.ts";
+import { realSystem } from "../../../src/base/system.ts";
 
 const system = realSystem();
 let directory = "";

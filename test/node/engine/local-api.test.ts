@@ -3,11 +3,11 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { statSync } from "node:fs";
 import { join } from "node:path";
-import { AppError } from "../../../src/errors.ts";
+import { AppError } from "../../../src/base/errors.ts";
 import { localApi, readReload } from "../../../src/node/engine/local-api.ts";
-import { localApiSection } from "../../../src/node/files/config-file.ts";
-import { controlSocket } from "../../../src/platform/control-socket.ts";
-import { realSystem } from "../../../src/system.ts";
+import { localApiSection } from "../../../src/node/files/config/config-file.ts";
+import { controlSocket } from "../../../src/platform/systemd/control-socket.ts";
+import { realSystem } from "../../../src/base/system.ts";
 import { asRoot, describeEngines } from "../../support/engines.ts";
 import { meet, startEngines, type EngineNetwork } from "../../support/engine-pair.ts";
 import { temporaryDirectory } from "../../support/temporary.ts";

@@ -6,24 +6,24 @@ import { chmodSync, existsSync, mkdirSync, readFileSync, rmSync, statSync, write
 import { dirname, join } from "node:path";
 import { brand, releaseAddressPath } from "../../../src/brand.ts";
 import { buildInfo } from "../../../src/build-info.ts";
-import { AppError } from "../../../src/errors.ts";
+import { AppError } from "../../../src/base/errors.ts";
 import {
   checkEngine,
   installEngine,
   planRollBack,
   rollBackEngine,
 } from "../../../src/node/engine/overlay-install.ts";
-import { can } from "../../../src/engine-features.ts";
+import { can } from "../../../src/engine/features.ts";
 import { planMissing } from "../../../src/node/demo/demo.ts";
 import { planProvision, provideEngine, type Newcomer } from "../../../src/node/enroll/provide-engine.ts";
-import type { Step } from "../../../src/plan.ts";
+import type { Step } from "../../../src/base/plan.ts";
 import { engineVersion } from "../../../src/node/engine/engine.ts";
 import { findEngineRelease } from "../../../src/node/engine/overlay-release.ts";
 import { checkForUpdate } from "../../../src/node/update/self-update.ts";
 import { archiveName } from "../../../src/platform/engine-archive.ts";
 import { findPackageManager } from "../../../src/platform/packages.ts";
 import { trustingControlPlanes } from "../../../src/node/files/pinned-authorities.ts";
-import { realSystem, type System } from "../../../src/system.ts";
+import { realSystem, type System } from "../../../src/base/system.ts";
 import { sha256 } from "../../../src/release/download.ts";
 import { packEngine } from "../../support/engine-channel.ts";
 import { engines } from "../../support/engines.ts";

@@ -4,7 +4,7 @@ import { expect, test } from "bun:test";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { countPeers, metricsUrl } from "../../../src/node/engine/peers.ts";
-import { realSystem } from "../../../src/system.ts";
+import { realSystem } from "../../../src/base/system.ts";
 import { temporaryDirectory } from "../../support/temporary.ts";
 
 const system = realSystem();

@@ -4,7 +4,7 @@
 import { afterEach, beforeEach, expect, test } from "bun:test";
 import { existsSync, readdirSync, readFileSync, statSync } from "node:fs";
 import { join } from "node:path";
-import { makeClient } from "../../../src/node/contact/client.ts";
+import { makeClient } from "../../../src/node/contact/requests/client.ts";
 import {
   awaitConfirmation,
   findEnrollment,

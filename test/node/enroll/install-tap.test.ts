@@ -3,12 +3,12 @@
 import { expect, test } from "bun:test";
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { AppError } from "../../../src/errors.ts";
+import { AppError } from "../../../src/base/errors.ts";
 import { brand } from "../../../src/brand.ts";
 import { installWintun, planWintun, removeWintun } from "../../../src/node/enroll/install-tap.ts";
-import { wintunFor } from "../../../src/platform/wintun.ts";
+import { wintunFor } from "../../../src/platform/windows/wintun.ts";
 import { sha256 } from "../../../src/release/download.ts";
-import { realSystem } from "../../../src/system.ts";
+import { realSystem } from "../../../src/base/system.ts";
 import { inCi, installMissing, runSync } from "../../support/debian.ts";
 import { temporaryDirectory } from "../../support/temporary.ts";
 

@@ -3,7 +3,7 @@
 import { afterEach, beforeEach, expect, test } from "bun:test";
 import { chmodSync, mkdirSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { makeDirectory } from "../../../src/files.ts";
+import { makeDirectory } from "../../../src/base/files.ts";
 import { currentGeneration, generationFiles } from "../../../src/node/files/generations.ts";
 import { makeNodeWorld, registerByCommand, type NodeWorld } from "../../support/node.ts";
 

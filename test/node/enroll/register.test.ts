@@ -11,7 +11,7 @@ import {
 } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
-import { AppError } from "../../../src/errors.ts";
+import { AppError } from "../../../src/base/errors.ts";
 import { testConfig } from "../../../src/node/engine/engine.ts";
 import { withLock } from "../../../src/node/files/lock.ts";
 import { readSyncState } from "../../../src/node/files/generations.ts";

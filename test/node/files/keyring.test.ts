@@ -3,10 +3,10 @@
 
 import { afterEach, beforeEach, expect, test } from "bun:test";
 import { keyringWord } from "../../../src/brand.ts";
-import { connectOrganization } from "../../../src/node/contact/connection.ts";
+import { connectOrganization } from "../../../src/node/contact/requests/connection.ts";
 import { keyringToken, removeFromKeyring, storeInKeyring } from "../../../src/node/files/keyring.ts";
 import { readCredentials, type Organization } from "../../../src/node/files/organizations.ts";
-import type { RunOptions, RunResult } from "../../../src/system.ts";
+import type { RunOptions, RunResult } from "../../../src/base/system.ts";
 import { rejection } from "../../pki/thrown.ts";
 import { makeNodeWorld, type NodeWorld } from "../../support/node.ts";
 

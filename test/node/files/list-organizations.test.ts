@@ -3,7 +3,7 @@
 import { expect, test } from "bun:test";
 import { mkdirSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { AppError } from "../../../src/errors.ts";
+import { AppError } from "../../../src/base/errors.ts";
 import { listOrganizations } from "../../../src/node/files/list-organizations.ts";
 import { openOrganization } from "../../../src/node/files/organizations.ts";
 import { runSync } from "../../support/debian.ts";

@@ -14,7 +14,7 @@ import {
 import { join } from "node:path";
 import { withLock } from "../../../src/node/files/lock.ts";
 import { identifyProcess } from "../../../src/platform/process-identity.ts";
-import { realSystem } from "../../../src/system.ts";
+import { realSystem } from "../../../src/base/system.ts";
 import { rejection } from "../../pki/thrown.ts";
 import { temporaryDirectory } from "../../support/temporary.ts";
 

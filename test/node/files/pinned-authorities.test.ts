@@ -7,7 +7,7 @@ import { join } from "node:path";
 import { allCommands } from "../../../src/cli/commands.ts";
 import { installWintun } from "../../../src/node/enroll/install-tap.ts";
 import { readCredentials, writeCredentials } from "../../../src/node/files/organizations.ts";
-import { realSystem } from "../../../src/system.ts";
+import { realSystem } from "../../../src/base/system.ts";
 import { agentHere } from "../../support/in-process.ts";
 import { makeNodeWorld, type NodeWorld } from "../../support/node.ts";
 import { runSync } from "../../support/debian.ts";

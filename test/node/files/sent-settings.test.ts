@@ -3,10 +3,10 @@
 import { expect, test } from "bun:test";
 import { mkdirSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
-import { deviceName } from "../../../src/device-name.ts";
-import type { Machine } from "../../../src/node/files/machine.ts";
-import { readSent } from "../../../src/node/files/sent-config.ts";
-import { stringifyYaml, type YamlMap } from "../../../src/yaml.ts";
+import { deviceName } from "../../../src/engine/interface-names.ts";
+import type { Machine } from "../../../src/node/files/granted/machine.ts";
+import { readSent } from "../../../src/node/files/config/sent-config.ts";
+import { stringifyYaml, type YamlMap } from "../../../src/base/yaml.ts";
 import { followOrganization } from "../../../src/node/contact/follow.ts";
 import { parsePermissions, writePermissions } from "../../../src/node/files/permissions.ts";
 import { followEdge, makeControl } from "../../support/node.ts";

@@ -6,12 +6,12 @@ import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { followOnce } from "../../../src/node/contact/follow.ts";
 import { readSyncState } from "../../../src/node/files/generations.ts";
-import { localApiSection } from "../../../src/node/files/config-file.ts";
+import { localApiSection } from "../../../src/node/files/config/config-file.ts";
 import { openOrganization } from "../../../src/node/files/organizations.ts";
-import { rewriteConfig } from "../../../src/node/files/rewrite-config.ts";
+import { rewriteConfig } from "../../../src/node/files/config/rewrite-config.ts";
 import { engine, followEdge, hasEngine, makeControl, syncNow } from "../../support/node.ts";
 import { useSentConfig } from "../../support/sent-config.ts";
-import { isMap, stringifyYaml, type YamlMap } from "../../../src/yaml.ts";
+import { isMap, stringifyYaml, type YamlMap } from "../../../src/base/yaml.ts";
 import { machineAt } from "../../support/machine.ts";
 import { writePermissions } from "../../../src/node/files/permissions.ts";
 

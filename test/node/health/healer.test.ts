@@ -2,9 +2,9 @@
 // process.
 
 import { expect, test } from "bun:test";
-import type { LocalChanges } from "../../../src/node/files/local-changes.ts";
+import type { LocalChanges } from "../../../src/node/files/config/local-changes.ts";
 import { Healer } from "../../../src/node/health/healer.ts";
-import type { PeerSeen, Seen } from "../../../src/node/health/seen.ts";
+import type { PeerSeen, Seen } from "../../../src/node/health/observed-peers.ts";
 import { readHealing, writeHealing } from "../../../src/node/health/saved-healing.ts";
 import { temporaryDirectory } from "../../support/temporary.ts";
 

@@ -10,7 +10,7 @@ import {
   type Action,
   type HealingState,
 } from "../../../src/node/health/healing.ts";
-import type { PeerSeen, Seen } from "../../../src/node/health/seen.ts";
+import type { PeerSeen, Seen } from "../../../src/node/health/observed-peers.ts";
 
 const second = 1000;
 const minute = 60 * second;

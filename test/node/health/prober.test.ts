@@ -1,5 +1,5 @@
 import { describe, expect, test } from "bun:test";
-import type { EchoReply, OpenEcho } from "../../../src/platform/echo-socket.ts";
+import type { EchoReply, OpenEcho } from "../../../src/platform/network/echo-socket.ts";
 import {
   isBroken,
   isAnswering,

@@ -2,14 +2,14 @@
 
 import { describe, expect, test } from "bun:test";
 import { decide, initialHealing } from "../../../src/node/health/healing.ts";
-import type { PeerSeen, Seen } from "../../../src/node/health/seen.ts";
+import type { PeerSeen, Seen } from "../../../src/node/health/observed-peers.ts";
 import {
   chooseRelays,
   mostRelays,
   relayCandidates,
   type RelaySeen,
-} from "../../../src/node/health/relay-choice.ts";
-import { withLocalChanges } from "../../../src/node/files/local-changes.ts";
+} from "../../../src/node/health/paths/relay-choice.ts";
+import { withLocalChanges } from "../../../src/node/files/config/local-changes.ts";
 
 const second = 1000;
 const relays = ["10.77.0.1", "10.77.0.2", "10.77.0.3"];

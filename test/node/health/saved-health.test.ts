@@ -2,7 +2,7 @@ import { expect, test } from "bun:test";
 import { statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { found } from "../../../src/node/health/findings.ts";
-import type { Health } from "../../../src/node/health/judge.ts";
+import type { Health } from "../../../src/node/health/verdict.ts";
 import type { Told } from "../../../src/node/health/assessment.ts";
 import { NamedPeers } from "../../../src/node/health/named-peers.ts";
 import { Prober } from "../../../src/node/health/prober.ts";
@@ -13,7 +13,7 @@ import {
   savedHealthDirectory,
   writeSavedHealth,
 } from "../../../src/node/health/saved-health.ts";
-import type { OpenEcho } from "../../../src/platform/echo-socket.ts";
+import type { OpenEcho } from "../../../src/platform/network/echo-socket.ts";
 import { temporaryDirectory } from "../../support/temporary.ts";
 
 const now = Date.parse("2026-11-22T12:00:00Z");

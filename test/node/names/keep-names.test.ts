@@ -3,16 +3,16 @@
 import { afterEach, beforeEach, describe, expect, test } from "bun:test";
 import { cpSync, linkSync, readFileSync, rmSync, statSync, utimesSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { examineNames } from "../../../src/node/doctor/names.ts";
-import { messageOf } from "../../../src/errors.ts";
+import { examineNames } from "../../../src/node/doctor/examine-names.ts";
+import { messageOf } from "../../../src/base/errors.ts";
 import { writeHosts } from "../../../src/node/files/hosts.ts";
 import type { Organization } from "../../../src/node/files/organizations.ts";
 import { clearBlock, keepNames, makeNamesStep } from "../../../src/node/names/keep-names.ts";
 import { makeNamesReader } from "../../../src/node/names/names-reader.ts";
-import { agrees, askSystem, findNames, readNamesState } from "../../../src/node/names/look.ts";
+import { agrees, askSystem, findNames, readNamesState } from "../../../src/node/names/find-names.ts";
 import { readMachineNames } from "../../../src/node/names/machine-names.ts";
 import type { LinkState, ServiceState } from "../../../src/node/names/service-state.ts";
-import { realSystem } from "../../../src/system.ts";
+import { realSystem } from "../../../src/base/system.ts";
 import { makeNodeWorld, type NodeWorld } from "../../support/node.ts";
 import { temporaryDirectory } from "../../support/temporary.ts";
 

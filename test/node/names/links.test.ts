@@ -3,8 +3,8 @@
 
 import { beforeEach, describe, expect, test } from "bun:test";
 import { makeLinks, type Links } from "../../../src/node/names/links.ts";
-import { BusError, type Bus } from "../../../src/platform/dbus.ts";
-import type { Call } from "../../../src/platform/dbus-wire.ts";
+import { BusError, type Bus } from "../../../src/platform/systemd/dbus.ts";
+import type { Call } from "../../../src/platform/systemd/dbus-wire.ts";
 
 type Link = {
   dns: unknown[];

@@ -4,7 +4,7 @@ import { afterEach, describe, expect, test } from "bun:test";
 import { decode, encode, streamEncode } from "dns-packet";
 import { createSocket } from "node:dgram";
 import { connect } from "node:net";
-import { tableOfClasses, type NamesForPeers } from "../../../src/names-for-peers.ts";
+import { tableOfClasses, type NamesForPeers } from "../../../src/protocol/names-for-peers.ts";
 import { atOnce } from "../../../src/server/http/heavy-work.ts";
 import type { MachineName, Zone } from "../../../src/node/names/machine-names.ts";
 import { openNames, packNames } from "../../../src/node/names/packed-names.ts";

@@ -4,7 +4,7 @@ import { afterEach, beforeEach, describe, expect, test } from "bun:test";
 import { decode, encode, streamEncode, type Packet } from "dns-packet";
 import { createSocket } from "node:dgram";
 import { connect, type Socket } from "node:net";
-import { messageOf } from "../../../src/errors.ts";
+import { messageOf } from "../../../src/base/errors.ts";
 import { openNames, packNames } from "../../../src/node/names/packed-names.ts";
 import { startResolver, type Resolver } from "../../../src/node/names/resolver.ts";
 import { indexNames } from "../../../src/node/names/zones.ts";

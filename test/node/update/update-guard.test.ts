@@ -5,7 +5,7 @@ import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { guardUpdate } from "../../../src/node/update/update-guard.ts";
 import { readMarker, writeMarker } from "../../../src/node/files/update-marker.ts";
-import { realSystem } from "../../../src/system.ts";
+import { realSystem } from "../../../src/base/system.ts";
 import { standIn } from "../../support/releases.ts";
 import { temporaryDirectory } from "../../support/temporary.ts";
 

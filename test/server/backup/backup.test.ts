@@ -17,7 +17,7 @@ import { fingerprint } from "../../../src/pki/nebula.ts";
 import { makeHostKey } from "../../../src/pki/keys.ts";
 import { paths } from "../../../src/protocol/paths.ts";
 import { RegisterAnswer } from "../../../src/protocol/registration.ts";
-import { openSqlite } from "../../../src/server/store/sqlite.ts";
+import { openSqlite } from "../../../src/server/store/sqlite/sqlite.ts";
 import { fixtureSql } from "../../support/fixture.ts";
 import { handMade } from "../../support/hand-made.ts";
 import { makeKeys } from "../../support/nodes.ts";

@@ -7,10 +7,10 @@ import { verifyBackup } from "../../../src/server/backup/backup.ts";
 import { openData } from "../../../src/server/store/data-directory.ts";
 import { operator } from "../../../src/server/audit/record.ts";
 import { rotateSecretKey, sealedColumns } from "../../../src/server/backup/key-rotation.ts";
-import { createOrganization } from "../../../src/server/policy/organizations.ts";
+import { createOrganization } from "../../../src/server/organizations/organizations.ts";
 import { readSecretKeys } from "../../../src/server/store/secret-keys.ts";
 import { webhookContext } from "../../../src/server/webhooks/webhooks.ts";
-import { realSystem } from "../../../src/system.ts";
+import { realSystem } from "../../../src/base/system.ts";
 import { temporaryDirectory } from "../../support/temporary.ts";
 
 const system = { ...realSystem(), sleep: async () => undefined };

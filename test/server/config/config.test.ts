@@ -6,10 +6,10 @@ import {
   type ConfigNode,
   type ConfigSource,
 } from "../../../src/server/config/config.ts";
-import { readYaml } from "../../../src/node/files/read-yaml.ts";
-import { deviceName } from "../../../src/device-name.ts";
-import { allowedConfig, ConfigOverrides } from "../../../src/engine-config.ts";
-import { mergeYaml, type YamlMap } from "../../../src/yaml.ts";
+import { readYaml } from "../../../src/node/files/config/read-yaml.ts";
+import { deviceName } from "../../../src/engine/interface-names.ts";
+import { allowedConfig, ConfigOverrides } from "../../../src/engine/allowed-settings.ts";
+import { mergeYaml, type YamlMap } from "../../../src/base/yaml.ts";
 import { lighthouse, plain, source, renderConfig } from "../../support/config-source.ts";
 
 function parsed(change: Partial<ConfigSource> = {}, node: Partial<ConfigNode> = {}) {

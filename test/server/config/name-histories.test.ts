@@ -6,7 +6,7 @@ import { X509Certificate } from "node:crypto";
 import { expect, test } from "bun:test";
 import * as v from "valibot";
 import { RegisterAnswer } from "../../../src/protocol/registration.ts";
-import { settle } from "../../../src/server/nodes/upkeep.ts";
+import { settle } from "../../../src/server/nodes/lifecycle/upkeep.ts";
 import { makeViews } from "../../../src/server/config/views.ts";
 import { findNode, type NodeRecord } from "../../../src/server/store/nodes.ts";
 import type { Organization } from "../../../src/api/organizations.ts";

@@ -1,9 +1,9 @@
 // Every setting in a node's config.yml has a reason: the engine's own defaults stay in force otherwise.
 
 import { describe, expect, test } from "bun:test";
-import { readYaml } from "../../../src/node/files/read-yaml.ts";
+import { readYaml } from "../../../src/node/files/config/read-yaml.ts";
 import { makeConfigView, type ConfigNode } from "../../../src/server/config/config.ts";
-import { isMap, type YamlMap } from "../../../src/yaml.ts";
+import { isMap, type YamlMap } from "../../../src/base/yaml.ts";
 import { plain, source, renderConfig } from "../../support/config-source.ts";
 
 /**

@@ -1,7 +1,7 @@
 // Whose turn it is, how many run at once, and who is refused. heavy-work.test.ts has more about turns.
 
 import { describe, expect, test } from "bun:test";
-import { AppError } from "../../../src/errors.ts";
+import { AppError } from "../../../src/base/errors.ts";
 import {
   makeBacklog,
   makeFairQueue,

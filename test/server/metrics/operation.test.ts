@@ -6,7 +6,7 @@ import * as v from "valibot";
 import { readApiCaByFingerprint } from "../../../src/node/enroll/register-input.ts";
 import { writeMetrics } from "../../../src/server/metrics/metrics.ts";
 import type { ServeOptions, Serving } from "../../../src/server/serve.ts";
-import { realSystem, type System } from "../../../src/system.ts";
+import { realSystem, type System } from "../../../src/base/system.ts";
 import { agentHere, serveHere } from "../../support/in-process.ts";
 import { registerNode } from "../../support/nodes.ts";
 import { makeTestServer } from "../../support/server.ts";

@@ -3,9 +3,9 @@
 import { describe, expect, test } from "bun:test";
 import * as v from "valibot";
 import { NamesAnswer } from "../../../src/protocol/names.ts";
-import { makeBook, newsFor, take } from "../../../src/server/names/book.ts";
+import { makeBook, newsFor, take } from "../../../src/server/names/organization-names.ts";
 import { publishLateNames } from "../../../src/server/names/publish.ts";
-import { keptVersions } from "../../../src/server/store/names.ts";
+import { keptVersions } from "../../../src/server/allocation/held-names.ts";
 import { everything, makeVisibility } from "../../../src/server/names/visibility.ts";
 import { firstRules, testable } from "../../../src/server/policy/firewall.ts";
 import { atOnce } from "../../../src/server/http/heavy-work.ts";

@@ -1,11 +1,17 @@
 // Name servers: the control plane sends them all names, and whose names they may tell whom.
 
 import { expect, test } from "bun:test";
-import { mayLearn, maxPeerClasses } from "../../../src/names-for-peers.ts";
+import { mayLearn, maxPeerClasses } from "../../../src/protocol/names-for-peers.ts";
 import type { HostsFile } from "../../../src/protocol/names.ts";
 import { atOnce } from "../../../src/server/http/heavy-work.ts";
-import { makeBook, prepareTable, tableOf, take } from "../../../src/server/names/book.ts";
-import { classNameOf, tableFor } from "../../../src/server/names/for-peers.ts";
+import {
+  makeBook,
+  prepareTable,
+  tableOf,
+  take,
+  classNameOf,
+  tableFor,
+} from "../../../src/server/names/organization-names.ts";
 import { makeVisibility } from "../../../src/server/names/visibility.ts";
 import { testable } from "../../../src/server/policy/firewall.ts";
 import type { Organization } from "../../../src/api/organizations.ts";

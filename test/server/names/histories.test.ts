@@ -8,16 +8,16 @@ import { makeNames } from "../../../src/server/names/names.ts";
 import { publishLateNames } from "../../../src/server/names/publish.ts";
 import { createRule, deleteRule } from "../../../src/server/policy/rules.ts";
 import { listRules } from "../../../src/server/policy/stored-rules.ts";
-import { AppError } from "../../../src/errors.ts";
-import { selfGroup } from "../../../src/owner-group.ts";
+import { AppError } from "../../../src/base/errors.ts";
+import { selfGroup } from "../../../src/protocol/owner-group.ts";
 import { NamesAnswer, type HostsFile } from "../../../src/protocol/names.ts";
-import { applyNames } from "../../../src/node/contact/names.ts";
+import { applyNames } from "../../../src/node/contact/fetch-names.ts";
 import * as v from "valibot";
 import { expectedNames, noHosts, shownNames } from "../../support/names.ts";
 import { registerNode } from "../../support/nodes.ts";
 import { makeRandom } from "../../support/random.ts";
 import { makeTestServer, type TestServer } from "../../support/server.ts";
-import { nameAliases } from "../../../src/server/store/tables/name-aliases.ts";
+import { nameAliases } from "../../../src/server/store/tables/nodes.ts";
 import type { Organization } from "../../../src/api/organizations.ts";
 
 /** No organization of this test has tests of its policy. */

@@ -4,7 +4,7 @@ import { beforeEach, expect, test } from "bun:test";
 import * as v from "valibot";
 import { RegisterAnswer } from "../../../src/protocol/registration.ts";
 import { operator } from "../../../src/server/audit/record.ts";
-import { endRequests } from "../../../src/server/nodes/registration-requests.ts";
+import { endRequests } from "../../../src/server/nodes/joining/registration-requests.ts";
 import { Registration } from "../../../src/api/node-calls.ts";
 import { revokeToken } from "../../../src/server/offboarding/left-access.ts";
 import { changeRole } from "../../../src/server/offboarding/member-changes.ts";

@@ -9,7 +9,7 @@ import { operator } from "../../../src/server/audit/record.ts";
 import { writeMetrics } from "../../../src/server/metrics/metrics.ts";
 import type { Organization } from "../../../src/api/organizations.ts";
 import type { Reader } from "../../../src/server/store/database.ts";
-import { revokeNode } from "../../../src/server/nodes/revoke.ts";
+import { revokeNode } from "../../../src/server/nodes/lifecycle/revoke.ts";
 import {
   blocklistOf,
   checkinOf,

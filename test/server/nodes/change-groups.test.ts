@@ -2,7 +2,7 @@
 // whether it comes or not.
 
 import { beforeEach, expect, test } from "bun:test";
-import { settle } from "../../../src/server/nodes/upkeep.ts";
+import { settle } from "../../../src/server/nodes/lifecycle/upkeep.ts";
 import type { Organization } from "../../../src/api/organizations.ts";
 import { decodeBundle } from "../../../src/pki/bundle.ts";
 import { fingerprint } from "../../../src/pki/nebula.ts";

@@ -2,10 +2,10 @@
 
 import { expect, test } from "bun:test";
 import { join } from "node:path";
-import { AppError } from "../../../src/errors.ts";
+import { AppError } from "../../../src/base/errors.ts";
 import type { Database } from "../../../src/server/store/database.ts";
-import { openSqlite } from "../../../src/server/store/sqlite.ts";
-import { realSystem } from "../../../src/system.ts";
+import { openSqlite } from "../../../src/server/store/sqlite/sqlite.ts";
+import { realSystem } from "../../../src/base/system.ts";
 import { raiseConfigVersion } from "../../../src/server/store/versions.ts";
 import { checkinOf, confirm, registerNode } from "../../support/nodes.ts";
 import { makeTestServer, type TestServerOptions } from "../../support/server.ts";

@@ -6,8 +6,8 @@ import { expect, test } from "bun:test";
 import * as v from "valibot";
 import { RegisterAnswer } from "../../../src/protocol/registration.ts";
 import { faultsIn, verifyChains } from "../../../src/server/audit/verify.ts";
-import { endSilentNodes } from "../../../src/server/nodes/silence.ts";
-import { settle } from "../../../src/server/nodes/upkeep.ts";
+import { endSilentNodes } from "../../../src/server/nodes/contact/silence.ts";
+import { settle } from "../../../src/server/nodes/lifecycle/upkeep.ts";
 import {
   checkinOf,
   confirm,

@@ -2,7 +2,7 @@
 // missed.
 
 import { expect, test } from "bun:test";
-import { findingWords } from "../../../src/finding-kinds.ts";
+import { findingWords } from "../../../src/protocol/finding-kinds.ts";
 import type { Organization } from "../../../src/api/organizations.ts";
 import { checkinOf, registerNode } from "../../support/nodes.ts";
 import { useNumbered } from "../../support/numbered.ts";

@@ -6,7 +6,7 @@ import {
   freeAddresses,
   takeAddress,
   type Networks,
-} from "../../../src/server/store/address-pool.ts";
+} from "../../../src/server/allocation/address-pool.ts";
 import { type Params, type Transaction } from "../../../src/server/store/database.ts";
 import { makeTestServer, type TestServer } from "../../support/server.ts";
 

@@ -6,7 +6,7 @@ import * as v from "valibot";
 import { ErrorBody } from "../../../src/protocol/error-body.ts";
 import { paths } from "../../../src/protocol/paths.ts";
 import { operator } from "../../../src/server/audit/record.ts";
-import { deleteOrganization } from "../../../src/server/policy/organizations.ts";
+import { deleteOrganization } from "../../../src/server/organizations/organizations.ts";
 import { type Organization } from "../../../src/api/organizations.ts";
 import { createServiceToken } from "../../../src/server/people/service-tokens.ts";
 import { maxPollsPerNode } from "../../../src/server/config/changes.ts";
@@ -198,7 +198,7 @@ describe("a held check-in", () => {
     const config_version = await configVersion();
     const poll = node.checkin({ config_version }, { wait: 55 });
     await parked(node);
-    const { openSqlite } = await import("../../../src/server/store/sqlite.ts");
+    const { openSqlite } = await import("../../../src/server/store/sqlite/sqlite.ts");
     const { raiseConfigVersion } = await import("../../../src/server/store/versions.ts");
     const list = await server.db.all("PRAGMA database_list");
     const visitor = await openSqlite({ path: String(list[0]?.["file"]), now: Date.now, role: "visitor" });

@@ -14,7 +14,7 @@ import { Authorities } from "../../../src/api/authorities.ts";
 import { advanceRollingUpdates } from "../../../src/server/rollout/rolling-update.ts";
 import { advanceRotations } from "../../../src/server/rollout/rotation-phases.ts";
 import type { Organization } from "../../../src/api/organizations.ts";
-import { releaseDue } from "../../../src/server/nodes/upkeep.ts";
+import { releaseDue } from "../../../src/server/nodes/lifecycle/upkeep.ts";
 import { signInBrowser, type Browser } from "../../support/browser-session.ts";
 import { makeClock } from "../../support/clock.ts";
 import { addApp } from "../../support/factors.ts";

@@ -4,7 +4,7 @@
 import { beforeEach, expect, test } from "bun:test";
 import { operator } from "../../../src/server/audit/record.ts";
 import { patchNode } from "../../../src/server/nodes/nodes.ts";
-import { rehearseWrite } from "../../../src/server/nodes/rehearsal.ts";
+import { rehearseWrite } from "../../../src/server/nodes/joining/rehearsal.ts";
 import type { Organization } from "../../../src/api/organizations.ts";
 import type { Database, Transaction } from "../../../src/server/store/database.ts";
 import { registerNode, type RegisteredNode } from "../../support/nodes.ts";

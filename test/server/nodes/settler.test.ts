@@ -1,7 +1,7 @@
 // What becomes due when nodes confirm a version is looked for once for many confirmations.
 
 import { expect, test } from "bun:test";
-import { makeSettler } from "../../../src/server/nodes/upkeep.ts";
+import { makeSettler } from "../../../src/server/nodes/lifecycle/upkeep.ts";
 import { makeTestServer } from "../../support/server.ts";
 
 test("a thousand confirmations at once are settled by two runs, and each caller waits for one that began after it", async () => {

@@ -1,19 +1,20 @@
 // What a provider of identities, or who chooses one, can make the server keep or wait for.
 
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
-import { AppError } from "../../../src/errors.ts";
-import { parseAll } from "../../../src/ip.ts";
+import { AppError } from "../../../src/base/errors.ts";
+import { parseAll } from "../../../src/base/ip.ts";
 import { sealSecret } from "../../../src/pki/secrets.ts";
 import { makeConfigurations } from "../../../src/server/oidc/configuration.ts";
 import { checkLeavers } from "../../../src/server/oidc/leaving.ts";
 import { defaultRetention } from "../../../src/server/options.ts";
-import { grantContext, providerGrants } from "../../../src/server/store/tables/provider-grants.ts";
 import {
+  grantContext,
+  providerGrants,
   identityProviders,
   organizationIdentities,
-} from "../../../src/server/store/tables/identity-providers.ts";
+} from "../../../src/server/store/tables/providers.ts";
 import { users } from "../../../src/server/store/tables/users.ts";
-import { realSystem } from "../../../src/system.ts";
+import { realSystem } from "../../../src/base/system.ts";
 import { startIdentityProvider, type IdentityProvider } from "../../support/oidc.ts";
 import {
   addProvider,

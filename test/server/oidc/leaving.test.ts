@@ -4,10 +4,9 @@ import { afterEach, beforeEach, describe, expect, test } from "bun:test";
 import * as v from "valibot";
 import { openSecret, sealSecret } from "../../../src/pki/secrets.ts";
 import { checkLeavers } from "../../../src/server/oidc/leaving.ts";
-import { grantContext, providerGrants } from "../../../src/server/store/tables/provider-grants.ts";
+import { grantContext, providerGrants } from "../../../src/server/store/tables/providers.ts";
 import type { Organization } from "../../../src/api/organizations.ts";
-import type { Browser } from "../../support/browser-session.ts";
-import { signInBrowser } from "../../support/browser-session.ts";
+import { type Browser, signInBrowser } from "../../support/browser-session.ts";
 import { certificateOf, downloadOf, registerNode } from "../../support/nodes.ts";
 import { startIdentityProvider, type IdentityProvider } from "../../support/oidc.ts";
 import {

@@ -7,7 +7,7 @@ import { operator } from "../../../src/server/audit/record.ts";
 import { setActive } from "../../../src/server/offboarding/user-status.ts";
 import { setPassword } from "../../../src/server/people/people.ts";
 import type { Organization } from "../../../src/api/organizations.ts";
-import { DeviceSignIn, makeUserCode } from "../../../src/server/people/device-sign-in.ts";
+import { DeviceSignIn, makeUserCode } from "../../../src/server/people/sessions/device-sign-in.ts";
 import { deleteEnded } from "../../../src/server/retention/ended.ts";
 import { signInBrowser, type Browser } from "../../support/browser-session.ts";
 import { addApp } from "../../support/factors.ts";

@@ -1,7 +1,7 @@
 // Invitations and new passwords by e-mail, over Debian's exim.
 
 import { afterAll, beforeAll, beforeEach, afterEach, describe, expect, test } from "bun:test";
-import { reauthenticate } from "../../../src/server/nodes/reauthentication.ts";
+import { reauthenticate } from "../../../src/server/nodes/lifecycle/reauthentication.ts";
 import type { Organization } from "../../../src/api/organizations.ts";
 import { inCi } from "../../support/debian.ts";
 import {

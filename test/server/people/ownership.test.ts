@@ -8,7 +8,7 @@ import { Member, NewMember } from "../../../src/api/members.ts";
 import { changeRole } from "../../../src/server/offboarding/member-changes.ts";
 import { createUser, findOwner, setPassword } from "../../../src/server/people/people.ts";
 import { setActive } from "../../../src/server/offboarding/user-status.ts";
-import { deleteOrganization } from "../../../src/server/policy/organizations.ts";
+import { deleteOrganization } from "../../../src/server/organizations/organizations.ts";
 import { type Organization } from "../../../src/api/organizations.ts";
 import { codeOf } from "../../support/nodes.ts";
 import { makeAcme, makeNumbered, pair, signInTo } from "../../support/people.ts";

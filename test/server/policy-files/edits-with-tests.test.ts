@@ -1,14 +1,14 @@
 // Edits by hand of an organization with tests of its policy: the tests run outside of the transaction.
 
 import { afterAll, beforeAll, beforeEach, expect, test } from "bun:test";
-import { AppError } from "../../../src/errors.ts";
+import { AppError } from "../../../src/base/errors.ts";
 import { operator, type Actor } from "../../../src/server/audit/record.ts";
 import { applyPolicy } from "../../../src/server/policy-files/apply.ts";
 import type { Organization } from "../../../src/api/organizations.ts";
 import type { RuleRequest } from "../../../src/server/policy/firewall.ts";
 import { createRule } from "../../../src/server/policy/rules.ts";
 import { listRules } from "../../../src/server/policy/stored-rules.ts";
-import { memberships } from "../../../src/server/store/tables/memberships.ts";
+import { memberships } from "../../../src/server/store/tables/organizations.ts";
 import { makeTestServer, type TestServer } from "../../support/server.ts";
 
 let server: TestServer;

@@ -3,8 +3,8 @@
 // constructs of the policies that headscale keeps as test data.
 
 import { expect, test } from "bun:test";
-import { networkContains, parseAddress, parseNetwork } from "../../../src/ip.ts";
-import { ownerGroup } from "../../../src/owner-group.ts";
+import { networkContains, parseAddress, parseNetwork } from "../../../src/base/ip.ts";
+import { ownerGroup } from "../../../src/protocol/owner-group.ts";
 import { atOnce } from "../../../src/server/http/heavy-work.ts";
 import { importPolicy } from "../../../src/server/policy-files/import-policy.ts";
 import { decide, testable, type Member } from "../../../src/server/policy/firewall.ts";

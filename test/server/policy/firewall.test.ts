@@ -1,7 +1,7 @@
 import { describe, expect, test } from "bun:test";
 import * as fc from "fast-check";
 import * as v from "valibot";
-import { oldestEngine } from "../../../src/engine-features.ts";
+import { oldestEngine } from "../../../src/engine/features.ts";
 import { atOnce } from "../../../src/server/http/heavy-work.ts";
 import {
   compileRules,

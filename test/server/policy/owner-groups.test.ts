@@ -2,7 +2,7 @@
 
 import { beforeEach, expect, test } from "bun:test";
 import * as v from "valibot";
-import { certifiedGroups, ownerGroup, ownerOf } from "../../../src/owner-group.ts";
+import { certifiedGroups, ownerGroup, ownerOf } from "../../../src/protocol/owner-group.ts";
 import { ErrorBody } from "../../../src/protocol/error-body.ts";
 import { Node } from "../../../src/protocol/node.ts";
 import { RegisterAnswer } from "../../../src/protocol/registration.ts";

@@ -5,7 +5,7 @@ import Ajv2020 from "ajv/dist/2020.js";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { Lexer, stringify } from "yaml";
-import { AppError } from "../../../src/errors.ts";
+import { AppError } from "../../../src/base/errors.ts";
 import { policySchema } from "../../../src/server/docs/policy-schema.ts";
 import { atOnce } from "../../../src/server/http/heavy-work.ts";
 import { readDocument } from "../../../src/server/policy/document.ts";

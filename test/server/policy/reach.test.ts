@@ -12,7 +12,7 @@ import {
   type Peer,
   type Rule,
 } from "../../../src/server/policy/firewall.ts";
-import { ownerGroup, ownerGroupIn, ownerOf, selfGroup } from "../../../src/owner-group.ts";
+import { ownerGroup, ownerGroupIn, ownerOf, selfGroup } from "../../../src/protocol/owner-group.ts";
 import { changedNodes, changedRules, differences } from "../../../src/server/policy-files/differences.ts";
 import { accessChanges } from "../../../src/server/policy-files/plan.ts";
 import { providerGroup, type GroupPerson } from "../../../src/server/policy/group-people.ts";
@@ -22,7 +22,7 @@ import { resolvePolicy } from "../../../src/server/policy/resolve.ts";
 import { runTests, type PolicyTest } from "../../../src/server/policy/policy-tests.ts";
 import { accessBetween, showAccess, type Access } from "../../../src/server/policy/packets.ts";
 import { identityOf, makeReach } from "../../../src/server/policy/reach.ts";
-import { makeWork, type Work } from "../../../src/server/policy/work.ts";
+import { makeWork, type Work } from "../../../src/server/policy/comparison-limit.ts";
 import { edgesOf, enginePasses, makePolicies, type RandomPolicy } from "../../support/policies.ts";
 import { inFull } from "../../support/soak.ts";
 

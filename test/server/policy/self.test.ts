@@ -2,7 +2,7 @@
 
 import { beforeEach, expect, test } from "bun:test";
 import * as v from "valibot";
-import { ownerGroup } from "../../../src/owner-group.ts";
+import { ownerGroup } from "../../../src/protocol/owner-group.ts";
 import { ErrorBody } from "../../../src/protocol/error-body.ts";
 import { Plan, Policy } from "../../../src/server/policy-files/answers.ts";
 import type { Organization } from "../../../src/api/organizations.ts";

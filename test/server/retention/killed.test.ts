@@ -7,7 +7,7 @@ import { join } from "node:path";
 import { verifyChains } from "../../../src/server/audit/verify.ts";
 import { readArchiveKey } from "../../../src/server/audit/archive-key.ts";
 import { verifyArchives } from "../../../src/server/retention/verify-archives.ts";
-import { openSqlite } from "../../../src/server/store/sqlite.ts";
+import { openSqlite } from "../../../src/server/store/sqlite/sqlite.ts";
 import { makeRandom } from "../../support/random.ts";
 import { inFull } from "../../support/soak.ts";
 import { temporaryDirectory } from "../../support/temporary.ts";

@@ -1,9 +1,9 @@
 // The same cases on SQLite and PostgreSQL: both must behave alike.
 
 import { expect, test } from "bun:test";
-import { AppError } from "../../../src/errors.ts";
+import { AppError } from "../../../src/base/errors.ts";
 import { NotUnique, type Database } from "../../../src/server/store/database.ts";
-import { within } from "../../../src/server/store/within.ts";
+import { within } from "../../../src/server/store/savepoint.ts";
 
 export const put = (database: Database, key: string, value: string) =>
   database.write((tx) => tx.run("INSERT INTO meta (key, value) VALUES ($1, $2)", [key, value]));

@@ -3,9 +3,9 @@
 import { afterEach, expect, test } from "bun:test";
 import type { Database } from "../../../src/server/store/database.ts";
 import { LeaseLost, makeLeases } from "../../../src/server/store/leases.ts";
-import { openPostgres } from "../../../src/server/store/postgres.ts";
-import { openSqlite } from "../../../src/server/store/sqlite.ts";
-import { realSystem } from "../../../src/system.ts";
+import { openPostgres } from "../../../src/server/store/postgres/postgres.ts";
+import { openSqlite } from "../../../src/server/store/sqlite/sqlite.ts";
+import { realSystem } from "../../../src/base/system.ts";
 import { describePostgres, useMigrated } from "../../support/postgres.ts";
 import { until } from "../../support/until.ts";
 import { failureOf, keys, put } from "./cases.ts";

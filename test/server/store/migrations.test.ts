@@ -4,7 +4,7 @@ import { expect, test } from "bun:test";
 import { readdirSync } from "node:fs";
 import { join } from "node:path";
 import { Database as Sqlite } from "bun:sqlite";
-import { openSqlite } from "../../../src/server/store/sqlite.ts";
+import { openSqlite } from "../../../src/server/store/sqlite/sqlite.ts";
 import { formerVersion, newestVersion, tableNames } from "../../../src/server/store/migrations.ts";
 import { users } from "../../../src/server/store/tables/users.ts";
 import { fixture, writeFixture } from "../../support/fixture.ts";

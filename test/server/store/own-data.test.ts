@@ -23,15 +23,15 @@ import { rotateSecretKey } from "../../../src/server/backup/key-rotation.ts";
 import { withAdmin } from "../../../src/server/admin.ts";
 import { openData, planData, prepareDirectory } from "../../../src/server/store/data-directory.ts";
 import { ownNames } from "../../../src/server/store/own-data.ts";
-import { openSqlite } from "../../../src/server/store/sqlite.ts";
+import { openSqlite } from "../../../src/server/store/sqlite/sqlite.ts";
 import {
   checkDatabase,
   copyDatabase,
   isAlone,
   removeTraces,
-} from "../../../src/server/store/sqlite-files.ts";
-import { requireOurSchema } from "../../../src/server/store/sqlite-schema.ts";
-import { realSystem } from "../../../src/system.ts";
+} from "../../../src/server/store/sqlite/files.ts";
+import { requireOurSchema } from "../../../src/server/store/sqlite/schema.ts";
+import { realSystem } from "../../../src/base/system.ts";
 import { rejection, thrown } from "../../pki/thrown.ts";
 import { asRoot } from "../../support/engines.ts";
 import { sourceFiles, sourceRoot } from "../../support/imports.ts";
@@ -158,6 +158,6 @@ asRoot("a file that the user of the service has replaced", () => {
         file.startsWith("server/") &&
         /new Sqlite\((?!":memory:")/.test(readFileSync(join(sourceRoot, file), "utf8")),
     );
-    expect(opening).toEqual(["server/store/sqlite-files.ts"]);
+    expect(opening).toEqual(["server/store/sqlite/files.ts"]);
   });
 });

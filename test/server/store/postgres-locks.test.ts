@@ -9,7 +9,7 @@ import {
   type Transaction,
 } from "../../../src/server/store/database.ts";
 import { makeNoticeReader } from "../../../src/server/store/notices.ts";
-import { openPostgres } from "../../../src/server/store/postgres.ts";
+import { openPostgres } from "../../../src/server/store/postgres/postgres.ts";
 import { describePostgres, useMigrated } from "../../support/postgres.ts";
 import { until } from "../../support/until.ts";
 import { failureOf, put } from "./cases.ts";

@@ -1,8 +1,8 @@
 // A database host that loses its power answers nothing and closes no connection.
 
 import { expect, test } from "bun:test";
-import { AppError } from "../../../src/errors.ts";
-import { openPostgres } from "../../../src/server/store/postgres.ts";
+import { AppError } from "../../../src/base/errors.ts";
+import { openPostgres } from "../../../src/server/store/postgres/postgres.ts";
 import { describePostgres, startMigrated } from "../../support/postgres.ts";
 import { startSilentRelay } from "../../support/silent-relay.ts";
 import { failureOf, keys, put } from "./cases.ts";

@@ -1,8 +1,8 @@
 // Servers on one PostgreSQL: which of them may start, and what the administrator sees of each.
 
 import { afterEach, expect, test } from "bun:test";
-import { AppError } from "../../../src/errors.ts";
-import { makeLog } from "../../../src/log.ts";
+import { AppError } from "../../../src/base/errors.ts";
+import { makeLog } from "../../../src/base/log.ts";
 import { sealSecret } from "../../../src/pki/secrets.ts";
 import { writeMetrics } from "../../../src/server/metrics/metrics.ts";
 import { databaseClock, type Database } from "../../../src/server/store/database.ts";
@@ -14,7 +14,7 @@ import {
   newestVersion,
   requireNewNeighbors,
 } from "../../../src/server/store/migrations.ts";
-import { openPostgres } from "../../../src/server/store/postgres.ts";
+import { openPostgres } from "../../../src/server/store/postgres/postgres.ts";
 import {
   checkReplica,
   forgetReplica,
@@ -22,7 +22,7 @@ import {
   noteReplica,
   rememberErrors,
 } from "../../../src/server/store/replicas.ts";
-import { realSystem } from "../../../src/system.ts";
+import { realSystem } from "../../../src/base/system.ts";
 import { describePostgres, useMigrated } from "../../support/postgres.ts";
 import { makeTestServer } from "../../support/server.ts";
 import { failureOf } from "./cases.ts";

@@ -2,8 +2,8 @@
 
 import { expect, test } from "bun:test";
 import { join } from "node:path";
-import { messageOf } from "../../../src/errors.ts";
-import { openSqlite } from "../../../src/server/store/sqlite.ts";
+import { messageOf } from "../../../src/base/errors.ts";
+import { openSqlite } from "../../../src/server/store/sqlite/sqlite.ts";
 import {
   computed,
   integer,
@@ -15,7 +15,7 @@ import {
   text,
   word,
 } from "../../../src/server/store/table.ts";
-import { meta } from "../../../src/server/store/tables/meta.ts";
+import { meta } from "../../../src/server/store/tables/servers.ts";
 import { temporaryDirectory } from "../../support/temporary.ts";
 
 const found = computed({ key: text(), total: integer(), answerWord: orNull(word(["yes", "no"])) });

@@ -1,7 +1,7 @@
 // How many streams of events a caller, an organization and the server have at a time.
 
 import { afterEach, beforeEach, expect, spyOn, test } from "bun:test";
-import { AppError } from "../../../src/errors.ts";
+import { AppError } from "../../../src/base/errors.ts";
 import { operator, record } from "../../../src/server/audit/record.ts";
 import { setActive } from "../../../src/server/offboarding/user-status.ts";
 import { pump, type StreamCall } from "../../../src/server/stream/pump.ts";

@@ -2,7 +2,7 @@
 
 import { expect, test } from "bun:test";
 import { makeAccountKey } from "../../../src/pki/acme-keys.ts";
-import { AppError } from "../../../src/errors.ts";
+import { AppError } from "../../../src/base/errors.ts";
 import { AcmeProblem, openAcme, readAcme } from "../../../src/server/tls/acme/client.ts";
 import { Order, RenewalInfo } from "../../../src/server/tls/acme/messages.ts";
 

@@ -3,7 +3,7 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { X509Certificate } from "node:crypto";
 import { join } from "node:path";
-import { makeLog } from "../../../src/log.ts";
+import { makeLog } from "../../../src/base/log.ts";
 import type { AcmeOptions } from "../../../src/server/options.ts";
 import { makeMeters } from "../../../src/server/http/meters.ts";
 import {
@@ -13,10 +13,10 @@ import {
   readStatus,
 } from "../../../src/server/store/acme-state.ts";
 import type { Database } from "../../../src/server/store/database.ts";
-import { openSqlite } from "../../../src/server/store/sqlite.ts";
+import { openSqlite } from "../../../src/server/store/sqlite/sqlite.ts";
 import { listenForChallenges } from "../../../src/server/tls/acme/http-challenges.ts";
 import { makeAcmeRenewal, renewAt } from "../../../src/server/tls/acme/renewal.ts";
-import { realSystem, type System } from "../../../src/system.ts";
+import { realSystem, type System } from "../../../src/base/system.ts";
 import {
   describeAcme,
   startNames,

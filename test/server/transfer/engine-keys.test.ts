@@ -2,7 +2,7 @@
 
 import { describe, expect, test } from "bun:test";
 import { existsSync, readFileSync } from "node:fs";
-import { engineSettings } from "../../../src/engine-config.ts";
+import { engineSettings } from "../../../src/engine/allowed-settings.ts";
 import { fateOf } from "../../../src/server/transfer/engine-keys.ts";
 import { readConfigs } from "../../../src/server/transfer/hand-config.ts";
 import { readPlacedYaml } from "../../../src/server/transfer/placed-yaml.ts";

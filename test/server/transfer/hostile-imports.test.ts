@@ -3,11 +3,11 @@
 
 import { expect, test } from "bun:test";
 import * as v from "valibot";
-import { allowedConfig } from "../../../src/engine-config.ts";
+import { allowedConfig } from "../../../src/engine/allowed-settings.ts";
 import { encodePem } from "../../../src/pki/bundle.ts";
 import { fingerprint, type NebulaCertificate } from "../../../src/pki/nebula.ts";
 import { Node } from "../../../src/protocol/node.ts";
-import { readYaml } from "../../../src/node/files/read-yaml.ts";
+import { readYaml } from "../../../src/node/files/config/read-yaml.ts";
 import { NodeRequest } from "../../../src/api/nodes.ts";
 import { checkPublicAddress, checkSubnets } from "../../../src/server/nodes/subnets.ts";
 import { readIssuingOrg } from "../../../src/server/certificates/issue.ts";

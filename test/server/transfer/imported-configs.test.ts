@@ -11,7 +11,7 @@ import { encodeDetailsV1, encodeV1 } from "../../../src/pki/nebula-v1.ts";
 import { fingerprint } from "../../../src/pki/nebula.ts";
 import { formatPem } from "../../../src/pki/pem.ts";
 import { signBytes } from "../../../src/pki/signature.ts";
-import { parseAddressInNetwork } from "../../../src/ip.ts";
+import { parseAddressInNetwork } from "../../../src/base/ip.ts";
 import { Node } from "../../../src/protocol/node.ts";
 import { importNetwork } from "../../../src/server/transfer/import.ts";
 import { handMade } from "../../support/hand-made.ts";

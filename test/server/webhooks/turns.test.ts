@@ -1,7 +1,6 @@
 import { expect, test } from "bun:test";
 import { claimDue, settleDelivery } from "../../../src/server/audit/outbox.ts";
-import { deliveries } from "../../../src/server/store/tables/deliveries.ts";
-import { webhooks } from "../../../src/server/store/tables/webhooks.ts";
+import { deliveries, webhooks } from "../../../src/server/store/tables/webhooks.ts";
 import { makeTestServer } from "../../support/server.ts";
 
 test("organizations take turns: one with many webhooks, or with many deliveries, delays another by one turn", async () => {

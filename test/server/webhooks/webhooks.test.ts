@@ -4,7 +4,7 @@ import { afterAll, afterEach, describe, expect, test } from "bun:test";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
-import { formatTime } from "../../../src/duration.ts";
+import { formatTime } from "../../../src/base/duration.ts";
 import { makeApp } from "../../../src/server/app.ts";
 import { Event } from "../../../src/api/events.ts";
 import { parseNetworks } from "../../../src/server/http/edge.ts";
@@ -21,7 +21,7 @@ import { createServiceToken } from "../../../src/server/people/service-tokens.ts
 import { maxClockGapMs } from "../../../src/server/store/replicas.ts";
 import { isPublic } from "../../../src/server/webhooks/webhook-target.ts";
 import { Delivery, ListedDelivery, NewWebhook } from "../../../src/api/webhooks.ts";
-import { realSystem } from "../../../src/system.ts";
+import { realSystem } from "../../../src/base/system.ts";
 import { makeTestServer, type TestServerOptions } from "../../support/server.ts";
 import { temporaryDirectory } from "../../support/temporary.ts";
 import { until } from "../../support/until.ts";

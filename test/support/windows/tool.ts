@@ -2,8 +2,8 @@
 // access list of a directory or pipe, `restrict PIPE GROUP` sets the daemon's access list on a pipe.
 
 import { connectDaemon } from "../../../src/daemon/ipc/client.ts";
-import { accessOf, restrictPipe } from "../../../src/platform/windows-access.ts";
-import { realSystem } from "../../../src/system.ts";
+import { accessOf, restrictPipe } from "../../../src/platform/windows/access.ts";
+import { realSystem } from "../../../src/base/system.ts";
 
 const [verb, path = "", request = "{}"] = process.argv.slice(2);
 if (verb === "ask") {

@@ -1,18 +1,42 @@
-// Certificates that CAs signed for nodes.
+// CAs of organizations.
 
-import { type Reader } from "../database.ts";
 import {
   integer,
   integerOrNull,
-  queryNumber,
+  integerWithDefault,
   serial,
   since,
   table,
   text,
-  textOrNull,
   word,
   type TableRow,
+  queryNumber,
+  textOrNull,
 } from "../table.ts";
+import type { Reader } from "../database.ts";
+
+export const authorities = table(
+  "authorities",
+  {
+    id: serial,
+    orgId: integer("REFERENCES organizations (id)"),
+    kind: word(["overlay", "x509"]),
+    version: integerWithDefault("DEFAULT 1"),
+    fingerprint: text(),
+    certificate: text(),
+    privateKeySealed: text(),
+    state: word(["next", "active", "former"]),
+    notBefore: integer(),
+    notAfter: integer(),
+    createdAt: integer(),
+    /** When a former CA left the trusted bundle, ms. */
+    retiredAt: since(3, integerOrNull()),
+  },
+  { indexes: ["CREATE INDEX authorities_org ON authorities (org_id, state)"] },
+);
+export type AuthorityRow = TableRow<typeof authorities>;
+
+// Certificates that CAs signed for nodes.
 
 export const certificates = table(
   "certificates",

@@ -19,6 +19,7 @@ import {
   word,
   wordOrNull,
   type TableRow,
+  key,
 } from "../table.ts";
 import * as v from "valibot";
 
@@ -128,3 +129,180 @@ export async function widestNode(
     WHERE org_id = $1 AND state ${revoked ? "=" : "<>"} 'revoked' ORDER BY ${nodeBytes} DESC LIMIT 1`;
   return (await queryOne(reader, bytes, sql, [orgId]))?.bytes ?? 0;
 }
+
+// Groups of nodes.
+
+export const nodeGroups = table(
+  "node_groups",
+  {
+    id: serial,
+    orgId: integer("REFERENCES organizations (id)"),
+    name: text(),
+    description: textWithDefault("DEFAULT ''"),
+    createdAt: integer(),
+  },
+  { constraints: ["UNIQUE (org_id, name)"] },
+);
+
+// Which host numbers of an organization are taken, held or free.
+
+/**
+ * Every host number below next_host, and those above it that were requested. Without a node the address is free. With a
+ * node it is taken. With heldUntil too, its node has left it: it becomes free when every active node has confirmed
+ * heldVersion, or when the certificate that names it has expired, and open flows have ended, see holds.ts.
+ */
+export const addresses = table(
+  "addresses",
+  {
+    orgId: integer("REFERENCES organizations (id)"),
+    host: integer(),
+    nodeId: integerOrNull("REFERENCES nodes (id)"),
+    heldVersion: integerOrNull(),
+    heldUntil: integerOrNull(),
+    /** As heldNames.freeAt. */
+    freeAt: since(8, integerOrNull()),
+    /** The version that makes engines check open flows again, raised at freeAt. The address is free once it is confirmed. */
+    recheckVersion: since(12, integerOrNull()),
+    /** Its former node was ephemeral: engines check open flows again for another reason, or when few addresses are left. */
+    isQuiet: since(25, truth(0)),
+  },
+  {
+    constraints: ["PRIMARY KEY (org_id, host)"],
+    indexes: [
+      "CREATE INDEX addresses_node ON addresses (node_id)",
+      "CREATE INDEX addresses_free ON addresses (org_id, host) WHERE node_id IS NULL",
+      "CREATE INDEX addresses_held ON addresses (org_id) WHERE held_until IS NOT NULL",
+    ],
+  },
+);
+
+// Names that nodes gave up, reserved against others for a while.
+
+/** Names that nodes gave up, held while peers may still grant them something, see holds.ts. */
+export const heldNames = table(
+  "held_names",
+  {
+    orgId: integer("REFERENCES organizations (id)"),
+    name: text(),
+    nodeId: integer("REFERENCES nodes (id)"),
+    /** The version that no longer contains the name; null until it is known. */
+    heldVersion: integerOrNull(),
+    /** When the last certificate with the name expires, ms. */
+    heldUntil: integer(),
+    /** When the name becomes free, ms; null until all active nodes have confirmed. */
+    freeAt: integerOrNull(),
+  },
+  {
+    constraints: ["PRIMARY KEY (org_id, name, node_id)"],
+    indexes: [
+      "CREATE INDEX held_names_node ON held_names (node_id)",
+      "CREATE INDEX held_names_version ON held_names (org_id, held_version) WHERE free_at IS NULL",
+      "CREATE INDEX held_names_free ON held_names (org_id, free_at) WHERE free_at IS NOT NULL",
+    ],
+  },
+);
+
+// Aliases: further names of nodes, and names of addresses that nodes route.
+
+export const nameAliases = table(
+  "name_aliases",
+  {
+    id: serial,
+    orgId: integer("REFERENCES organizations (id)"),
+    name: text(),
+    nodeId: integer("REFERENCES nodes (id)"),
+    /** An address within a subnet of the node; null: the node's own addresses. */
+    address: textOrNull(),
+    /** An active node has this name now, which comes first: nodes are not told of the alias. */
+    isShadowed: truth(0),
+    /** The version of the organization's names that last changed the alias. */
+    namesVersion: integer(),
+    createdAt: integer(),
+    /** Deleted aliases are kept until no node asks for changes since then. */
+    deletedAt: integerOrNull(),
+  },
+  {
+    indexes: [
+      "CREATE UNIQUE INDEX name_aliases_name ON name_aliases (org_id, name) WHERE deleted_at IS NULL",
+      "CREATE INDEX name_aliases_version ON name_aliases (org_id, names_version)",
+      "CREATE INDEX name_aliases_node ON name_aliases (node_id)",
+    ],
+  },
+);
+
+// When the user of a node last said in a browser that it is still theirs, where the organization asks for that.
+
+export const ownerProofs = table(
+  "owner_proofs",
+  {
+    nodeId: integer("REFERENCES nodes (id)"),
+    /** Ms; 0: never. */
+    provenAt: integer(),
+    /** When the user was told that the time ends, ms; null: not yet since the last proof. */
+    toldAt: integerOrNull(),
+    /** When an administrator last gave the node to its user, by a transfer or a restore, ms; null: never. */
+    givenAt: since(41, integerOrNull()),
+  },
+  { constraints: ["PRIMARY KEY (node_id)"] },
+);
+
+// The credentials that registered each node.
+
+/** The credentials that registered a node: `person/7`, `service/3`, `registration_token/5` or `operator/`. */
+export const registrants = table(
+  "registrants",
+  { nodeId: integer("REFERENCES nodes (id)"), principal: text() },
+  {
+    constraints: ["PRIMARY KEY (node_id, principal)"],
+    indexes: ["CREATE INDEX registrants_principal ON registrants (principal)"],
+  },
+);
+
+// The last check-in of each node.
+
+/** The last check-in of a node. Not in its wide row, because it is written all the time. */
+export const sightings = table("sightings", {
+  nodeId: key,
+  lastCheckinAt: integer(),
+  reportedVersion: textOrNull(),
+  uptime: integerOrNull(),
+  overlayState: textOrNull(),
+  appliedConfigVersion: integerOrNull(),
+  /** A DataPlaneReport as JSON: how the node's engine exchanges packets with its kernel. */
+  dataPlane: since(55, textOrNull()),
+});
+export type SightingRow = TableRow<typeof sightings>;
+
+// The files that the control plane sent to each node last, in a form that can be compared. A configuration is stored once
+// for all nodes of an organization that have the same.
+
+export const sentConfigs = table(
+  "sent_configs",
+  {
+    orgId: integer("REFERENCES organizations (id)"),
+    digest: text(),
+    /** config.yml without its blocklist, gzip in base64. */
+    packed: text(),
+    /** When it was sent last, ms, to the hour. */
+    sentAt: integer(),
+  },
+  {
+    constraints: ["PRIMARY KEY (org_id, digest)"],
+    indexes: ["CREATE INDEX sent_configs_sent ON sent_configs (sent_at)"],
+  },
+);
+
+export const sentFiles = table("sent_files", {
+  nodeId: key,
+  orgId: integer("REFERENCES organizations (id)"),
+  /** What was sent last. */
+  version: integer(),
+  configDigest: text(),
+  others: text(),
+  /** Since when it has files that it has not applied, or else when it was sent these; ms. */
+  sentAt: integer(),
+  /** What was sent before, of which the node said that it had applied it. A node may refuse what was sent last. */
+  formerVersion: integerOrNull(),
+  formerDigest: textOrNull(),
+  formerOthers: textOrNull(),
+});

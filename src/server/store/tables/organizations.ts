@@ -2,7 +2,7 @@
 
 import * as v from "valibot";
 import { OrderKey } from "../../../protocol/values.ts";
-import type { YamlMap } from "../../../yaml.ts";
+import type { YamlMap } from "../../../base/yaml.ts";
 import {
   integer,
   integerOrNull,
@@ -18,7 +18,11 @@ import {
   wordWithDefault,
   type Column,
   type TableRow,
+  word,
+  wordOrNull,
 } from "../table.ts";
+import { roles } from "../../../api/endpoint.ts";
+import type { Reader, Transaction } from "../database.ts";
 
 export const Overrides: v.GenericSchema<unknown, YamlMap> = v.record(v.string(), v.any());
 
@@ -112,3 +116,103 @@ export const organizations = table(
   { indexes: ["CREATE UNIQUE INDEX organizations_slug ON organizations (slug) WHERE deleted_at IS NULL"] },
 );
 export type OrganizationRow = TableRow<typeof organizations>;
+
+// Members of organizations. A row without a user is an open invitation; the secret of its link, stored as a hash,
+// accepts it.
+
+export const memberships = table(
+  "memberships",
+  {
+    id: serial,
+    orgId: integer("REFERENCES organizations (id)"),
+    email: text(),
+    userId: integerOrNull("REFERENCES users (id)"),
+    role: word(roles),
+    secretHash: textOrNull("UNIQUE"),
+    expiresAt: integerOrNull(),
+    createdAt: integer(),
+    /** `person/7`, `service/3` or `operator/`; null for rows of older versions. */
+    invitedBy: since(7, textOrNull()),
+    /** The provider whose groups gave the role, and may take it; null: a person gave it. */
+    providerId: since(27, integerOrNull()),
+  },
+  {
+    constraints: ["UNIQUE (org_id, email)"],
+    indexes: ["CREATE INDEX memberships_user ON memberships (user_id)"],
+  },
+);
+export type MembershipRow = TableRow<typeof memberships>;
+
+// The networks from which users signed in: they are still admitted while the user's password is guessed from others.
+
+export const knownNetworks = table(
+  "known_networks",
+  {
+    userId: integer("REFERENCES users (id)"),
+    /** An IPv4 address, or an IPv6 /64. */
+    network: text(),
+    /** The last sign-in from there. */
+    seenAt: integer(),
+  },
+  {
+    constraints: ["PRIMARY KEY (user_id, network)"],
+    indexes: ["CREATE INDEX known_networks_seen ON known_networks (seen_at)"],
+  },
+);
+
+/** A network or device without a sign-in for this long is no longer known. */
+export const knownForMs = 90 * 86_400_000;
+const maxOfUser = 32;
+
+export async function isKnownNetwork(
+  reader: Pick<Reader, "get">,
+  { userId, network, now }: { userId: number; network: string; now: number },
+): Promise<boolean> {
+  const known = await knownNetworks.find(reader, { userId, network });
+  return known !== undefined && known.seenAt > now - knownForMs;
+}
+
+/** Remembers a sign-in. Forgets old networks of all users, and all but the newest of this one. */
+export async function rememberNetwork(
+  tx: Transaction,
+  { userId, network, now }: { userId: number; network: string; now: number },
+): Promise<void> {
+  // Empty: the client disconnected before its address was read.
+  if (network === "") return;
+  const newest = "ON CONFLICT (user_id, network) DO UPDATE SET seen_at = excluded.seen_at";
+  await knownNetworks.upsert(tx, { userId, network, seenAt: now }, newest);
+  await tx.run("DELETE FROM known_networks WHERE seen_at < $1", [now - knownForMs]);
+  // After a wall clock that was set back: no network is known for longer, or kept before newer ones.
+  await tx.run("UPDATE known_networks SET seen_at = $2 WHERE user_id = $1 AND seen_at > $2", [userId, now]);
+  await tx.run(
+    `DELETE FROM known_networks WHERE user_id = $1 AND network NOT IN (
+       SELECT network FROM known_networks WHERE user_id = $1 ORDER BY seen_at DESC, network LIMIT ${maxOfUser})`,
+    [userId],
+  );
+}
+
+// Domains of e-mail addresses that an organization has claimed. Only when a domain is verified, the addresses that the
+// organization's provider names there count.
+
+export const verifiedDomains = table(
+  "verified_domains",
+  {
+    id: serial,
+    orgId: integer("REFERENCES organizations (id)"),
+    /** Lower case, without a dot at the end. */
+    domain: text(),
+    /** What the TXT record must hold. No secret: only the owner of the domain can publish it. */
+    proof: text(),
+    createdAt: integer(),
+    verifiedAt: integerOrNull(),
+    /** By the record in DNS, or by the word of staff. */
+    verifiedBy: wordOrNull(["dns", "staff"]),
+  },
+  {
+    constraints: ["UNIQUE (org_id, domain)"],
+    indexes: [
+      "CREATE INDEX verified_domains_domain ON verified_domains (domain) WHERE verified_at IS NOT NULL",
+    ],
+  },
+);
+export type VerifiedDomainRow = TableRow<typeof verifiedDomains>;

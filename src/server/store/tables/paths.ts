@@ -1,6 +1,17 @@
 // How nodes reach their peers, as they reported last. Only the latest state is kept.
 
-import { integer, integerOrNull, json, table, text, textOrNull, word } from "../table.ts";
+import {
+  integer,
+  integerOrNull,
+  json,
+  table,
+  text,
+  textOrNull,
+  word,
+  integerWithDefault,
+  textWithDefault,
+  truth,
+} from "../table.ts";
 import * as v from "valibot";
 
 export const paths = table(
@@ -26,5 +37,32 @@ export const paths = table(
   {
     constraints: ["PRIMARY KEY (node_id, peer)"],
     indexes: ["CREATE INDEX paths_org ON paths (org_id, node_id, peer)"],
+  },
+);
+
+// What relays forwarded for others this month, as they report it, and their monthly limits.
+
+export const relayTraffic = table(
+  "relay_traffic",
+  {
+    nodeId: integer("REFERENCES nodes (id)"),
+    orgId: integer("REFERENCES organizations (id)"),
+    /** UTC, such as 2026-11; empty before the first report. */
+    month: textWithDefault("DEFAULT ''"),
+    /** Forwarded in that month. */
+    bytes: integerWithDefault("DEFAULT 0"),
+    /** The counter of the machine, and what it showed last. A machine that restarts begins another one. */
+    counter: textWithDefault("DEFAULT ''"),
+    counted: integerWithDefault("DEFAULT 0"),
+    /** Of a month; null: none. */
+    limitBytes: integerOrNull(),
+    /** The limit of this month is reached: the node is no relay until the next one. */
+    isPaused: truth(0),
+    /** Of the last report, ms. */
+    reportedAt: integerOrNull(),
+  },
+  {
+    constraints: ["PRIMARY KEY (node_id)"],
+    indexes: ["CREATE INDEX relay_traffic_org ON relay_traffic (org_id)"],
   },
 );

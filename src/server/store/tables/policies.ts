@@ -12,6 +12,10 @@ import {
   textWithDefault,
   truth,
   type TableRow,
+  json,
+  serial,
+  text,
+  word,
 } from "../table.ts";
 import * as v from "valibot";
 
@@ -41,3 +45,22 @@ export const policies = table("policies", {
   createdAt: integer(),
 });
 export type PolicyRow = TableRow<typeof policies>;
+
+// Firewall rules.
+
+export const firewallRules = table(
+  "firewall_rules",
+  {
+    id: serial,
+    orgId: integer("REFERENCES organizations (id)"),
+    direction: word(["inbound", "outbound"]),
+    protocol: word(["any", "tcp", "udp", "icmp"]),
+    ports: text(),
+    /** Peer and target of the rule; policy/firewall.ts declares their shapes. */
+    peer: json(v.unknown()),
+    target: json(v.unknown()),
+    description: textWithDefault("DEFAULT ''"),
+    createdAt: integer(),
+  },
+  { indexes: ["CREATE INDEX firewall_rules_org ON firewall_rules (org_id, id)"] },
+);

@@ -11,7 +11,10 @@ import {
   text,
   truth,
   type TableRow,
+  textOrNull,
 } from "../table.ts";
+import { hashToken } from "../../../pki/opaque.ts";
+import type { Transaction } from "../database.ts";
 
 export const users = table("users", {
   id: serial,
@@ -37,3 +40,95 @@ export type UserRow = TableRow<typeof users>;
 /** A user who is bound to an organization never is staff. */
 export const isStaff = (user: Pick<UserRow, "isStaff" | "boundOrgId">) =>
   user.isStaff && user.boundOrgId === null;
+
+// Passkeys of users (WebAuthn).
+
+export const passkeys = table(
+  "passkeys",
+  {
+    id: serial,
+    userId: integer("REFERENCES users (id)"),
+    credentialId: text("UNIQUE"),
+    /** COSE, in base64url. */
+    publicKey: text(),
+    /** Of the last use; 0 for synced passkeys. */
+    counter: integer(),
+    /** Words with spaces between, as the browser told them. */
+    transports: text(),
+    name: text(),
+    /** The host that the passkey is bound to. */
+    rpId: text(),
+    createdAt: integer(),
+    lastUsedAt: integerOrNull(),
+  },
+  { indexes: ["CREATE INDEX passkeys_user ON passkeys (user_id, id)"] },
+);
+export type PasskeyRow = TableRow<typeof passkeys>;
+
+// Links for a new password, sent by e-mail. Only their hashes are stored.
+
+export const passwordResets = table(
+  "password_resets",
+  {
+    secretHash: text("PRIMARY KEY"),
+    userId: integer("REFERENCES users (id)"),
+    expiresAt: integer(),
+  },
+  { indexes: ["CREATE INDEX password_resets_user ON password_resets (user_id)"] },
+);
+
+// Second factors of users: TOTP secrets, recovery codes, and the wrong codes that were tried.
+
+const user = () => integer("REFERENCES users (id)");
+
+/** At most one confirmed secret for each user, and one that waits for its first code. */
+export const totpSecrets = table(
+  "totp_secrets",
+  {
+    id: serial,
+    userId: user(),
+    secretSealed: text(),
+    confirmedAt: integerOrNull(),
+    /** The step of the last code: no code counts twice. */
+    lastStep: integerWithDefault("DEFAULT 0"),
+    createdAt: integer(),
+    /** The sign-in that began it, and alone may confirm it. NULL: begun before this was recorded, or confirmed. */
+    place: since(50, textOrNull()),
+  },
+  { indexes: ["CREATE INDEX totp_secrets_user ON totp_secrets (user_id)"] },
+);
+
+export const recoveryCodes = table(
+  "recovery_codes",
+  { userId: user(), codeHash: text(), usedAt: integerOrNull() },
+  { constraints: ["PRIMARY KEY (user_id, code_hash)"] },
+);
+
+/** Wrong codes count for this long. */
+export const wrongCodesKeptMs = 3_600_000;
+
+export const wrongCodes = table(
+  "wrong_codes",
+  {
+    id: serial,
+    userId: user(),
+    /** Where the code came from: a network, a device, a session. */
+    place: text(),
+    at: integer(),
+  },
+  { indexes: ["CREATE INDEX wrong_codes_user ON wrong_codes (user_id, at)"] },
+);
+
+// Challenges and codes that count once. They are not stored when they are made, only when they are used.
+
+/** Until they expire they must not count again. */
+export const usedChallenges = table("used_challenges", {
+  challengeHash: text("PRIMARY KEY"),
+  expiresAt: integer(),
+});
+
+/** Whether this is the first use. `expiresAt`: ms; from then on the challenge must be refused without a look here. */
+export async function useOnce(tx: Transaction, challenge: string, expiresAt: number): Promise<boolean> {
+  const row = { challengeHash: hashToken(challenge), expiresAt };
+  return (await usedChallenges.upsert(tx, row, "ON CONFLICT DO NOTHING")) > 0;
+}

@@ -2,10 +2,10 @@
 // no order.
 
 import * as v from "valibot";
-import { AppError, messageOf } from "../../../errors.ts";
+import { AppError, messageOf } from "../../../base/errors.ts";
 import { signRequest, type AccountKey } from "../../../pki/acme-keys.ts";
-import { readCapped } from "../../../read-capped.ts";
-import type { System } from "../../../system.ts";
+import { readCapped } from "../../../base/read-capped.ts";
+import type { System } from "../../../base/system.ts";
 import { AcmeUrl, Directory, Problem } from "./messages.ts";
 
 export type AcmeEdge = {

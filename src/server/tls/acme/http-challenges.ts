@@ -1,8 +1,8 @@
 // The plain HTTP listener on port 80: answers HTTP-01 challenges (RFC 8555, section 8.3) of any replica's order, and sends
 // everything else to the public URL.
 
-import { messageOf } from "../../../errors.ts";
-import type { Log } from "../../../log.ts";
+import { messageOf } from "../../../base/errors.ts";
+import type { Log } from "../../../base/log.ts";
 import type { ListenAddress } from "../../http/edge.ts";
 
 export type ChallengeListener = {

@@ -1,6 +1,6 @@
 // The name that a certificate is for, as an order and as X.509 write it.
 
-import { formatAddress, parseAddress } from "../../../ip.ts";
+import { formatAddress, parseAddress } from "../../../base/ip.ts";
 import type { AcmeOptions } from "../../options.ts";
 
 /** The name as an identifier of an order. Addresses have their canonical text (RFC 8738, RFC 5952). */

@@ -2,7 +2,7 @@
 // unknown members are ignored.
 
 import * as v from "valibot";
-import { foreignSentence, foreignText } from "../../../text.ts";
+import { foreignSentence, foreignText } from "../../../base/text.ts";
 
 const maxUrl = 2048;
 

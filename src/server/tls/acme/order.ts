@@ -1,8 +1,8 @@
 // One certificate from an ACME server: account, order, challenges, finalization, download (RFC 8555, section 7). A killed
 // attempt continues its order. Does not decide when to order.
 
-import { AppError } from "../../../errors.ts";
-import { clean } from "../../../log.ts";
+import { AppError } from "../../../base/errors.ts";
+import { clean } from "../../../base/log.ts";
 import {
   bindExternalAccount,
   dnsValue,
@@ -10,7 +10,7 @@ import {
   makeAccountKey,
   type AccountKey,
 } from "../../../pki/acme-keys.ts";
-import type { System } from "../../../system.ts";
+import type { System } from "../../../base/system.ts";
 import type { AcmeOptions } from "../../options.ts";
 import { AcmeProblem, openAcme, type AcmeAnswer, type AcmeClient } from "./client.ts";
 import { Account as AccountAnswer, Authorization, Challenge, Order, type Directory } from "./messages.ts";

@@ -1,11 +1,11 @@
 // When a certificate is ordered: at the start, after another choice of the operator, when the authority suggests it (ARI,
 // RFC 9773), else in the last third of its life. A failure keeps the present certificate and is retried with backoff.
 
-import { AppError, messageOf } from "../../../errors.ts";
-import type { Log } from "../../../log.ts";
-import { clean } from "../../../log.ts";
+import { AppError, messageOf } from "../../../base/errors.ts";
+import type { Log } from "../../../base/log.ts";
+import { clean } from "../../../base/log.ts";
 import type { SecretKeys } from "../../../pki/secrets.ts";
-import type { System } from "../../../system.ts";
+import type { System } from "../../../base/system.ts";
 import { ourselves, record } from "../../audit/record.ts";
 import type { Meters } from "../../http/meters.ts";
 import type { Database, Transaction } from "../../store/database.ts";

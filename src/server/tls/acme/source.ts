@@ -1,8 +1,8 @@
 // The certificate from ACME for the listener. Each replica looks for a new one in the database; any replica may have
 // ordered it.
 
-import { messageOf } from "../../../errors.ts";
-import type { Log } from "../../../log.ts";
+import { messageOf } from "../../../base/errors.ts";
+import type { Log } from "../../../base/log.ts";
 import type { SecretKeys } from "../../../pki/secrets.ts";
 import type { Database } from "../../store/database.ts";
 import type { TlsPair, TlsSource } from "../listeners.ts";

@@ -1,0 +1,190 @@
+// Writes files that survive a kill, a full disk and a power cut: temporary file, sync, rename. Must not know what the
+// files mean.
+
+import {
+  chmodSync,
+  closeSync,
+  fchmodSync,
+  fchownSync,
+  fsyncSync,
+  lstatSync,
+  mkdirSync,
+  openSync,
+  readdirSync,
+  readlinkSync,
+  rmdirSync,
+  rmSync,
+  statSync,
+  unlinkSync,
+  writeSync,
+} from "node:fs";
+import { basename, dirname, join, resolve } from "node:path";
+import { AppError, fromSystemError, messageOf, systemErrorCode } from "./errors.ts";
+import { kindOf, openDirectory, readText } from "./open-file.ts";
+import { hasModes, rename, syncsDirectories } from "../platform/file-system.ts";
+
+/** Creates `path` with exactly this mode from the first byte, and syncs it if it is to last. Fails if it exists. */
+export function writeNewFile(
+  path: string,
+  content: string | Uint8Array,
+  mode: number,
+  owner?: FileOwner,
+  isLasting = true,
+): void {
+  const fd = createFileFor(path, mode, owner);
+  try {
+    const bytes = typeof content === "string" ? Buffer.from(content) : content;
+    for (let at = 0; at < bytes.length;) at += writeSync(fd, bytes, at);
+    if (isLasting) fsyncSync(fd);
+  } finally {
+    closeSync(fd);
+  }
+}
+
+export type FileOwner = { uid: number; gid: number };
+
+/**
+ * Creates an empty file with exactly this mode, and returns it open for writing. Fails if it exists. What root creates
+ * belongs to `owner`: a service that runs as that user must be able to open it.
+ */
+export function createFileFor(path: string, mode: number, owner?: FileOwner): number {
+  const fd = openSync(path, "wx", mode);
+  try {
+    fchmodSync(fd, mode);
+    if (owner !== undefined && process.getuid?.() === 0) fchownSync(fd, owner.uid, owner.gid);
+    return fd;
+  } catch (error) {
+    closeSync(fd);
+    throw error;
+  }
+}
+
+/** Replaces `path` atomically: temporary file in the same directory, sync, rename, sync of the directory. */
+export function writeFileAtomic(
+  path: string,
+  content: string | Uint8Array,
+  mode: number,
+  owner?: FileOwner,
+  isLasting = true,
+): void {
+  const temporary = join(dirname(path), `.${basename(path)}.${process.pid}.tmp`);
+  try {
+    rmSync(temporary, { force: true });
+    writeNewFile(temporary, content, mode, owner, isLasting);
+    rename(temporary, path);
+    if (isLasting) syncDirectory(dirname(path));
+  } catch (error) {
+    rmSync(temporary, { force: true });
+    throw fromSystemError(`write ${path}`, error);
+  }
+}
+
+/** Like writeFileAtomic, without the syncs: for what is not true after another boot. */
+export function writeFileUntilBoot(path: string, content: string, mode: number): void {
+  writeFileAtomic(path, content, mode, undefined, false);
+}
+
+/**
+ * For a place that a user names for what a command makes, before the work. There is nothing, or, if that is to be replaced, a file
+ * or an empty directory. What the command makes would take the place of a link or a device, and not go where it leads.
+ * Throws conflict.
+ */
+export function requireFreePlace(path: string, replaces?: "file" | "empty directory"): void {
+  const found = lstatSync(path, { throwIfNoEntry: false });
+  if (found === undefined) return;
+  const isReplaced = replaces === "file" ? found.isFile() : replaces !== undefined && found.isDirectory();
+  if (isReplaced && (replaces === "file" || readdirSync(path).length === 0)) return;
+  const kind = found.isSymbolicLink() ? `a symbolic link to ${readlinkSync(path)}` : kindOf(found);
+  const what = isReplaced ? "the directory is not empty" : `there is ${kind} already`;
+  const hint = "Name another place, where nothing is.";
+  throw new AppError("conflict", `Cannot create ${path}: ${what}`, { hint });
+}
+
+/** Makes renames in this directory durable. */
+export function syncDirectory(path: string): void {
+  if (!syncsDirectories) return;
+  const fd = openDirectory(path);
+  try {
+    fsyncSync(fd);
+  } finally {
+    closeSync(fd);
+  }
+}
+
+/** Creates the directory and its parents with exactly this mode. An existing directory keeps its mode. */
+export function makeDirectory(path: string, mode: number): void {
+  try {
+    const first = mkdirSync(path, { recursive: true, mode });
+    if (first === undefined) return;
+    // The umask may have removed bits.
+    for (let made = resolve(path); made.length >= resolve(first).length; made = dirname(made)) {
+      chmodSync(made, mode);
+    }
+  } catch (error) {
+    throw fromSystemError(`create the directory ${path}`, error);
+  }
+}
+
+/** Whether the mode gives the group or others any access. False on systems without modes. */
+export function isOpenToOthers(path: string): boolean {
+  return hasModes && (statSync(path).mode & 0o077) !== 0;
+}
+
+/** Whether a file has exactly this mode. True on systems without modes. */
+export function hasMode(path: string, mode: number): boolean {
+  return !hasModes || (statSync(path).mode & 0o7777) === mode;
+}
+
+/** The text of a file; undefined if it does not exist. */
+export function readTextIfThere(path: string): string | undefined {
+  try {
+    return readText(path);
+  } catch (error) {
+    // ELOOP: a link that leads to itself leads to no file either.
+    if (["ENOENT", "ENOTDIR", "ELOOP"].includes(systemErrorCode(error) ?? "")) return undefined;
+    throw fromSystemError(`read ${path}`, error);
+  }
+}
+
+/**
+ * Deletes a file, a link or a directory tree, if it exists. Bun's own recursive removal fails on some Windows versions.
+ */
+export function removeTree(path: string): void {
+  const found = lstatSync(path, { throwIfNoEntry: false });
+  if (found === undefined) return;
+  if (!found.isDirectory()) return removeFile(path);
+  for (const name of readdirSync(path)) removeTree(join(path, name));
+  rmdirSync(path);
+}
+
+/** Not by rmSync: Bun reports a refusal there as EFAULT. */
+function removeFile(path: string): void {
+  try {
+    unlinkSync(path);
+  } catch (error) {
+    if (systemErrorCode(error) !== "ENOENT") throw error;
+  }
+}
+
+export type NotRemoved = { path: string; reason: string };
+
+/** Like removeTree, but continues after a failure. Returns what is still there, each path with the reason. */
+export function removeAllPossible(path: string): NotRemoved[] {
+  const attempt = (work: () => void): NotRemoved[] => {
+    try {
+      work();
+      return [];
+    } catch (error) {
+      return [{ path, reason: messageOf(error).replace(` (${path})`, "") }];
+    }
+  };
+  const found = lstatSync(path, { throwIfNoEntry: false });
+  if (found === undefined) return [];
+  if (!found.isDirectory()) return attempt(() => removeFile(path));
+  const left: NotRemoved[] = [];
+  const unreadable = attempt(() => {
+    for (const name of readdirSync(path)) left.push(...removeAllPossible(join(path, name)));
+  });
+  if (left.length > 0 || unreadable.length > 0) return [...left, ...unreadable];
+  return attempt(() => rmdirSync(path));
+}

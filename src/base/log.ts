@@ -1,0 +1,236 @@
+// Log lines on stderr or in a file, and the functions that make foreign text safe for a log, an error or a terminal: they
+// cut it, replace control characters, and redact tokens and private keys, in linear time.
+
+import { createConsola, LogLevels, type ConsolaReporter } from "consola/core";
+import { brand } from "../brand.ts";
+import { fromSystemError, messageOf } from "./errors.ts";
+import { appendText } from "./open-file.ts";
+import { unprintable } from "./unprintable.ts";
+
+export type Fields = Record<string, string | number | boolean | null | undefined>;
+type Write = (message: string, fields?: Fields) => void;
+export type Log = { debug: Write; info: Write; warn: Write; error: Write };
+
+export type LogOptions = {
+  verbose: boolean;
+  /** Lines go to this file instead of to `write`. */
+  file?: string;
+  format?: "text" | "json";
+  write(text: string): void;
+  now(): number;
+  /** Text lines begin with time and level (server, daemon). Lines in a file always do. */
+  stamped: boolean;
+};
+
+/** Maximum of a foreign text in a log line, an error or an answer. Every function below cuts before it does anything else. */
+export const maxTextLength = 4096;
+const maxLineLength = 16_384;
+
+export function makeLog(options: LogOptions): Log {
+  const { file, format = "text", stamped, verbose } = options;
+  const write = file === undefined ? options.write : writeToFile(file, options.write);
+  const render = format === "json" ? jsonLine : stamped || file !== undefined ? stampedLine : terminalLine;
+  const reporter: ConsolaReporter = {
+    log({ type, args: [message, fields = {}] }) {
+      const safe = Object.entries<Fields[string]>(fields).filter(([, value]) => value !== undefined);
+      const line = {
+        time: new Date(options.now()).toISOString(),
+        level: type,
+        message: clean(String(message)),
+        fields: safe.map(([key, value]) => [key, typeof value === "string" ? clean(value) : value] as const),
+      };
+      write(`${render(line)}\n`);
+    },
+  };
+  let logger: Log | undefined;
+  // Made for the first line: that takes half a millisecond, and most commands log nothing.
+  const log = (): Log =>
+    (logger ??= createConsola({
+      level: verbose ? LogLevels.debug : LogLevels.info,
+      // Off: it would drop repeated lines, and its timer keeps a finished process alive for a second.
+      throttle: Number.NEGATIVE_INFINITY,
+      reporters: [reporter],
+    }));
+  return {
+    debug: (message, fields) => void (verbose && log().debug(message, fields)),
+    info: (message, fields) => log().info(message, fields),
+    warn: (message, fields) => log().warn(message, fields),
+    error: (message, fields) => log().error(message, fields),
+  };
+}
+
+type Line = {
+  time: string;
+  level: string;
+  message: string;
+  fields: (readonly [string, Fields[string]])[];
+};
+
+function terminalLine({ level, message, fields }: Line): string {
+  return textLine(level === "warn" ? "warning: " : "", message, fields);
+}
+
+function stampedLine({ time, level, message, fields }: Line): string {
+  return textLine(`${time} ${level} `, message, fields);
+}
+
+function textLine(prefix: string, message: string, fields: Line["fields"]): string {
+  const words = fields.map(([key, value]) => {
+    const text = String(value);
+    return ` ${key}=${/^[\w.:/@+-]+$/.test(text) ? text : JSON.stringify(text)}`;
+  });
+  return prefix + cut(message + words.join(""), maxLineLength);
+}
+
+/** A line over the maximum loses its fields: half an object would not parse. */
+function jsonLine({ time, level, message, fields }: Line): string {
+  const head = { time, level, message };
+  const line = JSON.stringify({ ...head, ...Object.fromEntries(fields), ...head });
+  return line.length <= maxLineLength ? line : JSON.stringify({ ...head, truncated: true });
+}
+
+/** Joins the lines of one turn of the event loop into one write: a busy server logs more lines than it should make system calls. */
+export function writeOnceATurn(write: (text: string) => void): (text: string) => void {
+  let waiting = "";
+  return (text) => {
+    if (waiting === "") {
+      setImmediate(() => {
+        const lines = waiting;
+        waiting = "";
+        write(lines);
+      });
+    }
+    waiting += text;
+  };
+}
+
+/**
+ * A log file that cannot be opened fails here, before the command changes anything. Later a failure, such as a full disk,
+ * must not end a command half way: the lines go to `instead` until the file takes them again.
+ */
+function writeToFile(path: string, instead: (text: string) => void): (line: string) => void {
+  const append = (text: string) => {
+    try {
+      appendText(path, text, 0o640);
+    } catch (error) {
+      throw fromSystemError(`write the log file ${path}`, error);
+    }
+  };
+  append("");
+  let isLost = false;
+  return (line) => {
+    try {
+      append(line);
+      isLost = false;
+    } catch (error) {
+      if (!isLost) instead(`warning: ${messageOf(error)}; its lines follow here\n`);
+      isLost = true;
+      instead(line);
+    }
+  };
+}
+
+const unprintables = new RegExp(`${unprintable.source}+`, "g");
+
+/** Replaces them by spaces, so that foreign text cannot forge a second line. The result is well-formed. */
+export function oneLine(text: string): string {
+  return text.toWellFormed().replace(unprintables, " ");
+}
+
+/** A line of a table for people: cells between tabs. Foreign text in a cell cannot begin another line or cell. */
+export function tableLine(cells: readonly (string | number)[]): string {
+  return `${cells.map((cell) => oneLine(String(cell))).join("\t")}\n`;
+}
+
+/** Text of several lines for a terminal, without the control characters that could steer it. */
+export function printable(text: string): string {
+  return text.split("\n").map(withTabs).join("\n");
+}
+
+function withTabs(line: string): string {
+  return line.split("\t").map(oneLine).join("\t");
+}
+
+/**
+ * At most `max` characters and "…". Drops a word that the cut would split: half a token is still a secret, but redact()
+ * would not recognize it.
+ */
+export function cut(text: string, max: number): string {
+  if (text.length <= max) return text;
+  let end = max;
+  if (isWordAt(text, end)) while (end > 0 && isWordAt(text, end - 1)) end -= 1;
+  // Never half of a surrogate pair.
+  if (/[\ud800-\udbff]/.test(text.charAt(end - 1))) end -= 1;
+  return `${text.slice(0, end)}…`;
+}
+
+/** The characters of tokens: base64, base64url, JWT, percent-encoding. */
+function isWordAt(text: string, index: number): boolean {
+  return /[\w.~+/=%-]/.test(text.charAt(index));
+}
+
+/** Foreign text as one line for a log, an error, an answer or a report. */
+export function clean(text: string, max: number = maxTextLength): string {
+  return redact(oneLine(cut(text, max)));
+}
+
+const maxFields = 100;
+const maxFieldLength = 200;
+
+/** Sentences about the fields of a refused request, bounded and safe. */
+export function cleanErrors(errors: Readonly<Record<string, string[]>>): Record<string, string[]> {
+  const fields = Object.entries(errors).slice(0, maxFields);
+  return Object.fromEntries(
+    fields.map(([field, texts]) => [
+      clean(field, maxFieldLength),
+      texts.slice(0, maxFields).map((text) => clean(text)),
+    ]),
+  );
+}
+
+/**
+ * Replaces bearer values, JWTs, PEM private keys, join keys and 43-character tokens by their kind. Linear time: each expression
+ * can begin a match at a character only a bounded number of times.
+ */
+export function redact(text: string): string {
+  // Nearly all texts have nothing to redact, and every request is logged.
+  if (!mayHoldSecret.test(text)) return text;
+  return withoutKeys(text)
+    .replace(joinKey, "[join key]")
+    .replace(/\b(Bearer\s+)[\w.~+/=-]+/gi, "$1[token]")
+    .replace(/[\w.-]+/g, withoutTokens);
+}
+
+/** What every secret below has. */
+const mayHoldSecret = new RegExp(`[\\w-]{43}|eyJ|Bearer|PRIVATE KEY|${brand.joinKeyPrefix}\\d`, "i");
+
+/** Also the beginning of one: it holds address and organization, and soon the token. */
+const joinKey = new RegExp(`${brand.joinKeyPrefix}\\d[\\w-]{4,}`, "g");
+
+const keyLabel = "[A-Z0-9 ]{0,64}PRIVATE KEY-----";
+/** A key without its end runs to the end of the text: a cut key is a secret too. */
+const privateKey = new RegExp(`-----BEGIN ${keyLabel}.*?(?:-----END ${keyLabel}|$)`, "gs");
+const keyEnd = new RegExp(`-----END ${keyLabel}`);
+
+function withoutKeys(text: string): string {
+  const [last = "", ...before] = text.replace(privateKey, "[private key]").split(keyEnd).reverse();
+  // In the last lines of a log, a key can lack its beginning: then its end marks it.
+  return [...before.reverse().map((part) => `${withoutBase64Tail(part)}[private key]`), last].join("");
+}
+
+function withoutBase64Tail(text: string): string {
+  let end = text.length;
+  while (end > 0 && /[\w+/=\s\\]/.test(text.charAt(end - 1))) end -= 1;
+  return text.slice(0, end);
+}
+
+/** `word`: a longest run of word characters, dots and hyphens. */
+function withoutTokens(word: string): string {
+  const jwt = word.search(/(?<!\w)eyJ/);
+  const isJwt = jwt >= 0 && word.slice(jwt).split(".").length > 2;
+  return (isJwt ? word.slice(0, jwt) : word)
+    .split(".")
+    .map((part) => (part.length === 43 ? "[token]" : part))
+    .join(".")
+    .concat(isJwt ? "[token]" : "");
+}

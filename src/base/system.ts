@@ -1,0 +1,323 @@
+// Access to the outside world: clock, randomness, network, processes, environment, terminal. Functions take only the
+// members they use, so that tests can replace clock, processes and network.
+
+import { brand } from "../brand.ts";
+import { AppError, messageOf, systemErrorCode } from "./errors.ts";
+import type { MachineState } from "../platform/machine-state.ts";
+import { readText } from "./open-file.ts";
+import { isPrivileged } from "../platform/privilege.ts";
+import { readStandardInput } from "../platform/standard-input.ts";
+
+export type RunOptions = {
+  /** Sends SIGKILL after this time. Default: 30 s. */
+  timeoutMs?: number;
+  input?: string;
+  env?: Record<string, string>;
+  cwd?: string;
+};
+
+export type RunResult = { status: number; stdout: string; stderr: string; timedOut: boolean };
+
+export type System = {
+  /** Wall clock, milliseconds since 1970. It may jump: use it for certificates, never for scheduling. */
+  now(): number;
+  /**
+   * Time since the machine started, ms, the time that it slept included; no setting of the clock changes it. `id`: of this
+   * start, unless the system has none. `isShared`: all programs of the machine see this id. Containers of LXC and
+   * systemd-nspawn put an id of their own over the kernel's, and sandboxes of units see the kernel's.
+   */
+  bootTime(): { id: string | undefined; isShared: boolean; ms: number };
+  /** Milliseconds since any moment; never jumps. For limits and durations within this process. */
+  monotonic(): number;
+  /** Waits on the monotonic clock. Rejects with the signal's reason when aborted. */
+  sleep(ms: number, signal?: AbortSignal): Promise<void>;
+  random(bytes: number): Uint8Array;
+  fetch: (url: string, init?: FetchInit) => Promise<Response>;
+  /**
+   * All addresses of a host name; empty if it does not exist. "system" uses the resolver of the operating system, which
+   * follows changed name servers (laptops), but blocks one of Bun's few threads until the answer.
+   */
+  lookup(host: string, way?: "system"): Promise<readonly string[]>;
+  /**
+   * The texts of the TXT records of a name; empty if there are none, or no answer.
+   */
+  lookupTexts(name: string): Promise<readonly string[]>;
+  /**
+   * An empty datagram from an address of this machine; rejects where the address is none of this machine's, or where
+   * there is no way. Whether it arrives is not known.
+   */
+  sendDatagram(from: string, to: string, port: number): Promise<void>;
+  /** What of this machine is in use: interfaces, networks, routes, name servers, ports. */
+  machineState(): Promise<MachineState>;
+  /**
+   * Runs a program, given by absolute path, until it ends. Fails if it cannot start, or prints over `maxOutputBytes`.
+   */
+  run(argv: readonly string[], options?: RunOptions): Promise<RunResult>;
+  env: Record<string, string | undefined>;
+  platform: NodeJS.Platform;
+  arch: string;
+  isRoot: boolean;
+  /** Path of the running executable, read once at start: an update replaces the file later. */
+  executable: string;
+  stdout: Output;
+  stderr: Output;
+  /** All of standard input as text. */
+  readStdin(): Promise<string>;
+  stdinIsTerminal: boolean;
+};
+
+export type FetchInit = {
+  method?: string;
+  headers?: Record<string, string>;
+  body?: string | Uint8Array<ArrayBuffer>;
+  signal?: AbortSignal;
+  redirect?: "error" | "follow" | "manual";
+  tls?: { ca?: string; rejectUnauthorized?: boolean; serverName?: string };
+  keepalive?: boolean;
+};
+
+export type Output = { write(text: string): void; isTerminal: boolean; columns: number };
+
+/** Whether escape sequences may be written: the consoles of editors and of rescue systems show them as text. */
+export function takesEscapes(output: Output, env: System["env"]): boolean {
+  return env["TERM"] !== "dumb" && output.isTerminal;
+}
+
+/**
+ * The environment for child processes: without BUN_* and NODE_*, which change how a Bun executable runs, and without
+ * AGENT_*, which may contain tokens and passwords.
+ */
+export function childEnvironment(env: Record<string, string | undefined>): Record<string, string> {
+  const kept: Record<string, string> = {};
+  for (const [name, value] of Object.entries(env)) {
+    const isOurs = ["BUN_", "NODE_", brand.envPrefix].some((prefix) => name.startsWith(prefix));
+    if (value !== undefined && !isOurs) kept[name] = value;
+  }
+  return kept;
+}
+
+async function lookup(host: string, way?: "system"): Promise<string[]> {
+  try {
+    return (await Bun.dns.lookup(host, { backend: way ?? "c-ares" })).map((each) => each.address);
+  } catch {
+    // Unknown name or no name server: either way there is no address to connect to.
+    return [];
+  }
+}
+
+async function asItIs(error: unknown, url: string): Promise<never> {
+  const { trueFailure } = await import("./connect-failure.ts");
+  throw await trueFailure(error, url, (host) => lookup(host, "system"));
+}
+
+export function realSystem(): System {
+  const env = process.env;
+  return {
+    now: Date.now,
+    bootTime,
+    monotonic: () => performance.now(),
+    sleep,
+    random: (bytes) => crypto.getRandomValues(new Uint8Array(bytes)),
+    fetch: async (url, init = {}) => {
+      const sent = fetch(url, {
+        ...init,
+        headers: { "Accept-Encoding": "gzip", ...init.headers },
+        tls: { ...init.tls, rejectUnauthorized: true },
+        redirect: init.redirect ?? "error",
+        decompress: false,
+      });
+      return unpacked(await sent.catch((error: unknown) => asItIs(error, url)));
+    },
+    lookup,
+    lookupTexts: async (name) => {
+      try {
+        const { resolveTxt } = await import("node:dns/promises");
+        return (await resolveTxt(name)).map((parts) => parts.join(""));
+      } catch {
+        return [];
+      }
+    },
+    sendDatagram,
+    machineState: async () => (await import("../platform/machine-state.ts")).machineState(),
+    run,
+    env,
+    platform: process.platform,
+    arch: process.arch,
+    get isRoot() {
+      return isPrivileged();
+    },
+    executable: process.execPath,
+    stdout: output(1, writeOut),
+    stderr: output(2, writeError),
+    readStdin: readStandardInput,
+    get stdinIsTerminal() {
+      return isTerminal(0);
+    },
+  };
+}
+
+let bootId: string | undefined;
+
+function readIfThere(path: string): string | undefined {
+  try {
+    return readText(path);
+  } catch {
+    return undefined;
+  }
+}
+
+function bootTime(): ReturnType<System["bootTime"]> {
+  const { uptime }: typeof import("node:os") = require("node:os");
+  // Units of earlier versions hide it from the control plane (ProcSubset=pid).
+  if (process.platform === "linux") bootId ??= readIfThere(bootIdFile)?.trim();
+  return { id: bootId, isShared: bootId !== undefined && !isMountedOver(bootIdFile), ms: uptime() * 1000 };
+}
+
+const bootIdFile = "/proc/sys/kernel/random/boot_id";
+
+/** Whether a file of /proc belongs to another file system. */
+function isMountedOver(path: string): boolean {
+  const { statSync }: typeof import("node:fs") = require("node:fs");
+  return statSync(path).dev !== statSync("/proc").dev;
+}
+
+/** Bun's own decompression writes its failures to standard error. */
+function unpacked(response: Response): Response {
+  if (response.headers.get("content-encoding") !== "gzip" || response.body === null) return response;
+  const { status, statusText, headers } = response;
+  const body = response.body.pipeThrough(new DecompressionStream("gzip"));
+  return new Response(body, { status, statusText, headers });
+}
+
+/** Avoids `process.stdout`, which adds 8 ms to every start, and loads node:fs only when needed. */
+function output(fd: 1 | 2, write: (text: string) => void): Output {
+  return {
+    write,
+    get isTerminal() {
+      return isTerminal(fd);
+    },
+    get columns() {
+      return (fd === 1 ? process.stdout : process.stderr).columns || 80;
+    },
+  };
+}
+
+/** console.write loads no module, and writes everything even to a slow reader. */
+function writeOut(text: string): void {
+  try {
+    // oxlint-disable-next-line no-console
+    const written = console.write(text);
+    if (typeof written !== "number") written.catch(ignoreClosedPipe);
+  } catch (error) {
+    ignoreClosedPipe(error);
+  }
+}
+
+/** The reader may end early, as in `| head`. */
+function ignoreClosedPipe(error: unknown): void {
+  if (systemErrorCode(error) !== "EPIPE") throw error;
+}
+
+function writeError(text: string): void {
+  const { writeSync }: typeof import("node:fs") = require("node:fs");
+  const bytes = Buffer.from(text);
+  for (let at = 0; at < bytes.length;) {
+    try {
+      at += writeSync(2, bytes, at);
+    } catch (error) {
+      // EAGAIN: wait for a slow reader.
+      if (systemErrorCode(error) !== "EAGAIN") return ignoreClosedPipe(error);
+      Bun.sleepSync(1);
+    }
+  }
+}
+
+/** What node:tty asks itself. Loading node:tty takes as long as a short command. */
+function isTerminal(fd: number): boolean {
+  const { isTTY } = process.binding("tty_wrap") as { isTTY(fd: number): boolean };
+  return isTTY(fd);
+}
+
+function sleep(ms: number, signal?: AbortSignal): Promise<void> {
+  return new Promise((resolve, reject) => {
+    if (signal?.aborted) return reject(abortReason(signal));
+    const onAbort = () => {
+      clearTimeout(timer);
+      if (signal !== undefined) reject(abortReason(signal));
+    };
+    const timer = setTimeout(() => {
+      signal?.removeEventListener("abort", onAbort);
+      resolve();
+    }, ms);
+    signal?.addEventListener("abort", onAbort, { once: true });
+  });
+}
+
+function abortReason(signal: AbortSignal): Error {
+  return signal.reason instanceof Error ? signal.reason : new Error("Aborted");
+}
+
+async function sendDatagram(from: string, to: string, port: number): Promise<void> {
+  const socket = await Bun.udpSocket({ hostname: from });
+  try {
+    socket.send("", port, to);
+  } finally {
+    socket.close();
+  }
+}
+
+/** Stop reading this long after the program ended: its own children may keep the pipe open. */
+const outputGraceMs = 2000;
+
+/**
+ * Maximum for each of the two streams of a program. `nebula -test` prints the configuration, which has at most 8 MiB.
+ */
+export const maxOutputBytes = 32 * 1024 * 1024;
+
+async function readOutput(stream: ReadableStream<Uint8Array>, exited: Promise<number>): Promise<string> {
+  const reader = stream.getReader();
+  const decoder = new TextDecoder();
+  const over = new AbortController();
+  void exited
+    .then(() => sleep(outputGraceMs, over.signal))
+    .then(() => reader.cancel())
+    .catch(() => undefined);
+  let text = "";
+  let size = 0;
+  for (let part = await reader.read(); !part.done; part = await reader.read()) {
+    size += part.value.length;
+    if (size > maxOutputBytes)
+      throw new Error(`it printed more than ${maxOutputBytes} bytes and was stopped`);
+    text += decoder.decode(part.value, { stream: true });
+  }
+  over.abort();
+  return text;
+}
+
+async function run(argv: readonly string[], options: RunOptions = {}): Promise<RunResult> {
+  const program = argv[0] ?? "";
+  if (!program.startsWith("/") && !/^[A-Za-z]:\\/.test(program)) {
+    throw new AppError("internal", `Cannot run "${program}": programs are started by absolute path only`);
+  }
+  try {
+    const child = Bun.spawn([...argv], {
+      env: options.env ?? childEnvironment(process.env),
+      stdin: options.input === undefined ? "ignore" : new Blob([options.input]),
+      stdout: "pipe",
+      stderr: "pipe",
+      ...(options.cwd === undefined ? {} : { cwd: options.cwd }),
+      timeout: options.timeoutMs ?? 30_000,
+      killSignal: "SIGKILL",
+    });
+    const outputs = [readOutput(child.stdout, child.exited), readOutput(child.stderr, child.exited)] as const;
+    const [stdout, stderr, status] = await Promise.all([...outputs, child.exited]).catch((error: unknown) => {
+      child.kill("SIGKILL");
+      throw error;
+    });
+    return { status, stdout, stderr, timedOut: child.signalCode === "SIGKILL" };
+  } catch (error) {
+    const code = systemErrorCode(error);
+    const why = code === "ENOENT" ? "not found" : code === "EACCES" ? "not executable" : messageOf(error);
+    throw new AppError("failed", `Cannot run ${program}: ${why}`, { cause: error });
+  }
+}

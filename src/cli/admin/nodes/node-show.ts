@@ -1,0 +1,123 @@
+// `agent admin node show`, and how lists name the state, role and owner of a node.
+
+import { brand } from "../../../brand.ts";
+import { describeDataPlane } from "../../../engine/data-plane-words.ts";
+import { joinHostPort } from "../../../base/ip.ts";
+import { groupsByOwner } from "../../../protocol/owner-group.ts";
+import type { Node } from "../../../protocol/node.ts";
+import type { Implementation } from "../../command.ts";
+import { orgArg } from "../../server/server-flags.ts";
+import type { Cell, Facts } from "../../table.ts";
+import type { Args } from "../../values.ts";
+import { read, type Api } from "../api.ts";
+import { memberEmails, nodeByName } from "../lookup.ts";
+import { targetFlags } from "../target.ts";
+
+export const nodeArg: Args = { NAME: { type: "positional", description: "The node's name" } };
+
+export const show: Implementation = {
+  args: { ...orgArg, ...nodeArg, ...targetFlags },
+  examples: [`${brand.executable} admin node show acme laptop`],
+  async run(context) {
+    const [slug = "", name = ""] = context.words;
+    const { node, owners } = await read(context, async (api) => {
+      const found = await nodeByName(api, slug, name);
+      return { node: found, owners: context.output.json ? new Map() : await ownersOf(api, slug, [found]) };
+    });
+    context.output.facts(node, await factsOf(node, ownerOf(node, owners), context.system.now()));
+  },
+};
+
+async function factsOf(node: Node, owner: string, now: number): Promise<Facts> {
+  const { daysLeft, roughly } = await import("../../../daemon/asking/text-table.ts");
+  const { public_ip: ip, external_port: port, certificate, config_overrides: overrides } = node;
+  const seenS = node.last_checkin_at === null ? 0 : (now - Date.parse(node.last_checkin_at)) / 1000;
+  const byOwner = groupsByOwner(node);
+  const own: Facts = [
+    ["name", node.name],
+    ["state", stateOf(node, now)],
+    ...(node.revoked_at === null ? [] : [["revoked", node.revoked_at] as const]),
+    ["address", [node.ip_address, ...(node.ip_address6 === null ? [] : [node.ip_address6])].join(", ")],
+    ["role", roleOf(node) || "node"],
+    ...(ip === null ? [] : [["public address", port === null ? ip : joinHostPort(ip, port)] as const]),
+    ["groups", node.groups.join(", ")],
+    ...(byOwner.length === 0 ? [] : [["groups by its owner", byOwner.join(", ")] as const]),
+    ["subnets", node.subnets.join(", ")],
+    ["owner", owner || "the organization"],
+    ...Object.entries(overrides).map(([key, value]) => [`override ${key}`, JSON.stringify(value)] as const),
+  ];
+  return [
+    ...own,
+    ["certificate", certificateOf(certificate, daysLeft(certificate?.not_after ?? "", now))],
+    ["fingerprint", certificate?.fingerprint ?? null],
+    ["configuration", configurationOf(node)],
+    ...(node.phone == null ? [] : [["import again", importOf(node.phone)] as const]),
+    [
+      "last check-in",
+      node.last_checkin_at === null ? "never" : `${node.last_checkin_at}, ${roughly(seenS)} ago`,
+    ],
+    ["mode", node.ephemeral === true ? `${node.mode ?? "-"}, ephemeral` : node.mode],
+    ["engine", node.overlay_version],
+    ...(node.data_plane == null ? [] : [["packets", describeDataPlane(node.data_plane)] as const]),
+    ["agent", node.agent_version],
+    ["platform", node.platform],
+    ["created", node.created_at],
+    ["number", node.id],
+  ];
+}
+
+function certificateOf(certificate: Node["certificate"], left: string): Cell {
+  if (certificate === null) return null;
+  const { not_after: end, version } = certificate;
+  const text = `until ${end} (${left}), version ${version}`;
+  return left === "expired" ? { text, mark: "bad" } : text;
+}
+
+function importOf({ import_by }: NonNullable<Node["phone"]>): Cell {
+  return import_by === null
+    ? { text: "now: CAs, groups or name have changed", mark: "wait" }
+    : `before ${import_by}`;
+}
+
+function configurationOf(node: Node): Cell {
+  const { config_version: newest, applied_config_version: applied, phone } = node;
+  if (phone != null) return `of the import at ${phone.imported_at}`;
+  if (applied === null) return `version ${newest}; the node has not reported one`;
+  if (applied >= newest) return `version ${newest}, applied`;
+  return { text: `version ${newest}; the node has version ${applied}`, mark: "wait" };
+}
+
+/** E-mail addresses by number. */
+export async function ownersOf(api: Api, slug: string, nodes: readonly Node[]): Promise<Map<number, string>> {
+  if (nodes.every(({ owner_id: id }) => id === undefined || id === null)) return new Map();
+  return memberEmails(api, slug);
+}
+
+/** Empty: the organization's. A user who is no member any more is named by number. */
+export function ownerOf({ owner_id: id }: Node, owners: ReadonlyMap<number, string>): string {
+  return id === undefined || id === null ? "" : (owners.get(id) ?? `user ${id}`);
+}
+
+export function stateOf(
+  { state, online, certificate, config_version, applied_config_version, phone }: Node,
+  now: number,
+): Cell {
+  if (state === "pending") return { text: "pending", mark: "wait" };
+  if (state === "revoked") return { text: "revoked", mark: "bad" };
+  const isOver = certificate !== null && Date.parse(certificate.not_after) <= now;
+  if (isOver) return { text: "certificate expired", mark: "bad" };
+  if (phone !== undefined && phone !== null) {
+    const isDue = phone.import_by === null || Date.parse(phone.import_by) <= now;
+    return isDue ? { text: "phone, import due", mark: "wait" } : "phone";
+  }
+  if (!online) return { text: "offline", mark: "faint" };
+  const isCurrent = applied_config_version === null || applied_config_version >= config_version;
+  return isCurrent ? { text: "online", mark: "good" } : { text: "online, updating", mark: "wait" };
+}
+
+export function roleOf({ is_lighthouse, is_relay, is_name_server }: Node): string {
+  const roles = { lighthouse: is_lighthouse, relay: is_relay, "name server": is_name_server };
+  return Object.entries(roles)
+    .flatMap(([role, isSet]) => (isSet === true ? [role] : []))
+    .join(", ");
+}

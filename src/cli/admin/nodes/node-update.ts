@@ -1,0 +1,161 @@
+// `agent admin node update`: name, address, groups, subnets, roles and overrides of a node.
+
+import { nodesApi } from "../../../api/nodes.ts";
+import { request } from "../../../api/request.ts";
+import { brand } from "../../../brand.ts";
+import { AppError } from "../../../base/errors.ts";
+import { isPrivate, parseNetwork } from "../../../base/ip.ts";
+import type { Node } from "../../../protocol/node.ts";
+import type { Context, Implementation } from "../../command.ts";
+import { quoteWord } from "../../../base/plan.ts";
+import { orgArg } from "../../server/server-flags.ts";
+import { given, type Flags } from "../../values.ts";
+import { write } from "../api.ts";
+import { overridesFlag, readOverrides } from "../data.ts";
+import { checked, missingGroups, nodeByName, sayNewGroups } from "../lookup.ts";
+import { nodeArg } from "./node-show.ts";
+import { targetFlags } from "../target.ts";
+
+const changes: Flags = {
+  name: { type: "string", valueHint: "NEW", description: "A new name" },
+  "ip-address": { type: "string", valueHint: "A", description: "Another overlay address" },
+  "add-group": { type: "string", valueHint: "G", repeatable: true, description: "Add a group (repeatable)" },
+  "remove-group": {
+    type: "string",
+    valueHint: "G",
+    repeatable: true,
+    description: "Remove a group (repeatable)",
+  },
+  "add-subnet": {
+    type: "string",
+    valueHint: "CIDR",
+    repeatable: true,
+    description: "Let the node route this network behind it (repeatable)",
+  },
+  "remove-subnet": {
+    type: "string",
+    valueHint: "CIDR",
+    repeatable: true,
+    description: "Route it no longer (repeatable)",
+  },
+  relay: { type: "boolean", description: "Make it a relay", negativeDescription: "A relay no longer" },
+  lighthouse: {
+    type: "boolean",
+    description: "Make it a lighthouse; it needs a public address",
+    negativeDescription: "A lighthouse no longer",
+  },
+  names: {
+    type: "boolean",
+    description: "Make it a name server: it answers nodes that ask it for names of nodes",
+    negativeDescription: "A name server no longer",
+  },
+  "public-ip": {
+    type: "string",
+    valueHint: "ADDRESS",
+    description: "Public address or DNS name (none: remove it)",
+  },
+  "external-port": { type: "string", valueHint: "N", description: "Public UDP port" },
+  ...overridesFlag,
+};
+
+export const update: Implementation = {
+  args: { ...orgArg, ...nodeArg, ...changes, ...targetFlags },
+  examples: [
+    `${brand.executable} admin node update acme laptop --add-group staff --remove-group guests`,
+    `${brand.executable} admin node update acme router --add-subnet 192.168.7.0/24 --relay`,
+    `echo '{}' | ${brand.executable} admin node update acme laptop --config-overrides -`,
+  ],
+  async run(context) {
+    const { words, output } = context;
+    const [slug = "", name = ""] = words;
+    if (!Object.keys(changes).some((flag) => context.values.text(flag) !== undefined)) {
+      throw new AppError("usage", "Say what to change: such as --add-group, --relay or --config-overrides");
+    }
+    const fixed = await fixedPart(context);
+    // Check the flags before anything is asked. Only then are the node's own groups known.
+    await checked(nodesApi.update.body, { ...fixed, ...listsOf(context, { groups: [], subnets: [] }) });
+    let new_groups: string[] = [];
+    let absent: string[] = [];
+    const node = await write(context, async (api) => {
+      const present = await nodeByName(api, slug, name);
+      const body = await checked(nodesApi.update.body, { ...fixed, ...listsOf(context, present) });
+      absent = notThere(context, present);
+      new_groups = await missingGroups(api, slug, body.groups ?? []);
+      return request(nodesApi.update, { slug, id: present.id }, body);
+    });
+    if (node === undefined) return;
+    sayNewGroups(output, new_groups);
+    output.result(node, `Updated node ${node.name}\n`);
+    for (const sentence of absent) output.say(sentence);
+    if (node.is_lighthouse && node.public_ip === null)
+      output.say(
+        `${node.name} has no public address, so other nodes cannot find this lighthouse: ` +
+          `\`${brand.executable} admin node update ${quoteWord(slug)} ${quoteWord(node.name)} --public-ip ADDRESS\`. Its UDP port must be open.`,
+      );
+    if (context.values.on("names")) sayNeeds(output, slug, node);
+    if (context.values.list("add-subnet").length > 0)
+      output.say(
+        `On ${node.name}, permit forwarding (sysctl -w net.ipv4.ip_forward=1), then check with \`${brand.executable} doctor\` there. ` +
+          "The hosts behind it need a route back to the overlay's network.",
+      );
+    const open = context.values.list("add-subnet").filter(isOfInternet);
+    if (open.length > 0)
+      output.say(
+        `${open.join(", ")}: a part of the internet. Each node routes it only after root there has allowed it: ` +
+          `\`${brand.executable} sync-config --org-slug ${quoteWord(slug)} --allow-routes ${quoteWord(open.join(","))}\``,
+      );
+  },
+};
+
+function isOfInternet(text: string): boolean {
+  const network = parseNetwork(text);
+  return network !== undefined && !isPrivate(network);
+}
+
+/** What a name server needs besides: the permission of its root, and rules by which nodes reach it. */
+function sayNeeds(output: Context["output"], slug: string, { name, ip_address }: Node): void {
+  const rule = (protocol: string) =>
+    `\`${brand.executable} admin rule create ${quoteWord(slug)} --protocol ${quoteWord(protocol)} --ports 53 --target ${quoteWord(`node:${name}`)}\``;
+  output.say(
+    `On ${name}, root has to allow it: \`sudo ${brand.executable} names --on --peers\`. It then knows all names of the organization, ` +
+      `and answers at ${ip_address} each node for the names that this node may see. ` +
+      `Nodes need rules to reach it, unless there are such: ${rule("udp")} and ${rule("tcp")}.`,
+  );
+}
+
+/** The fields that do not depend on what the node has. */
+async function fixedPart(context: Context) {
+  const { values } = context;
+  const publicIp = values.text("public-ip");
+  return given({
+    name: values.text("name"),
+    ip_address: values.text("ip-address"),
+    is_relay: values.text("relay") === undefined ? undefined : values.on("relay"),
+    is_name_server: values.text("names") === undefined ? undefined : values.on("names"),
+    is_lighthouse: values.text("lighthouse") === undefined ? undefined : values.on("lighthouse"),
+    public_ip: publicIp === "none" ? null : publicIp,
+    external_port: values.integer("external-port", 1, 65_535),
+    config_overrides: await readOverrides(context),
+  });
+}
+
+/** What was to be removed, but the node does not have: often a typing error, so that something stays unintentionally. */
+function notThere({ values }: Context, { name, groups, subnets }: Node): string[] {
+  const beyond = (kind: string, own: readonly string[]) =>
+    values.list(`remove-${kind}`).filter((each) => !own.includes(each));
+  return [
+    ...beyond("group", groups).map((group) => `${name} was not in the group ${group}`),
+    ...beyond("subnet", subnets).map((network) => `${name} had no subnet ${network}`),
+  ];
+}
+
+function listsOf({ values }: Context, present: Pick<Node, "groups" | "subnets">) {
+  const changed = (now: readonly string[], kind: string) => {
+    const [added, removed] = [values.list(`add-${kind}`), values.list(`remove-${kind}`)];
+    if (added.length + removed.length === 0) return undefined;
+    return [...new Set([...now, ...added])].filter((each) => !removed.includes(each));
+  };
+  const groups = changed(present.groups, "group");
+  const subnets = changed(present.subnets, "subnet");
+  return { ...(groups === undefined ? {} : { groups }), ...(subnets === undefined ? {} : { subnets }) };
+}

@@ -1,0 +1,233 @@
+// `agent admin node …`: nodes. Revoking a stolen laptop needs no HTTP client.
+
+import { nodesApi } from "../../../api/nodes.ts";
+import { request } from "../../../api/request.ts";
+import { brand } from "../../../brand.ts";
+import { quoteWord } from "../../../base/plan.ts";
+import type { Node } from "../../../protocol/node.ts";
+import { sessionsEndedHeader } from "../../../protocol/sign-in.ts";
+import type { Implementation } from "../../command.ts";
+import { orgArg } from "../../server/server-flags.ts";
+import { given } from "../../values.ts";
+import type { Cell } from "../../table.ts";
+import { read, write } from "../api.ts";
+import { checked, missingGroups, nodeByName, revokedNodeByName, sayNewGroups } from "../lookup.ts";
+import { shownGroups } from "../../../protocol/owner-group.ts";
+import { nodeArg, ownerOf, ownersOf, roleOf, stateOf } from "./node-show.ts";
+import { targetFlags } from "../target.ts";
+
+export const list: Implementation = {
+  args: {
+    ...orgArg,
+    revoked: { type: "boolean", description: "List revoked nodes, and when they were revoked" },
+    mine: { type: "boolean", description: "List only your own nodes" },
+    offline: { type: "boolean", description: "List only active nodes that are not in contact" },
+    group: { type: "string", valueHint: "G", description: "List only the nodes of this group" },
+    versions: { type: "boolean", description: "List the versions of engine and agent, and the platform" },
+    certificates: {
+      type: "boolean",
+      description: "List the end of each certificate; the one that ends first is on top",
+    },
+    ...targetFlags,
+  },
+  examples: [
+    `${brand.executable} admin node list acme`,
+    `${brand.executable} admin node list acme --offline`,
+    `${brand.executable} admin node list acme --certificates`,
+  ],
+  async run(context) {
+    const [slug = ""] = context.words;
+    const certificates = context.values.on("certificates");
+    const revoked = context.values.on("revoked");
+    const query = {
+      ...(revoked ? { revoked: "true" as const } : {}),
+      ...(context.values.on("mine") ? { owner: "me" as const } : {}),
+    };
+    const [offline, group] = [context.values.on("offline"), context.values.text("group")];
+    const isWanted = (node: Node) =>
+      (!offline || (node.state === "active" && !node.online && node.phone == null)) &&
+      (group === undefined || shownGroups(node).includes(group));
+    const { found, owners } = await read(context, async (api) => {
+      const found = (await api.all(nodesApi.list, { slug }, query)).filter(isWanted);
+      if (certificates) found.sort((a, b) => endOf(a) - endOf(b));
+      return { found, owners: await ownersOf(api, slug, found) };
+    });
+    const last = certificates
+      ? lastColumns.certificates
+      : context.values.on("versions")
+        ? lastColumns.versions
+        : revoked
+          ? lastColumns.revoked
+          : lastColumns.seen;
+    const now = context.system.now();
+    const kinds = [...(revoked ? ["revoked"] : []), ...(offline ? ["offline"] : [])].map(
+      (kind) => `${kind} `,
+    );
+    context.output.list(
+      { nodes: found },
+      {
+        columns: ["NAME", "ADDRESS", "STATE", "ROLE", "GROUPS", "OWNER", ...last.columns],
+        rows: found.map((node) => [
+          node.name,
+          node.ip_address,
+          stateOf(node, now),
+          roleOf(node),
+          shownGroups(node).join(", "),
+          ownerOf(node, owners),
+          ...last.of(node),
+        ]),
+        none: `${slug} has no ${kinds.join("")}nodes${group === undefined ? "" : ` in the group ${group}`}.`,
+      },
+    );
+  },
+};
+
+type Last = { columns: string[]; of(node: Node): Cell[] };
+const lastColumns = {
+  seen: { columns: ["LAST CHECK-IN"], of: (node) => [node.last_checkin_at] },
+  revoked: { columns: ["REVOKED"], of: (node) => [node.revoked_at] },
+  certificates: { columns: ["CERTIFICATE ENDS"], of: (node) => [node.certificate?.not_after ?? null] },
+  versions: {
+    columns: ["ENGINE", "AGENT", "PLATFORM"],
+    of: (node) => [node.overlay_version, node.agent_version, node.platform],
+  },
+} satisfies Record<string, Last>;
+
+/** Nodes without a certificate come last. */
+const endOf = ({ certificate }: Node): number =>
+  certificate === null ? Infinity : Date.parse(certificate.not_after);
+
+const groupFlag = { type: "string", valueHint: "G", repeatable: true } as const;
+
+export const create: Implementation = {
+  args: {
+    ...orgArg,
+    ...nodeArg,
+    "ip-address": {
+      type: "string",
+      valueHint: "A",
+      description: "The overlay address (default: the next free one)",
+    },
+    group: { ...groupFlag, description: "A group of the node (repeatable)" },
+    ...targetFlags,
+  },
+  examples: [`${brand.executable} admin node create acme laptop --group staff`],
+  async run(context) {
+    const { values, words, output } = context;
+    const [slug = "", name = ""] = words;
+    const groups = [...values.list("group")];
+    const body = await checked(nodesApi.create.body, {
+      name,
+      groups,
+      ...given({ ip_address: values.text("ip-address") }),
+    });
+    let new_groups: string[] = [];
+    const node = await write(context, async (api) => {
+      new_groups = await missingGroups(api, slug, groups);
+      return request(nodesApi.create, { slug }, body);
+    });
+    if (node === undefined) return;
+    sayNewGroups(output, new_groups);
+    output.result(
+      { ...node, new_groups },
+      `Created node ${node.name} (${node.ip_address}). It is pending until its machine registers.\n`,
+    );
+  },
+};
+
+export const rename: Implementation = {
+  notes:
+    "The node gets a new certificate. Its machine keeps running; the old name is held until all nodes know the new one.",
+  args: {
+    ...orgArg,
+    ...nodeArg,
+    NEW: { type: "positional", description: "The new name" },
+    ...targetFlags,
+  },
+  examples: [`${brand.executable} admin node rename acme laptop adas-laptop`],
+  async run(context) {
+    const [slug = "", name = "", next = ""] = context.words;
+    const body = await checked(nodesApi.update.body, { name: next });
+    const node = await write(context, async (api) =>
+      request(nodesApi.update, { slug, id: (await nodeByName(api, slug, name)).id }, body),
+    );
+    if (node !== undefined) context.output.result(node, `Renamed node ${name} to ${node.name}\n`);
+  },
+};
+
+const reasonFlag = { type: "string", valueHint: "TEXT", description: "The reason to tell the node" } as const;
+
+export const revoke: Implementation = {
+  args: { ...orgArg, ...nodeArg, reason: reasonFlag, ...targetFlags },
+  examples: [`${brand.executable} admin node revoke acme laptop --reason stolen`],
+  async run(context) {
+    const { words, output, values } = context;
+    const [slug = "", name = ""] = words;
+    const reason = values.text("reason");
+    let id = 0;
+    let ended = 0;
+    let owner = "";
+    const gone = await write(context, async (api) => {
+      const node = await nodeByName(api, slug, name);
+      id = node.id;
+      owner = ownerOf(node, await ownersOf(api, slug, [node]));
+      const effect = `revoke node ${name} (${node.ip_address}) and block its certificates`;
+      const heard = (headers: Headers) => void (ended = Number(headers.get(sessionsEndedHeader) ?? 0));
+      return { ...request(nodesApi.revoke, { slug, id }, given({ reason })), effect, heard };
+    });
+    if (gone === undefined) return;
+    output.result({ id, name, state: "revoked", sessions_ended: ended }, `Revoked node ${name}\n`);
+    if (ended > 0) {
+      const sessions = ended === 1 ? "session" : "sessions";
+      output.say(`${ended} ${sessions} of \`${brand.executable} login\` on its machine ended too.`);
+    }
+    const line = `${brand.executable} admin node restore ${words.map(quoteWord).join(" ")}`;
+    output.say(`The list of nodes no longer shows it. Restore it with \`${line}\`.`);
+    const user = owner.includes("@") ? quoteWord(owner) : "EMAIL";
+    const signedIn = `${brand.executable} admin session list --org ${quoteWord(slug)} --user ${user}`;
+    output.say(
+      `If it was stolen: browsers on it may still be signed in: \`${signedIn}\`. What else to do: ${brand.docsUrl}stolen-laptop.md`,
+    );
+  },
+};
+
+export const restore: Implementation = {
+  args: { ...orgArg, ...nodeArg, ...targetFlags },
+  examples: [`${brand.executable} admin node restore acme laptop`],
+  async run(context) {
+    const [slug = "", name = ""] = context.words;
+    const node = await write(context, async (api) =>
+      request(nodesApi.restore, { slug, id: (await revokedNodeByName(api, slug, name)).id }),
+    );
+    if (node === undefined) return;
+    context.output.result(
+      { id: node.id, name: node.name, state: node.state },
+      `Restored node ${node.name} (${node.ip_address})\n`,
+    );
+    if (node.state !== "pending")
+      return context.output.say(
+        "Its machine starts the overlay with its next check-in, within a minute, unless a user stopped it.",
+      );
+    context.output.say(
+      `Its machine has to register, with a token of \`${brand.executable} admin token create ${quoteWord(slug)} --node ${quoteWord(node.name)}\`.`,
+    );
+  },
+};
+
+export const renew: Implementation = {
+  notes:
+    "The node fetches them at once. Certificates are renewed by themselves in time: this is for a test, or after a change.",
+  args: { ...orgArg, ...nodeArg, ...targetFlags },
+  examples: [`${brand.executable} admin node renew acme web`],
+  async run(context) {
+    const [slug = "", name = ""] = context.words;
+    const renewed = await write(context, async (api) =>
+      request(nodesApi.renewCertificate, { slug, id: (await nodeByName(api, slug, name)).id }),
+    );
+    if (renewed === undefined) return;
+    context.output.result(
+      { name, ...renewed },
+      `Renewed the certificates of node ${name}, valid until ${renewed.certificate.not_after}\n`,
+    );
+  },
+};

@@ -1,0 +1,104 @@
+// `agent admin factor …`: the second factors of the signed-in user.
+
+import { brand } from "../../../brand.ts";
+import { AppError } from "../../../base/errors.ts";
+import type { Implementation } from "../../command.ts";
+import { readPassword } from "./user.ts";
+import { Factors, NewTotp, RecoveryCodes, SignInRules } from "../answers.ts";
+import { Nothing, read, writeAs } from "../api.ts";
+import { targetFlags } from "../target.ts";
+
+export const list: Implementation = {
+  args: targetFlags,
+  examples: [`${brand.executable} admin factor list`],
+  async run(context) {
+    const factors = await read(context, (api) => api.get("/api/user/factors/", Factors));
+    const lines = [
+      `Authenticator app: ${factors.totp ? "yes" : "no"}`,
+      `Passkeys: ${factors.passkeys}`,
+      `Recovery codes left: ${factors.recovery_codes_left}`,
+      ...(factors.is_required ? ["An organization, or your rights as staff, need a second factor."] : []),
+    ];
+    context.output.result(factors, `${lines.join("\n")}\n`);
+  },
+};
+
+export const add: Implementation = {
+  notes: `Run it twice. First it prints the secret for the app (on a terminal also as a QR code); it asks for your
+password if this is your first second factor. Then, with --code, it takes the app's first code, and prints recovery codes
+once: each replaces the app one time. Keep them away from the phone.`,
+  args: {
+    code: { type: "string", valueHint: "CODE", description: "The first code that the new app shows" },
+    "password-file": {
+      type: "string",
+      valueHint: "FILE",
+      description: "Read your password from a file (- is standard input)",
+    },
+    ...targetFlags,
+  },
+  examples: [`${brand.executable} admin factor add`, `${brand.executable} admin factor add --code 123456`],
+  async run(context) {
+    const { values, output } = context;
+    const otp = values.text("code");
+    if (otp !== undefined) {
+      const path = "/api/user/totp/confirm/";
+      const made = await writeAs(context, RecoveryCodes, () => ({ method: "POST", path, body: { otp } }));
+      if (made === undefined) return;
+      const codes = made.recovery_codes.map((code) => `  ${code}\n`).join("");
+      const more = codes === "" ? "" : `Recovery codes, each for one sign-in:\n${codes}`;
+      return output.result(made, `The app is your second factor now\n${more}`);
+    }
+    const made = await writeAs(context, NewTotp, async (api) => {
+      const { totp } = await api.get("/api/user/factors/", Factors);
+      const body = totp ? {} : { current_password: await readPassword(context, { isNew: false }) };
+      return { method: "POST", path: "/api/user/totp/", body };
+    });
+    if (made === undefined) return;
+    const next = `Then run: ${brand.executable} admin factor add --code CODE`;
+    const code = context.system.stdout.isTerminal && !output.json ? await qrCode(made.otpauth_url) : "";
+    output.result(made, `${code}Secret for the app: ${made.secret}\n${made.otpauth_url}\n${next}\n`);
+  },
+};
+
+/** For the camera of the phone. Light modules are drawn: most terminals are dark. */
+async function qrCode(text: string): Promise<string> {
+  const { renderUnicodeCompact } = await import("uqr");
+  return `Scan this with the app:\n\n${renderUnicodeCompact(text, { border: 2 })}\n\n`;
+}
+
+export const remove: Implementation = {
+  args: targetFlags,
+  examples: [`${brand.executable} admin factor remove`],
+  async run(context) {
+    const request = { method: "DELETE", path: "/api/user/totp/" } as const;
+    if ((await writeAs(context, Nothing, () => request)) === undefined) return;
+    context.output.result({ totp: false }, "The authenticator app is removed\n");
+  },
+};
+
+export const codes: Implementation = {
+  args: targetFlags,
+  examples: [`${brand.executable} admin factor codes`],
+  async run(context) {
+    const request = { method: "POST", path: "/api/user/recovery_codes/" } as const;
+    const made = await writeAs(context, RecoveryCodes, () => request);
+    if (made !== undefined) context.output.result(made, `${made.recovery_codes.join("\n")}\n`);
+  },
+};
+
+export const staff: Implementation = {
+  args: {
+    RULE: { type: "positional", description: "required or optional" },
+    ...targetFlags,
+  },
+  examples: [`${brand.executable} admin factor staff required`],
+  async run(context) {
+    const [rule = ""] = context.words;
+    if (rule !== "required" && rule !== "optional")
+      throw new AppError("usage", `RULE must be required or optional, not "${rule}"`);
+    const body = { staff_second_factor: rule === "required" };
+    const request = { method: "PATCH", path: "/api/sign_in/", body } as const;
+    const rules = await writeAs(context, SignInRules, () => request);
+    if (rules !== undefined) context.output.result(rules, `A second factor is ${rule} for staff\n`);
+  },
+};

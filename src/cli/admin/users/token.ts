@@ -1,0 +1,304 @@
+// `agent admin token …`: tokens that register new machines. `agent admin service-token …`: tokens for programs.
+
+import { nodesApi } from "../../../api/nodes.ts";
+import { request } from "../../../api/request.ts";
+import { registrationTokensApi, serviceTokensApi } from "../../../api/tokens.ts";
+import { brand } from "../../../brand.ts";
+import { quoteWord } from "../../../base/plan.ts";
+import type { Context, Implementation } from "../../command.ts";
+import { reportOf, revokedLines, revokeNodesFlag, sayAccessLeft } from "../../join/left-access.ts";
+import { orgArg } from "../../server/server-flags.ts";
+import type { Cell } from "../../table.ts";
+import { given } from "../../values.ts";
+import { read, write, type Api } from "../api.ts";
+import { checked, idOf, memberEmails, missingGroups, sayNewGroups } from "../lookup.ts";
+import { targetFlags } from "../target.ts";
+
+export const create: Implementation = {
+  args: {
+    ...orgArg,
+    uses: {
+      type: "string",
+      valueHint: "N",
+      default: "1",
+      description: "How many machines can register with it",
+    },
+    expires: { type: "string", valueHint: "D", default: "24h", description: "Lifetime of the token" },
+    group: {
+      type: "string",
+      valueHint: "G",
+      repeatable: true,
+      description: "A group for its nodes (repeatable)",
+    },
+    node: {
+      type: "string",
+      valueHint: "NAME",
+      description: "Only this node can register with it; creates the pending node if there is none",
+    },
+    lighthouse: { type: "boolean", description: "Its nodes can be lighthouses and relays" },
+    ephemeral: {
+      type: "boolean",
+      description: "Its nodes are removed when they stop or are silent: for jobs and containers",
+    },
+    silence: {
+      type: "string",
+      valueHint: "D",
+      description: "Remove an ephemeral node after this silence, from 60s (default: 10m)",
+    },
+    names: { type: "boolean", description: "Tell other nodes the names of ephemeral nodes, too" },
+    approved: {
+      type: "boolean",
+      description: "Its machines need no approval, unless the organization approves all",
+    },
+    name: { type: "string", valueHint: "N", description: "A name that identifies it" },
+    ...targetFlags,
+  },
+  examples: [
+    `${brand.executable} admin token create acme --uses 3 --expires 2h --group web`,
+    `${brand.executable} admin token create acme --ephemeral --uses 10000 --expires 30d --group ci`,
+  ],
+  async run(context) {
+    const { values, words, output } = context;
+    const [slug = ""] = words;
+    values.duration("expires");
+    const groups = [...values.list("group")];
+    const body = await checked(registrationTokensApi.create.body, {
+      groups,
+      is_lighthouse: values.on("lighthouse"),
+      ...newerFields(context),
+      ...given({
+        name: values.text("name"),
+        uses: values.integer("uses", 1, 1_000_000),
+        expires_in: values.text("expires"),
+        node_name: values.text("node"),
+      }),
+    });
+    let new_groups: string[] = [];
+    const made = await write(context, async (api) => {
+      new_groups = await missingGroups(api, slug, groups);
+      return request(registrationTokensApi.create, { slug }, body);
+    });
+    if (made === undefined) return;
+    sayNewGroups(output, new_groups);
+    // With --json, programs read it, and what stands beside it goes into their logs.
+    if (!output.json) output.say(await howToJoin(made));
+    output.result({ ...made, new_groups }, `${made.token}\n`);
+  },
+};
+
+/** Left out unless asked for: an older control plane does not know the fields. */
+function newerFields({ values }: Context) {
+  return given({
+    ephemeral: values.on("ephemeral") || undefined,
+    silence: values.text("silence"),
+    names: values.on("names") || undefined,
+    approved: values.on("approved") || undefined,
+  });
+}
+
+/** An older control plane makes no join keys. */
+async function howToJoin({
+  join_key,
+  command,
+}: {
+  join_key?: string | undefined;
+  command: string;
+}): Promise<string> {
+  if (join_key === undefined) return `Run this on the new machine:\n  ${command}`;
+  const { joinText } = await import("../../../server/nodes/joining/registration-tokens.ts");
+  return `${joinText({ join_key })}\nOr register it with flags:\n  ${command}`;
+}
+
+const tokensOf = (api: Api, slug: string) => api.all(registrationTokensApi.list, { slug });
+const servicesOf = (api: Api, slug: string) => api.all(serviceTokensApi.list, { slug });
+
+export const list: Implementation = {
+  args: { ...orgArg, ...targetFlags },
+  examples: [`${brand.executable} admin token list acme`],
+  async run(context) {
+    const [slug = ""] = context.words;
+    const { tokens, names, makers } = await read(context, async (api) => {
+      const found = await tokensOf(api, slug);
+      const emails = context.output.json ? new Map<number, string>() : await memberEmails(api, slug);
+      const isBound = found.some((token) => token.node_id !== null);
+      const nodes = isBound ? await api.all(nodesApi.list, { slug }) : [];
+      return { tokens: found, names: new Map(nodes.map(({ id, name }) => [id, name])), makers: emails };
+    });
+    const now = context.system.now();
+    context.output.list(
+      { tokens },
+      {
+        columns: ["ID", "NAME", "USED", "STATE", "FOR", "GROUPS", "MADE BY"],
+        rows: tokens.map((token) => [
+          token.id,
+          token.name,
+          `${token.used}/${token.uses}`,
+          token.used >= token.uses ? { text: "used up", mark: "faint" } : endOf(token.expires_at, now),
+          token.node_id === null
+            ? token.is_lighthouse
+              ? "lighthouses"
+              : token.ephemeral_silence_s == null
+                ? "any node"
+                : "ephemeral nodes"
+            : `node ${names.get(token.node_id) ?? token.node_id}`,
+          token.groups.join(", "),
+          makerOf(token, makers),
+        ]),
+        none: `${slug} has no registration tokens.`,
+      },
+    );
+  },
+};
+
+/** A member's e-mail. A former member has only a number; the control plane's own command line, and service tokens, none. */
+function makerOf(
+  { created_by: id }: { created_by?: number | null | undefined },
+  emails: ReadonlyMap<number, string>,
+): string {
+  return id == null ? "-" : (emails.get(id) ?? `user ${id}`);
+}
+
+function endOf(at: string | null, now: number): Cell {
+  if (at === null) return "does not expire";
+  return Date.parse(at) <= now ? { text: `expired ${at}`, mark: "bad" } : `until ${at}`;
+}
+
+const tokenArg = { ID: { type: "positional", description: "The token's number or name" } } as const;
+
+async function revokeToken(context: Context, isService: boolean): Promise<void> {
+  const [slug = "", word = ""] = context.words;
+  const of = isService ? serviceTokensApi : registrationTokensApi;
+  const revoke_nodes = context.values.on("revoke-nodes") ? "true" : "false";
+  let id = 0;
+  const report = await write(context, async (api) => {
+    id = isService
+      ? await idOf(word, {
+          what: "service token",
+          listing: `service-token list ${quoteWord(slug)}`,
+          list: () => servicesOf(api, slug),
+          nameOf: (each) => each.name,
+        })
+      : await idOf(word, {
+          what: "token",
+          listing: `token list ${quoteWord(slug)}`,
+          list: () => tokensOf(api, slug),
+          nameOf: (each) => each.name,
+        });
+    const more = context.values.on("revoke-nodes") ? " and the nodes that registered with it" : "";
+    return {
+      ...request(of.revoke, { slug, id }, { revoke_nodes, report: "true" }),
+      effect: `revoke token ${id}${more}`,
+    };
+  });
+  if (report == null) return;
+  context.output.result(
+    { id, revoked: true, ...reportOf(report) },
+    `Revoked token ${id}\n${revokedLines(report)}`,
+  );
+  sayAccessLeft(context.output, `token ${id}`, report);
+}
+
+export const revoke: Implementation = {
+  args: {
+    ...orgArg,
+    ...tokenArg,
+    service: { type: "boolean", description: "ID is the number or name of a service token" },
+    ...revokeNodesFlag,
+    ...targetFlags,
+  },
+  examples: [`${brand.executable} admin token revoke acme 3`],
+  run: (context) => revokeToken(context, context.values.on("service")),
+};
+
+export const serviceCreate: Implementation = {
+  notes: `A program sends it as \`Authorization: Bearer TOKEN\`, or ${brand.executable} takes it with --access-token-file. It has no
+rights over people, tokens, CAs and settings. It is printed once.`,
+  args: {
+    ...orgArg,
+    NAME: { type: "positional", description: "A name that identifies it" },
+    role: {
+      type: "string",
+      valueHint: "member|admin",
+      default: "member",
+      description: "member reads, admin changes nodes, rules and settings",
+    },
+    expires: {
+      type: "string",
+      valueHint: "D",
+      description: "Lifetime of the token, at most 366d (default: 90d)",
+    },
+    scope: {
+      type: "string",
+      valueHint: "S",
+      repeatable: true,
+      description: "read, nodes, policy or webhooks (repeatable; default: all that the role can use)",
+    },
+    network: {
+      type: "string",
+      valueHint: "NET",
+      repeatable: true,
+      description: "The token is valid only from this network (repeatable; default: from everywhere)",
+    },
+    ...targetFlags,
+  },
+  examples: [`${brand.executable} admin service-token create acme ci --role admin --expires 90d`],
+  async run(context) {
+    const { values, words, output } = context;
+    const [slug = "", name = ""] = words;
+    values.duration("expires");
+    const expires = values.text("expires");
+    const [scopes, networks] = [values.list("scope"), values.list("network")];
+    const body = await checked(serviceTokensApi.create.body, {
+      name,
+      role: values.choice("role", ["member", "admin"]) ?? "member",
+      ...(expires === undefined ? {} : { expires_in: expires }),
+      ...(scopes.length === 0 ? {} : { scopes: [...scopes] }),
+      ...(networks.length === 0 ? {} : { networks: [...networks] }),
+    });
+    const made = await write(context, () => request(serviceTokensApi.create, { slug }, body));
+    if (made === undefined) return;
+    output.result(made, `${made.token}\n`);
+    const rights = made.scopes?.join(", ") ?? "all of its role";
+    output.say(
+      `It has the role ${made.role} and the scopes ${rights}. Save it in a file that only the program can read, then:`,
+    );
+    output.say(
+      `  ${brand.executable} admin node list ${quoteWord(slug)} --api-base URL --access-token-file FILE`,
+    );
+  },
+};
+
+export const serviceList: Implementation = {
+  args: { ...orgArg, ...targetFlags },
+  examples: [`${brand.executable} admin service-token list acme`],
+  async run(context) {
+    const [slug = ""] = context.words;
+    const { tokens, makers } = await read(context, async (api) => ({
+      tokens: await servicesOf(api, slug),
+      makers: context.output.json ? new Map<number, string>() : await memberEmails(api, slug),
+    }));
+    const now = context.system.now();
+    context.output.list(
+      { tokens },
+      {
+        columns: ["ID", "NAME", "ROLE", "SCOPES", "LAST USED", "STATE", "MADE BY"],
+        rows: tokens.map((token) => [
+          token.id,
+          token.name,
+          token.role,
+          token.scopes?.join(", ") ?? "all",
+          token.last_used_at ?? "-",
+          endOf(token.expires_at, now),
+          makerOf(token, makers),
+        ]),
+        none: `${slug} has no service tokens.`,
+      },
+    );
+  },
+};
+
+export const serviceRevoke: Implementation = {
+  args: { ...orgArg, ...tokenArg, ...revokeNodesFlag, ...targetFlags },
+  examples: [`${brand.executable} admin service-token revoke acme ci`],
+  run: (context) => revokeToken(context, true),
+};

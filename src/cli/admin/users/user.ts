@@ -1,0 +1,198 @@
+// `agent admin user …`: users of the control plane.
+
+import { Email } from "../../../api/values.ts";
+import { brand } from "../../../brand.ts";
+import { AppError } from "../../../base/errors.ts";
+import type { Admin } from "../../../server/admin.ts";
+import type { Context, Implementation } from "../../command.ts";
+import {
+  leaverEnds,
+  leaverFlags,
+  reportOf,
+  revokedLines,
+  sayAccessLeft,
+  tokensOf,
+} from "../../join/left-access.ts";
+import { readNamedFile, type Args } from "../../values.ts";
+import { Me, User } from "../answers.ts";
+import { AccessReport } from "../../../api/values.ts";
+import { Nothing, read, writeAs } from "../api.ts";
+import { onData, onlyPlanned } from "../data.ts";
+import { userByEmail } from "../lookup.ts";
+import { chooseTarget, targetFlags } from "../target.ts";
+
+const emailArg: Args = { EMAIL: { type: "positional", description: "The user's e-mail address" } };
+const passwordFile = {
+  type: "string",
+  valueHint: "FILE",
+  description: "Read the password from a file (- is standard input)",
+} as const;
+
+/** From a file, standard input or the terminal, where a new one is typed twice. */
+export async function readPassword(
+  { values, system }: Context,
+  { flag = "password-file", text = "Password: ", isNew = true } = {},
+): Promise<string> {
+  const file = values.text(flag);
+  if (file !== undefined) return readNamedFile(flag, file, system);
+  if (!system.stdinIsTerminal) {
+    throw new AppError("usage", `Give the password with --${flag} (- is standard input)`);
+  }
+  const { askSecret } = await import("../../ask.ts");
+  return askSecret(text, isNew, system);
+}
+
+async function readLogin(context: Context): Promise<{ email: string; password: string }> {
+  const { NewPassword } = await import("../../../server/people/people.ts");
+  const { parse } = await import("../../../server/http/route.ts");
+  const v = await import("valibot");
+  const address = context.words[0] ?? "";
+  return parse(v.object({ email: Email, password: NewPassword }), {
+    email: address,
+    password: await readPassword(context),
+  });
+}
+
+export const create: Implementation = {
+  args: {
+    ...emailArg,
+    staff: {
+      type: "boolean",
+      description: "Can create users and organizations, see all of them, and open the API documentation",
+    },
+    "password-file": passwordFile,
+    ...targetFlags,
+  },
+  examples: [`${brand.executable} admin user create ada@example.org --staff`],
+  async run(context) {
+    const body = { ...(await readLogin(context)), is_staff: context.values.on("staff") };
+    const request = { method: "POST", path: "/api/users/", body } as const;
+    const user = await writeAs(context, User, () => request, { begins: true });
+    if (user === undefined) return;
+    context.output.result(user, `Created user ${user.email}${user.is_staff ? " (staff)" : ""}\n`);
+  },
+};
+
+export const list: Implementation = {
+  args: targetFlags,
+  examples: [`${brand.executable} admin user list`],
+  async run(context) {
+    const users = await read(context, (api) => api.list("/api/users/", User));
+    context.output.list(
+      { users },
+      {
+        columns: ["EMAIL", "STATE", "STAFF", "LAST SIGN-IN"],
+        rows: users.map((user) => [
+          user.email,
+          user.is_active ? "active" : { text: "disabled", mark: "bad" },
+          user.is_staff ? "staff" : "-",
+          user.last_login_at ?? { text: "never", mark: "faint" },
+        ]),
+        none: "There are no users.",
+      },
+    );
+  },
+};
+
+function activation(verb: "enable" | "disable"): Implementation {
+  const isEnabled = verb === "enable";
+  return {
+    args: { ...emailArg, ...(isEnabled ? {} : leaverFlags), ...targetFlags },
+    examples: [`${brand.executable} admin user ${verb} ada@example.org`],
+    async run(context) {
+      const address = context.words[0] ?? "";
+      const report = await writeAs(context, AccessReport, async (api) => ({
+        method: "PATCH",
+        path: `/api/users/${(await userByEmail(api, address)).id}/`,
+        body: { is_active: isEnabled, ...(isEnabled ? {} : leaverEnds(context.values)) },
+      }));
+      if (report === undefined) return;
+      context.output.result(
+        {
+          email: address,
+          is_active: isEnabled,
+          ...(isEnabled ? {} : { ...tokensOf(report), ...reportOf(report) }),
+        },
+        `User ${address} is ${verb}d\n${revokedLines(report)}`,
+      );
+      sayAccessLeft(context.output, address, report);
+    },
+  };
+}
+
+export const enable = activation("enable");
+export const disable = activation("disable");
+
+export const password: Implementation = {
+  notes: `The passwords of all users can be set on the machine of the control plane. Over the network, a user sets only
+the own one, and proves the current one: with the passwords of others, staff could act as any owner.`,
+  args: {
+    ...emailArg,
+    "password-file": passwordFile,
+    "current-password-file": {
+      type: "string",
+      valueHint: "FILE",
+      description: "Over the network: read the current password from a file",
+    },
+    ...targetFlags,
+  },
+  examples: [`${brand.executable} admin user password ada@example.org`],
+  async run(context) {
+    const target = await chooseTarget(context);
+    if (target.kind === "remote") return ownPassword(context);
+    const { findUser, setPassword } = await import("../../../server/people/people.ts");
+    const { operator } = await import("../../../server/audit/record.ts");
+    const login = await readLogin(context);
+    if (await onlyPlanned(context)) return;
+    const work = async (admin: Admin) => {
+      const user = await findUser(admin.db, login.email);
+      await setPassword(admin, user.id, login.password, operator);
+    };
+    await onData(context, work, { writes: true });
+    context.output.result({ email: login.email }, `User ${login.email} has a new password\n`);
+  },
+};
+
+export const resetFactors: Implementation = {
+  notes:
+    "Works only on the machine of the control plane: with it, staff could sign in as others whose password they know.",
+  args: { ...emailArg, ...targetFlags },
+  examples: [`${brand.executable} admin user reset-factors ada@example.org --local`],
+  async run(context) {
+    const { findUser } = await import("../../../server/people/people.ts");
+    const { resetFactors: reset } = await import("../../../server/people/factors/own-factors.ts");
+    const { operator } = await import("../../../server/audit/record.ts");
+    const [address = ""] = context.words;
+    if (await onlyPlanned(context)) return;
+    const work = async (admin: Admin) => {
+      const { id, email } = await findUser(admin.db, address);
+      await reset(admin, { userId: id, email }, operator);
+    };
+    await onData(context, work, { writes: true });
+    context.output.result({ email: address }, `User ${address} has no second factor any more\n`);
+  },
+};
+
+async function ownPassword(context: Context): Promise<void> {
+  const address = (context.words[0] ?? "").trim().toLowerCase();
+  const { email } = await read(context, (api) => api.get("/api/user/", Me));
+  if (email !== address) {
+    throw new AppError(
+      "permission_denied",
+      `You are ${email}: over the network, you set only your own password`,
+      {
+        hint: `On the machine of the control plane: \`${brand.executable} admin user password EMAIL --local\`.`,
+      },
+    );
+  }
+  const current = await readPassword(context, {
+    flag: "current-password-file",
+    text: "Current password: ",
+    isNew: false,
+  });
+  const body = { current_password: current, new_password: (await readLogin(context)).password };
+  const request = { method: "POST", path: "/api/user/password/", body } as const;
+  if ((await writeAs(context, Nothing, () => request)) === undefined) return;
+  context.output.say(`All sessions have ended. Sign in again with \`${brand.executable} login\`.`);
+  context.output.result({ email }, `User ${email} has a new password\n`);
+}

@@ -1,0 +1,44 @@
+// `agent install-launchd`: installs the daemon as a launchd job (macOS).
+
+import { brand } from "../../brand.ts";
+import type { Implementation } from "../command.ts";
+import { reportFiles, requireTeam, serviceFlags } from "./service-changes.ts";
+
+export const command: Implementation = {
+  notes:
+    "One daemon runs the engines of all organizations, so --org-slug only checks that this organization exists. A\n" +
+    "property list that is up to date is not touched.",
+  args: serviceFlags,
+  examples: [
+    `${brand.executable} install-launchd`,
+    `${brand.executable} install-launchd --dry-run`,
+    `${brand.executable} install-launchd --uninstall`,
+  ],
+  async run({ settings, system, values, output, log }) {
+    const services = await import("../../node/enroll/services.ts");
+    const { applyChanges, planChanges } = await import("../../platform/apply.ts");
+    const { isManagerHere, requireManager } = await import("../../platform/service-manager.ts");
+    if (!settings.dryRun) requireManager("launchd", system);
+    if (!settings.dryRun) services.requireRoot(system);
+    const isHere = isManagerHere("launchd", system);
+    if (!values.on("uninstall") && isHere) services.requireSafePrograms(settings, system);
+    const changes = values.on("uninstall")
+      ? [
+          ...services.planLaunchdRemoval(settings),
+          ...(isHere ? services.planNamesRemoval(settings, system) : []),
+        ]
+      : services.planLaunchd(settings, system);
+    const steps = planChanges(changes);
+    if (settings.dryRun) return output.plan(steps);
+    const slug = values.text("org-slug");
+    const teams = services.readModes(settings.configRoot).filter((team) => team.slug === slug);
+    requireTeam(slug, teams, settings.configRoot);
+    await applyChanges(changes, system);
+    if (values.on("uninstall")) {
+      // A daemon that was killed has not taken them back.
+      const { clearNames } = await import("../../node/names/keep-names.ts");
+      await clearNames("resolver_files", system, log);
+    }
+    reportFiles(steps, output);
+  },
+};

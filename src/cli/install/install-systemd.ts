@@ -1,0 +1,48 @@
+// `agent install-systemd`: installs the systemd units of this machine's organizations.
+
+import { brand } from "../../brand.ts";
+import type { Implementation } from "../command.ts";
+import { reportFiles, requireTeam, serviceFlags } from "./service-changes.ts";
+
+export const command: Implementation = {
+  notes:
+    "An organization in server mode gets a unit for its engine and a timer for check-auth. An organization in desktop\n" +
+    "mode, or a machine without any, gets the unit of the daemon. Units that are up to date are not touched.",
+  args: serviceFlags,
+  examples: [
+    `${brand.executable} install-systemd`,
+    `${brand.executable} install-systemd --dry-run`,
+    `${brand.executable} install-systemd --uninstall`,
+  ],
+  async run({ settings, system, values, output, log }) {
+    const services = await import("../../node/enroll/services.ts");
+    const { isManagerHere, requireManager } = await import("../../platform/service-manager.ts");
+    if (!settings.dryRun) requireManager("systemd", system);
+    const { applyChanges, planChanges } = await import("../../platform/apply.ts");
+    const slug = values.text("org-slug");
+    const teams = services
+      .readModes(settings.configRoot)
+      .filter((team) => slug === undefined || team.slug === slug);
+    requireTeam(slug, teams, settings.configRoot);
+    if (!settings.dryRun) services.requireSystemd(system);
+    if (!values.on("uninstall") && isManagerHere("systemd", system))
+      services.requireSafePrograms(settings, system);
+    const changes = values.on("uninstall")
+      ? services.planSystemdRemoval(slug, settings)
+      : services.planSystemdServices(teams, settings, system);
+    const steps = planChanges(changes);
+    if (settings.dryRun) return output.plan(steps);
+    if (!values.on("uninstall") && teams.some(({ mode }) => mode === "server")) {
+      const { requireEngine } = await import("../../node/engine/overlay.ts");
+      requireEngine(settings, system);
+    }
+    const hadNames = services.areNamesOn(settings, system);
+    await applyChanges(changes, system);
+    if (hadNames && !services.areNamesOn(settings, system)) {
+      // systemd does not clear them if it stops the unit between a crash and the restart.
+      const { clearNames } = await import("../../node/names/keep-names.ts");
+      await clearNames("resolved", system, log);
+    }
+    reportFiles(steps, output);
+  },
+};

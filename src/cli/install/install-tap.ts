@@ -1,0 +1,89 @@
+// `agent install-tap`: installs the network driver and the daemon's task that Windows needs besides an engine.
+
+import { brand } from "../../brand.ts";
+import { AppError } from "../../base/errors.ts";
+import type { Context, Implementation } from "../command.ts";
+import { daemonAddress } from "../node/daemon-address.ts";
+import { reportFiles, requireTeam, serviceFlags } from "./service-changes.ts";
+
+export const command: Implementation = {
+  notes:
+    "The driver comes from the engine's archive for Windows; this program knows its SHA-256. One daemon runs the engines of\n" +
+    "all organizations, so --org-slug only checks that this organization exists.",
+  args: {
+    ...serviceFlags,
+    version: {
+      type: "string",
+      valueHint: "V",
+      description: "Use the archive of this engine version",
+    },
+    file: {
+      type: "string",
+      valueHint: "FILE",
+      description: "Use this file: the engine's archive for Windows, or wintun.dll",
+    },
+    "release-url": { type: "string", valueHint: "URL", description: "Download releases from here" },
+  },
+  examples: [
+    `${brand.executable} install-tap`,
+    `${brand.executable} install-tap --file nebula-windows-amd64.zip`,
+    `${brand.executable} install-tap --uninstall`,
+  ],
+  async run(context) {
+    const { settings, system, values, output, log } = context;
+    const { installWintun, planWintun, removeWintun } = await import("../../node/enroll/install-tap.ts");
+    const { planNamesRemoval, planTask, planTaskRemoval, readModes, requireRoot, requireSafePrograms } =
+      await import("../../node/enroll/services.ts");
+    const { applyChanges, planChanges } = await import("../../platform/apply.ts");
+    const { isManagerHere, requireManager } = await import("../../platform/service-manager.ts");
+    if (!settings.dryRun) requireManager("task", system);
+    const { placesForWintun } = await import("../../platform/windows/wintun.ts");
+    const places = placesForWintun(settings, system);
+    const uninstall = values.on("uninstall");
+    if (!settings.dryRun) requireRoot(system);
+    const isHere = isManagerHere("task", system);
+    if (!uninstall && isHere) requireSafePrograms(settings, system);
+    const request = {
+      version: values.text("version"),
+      file: values.text("file"),
+      releaseUrl: values.text("release-url"),
+    };
+    const changes = uninstall
+      ? [...planTaskRemoval(settings, system), ...(isHere ? planNamesRemoval(settings, system) : [])]
+      : planTask(settings, system);
+    const library = planWintun(uninstall ? "remove" : request, places, system);
+    const steps = uninstall ? [...planChanges(changes), ...library] : [...library, ...planChanges(changes)];
+    if (settings.dryRun) return output.plan(steps);
+    const slug = values.text("org-slug");
+    const teams = readModes(settings.configRoot).filter((team) => team.slug === slug);
+    requireTeam(slug, teams, settings.configRoot);
+    if (uninstall) await stopDaemon(context);
+    else await installWintun(request, places, system);
+    await applyChanges(changes, system);
+    if (uninstall) {
+      removeWintun(places, system);
+      // A daemon that was killed has not taken them back.
+      const { clearNames } = await import("../../node/names/keep-names.ts");
+      await clearNames("nrpt", system, log);
+    }
+    reportFiles(steps, output);
+  },
+};
+
+const stopMs = 20_000;
+
+/** A daemon that ends by itself stops its engines first. The task scheduler kills one that hangs. */
+async function stopDaemon({ settings, system }: Context): Promise<void> {
+  const { connectDaemon } = await import("../../daemon/ipc/client.ts");
+  try {
+    for (let waited = 0; waited < stopMs; waited += 200) {
+      const daemon = await connectDaemon(daemonAddress(settings), system, { patient: false });
+      if (waited === 0) await daemon.request({ action: "shutdown" });
+      daemon.close();
+      await system.sleep(200);
+    }
+  } catch (error) {
+    // It has ended, or none was running.
+    if (!(error instanceof AppError) || error.code !== "daemon_unreachable") throw error;
+  }
+}

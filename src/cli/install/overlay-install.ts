@@ -1,0 +1,179 @@
+// `agent overlay install`: installs an overlay engine.
+
+import { lstatSync, readlinkSync } from "node:fs";
+import { brand } from "../../brand.ts";
+import { AppError } from "../../base/errors.ts";
+import type { EngineRequest } from "../../node/engine/overlay-install.ts";
+import type { Member } from "../../node/update/overlay-switch.ts";
+import type { Step } from "../../base/plan.ts";
+import type { Context, Implementation } from "../command.ts";
+import type { Flags } from "../values.ts";
+
+export const engineFlags: Flags = {
+  source: {
+    type: "string",
+    valueHint: "auto|release|package|file",
+    default: "auto",
+    description: "Where the engine comes from",
+  },
+  version: {
+    type: "string",
+    valueHint: "V",
+    description: "Install this version, even if it is older than the installed one",
+  },
+  file: {
+    type: "string",
+    valueHint: "FILE",
+    description: "Install from this file: an engine or its release archive",
+  },
+  sha256: { type: "string", valueHint: "HEX", description: "Required SHA-256 of the file or archive" },
+  "release-url": { type: "string", valueHint: "URL", description: "Download releases from here" },
+  rollback: { type: "boolean", description: "Reinstall the engine that was replaced last" },
+};
+
+export const signedListNotes =
+  "An engine is downloaded only if the signed list of releases can be read, or with its hash: --sha256 HEX. Without the\n" +
+  "list, --source auto asks the system's package manager, unless --release-url names a mirror.";
+
+export const command: Implementation = {
+  notes: `Organizations that run keep their engine until their next restart.\n${signedListNotes}`,
+  args: engineFlags,
+  examples: [
+    `${brand.executable} overlay install`,
+    `${brand.executable} overlay install --source package`,
+    `${brand.executable} overlay install --source release --version 1.11.1 --sha256 HEX`,
+    `${brand.executable} overlay install --source file --file nebula-linux-amd64.tar.gz --sha256 HEX`,
+  ],
+  run: (context) => runInstall(context, false),
+};
+
+const unusedBy = {
+  auto: [],
+  release: ["file"],
+  package: ["file", "sha256", "release-url"],
+  file: ["release-url"],
+} as const;
+
+export async function engineRequest(values: Context["values"]): Promise<EngineRequest> {
+  const { isVersion } = await import("../../release/version.ts");
+  const version = values.text("version");
+  if (version !== undefined && !isVersion(version)) {
+    throw new AppError("usage", `--version must be a version such as 1.11.1, not "${version}"`);
+  }
+  const source = values.choice("source", ["auto", "release", "package", "file"]) ?? "auto";
+  const unused = unusedBy[source].find((flag) => values.text(flag) !== undefined);
+  if (unused !== undefined) {
+    throw new AppError("usage", `--source ${source} and --${unused} exclude each other`, {
+      hint: `Leave out --${unused}, or choose another --source.`,
+    });
+  }
+  return {
+    source,
+    version,
+    file: values.text("file"),
+    sha256: values.text("sha256"),
+    releaseUrl: values.text("release-url"),
+  };
+}
+
+/**
+ * The same version is no update: the package of the system can have what was there before. `isFirst`: `path` had no file,
+ * and an engine of the system was in use. `link`: what `path` leads to.
+ */
+export function outcomeText({
+  path,
+  from,
+  to,
+  changed,
+  isFirst = false,
+  link,
+}: {
+  path: string;
+  from: string | null;
+  to: string;
+  changed: boolean;
+  isFirst?: boolean;
+  link?: string | undefined;
+}): string {
+  if (!changed) return `${path} is already ${to}`;
+  const what = link === undefined ? "" : `, a link to ${link}`;
+  if (from === to)
+    return `${path} was ${isFirst ? "made" : "replaced"}${what}; ${isFirst ? "the version in use" : "its version"} is still ${to}`;
+  return `${path} is now ${to}${what}${from === null ? "" : ` (was ${from})`}`;
+}
+
+/** Undefined for a file of its own. */
+function linkAt(path: string): string | undefined {
+  return lstatSync(path, { throwIfNoEntry: false })?.isSymbolicLink() === true
+    ? readlinkSync(path)
+    : undefined;
+}
+
+/** For install and update: `restarts` restarts the engines that run, and fails if one does not run the new engine. */
+export async function runInstall(context: Context, restarts: boolean): Promise<number> {
+  const { settings, system, values, output, log } = context;
+  const { installEngine, rememberEngine, rollBackEngine } =
+    await import("../../node/engine/overlay-install.ts");
+  const { applyChanges } = await import("../../platform/apply.ts");
+  const { planUnitEngine } = await import("../../node/enroll/services.ts");
+  const { findEngine } = await import("../../node/engine/overlay.ts");
+  const { adaptConfigurations, examineMembers, describeMember, switchEngines } =
+    await import("../../node/update/overlay-switch.ts");
+  const { compareVersions } = await import("../../release/version.ts");
+  const { rememberVersions } = await import("../../node/engine/engine.ts");
+  const { engineMembers } = await import("../node/engine-members.ts");
+  const request = { ...(await engineRequest(values)), isUpdate: restarts };
+  const members = await engineMembers(context, !restarts);
+  if (settings.dryRun) {
+    output.plan(await plan(request, restarts ? members : [], context));
+    return 0;
+  }
+  const isFirst = lstatSync(settings.overlayBinary, { throwIfNoEntry: false }) === undefined;
+  const restore = rememberEngine(settings, system);
+  const former = findEngine(settings, system);
+  const outcome = values.on("rollback")
+    ? await rollBackEngine(settings, { system, log })
+    : await installEngine(request, settings, { system, log });
+  const engine = { path: outcome.path, version: outcome.to };
+  const startWith = (path: string) => applyChanges(planUnitEngine(path, settings, system), system);
+  await startWith(engine.path);
+  const versionOf = rememberVersions(system);
+  const undo = async () => {
+    if (!restore()) return false;
+    if (former !== undefined) await startWith(former.path);
+    return true;
+  };
+  if (outcome.from !== null && compareVersions(outcome.to, outcome.from) < 0)
+    await adaptConfigurations(members, engine, settings.configRoot, undo, { log, system });
+  if (restarts) await switchEngines(members, engine, undo, { isNew: outcome.changed, versionOf, log });
+  const organizations = await examineMembers(members, engine, versionOf);
+  const behind = organizations.filter(({ current }) => !current).map((each) => describeMember(each, engine));
+  const said = outcomeText({ ...outcome, isFirst, link: linkAt(outcome.path) });
+  if (restarts && behind.length > 0) {
+    throw new AppError("engine_failed", `${said}, but ${behind.map(({ what }) => what).join("; ")}`, {
+      hint: `Run: ${behind.map(({ next }) => next).join("; ")}`,
+    });
+  }
+  const rest = behind.map(({ what, next }) => `${what}. Run: ${next}\n`).join("");
+  output.result({ ...outcome, organizations }, `${said}\n${rest}`);
+  return 0;
+}
+
+/** `members` are restarted if they run another engine, which a plan cannot know. */
+async function plan(
+  request: EngineRequest,
+  members: readonly Member[],
+  { settings, system, values }: Context,
+): Promise<Step[]> {
+  const { planEngine, planRollBack } = await import("../../node/engine/overlay-install.ts");
+  const { planChanges } = await import("../../platform/apply.ts");
+  const { planUnitEngine } = await import("../../node/enroll/services.ts");
+  const running = await Promise.all(
+    members.map(async ({ plan: steps, examine }) => ((await examine()).process === undefined ? [] : steps)),
+  );
+  return [
+    ...(values.on("rollback") ? await planRollBack(settings, system) : planEngine(request, settings, system)),
+    ...planChanges(planUnitEngine(settings.overlayBinary, settings, system)),
+    ...running.flat(),
+  ];
+}

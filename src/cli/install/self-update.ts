@@ -1,0 +1,90 @@
+// `agent self-update`: replaces this executable with a release.
+
+import { brand } from "../../brand.ts";
+import { buildInfo } from "../../build-info.ts";
+import { AppError } from "../../base/errors.ts";
+import type { Implementation } from "../command.ts";
+
+export const command: Implementation = {
+  notes:
+    "With --check: exit status 10 if a newer release is available, 0 if not. Under systemd, a new version that does not\n" +
+    "work is rolled back within a minute, even after a power failure.",
+  args: {
+    check: { type: "boolean", description: "Only check whether a newer release is available" },
+    version: { type: "string", valueHint: "V", description: "Install this version instead of the latest" },
+    rollback: { type: "boolean", description: "Reinstall the version that was replaced last" },
+    "allow-downgrade": { type: "boolean", description: "Allow a release that is older than this one" },
+    "release-url": {
+      type: "string",
+      valueHint: "URL",
+      description:
+        "Take releases from this URL or local directory (default: the address that came with this program)",
+    },
+    guard: { type: "boolean", description: "Watch an update that is in progress (used by its systemd unit)" },
+  },
+  examples: [
+    `${brand.executable} self-update`,
+    `${brand.executable} self-update --check`,
+    `${brand.executable} self-update --release-url https://control.example/releases/`,
+  ],
+  async run({ settings, system, values, output, log }) {
+    const update = await import("../../node/update/self-update.ts");
+    const { isVersion } = await import("../../release/version.ts");
+    const version = values.text("version");
+    if (version !== undefined && !isVersion(version)) {
+      throw new AppError("usage", `--version must be a version such as 1.2.3, not "${version}"`);
+    }
+    const request = {
+      version,
+      releaseUrl: values.text("release-url"),
+      allowDowngrade: values.on("allow-downgrade"),
+    };
+    if (values.on("guard")) {
+      if (settings.dryRun) {
+        throw new AppError("usage", "--guard has no --dry-run: it reacts to the running update", {
+          hint: "Use --dry-run without --guard to see the plan of an update.",
+        });
+      }
+      const { guardUpdate } = await import("../../node/update/update-guard.ts");
+      return guardUpdate({ stateDb: settings.stateDb, system, log });
+    }
+    if (values.on("check")) {
+      const { available, latest, returned } = await update.checkForUpdate(request, settings, { system, log });
+      const { version: from } = buildInfo;
+      output.result(
+        {
+          from,
+          to: latest,
+          source: "release",
+          changed: false,
+          available,
+          ...(returned === undefined ? {} : { returned }),
+        },
+        available
+          ? `${latest} is available, this is ${from}\n` +
+              (returned === undefined
+                ? ""
+                : `${latest} was tried here and rolled back: ${returned}. Wait for a newer release\n`)
+          : `${from} is the latest release\n`,
+      );
+      return available ? 10 : 0;
+    }
+    if (settings.dryRun) {
+      const { planRollBackSelf, planSelfUpdate } = update;
+      return output.plan(
+        values.on("rollback")
+          ? await planRollBackSelf(settings, system)
+          : await planSelfUpdate(request, settings, system),
+      );
+    }
+    const outcome = values.on("rollback")
+      ? await update.rollBackSelf(settings, system)
+      : await update.selfUpdate(request, settings, system);
+    output.result(
+      outcome,
+      outcome.changed
+        ? `${outcome.path} is now ${outcome.to} (was ${outcome.from})\n`
+        : `${outcome.to} is the latest release\n`,
+    );
+  },
+};

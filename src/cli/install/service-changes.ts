@@ -1,0 +1,30 @@
+// For the commands that install services: the flags, the check of --org-slug, and the report of changed files.
+
+import { AppError } from "../../base/errors.ts";
+import type { Step } from "../../base/plan.ts";
+import type { CommandOutput } from "../command.ts";
+import type { Flags } from "../values.ts";
+
+export const serviceFlags: Flags = {
+  "org-slug": { type: "string", valueHint: "SLUG", description: "Only this organization" },
+  uninstall: { type: "boolean", description: "Stop and remove the services" },
+};
+
+/** Throws if --org-slug names an organization that does not exist here. */
+export function requireTeam(slug: string | undefined, teams: readonly unknown[], configRoot: string): void {
+  if (slug !== undefined && teams.length === 0)
+    throw new AppError("not_registered", `There is no organization "${slug}" in ${configRoot}`);
+}
+
+/** Prints the files that the steps have changed. */
+export function reportFiles(steps: readonly Step[], output: CommandOutput): void {
+  const files = steps.flatMap((step) =>
+    step.step === "file" && step.change !== "same" ? [{ path: step.path, change: step.change }] : [],
+  );
+  output.result(
+    { changed: files.length > 0, files },
+    files.length === 0
+      ? "Everything is up to date\n"
+      : files.map(({ path, change }) => `${path} ${change}\n`).join(""),
+  );
+}

@@ -1,0 +1,142 @@
+// `agent check-port`: whether UDP ports are free, which process holds them, and whether they are reachable from outside.
+
+import { brand } from "../../brand.ts";
+import { AppError } from "../../base/errors.ts";
+import type { EnginePort, PortState } from "../../node/engine/ports.ts";
+import type { ProbeResult } from "../../node/contact/requests/probe.ts";
+import type { Organization } from "../../node/files/organizations.ts";
+import type { Context, Implementation } from "../command.ts";
+
+export const command: Implementation = {
+  notes:
+    "Without a port, it checks the ports of the registered organizations, or 4242 if there is none. A port that our own\n" +
+    "engine holds counts as available. Exit status 1 if a port is not available or not reachable from outside.",
+  args: {
+    PORT: {
+      type: "positional",
+      description: "A port, a list or a range: 4242 4300,4301 5000-5003",
+      required: false,
+      many: true,
+    },
+    "api-base": {
+      type: "string",
+      valueHint: "URL",
+      description:
+        "Let this control plane test the ports from outside; this machine must be registered with it",
+    },
+  },
+  examples: [
+    `${brand.executable} check-port`,
+    `${brand.executable} check-port 4242 5000-5003`,
+    `${brand.executable} check-port 4242 --api-base https://control.example.com`,
+  ],
+  async run(context) {
+    const { settings, words, values, output } = context;
+    const { examinePort, parsePorts, readEnginePorts } = await import("../../node/engine/ports.ts");
+    const engines = readEnginePorts(settings.configRoot);
+    const ports = words.length > 0 ? parsePorts(words) : portsOf(engines);
+    const apiBase = values.text("api-base");
+    if (settings.dryRun) {
+      output.plan(apiBase === undefined ? [] : await planProbes(ports, apiBase, context));
+      return 0;
+    }
+    const states: PortState[] = [];
+    for (const port of ports) states.push(...(await examinePort(port, engines)));
+    const probes = apiBase === undefined ? [] : await probe(ports, states, apiBase, context);
+    output.result(
+      { ports: states, ...(apiBase === undefined ? {} : { probes }) },
+      [...states.map(renderState), ...probes.map(renderProbe)].join(""),
+    );
+    const isFine = states.every(({ available }) => available);
+    return isFine && probes.every(({ reachable }) => reachable !== false) ? 0 : 1;
+  },
+};
+
+const defaultPort = 4242;
+
+function portsOf(engines: readonly EnginePort[]): number[] {
+  const fixed = engines.map(({ port }) => port).filter((port) => port > 0);
+  return fixed.length > 0 ? [...new Set(fixed)] : [defaultPort];
+}
+
+/** The organization of that control plane: only a check-in can ask for a probe. */
+async function organizationAt(apiBase: string, { settings, output }: Context) {
+  const { chooseOrganizations, readCredentials } = await import("../../node/files/organizations.ts");
+  const { checkBase } = await import("../../node/contact/requests/client.ts");
+  const base = checkBase(apiBase, true);
+  const found = chooseOrganizations(settings.configRoot, undefined, output.say).find(
+    ({ directory }) => checkBase(readCredentials(directory).api_base, true) === base,
+  );
+  if (found !== undefined) return found;
+  throw new AppError("not_registered", `This machine is not registered with the control plane at ${base}`, {
+    hint: "Only a registered machine can ask for a test from outside. Run `agent register` first.",
+  });
+}
+
+async function planProbes(ports: readonly number[], apiBase: string, context: Context) {
+  const { planCheckin } = await import("../../node/contact/follow-plan.ts");
+  const step = planCheckin(await organizationAt(apiBase, context));
+  return ports.map(() => step);
+}
+
+async function probe(
+  ports: readonly number[],
+  states: readonly PortState[],
+  apiBase: string,
+  context: Context,
+): Promise<ProbeResult[]> {
+  const { maxProbes, probePort } = await import("../../node/contact/requests/probe.ts");
+  if (ports.length > maxProbes) {
+    throw new AppError(
+      "usage",
+      `Too many ports: --api-base tests at most ${maxProbes} at once, not ${ports.length}`,
+    );
+  }
+  const organization = await organizationAt(apiBase, context);
+  const ask = await questionOf(organization, context);
+  const results: ProbeResult[] = [];
+  for (const port of ports) {
+    const held = states.filter((state) => state.port === port);
+    if (held.some(({ available }) => !available)) {
+      results.push({ port, reachable: null, reason: "the port is not available" });
+      continue;
+    }
+    const byEngine = held.some(({ process }) => process !== undefined);
+    results.push(await probePort(port, byEngine, ask, context.system));
+  }
+  return results;
+}
+
+/** The same for a port that the engine of this organization holds. */
+export async function probeForOrganization(
+  organization: Organization,
+  port: number,
+  context: Context,
+): Promise<ProbeResult> {
+  const { probePort } = await import("../../node/contact/requests/probe.ts");
+  return probePort(port, true, await questionOf(organization, context), context.system);
+}
+
+async function questionOf(organization: Organization, { settings, system, log }: Context) {
+  const { checkIn, reportOf } = await import("../../node/contact/checkin.ts");
+  const { makeOrganizationEdge } = await import("../../node/contact/organization-edge.ts");
+  const edge = makeOrganizationEdge(organization, settings, {
+    system,
+    log,
+    command: `${brand.executable} check-port`,
+  });
+  const report = reportOf(await edge.engine());
+  return (question: { port: number; nonce: string }) =>
+    edge.withClient((client) => checkIn(organization, client, report, { probe: question }));
+}
+
+function renderState({ port, family, available, reason }: PortState): string {
+  const verdict = available ? "available" : "not available";
+  return `UDP ${port} ${family === "ipv4" ? "IPv4" : "IPv6"}: ${verdict}${reason === undefined ? "" : `, ${reason}`}\n`;
+}
+
+function renderProbe({ port, reachable, reason }: ProbeResult): string {
+  if (reachable === true) return `UDP ${port}: reachable from the control plane\n`;
+  if (reachable === null) return `UDP ${port}: unknown whether it is reachable, ${reason ?? ""}\n`;
+  return `UDP ${port}: NOT reachable, ${reason ?? ""}. Open the port in the firewall, or forward it in the router.\n`;
+}

@@ -1,0 +1,59 @@
+// Flags that several commands share.
+
+import type { Flags } from "../values.ts";
+
+export const accessTokenFlag: Flags = {
+  "access-token": {
+    type: "string",
+    valueHint: "JWT",
+    secret: true,
+    description: "Access token of an administrator",
+  },
+};
+
+/** For a copied disk or virtual machine. */
+export const newKeysFlag = {
+  "new-keys": {
+    type: "boolean",
+    description:
+      "Make this machine another node with new keys, and leave the present node to the machine that it was copied from",
+  },
+} as const satisfies Flags;
+
+export const permissionFlags: Flags = {
+  "allow-routes": {
+    type: "string",
+    valueHint: "NETWORKS",
+    description:
+      "Networks that the control plane can route, even a default route: 0.0.0.0/0,::/0 (none: revoke it)",
+  },
+  "allow-overlap": {
+    type: "string",
+    valueHint: "NETWORKS",
+    description: "Overlay networks that can take over networks of this machine (none: revoke it)",
+  },
+  "allow-listeners": {
+    type: "string",
+    valueHint: "LISTENERS",
+    description:
+      "Where the engine can listen, or send metrics: 127.0.0.1:9100; :443 for its own UDP port (none: revoke it)",
+  },
+  "allow-interfaces": {
+    type: "string",
+    valueHint: "NAMES",
+    description: "Names that the control plane can give to the interface (none: revoke it)",
+  },
+};
+
+/** How far a control plane is trusted that the command sends a token to. */
+export const trustFlags: Flags = {
+  "ca-fingerprint": {
+    type: "string",
+    valueHint: "sha256:HEX",
+    description: "Trust the TLS CA of the control plane with this fingerprint",
+  },
+  "allow-plain-http": {
+    type: "boolean",
+    description: "Allow http:// to another machine; the token is sent unencrypted",
+  },
+};

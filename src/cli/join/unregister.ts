@@ -1,0 +1,127 @@
+// `agent unregister`: removes this machine from an organization.
+
+import { brand } from "../../brand.ts";
+import { fromSystemError } from "../../base/errors.ts";
+import { quoteWord } from "../../base/plan.ts";
+import type { Step } from "../../base/plan.ts";
+import type { Context, Implementation } from "../command.ts";
+import { planRequestIfThere } from "../node/daemon-address.ts";
+import { accessTokenFlag } from "./node-flags.ts";
+
+export const command: Implementation = {
+  notes:
+    "It tells the control plane, which revokes the node like a deletion; its name stays reserved until all nodes know. If\n" +
+    "the control plane cannot be told, the output says how an administrator deletes the node. With --access-token, the\n" +
+    "node is deleted with an administrator's rights. Exit status 1 if something could not be removed: the output names it.",
+  args: {
+    "org-slug": {
+      type: "string",
+      valueHint: "SLUG",
+      description: "The organization's slug (default: the only one)",
+    },
+    ...accessTokenFlag,
+  },
+  examples: [
+    `${brand.executable} unregister --org-slug acme --access-token-file token`,
+    `${brand.executable} unregister --org-slug acme --dry-run`,
+  ],
+  run,
+};
+
+async function run(context: Context): Promise<number> {
+  const { settings, system, values, output, log } = context;
+  const { listOrganizations } = await import("../../node/files/list-organizations.ts");
+  const { openOrganization, parseSlug } = await import("../../node/files/organizations.ts");
+  const { readRemains } = await import("../../node/files/damaged-organization.ts");
+  const { findUnfinished, removeTemporarySiblings } = await import("../../node/enroll/pending.ts");
+  const { chooseOne } = await import("../../daemon/asking/choose-slugs.ts");
+  const slug = parseSlug(chooseOne(settings.configRoot, values.text("org-slug")));
+  if (!settings.dryRun) removeTemporarySiblings(settings.configRoot, slug);
+  // Damage of its files is no reason to keep it: only one that is not there is refused.
+  if (!listOrganizations(settings.configRoot).includes(slug)) {
+    const unfinished = findUnfinished(settings.configRoot, slug);
+    if (unfinished !== undefined) return forgetUnfinished(slug, unfinished, context);
+    openOrganization(settings.configRoot, slug);
+  }
+  const remains = readRemains(settings.configRoot, slug);
+  const accessToken = await values.secret("access-token");
+  const { deleteOnServer, deletionOf, farewellOf, planRemoval, removeLocally, sayFarewell } =
+    await import("../../node/enroll/unregister.ts");
+  const request = deletionOf(remains);
+  const { serviceRemoval, stopOverlay } = await import("../node/stop-overlay.ts");
+  const changes = await serviceRemoval(remains, context);
+  if (settings.dryRun) {
+    const { planChanges } = await import("../../platform/apply.ts");
+    const told = accessToken === undefined ? farewellOf(remains) : request;
+    const asked: Step[] = told === undefined ? [] : [told];
+    const daemon =
+      remains.mode === "server" ? [] : await planRequestIfThere(`delete ${slug}`, settings, system);
+    output.plan([...asked, ...planChanges(changes), ...daemon, ...planRemoval(remains, system)]);
+    return 0;
+  }
+  requireWritable(settings.configRoot, await import("node:fs"));
+  const { nodeId, name = "This machine" } = remains;
+  const isAsked = accessToken !== undefined && request !== undefined && nodeId !== undefined;
+  // The control plane first: if it refuses, nothing changes on this machine.
+  const untold = isAsked || request === undefined ? undefined : await sayFarewell(remains, system, log);
+  const isTold = !isAsked && request !== undefined && untold === undefined;
+  const deleted = isTold || (isAsked && (await deleteOnServer(remains, nodeId, accessToken, system, log)));
+  await stopOverlay(remains, changes, context);
+  const notRemoved = await removeLocally(remains, `${brand.executable} unregister`, system);
+  const left = untold === undefined || request === undefined ? undefined : `${request.method} ${request.url}`;
+  output.result(
+    {
+      org_slug: slug,
+      node_id: nodeId ?? null,
+      directory: remains.directory,
+      deleted,
+      ...(left === undefined ? {} : { request_left: left }),
+      ...(notRemoved.length === 0 ? {} : { not_removed: notRemoved }),
+    },
+    `${name} has left ${slug}${!isAsked && !isTold ? "" : deleted ? " and is deleted from the control plane" : "; the control plane did not know it any more"}\n`,
+  );
+  if (left !== undefined) {
+    output.say(
+      `The control plane could not be told (${untold ?? ""}), so it still lists the node. An administrator can delete it:\n  ` +
+        `${brand.executable} admin node delete ${quoteWord(slug)} ${quoteWord(remains.name ?? String(nodeId))}`,
+    );
+  } else if (!isAsked && !isTold) {
+    output.say(
+      "The control plane still lists the node. Its damaged files do not say which node it was. An administrator " +
+        `finds it with \`${brand.executable} admin node list ${quoteWord(slug)}\` and deletes it there.`,
+    );
+  }
+  for (const { path, reason } of notRemoved) output.say(`Could not remove ${path}: ${reason}`);
+  if (notRemoved.length === 0) return 0;
+  output.say("Remove this by hand: it can hold keys and a token of the node.");
+  return 1;
+}
+
+/** A registration that was not completed: there are keys, but the control plane cannot be asked for anything with them. */
+async function forgetUnfinished(
+  slug: string,
+  directory: string,
+  { settings, system, output }: Context,
+): Promise<number> {
+  if (settings.dryRun) {
+    const { planRemoved } = await import("../../base/plan-file.ts");
+    output.plan(planRemoved(directory));
+    return 0;
+  }
+  requireWritable(settings.configRoot, await import("node:fs"));
+  const { removeUnfinished } = await import("../../node/enroll/pending.ts");
+  await removeUnfinished(directory, `${brand.executable} unregister`, system);
+  output.result(
+    { org_slug: slug, node_id: null, directory, deleted: false },
+    `Deleted the keys of a registration of ${slug} that was not completed\n`,
+  );
+  return 0;
+}
+
+function requireWritable(configRoot: string, { accessSync, constants }: typeof import("node:fs")): void {
+  try {
+    accessSync(configRoot, constants.W_OK);
+  } catch (error) {
+    throw fromSystemError(`change ${configRoot}`, error);
+  }
+}

@@ -1,0 +1,128 @@
+// `agent up URL`: a machine joins without a key. It shows an address and four words; a user types the words in a browser.
+
+import { brand } from "../../brand.ts";
+import { AppError } from "../../base/errors.ts";
+import type { Joining } from "./join.ts";
+import type { Step } from "../../base/plan.ts";
+import type { Context } from "../command.ts";
+
+export async function upByBrowser(url: string, context: Context): Promise<number> {
+  const { settings, values, output } = context;
+  const { checkBase } = await import("../../node/contact/requests/client.ts");
+  const base = checkBase(url, values.on("allow-plain-http"));
+  const wanted = await readWanted(context);
+  const { joinWith, requireRunnable } = await import("./join.ts");
+  const here = await registeredHere(base, wanted.slug, context);
+  if (here !== undefined)
+    return joinWith(joiningOf(base, { slug: here, registrationToken: "" }, context), context);
+  if (settings.dryRun) {
+    output.plan(await plan(base, wanted.slug, context));
+    return 0;
+  }
+  // Before a person is asked.
+  await requireRunnable(values.on("foreground"), context);
+  const { findEnrollment } = await import("../../node/enroll/browser-enrollment.ts");
+  const kept = findEnrollment(settings.configRoot, base, wanted.slug);
+  if (kept !== undefined) {
+    const name = wanted.given ?? kept.name;
+    try {
+      return await joinWith({ ...joiningOf(base, kept, context), enrolled: { name } }, context);
+    } catch (error) {
+      const isOver = error instanceof AppError && ["token_not_valid", "conflict"].includes(error.code);
+      if (!isOver || findEnrollment(settings.configRoot, base, wanted.slug) !== undefined) throw error;
+      output.say("The confirmation of this machine does not count any more, so it needs another one");
+    }
+  }
+  const enrolled = await askUser(base, wanted, context);
+  return joinWith({ ...joiningOf(base, enrolled, context), enrolled: { name: enrolled.name } }, context);
+}
+
+type Wanted = { slug: string | undefined; name: string; given: string | undefined };
+
+async function readWanted({ values }: Context): Promise<Wanted> {
+  const lighthouse = ["public-ip", "external-port", "no-relay"].find(
+    (each) => values.text(each) !== undefined,
+  );
+  if (lighthouse !== undefined) {
+    throw new AppError(
+      "usage",
+      `--${lighthouse} is for lighthouses, and a machine that joins in the browser is an ordinary node`,
+      { hint: `A lighthouse needs a key: \`${brand.executable} admin token create ORG --lighthouse\`.` },
+    );
+  }
+  const { parseNodeName } = await import("../../node/enroll/register-input.ts");
+  const { parseSlug } = await import("../../node/files/organizations.ts");
+  const { defaultNodeName } = await import("../../node/enroll/register.ts");
+  const [slug, name] = [values.text("org"), values.text("node-name")];
+  const given = name === undefined ? undefined : parseNodeName(name);
+  return { slug: slug === undefined ? undefined : parseSlug(slug), given, name: given ?? defaultNodeName() };
+}
+
+/** The organization there that this machine is in already. Throws usage if there are several. */
+async function registeredHere(
+  base: string,
+  wanted: string | undefined,
+  { settings }: Context,
+): Promise<string | undefined> {
+  const { checkBase } = await import("../../node/contact/requests/client.ts");
+  const { organizationsAt } = await import("../../node/enroll/browser-enrollment.ts");
+  const all = organizationsAt(settings.configRoot, (each) => checkBase(each, true) === base);
+  if (wanted !== undefined) return all.find((each) => each === wanted);
+  if (all.length < 2) return all[0];
+  throw new AppError("usage", `This machine is in several organizations of ${base}: ${all.join(", ")}`, {
+    hint: "Say which one with --org, or name another one there to join it too.",
+  });
+}
+
+function joiningOf(
+  apiBase: string,
+  { slug, registrationToken }: { slug: string; registrationToken: string },
+  { values }: Context,
+): Joining {
+  const caFingerprint = values.text("ca-fingerprint");
+  const ca = caFingerprint === undefined ? {} : { caFingerprint };
+  return { apiBase, slug, registrationToken, role: "node", isShortLived: true, ...ca };
+}
+
+async function plan(base: string, slug: string | undefined, context: Context): Promise<Step[]> {
+  if (slug === undefined) {
+    throw new AppError(
+      "usage",
+      "A plan needs --org: without it, the user chooses the organization in the browser",
+    );
+  }
+  const { planJoin } = await import("./join.ts");
+  const requests = ["/api/enrollments/", "/api/enrollments/poll/"];
+  return [
+    ...requests.map((path) => ({ step: "request", method: "POST", url: base + path }) as const),
+    ...(await planJoin(joiningOf(base, { slug, registrationToken: "" }, context), context)),
+  ];
+}
+
+async function askUser(base: string, { slug, name }: Wanted, context: Context) {
+  const { settings, system, log, values, output } = context;
+  const { makeClient } = await import("../../node/contact/requests/client.ts");
+  const { awaitConfirmation, saveEnrollment } = await import("../../node/enroll/browser-enrollment.ts");
+  const { readApiCaByFingerprint } = await import("../../node/enroll/register-input.ts");
+  const print = values.text("ca-fingerprint");
+  const ca = print === undefined ? {} : { ca: await readApiCaByFingerprint(base, print) };
+  const client = makeClient({ base, system, log, allowPlainHttp: values.on("allow-plain-http"), ...ca });
+  const enrolled = await awaitConfirmation(
+    client,
+    { name, slug },
+    { system },
+    ({ address, words, endsInS }) => {
+      if (output.json) output.result({ state: "waiting", url: address, words, expires_in: endsInS }, "");
+      else
+        output.say(
+          `Open this page in a browser, on any machine, and sign in:\n  ${address}\n` +
+            `Type these four words there, within ${endsInS / 60} minutes:\n  ${words.join(" ")}\n` +
+            "This machine then goes on by itself. Do not tell anyone else the words.",
+        );
+    },
+  );
+  if (output.json) output.result({ state: "confirmed", org_slug: enrolled.slug }, "");
+  else output.say(`Confirmed for ${enrolled.slug}`);
+  await saveEnrollment(settings.configRoot, base, enrolled, system);
+  return enrolled;
+}

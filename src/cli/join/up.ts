@@ -1,0 +1,260 @@
+// `agent up` and `agent down`: a machine joins with a key or by a browser, or starts and stops what is registered here.
+
+import { brand } from "../../brand.ts";
+import { AppError } from "../../base/errors.ts";
+import type { JoinKey } from "../../protocol/join-key.ts";
+import type { Organization } from "../../node/files/organizations.ts";
+import { variableOf, readNamedFile } from "../values.ts";
+import type { Context, Implementation } from "../command.ts";
+import { newKeysFlag, permissionFlags } from "./node-flags.ts";
+
+/** Not a flag: a flag would put the key on the command line. */
+const keyVariable = variableOf("join-key");
+
+export const up: Implementation = {
+  notes:
+    "With the URL of a control plane, it joins without a key: it shows an address and four words. Open the address in a browser,\n" +
+    "sign in, and type the words: the machine becomes a node of yours. The organization may restrict this\n" +
+    `(${brand.executable} admin org update ORG --self-enrollment). An interrupted wait leaves nothing behind.\n` +
+    `Without a key, it starts the organizations of this machine; a machine without any asks for a key. ${keyVariable} can\n` +
+    "hold the key, too. On the command line it takes only keys for one machine and at most an hour, because process lists\n" +
+    "and histories keep the words of a command line. The key says whether this machine becomes a lighthouse and relay. Run\n" +
+    "again, it continues where it stopped, or changes nothing. Exit status 1 if no lighthouse answers, or if the port of a\n" +
+    "new lighthouse is closed.",
+  args: {
+    KEY: {
+      type: "positional",
+      description:
+        "A join key, the URL of a control plane, or the slug of an organization that this machine is registered with",
+      required: false,
+    },
+    "key-file": {
+      type: "string",
+      valueHint: "FILE",
+      description: "Read the join key from a file (- is standard input)",
+    },
+    org: {
+      type: "string",
+      valueHint: "SLUG",
+      description: "With a URL: the organization to join (default: chosen in the browser)",
+    },
+    "ca-fingerprint": {
+      type: "string",
+      valueHint: "sha256:HEX",
+      description: "With a URL: trust the TLS CA of the control plane with this fingerprint",
+    },
+    "allow-plain-http": {
+      type: "boolean",
+      description: "With a URL: allow http:// to another machine; keys and tokens are not protected",
+    },
+    "node-name": {
+      type: "string",
+      valueHint: "NAME",
+      description: "Name of this node (default: the host name)",
+    },
+    mode: {
+      type: "string",
+      valueHint: "server|desktop",
+      description:
+        "Run the engine under systemd (server) or under the daemon (desktop). Default: server under systemd without a graphical login",
+    },
+    "public-ip": {
+      type: "string",
+      valueHint: "ADDRESS",
+      description:
+        "Public address or DNS name of a lighthouse (default: the address that the control plane sees)",
+    },
+    "external-port": {
+      type: "string",
+      valueHint: "N",
+      description: "Public UDP port of a lighthouse (default: 4242)",
+    },
+    ...newKeysFlag,
+    "no-relay": { type: "boolean", description: "Make this machine a lighthouse, but not a relay" },
+    ...permissionFlags,
+    wait: {
+      type: "string",
+      valueHint: "D",
+      default: "30s",
+      description: "How long to wait until a lighthouse answers, and for an approval if one is needed",
+    },
+    foreground: {
+      type: "boolean",
+      description: "Install no service, and run the daemon until SIGTERM: for containers",
+    },
+  },
+  examples: [
+    `${brand.executable} up`,
+    `${brand.executable} up https://control.example.com`,
+    `${brand.executable} up https://control.example.com --org acme --ca-fingerprint sha256:HEX`,
+    `${brand.executable} up --key-file /run/secrets/join-key`,
+    `${brand.executable} up acme`,
+  ],
+  async run(context) {
+    const [word = ""] = context.words;
+    if (/^https?:\/\//i.test(word)) return upWithUrl(word, context);
+    const flag = urlFlags.find((each) => context.values.text(each) !== undefined);
+    if (flag !== undefined) throw new AppError("usage", `--${flag} goes with the URL of a control plane`);
+    const key = await readKey(context);
+    if (key !== undefined) {
+      const { joinWith } = await import("./join.ts");
+      return joinWith(key, context);
+    }
+    if (!context.values.on("foreground")) return startAll(context);
+    const { daemon } = await import("../node/daemon.ts");
+    return (await daemon.run({ data: context })) ?? 0;
+  },
+};
+
+export const down: Implementation = {
+  notes:
+    `They stay stopped, also after a reboot, until you start them again: ${brand.executable} up\n` +
+    "An ephemeral node ends: the control plane removes it at once, and `agent up` brings it back.",
+  args: {
+    ORG: {
+      type: "positional",
+      description: "The slug of one organization (default: all)",
+      required: false,
+    },
+  },
+  examples: [`${brand.executable} down`, `${brand.executable} down acme`],
+  run: stopAll,
+};
+
+const urlFlags = ["org", "ca-fingerprint", "allow-plain-http"];
+
+async function upWithUrl(url: string, context: Context): Promise<number> {
+  if (context.values.text("key-file") !== undefined)
+    throw new AppError("usage", "Give the URL or --key-file, not both: a key holds the URL");
+  if (context.values.on("new-keys"))
+    throw new AppError("usage", "--new-keys goes with a join key, not with the URL of a control plane");
+  const { upByBrowser } = await import("./up-by-browser.ts");
+  return upByBrowser(url, context);
+}
+
+/** Undefined: start what is registered here. */
+async function readKey(context: Context): Promise<JoinKey | undefined> {
+  const { values, words, system, settings } = context;
+  const { looksLikeJoinKey, parseJoinKey } = await import("../../protocol/join-key.ts");
+  const [word] = words;
+  const file = values.text("key-file");
+  if (word !== undefined && file !== undefined)
+    throw new AppError("usage", `Give ${looksLikeJoinKey(word) ? "the key" : "ORG"} or --key-file, not both`);
+  if (file !== undefined) return parseJoinKey(await readNamedFile("key-file", file, system));
+  if (word !== undefined) {
+    if (!looksLikeJoinKey(word)) {
+      if (!values.on("new-keys")) return undefined;
+      throw new AppError("usage", `--new-keys goes with a join key, and "${word}" is none`);
+    }
+    const { hideWord } = await import("../../platform/hide-word.ts");
+    hideWord(word);
+    return requireShortLived(parseJoinKey(word));
+  }
+  const variable = system.env[keyVariable] ?? "";
+  if (variable !== "") return parseJoinKey(variable);
+  const { listOrganizations } = await import("../../node/files/list-organizations.ts");
+  if (listOrganizations(settings.configRoot).length > 0 && !values.on("new-keys")) return undefined;
+  if (!system.stdinIsTerminal) {
+    const why = values.on("new-keys")
+      ? "New keys need a join key, and there is none"
+      : "This machine is in no organization, and there is no join key";
+    throw new AppError("usage", why, {
+      hint:
+        `Give one with --key-file (- is standard input) or ${keyVariable}. An administrator makes it: ` +
+        `\`${brand.executable} admin token create ORG\`.`,
+    });
+  }
+  const { askSecret } = await import("../ask.ts");
+  return parseJoinKey(await askSecret("Join key (not shown): ", false, system));
+}
+
+function requireShortLived(key: JoinKey): JoinKey {
+  if (key.isShortLived) return key;
+  throw new AppError(
+    "usage",
+    "This join key must not stand on a command line, where other users can read it",
+    {
+      hint:
+        `It is for several machines, or works for more than an hour. Run \`${brand.executable} up\` and paste the key when ` +
+        "it asks, or use --key-file (- is standard input).",
+    },
+  );
+}
+
+async function startAll(context: Context): Promise<number> {
+  const { settings, output } = context;
+  const organizations = await chosen(context);
+  if (settings.dryRun) return planAll("start", organizations, context);
+  const { examineJoined } = await import("./join.ts");
+  const { worst, worstStatus } = await import("../node/organizations.ts");
+  const { done, results } = await changeAll("start", organizations, context);
+  const joined = [];
+  for (const each of done) joined.push(await examineJoined(each, context));
+  const status = worst(results, organizations, output);
+  output.result(
+    { organizations: joined.map(({ object }) => object) },
+    joined.map(({ text }) => text).join(""),
+  );
+  return worstStatus([status, ...joined.map((each) => each.status)]);
+}
+
+async function stopAll(context: Context): Promise<number> {
+  const { settings, output } = context;
+  const organizations = await chosen(context);
+  if (settings.dryRun) return planAll("stop", organizations, context);
+  const { worst } = await import("../node/organizations.ts");
+  const { done, results } = await changeAll("stop", organizations, context);
+  const status = worst(results, organizations, output);
+  for (const each of done) await leave(each, context);
+  const slugs = done.map(({ slug }) => slug);
+  output.result({ stopped: slugs }, slugs.map((slug) => `${slug} is stopped\n`).join(""));
+  return status;
+}
+
+/** An ephemeral node ends when it stops. After `agent up`, its next check-in brings it back. */
+async function leave(organization: Organization, { system, log, output }: Context): Promise<void> {
+  if (organization.config.ephemeral !== true) return;
+  const { sayFarewell } = await import("../../node/enroll/unregister.ts");
+  const reason = await sayFarewell(organization, system, log);
+  if (reason === undefined) return;
+  output.say(
+    `The control plane could not be told that this ephemeral node of ${organization.slug} ends (${reason}). It removes ` +
+      "the node after some minutes of silence.",
+  );
+}
+
+async function chosen({ settings, words, output }: Context): Promise<Organization[]> {
+  const { chooseOrganizations } = await import("../../node/files/organizations.ts");
+  return chooseOrganizations(settings.configRoot, words[0], output.say);
+}
+
+async function planAll(
+  verb: "start" | "stop",
+  organizations: readonly Organization[],
+  context: Context,
+): Promise<number> {
+  const { planOnOrganization } = await import("../node/organization-command.ts");
+  const { farewellOf } = await import("../../node/enroll/unregister.ts");
+  const { readRemains } = await import("../../node/files/damaged-organization.ts");
+  const plans = organizations.map(async (each) => {
+    const steps = await planOnOrganization(verb, each, context);
+    if (verb !== "stop" || each.config.ephemeral !== true) return steps;
+    const farewell = farewellOf(readRemains(context.settings.configRoot, each.slug));
+    return farewell === undefined ? steps : [...steps, farewell];
+  });
+  context.output.plan((await Promise.all(plans)).flat());
+  return 0;
+}
+
+/** One after the other, so that the output has their order. A failure does not keep the others from it. */
+async function changeAll(
+  verb: "start" | "stop",
+  organizations: readonly Organization[],
+  context: Context,
+): Promise<{ done: Organization[]; results: PromiseSettledResult<unknown>[] }> {
+  const { changeOrganization } = await import("../node/organization-command.ts");
+  const results: PromiseSettledResult<unknown>[] = [];
+  for (const each of organizations)
+    results.push(...(await Promise.allSettled([changeOrganization(verb, each, context)])));
+  return { done: organizations.filter((_, at) => results[at]?.status === "fulfilled"), results };
+}

@@ -1,0 +1,98 @@
+// `agent check-auth`: asks the control plane whether this node is still accepted.
+
+import { brand } from "../../brand.ts";
+import type { AuthOutcome } from "../../node/contact/check-auth.ts";
+import type { Chosen, Organization } from "../../node/files/organizations.ts";
+import type { Step } from "../../base/plan.ts";
+import type { Context, Implementation } from "../command.ts";
+import { planSyncThroughDaemon, syncThroughDaemon } from "./through-daemon.ts";
+import { chosenSlug, teamFlags, worstStatus } from "./organizations.ts";
+
+export const command: Implementation = {
+  notes:
+    "Only an order signed by the organization stops or starts its overlay. If the control plane is unreachable or answers\n" +
+    "with an error, the tunnels stay up and the exit status is 6. Exit status 7: this check stopped the overlay, because the\n" +
+    "node is revoked; later checks say so with status 0.",
+  args: {
+    ...teamFlags,
+    wait: {
+      type: "string",
+      valueHint: "SECONDS",
+      description: "Wait this long for changes, and apply them",
+    },
+  },
+  examples: [`${brand.executable} check-auth`, `${brand.executable} check-auth --all --wait 58`],
+  async run(context) {
+    const { settings, values, output } = context;
+    const { chooseOrganizations, chooseEach } = await import("../../node/files/organizations.ts");
+    const waitS = values.integer("wait", 0, 3600) ?? 0;
+    const slug = chosenSlug(values);
+    if (settings.dryRun) {
+      const organizations = chooseOrganizations(settings.configRoot, slug, output.say);
+      const plans = await Promise.all(organizations.map((each) => plan(each, context)));
+      output.plan(plans.flat());
+      return 0;
+    }
+    const { rememberVersions } = await import("../../node/engine/engine.ts");
+    const { openForRevocations } = await import("../../node/files/damaged-organization.ts");
+    const versionOf = rememberVersions(context.system);
+    const outcomes = await Promise.all(
+      chooseEach(settings.configRoot, slug, openForRevocations).map((each) =>
+        check(each, { waitS, versionOf }, context),
+      ),
+    );
+    output.result(
+      { organizations: outcomes.map(({ report }) => report) },
+      outcomes
+        .map(({ report: { org_slug, result, action, reason }, status }) => {
+          const did = action === "none" ? "" : `, the overlay is ${action}`;
+          const stale = result === "ok" && status !== 0 ? ", but its configuration could not be updated" : "";
+          return `${org_slug}: ${result}${did}${stale}${reason === undefined ? "" : `: ${reason}`}\n`;
+        })
+        .join(""),
+    );
+    return worstStatus(outcomes.map(({ status }) => status));
+  },
+};
+
+/** A daemon that runs the organization asks the control plane itself. */
+async function plan(organization: Organization, context: Context): Promise<Step[]> {
+  const told = await planSyncThroughDaemon(organization, context);
+  if (told.length > 0) return told;
+  const { planFollow } = await import("../../node/contact/follow-plan.ts");
+  return planFollow(organization);
+}
+
+/** Asks the daemon if it runs the organization; otherwise this process asks the control plane. */
+async function check(
+  { slug, open }: Chosen,
+  { waitS, versionOf }: { waitS: number; versionOf: (engine: string) => Promise<string> },
+  context: Context,
+): Promise<AuthOutcome> {
+  const { checkAuth, revokedStatus, unsure } = await import("../../node/contact/check-auth.ts");
+  const { settings, system, log } = context;
+  try {
+    const organization = open();
+    const answer = await syncThroughDaemon(organization, context);
+    if (answer !== undefined) {
+      const { access = "ok", action = "none", reason, result } = answer;
+      const report = { org_slug: slug, result: access, action, ...(reason === undefined ? {} : { reason }) };
+      if (access === "revoked") return { report, status: revokedStatus(action) };
+      return { report, status: result === "returned" ? 1 : 0 };
+    }
+    const { makeOrganizationEdge } = await import("../../node/contact/organization-edge.ts");
+    const edge = makeOrganizationEdge(organization, settings, {
+      system,
+      log,
+      versionOf,
+      command: `${brand.executable} check-auth`,
+    });
+    const { savingHealth } = await import("../../node/contact/requests/server-health.ts");
+    const watched = { settings, system, log, versionOf, isLong: waitS >= 5 };
+    return await savingHealth(organization, watched, (watch) =>
+      checkAuth(organization, { ...edge, ...watch }, waitS),
+    );
+  } catch (error) {
+    return unsure(slug, error);
+  }
+}

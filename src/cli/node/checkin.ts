@@ -1,0 +1,76 @@
+// `agent checkin`: sends a heartbeat for each organization.
+
+import { brand } from "../../brand.ts";
+import { fromSystemError } from "../../base/errors.ts";
+import type { Chosen } from "../../node/files/organizations.ts";
+import type { Context, Implementation } from "../command.ts";
+import { errorBody, type ErrorBody } from "../error-body.ts";
+import { chosenSlug, teamFlags, worst } from "./organizations.ts";
+
+export const command: Implementation = {
+  args: teamFlags,
+  examples: [`${brand.executable} checkin`, `${brand.executable} checkin --org-slug acme --json`],
+  async run(context) {
+    const { settings, values, output } = context;
+    const { chooseEach, chooseOrganizations } = await import("../../node/files/organizations.ts");
+    const slug = chosenSlug(values);
+    if (settings.dryRun) {
+      const { planCheckin } = await import("../../node/contact/follow-plan.ts");
+      output.plan(chooseOrganizations(settings.configRoot, slug, output.say).map(planCheckin));
+      return 0;
+    }
+    const { rememberVersions } = await import("../../node/engine/engine.ts");
+    const versionOf = rememberVersions(context.system);
+    const chosen = chooseEach(settings.configRoot, slug);
+    const results = await Promise.allSettled(chosen.map((each) => checkInOne(each, versionOf, context)));
+    const status = worst(results, chosen, output, output.json);
+    const organizations = results.map((each, at) =>
+      each.status === "fulfilled" ? each.value : failureOf(chosen[at]?.slug ?? "", each.reason),
+    );
+    output.result({ organizations }, organizations.map(describe).join(""));
+    return status;
+  },
+};
+
+type CheckedIn = Awaited<ReturnType<typeof checkInOne>>;
+type Failure = { org_slug: string; error: ErrorBody };
+
+function failureOf(slug: string, error: unknown): Failure {
+  return { org_slug: slug, error: errorBody(fromSystemError(`check in with ${slug}`, error)) };
+}
+
+/** Empty for a failure: it is already on standard error. */
+function describe(outcome: CheckedIn | Failure): string {
+  if ("error" in outcome) return "";
+  const { org_slug, config_changed, certificate_not_after } = outcome;
+  const news = config_changed
+    ? `, a new configuration is available (apply it: ${brand.executable} sync-config)`
+    : "";
+  return `${org_slug}: checked in${news}, certificate valid until ${certificate_not_after}\n`;
+}
+
+async function checkInOne(
+  { slug, open }: Chosen,
+  versionOf: (engine: string) => Promise<string>,
+  { settings, system, log }: Context,
+) {
+  const organization = open();
+  const { checkIn, reportOf } = await import("../../node/contact/checkin.ts");
+  const { makeOrganizationEdge } = await import("../../node/contact/organization-edge.ts");
+  const edge = makeOrganizationEdge(organization, settings, {
+    system,
+    log,
+    versionOf,
+    command: `${brand.executable} checkin`,
+  });
+  const report = reportOf(await edge.engine());
+  const answer = await edge.withClient((client) => checkIn(organization, client, report));
+  const { last_checkin_at, config_version, config_changed, certificate_not_after } = answer;
+  return {
+    org_slug: slug,
+    last_checkin_at,
+    config_version,
+    config_changed,
+    certificate_not_after,
+  };
+}

@@ -1,0 +1,49 @@
+// The address of the daemon of this machine, and steps of a plan that ask it.
+
+import type { LocalAddress } from "../../daemon/ipc/transport.ts";
+import { AppError } from "../../base/errors.ts";
+import type { Step } from "../../base/plan.ts";
+import type { System } from "../../base/system.ts";
+import type { Settings } from "../settings.ts";
+
+type Where = Pick<Settings, "ipcMode" | "socketPath" | "pipeName" | "configRoot">;
+
+/** From --ipc-mode, or the default of the operating system. */
+export function daemonAddress(settings: Where): LocalAddress {
+  const { configRoot } = settings;
+  return settings.ipcMode === "pipe"
+    ? { kind: "pipe", name: settings.pipeName, configRoot }
+    : { kind: "socket", path: settings.socketPath, configRoot };
+}
+
+/** The step of a plan that sends the daemon a request, such as "start acme". */
+export function requestStep(request: string, settings: Where): Step {
+  const address = daemonAddress(settings);
+  const url = address.kind === "pipe" ? address.name : `unix:${address.path}`;
+  return { step: "request", method: request, url };
+}
+
+/** The same for a command that needs no daemon: no step without one. */
+export async function planRequestIfThere(
+  request: string,
+  settings: Where,
+  system: Pick<System, "sleep">,
+): Promise<Step[]> {
+  return (await daemonListens(settings, system)) ? [requestStep(request, settings)] : [];
+}
+
+export async function daemonListens(settings: Where, system: Pick<System, "sleep">): Promise<boolean> {
+  const { connectDaemon } = await import("../../daemon/ipc/client.ts");
+  try {
+    const daemon = await connectDaemon(daemonAddress(settings), system, { patient: false });
+    try {
+      await daemon.verify();
+    } finally {
+      daemon.close();
+    }
+    return true;
+  } catch (error) {
+    if (error instanceof AppError && error.code === "daemon_unreachable") return false;
+    throw error;
+  }
+}

@@ -1,0 +1,30 @@
+// `agent --ipc-mode socket|pipe`: the daemon. It is in no table because it has no command word.
+
+import { brand } from "../../brand.ts";
+import { makeLog } from "../../base/log.ts";
+import { lazyCommand } from "../command.ts";
+import { daemonAddress } from "./daemon-address.ts";
+import { logOptions } from "../settings.ts";
+
+export const daemon = lazyCommand({ description: "Run the daemon" }, async () => ({
+  examples: [`${brand.executable} --ipc-mode socket`],
+  async run({ system, settings, output }) {
+    const { requireIpcMode } = await import("../../platform/service-manager.ts");
+    requireIpcMode(settings.ipcMode, system);
+    // The journal of systemd adds the time to each line itself.
+    const stamped = system.env["JOURNAL_STREAM"] === undefined;
+    const log = makeLog({ ...logOptions(settings, system), stamped });
+    const daemonSettings = { ...settings, address: daemonAddress(settings) };
+    if (settings.dryRun) {
+      const { planDaemon } = await import("../../daemon/plan.ts");
+      output.plan(await planDaemon(daemonSettings, { system, log, say: output.say }));
+      return 0;
+    }
+    // The executable is built for short commands (build.ts).
+    Bun.unsafe.setJITPolicy(1);
+    const { runDaemon } = await import("../../daemon/daemon.ts");
+    const { connectControlPlane } = await import("../../daemon/control-plane.ts");
+    const controlPlane = connectControlPlane(settings, system, log);
+    return runDaemon(daemonSettings, { system, log, controlPlane });
+  },
+}));

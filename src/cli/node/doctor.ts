@@ -1,0 +1,166 @@
+// `agent doctor`: finds problems on this machine, with evidence and remedy. It changes nothing without --fix.
+
+import { brand, rootServerDirectory } from "../../brand.ts";
+import { daemonAddress } from "./daemon-address.ts";
+import type { Organization } from "../../node/files/organizations.ts";
+import type { Check } from "../../node/doctor/check.ts";
+import type { Context, Implementation } from "../command.ts";
+
+const logLines = 500;
+/** What --fix has started is examined when it runs. */
+const startsWithinMs = 15_000;
+
+export const command: Implementation = {
+  notes:
+    "Exit status 1 if a check fails. It changes nothing without --fix, and only asks the control planes for the time, and whether they are ready.",
+  args: {
+    fix: {
+      type: "boolean",
+      description: "First bring back a missing engine and the services of the organizations that should run",
+    },
+    bundle: {
+      type: "string",
+      valueHint: "FILE",
+      description: "Write a report without secrets to this .tar.gz file",
+    },
+  },
+  examples: [
+    `${brand.executable} doctor`,
+    `${brand.executable} doctor --fix`,
+    `${brand.executable} doctor --bundle report.tar.gz`,
+  ],
+  async run(context) {
+    const { settings, values, output, log } = context;
+    const { notingRequests } = await import("../../base/plan-requests.ts");
+    const { system, requests } = notingRequests(context.system);
+    const bundle = values.text("bundle");
+    if (bundle !== undefined) {
+      const { requireFreePlace } = await import("../../base/files.ts");
+      requireFreePlace(bundle, "file");
+    }
+    const { listOrganizations } = await import("../../node/files/list-organizations.ts");
+    const { renderChecks } = await import("../../node/doctor/check.ts");
+    const { examineMachine } = await import("../../node/doctor/machine.ts");
+    const { examineOrganization } = await import("../../node/doctor/organization.ts");
+    if (values.on("fix")) {
+      if (settings.dryRun) return planFix(context);
+      await fix(context);
+    }
+    const slugs = listOrganizations(settings.configRoot);
+    const { observe, examineDaemon } = await import("../../daemon/asking/doctor-checks.ts");
+    const places = { ...settings, address: daemonAddress(settings) };
+    const report = slugs.length === 0 ? undefined : await observe(places, system);
+    const { followLog } = await import("../../daemon/asking/read-logs.ts");
+    const engineLog = async ({ slug, directory, config: { mode } }: Organization) => {
+      const lines: string[] = [];
+      const request = { slug, directory, mode, lines: logLines, follow: false };
+      return followLog(request, places.address, system, (line) => lines.push(line)).then(
+        () => lines,
+        () => undefined,
+      );
+    };
+    const seen = (slug: string) => report?.teams.find(({ team }) => team === slug);
+    const groups = await Promise.all([
+      examineMachine(settings, await planeData(), system),
+      examineDaemon(slugs, report, system),
+      ...slugs.map((slug) =>
+        examineOrganization(slug, { settings, system, log, engineLog, seen: seen(slug) }),
+      ),
+      examineCollisions(slugs, context),
+    ]);
+    const checks = groups.flat();
+    const ok = checks.every(({ verdict }) => verdict !== "fail");
+    if (bundle !== undefined && settings.dryRun) {
+      const { planReplaced } = await import("../../base/plan-file.ts");
+      output.plan([...requests(), planReplaced(bundle, 0o600)]);
+      return 0;
+    }
+    if (bundle !== undefined) await pack(bundle, checks, slugs, context);
+    output.result({ ok, checks }, renderChecks(checks));
+    return ok ? 0 : 1;
+  },
+};
+
+/** Where a control plane of this machine has its data, by the settings of its service. */
+async function planeData(): Promise<string> {
+  const { controlSettingsPath } = await import("../../platform/systemd/control-unit.ts");
+  const { readTextIfThere } = await import("../../base/files.ts");
+  const { parseSettings } = await import("../settings-file.ts");
+  try {
+    const named = parseSettings(readTextIfThere(controlSettingsPath) ?? "", controlSettingsPath)["data-dir"];
+    return typeof named === "string" ? named : rootServerDirectory;
+  } catch {
+    // The service itself says what is wrong with its settings.
+    return rootServerDirectory;
+  }
+}
+
+/** What can do no harm: each service is installed as at the registration, and one that a user stopped stays stopped. */
+async function fix({ settings, system, log }: Context): Promise<void> {
+  const { requireRoot, readModes } = await import("../../node/enroll/services.ts");
+  const { provideEngine } = await import("../../node/enroll/provide-engine.ts");
+  const { bringServices } = await import("../../node/enroll/provision-services.ts");
+  const teams = readModes(settings.configRoot);
+  if (teams.length === 0) return;
+  requireRoot(system);
+  await provideEngine(settings, { system, log });
+  await bringServices(teams, settings, system);
+  const { observe } = await import("../../daemon/asking/doctor-checks.ts");
+  const places = { ...settings, address: daemonAddress(settings) };
+  const end = system.now() + startsWithinMs;
+  for (;;) {
+    const report = await observe(places, system);
+    if (report?.teams.some(({ state }) => state === "starting") !== true || system.now() > end) return;
+    await system.sleep(300);
+  }
+}
+
+async function planFix({ settings, system, output }: Context): Promise<number> {
+  const { readModes } = await import("../../node/enroll/services.ts");
+  const { planBringing } = await import("../../node/enroll/provision-services.ts");
+  const { planProvision } = await import("../../node/enroll/provide-engine.ts");
+  const teams = readModes(settings.configRoot);
+  const engine = teams.length === 0 ? [] : await planProvision(settings, system);
+  output.plan([...engine, ...planBringing(teams, settings, system)]);
+  return 0;
+}
+
+/** Two organizations that use the same interface, port or network cannot run at the same time. */
+async function examineCollisions(slugs: readonly string[], { settings }: Context): Promise<Check[]> {
+  const { runCheck, ok } = await import("../../node/doctor/check.ts");
+  const { readClaim, refuseCollision } = await import("../../daemon/collisions.ts");
+  const { overlayNetworks } = await import("../../node/files/granted/networks.ts");
+  const { readTextIfThere } = await import("../../base/files.ts");
+  const { join } = await import("node:path");
+  const examined = await runCheck("collisions", undefined, () => {
+    const claims = slugs.flatMap((slug) => {
+      const directory = join(settings.configRoot, slug);
+      try {
+        const text = readTextIfThere(join(directory, "config.yml"));
+        return text === undefined ? [] : [readClaim(slug, text, overlayNetworks(directory))];
+      } catch {
+        // The checks of that organization say what is damaged.
+        return [];
+      }
+    });
+    claims.forEach((claim, at) => refuseCollision(claim, claims.slice(0, at)));
+    return ok(
+      slugs.length < 2 ? "fewer than two organizations" : "all organizations can run at the same time",
+    );
+  });
+  return [examined];
+}
+
+async function pack(
+  path: string,
+  checks: readonly Check[],
+  slugs: readonly string[],
+  { settings, output }: Context,
+): Promise<void> {
+  const { writeBundle } = await import("../../node/doctor/bundle.ts");
+  const { logPath } = await import("../../daemon/engine-logs.ts");
+  const { dirname } = await import("node:path");
+  const logOf = (slug: string) => logPath(dirname(settings.stateDb), slug);
+  const names = await writeBundle(path, checks, slugs, { configRoot: settings.configRoot, logOf });
+  output.say(`${path} holds ${names.join(", ")}. Check it before you send it.`);
+}

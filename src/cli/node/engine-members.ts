@@ -1,0 +1,94 @@
+// The organizations of this machine for `overlay install` and `overlay update`: what runs each one, and what can restart it.
+
+import { brand } from "../../brand.ts";
+import { AppError } from "../../base/errors.ts";
+import type { Answer } from "../../daemon/ipc/messages.ts";
+import type { Member } from "../../node/update/overlay-switch.ts";
+import type { Context } from "../command.ts";
+import { daemonAddress, requestStep } from "./daemon-address.ts";
+
+/** Throws os_permission if the daemon refuses this user, unless `isOptional`. */
+export async function engineMembers(context: Context, isOptional: boolean): Promise<Member[]> {
+  const { settings, system } = context;
+  const { join } = await import("node:path");
+  const { readModes } = await import("../../node/enroll/services.ts");
+  const { examineEngine } = await import("../../node/contact/organization-edge.ts");
+  const { isRunByUnits, systemdEngine } = await import("../../node/engine/systemd-engine.ts");
+  const { withLock } = await import("../../node/files/lock.ts");
+  const { decideForStart } = await import("../../node/files/config/rewrite-config.ts");
+  const { engineUnit, systemctlCommand } = await import("../../platform/systemd/systemd.ts");
+  const modes = readModes(settings.configRoot);
+  const ask = modes.some(({ mode }) => mode === "desktop")
+    ? await reachDaemon(context, isOptional)
+    : undefined;
+  return modes.map(({ slug, mode }): Member => {
+    const directory = join(settings.configRoot, slug);
+    const examine = () => examineEngine({ slug, directory, config: { mode } }, settings, system);
+    const synchronize = () => synchronizeItself(slug, context);
+    const command = `${brand.executable} overlay update`;
+    // Without it, the next check-in decides.
+    const prepare = (version: string) =>
+      decideForStart({ slug, directory }, version, { command, system }).catch(() => undefined);
+    if (mode === "server") {
+      // A check that applies a new configuration just now would reload the engine while it starts.
+      const restart = () =>
+        withLock(directory, command, system, systemdEngine({ slug, directory }, system).restart);
+      if (!isRunByUnits({ directory, mode }, system))
+        return { slug, examine, prepare, synchronize, restart: undefined, plan: [] };
+      const argv = systemctlCommand("try-restart", engineUnit(slug));
+      return { slug, examine, prepare, synchronize, restart, plan: [{ step: "run", argv }] };
+    }
+    if (ask === undefined) return { slug, examine, prepare, synchronize, restart: undefined, plan: [] };
+    return {
+      slug,
+      examine: () => examineTeam(slug, ask),
+      prepare,
+      restart: async () => void (await ask({ action: "restart", team: slug })),
+      plan: [requestStep(`restart ${slug}`, settings)],
+      synchronize: async () => void (await ask({ action: "sync", team: slug })),
+    };
+  });
+}
+
+type Ask = (request: { action: string; team?: string }) => Promise<Answer>;
+
+/** Undefined if no daemon runs. */
+async function reachDaemon({ settings, system }: Context, isOptional: boolean): Promise<Ask | undefined> {
+  const { askDaemon } = await import("../../daemon/ipc/client.ts");
+  const ask: Ask = (request) => askDaemon(daemonAddress(settings), system, request, { patient: false });
+  try {
+    await ask({ action: "teams" });
+    return ask;
+  } catch (error) {
+    if (!(error instanceof AppError)) throw error;
+    if (error.code === "daemon_unreachable" || (isOptional && error.code === "os_permission"))
+      return undefined;
+    throw error;
+  }
+}
+
+async function synchronizeItself(slug: string, { settings, system, log }: Context): Promise<void> {
+  const { openOrganization } = await import("../../node/files/organizations.ts");
+  const { makeOrganizationEdge } = await import("../../node/contact/organization-edge.ts");
+  const { checkIn, reportOf } = await import("../../node/contact/checkin.ts");
+  const { syncOrganization } = await import("../../node/contact/sync.ts");
+  const organization = openOrganization(settings.configRoot, slug);
+  const command = `${brand.executable} overlay update`;
+  const edge = makeOrganizationEdge(organization, settings, { system, log, command });
+  const engine = await edge.engine();
+  await edge.withClient(async (client) => {
+    await checkIn(organization, client, reportOf(engine));
+    const { reason } = await syncOrganization(organization, { ...edge, client, engine });
+    if (reason !== undefined) throw new AppError("bad_configuration", reason);
+  });
+}
+
+/** The daemon chooses the engine of the next start. */
+async function examineTeam(slug: string, ask: Ask): ReturnType<Member["examine"]> {
+  const { identifyProcess } = await import("../../platform/process-identity.ts");
+  const { teams = [] } = await ask({ action: "status", team: slug });
+  const pid = teams.flatMap((team) =>
+    typeof team !== "string" && team.team === slug ? (team.pid ?? []) : [],
+  );
+  return { process: identifyProcess(pid[0] ?? 0), program: undefined };
+}

@@ -1,0 +1,62 @@
+// `agent logs [-f] [-n N] [ORG]`: the logs of the engines. In desktop mode the daemon reads the files, so that members of
+// its group need no access to them. In server mode the logs are in the journal.
+
+import { brand } from "../../brand.ts";
+import type { Context, Implementation } from "../command.ts";
+import { printable } from "../../base/log.ts";
+import { jsonLine } from "../output.ts";
+import { daemonAddress } from "./daemon-address.ts";
+import { worst } from "./organizations.ts";
+
+export const command: Implementation = {
+  args: {
+    ORG: { type: "positional", description: "The slug of one organization (default: all)", required: false },
+    raw: { type: "boolean", description: "Print the engine's lines as they are" },
+    follow: { type: "boolean", alias: "f", description: "Print new lines until Ctrl-C" },
+    lines: {
+      type: "string",
+      alias: "n",
+      valueHint: "N",
+      default: "100",
+      description: "How many lines to show at first",
+    },
+  },
+  examples: [`${brand.executable} logs acme`, `${brand.executable} logs -f -n 20 acme`],
+  async run(context) {
+    const { settings, words, values, output, system } = context;
+    const { chooseOrganizations } = await import("../../node/files/organizations.ts");
+    const { hasSystemd } = await import("../../platform/service-manager.ts");
+    const { followLog } = await import("../../daemon/asking/read-logs.ts");
+    const { readableLine } = await import("../../daemon/asking/log-text.ts");
+    const text = values.on("raw") || output.json ? (line: string) => line : readableLine;
+    const range = { lines: values.integer("lines", 0, 10_000) ?? 100, follow: values.on("follow") };
+    const teams = chooseOrganizations(settings.configRoot, words[0], output.say);
+    const reached = teams.filter(({ config }) => config.mode === "desktop" || hasSystemd(system));
+    for (const { slug } of teams.filter((each) => !reached.includes(each))) {
+      output.say(
+        `${slug}: its log is in the journal of systemd, which does not run here. See where its engine was started.`,
+      );
+    }
+    const address = daemonAddress(settings);
+    const logs = teams.map(({ slug }) => ({ team: slug, lines: new Array<string>() }));
+    const work = reached.map(({ slug, directory, config }) =>
+      followLog({ slug, directory, mode: config.mode, ...range }, address, system, (line) => {
+        if (range.follow) output.raw(shown(context, slug, text(line), teams.length > 1));
+        else logs.find(({ team }) => team === slug)?.lines.push(line);
+      }),
+    );
+    const results = await Promise.allSettled(work);
+    const status = worst(results, reached, output);
+    if (range.follow) return status;
+    const printed = logs.flatMap(({ team, lines }) =>
+      lines.map((line) => shown(context, team, text(line), teams.length > 1)),
+    );
+    output.result({ logs }, printed.join(""));
+    return status;
+  },
+};
+
+function shown({ output }: Context, team: string, line: string, several: boolean): string {
+  if (output.json) return jsonLine({ team, line });
+  return printable(several ? `${team}: ${line}\n` : `${line}\n`);
+}

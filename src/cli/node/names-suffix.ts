@@ -1,0 +1,126 @@
+// `agent names allow|disallow SUFFIX`: whether names of an organization may end in another domain on this machine.
+
+import { brand } from "../../brand.ts";
+import { AppError } from "../../base/errors.ts";
+import type { Context } from "../command.ts";
+
+const run = brand.executable;
+/** The file that holds them takes no more. */
+const maxSuffixes = 100;
+
+export async function changeSuffix(
+  verb: "allow" | "disallow",
+  suffix: string,
+  context: Context,
+): Promise<void> {
+  const { settings, system, output } = context;
+  const permissions = await import("../../node/files/permissions.ts");
+  const { join } = await import("node:path");
+  const chosen = await (verb === "allow" ? chooseAllowed(suffix, context) : chooseFormer(suffix, context));
+  const changes = chosen.map((slug) => {
+    const directory = join(settings.configRoot, slug);
+    const others = permissions.readPermissions(directory).name_suffixes.filter((each) => each !== suffix);
+    return { directory, suffixes: verb === "allow" ? [...others, suffix] : others };
+  });
+  if (changes.some(({ suffixes }) => suffixes.length > maxSuffixes)) {
+    throw new AppError("conflict", `${maxSuffixes} suffixes are allowed already, the maximum`, {
+      hint: `End one that is not needed: ${run} names disallow SUFFIX`,
+    });
+  }
+  if (settings.dryRun) {
+    return output.plan(
+      changes.flatMap(({ directory, suffixes }) => permissions.planAllowedSuffixes(directory, suffixes)),
+    );
+  }
+  const { requireRoot } = await import("../../node/enroll/services.ts");
+  const { withLock } = await import("../../node/files/lock.ts");
+  requireRoot(system);
+  for (const { directory, suffixes } of changes) {
+    await withLock(directory, "names", system, async () =>
+      permissions.writeAllowedSuffixes(directory, suffixes),
+    );
+  }
+  const who = chosen.join(", ");
+  if (verb === "disallow") {
+    return output.result(
+      { suffix, allowed: false, teams: chosen },
+      `Names of ${who} no longer end in .${suffix} here\n`,
+    );
+  }
+  output.result({ suffix, allowed: true, teams: chosen }, `Names of ${who} may end in .${suffix} here\n`);
+  output.say(`With systemd-resolved, this machine finds no other names below ${suffix} while names are on.`);
+  await sayWhatIsMissing(suffix, who, context);
+}
+
+/** The organization that gets the suffix. Throws if the machine must not answer for it. */
+async function chooseAllowed(suffix: string, { settings, values }: Context): Promise<string[]> {
+  const v = await import("valibot");
+  const { NameSuffix } = await import("../../protocol/names.ts");
+  const parsed = v.safeParse(NameSuffix, suffix);
+  if (!parsed.success) throw new AppError("usage", `"${suffix}": ${parsed.issues[0].message}`);
+  const slugs = await registered(settings.configRoot);
+  const named = values.text("org-slug");
+  const senders = await Promise.all(slugs.map(async (slug) => (await sentTo(slug, settings)) === suffix));
+  const candidates = slugs.length === 1 ? slugs : slugs.filter((_, at) => senders[at] === true);
+  const slug = named ?? (candidates.length === 1 ? candidates[0] : undefined);
+  if (slug === undefined) {
+    throw new AppError(
+      "usage",
+      `Say with --org-slug which organization may have ${suffix}: ${slugs.join(", ")}`,
+    );
+  }
+  if (!slugs.includes(slug)) throw noOrganization(slug, settings.configRoot);
+  const { whyRefused } = await import("../../node/names/suffixes.ts");
+  const why = await whyRefused(settings.configRoot, slug, suffix);
+  if (why === undefined) return [slug];
+  throw new AppError("conflict", `Names must not end in .${suffix} on this machine: ${why}`, {
+    hint: "Choose a domain of your own that holds nothing else.",
+  });
+}
+
+/** The organizations that had the suffix, also one whose files are damaged otherwise. */
+async function chooseFormer(suffix: string, { settings, values }: Context): Promise<string[]> {
+  const { readPermissions } = await import("../../node/files/permissions.ts");
+  const { join } = await import("node:path");
+  const named = values.text("org-slug");
+  const slugs = await registered(settings.configRoot);
+  if (named !== undefined && !slugs.includes(named)) throw noOrganization(named, settings.configRoot);
+  const found = slugs.filter(
+    (slug) =>
+      (named === undefined || named === slug) &&
+      readPermissions(join(settings.configRoot, slug)).name_suffixes.includes(suffix),
+  );
+  if (found.length > 0) return found;
+  throw new AppError("not_found", `The suffix ${suffix} is not allowed on this machine`, {
+    hint: `\`${run} names\` shows the suffixes.`,
+  });
+}
+
+async function registered(configRoot: string): Promise<string[]> {
+  const { listOrganizations } = await import("../../node/files/list-organizations.ts");
+  const slugs = listOrganizations(configRoot);
+  if (slugs.length > 0) return slugs;
+  throw new AppError("not_registered", `There is no organization in ${configRoot}`);
+}
+
+function noOrganization(slug: string, configRoot: string): AppError {
+  return new AppError("not_registered", `There is no organization "${slug}" in ${configRoot}`);
+}
+
+async function sentTo(slug: string, { configRoot }: Context["settings"]): Promise<string | undefined> {
+  const { readHosts } = await import("../../node/files/hosts.ts");
+  const { join } = await import("node:path");
+  return readHosts(join(configRoot, slug))?.suffix;
+}
+
+async function sayWhatIsMissing(
+  suffix: string,
+  slug: string,
+  { settings, system, output }: Context,
+): Promise<void> {
+  const { areNamesOn } = await import("../../node/enroll/services.ts");
+  if ((await sentTo(slug, settings)) !== suffix)
+    output.say(`An administrator chooses it: ${run} admin org update ${slug} --name-suffix ${suffix}`);
+  if (!areNamesOn(settings, system))
+    output.say(`Programs do not find names. To change that: sudo ${run} names --on`);
+}

@@ -1,0 +1,322 @@
+// `agent names [NAME]`: what a name is and where programs get its address from; switches names for programs on and off.
+
+import { brand } from "../../brand.ts";
+import { AppError } from "../../base/errors.ts";
+import type { Context, Implementation } from "../command.ts";
+
+const run = brand.executable;
+
+export const command: Implementation = {
+  notes:
+    "Names are off until --on: it installs a service that answers systemd-resolved, for these names alone. On a machine\n" +
+    "whose programs do not ask systemd-resolved, it keeps the names in a marked block of /etc/hosts, at most 1,000.\n" +
+    "On Windows and macOS, the daemon answers, and tells the system to ask it.\n" +
+    "Exit status 1 with NAME: programs do not get the address of this name.",
+  args: {
+    NAME: {
+      type: "positional",
+      description: "A node's name, a full name or an overlay address (default: list all); or allow, disallow",
+      required: false,
+    },
+    SUFFIX: {
+      type: "positional",
+      description: "After allow or disallow: the domain that names may end in beside .internal",
+      required: false,
+    },
+    "org-slug": {
+      type: "string",
+      valueHint: "SLUG",
+      description:
+        "With allow and disallow: the organization (default: the only one, or the one that sends it)",
+    },
+    on: {
+      type: "boolean",
+      description: "Let programs of this machine find the names: install and start the service",
+    },
+    search: {
+      type: "boolean",
+      description: "With --on: also short names, such as beta. Without it, --on ends them",
+    },
+    peers: {
+      type: "boolean",
+      description:
+        "With --on: answer other nodes on port 53, if the organization makes this node a name server",
+    },
+    off: {
+      type: "boolean",
+      description: "Stop and remove the service, and take the names back everywhere",
+    },
+    run: {
+      type: "boolean",
+      description: "Serve the names until the end (used by the systemd unit)",
+    },
+    "peers-in": {
+      type: "string",
+      valueHint: "CIDR,…",
+      description: "With --run: the networks whose nodes may be answered (used by the systemd unit)",
+    },
+    prepare: {
+      type: "string",
+      valueHint: "FILE",
+      description: "Write the names to a file that is quick to read (used by the systemd unit)",
+    },
+    clear: {
+      type: "boolean",
+      description: "Take the names back from systemd-resolved and /etc/hosts (used by the systemd unit)",
+    },
+  },
+  examples: [
+    `${run} names`,
+    `${run} names beta`,
+    `sudo ${run} names --on`,
+    `sudo ${run} names --on --search`,
+    `sudo ${run} names --on --peers`,
+    `sudo ${run} names --off`,
+    `sudo ${run} names allow corp.example`,
+  ],
+  async run(context) {
+    const { values, words } = context;
+    const file = values.text("prepare");
+    const asked = (["on", "off", "run", "clear"] as const).filter((each) => values.on(each));
+    const [verb] = asked;
+    const [first, suffix] = words;
+    if (suffix !== undefined && asked.length === 0 && file === undefined) {
+      if (first !== "allow" && first !== "disallow")
+        throw new AppError("usage", "Give one NAME; or allow or disallow, and a SUFFIX");
+      const { changeSuffix } = await import("./names-suffix.ts");
+      return changeSuffix(first, suffix, context);
+    }
+    if (values.text("org-slug") !== undefined)
+      throw new AppError("usage", "--org-slug belongs to allow and disallow");
+    if (asked.length + words.length + (file === undefined ? 0 : 1) > 1)
+      throw new AppError("usage", "Give NAME, or one of --on, --off, --run, --prepare and --clear");
+    if (values.on("search") && verb !== "on" && verb !== "run")
+      throw new AppError("usage", "--search belongs to --on");
+    if (values.on("peers") && verb !== "on") throw new AppError("usage", "--peers belongs to --on");
+    if (values.text("peers-in") !== undefined && verb !== "run")
+      throw new AppError("usage", "--peers-in belongs to --run");
+    if (file !== undefined) {
+      const { prepareNames } = await import("../../node/names/names-reader.ts");
+      return prepareNames(file, context.settings.configRoot);
+    }
+    if (verb === undefined) return words[0] === undefined ? list(context) : show(words[0], context);
+    const { isLinux } = await import("../../platform/privilege.ts");
+    if (!isLinux(context.system) && (verb === "run" || values.on("search") || values.on("peers"))) {
+      throw new AppError("failed", "--run, --search and --peers exist on Linux only", {
+        hint: `\`${run} names --on\` lets the daemon serve full names to the programs of this machine.`,
+      });
+    }
+    return { on, off, run: keep, clear }[verb](context);
+  },
+};
+
+async function on({ settings, system, output, values }: Context): Promise<void> {
+  const services = await import("../../node/enroll/services.ts");
+  const { applyChanges, planChanges } = await import("../../platform/apply.ts");
+  const { isLinux } = await import("../../platform/privilege.ts");
+  if (!isLinux(system)) {
+    const planned = services.planNames(settings, system, { search: false, peers: [] });
+    if (settings.dryRun) return output.plan(planChanges(planned));
+    services.requireRoot(system);
+    await applyChanges(planned, system);
+    return output.result({ names: "on" }, "Names are on: the daemon serves them while it runs\n");
+  }
+  if (!settings.dryRun) {
+    services.requireSystemd(system);
+    services.refuseUnsafe(system.executable, "executable", system);
+  }
+  const peers = values.on("peers") ? await overlayNetworks(settings.configRoot) : [];
+  const changes = services.planNames(settings, system, { search: values.on("search"), peers });
+  if (settings.dryRun) return output.plan(planChanges(changes));
+  const { hostsFile, refuseForeignHosts } = await import("../../node/names/keep-names.ts");
+  const { asksResolved } = await import("../../platform/systemd/resolved.ts");
+  const isAsked = asksResolved();
+  // First the check: a service that can only fail must not be installed.
+  if (!isAsked) refuseForeignHosts(hostsFile);
+  await applyChanges(changes, system);
+  const where = isAsked ? "systemd-resolved finds them" : `${hostsFile} gets them`;
+  output.result({ names: "on" }, `Names are on: ${where} within two seconds\n`);
+}
+
+/** The networks of this machine's organizations. */
+async function overlayNetworks(configRoot: string): Promise<string[]> {
+  const { readMachineNames } = await import("../../node/names/machine-names.ts");
+  const { maskNetwork } = await import("../../base/ip.ts");
+  const { zones } = await readMachineNames(configRoot);
+  const networks = zones.flatMap(({ addresses }) => addresses.flatMap((each) => maskNetwork(each) ?? []));
+  if (networks.length > 0) return [...new Set(networks)].sort();
+  throw new AppError("failed", "This machine has no overlay network yet, so there are no nodes to answer", {
+    hint: `Join an organization first: ${run} up URL. Then repeat the command.`,
+  });
+}
+
+async function off(context: Context): Promise<void> {
+  const { settings, system, output } = context;
+  const services = await import("../../node/enroll/services.ts");
+  const { applyChanges, planChanges } = await import("../../platform/apply.ts");
+  const changes = services.planNamesRemoval(settings, system);
+  if (settings.dryRun) return output.plan(planChanges(changes));
+  services.requireRoot(system);
+  await applyChanges(changes, system);
+  // Again, because the service could not say what kept it from removing them.
+  await clear(context);
+}
+
+async function keep({ settings, system, log, values }: Context): Promise<void> {
+  const { requireRoot } = await import("../../node/enroll/services.ts");
+  const { hostsFile, keepNames } = await import("../../node/names/keep-names.ts");
+  requireRoot(system);
+  // The executable is built for short commands (build.ts).
+  Bun.unsafe.setJITPolicy(1);
+  const { configRoot } = settings;
+  const peers = values.text("peers-in")?.split(",");
+  await keepNames({ configRoot, path: hostsFile, search: values.on("search"), peers }, { system, log });
+}
+
+async function clear({ settings, system, output, log }: Context): Promise<void> {
+  const { requireRoot } = await import("../../node/enroll/services.ts");
+  const { clearNames, hostsFile } = await import("../../node/names/keep-names.ts");
+  const { namesPlaces } = await import("../../platform/names-places.ts");
+  requireRoot(system);
+  const { way } = namesPlaces(system, settings.stateDb);
+  if ((await clearNames(way, system, log)) === "later") {
+    throw new AppError(
+      "failed",
+      `Another program changes ${hostsFile} all the time: its names could not be removed`,
+      {
+        hint: `Run \`${run} names --clear\` again later.`,
+      },
+    );
+  }
+  output.result(
+    { names: "off" },
+    way === "resolved"
+      ? `Names are off: ${hostsFile} holds none, and systemd-resolved does not ask for them\n`
+      : "Names are off: programs of this machine do not find them\n",
+  );
+}
+
+async function readState({ settings, system }: Context) {
+  const { readNamesState } = await import("../../node/names/find-names.ts");
+  const { hostsFile } = await import("../../node/names/keep-names.ts");
+  const { readServiceState } = await import("../../node/names/service-state.ts");
+  const { namesPlaces } = await import("../../platform/names-places.ts");
+  const { statePath } = namesPlaces(system, settings.stateDb);
+  return readNamesState(settings.configRoot, hostsFile, readServiceState(statePath));
+}
+
+async function list(context: Context): Promise<void> {
+  const { settings, system, output } = context;
+  const state = await readState(context);
+  const { areNamesOn } = await import("../../node/enroll/services.ts");
+  const isOn = areNamesOn(settings, system);
+  const suffixes = state.zones.flatMap(({ slug, suffix }) =>
+    suffix === undefined ? [] : [{ slug, ...suffix }],
+  );
+  output.list(
+    {
+      on: isOn,
+      in_hosts_file: state.block?.length ?? 0,
+      left_out: state.leftOut,
+      serving: state.service?.serving ?? null,
+      fault: state.service?.fault ?? null,
+      peers: (state.service?.peers ?? []).map(({ slug, address, state: is, reason }) => ({
+        team: slug,
+        address,
+        state: is,
+        reason: reason ?? null,
+      })),
+      names: state.names.map(({ names, addresses, slug, node, kind }) => ({
+        team: slug,
+        node,
+        kind,
+        names,
+        addresses,
+      })),
+      without: state.without.map(({ slug, reason }) => ({ team: slug, reason })),
+      suffixes: suffixes.map(({ slug, name, reason }) => ({
+        team: slug,
+        suffix: name,
+        served: reason === undefined,
+        reason: reason ?? null,
+      })),
+    },
+    {
+      columns: ["NAME", "ADDRESS", "KIND", "NODE", "ORGANIZATION"],
+      rows: state.names.map(({ names, addresses, slug, node, kind }) => [
+        names.join(", "),
+        addresses.join(", "),
+        kind,
+        node,
+        slug,
+      ]),
+      none: "This machine knows no names",
+    },
+  );
+  for (const { slug, reason } of state.without) output.say(`No names of ${slug}: ${reason}`);
+  const { describeServing, describeSuffix } = await import("../../node/names/service-state.ts");
+  const lines = state.service === undefined ? suffixes.map(describeSuffix) : describeServing(state.service);
+  for (const line of lines) output.say(line);
+  const nameServer =
+    state.service === undefined ? state.zones.find(({ peers }) => peers !== undefined) : undefined;
+  if (nameServer !== undefined)
+    output.say(`${nameServer.slug} made this node a name server: sudo ${run} names --on --peers`);
+  if (state.fault !== undefined) output.say(`/etc/hosts: ${state.fault}`);
+  if (!isOn) output.say(`Programs do not find these names. To change that: sudo ${run} names --on`);
+}
+
+const sources = {
+  resolver: `systemd-resolved, which asks the resolver of ${brand.id}`,
+  block: `/etc/hosts, the block of ${brand.id}`,
+  hosts: "/etc/hosts, a line outside the block",
+  dns: "a name server, or another source of /etc/nsswitch.conf",
+  none: "none: programs do not find this name",
+};
+
+async function show(text: string, context: Context): Promise<number> {
+  const { system, output } = context;
+  const { agrees, askSystem, findNames } = await import("../../node/names/find-names.ts");
+  const state = await readState(context);
+  const found = findNames(state.names, text);
+  if (found.length === 0) {
+    throw new AppError("not_found", `No organization of this machine has the name "${text}"`, {
+      hint: `\`${run} names\` lists the names that this node may see.`,
+    });
+  }
+  const seen = [];
+  for (const each of found) {
+    const name = each.names[0] ?? "";
+    const answer = await askSystem({ name, slug: each.slug }, state, system);
+    seen.push({ each, name, answer, ok: agrees(each, answer) });
+  }
+  const { wayText } = await import("../../node/names/service-state.ts");
+  const serving = state.service?.serving;
+  const resolver =
+    serving === undefined || serving.way === "resolved"
+      ? sources.resolver
+      : `the resolver of ${brand.id}, by ${wayText(serving)}`;
+  const rows = seen.map(({ each, name, answer }): [string, string][] => [
+    ["name", [name, ...each.names.slice(1)].join(", ")],
+    ["organization", each.slug],
+    [each.kind === "alias" ? "alias of" : each.kind, each.node],
+    ["address", each.addresses.join(", ")],
+    ["programs get", answer.answers.join(", ") || "nothing"],
+    ["from", answer.source === "resolver" ? resolver : sources[answer.source]],
+  ]);
+  output.result(
+    {
+      names: seen.map(({ each, answer, ok }) => ({
+        team: each.slug,
+        node: each.node,
+        kind: each.kind,
+        names: each.names,
+        addresses: each.addresses,
+        answers: answer.answers,
+        source: answer.source,
+        ok,
+      })),
+    },
+    rows.map((part) => part.map(([key, value]) => `${key.padEnd(14)}${value}\n`).join("")).join("\n"),
+  );
+  return seen.every(({ ok }) => ok) ? 0 : 1;
+}

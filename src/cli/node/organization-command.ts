@@ -1,0 +1,226 @@
+// start, stop, restart and switch: the daemon carries them out in desktop mode, systemd in server mode.
+
+import { brand } from "../../brand.ts";
+import { AppError } from "../../base/errors.ts";
+import { quoteWord, type Step } from "../../base/plan.ts";
+import type { SystemdEngine } from "../../node/engine/systemd-engine.ts";
+import type { Organization } from "../../node/files/organizations.ts";
+import type { Context, Implementation } from "../command.ts";
+import { daemonAddress, daemonListens, requestStep } from "./daemon-address.ts";
+
+type UnitVerb = "start" | "stop" | "restart";
+type Verb = UnitVerb | "switch";
+type Place = Pick<Organization, "slug" | "directory">;
+
+function teamCommand(verb: Verb, notes: string): Implementation {
+  return {
+    notes,
+    args: {
+      ORG:
+        verb === "switch"
+          ? { type: "positional", description: "The organization's slug" }
+          : {
+              type: "positional",
+              description: "The organization's slug (default: the only one)",
+              required: false,
+            },
+    },
+    examples: [`${brand.executable} ${verb} acme`],
+    run: (context) => runOnTeam(verb, context),
+  };
+}
+
+export const start = teamCommand(
+  "start",
+  "It also starts again after a reboot, and when its engine ends. If the control plane has revoked the node, the start is\n" +
+    "remembered for the time after a restore, and the exit status is 7.",
+);
+export const stop = teamCommand(
+  "stop",
+  "It stays stopped, also after a reboot or after a restore by the control plane, until you start it again.",
+);
+export const restart = teamCommand(
+  "restart",
+  "Interrupts the tunnels for a moment. A new configuration needs no restart.",
+);
+export const switchTeam = teamCommand(
+  "switch",
+  "The daemon remembers the organization as the active one. Organizations in server mode keep running.",
+);
+
+async function runOnTeam(verb: Verb, context: Context): Promise<void> {
+  const { settings, output } = context;
+  const { chooseOne } = await import("../../daemon/asking/choose-slugs.ts");
+  const team = chooseOne(settings.configRoot, context.words[0]);
+  const { openOrganization } = await import("../../node/files/organizations.ts");
+  const organization = openOrganization(settings.configRoot, team);
+  if (settings.dryRun) return output.plan(await planOnOrganization(verb, organization, context));
+  const { message, pid } = await changeOrganization(verb, organization, context);
+  output.result({ team, message, ...(pid === undefined ? {} : { pid }) }, `${message}\n`);
+}
+
+type Done = { message: string; pid?: number | undefined };
+
+/** Starts, stops, restarts or switches to an organization of this machine. */
+export async function changeOrganization(
+  verb: Verb,
+  organization: Organization,
+  context: Context,
+): Promise<Done> {
+  const { slug, config } = organization;
+  if (config.mode !== "desktop") return throughSystemd(unitVerb(verb, slug), organization, context);
+  const { settings, system } = context;
+  const { askDaemon } = await import("../../daemon/ipc/client.ts");
+  const request = { action: verb, team: slug };
+  if (verb !== "stop" && !(await isStartedByHand(context))) await provide(organization, context);
+  const { message, pid } = await askDaemon(daemonAddress(settings), system, request, { patient: true });
+  return { message: message ?? "", pid };
+}
+
+/** Then the daemon's unit stays as it is. */
+async function isStartedByHand({ settings, system }: Context): Promise<boolean> {
+  if (!(await daemonListens(settings, system))) return false;
+  const { hasSystemd } = await import("../../platform/service-manager.ts");
+  const { unitsServe } = await import("../../platform/config-root.ts");
+  if (!hasSystemd(system) || !unitsServe(settings.configRoot)) return true;
+  const { daemonUnit } = await import("../../platform/systemd/systemd.ts");
+  const { unitState } = await import("../../platform/service-state.ts");
+  return (await unitState(daemonUnit, system)).is !== "running";
+}
+
+/**
+ * As soon as a user wants an organization, what watches it runs, now and after a boot: the daemon, or the timer of the
+ * checks.
+ */
+async function provide({ slug, config }: Organization, { settings, system }: Context): Promise<void> {
+  const { bringServices } = await import("../../node/enroll/provision-services.ts");
+  await bringServices([{ slug, mode: config.mode }], settings, system);
+}
+
+/** The plan of changeOrganization. */
+export async function planOnOrganization(
+  verb: Verb,
+  organization: Organization,
+  context: Context,
+): Promise<Step[]> {
+  const { settings, system } = context;
+  const { slug, config } = organization;
+  const { planBringing } = await import("../../node/enroll/provision-services.ts");
+  const brought = verb === "stop" ? [] : planBringing([{ slug, mode: config.mode }], settings, system);
+  if (config.mode === "desktop") {
+    const isThere = verb === "stop" || (await daemonListens(settings, system));
+    return [...(isThere ? [] : brought), requestStep(`${verb} ${slug}`, settings)];
+  }
+  const unit = unitVerb(verb, slug);
+  if (unit !== "stop") await refuseStart(organization, context);
+  await requireUnits(unit, slug, settings, system);
+  return [...brought, ...(await planUnit(unit, organization))];
+}
+
+function unitVerb(verb: Verb, slug: string): UnitVerb {
+  if (verb !== "switch") return verb;
+  throw new AppError(
+    "usage",
+    `"${slug}" is in server mode and runs beside the others: switch is for desktop mode`,
+    { hint: `Start or stop it: \`${brand.executable} start ${quoteWord(slug)}\`.` },
+  );
+}
+
+async function requireUnits(
+  verb: UnitVerb,
+  slug: string,
+  settings: Context["settings"],
+  system: Context["system"],
+): Promise<void> {
+  const { hasSystemd } = await import("../../platform/service-manager.ts");
+  const { requireOwnUnits } = await import("../../platform/config-root.ts");
+  if (hasSystemd(system)) return requireOwnUnits(settings.configRoot);
+  const { byHand } = await import("../../node/enroll/provision-services.ts");
+  const line = byHand("server", slug, settings, system);
+  throw new AppError(
+    "failed",
+    `Cannot ${verb} "${slug}": it is in server mode, and systemd does not run on this machine`,
+    { hint: verb === "stop" ? `End the process that runs: ${line}` : `Start it by hand: ${line}` },
+  );
+}
+
+/** systemd would start an engine that takes over the route of another one. */
+async function refuseStart(organization: Organization, { settings, system, log }: Context): Promise<void> {
+  const { refuseForeignFiles } = await import("../../node/files/own-files.ts");
+  const { refuseBesideRunning } = await import("../../daemon/running-claims.ts");
+  refuseForeignFiles(organization.directory);
+  refuseBesideRunning(organization, settings.configRoot, log);
+  const { refuseOverlapOf } = await import("../../node/files/config/sent-config.ts");
+  await refuseOverlapOf(organization, system);
+}
+
+async function throughSystemd(verb: UnitVerb, organization: Organization, context: Context): Promise<Done> {
+  const { slug, directory } = organization;
+  const { settings, system, log } = context;
+  if (verb !== "stop") await refuseStart(organization, context);
+  await requireUnits(verb, slug, settings, system);
+  const { systemdEngine } = await import("../../node/engine/systemd-engine.ts");
+  const { withLock } = await import("../../node/files/lock.ts");
+  const engine = systemdEngine({ slug, directory }, system);
+  const command = `${brand.executable} ${verb}`;
+  if (verb !== "stop") {
+    const { refuseUnnotedRevocation } = await import("../../node/contact/check-auth.ts");
+    const { makeOrganizationEdge } = await import("../../node/contact/organization-edge.ts");
+    const edge = makeOrganizationEdge(organization, settings, { system, log, command });
+    await refuseUnnotedRevocation(organization, edge);
+    await provide(organization, context);
+  }
+  // Two commands at once: the desired state and the unit are those of the last one.
+  await withLock(directory, command, system, () =>
+    verb === "stop" ? stopUnit(directory, engine) : startUnit(verb, { slug, directory }, engine),
+  );
+  return { message: `${slug} is ${verb === "stop" ? "stopped" : "running"}` };
+}
+
+async function stopUnit(directory: string, engine: SystemdEngine): Promise<void> {
+  const { setStopped } = await import("../../node/files/stopped.ts");
+  // First, so that neither a restore nor a reboot starts the unit after a kill of this command.
+  setStopped(directory, true);
+  await engine.disable();
+}
+
+/** Remembers the start even while the node is revoked. */
+async function startUnit(
+  verb: Exclude<UnitVerb, "stop">,
+  organization: Place,
+  engine: SystemdEngine,
+): Promise<void> {
+  const { slug, directory } = organization;
+  const { setStopped } = await import("../../node/files/stopped.ts");
+  const { forgetWasStopped, refuseRevoked, startsWhenRestored } =
+    await import("../../node/files/revoked-notes.ts");
+  setStopped(directory, false);
+  forgetWasStopped(directory);
+  await engine.enable();
+  refuseRevoked(organization, startsWhenRestored);
+  await (verb === "restart" ? engine.startAgain() : engine.start());
+  if (await engine.isUp()) return;
+  // systemd reports no failure if a condition of the unit does not hold.
+  refuseRevoked(organization, startsWhenRestored);
+  throw new AppError("engine_failed", `systemd did not start the overlay of ${slug}`, {
+    hint: `See why: systemctl status ${brand.id}@${slug}`,
+  });
+}
+
+/** The plan of a command of server mode. */
+export async function planUnit(verb: UnitVerb, { slug, directory }: Place): Promise<Step[]> {
+  const { engineUnit, systemctlCommand } = await import("../../platform/systemd/systemd.ts");
+  const { isStopped, stoppedPath } = await import("../../node/files/stopped.ts");
+  const { readRevokedNote } = await import("../../node/files/revoked-notes.ts");
+  const run = (...words: string[]): Step => ({
+    step: "run",
+    argv: systemctlCommand(...words, engineUnit(slug)),
+  });
+  const file = (change: "created" | "removed"): Step[] =>
+    isStopped(directory) === (change === "created")
+      ? []
+      : [{ step: "file", path: stoppedPath(directory), mode: "0644", change }];
+  if (verb === "stop") return [...file("created"), run("disable", "--now")];
+  const isRevoked = readRevokedNote(directory) !== undefined;
+  return [...file("removed"), run("enable"), ...(isRevoked ? [] : [run(verb)])];
+}

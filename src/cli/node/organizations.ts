@@ -1,0 +1,41 @@
+// For commands that work on several organizations: the choice of organizations, and the exit status.
+
+import { AppError, messageOf } from "../../base/errors.ts";
+import { clean } from "../../base/log.ts";
+import type { CommandOutput } from "../command.ts";
+import type { Flags, Values } from "../values.ts";
+
+export const teamFlags: Flags = {
+  "org-slug": { type: "string", valueHint: "SLUG", description: "Only this organization" },
+  all: { type: "boolean", description: "All organizations (the default)" },
+};
+
+/** Undefined means all. */
+export function chosenSlug(values: Values): string | undefined {
+  const slug = values.text("org-slug");
+  if (slug !== undefined && values.on("all"))
+    throw new AppError("usage", "Give --org-slug or --all, not both");
+  return slug;
+}
+
+/**
+ * Throws the failure of a single organization, and prints those of several. The worst status wins: 7, then 6, then the
+ * highest. `isListed`: the result of the command holds the failures, so it has the same shape with one organization.
+ */
+export function worst(
+  results: readonly PromiseSettledResult<unknown>[],
+  chosen: readonly { slug: string }[],
+  output: CommandOutput,
+  isListed = false,
+): number {
+  const failures = results.flatMap((each, at): [unknown, string][] =>
+    each.status === "rejected" ? [[each.reason, chosen[at]?.slug ?? ""]] : [],
+  );
+  if (!isListed && chosen.length === 1 && failures[0] !== undefined) throw failures[0][0];
+  for (const [error, slug] of failures) output.say(`${slug}: ${clean(messageOf(error))}`);
+  return worstStatus(failures.map(([error]) => (error instanceof AppError ? error.exitStatus : 1)));
+}
+
+export function worstStatus(statuses: readonly number[]): number {
+  return [7, 6].find((each) => statuses.includes(each)) ?? Math.max(0, ...statuses);
+}

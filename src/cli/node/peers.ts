@@ -1,0 +1,53 @@
+// `agent peers [ORG]`: the other nodes that this one has a tunnel with, and what their tunnels are worth.
+
+import { brand } from "../../brand.ts";
+import type { Context, Implementation } from "../command.ts";
+import { daemonAddress } from "./daemon-address.ts";
+import { worst } from "./organizations.ts";
+
+/** These change all the time. */
+const measured = /"(age_s|rtt_ms|loss)":[\d.]+,?/g;
+
+export const command: Implementation = {
+  notes:
+    "Path: direct, or relayed by which node. Broken: it answered in the last ten minutes, and has stopped. Not probed: it\n" +
+    "answers no ICMP, which is a firewall rule. Loss is that of the last minute; the tunnel's age is since it was first seen.",
+  args: {
+    ORG: { type: "positional", description: "The slug of one organization (default: all)", required: false },
+    watch: { type: "boolean", description: "Show each change until Ctrl-C" },
+  },
+  examples: [`${brand.executable} peers`, `${brand.executable} peers acme --watch`],
+  async run(context) {
+    if (context.values.on("watch")) {
+      const { watch } = await import("./watch.ts");
+      return watch(context, () => look(context), measured);
+    }
+    const { report, text, status } = await look(context);
+    context.output.result(report, text);
+    return status;
+  },
+};
+
+async function look({ system, settings, words, output }: Context) {
+  const { chooseSlugs } = await import("../../daemon/asking/choose-slugs.ts");
+  const { readPeers } = await import("../../daemon/asking/read-peers.ts");
+  const { renderPeers } = await import("../../daemon/asking/peers-text.ts");
+  const chosen = chooseSlugs(settings.configRoot, words[0]);
+  const edge = { address: daemonAddress(settings), settings };
+  const results = await Promise.allSettled(chosen.map((each) => readPeers(each, undefined, edge, system)));
+  const status = worst(
+    results,
+    chosen.map((slug) => ({ slug })),
+    output,
+  );
+  const seen = results.flatMap((each, at) =>
+    each.status === "fulfilled" ? [{ team: chosen[at] ?? "", ...each.value }] : [],
+  );
+  const now = system.now();
+  const width = system.stdout.isTerminal ? system.stdout.columns : undefined;
+  return {
+    report: { teams: seen },
+    text: seen.map(({ team, ...peers }) => renderPeers(team, peers, now, width)).join("\n"),
+    status,
+  };
+}

@@ -1,0 +1,63 @@
+// `agent ping NODE`: probes a peer once a second, and says when its path changes.
+
+import { brand } from "../../brand.ts";
+import { printable } from "../../base/log.ts";
+import type { Context, Implementation } from "../command.ts";
+import { daemonAddress } from "./daemon-address.ts";
+
+export const command: Implementation = {
+  notes:
+    "Exit status 1: the node did not answer, or with --until-direct the path is still relayed. A node may refuse ICMP\n" +
+    "by a firewall rule, and carry other traffic all the same.",
+  args: {
+    NODE: { type: "positional", description: "The node's name, or its overlay address" },
+    "org-slug": { type: "string", valueHint: "SLUG", description: "Only this organization" },
+    count: { type: "string", alias: "c", valueHint: "N", default: "4", description: "How many probes" },
+    "until-direct": {
+      type: "boolean",
+      description: "Stop as soon as the path is direct (at most 60 probes)",
+    },
+  },
+  examples: [`${brand.executable} ping beta`, `${brand.executable} ping beta --until-direct`],
+  run: ping,
+};
+
+type Probe = { path: string; rtt_ms: number | null };
+
+async function ping({ system, settings, words, values, output }: Context): Promise<number> {
+  const [node = ""] = words;
+  const { findPeer } = await import("../../daemon/asking/find-peer.ts");
+  const { milliseconds, pathText } = await import("../../daemon/asking/peers-text.ts");
+  const untilDirect = values.on("until-direct");
+  const count = untilDirect ? 60 : (values.integer("count", 1, 10_000) ?? 4);
+  const edge = { address: daemonAddress(settings), settings };
+  const probes: Probe[] = [];
+  let slug = values.text("org-slug");
+  let isDirect = false;
+  let name = node;
+  for (let at = 0; at < count; at++) {
+    if (at > 0) await system.sleep(1000);
+    const found = await findPeer(node, slug, edge, system);
+    const { peer } = found;
+    ({ slug } = found);
+    name = `${peer.name} (${peer.address})`;
+    if (peer.this_machine === true) {
+      output.result({ node: name, team: slug, ok: true, probes }, `${name} is this machine\n`);
+      return 0;
+    }
+    const path = pathText(peer);
+    const before = probes.at(-1)?.path;
+    isDirect = peer.path === "direct";
+    const rtt = peer.rtt_ms ?? null;
+    probes.push({ path, rtt_ms: rtt });
+    const answer = rtt === null ? "no answer" : milliseconds(rtt);
+    const change = before === undefined || before === path ? "" : `, changed from ${before}`;
+    if (!output.json) output.raw(printable(`${name}: ${answer}, ${path}${change}\n`));
+    if (untilDirect && isDirect) break;
+  }
+  const answered = probes.filter(({ rtt_ms }) => rtt_ms !== null).length;
+  const ok = untilDirect ? isDirect : answered > 0;
+  if (output.json) output.result({ node: name, team: slug, ok, probes }, "");
+  else output.raw(printable(`${answered} of ${probes.length} probes answered\n`));
+  return ok ? 0 : 1;
+}

@@ -1,0 +1,69 @@
+// `agent status [ORG]`: the most used command, so it loads the least. The daemon reports organizations in desktop mode;
+// systemd is asked only about those in server mode.
+
+import { brand } from "../../brand.ts";
+import { AppError } from "../../base/errors.ts";
+import { quoteWord } from "../../base/plan.ts";
+import type { StatusReport } from "../../daemon/asking/status-report.ts";
+import type { Context, Implementation } from "../command.ts";
+import { daemonAddress } from "./daemon-address.ts";
+
+/** These change all the time. */
+const times = /"(uptime_s":\d+|checked_at":"[^"]*"),?/g;
+
+export const command: Implementation = {
+  notes:
+    "Running: the engine runs, and a lighthouse answered within 15 seconds. Degraded: it runs, and traffic does not pass.\n" +
+    "With --check, exit status 1: an organization is degraded, or does not run although it should; or none runs. One that\n" +
+    "a user has stopped does not count while others run, unless it is ORG.\n" +
+    "Exit status 3: an organization is in desktop mode, and the daemon is not reachable.",
+  args: {
+    ORG: { type: "positional", description: "The slug of one organization (default: all)", required: false },
+    check: { type: "boolean", description: "Probe now; exit status 1 if traffic does not pass" },
+    peers: { type: "boolean", description: "Show the peers, as `agent peers` does" },
+    watch: { type: "boolean", description: "Show each change until Ctrl-C" },
+  },
+  examples: [`${brand.executable} status`, `${brand.executable} status acme --json`],
+  async run(context) {
+    if (context.values.on("peers")) return (await import("./peers.ts")).command.run(context);
+    if (context.values.on("watch")) {
+      const { watch } = await import("./watch.ts");
+      return watch(context, () => look(context), times);
+    }
+    const { report, text, status } = await look(context);
+    context.output.result(report, text);
+    return status;
+  },
+};
+
+async function look({ system, settings, words, values }: Context) {
+  const [team] = words;
+  const probe = values.on("check");
+  const { areHealthy, isDaemonMissed, readStatus, renderStatus } =
+    await import("../../daemon/asking/status-report.ts");
+  // Not `...settings`: that reads `color`, which costs as much as the rest of the command.
+  const { configRoot, stateDb } = settings;
+  const places = { configRoot, stateDb, address: daemonAddress(settings) };
+  const probing = probe
+    ? {
+        probe: await import("../../daemon/asking/probe-now.ts").then(
+          ({ probeNow }) =>
+            (read: StatusReport) =>
+              probeNow(read, settings, system),
+        ),
+      }
+    : {};
+  const report = await readStatus(places, { slug: team, ...probing }, system);
+  if (team !== undefined && report.teams.length === 0) {
+    throw new AppError("not_registered", `There is no organization "${team}" on this machine`, {
+      hint: `\`${brand.executable} status\` lists all. Register with \`${brand.executable} register --org-slug ${quoteWord(team)} …\`.`,
+    });
+  }
+  const failed = probe && !areHealthy(report, team) ? 1 : 0;
+  const width = system.stdout.isTerminal ? system.stdout.columns : undefined;
+  return {
+    report,
+    text: renderStatus(report, system.now(), width),
+    status: isDaemonMissed(report) ? 3 : failed,
+  };
+}

@@ -1,0 +1,66 @@
+// For an organization that leaves this machine, or that gets another mode: what ran its overlay until now stops doing so.
+
+import { AppError, messageOf } from "../../base/errors.ts";
+import type { Remains } from "../../node/files/damaged-organization.ts";
+import type { Change } from "../../platform/apply.ts";
+import type { Context } from "../command.ts";
+import { daemonAddress } from "./daemon-address.ts";
+
+type Leaving = Pick<Remains, "slug" | "directory" | "mode">;
+
+/** The units to remove; none if systemd does not run this organization. */
+export async function serviceRemoval(
+  { slug, mode }: Leaving,
+  { settings, system }: Context,
+): Promise<Change[]> {
+  if (mode === "desktop") return [];
+  const { planSystemdRemoval } = await import("../../node/enroll/services.ts");
+  const { hasSystemd } = await import("../../platform/service-manager.ts");
+  const { unitsServe } = await import("../../platform/config-root.ts");
+  const isOurs = hasSystemd(system) && unitsServe(settings.configRoot);
+  return isOurs ? planSystemdRemoval(slug, settings) : [];
+}
+
+/** Stops the engine: through systemd, through the daemon, or directly. */
+export async function stopOverlay(
+  leaving: Leaving,
+  changes: readonly Change[],
+  context: Context,
+): Promise<void> {
+  const { system, log } = context;
+  const { applyChanges } = await import("../../platform/apply.ts");
+  await applyChanges(changes, system);
+  if (leaving.mode !== "server") await forgetInDaemon(leaving.slug, context);
+  const { foundEngine } = await import("../../node/engine/found-engine.ts");
+  const engine = foundEngine(leaving, system, log);
+  if (await engine.running()) await engine.stop();
+}
+
+async function forgetInDaemon(team: string, context: Context): Promise<void> {
+  const { settings, system } = context;
+  const { askDaemon } = await import("../../daemon/ipc/client.ts");
+  try {
+    await askDaemon(daemonAddress(settings), system, { action: "delete", team }, { patient: false });
+  } catch (error) {
+    const code = error instanceof AppError ? error.code : undefined;
+    if (code === "daemon_unreachable") return forgetWithoutDaemon(team, context);
+    // Fine: the daemon does not know this organization.
+    if (code !== "unknown_team") throw error;
+  }
+}
+
+/** The next daemon must not apply the former desired state to a later registration. */
+async function forgetWithoutDaemon(team: string, { settings, system, log }: Context): Promise<void> {
+  const { removeRecordWithoutDaemon } = await import("../../daemon/state.ts");
+  try {
+    if (removeRecordWithoutDaemon(settings.stateDb, team, log, system.now, settings.configRoot)) return;
+    log.warn("The daemon does not answer. It drops the organization within a minute after it runs again", {
+      team,
+    });
+  } catch (error) {
+    log.warn("The daemon's state of the organization could not be removed", {
+      team,
+      reason: messageOf(error),
+    });
+  }
+}

@@ -1,0 +1,197 @@
+// `agent sync-config`: applies the configuration of the control plane, and rolls back if the engine refuses it.
+
+import { brand } from "../../brand.ts";
+import { AppError, fromSystemError } from "../../base/errors.ts";
+import { clean } from "../../base/log.ts";
+import { describeLeftOut, type LeftOut } from "../../engine/left-out.ts";
+import type { Chosen, Organization } from "../../node/files/organizations.ts";
+import type { Step } from "../../base/plan.ts";
+import type { Context, Implementation } from "../command.ts";
+import { accessTokenFlag, permissionFlags } from "../join/node-flags.ts";
+import { planSyncThroughDaemon, syncThroughDaemon } from "./through-daemon.ts";
+import { chosenSlug, teamFlags, worstStatus } from "./organizations.ts";
+
+export const command: Implementation = {
+  notes:
+    "Fetches the configuration, lets the engine test it, replaces the files and reloads the engine. If the engine refuses\n" +
+    "the configuration, the previous one stays in use. A changed overrides.yml is applied, too. Settings that a control\n" +
+    "plane must not make on this machine are left out and listed, a default route for example, unless an\n" +
+    "--allow flag allowed it. Such a flag replaces the whole list of its kind, and the machine remembers it.",
+  args: {
+    ...teamFlags,
+    renew: { type: "boolean", description: "Renew the certificate first (needs --access-token)" },
+    ...accessTokenFlag,
+    ...permissionFlags,
+  },
+  examples: [
+    `${brand.executable} sync-config`,
+    `${brand.executable} sync-config --org-slug acme --json`,
+    `${brand.executable} sync-config --renew --access-token-file token`,
+  ],
+  run,
+};
+
+async function run(context: Context): Promise<number> {
+  const { settings, values, output } = context;
+  const { chooseEach, chooseOrganizations } = await import("../../node/files/organizations.ts");
+  const slug = chosenSlug(values);
+  const chosen = chooseEach(settings.configRoot, slug);
+  const allow = await readAllowed(chosen, context);
+  const accessToken = values.on("renew") ? await readAccessToken(context) : undefined;
+  if (settings.dryRun) {
+    const organizations = chooseOrganizations(settings.configRoot, slug, output.say);
+    const plans = await Promise.all(organizations.map((each) => plan(each, context)));
+    output.plan([...allow.plan, ...plans.flat()]);
+    return 0;
+  }
+  allow.write();
+  const outcomes = await Promise.all(chosen.map((each) => sync(each, accessToken, context)));
+  output.result(
+    { organizations: outcomes.map(({ report }) => report) },
+    outcomes
+      .map(({ report: { org_slug, result, config_version, reason, left_out = [] } }) => {
+        const why = reason === undefined ? "" : `: ${reason}`;
+        const left = left_out.length === 0 ? "" : `${org_slug}: ${describeLeftOut(left_out)}\n`;
+        return `${org_slug}: ${words[result]} (version ${config_version})${why}\n${left}`;
+      })
+      .join(""),
+  );
+  for (const { hint } of outcomes) if (hint !== undefined) output.say(clean(hint));
+  return worstStatus(outcomes.map(({ status }) => status));
+}
+
+/** Remembered for this machine, where no control plane can write. */
+async function readAllowed(chosen: readonly Chosen[], { values, settings }: Context) {
+  const given = Object.keys(permissionFlags).find((flag) => values.text(flag) !== undefined);
+  const [only, second] = chosen;
+  if (given === undefined || only === undefined) return { plan: [], write: () => {} };
+  if (second !== undefined)
+    throw new AppError("usage", `--${given} needs --org-slug: several are registered`);
+  const { parsePermissions, planPermissions, writePermissions } =
+    await import("../../node/files/permissions.ts");
+  const { join } = await import("node:path");
+  const allowed = parsePermissions((flag) => values.text(flag));
+  const directory = join(settings.configRoot, only.slug);
+  return {
+    plan: planPermissions(directory, allowed),
+    write: () => writePermissions(directory, allowed),
+  };
+}
+
+const words = {
+  changed: "the new configuration is in use",
+  same: "no change",
+  returned: "rolled back to the previous configuration",
+  failed: "not synchronized",
+} as const;
+
+type Report = {
+  org_slug: string;
+  result: keyof typeof words;
+  config_version: number;
+  reason?: string;
+  restart_pending?: string[];
+  left_out?: readonly LeftOut[];
+};
+type Outcome = { report: Report; status: number; hint?: string };
+
+async function sync(
+  { slug, open }: Chosen,
+  accessToken: string | undefined,
+  context: Context,
+): Promise<Outcome> {
+  const { versionInForce } = await import("../../node/files/generations.ts");
+  let version = 0;
+  try {
+    const organization = open();
+    version = versionInForce(organization);
+    if (accessToken !== undefined) await renew(organization, accessToken, context);
+    const report = (await throughDaemon(organization, context)) ?? (await itself(organization, context));
+    return { report, status: report.result === "returned" ? 1 : 0 };
+  } catch (error) {
+    const known = fromSystemError(`synchronize ${slug}`, error);
+    const report = {
+      org_slug: slug,
+      result: "failed" as const,
+      config_version: version,
+      reason: known.message,
+    };
+    const { hint } = known.details;
+    return { report, status: known.exitStatus, ...(hint === undefined ? {} : { hint }) };
+  }
+}
+
+async function throughDaemon(organization: Organization, context: Context): Promise<Report | undefined> {
+  const answer = await syncThroughDaemon(organization, context);
+  if (answer?.result === undefined) return undefined;
+  if (answer.access === "revoked") {
+    throw new AppError("access_revoked", "The control plane has revoked this node. Its overlay is stopped.");
+  }
+  return {
+    org_slug: organization.slug,
+    result: answer.result,
+    config_version: answer.config_version ?? 0,
+    ...(answer.reason === undefined ? {} : { reason: answer.reason }),
+    ...(answer.left_out === undefined ? {} : { left_out: answer.left_out }),
+  };
+}
+
+async function itself(organization: Organization, { settings, system, log }: Context): Promise<Report> {
+  const { syncOrganization } = await import("../../node/contact/sync.ts");
+  const { makeOrganizationEdge } = await import("../../node/contact/organization-edge.ts");
+  const edge = makeOrganizationEdge(organization, settings, {
+    system,
+    log,
+    command: `${brand.executable} sync-config`,
+  });
+  const engine = await edge.engine();
+  const { result, configVersion, reason, restartPending, leftOut } = await edge.withClient((client) =>
+    syncOrganization(organization, { ...edge, client, engine, isAsked: true }),
+  );
+  return {
+    org_slug: organization.slug,
+    result,
+    config_version: configVersion,
+    ...(reason === undefined ? {} : { reason }),
+    ...(restartPending.length === 0 ? {} : { restart_pending: restartPending }),
+    ...(leftOut.length === 0 ? {} : { left_out: leftOut }),
+  };
+}
+
+async function plan(organization: Organization, context: Context): Promise<Step[]> {
+  const { settings, system, log, values } = context;
+  const { planSync } = await import("../../node/contact/sync-plan.ts");
+  const { makeOrganizationEdge } = await import("../../node/contact/organization-edge.ts");
+  const edge = makeOrganizationEdge(organization, settings, { system, log, command: "" });
+  const { readCredentials } = await import("../../node/files/organizations.ts");
+  const { paths } = await import("../../protocol/paths.ts");
+  const base = readCredentials(organization.directory).api_base;
+  const id = organization.config.node_id;
+  const renewal: Step = {
+    step: "request",
+    method: "POST",
+    url: base + paths.renewCert(organization.slug, id),
+  };
+  const engine = await edge.engine();
+  const steps = await edge.withClient((client) =>
+    planSync(organization, { ...edge, client, engine, isAsked: true }, { renews: values.on("renew") }),
+  );
+  const told = await planSyncThroughDaemon(organization, context);
+  return [...(values.on("renew") ? [renewal] : []), ...told, ...steps];
+}
+
+async function readAccessToken({ values }: Context): Promise<string> {
+  const token = await values.secret("access-token");
+  if (token !== undefined) return token;
+  throw new AppError("usage", "--renew needs --access-token", {
+    hint: `Only an administrator can renew at once, from any machine: \`${brand.executable} admin node renew ORG NODE\`. Without --renew, certificates are renewed before they expire.`,
+  });
+}
+
+async function renew(organization: Organization, token: string, { system, log }: Context): Promise<void> {
+  const { clientOf } = await import("../../node/contact/requests/connection.ts");
+  await clientOf(organization.directory, token, system, log).renewCert(
+    organization.slug,
+    organization.config.node_id,
+  );
+}

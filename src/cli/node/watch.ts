@@ -1,0 +1,26 @@
+// `--watch`: shows a report again whenever it changes, until Ctrl-C.
+
+import { printable } from "../../base/log.ts";
+import { takesEscapes } from "../../base/system.ts";
+import type { Context } from "../command.ts";
+import { jsonLine } from "../output.ts";
+
+const lookEveryMs = 1000;
+
+/** Redraws a terminal that takes escape sequences; otherwise prints each change. What `passing` finds is no change. */
+export async function watch(
+  { system, output }: Pick<Context, "system" | "output">,
+  look: () => Promise<{ report: Record<string, unknown>; text: string }>,
+  passing: RegExp,
+): Promise<never> {
+  let shown = "";
+  for (;;) {
+    const { report, text } = await look();
+    const redraw = !output.json && takesEscapes(system.stdout, system.env);
+    const seen = JSON.stringify(report).replace(passing, "");
+    if (redraw) output.raw(`\u001b[H\u001b[2J${printable(text)}`);
+    else if (seen !== shown) output.raw(output.json ? jsonLine(report) : printable(text));
+    shown = seen;
+    await system.sleep(lookEveryMs);
+  }
+}

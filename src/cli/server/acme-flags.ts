@@ -1,0 +1,142 @@
+// Flags of `serve --tls acme`.
+
+import { AppError } from "../../base/errors.ts";
+import { readTextIfThere } from "../../base/files.ts";
+import type { AcmeTls } from "../../server/tls/listener-set.ts";
+import type { AcmeOptions } from "../../server/options.ts";
+import type { Flags, Values } from "../values.ts";
+
+const letsEncrypt = "https://acme-v02.api.letsencrypt.org/directory";
+
+export const acmeFlags: Flags = {
+  "acme-directory": {
+    type: "string",
+    valueHint: "URL",
+    description: `Directory of the ACME server (default: ${letsEncrypt})`,
+  },
+  "acme-email": {
+    type: "string",
+    valueHint: "ADDRESS",
+    description: "Contact of the account at the ACME server",
+  },
+  "acme-listen": {
+    type: "string",
+    valueHint: "HOST:PORT",
+    description: "Listen address for HTTP-01, which comes to port 80 (default: port 80 beside --listen)",
+  },
+  "acme-dns-hook": {
+    type: "string",
+    valueHint: "PROGRAM",
+    description: "Use DNS-01: PROGRAM is run with add or remove, the name and the value of a TXT record",
+  },
+  "acme-profile": {
+    type: "string",
+    valueHint: "NAME",
+    description:
+      "Profile of the certificate (default: shortlived for an IP address, where the server has it)",
+  },
+  "acme-eab-kid": {
+    type: "string",
+    valueHint: "ID",
+    description: "Key id of the external account, for ACME servers that require one",
+  },
+  "acme-eab-key": {
+    type: "string",
+    valueHint: "KEY",
+    secret: true,
+    description: "MAC key of the external account (base64url)",
+  },
+  "acme-ca": {
+    type: "string",
+    valueHint: "FILE",
+    description: "CAs of the ACME server's own certificate (PEM), for a private one",
+  },
+  "own-ca-listen": {
+    type: "string",
+    valueHint: "HOST:PORT",
+    description:
+      "With --tls acme: where nodes that registered with --ca-fingerprint find the own CA " +
+      "(default: its former port; none: there are no such nodes)",
+  },
+  "move-nodes": {
+    type: "boolean",
+    description:
+      "With --tls acme: tell these nodes to trust the public certificate of --public-url from now on",
+  },
+};
+
+/** Throws usage for a flag that would have no effect. */
+export function refuseAcmeFlags(values: Values): void {
+  const names = Object.keys(acmeFlags).flatMap((name) => [name, `${name}-file`]);
+  const given = names.find((name) =>
+    acmeFlags[name]?.type === "boolean" ? values.on(name) : values.text(name) !== undefined,
+  );
+  if (given !== undefined) throw new AppError("usage", `--${given} needs --tls acme`);
+}
+
+/** `hostname`: of --listen. */
+export async function readAcmeTls(
+  values: Values,
+  publicUrl: string | undefined,
+  hostname: string,
+): Promise<AcmeTls> {
+  const { parseListen } = await import("../../server/http/edge.ts");
+  const ownCa = values.text("own-ca-listen");
+  const challenges = values.text("acme-listen");
+  const acme = await readAcme(values, publicUrl);
+  if (acme.dnsHook !== undefined && challenges !== undefined)
+    throw new AppError("usage", "Give --acme-listen or --acme-dns-hook, not both");
+  return {
+    acme,
+    ...(acme.dnsHook === undefined
+      ? {
+          challengeListen:
+            challenges === undefined ? { hostname, port: 80 } : parseListen("--acme-listen", challenges),
+        }
+      : {}),
+    ...(ownCa === undefined
+      ? {}
+      : { ownCaListen: ownCa === "none" ? ownCa : parseListen("--own-ca-listen", ownCa) }),
+    movesNodes: values.on("move-nodes"),
+  };
+}
+
+async function readAcme(values: Values, publicUrl: string | undefined): Promise<AcmeOptions> {
+  const url = publicUrl === undefined ? undefined : new URL(publicUrl);
+  if (url?.protocol !== "https:") {
+    throw new AppError("usage", "--tls acme needs the name of the certificate", {
+      hint: "Add --public-url https://control.example.org, a name or an IP address that the ACME server reaches.",
+    });
+  }
+  const directoryUrl = values.text("acme-directory") ?? letsEncrypt;
+  if (!URL.canParse(directoryUrl) || new URL(directoryUrl).protocol !== "https:")
+    throw new AppError("usage", `--acme-directory must be an HTTPS URL, not "${directoryUrl}"`);
+  const [email, profile, dnsHook] = ["acme-email", "acme-profile", "acme-dns-hook"].map((name) =>
+    values.text(name),
+  );
+  if (dnsHook?.startsWith("/") === false)
+    throw new AppError("usage", `--acme-dns-hook must be an absolute path, not "${dnsHook}"`);
+  const trust = trustOf(values.text("acme-ca"));
+  const kid = values.text("acme-eab-kid");
+  const key = await values.secret("acme-eab-key");
+  if ((kid === undefined) !== (key === undefined))
+    throw new AppError("usage", "Give both --acme-eab-kid and --acme-eab-key-file, or neither");
+  if (key !== undefined && !/^[A-Za-z0-9_-]{16,512}=*$/.test(key))
+    throw new AppError("usage", "--acme-eab-key must be base64url, as the ACME server shows it");
+  return {
+    directoryUrl,
+    name: url.hostname.replace(/^\[(.*)\]$/, "$1"),
+    ...(trust === undefined ? {} : { trust }),
+    ...(email === undefined ? {} : { email }),
+    ...(profile === undefined ? {} : { profile }),
+    ...(dnsHook === undefined ? {} : { dnsHook }),
+    ...(kid === undefined || key === undefined ? {} : { externalAccount: { kid, key } }),
+  };
+}
+
+function trustOf(file: string | undefined): string | undefined {
+  if (file === undefined) return undefined;
+  const text = readTextIfThere(file);
+  if (text?.includes("-----BEGIN CERTIFICATE-----") === true) return text;
+  throw new AppError("usage", `--acme-ca: ${file} holds no certificate (PEM)`);
+}

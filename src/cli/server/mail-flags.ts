@@ -1,0 +1,50 @@
+// Flags of `serve` for its SMTP server.
+
+import { AppError } from "../../base/errors.ts";
+import { readTextIfThere } from "../../base/files.ts";
+import type { MailOptions } from "../../server/options.ts";
+import type { Flags, Values } from "../values.ts";
+
+export const mailFlags: Flags = {
+  "smtp-url": {
+    type: "string",
+    valueHint: "URL",
+    description:
+      "Send invitations and links for new passwords by this SMTP server: smtps://USER@mail.example.org, or smtp://… with STARTTLS",
+  },
+  "smtp-password": { type: "string", valueHint: "PASSWORD", secret: true, description: "Password of USER" },
+  "smtp-ca": {
+    type: "string",
+    valueHint: "FILE",
+    description: "CAs of the SMTP server's certificate (PEM), for a private one",
+  },
+  "mail-from": { type: "string", valueHint: "ADDRESS", description: "Sender address of the e-mail" },
+};
+
+export async function readMail(values: Values): Promise<MailOptions | undefined> {
+  const [text, from, file] = [values.text("smtp-url"), values.text("mail-from"), values.text("smtp-ca")];
+  const password = await values.secret("smtp-password");
+  if (text === undefined) {
+    if (from === undefined && file === undefined && password === undefined) return undefined;
+    throw new AppError("usage", "Give --smtp-url with the other flags for e-mail");
+  }
+  const url = URL.canParse(text) ? new URL(text) : undefined;
+  if (url === undefined || !/^smtps?:$/.test(url.protocol) || url.hostname === "")
+    throw new AppError("usage", "--smtp-url must be a URL such as smtps://mail.example.org");
+  if (url.password !== "")
+    throw new AppError("usage", "--smtp-url must not hold the password: use --smtp-password-file");
+  if (from === undefined)
+    throw new AppError("usage", "Give --mail-from, the sender address, with --smtp-url");
+  const trust = file === undefined ? undefined : readTextIfThere(file);
+  if (file !== undefined && trust === undefined)
+    throw new AppError("usage", `--smtp-ca: ${file} is not there`);
+  const user = decodeURIComponent(url.username);
+  url.username = "";
+  return {
+    url: url.href,
+    from,
+    ...(user === "" ? {} : { user }),
+    ...(password === undefined ? {} : { password }),
+    ...(trust === undefined ? {} : { trust }),
+  };
+}

@@ -1,0 +1,279 @@
+// `agent serve`: runs the control plane in the foreground until a signal ends it.
+
+import { brand } from "../../brand.ts";
+import { AppError } from "../../base/errors.ts";
+import { readTextIfThere } from "../../base/files.ts";
+import { makeLog, writeOnceATurn, type Log } from "../../base/log.ts";
+import type { System } from "../../base/system.ts";
+import { onlyPlanned } from "../admin/data.ts";
+import type { ServeOptions, Serving } from "../../server/serve.ts";
+import type { CommandOutput, Context, Implementation } from "../command.ts";
+import type { Args, Values } from "../values.ts";
+import { dataFlags, dataFlagsOf, readDataOptions } from "./server-flags.ts";
+import { acmeFlags, readAcmeTls, refuseAcmeFlags } from "./acme-flags.ts";
+import { mailFlags, readMail } from "./mail-flags.ts";
+import { withSettingsFile } from "../settings-file.ts";
+import { logOptions } from "../settings.ts";
+
+const args: Args = {
+  config: {
+    type: "string",
+    valueHint: "FILE",
+    description: 'Read flags from this TOML file: listen = "0.0.0.0:443". A flag or variable wins over it',
+  },
+  listen: {
+    type: "string",
+    valueHint: "HOST:PORT",
+    default: "127.0.0.1:8420",
+    description: "Listen address; port 0 selects a free port",
+  },
+  ...dataFlags,
+  "tls-cert": {
+    type: "string",
+    valueHint: "FILE",
+    description: "TLS certificate chain (PEM); reloaded when the file changes",
+  },
+  "tls-key": { type: "string", valueHint: "FILE", description: "Private key of the certificate (PEM)" },
+  "tls-ca": {
+    type: "string",
+    valueHint: "FILE",
+    description:
+      "Root CA of the certificate (PEM), if machines do not know it: join keys hold its fingerprint, machines pin it. With " +
+      "--tls-cert or --tls acme",
+  },
+  tls: {
+    type: "string",
+    valueHint: "auto|acme",
+    description:
+      "auto: use a certificate of an own CA, and print the CA's fingerprint for register --ca-fingerprint; " +
+      "acme: get a certificate for the name of --public-url from an ACME server (Let's Encrypt), whose terms you accept",
+  },
+  ...acmeFlags,
+  ...mailFlags,
+  "allow-plain-http": { type: "boolean", description: "Allow plain HTTP on addresses other than loopback" },
+  "trusted-proxy": {
+    type: "string",
+    valueHint: "CIDR",
+    repeatable: true,
+    description: "Trust X-Forwarded-For from this proxy (repeatable)",
+  },
+  "metrics-listen": {
+    type: "string",
+    valueHint: "HOST:PORT",
+    description: "Listen address of /metrics, for Prometheus",
+  },
+  "access-lifetime": {
+    type: "string",
+    valueHint: "D",
+    default: "15m",
+    description: "Lifetime of a user's access token",
+  },
+  "refresh-lifetime": {
+    type: "string",
+    valueHint: "D",
+    default: "1d",
+    description: "Lifetime of a user's refresh token",
+  },
+  "webhook-allow": {
+    type: "string",
+    valueHint: "CIDR",
+    repeatable: true,
+    description: "Allow webhooks to this private network, also over plain HTTP (repeatable)",
+  },
+  "event-retention": {
+    type: "string",
+    valueHint: "D",
+    default: "400d",
+    description: "Keep events this long, then move them to signed files in archive/ of the data directory",
+  },
+  "event-storage": {
+    type: "string",
+    valueHint: "SIZE",
+    default: "1GB",
+    description: "Move the oldest events of an organization there earlier if it has more",
+  },
+  "organization-storage": {
+    type: "string",
+    valueHint: "SIZE",
+    default: "4GB",
+    description:
+      "Maximum that an organization may store: events, their archives, and what its members create",
+  },
+  health: {
+    type: "boolean",
+    description: "Ask the server that runs with these flags whether it is ready (for containers)",
+  },
+  releases: {
+    type: "string",
+    valueHint: "DIR",
+    description: "Serve the releases in this directory at /releases/",
+  },
+};
+
+export const command: Implementation = {
+  notes:
+    'With --json, it prints one line when it is ready: {"url":"http://127.0.0.1:8420"}.\n' +
+    "SIGTERM ends it cleanly; a second one ends it at once.",
+  args,
+  examples: [
+    `${brand.executable} serve`,
+    `${brand.executable} serve --listen 0.0.0.0:443 --tls acme --public-url https://control.example.org`,
+    `${brand.executable} serve --listen 0.0.0.0:443 --tls-cert cert.pem --tls-key key.pem --public-url https://control.example.org`,
+  ],
+  async run(given) {
+    const context = { ...given, values: await withSettingsFile(given.values, args) };
+    const { system, settings, values, output } = context;
+    const options = await readOptions(context);
+    if (values.on("health")) {
+      const { askHealth } = await import("../../server/health.ts");
+      return askHealth(options);
+    }
+    const { refuseOpenHttp, startServer } = await import("../../server/serve.ts");
+    refuseOpenHttp(options);
+    if (await onlyPlanned(context, { begins: true })) return;
+    // The executable is built for short commands (build.ts).
+    Bun.unsafe.setJITPolicy(1);
+    const write = writeOnceATurn(system.stderr.write);
+    const log = makeLog({ ...logOptions(settings, system), write, stamped: true });
+    // Before the start, so that a signal during the start is not lost.
+    const ended = untilSignalled();
+    const isService = system.env["NOTIFY_SOCKET"] !== undefined;
+    const { formerProcess, handOver } = await import("../handover.ts");
+    const former = formerProcess(system.env);
+    const shared = { isService, isSuccessor: former !== undefined };
+    const serving = await startServer({ ...options, ...shared }, { system, log });
+    const { url, caFingerprint, metricsUrl } = serving;
+    const printed = {
+      url,
+      ...(caFingerprint === undefined ? {} : { ca_fingerprint: caFingerprint }),
+      ...(metricsUrl === undefined ? {} : { metrics_url: metricsUrl }),
+    };
+    if (output.json) output.result(printed, "");
+    output.say(`The control plane listens at ${url}. Its data is in ${options.dataDirectory}`);
+    if (metricsUrl !== undefined) output.say(`Metrics: ${metricsUrl}`);
+    if (caFingerprint !== undefined) output.say(`Register machines with --ca-fingerprint ${caFingerprint}`);
+    const { releasesDirectory } = options;
+    if (releasesDirectory !== undefined && !(await Bun.file(`${releasesDirectory}/manifest.json`).exists()))
+      log.warn(`There is no release in ${releasesDirectory} yet: /releases/ answers 404`);
+    await sayFirstSteps(serving, values, output);
+    // Whoever hears that it is ready may send a SIGHUP at once, which would end a process that does not expect it.
+    const handedOver = isService ? handOver(system, log) : ended;
+    const notices = await notifySystemd(system, log);
+    if (former !== undefined) process.kill(former, "SIGUSR2");
+    const end = await Promise.race([ended, handedOver, serving.outdated]);
+    const successor = end instanceof AppError ? undefined : end;
+    log.info(successor === undefined ? "stopping" : `process ${successor} has taken over`);
+    notices.end(successor);
+    await serving.stop();
+    if (end instanceof AppError) throw end;
+  },
+};
+
+async function readOptions({ system, settings, values }: Context): Promise<ServeOptions> {
+  const data = await readDataOptions(values, system);
+  const { parseListen, parseNetworks } = await import("../../server/http/edge.ts");
+  const releases = values.text("releases");
+  const { statSync } = await import("node:fs");
+  if (releases !== undefined && statSync(releases, { throwIfNoEntry: false })?.isDirectory() !== true)
+    throw new AppError("usage", `--releases: there is no directory ${releases}`);
+  const metrics = values.text("metrics-listen");
+  const listen = parseListen("--listen", values.text("listen") ?? "127.0.0.1:8420");
+  const mail = await readMail(values);
+  const tls = await tlsOf(values, data.publicUrl, listen.hostname);
+  return {
+    ...data,
+    listen,
+    allowPlainHttp: values.on("allow-plain-http"),
+    trustedProxies: parseNetworks("--trusted-proxy", values.list("trusted-proxy")),
+    webhookNetworks: parseNetworks("--webhook-allow", values.list("webhook-allow")),
+    accessLifetimeS: values.duration("access-lifetime") ?? 900,
+    refreshLifetimeS: values.duration("refresh-lifetime") ?? 86_400,
+    retention: {
+      eventsS: values.duration("event-retention") ?? 400 * 86_400,
+      eventBytes: values.size("event-storage") ?? 1e9,
+      organizationBytes: values.size("organization-storage") ?? 4e9,
+    },
+    logReads: settings.verbose,
+    ...(releases === undefined ? {} : { releasesDirectory: releases }),
+    ...(tls === undefined ? {} : { tls }),
+    ...(await foreignCaOf(values, tls)),
+    ...(mail === undefined ? {} : { mail }),
+    ...(metrics === undefined ? {} : { metricsListen: parseListen("--metrics-listen", metrics) }),
+  };
+}
+
+async function sayFirstSteps(
+  { firstAccountLink }: Serving,
+  values: Values,
+  output: CommandOutput,
+): Promise<void> {
+  if (firstAccountLink === undefined) return;
+  const { firstSteps } = await import("../../server/serve.ts");
+  output.say(firstSteps(firstAccountLink, dataFlagsOf(values)));
+}
+
+/** Tells systemd that the server is ready, and from then on that it is alive, until it stops or another process takes over. */
+async function notifySystemd(
+  system: System,
+  log: Log,
+): Promise<{ end(successor: number | undefined): void }> {
+  if (system.env["NOTIFY_SOCKET"] === undefined) return { end: () => undefined };
+  const { openLibc } = await import("../../platform/libc.ts");
+  const { makeNotifier } = await import("../../platform/systemd/notify.ts");
+  const notifier = makeNotifier(openLibc(), system, log);
+  const over = new AbortController();
+  // Alive is a process whose event loop runs. An unreachable database or a full disk is no reason for a restart.
+  void notifier.feedWatchdog(() => Promise.resolve(), over.signal);
+  notifier.ready();
+  return {
+    end(successor) {
+      over.abort(new Error("The server ends"));
+      if (successor === undefined) notifier.stopping();
+      else notifier.mainPid(successor);
+    },
+  };
+}
+
+/** Resolves on the first SIGTERM or SIGINT. The second one ends the process at once. */
+function untilSignalled(): Promise<undefined> {
+  return new Promise<undefined>((resolve) => {
+    const end = () => {
+      process.once("SIGTERM", () => process.exit(1));
+      process.once("SIGINT", () => process.exit(1));
+      resolve(undefined);
+    };
+    process.once("SIGTERM", end);
+    process.once("SIGINT", end);
+  });
+}
+
+async function foreignCaOf(
+  values: Values,
+  tls: ServeOptions["tls"],
+): Promise<Pick<ServeOptions, "foreignCa">> {
+  const file = values.text("tls-ca");
+  if (file === undefined) return {};
+  if (tls === undefined || tls === "auto")
+    throw new AppError("usage", "--tls-ca needs --tls-cert and --tls-key, or --tls acme");
+  const { readForeignCa } = await import("../../server/tls/foreign-ca.ts");
+  return { foreignCa: readForeignCa(readTextIfThere(file), file) };
+}
+
+async function tlsOf(
+  values: Values,
+  publicUrl: string | undefined,
+  hostname: string,
+): Promise<ServeOptions["tls"]> {
+  const certFile = values.text("tls-cert");
+  const keyFile = values.text("tls-key");
+  const kind = values.choice("tls", ["auto", "acme"]);
+  if (kind !== "acme") refuseAcmeFlags(values);
+  if (kind !== undefined && (certFile !== undefined || keyFile !== undefined)) {
+    throw new AppError("usage", `Give --tls ${kind}, or --tls-cert and --tls-key, not both`);
+  }
+  if (kind === "acme") return readAcmeTls(values, publicUrl, hostname);
+  if (kind !== undefined) return kind;
+  if (certFile === undefined && keyFile === undefined) return undefined;
+  if (certFile !== undefined && keyFile !== undefined) return { certFile, keyFile };
+  throw new AppError("usage", "Give both --tls-cert and --tls-key, or neither");
+}

@@ -1,0 +1,29 @@
+// The organizations that a command works on, without reading their files: the named one, else all.
+
+import { brand } from "../../brand.ts";
+import { AppError } from "../../base/errors.ts";
+import { listOrganizations } from "../../node/files/list-organizations.ts";
+import { quoteWord } from "../../base/plan.ts";
+
+/** For commands that change one: the named organization, else the only one. Throws usage if there are several. */
+export function chooseOne(configRoot: string, slug: string | undefined): string {
+  if (slug !== undefined) return slug;
+  const slugs = chooseSlugs(configRoot, undefined);
+  const [only = ""] = slugs;
+  if (slugs.length === 1) return only;
+  throw new AppError("usage", `Several organizations are registered. Name one of them: ${slugs.join(", ")}`);
+}
+
+/** Throws not_registered. */
+export function chooseSlugs(configRoot: string, slug: string | undefined): string[] {
+  const slugs = listOrganizations(configRoot);
+  if (slug !== undefined && !slugs.includes(slug)) {
+    throw new AppError("not_registered", `There is no organization "${slug}" on this machine`, {
+      hint: `\`${brand.executable} status\` lists all. Register with \`${brand.executable} register --org-slug ${quoteWord(slug)} …\`.`,
+    });
+  }
+  if (slugs.length > 0) return slug === undefined ? slugs : [slug];
+  throw new AppError("not_registered", "This machine is not registered with any organization", {
+    hint: `Register it with \`${brand.executable} register\`.`,
+  });
+}

@@ -1,0 +1,58 @@
+// What the doctor needs of the daemon: whether it runs, and what it sees of each organization.
+
+import { AppError } from "../../base/errors.ts";
+import {
+  asRoot,
+  fail,
+  ok,
+  runCheck,
+  skipped,
+  warn,
+  type Check,
+  type Finding,
+} from "../../node/doctor/check.ts";
+import type { OrganizationSettings } from "../../node/contact/organization-edge.ts";
+import { daemonStartHint } from "../../platform/service-manager.ts";
+import type { System } from "../../base/system.ts";
+import type { LocalAddress } from "../ipc/transport.ts";
+import { probeNow } from "./probe-now.ts";
+import { isDaemonMissed, readStatus, type StatusReport } from "./status-report.ts";
+
+type Places = OrganizationSettings & { address: LocalAddress; stateDb: string };
+
+/** Probes now. Undefined if this user may not ask the daemon. */
+export async function observe(
+  places: Places,
+  system: System,
+  slug?: string,
+): Promise<StatusReport | undefined> {
+  try {
+    const probe = (report: StatusReport) => probeNow(report, places, system);
+    return await readStatus(places, { slug, probe }, system);
+  } catch (error) {
+    if (error instanceof AppError && error.code === "os_permission") return undefined;
+    throw error;
+  }
+}
+
+export async function examineDaemon(
+  slugs: readonly string[],
+  report: StatusReport | undefined,
+  { isRoot }: Pick<System, "isRoot">,
+): Promise<Check[]> {
+  return [await runCheck("daemon", undefined, () => daemon(slugs, report, isRoot))];
+}
+
+function daemon(slugs: readonly string[], report: StatusReport | undefined, isRoot: boolean): Finding {
+  if (slugs.length === 0) return skipped("no organization is registered");
+  if (report === undefined) return skipped(`this user may not ask it: ${asRoot}`);
+  if (report.daemon.running) return ok(`it answers, process ${report.daemon.pid ?? "unknown"}`);
+  if (!isDaemonMissed(report)) return ok("no organization needs it: all are in server mode");
+  const desktop = report.teams.filter(({ mode }) => mode === "desktop");
+  const up = desktop.filter(({ wanted }) => wanted === "up").map(({ team }) => team);
+  const start = daemonStartHint();
+  if (up.length > 0) return fail(`the daemon does not run, but ${up.join(", ")} should be up`, start);
+  const all = desktop.map(({ team }) => team).join(", ");
+  if (isRoot) return ok(`it does not run, and ${all} should not be up`);
+  return warn(`the daemon does not run; only root can see whether ${all} should be up`, start);
+}

@@ -1,0 +1,86 @@
+// Finds the organization that knows a node, by name or overlay address, and probes that node.
+
+import { brand } from "../../brand.ts";
+import { join } from "node:path";
+import { AppError } from "../../base/errors.ts";
+import { readTextIfThere } from "../../base/files.ts";
+import { parseAddress } from "../../base/ip.ts";
+import { isWithin } from "../../node/files/granted/networks.ts";
+import { unsafeRoutes } from "../../node/files/config/read-config.ts";
+import { quoteWord } from "../../base/plan.ts";
+import type { OrganizationSettings } from "../../node/contact/organization-edge.ts";
+import { chooseSlugs } from "./choose-slugs.ts";
+import type { PeerReport } from "../../node/health/peer-report.ts";
+import type { System } from "../../base/system.ts";
+import type { LocalAddress } from "../ipc/transport.ts";
+import { readPeers } from "./read-peers.ts";
+import { readStatus } from "./status-report.ts";
+
+export type FoundPeer = { slug: string; peer: PeerReport; reportsTunnels: boolean };
+
+type Edge = { address: LocalAddress; settings: OrganizationSettings & { stateDb: string } };
+
+/** Throws not_found, with the organizations that were not asked because they do not run. `only`: this organization alone. */
+export async function findPeer(
+  node: string,
+  only: string | undefined,
+  edge: Edge,
+  system: System,
+): Promise<FoundPeer> {
+  const failures: unknown[] = [];
+  for (const slug of chooseSlugs(edge.settings.configRoot, only)) {
+    try {
+      const { peers, reports_tunnels: reportsTunnels } = await readPeers(slug, node, edge, system);
+      const [peer] = peers;
+      if (peer !== undefined) return { slug, peer, reportsTunnels };
+    } catch (error) {
+      // Another organization may know it.
+      failures.push(error);
+    }
+  }
+  if (failures.length > 0) throw failures[0];
+  refuseHost(node, only, edge);
+  throw new AppError("not_found", `No organization of this machine has a node "${node}" that it knows`, {
+    hint:
+      (await notAsked(only, edge, system)) ??
+      `Names that this node may see are those of \`${brand.executable} peers\`; an overlay address works without a name.`,
+  });
+}
+
+/** A host behind a router is no node: what answers for it, and can be probed, is the router. */
+function refuseHost(node: string, only: string | undefined, { settings: { configRoot } }: Edge): void {
+  const address = parseAddress(node);
+  if (address === undefined) return;
+  for (const slug of chooseSlugs(configRoot, only)) {
+    const route = unsafeRoutes(readTextIfThere(join(configRoot, slug, "config.yml")) ?? "").find(
+      ({ network }) => isWithin(node, [network]),
+    );
+    const [router] = route?.routers ?? [];
+    if (route === undefined || router === undefined) continue;
+    throw new AppError(
+      "not_found",
+      `${node} is no node, but a host in ${route.network}, a network of ${slug} behind the router ${router}`,
+      {
+        hint: `Probe the router: \`${brand.executable} ping ${quoteWord(router)}\`.`,
+      },
+    );
+  }
+}
+
+/** Without its engine an organization knows no peer. Undefined if all run. */
+async function notAsked(
+  only: string | undefined,
+  { address, settings: { configRoot, stateDb } }: Edge,
+  system: System,
+): Promise<string | undefined> {
+  const question = { slug: only };
+  const { teams } = await readStatus({ address, configRoot, stateDb }, question, system);
+  const idle = teams.filter(({ state }) => state !== "running");
+  if (idle.length === 0) return undefined;
+  const lines = idle.map(({ team, state }) =>
+    state === "stopped"
+      ? `${team} is stopped, so it was not asked. Start it: \`${brand.executable} start ${quoteWord(team)}\`.`
+      : `${team} was not asked, its state is ${state}: \`${brand.executable} status ${quoteWord(team)}\`.`,
+  );
+  return lines.join(" ");
+}

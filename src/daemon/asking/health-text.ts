@@ -1,0 +1,95 @@
+// The health of an organization in words, for `agent status`. Loads little: the command must start fast.
+
+import { formatSize } from "../../base/duration.ts";
+import { lightOf } from "../../node/health/findings.ts";
+import type { TeamStatus } from "../ipc/messages.ts";
+
+/** "running", "degraded", "running, not probed", "running, not checked", or why no engine runs. */
+export function stateText(team: TeamStatus): string {
+  if (team.state !== "running") return team.state;
+  const light = lightOfTeam(team);
+  if (light === "degraded") return "degraded";
+  if (light === undefined) return "running";
+  const isUnchecked = (team.findings ?? []).some(
+    ({ kind }) => kind === "not_checked" || kind === "disk_full",
+  );
+  return isUnchecked ? "running, not checked" : "running, not probed";
+}
+
+function lightOfTeam({ findings, health }: TeamStatus): ReturnType<typeof lightOf> {
+  if (findings !== undefined) return lightOf(findings);
+  if (health === undefined || health.verdict === "running") return undefined;
+  return health.verdict === "degraded" ? "degraded" : "unknown";
+}
+
+/** Whether traffic passes, as far as it can be known: the meaning of `status --check`. */
+export function isHealthy(team: TeamStatus): boolean {
+  return team.state === "running" && team.health !== undefined && lightOfTeam(team) !== "degraded";
+}
+
+/** Every finding with what to do about it. */
+export function findingNotes({ findings = [] }: TeamStatus): string[] {
+  return findings.map(({ what, cure }) => `${what}: ${/^[a-z]/.test(cure) ? `\`${cure}\`` : cure}`);
+}
+
+/** What the engine reports, and how long it works alone. */
+export function healthNotes(team: TeamStatus, now: number): string[] {
+  const { health, state } = team;
+  if (state !== "running" || health === undefined) return [];
+  const { engine_version: version, lighthouses, tunnels, broken } = health;
+  const parts = [
+    ...(version === undefined ? [] : [`engine ${version}`]),
+    // Before the first probe nothing is known of them.
+    ...(health.verdict === "not_probed" ? [] : [lighthouseText(lighthouses, health.is_lighthouse === true)]),
+    ...(tunnels === undefined
+      ? []
+      : [`tunnels: ${tunnels.direct} direct, ${tunnels.relayed} relayed, ${broken.length} broken`]),
+    ...offloads(team),
+    ...offline(team, now),
+    ...age(team, now),
+  ];
+  return [parts.join("; ")];
+}
+
+function offloads({ data_plane: seen }: TeamStatus): string[] {
+  if (seen === undefined || seen.why === "platform") return [];
+  return [seen.tun_offloads && seen.udp_offloads ? "offloads on" : "offloads off"];
+}
+
+/** What an administrator would not expect. */
+export function dataPlaneNotes({ data_plane: seen, state }: TeamStatus): string[] {
+  const isOdd =
+    seen?.why !== undefined && ["restart", "refused", "limit", "segments", "traffic"].includes(seen.why);
+  return state === "running" && isOdd && seen.reason !== undefined ? [seen.reason] : [];
+}
+
+function lighthouseText({ answering, of }: { answering: number; of: number }, isLighthouse: boolean): string {
+  if (isLighthouse) return "it is a lighthouse, and asks no other";
+  if (of === 0) return "no lighthouse to ask";
+  if (of === 1) return answering === 1 ? "the lighthouse answers" : "the lighthouse does not answer";
+  return `${answering} of ${of} lighthouses answer`;
+}
+
+/** Only the certificate ends without the control plane. */
+function offline({ certificate_not_after: end, ephemeral }: TeamStatus, now: number): string[] {
+  if (ephemeral === true) return ["ephemeral: works an hour at most without the control plane"];
+  const days = Math.floor((Date.parse(end) - now) / 86_400_000);
+  return Number.isNaN(days) || days < 0
+    ? []
+    : [`works ${days} more ${days === 1 ? "day" : "days"} without the control plane`];
+}
+
+/** What a relay forwarded for others, and its limit. */
+export function relayNotes({ relayed }: Pick<TeamStatus, "relayed">): string[] {
+  if (relayed === undefined) return [];
+  const { bytes, limit_bytes: limit, paused } = relayed;
+  const of = limit === null ? "" : ` of ${formatSize(limit)}`;
+  const until = paused ? "; the limit is reached, so no node uses this relay until the next month (UTC)" : "";
+  return [`forwarded ${formatSize(bytes)}${of} for other nodes this month${until}`];
+}
+
+/** In server mode nothing watches all the time: what is shown was written down by the last run of check-auth. */
+function age({ mode, health }: TeamStatus, now: number): string[] {
+  const seconds = Math.round((now - Date.parse(health?.checked_at ?? "")) / 1000);
+  return mode === "server" && seconds >= 1 ? [`as of ${seconds} s ago`] : [];
+}

@@ -1,0 +1,167 @@
+// What was found of an organization, as `status`, `doctor` and `netcheck` all show it: the findings of its health, and
+// whether anything watches it: check-auth and its timer in server mode, the daemon in desktop mode.
+
+import { brand } from "../../brand.ts";
+import { quoteWord } from "../../base/plan.ts";
+import { certificateFindings, found, type Finding } from "../../node/health/findings.ts";
+import type { Health } from "../../node/health/verdict.ts";
+import type { UnitState } from "../../platform/service-state.ts";
+import type { TeamStatus } from "../ipc/messages.ts";
+import { roughly } from "./text-table.ts";
+import { unitsServe } from "../../platform/config-root.ts";
+import { hasSystemd } from "../../platform/service-manager.ts";
+import type { System } from "../../base/system.ts";
+
+/** Between two checks in server mode, and how many may be missed. */
+const checkEveryS = 60;
+const lateAfterS = 3 * checkEveryS;
+
+/** Who watches an organization. `unit`: undefined without systemd. */
+export type Watcher = {
+  unit: UnitState | undefined;
+  /** Desktop mode: the daemon answers, and its process. */
+  daemon?: { answers: boolean; pid?: number | undefined };
+  /** Server mode: when the last check looked, ms since 1970; undefined: never since the boot. */
+  checkedAt?: number | undefined;
+  /** The daemon runs, and does not know it. */
+  isForgotten?: boolean;
+};
+
+/** An organization that the daemon does not tell of. `isForgotten`: the daemon runs, and does not know it. */
+export type Found = { status: TeamStatus; checkedAt: number | undefined; isForgotten: boolean };
+
+type Report = { daemon: { running: boolean; pid?: number }; teams: TeamStatus[] };
+
+/** The one place where findings join a report. `others`: those that the daemon does not tell of. */
+export async function withFindings<R extends Report>(
+  report: R,
+  others: readonly Found[],
+  system: Pick<System, "run" | "platform" | "now">,
+  configRoot: string,
+): Promise<R> {
+  const { running: answers, pid } = report.daemon;
+  const modes = new Set(report.teams.filter(isWatched).map(({ mode }) => mode));
+  const hasUnits = modes.size > 0 && hasSystemd(system) && unitsServe(configRoot);
+  const units = hasUnits ? await unitsOf(modes, answers, system) : undefined;
+  const now = system.now();
+  const teams = report.teams.map((team) => {
+    const { checkedAt, isForgotten = false } = others.find(({ status }) => status.team === team.team) ?? {};
+    const unit = units?.[team.mode];
+    const daemon = team.mode === "desktop" ? { daemon: { answers, pid } } : {};
+    const findings = findingsOf(team, { unit, checkedAt, isForgotten, ...daemon }, now);
+    return findings.length === 0 ? team : { ...team, findings };
+  });
+  return { ...report, teams };
+}
+
+const isWatched = ({ state, wanted }: TeamStatus) => state === "running" || wanted === "up";
+
+async function unitsOf(
+  modes: ReadonlySet<TeamStatus["mode"]>,
+  daemonAnswers: boolean,
+  system: Pick<System, "run">,
+): Promise<Partial<Record<TeamStatus["mode"], UnitState>>> {
+  const { daemonUnit, isEnabled } = await import("../../platform/systemd/systemd.ts");
+  const { checksState, unitState } = await import("../../platform/service-state.ts");
+  // A daemon that answers, and is there after a boot, is well: no need to ask systemd.
+  const asksDaemon = modes.has("desktop") && !(daemonAnswers && isEnabled(daemonUnit));
+  const [server, desktop] = await Promise.all([
+    modes.has("server") ? checksState(system) : undefined,
+    asksDaemon ? unitState(daemonUnit, system) : undefined,
+  ]);
+  return { ...(server === undefined ? {} : { server }), ...(desktop === undefined ? {} : { desktop }) };
+}
+
+export function findingsOf(team: TeamStatus, watcher: Watcher, now: number): Finding[] {
+  const { state, wanted, health, team: slug } = team;
+  if (state === "revoked") return [];
+  if (watcher.isForgotten === true)
+    return [
+      found(
+        "forgotten",
+        slug,
+        "The daemon has forgotten this organization, and does not run it; its files stay",
+      ),
+    ];
+  const isRunning = state === "running";
+  const watch = isRunning || wanted === "up" ? watchFindings(team, watcher, now) : [];
+  if (!isRunning) return [...notRunning(team), ...watch];
+  const certificate = certificateFindings(
+    slug,
+    Date.parse(team.certificate_not_after) <= now ? "expired" : "valid",
+  );
+  const healthy = health === undefined ? [] : ofHealth(slug, health);
+  const known = new Set(healthy.map(({ kind }) => kind));
+  const findings = [...certificate.filter(({ kind }) => !known.has(kind)), ...healthy, ...watch];
+  // Nothing says yet whether traffic passes: that is not green.
+  return health !== undefined || findings.length > 0
+    ? findings
+    : [found("probing", slug, "Nothing has looked at it since its engine started")];
+}
+
+/** What starts or stops just now is neither. */
+function notRunning({ team: slug, state, wanted, message }: TeamStatus): Finding[] {
+  if (wanted === "down" || !["stopped", "waiting"].includes(state)) return [];
+  const why = message === undefined ? "" : `: ${message}`;
+  return [found("not_running", slug, `It should run, but is ${state}${why}`)];
+}
+
+/** A daemon of an earlier version tells the verdict alone. */
+function ofHealth(slug: string, { findings, verdict, reason = "", broken }: Health): Finding[] {
+  if (findings !== undefined) return findings;
+  const silent =
+    broken.length === 0 ? [] : [found("peers_silent", slug, `No answer from ${broken.join(", ")}`)];
+  if (verdict === "running") return silent;
+  return [found(verdict === "degraded" ? "lighthouses_silent" : "tunnels_unknown", slug, reason), ...silent];
+}
+
+const nothingArrives = "no change and no revocation reaches this node";
+
+function watchFindings(
+  { team: slug, mode, uptime_s = 0 }: TeamStatus,
+  watcher: Watcher,
+  now: number,
+): Finding[] {
+  const { unit, daemon, checkedAt } = watcher;
+  const start = `${brand.executable} start ${quoteWord(slug)}`;
+  const who = mode === "server" ? "The timer of its checks" : "The daemon";
+  const stands =
+    unit !== undefined && unit.is !== "running" && !(mode === "desktop" && daemon?.answers === true);
+  if (stands) {
+    const how = unit.is === "missing" ? "is not installed" : `is ${unit.is}`;
+    const cure = unit.is === "missing" ? `${brand.executable} install-systemd` : start;
+    return [found("not_checked", slug, `${who} ${how}: ${nothingArrives}`, cure)];
+  }
+  if (mode === "desktop" && daemon?.answers === false)
+    return [
+      found(
+        "not_checked",
+        slug,
+        `The daemon does not run: ${nothingArrives}`,
+        `${brand.executable} --ipc-mode socket, as root`,
+      ),
+    ];
+  if (unit?.lacks !== undefined)
+    return [
+      found("not_checked", slug, `Its checks start ${unit.lacks}, which is gone: ${nothingArrives}`, start),
+    ];
+  const boot =
+    unit === undefined || unit.startsAtBoot || (mode === "desktop" && unit.pid !== daemon?.pid)
+      ? []
+      : [found("not_started_at_boot", slug, `${who} does not start after a reboot`, start)];
+  const ageS = checkedAt === undefined ? uptime_s : Math.abs(now - checkedAt) / 1000;
+  if (mode === "desktop" || unit === undefined || ageS <= lateAfterS) return boot;
+  const late =
+    checkedAt === undefined
+      ? "It was not checked since its start"
+      : `The last check was ${roughly(ageS)} ago`;
+  return [
+    found(
+      "not_checked",
+      slug,
+      `${late}: ${nothingArrives}`,
+      `${brand.executable} check-auth --org-slug ${quoteWord(slug)}`,
+    ),
+    ...boot,
+  ];
+}

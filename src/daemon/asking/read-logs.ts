@@ -1,0 +1,78 @@
+// Reads the log of one organization's engine: from the daemon in mode desktop, from the journal in mode server. It must not
+// print.
+
+import { dirname } from "node:path";
+import { brand } from "../../brand.ts";
+import { AppError } from "../../base/errors.ts";
+import { quoteWord } from "../../base/plan.ts";
+import { requireOwnUnits } from "../../platform/config-root.ts";
+import { engineUnit } from "../../platform/systemd/systemd.ts";
+import { childEnvironment, type System } from "../../base/system.ts";
+import { connectDaemon } from "../ipc/client.ts";
+import type { LocalAddress } from "../ipc/transport.ts";
+
+export type LogRequest = {
+  slug: string;
+  directory: string;
+  mode: "desktop" | "server";
+  lines: number;
+  follow: boolean;
+};
+
+/** Calls `onLine` for the last lines and, with `follow`, for every new line until the source ends. */
+export async function followLog(
+  request: LogRequest,
+  address: LocalAddress,
+  system: Pick<System, "sleep" | "env">,
+  onLine: (line: string) => void,
+): Promise<void> {
+  if (request.mode === "server") return followJournal(request, system, onLine);
+  const { slug: team, lines, follow } = request;
+  const daemon = await connectDaemon(address, system, { patient: false });
+  try {
+    const answer = await daemon.request({ action: "logs", team, lines, follow });
+    for (const line of answer.lines ?? []) onLine(line);
+    if (follow) {
+      await daemon.notices((notice) => {
+        if (notice.event === "log") onLine(notice.line);
+      });
+      throw new AppError(
+        "daemon_unreachable",
+        "The daemon closed the connection: it has ended, or lines came too fast",
+        { hint: `Run it again: \`${brand.executable} logs -f ${quoteWord(team)}\`.` },
+      );
+    }
+  } finally {
+    daemon.close();
+  }
+}
+
+async function followJournal(
+  { slug, directory, lines, follow }: LogRequest,
+  { env }: Pick<System, "env">,
+  onLine: (line: string) => void,
+): Promise<void> {
+  requireOwnUnits(dirname(directory));
+  const unit = engineUnit(slug);
+  const args = [
+    "--output=cat",
+    "--quiet",
+    `--lines=${lines}`,
+    `--unit=${unit}`,
+    ...(follow ? ["--follow"] : []),
+  ];
+  const child = Bun.spawn(["/usr/bin/journalctl", ...args], {
+    env: childEnvironment(env),
+    stdin: "ignore",
+    stdout: "pipe",
+    stderr: "inherit",
+  });
+  const decoder = new TextDecoder();
+  let rest = "";
+  for await (const chunk of child.stdout) {
+    const parts = (rest + decoder.decode(chunk, { stream: true })).split("\n");
+    rest = parts.pop() ?? "";
+    parts.forEach(onLine);
+  }
+  await child.exited;
+}

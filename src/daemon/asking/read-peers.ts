@@ -1,0 +1,61 @@
+// Reads the peers of one organization: from the daemon in mode desktop, else by a look of this process, which needs root.
+// It must not print.
+
+import { AppError } from "../../base/errors.ts";
+import type { OrganizationSettings } from "../../node/contact/organization-edge.ts";
+import type { PeerReport } from "../../node/health/peer-report.ts";
+import type { System } from "../../base/system.ts";
+import { askDaemon } from "../ipc/client.ts";
+import type { LocalAddress } from "../ipc/transport.ts";
+
+export type OrganizationPeers = {
+  peers: readonly PeerReport[];
+  /** False: the engine is too old to report its tunnels. */
+  reports_tunnels: boolean;
+  engine_version?: string;
+};
+
+const probeMs = 1500;
+
+/** The daemon runs no such organization. Then systemd does, or nothing. */
+const notByDaemon: readonly string[] = ["unknown_team", "daemon_unreachable"];
+
+/** `peer`: this one alone, by name or address. Asks first and reads files only if need be: the command must start fast. */
+export async function readPeers(
+  slug: string,
+  peer: string | undefined,
+  { address, settings }: { address: LocalAddress; settings: OrganizationSettings },
+  system: System,
+): Promise<OrganizationPeers> {
+  try {
+    const request = { action: "peers", team: slug, ...(peer === undefined ? {} : { peer }) };
+    const answer = await askDaemon(address, system, request, { patient: false });
+    const { peers = [], reports_tunnels = false, engine_version } = answer;
+    return { peers, reports_tunnels, ...(engine_version === undefined ? {} : { engine_version }) };
+  } catch (error) {
+    if (!(error instanceof AppError) || !notByDaemon.includes(error.code)) throw error;
+    return look(slug, peer, settings, system, error);
+  }
+}
+
+async function look(
+  slug: string,
+  peer: string | undefined,
+  settings: OrganizationSettings,
+  system: System,
+  refusal: AppError,
+): Promise<OrganizationPeers> {
+  const { openOrganization } = await import("../../node/files/organizations.ts");
+  const organization = openOrganization(settings.configRoot, slug);
+  if (organization.config.mode === "desktop") throw refusal;
+  if (!system.isRoot) {
+    const { privilegeHint } = await import("../../platform/privilege.ts");
+    throw new AppError("os_permission", `Only root can see the peers of ${slug}: it is in server mode`, {
+      hint: privilegeHint(process),
+    });
+  }
+  const { lookAtServerPeers } = await import("../../node/contact/server-watch.ts");
+  const seen = await lookAtServerPeers(organization, settings, system, { withinMs: probeMs, peer });
+  const { peers, reportsTunnels: reports_tunnels, engineVersion: version } = seen;
+  return { peers, reports_tunnels, ...(version === undefined ? {} : { engine_version: version }) };
+}

@@ -1,0 +1,207 @@
+// The report of `agent status`: the daemon's answer, completed from systemd and the process table for organizations that
+// the daemon does not run. It must start fast, so it loads the readers of files and units only when they are needed.
+
+import { brand } from "../../brand.ts";
+import { AppError } from "../../base/errors.ts";
+import { describeConfirmation } from "../../protocol/confirmation-shown.ts";
+import { quoteWord } from "../../base/plan.ts";
+import { describeLeftOut } from "../../engine/left-out.ts";
+import { listOrganizations } from "../../node/files/list-organizations.ts";
+import type { Way } from "../../node/names/service-state.ts";
+import { namesPlaces } from "../../platform/names-places.ts";
+import type { System } from "../../base/system.ts";
+import {
+  dataPlaneNotes,
+  findingNotes,
+  healthNotes,
+  isHealthy,
+  relayNotes,
+  stateText,
+} from "./health-text.ts";
+import { daysLeft, roughly, textTable } from "./text-table.ts";
+import { askDaemon } from "../ipc/client.ts";
+import type { Answer, TeamStatus } from "../ipc/messages.ts";
+import type { LocalAddress } from "../ipc/transport.ts";
+import type { Found } from "./organization-findings.ts";
+
+export type StatusReport = {
+  daemon: { running: boolean; version?: string; pid?: number };
+  teams: TeamStatus[];
+  /** How programs of this machine find the names of nodes; undefined if names are off. */
+  names?: { way: Way["way"]; notes: readonly string[] };
+};
+
+type Places = { address: LocalAddress; configRoot: string; stateDb: string };
+
+/** `probe`: probes now what no daemon watches, instead of showing what the last probes said. */
+export type StatusQuestion = {
+  slug: string | undefined;
+  probe?: ((report: StatusReport) => Promise<StatusReport>) | undefined;
+};
+
+export async function readStatus(
+  { address, configRoot, stateDb }: Places,
+  { slug, probe }: StatusQuestion,
+  system: Pick<System, "sleep" | "run" | "now" | "platform" | "fetch">,
+): Promise<StatusReport> {
+  let slugs: readonly string[] | undefined;
+  // While the daemon prepares its answer.
+  const list = async () => void (slugs = listOrganizations(configRoot));
+  const answer = await statusOfDaemon(address, probe !== undefined, system, list);
+  slugs ??= listOrganizations(configRoot);
+  const ofDaemon = (answer?.teams ?? []).filter((each) => typeof each === "object");
+  const others = slugs.filter((each) => !ofDaemon.some(({ team }) => team === each));
+  const found =
+    others.length === 0
+      ? []
+      : await readOthers({ configRoot, stateDb }, others, answer !== undefined, system);
+  const teams = [...ofDaemon, ...found.map(({ status }) => status)]
+    .filter(({ team }) => slug === undefined || team === slug)
+    .sort((a, b) => (a.team < b.team ? -1 : 1));
+  const { version, pid } = answer ?? {};
+  const { statePath } = namesPlaces(system, stateDb);
+  const names = (await Bun.file(statePath).exists()) ? await readNames(statePath) : undefined;
+  const report = {
+    daemon: {
+      running: answer !== undefined,
+      ...(version === undefined ? {} : { version }),
+      ...(pid === undefined ? {} : { pid }),
+    },
+    teams,
+    ...(names === undefined ? {} : { names }),
+  };
+  const probed = probe === undefined ? report : await probe(report);
+  const { withFindings } = await import("./organization-findings.ts");
+  return withFindings(probed, found, system, configRoot);
+}
+
+async function readNames(path: string): Promise<StatusReport["names"]> {
+  const { describeServing, readServiceState } = await import("../../node/names/service-state.ts");
+  const state = readServiceState(path);
+  return state === undefined ? undefined : { way: state.serving.way, notes: describeServing(state) };
+}
+
+/** There are organizations of mode desktop, and their daemon does not run. */
+export function isDaemonMissed({ daemon, teams }: StatusReport): boolean {
+  return !daemon.running && teams.some(({ mode }) => mode === "desktop");
+}
+
+/**
+ * Traffic passes: at least one organization carries it, and no other one fails to. One that the user has stopped counts only
+ * if nothing else runs, or if it is the one that was asked for.
+ */
+export function areHealthy({ teams }: StatusReport, asked: string | undefined): boolean {
+  const isRight = (team: TeamStatus) => isHealthy(team) || (asked === undefined && isLeftDown(team));
+  return teams.some(isHealthy) && teams.every(isRight);
+}
+
+function isLeftDown({ state, wanted }: TeamStatus): boolean {
+  return state === "stopped" && wanted === "down";
+}
+
+async function statusOfDaemon(
+  address: LocalAddress,
+  probe: boolean,
+  system: Pick<System, "sleep">,
+  meanwhile: () => Promise<void>,
+): Promise<Answer | undefined> {
+  try {
+    const request = { action: "status", ...(probe ? { probe } : {}) };
+    return await askDaemon(address, system, request, { patient: false, meanwhile });
+  } catch (error) {
+    if (error instanceof AppError && error.code === "daemon_unreachable") return undefined;
+    throw error;
+  }
+}
+
+/** Organizations that the daemon does not tell of: those of mode server, damaged and forgotten ones; all without a daemon. */
+async function readOthers(
+  places: Pick<Places, "configRoot" | "stateDb">,
+  slugs: readonly string[],
+  daemonRuns: boolean,
+  system: Pick<System, "run" | "now" | "platform" | "fetch">,
+): Promise<Found[]> {
+  const { readStatusWithoutDaemon } = await import("./status-without-daemon.ts");
+  const found = await Promise.all(slugs.map((slug) => readStatusWithoutDaemon(places, slug, system)));
+  return found.map((each) => ({
+    ...each,
+    isForgotten: daemonRuns && !each.isDamaged && each.status.mode === "desktop",
+  }));
+}
+
+/** The report as text. The first line is the summary. `width`: of the terminal. */
+export function renderStatus(report: StatusReport, now: number, width?: number): string {
+  const { teams } = report;
+  const lines = [headline(report)];
+  if (teams.length > 0) {
+    const withPeers = teams.some(({ peers }) => peers !== undefined);
+    const rows = teams.map((team) => row(team, withPeers, now));
+    const peers = withPeers ? ["PEERS"] : [];
+    const table = [
+      ["ORGANIZATION", "STATE", "ADDRESS", "PROCESS", "UPTIME", ...peers, "CERTIFICATE", "LAST CHECK-IN"],
+      ...rows,
+    ];
+    lines.push("", ...textTable(table, width));
+    const notes = teams.flatMap((team) =>
+      [
+        ...findingNotes(team),
+        ...healthNotes(team, now),
+        ...relayNotes(team),
+        ...dataPlaneNotes(team),
+        ...notesOn(team),
+      ].map((note) => `${team.team}: ${note}`),
+    );
+    const all = [...notes, ...(report.names?.notes ?? [])];
+    if (all.length > 0) lines.push("", ...all);
+  }
+  return `${lines.join("\n")}\n`;
+}
+
+function notesOn(status: TeamStatus): string[] {
+  const { team, message, restart_pending: pending = [], left_out, findings = [], ...rest } = status;
+  const keys = pending.filter((key) => rest.data_plane?.why !== "restart" || !/_?offloads$/.test(key));
+  const restart = `${keys.join(", ")} will apply after \`${brand.executable} restart ${quoteWord(team)}\``;
+  return [
+    ...(message === undefined || findings.some(({ what }) => what.endsWith(message)) ? [] : [message]),
+    ...(rest.state === "stopped" && rest.wanted === "down"
+      ? [`To start it: \`${brand.executable} start ${quoteWord(team)}\``]
+      : []),
+    ...confirmationNotes(rest),
+    ...(keys.length === 0 ? [] : [restart]),
+    ...(left_out === undefined ? [] : [describeLeftOut(left_out)]),
+  ];
+}
+
+function confirmationNotes({ state, confirm }: Pick<TeamStatus, "state" | "confirm">): string[] {
+  if (confirm === undefined || state === "revoked") return [];
+  const { what, next } = describeConfirmation(confirm);
+  return [`${what}. ${next}`];
+}
+
+function headline(report: StatusReport): string {
+  const { teams } = report;
+  const running = teams.filter(({ state }) => state === "running");
+  const missed = isDaemonMissed(report) ? "The daemon is not running: " : "";
+  const [only] = teams;
+  if (only === undefined) return "No organization is registered on this machine";
+  const state = stateText(only);
+  if (teams.length === 1)
+    return `${missed}${only.team} is ${state === "running" ? `running as ${only.ip_address}` : state}`;
+  const degraded = teams.filter((team) => stateText(team) === "degraded").length;
+  const also = degraded === 0 ? "" : `, ${degraded} of them degraded`;
+  return `${missed}${running.length} of ${teams.length} organizations running${also}`;
+}
+
+function row(team: TeamStatus, withPeers: boolean, now: number): string[] {
+  const checkin = team.last_checkin_at;
+  return [
+    team.active === true ? `${team.team} *` : team.team,
+    stateText(team),
+    team.ip_address,
+    team.pid === undefined ? "-" : String(team.pid),
+    team.uptime_s === undefined ? "-" : roughly(team.uptime_s),
+    ...(withPeers ? [String(team.peers ?? "-")] : []),
+    daysLeft(team.certificate_not_after, now),
+    checkin === undefined ? "-" : `${roughly((now - Date.parse(checkin)) / 1000)} ago`,
+  ];
+}

@@ -1,0 +1,158 @@
+// The status of an organization that no daemon runs: in mode server from systemd; in mode desktop from the process table,
+// because its engine can outlive the daemon.
+
+import { join } from "node:path";
+import { AppError, messageOf } from "../../base/errors.ts";
+import { seenDataPlane } from "../../node/files/config/data-plane.ts";
+import { readSyncState } from "../../node/files/generations.ts";
+import { openOrganization, type Organization } from "../../node/files/organizations.ts";
+import { ageOf, identifyProcess, type ProcessIdentity } from "../../platform/process-identity.ts";
+import { countPeers, metricsUrl } from "../../node/engine/peers.ts";
+import { certificateWarning, readOrganizationFacts } from "../../node/files/organization-facts.ts";
+import { readSavedHealth, savedHealthDirectory, type SavedHealth } from "../../node/health/saved-health.ts";
+import { isStopped } from "../../node/files/stopped.ts";
+import { isRunByUnits } from "../../node/engine/systemd-engine.ts";
+import { engineUnit } from "../../platform/systemd/systemd.ts";
+import { unitProperties } from "../../platform/systemd/unit-properties.ts";
+import type { System } from "../../base/system.ts";
+import { clean } from "../../base/log.ts";
+import type { TeamStatus } from "../ipc/messages.ts";
+import { findEngineProcess } from "../../node/engine/engine-process.ts";
+
+type Places = { configRoot: string; stateDb: string };
+
+type Observed = Pick<TeamStatus, "state" | "wanted" | "pid" | "uptime_s">;
+
+/** `checkedAt`: when check-auth last ran, ms since 1970; undefined: not since the boot. */
+export type FoundStatus = { status: TeamStatus; isDamaged: boolean; checkedAt: number | undefined };
+
+/** An organization with damaged files gets a status too, so that it does not hide the others. */
+export async function readStatusWithoutDaemon(
+  { configRoot, stateDb }: Places,
+  slug: string,
+  system: Pick<System, "run" | "platform" | "now" | "fetch">,
+): Promise<FoundStatus> {
+  const saved = readSavedHealth(savedHealthDirectory(configRoot, system.platform), slug, system.now());
+  const checkedAt = saved === undefined ? undefined : Date.parse(saved.run_at ?? saved.written_at);
+  try {
+    const status = await readStatus({ configRoot, stateDb }, slug, saved, system);
+    return { status, isDamaged: false, checkedAt };
+  } catch (error) {
+    const { readRemains } = await import("../../node/files/damaged-organization.ts");
+    const { mode = "server", name = "", directory } = readRemains(configRoot, slug);
+    const observed = observeProcess(join(directory, "config.yml"));
+    const hint = error instanceof AppError ? error.details.hint : undefined;
+    const message = hint === undefined ? messageOf(error) : `${messageOf(error)}. ${hint}`;
+    const facts = { team: slug, mode, name, ip_address: "", certificate_not_after: "" };
+    return { status: { ...facts, ...observed, message }, isDamaged: true, checkedAt };
+  }
+}
+
+async function readStatus(
+  { configRoot, stateDb }: Places,
+  slug: string,
+  saved: SavedHealth | undefined,
+  system: Pick<System, "run" | "platform" | "now" | "fetch">,
+): Promise<TeamStatus> {
+  const organization = openOrganization(configRoot, slug);
+  const state = readSyncState(organization.directory);
+  const end = state?.certificate_not_after ?? (await readEnd(organization));
+  const { revoked, dataPlane, ...facts } = readOrganizationFacts(organization, state, end);
+  const { mode } = organization.config;
+  const observed = isRunByUnits({ directory: organization.directory, mode }, system)
+    ? await observeUnit(organization, system)
+    : {
+        ...observeProcess(join(configRoot, slug, "config.yml")),
+        ...(await storedState(mode, slug, { configRoot, stateDb })),
+      };
+  const url = observed.state === "running" ? metricsUrl(organization.directory) : undefined;
+  const peers = url === undefined ? undefined : await countPeers(url, system);
+  const asked = peers === undefined ? {} : { peers };
+  const status: TeamStatus = {
+    team: slug,
+    mode,
+    ...facts,
+    ...observed,
+    ...asked,
+    ...seenDataPlane(dataPlane, startOf(observed, system.now())),
+    ...(mode === "server" ? savedHealth(saved, observed, system) : {}),
+  };
+  if (revoked !== undefined) {
+    // An engine that still runs is shown as what it is: the order is being carried out.
+    const state = status.pid === undefined ? "revoked" : status.state;
+    return { ...status, state, message: clean(`Access was revoked: ${revoked}`) };
+  }
+  const message = certificateWarning(facts, system.now());
+  return message === undefined ? status : { ...status, message };
+}
+
+const startOf = ({ uptime_s: uptimeS }: Observed, now: number) =>
+  uptimeS === undefined ? undefined : now - uptimeS * 1000;
+
+/** What check-auth has written down. The health of a former engine says nothing about this one. */
+function savedHealth(
+  saved: SavedHealth | undefined,
+  { state, uptime_s = 0 }: Observed,
+  system: Pick<System, "now">,
+): Pick<TeamStatus, "health" | "last_checkin_at" | "relayed" | "confirm"> {
+  const now = system.now();
+  const { health, last_checkin_at, relayed, confirm } = saved ?? {};
+  const isOfThisEngine = health !== undefined && now - Date.parse(health.checked_at) < (uptime_s + 1) * 1000;
+  return {
+    ...(last_checkin_at === undefined ? {} : { last_checkin_at }),
+    ...(relayed === undefined ? {} : { relayed }),
+    ...(confirm === undefined ? {} : { confirm }),
+    ...(state === "running" && isOfThisEngine ? { health } : {}),
+  };
+}
+
+async function readEnd({ directory }: Organization): Promise<string> {
+  const { certificateEnd } = await import("../../node/files/certificate-end.ts");
+  return certificateEnd(directory);
+}
+
+function observeProcess(configPath: string): Observed {
+  const process = findEngineProcess(configPath);
+  if (process === undefined) return { state: "stopped", wanted: "down" };
+  return { state: "running", wanted: "up", ...running(process) };
+}
+
+/** What the daemon has stored of the user's last command. Only root can read it; for others the process tells. */
+async function storedState(
+  mode: TeamStatus["mode"],
+  slug: string,
+  { configRoot, stateDb }: Places,
+): Promise<Partial<Pick<TeamStatus, "wanted">>> {
+  if (mode === "server") return {};
+  const { peekRecords } = await import("../state.ts");
+  try {
+    const record = peekRecords(stateDb, { warn() {}, error() {} }, Date.now, configRoot).get(slug);
+    return record === undefined ? {} : { wanted: record.wanted };
+  } catch {
+    return {};
+  }
+}
+
+const states: Record<string, TeamStatus["state"]> = {
+  active: "running",
+  activating: "waiting",
+  deactivating: "stopping",
+};
+
+async function observeUnit(
+  { slug, directory }: Organization,
+  system: Pick<System, "run">,
+): Promise<Observed> {
+  const unit = await unitProperties(engineUnit(slug), ["ActiveState", "MainPID", "UnitFileState"], system);
+  const process = identifyProcess(Number(unit.MainPID));
+  const isEnabled = unit.UnitFileState.startsWith("enabled");
+  return {
+    state: states[unit.ActiveState] ?? "stopped",
+    wanted: !isStopped(directory) && isEnabled ? "up" : "down",
+    ...(process === undefined ? {} : running(process)),
+  };
+}
+
+function running(process: ProcessIdentity): Pick<TeamStatus, "pid" | "uptime_s"> {
+  return { pid: process.pid, uptime_s: Math.floor(ageOf(process) / 1000) };
+}

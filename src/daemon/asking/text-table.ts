@@ -1,0 +1,54 @@
+// Tables and times as text, for `status` and `peers`. Loads next to nothing: the commands must start fast.
+
+import { countOf } from "../../base/duration.ts";
+import { cutTo, fit, gap } from "../../base/columns.ts";
+
+/** Lines with aligned columns; the first row is the head. `width`: of the terminal; undefined: as wide as the text. */
+export function textTable(rows: readonly (readonly string[])[], width?: number): string[] {
+  const natural =
+    rows[0]?.map((_, at) =>
+      rows.reduce((widest, cells) => Math.max(widest, Bun.stringWidth(cells[at] ?? "")), 0),
+    ) ?? [];
+  const widths = fit(natural, width);
+  return rows.map((cells) =>
+    cells
+      .map((cell, at) => {
+        const cut = cutTo(cell, widths[at] ?? 0);
+        return cut + " ".repeat((widths[at] ?? 0) - Bun.stringWidth(cut));
+      })
+      .join(gap)
+      .trimEnd(),
+  );
+}
+
+export function daysLeft(notAfter: string, now: number): string {
+  const left = Date.parse(notAfter) - now;
+  if (Number.isNaN(left)) return "-";
+  return left < 0 ? "expired" : `${daysOrLess(left)} left`;
+}
+
+/** Certificates of ephemeral nodes live for an hour: "0 days" would look like an end. */
+function daysOrLess(ms: number): string {
+  const minutes = Math.floor(ms / 60_000);
+  const [count, unit] =
+    minutes >= 1440
+      ? [Math.floor(minutes / 1440), "day"]
+      : minutes >= 60
+        ? [Math.floor(minutes / 60), "hour"]
+        : [minutes, "minute"];
+  return countOf(count, unit);
+}
+
+/** The two largest units: "3d 4h", "12m 5s". */
+export function roughly(seconds: number): string {
+  const whole = Math.max(0, Math.floor(seconds));
+  const parts = [
+    [Math.floor(whole / 86_400), "d"],
+    [Math.floor(whole / 3600) % 24, "h"],
+    [Math.floor(whole / 60) % 60, "m"],
+    [whole % 60, "s"],
+  ] as const;
+  const first = parts.findIndex(([count]) => count > 0);
+  const shown = first < 0 ? parts.slice(-1) : parts.slice(first, first + 2);
+  return shown.map(([count, unit]) => `${count}${unit}`).join(" ");
+}

@@ -1,0 +1,45 @@
+// The engine that this machine's services were installed with, if it is not the default one. Later commands without
+// --overlay-binary mean the same engine.
+
+import { brand } from "../brand.ts";
+import { readText } from "../base/open-file.ts";
+import { program } from "../platform/systemd/unit-file.ts";
+
+const units = [`${brand.id}-auth.service`, `${brand.id}.service`];
+
+/** The --overlay-binary of the installed units; undefined if they name none, or on a machine without systemd. */
+export function pinnedEngine(directory = "/etc/systemd/system"): string | undefined {
+  for (const name of units) {
+    try {
+      const found = flagIn(readText(`${directory}/${name}`), "overlay-binary");
+      if (found !== undefined) return found;
+    } catch {
+      // Not installed, or not ours to read: then it names no engine.
+    }
+  }
+  return undefined;
+}
+
+/** Whether the installed unit of the engines starts this program. The unit of /etc stands above a package's. */
+export function startedByUnits(
+  path: string,
+  directories: readonly string[] = ["/etc/systemd/system", "/usr/lib/systemd/system"],
+): boolean {
+  for (const directory of directories) {
+    try {
+      const text = readText(`${directory}/${brand.id}@.service`);
+      return text.includes(`\nExecStart=${program(path)} -config `);
+    } catch {
+      // Not installed, or masked: the next one counts. No unit can start a path of Windows.
+    }
+  }
+  return false;
+}
+
+/** The value of a flag in a unit's command line. Undoes the quoting of unit-file.ts. */
+export function flagIn(unit: string, flag: string): string | undefined {
+  const pattern = new RegExp(`^ExecStart=.* --${flag} (?:"((?:[^"\\\\]|\\\\.)*)"|(\\S+))`, "m");
+  const [, quoted, bare] = pattern.exec(unit) ?? [];
+  const word = quoted?.replace(/\\(.)/g, "$1") ?? bare;
+  return word?.replaceAll("%%", "%").replaceAll("$$", "$");
+}

@@ -1,0 +1,111 @@
+// Keeps hosts.json up to date: sends which names this node has, and applies the differences that the control plane
+// answers. Names never disturb a check-in: a failure is logged, and tried again later.
+
+import * as v from "valibot";
+import { messageOf } from "../../base/errors.ts";
+import type { Log } from "../../base/log.ts";
+import { maxNames, NamesAnswer, type HostsFile, type NamesRequest } from "../../protocol/names.ts";
+import type { System } from "../../base/system.ts";
+import { readHosts, writeHosts } from "../files/hosts.ts";
+
+export type NamesKeeper = {
+  /** For the next check-in. Undefined: do not ask now. */
+  asked(): NamesRequest | undefined;
+  /** Applies the names of an answer. `ask` checks in again at once, for the rest of a long list. */
+  take(answered: unknown, ask: (names: NamesRequest) => Promise<unknown>): Promise<void>;
+};
+
+/** After a failure, ms: the control plane would send the same names at once again. */
+const pauseMs = 60_000;
+/** Answers in a row: more than the longest list has. */
+const maxAnswers = 100;
+
+const nothing: HostsFile = { schema: 1, version: 0, view: "", nodes: [], aliases: [] };
+
+export function makeNamesKeeper(
+  { slug, directory }: { slug: string; directory: string },
+  { system, log }: { system: Pick<System, "now">; log: Log },
+): NamesKeeper {
+  /** The position in hosts.json, so that a check-in need not read a long file. */
+  let known: NamesRequest | undefined;
+  let pausedUntil = 0;
+  let isFailing = false;
+  const position = (): NamesRequest => {
+    return positionIn(readHosts(directory) ?? nothing);
+  };
+  const apply = async (answered: unknown, ask: (names: NamesRequest) => Promise<unknown>) => {
+    let answer = v.parse(NamesAnswer, answered);
+    const present = readHosts(directory) ?? nothing;
+    const sent = known ?? nothing;
+    // Another process has replaced or deleted the file: differences of another list would damage this one.
+    known = undefined;
+    if (!answer.whole && (present.view !== answer.view || present.version < sent.version)) return;
+    let hosts = applyNames(present, answer);
+    for (let count = 1; answer.more && count < maxAnswers; count++) {
+      const { version, view, peers } = positionIn(hosts);
+      const next = await ask({ version, view, part: true, peers });
+      // Without further names, the list is complete. The next check-in brings what came since.
+      if (next === undefined) break;
+      answer = v.parse(NamesAnswer, next);
+      hosts = applyNames(hosts, answer);
+    }
+    writeHosts(directory, complete(hosts));
+    known = positionIn(hosts);
+  };
+  return {
+    asked() {
+      const leftMs = pausedUntil - system.now();
+      // A clock that was set back must not prolong the pause.
+      return leftMs > 0 && leftMs <= pauseMs ? undefined : (known ??= position());
+    },
+    async take(answered, ask) {
+      if (answered === undefined) return;
+      try {
+        await apply(answered, ask);
+        isFailing = false;
+      } catch (error) {
+        known = undefined;
+        pausedUntil = system.now() + pauseMs;
+        const say = isFailing ? log.debug : log.warn;
+        isFailing = true;
+        say("The names of other nodes cannot be updated; trying again in a minute", {
+          team: slug,
+          reason: messageOf(error),
+        });
+      }
+    },
+  };
+}
+
+function positionIn({ version, view, suffix = "", peers }: HostsFile) {
+  return { version, view, suffix, peers: peers?.digest ?? "" } satisfies NamesRequest;
+}
+
+/** The list after an answer. Pure. */
+export function applyNames(before: HostsFile, answer: NamesAnswer): HostsFile {
+  const base = answer.whole ? nothing : before;
+  const nodes = new Map(base.nodes.map((each) => [each.id, each]));
+  const aliases = new Map(base.aliases.map((each) => [each.id, each]));
+  const removed = new Set(answer.removed_nodes);
+  for (const id of removed) nodes.delete(id);
+  for (const { id, node_id } of base.aliases) if (removed.has(node_id)) aliases.delete(id);
+  for (const id of answer.removed_aliases) aliases.delete(id);
+  for (const each of answer.nodes) nodes.set(each.id, each);
+  for (const each of answer.aliases) aliases.set(each.id, each);
+  const { version, view, suffix = before.suffix ?? "", peers = before.peers } = answer;
+  const lists = { nodes: [...nodes.values()], aliases: [...aliases.values()] };
+  const settings = {
+    ...(suffix === "" ? {} : { suffix }),
+    ...(peers === undefined || peers.digest === "" ? {} : { peers }),
+  };
+  return { schema: 1, version, view, ...lists, ...settings };
+}
+
+/** Sorted by id. Above the maximum, the nodes that registered last are left out. */
+function complete(hosts: HostsFile): HostsFile {
+  const byId = (a: { id: number }, b: { id: number }) => a.id - b.id;
+  const nodes = hosts.nodes.toSorted(byId).slice(0, maxNames);
+  const ids = new Set(nodes.map(({ id }) => id));
+  const aliases = hosts.aliases.filter(({ node_id }) => ids.has(node_id)).toSorted(byId);
+  return { ...hosts, nodes, aliases: aliases.slice(0, maxNames) };
+}

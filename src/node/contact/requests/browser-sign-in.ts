@@ -1,0 +1,133 @@
+// Signs the command line in with a browser. On this machine, the browser brings a code to a port of loopback (RFC 8252, with
+// PKCE). Else the user types a code in a browser of any machine (RFC 8628).
+
+import { createHash, timingSafeEqual } from "node:crypto";
+import { hostname } from "node:os";
+import * as v from "valibot";
+import { AppError } from "../../../base/errors.ts";
+import { TokenPair } from "../../../protocol/sign-in.ts";
+import type { System } from "../../../base/system.ts";
+import type { Client } from "./client.ts";
+import { signInHeaders } from "./sign-in-headers.ts";
+
+const text = (max: number) => v.pipe(v.string(), v.maxLength(max));
+const Begun = v.object({
+  device_code: text(1024),
+  // Printed: nothing that a terminal would interpret.
+  user_code: v.pipe(text(64), v.regex(/^[A-Z0-9-]+$/)),
+  verification_uri: v.pipe(text(2048), v.regex(/^https?:\/\/[\x21-\x7e]+$/)),
+  expires_in: v.pipe(v.number(), v.minValue(1), v.maxValue(3600)),
+  interval: v.pipe(v.number(), v.minValue(1), v.maxValue(60)),
+});
+
+const waitMs = 5 * 60_000;
+
+/** Throws sign_in_expired after five minutes. */
+export async function signInHere(
+  client: Client,
+  system: Pick<System, "random" | "run" | "sleep">,
+  { base, browser }: { base: string; browser: readonly string[] },
+  show: (address: string) => void,
+): Promise<TokenPair> {
+  const secret = () => Buffer.from(system.random(32)).toString("base64url");
+  const [state, verifier] = [secret(), secret()];
+  using listening = listen(state);
+  const challenge = createHash("sha256").update(verifier).digest("base64url");
+  const words = new URLSearchParams({ port: String(listening.port), state, challenge });
+  const address = `${base}/console/-/command-line/?${words.toString()}`;
+  show(address);
+  // Without a browser, the user opens the page.
+  await system.run([...browser, address]).catch(() => undefined);
+  const done = new AbortController();
+  const over = system.sleep(waitMs, done.signal).then(
+    () => undefined,
+    () => undefined,
+  );
+  const code = await Promise.race([listening.code, over]).finally(() => done.abort());
+  if (code !== undefined) return pairOf(client, "/api/token/code/", { code, code_verifier: verifier });
+  throw new AppError("sign_in_expired", "No sign-in came from the browser within five minutes", {
+    hint: "Run the command again. For a browser on another machine, add --device.",
+  });
+}
+
+/** Waits on loopback for the browser with the code. A request with another state changes nothing. */
+function listen(state: string): Disposable & { port: number; code: Promise<string> } {
+  const { promise: code, resolve } = Promise.withResolvers<string>();
+  const server = Bun.serve({
+    hostname: "127.0.0.1",
+    port: 0,
+    development: false,
+    fetch(request) {
+      const { pathname, searchParams } = new URL(request.url);
+      const given = Buffer.from(searchParams.get("state") ?? "");
+      const isOurs = given.length === state.length && timingSafeEqual(given, Buffer.from(state));
+      const found = searchParams.get("code") ?? "";
+      if (request.method !== "GET" || pathname !== "/" || !isOurs || found === "" || found.length > 1024)
+        return page("This page is for the browser that the command line opened.", 404);
+      resolve(found);
+      return page("You are signed in. You can close this page and go on in the terminal.", 200);
+    },
+  });
+  return { port: server.port ?? 0, code, [Symbol.dispose]: () => void server.stop() };
+}
+
+function page(sentence: string, status: number): Response {
+  return new Response(`<!doctype html><meta charset="utf-8"><title>Command line</title><p>${sentence}</p>`, {
+    status,
+    headers: {
+      "Content-Type": "text/html; charset=utf-8",
+      "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+      "Cache-Control": "no-store",
+      "Referrer-Policy": "no-referrer",
+      Connection: "close",
+    },
+  });
+}
+
+/** Throws sign_in_refused or sign_in_expired. */
+export async function signInByCode(
+  client: Client,
+  system: Pick<System, "sleep">,
+  show: (shown: { address: string; code: string; endsInS: number }) => void,
+): Promise<TokenPair> {
+  const machine = hostname().slice(0, 200) || "unnamed";
+  const begun = await client.request({
+    method: "POST",
+    path: "/api/device/",
+    body: { machine },
+    schema: Begun,
+  });
+  if (begun.body === undefined) throw new AppError("untrusted_answer", "The control plane gave no code");
+  const {
+    device_code,
+    user_code: code,
+    verification_uri: address,
+    expires_in: endsInS,
+    interval,
+  } = begun.body;
+  show({ address, code, endsInS });
+  const body = { device_code };
+  for (;;) {
+    await system.sleep(interval * 1000);
+    try {
+      return await pairOf(client, "/api/device/token/", body);
+    } catch (error) {
+      if (!(error instanceof AppError) || !goesOn.has(error.code)) throw error;
+    }
+  }
+}
+
+/** The control plane ends the wait by another code. */
+const goesOn: ReadonlySet<string> = new Set(["sign_in_waiting", "throttled", "control_plane_unreachable"]);
+
+async function pairOf(client: Client, path: string, body: object): Promise<TokenPair> {
+  const answer = await client.request({
+    method: "POST",
+    path,
+    body,
+    headers: signInHeaders(),
+    schema: TokenPair,
+  });
+  if (answer.body !== undefined) return answer.body;
+  throw new AppError("untrusted_answer", "The control plane gave no session");
+}

@@ -1,0 +1,319 @@
+// The only HTTP client of a control plane. Every call has a time-out, every answer is parsed by a schema, every failure
+// becomes an AppError: with the server's error code if it answered, else with the kind of network failure.
+
+import * as v from "valibot";
+import {
+  AppError,
+  isErrorCode,
+  isStrangeAuthority,
+  messageOf,
+  systemErrorCode,
+} from "../../../base/errors.ts";
+import { clean, cleanErrors, type Log } from "../../../base/log.ts";
+import { isLoopback } from "../../../base/loopback.ts";
+import { CheckinAnswer, RenewAnswer, type CheckinRequest } from "../../../protocol/checkin.ts";
+import { DownloadAnswer, maxEtagLength } from "../../../protocol/download.ts";
+import { ErrorBody } from "../../../protocol/error-body.ts";
+import { paths } from "../../../protocol/paths.ts";
+import { RegisterAnswer, RegisterWaiting, type RegisterRequest } from "../../../protocol/registration.ts";
+import { TokenPair } from "../../../protocol/sign-in.ts";
+import { Slug } from "../../../protocol/values.ts";
+import { readCapped } from "../../../base/read-capped.ts";
+import type { FetchInit, System } from "../../../base/system.ts";
+import { setClock } from "../../health/findings.ts";
+
+export type ClientOptions = {
+  /** The control plane's URL: `https://…`, or `http://` on loopback or with allowPlainHttp. */
+  base: string;
+  /** Sent as bearer token: a user's JWT or a node's token. */
+  token?: string;
+  /** PEM of the only CA that may issue the server's TLS certificate. Unset: the system's CAs. */
+  ca?: string;
+  allowPlainHttp?: boolean;
+  /** Gets method, path and status of every request, never a body or a token. */
+  log?: Pick<Log, "debug">;
+  system: Pick<System, "fetch" | "sleep">;
+};
+
+export type ApiRequest<T> = {
+  method?: "GET" | "POST" | "PATCH" | "DELETE";
+  path: string;
+  body?: unknown;
+  headers?: Record<string, string>;
+  schema: v.GenericSchema<unknown, T>;
+  timeoutMs?: number;
+  signal?: AbortSignal;
+  /** Size limit of a successful answer. For failures it is `maxAnswerBytes`. */
+  maxBytes?: number;
+  /** May be retried after a network failure: the request is idempotent. */
+  repeatable?: boolean;
+};
+
+export type Answer<T> = { status: number; headers: Headers; body: T | undefined };
+
+const timeoutMs = 10_000;
+const maxAnswerBytes = 1024 * 1024;
+/** For a configuration, escaped as JSON, and the certificates. */
+const maxConfigAnswerBytes = 32 * 1024 * 1024;
+const retryAfterMs = [250, 1000] as const;
+
+export type Client = ReturnType<typeof makeClient>;
+
+export type Download =
+  | { changed: true; answer: DownloadAnswer; etag: string }
+  | { changed: false; configVersion: number | undefined };
+
+export function makeClient(options: ClientOptions) {
+  const base = checkBase(options.base, options.allowPlainHttp === true);
+  const call = <T>(request: ApiRequest<T>) => send(options, base, request);
+  return {
+    base,
+    /** POST …/nodes/register/. Safe to repeat with the same keys. While it waits for approval: repeat it. */
+    register: async (slug: string, request: RegisterRequest): Promise<RegisterAnswer | RegisterWaiting> =>
+      whole(
+        await call({
+          method: "POST",
+          path: paths.register(slug),
+          body: request,
+          schema: v.union([RegisterWaiting, RegisterAnswer]),
+          maxBytes: maxConfigAnswerBytes,
+          repeatable: true,
+          timeoutMs: 30_000,
+        }),
+      ),
+
+    /** The server may hold the request for up to waitS seconds until there is news. */
+    checkin: async (
+      slug: string,
+      id: number,
+      request: CheckinRequest,
+      {
+        waitS = 0,
+        signal,
+        repeatable = waitS === 0,
+      }: { waitS?: number; signal?: AbortSignal; repeatable?: boolean } = {},
+    ): Promise<CheckinAnswer> =>
+      whole(
+        await call({
+          method: "POST",
+          path: paths.checkin(slug, id),
+          body: request,
+          headers: waitS > 0 ? { Prefer: `wait=${waitS}` } : {},
+          schema: CheckinAnswer,
+          timeoutMs: timeoutMs + waitS * 1000,
+          ...(signal === undefined ? {} : { signal }),
+          repeatable,
+        }),
+      ),
+
+    /** The node's files; `changed: false` if the ETag still matches. */
+    async downloadConfig(slug: string, id: number, etag?: string): Promise<Download> {
+      const headers: Record<string, string> = etag === undefined ? {} : { "If-None-Match": etag };
+      const answer = await call({
+        path: paths.downloadConfig(slug, id),
+        headers,
+        schema: DownloadAnswer,
+        maxBytes: maxConfigAnswerBytes,
+        repeatable: true,
+      });
+      if (answer.status === 304) return { changed: false, configVersion: versionHeader(answer.headers) };
+      return { changed: true, answer: whole(answer), etag: storable(answer.headers.get("ETag")) };
+    },
+
+    renewCert: async (slug: string, id: number) =>
+      whole(await call({ method: "POST", path: paths.renewCert(slug, id), body: {}, schema: RenewAnswer })),
+
+    deleteNode: async (slug: string, id: number): Promise<void> => {
+      await call({ method: "DELETE", path: paths.node(slug, id), schema: v.unknown(), repeatable: true });
+    },
+
+    /** Throws not_found if the caller is not a member. */
+    organization: (slug: string) =>
+      call({ path: paths.organization(slug), schema: v.object({ slug: Slug }), repeatable: true }),
+
+    /** The server's clock from its Date header, ms since 1970. */
+    async serverTime(): Promise<number | undefined> {
+      const { headers } = await call({ path: paths.health, schema: v.unknown(), repeatable: true });
+      const time = Date.parse(headers.get("Date") ?? "");
+      return Number.isNaN(time) ? undefined : time;
+    },
+
+    /** Any request of the API. */
+    request: call,
+
+    /** A token pair for e-mail and password. `otp`: only for a control plane that asked for it. */
+    token: async (email: string, password: string, otp?: string): Promise<TokenPair> => {
+      const body = { email, password, ...(otp === undefined ? {} : { otp }) };
+      const { signInHeaders } = await import("./sign-in-headers.ts");
+      const headers = signInHeaders();
+      return whole(await call({ method: "POST", path: paths.token, body, headers, schema: TokenPair }));
+    },
+
+    /** The next pair. Never repeated: a refresh token that is used twice ends the session. */
+    refresh: async (refresh: string): Promise<TokenPair> =>
+      whole(await call({ method: "POST", path: paths.tokenRefresh, body: { refresh }, schema: TokenPair })),
+
+    /** Signs out. */
+    signOut: async (refresh: string): Promise<void> => {
+      await call({ method: "POST", path: paths.tokenRevoke, body: { refresh }, schema: v.unknown() });
+    },
+  };
+}
+
+/** The URL without a final slash. Throws usage if it is not valid, or if it would send secrets unencrypted. */
+export function checkBase(text: string, allowPlainHttp: boolean): string {
+  const url = URL.canParse(text) ? new URL(text) : undefined;
+  if (url === undefined || (url.protocol !== "https:" && url.protocol !== "http:")) {
+    throw new AppError("usage", `"${text}" is not the URL of a control plane`, {
+      hint: /^[\w.-]+(:\d+)?$/.test(text)
+        ? `Did you mean https://${text}?`
+        : "Enter a URL such as https://control.example.com.",
+    });
+  }
+  if (url.username !== "" || url.password !== "" || url.search !== "" || url.hash !== "") {
+    throw new AppError("usage", "The URL of the control plane must not contain credentials or a query");
+  }
+  if (url.protocol === "http:" && !allowPlainHttp && !isLoopback(url.hostname)) {
+    throw new AppError("usage", `http://${url.host} would send the token unencrypted over the network`, {
+      hint: "Use https://, or --allow-plain-http if the network path is safe.",
+    });
+  }
+  return url.href.replace(/(?<!\/)\/+$/, "");
+}
+
+async function send<T>(options: ClientOptions, base: string, request: ApiRequest<T>): Promise<Answer<T>> {
+  for (const pause of retryAfterMs) {
+    try {
+      return await once(options, base, request);
+    } catch (error) {
+      const broken = error instanceof AppError && error.code === "control_plane_unreachable";
+      if (!broken || request.repeatable !== true || request.signal?.aborted === true) throw error;
+      await options.system.sleep(pause);
+    }
+  }
+  return once(options, base, request);
+}
+
+async function once<T>(options: ClientOptions, base: string, request: ApiRequest<T>): Promise<Answer<T>> {
+  const url = base + request.path;
+  const timeout = AbortSignal.timeout(request.timeoutMs ?? timeoutMs);
+  const init: FetchInit = {
+    method: request.method ?? "GET",
+    headers: {
+      Accept: "application/json",
+      ...(request.body === undefined ? {} : { "Content-Type": "application/json" }),
+      ...(options.token === undefined ? {} : { Authorization: `Bearer ${options.token}` }),
+      ...request.headers,
+    },
+    ...(request.body === undefined ? {} : { body: JSON.stringify(request.body) }),
+    signal: request.signal === undefined ? timeout : AbortSignal.any([timeout, request.signal]),
+    // A redirect would send the token to another server; captive portals redirect.
+    redirect: "manual",
+    ...(options.ca === undefined ? {} : { tls: { ca: options.ca } }),
+  };
+  let response: Response;
+  let text: string;
+  try {
+    response = await options.system.fetch(url, init);
+    const maxBytes = response.ok ? (request.maxBytes ?? maxAnswerBytes) : maxAnswerBytes;
+    text = (await readCapped(response.body, maxBytes, () => tooLarge(maxBytes))).toString("utf8");
+    options.log?.debug(`${init.method} ${url}`, { status: response.status });
+  } catch (error) {
+    options.log?.debug(`${init.method} ${url}`, { failed: messageOf(error) });
+    if (error instanceof AppError) throw error;
+    if (request.signal?.aborted === true)
+      throw new AppError("interrupted", "The request was canceled", { cause: error });
+    throw unreachable(base, timeout.aborted ? "no answer in time" : messageOf(error), error);
+  }
+  if (response.status === 304 || response.status === 204)
+    return { status: response.status, headers: response.headers, body: undefined };
+  const json = readJson(text);
+  if (!response.ok) throw refusal(base, response, json);
+  // Stop at the first issue: one for each of millions of wrong items would fill the memory.
+  const parsed = v.safeParse(request.schema, json, { abortEarly: true });
+  if (!parsed.success) throw untrusted(base, request.path, response);
+  return { status: response.status, headers: response.headers, body: parsed.output };
+}
+
+function tooLarge(maxBytes: number): AppError {
+  const limit = maxBytes / 1024 / 1024;
+  return new AppError("untrusted_answer", `The control plane's answer is larger than ${limit} MiB`);
+}
+
+function readJson(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    // The page of a captive portal or proxy, not an answer of the control plane.
+    return undefined;
+  }
+}
+
+/** The server's error if the body has its shape. Other answers prove nothing about this node's rights. */
+function refusal(base: string, response: Response, json: unknown): AppError {
+  const parsed = v.safeParse(ErrorBody, json, { abortEarly: true });
+  if (!parsed.success || parsed.output.status_code !== response.status) {
+    if (response.status >= 500) return unreachable(base, `it answered ${response.status}`);
+    return untrusted(base, "", response);
+  }
+  const { code, detail, hint, errors, order } = parsed.output;
+  const retryAfter = Number(response.headers.get("Retry-After") ?? Number.NaN);
+  const known = isErrorCode(code) ? code : response.status >= 500 ? "control_plane_unreachable" : "failed";
+  return new AppError(known, clean(detail), {
+    ...(hint === undefined ? {} : { hint: clean(hint) }),
+    ...(errors === undefined ? {} : { errors: cleanErrors(errors) }),
+    ...(order === undefined ? {} : { order }),
+    ...(Number.isFinite(retryAfter) ? { retryAfter } : {}),
+  });
+}
+
+const unreachableHint = "Check the URL, the network and that the control plane runs, then try again.";
+const strangeCertificate =
+  "This machine does not trust its certificate. If the control plane created it itself (serve --tls auto), give its --ca-fingerprint: on the control plane's machine, `agent setup` and `agent admin token create` print it.";
+
+/** A server does not show a certificate of the future: this machine's clock is behind. */
+const isClockBehind = (cause: unknown) => systemErrorCode(cause) === "CERT_NOT_YET_VALID";
+
+export function unreachable(base: string, why: string, cause?: unknown): AppError {
+  return new AppError("control_plane_unreachable", `Cannot reach the control plane at ${base}: ${why}`, {
+    cause,
+    hint: isStrangeAuthority(cause)
+      ? strangeCertificate
+      : (otherScheme(base, cause) ?? (isClockBehind(cause) ? setClock : unreachableHint)),
+  });
+}
+
+/** The port speaks TLS, and the URL does not say so, or the reverse. */
+function otherScheme(base: string, cause: unknown): string | undefined {
+  const code = systemErrorCode(cause);
+  const isTls = base.startsWith("https:");
+  if (isTls && (code === "EPROTO" || code === "ERR_SSL_WRONG_VERSION_NUMBER"))
+    return `The port may speak plain HTTP: try ${base.replace("https:", "http:")}, or another port.`;
+  if (!isTls && (code === "ECONNRESET" || code === "Malformed_HTTP_Response"))
+    return `The port may speak TLS: try ${base.replace("http:", "https:")}, or another port.`;
+  return undefined;
+}
+
+function untrusted(base: string, path: string, response: Response): AppError {
+  return new AppError(
+    "untrusted_answer",
+    `The answer from ${base}${path} (status ${response.status}) is not an answer of a control plane`,
+    { hint: "Check whether a captive portal or a proxy is in between, then try again." },
+  );
+}
+
+function whole<T>(answer: Answer<T>): T {
+  if (answer.body === undefined)
+    throw new AppError("untrusted_answer", `The control plane answered ${answer.status} without a body`);
+  return answer.body;
+}
+
+/** Without a usable ETag, the next request downloads everything. */
+function storable(etag: string | null): string {
+  return etag === null || etag.length > maxEtagLength ? "" : etag;
+}
+
+function versionHeader(headers: Headers): number | undefined {
+  const text = headers.get("X-Config-Version") ?? "";
+  return /^\d{1,15}$/.test(text) ? Number(text) : undefined;
+}

@@ -1,0 +1,81 @@
+// Waits until a lighthouse answers through the tunnel: the proof that a node has joined. Sends ICMP echo, which the
+// firewall of a new organization permits.
+
+import { join } from "node:path";
+import { joinHostPort } from "../../../base/ip.ts";
+import { readTextIfThere } from "../../../base/files.ts";
+import { openEchoSocket, type OpenEcho } from "../../../platform/network/echo-socket.ts";
+import type { System } from "../../../base/system.ts";
+import { peerNames } from "../../files/hosts.ts";
+import { underlayOf } from "../../files/config/read-config.ts";
+import { lighthouseTargets, type Target } from "../../files/granted/lighthouse-targets.ts";
+import { openOrganization, type Organization } from "../../files/organizations.ts";
+
+/**
+ * `none`: the organization has no other lighthouse. `unknown`: this system sends no echo requests. `silent`: none
+ * answered in time; `lighthouses` are their names, each with its place in the underlay.
+ */
+export type LighthouseAnswer =
+  | { result: "answered"; lighthouse: string; name: string; afterMs: number }
+  | { result: "none" | "unknown" }
+  | { result: "silent"; lighthouses: readonly string[] };
+
+type Edge = { system: Pick<System, "sleep" | "random">; openEcho?: OpenEcho };
+
+/** Requests are repeated: an engine that has just started drops what comes before its interface is up. */
+const roundMs = 500;
+const lookMs = 20;
+
+export async function awaitLighthouse(
+  { slug, directory }: Pick<Organization, "slug" | "directory">,
+  waitMs: number,
+  { system, openEcho = openEchoSocket }: Edge,
+): Promise<LighthouseAnswer> {
+  // A registration can arrive before the newest configuration, so the targets are read again.
+  const read = () => lighthouseTargets(openOrganization(join(directory, ".."), slug));
+  const mark = system.random(16);
+  const heard: { from?: string } = {};
+  let isDenied = false;
+  let targets = read();
+  let waited = 0;
+  while (waited < waitMs && targets.length > 0 && !isDenied) {
+    const asked = await Promise.all(
+      targets.map((each) => ask(each, mark, openEcho, () => (heard.from ??= each.to))),
+    );
+    for (const end = waited + roundMs; waited < end && heard.from === undefined; waited += lookMs)
+      await system.sleep(lookMs);
+    isDenied = asked.map((close) => close()).every((why) => why === "denied");
+    if (heard.from !== undefined) {
+      const name = peerNames(slug, directory)(heard.from);
+      return { result: "answered", lighthouse: heard.from, name, afterMs: waited };
+    }
+    targets = read();
+  }
+  if (isDenied) return { result: "unknown" };
+  if (targets.length === 0) return { result: "none" };
+  const text = readTextIfThere(join(directory, "config.yml")) ?? "";
+  const nameOf = peerNames(slug, directory);
+  const places = targets.map(({ to }) => {
+    const ways = underlayOf(text).filter(({ lighthouse }) => lighthouse === to);
+    return `${nameOf(to)} (${ways.map(({ host, port }) => joinHostPort(host, port)).join(", ") || "no public address"})`;
+  });
+  return { result: "silent", lighthouses: places };
+}
+
+/** Sends one request. The result closes the socket, and says why nothing could be sent. */
+async function ask(
+  { from, to }: Target,
+  mark: Uint8Array,
+  openEcho: OpenEcho,
+  onAnswer: () => void,
+): Promise<() => "denied" | "absent" | undefined> {
+  const socket = await openEcho(from, ({ payload }) => {
+    if (Buffer.from(payload).equals(Buffer.concat([mark, Buffer.from(to)]))) onAnswer();
+  });
+  if (typeof socket === "string") return () => socket;
+  socket.send(to, 1, Buffer.concat([mark, Buffer.from(to)]));
+  return () => {
+    socket.close();
+    return undefined;
+  };
+}

@@ -1,0 +1,117 @@
+// Sends packets to the lighthouses: to one alone while this node has traffic with others, and to all for a while after
+// certificates or CAs of this node change. A lighthouse that restarted, or closed the tunnel of a former certificate, does not
+// know this node until it gets a packet from it, and the engine reports only after `lighthouse.interval` (10 s, twice that after
+// a crash). Any packet makes the engine notice and handshake at once. Another lighthouse still knows this node, so with several there is no hurry.
+
+import { join } from "node:path";
+import type { System } from "../../../base/system.ts";
+import type { Light } from "../checkin.ts";
+import type { Target } from "../../files/granted/lighthouse-targets.ts";
+import { currentGeneration, readSyncState } from "../../files/generations.ts";
+import { openOrganization, type Organization } from "../../files/organizations.ts";
+
+export type PacketEdge = {
+  system: Pick<System, "now" | "sleep" | "sendDatagram">;
+  light?: Pick<Light, "isBusy">;
+};
+
+export type LighthousePackets = {
+  /** Call it when the configuration may have changed. Sends packets while they are needed. */
+  look(): void;
+  /** Continues for at most `ms`, then stops. Does not reject. */
+  stop(ms: number): Promise<void>;
+};
+
+/** The pace while certificates change. */
+const everyMs = 500;
+/**
+ * The pace beside traffic, in packets of 88 bytes. After a crash of its lighthouse one packet makes the engine leave the
+ * tunnel, and the next one makes it handshake: the node is known again within 1.4 s. An engine that looks for it asks the
+ * lighthouse at the beginning and after 1.5 s, then not before its next attempt, 5 s later. An idle node would send 12 MB a
+ * day: its probes (prober.ts) and the engine's reports do the same within some 10 s. Engines before 1.12 do not tell whether
+ * a node is idle.
+ */
+const everyBusyMs = 700;
+/** How often an idle node looks whether it has traffic. */
+const lookEveryMs = 10_000;
+/** A rotation removes the previous CA from the last lighthouse within this time after removing it here. */
+const unsettledMs = 180_000;
+/** The discard port (RFC 863). */
+const port = 9;
+
+/** `isLasting`: whether the run lasts. If not, it sends packets only after a change: at rest, one alone changes nothing. */
+export function makeLighthousePackets(
+  organization: Pick<Organization, "slug" | "directory">,
+  edge: PacketEdge,
+  isLasting = true,
+): LighthousePackets {
+  const over = new AbortController();
+  const plan: Plan = { generation: null, targets: [], unsettledMs: 0, isLasting };
+  let sending: Promise<void> | undefined;
+  const send = async () => {
+    // Other code reports damaged or removed files.
+    await sendWhileNeeded(organization, plan, edge, over.signal).catch(() => undefined);
+    sending = undefined;
+  };
+  return {
+    look: () => void (sending ??= send()),
+    async stop(ms) {
+      if (ms > 0 && sending !== undefined)
+        await Promise.race([sending, edge.system.sleep(ms, over.signal).catch(() => undefined)]);
+      over.abort(new Error("Over"));
+      await sending;
+    },
+  };
+}
+
+/** For one generation of the configuration. */
+type Plan = {
+  /** Null: not read yet. */
+  generation: string | undefined | null;
+  targets: readonly Target[];
+  /** How long packets are needed although there are several lighthouses. */
+  unsettledMs: number;
+  isLasting: boolean;
+};
+
+async function sendWhileNeeded(
+  { slug, directory }: Pick<Organization, "slug" | "directory">,
+  plan: Plan,
+  { system, light }: PacketEdge,
+  signal: AbortSignal,
+): Promise<void> {
+  while (!signal.aborted) {
+    const generation = currentGeneration(directory);
+    if (generation !== plan.generation) {
+      plan.unsettledMs = unsettledFor(directory, system.now());
+      const isNeeded = plan.isLasting || plan.unsettledMs > 0;
+      plan.targets = isNeeded ? await targetsOf(openOrganization(join(directory, ".."), slug)) : [];
+      plan.generation = generation;
+    }
+    const { targets } = plan;
+    const isSettled = plan.unsettledMs <= 0;
+    if (targets.length === 0 || (isSettled && (targets.length > 1 || !plan.isLasting))) return;
+    if (isSettled && light?.isBusy() !== true) {
+      await system.sleep(lookEveryMs, signal);
+      continue;
+    }
+    // Ignore failures: the engine is off, or a peer refuses the packet. The next one follows.
+    await Promise.allSettled(targets.map(({ from, to }) => system.sendDatagram(from, to, port)));
+    const pauseMs = isSettled ? everyBusyMs : everyMs;
+    plan.unsettledMs -= pauseMs;
+    await system.sleep(pauseMs, signal);
+  }
+}
+
+/** The remaining time in ms. If the clock was set back, the result does not exceed `unsettledMs`. */
+function unsettledFor(directory: string, now: number): number {
+  const changedAt = readSyncState(directory)?.certificates_changed_at;
+  if (changedAt === undefined) return 0;
+  return Math.min(unsettledMs, Date.parse(changedAt) + unsettledMs - now) || 0;
+}
+
+/** Loaded on demand: most check-ins need neither certificates nor YAML. */
+async function targetsOf(organization: Organization): Promise<Target[]> {
+  const { lighthouseTargets } = await import("../../files/granted/lighthouse-targets.ts");
+  return lighthouseTargets(organization);
+}

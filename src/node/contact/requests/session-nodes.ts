@@ -1,0 +1,50 @@
+// Proves to a control plane that a session of `agent login` is on this machine, by the tokens of the machine's nodes: when
+// one of them is revoked there, the session ends. A session that is not proven works, too.
+
+import { join } from "node:path";
+import * as v from "valibot";
+import { AppError } from "../../../base/errors.ts";
+import { sessionProof } from "../../../pki/session-proof.ts";
+import { listOrganizations } from "../../files/list-organizations.ts";
+import { readCredentials } from "../../files/organizations.ts";
+import type { Client } from "./client.ts";
+
+export type NodeProof = { organization: string; node_id: number; proof: string };
+
+/** The most that a control plane takes. */
+const maxNodes = 64;
+
+/** Of the nodes at this control plane whose token this process may read. `session`: the family of its tokens. */
+export function proofsOf(configRoot: string, controlPlane: string, session: string): NodeProof[] {
+  return listOrganizations(configRoot)
+    .flatMap((slug) => {
+      try {
+        const { api_base, org_slug, node_id, api_token } = readCredentials(join(configRoot, slug));
+        if (new URL(api_base).origin !== new URL(controlPlane).origin) return [];
+        return [{ organization: org_slug, node_id, proof: sessionProof(api_token, session) }];
+      } catch (error) {
+        // Damaged, or another user's: nothing is proven for it.
+        if (error instanceof AppError || error instanceof TypeError) return [];
+        throw error;
+      }
+    })
+    .slice(0, maxNodes);
+}
+
+/** The family of an access token's session. Not verified: the server does that. Undefined if a former server made it. */
+export function sessionIn(access: string): string | undefined {
+  try {
+    const claims: unknown = JSON.parse(Buffer.from(access.split(".")[1] ?? "", "base64url").toString());
+    return v.parse(v.object({ family: v.pipe(v.string(), v.minLength(1), v.maxLength(128)) }), claims).family;
+  } catch {
+    return undefined;
+  }
+}
+
+export async function sendProofs(
+  client: Pick<Client, "request">,
+  nodes: readonly NodeProof[],
+): Promise<void> {
+  const path = "/api/user/sessions/nodes/";
+  await client.request({ method: "POST", path, body: { nodes }, schema: v.unknown() });
+}

@@ -1,0 +1,162 @@
+// Examines whether programs of this machine find the names of nodes.
+
+import { brand } from "../../brand.ts";
+import { quoteWord } from "../../base/plan.ts";
+import type { System } from "../../base/system.ts";
+import {
+  portCommand,
+  resolverAddress,
+  restartNames,
+  routesCommand,
+  type NamesPlaces,
+} from "../../platform/names-places.ts";
+import { refuseForeignHosts } from "../names/keep-names.ts";
+import { agrees, askSystem, readNamesState, type NamesState } from "../names/find-names.ts";
+import { maxHostsNames, type MachineName } from "../names/machine-names.ts";
+import { askResolver } from "../names/resolver.ts";
+import {
+  describePeers,
+  describeSuffix,
+  linkOf,
+  wayText,
+  type LinkState,
+  type ServiceState,
+  type Way,
+} from "../names/service-state.ts";
+import { fail, ok, skipped, warn, type Finding } from "./check.ts";
+
+const run = brand.executable;
+
+type Places = {
+  configRoot: string;
+  path: string;
+  isOn: boolean;
+  owner?: number;
+  service?: ServiceState | undefined;
+  way?: NamesPlaces["way"];
+};
+type Needs = Pick<System, "lookup" | "sleep" | "now">;
+
+export async function examineNames(
+  { configRoot, path, isOn, owner = 0, service, way = "resolved" }: Places,
+  system: Needs,
+  ask = askResolver,
+): Promise<Finding> {
+  const state = await readNamesState(configRoot, path, service);
+  const restart = restartNames({ way });
+  const nameServer = state.zones.find(({ peers }) => peers !== undefined);
+  if (!isOn && nameServer !== undefined)
+    return warn(
+      `${nameServer.slug} made this node a name server, but names are off`,
+      `sudo ${run} names --on --peers`,
+    );
+  if (!isOn && state.block === undefined && state.fault === undefined)
+    return skipped(`off: \`${run} names --on\``);
+  if (way === "resolved" && service?.serving.way !== "resolved") refuseForeignHosts(path, owner);
+  if (state.fault !== undefined)
+    return fail(`${path}: ${state.fault}`, "Remove the lines of the block by hand");
+  if (!isOn) return warn(`${path} has names, but the service is not installed`, `${run} names --clear`);
+  if (way !== "resolved" && service === undefined) return fail("the daemon does not serve names", restart);
+  if (!state.isCurrent) return warn(`the names in ${path} are not current`, restart);
+  if (service?.fault !== undefined)
+    return warn(
+      way === "resolved" ? `${service.fault}; the names are in ${path} instead` : service.fault,
+      portCommand(resolverAddress.port),
+    );
+  if (service?.serving.way === "none") return fail(service.serving.reason, restart);
+  const disturbed = service === undefined ? undefined : disturbedLink(service.serving, path);
+  if (disturbed !== undefined) return disturbed;
+  const refused = state.zones.find(({ suffix }) => suffix?.isRefused === true);
+  if (refused?.suffix !== undefined)
+    return warn(
+      describeSuffix({ slug: refused.slug, ...refused.suffix }),
+      `${run} names disallow ${refused.suffix.name} --org-slug ${refused.slug}, or mend what it says`,
+    );
+  const unanswered = service?.peers.find((each) => each.state === "off" || each.state === "failed");
+  if (unanswered !== undefined)
+    return warn(
+      describePeers(unanswered),
+      unanswered.state === "failed"
+        ? `See which program uses the port: ${portCommand(53)}`
+        : `sudo ${run} names --on --peers; or end the role: \`${run} admin node update ${quoteWord(unanswered.slug)} NODE --no-names\``,
+    );
+  const isWaiting = (slug: string) => linkOf(slug, service?.serving)?.state === "waiting";
+  const shown = state.names.find(
+    ({ names, slug }) => !isWaiting(slug) && names.some((name) => !state.taken.has(name)),
+  );
+  const name = shown?.names.find((each) => !state.taken.has(each));
+  if (shown === undefined || name === undefined)
+    return ok(
+      state.names.length === 0 ? "on; there are no names yet" : "on; names come when an overlay runs",
+    );
+  return examineName({ name, shown, state, path, way }, system, ask);
+}
+
+/** A program that takes the settings back, or a system that does not take ours. */
+function disturbedLink(serving: Way, path: string): Finding | undefined {
+  const links: readonly LinkState[] = "links" in serving ? serving.links : [];
+  const found = links.find(({ state }) => state === "disputed" || state === "refused");
+  if (found === undefined) return undefined;
+  if (serving.way === "nrpt" || serving.way === "resolver_files")
+    return warn(`${found.slug}: ${found.reason ?? ""}`, routesCommand(serving.way, found.slug));
+  const device = found.device ?? found.slug;
+  return found.state === "refused"
+    ? warn(
+        `systemd-resolved refuses names for ${device}: ${found.reason ?? ""}; they are in ${path} instead`,
+        `networkctl status ${device}: if it names a .network file, set Unmanaged=yes for ${device} in it`,
+      )
+    : warn(`${device}: ${found.reason ?? ""}`, `resolvectl status ${device}; networkctl status ${device}`);
+}
+
+type Examined = Pick<NamesPlaces, "way"> & {
+  name: string;
+  shown: MachineName;
+  state: NamesState;
+  path: string;
+};
+
+/** By the ways that programs use: the C library, and behind it the resolver. */
+async function examineName(
+  { name, shown, state, path, way }: Examined,
+  system: Needs,
+  ask: typeof askResolver,
+): Promise<Finding> {
+  const answer = await askSystem({ name, slug: shown.slug }, state, system);
+  const isResolved = linkOf(shown.slug, state.service?.serving) !== undefined;
+  const own = isResolved ? await ask(name) : undefined;
+  if (isResolved && own === undefined)
+    return fail(
+      `the resolver at ${resolverAddress.host}:${resolverAddress.port} does not answer`,
+      restartNames({ way }),
+    );
+  const routes = routesCommand(way, name);
+  if (answer.source === "none") {
+    return isResolved
+      ? fail(
+          `the resolver finds ${name}, but the C library does not`,
+          `See what is between them: ${routes}${way === "resolved" ? '; the line "hosts:" of /etc/nsswitch.conf' : ""}`,
+        )
+      : fail(
+          `the C library does not find ${name}, which is in ${path}`,
+          'The line "hosts:" of /etc/nsswitch.conf needs "files"',
+        );
+  }
+  if (!agrees(shown, answer)) {
+    return fail(
+      `${name} is ${shown.addresses.join(", ")}, but programs get ${answer.answers.join(", ")}`,
+      isResolved
+        ? `Another program answers first. See which: ${routes}`
+        : 'Another program answers first: "files" must be the first source in the line "hosts:" of /etc/nsswitch.conf',
+    );
+  }
+  if (state.leftOut > 0) {
+    return warn(
+      `${path} has ${maxHostsNames} names; ${state.leftOut} more do not fit`,
+      `${run} names lists all; \`${run} admin org update ORG --names rules\` shows a node fewer`,
+    );
+  }
+  const { service } = state;
+  return ok(
+    `${name} is found through ${isResolved && service !== undefined ? wayText(service.serving) : path}`,
+  );
+}

@@ -1,0 +1,125 @@
+// config.yml of this machine: the filtered configuration of the control plane (sent-config.ts), with this machine's paths
+// and its administrator's overrides.yml merged over it. Writes nothing.
+
+import { join } from "node:path";
+import { joinHostPort } from "../../../base/ip.ts";
+import { AppError } from "../../../base/errors.ts";
+import { readTextIfThere } from "../../../base/files.ts";
+import { controlSocket } from "../../../platform/systemd/control-socket.ts";
+import { isMap, listOf, mergeYaml, stringifyYaml, type YamlMap, type YamlValue } from "../../../base/yaml.ts";
+import { withDataPlane, type DataPlane } from "./data-plane.ts";
+import { readLocalChanges, readPeerMap, withLocalChanges, withPeerMap } from "./local-changes.ts";
+import { refuseForeignFiles } from "../own-files.ts";
+import { readOwnYaml, readYaml } from "./read-yaml.ts";
+
+/** The addresses that config.yml holds instead of DNS names (host-names.ts); an empty list for an unresolved name. */
+export type HostNames = Record<string, string[]>;
+
+/** The sections that overrides.yml may set: none that decides which peers this node trusts. */
+const overridable = ["listen", "tun", "logging", "punchy", "preferred_ranges", "routines", "stats", "sshd"];
+
+export type Finish = {
+  /** Replaces DNS names for an engine that is too old for them. */
+  names: HostNames | undefined;
+  /** Whether the engine has a control socket. It keeps the one of its start until a reload. */
+  localApi: boolean;
+  /** Offloads and buffers; undefined: not decided yet. */
+  dataPlane: DataPlane | undefined;
+  /** Where the engine finds the certificates: the directory, or one generation on trial. */
+  filesIn?: string;
+  /** Instead of overrides.yml: to find its fault, or what is in force of it. */
+  overrides?: YamlMap;
+};
+
+/**
+ * The text of config.yml, from the configuration that readSent returned. Throws bad_configuration, naming a key that
+ * overrides.yml may not set.
+ */
+export function finishConfig(
+  config: YamlMap,
+  directory: string,
+  { names, localApi, dataPlane, filesIn = directory, overrides = readOverrides(directory) }: Finish,
+): string {
+  const { pki } = config;
+  const paths = {
+    ca: join(filesIn, "ca.crt"),
+    cert: join(filesIn, "host.crt"),
+    key: join(directory, "host.key"),
+  };
+  const healed = localApi ? withLocalChanges(config, readLocalChanges(directory)) : config;
+  const own = mergeYaml(
+    {
+      ...withDataPlane(withPeerMap(healed, readPeerMap(directory)), dataPlane),
+      pki: { ...(isMap(pki) ? pki : {}), ...paths },
+      ...(localApi ? { local_api: localApiSection(directory) } : {}),
+    },
+    overrides,
+  );
+  return stringifyYaml(names === undefined ? own : withAddresses(own, names));
+}
+
+/** It never names a group: the socket gives full control of the engine. */
+export function localApiSection(directory: string): YamlMap {
+  const socket = controlSocket(directory);
+  return { control: socket === undefined ? { enabled: false } : { enabled: true, socket } };
+}
+
+/** Whether a config.yml was finished for an engine with a control socket. Other addresses and groups do not count. */
+export function hasLocalApi(configYml: string, directory: string): boolean {
+  return Bun.deepEquals(readOwnYaml(configYml, "config.yml")["local_api"], localApiSection(directory));
+}
+
+/** overrides.yml; empty if the file does not exist. Throws bad_configuration, also if others than root can change files. */
+export function readOverrides(directory: string): YamlMap {
+  refuseForeignFiles(directory);
+  const path = join(directory, "overrides.yml");
+  const text = readTextIfThere(path);
+  if (text === undefined || text.trim() === "") return {};
+  const overrides = readYaml(text, path);
+  const foreign = Object.keys(overrides).find((key) => !overridable.includes(key));
+  if (foreign === undefined) return overrides;
+  throw new AppError(
+    "bad_configuration",
+    `${path} sets "${foreign}", which may not be overridden on this machine`,
+    {
+      hint: `Only these keys may: ${overridable.join(", ")}.`,
+    },
+  );
+}
+
+/** The sections of a config.yml that overrides.yml may set: merged over what the control plane sent, they stay as they are. */
+export function overriddenIn(configYml: string): YamlMap {
+  const config = readOwnYaml(configYml, "config.yml");
+  return Object.fromEntries(Object.entries(config).filter(([key]) => overridable.includes(key)));
+}
+
+/** The DNS names of other nodes in static_host_map. */
+export function hostNames({ static_host_map: map }: YamlMap): string[] {
+  const entries = isMap(map) ? Object.values(map).flatMap(listOf) : [];
+  return [...new Set(entries.flatMap((entry) => nameAndPort(entry)[0] ?? []))];
+}
+
+/** Replaces DNS names by addresses. Removes lighthouses without an address, which the engine refuses. */
+function withAddresses(config: YamlMap, names: HostNames): YamlMap {
+  const { static_host_map: map, lighthouse } = config;
+  if (!isMap(map) || !isMap(lighthouse)) return config;
+  const found = new Map<string, YamlValue[]>();
+  for (const [ip, entries] of Object.entries(map)) {
+    const addresses = listOf(entries).flatMap((entry) => addressed(entry, names));
+    if (addresses.length > 0) found.set(ip, addresses);
+  }
+  const hosts = listOf(lighthouse["hosts"]).filter((ip) => typeof ip === "string" && found.has(ip));
+  return { ...config, static_host_map: Object.fromEntries(found), lighthouse: { ...lighthouse, hosts } };
+}
+
+function addressed(entry: YamlValue, names: HostNames): YamlValue[] {
+  const [name, port] = nameAndPort(entry);
+  if (name === undefined || !Object.hasOwn(names, name)) return [entry];
+  return (names[name] ?? []).map((each) => joinHostPort(each, Number(port)));
+}
+
+/** Empty for an address. */
+function nameAndPort(entry: YamlValue): [name?: string, port?: string] {
+  const [, host = "", port = ""] = (typeof entry === "string" && /^([^:[\]]+):(\d+)$/.exec(entry)) || [];
+  return host === "" || host.length > 253 || /^[\d.]+$/.test(host) ? [] : [host, port];
+}

@@ -1,0 +1,290 @@
+// The one place that decides how the engine of an organization exchanges packets with the kernel: in large ones (offloads),
+// and through how large a socket's buffers. It decides from engine, kernel, and what root, the organization and this
+// machine's own experience say. Pure but for readTrial and writeTrial.
+
+import { join } from "node:path";
+import * as v from "valibot";
+import type { DataPlaneWhy } from "../../../engine/data-plane-words.ts";
+import { can, firstVersions } from "../../../engine/features.ts";
+import { writeFileAtomic } from "../../../base/files.ts";
+import { makeSocketDirectory, socketDirectory } from "../../../platform/systemd/control-socket.ts";
+import { hasOffloads, type Kernel } from "../../../platform/network/kernel.ts";
+import type { DataPlaneReport } from "../../../protocol/values.ts";
+import { isMap, valueAt, type YamlMap, type YamlValue } from "../../../base/yaml.ts";
+import { readValidJson } from "../organizations.ts";
+
+const text = (max: number) => v.pipe(v.string(), v.maxLength(max));
+const count = v.pipe(v.number(), v.integer(), v.minValue(0));
+
+/** What decided: `default` is on wherever the machine can. */
+const deciders = ["default", "platform", "engine", "kernel", "organization", "root", "traffic"] as const;
+const Switch = v.object({ on: v.boolean(), by: v.picklist(deciders) });
+type Switch = v.InferOutput<typeof Switch>;
+
+/** As sync.json keeps it. */
+export const DataPlane = v.object({
+  /** The engine and the kernel that it was decided for: with others it is decided again. Empty: unknown. */
+  engine: text(64),
+  kernel: text(128),
+  device: v.optional(text(255)),
+  /** `tun.use_offloads` */
+  tun: Switch,
+  /** `listen.udp_offloads` */
+  udp: Switch,
+  /** `listen.read_buffer` and `write_buffer`, bytes; unset: the system's. */
+  buffer: v.optional(count),
+  /** `listen.port`: the one that the engine got at an earlier start, so that peers find it after the next one. */
+  port: v.optional(count),
+  /** Why the buffers are not as large as they should be: `rmem_max` permits no more. */
+  is_limited: v.optional(v.boolean()),
+  /** What traffic proved, if that turned them off. */
+  reason: v.optional(text(400)),
+  /** Until when (ms since 1970) the engine that ran was seen to send packets one by one, because the kernel refused large ones. */
+  unsegmented_at: v.optional(v.number()),
+  /** When the switches last changed, ms since 1970, and from what: an engine that runs longer has the former ones. */
+  since: v.number(),
+  former: v.object({ tun: v.boolean(), udp: v.boolean() }),
+});
+export type DataPlane = v.InferOutput<typeof DataPlane>;
+
+/** 4 MiB carry 1.5 to 2 times as much as the 208 KiB of most systems, also with old engines (measured). */
+export const wantedBuffer = 4 * 1024 * 1024;
+/** The kernel takes up to twice the size in each direction. */
+const smallBuffer = 1024 * 1024;
+const smallMemory = 512 * 1024 * 1024;
+
+/** Tried back to 5.10; the interface of virtio headers is that of 4.18 and before. */
+export const firstTunKernel: readonly [number, number] = [4, 18];
+/** Before 5.12 UDP_GRO lacks fixes, so that WireGuard's program does not use it either. */
+export const firstUdpKernel: readonly [number, number] = [5, 12];
+
+type Basis = {
+  /** The engine of the next start; undefined: unknown, which counts as the oldest. */
+  engine: string | undefined;
+  kernel: Kernel;
+  /** What the control plane sent, filtered. */
+  sent: YamlMap;
+  /** overrides.yml */
+  own: YamlMap;
+  trial: Trial | undefined;
+};
+
+export function decideDataPlane(basis: Basis, before: DataPlane | undefined, now: number): DataPlane {
+  const { engine, kernel, sent, own, trial } = basis;
+  const device = valueAt(own, "tun.dev") ?? valueAt(sent, "tun.dev");
+  const switches = {
+    tun: decideSwitch("tun.use_offloads", firstTunKernel, basis),
+    udp: decideSwitch("listen.udp_offloads", firstUdpKernel, basis),
+  };
+  const isSame = before?.tun.on === switches.tun.on && before.udp.on === switches.udp.on;
+  const isProven = [switches.tun, switches.udp].some(({ by }) => by === "traffic");
+  return {
+    engine: engine ?? "",
+    kernel: kernel.release,
+    ...(typeof device === "string" ? { device } : {}),
+    ...switches,
+    ...decideBuffer(basis),
+    ...keepsPort(basis, before),
+    ...(isProven && trial !== undefined ? { reason: trial.reason } : {}),
+    ...(trial?.unsegmented === true ? { unsegmented_at: Date.parse(trial.at) } : {}),
+    since: isSame ? before.since : now,
+    former: isSame ? before.former : { tun: before?.tun.on ?? false, udp: before?.udp.on ?? false },
+  };
+}
+
+/** Whether the decision is for another engine or kernel, or was never made. */
+export function isOutdated(
+  plane: DataPlane | undefined,
+  engine: string | undefined,
+  kernelRelease: string,
+): boolean {
+  return plane === undefined || plane.engine !== (engine ?? "") || plane.kernel !== kernelRelease;
+}
+
+function decideSwitch(
+  path: string,
+  first: readonly [number, number],
+  { engine, kernel, sent, own, trial }: Basis,
+): Switch {
+  if (!kernel.isLinux) return { on: false, by: "platform" };
+  if (!can(engine, "offloads")) return { on: false, by: "engine" };
+  const root = valueAt(own, path);
+  if (typeof root === "boolean") return { on: root, by: "root" };
+  if (trial !== undefined && isOff(trial, engine, kernel)) return { on: false, by: "traffic" };
+  const organization = valueAt(sent, path);
+  if (typeof organization === "boolean") return { on: organization, by: "organization" };
+  return isAtLeast(kernel.release, first) ? { on: true, by: "default" } : { on: false, by: "kernel" };
+}
+
+function isAtLeast(release: string, [major, minor]: readonly [number, number]): boolean {
+  const [, a = "0", b = "0"] = /^(\d+)\.(\d+)/.exec(release) ?? [];
+  return Number(a) > major || (Number(a) === major && Number(b) >= minor);
+}
+
+const bufferPaths = ["listen.read_buffer", "listen.write_buffer"] as const;
+
+function decideBuffer({ kernel, sent, own }: Basis): Pick<DataPlane, "buffer" | "is_limited"> {
+  const isSet = bufferPaths.some((path) => (valueAt(own, path) ?? valueAt(sent, path)) !== undefined);
+  if (!kernel.isLinux || isSet) return {};
+  const wanted = kernel.memory < smallMemory ? smallBuffer : wantedBuffer;
+  const possible = kernel.canForceBuffers ? wanted : Math.min(wanted, kernel.mostBuffer);
+  const isLimited = possible < wanted ? { is_limited: true } : {};
+  // The kernel doubles a size that a program asks for, but not its own default.
+  return 2 * possible <= kernel.usualBuffer ? isLimited : { buffer: possible, ...isLimited };
+}
+
+/** Only where any free port would do. */
+function keepsPort({ own, sent }: Basis, before: DataPlane | undefined): Pick<DataPlane, "port"> {
+  const asked = valueAt(own, "listen.port") ?? valueAt(sent, "listen.port") ?? 0;
+  return asked === 0 && before?.port !== undefined ? { port: before.port } : {};
+}
+
+/** The configuration with what was decided; overrides.yml is merged over it. An engine gets no key that it does not know. */
+export function withDataPlane(config: YamlMap, plane: DataPlane | undefined): YamlMap {
+  if (plane === undefined) return config;
+  const knows = can(plane.engine, "offloads");
+  const buffers = plane.buffer === undefined ? {} : { read_buffer: plane.buffer, write_buffer: plane.buffer };
+  return {
+    ...config,
+    tun: set(config["tun"], "use_offloads", knows ? plane.tun.on : undefined),
+    listen: {
+      ...buffers,
+      ...set(config["listen"], "udp_offloads", knows ? plane.udp.on : undefined),
+      ...(plane.port === undefined ? {} : { port: plane.port }),
+    },
+  };
+}
+
+function set(section: YamlValue | undefined, key: string, value: boolean | undefined): YamlMap {
+  const { [key]: _, ...rest } = isMap(section) ? section : {};
+  return value === undefined ? rest : { ...rest, [key]: value };
+}
+
+/** All settings that withDataPlane writes, but the port. */
+export const dataPlaneKeys = ["tun.use_offloads", "listen.udp_offloads", ...bufferPaths] as const;
+
+/** The switches that no administrator has set: a change of these waits for the engine's next start. */
+export function ownSwitches({ tun, udp }: DataPlane): string[] {
+  const isOwn = ({ by }: Switch) => by !== "root" && by !== "organization";
+  return [...(isOwn(tun) ? ["tun.use_offloads"] : []), ...(isOwn(udp) ? ["listen.udp_offloads"] : [])];
+}
+
+// What is in force
+
+/** As `status` shows it. */
+export type DataPlaneSeen = DataPlaneReport & {
+  why?: DataPlaneWhy;
+  /** The same as a sentence, without a full stop. */
+  reason?: string;
+};
+
+/** How much later than the decision an engine starts that was started for it. */
+const sameStartMs = 1000;
+
+/** For `status`. `startedAt`: of the running engine, ms since 1970. */
+export function seenDataPlane(
+  plane: DataPlane | undefined,
+  startedAt: number | undefined,
+): { data_plane?: DataPlaneSeen } {
+  if (plane === undefined) return {};
+  const device = plane.device === undefined ? undefined : hasOffloads(plane.device);
+  return { data_plane: dataPlaneInForce(plane, startedAt, device) };
+}
+
+/** For the control plane, which has words of its own for the reason. */
+export function reportedDataPlane(
+  plane: DataPlane | undefined,
+  startedAt: number | undefined,
+): { data_plane?: DataPlaneReport } {
+  const { data_plane: seen } = seenDataPlane(plane, startedAt);
+  if (seen === undefined) return {};
+  const { reason: _, ...reported } = seen;
+  return { data_plane: reported };
+}
+
+/** `device`: whether the interface has offloads, if that is known. */
+export function dataPlaneInForce(
+  plane: DataPlane,
+  startedAt: number | undefined,
+  device: boolean | undefined,
+): DataPlaneSeen {
+  const { tun, udp, former, since, buffer } = plane;
+  const isOlder = startedAt !== undefined && startedAt < since - sameStartMs;
+  const waits = isOlder && (device === undefined || tun.on === former.tun || device !== tun.on);
+  const isRefused = startedAt !== undefined && !isOlder && tun.on && device === false;
+  // An engine that started since may do it right.
+  const isUnsegmented = udp.on && startedAt !== undefined && startedAt <= (plane.unsegmented_at ?? 0);
+  const why = waits
+    ? "restart"
+    : isRefused
+      ? "refused"
+      : (whyDecided(plane) ?? (isUnsegmented ? "segments" : undefined));
+  return {
+    tun_offloads: waits ? former.tun : tun.on && !isRefused,
+    udp_offloads: waits ? former.udp : udp.on,
+    ...(buffer === undefined ? {} : { buffer_bytes: buffer }),
+    ...(why === undefined ? {} : { why, reason: reasons[why](plane) }),
+  };
+}
+
+function whyDecided({ tun, udp, is_limited: isLimited }: DataPlane): DataPlaneWhy | undefined {
+  const by = [tun, udp].find(({ on }) => !on)?.by;
+  if (by !== undefined && by !== "default") return by;
+  return isLimited === true ? "limit" : undefined;
+}
+
+const reasons: Record<DataPlaneWhy, (plane: DataPlane) => string> = {
+  platform: () => "Only Linux has offloads",
+  engine: ({ engine }) =>
+    `Engine ${engine === "" ? "of unknown version" : engine} has no offloads: ${firstVersions.offloads.join(".")} and later carry many times as much`,
+  kernel: ({ kernel }) =>
+    `Kernel ${kernel} is too old: offloads of the interface need ${firstTunKernel.join(".")}, those of the socket ${firstUdpKernel.join(".")}`,
+  organization: () => "The organization's overrides turn offloads off",
+  root: () => "overrides.yml of this machine turns offloads off",
+  traffic: ({ reason = "Large packets were lost with offloads" }) => reason,
+  segments: () =>
+    "The kernel refuses the large packets of the engine's socket, so it sends them one by one: IPsec, or a network card without checksums",
+  restart: ({ tun, udp }) => `Offloads turn ${tun.on || udp.on ? "on" : "off"} at the engine's next start`,
+  refused: () => "The kernel refuses offloads for the interface",
+  limit: () =>
+    `This container may not enlarge the socket's buffers: on its host, set net.core.rmem_max and net.core.wmem_max to ${wantedBuffer}`,
+};
+
+// What traffic proved
+
+/**
+ * passed: traffic passes with offloads. trial: it does not, so they were turned off to see whether it then does. off: it
+ * did. cleared: it did not, so something else drops the packets.
+ */
+const Trial = v.object({
+  state: v.picklist(["passed", "trial", "off", "cleared"]),
+  engine: text(64),
+  kernel: text(128),
+  /** One sentence without a full stop. */
+  reason: text(400),
+  /** Of the engine that was measured. */
+  pid: count,
+  /** That engine sends packets one by one since the kernel refused large ones: its own decision at run time. */
+  unsegmented: v.optional(v.boolean()),
+  /** RFC 3339 */
+  at: text(64),
+});
+export type Trial = v.InferOutput<typeof Trial>;
+
+const trialPath = (directory: string) => join(directory, socketDirectory, "offloads.json");
+
+/** Undefined if the file does not exist or is damaged. */
+export function readTrial(directory: string): Trial | undefined {
+  return readValidJson(trialPath(directory), Trial);
+}
+
+export function writeTrial(directory: string, trial: Trial): void {
+  makeSocketDirectory(directory);
+  writeFileAtomic(trialPath(directory), `${JSON.stringify(trial)}\n`, 0o600);
+}
+
+/** Another engine or kernel may do it right. */
+function isOff(trial: Trial, engine: string | undefined, kernel: Kernel): boolean {
+  const isTurnedOff = trial.state === "trial" || trial.state === "off";
+  return isTurnedOff && trial.engine === engine && trial.kernel === kernel.release;
+}

@@ -1,0 +1,115 @@
+// What this machine itself changes in config.yml. To heal tunnels: underlay addresses that it denies for a while, how soon
+// relayed tunnels try the direct path, and which relays it has chosen. For the time without a lighthouse: underlay addresses
+// of peers. Kept beside the control socket, so that every rewriting of config.yml keeps it.
+
+import { join } from "node:path";
+import * as v from "valibot";
+import { writeFileAtomic } from "../../../base/files.ts";
+import { parseAddress } from "../../../base/ip.ts";
+import { makeSocketDirectory, socketDirectory } from "../../../platform/systemd/control-socket.ts";
+import { isMap, type YamlMap } from "../../../base/yaml.ts";
+import { maxKeptPeers, maxRemotes } from "../../../protocol/path-report.ts";
+import { readValidJson } from "../organizations.ts";
+import { keptPeersKey } from "./read-config.ts";
+
+const most = 20;
+const Underlay = v.pipe(
+  v.string(),
+  v.maxLength(45),
+  v.check((text) => parseAddress(text) !== undefined, "Enter an IP address."),
+);
+const maxRelays = 8;
+const LocalChanges = v.object({
+  denied: v.pipe(v.array(Underlay), v.maxLength(most)),
+  try_promote: v.exactOptional(v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(1_000_000))),
+  /** Overlay addresses. */
+  relays: v.exactOptional(v.pipe(v.array(Underlay), v.maxLength(maxRelays))),
+});
+export type LocalChanges = v.InferOutput<typeof LocalChanges>;
+
+const none: LocalChanges = { denied: [] };
+export const localChangesPath = (directory: string): string =>
+  join(directory, socketDirectory, "local-changes.json");
+
+/** No changes if the file does not exist or is damaged. */
+export function readLocalChanges(directory: string): LocalChanges {
+  return readValidJson(localChangesPath(directory), LocalChanges) ?? none;
+}
+
+export function writeLocalChanges(directory: string, changes: LocalChanges): void {
+  makeSocketDirectory(directory);
+  writeFileAtomic(localChangesPath(directory), `${JSON.stringify(changes)}\n`, 0o600);
+}
+
+export function withLocalChanges(
+  config: YamlMap,
+  { denied, try_promote: promote, relays }: LocalChanges,
+): YamlMap {
+  const promoted = promote === undefined ? config : { ...config, counters: { try_promote: promote } };
+  const changed = relays === undefined ? promoted : withRelays(promoted, relays);
+  if (denied.length === 0) return changed;
+  const lighthouse = isMap(config["lighthouse"]) ? config["lighthouse"] : {};
+  const present = isMap(lighthouse["remote_allow_list"]) ? lighthouse["remote_allow_list"] : {};
+  const list = { ...present };
+  for (const address of denied) list[`${address}/${address.includes(":") ? 128 : 32}`] = false;
+  for (const [all, mark] of [
+    ["0.0.0.0/0", "."],
+    ["::/0", ":"],
+  ] as const) {
+    const family = Object.entries(list).filter(([network]) => network.includes(mark));
+    // The engine's own default is the opposite of the values. With both values, it requires one.
+    const before = Object.entries(present).filter(([network]) => network.includes(mark));
+    if (family.length > 0 && list[all] === undefined)
+      list[all] = !before.some(([, allowed]) => allowed === true);
+  }
+  return { ...changed, lighthouse: { ...lighthouse, remote_allow_list: list } };
+}
+
+/** Only the chosen relays that the control plane still names. If it names none of them, its own list holds. */
+function withRelays(config: YamlMap, chosen: readonly string[]): YamlMap {
+  const relay = isMap(config["relay"]) ? config["relay"] : {};
+  const named = Array.isArray(relay["relays"]) ? relay["relays"] : [];
+  const relays = named.filter((each) => typeof each === "string" && chosen.includes(each));
+  return relays.length === 0 ? config : { ...config, relay: { ...relay, relays } };
+}
+
+/** The underlay addresses and ports of peers, by overlay address, as the engine has them. */
+const PeerMap = v.pipe(
+  v.record(Underlay, v.pipe(v.array(v.pipe(v.string(), v.maxLength(64))), v.maxLength(maxRemotes))),
+  v.maxEntries(maxKeptPeers),
+);
+export type PeerMap = v.InferOutput<typeof PeerMap>;
+
+export const peerMapPath = (directory: string) => join(directory, socketDirectory, "peer-map.json");
+
+/** Empty if the file does not exist or is damaged. */
+export function readPeerMap(directory: string): PeerMap {
+  return readValidJson(peerMapPath(directory), PeerMap) ?? {};
+}
+
+/** For root alone: it says whom this node knows. */
+export function writePeerMap(directory: string, map: PeerMap): void {
+  makeSocketDirectory(directory);
+  writeFileAtomic(peerMapPath(directory), `${JSON.stringify(map)}\n`, 0o600);
+}
+
+/**
+ * The engine sends handshakes to these addresses also without a lighthouse. What the control plane says of lighthouses and
+ * relays stands above them. A lighthouse needs none: the nodes come to it.
+ */
+export function withPeerMap(config: YamlMap, map: PeerMap): YamlMap {
+  const { static_host_map: sent, lighthouse, listen } = config;
+  const hubs = isMap(sent) ? sent : {};
+  if (isMap(lighthouse) && lighthouse["am_lighthouse"] === true) return config;
+  const hasIpv6 = isMap(listen) && typeof listen["host"] === "string" && listen["host"].includes(":");
+  const kept = Object.entries(map).flatMap(([peer, remotes]): [string, string[]][] => {
+    const usable = remotes.filter((each) => hasIpv6 || !each.startsWith("["));
+    return Object.hasOwn(hubs, peer) || usable.length === 0 ? [] : [[peer, usable]];
+  });
+  if (kept.length === 0) return config;
+  return {
+    ...config,
+    static_host_map: { ...hubs, ...Object.fromEntries(kept) },
+    [keptPeersKey]: kept.map(([peer]) => peer),
+  };
+}

@@ -1,0 +1,149 @@
+// What a config.yml in force says. Loaded by commands that run every minute: no schemas and no certificates here.
+
+import { join } from "node:path";
+import { AppError } from "../../../base/errors.ts";
+import { readTextIfThere } from "../../../base/files.ts";
+import { withoutPort } from "../../../base/ip.ts";
+import { isMap, listOf, valueAt as at, type YamlMap } from "../../../base/yaml.ts";
+import { readOwnYaml, readYaml } from "./read-yaml.ts";
+
+/**
+ * True if the log level hides the engine's messages that it is ready or has reloaded. False for a damaged configuration:
+ * the code that applies it reports the damage.
+ */
+export function isSilent(configYml: string): boolean {
+  try {
+    return isSilentLevel(at(readOwnYaml(configYml, "config.yml"), "logging.level"));
+  } catch (error) {
+    if (error instanceof AppError) return false;
+    throw error;
+  }
+}
+
+export function isSilentLevel(level: unknown): boolean {
+  return typeof level === "string" && /^(warn|warning|error|fatal|panic)$/i.test(level);
+}
+
+/** Whether an engine is silent before or after a change of its configuration: it may log with either level. */
+export function silence(configText: () => string): () => boolean {
+  // An unreadable file must not prevent the engine from being stopped.
+  const text = () => {
+    try {
+      return configText();
+    } catch {
+      return "";
+    }
+  };
+  // Read the text now, but parse it only on demand: most commands change nothing.
+  const before = text();
+  return () => isSilent(before) || isSilent(text());
+}
+
+/** The UDP port that an organization's engine binds; 0 if it takes any free port, or if config.yml is damaged. */
+export function listenPort(directory: string): number {
+  try {
+    const text = readTextIfThere(join(directory, "config.yml")) ?? "";
+    const port = at(readOwnYaml(text, "config.yml"), "listen.port");
+    return typeof port === "number" ? port : 0;
+  } catch {
+    // Other code reports the damage, and no engine runs with such a file.
+    return 0;
+  }
+}
+
+/** Whether the engine takes connections of others to forward. True for a damaged file: other code reports it. */
+export function isForwarding(configYml: string): boolean {
+  try {
+    return at(readOwnYaml(configYml, "config.yml"), "relay.am_relay") === true;
+  } catch {
+    return true;
+  }
+}
+
+/** The overlay addresses of the lighthouses in a configuration. */
+export function lighthouseHosts(configYml: string): string[] {
+  const hosts = listOf(at(readYaml(configYml, "config.yml"), "lighthouse.hosts"));
+  return hosts.filter((host) => typeof host === "string");
+}
+
+/** The interface that a configuration names. Linux cuts longer names off. */
+export function tunnelDevice(configYml: string): string | undefined {
+  const device = at(readYaml(configYml, "config.yml"), "tun.dev");
+  return typeof device === "string" && /^(?!\.{1,2}$)[\w.-]{1,15}$/.test(device) ? device : undefined;
+}
+
+/** In config.yml: the entries of static_host_map that are no lighthouses and relays (local-changes.ts). Engines ignore it. */
+export const keptPeersKey = "kept_peers";
+
+/** static_host_map as the control plane sent it. */
+function hubsIn(config: YamlMap): YamlMap {
+  const map = config["static_host_map"];
+  const kept = new Set(listOf(config[keptPeersKey]));
+  return Object.fromEntries(Object.entries(isMap(map) ? map : {}).filter(([overlay]) => !kept.has(overlay)));
+}
+
+/** What a node is for the others, and whom it asks for them. */
+export function overlayRoles(configYml: string): {
+  lighthouses: string[];
+  relays: string[];
+  /** Underlay addresses and names of lighthouses and relays. */
+  underlays: string[];
+  isLighthouse: boolean;
+  isRelay: boolean;
+} {
+  const config = readOwnYaml(configYml, "config.yml");
+  const texts = (path: string) => listOf(at(config, path)).filter((each) => typeof each === "string");
+  return {
+    lighthouses: texts("lighthouse.hosts"),
+    relays: texts("relay.relays"),
+    underlays: Object.values(hubsIn(config))
+      .flatMap(listOf)
+      .flatMap((entry) => (typeof entry === "string" ? [withoutPort(entry)] : [])),
+    isLighthouse: at(config, "lighthouse.am_lighthouse") === true,
+    isRelay: at(config, "relay.am_relay") === true,
+  };
+}
+
+/** What the health of an organization needs to know beside the roles. `mtu`: undefined for the engine's default. */
+export function overlaySettings(configYml: string): {
+  mtu: number | undefined;
+  /** Fingerprints of revoked certificates. */
+  blocklist: ReadonlySet<string>;
+} {
+  const config = readOwnYaml(configYml, "config.yml");
+  const mtu = at(config, "tun.mtu");
+  const blocked = listOf(at(config, "pki.blocklist")).filter((each) => typeof each === "string");
+  return { mtu: typeof mtu === "number" ? mtu : undefined, blocklist: new Set(blocked) };
+}
+
+/** The addresses or names, with ports, at which lighthouses and relays are reached. */
+export function staticHosts(configYml: string): { overlay: string; host: string; port: number }[] {
+  return Object.entries(hubsIn(readOwnYaml(configYml, "config.yml"))).flatMap(([overlay, entries]) =>
+    listOf(entries).flatMap((entry) => {
+      const [, wide, host = wide, port] =
+        (typeof entry === "string" && /^(?:\[([^\]]+)\]|([^:]+)):(\d{1,5})$/.exec(entry)) || [];
+      return host === undefined ? [] : [{ overlay, host, port: Number(port) }];
+    }),
+  );
+}
+
+/** Those of lighthouses alone. */
+export function underlayOf(configYml: string): { lighthouse: string; host: string; port: number }[] {
+  const hosts = staticHosts(configYml);
+  return overlayRoles(configYml).lighthouses.flatMap((lighthouse) =>
+    hosts.flatMap(({ overlay, ...at }) => (overlay === lighthouse ? [{ lighthouse, ...at }] : [])),
+  );
+}
+
+/** The subnets that this node reaches through others, each with the overlay addresses of its routers. */
+export function unsafeRoutes(configYml: string): { network: string; routers: string[] }[] {
+  const routes = listOf(at(readOwnYaml(configYml, "config.yml"), "tun.unsafe_routes"));
+  return routes.flatMap((each) => {
+    if (!isMap(each) || typeof each["route"] !== "string") return [];
+    const { route: network, via } = each;
+    const routers = (
+      Array.isArray(via) ? via.map((one) => (isMap(one) ? one["gateway"] : undefined)) : [via]
+    ).filter((router) => typeof router === "string");
+    return [{ network, routers }];
+  });
+}

@@ -1,0 +1,94 @@
+// Reads YAML with limits on size, nodes, depth and aliases. Parsing blocks the event loop, and a small text with aliases
+// can expand to a large tree.
+
+import { AppError } from "../../../base/errors.ts";
+import { isMap, yamlLimits, type YamlMap, type YamlValue } from "../../../base/yaml.ts";
+
+/** What the tree may still use: nodes, characters and levels. `what` names the text in errors. */
+type Budget = { nodes: number; characters: number; depth: number; what: string };
+
+/** Parses a text of the control plane or of this machine's administrator. Throws bad_configuration if it is too large. */
+export function readYaml(text: string, what: string): YamlMap {
+  const { bytes, nodes, depth } = yamlLimits;
+  if (Buffer.byteLength(text) > bytes) throw tooLarge(what, `${bytes / 1024 / 1024} MiB`);
+  // Each node starts on its own line or, in brackets, after a comma. Keys are nodes too: two separators each.
+  const separators = count(text, ["\n", "\r", ",", "[", "{"]);
+  if (separators > 2 * nodes) throw tooLarge(what, `${nodes} nodes`);
+  // A merge (`<<: *a`) makes the parser copy a map at each use, with at most as many keys as there are separators.
+  const aliases = count(text, [" *", "\t*", "\n*", "\r*", ",*", "[*", "{*", ":*"]);
+  if (aliases * separators > maxMerged) throw repeated(what);
+  return parse(text, { nodes, characters: 2 * text.length + 10, depth, what });
+}
+
+const maxMerged = 1_000_000;
+
+/**
+ * Parses a configuration in force, which this program wrote. An earlier version without limits may have accepted a larger
+ * one, which must stay readable so that a smaller one can replace it.
+ */
+export function readOwnYaml(text: string, what: string): YamlMap {
+  const characters = 2 * text.length + 10;
+  return parse(text, { nodes: characters, characters, depth: Infinity, what });
+}
+
+function parse(text: string, budget: Budget): YamlMap {
+  try {
+    const tree = copyTree(Bun.YAML.parse(text) ?? {}, budget);
+    if (isMap(tree)) return tree;
+  } catch (error) {
+    if (error instanceof AppError) throw error;
+    throw new AppError("bad_configuration", `${budget.what} is not valid YAML`, { cause: error });
+  }
+  throw notAccepted(budget.what);
+}
+
+/** Copies the tree: with aliases one object appears in many places, and a key `__proto__` is not a plain property. */
+function copyTree(value: unknown, budget: Budget): YamlValue {
+  budget.nodes -= 1;
+  if (budget.nodes < 0) throw tooLarge(budget.what, `${yamlLimits.nodes} nodes`);
+  spend(budget, typeof value === "string" ? value.length + 1 : 1);
+  if (typeof value !== "object" || value === null) {
+    if (value === null || typeof value === "string" || typeof value === "boolean") return value;
+    if (typeof value === "number" && Number.isSafeInteger(value)) return value;
+    throw notAccepted(budget.what);
+  }
+  if (budget.depth <= 0) throw tooLarge(budget.what, `${yamlLimits.depth} levels`);
+  const inner = (item: unknown) => {
+    budget.depth -= 1;
+    const copied = copyTree(item, budget);
+    budget.depth += 1;
+    return copied;
+  };
+  if (Array.isArray(value)) return value.map(inner);
+  const entries = Object.entries(value).filter(([key]) => key !== "__proto__");
+  for (const [key] of entries) spend(budget, key.length);
+  return Object.fromEntries(entries.map(([key, item]) => [key, inner(item)]));
+}
+
+function spend(budget: Budget, characters: number): void {
+  budget.characters -= characters;
+  // Only aliases can make a tree larger than its text.
+  if (budget.characters < 0) throw repeated(budget.what);
+}
+
+function count(text: string, parts: readonly string[]): number {
+  let found = 0;
+  for (const each of parts) {
+    for (let at = text.indexOf(each); at !== -1; at = text.indexOf(each, at + 1)) found += 1;
+  }
+  return found;
+}
+
+function tooLarge(what: string, limit: string): AppError {
+  return new AppError("bad_configuration", `${what} has more than ${limit}`, {
+    hint: "Reduce rules, routes, overrides or blocked certificates. Until it fits, the present configuration stays in force.",
+  });
+}
+
+function repeated(what: string): AppError {
+  return new AppError("bad_configuration", `${what} uses too many aliases`);
+}
+
+function notAccepted(what: string): AppError {
+  return new AppError("bad_configuration", `${what} has values that the engine does not accept`);
+}

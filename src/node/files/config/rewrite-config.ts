@@ -1,0 +1,135 @@
+// Writes config.yml of the present generation again, after a change of this machine's own settings. Needs no network.
+
+import { readTextIfThere, writeFileAtomic } from "../../../base/files.ts";
+import type { System } from "../../../base/system.ts";
+import { isMap, type YamlMap } from "../../../base/yaml.ts";
+import { finishConfig, hasLocalApi, overriddenIn, readOverrides } from "./config-file.ts";
+import { dataPlaneKeys, decideDataPlane, readTrial, type DataPlane } from "./data-plane.ts";
+import { generationFile, isChecked, readSyncState, writeSyncState } from "../generations.ts";
+import { withoutNames } from "../granted/host-names.ts";
+import { writeLocalChanges, writePeerMap, type LocalChanges, type PeerMap } from "./local-changes.ts";
+import { withLock } from "../lock.ts";
+import { readMachine, type Machine } from "../granted/machine.ts";
+import { readSent } from "./sent-config.ts";
+
+type Place = { directory: string; slug: string };
+
+/** Undefined for a configuration that takes no changes: it is not complete, or not checked yet. */
+function readPresent({ directory, slug }: Place, machine: Machine) {
+  const state = readSyncState(directory);
+  const path = generationFile(directory, "config.yml");
+  const present = readTextIfThere(path);
+  const source = readTextIfThere(generationFile(directory, "server.yml"));
+  const hostCrt = readTextIfThere(generationFile(directory, "host.crt"));
+  if (state === undefined || present === undefined || source === undefined || hostCrt === undefined)
+    return undefined;
+  if (!isChecked(state)) return undefined;
+  const sent = () => {
+    const { config } = readSent(source, { directory, slug, hostCrt, machine });
+    // With such a name the engine refuses the whole configuration.
+    return withoutNames(config, state.unresolved).config;
+  };
+  return { state, path, present, sent, localApi: hasLocalApi(present, directory) };
+}
+
+/** Either may be left out: it stays as it is. */
+export type OwnChanges = { healing?: LocalChanges; peers?: PeerMap };
+
+/**
+ * Stores the changes and rewrites config.yml. The caller holds the lock, and then reloads the engine. Returns false if the
+ * configuration is not one that takes such changes (not checked yet; for those of healing: of an older engine), or if they
+ * change nothing.
+ */
+export function rewriteConfig(place: Place, machine: Machine, { healing, peers }: OwnChanges): boolean {
+  const found = readPresent(place, machine);
+  if (found === undefined || (healing !== undefined && !found.localApi)) return false;
+  if (healing !== undefined) writeLocalChanges(place.directory, healing);
+  if (peers !== undefined) writePeerMap(place.directory, peers);
+  const { localApi } = found;
+  const { host_names: names, data_plane: dataPlane } = found.state;
+  // A change of overrides.yml that no command applied, and no engine tested, must not come into force with these.
+  const overrides = overriddenIn(found.present);
+  const next = finishConfig(found.sent(), place.directory, { names, localApi, dataPlane, overrides });
+  if (next !== found.present) writeFileAtomic(found.path, next, 0o644);
+  return healing !== undefined || next !== found.present;
+}
+
+/**
+ * Before a start of the engine: decides for this version, and for what traffic proved, so that the start already has it. A
+ * running engine is not reloaded. Without a configuration that can be decided for, the next check-in decides.
+ */
+export async function decideForStart(
+  place: Place,
+  engine: string | undefined,
+  edge: DecideEdge,
+): Promise<void> {
+  await decide(place, edge, (plane) => ({ engine, before: plane }));
+}
+
+/**
+ * The next start of the engine gets this port, which the running one has; undefined: any free one. Else peers could not find a
+ * node that was restarted while no lighthouse answers. A running engine is not reloaded.
+ */
+export async function keepPort(place: Place, port: number | undefined, edge: DecideEdge): Promise<void> {
+  await decide(place, edge, (plane) => {
+    if (plane === undefined) return undefined;
+    const { port: _, ...rest } = plane;
+    const before = port === undefined ? rest : { ...rest, port };
+    return { engine: plane.engine === "" ? undefined : plane.engine, before };
+  });
+}
+
+type DecideEdge = { command: string; system: Pick<System, "machineState" | "lookup" | "sleep" | "now"> };
+
+async function decide(
+  place: Place,
+  { command, system }: DecideEdge,
+  choose: (
+    plane: DataPlane | undefined,
+  ) => { engine: string | undefined; before: DataPlane | undefined } | undefined,
+): Promise<void> {
+  await withLock(place.directory, command, system, async () => {
+    const machine = await readMachine(place.directory, system);
+    const found = readPresent(place, machine);
+    if (found === undefined) return;
+    const { state, path, present, localApi } = found;
+    const sent = found.sent();
+    const own = readOverrides(place.directory);
+    const chosen = choose(state.data_plane);
+    if (chosen === undefined) return;
+    const { engine, before } = chosen;
+    const basis = { engine, kernel: machine.kernel, sent, own, trial: readTrial(place.directory) };
+    const dataPlane = decideDataPlane(basis, before, system.now());
+    const overrides = withoutKeptPort(withoutKeys(overriddenIn(present), own), state.data_plane?.port);
+    const next = finishConfig(sent, place.directory, {
+      names: state.host_names,
+      localApi,
+      dataPlane,
+      overrides,
+    });
+    if (next !== present) writeFileAtomic(path, next, 0o644);
+    writeSyncState(place.directory, { ...state, data_plane: dataPlane });
+  });
+}
+
+/** The sections in force, without what is decided anew; overrides.yml stands above that. */
+function withoutKeys(present: YamlMap, own: YamlMap): YamlMap {
+  const kept = { ...present };
+  for (const path of dataPlaneKeys) {
+    const [section = "", key = ""] = path.split(".");
+    const [values, owned] = [kept[section], own[section]];
+    if (!isMap(values)) continue;
+    const { [key]: _, ...rest } = values;
+    const word = isMap(owned) ? owned[key] : undefined;
+    kept[section] = word === undefined ? rest : { ...rest, [key]: word };
+  }
+  return kept;
+}
+
+/** The port in force is decided again, unless an administrator set it. */
+function withoutKeptPort(present: YamlMap, kept: number | undefined): YamlMap {
+  const { listen } = present;
+  if (!isMap(listen) || ![0, kept].includes(Number(listen["port"]))) return present;
+  const { port: _, ...rest } = listen;
+  return { ...present, listen: rest };
+}

@@ -1,0 +1,211 @@
+// Filters the configuration that a control plane sent: first by the allow-list of both sides, then by what it may take of
+// this machine (grants.ts). Settings that are left out are named. The rest, above all the blocklist, is applied.
+
+import { dirname, join } from "node:path";
+import { brand } from "../../../brand.ts";
+import { AppError } from "../../../base/errors.ts";
+import { allowedConfig } from "../../../engine/allowed-settings.ts";
+import { readTextIfThere } from "../../../base/files.ts";
+import { describeLeftOut, type LeaveOut, type LeftOut } from "../../../engine/left-out.ts";
+import type { Log } from "../../../base/log.ts";
+import { quoteWord } from "../../../base/plan.ts";
+import type { System } from "../../../base/system.ts";
+import { isMap, type YamlMap } from "../../../base/yaml.ts";
+import type { DataPlane } from "./data-plane.ts";
+import { readYaml } from "./read-yaml.ts";
+import { maskedNetworks } from "../granted/networks.ts";
+import { rulesVersion, type SyncState } from "../generations.ts";
+import {
+  grant,
+  networkRefusal,
+  overlapRefusal,
+  overlapsWithMachine,
+  type Refusal,
+} from "../granted/grants.ts";
+import type { Granted, Situation } from "../granted/grant-asked.ts";
+import type { Overlap } from "../granted/routes.ts";
+import { addressesIn, readMachineAlone, surroundingsOf, type Machine } from "../granted/machine.ts";
+import { flagAllowing, permissionsOrNone, readPermissions, type Permissions } from "../permissions.ts";
+
+export type SentConfig = Pick<Granted, "kept" | "here"> & {
+  config: YamlMap;
+  leftOut: LeftOut[];
+  /** Networks that the routes were compared with; undefined where nothing that was sent depends on them. */
+  surroundings: string[] | undefined;
+};
+
+/** The organization's directory, and the certificates that belong to the configuration. */
+export type Place = {
+  directory: string;
+  slug: string;
+  hostCrt: string;
+  machine: Machine;
+  /** The directory of permissions.json, if it is another one. */
+  allowedIn?: string;
+  /** Instead of permissions.json: to see what they would change. */
+  permissions?: Permissions;
+};
+
+function situationOf({
+  slug,
+  hostCrt,
+  machine,
+  directory,
+  allowedIn = directory,
+  ...place
+}: Place): Situation {
+  return {
+    slug,
+    machine,
+    permissions: place.permissions ?? permissionsOrNone(allowedIn),
+    networks: maskedNetworks(hostCrt),
+    addresses: addressesIn(hostCrt),
+  };
+}
+
+/** The status answers of all organizations share one line of 64 KiB. */
+const mostLeftOut = 20;
+
+/** Throws bad_configuration for invalid YAML, untrusted_answer for a configuration that no engine could run. */
+export function readSent(text: string, place: Place): SentConfig {
+  const parsed = readYaml(text, "The configuration that the control plane sent");
+  if (!isMap(parsed["pki"])) {
+    throw new AppError(
+      "untrusted_answer",
+      "The configuration that the control plane sent has no pki section",
+    );
+  }
+  const leftOut: LeftOut[] = [];
+  let more = 0;
+  const leaveOut: LeaveOut = (key, reason) => {
+    if (leftOut.length < mostLeftOut) leftOut.push({ key: short(key, 80), reason: short(reason, 160) });
+    else more++;
+  };
+  const allowed = allowedConfig(parsed, leaveOut);
+  refuseDamagedPermissions(place, leaveOut);
+  const { granted, kept, here, waiting, ...decided } = grant(withOurOwn(allowed), situationOf(place));
+  for (const { key, reason } of decided.leftOut) leaveOut(key, reason);
+  const config = withStaticLighthouses(granted);
+  if (more > 0) leftOut.push({ key: "…", reason: `${more} more settings are left out` });
+  const sentRoutes = isMap(allowed["tun"]) ? allowed["tun"]["unsafe_routes"] : undefined;
+  const depends = (Array.isArray(sentRoutes) && sentRoutes.length > 0) || waiting.length > 0;
+  const surroundings = depends ? surroundingsOf(place.slug, place.machine, waiting) : undefined;
+  return { config, leftOut, kept, here, surroundings };
+}
+
+function refuseDamagedPermissions({ directory, allowedIn = directory }: Place, leaveOut: LeaveOut): void {
+  try {
+    readPermissions(allowedIn);
+  } catch {
+    leaveOut(
+      "permissions.json",
+      "it is damaged, or others than root can change it, so it allows nothing; write it again with sync-config --allow-routes",
+    );
+  }
+}
+
+function withOurOwn(config: YamlMap): YamlMap {
+  const { pki } = config;
+  return {
+    ...config,
+    // Without this, an engine below 1.8 keeps the tunnel of a revoked peer.
+    pki: { ...(isMap(pki) ? pki : {}), disconnect_invalid: true },
+    sshd: { enabled: false },
+  };
+}
+
+/** What sync.json keeps of the check. */
+export function checkedState({
+  leftOut,
+  surroundings,
+  unresolved = [],
+  dataPlane,
+}: Pick<SentConfig, "leftOut" | "surroundings"> & { unresolved?: string[]; dataPlane?: DataPlane }): Pick<
+  SyncState,
+  "rules" | "left_out" | "surroundings" | "unresolved" | "data_plane"
+> {
+  const kept = unresolved.length === 0 ? undefined : unresolved;
+  const decided = dataPlane === undefined ? {} : { data_plane: dataPlane };
+  return { rules: rulesVersion, left_out: leftOut, surroundings, unresolved: kept, ...decided };
+}
+
+/** Warns only when the settings change, not with every configuration. */
+export function warnOfLeftOut(
+  slug: string,
+  before: readonly LeftOut[],
+  now: readonly LeftOut[],
+  log: Log,
+): void {
+  if (now.length === 0 || Bun.deepEquals(before, now)) return;
+  log.warn("Some settings of the control plane are left out", {
+    team: slug,
+    what: describeLeftOut(now),
+  });
+}
+
+/** A key may contain any characters, and a schema's message may repeat it. */
+function short(text: string, longest: number): string {
+  const cut = text.length <= longest ? text : `${text.slice(0, longest)}…`;
+  return cut.replace(/[^\x20-\x7e…]/g, "?");
+}
+
+/** Removes lighthouses without a static address: the engine would not start with them. */
+function withStaticLighthouses(config: YamlMap): YamlMap {
+  const { static_host_map: map, lighthouse } = config;
+  if (!isMap(lighthouse) || !Array.isArray(lighthouse["hosts"])) return config;
+  const known = isMap(map)
+    ? Object.entries(map).filter(([, each]) => Array.isArray(each) && each.length > 0)
+    : [];
+  const names = new Set(known.map(([ip]) => ip));
+  const hosts = lighthouse["hosts"].filter((ip) => typeof ip === "string" && names.has(ip));
+  return { ...config, static_host_map: Object.fromEntries(known), lighthouse: { ...lighthouse, hosts } };
+}
+
+/**
+ * Throws untrusted_answer if the certificates' networks take most of the internet, or if a new one takes over a network of
+ * this machine or the address of a control plane. Throws collision if a new one overlaps another organization's, and at the
+ * registration one of this machine. Warns if it lies in a network of this machine.
+ */
+export function refuseNetworks(place: Place, log: Pick<Log, "warn">): void {
+  const situation = situationOf(place);
+  const refusal = networkRefusal(situation);
+  if (refusal !== undefined) throw refused(place, refusal);
+  const wider = overlapsOfPlace(place).find(({ isWider }) => isWider);
+  if (wider !== undefined)
+    log.warn("The overlay lies in a network that this machine reaches another way", {
+      team: place.slug,
+      overlay: wider.overlay,
+      network: wider.with,
+    });
+}
+
+/** What of this machine the overlay takes over, or lies in; not what root permits. */
+export function overlapsOfPlace(place: Place): Overlap[] {
+  return overlapsWithMachine(situationOf(place));
+}
+
+/** Throws collision if the engine of a registered organization would take over a network of this machine at its start. */
+export async function refuseOverlapOf(
+  { slug, directory }: { slug: string; directory: string },
+  system: Pick<System, "machineState">,
+): Promise<void> {
+  const hostCrt = readTextIfThere(join(directory, "host.crt")) ?? "";
+  const machine = await readMachineAlone(dirname(directory), system);
+  const refusal = overlapRefusal(situationOf({ slug, directory, hostCrt, machine }));
+  if (refusal !== undefined) throw refused({ slug, directory }, refusal);
+}
+
+function refused(
+  { slug, directory }: Pick<Place, "slug" | "directory">,
+  { code, network, reason }: Refusal,
+): AppError {
+  const isOverlap = code === "collision";
+  const flag = flagAllowing(directory, isOverlap ? "allow-overlap" : "allow-routes", [network]);
+  const allow = `${brand.executable} sync-config --org-slug ${quoteWord(slug)} ${flag}`;
+  const how = isOverlap
+    ? `Ask the organization's administrator for another overlay network, or give this machine another one. To allow it all the same: \`--allow-overlap ${network}\` at the registration, or \`${allow}\`.`
+    : `To allow it all the same: \`${allow}\`.`;
+  return new AppError(code, `The network ${network} of ${slug}'s certificate is refused: ${reason}`, {
+    hint: how,
+  });
+}

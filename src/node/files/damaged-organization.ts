@@ -1,0 +1,111 @@
+// Reads what is left of a damaged organization's directory: for the commands that repair or remove it, and for
+// revocations, which must arrive in any case.
+
+import { join } from "node:path";
+import * as v from "valibot";
+import { AppError } from "../../base/errors.ts";
+import { readTextIfThere, writeFileAtomic } from "../../base/files.ts";
+import type { Step } from "../../base/plan.ts";
+import { NodeConfig } from "../../protocol/stored.ts";
+import { Mode, NodeName } from "../../protocol/values.ts";
+import { generations } from "./generations.ts";
+import { credentialsIfOwn, openOrganization, readValidJson, type Organization } from "./organizations.ts";
+import { finishReplacement } from "./replacement.ts";
+
+export type Remains = Pick<Organization, "slug" | "directory"> & {
+  nodeId: number | undefined;
+  name: string | undefined;
+  mode: Mode | undefined;
+  apiBase: string | undefined;
+};
+
+const Part = <T>(key: string, schema: v.GenericSchema<unknown, T>) => v.object({ [key]: schema });
+
+/** Looks in node-config.json first, then in its copies. Damage never makes it fail. */
+export function readRemains(configRoot: string, slug: string): Remains {
+  const directory = join(configRoot, slug);
+  finishReplacement(configRoot, slug);
+  const files = [join(directory, "node-config.json"), ...copiesOf(directory)];
+  const find = <T>(key: string, schema: v.GenericSchema<unknown, T>): T | undefined => {
+    for (const file of files) {
+      const found = readValidJson(file, Part(key, schema))?.[key];
+      if (found !== undefined) return found;
+    }
+    return undefined;
+  };
+  const credentials = credentialsIfOwn(directory);
+  return {
+    slug,
+    directory,
+    nodeId: find("node_id", v.number()) ?? credentials?.node_id,
+    name: find("name", NodeName),
+    mode: find("mode", Mode),
+    apiBase: credentials?.api_base,
+  };
+}
+
+/**
+ * Like openOrganization, but works with a copy if node-config.json is damaged. The caller must then accept revocations
+ * only: no restore, no configuration. Throws bad_configuration if there is no copy either.
+ */
+export function openForRevocations(configRoot: string, slug: string): Organization {
+  try {
+    return openOrganization(configRoot, slug);
+  } catch (error) {
+    if (!(error instanceof AppError) || error.code !== "bad_configuration") throw error;
+    const directory = join(configRoot, slug);
+    const copies = copiesOf(directory)
+      .map((path) => readValidJson(path, NodeConfig))
+      .filter((each) => each?.org_slug === slug);
+    const [config] = copies;
+    if (config === undefined) throw error;
+    const own = copies.filter((each) => each?.node_id === config.node_id);
+    const orderKeys = own.flatMap((each) => each?.order_key ?? []);
+    return { slug, directory, config, damage: { error, orderKeys } };
+  }
+}
+
+/**
+ * Keeps a copy outside of the generations: a new organization has a single generation, and one damaged file would be the
+ * end of its order key.
+ */
+export function keepCopy(organization: Organization): void {
+  const { path, text } = copyOf(organization);
+  try {
+    if (readTextIfThere(path) !== text) writeFileAtomic(path, text, 0o644);
+  } catch {
+    // A full disk or a read-only file system: the copy is not needed now, and the next check-in tries again.
+  }
+}
+
+/** The plan of keepCopy. */
+export function planCopy(organization: Organization): Step[] {
+  const { path, text } = copyOf(organization);
+  const present = readTextIfThere(path);
+  if (present === text) return [];
+  return [{ step: "file", path, mode: "0644", change: present === undefined ? "created" : "changed" }];
+}
+
+function copyOf({ directory, config }: Organization): { path: string; text: string } {
+  // Without the version, which would cause a write for each change.
+  const text = `${JSON.stringify({ ...config, config_version: 0 })}\n`;
+  return { path: join(directory, copyName), text };
+}
+
+const copyName = "node-config.copy.json";
+
+/** Copies of node-config.json, newest first. */
+function copiesOf(directory: string): string[] {
+  return [join(directory, copyName), ...generationsOf(directory)];
+}
+
+function generationsOf(directory: string): string[] {
+  try {
+    return generations(directory)
+      .reverse()
+      .map((name) => join(directory, "generations", `${name}`, "node-config.json"));
+  } catch {
+    // Not a directory.
+    return [];
+  }
+}

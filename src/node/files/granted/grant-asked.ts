@@ -1,0 +1,47 @@
+// What the decisions of grants.ts know, and how they change a configuration. Decides nothing.
+
+import type { LeftOut } from "../../../engine/left-out.ts";
+import { isMap, type YamlMap, type YamlValue } from "../../../base/yaml.ts";
+import type { InForce, Machine, Tenant } from "./machine.ts";
+import type { PermissionFlag, Permissions } from "../permissions.ts";
+
+/** The state of the machine and the permissions of root, by which a setting is granted. */
+export type Situation = {
+  slug: string;
+  machine: Machine;
+  permissions: Permissions;
+  /** Overlay networks of the certificates that belong to the configuration, and the node's addresses in them. */
+  networks: readonly string[];
+  addresses: readonly string[];
+};
+
+export type Granted = {
+  /** The configuration without what is left out. */
+  granted: YamlMap;
+  leftOut: LeftOut[];
+  /** What only stays because it was in force before, and the permission for good. */
+  kept: { key: string; flag: PermissionFlag; entry: string }[];
+  /** Routes to networks that this machine is in, and why they are not installed. */
+  here: Map<string, string>;
+  /** What was left out only for now: entries for `surroundingsOf`. */
+  waiting: string[];
+};
+
+export type Asked = Situation & { inForce: InForce; others: readonly Tenant[]; result: Granted };
+
+export function leaveOut({ result }: Asked, key: string, reason: string): void {
+  result.leftOut.push({ key, reason });
+}
+
+/** Replaces a section of the configuration; without the keys that are undefined. */
+export function put({ result }: Asked, section: string, change: Record<string, YamlValue | undefined>): void {
+  const present = result.granted[section];
+  const entries = Object.entries({ ...(isMap(present) ? present : {}), ...change });
+  const kept = entries.filter((entry): entry is [string, YamlValue] => entry[1] !== undefined);
+  result.granted = { ...result.granted, [section]: Object.fromEntries(kept) };
+}
+
+export function drop({ result }: Asked, section: string): void {
+  const { [section]: _, ...rest } = result.granted;
+  result.granted = rest;
+}

@@ -1,0 +1,275 @@
+// The one place that decides what an organization may take of this machine: its interface, its listeners, the hosts that it
+// writes to, routes and overlay networks. It decides by allowing, from the machine's state and its administrator's
+// permissions. Registration, every later configuration, `start` and `doctor` ask it. Pure: reads and writes nothing.
+
+import {
+  deviceName,
+  isOurDevice,
+  isOverlayDevice,
+  readableDeviceName,
+} from "../../../engine/interface-names.ts";
+import { holdsNetwork, parseAll, parseNetwork, withoutPort } from "../../../base/ip.ts";
+import { isMap, valueAt, type YamlMap, type YamlValue } from "../../../base/yaml.ts";
+import {
+  networkOfHost,
+  ownNetworks,
+  type InForce,
+  type Machine,
+  type OfMachine,
+  type Tenant,
+} from "./machine.ts";
+import { leaveOut, put, type Asked, type Granted, type Situation } from "./grant-asked.ts";
+import {
+  decideDns,
+  decideGraphite,
+  decideHubs,
+  decideListenHost,
+  decideListenPort,
+  decideMark,
+  decideMetrics,
+  isLoopback,
+} from "./granted-listeners.ts";
+import { doOverlap } from "./networks.ts";
+import type { Permissions } from "../permissions.ts";
+import {
+  checkRoutes,
+  overlapsOf,
+  refusedNetworks,
+  takesInternet,
+  type Overlap,
+  type RouteRules,
+} from "./routes.ts";
+
+/**
+ * The settings that take something of the machine, each with its decision. A test proves that no other setting of the
+ * allow-list in engine-config.ts does.
+ */
+export const takings: Readonly<Record<string, (asked: Asked) => void>> = {
+  // First: routes must not take the addresses that stay.
+  static_host_map: decideHubs,
+  "tun.dev": decideDevice,
+  "tun.unsafe_routes": decideRoutes,
+  "listen.host": decideListenHost,
+  "listen.port": decideListenPort,
+  "listen.so_mark": decideMark,
+  "lighthouse.dns": decideDns,
+  "lighthouse.serve_dns": decideDns,
+  "stats.listen": decideMetrics,
+  "stats.host": decideGraphite,
+};
+
+export function grant(wanted: YamlMap, situation: Situation): Granted {
+  const { machine, slug } = situation;
+  const own = machine.tenants.find((each) => each.slug === slug);
+  const others = machine.tenants.filter((each) => each.slug !== slug);
+  const result: Granted = { granted: wanted, leftOut: [], kept: [], here: new Map(), waiting: [] };
+  for (const decide of new Set(Object.values(takings)))
+    decide({ ...situation, inForce: own?.inForce ?? {}, others, result });
+  return result;
+}
+
+// Interfaces
+
+function decideDevice(asked: Asked): void {
+  const { slug, inForce, result, machine, others } = asked;
+  const dev = valueAt(result.granted, "tun.dev");
+  const other = typeof dev === "string" && dev !== deviceName(slug) ? dev : undefined;
+  const reason = other === undefined ? undefined : deviceRefusal(other, asked);
+  if (other !== undefined && reason === undefined) return;
+  if (reason !== undefined) leaveOut(asked, "tun.dev", reason);
+  // Without a name, also where the allow-list has left it out, the kernel gives one that others use: tun0.
+  if (machine.namesInterfaces) put(asked, "tun", { dev: ownDevice(slug, inForce, machine, others) });
+  else if (dev !== undefined) put(asked, "tun", { dev: undefined });
+}
+
+/**
+ * A node keeps the name that its interface has, since firewall rules of this machine may contain it. A new node takes the
+ * readable one, unless another interface of this machine has it.
+ */
+function ownDevice(
+  slug: string,
+  { device }: InForce,
+  { interfaces }: Machine,
+  others: readonly Tenant[],
+): string {
+  const name = readableDeviceName(slug);
+  if (name === undefined || device === name) return name ?? deviceName(slug);
+  const isFree = !others.some((other) => other.inForce.device === name) && !interfaces.includes(name);
+  return device === undefined && isFree ? name : deviceName(slug);
+}
+
+/** Names are ours by their prefix, allowed by root, or in force already. */
+function deviceRefusal(
+  dev: string,
+  { inForce, machine, others, permissions, result }: Asked,
+): string | undefined {
+  const other = others.find((each) => each.inForce.device === dev);
+  if (other !== undefined) return `${dev} is the interface of the organization "${other.slug}"`;
+  if (isOverlayDevice(dev)) return `${dev} is the name of another organization's interface`;
+  if (permissions.interfaces.includes(dev) || isOurDevice(dev)) {
+    const isThere = machine.interfaces.includes(dev) && inForce.device !== dev;
+    return isThere ? `${dev} is another interface of this machine` : undefined;
+  }
+  if (inForce.device !== dev) return `${dev} is not a name that an organization may give to an interface`;
+  result.kept.push({ key: `tun.dev ${dev}`, flag: "allow-interfaces", entry: dev });
+  return undefined;
+}
+
+// Routes and overlay networks
+
+/** Limit the work of comparing each route with the networks of this machine, and with lighthouses. */
+const mostRoutes = 4096;
+const mostLighthouses = 1024;
+
+function decideRoutes(asked: Asked): void {
+  const { result } = asked;
+  const sent = valueAt(result.granted, "tun.unsafe_routes");
+  if (!Array.isArray(sent)) return;
+  const routes = sent.slice(0, mostRoutes);
+  if (routes.length < sent.length)
+    leaveOut(asked, "tun.unsafe_routes", `only the first ${mostRoutes} routes are applied`);
+  const networkOf = (route: YamlValue) =>
+    isMap(route) && typeof route["route"] === "string" ? (parseNetwork(route["route"])?.text ?? "") : "";
+  const needed = [...neededOf(asked.machine), ...lighthousesIn(result.granted)];
+  const { refused, here } = checkRoutes(routes.map(networkOf), { ...rulesOf(asked), needed });
+  result.here = here;
+  const kept = routes.filter((route) => {
+    const network = networkOf(route);
+    const reason = refused.get(network);
+    if (reason !== undefined) leaveOut(asked, `tun.unsafe_routes ${network}`, reason);
+    return reason === undefined && !here.has(network);
+  });
+  for (const network of new Set(kept.map(networkOf)))
+    if (needsPermission(network, asked.permissions))
+      result.kept.push({ key: `tun.unsafe_routes ${network}`, flag: "allow-routes", entry: network });
+  put(asked, "tun", { unsafe_routes: kept });
+}
+
+/** Of the routes that are granted: one of the internet that only stays because it was in force before. */
+function needsPermission(text: string, { routes, former_routes: former }: Permissions): boolean {
+  const network = former.includes(text) ? parseNetwork(text) : undefined;
+  return network !== undefined && !parseAll(routes).some((each) => holdsNetwork(each, network));
+}
+
+function rulesOf({ slug, machine, networks, permissions }: Situation): RouteRules {
+  const others = machine.tenants.filter((each) => each.slug !== slug);
+  const { attached, routes } = ownNetworks(machine);
+  return {
+    slug,
+    own: networks,
+    others: others.flatMap((each) => each.networks.map((network) => [each.slug, network] as const)),
+    attached,
+    routes: named(routes),
+    foreign: others.flatMap((each) => each.routes.map((network) => [each.slug, network] as const)),
+    present: machine.tenants.find((each) => each.slug === slug)?.routes ?? [],
+    needed: neededOf(machine),
+    allowed: permissions.routes,
+    former: permissions.former_routes,
+  };
+}
+
+const named = (routes: readonly OfMachine[]): RouteRules["routes"] =>
+  routes.map(({ network, device }) => ({ network, name: `a route of this machine through ${device}` }));
+
+/**
+ * Addresses by which providers steer their machines, or tell them keys: of Amazon (metadata, names, time, pods), Azure,
+ * Alibaba, Google, Oracle (two) and Scaleway. 169.254.0.0/16, which all of them use too, is never routed.
+ */
+const cloudAddresses = [
+  "168.63.129.16",
+  "100.100.100.200",
+  "192.0.0.192",
+  "fd00:ec2::254",
+  "fd00:ec2::253",
+  "fd00:ec2::123",
+  "fd00:ec2::23",
+  "fd20:ce::254",
+  "fd00:c1::a9fe:a9fe",
+  "fd00:42::42",
+];
+
+/** Addresses that must stay reachable outside of overlays. */
+function neededOf({ hosts, gateways, nameServers }: Machine): RouteRules["needed"] {
+  return [
+    ...hosts,
+    ...hostsNamed(gateways, "a gateway of this machine"),
+    ...hostsNamed(nameServers, "a name server of this machine"),
+    ...hostsNamed(cloudAddresses, "an address by which a provider steers its machines"),
+  ];
+}
+
+function hostsNamed(addresses: readonly string[], name: string): RouteRules["needed"] {
+  return addresses.flatMap((address) => {
+    const network = isLoopback(address) ? undefined : networkOfHost(address);
+    return network === undefined ? [] : [{ network, name }];
+  });
+}
+
+/** A route over one of these addresses would send the packets to the lighthouse into the overlay. */
+function lighthousesIn({ static_host_map: map }: YamlMap): RouteRules["needed"] {
+  const entries = isMap(map) ? Object.values(map).flatMap((each) => (Array.isArray(each) ? each : [])) : [];
+  return entries.slice(0, mostLighthouses).flatMap((each) => {
+    const network = typeof each === "string" ? networkOfHost(withoutPort(each)) : undefined;
+    return network === undefined ? [] : [{ network, name: "the address of a lighthouse or relay" }];
+  });
+}
+
+/** Why certificates are refused as a whole: their networks cannot be left out. */
+export type Refusal = { code: "untrusted_answer" | "collision"; network: string; reason: string };
+
+/** The first reason against networks of certificates that this organization did not have before. */
+export function networkRefusal(situation: Situation): Refusal | undefined {
+  const { slug, machine, networks, permissions } = situation;
+  if (takesInternet(networks))
+    return {
+      code: "untrusted_answer",
+      network: networks.join(", "),
+      reason: "it takes most of the internet",
+    };
+  const present = machine.tenants.find((each) => each.slug === slug)?.networks ?? [];
+  const fresh = networks.filter((each) => !present.includes(each));
+  const isRegistration = present.length === 0;
+  const { others, ...rules } = rulesOf(situation);
+  for (const [other, network] of isRegistration ? [] : others) {
+    const moved = fresh.find((each) => doOverlap(each, network));
+    const reason = `the organization "${other}" uses ${network} on this machine`;
+    if (moved !== undefined) return { code: "collision", network: moved, reason };
+  }
+  // Whoever registers this machine accepts the overlay's networks, but not for what other organizations need.
+  const [refused] = refusedNetworks(fresh, {
+    ...rules,
+    own: present,
+    ...(isRegistration
+      ? {
+          attached: [],
+          routes: [],
+          foreign: [],
+          needed: machine.hosts.filter(({ of }) => isOther(of, situation)),
+        }
+      : {}),
+    allowed: [...permissions.routes, ...permissions.overlaps],
+    isSpecialAllowed: isRegistration,
+  });
+  if (refused !== undefined) return { code: "untrusted_answer", network: refused[0], reason: refused[1] };
+  return isRegistration ? overlapRefusal(situation) : undefined;
+}
+
+const isOther = (slug: string, { machine }: Situation) => machine.tenants.some((each) => each.slug === slug);
+
+/** Why an engine with these networks must not start here: it would take a network of this machine over. */
+export function overlapRefusal(situation: Situation): Refusal | undefined {
+  const taken = overlapsWithMachine(situation).find(({ isWider }) => !isWider);
+  if (taken === undefined) return undefined;
+  return { code: "collision", network: taken.overlay, reason: `it takes over ${taken.with}, ${taken.name}` };
+}
+
+/** What of this machine the overlay takes over, or lies in; not what root permits. */
+export function overlapsWithMachine({ machine, permissions, networks }: Situation): Overlap[] {
+  const { attached, routes } = ownNetworks(machine);
+  return overlapsOf(networks, {
+    attached,
+    routes: named(routes),
+    needed: hostsNamed(machine.nameServers, "a name server of this machine"),
+    allowed: permissions.overlaps,
+  });
+}

@@ -1,0 +1,137 @@
+// Resolves DNS names of lighthouses and relays for engines below 1.7. Such an engine resolves a name once, at its start
+// and under `-test`, and refuses the whole configuration if that fails: without a name server, no revocation would reach
+// this node, and no engine would start after a reboot. So this program replaces names by addresses. It resolves them at
+// each check-in, keeps the last known addresses, and leaves out names that it never resolved.
+
+import { can } from "../../../engine/features.ts";
+import { parseAddress, withoutPort } from "../../../base/ip.ts";
+import type { LeftOut } from "../../../engine/left-out.ts";
+import type { System } from "../../../base/system.ts";
+import { isMap, type YamlMap, type YamlValue } from "../../../base/yaml.ts";
+import { hostNames, type HostNames } from "../config/config-file.ts";
+import { within } from "../../../base/within.ts";
+
+type Needs = Pick<System, "lookup" | "sleep">;
+
+/** Short, because a revocation may be waiting. */
+const lookupMs = 2000;
+
+/**
+ * The names in a configuration with their present or last known addresses. Undefined if there are no names, or if the
+ * engine resolves them itself. An engine of unknown version counts as old.
+ */
+export async function resolveNames(
+  config: YamlMap,
+  engineVersion: string | undefined,
+  known: HostNames,
+  system: Needs,
+  overlay: readonly string[],
+): Promise<HostNames | undefined> {
+  if (can(engineVersion, "static_map")) return undefined;
+  const names = hostNames(config);
+  return names.length === 0 ? undefined : resolveAll(names, known, system, overlay);
+}
+
+/** Whether the addresses of a name differ from those in config.yml. A failed lookup is not a difference. */
+export async function haveChanged(
+  known: HostNames | undefined,
+  system: Needs,
+  overlay: readonly string[],
+): Promise<boolean> {
+  if (known === undefined) return false;
+  return !Bun.deepEquals(await resolveAll(Object.keys(known), known, system, overlay), known);
+}
+
+/**
+ * Leaves out what every engine resolves at its start and under `-test`, and refuses with all the rest of the configuration
+ * if there is no answer: the Graphite server and advertised names. `unresolved`: look these names up again later.
+ */
+export async function withoutUnresolved(
+  config: YamlMap,
+  system: Needs,
+): Promise<{ config: YamlMap; leftOut: LeftOut[]; unresolved: string[] }> {
+  const asked = leaveOutNames(config, () => true).leftOut.map(({ name }) => name);
+  if (asked.length === 0) return { config, leftOut: [], unresolved: [] };
+  const unresolved = await unresolvedOf([...new Set(asked)], system);
+  return { ...withoutNames(config, unresolved), unresolved };
+}
+
+/** Leaves out these names, which had no address when the configuration was applied. */
+export function withoutNames(
+  config: YamlMap,
+  unresolved: readonly string[] = [],
+): { config: YamlMap; leftOut: LeftOut[] } {
+  const found = leaveOutNames(config, (name) => unresolved.includes(name));
+  const leftOut = found.leftOut.map(({ key, name }) => ({ key, reason: `${name} has no address` }));
+  return { config: found.config, leftOut };
+}
+
+function leaveOutNames(config: YamlMap, isLeftOut: (name: string) => boolean) {
+  const { stats, lighthouse } = config;
+  const kept = { ...config };
+  const leftOut: { key: string; name: string }[] = [];
+  const graphite = isMap(stats) && stats["type"] === "graphite" ? nameIn(stats["host"]) : undefined;
+  if (graphite !== undefined && isLeftOut(graphite)) {
+    delete kept["stats"];
+    leftOut.push({ key: "stats.host", name: graphite });
+  }
+  const advertised = isMap(lighthouse) ? lighthouse["advertise_addrs"] : undefined;
+  if (!isMap(lighthouse) || !Array.isArray(advertised)) return { config: kept, leftOut };
+  const usable = advertised.filter((each) => {
+    const name = nameIn(each);
+    const isKept = name === undefined || !isLeftOut(name);
+    if (!isKept) leftOut.push({ key: "lighthouse.advertise_addrs", name });
+    return isKept;
+  });
+  if (usable.length < advertised.length) kept["lighthouse"] = { ...lighthouse, advertise_addrs: usable };
+  return { config: kept, leftOut };
+}
+
+export async function unresolvedOf(names: readonly string[], system: Needs): Promise<string[]> {
+  return unresolved(await resolveAll(names, {}, system, []));
+}
+
+/** Undefined for an address, and for a port alone. */
+function nameIn(hostPort: YamlValue | undefined): string | undefined {
+  const host = typeof hostPort === "string" ? withoutPort(hostPort) : "";
+  return host === "" || parseAddress(host) !== undefined ? undefined : host;
+}
+
+export function unresolved(names: HostNames | undefined): string[] {
+  return Object.entries(names ?? {}).flatMap(([name, addresses]) => (addresses.length === 0 ? [name] : []));
+}
+
+/** Sequential, and no further lookup after a timeout: an unanswered lookup blocks a thread for ten seconds. */
+async function resolveAll(
+  names: readonly string[],
+  known: HostNames,
+  system: Needs,
+  overlay: readonly string[],
+): Promise<HostNames> {
+  const found = new Map<string, string[]>();
+  // Loaded on demand: most configurations hold no names.
+  const { isWithin } = await import("./networks.ts");
+  // The engine refuses a configuration that reaches a lighthouse by an address of the overlay itself.
+  const outside = (address: string) => !isWithin(address, overlay);
+  let isSilent = false;
+  for (const name of names) {
+    const present: string[] | undefined = isSilent ? undefined : await addressesOf(name, system);
+    const usable = present?.filter(outside) ?? [];
+    isSilent = present === undefined;
+    const last = Object.hasOwn(known, name) ? known[name] : undefined;
+    found.set(name, usable.length === 0 ? (last ?? []).filter(outside) : usable);
+  }
+  return Object.fromEntries(found);
+}
+
+/**
+ * Sorted, because name servers rotate the order, IPv4 first. All of both families, because the engine tries each: the machine
+ * may have one family only. Undefined if no name server answers.
+ */
+async function addressesOf(name: string, system: Needs): Promise<string[] | undefined> {
+  const answer = await within(system, lookupMs, system.lookup(name, "system"), undefined);
+  if (answer === undefined) return undefined;
+  const all = [...new Set(answer)].sort();
+  const isIpv6 = (address: string) => address.includes(":");
+  return [...all.filter((each) => !isIpv6(each)), ...all.filter(isIpv6)];
+}

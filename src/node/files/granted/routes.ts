@@ -1,0 +1,305 @@
+// Decides which routes a control plane may send into its overlay on this machine: private networks behind its nodes. Any part
+// of the internet, and networks of this machine or of other organizations, need the permission of this machine's administrator.
+
+import {
+  bits,
+  holdsNetwork,
+  isPrivate,
+  networksOverlap,
+  parseAll,
+  parseNetwork,
+  size,
+  specialNetwork,
+  type Network,
+} from "../../../base/ip.ts";
+
+export type RouteRules = {
+  slug: string;
+  /** Networks of this organization's own overlay. */
+  own: readonly string[];
+  /** Overlay networks of the machine's other organizations, by slug. */
+  others: readonly (readonly [slug: string, network: string])[];
+  /** Networks of this machine's interfaces. */
+  attached: readonly { network: string; device: string }[];
+  /** Other routes of this machine. */
+  routes: readonly { network: string; name: string }[];
+  /** Routes that the machine's other organizations have in force, by slug, and those of this one. */
+  foreign: readonly (readonly [slug: string, network: string])[];
+  present: readonly string[];
+  /** Networks of one address that this machine needs outside of overlays. */
+  needed: readonly { network: string; name: string }[];
+  /** Networks whose routes the administrator has allowed (permissions.json). */
+  allowed: readonly string[];
+  /** Parts of the internet that were routed before this needed a permission. */
+  former: readonly string[];
+};
+
+/** The largest part of the internet that stays routed from before: 1/32 of IPv4 (eight /8), 1/32 of 2000::/3 (a /8). */
+const share = { 4: size(4, 5), 6: size(6, 8) } as const;
+
+const tooMuch = "it takes most of the internet";
+const isPublic = "it is a part of the internet, which only root of this machine may route into an overlay";
+
+export type CheckedRoutes = {
+  /** The reason for each refused route, by its text as `parseNetwork` formats it. */
+  refused: Map<string, string>;
+  /** Routes that lead to where this machine is: its own route stays, and nothing is wrong. */
+  here: Map<string, string>;
+};
+
+export function checkRoutes(texts: readonly string[], rules: RouteRules): CheckedRoutes {
+  const refused = new Map<string, string>();
+  const here = new Map<string, string>();
+  const own = parseAll(rules.own);
+  const allowed = parseAll(rules.allowed);
+  const former = new Set(rules.former);
+  const needsRoot = (route: Network) => (isPrivate(route) || former.has(route.text) ? undefined : isPublic);
+  const takes = takenBy(rules);
+  const keeps = keptBy(rules);
+  const crosses = crossingOf(rules);
+  const counted: Network[] = [];
+  for (const route of parseAll([...new Set(texts)])) {
+    const isAllowed = allowed.some((each) => holdsNetwork(each, route));
+    const overlay = inOverlay(route, own, rules.others, isAllowed);
+    const kept = keeps(route);
+    const reason =
+      overlay ??
+      kept?.reason ??
+      crosses(route, isAllowed) ??
+      (isAllowed ? undefined : (tooWide(route) ?? whySpecial(route) ?? takes(route) ?? needsRoot(route)));
+    if (overlay === undefined && kept?.isHere === true) here.set(route.text, kept.reason);
+    else if (reason !== undefined) refused.set(route.text, reason);
+    else if (!isAllowed) counted.push(route);
+  }
+  for (const family of [4, 6] as const) {
+    const least = leastPrefix(counted, own, family);
+    for (const { text, prefix } of counted.filter((each) => isCounted(each, family)))
+      if (prefix < least) refused.set(text, `together with the other routes ${tooMuch}`);
+  }
+  return { refused, here };
+}
+
+/** Why an overlay must not take a new network, by its text: the engine routes the networks of certificates as well. */
+export function refusedNetworks(
+  texts: readonly string[],
+  { isSpecialAllowed, ...rules }: Omit<RouteRules, "others" | "former"> & { isSpecialAllowed: boolean },
+): Map<string, string> {
+  const permitted = parseAll(rules.allowed);
+  const takes = takenBy(rules);
+  const keeps = keptBy(rules);
+  const crosses = crossingOf({ ...rules, present: [] });
+  return new Map(
+    parseAll(texts).flatMap((network) => {
+      if (permitted.some((each) => holdsNetwork(each, network))) return [];
+      const special = isSpecialAllowed ? undefined : whySpecial(network);
+      const reason = special ?? keeps(network)?.reason ?? crosses(network, false) ?? takes(network);
+      return reason === undefined ? [] : [[network.text, reason] as const];
+    }),
+  );
+}
+
+export type Overlap = {
+  overlay: string;
+  with: string;
+  name: string;
+  /** The machine's route is wider: it loses a part that the overlay takes on purpose. */
+  isWider: boolean;
+};
+
+/** What of this machine an overlay takes over, or, where `isWider`, lies in. */
+export function overlapsOf(
+  texts: readonly string[],
+  { attached, routes, needed, allowed }: Pick<RouteRules, "attached" | "routes" | "needed" | "allowed">,
+): Overlap[] {
+  const permitted = parseAll(allowed);
+  const machine = [
+    ...attached.map(({ network, device }) => ({
+      network,
+      name: `a network of this machine's interface ${device}`,
+    })),
+    ...routes,
+    ...needed,
+  ].flatMap(({ network: text, name }) => parseAll([text]).map((network) => ({ network, name })));
+  return parseAll(texts).flatMap((overlay) => {
+    if (permitted.some((each) => holdsNetwork(each, overlay))) return [];
+    return machine.flatMap(({ network, name }): Overlap[] => {
+      const isTaken = holdsNetwork(overlay, network);
+      if (!isTaken && !holdsNetwork(network, overlay)) return [];
+      return [{ overlay: overlay.text, with: network.text, name, isWider: !isTaken }];
+    });
+  });
+}
+
+/** Whether networks that the engine routes without unsafe_routes take most of the internet. */
+export function takesInternet(texts: readonly string[]): boolean {
+  const all = parseAll(texts);
+  return ([4, 6] as const).some((family) => coverage(all, family) > share[family]);
+}
+
+function inOverlay(
+  route: Network,
+  own: readonly Network[],
+  others: RouteRules["others"],
+  isAllowed: boolean,
+): string | undefined {
+  // The engine refuses the whole configuration for such a route.
+  const inside = own.find((each) => holdsNetwork(each, route));
+  if (inside !== undefined) return `it lies in the overlay's own network ${inside.text}`;
+  for (const [slug, text] of others) {
+    const other = parseNetwork(text);
+    if (other === undefined) continue;
+    if (holdsNetwork(other, route) || (networksOverlap(other, route) && !isAllowed))
+      return `it overlaps ${text}, the network of the organization "${slug}"`;
+  }
+  return undefined;
+}
+
+function tooWide(route: Network): string | undefined {
+  return coverage([route], route.family) > share[route.family] ? tooMuch : undefined;
+}
+
+function whySpecial(network: Network): string | undefined {
+  const special = specialNetwork(network);
+  return special === undefined ? undefined : `${special} is never routed through an overlay`;
+}
+
+/**
+ * Returns why a route of this machine stays, whatever its administrator allowed: the kernel has one route to a network, and
+ * the one that an engine replaces does not come back when the engine ends. `isHere`: it leads to where this machine is.
+ */
+function keptBy({ attached, routes }: Pick<RouteRules, "attached" | "routes">) {
+  const equal = new Map(routes.map(({ network, name }) => [network, name]));
+  const networks = attached.flatMap(({ network, device }) =>
+    parseAll([network]).map((each) => ({ network: each, device })),
+  );
+  return (route: Network): { reason: string; isHere: boolean } | undefined => {
+    const mine = networks.find(({ network }) => holdsNetwork(network, route));
+    if (mine !== undefined) {
+      const { text } = mine.network;
+      if (text === route.text)
+        return { reason: `this machine is in it by its interface ${mine.device}`, isHere: true };
+      return {
+        reason: `it lies in ${text}, a network of this machine's interface ${mine.device}`,
+        isHere: false,
+      };
+    }
+    const same = equal.get(route.text);
+    return same === undefined ? undefined : { reason: `there is ${same} to it`, isHere: false };
+  };
+}
+
+/**
+ * Returns why a route would take the traffic of another organization, or lead it into the overlay of this one once its
+ * tunnel has stopped. An organization keeps the route that it has, unless root allows the other one: no other gets its traffic
+ * by a narrower route, before or after.
+ */
+function crossingOf({ slug, foreign, present }: Pick<RouteRules, "slug" | "foreign" | "present">) {
+  const others = foreign.flatMap(([other, text]) =>
+    // Only root allows so wide a route. Like a default route, it takes the packets that no other route takes.
+    parseAll([text]).flatMap((network) => (tooWide(network) === undefined ? [{ other, network }] : [])),
+  );
+  // Tables: two organizations may have thousands of routes each.
+  const exact = new Map(others.map((each) => [cutTo(each.network.prefix, each.network), each]));
+  const prefixes = [...new Set(others.map(({ network }) => network.prefix))];
+  const narrower = new Map<number, Map<string, (typeof others)[number]>>();
+  const narrowerThan = (prefix: number) => {
+    const longer = () => others.filter(({ network }) => network.prefix > prefix);
+    const found =
+      narrower.get(prefix) ?? new Map(longer().map((each) => [cutTo(prefix, each.network), each]));
+    narrower.set(prefix, found);
+    return found;
+  };
+  const hasAlready = new Set(present);
+  return (route: Network, isAllowed: boolean): string | undefined => {
+    const { prefix, text } = route;
+    const same = exact.get(cutTo(prefix, route));
+    // The kernel has one route to a network. Where both got it at the same moment, the first by name keeps it.
+    if (same !== undefined && !(hasAlready.has(text) && slug < same.other))
+      return `there is a route of the organization "${same.other}" to it`;
+    if (isAllowed) return undefined;
+    const around = prefixes
+      .filter((each) => each < prefix)
+      .flatMap((each) => exact.get(cutTo(each, route)) ?? [])[0];
+    if (around !== undefined)
+      return `it lies in ${around.network.text}, a route of the organization "${around.other}"`;
+    const inside = hasAlready.has(text) ? undefined : narrowerThan(prefix).get(cutTo(prefix, route));
+    return inside && `it contains ${inside.network.text}, a route of the organization "${inside.other}"`;
+  };
+}
+
+/** The first bits of a network, as a key. */
+const cutTo = (prefix: number, { family, value }: Network): string =>
+  `${family}/${prefix}/${value >> BigInt(bits(family) - prefix)}`;
+
+/**
+ * Returns the address that a route takes from this machine. The kernel prefers longer routes, so a route that is wider than
+ * an attached network does no harm to a name server in it.
+ */
+function takenBy({
+  own,
+  attached,
+  routes,
+  foreign,
+  needed,
+}: Pick<RouteRules, "own" | "attached" | "routes" | "foreign" | "needed">) {
+  const overlays = new Set(own);
+  const longer = parseAll([
+    ...[...attached, ...routes].map(({ network }) => network),
+    ...foreign.map(([, network]) => network),
+  ]);
+  const addresses = needed.flatMap(({ network: text, name }) => {
+    const address = parseNetwork(text);
+    if (address === undefined || overlays.has(text)) return [];
+    const reach = Math.max(
+      0,
+      ...longer.filter((each) => holdsNetwork(each, address)).map(({ prefix }) => prefix),
+    );
+    return [{ address, name, reach }];
+  });
+  return (route: Network): string | undefined => {
+    const taken = addresses.find(
+      ({ address, reach }) => holdsNetwork(route, address) && reach <= route.prefix,
+    );
+    return taken === undefined ? undefined : `it overlaps ${taken.address.text}, ${taken.name}`;
+  };
+}
+
+const isCounted = (network: Network, family: 4 | 6): boolean =>
+  network.family === family && !isPrivate(network);
+
+/** The shortest prefix for which all routes with it or a longer one stay within the share. Wider routes are refused. */
+function leastPrefix(routes: readonly Network[], own: readonly Network[], family: 4 | 6): number {
+  const kept = new Set(own);
+  const sorted = inOrder([...own, ...routes], family);
+  let [low, high] = [0, bits(family) + 1];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    const narrow = sorted.filter((each) => each.prefix >= middle || kept.has(each));
+    if (covered(narrow) <= share[family]) high = middle;
+    else low = middle + 1;
+  }
+  return low;
+}
+
+function coverage(all: readonly Network[], family: 4 | 6): bigint {
+  return covered(inOrder(all, family));
+}
+
+/** The networks on the internet, sorted by first address. */
+function inOrder(all: readonly Network[], family: 4 | 6): Network[] {
+  return all
+    .filter((each) => isCounted(each, family))
+    .sort(({ value: a }, { value: b }) => (a < b ? -1 : a > b ? 1 : 0));
+}
+
+/** The number of addresses in at least one of these networks, which are sorted. */
+function covered(sorted: readonly Network[]): bigint {
+  let [sum, end] = [0n, 0n];
+  for (const { family, value, prefix } of sorted) {
+    const last = value + size(family, prefix);
+    if (last <= end) continue;
+    sum += last - (value > end ? value : end);
+    end = last;
+  }
+  return sum;
+}

@@ -1,0 +1,68 @@
+// What the files of an organization say for its health, for one generation of the configuration. Loaded on demand: it
+// decodes certificates, and most commands end before that.
+
+import { join } from "node:path";
+import { readTextIfThere } from "../../base/files.ts";
+import { generationFile } from "../files/generations.ts";
+import { decodeBundle } from "../../pki/bundle.ts";
+import { overlayRoles, overlaySettings, staticHosts, unsafeRoutes } from "../files/config/read-config.ts";
+import { isWithin, overlayNetworks } from "../files/granted/networks.ts";
+import { openOrganization, type Organization } from "../files/organizations.ts";
+
+export type Facts = {
+  /** This node's overlay addresses. */
+  own: readonly string[];
+  lighthouses: readonly string[];
+  /** Overlay addresses of the organization's relays, also of those that this node has not chosen. */
+  relays: readonly string[];
+  /** Underlay addresses and names of lighthouses and relays. */
+  underlays: readonly string[];
+  isLighthouse: boolean;
+  /** Subnets behind other nodes, each with the overlay addresses of its routers. */
+  routes: readonly { network: string; routers: readonly string[] }[];
+  /** Of a lighthouse, which asks none: the other lighthouses and relays that its configuration places. */
+  otherHubs: readonly string[];
+  /** When its certificates are valid, ms since 1970. */
+  certificate: { from: number; to: number };
+  /** Of the tunnel's interface, bytes; undefined: the engine's default. */
+  mtu: number | undefined;
+  /** Whether the configuration revokes a certificate, by its fingerprint. */
+  isBlocked(fingerprint: string): boolean;
+  /** Whether an address is in the overlay. A configuration must not make a node send packets to other networks. */
+  isInside(address: string): boolean;
+};
+
+const maxLighthouses = 8;
+
+const hubsOf = (configYml: string) => [...new Set(staticHosts(configYml).map(({ overlay }) => overlay))];
+
+export function readFacts({ slug, directory }: Pick<Organization, "slug" | "directory">): Facts {
+  const { config } = openOrganization(join(directory, ".."), slug);
+  const text = readTextIfThere(join(directory, "config.yml")) ?? "";
+  const { lighthouses, underlays, isLighthouse } = overlayRoles(text);
+  const sent = readTextIfThere(generationFile(directory, "server.yml"));
+  const { relays } = overlayRoles(sent ?? text);
+  const networks = overlayNetworks(directory);
+  const certificates = decodeBundle(readTextIfThere(join(directory, "host.crt")) ?? "");
+  const { mtu, blocklist } = overlaySettings(text);
+  const isInside = (address: string) => isWithin(address, networks);
+  return {
+    own: [config.ip_address, config.ip_address6].filter((each) => typeof each === "string"),
+    lighthouses: lighthouses.filter(isInside).slice(0, maxLighthouses),
+    relays: relays.filter(isInside),
+    underlays,
+    isLighthouse,
+    routes: unsafeRoutes(text).map(({ network, routers }) => ({
+      network,
+      routers: routers.filter(isInside),
+    })),
+    otherHubs: isLighthouse ? hubsOf(text).filter(isInside).slice(0, maxLighthouses) : [],
+    certificate: {
+      from: Math.max(...certificates.map(({ notBefore }) => notBefore * 1000)),
+      to: Math.min(...certificates.map(({ notAfter }) => notAfter * 1000)),
+    },
+    mtu,
+    isBlocked: (fingerprint) => blocklist.has(fingerprint),
+    isInside,
+  };
+}

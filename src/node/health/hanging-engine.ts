@@ -1,0 +1,63 @@
+// Decides whether an engine hangs: its process is there, its control socket accepts connections but does not answer, and no
+// peer answers probes. An engine whose socket alone is silent still carries traffic, and must not be restarted.
+
+import { AppError } from "../../base/errors.ts";
+import type { ProcessIdentity } from "../../platform/process-identity.ts";
+import { isAbsent, type LocalApi, type Tunnel } from "../engine/local-api.ts";
+
+/** The socket is asked every 10 s, and may take 2 s. */
+const missesOfHang = 3;
+const silentMs = 30_000;
+/** An engine that hangs again is left as it is: a restart does not cure it. */
+const onceInMs = 3_600_000;
+
+export class HangWatch {
+  #process = "";
+  #misses = 0;
+  #restartedAt: number;
+
+  /** `restartedAt`: monotonic ms of the last restart, by an earlier process. */
+  constructor(restartedAt = Number.NEGATIVE_INFINITY) {
+    this.#restartedAt = restartedAt;
+  }
+
+  answered(): void {
+    this.#misses = 0;
+  }
+
+  /** After a question without an answer. True if this process must be restarted now. `answeredAt`: of any probe. */
+  missed({ pid, started }: ProcessIdentity, answeredAt: number, now: number): boolean {
+    const process = `${pid} ${started}`;
+    this.#misses = process === this.#process ? this.#misses + 1 : 1;
+    this.#process = process;
+    if (this.#misses < missesOfHang || now - answeredAt < silentMs) return false;
+    if (now - this.#restartedAt < onceInMs) return false;
+    this.#restartedAt = now;
+    return true;
+  }
+}
+
+export type Hanging = {
+  api: Pick<LocalApi, "hostmap">;
+  process(): Promise<ProcessIdentity | undefined> | ProcessIdentity | undefined;
+  /** Monotonic ms of the last answer of any probe. */
+  answeredAt(): number;
+  monotonic(): number;
+  /** Does not reject. */
+  restart(process: ProcessIdentity): Promise<void>;
+};
+
+/** Asks the engine for its tunnels, and restarts it if it hangs. Rejects as the question does. */
+export async function tunnelsOrRestart(watch: HangWatch, edge: Hanging): Promise<Tunnel[]> {
+  try {
+    const found = await edge.api.hostmap();
+    watch.answered();
+    return found;
+  } catch (error) {
+    const isSilent = error instanceof AppError && error.code === "engine_unreachable" && !isAbsent(error);
+    const process = isSilent ? await edge.process() : undefined;
+    if (process !== undefined && watch.missed(process, edge.answeredAt(), edge.monotonic()))
+      void edge.restart(process);
+    throw error;
+  }
+}

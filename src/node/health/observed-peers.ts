@@ -1,0 +1,32 @@
+// What healing decides from: the peers of one node at one moment.
+
+import type { RelaySeen } from "./paths/relay-choice.ts";
+
+export type PeerSeen = {
+  /** In the overlay. */
+  address: string;
+  name: string;
+  isLighthouse: boolean;
+  /** It answered probes, and has stopped. */
+  isBroken: boolean;
+  /** Monotonic ms of its last answer. */
+  answeredAt: number | undefined;
+  /** Undefined without a tunnel. */
+  tunnel:
+    | { index: number; remote: string | undefined; relays: readonly string[]; counter: number; since: number }
+    | undefined;
+};
+
+export type Seen = {
+  /** Monotonic ms. */
+  now: number;
+  /** This node's overlay address. */
+  own: string;
+  peers: readonly PeerSeen[];
+  /** Overlay addresses of all relays of the organization. */
+  relays: readonly string[];
+  /** Those that this node may choose for itself, as they are probed. */
+  candidates: ReadonlyMap<string, RelaySeen>;
+  /** Underlay addresses of lighthouses and relays: denying one could cut off other peers. */
+  kept: readonly string[];
+};

@@ -1,0 +1,308 @@
+// Keeps underlay addresses of peers, so that nodes meet while no lighthouse answers and after a restart without any network
+// but the peers: those at which a tunnel worked last, and those that the control plane knows. The engine gets them in
+// static_host_map. An address only decides where encrypted handshakes go; who answers is proven by certificates.
+
+import { createSocket } from "node:dgram";
+import { statSync } from "node:fs";
+import { networkInterfaces } from "node:os";
+import { join } from "node:path";
+import * as v from "valibot";
+import { messageOf } from "../../../base/errors.ts";
+import { writeFileAtomic } from "../../../base/files.ts";
+import {
+  joinHostPort,
+  networkContains,
+  parseAddress,
+  parseAddressInNetwork,
+  parseUnderlay,
+} from "../../../base/ip.ts";
+import type { Log } from "../../../base/log.ts";
+import { makeSocketDirectory, socketDirectory } from "../../../platform/systemd/control-socket.ts";
+import { maxKeptPeers, maxRemotes, PeerAddresses } from "../../../protocol/path-report.ts";
+import type { System } from "../../../base/system.ts";
+import { peerMapPath, readPeerMap, type PeerMap } from "../../files/config/local-changes.ts";
+import { readValidJson } from "../../files/organizations.ts";
+import { listenPort } from "../../files/config/read-config.ts";
+import { portsOf } from "../../../platform/network/port-holder.ts";
+
+const text = v.pipe(v.string(), v.maxLength(64));
+const count = v.pipe(v.number(), v.minValue(0));
+const Kept = v.object({
+  /** In the overlay. */
+  peer: text,
+  /** Where a tunnel worked last. `from`: this machine's own address then, for a private one. `at`: ms since 1970. */
+  worked: v.exactOptional(v.object({ remote: text, at: count, from: v.exactOptional(text) })),
+  /** What the control plane knows. */
+  told: v.pipe(v.array(text), v.maxLength(maxRemotes)),
+  /** Hours in which there was a tunnel. */
+  uses: count,
+});
+type Kept = v.InferOutput<typeof Kept>;
+
+const State = v.object({
+  /** Of the control plane's last answer. */
+  since: count,
+  /** ms since 1970. */
+  asked_at: count,
+  whole_at: count,
+  log_at: count,
+  /** ms between questions. */
+  every: count,
+  peers: v.pipe(v.array(Kept), v.maxLength(maxKeptPeers)),
+});
+type State = v.InferOutput<typeof State>;
+
+const hourMs = 3_600_000;
+/** An address at which no tunnel worked for this time is forgotten. */
+const keptMs = 30 * 24 * hourMs;
+/** What the control plane knows is asked for anew after this time. */
+const wholeEveryMs = 24 * hourMs;
+const [firstEveryMs, longestEveryMs, lostEveryMs] = [30_000, 600_000, 5000];
+const logEveryMs = 300_000;
+const saveEveryMs = 60_000;
+/** Each change reloads the engine. Without a lighthouse, and for peers that are gone, it comes at once. */
+const applyEveryMs = 120_000;
+const retryMs = 60_000;
+
+export type KeptDeps = {
+  slug: string;
+  directory: string;
+  /** Writes the map, rewrites config.yml and reloads the engine. */
+  apply(peers: PeerMap): Promise<void>;
+  /** The UDP ports that the engine has, and what gives its next start the same one (rewrite-config.ts). */
+  portsOf(pid: number): number[];
+  keepPort(port: number): Promise<void>;
+  /** Addresses of this machine with prefix lengths, without those of the loopback. */
+  ownAddresses(): readonly string[];
+  /** The address of this machine from which packets to another one leave. */
+  sourceFor(host: string): Promise<string | undefined>;
+  monotonic(): number;
+  system: Pick<System, "now">;
+  log: Pick<Log, "warn">;
+};
+
+export type Working = {
+  /** In the overlay. */
+  address: string;
+  /** Undefined: relayed. */
+  remote: string | undefined;
+  /** When it was seen to work, ms since 1970; unset: now. */
+  at?: number;
+};
+
+export type KeptSeen = {
+  /** Of the engine. */
+  pid: number;
+  /** The tunnels of an engine that reports them. */
+  working: readonly Working[];
+  /** Of an engine that does not: its log's handshakes. */
+  handshakes?: (() => Promise<readonly Working[]>) | undefined;
+  /** No lighthouse answers. */
+  areLost: boolean;
+  /** Whether a tunnel with the address is of use: not with this node itself, lighthouses and relays. */
+  isPeer(address: string): boolean;
+  /** Whether an address is in the overlay. */
+  isInside(address: string): boolean;
+  /** Those that are revoked, deleted, or out of the reach of this node. */
+  goneAmong(addresses: readonly string[]): string[];
+};
+
+export class KeptPeers {
+  readonly #deps: KeptDeps;
+  readonly #path: string;
+  #state: State;
+  #peers: Map<string, Kept>;
+  #saved: string;
+  #handed: PeerMap;
+  /** Monotonic ms. */
+  #savedAt = Number.NEGATIVE_INFINITY;
+  #notBefore = Number.NEGATIVE_INFINITY;
+  #turn = 0;
+  /** The engine whose port is kept. */
+  #pid = 0;
+
+  constructor(deps: KeptDeps) {
+    this.#deps = deps;
+    this.#path = join(deps.directory, socketDirectory, "peers.json");
+    const known = readValidJson(this.#path, State);
+    this.#state = known ?? { since: 0, asked_at: 0, whole_at: 0, log_at: 0, every: firstEveryMs, peers: [] };
+    this.#peers = new Map(this.#state.peers.map((each) => [each.peer, each]));
+    this.#saved = JSON.stringify(this.#state);
+    this.#handed = readPeerMap(deps.directory);
+  }
+
+  /** For the next check-in. Undefined: do not ask now. */
+  asked(areLost: boolean): { since: number } | undefined {
+    const now = this.#deps.system.now();
+    const { asked_at: askedAt, every, since, whole_at: wholeAt } = this.#state;
+    // A clock that was set back must not end the questions.
+    if (Math.abs(now - askedAt) < (areLost ? Math.min(every, lostEveryMs) : every)) return undefined;
+    this.#state.asked_at = now;
+    return { since: Math.abs(now - wholeAt) < wholeEveryMs ? since : 0 };
+  }
+
+  /** What the control plane answered. An answer that cannot be parsed changes nothing. */
+  take(answered: unknown): void {
+    const parsed = v.safeParse(PeerAddresses, answered);
+    if (!parsed.success) return;
+    const { since, whole, peers } = parsed.output;
+    this.#state.since = since;
+    this.#state.every = Math.min(longestEveryMs, this.#state.every * 2);
+    if (whole) {
+      this.#state.whole_at = this.#deps.system.now();
+      for (const each of this.#peers.values()) each.told = [];
+    }
+    for (const { peer, remotes } of peers) this.#entry(peer).told = remotes;
+  }
+
+  /** Notes working addresses, forgets peers that are gone, and gives the engine the changed map. Does not reject. */
+  async look(seen: KeptSeen): Promise<void> {
+    try {
+      await this.#keepPort(seen);
+      await this.#learn(seen);
+      const gone = new Set(seen.goneAmong([...this.#peers.keys(), ...Object.keys(this.#handed)]));
+      for (const [peer] of this.#peers) if (gone.has(peer) || !seen.isPeer(peer)) this.#peers.delete(peer);
+      this.#trim();
+      this.#save(seen.areLost);
+      await this.#hand(
+        seen,
+        Object.keys(this.#handed).some((each) => gone.has(each)),
+      );
+    } catch (error) {
+      this.#notBefore = this.#deps.monotonic() + retryMs;
+      this.#deps.log.warn("Cannot keep the addresses of peers", {
+        team: this.#deps.slug,
+        reason: messageOf(error),
+      });
+    }
+  }
+
+  /** The next few of the kept peers, in turn: what they are asked opens the NAT before this node for their packets. */
+  next(most: number): string[] {
+    const all = Object.keys(this.#handed);
+    const first = this.#turn % Math.max(1, all.length);
+    this.#turn = first + most;
+    return [...all.slice(first), ...all.slice(0, first)].slice(0, most);
+  }
+
+  #entry(peer: string): Kept {
+    const known = this.#peers.get(peer) ?? { peer, told: [], uses: 0 };
+    this.#peers.set(peer, known);
+    return known;
+  }
+
+  /** Others keep the address of this node, too. */
+  async #keepPort({ pid }: KeptSeen): Promise<void> {
+    if (pid === this.#pid) return;
+    const [port, ...others] = this.#deps.portsOf(pid);
+    if (port === undefined || others.length > 0) return;
+    this.#pid = pid;
+    if (listenPort(this.#deps.directory) === 0) await this.#deps.keepPort(port);
+  }
+
+  async #learn({ working, handshakes, isPeer, isInside }: KeptSeen): Promise<void> {
+    const now = this.#deps.system.now();
+    const isLogDue = handshakes !== undefined && Math.abs(now - this.#state.log_at) >= logEveryMs;
+    if (isLogDue) this.#state.log_at = now;
+    const all = isLogDue ? [...working, ...(await handshakes())] : working;
+    for (const { address, remote = "", at = now } of all) {
+      const place = parseUnderlay(remote);
+      if (place === undefined || !isPeer(address) || !isInside(address) || isInside(place.host)) continue;
+      const kept = this.#entry(address);
+      const { worked } = kept;
+      const hostPort = joinHostPort(place.host, place.port);
+      if (worked !== undefined && worked.at > at && worked.at <= now) continue;
+      const isNewHour = worked === undefined || Math.floor(worked.at / hourMs) !== Math.floor(at / hourMs);
+      if (worked?.remote === hostPort && !isNewHour) continue;
+      if (isNewHour) kept.uses += 1;
+      const from = place.isPrivate ? await this.#deps.sourceFor(place.host) : undefined;
+      kept.worked = { remote: hostPort, at, ...(from === undefined ? {} : { from }) };
+    }
+  }
+
+  /** The most used first, then what the control plane told, in its order. */
+  #trim(): void {
+    const now = this.#deps.system.now();
+    for (const [peer, each] of this.#peers) {
+      if (each.worked !== undefined && now - each.worked.at > keptMs) delete each.worked;
+      if (each.worked === undefined && each.told.length === 0) this.#peers.delete(peer);
+    }
+    const ranked = [...this.#peers.values()].toSorted(
+      (a, b) => b.uses - a.uses || (b.worked?.at ?? 0) - (a.worked?.at ?? 0),
+    );
+    this.#peers = new Map(ranked.slice(0, maxKeptPeers).map((each) => [each.peer, each]));
+  }
+
+  #save(isUrgent: boolean): void {
+    const now = this.#deps.monotonic();
+    const next = JSON.stringify({ ...this.#state, peers: [...this.#peers.values()] });
+    if (next === this.#saved || (!isUrgent && now - this.#savedAt < saveEveryMs)) return;
+    this.#savedAt = now;
+    makeSocketDirectory(this.#deps.directory);
+    // Whom this node knows, and from where, is for root alone.
+    writeFileAtomic(this.#path, `${next}\n`, 0o600);
+    this.#saved = next;
+  }
+
+  async #hand({ areLost, isInside }: KeptSeen, isGone: boolean): Promise<void> {
+    const { apply, directory, monotonic, system } = this.#deps;
+    if (monotonic() < this.#notBefore) return;
+    const map = this.#map(isInside);
+    if (Bun.deepEquals(map, this.#handed)) return;
+    const before = statSync(peerMapPath(directory), { throwIfNoEntry: false })?.mtimeMs ?? 0;
+    const isRecent = Math.abs(system.now() - before) < applyEveryMs;
+    if (isRecent && !areLost && !isGone) return;
+    this.#notBefore = monotonic() + retryMs;
+    await apply(map);
+    this.#handed = readPeerMap(directory);
+    if (Bun.deepEquals(map, this.#handed)) this.#notBefore = Number.NEGATIVE_INFINITY;
+  }
+
+  /**
+   * A private address is one of whatever network this machine is in. So one that worked counts while this machine still has
+   * the address that it had then, and one that the control plane tells only on a network of this machine.
+   */
+  #map(isInside: (address: string) => boolean): PeerMap {
+    const own = this.#deps.ownAddresses();
+    const addresses = new Set(own.map((each) => each.replace(/\/\d+$/, "")));
+    const networks = own.flatMap((each) => parseAddressInNetwork(each) ?? []);
+    const isUsable = (remote: string, from?: string) => {
+      const place = parseUnderlay(remote);
+      if (place === undefined || isInside(place.host)) return false;
+      if (!place.isPrivate) return true;
+      if (from !== undefined) return addresses.has(from);
+      const address = parseAddress(place.host);
+      return address !== undefined && networks.some((each) => networkContains(each, address));
+    };
+    const entries = [...this.#peers.values()].map(({ peer, worked, told }): [string, string[]] => {
+      const own = worked !== undefined && isUsable(worked.remote, worked.from ?? "") ? [worked.remote] : [];
+      const others = told.filter((each) => isUsable(each));
+      return [peer, [...new Set([...own, ...others])].slice(0, maxRemotes)];
+    });
+    return Object.fromEntries(entries.filter(([, remotes]) => remotes.length > 0));
+  }
+}
+
+/** What KeptDeps needs of this machine. */
+export const ofThisMachine: Pick<KeptDeps, "ownAddresses" | "sourceFor" | "portsOf"> = {
+  portsOf,
+  ownAddresses: () =>
+    Object.values(networkInterfaces()).flatMap((each = []) =>
+      each.flatMap(({ cidr, internal }) => (internal || cidr === null ? [] : [cidr])),
+    ),
+  // The kernel chooses the address of a connected socket; no packet is sent.
+  async sourceFor(host) {
+    const socket = createSocket(host.includes(":") ? "udp6" : "udp4");
+    const { promise, resolve, reject } = Promise.withResolvers<void>();
+    socket.on("error", reject);
+    socket.connect(9, host, resolve);
+    try {
+      await promise;
+      return socket.address().address;
+    } catch {
+      return undefined;
+    } finally {
+      socket.close();
+    }
+  },
+};

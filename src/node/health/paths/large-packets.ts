@@ -1,0 +1,160 @@
+// When packets of the full size are measured on the paths in use whose peers answer small ones, and what that found: the path
+// to a lighthouse, and those to peers with traffic.
+
+import type { OpenEcho } from "../../../platform/network/echo-socket.ts";
+import type { System } from "../../../base/system.ts";
+import type { Inventory } from "../inventory.ts";
+import type { OffloadTrial } from "./offload-trial.ts";
+import { busiest, hasTraffic, MeasurePace } from "../paces.ts";
+import { fullBytes, largestThrough } from "./path-mtu.ts";
+import { isAnswering, type Prober } from "../prober.ts";
+
+type Deps = {
+  system: Pick<System, "sleep">;
+  monotonic(): number;
+  open: OpenEcho;
+  /** Turns offloads off that lose packets. */
+  offloads?: Pick<OffloadTrial, "look">;
+  /** The last lines of the engine's log. */
+  recentLog(): Promise<readonly string[]>;
+  inventory: Inventory;
+  prober: Pick<Prober, "record" | "records">;
+  onMeasured(): void;
+};
+
+type Path = {
+  to: string;
+  from: string;
+  mtu: number;
+  /** What a measurement is of: after another engine, size or tunnel it says nothing. */
+  of: string;
+  isOften: boolean;
+  /** To a lighthouse; of a lighthouse that asks none, to any peer. */
+  isMain: boolean;
+  /** Nothing is measured: only the offloads of a lighthouse's engine are tried. */
+  isTried: boolean;
+};
+
+const main = "main";
+
+export class LargePackets {
+  /** Overlay address → the largest packet that passes. Only one of full size that passes ends that, or the end of the path. */
+  readonly lost = new Map<string, number>();
+  readonly #deps: Deps;
+  readonly #paces = new Map<string, MeasurePace>();
+  #measuring: Promise<void> | undefined;
+
+  constructor(deps: Deps) {
+    this.#deps = deps;
+  }
+
+  #paths(): Path[] {
+    const { inventory, prober, monotonic } = this.#deps;
+    const { present, tunnels } = inventory;
+    if (present === undefined) return [];
+    const { engine, facts } = present;
+    const now = monotonic();
+    const isOften = hasTraffic(tunnels.all, now);
+    const mtu = Math.min(facts.mtu ?? fullBytes, fullBytes);
+    // A lighthouse asks none: the offloads of its engine are tried with any peer.
+    const isHub = facts.isLighthouse && facts.lighthouses.length === 0;
+    const answers = (each: string) => {
+      const record = prober.record(each);
+      return record !== undefined && isAnswering(record, now);
+    };
+    const pathTo = (to: string, isMain: boolean): Path[] => {
+      const from = inventory.sourceFor(to);
+      const isTried = isMain && isHub;
+      const { index, remote } = tunnels.get(to) ?? {};
+      const of = [engine.pid, mtu, ...(isTried ? [] : [to, index, remote])].join(" ");
+      return from === undefined ? [] : [{ to, from, mtu, of, isOften: isOften && !isTried, isMain, isTried }];
+    };
+    const hub = (isHub ? prober.records().map(([each]) => each) : facts.lighthouses).find(answers);
+    const peers = [
+      ...busiest(tunnels.all, now),
+      ...tunnels.all.filter(({ address }) => this.lost.has(address)),
+    ];
+    const others = new Set(
+      peers.map(({ address }) => address).filter((each) => (isHub || each !== hub) && answers(each)),
+    );
+    return [
+      ...(hub === undefined ? [] : pathTo(hub, true)),
+      ...[...others].flatMap((each) => pathTo(each, false)),
+    ];
+  }
+
+  /** ms until the next measurement. */
+  inMs(): number {
+    if (this.#measuring !== undefined) return Number.POSITIVE_INFINITY;
+    return Math.min(Number.POSITIVE_INFINITY, ...this.#paths().map((each) => this.#dueIn(each)));
+  }
+
+  /** Measures the paths that are due. One call at a time. */
+  measureDue(): Promise<void> {
+    return this.#measure(this.#paths().filter((each) => this.#dueIn(each) <= 0));
+  }
+
+  measureAll(): Promise<void> {
+    return this.#measure(this.#paths());
+  }
+
+  /** Forgets the paths that are no more. */
+  forgetGone(): void {
+    const { present, tunnels, reportsTunnels } = this.#deps.inventory;
+    const lighthouses = present?.facts.lighthouses ?? [];
+    const isThere = (each: string) =>
+      each === main || lighthouses.includes(each) || !reportsTunnels || tunnels.get(each) !== undefined;
+    for (const map of [this.lost, this.#paces])
+      for (const each of map.keys()) if (!isThere(each)) map.delete(each);
+  }
+
+  /** A user looks at the state: what was measured rarely is measured soon. */
+  attend(): void {
+    for (const pace of this.#paces.values()) pace.attend();
+  }
+
+  #measure(paths: readonly Path[]): Promise<void> {
+    this.#measuring ??= Promise.all(paths.map((each) => this.#measureOnce(each).catch(() => undefined)))
+      .then(() => undefined)
+      .finally(() => {
+        this.#measuring = undefined;
+        this.#deps.onMeasured();
+      });
+    return this.#measuring;
+  }
+
+  #paceOf({ isMain, to }: Path): MeasurePace {
+    const key = isMain ? main : to;
+    const pace = this.#paces.get(key) ?? new MeasurePace();
+    this.#paces.set(key, pace);
+    return pace;
+  }
+
+  #dueIn(path: Path): number {
+    const { to, of, isOften, isMain } = path;
+    const [isLost, now] = [this.lost.has(to), this.#deps.monotonic()];
+    return this.#paceOf(path).inMs(of, { isOften, isLost, isPeer: !isMain, now });
+  }
+
+  async #measureOnce(path: Path): Promise<void> {
+    const { inventory, prober, open, system, monotonic, offloads, recentLog } = this.#deps;
+    const { to, from, mtu, of, isMain, isTried } = path;
+    const pace = this.#paceOf(path);
+    pace.begin(of, this.lost.has(to));
+    try {
+      const { rttMs } = prober.record(to) ?? {};
+      const through = isTried ? undefined : await largestThrough(from, to, open, system, mtu, rttMs);
+      if (typeof through === "object") {
+        if (through.isFull) this.lost.delete(to);
+        else this.lost.set(to, through.bytes);
+      }
+      const { present } = inventory;
+      const passed = isTried || (typeof through === "object" && through.isFull);
+      if (present === undefined || !isMain || !passed) return;
+      const { engine } = present;
+      await offloads?.look({ engine, from, to, name: inventory.nameOf(to), bytes: mtu, recentLog });
+    } finally {
+      pace.end(monotonic());
+    }
+  }
+}

@@ -1,0 +1,206 @@
+// Proves that the engine's offloads carry traffic, and turns them off where they do not: a driver or a filter may drop the
+// large packets that kernel and engine exchange. Packets one by one do not show it, many at once do.
+
+import { formatTime } from "../../../base/duration.ts";
+import { messageOf } from "../../../base/errors.ts";
+import type { Log } from "../../../base/log.ts";
+import type { NoEcho, OpenEcho } from "../../../platform/network/echo-socket.ts";
+import type { System } from "../../../base/system.ts";
+import {
+  readTrial,
+  seenDataPlane,
+  writeTrial,
+  type DataPlane,
+  type Trial,
+} from "../../files/config/data-plane.ts";
+import { readSyncState } from "../../files/generations.ts";
+import type { EngineSeen } from "../inventory.ts";
+
+type Waits = Pick<System, "sleep">;
+export type Together = "pass" | "lost" | "unknown" | NoEcho;
+
+const count = 16;
+const bursts = 4;
+const answerMs = 1000;
+const lookMs = 20;
+/** Headers of IPv4 and ICMP. */
+const headerBytes = 28;
+
+/**
+ * Whether packets that are sent at once pass as well as packets one by one. lost: in four bursts less than half of them pass,
+ * and three quarters of the others.
+ */
+export async function packetsTogether(
+  from: string,
+  to: string,
+  open: OpenEcho,
+  system: Waits,
+  bytes: number,
+): Promise<Together> {
+  const answered = new Set<number>();
+  const socket = await open(from, ({ sequence }) => void answered.add(sequence));
+  if (typeof socket === "string") return socket;
+  let sequence = Math.floor(performance.now()) % 30_000;
+  const send = async (pauseMs: number) => {
+    const sent = Array.from({ length: count }, () => (sequence += 1));
+    for (const each of sent) {
+      socket.send(to, each, new Uint8Array(bytes - headerBytes));
+      if (pauseMs > 0) await system.sleep(pauseMs);
+    }
+    const passed = () => sent.filter((each) => answered.has(each)).length;
+    for (let waited = 0; waited < answerMs && passed() < count; waited += lookMs) await system.sleep(lookMs);
+    return passed();
+  };
+  try {
+    let [together, alone] = [0, 0];
+    for (let burst = 0; burst < bursts; burst++) {
+      together += await send(0);
+      // Two, because the engine may be quick enough to take some packets of a burst one by one.
+      if (burst === 1 && together >= (2 * count * 3) / 4) return "pass";
+      alone += burst === 0 ? 0 : await send(lookMs);
+    }
+    if (alone < (count * (bursts - 1) * 3) / 4) return "unknown";
+    return together < (count * bursts) / 2 ? "lost" : "pass";
+  } finally {
+    socket.close();
+  }
+}
+
+/** Twice a day: another network may have another driver. */
+const againMs = 12 * 3_600_000;
+/** While nothing is certain. */
+const soonMs = 60_000;
+/** Something else lost the packets: it may have ended. */
+const clearedMs = 7 * 86_400_000;
+
+export type OffloadDeps = {
+  place: { slug: string; directory: string };
+  kernel: string;
+  /** Decides again (data-plane.ts), for the engine's next start. */
+  decide(engine: string): Promise<void>;
+  restart(): Promise<void>;
+  log: Pick<Log, "warn" | "info">;
+  open: OpenEcho;
+  system: Pick<System, "now" | "sleep">;
+};
+
+export type Probed = {
+  engine: EngineSeen;
+  from: string;
+  to: string;
+  name: string;
+  bytes: number;
+  /** The last lines of the engine's log. */
+  recentLog(): Promise<readonly string[]>;
+};
+
+export class OffloadTrial {
+  readonly #deps: OffloadDeps;
+  /** Which engine was measured last, and when (ms since 1970). */
+  #last = { pid: 0, at: 0 };
+
+  constructor(deps: OffloadDeps) {
+    this.#deps = deps;
+  }
+
+  /** Looks whether it is time, measures, and acts on it. Does not reject. */
+  async look(probed: Probed): Promise<void> {
+    const { place, log, system } = this.#deps;
+    const now = system.now();
+    const { version: engine, pid } = probed.engine;
+    if (pid === this.#last.pid && Math.abs(now - this.#last.at) < soonMs) return;
+    const plane = readSyncState(place.directory)?.data_plane;
+    if (engine === undefined || plane === undefined) return;
+    const trial = this.#present(engine);
+    const inForce = this.#inForce(plane, probed.engine, now);
+    if (!isDue(trial, inForce, pid, now)) return;
+    this.#last = { pid, at: now };
+    try {
+      await this.#act(probed, { engine, trial, inForce }, await this.#measure(probed));
+    } catch (error) {
+      log.warn("Cannot change the offloads of an engine", { team: place.slug, reason: messageOf(error) });
+    }
+  }
+
+  /** What was found for this engine and kernel. */
+  #present(engine: string): Trial | undefined {
+    const trial = readTrial(this.#deps.place.directory);
+    return trial?.engine === engine && trial.kernel === this.#deps.kernel ? trial : undefined;
+  }
+
+  /** Undefined where root has decided: then nothing is changed. */
+  #inForce(plane: DataPlane, { ageMs }: EngineSeen, now: number): boolean | undefined {
+    if (plane.tun.by === "root" || plane.udp.by === "root") return undefined;
+    const { data_plane: seen } = seenDataPlane(plane, now - ageMs);
+    return seen?.tun_offloads === true || seen?.udp_offloads === true;
+  }
+
+  #measure({ from, to, bytes }: Probed): Promise<Together> {
+    const { open, system } = this.#deps;
+    return packetsTogether(from, to, open, system, bytes);
+  }
+
+  async #act(
+    { engine: { pid }, name, recentLog }: Probed,
+    { engine, trial, inForce }: { engine: string; trial: Trial | undefined; inForce: boolean | undefined },
+    together: Together,
+  ): Promise<void> {
+    const { place, kernel, log, decide, restart, system } = this.#deps;
+    if (together !== "pass" && together !== "lost") return;
+    const write = (state: Trial["state"], reason: string, unsegmented = false) => {
+      const at = formatTime(system.now());
+      writeTrial(place.directory, {
+        state,
+        engine,
+        kernel,
+        reason,
+        pid,
+        at,
+        ...(unsegmented ? { unsegmented } : {}),
+      });
+    };
+    const told = { team: place.slug, peer: name, engine, kernel };
+    if (inForce === true) {
+      if (together === "pass") {
+        const unsegmented =
+          (trial?.pid === pid && trial.unsegmented === true) ||
+          sendsOneByOne(await recentLog().catch(() => []));
+        write("passed", "", unsegmented);
+        if (unsegmented) await decide(engine);
+        return;
+      }
+      write(
+        "trial",
+        `Offloads are off to see whether they lose packets: those sent together to ${name} were lost`,
+      );
+      log.warn("Packets that are sent together are lost: restarting the engine without offloads", told);
+      await decide(engine);
+      return restart();
+    }
+    if (trial?.state !== "trial") return;
+    if (together === "pass") {
+      const reason = `Offloads are off: with them, packets sent together to ${name} were lost; without them they pass (engine ${engine}, kernel ${kernel})`;
+      write("off", reason);
+      log.warn("Without offloads the packets pass: they stay off with this engine and this kernel", told);
+      return decide(engine);
+    }
+    write("cleared", "");
+    log.warn("The packets are lost without offloads too: turning them on again", told);
+    await decide(engine);
+    return restart();
+  }
+}
+
+/** Whether the engine found by itself that the kernel takes no large packets: since its start, which the log may no longer show. */
+function sendsOneByOne(lines: readonly string[]): boolean {
+  const last = (words: string) => lines.findLastIndex((line) => line.includes(words));
+  return last("kernel rejected GSO send") > last("udp: GSO enabled");
+}
+
+function isDue(trial: Trial | undefined, inForce: boolean | undefined, pid: number, now: number): boolean {
+  if (inForce === undefined) return false;
+  if (!inForce) return trial?.state === "trial" && trial.pid !== pid;
+  if (trial === undefined) return true;
+  const age = Math.abs(now - Date.parse(trial.at));
+  return trial.state === "cleared" ? age >= clearedMs : trial.pid !== pid || age >= againMs;
+}

@@ -1,0 +1,66 @@
+// Measures the largest packet that passes through the overlay to a peer and back.
+
+import type { NoEcho, OpenEcho } from "../../../platform/network/echo-socket.ts";
+import type { System } from "../../../base/system.ts";
+
+/** As the control plane renders it. */
+export const fullBytes = 1300;
+const smallest = 576;
+const answerMs = 1000;
+/** Less is waited for where answers are known to come sooner. */
+const leastAnswerMs = 250;
+const tries = 2;
+const lookMs = 20;
+/** Sizes that are sent at once. */
+const atOnce = 8;
+/** Headers of IPv4 and ICMP. */
+const headerBytes = 28;
+
+export type Through = { bytes: number; isFull: boolean } | NoEcho | "silent";
+
+/** Asks with the full size first, and only if that fails for smaller ones. */
+export async function largestThrough(
+  from: string,
+  to: string,
+  open: OpenEcho,
+  system: Pick<System, "sleep">,
+  /** What the interface takes. */
+  full = fullBytes,
+  /** The round trip of small packets, if it is known. */
+  rttMs = answerMs,
+): Promise<Through> {
+  const waitMs = Math.min(answerMs, leastAnswerMs + 4 * rttMs);
+  const answered = new Set<number>();
+  const socket = await open(from, ({ sequence }) => void answered.add(sequence));
+  if (typeof socket === "string") return socket;
+  let sequence = Math.floor(performance.now()) % 30_000;
+  /** The largest of some sizes that passes, 0 for none. They are sent at once: a loss is known after two waits. */
+  const largestOf = async (sizes: readonly number[]) => {
+    const passed = new Set<number>();
+    for (let attempt = 0; attempt < tries && passed.size < sizes.length; attempt++) {
+      const sent = sizes
+        .filter((bytes) => !passed.has(bytes))
+        .map((bytes) => ({ bytes, mine: (sequence += 1) }));
+      for (const { bytes, mine } of sent) socket.send(to, mine, new Uint8Array(bytes - headerBytes));
+      for (let waited = 0; waited < waitMs && sent.some(({ mine }) => !answered.has(mine)); waited += lookMs)
+        await system.sleep(lookMs);
+      for (const { bytes, mine } of sent) if (answered.has(mine)) passed.add(bytes);
+    }
+    return Math.max(0, ...passed);
+  };
+  try {
+    if ((await largestOf([full])) > 0) return { bytes: full, isFull: true };
+    let [low, step] = [await largestOf([smallest]), full - smallest];
+    if (low === 0) return "silent";
+    while (step > 8) {
+      step = Math.ceil(step / (atOnce + 1));
+      const from = low;
+      const sizes = Array.from({ length: atOnce }, (_, at) => from + (at + 1) * step);
+      low = Math.max(low, await largestOf(sizes.filter((bytes) => bytes < full)));
+    }
+    // Not by chance: the path may lose some packets of any size.
+    return (await largestOf([full])) > 0 ? { bytes: full, isFull: true } : { bytes: low, isFull: false };
+  } finally {
+    socket.close();
+  }
+}

@@ -1,0 +1,70 @@
+// Decides which relayed tunnels leave a relay that was lost. The engine would notice after its own tests of the tunnel; a
+// closed tunnel takes another relay with the next packet. Pure.
+
+import type { PeerSeen, Seen } from "../observed-peers.ts";
+
+/** Monotonic ms: when each lost relay was found, and when tunnels were closed for it. */
+export type RelayLoss = {
+  found: Readonly<Record<string, number>>;
+  /** By peer: the tunnel that was closed for it. */
+  closed: Readonly<Record<string, { index: number; at: number }>>;
+};
+
+export const noLoss: RelayLoss = { found: {}, closed: {} };
+
+/** The first probe that a lost relay missed was sent about so long before it was found. */
+const missedForMs = 3500;
+/** Spreads the handshakes of all nodes over this time. */
+const jitterMs = 1500;
+/** So many handshakes a second does one node start at the relays that are left. */
+const mostPerSecond = 5;
+
+/** The peers whose tunnels are to be closed now. */
+export function leaveLostRelays(
+  before: RelayLoss,
+  seen: Seen,
+): { loss: RelayLoss; leave: { peer: PeerSeen; relay: string }[] } {
+  const { now, peers } = seen;
+  const broken = new Set(peers.filter(({ isBroken }) => isBroken).map(({ address }) => address));
+  const lost = seen.relays.filter((relay) => broken.has(relay));
+  const found = Object.fromEntries(lost.map((relay) => [relay, before.found[relay] ?? now]));
+  const closed = Object.fromEntries(
+    Object.entries(before.closed).filter(([, { at }]) => now - at < 60_000 || lost.length > 0),
+  );
+  let room = mostPerSecond - Object.values(closed).filter(({ at }) => now - at < 1000).length;
+  const leave: { peer: PeerSeen; relay: string }[] = [];
+  for (const peer of peers) {
+    const relay = lostRelayOf(peer, found, seen);
+    if (relay === undefined || room <= 0 || closed[peer.address]?.index === peer.tunnel?.index) continue;
+    leave.push({ peer, relay });
+    closed[peer.address] = { index: peer.tunnel?.index ?? 0, at: now };
+    room -= 1;
+  }
+  return { loss: { found, closed }, leave };
+}
+
+function lostRelayOf(
+  { address, tunnel, answeredAt }: PeerSeen,
+  found: RelayLoss["found"],
+  { own, now, peers }: Seen,
+): string | undefined {
+  if (tunnel === undefined || tunnel.remote !== undefined) return undefined;
+  const relay = tunnel.relays.find((each) => found[each] !== undefined);
+  if (relay === undefined) return undefined;
+  const foundAt = found[relay] ?? now;
+  // Without any answer since, this node itself may have lost its network.
+  const isConnected = peers.some((each) => (each.answeredAt ?? 0) > foundAt - missedForMs);
+  // Another relay carries it already. A peer that refuses ICMP may have one too.
+  const isCarried =
+    answeredAt === undefined
+      ? tunnel.relays.some((each) => found[each] === undefined)
+      : answeredAt > foundAt - missedForMs;
+  if (isCarried || !isConnected) return undefined;
+  const jitter = Number(Bun.hash(`${own} ${address}`) % BigInt(jitterMs));
+  return now >= foundAt + jitter ? relay : undefined;
+}
+
+/** While this is true, lighthouses are probed each second: an answer proves that this node is connected. */
+export function isRelayJustLost({ found }: RelayLoss, now: number): boolean {
+  return Object.values(found).some((at) => now - at < 10_000);
+}

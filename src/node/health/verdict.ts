@@ -1,0 +1,236 @@
+// Decides from what was observed whether an organization carries traffic. Pure: it neither probes nor asks, and it does not
+// look at the time: only an answer, or the knowledge that this node needs none, makes a light green.
+
+import { brand } from "../../brand.ts";
+import { inWords } from "../../base/duration.ts";
+import { parseAddress } from "../../base/ip.ts";
+import { quoteWord } from "../../base/plan.ts";
+import type { CheckinAnswer } from "../../protocol/checkin.ts";
+import type { DiskSpace } from "../../base/disk-space.ts";
+import { mostFailures } from "./healing.ts";
+import {
+  certificateFindings,
+  checkWayOut,
+  found,
+  lightOf,
+  type Certified,
+  type Finding,
+  type Kind,
+} from "./findings.ts";
+
+/** running: traffic passes. degraded: it does not. not_probed: the engine runs, and more cannot be known. */
+export type Verdict = "running" | "degraded" | "not_probed";
+
+/** What `status` shows of an organization whose engine runs. */
+export type Health = {
+  verdict: Verdict;
+  /** One sentence, unless it is running. */
+  reason?: string;
+  /** Everything that was found, the gravest first. Older daemons do not tell. */
+  findings?: Finding[];
+  lighthouses: { answering: number; of: number };
+  /** Subnets behind other nodes, and of how many a router answers. */
+  routes?: { answering: number; of: number };
+  /** Peers with a tunnel; undefined if the engine does not report them. */
+  tunnels?: { direct: number; relayed: number };
+  /** Names of peers that answered and have stopped. */
+  broken: string[];
+  engine_version?: string;
+  is_lighthouse?: true;
+  /** RFC 3339: when it was looked at. */
+  checked_at: string;
+};
+
+/**
+ * answers: within 15 s. tunnel: it answers no probes, but the engine has a tunnel, which it tests by itself. lost: it
+ * answered before, or the engine says that it has no tunnel. unknown: it never answered, and nothing else is known. early:
+ * the first probes are under way.
+ */
+export type LighthouseState = "answers" | "tunnel" | "lost" | "unknown" | "early";
+
+/** What a lighthouse knows of the nodes that it serves. */
+export type Contact = {
+  /** A node answers, or has a tunnel that the engine tests. */
+  isMade: boolean;
+  /** So many answered, and have stopped. */
+  silent: number;
+  /** Its engine started just now: nodes need up to 20 s to come back. */
+  isEarly: boolean;
+  /** What the control plane says: whether another node is online. Undefined: it has not said so lately. */
+  othersOnline: boolean | undefined;
+};
+
+export type Observation = {
+  slug: string;
+  lighthouses: readonly { name: string; state: LighthouseState }[];
+  /** Of a lighthouse. */
+  contact: Contact | undefined;
+  /** Names of peers that answered, and have stopped. */
+  silent: readonly string[];
+  /** Subnets none of whose routers answers, with the names of these. */
+  unrouted: readonly { network: string; routers: readonly string[] }[];
+  /** Names of peers whose tunnels stay dead after all attempts to heal them. */
+  stuck: readonly string[];
+  /** So many peers the engine finds without a lighthouse, by addresses that this node keeps. */
+  kept: number;
+  /** Names of peers with which handshakes timed out within the last minute; only while no lighthouse answers. */
+  unmet: readonly string[];
+  /** False: certain that the organization has no other node that this one may talk to. */
+  hasOthers: boolean;
+  certificate: Certified;
+  engineVersion: string | undefined;
+  /** The engine reports its tunnels (from 1.12 on). */
+  reportsTunnels: boolean;
+  /** This process may not send ICMP. */
+  isDenied: boolean;
+  /** The control plane cannot be reached either. */
+  isCutOff: boolean;
+  /** The control plane says that another machine uses the keys of this node. */
+  isCloned: boolean;
+  /** Of a lighthouse: where nodes look for it, and where the control plane sees it instead. */
+  elsewhere: CheckinAnswer["elsewhere"];
+  /** So far is the clock of this machine ahead of the control plane's, ms, if it is too far. */
+  clockAheadMs: number | undefined;
+  /** Where this node keeps its files. */
+  disk: DiskSpace | undefined;
+  /** Larger packets are lost on the way to lighthouses or peers, though small ones pass. */
+  large: { to: readonly string[]; bytes: number; cure: string } | undefined;
+};
+
+type Judgement = Pick<Health, "verdict" | "reason"> & { findings: Finding[] };
+
+export function judge(seen: Observation): Judgement {
+  const { slug, stuck, silent, large } = seen;
+  const findings = [
+    ...certificateFindings(slug, seen.certificate),
+    ...(seen.isCloned ? [found("cloned", slug, "Another machine uses the keys of this node")] : []),
+    ...(stuck.length === 0
+      ? []
+      : [
+          found(
+            "tunnels_dead",
+            slug,
+            `Tunnels stay dead after ${mostFailures} attempts to heal each: ${few(stuck)}`,
+          ),
+        ]),
+    ...(seen.contact === undefined ? ofNode(seen) : ofLighthouse(seen, seen.contact)),
+    ...unrouted(seen),
+    ...(large === undefined
+      ? []
+      : [
+          found(
+            "large_packets_lost",
+            slug,
+            `Packets above ${large.bytes} bytes are lost on the way to ${few(large.to)}: large transfers hang`,
+            large.cure,
+          ),
+        ]),
+    ...clockDiffers(seen),
+    ...addressMoved(seen),
+    ...ofDisk(seen),
+    ...(silent.length === 0 ? [] : [found("peers_silent", slug, `No answer from ${few(silent, 20)}`)]),
+  ];
+  return { ...verdictOf(findings), findings };
+}
+
+function clockDiffers({ slug, certificate, clockAheadMs: ahead }: Observation): Finding[] {
+  if (ahead === undefined || certificate === "not valid yet") return [];
+  const by = `${inWords(Math.abs(ahead))} ${ahead > 0 ? "ahead of" : "behind"}`;
+  return [found("clock_differs", slug, `The clock of this machine is ${by} the control plane's`)];
+}
+
+/** Tunnels follow an address that changes, and nodes that start again do not find it. */
+function addressMoved({ slug, contact, elsewhere }: Observation): Finding[] {
+  if (contact === undefined || elsewhere === undefined) return [];
+  const [at, known] = [elsewhere.seen, elsewhere.public_ip];
+  if ([at, known].some((each) => parseAddress(each) === undefined)) return [];
+  const what = `The control plane sees this lighthouse at ${at}, and other nodes look for it at ${known}`;
+  const update = `${brand.executable} admin node update ${quoteWord(slug)} NODE --public-ip ${quoteWord(at)}`;
+  return [found("address_moved", slug, what, `If its address has changed: ${update}`)];
+}
+
+export function verdictOf(findings: readonly Finding[]): Pick<Health, "verdict" | "reason"> {
+  const light = lightOf(findings);
+  if (light === undefined) return { verdict: "running" };
+  const reason = findings.find((each) => each.light === light)?.what ?? "";
+  return { verdict: light === "degraded" ? "degraded" : "not_probed", reason };
+}
+
+const few = (names: readonly string[], most = 5) => names.slice(0, most).join(", ");
+
+function ofLighthouse(
+  { slug, hasOthers, reportsTunnels, isCutOff }: Observation,
+  { isMade, silent, isEarly, othersOnline }: Contact,
+): Finding[] {
+  // Without another node that is online, none is missed.
+  if (isMade || othersOnline === false || (silent === 0 && !hasOthers)) return [];
+  const one = (kind: Kind, what: string) => [found(kind, slug, what)];
+  if (silent > 0) {
+    const what = `None of the ${silent} probed peers answers this lighthouse`;
+    return isCutOff ? [cutOff("nodes_silent", slug, what)] : one("nodes_silent", what);
+  }
+  if (isEarly) return one("probing", "The engine started just now, and waits for the first node");
+  if (othersOnline === true && reportsTunnels)
+    return one("no_node_came", "Other nodes are online, and none has reached this lighthouse");
+  return one("contact_unknown", "No node has reached this lighthouse yet, as far as this machine can tell");
+}
+
+function ofNode(seen: Observation): Finding[] {
+  const { slug, lighthouses, hasOthers } = seen;
+  const one = (kind: Kind, what: string) => [found(kind, slug, what)];
+  // A lighthouse in the configuration is needed, whether rules connect this node with another one or not.
+  if (lighthouses.length === 0)
+    return hasOthers
+      ? one("no_lighthouse", "There is no lighthouse: this node cannot find other nodes, nor they this one")
+      : [];
+  const states = new Set(lighthouses.map(({ state }) => state));
+  if (states.has("answers") || states.has("tunnel")) return [];
+  if (states.has("early")) return one("probing", "The first probes are under way");
+  if (!states.has("unknown")) {
+    const [what, more] = [silence(lighthouses), meanwhile(seen)];
+    return seen.isCutOff
+      ? [cutOff("lighthouses_silent", slug, what, more)]
+      : one("lighthouses_silent", `${what}${more}`);
+  }
+  if (seen.isDenied) return one("icmp_denied", "This process may not send ICMP");
+  const version = seen.engineVersion === undefined ? "this engine" : `engine ${seen.engineVersion}`;
+  return one("tunnels_unknown", `No lighthouse answers ICMP, and ${version} does not report its tunnels`);
+}
+
+/** Where nothing answers, no single firewall is to blame. */
+const cutOff = (kind: Kind, slug: string, what: string, more = "") =>
+  found(kind, slug, `${what}, nor does the control plane${more}`, checkWayOut);
+
+function ofDisk({ slug, disk }: Observation): Finding[] {
+  if (disk === undefined || disk.state === "ok") return [];
+  return disk.state === "full"
+    ? [found("disk_full", slug, `The disk is full: ${disk.text}`)]
+    : [found("disk_filling", slug, `The disk is nearly full: ${disk.text}`)];
+}
+
+function unrouted({ slug, unrouted: lost }: Observation): Finding[] {
+  if (lost.length === 0) return [];
+  const networks = few(lost.map(({ network }) => network));
+  const routers = few([...new Set(lost.flatMap((each) => each.routers))]);
+  const what = `${networks} cannot be reached: no answer from the router ${routers}`;
+  return [found("routers_silent", slug, what, `On ${routers}: ${brand.executable} doctor`)];
+}
+
+function silence(lighthouses: Observation["lighthouses"]): string {
+  const [only] = lighthouses;
+  if (lighthouses.length === 1 && only !== undefined) return `The lighthouse ${only.name} does not answer`;
+  return `None of the ${lighthouses.length} lighthouses answers`;
+}
+
+/** What a user can expect until a lighthouse answers again. */
+function meanwhile({ kept, unmet }: Observation): string {
+  const found =
+    kept === 0
+      ? ""
+      : `; ${kept === 1 ? "1 peer is" : `${kept} peers are`} found by addresses that this node keeps`;
+  const missed =
+    unmet.length === 0
+      ? ""
+      : `; no handshake with ${few(unmet)}: off, moved, or behind a NAT for which both need a lighthouse and a relay`;
+  return `${found}${missed}`;
+}

@@ -1,0 +1,91 @@
+// What a name is, and where programs of this machine get its address from. Asks the C library, as most programs do.
+
+import { messageOf } from "../../base/errors.ts";
+import { readTextIfThere } from "../../base/files.ts";
+import { canonicalAddress } from "../../base/ip.ts";
+import type { System } from "../../base/system.ts";
+import { namesIn, splitHosts } from "./hosts-block.ts";
+import { isInHostsFile, linkOf, type ServiceState } from "./service-state.ts";
+import { hostsLines, readMachineNames, type MachineName, type MachineNames } from "./machine-names.ts";
+import { within } from "../../base/within.ts";
+
+export type NamesState = MachineNames & {
+  /** Lines of the block; undefined without a block. */
+  block: readonly string[] | undefined;
+  /** Names of other lines of the file. */
+  taken: ReadonlySet<string>;
+  /** How many names have no place in the file. */
+  leftOut: number;
+  /** The block is what it should be. */
+  isCurrent: boolean;
+  /** How the service serves names; undefined if it does not run. */
+  service: ServiceState | undefined;
+  /** Why the file's block cannot be read. */
+  fault?: string;
+};
+
+export async function readNamesState(
+  configRoot: string,
+  path: string,
+  service: ServiceState | undefined,
+): Promise<NamesState> {
+  const known = await readMachineNames(configRoot);
+  const written = known.names.filter(({ slug }) => isInHostsFile(slug, service?.serving));
+  try {
+    const { rest, block } = splitHosts(readTextIfThere(path) ?? "");
+    const taken = namesIn(rest);
+    const { lines, leftOut } = hostsLines(written, taken, service?.search);
+    return { ...known, service, block, taken, leftOut, isCurrent: Bun.deepEquals(lines, block ?? []) };
+  } catch (error) {
+    return {
+      ...known,
+      service,
+      block: undefined,
+      taken: new Set(),
+      leftOut: 0,
+      isCurrent: false,
+      fault: messageOf(error),
+    };
+  }
+}
+
+/** The entries of `beta`, `beta.acme.internal` or an address. */
+export function findNames(names: readonly MachineName[], text: string): MachineName[] {
+  const plain = text.toLowerCase().replace(/\.$/, "");
+  const address = canonicalAddress(plain);
+  return names.filter(
+    (each) =>
+      each.names.some((name) => name === plain || name.split(".")[0] === plain) ||
+      each.addresses.some((other) => canonicalAddress(other) === address),
+  );
+}
+
+/**
+ * Where the C library's answer comes from. `resolver`: systemd-resolved has it from our resolver. `dns`: from a name
+ * server, or another source of nsswitch.conf.
+ */
+export type Source = "resolver" | "block" | "hosts" | "dns" | "none";
+export type Answer = { source: Source; answers: readonly string[] };
+
+const lookupMs = 5000;
+
+/** What a program gets for a full name of an organization. */
+export async function askSystem(
+  { name, slug }: { name: string; slug: string },
+  { block, taken, service }: Pick<NamesState, "block" | "taken" | "service">,
+  system: Pick<System, "lookup" | "sleep">,
+): Promise<Answer> {
+  const found = await within(system, lookupMs, system.lookup(name, "system"), []);
+  const answers = [...new Set(found.map(canonicalAddress))];
+  if (answers.length === 0) return { source: "none", answers };
+  if (taken.has(name)) return { source: "hosts", answers };
+  if (namesIn((block ?? []).join("\n")).has(name)) return { source: "block", answers };
+  const link = linkOf(slug, service?.serving);
+  return { source: link?.state === "served" || link?.state === "disputed" ? "resolver" : "dns", answers };
+}
+
+/** Whether all that a program gets are addresses of this entry. */
+export function agrees({ addresses }: MachineName, { answers }: Answer): boolean {
+  const own = addresses.map(canonicalAddress);
+  return answers.length > 0 && answers.every((each) => own.includes(each));
+}

@@ -1,0 +1,25 @@
+// The one place that chooses how this system learns to ask our resolver, and that takes it back after a crash.
+
+import { resolverAddress, type NamesPlaces } from "../../platform/names-places.ts";
+import { windowsRegistry } from "../../platform/windows/registry.ts";
+import { clearLinks, makeLinks, type Links } from "./links.ts";
+import { clearNrpt, makeNrpt } from "./nrpt-rules.ts";
+import { clearResolverFiles, makeResolverFiles, resolverDirectory } from "./resolver-files.ts";
+
+type SystemWay = NamesPlaces["way"];
+type Needs = { now: () => number; search?: boolean };
+
+/** systemd-resolved, or /etc/hosts where programs do not ask it; rules of Windows; files of macOS. */
+export function openWay(way: SystemWay, { now, search = false }: Needs): Links {
+  if (way === "nrpt") return makeNrpt({ registry: windowsRegistry, host: resolverAddress.host, now });
+  if (way === "resolver_files")
+    return makeResolverFiles({ directory: resolverDirectory, server: resolverAddress, now });
+  return makeLinks(resolverAddress, { now, search });
+}
+
+/** What a process that was killed has left. */
+export async function clearWay(way: SystemWay): Promise<void> {
+  if (way === "nrpt") return clearNrpt(windowsRegistry);
+  if (way === "resolver_files") return clearResolverFiles(resolverDirectory);
+  return clearLinks(resolverAddress);
+}

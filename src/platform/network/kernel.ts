@@ -1,0 +1,52 @@
+// What the kernel and the memory of this machine permit the engine.
+
+import { release, totalmem } from "node:os";
+import { readText } from "../../base/open-file.ts";
+
+export type Kernel = {
+  isLinux: boolean;
+  /** "6.1.0-28-amd64" */
+  release: string;
+  /** Bytes of the machine, or of the container. */
+  memory: number;
+  /** Bytes of a socket's receive buffer without a setting, as the kernel counts them. */
+  usualBuffer: number;
+  /** The largest setting of a buffer, bytes, for a process that may not force a larger one. */
+  mostBuffer: number;
+  /** Whether root may exceed that: only in the first user namespace, which containers may not be in. */
+  canForceBuffers: boolean;
+};
+
+export function readKernel(platform: NodeJS.Platform = process.platform): Kernel {
+  const isLinux = platform === "linux";
+  const number = (path: string) => Number(readProc(path));
+  const limits = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"].map(number);
+  return {
+    isLinux,
+    release: release(),
+    memory: Math.min(totalmem(), ...limits.filter((each) => each > 0)),
+    usualBuffer: number("/proc/sys/net/core/rmem_default") || 212_992,
+    mostBuffer: Math.min(
+      number("/proc/sys/net/core/rmem_max") || 212_992,
+      number("/proc/sys/net/core/wmem_max") || 212_992,
+    ),
+    canForceBuffers: /^\s*0\s+0\s+4294967295\s*$/.test(readProc("/proc/self/uid_map")),
+  };
+}
+
+/** Empty on other systems, and for what a container hides: it may have no such file. */
+function readProc(path: string): string {
+  try {
+    return readText(path);
+  } catch {
+    return "";
+  }
+}
+
+const vnetHeader = 0x4000;
+
+/** Whether a tunnel's interface takes large packets; undefined if that cannot be seen, or if there is no interface. */
+export function hasOffloads(device: string): boolean | undefined {
+  const flags = Number(readProc(`/sys/class/net/${device}/tun_flags`).trim() || Number.NaN);
+  return Number.isNaN(flags) ? undefined : (flags & vnetHeader) !== 0;
+}

@@ -1,0 +1,390 @@
+// The product's systemd units, and the changes that install or remove them. Must not run programs or write files;
+// apply.ts does that.
+
+import { existsSync } from "node:fs";
+import { posix } from "node:path";
+import { brand } from "../../brand.ts";
+import type { Change } from "../apply.ts";
+import { socketDirectory } from "./control-socket.ts";
+import { lacksProgram, program, quoted, specifierFree, unit, word, type Setting } from "./unit-file.ts";
+import { daemonArgs, placesOn, trimSlashes, type DaemonPlaces, type Machine } from "../daemon-args.ts";
+
+export const unitDirectory = "/etc/systemd/system";
+/** The units of a distribution package. A unit of the same name in /etc stands above it. */
+export const packagedUnitDirectory = "/usr/lib/systemd/system";
+/** The file that systemd reads a unit from: ours in /etc, else that of the package. undefined: it is not installed. */
+export const unitPath = (name: string): string | undefined =>
+  [unitDirectory, packagedUnitDirectory].map((each) => `${each}/${name}`).find((path) => existsSync(path));
+/** Links to the enabled units of our services. */
+export const wantsDirectory = `${unitDirectory}/multi-user.target.wants`;
+
+export type UnitPlaces = {
+  /** The agent's own executable. */
+  executable: string;
+  /** The engine that the units start. */
+  engine: string;
+  overlayBinary: string;
+  configRoot: string;
+  stateDb: string;
+  socketPath: string;
+  autostart: boolean;
+};
+
+export type Team = { slug: string; mode: "server" | "desktop" };
+
+/** The paths on a machine with systemd, even if this machine has none. */
+export const placesForSystemd = <T extends DaemonPlaces>(places: T, system: Machine) =>
+  placesOn("linux", places, system);
+
+export const daemonUnit = `${brand.id}.service`;
+export const authTimer = `${brand.id}-auth.timer`;
+export const authUnit = `${brand.id}-auth.service`;
+export const namesUnit = `${brand.id}-names.service`;
+export const templateUnit = `${brand.id}@.service`;
+export const engineUnit = (slug: string): string => `${brand.id}@${slug}.service`;
+
+/** Sent instead of SIGTERM on a restart: the daemon ends and leaves its engines running. */
+export const restartSignal = "SIGUSR2";
+
+/** The engine of one organization in server mode; the instance is its slug. */
+export function engineTemplate(places: UnitPlaces): string {
+  const directory = `${specifierFree(trimSlashes(places.configRoot))}/%i`;
+  return unit({
+    Unit: [
+      ["Description", `Overlay network of %i`],
+      ...startsAfterNetwork,
+      ["Wants", "modprobe@tun.service"],
+      ["After", "modprobe@tun.service"],
+      ["ConditionPathExists", `${directory}/config.yml`],
+      // The engine runs exactly if it is wanted and not revoked: systemd checks both at every start, also at boot.
+      ["ConditionPathExists", `!${directory}/auth-revoked.json`],
+      ["ConditionPathExists", `!${directory}/stopped`],
+      ["StartLimitIntervalSec", "0"],
+    ],
+    Service: [
+      ["Type", "exec"],
+      ["ExecStart", `${program(places.engine)} -config ${quoted(`${directory}/config.yml`)}`],
+      ["Restart", "always"],
+      ["RestartSec", "5"],
+      ["TimeoutStopSec", "10"],
+      // An engine writes a line for each junk handshake, thousands a second. A start writes one for each firewall rule.
+      ["LogRateLimitIntervalSec", "30s"],
+      ["LogRateLimitBurst", "2000"],
+      ...engineRights,
+      ...commonSandbox,
+      ["ReadWritePaths", `-${quoted(`${directory}/${socketDirectory}`)}`],
+      // The engine makes its socket root's own. That needs this call, but no capability.
+      ["SystemCallFilter", "@chown"],
+      ["MemoryDenyWriteExecute", "yes"],
+      ["ProtectProc", "invisible"],
+    ],
+    Install: [["WantedBy", "multi-user.target"]],
+  });
+}
+
+/** The template with another engine, if it starts one of `former`. Keeps everything else, also an administrator's edits. */
+export function withEngine(template: string, former: readonly string[], engine: string): string {
+  const line = (path: string) => `\nExecStart=${program(path)} -config `;
+  return former.reduce((text, path) => text.replace(line(path), () => line(engine)), template);
+}
+
+/** Checks all organizations in server mode. A run keeps its check-in open, to apply changes at once. */
+export function authService(places: UnitPlaces): string {
+  return unit({
+    Unit: [["Description", `${brand.title}: check the credentials of this node`], ...startsAfterNetwork],
+    Service: [
+      ["Type", "oneshot"],
+      ["ExecStart", `${program(places.executable)} check-auth --all --wait 58${flags(places)}`],
+      // Unreachable and revoked are not failures of the unit.
+      ["SuccessExitStatus", "6 7"],
+      // systemd counts a stopped oneshot as failed.
+      ["SuccessExitStatus", "SIGTERM"],
+      ["TimeoutStartSec", "180"],
+      ["Environment", "DO_NOT_TRACK=1"],
+      ["UMask", "0077"],
+      // To probe peers, where unprivileged ping sockets are not permitted.
+      ["CapabilityBoundingSet", "CAP_NET_RAW"],
+      // What it saw is for the next run and for `status`.
+      ["RuntimeDirectory", `${brand.id}-health`],
+      ["RuntimeDirectoryMode", "0755"],
+      ["RuntimeDirectoryPreserve", "yes"],
+      ["PrivateDevices", "yes"],
+      ["ReadWritePaths", `-${quoted(specifierFree(trimSlashes(places.configRoot)))}`],
+      ...commonSandbox,
+    ],
+  });
+}
+
+export function authTimerUnit(): string {
+  return unit({
+    Unit: [["Description", `${brand.title}: check the credentials every minute`]],
+    Timer: [
+      ["OnBootSec", "30s"],
+      ["OnUnitActiveSec", "60s"],
+      ["AccuracySec", "1s"],
+    ],
+    Install: [["WantedBy", "timers.target"]],
+  });
+}
+
+/** The daemon. Its engines survive a crash and a restart, but not a stop. */
+export function daemonService(places: UnitPlaces): string {
+  const writable = [places.configRoot, posix.dirname(places.stateDb)].map(
+    (path) => `-${quoted(specifierFree(trimSlashes(path)))}`,
+  );
+  return unit({
+    Unit: [
+      ["Description", `${brand.title}: daemon`],
+      ...startsAfterNetwork,
+      ["Wants", "modprobe@tun.service"],
+      ["After", "modprobe@tun.service"],
+      ["StartLimitIntervalSec", "0"],
+    ],
+    Service: [
+      ["Type", "notify"],
+      ["NotifyAccess", "main"],
+      ["ExecStart", `${program(places.executable)} --ipc-mode socket${flags(places)}`],
+      ["ExecStopPost", `-+/bin/sh -c '${stopLeftovers}'`],
+      ["Restart", "always"],
+      ["RestartSec", "2"],
+      ["RestartPreventExitStatus", "78"],
+      ["WatchdogSec", "30"],
+      ["TimeoutStartSec", "60"],
+      ["TimeoutStopSec", "25"],
+      ["TimeoutAbortSec", "5"],
+      ["KillMode", "process"],
+      ["RestartKillSignal", restartSignal],
+      ["OOMPolicy", "continue"],
+      ["Environment", "DO_NOT_TRACK=1"],
+      ["SupplementaryGroups", brand.id],
+      ["UMask", "0077"],
+      ["RuntimeDirectory", brand.id],
+      ["RuntimeDirectoryMode", "0750"],
+      ["RuntimeDirectoryPreserve", "restart"],
+      ["StateDirectory", brand.id],
+      ["StateDirectoryMode", "0755"],
+      ["ReadWritePaths", writable.join(" ")],
+      ...engineRights,
+      // To probe peers, as in the unit above.
+      ["CapabilityBoundingSet", "CAP_NET_RAW"],
+      ...commonSandbox,
+      // The daemon gives its socket to the group. That needs this call, but no capability.
+      ["SystemCallFilter", "@chown"],
+    ],
+    Install: [["WantedBy", "multi-user.target"]],
+  });
+}
+
+/**
+ * Watches an update from before the replacement until the new executable is healthy, also across a power cut. It runs
+ * the former executable, which is kept beside the new one, and exists only during an update.
+ */
+export function guardService(keptExecutable: string, stateDb: string, configRoot: string): string {
+  const writable = [posix.dirname(keptExecutable), posix.dirname(stateDb), configRoot, unitDirectory].map(
+    (path) => `-${quoted(specifierFree(trimSlashes(path)))}`,
+  );
+  return unit({
+    Unit: [
+      ["Description", `${brand.title}: watch the new version`],
+      ["ConditionPathExists", specifierFree(keptExecutable)],
+      ["StartLimitIntervalSec", "0"],
+    ],
+    Service: [
+      ["Type", "exec"],
+      ["ExecStart", `${program(keptExecutable)} self-update --guard --state-db-path ${word(stateDb)}`],
+      ["Environment", "DO_NOT_TRACK=1"],
+      ["Restart", "on-failure"],
+      ["RestartSec", "1"],
+      // To see which program a process runs, and to end one; to probe peers, as the check that it tries.
+      ["CapabilityBoundingSet", "CAP_SYS_PTRACE CAP_KILL CAP_NET_RAW"],
+      ["PrivateDevices", "yes"],
+      ["ReadWritePaths", writable.join(" ")],
+      ...commonSandbox,
+    ],
+    Install: [["WantedBy", "multi-user.target"]],
+  });
+}
+
+export const guardUnit = `${brand.id}-guard.service`;
+
+/**
+ * After a stop no engine may remain, even if systemd had to kill the daemon. After a crash or restart the engines must
+ * keep running. The job of systemd tells the two apart.
+ */
+const stopLeftovers = `systemctl list-jobs --plain --no-legend ${daemonUnit} | grep -q " stop " && systemctl kill --kill-who=all --signal=SIGKILL ${daemonUnit}`;
+
+const startsAfterNetwork: readonly Setting[] = [
+  ["Wants", "network-online.target"],
+  ["After", "network-online.target nss-lookup.target time-sync.target"],
+];
+
+/** Only the tun device. CAP_NET_BIND_SERVICE, because an organization may use a port below 1024. */
+const engineRights: readonly Setting[] = [
+  ["CapabilityBoundingSet", "CAP_NET_ADMIN CAP_NET_BIND_SERVICE"],
+  ["DevicePolicy", "closed"],
+  ["DeviceAllow", "/dev/net/tun rw"],
+];
+
+/** For every service of this program. Without MemoryDenyWriteExecute, because Bun's FFI needs its JIT. Without PrivateDevices, which hides /dev/net. */
+export const commonSandbox: readonly Setting[] = [
+  ["NoNewPrivileges", "yes"],
+  ["ProtectSystem", "strict"],
+  ["ProtectHome", "yes"],
+  ["PrivateTmp", "yes"],
+  ["PrivateMounts", "yes"],
+  ["ProtectClock", "yes"],
+  ["ProtectControlGroups", "yes"],
+  ["ProtectHostname", "yes"],
+  ["ProtectKernelLogs", "yes"],
+  ["ProtectKernelModules", "yes"],
+  ["ProtectKernelTunables", "yes"],
+  ["RestrictNamespaces", "yes"],
+  ["RestrictRealtime", "yes"],
+  ["RestrictSUIDSGID", "yes"],
+  ["LockPersonality", "yes"],
+  ["RemoveIPC", "yes"],
+  ["KeyringMode", "private"],
+  ["SystemCallArchitectures", "native"],
+  ["SystemCallFilter", "@system-service"],
+  ["SystemCallFilter", "~@privileged @resources"],
+  ["SystemCallErrorNumber", "EPERM"],
+  ["RestrictAddressFamilies", "AF_INET AF_INET6 AF_UNIX AF_NETLINK"],
+];
+
+/** The unit files for these organizations, and the units to start. */
+export function systemdUnits(
+  teams: readonly Team[],
+  places: UnitPlaces,
+): { files: ReadonlyMap<string, string>; running: readonly string[] } {
+  const servers = teams.filter(({ mode }) => mode === "server");
+  const files = new Map<string, string>();
+  const running: string[] = [];
+  if (servers.length > 0) {
+    files.set(templateUnit, engineTemplate(places));
+    files.set(authUnit, authService(places));
+    files.set(authTimer, authTimerUnit());
+    running.push(...servers.map(({ slug }) => engineUnit(slug)), authTimer);
+  }
+  if (servers.length < teams.length || teams.length === 0) {
+    files.set(daemonUnit, daemonService(places));
+    running.push(daemonUnit);
+  }
+  return { files, running };
+}
+
+export type SystemdState = {
+  /** The group exists. */
+  group: boolean;
+  /** Name → content of the product's installed unit files. */
+  files: ReadonlyMap<string, string>;
+  /** The same of a distribution package. */
+  packaged: ReadonlyMap<string, string>;
+  /** Names of the units that start at boot. */
+  enabled: ReadonlySet<string>;
+};
+
+/** Installs or updates the units. Unchanged units are not restarted. */
+export function systemdInstallation(
+  teams: readonly Team[],
+  places: UnitPlaces,
+  state: SystemdState,
+  { onlyMissing = false } = {},
+): Change[] {
+  const { files: all, running } = systemdUnits(teams, places);
+  const present = new Map([...state.packaged, ...state.files]);
+  const isThere = (text: string | undefined) => text !== undefined && !lacksProgram(text);
+  const files = onlyMissing ? new Map([...all].filter(([name]) => !isThere(present.get(name)))) : all;
+  const changed = [...files].filter(([name, text]) => present.get(name) !== text).map(([name]) => name);
+  const changes: Change[] = [];
+  let isReread = changed.length > 0;
+  if (!state.group) changes.push({ change: "run", argv: ["/usr/sbin/groupadd", "--system", brand.id] });
+  for (const [name, content] of files) {
+    const path = `${unitDirectory}/${name}`;
+    if (state.packaged.get(name) !== content) changes.push({ change: "file", path, content, mode: 0o644 });
+    else if (state.files.has(name)) {
+      // The package's own unit says the same, and follows the upgrades of the package.
+      changes.push({ change: "remove", path });
+      isReread = true;
+    }
+  }
+  if (isReread) changes.push(systemctl("daemon-reload"));
+  // A registration with another mode was killed: the daemon runs these now.
+  const left = teams.filter(({ mode }) => mode === "desktop").map(({ slug }) => engineUnit(slug));
+  const stray = left.filter((name) => state.enabled.has(name));
+  if (stray.length > 0) changes.push(systemctl("disable", "--now", ...stray));
+  changes.push(systemctl("enable", "--now", ...running));
+  const stale = running.filter((name) => {
+    const file = name.startsWith(`${brand.id}@`) ? templateUnit : name;
+    return changed.includes(file) && present.has(file);
+  });
+  if (stale.length > 0) changes.push(systemctl("try-restart", ...stale));
+  return changes;
+}
+
+/** Stops and removes the instance of one organization; without a slug, all units. */
+export function systemdRemoval(
+  slug: string | undefined,
+  teams: readonly Team[],
+  state: Pick<SystemdState, "files" | "packaged">,
+): Change[] {
+  const known = new Set([...state.files.keys(), ...state.packaged.keys()]);
+  if (slug !== undefined) {
+    const others = teams.some((team) => team.mode === "server" && team.slug !== slug);
+    if (!known.has(templateUnit)) return [];
+    if (others) return [systemctl("disable", "--now", engineUnit(slug))];
+    return [systemctl("disable", "--now", engineUnit(slug), authTimer), systemctl("stop", authUnit)];
+  }
+  const names = [...state.files.keys()];
+  if (known.size === 0) return [];
+  const instances = teams.filter(({ mode }) => mode === "server").map((team) => engineUnit(team.slug));
+  const units = [
+    ...(known.has(templateUnit) ? instances : []),
+    ...[guardUnit, authTimer, daemonUnit, namesUnit].filter((name) => known.has(name)),
+  ];
+  return [
+    ...(units.length === 0 ? [] : [systemctl("disable", "--now", ...units)]),
+    ...(known.has(namesUnit) ? [namesCacheRemoval] : []),
+    // A check may be waiting for changes now. Without its timer no other check follows.
+    ...(known.has(authUnit) ? [systemctl("stop", authUnit)] : []),
+    ...names.map((name): Change => ({ change: "remove", path: `${unitDirectory}/${name}` })),
+    systemctl("daemon-reload"),
+  ];
+}
+
+/** What the service of names prepared. Before systemd 243 the directory stays. */
+export const namesCacheRemoval: Change = {
+  change: "run",
+  argv: systemctlCommand("clean", "--what=cache", namesUnit),
+  mayFail: true,
+};
+
+/** Whether a unit of ours starts at boot, without a question to systemd. Its runtime state may say otherwise. */
+export function isEnabled(unitName: string): boolean {
+  return existsSync(`${wantsDirectory}/${unitName}`);
+}
+
+/** All unit files of the product. */
+export const unitFiles: readonly string[] = [
+  guardUnit,
+  templateUnit,
+  authUnit,
+  authTimer,
+  daemonUnit,
+  namesUnit,
+];
+
+/** A change that runs systemctl. */
+export function systemctl(...words: string[]): Change {
+  return { change: "run", argv: systemctlCommand(...words) };
+}
+
+export function systemctlCommand(...words: string[]): string[] {
+  return ["/usr/bin/systemctl", "--no-ask-password", ...words];
+}
+
+/** Flags that differ from the defaults, because the unit runs without the environment of the caller. */
+function flags(places: UnitPlaces): string {
+  return daemonArgs({ ...places, pipeName: "" }, "linux")
+    .map((each) => (each.startsWith("--") ? ` ${each}` : ` ${word(each)}`))
+    .join("");
+}

@@ -1,0 +1,172 @@
+// Releases the names and addresses that nodes gave up. Both are held until every active node has confirmed the version
+// that no longer contains them. A node without a valid certificate is not waited for: no peer accepts its packets. Then a
+// name waits until its last node.crt expires, an address until open flows end: the engine knows a flow by its addresses.
+//
+// An engine removes an expired flow only while it handles packets of other flows, so an idle one still accepts it after any
+// wait. Therefore nodes then get a version that makes engines check open flows by the certificate that the peer has now.
+// The address is free when they have confirmed this version too.
+
+import { lastHost, parseNetwork } from "../../base/ip.ts";
+import type { Reader, Transaction } from "../store/database.ts";
+import { computed, integer, queryAll, queryOne, text } from "../store/table.ts";
+import { heldNames, nodes } from "../store/tables/nodes.ts";
+import { raiseConfigVersion } from "../store/versions.ts";
+
+const unsettledAddress = "held_until IS NOT NULL AND free_at IS NULL";
+/** Its flows are over, and the version that makes engines check them again is not raised yet. */
+const uncheckedAddress = "free_at IS NOT NULL AND recheck_version IS NULL";
+/**
+ * The version that makes engines check flows again reloads every engine. For addresses of ephemeral nodes it is not
+ * raised: they wait until another address needs it, or until few addresses are left.
+ */
+const needsRecheck = `${uncheckedAddress} AND is_quiet = 0`;
+
+/** Sets the version of the node's holds that had none yet: `version` blocks the certificates that the node had so far. */
+export async function boundHolds(tx: Transaction, nodeId: number, version: number): Promise<void> {
+  for (const table of ["held_names", "addresses"]) {
+    await tx.run(
+      `UPDATE ${table} SET held_version = $2
+       WHERE node_id = $1 AND held_until IS NOT NULL AND held_version IS NULL AND free_at IS NULL`,
+      [nodeId, version],
+    );
+  }
+}
+
+/** The organizations that hold a name or an address. */
+export async function organizationsWithHolds(reader: Pick<Reader, "all">): Promise<number[]> {
+  const sql = `SELECT org_id FROM held_names UNION SELECT org_id FROM addresses WHERE held_until IS NOT NULL`;
+  return (await queryAll(reader, heldNames.pick("orgId"), sql)).map(({ orgId }) => orgId);
+}
+
+/** Whether `releaseHolds` has anything to do. Reads a few index entries, however much is held. */
+export async function mayRelease(
+  reader: Pick<Reader, "get" | "all">,
+  orgId: number,
+  now: number,
+): Promise<boolean> {
+  const due = await reader.get(
+    `SELECT org_id FROM held_names WHERE org_id = $1 AND free_at <= $2
+     UNION ALL SELECT org_id FROM addresses WHERE org_id = $1 AND free_at <= $2 AND ${needsRecheck}
+     UNION ALL SELECT org_id FROM addresses WHERE org_id = $1 AND free_at <= $2 AND held_until < $2 AND is_quiet = 0
+     UNION ALL SELECT org_id FROM addresses WHERE org_id = $1 AND held_until < $2 AND ${unsettledAddress} LIMIT 1`,
+    [orgId, now],
+  );
+  if (due !== undefined || (await mustRecheckQuiet(reader, orgId, now))) return true;
+  const lowest = await queryOne(
+    reader,
+    heldNames.pick("heldVersion"),
+    `SELECT min(held_version) AS held_version FROM (
+       SELECT min(held_version) AS held_version FROM held_names WHERE org_id = $1 AND free_at IS NULL
+       UNION ALL SELECT min(held_version) FROM addresses WHERE org_id = $1 AND ${unsettledAddress}
+       UNION ALL SELECT min(recheck_version) FROM addresses WHERE org_id = $1 AND free_at IS NOT NULL) held`,
+    [orgId],
+  );
+  const version = lowest?.heldVersion ?? null;
+  return version !== null && (await nodesBehind(reader, orgId, version, now, 1)).length === 0;
+}
+
+const isAlive = `EXISTS (SELECT 1 FROM certificates c
+  WHERE c.node_id = n.id AND c.kind = 'overlay' AND c.state <> 'blocked' AND c.not_after > $2)`;
+
+/** Names of at most `limit` active nodes with a valid certificate that have not confirmed the version, the latest first. */
+export async function nodesBehind(
+  reader: Pick<Reader, "all">,
+  orgId: number,
+  version: number,
+  now: number,
+  limit: number,
+): Promise<string[]> {
+  // Nodes that were offline for months are at the other end of the index.
+  const rows = await queryAll(
+    reader,
+    nodes.pick("name"),
+    `SELECT n.name FROM nodes n
+     WHERE n.org_id = $1 AND n.state = 'active' AND n.confirmed_config_version < $3 AND ${isAlive}
+     ORDER BY n.confirmed_config_version DESC LIMIT $4`,
+    [orgId, now, version, limit],
+  );
+  return rows.map(({ name }) => name);
+}
+
+/** The version that all active nodes with a valid certificate have confirmed. Without such nodes, any version is. */
+async function confirmedByAll(reader: Pick<Reader, "get">, orgId: number, now: number): Promise<number> {
+  const row = await queryOne(
+    reader,
+    nodes.pick("confirmedConfigVersion"),
+    `SELECT n.confirmed_config_version FROM nodes n
+     WHERE n.org_id = $1 AND n.state = 'active' AND ${isAlive} ORDER BY n.confirmed_config_version LIMIT 1`,
+    [orgId, now],
+  );
+  return row?.confirmedConfigVersion ?? Number.MAX_SAFE_INTEGER;
+}
+
+/** Frees the names and addresses that are due. `flowMs`: how long a flow stays open without a packet. */
+export async function releaseHolds(
+  tx: Transaction,
+  orgId: number,
+  now: number,
+  flowMs: () => Promise<number>,
+): Promise<void> {
+  const confirmed = await confirmedByAll(tx, orgId, now);
+  await tx.run(
+    `UPDATE held_names SET free_at = CASE WHEN held_until > $3 THEN held_until ELSE $3 END
+     WHERE org_id = $1 AND free_at IS NULL AND held_version <= $2`,
+    [orgId, confirmed, now],
+  );
+  await tx.run("DELETE FROM held_names WHERE org_id = $1 AND free_at <= $2", [orgId, now]);
+  const settled = `org_id = $1 AND ${unsettledAddress} AND (held_version <= $2 OR held_until < $3)`;
+  if (
+    (await tx.get(`SELECT host FROM addresses WHERE ${settled} LIMIT 1`, [orgId, confirmed, now])) !==
+    undefined
+  ) {
+    await tx.run(`UPDATE addresses SET free_at = $4 WHERE ${settled}`, [
+      orgId,
+      confirmed,
+      now,
+      now + (await flowMs()),
+    ]);
+  }
+  await tx.run(
+    `UPDATE addresses SET node_id = NULL, held_version = NULL, held_until = NULL, free_at = NULL, recheck_version = NULL,
+       is_quiet = 0
+     WHERE org_id = $1 AND free_at <= $2 AND recheck_version IS NOT NULL
+       AND (recheck_version <= $3 OR (held_until < $2 AND is_quiet = 0))`,
+    [orgId, now, confirmed],
+  );
+  await recheckFlows(tx, orgId, now);
+}
+
+/** Lets engines check open flows again, if an address waits for that. */
+async function recheckFlows(tx: Transaction, orgId: number, now: number): Promise<void> {
+  const due = `org_id = $1 AND free_at <= $2 AND ${uncheckedAddress}`;
+  const needed = `SELECT host FROM addresses WHERE org_id = $1 AND free_at <= $2 AND ${needsRecheck} LIMIT 1`;
+  if ((await tx.get(needed, [orgId, now])) === undefined && !(await mustRecheckQuiet(tx, orgId, now))) return;
+  await tx.run("UPDATE organizations SET flow_rechecks = flow_rechecks + 1 WHERE id = $1", [orgId]);
+  const version = await raiseConfigVersion(tx, orgId);
+  await tx.run(`UPDATE addresses SET recheck_version = $3 WHERE ${due}`, [orgId, now, version]);
+}
+
+const pool = computed({ network: text(), nextHost: integer(), free: integer(), due: integer() });
+
+/**
+ * Whether less than an eighth of the network is left and the addresses of ended ephemeral nodes would add a sixteenth, so
+ * that engines reload rarely even then.
+ */
+async function mustRecheckQuiet(reader: Pick<Reader, "get">, orgId: number, now: number): Promise<boolean> {
+  const quiet = `org_id = $1 AND free_at <= $2 AND ${uncheckedAddress} AND is_quiet = 1`;
+  if ((await reader.get(`SELECT host FROM addresses WHERE ${quiet} LIMIT 1`, [orgId, now])) === undefined)
+    return false;
+  const found = await queryOne(
+    reader,
+    pool,
+    `SELECT o.network, o.next_host,
+       (SELECT count(*) FROM addresses WHERE org_id = $1 AND node_id IS NULL) AS free,
+       (SELECT count(*) FROM addresses WHERE ${quiet}) AS due FROM organizations o WHERE o.id = $1`,
+    [orgId, now],
+  );
+  const network = parseNetwork(found?.network ?? "");
+  if (found === undefined || network === undefined) return false;
+  const size = lastHost(network);
+  const left = size - found.nextHost + 1 + found.free;
+  return left < size / 8 && (found.due >= size / 16 || left <= 0);
+}

@@ -1,0 +1,298 @@
+// The names of one organization in memory, and their changes in order. Answers to nodes are made from it: the work is
+// proportional to the changes since the node's last request, not to the size of the organization. Pure.
+
+import type { NameAlias, NamedNode, NamesAnswer, NamesPosition, NamesRequest } from "../../protocol/names.ts";
+import type { Member } from "../policy/firewall.ts";
+import { type NamesForPeers, maxPeerClasses, tableOfClasses } from "../../protocol/names-for-peers.ts";
+import { atOnce } from "../http/heavy-work.ts";
+import { everything, type NamesClass, type Visibility } from "./visibility.ts";
+import { hash } from "node:crypto";
+
+/** `regroupedAt`: the version since which the same nodes see it, as far as its own columns decide that. */
+export type NamedEntry = Member & {
+  isGone: boolean;
+  /** It answers peers: it gets all names, and the table of who sees whom. */
+  isNameServer?: boolean;
+  version: number;
+  regroupedAt: number;
+};
+export type AliasEntry = NameAlias & { isGone: boolean; version: number };
+
+type NodeState = NamedEntry & { known: { by: Visibility; as: NamesClass } | undefined };
+type Change = { version: number; node: NodeState } | { version: number; alias: AliasEntry };
+
+export type Book = {
+  /** Everything up to this version is in the book. */
+  version: number;
+  /** Earlier changes are not in the book: a node with an older list gets the whole list. */
+  since: number;
+  visibility: Visibility;
+  nodes: Map<number, NodeState>;
+  aliases: Map<number, AliasEntry>;
+  /** By node. */
+  aliasesOf: Map<number, Set<number>>;
+  /** In the order of versions. An entry that changed twice is listed twice: only the last one counts. */
+  changes: Change[];
+  /** Entries of `changes` that do not count, and nodes that are gone. */
+  outdated: number;
+  /** By overlay address, as they were at that version. */
+  places: { version: number; nodes: ReadonlyMap<string, NodeState> } | undefined;
+  /** For name servers, as it was at that version, made of these classes. */
+  table: { by: Visibility; version: number; classes: ReadonlySet<NamesClass>; as: NamesForPeers } | undefined;
+};
+
+export function makeBook(visibility: Visibility, since: number): Book {
+  return {
+    version: 0,
+    since,
+    visibility,
+    nodes: new Map(),
+    aliases: new Map(),
+    aliasesOf: new Map(),
+    changes: [],
+    outdated: 0,
+    places: undefined,
+    table: undefined,
+  };
+}
+
+/** Takes what was read from the database: all entries that changed after `book.version`, in any order. */
+export function take(
+  book: Book,
+  version: number,
+  nodes: readonly Omit<NamedEntry, "regroupedAt">[],
+  aliases: readonly AliasEntry[],
+): void {
+  const fresh: Change[] = [];
+  for (const row of nodes) {
+    const before = book.nodes.get(row.id);
+    if (before !== undefined && before.version >= row.version) continue;
+    if (before !== undefined || row.isGone) book.outdated++;
+    const regroupedAt = before !== undefined && isSameGroup(before, row) ? before.regroupedAt : row.version;
+    const node = { ...row, regroupedAt, known: undefined };
+    book.nodes.set(row.id, node);
+    fresh.push({ version: row.version, node });
+  }
+  for (const alias of aliases) {
+    const before = book.aliases.get(alias.id);
+    if (before !== undefined && before.version >= alias.version) continue;
+    if (before !== undefined || alias.isGone) book.outdated++;
+    book.aliases.set(alias.id, alias);
+    const own = book.aliasesOf.get(alias.node_id) ?? new Set();
+    book.aliasesOf.set(alias.node_id, own.add(alias.id));
+    fresh.push({ version: alias.version, alias });
+  }
+  fresh.sort((a, b) => a.version - b.version);
+  for (const each of fresh) book.changes.push(each);
+  book.version = Math.max(book.version, version);
+}
+
+function isSameGroup(a: Omit<NamedEntry, "regroupedAt">, b: Omit<NamedEntry, "regroupedAt">): boolean {
+  const seenBy = ({ ip, ip6, isGone, groups }: typeof a) => JSON.stringify([ip, ip6, isGone, groups]);
+  return seenBy(a) === seenBy(b);
+}
+
+/** An answer holds about as many names; those of one version stay together. */
+const pageSize = 1500;
+/** After this many changes that a node does not see, the answer has the version alone. */
+const silentChanges = 64;
+
+export type NamesNews = NamesPosition & Partial<NamesAnswer>;
+
+/** The table that the node has to have: none but on name servers that ask for it. */
+export function tableOf(book: Book, nodeId: number, asked: NamesRequest): NamesForPeers {
+  const viewer = book.nodes.get(nodeId);
+  if (viewer?.isNameServer !== true || viewer.isGone || asked.peers === undefined) return noTable;
+  return atOnce(makeTable(book));
+}
+
+/** In slices, the work that answers of a book with name servers need: else the first one would hold up all requests. */
+export function* prepareTable(book: Book): Generator<unknown, undefined> {
+  if (book.nodes.values().some(({ isNameServer, isGone }) => isNameServer === true && !isGone))
+    yield* makeTable(book);
+}
+
+function* makeTable(book: Book): Generator<unknown, NamesForPeers> {
+  const { visibility, version } = book;
+  const before = book.table?.by === visibility ? book.table : undefined;
+  if (before?.version === version) return before.as;
+  const classes = new Set<NamesClass>();
+  for (const node of book.nodes.values()) {
+    if (node.isGone) continue;
+    const isKnown = node.known?.by === visibility;
+    classes.add(classOf(book, node));
+    if (!isKnown) yield;
+  }
+  // Most changes make no new class, and comparing all classes takes long.
+  const isSame = before !== undefined && classes.symmetricDifference(before.classes).size === 0;
+  const as = isSame ? before.as : yield* tableFor(visibility, classes);
+  book.table = { by: visibility, version, classes, as };
+  return as;
+}
+
+/** The node gets all names, to answer its peers. */
+function servesPeers(book: Book, nodeId: number, asked: NamesRequest): boolean {
+  const { digest, too_many } = tableOf(book, nodeId, asked);
+  return digest !== "" && too_many !== true;
+}
+
+/** Whether the node needs the whole list, or the changes after a version. Undefined: the node itself has no name. */
+export function positionOf(
+  book: Book,
+  nodeId: number,
+  asked: NamesRequest,
+): { view: string; isWhole: boolean; since: number } | undefined {
+  const viewer = book.nodes.get(nodeId);
+  if (viewer === undefined || viewer.isGone) return undefined;
+  const { visibility } = book;
+  const view = servesPeers(book, nodeId, asked)
+    ? `peers-${visibility.toAll ? everything : visibility.digest()}`
+    : classOf(book, viewer).view;
+  const isTooOld = asked.version < book.since && asked.part !== true;
+  const isWhole = isTooOld || asked.version > book.version || asked.view !== view;
+  return { view, isWhole, since: isWhole ? 0 : asked.version };
+}
+
+/** The changes for the node's list. Undefined: none. */
+export function newsFor(book: Book, nodeId: number, asked: NamesRequest): NamesNews | undefined {
+  const position = positionOf(book, nodeId, asked);
+  if (position === undefined) return undefined;
+  const { view, isWhole, since } = position;
+  const first = firstAfter(book.changes, since);
+  if (!isWhole && first === book.changes.length) return undefined;
+  const page = makePage(book, nodeId, { isWhole, since, isForPeers: servesPeers(book, nodeId, asked) });
+  let version = since;
+  let scanned = 0;
+  for (let at = first; at < book.changes.length; at++) {
+    const change = book.changes[at];
+    // Changes that were read together are sent together.
+    if (change === undefined || change.version > book.version) break;
+    if (change.version > version && page.size() >= pageSize) return page.answer(version, view, true);
+    version = change.version;
+    scanned++;
+    if ("node" in change) page.node(change.node);
+    else page.alias(change.alias);
+  }
+  const isSilent = page.size() === 0 && !isWhole && asked.part !== true;
+  return isSilent && scanned <= silentChanges ? undefined : page.answer(book.version, view, false);
+}
+
+/** The nodes that this one sees, by their overlay addresses; without itself, and those that are gone. */
+export function seenFrom(book: Book, nodeId: number): (address: string) => NamedEntry | undefined {
+  const { version, visibility } = book;
+  if (book.places?.version !== version) {
+    const present = [...book.nodes.values()].filter(({ isGone }) => !isGone);
+    const nodes = present.flatMap((node) =>
+      [node.ip, node.ip6].flatMap((each): [string, NodeState][] => (each === null ? [] : [[each, node]])),
+    );
+    book.places = { version, nodes: new Map(nodes) };
+  }
+  const { nodes } = book.places;
+  const viewer = book.nodes.get(nodeId);
+  return (address) => {
+    const node = nodes.get(address);
+    if (node === undefined || viewer === undefined || viewer.isGone || node === viewer) return undefined;
+    return visibility.sees(classOf(book, viewer), classOf(book, node)) ? node : undefined;
+  };
+}
+
+/** Collects one answer. */
+function makePage(
+  book: Book,
+  nodeId: number,
+  { isWhole, since, isForPeers }: { isWhole: boolean; since: number; isForPeers: boolean },
+) {
+  const viewer = book.nodes.get(nodeId);
+  const nodes: NamedNode[] = [];
+  const aliases = new Map<number, NameAlias>();
+  const removedNodes: number[] = [];
+  const removedAliases: number[] = [];
+  const sees = (node: NodeState | undefined): boolean => {
+    if (node === undefined || viewer === undefined || node.isGone) return false;
+    return isForPeers || node === viewer || book.visibility.sees(classOf(book, viewer), classOf(book, node));
+  };
+  const tellAlias = (alias: AliasEntry) => {
+    const { id, name, node_id, address } = alias;
+    aliases.set(id, { id, name, node_id, ...(address === undefined ? {} : { address }) });
+  };
+  return {
+    size: () => nodes.length + aliases.size + removedNodes.length + removedAliases.length,
+    node(node: NodeState) {
+      if (book.nodes.get(node.id) !== node) return;
+      const isRegrouped = node.regroupedAt > since;
+      if (sees(node)) {
+        const { id, name, ip, ip6 } = node;
+        const known = isForPeers ? classNameOf(book.visibility, classOf(book, node)) : undefined;
+        nodes.push({
+          id,
+          name,
+          ip,
+          ...(ip6 === null ? {} : { ip6 }),
+          ...(known === undefined ? {} : { class: known }),
+        });
+        if (!isRegrouped || isWhole) return;
+        for (const each of book.aliasesOf.get(id) ?? []) {
+          const alias = book.aliases.get(each);
+          if (alias?.isGone === false) tellAlias(alias);
+        }
+      } else if (!isWhole && isRegrouped) removedNodes.push(node.id);
+    },
+    alias(alias: AliasEntry) {
+      if (book.aliases.get(alias.id) !== alias || !sees(book.nodes.get(alias.node_id))) return;
+      if (!alias.isGone) tellAlias(alias);
+      else if (!isWhole) removedAliases.push(alias.id);
+    },
+    answer: (version: number, view: string, more: boolean): NamesNews => ({
+      version,
+      view,
+      ...(isWhole ? { whole: true } : {}),
+      ...(more ? { more: true } : {}),
+      ...(nodes.length === 0 ? {} : { nodes }),
+      ...(aliases.size === 0 ? {} : { aliases: [...aliases.values()] }),
+      ...(removedNodes.length === 0 ? {} : { removed_nodes: removedNodes }),
+      ...(removedAliases.length === 0 ? {} : { removed_aliases: removedAliases }),
+    }),
+  };
+}
+
+function classOf({ visibility }: Book, node: NodeState): NamesClass {
+  if (node.known?.by !== visibility) node.known = { by: visibility, as: visibility.classOf(node) };
+  return node.known.as;
+}
+
+/** The place of the first change after a version. */
+function firstAfter(changes: readonly Change[], version: number): number {
+  let [low, high] = [0, changes.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if ((changes[middle]?.version ?? 0) <= version) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+// What a name server of the overlay gets: all names, each with the class of its node, and which classes see which. Pure.
+
+export const noTable: NamesForPeers = { digest: "", classes: [], sees: [] };
+
+/** The class as name servers know it. Undefined if there are no classes: every node sees all names. */
+export function classNameOf(visibility: Visibility, { key }: NamesClass): string | undefined {
+  if (visibility.toAll) return undefined;
+  return hash("sha256", `${visibility.digest()} ${key}`, "hex").slice(0, 16);
+}
+
+/** `classes`: of all nodes that have names, in any order. For work in slices. */
+export function* tableFor(
+  visibility: Visibility,
+  classes: Iterable<NamesClass>,
+): Generator<unknown, NamesForPeers> {
+  if (visibility.toAll) return { ...noTable, digest: "all", all: true };
+  const byName = new Map<string, NamesClass>();
+  for (const of of classes) {
+    byName.set(classNameOf(visibility, of) ?? "", of);
+    if (byName.size > maxPeerClasses) return { ...noTable, digest: "too-many", too_many: true };
+  }
+  const sorted = [...byName].map(([name, of]) => ({ name, of })).sort((a, b) => (a.name < b.name ? -1 : 1));
+  const table = yield* tableOfClasses(sorted, (one, other) => visibility.sees(one, other));
+  return { ...table, digest: hash("sha256", JSON.stringify(table), "hex").slice(0, 32) };
+}

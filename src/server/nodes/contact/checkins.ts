@@ -1,0 +1,365 @@
+// Answers check-ins: takes the node's report and tells it about changes. A check-in may wait for a change (long poll).
+
+import { AppError } from "../../../base/errors.ts";
+import { formatTime } from "../../../base/duration.ts";
+import { maxPollWaitS, type CheckinAnswer, type CheckinRequest } from "../../../protocol/checkin.ts";
+import type { Changes } from "../../config/changes.ts";
+import type { InTurn } from "../../http/fair-queue.ts";
+import type { NamesNews } from "../../names/organization-names.ts";
+import type { Names } from "../../names/names.ts";
+import { engineClass } from "../../../engine/features.ts";
+import { confirmationPage } from "../lifecycle/confirmations-due.ts";
+import type { Live, LiveNode } from "./live-nodes.ts";
+import { onlineMs, versionOf } from "../../store/nodes.ts";
+import { nodesWithSightings } from "../../store/sightings.ts";
+import { revokedError } from "./orders.ts";
+import { recordRefusal, type RefusalNotes } from "./refused-engine.ts";
+import type { Renewals } from "../lifecycle/renewal.ts";
+import type { Reports } from "./reports.ts";
+import type { ServerOptions } from "../../options.ts";
+import { makeSettler } from "../lifecycle/upkeep.ts";
+import { nodes } from "../../store/tables/nodes.ts";
+import { raiseOwnVersion, notifyNode, readLastVersion } from "../../store/versions.ts";
+
+type Deps = Pick<ServerOptions, "db" | "system" | "secretKey" | "publicUrl"> & {
+  changes: Changes;
+  live: Live;
+  renewals: Renewals;
+  reports: Reports;
+  refusals: RefusalNotes;
+  names: Names;
+  heavyWork: InTurn;
+  /** Brings an ephemeral node back that has ended. */
+  bringBack(orgId: number, nodeId: number): Promise<void>;
+  /** Does what is due when a node has confirmed a version. */
+  settle(orgId: number): Promise<void>;
+  /** Continues work that waits until nodes of the organization confirm a version. */
+  afterConfirmation(orgId: number): Promise<void>;
+};
+type Org = { id: number; slug: string };
+
+export type Checkins = {
+  /** The answer from memory. Undefined if the node is not cached or its report has consequences, which is rare. */
+  atOnce(org: Org, nodeId: number, request: CheckinRequest): CheckinAnswer | undefined;
+  /** Throws node_revoked with the order, or conflict for a node that is not registered. */
+  checkin(org: Org, nodeId: number, request: CheckinRequest): Promise<CheckinAnswer>;
+  /** Waits up to `waitS` seconds for a change, or until `aborted`. */
+  held(
+    org: Org,
+    nodeId: number,
+    request: CheckinRequest,
+    waiting: { waitS: number; aborted: AbortSignal },
+  ): Promise<CheckinAnswer>;
+  /** Records that the node has exactly the files of this version. */
+  takeApplied(org: Org, nodeId: number, version: number): Promise<void>;
+};
+
+/** After this time a poll reads again what it could not read while the database was away. */
+const readAgainMs = 1000;
+
+/** A node and the version that it should have. */
+type Current = { node: LiveNode; version: number };
+
+export function makeCheckins(given: Omit<Deps, "settle">): Checkins {
+  const deps: Deps = { ...given, settle: makeSettler(given) };
+  const { system, changes, live, reports, publicUrl } = deps;
+  const time = makeClock(system.now);
+  const read = (org: Org, nodeId: number) => readCurrent(deps, org, nodeId);
+
+  /** Takes the report. Returns the current state, the version that the node has, and the write of what it confirms. */
+  const report = async (org: Org, nodeId: number, sent: CheckinRequest) => {
+    let found = await read(org, nodeId);
+    if (found.node.isEnded) {
+      if (!isRunning(sent))
+        return { found, seen: seenVersion(found.node, sent, found.version), confirming: Promise.resolve() };
+      await deps.bringBack(org.id, nodeId);
+      found = await read(org, nodeId);
+    }
+    const seen = seenVersion(found.node, sent, found.version);
+    const request = isAhead(sent, found.version) ? await withoutUnreached(deps, org, sent) : sent;
+    note(deps, found.node, request);
+    const consequences = consequencesOf(found.node, request, system.now());
+    const isChanged = await apply(deps, org, found.node, consequences);
+    const confirming = takeConfirmation(deps, org, found.node, consequences?.confirmed);
+    // A held poll may not wait for it.
+    confirming.catch(() => undefined);
+    return { found: isChanged ? await read(org, nodeId) : found, seen, confirming };
+  };
+
+  const answer = ({ slug }: Org, { node, version }: Current, seen: number, names?: NamesNews) => {
+    const usual = answerOf(time(), node, version, seen, names);
+    if (node.confirmBy === undefined) return usual;
+    return { ...usual, confirm: { until: node.confirmBy, url: confirmationPage(publicUrl, slug) } };
+  };
+
+  return {
+    atOnce(org, nodeId, request) {
+      const node = live.knownNode(org.id, nodeId);
+      const newest = live.knownVersion(org.id);
+      if (node === undefined || newest === undefined || !isActive(node)) return undefined;
+      const version = versionOf(node, newest);
+      if (isAhead(request, version)) return undefined;
+      if (consequencesOf(node, request, system.now()) !== undefined) return undefined;
+      if (needsQuery(deps, org, nodeId, request)) return undefined;
+      const seen = seenVersion(node, request, version);
+      note(deps, node, request);
+      return answer(org, { node, version }, seen);
+    },
+    async checkin(org, nodeId, request) {
+      const { found, seen, confirming } = await report(org, nodeId, request);
+      await confirming;
+      const names = await newsOfNames(deps, org, nodeId, request);
+      return { ...answer(org, found, seen, names), ...(await othersOf(deps, org, nodeId, request)) };
+    },
+    async held(org, nodeId, request, { waitS, aborted }) {
+      // Open the poll before the first read: then no change in between is missed.
+      const poll = changes.open(org.id, nodeId);
+      const onAbort = () => poll.close();
+      aborted.addEventListener("abort", onAbort, { once: true });
+      // An earlier disconnect fires no event any more.
+      if (aborted.aborted) onAbort();
+      try {
+        const end = system.now() + Math.min(waitS, maxPollWaitS) * 1000;
+        const { seen, confirming } = await report(org, nodeId, request);
+        for (let isWoken = true; ;) {
+          const known = await newsOfNames(deps, org, nodeId, request);
+          const found = await read(org, nodeId);
+          // One change may concern both, and come between both reads: an answer that has only one costs the other a moment.
+          const isOther = (request.refused_config_version ?? seen) !== found.version;
+          const names = known ?? (isOther ? await newsOfNames(deps, org, nodeId, request) : undefined);
+          const hasNews = (isOther && !found.node.isEnded) || names !== undefined;
+          if (hasNews || !isWoken) {
+            // News do not wait for a write, whose lock may be held: the node confirms again with its next check-in.
+            if (!hasNews) await confirming;
+            if (!found.node.isEphemeral) reports.add(found.node, system.now(), {});
+            return { ...answer(org, found, seen, names), ...(await othersOf(deps, org, nodeId, request)) };
+          }
+          readAgainIfOld(deps, org, nodeId);
+          isWoken = await poll.wait(end - system.now());
+        }
+      } finally {
+        aborted.removeEventListener("abort", onAbort);
+        poll.close();
+      }
+    },
+    async takeApplied(org, nodeId, version) {
+      const node = await live.node(org.id, nodeId);
+      if (!node.isEnded) reports.add(node, system.now(), { config_version: version });
+    },
+  };
+}
+
+function needsQuery({ names }: Deps, { id }: Org, nodeId: number, request: CheckinRequest): boolean {
+  const { names: asked, others } = request;
+  return others === true || (asked !== undefined && !names.isCurrent(id, nodeId, asked));
+}
+
+/** Whether a lighthouse should be in contact: another node that checks in has an engine that runs. */
+async function othersOf(
+  { db, system }: Deps,
+  { id }: Org,
+  nodeId: number,
+  { others }: CheckinRequest,
+): Promise<Pick<CheckinAnswer, "others_online">> {
+  if (others !== true) return {};
+  const sql = `SELECT id FROM ${nodesWithSightings}
+    WHERE org_id = $1 AND id <> $2 AND state = 'active' AND phone IS NULL AND last_checkin_at > $3
+      AND coalesce(overlay_state, '') NOT IN ('stopped', 'not_running') LIMIT 1`;
+  const found = await db.get(sql, [id, nodeId, system.now() - onlineMs]).catch(() => null);
+  return found === null ? {} : { others_online: found !== undefined };
+}
+
+/** What was read may be old, because the database is away: the wake-up for it must not be lost. */
+function readAgainIfOld({ system, live, changes }: Deps, org: Org, nodeId: number): void {
+  if (live.knownNode(org.id, nodeId) !== undefined && live.knownVersion(org.id) !== undefined) return;
+  void system.sleep(readAgainMs).then(() => changes.wakeNode(org.id, nodeId));
+}
+
+function answerOf(
+  now: string,
+  node: LiveNode,
+  newest: number,
+  seen: number,
+  names?: NamesNews,
+): CheckinAnswer {
+  // An ended node gets no files until it comes back.
+  const version = node.isEnded ? seen : newest;
+  const usual = {
+    last_checkin_at: now,
+    server_time: now,
+    config_version: version,
+    config_changed: seen !== version,
+    certificate_not_after: node.certificateNotAfter,
+    ...(seen === version ? {} : { holds_refused: true }),
+    ...(names === undefined ? {} : { names }),
+  };
+  // Repeat the order of a restore until the node has the version that came with it.
+  const { order } = node;
+  return order !== undefined && (node.applied ?? 0) < node.ownVersion ? { ...usual, order } : usual;
+}
+
+/** Undefined without news, and if the names cannot be read now: a revocation must reach the node in any case. */
+async function newsOfNames(
+  { names, heavyWork }: Deps,
+  org: Org,
+  nodeId: number,
+  { names: asked }: CheckinRequest,
+): Promise<NamesNews | undefined> {
+  if (asked === undefined || names.isCurrent(org.id, nodeId, asked)) return undefined;
+  const read = () => names.news(org.id, nodeId, asked);
+  // The whole list takes milliseconds.
+  const isLong = asked.version === 0 || asked.part === true;
+  const news = isLong ? heavyWork({ owner: org.id, caller: `node/${nodeId}` }, read) : read();
+  return news.catch(() => undefined);
+}
+
+function isActive(node: LiveNode): boolean {
+  return node.revoked === undefined && !node.isPending && !node.isEnded;
+}
+
+/** Whether the engine runs, as far as the report says. The report of a stopped one must not bring a node back. */
+function isRunning({ overlay_state: state, leaving }: CheckinRequest): boolean {
+  return state !== "stopped" && leaving !== true;
+}
+
+/** An ephemeral node with a stopped engine is silent: older agents do not say that they leave. */
+function note({ reports, system }: Deps, node: LiveNode, request: CheckinRequest): void {
+  if (!node.isEphemeral || isRunning(request)) reports.add(node, system.now(), request);
+}
+
+async function readCurrent(deps: Deps, org: Org, nodeId: number): Promise<Current> {
+  const node = await activeNode(deps, org, nodeId);
+  return { node, version: versionOf(node, await deps.live.version(org.id)) };
+}
+
+async function activeNode(deps: Deps, org: Org, nodeId: number): Promise<LiveNode> {
+  const node = await deps.live.node(org.id, nodeId);
+  if (node.revoked !== undefined) throw await revokedError(deps, org, node.revoked);
+  if (node.isPending) throw new AppError("conflict", "The node is not registered yet.");
+  return node;
+}
+
+/** Without `config_version`, assume the last reported one. If none was reported, report no change. */
+function seenVersion(node: LiveNode, request: CheckinRequest, version: number): number {
+  return request.config_version ?? node.applied ?? version;
+}
+
+/** Whether the node reports a version that it cannot have, as far as this server knows. */
+function isAhead(request: CheckinRequest, version: number): boolean {
+  return (request.config_version ?? 0) > version || (request.confirmed_config_version ?? 0) > version;
+}
+
+/**
+ * Leaves out versions that the organization has not reached: the node would count as up to date for ever, and nothing
+ * would wait for it. Reads the database, because another server may have raised the version a moment ago.
+ */
+async function withoutUnreached({ db }: Deps, org: Org, request: CheckinRequest): Promise<CheckinRequest> {
+  const last = await readLastVersion(db, org.id);
+  const { config_version: applied = 0, confirmed_config_version: confirmed = 0, ...rest } = request;
+  return {
+    ...rest,
+    ...(applied > 0 && applied <= last ? { config_version: applied } : {}),
+    ...(confirmed > 0 && confirmed <= last ? { confirmed_config_version: confirmed } : {}),
+  };
+}
+
+/** Consequences of a report: another engine, a confirmed version, certificates that are due for renewal. */
+type Consequences = { engine: string | undefined; confirmed: number | undefined; isDue: boolean };
+
+/** Undefined for nearly every report. */
+function consequencesOf(node: LiveNode, request: CheckinRequest, now: number): Consequences | undefined {
+  const engine = request.overlay_version === node.overlayVersion ? undefined : request.overlay_version;
+  const version = confirmedVersion(request);
+  const confirmed = version === node.confirmed ? undefined : version;
+  const isDue = node.renewAt !== null && node.renewAt <= now;
+  return engine === undefined && confirmed === undefined && !isDue ? undefined : { engine, confirmed, isDue };
+}
+
+/** True if the node was changed. */
+async function apply(
+  deps: Deps,
+  org: Org,
+  node: LiveNode,
+  consequences: Consequences | undefined,
+): Promise<boolean> {
+  if (consequences === undefined) return false;
+  const { engine, isDue } = consequences;
+  const isTaken = engine !== undefined && (await unlessStorageRefuses(() => takeEngine(deps, node, engine)));
+  if (isDue) {
+    await deps.renewals.ensure(org.id, node.id, { wait: node.notAfter <= deps.system.now() });
+  }
+  return isTaken || isDue;
+}
+
+/** Nodes must learn of a revocation even if the disk is full. They repeat their reports at the next check-in. */
+async function unlessStorageRefuses(act: () => Promise<void>): Promise<boolean> {
+  try {
+    await act();
+    return true;
+  } catch (error) {
+    if (error instanceof AppError && error.code === "storage_unavailable") return false;
+    throw error;
+  }
+}
+
+/**
+ * The version in force on the node. With a running engine the agent reads it from the engine's log and reports it
+ * separately. Without one, the applied version is in force.
+ */
+function confirmedVersion(request: CheckinRequest): number | undefined {
+  if (request.confirmed_config_version !== undefined) return request.confirmed_config_version;
+  return request.overlay_state === undefined || request.overlay_state === "stopped"
+    ? request.config_version
+    : undefined;
+}
+
+/**
+ * Written before an answer without news, together with the work that waits for it: other nodes may depend on it. Other
+ * replicas forget what they cached: they would take a later report of the version that they know for no change.
+ */
+async function takeConfirmation(
+  deps: Deps,
+  org: Org,
+  node: LiveNode,
+  version: number | undefined,
+): Promise<void> {
+  if (version === undefined) return;
+  await unlessStorageRefuses(async () => {
+    await deps.db.writeFor({ org: org.id }, async (tx) => {
+      await nodes.update(tx, { id: node.id }, { confirmedConfigVersion: version });
+      await notifyNode(tx, org.id, node.id);
+    });
+    await deps.settle(org.id);
+    await deps.afterConfirmation(org.id);
+  });
+}
+
+/** An engine of another class needs another configuration, for this node alone. */
+async function takeEngine(
+  { db, system, refusals }: Deps,
+  node: LiveNode,
+  overlayVersion: string,
+): Promise<void> {
+  const { id, orgId } = node;
+  const isRefused = await db.writeFor({ org: orgId }, async (tx) => {
+    await nodes.update(tx, { id }, { overlayVersion });
+    if (engineClass(overlayVersion) === engineClass(node.overlayVersion)) await notifyNode(tx, orgId, id);
+    else await raiseOwnVersion(tx, orgId, id);
+    return !refusals.has(id) && recordRefusal(tx, node, overlayVersion, system.now());
+  });
+  if (isRefused) refusals.add(id);
+}
+
+/** The current second as text, formatted once per second. */
+function makeClock(now: () => number): () => string {
+  let second = Number.NaN;
+  let text = "";
+  return () => {
+    const ms = now();
+    if (Math.floor(ms / 1000) !== second) {
+      second = Math.floor(ms / 1000);
+      text = formatTime(ms);
+    }
+    return text;
+  };
+}

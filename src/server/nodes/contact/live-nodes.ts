@@ -1,0 +1,214 @@
+// Caches the organizations and nodes that check in, until a notification about them: then a check-in runs no query. Holds
+// only what an answer needs: with 100,000 nodes each byte counts.
+
+import { formatTime } from "../../../base/duration.ts";
+import { findNode, type NodeRecord } from "../../store/nodes.ts";
+import { confirmBy } from "../lifecycle/confirmations-due.ts";
+import { actionOf } from "./orders.ts";
+import { makeInterner } from "../../store/intern.ts";
+import { makeOrKnown } from "../../store/stale-reads.ts";
+import type { Database } from "../../store/database.ts";
+import { queryOne } from "../../store/table.ts";
+import { certificates } from "../../store/tables/certificates.ts";
+import { readVersions } from "../../store/versions.ts";
+import type { VersionAges } from "./version-ages.ts";
+
+export type LiveNode = {
+  id: number;
+  orgId: number;
+  /** Set for a revoked node: the other members do not count then. */
+  revoked: NodeRecord | undefined;
+  isPending: boolean;
+  /** An ephemeral node that may come back. `revoked` is undefined then. */
+  isEnded: boolean;
+  isEphemeral: boolean;
+  overlayVersion: string | null;
+  /** When its current overlay certificate expires, ms. */
+  notAfter: number;
+  /** The same as text for answers. */
+  certificateNotAfter: string;
+  renewAt: number | null;
+  ownVersion: number;
+  /** The order of a restore. */
+  order: string | undefined;
+  /** The configuration version that it reported last, set at once. */
+  applied: number | null;
+  confirmed: number;
+  /** Until when its user has to confirm the node, once the user was told. */
+  confirmBy: string | undefined;
+  report: Report;
+  /** A notification came: read the node again before use. */
+  isOutdated: boolean;
+};
+
+/**
+ * The unwritten report of a node, for reports.ts. One object per node, changed in place: an object per check-in would add
+ * work for the garbage collector.
+ */
+export type Report = {
+  readonly nodeId: number;
+  /** The time of the check-in, ms; 0: everything is written. */
+  at: number;
+  uptime: number | null;
+  applied: number | null;
+  /**
+   * The last values. They stay after the write, because they rarely change. `uptime` is set if the version was reported
+   * again, `hasState` if the state was.
+   */
+  version: string | null;
+  overlayState: string | null;
+  hasState: boolean;
+  /** A DataPlaneReport as JSON; `hasDataPlane` if it was reported again. */
+  dataPlane: string | null;
+  hasDataPlane: boolean;
+};
+
+export type Live = {
+  /** The cached node, if it is up to date. */
+  knownNode(orgId: number, nodeId: number): LiveNode | undefined;
+  node(orgId: number, nodeId: number): Promise<LiveNode>;
+  /** The report of a cached node. */
+  report(nodeId: number): Report | undefined;
+  /** The organization's version, if it is cached. */
+  knownVersion(orgId: number): number | undefined;
+  version(orgId: number): Promise<number>;
+};
+
+const maxNodes = 200_000;
+
+export function makeLive(db: Database, ages: Pick<VersionAges, "note">): Live {
+  const nodes = new Map<number, LiveNode>();
+  const versions = new Map<number, { version: number; isOutdated: boolean }>();
+  const orKnown = makeOrKnown();
+  const engines = makeInterner();
+  /** Rises with each notification: a read that began before it is not cached. */
+  let generation = 0;
+
+  const outdate = (orgId: number) => {
+    const known = versions.get(orgId);
+    if (known !== undefined) known.isOutdated = true;
+  };
+  db.listen("organization", (payload) => {
+    generation++;
+    outdate(Number(payload));
+  });
+  db.listen("node", (payload) => {
+    generation++;
+    const [orgId, nodeId] = payload.split("/").map(Number);
+    outdate(orgId ?? 0);
+    const known = nodes.get(nodeId ?? 0);
+    if (known !== undefined) known.isOutdated = true;
+  });
+  // The nodes of a deleted organization are revoked without a notification for each.
+  db.listen("auth", (payload) => {
+    if (!payload.startsWith("organization")) return;
+    generation++;
+    for (const known of nodes.values()) known.isOutdated = true;
+  });
+
+  const readNode = async (orgId: number, nodeId: number): Promise<LiveNode> => {
+    const before = generation;
+    const record = await findNode(db, orgId, nodeId);
+    const notAfter = await certificateEnd(db, nodeId);
+    const until = record.ownerId === null ? undefined : await confirmBy(db, nodeId);
+    const report = nodes.get(nodeId)?.report ?? emptyReport(nodeId);
+    const fresh = liveOf(record, { notAfter, confirmBy: until }, report, engines);
+    fresh.isOutdated = before !== generation;
+    if (nodes.size >= maxNodes) nodes.clear();
+    nodes.set(nodeId, fresh);
+    return fresh;
+  };
+  /** Reads under way: a change of names wakes a thousand polls at once, which share one. */
+  const reading = new Map<number, { since: number; version: Promise<number> }>();
+  const readVersion = (orgId: number): Promise<number> => {
+    const before = generation;
+    const present = reading.get(orgId);
+    // One that began before a notification may have missed its change.
+    if (present?.since === before) return present.version;
+    const version = readVersions(db, orgId)
+      .then((read) => {
+        ages.note(orgId, read);
+        versions.set(orgId, { version: read.configVersion, isOutdated: before !== generation });
+        return read.configVersion;
+      })
+      .finally(() => {
+        if (reading.get(orgId)?.since === before) reading.delete(orgId);
+      });
+    reading.set(orgId, { since: before, version });
+    return version;
+  };
+  const knownVersion = (orgId: number) => {
+    const known = versions.get(orgId);
+    return known?.isOutdated === false ? known.version : undefined;
+  };
+
+  const knownNode = (orgId: number, nodeId: number) => {
+    const known = nodes.get(nodeId);
+    return known?.orgId === orgId && !known.isOutdated ? known : undefined;
+  };
+
+  return {
+    knownNode,
+    async node(orgId, nodeId) {
+      const known = knownNode(orgId, nodeId);
+      if (known !== undefined) return known;
+      const outdated = nodes.get(nodeId);
+      return orKnown(() => readNode(orgId, nodeId), outdated?.orgId === orgId ? outdated : undefined);
+    },
+    report: (nodeId) => nodes.get(nodeId)?.report,
+    knownVersion,
+    version: async (orgId) =>
+      knownVersion(orgId) ?? orKnown(() => readVersion(orgId), versions.get(orgId)?.version),
+  };
+}
+
+/** A node that has lost a group has only a former one until it comes for the next. */
+const newest = `SELECT not_after FROM certificates
+  WHERE node_id = $1 AND state <> 'blocked' AND kind = 'overlay'
+  ORDER BY CASE state WHEN 'current' THEN 0 ELSE 1 END, not_after DESC LIMIT 1`;
+
+/** When the node's last overlay certificate expires, ms; 0 without one that peers accept. */
+async function certificateEnd(db: Database, nodeId: number): Promise<number> {
+  return (await queryOne(db, certificates.pick("notAfter"), newest, [nodeId]))?.notAfter ?? 0;
+}
+
+function emptyReport(nodeId: number): Report {
+  return {
+    nodeId,
+    at: 0,
+    uptime: null,
+    applied: null,
+    version: null,
+    overlayState: null,
+    hasState: false,
+    dataPlane: null,
+    hasDataPlane: false,
+  };
+}
+
+function liveOf(
+  node: NodeRecord,
+  { notAfter, confirmBy }: Pick<LiveNode, "notAfter" | "confirmBy">,
+  report: Report,
+  intern: (version: string) => string,
+): LiveNode {
+  return {
+    id: node.id,
+    orgId: node.orgId,
+    revoked: node.state === "revoked" && node.endedAt === null ? node : undefined,
+    isEnded: node.endedAt !== null,
+    isEphemeral: node.ephemeralSilenceS !== null,
+    isPending: node.state === "pending",
+    overlayVersion: node.overlayVersion === null ? null : intern(node.overlayVersion),
+    notAfter,
+    certificateNotAfter: formatTime(notAfter),
+    renewAt: node.renewAt,
+    ownVersion: node.ownVersion,
+    order: actionOf(node.orderJws) === "restore" ? (node.orderJws ?? undefined) : undefined,
+    applied: report.applied ?? node.appliedConfigVersion,
+    confirmed: node.confirmedConfigVersion,
+    confirmBy,
+    report,
+    isOutdated: false,
+  };
+}

@@ -1,0 +1,62 @@
+// What the next configuration of a node changes: its present files, as they were sent, beside those that it would get now.
+
+import type { NextChanges } from "../../../api/nodes.ts";
+import { formatTime } from "../../../base/duration.ts";
+import { diff } from "../../../base/plan.ts";
+import { filesFor, readTogether, type Views } from "../../config/views.ts";
+import type { Renderings, WorkInTurn } from "../../config/renderings.ts";
+import { isOnline } from "../../store/nodes.ts";
+import type { NodeStore } from "../node-store.ts";
+import { revokedError } from "./orders.ts";
+import { maxConfigLength, notAppliedSince, presentFiles, type Present } from "./sent-files.ts";
+
+type Change = NextChanges["changes"][number];
+type Services = NodeStore & { views: Views; renderings: Renderings };
+
+/** Throws node_revoked, and conflict if the node is not registered. */
+export async function nextChanges(
+  services: Services,
+  org: { id: number; slug: string },
+  id: number,
+  inTurn: WorkInTurn,
+): Promise<NextChanges> {
+  const { db, system, views, changes, reports } = services;
+  const { view, node } = await readTogether(db, views, org.id, id);
+  if (node.state === "revoked") throw await revokedError(services, org, node);
+  const shown = reports?.onto(node) ?? node;
+  const online = isOnline(shown, system.now(), changes);
+  const { outline, configVersion } = await filesFor(services, view, shown, online, inTurn);
+  const { appliedConfigVersion: applied, lastCheckinAt } = shown;
+  const isCurrent = applied !== null && applied >= configVersion;
+  const since = isCurrent ? null : await notAppliedSince(db, shown);
+  const present = isCurrent ? undefined : await presentFiles(db, shown);
+  const found =
+    present === undefined
+      ? []
+      : await inTurn(async () => [
+          ...(present.digest === outline.configDigest ? [] : [configChange(present, await outline.config())]),
+          ...(present.others === outline.others
+            ? []
+            : [{ file: "other files" as const, diff: diff(present.others, outline.others, maxCells) }]),
+        ]);
+  return {
+    node_id: id,
+    name: node.name,
+    online,
+    last_checkin_at: lastCheckinAt === null ? null : formatTime(lastCheckinAt),
+    applied_config_version: applied,
+    config_version: configVersion,
+    not_applied_since: since === null ? null : formatTime(since),
+    is_known: isCurrent || present !== undefined,
+    is_renewal_due: node.renewAt !== null && node.renewAt <= system.now(),
+    changes: found,
+  };
+}
+
+function configChange({ config }: Present, next: string): Change {
+  const isShort = config !== undefined && next.length <= maxConfigLength;
+  return { file: "config.yml", diff: isShort ? diff(config, next, maxCells) : null };
+}
+
+/** Takes the event loop about 5 ms. */
+const maxCells = 500_000;

@@ -1,0 +1,100 @@
+// Signs orders: only a signed order makes a node stop or restart its overlay. The order stays in the row of a revoked node,
+// so a node that was offline for months still gets it.
+
+import * as v from "valibot";
+import { AppError } from "../../../base/errors.ts";
+import { makeOpaqueToken } from "../../../pki/opaque.ts";
+import { openSecret } from "../../../pki/secrets.ts";
+import { SigningKey, signMove, signOrder } from "../../../pki/tokens.ts";
+import type { Order } from "../../../protocol/orders.ts";
+import { orderKeyContext } from "../../organizations/organizations.ts";
+import type { ServerOptions } from "../../options.ts";
+import type { Reader } from "../../store/database.ts";
+import { nodes, type NodeRow } from "../../store/tables/nodes.ts";
+import { organizations } from "../../store/tables/organizations.ts";
+import { notifyNode } from "../../store/versions.ts";
+
+type Store = Pick<ServerOptions, "db" | "system" | "secretKey">;
+type Org = { id: number; slug: string };
+
+export type SignedOrder = { seq: number; jws: string };
+
+/** `seq` is higher than the node's last one and at least the time in ms, so it rises even after a restored backup. */
+export async function makeOrder(
+  { system, secretKey }: Store,
+  reader: Pick<Reader, "get">,
+  org: Org,
+  node: Pick<NodeRow, "id" | "orderSeq">,
+  action: Order["action"],
+  reason: string,
+): Promise<SignedOrder> {
+  const key = await openOrderKey(reader, org.id, secretKey);
+  const seq = Math.max(system.now(), node.orderSeq + 1);
+  const order: Order = {
+    org: org.slug,
+    node_id: node.id,
+    action,
+    seq,
+    iat: Math.floor(system.now() / 1000),
+    reason,
+    jti: makeOpaqueToken(system.random).slice(0, 22),
+  };
+  return { seq, jws: await signOrder(order, key) };
+}
+
+async function openOrderKey(
+  reader: Pick<Reader, "get">,
+  orgId: number,
+  secretKey: Store["secretKey"],
+): Promise<SigningKey> {
+  const keys = await organizations.find(reader, { id: orgId });
+  if (keys === undefined) throw new AppError("not_found", "There is no such organization.");
+  const context = orderKeyContext(keys.orderPublic.kid);
+  return v.parse(SigningKey, JSON.parse(openSecret(secretKey, keys.orderKeySealed, context)));
+}
+
+/** Tells a node of this organization that the control plane is at `apiBase`, with a public certificate. */
+export async function makeMove({ db, system, secretKey }: Store, org: Org, apiBase: string): Promise<string> {
+  const seq = Math.floor(system.now() / 1000);
+  return signMove({ org: org.slug, api_base: apiBase, seq }, await openOrderKey(db, org.id, secretKey));
+}
+
+const Payload = v.object({ action: v.picklist(["revoke", "restore"]) });
+
+/** The action of a stored order. The server signed it itself, so its signature is not verified. */
+export function actionOf(jws: string | null): Order["action"] | undefined {
+  if (jws === null) return undefined;
+  const [, payload = ""] = jws.split(".");
+  return v.parse(Payload, JSON.parse(Buffer.from(payload, "base64url").toString("utf8"))).action;
+}
+
+/**
+ * The error for a revoked node, with its order. A node that was revoked in bulk, for example with its organization, has
+ * no order yet: it is signed and stored at the node's first request.
+ */
+export async function revokedError(services: Store, org: Org, node: NodeRow): Promise<AppError> {
+  // An order would stop the machine for good, and it may come back.
+  if (node.endedAt !== null)
+    return new AppError(
+      "conflict",
+      `The node ${node.name} has ended. A check-in of its running engine brings it back.`,
+    );
+  const reason = node.revokeReason ?? "revoked";
+  let { orderJws } = node;
+  if (actionOf(orderJws) !== "revoke") {
+    const { db } = services;
+    const order = await makeOrder(services, db, org, node, "revoke", reason);
+    orderJws = await db.writeFor({ org: org.id }, async (tx) => {
+      const unsigned = { id: node.id, state: "revoked", orderSeq: node.orderSeq } as const;
+      await nodes.update(tx, unsigned, { orderSeq: order.seq, orderJws: order.jws });
+      await notifyNode(tx, org.id, node.id);
+      // A concurrent request may have stored its order first: return that one.
+      return (await nodes.find(tx, { id: node.id }))?.orderJws ?? null;
+    });
+  }
+  return new AppError(
+    "node_revoked",
+    `The node ${node.name} is revoked: ${reason}.`,
+    orderJws === null ? {} : { order: orderJws },
+  );
+}

@@ -1,0 +1,92 @@
+// Ends ephemeral nodes that are silent for too long. Only the time while a server was up counts: nodes cannot check in
+// otherwise. A server notes when it looked last; a longer pause between two notes is a gap that does not count.
+
+import * as v from "valibot";
+import { ourselves } from "../../audit/record.ts";
+import type { ServerOptions } from "../../options.ts";
+import type { Reader } from "../../store/database.ts";
+import { readMeta, setMeta } from "../../store/meta.ts";
+import { computed, integer, integerOrNull, queryAll } from "../../store/table.ts";
+import { endInside } from "../lifecycle/ephemeral.ts";
+
+type Gap = readonly [from: number, to: number];
+const Watch = v.object({
+  /** When a server looked last, ms. */
+  seen: v.number(),
+  gaps: v.pipe(v.array(v.tuple([v.number(), v.number()])), v.maxLength(100)),
+});
+type Watch = v.InferOutput<typeof Watch>;
+
+const watchKey = "ephemeral_watch";
+/** How often the time is noted. */
+const noteMs = 5000;
+/** A longer pause between two notes means that no server could work, or not with the database. */
+const gapMs = 10_000;
+/**
+ * A report may be noticed this much later: the clock of the server that has it may be 5 s behind, and it writes its reports
+ * late while the database is away for less than a gap. A node that holds polls, of 55 s at most, is heard of once a poll.
+ */
+const lateMs = 10_000;
+/** Longer than any silence. */
+const keptMs = 8 * 86_400_000;
+const maxGaps = 100;
+/** Nodes that end in one transaction: few enough that check-ins do not wait for it. */
+const together = 20;
+
+/** How long a node was silent since `last` while a server was up, ms. Pure. */
+export function countedSilence(last: number, now: number, gaps: readonly Gap[]): number {
+  const away = gaps.map(([from, to]) => Math.max(0, Math.min(to, now) - Math.max(from, last)));
+  return now - last - away.reduce((sum, each) => sum + each, 0);
+}
+
+/** The watch at `now`: with a gap if nothing was noted for long. Pure. */
+export function watchAt(before: Watch | undefined, now: number): Watch {
+  if (before === undefined) return { seen: now, gaps: [] };
+  const { seen, gaps } = before;
+  const all: [number, number][] = now - seen > gapMs ? [...gaps, [seen, now]] : gaps;
+  return { seen: now, gaps: all.filter(([, to]) => to > now - keptMs).slice(-maxGaps) };
+}
+
+const silent = computed({
+  id: integer(),
+  orgId: integer(),
+  silenceS: integer(),
+  watchedFrom: integer(),
+  lastCheckinAt: integerOrNull(),
+});
+/** Those whose silence may be over. An index holds the ephemeral nodes that are live. */
+const candidates = `SELECT n.id, n.org_id, n.ephemeral_silence_s AS silence_s, n.watched_from, s.last_checkin_at
+  FROM nodes n LEFT JOIN sightings s ON s.node_id = n.id
+  WHERE n.ephemeral_silence_s IS NOT NULL AND n.state <> 'revoked'
+    AND n.watched_from <= $1 - n.ephemeral_silence_s * 1000
+    AND coalesce(s.last_checkin_at, 0) <= $1 - n.ephemeral_silence_s * 1000
+  ORDER BY n.org_id, n.id LIMIT 1000`;
+const anyEphemeral =
+  "SELECT id FROM nodes WHERE ephemeral_silence_s IS NOT NULL AND state <> 'revoked' LIMIT 1";
+
+export async function endSilentNodes({ db, system }: Pick<ServerOptions, "db" | "system">): Promise<void> {
+  if ((await db.get(anyEphemeral)) === undefined) return;
+  const now = system.now();
+  const before = await readWatch(db);
+  const watch = watchAt(before, now);
+  if (before === undefined || now - before.seen >= noteMs)
+    await db.writeFor("rows", (tx) => setMeta(tx, watchKey, JSON.stringify(watch)));
+  const found = (await queryAll(db, silent, candidates, [now - lateMs])).flatMap((node) => {
+    const last = Math.max(node.watchedFrom, node.lastCheckinAt ?? 0);
+    const isOver = countedSilence(last, now, watch.gaps) >= node.silenceS * 1000 + lateMs;
+    return isOver ? [{ ...node, last }] : [];
+  });
+  for (const [orgId, ended] of Map.groupBy(found, (each) => each.orgId)) {
+    for (let at = 0; at < ended.length; at += together) {
+      await db.writeFor({ org: orgId }, async (tx) => {
+        for (const { id, last } of ended.slice(at, at + together))
+          await endInside(tx, { id, orgId }, { actor: ourselves, reason: "silent", now, heardBy: last });
+      });
+    }
+  }
+}
+
+async function readWatch(db: Pick<Reader, "get">): Promise<Watch | undefined> {
+  const text = await readMeta(db, watchKey);
+  return text === undefined ? undefined : v.parse(Watch, JSON.parse(text));
+}

@@ -1,0 +1,37 @@
+// Since when organizations have had their configuration versions, as far as this server saw. A node that lacks one for
+// longer than is usual has a fault; for one that was just saved, nodes need seconds. In memory: after a start, a server
+// knows only nodes that were sent files which they have not applied (sent-files.ts), and the others ten minutes later.
+
+import type { Versions } from "../../store/versions.ts";
+
+/** A healthy node applies a configuration within seconds. */
+export const appliedMs = 600_000;
+/** Of one organization. Without the second one, the first and the last still say nearly the same. */
+const maxSeen = 200;
+
+/** `at`: when this server saw the versions first, ms. */
+type Seen = Versions & { at: number };
+
+export type VersionAges = {
+  note(orgId: number, versions: Versions): void;
+  /** The newest versions that the organization has had for `appliedMs`. */
+  settled(orgId: number): Seen | undefined;
+  /** When the organization had such versions first, ms. */
+  since(orgId: number, isSuch: (versions: Versions) => boolean): number | undefined;
+};
+
+export function makeVersionAges(now: () => number): VersionAges {
+  const all = new Map<number, Seen[]>();
+  return {
+    note(orgId, versions) {
+      const seen = all.get(orgId) ?? [];
+      if (seen.length === 0) all.set(orgId, seen);
+      // Two reads may end in another order than they began.
+      if (versions.lastVersion <= (seen.at(-1)?.lastVersion ?? 0)) return;
+      if (seen.length === maxSeen) seen.splice(1, 1);
+      seen.push({ ...versions, at: now() });
+    },
+    settled: (orgId) => all.get(orgId)?.findLast(({ at }) => at <= now() - appliedMs),
+    since: (orgId, isSuch) => all.get(orgId)?.find(isSuch)?.at,
+  };
+}

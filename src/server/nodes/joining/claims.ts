@@ -1,0 +1,41 @@
+// Claiming a node that was created before: it gives the machine the node's groups and roles.
+
+import type { OrganizationCall } from "../../http/route.ts";
+import { ownerGroupsOf } from "../../policy/group-people.ts";
+import type { Reader } from "../../store/database.ts";
+import { queryOne } from "../../store/table.ts";
+import { nodes, type NodeRow } from "../../store/tables/nodes.ts";
+
+/** The node of this name, unless it was revoked. */
+export const nodeOfName = (
+  reader: Pick<Reader, "get">,
+  orgId: number,
+  name: string,
+): Promise<NodeRow | undefined> =>
+  queryOne(
+    reader,
+    nodes,
+    `SELECT ${nodes.select()} FROM nodes WHERE org_id = $1 AND name = $2 AND state <> 'revoked'`,
+    [orgId, name],
+  );
+
+/** Throws step_up_required where the name is that of a node: then it is a claim, as with the node's id. */
+export async function requireFreshClaim(
+  db: Pick<Reader, "get">,
+  call: Pick<OrganizationCall, "org" | "requireFresh">,
+  name: string,
+): Promise<void> {
+  if ((await nodeOfName(db, call.org.id, name)) !== undefined) await call.requireFresh();
+}
+
+/** The same for a node that a session registers, which also gets the groups that the policy gives the user's nodes. */
+export async function requireFreshForNode(
+  db: Pick<Reader, "get" | "all">,
+  call: Pick<OrganizationCall, "org" | "caller" | "requireFresh">,
+  name: string,
+): Promise<void> {
+  await requireFreshClaim(db, call, name);
+  const { caller, org } = call;
+  if (caller.kind === "person" && (await ownerGroupsOf(db, org.id, caller.userId)).length > 0)
+    await call.requireFresh();
+}

@@ -1,0 +1,297 @@
+// A machine joins without a key: it shows an address and four words, and a signed-in user types the words in a browser. The
+// page shows which machine asks, and never the words: a link in a message enrolls nothing. The confirmation makes the
+// machine's own secret a registration token for one use, bound to its keys, name and groups; from there it registers like
+// every other machine, approval included.
+
+import * as v from "valibot";
+import { brand } from "../../../brand.ts";
+import { AppError } from "../../../base/errors.ts";
+import { formatTime } from "../../../base/duration.ts";
+import { areWordsOfKey } from "../../../protocol/key-words.ts";
+import { fingerprintOfHostKey } from "../../../pki/keys.ts";
+import { hashToken, makeOpaqueToken } from "../../../pki/opaque.ts";
+import { RegisterRequest } from "../../../protocol/registration.ts";
+import { NodeName, Slug } from "../../../protocol/values.ts";
+import { record, type Actor } from "../../audit/record.ts";
+import { networkOf } from "../../http/edge.ts";
+import type { OrganizationAccess } from "../../http/route.ts";
+import type { Throttle } from "../../http/throttle.ts";
+import type { ServerOptions } from "../../options.ts";
+import type { PersonCaller } from "../../people/sessions/browser-sessions.ts";
+import { Machine, makeUserCode } from "../../people/sessions/device-sign-in.ts";
+import { makeRoom } from "../../people/sign-in/waiting-room.ts";
+import type { Reader, Transaction } from "../../store/database.ts";
+import { nameTaken } from "../../store/nodes.ts";
+import { computed, integer, queryOne, text } from "../../store/table.ts";
+import { enrollments, type EnrollmentRow, registrationTokens } from "../../store/tables/joining.ts";
+import { isKnownNetwork } from "../../store/tables/organizations.ts";
+import { nodes } from "../../store/tables/nodes.ts";
+import { refuseHeldName } from "../lifecycle/held-names.ts";
+import { readKeys, refusePrivateKeys, type Keys } from "./register-request.ts";
+import type { Grant } from "./registration-credential.ts";
+import { digestOf } from "./registration-requests.ts";
+import { mayEnroll, organizationsFor, requireEnrolling } from "./self-enrollment.ts";
+import { foreignText } from "../../../base/text.ts";
+
+type Services = Pick<ServerOptions, "db" | "system" | "publicUrl"> & { throttle: Throttle };
+type Org = Pick<OrganizationAccess, "id" | "slug">;
+
+const lifetimeMs = 10 * 60_000;
+const intervalS = 2;
+/** Words that are typed for one request, before it ends. Four words hold 44 bits. */
+const maxTries = 5;
+
+export const EnrollmentRequest = v.strictObject({
+  name: NodeName,
+  host_public_key: RegisterRequest.entries.host_public_key,
+  node_csr: RegisterRequest.entries.node_csr,
+  /** The organization to join. Without it, the user chooses one. */
+  organization: v.optional(Slug),
+  /** What the machine calls itself. */
+  machine: Machine,
+  platform: RegisterRequest.entries.platform,
+});
+export const EnrollmentCode = foreignText(40);
+export const Words = foreignText(200);
+export const NewEnrollment = v.object({
+  /** The machine's secret: its registration token after the confirmation. */
+  enrollment_token: v.string(),
+  verification_uri: v.string(),
+  expires_in: v.number(),
+  interval: v.number(),
+});
+export const EnrollmentState = v.object({
+  state: v.picklist(["waiting", "confirmed"]),
+  /** The organization of the confirmation. */
+  organization: v.nullable(v.string()),
+});
+export const Enrollment = v.object({
+  /** The name of the new node. */
+  name: v.string(),
+  /** What the machine calls itself. */
+  machine: v.string(),
+  platform: v.nullable(v.string()),
+  address: v.string(),
+  /** The user signed in from the network of that address before. */
+  is_known_network: v.boolean(),
+  created_at: v.string(),
+  expires_at: v.string(),
+  /** The organizations for which the user may confirm it. */
+  organizations: v.array(v.object({ slug: v.string(), name: v.string() })),
+});
+
+/** Throws throttled, validation_failed. */
+export async function beginEnrollment(
+  { db, system, publicUrl, throttle }: Services,
+  request: v.InferOutput<typeof EnrollmentRequest>,
+  address: string,
+): Promise<v.InferOutput<typeof NewEnrollment>> {
+  const network = networkOf(address);
+  throttle.check("enrollments", network);
+  throttle.count("enrollments", network);
+  refusePrivateKeys(request);
+  const keys = await readKeys(request);
+  const token = makeOpaqueToken(system.random);
+  const code = makeUserCode(system);
+  const now = system.now();
+  const { name, machine, platform = null, organization: slug = null } = request;
+  await db.write(async (tx) => {
+    await tx.run("DELETE FROM enrollments WHERE expires_at <= $1", [now]);
+    await makeRoom(tx, "enrollments", address);
+    const times = { createdAt: now, expiresAt: now + lifetimeMs };
+    const asked = { name, machine, platform, slug, ...keys, address, ...times };
+    await enrollments.insert(tx, { code, tokenHash: hashToken(token), ...asked });
+  });
+  return {
+    enrollment_token: token,
+    verification_uri: `${publicUrl}/console/-/join/?request=${code}`,
+    expires_in: lifetimeMs / 1000,
+    interval: intervalS,
+  };
+}
+
+const polled = computed({ slug: text() });
+
+/** Whether a user has confirmed the machine. Throws enrollment_ended. */
+export async function pollEnrollment(
+  { db, system }: Pick<Services, "db" | "system">,
+  token: string,
+): Promise<v.InferOutput<typeof EnrollmentState>> {
+  const found = await enrollments.find(db, { tokenHash: hashToken(token) });
+  if (found === undefined || found.expiresAt <= system.now()) {
+    throw new AppError("enrollment_ended", "No user confirmed this machine in time.", {
+      hint: "Start the command again.",
+    });
+  }
+  if (found.orgId === null) {
+    if (found.tries < maxTries) return { state: "waiting", organization: null };
+    throw new AppError("enrollment_ended", `Wrong words were typed for this machine ${maxTries} times.`, {
+      hint: "Start the command again, and type the words that it shows.",
+    });
+  }
+  const sql = "SELECT slug FROM organizations WHERE id = $1";
+  const org = await queryOne(db, polled, sql, [found.orgId]);
+  return { state: "confirmed", organization: org?.slug ?? null };
+}
+
+/** The machine behind an address of the page. Throws not_found, or throttled after several codes that do not exist. */
+export async function findEnrollment(
+  services: Pick<Services, "db" | "system" | "throttle">,
+  { userId }: PersonCaller,
+  code: string,
+): Promise<v.InferOutput<typeof Enrollment>> {
+  const { db, system } = services;
+  const found = await waiting(services, userId, code);
+  const organizations = (await organizationsFor(db, userId)).filter(
+    ({ slug }) => found.slug === null || slug === found.slug,
+  );
+  if (found.slug !== null && organizations.length === 0) throw noSuchRequest();
+  const network = networkOf(found.address);
+  return {
+    name: found.name,
+    machine: found.machine,
+    platform: found.platform,
+    address: found.address,
+    is_known_network: await isKnownNetwork(db, { userId, network, now: system.now() }),
+    created_at: formatTime(found.createdAt),
+    expires_at: formatTime(found.expiresAt),
+    organizations,
+  };
+}
+
+async function waiting(
+  { db, system, throttle }: Pick<Services, "db" | "system" | "throttle">,
+  userId: number,
+  code: string,
+): Promise<EnrollmentRow> {
+  const key = String(userId);
+  throttle.check("codes", key);
+  const found = await enrollments.find(db, { code: code.trim().toUpperCase(), orgId: null });
+  if (found !== undefined && found.expiresAt > system.now() && found.tries < maxTries) return found;
+  throttle.count("codes", key);
+  throw noSuchRequest();
+}
+
+/**
+ * Once: makes the machine's secret a registration token of the user. Throws not_found, throttled, invalid_code for wrong
+ * words, permission_denied where the organization does not allow it, name_taken, name_held.
+ */
+export async function confirmEnrollment(
+  services: Services,
+  org: Org,
+  caller: PersonCaller,
+  { code, words }: { code: string; words: string },
+  actor: Actor,
+): Promise<void> {
+  const { db, system } = services;
+  const found = await waiting(services, caller.userId, code);
+  if (found.slug !== null && found.slug !== org.slug) throw noSuchRequest();
+  await requirePermitted(db, org, caller.userId);
+  await requireWords(services, org, caller, { found, words, actor });
+  await db.writeFor({ org: org.id }, async (tx) => {
+    const now = system.now();
+    // The user may have been removed or demoted since the request was admitted.
+    await requirePermitted(tx, org, caller.userId);
+    await requireFreeName(tx, org, found.name, now);
+    const expiresAt = now + lifetimeMs;
+    const taken = await enrollments.update(tx, { id: found.id, orgId: null }, { orgId: org.id, expiresAt });
+    if (taken === 0) throw noSuchRequest();
+    const token = await registrationTokens.insertReturning(tx, {
+      orgId: org.id,
+      name: found.name,
+      tokenHash: found.tokenHash,
+      uses: 1,
+      expiresAt,
+      createdBy: caller.userId,
+      createdAt: now,
+      boundDigest: digestOf(found, found, grantOf(caller.userId)),
+    });
+    const subject = `registration_token/${token.id}`;
+    const after = shown(found);
+    await record(tx, { orgId: org.id, at: now, type: "enrollment.confirmed", actor, subject, after });
+  });
+}
+
+/** A self-service node: of its user, ordinary, in no group. */
+function grantOf(ownerId: number) {
+  return { groups: [], ownerId, boundTo: null, ephemeralSilenceS: null };
+}
+
+/** What an event says of a request. */
+function shown({ name, hostPublicKey, machine, address }: EnrollmentRow) {
+  return { name, key_sha256: fingerprintOfHostKey(hostPublicKey), machine, seen_from: address };
+}
+
+/** Each try is counted before the comparison, so that parallel ones get no more than the maximum together. */
+async function requireWords(
+  { db, system, throttle }: Services,
+  org: Org,
+  { userId }: PersonCaller,
+  { found, words, actor }: { found: EnrollmentRow; words: string; actor: Actor },
+): Promise<void> {
+  const sql = `UPDATE enrollments SET tries = tries + 1 WHERE id = $1 AND tries < ${maxTries} AND org_id IS NULL
+    RETURNING tries`;
+  const counted = await db.writeFor("rows", (tx) => queryOne(tx, tried, sql, [found.id]));
+  if (counted === undefined) throw noSuchRequest();
+  if (areWordsOfKey(words, fingerprintOfHostKey(found.hostPublicKey))) return;
+  throttle.count("codes", String(userId));
+  const left = maxTries - counted.tries;
+  if (left > 0) {
+    throw new AppError("invalid_code", "These are not the words that the machine shows.", {
+      errors: { words: [`Wrong words. ${left} more ${left === 1 ? "try" : "tries"}.`] },
+    });
+  }
+  await db.writeFor({ org: org.id }, (tx) =>
+    record(tx, {
+      orgId: org.id,
+      at: system.now(),
+      type: "enrollment.refused",
+      actor,
+      subject: `enrollment/${found.id}`,
+      after: { ...shown(found), reason: "wrong words" },
+    }),
+  );
+  throw new AppError("invalid_code", "Wrong words were typed too often: this request has ended.", {
+    hint: "Start the command on the machine again, and type the words that it shows.",
+  });
+}
+
+const tried = computed({ tries: integer() });
+
+export async function requirePermitted(reader: Pick<Reader, "get">, org: Org, userId: number): Promise<void> {
+  if (await mayEnroll(reader, org.id, userId)) return;
+  throw new AppError("permission_denied", `${org.slug} does not let you add machines in the browser.`, {
+    hint:
+      "An administrator can allow it: " +
+      `\`${brand.executable} admin org update ${org.slug} --self-enrollment members\`.`,
+  });
+}
+
+/** The registration checks it again. Here the user still sees it, and learns what to do. */
+export async function requireFreeName(tx: Transaction, org: Org, name: string, now: number): Promise<void> {
+  const sql = `SELECT ${nodes.pick("registeredAt").select()} FROM nodes WHERE org_id = $1 AND name = $2 AND state <> 'revoked'`;
+  const same = await queryOne(tx, nodes.pick("registeredAt"), sql, [org.id, name]);
+  if (same !== undefined) throw nameTaken(name, same.registeredAt === null);
+  await refuseHeldName(tx, org, name, now);
+}
+
+/** At the registration: the user confirmed exactly this machine, and may still do so. Throws conflict, token_not_valid. */
+export async function requireConfirmed(
+  tx: Transaction,
+  org: { id: number },
+  request: RegisterRequest,
+  { keys, grant }: { keys: Keys; grant: Grant },
+): Promise<void> {
+  if (digestOf(request, keys, grant) !== grant.boundDigest) {
+    throw new AppError("conflict", "The user confirmed another name, or a machine with other keys.", {
+      hint: "Start the command again, and confirm the machine as it is now.",
+    });
+  }
+  await requireEnrolling(tx, org.id, grant.ownerId);
+}
+
+function noSuchRequest(): AppError {
+  return new AppError("not_found", "No machine waits here, or its time is over.", {
+    hint: "Open the address that the machine shows. It ends after ten minutes: start the command there again.",
+  });
+}

@@ -1,0 +1,157 @@
+// Checks the credential of a registration and what it permits. A registration token is checked and consumed in one
+// statement; an administrator's rights are read again inside each transaction.
+
+import { AppError } from "../../../base/errors.ts";
+import type { RegisterRequest } from "../../../protocol/registration.ts";
+import { principal, type Actor } from "../../audit/record.ts";
+import { requireRole } from "../../people/late-rights.ts";
+import type { Reader, Transaction } from "../../store/database.ts";
+import { queryOne } from "../../store/table.ts";
+import { registrants } from "../../store/tables/nodes.ts";
+import { registrationTokens } from "../../store/tables/joining.ts";
+import { requireEnrolling } from "./self-enrollment.ts";
+
+/** What a credential permits. `tokenId` null: an administrator. */
+export type Grant = {
+  tokenId: number | null;
+  groups: string[];
+  mayBeHub: boolean;
+  boundTo: number | null;
+  /** The user whose node it becomes: the one who registers it. Null: the organization's. */
+  ownerId: number | null;
+  ephemeralSilenceS: number | null;
+  isNamed: boolean;
+  /** The token is marked as approved. */
+  isApproved: boolean;
+  /** What a user confirmed in the browser, see digestOf. Null: the token is not bound to a machine. */
+  boundDigest: string | null;
+  /** It becomes a phone. */
+  isPhone?: true;
+};
+
+/** `hash`: of the registration token; null if none was sent. */
+export type Credential = { hash: string | null; actor: Actor };
+
+export type UnknownToken = "never issued" | "not of this organization" | "revoked" | "used up" | "expired";
+
+/** Only to the holder of a token of this organization: to others, each of these is a token that is not valid. */
+export function tokenRefused(why: UnknownToken): AppError {
+  const what = why === "never issued" || why === "not of this organization" ? "not valid" : why;
+  return new AppError("token_not_valid", `The registration token is ${what}.`);
+}
+
+export function adminGrant({ kind, id }: Actor): Grant {
+  const ownerId = kind === "person" ? id : null;
+  return {
+    tokenId: null,
+    groups: [],
+    mayBeHub: true,
+    boundTo: null,
+    ownerId,
+    ephemeralSilenceS: null,
+    isNamed: true,
+    isApproved: false,
+    boundDigest: null,
+  };
+}
+
+/** Recorded before the node is active: then a registration in progress is found too. */
+export async function recordRegistrant(
+  tx: Transaction,
+  nodeId: number,
+  tokenId: number | null,
+  actor: Actor,
+): Promise<void> {
+  const by = tokenId === null ? principal(actor) : `registration_token/${tokenId}`;
+  await registrants.upsert(tx, { nodeId, principal: by }, "ON CONFLICT DO NOTHING");
+}
+
+/** Throws if the credential was revoked while the certificates were signed. */
+export async function requireCredential(
+  tx: Transaction,
+  orgId: number,
+  { hash, actor }: Credential,
+): Promise<void> {
+  if (hash === null) return requireRole(tx, orgId, actor);
+  const token = await registrationTokens.find(tx, { orgId, tokenHash: hash, revokedAt: null });
+  if (token === undefined) throw tokenRefused("revoked");
+  if (token.boundDigest !== null) await requireEnrolling(tx, orgId, token.createdBy);
+}
+
+const grantPick = registrationTokens.pick(
+  "id",
+  "groups",
+  "isLighthouse",
+  "nodeId",
+  "ephemeralSilenceS",
+  "isNamed",
+  "isApproved",
+  "createdBy",
+  "boundDigest",
+);
+
+/** Checks and consumes a token in one statement: two requests cannot both get the last use. */
+export async function consume(
+  tx: Transaction,
+  orgId: number,
+  hash: string,
+  now: number,
+): Promise<Grant | { unknownToken: UnknownToken }> {
+  const used = await queryOne(
+    tx,
+    grantPick,
+    `UPDATE registration_tokens SET used = used + 1
+     WHERE org_id = $1 AND token_hash = $2 AND used < uses AND expires_at > $3 AND revoked_at IS NULL
+     RETURNING ${grantPick.select()}`,
+    [orgId, hash, now],
+  );
+  if (used === undefined) return { unknownToken: await whyRefused(tx, orgId, hash) };
+  return grantOf(used);
+}
+
+function grantOf(token: ReturnType<typeof grantPick.parse>): Grant {
+  const { id: tokenId, isLighthouse: mayBeHub, nodeId: boundTo, createdBy, ...rest } = token;
+  // A machine that a user confirmed is the user's; one with an administrator's token is the organization's.
+  const ownerId = rest.boundDigest === null ? null : createdBy;
+  return { ...rest, tokenId, mayBeHub, boundTo, ownerId };
+}
+
+/** The grant of a token of which a use is held for this registration already, also after the token's expiry. */
+export async function heldGrant(
+  tx: Transaction,
+  { orgId, tokenId }: { orgId: number; tokenId: number | null },
+  hash: string,
+): Promise<Grant | undefined> {
+  if (tokenId === null) return undefined;
+  const sql = `SELECT ${grantPick.select()} FROM registration_tokens
+    WHERE id = $1 AND org_id = $2 AND token_hash = $3 AND revoked_at IS NULL`;
+  const token = await queryOne(tx, grantPick, sql, [tokenId, orgId, hash]);
+  return token === undefined ? undefined : grantOf(token);
+}
+
+/** Gives a use back that no node has. */
+export async function releaseUse(tx: Transaction, tokenId: number | null): Promise<void> {
+  if (tokenId === null) return;
+  await tx.run("UPDATE registration_tokens SET used = used - 1 WHERE id = $1 AND used > 0", [tokenId]);
+}
+
+export async function whyRefused(
+  reader: Pick<Reader, "get">,
+  orgId: number,
+  hash: string,
+): Promise<UnknownToken> {
+  const known = await registrationTokens.find(reader, { tokenHash: hash });
+  if (known === undefined) return "never issued";
+  if (known.orgId !== orgId) return "not of this organization";
+  if (known.revokedAt !== null) return "revoked";
+  return known.used >= known.uses ? "used up" : "expired";
+}
+
+export function checkRights(request: RegisterRequest, grant: Grant): void {
+  const isHub = request.is_lighthouse === true || request.is_relay === true;
+  if (isHub && !grant.mayBeHub) {
+    throw new AppError("token_scope", "This registration token does not permit a lighthouse or a relay.", {
+      hint: "Create one that does: `agent admin token create ORG --lighthouse`.",
+    });
+  }
+}

@@ -1,0 +1,292 @@
+// Approval of new machines. Where the organization asks for it, a registration becomes a request that waits for an
+// administrator; the machine repeats the same registration until it is answered. A request holds a use of its token, but
+// no name and no address. An approval covers one digest: the same machine with other wishes makes another request.
+
+import type { Registration } from "../../../api/node-calls.ts";
+import { brand } from "../../../brand.ts";
+import { formatTime } from "../../../base/duration.ts";
+import { AppError } from "../../../base/errors.ts";
+import { fingerprintOfHostKey } from "../../../pki/keys.ts";
+import type { RegisterRequest, RegisterWaiting } from "../../../protocol/registration.ts";
+import { ourselves, record, type Actor } from "../../audit/record.ts";
+import type { EventType } from "../../../api/events.ts";
+import type { IssuingOrg } from "../../certificates/issue.ts";
+import type { OrganizationAccess } from "../../http/route.ts";
+import type { ServerOptions } from "../../options.ts";
+import { requireRole } from "../../people/late-rights.ts";
+import type { Row, Transaction } from "../../store/database.ts";
+import { computed, integer, queryAll, queryNumber, queryOne } from "../../store/table.ts";
+import { registrationRequests as requests, type RegistrationRequestRow } from "../../store/tables/joining.ts";
+import type { Keys } from "./register-request.ts";
+import { releaseUse, type Grant } from "./registration-credential.ts";
+
+type Store = Pick<ServerOptions, "db" | "system">;
+type Org = Pick<OrganizationAccess, "id">;
+type Asking = {
+  keys: Keys;
+  grant: Grant;
+  kept: RegistrationRequestRow | undefined;
+  actor: Actor;
+  now: number;
+};
+type Request = RegisterRequest & { seenFrom: string };
+type Wishes = Pick<RegisterRequest, "name" | "is_lighthouse" | "is_relay" | "public_ip" | "ip_address">;
+type Covered = Pick<Grant, "groups" | "ownerId" | "boundTo" | "ephemeralSilenceS" | "isPhone">;
+
+/** A request that is not answered, and an answer that is not used, end after this time. */
+const lifetimeMs = 7 * 86_400_000;
+const maxOfPerson = 20;
+/** A stolen token with many uses must not fill the list without a bound. */
+const maxOfOrganization = 1000;
+/** A repetition is recorded at most this often. */
+const askedEveryMs = 60_000;
+/** How often the machine asks: at first a person may watch it. */
+const promptS = 5;
+const patientS = 30;
+const promptMs = 10 * 60_000;
+
+export function registrationItemOf(row: Row): Registration {
+  const request = requests.parse(row);
+  return {
+    id: request.id,
+    ...shown(request),
+    is_lighthouse: request.isLighthouse,
+    is_relay: request.isRelay,
+    registration_token_id: request.tokenId,
+    platform: request.platform,
+    version: request.agentVersion,
+    created_at: formatTime(request.createdAt),
+    // The approval gave it this time anew.
+    approved_at: request.state === "approved" ? formatTime(request.expiresAt - lifetimeMs) : null,
+    last_asked_at: request.askedAt === null ? null : formatTime(request.askedAt),
+    expires_at: formatTime(request.expiresAt),
+  };
+}
+
+/** What an event says of a request. */
+function shown({ name, hostPublicKey, groups, ownerId, seenFrom }: RegistrationRequestRow) {
+  const key_sha256 = fingerprintOfHostKey(hostPublicKey);
+  return { name, key_sha256, groups, owner_id: ownerId, seen_from: seenFrom };
+}
+
+/** Requests of a state that are not over: those of revoked tokens end at once. */
+export const answerable = (now: number, state: "waiting" | "approved" = "waiting") =>
+  `AND state = '${state}' AND expires_at > ${now} AND NOT EXISTS (SELECT 1 FROM registration_tokens t
+    WHERE t.id = registration_requests.token_id AND t.revoked_at IS NOT NULL)`;
+
+/** The request with both of these keys, whatever else it says. One that has expired ends here. */
+export async function findRequest(
+  tx: Transaction,
+  orgId: number,
+  { hostPublicKey, csrKeySha256 }: Keys,
+  now: number,
+): Promise<RegistrationRequestRow | undefined> {
+  const all = await requests.all(tx, { orgId, hostPublicKey });
+  const found = all.find((each) => each.csrKeySha256 === csrKeySha256);
+  if (found === undefined || found.expiresAt > now) return found;
+  await end(tx, found, "expired", now);
+  return undefined;
+}
+
+/** `isNew`: the machine asks for the first time, or for something else than before. */
+export type Held = { waiting: RegisterWaiting; isNew: boolean };
+
+/**
+ * Whether the registration has to wait: what to answer then; undefined if it may go on. Its grant's use of the token was
+ * taken by `consume`, or is the one that `kept` holds. Throws registration_refused, too_many_waiting.
+ */
+export async function holdForApproval(
+  tx: Transaction,
+  org: IssuingOrg,
+  request: Request,
+  { keys, grant, kept, actor, now }: Asking,
+): Promise<Held | undefined> {
+  const digest = digestOf(request, keys, grant);
+  const isSame = kept?.digest === digest;
+  if (isSame && kept.state === "refused") {
+    throw new AppError("registration_refused", "An administrator has refused this machine.");
+  }
+  const isFree = org.nodeApproval === "none" || (org.nodeApproval === "unapproved" && grant.isApproved);
+  if (kept !== undefined) {
+    const isOver = isFree || kept.state === "approved" || !isSame;
+    // A use of the same token goes on with this registration.
+    if (kept.tokenId !== grant.tokenId) await releaseUse(tx, kept.tokenId);
+    if (!isOver) {
+      const change = {
+        ...(kept.tokenId === grant.tokenId ? {} : { tokenId: grant.tokenId }),
+        ...((kept.askedAt ?? 0) > now - askedEveryMs ? {} : { askedAt: now }),
+      };
+      if (Object.keys(change).length > 0) await requests.update(tx, { id: kept.id }, change);
+      return { waiting: waiting(kept, now), isNew: false };
+    }
+    await requests.delete(tx, { id: kept.id });
+    if (!isSame) await recordEnd(tx, kept, "changed", now);
+  }
+  if (isFree || (isSame && kept.state === "approved")) return undefined;
+  const asked = await ask(tx, org, request, { keys, grant, digest, actor, now });
+  return { waiting: waiting(asked, now), isNew: true };
+}
+
+/** Everything that the decision of an administrator, or of the user who confirms a machine, depends on. */
+export function digestOf(
+  { name, is_lighthouse, is_relay, public_ip, ip_address }: Wishes,
+  keys: Keys,
+  { groups, ownerId, boundTo, ephemeralSilenceS, isPhone }: Covered,
+): string {
+  const covered = [
+    [keys.hostPublicKey, keys.csrKeySha256, name, groups.toSorted(), ownerId, boundTo],
+    [
+      is_lighthouse ?? null,
+      is_relay ?? null,
+      public_ip ?? null,
+      ip_address ?? null,
+      ephemeralSilenceS !== null,
+    ],
+    ...(isPhone === true ? ["phone"] : []),
+  ];
+  return new Bun.CryptoHasher("sha256").update(JSON.stringify(covered)).digest("hex");
+}
+
+function waiting({ createdAt }: RegistrationRequestRow, now: number): RegisterWaiting {
+  return { state: "waiting", retry_after: now - createdAt < promptMs ? promptS : patientS };
+}
+
+async function ask(
+  tx: Transaction,
+  org: IssuingOrg,
+  request: Request,
+  {
+    keys,
+    grant,
+    digest,
+    actor,
+    now,
+  }: { keys: Keys; grant: Grant; digest: string; actor: Actor; now: number },
+): Promise<RegistrationRequestRow> {
+  await checkRoom(tx, org, grant.ownerId, now);
+  const row = await requests.insertReturning(tx, {
+    orgId: org.id,
+    digest,
+    name: request.name,
+    ...keys,
+    groups: grant.groups,
+    isLighthouse: request.is_lighthouse === true,
+    isRelay: request.is_relay ?? (request.is_lighthouse === true && org.lighthousesRelay),
+    ownerId: grant.ownerId,
+    tokenId: grant.tokenId,
+    platform: request.platform ?? null,
+    agentVersion: request.version ?? null,
+    seenFrom: request.seenFrom,
+    createdAt: now,
+    expiresAt: now + lifetimeMs,
+    askedAt: now,
+  });
+  await note(tx, row, "registration.waiting", actor, now);
+  return row;
+}
+
+async function checkRoom(
+  tx: Transaction,
+  org: IssuingOrg,
+  ownerId: number | null,
+  now: number,
+): Promise<void> {
+  const sql = `SELECT count(*) AS n FROM registration_requests WHERE org_id = $1 ${answerable(now)}`;
+  const own = ownerId === null ? 0 : await queryNumber(tx, `${sql} AND owner_id = $2`, [org.id, ownerId]);
+  if (own < maxOfPerson && (await queryNumber(tx, sql, [org.id])) < maxOfOrganization) return;
+  const many =
+    own < maxOfPerson
+      ? `${maxOfOrganization} machines of this organization`
+      : `${maxOfPerson} machines of yours`;
+  throw new AppError("too_many_waiting", `${many} wait for approval already.`, {
+    hint: `An administrator approves or refuses some of them: \`${brand.executable} admin registration list ${org.slug}\`.`,
+  });
+}
+
+/** Approves or refuses a request that waits, or refuses one that `was` approved. Throws not_found, conflict. */
+export async function answerRequest(
+  { db, system }: Store,
+  { id: orgId }: Org,
+  id: number,
+  { state, was = "waiting" }: { state: "approved" | "refused"; was?: "waiting" | "approved" },
+  actor: Actor,
+): Promise<void> {
+  await db.writeFor({ org: orgId }, async (tx) => {
+    await requireRole(tx, orgId, actor);
+    const now = system.now();
+    const sql = `SELECT ${requests.select()} FROM registration_requests WHERE org_id = $1 AND id = $2`;
+    const present = await queryOne(tx, requests, sql, [orgId, id]);
+    if (present === undefined) {
+      throw new AppError(
+        "not_found",
+        "There is no such registration: it has ended, or its machine has asked anew.",
+      );
+    }
+    const open = await queryOne(tx, requests, `${sql} ${answerable(now, was)}`, [orgId, id]);
+    if (open === undefined) throw notOpen(present, was);
+    const isRefused = state === "refused";
+    if (isRefused) await releaseUse(tx, open.tokenId);
+    const tokenId = isRefused ? null : open.tokenId;
+    await requests.update(tx, { id }, { state, tokenId, expiresAt: now + lifetimeMs });
+    await note(tx, open, `registration.${state}`, actor, now);
+  });
+}
+
+function notOpen({ state }: RegistrationRequestRow, was: "waiting" | "approved"): AppError {
+  if (was === "approved" && state === "waiting") {
+    return new AppError("conflict", "It is not approved: it still waits for an answer, or its time is over.");
+  }
+  const why = state === "waiting" ? "Its time is over, or its token was revoked" : `It was ${state} already`;
+  return new AppError("conflict", `This registration does not wait any more. ${why}.`);
+}
+
+const due = computed({ id: integer(), orgId: integer() });
+const isEnded =
+  "(r.expires_at <= $1 OR r.token_id IN (SELECT t.id FROM registration_tokens t WHERE t.revoked_at IS NOT NULL))";
+const ended = `SELECT r.id, r.org_id FROM registration_requests r WHERE ${isEnded} ORDER BY r.org_id, r.id LIMIT 100`;
+const stillEnded = `SELECT ${requests.select("r")} FROM registration_requests r WHERE r.id = $2 AND ${isEnded}`;
+
+/** Deletes requests that expired, or whose token was revoked. */
+export async function endRequests({ db, system }: Store): Promise<void> {
+  const now = system.now();
+  for (const { id, orgId } of await queryAll(db, due, ended, [now])) {
+    await db.writeFor({ org: orgId }, async (tx) => {
+      // It may have been answered meanwhile, which prolongs it, or its machine has another token.
+      const row = await queryOne(tx, requests, stillEnded, [now, id]);
+      if (row !== undefined) await end(tx, row, row.expiresAt <= now ? "expired" : "token revoked", now);
+    });
+  }
+}
+
+async function end(
+  tx: Transaction,
+  row: RegistrationRequestRow,
+  reason: "expired" | "token revoked",
+  now: number,
+): Promise<void> {
+  await requests.delete(tx, { id: row.id });
+  await releaseUse(tx, row.tokenId);
+  await recordEnd(tx, row, reason, now);
+}
+
+/** A refusal was an event already. */
+async function recordEnd(
+  tx: Transaction,
+  row: RegistrationRequestRow,
+  reason: string,
+  now: number,
+): Promise<void> {
+  if (row.state !== "refused") await note(tx, row, "registration.ended", ourselves, now, { reason });
+}
+
+async function note(
+  tx: Transaction,
+  row: RegistrationRequestRow,
+  type: EventType,
+  actor: Actor,
+  at: number,
+  more: Record<string, string> = {},
+): Promise<void> {
+  const subject = `registration/${row.id}`;
+  await record(tx, { orgId: row.orgId, at, type, actor, subject, after: { ...shown(row), ...more } });
+}

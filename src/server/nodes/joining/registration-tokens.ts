@@ -1,0 +1,168 @@
+// Creates and lists the tokens with which new machines register. A token is shown once and stored as a hash. The
+// registration consumes it (registration-credential.ts).
+
+import type {
+  NewRegistrationToken,
+  RegistrationToken,
+  RegistrationTokenRequest,
+} from "../../../api/tokens.ts";
+import { brand } from "../../../brand.ts";
+import { formatJoinKey, parseJoinKey } from "../../../protocol/join-key.ts";
+import { quoteWord } from "../../../base/plan.ts";
+import { formatTime } from "../../../base/duration.ts";
+import { AppError } from "../../../base/errors.ts";
+import { isLoopback } from "../../../base/loopback.ts";
+import { hashToken, makeOpaqueToken } from "../../../pki/opaque.ts";
+import { requireRole } from "../../people/late-rights.ts";
+import { record, type Actor } from "../../audit/record.ts";
+import { ensureGroups } from "../../policy/groups.ts";
+import { insertPending } from "../nodes.ts";
+import { isHandRun } from "../../store/nodes.ts";
+import type { OrganizationAccess } from "../../http/route.ts";
+import type { ServerOptions } from "../../options.ts";
+import type { Row, Transaction } from "../../store/database.ts";
+import { queryOne } from "../../store/table.ts";
+import { nodes } from "../../store/tables/nodes.ts";
+import { registrationTokens, type RegistrationTokenRow } from "../../store/tables/joining.ts";
+
+const usualSilenceS = 600;
+
+type Org = Pick<OrganizationAccess, "id" | "slug">;
+export const registrationTokenColumns = registrationTokens.select();
+export const registrationTokenOf = (row: Row) => showToken(registrationTokens.parse(row));
+
+function showToken(token: RegistrationTokenRow): RegistrationToken {
+  return {
+    id: token.id,
+    name: token.name,
+    uses: token.uses,
+    used: token.used,
+    groups: token.groups,
+    is_lighthouse: token.isLighthouse,
+    node_id: token.nodeId,
+    expires_at: formatTime(token.expiresAt),
+    created_at: formatTime(token.createdAt),
+    created_by: token.createdBy,
+    ephemeral_silence_s: token.ephemeralSilenceS,
+    approved: token.isApproved,
+  };
+}
+
+export async function createRegistrationToken(
+  services: Pick<ServerOptions, "db" | "system" | "publicUrl" | "caFingerprint">,
+  org: Org,
+  request: RegistrationTokenRequest,
+  by: { userId: number | null; actor: Actor },
+): Promise<NewRegistrationToken> {
+  const { db, system } = services;
+  const token = makeOpaqueToken(system.random);
+  const now = system.now();
+  const made = await db.writeFor({ org: org.id }, async (tx) => {
+    await requireRole(tx, org.id, by.actor);
+    const nodeId = await boundNode(tx, org, request, by.actor, now);
+    await ensureGroups(tx, org.id, request.groups, now);
+    const row = await registrationTokens.insertReturning(tx, {
+      orgId: org.id,
+      name: request.name ?? null,
+      tokenHash: hashToken(token),
+      uses: nodeId === undefined ? request.uses : 1,
+      groups: request.groups,
+      isLighthouse: request.is_lighthouse,
+      nodeId: nodeId ?? null,
+      expiresAt: now + request.expires_in * 1000,
+      createdBy: by.userId,
+      createdAt: now,
+      ephemeralSilenceS: request.ephemeral === true ? (request.silence ?? usualSilenceS) : null,
+      isNamed: request.ephemeral !== true || request.names === true,
+      isApproved: request.approved === true,
+    });
+    const created = showToken(row);
+    await record(tx, {
+      orgId: org.id,
+      at: now,
+      type: "token.created",
+      actor: by.actor,
+      subject: `registration_token/${created.id}`,
+      after: {
+        uses: created.uses,
+        groups: created.groups,
+        expires_at: created.expires_at,
+        ...(created.approved ? { approved: true } : {}),
+        ...(created.name === null ? {} : { name: created.name }),
+      },
+    });
+    return created;
+  });
+  const join_key = formatJoinKey({
+    apiBase: services.publicUrl,
+    slug: org.slug,
+    ...(services.caFingerprint === undefined ? {} : { caFingerprint: services.caFingerprint }),
+    registrationToken: token,
+    role: made.is_lighthouse ? "lighthouse" : "node",
+    isShortLived: made.uses === 1 && request.expires_in <= shortLivedS,
+  });
+  return { ...made, token, command: registerLine(services, org.slug, made, token), join_key };
+}
+
+/** Seconds: the longest life of a key that `agent up` accepts as a word of its command line. */
+export const shortLivedS = 3600;
+
+/** What to type on a new machine. */
+export function joinText({ join_key }: Pick<NewRegistrationToken, "join_key">): string {
+  const line = `${brand.executable} up`;
+  return parseJoinKey(join_key).isShortLived
+    ? `Run this on the new machine:\n  ${line} ${join_key}`
+    : `Run this on the new machine:\n  ${line}\nand paste this join key when it asks:\n  ${join_key}`;
+}
+
+const nodePick = nodes.pick("id", "name", "state", "registeredAt");
+
+/** The node that the token is bound to, if any. */
+async function boundNode(
+  tx: Transaction,
+  org: Org,
+  { node_id, node_name }: Pick<RegistrationTokenRequest, "node_id" | "node_name">,
+  actor: Actor,
+  now: number,
+): Promise<number | undefined> {
+  const [column, value] = node_id === undefined ? ["name", node_name] : ["id", node_id];
+  if (value === undefined) return undefined;
+  const sql = `SELECT ${nodePick.select()} FROM nodes WHERE org_id = $1 AND ${column} = $2 AND state <> 'revoked'`;
+  const node = await queryOne(tx, nodePick, sql, [org.id, value]);
+  // Also for a held name: the administrator assigns it on purpose.
+  if (node === undefined && node_name !== undefined)
+    return (await insertPending(tx, org, { name: node_name }, actor, now)).id;
+  if (node?.state === "pending" || (node !== undefined && isHandRun(node))) return node.id;
+  if (node !== undefined) throw registeredAlready(node_id === undefined ? "node_name" : "node_id", node.name);
+  throw new AppError("validation_failed", "The request does not hold what it should.", {
+    errors: { node_id: ["There is no node with this id, or it was revoked."] },
+  });
+}
+
+/** A machine takes the place of another one only if an administrator revokes that one, or says so with --replace. */
+function registeredAlready(field: "node_name" | "node_id", name: string): AppError {
+  const sentence = `The node ${name} is registered already, so no token can be made for it.`;
+  return new AppError("validation_failed", sentence, {
+    errors: { [field]: [sentence] },
+    hint: `If its machine was reinstalled, revoke the node, then make the token; or run \`${brand.executable} register --replace\` on the machine, as an administrator. For another machine, choose another name.`,
+  });
+}
+
+/** The command line to paste on a new machine. */
+export function registerLine(
+  { publicUrl, caFingerprint }: Pick<ServerOptions, "publicUrl" | "caFingerprint">,
+  slug: string,
+  { is_lighthouse: isLighthouse }: { is_lighthouse: boolean },
+  token: string,
+): string {
+  const { protocol, hostname } = new URL(publicUrl);
+  return [
+    `printf '%s\\n' '${token}' | ${brand.executable} register`,
+    `--api-base ${quoteWord(publicUrl)} --org-slug ${quoteWord(slug)}`,
+    ...(caFingerprint === undefined ? [] : [`--ca-fingerprint ${quoteWord(caFingerprint)}`]),
+    ...(protocol === "http:" && !isLoopback(hostname) ? ["--allow-plain-http"] : []),
+    // Without them the token would make an ordinary node, and be used up.
+    ...(isLighthouse ? ["--is-lighthouse", "--is-relay"] : []),
+    "--registration-token-file -",
+  ].join(" ");
+}

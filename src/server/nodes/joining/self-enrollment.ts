@@ -1,0 +1,39 @@
+// Who may add machines of their own by confirming them in a browser: a setting of the organization. Asked again at each step
+// until the node is complete, because a user can be demoted or removed in between.
+
+import { AppError } from "../../../base/errors.ts";
+import type { Reader } from "../../store/database.ts";
+import { computed, queryAll, text } from "../../store/table.ts";
+
+/** Memberships of the user $1. */
+const permitted = `FROM memberships m JOIN organizations o ON o.id = m.org_id AND o.deleted_at IS NULL
+  JOIN users u ON u.id = m.user_id AND u.is_active = 1
+  WHERE m.user_id = $1
+  AND (o.self_enrollment = 'members' OR (o.self_enrollment = 'admins' AND m.role IN ('owner', 'admin')))`;
+const organization = computed({ slug: text(), name: text() });
+
+export function organizationsFor(reader: Pick<Reader, "all">, userId: number) {
+  const sql = `SELECT o.slug, o.name ${permitted} ORDER BY o.slug`;
+  return queryAll(reader, organization, sql, [userId]);
+}
+
+export async function mayEnroll(
+  reader: Pick<Reader, "get">,
+  orgId: number,
+  userId: number,
+): Promise<boolean> {
+  return (await reader.get(`SELECT m.id ${permitted} AND o.id = $2`, [userId, orgId])) !== undefined;
+}
+
+/** For a machine that the user confirmed. Throws token_not_valid. */
+export async function requireEnrolling(
+  reader: Pick<Reader, "get">,
+  orgId: number,
+  userId: number | null,
+): Promise<void> {
+  if (userId !== null && (await mayEnroll(reader, orgId, userId))) return;
+  throw new AppError(
+    "token_not_valid",
+    "The user who confirmed this machine may not add machines to this organization any more.",
+  );
+}

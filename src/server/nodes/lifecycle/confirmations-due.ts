@@ -1,0 +1,77 @@
+// The nodes that a user has to confirm again (reauthentication.ts), and until when.
+
+import { formatTime } from "../../../base/duration.ts";
+import type { Reader } from "../../store/database.ts";
+import { computed, integer, integerOrNull, later, queryAll, queryOne, text } from "../../store/table.ts";
+
+const dayMs = 86_400_000;
+const toldMs = 7 * dayMs;
+
+const due = computed({
+  id: integer(),
+  orgId: integer(),
+  slug: text(),
+  name: text(),
+  ownerId: integer(),
+  email: text(),
+  until: integer(),
+  toldAt: integerOrNull(),
+});
+export type Due = ReturnType<typeof due.parse>;
+
+const since = later(
+  later("coalesce(p.proven_at, 0)", "o.reauthenticate_from"),
+  "coalesce(n.registered_at, 0)",
+);
+/** What the user was told before the present period counts no more: another setting begins one, too. */
+const periods = `SELECT n.id, n.org_id, o.slug, n.name, n.owner_id, u.email,
+    ${since} + o.reauthenticate_days * ${dayMs} AS ends,
+    CASE WHEN p.told_at > ${since} THEN p.told_at END AS told_at
+  FROM organizations o JOIN nodes n ON n.org_id = o.id AND n.owner_id IS NOT NULL AND n.state = 'active'
+  JOIN users u ON u.id = n.owner_id LEFT JOIN owner_proofs p ON p.node_id = n.id
+  WHERE o.reauthenticate_days IS NOT NULL AND o.deleted_at IS NULL`;
+/** $1: now. Nodes whose user has to be told, or was told. `until`: never less than 7 days after that. */
+const dueNodes = `SELECT d.id, d.org_id, d.slug, d.name, d.owner_id, d.email, d.told_at,
+    ${later("d.ends", `coalesce(d.told_at, $1) + ${toldMs}`)} AS until
+  FROM (${periods}) d WHERE d.ends - ${toldMs} <= $1`;
+const anyOrganization = "SELECT id FROM organizations WHERE reauthenticate_days IS NOT NULL LIMIT 1";
+
+/** The first 1000 in all organizations. */
+export async function findAllDue(reader: Pick<Reader, "all" | "get">, now: number): Promise<Due[]> {
+  if ((await reader.get(anyOrganization)) === undefined) return [];
+  return queryAll(reader, due, `${dueNodes} ORDER BY d.org_id, d.id LIMIT 1000`, [now]);
+}
+
+/** The first 1000 of an organization, or of one user in it, first to last. */
+export async function findDueIn(
+  reader: Pick<Reader, "all">,
+  { orgId, ownerId }: { orgId: number; ownerId: number | undefined },
+  now: number,
+): Promise<Due[]> {
+  const sql = `${dueNodes} AND d.org_id = $2 AND d.owner_id = coalesce($3, d.owner_id) ORDER BY until, d.id LIMIT 1000`;
+  return queryAll(reader, due, sql, [now, orgId, ownerId ?? null]);
+}
+
+/** Those of `found` that are due now: a proof may have come in between. */
+export async function findStillDue(
+  tx: Pick<Reader, "all">,
+  found: readonly Pick<Due, "id">[],
+  now: number,
+): Promise<Due[]> {
+  const ids = found.map(({ id }) => id);
+  const list = ids.map((_, at) => `$${at + 2}`).join(", ");
+  return queryAll(tx, due, `${dueNodes} AND d.id IN (${list}) ORDER BY d.id`, [now, ...ids]);
+}
+
+/** Until when the user of the node has to confirm it, once the user was told. */
+export async function confirmBy(reader: Pick<Reader, "get">, nodeId: number): Promise<string | undefined> {
+  const sql = `SELECT ${later("d.ends", `d.told_at + ${toldMs}`)} AS until FROM (${periods}) d
+    WHERE d.id = $1 AND d.told_at IS NOT NULL`;
+  const found = await queryOne(reader, computed({ until: integer() }), sql, [nodeId]);
+  return found === undefined ? undefined : formatTime(found.until);
+}
+
+/** The page with the button. */
+export function confirmationPage(publicUrl: string, slug: string): string {
+  return `${publicUrl}/console/${encodeURIComponent(slug)}/`;
+}

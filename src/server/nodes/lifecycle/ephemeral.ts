@@ -1,0 +1,138 @@
+// Ephemeral nodes, for jobs that come and go: they end when they leave or are silent, and come back with their keys. An end
+// blocks nothing and changes no configuration of others: their certificates end within an hour, no rule names them, and
+// they are no hubs. The row stays in state `revoked` with `ended_at` until its last certificate has expired.
+
+import { AppError } from "../../../base/errors.ts";
+import { ourselves, principal, record, type Actor } from "../../audit/record.ts";
+import { issueOverlay, makeX509Due, readIssuingOrg, type IssuingOrg } from "../../certificates/issue.ts";
+import { publishNames } from "../../names/publish.ts";
+import type { ServerOptions } from "../../options.ts";
+import {
+  chooseAddress,
+  freeAddresses,
+  hostNumber,
+  leaveAddresses,
+  takeAddress,
+} from "../../allocation/address-pool.ts";
+import type { Transaction } from "../../store/database.ts";
+import { holdUntil, releaseOwnName } from "../../allocation/held-names.ts";
+import { findNode } from "../../store/nodes.ts";
+import { queryNumber, queryOne } from "../../store/table.ts";
+import { addresses, nodes, type NodeRow } from "../../store/tables/nodes.ts";
+import { certificates, lastEndOfAll } from "../../store/tables/certificates.ts";
+import { notifyNode, raiseOwnVersion } from "../../store/versions.ts";
+import type { NodeStore } from "../node-store.ts";
+
+type Store = Pick<ServerOptions, "db" | "system">;
+
+/** Ends the node that leaves. False if it is not ephemeral. */
+export async function endNode(
+  { db, system }: Store,
+  org: { id: number },
+  id: number,
+  actor: Actor,
+): Promise<boolean> {
+  return db.writeFor({ org: org.id }, async (tx) => {
+    const node = await findNode(tx, org.id, id);
+    if (node.ephemeralSilenceS === null) return false;
+    await endInside(tx, node, { actor, reason: "left", now: system.now() });
+    return true;
+  });
+}
+
+const endIt = `UPDATE nodes SET state = 'revoked', revoked_at = $2, ended_at = $2, revoke_reason = $3, revoked_by = $4
+  WHERE id = $1 AND state <> 'revoked' AND ephemeral_silence_s IS NOT NULL
+    AND NOT EXISTS (SELECT 1 FROM sightings s WHERE s.node_id = nodes.id AND s.last_checkin_at > $5)
+  RETURNING ${nodes.select()}`;
+
+/** `heardBy`: it does not end if it was heard of after this time, ms. */
+export async function endInside(
+  tx: Transaction,
+  { id, orgId }: Pick<NodeRow, "id" | "orgId">,
+  { actor, reason, now, heardBy }: { actor: Actor; reason: "left" | "silent"; now: number; heardBy?: number },
+): Promise<void> {
+  const params = [id, now, reason, principal(actor), heardBy ?? Number.MAX_SAFE_INTEGER];
+  const node = await queryOne(tx, nodes, endIt, params);
+  if (node === undefined) return;
+  const until = await lastEndOfAll(tx, id);
+  if (until === 0) await freeAddresses(tx, orgId, id);
+  else {
+    await leaveAddresses(tx, orgId, id, { version: null, until, isQuiet: true });
+    await holdUntil(tx, node, until);
+  }
+  await certificates.update(tx, { nodeId: id, kind: "overlay", state: "current" }, { state: "former" });
+  if (node.isNamed) await publishNames(tx, orgId, [id]);
+  await notifyNode(tx, orgId, id);
+  const event = { orgId, at: now, actor, subject: `node/${id}`, type: "node.ended" } as const;
+  await record(tx, { ...event, after: { reason, name: node.name, ip_address: node.ip } });
+}
+
+/**
+ * Brings an ended node back with a new certificate: its engine runs and checks in. Throws too_many_certificates for a node
+ * that ends and returns without a pause: a later revocation would block each of its certificates.
+ */
+export async function returnNode(
+  services: Pick<NodeStore, "db" | "system" | "authorities">,
+  orgId: number,
+  id: number,
+): Promise<void> {
+  const { db, system } = services;
+  await db.writeFor({ org: orgId }, async (tx) => {
+    const node = await findNode(tx, orgId, id);
+    if (node.endedAt === null) return;
+    const org = await readIssuingOrg(tx, orgId);
+    const back = await bringBack(tx, org, node, { kind: "node", id, ip: null }, system.now());
+    // An end before the registration was complete: registering again completes it.
+    if (back.state !== "active") return;
+    const fingerprint = await issueOverlay(tx, org, back, services);
+    await raiseOwnVersion(tx, orgId, id);
+    const event = { orgId, at: system.now(), actor: ourselves, subject: `node/${id}` };
+    await record(tx, { ...event, type: "certificate.issued", after: { fingerprint } });
+  });
+}
+
+/**
+ * Makes an ended node live again, with its former address or, if another node has that, with the next free one. Throws
+ * conflict if another node has its name. The caller issues certificates.
+ */
+export async function bringBack(
+  tx: Transaction,
+  org: IssuingOrg,
+  node: NodeRow,
+  actor: Actor,
+  now: number,
+): Promise<NodeRow> {
+  const rivals = "SELECT count(*) AS n FROM nodes WHERE org_id = $1 AND name = $2 AND state <> 'revoked'";
+  if ((await queryNumber(tx, rivals, [org.id, node.name])) > 0) {
+    throw new AppError("conflict", `Another node is named ${node.name} now.`, {
+      hint: "Register this machine again with new keys and another name.",
+    });
+  }
+  const address = await formerAddress(tx, org, node);
+  await takeAddress(tx, org.id, address, node.id);
+  const change = {
+    state: node.registeredAt === null ? ("pending" as const) : ("active" as const),
+    ip: address.ip,
+    ip6: address.ip6,
+    endedAt: null,
+    revokedAt: null,
+    revokeReason: null,
+    revokedBy: null,
+    watchedFrom: now,
+  };
+  await nodes.update(tx, { id: node.id }, change);
+  await releaseOwnName(tx, node);
+  await makeX509Due(tx, node.id);
+  if (node.isNamed) await publishNames(tx, org.id, [node.id]);
+  await notifyNode(tx, org.id, node.id);
+  const event = { orgId: org.id, at: now, actor, subject: `node/${node.id}`, type: "node.returned" } as const;
+  await record(tx, { ...event, after: { name: node.name, ip_address: address.ip } });
+  return { ...node, ...change };
+}
+
+async function formerAddress(tx: Transaction, org: IssuingOrg, node: NodeRow) {
+  const host = hostNumber(org, node.ip);
+  const row = await addresses.find(tx, { orgId: org.id, host });
+  const isOurs = row === undefined || row.nodeId === null || row.nodeId === node.id;
+  return isOurs ? { host, ip: node.ip, ip6: node.ip6 } : chooseAddress(tx, org, undefined);
+}

@@ -1,0 +1,137 @@
+// Where an organization asks for it, users say every N days in a browser that their nodes are still theirs. They are told 7
+// days before. A node whose user does not is revoked, never less than 7 days after the user was told. A proof changes no
+// certificate and no configuration, so no packet is lost.
+
+import * as v from "valibot";
+import { brand } from "../../../brand.ts";
+import { formatTime } from "../../../base/duration.ts";
+import { messageOf } from "../../../base/errors.ts";
+import { ourselves, record, type Actor } from "../../audit/record.ts";
+import type { ServerOptions } from "../../options.ts";
+import { sendMail } from "../../people/mail.ts";
+import { findNode, revokedNode } from "../../store/nodes.ts";
+import { notifyNode, notifyNodes } from "../../store/versions.ts";
+import { confirmationPage, findAllDue, findDueIn, findStillDue, type Due } from "./confirmations-due.ts";
+import { requireOwner } from "../node-owner.ts";
+import { beginPeriod, noteTold } from "./owner-period.ts";
+import { revokeInside } from "./revoke.ts";
+import { settle } from "./upkeep.ts";
+
+type Store = Pick<ServerOptions, "db" | "system">;
+type Mailing = Store & Pick<ServerOptions, "mail" | "log" | "publicUrl">;
+
+/** Nodes in one transaction: few enough that check-ins do not wait for it. */
+const together = 20;
+
+export const OwnNodeDue = v.object({
+  node_id: v.number(),
+  name: v.string(),
+  owner_id: v.number(),
+  /** The node is revoked then. */
+  until: v.string(),
+});
+
+/** The nodes of an organization whose time ends, those of one user first to last. */
+export async function listDue(
+  { db, system }: Store,
+  org: { id: number },
+  ownerId: number | undefined,
+): Promise<v.InferOutput<typeof OwnNodeDue>[]> {
+  const found = await findDueIn(db, { orgId: org.id, ownerId }, system.now());
+  return found.map((each) => ({
+    node_id: each.id,
+    name: each.name,
+    owner_id: each.ownerId,
+    until: formatTime(each.until),
+  }));
+}
+
+/** The user says that the node is still theirs. Throws not_found, permission_denied. */
+export async function proveOwner(
+  { db, system }: Store,
+  org: { id: number },
+  id: number,
+  userId: number,
+  actor: Actor,
+): Promise<void> {
+  await db.writeFor({ org: org.id }, async (tx) => {
+    const node = await findNode(tx, org.id, id);
+    await requireOwner(tx, node, userId);
+    if (node.state === "revoked") throw revokedNode(node);
+    const now = system.now();
+    await beginPeriod(tx, id, now, "proven");
+    await notifyNode(tx, org.id, id);
+    const event = { orgId: org.id, at: now, actor, subject: `node/${id}` };
+    await record(tx, { ...event, type: "node.reauthenticated", after: { name: node.name } });
+  });
+}
+
+/** Tells users whose time ends, and revokes nodes whose time has ended. */
+export async function reauthenticate(services: Mailing): Promise<void> {
+  const { db, system } = services;
+  const now = system.now();
+  const found = await findAllDue(db, now);
+  const untold = found.filter(({ toldAt }) => toldAt === null);
+  const over = found.filter(({ toldAt, until }) => toldAt !== null && until <= now);
+  for (const each of batches(over)) await revokeBatch(services, each);
+  for (const each of batches(untold)) await tellBatch(services, each);
+}
+
+function batches(found: readonly Due[]): Due[][] {
+  return [...Map.groupBy(found, ({ orgId }) => orgId).values()].flatMap((all) =>
+    Array.from({ length: Math.ceil(all.length / together) }, (_, at) =>
+      all.slice(at * together, (at + 1) * together),
+    ),
+  );
+}
+
+async function revokeBatch({ db, system }: Store, found: readonly Due[]): Promise<void> {
+  const [{ orgId } = { orgId: 0 }] = found;
+  await db.writeFor({ org: orgId }, async (tx) => {
+    const now = system.now();
+    const present = await findStillDue(tx, found, now);
+    const ids = present.filter(({ toldAt, until }) => toldAt !== null && until <= now).map(({ id }) => id);
+    const reason = "its user did not confirm it in time";
+    await revokeInside(tx, orgId, ids, { actor: ourselves, reason, now });
+  });
+  await settle({ db, system }, orgId);
+}
+
+async function tellBatch(services: Mailing, found: readonly Due[]): Promise<void> {
+  const { db, system } = services;
+  const [{ orgId } = { orgId: 0 }] = found;
+  const told = await db.writeFor({ org: orgId }, async (tx) => {
+    const now = system.now();
+    const untold = (await findStillDue(tx, found, now)).filter(({ toldAt }) => toldAt === null);
+    if (untold.length === 0) return untold;
+    const ids = untold.map(({ id }) => id);
+    await noteTold(tx, ids, now);
+    const events = untold.map(({ id, name, ownerId, until }) => ({
+      orgId,
+      at: now,
+      actor: ourselves,
+      subject: `node/${id}`,
+      type: "node.reauthentication_due" as const,
+      after: { name, owner_id: ownerId, until: formatTime(until) },
+    }));
+    await record(tx, events);
+    // Their machines show the time.
+    await notifyNodes(tx, orgId, ids);
+    return untold;
+  });
+  for (const own of Map.groupBy(told, ({ ownerId }) => ownerId).values()) await mailTo(services, own);
+}
+
+/** One e-mail for all nodes of a user that were told together. Without an SMTP server, the console and events tell. */
+async function mailTo({ mail, log, publicUrl }: Mailing, own: readonly Due[]): Promise<void> {
+  const [first] = own;
+  if (mail === undefined || first === undefined) return;
+  const lines = own.map(({ name, until }) => `${name}: until ${formatTime(until)}`).join("\n");
+  const address = confirmationPage(publicUrl, first.slug);
+  const sentence = `${first.slug} asks you to confirm that these machines are still yours. Each is cut off from the network at its time:`;
+  const body = `${sentence}\n\n${lines}\n\nSign in and confirm them:\n${address}\n`;
+  const subject = `${brand.title}: confirm your machines in ${first.slug}`;
+  await sendMail(mail, { to: first.email, subject, text: body }).catch((error: unknown) =>
+    log.warn("Cannot tell a user that machines have to be confirmed", { reason: messageOf(error) }),
+  );
+}

@@ -1,0 +1,187 @@
+// Renews certificates in time, driven by check-ins: an online node checks in every minute, and a node that returns after
+// months gets new certificates before its answer. Offline nodes cost nothing.
+
+import { AppError, messageOf } from "../../../base/errors.ts";
+import { ourselves, record, type Actor } from "../../audit/record.ts";
+import { makeFairQueue } from "../../http/fair-queue.ts";
+import {
+  issueOverlay,
+  readIssuingOrg,
+  setRenewal,
+  signX509,
+  storeX509,
+  versionsOf,
+  withSecondAddress,
+  type IssuingOrg,
+} from "../../certificates/issue.ts";
+import { findNode, type NodeRecord } from "../../store/nodes.ts";
+import type { ServerOptions } from "../../options.ts";
+import type { NodeStore } from "../node-store.ts";
+import type { Reader, Transaction } from "../../store/database.ts";
+import { isUnsafe } from "../contact/refused-engine.ts";
+import { queryAll } from "../../store/table.ts";
+import { certificates } from "../../store/tables/certificates.ts";
+import { type NodeRow } from "../../store/tables/nodes.ts";
+import { notifyNode, raiseOwnVersion } from "../../store/versions.ts";
+
+/** The kinds of certificates to sign. */
+type Due = { overlay: boolean; x509: boolean };
+
+/**
+ * Signs new certificates with the same content and blocks nothing. Without `due`, signs all kinds. Returns the node
+ * afterwards. A renewal by the server itself is never refused because of the number of certificates: the node would lose
+ * its connections. `isStillDue` is asked inside the transaction. Throws node_revoked, too_many_certificates.
+ */
+export async function renewCertificates(
+  services: Pick<NodeStore, "db" | "system" | "authorities">,
+  orgId: number,
+  nodeId: number,
+  actor: Actor = ourselves,
+  due: Due = { overlay: true, x509: true },
+  isStillDue: (tx: Transaction, org: IssuingOrg, node: NodeRow) => Promise<boolean> = async () => true,
+): Promise<NodeRecord> {
+  const { db, system } = services;
+  const isBounded = actor.kind !== "server";
+  const org = await readIssuingOrg(db, orgId);
+  const node = withSecondAddress(org, await findNode(db, orgId, nodeId));
+  const x509 = due.x509 ? await signX509(db, org, node, services) : undefined;
+  return db.writeFor({ org: orgId }, async (tx) => {
+    const before = await findNode(tx, orgId, nodeId);
+    if (!(await isStillDue(tx, org, before))) return before;
+    const overlay = due.overlay ? await issueOverlay(tx, org, before, services, { isBounded }) : undefined;
+    const present = await findNode(tx, orgId, nodeId);
+    const stored = x509 !== undefined && (await storeX509(tx, present, x509, system));
+    if (overlay === undefined && !stored) return present;
+    await raiseOwnVersion(tx, orgId, nodeId);
+    if (overlay !== undefined) {
+      await record(tx, {
+        orgId,
+        at: system.now(),
+        type: "certificate.renewed",
+        actor,
+        subject: `node/${nodeId}`,
+        after: { fingerprint: overlay },
+      });
+    }
+    return findNode(tx, orgId, nodeId);
+  });
+}
+
+const duePick = certificates.pick("kind", "version", "renewAt");
+
+/**
+ * SQL condition: a current certificate `c` is not valid yet, and one by its CA `a` can be. It was signed while the clock was
+ * ahead, and no engine takes it.
+ */
+const isEarly = (now: string) => `(c.not_before > ${now} AND a.not_before <= ${now})`;
+
+/** Makes such certificates due, so that their nodes get others at the next check-in. One transaction an organization. */
+export async function makeEarlyDue({
+  db,
+  system,
+  clock,
+}: Pick<ServerOptions, "db" | "system" | "clock">): Promise<void> {
+  if (clock.doubt() !== undefined) return;
+  const early = certificates.pick("id", "orgId", "nodeId");
+  const sql = `SELECT ${early.select("c")} FROM certificates c JOIN authorities a ON a.id = c.authority_id
+    WHERE c.state = 'current' AND c.renew_at > 0 AND ${isEarly("$1")}`;
+  const found = await queryAll(db, early, sql, [system.now()]);
+  for (const [orgId, rows] of Map.groupBy(found, (row) => row.orgId)) {
+    await db.writeFor({ org: orgId }, async (tx) => {
+      for (const { id, nodeId } of rows) {
+        await certificates.update(tx, { id, state: "current" }, { renewAt: 0 });
+        await setRenewal(tx, nodeId);
+        await notifyNode(tx, orgId, nodeId);
+      }
+    });
+  }
+}
+
+/** The kinds of certificates that are due, missing, or of other versions than those of the organization. */
+export async function findDue(reader: Reader, org: IssuingOrg, node: NodeRow, now: number): Promise<Due> {
+  const rows = await queryAll(
+    reader,
+    duePick,
+    // A certificate that lasts as long as its CA gains nothing by a renewal, and would be due again at once.
+    `SELECT c.kind, c.version, CASE WHEN ${isEarly("$2")} THEN 0 WHEN a.state = 'active' AND c.not_after >= a.not_after AND c.renew_at > 0
+       THEN ${Number.MAX_SAFE_INTEGER} ELSE c.renew_at END AS renew_at
+     FROM certificates c JOIN authorities a ON a.id = c.authority_id
+     WHERE c.node_id = $1 AND c.state = 'current' ORDER BY c.version`,
+    [node.id, now],
+  );
+  const fresh = (kind: string) => {
+    const own = rows.filter((row) => row.kind === kind);
+    return own.length > 0 && own.every(({ renewAt }) => renewAt > now);
+  };
+  const present = rows.filter(({ kind }) => kind === "overlay").map(({ version }) => version);
+  // The first certificate with an IPv6 address restarts the engine: the rolling update issues it.
+  const waits = org.certificateVersion === "both" && org.network6 !== null && !present.includes(2);
+  const needsMigration = !waits && present.join() !== versionsOf(org).join();
+  return { overlay: needsMigration || !fresh("overlay"), x509: node.csr !== null && !fresh("x509") };
+}
+
+/**
+ * Concurrent renewals: after a long downtime, and when a policy was applied to ten thousand nodes, a server must still answer
+ * requests. On SQLite, those that wait for one commit share the next.
+ */
+const maxAtOnce = 8;
+
+export type Renewals = {
+  /**
+   * Renews the due certificates of an active node and resolves afterwards. Without `wait`, does nothing while many
+   * renewals run: the node asks again soon. With it, waits for its turn. Certificates that only grew old are not renewed for an unsafe engine.
+   */
+  ensure(orgId: number, nodeId: number, options: { wait: boolean }): Promise<void>;
+};
+
+export function makeRenewals(
+  services: Pick<NodeStore, "db" | "system" | "authorities"> & Pick<ServerOptions, "log">,
+): Renewals {
+  /** By node, those that wait for their turn, too. */
+  const running = new Map<number, Promise<void>>();
+  const inTurn = makeFairQueue({
+    atOnce: maxAtOnce,
+    // A node waits once, see below.
+    perCaller: Infinity,
+    perOwner: Infinity,
+    refusal: () => new AppError("throttled", "Too many certificates wait for their renewal."),
+  });
+  const renew = async (orgId: number, nodeId: number) => {
+    const node = await findNode(services.db, orgId, nodeId);
+    if (node.state !== "active") return;
+    // 0: a change made it due, for which other nodes may wait.
+    if (node.renewAt !== 0 && isUnsafe(node.overlayVersion)) return;
+    const org = await readIssuingOrg(services.db, orgId);
+    const due = await findDue(services.db, org, node, services.system.now());
+    // Another replica may have renewed it in the meantime.
+    const isStillDue = async (tx: Transaction, present: IssuingOrg, row: NodeRow) => {
+      const now = await findDue(tx, present, row, services.system.now());
+      return (now.overlay && due.overlay) || (now.x509 && due.x509);
+    };
+    if (due.overlay || due.x509) await renewCertificates(services, orgId, nodeId, ourselves, due, isStillDue);
+    // Marked as due, but nothing is: set the real time again, also in what servers cache.
+    else if (node.renewAt === 0) {
+      await services.db.writeFor({ org: orgId }, async (tx) => {
+        await setRenewal(tx, nodeId);
+        await notifyNode(tx, orgId, nodeId);
+      });
+    }
+  };
+  return {
+    async ensure(orgId, nodeId, { wait }) {
+      const known = running.get(nodeId);
+      if (known !== undefined) return known;
+      if (!wait && running.size >= maxAtOnce) return;
+      const work = inTurn({ owner: orgId, caller: String(nodeId) }, () => renew(orgId, nodeId))
+        // Check-ins must not fail if a CA cannot sign: nodes still need to learn of revocations.
+        .catch((error: unknown) => {
+          // The clock's own watch tells of it, once for all nodes.
+          if (error instanceof AppError && ["node_revoked", "clock_doubted"].includes(error.code)) return;
+          services.log.error("A certificate cannot be renewed", { node: nodeId, reason: messageOf(error) });
+        })
+        .finally(() => running.delete(nodeId));
+      running.set(nodeId, work);
+      await work;
+    },
+  };
+}

@@ -1,0 +1,105 @@
+// Gives a node to a user or to the organization. Nodes of a user are listed, and on request revoked, when the user
+// leaves (offboarding/left-access.ts).
+
+import { brand } from "../../../brand.ts";
+import { AppError } from "../../../base/errors.ts";
+import type { Transfer } from "../../../api/nodes.ts";
+import type { Node } from "../../../protocol/node.ts";
+import { record, type Actor } from "../../audit/record.ts";
+import { requireRole } from "../../people/late-rights.ts";
+import { groupsThatProvidersDecide, ownerGroupsOf } from "../../policy/group-people.ts";
+import type { Transaction } from "../../store/database.ts";
+import { readIssuingOrg } from "../../certificates/issue.ts";
+import { raiseNamesVersion } from "../../store/versions.ts";
+import { findNode, revokedNode, type NodeRecord } from "../../store/nodes.ts";
+import { queryOne } from "../../store/table.ts";
+import { memberships } from "../../store/tables/organizations.ts";
+import { nodes } from "../../store/tables/nodes.ts";
+import type { NodeStore } from "../node-store.ts";
+import { beginPeriod } from "./owner-period.ts";
+import { publishChange } from "../nodes.ts";
+import { showOne } from "../shown.ts";
+import { emailKey } from "../../../base/text.ts";
+
+type Org = { id: number; slug: string };
+
+/** Gives the node to a member or to the organization. Throws not_found for a revoked node, validation_failed for an owner who is no member. */
+export async function transferNode(
+  services: NodeStore,
+  org: Org,
+  id: number,
+  { owner }: Transfer,
+  actor: Actor,
+): Promise<Node> {
+  const { db, system } = services;
+  const moved = await db.writeFor({ org: org.id }, async (tx) => {
+    await requireRole(tx, org.id, actor);
+    const node = await findNode(tx, org.id, id);
+    if (node.state === "revoked") throw revokedNode(node);
+    const ownerId = owner === null ? null : await memberOf(tx, org, owner);
+    if (ownerId === node.ownerId && node.ownerKnown) return node;
+    const owned = {
+      ownerId,
+      ownerKnown: true,
+      ownerGroups: await ownerGroupsOf(tx, org.id, ownerId),
+      groups: await withoutGiven(tx, node),
+    };
+    const after = { ...node, ...owned };
+    await nodes.update(tx, { id }, owned);
+    await beginPeriod(tx, id, system.now(), "given");
+    const fingerprint = node.state === "active" ? await publish(tx, services, node, after) : undefined;
+    const isLess = owned.groups.length < node.groups.length;
+    const event = { orgId: org.id, at: system.now(), actor, subject: `node/${id}` };
+    await record(tx, [
+      {
+        ...event,
+        type: "node.transferred",
+        before: { owner_id: node.ownerId, ...(isLess ? { groups: node.groups } : {}) },
+        after: { owner_id: ownerId, ...(isLess ? { groups: owned.groups } : {}) },
+      },
+      ...(fingerprint === undefined
+        ? []
+        : [{ ...event, type: "certificate.issued", after: { fingerprint } } as const]),
+    ]);
+    return findNode(tx, org.id, id);
+  });
+  return showOne(services, org, moved);
+}
+
+/** Without the groups that a provider gave because of the former owner. That of the new one gives its own at the next sign-in. */
+async function withoutGiven(
+  tx: Transaction,
+  { orgId, ownerId, groups }: Pick<NodeRecord, "orgId" | "ownerId" | "groups">,
+): Promise<string[]> {
+  if (ownerId === null) return groups;
+  const decided = await groupsThatProvidersDecide(tx, orgId, ownerId);
+  return groups.filter((group) => !decided.has(group));
+}
+
+/** Issues the certificates with the groups of the new owner. Other nodes may see the node now, or no longer. */
+async function publish(
+  tx: Transaction,
+  services: NodeStore,
+  before: NodeRecord,
+  after: NodeRecord,
+): Promise<string | undefined> {
+  if (before.ownerId === after.ownerId) return undefined;
+  const issued = await publishChange(tx, services, await readIssuingOrg(tx, after.orgId), before, after);
+  await nodes.update(tx, { id: after.id }, { namesVersion: await raiseNamesVersion(tx, after.orgId) });
+  return issued;
+}
+
+async function memberOf(tx: Transaction, org: Org, email: string): Promise<number> {
+  const found = await queryOne(
+    tx,
+    memberships.pick("userId"),
+    `SELECT m.user_id FROM memberships m JOIN users u ON u.id = m.user_id AND u.is_active = 1
+     WHERE m.org_id = $1 AND m.email IN ($2, $3)`,
+    [org.id, emailKey(email), email],
+  );
+  if (found?.userId != null) return found.userId;
+  throw new AppError("validation_failed", `${email} is not a member of ${org.slug} who can sign in.`, {
+    errors: { owner: ["Enter the e-mail address of a member."] },
+    hint: `Members of ${org.slug}: \`${brand.executable} admin member list ${org.slug}\`.`,
+  });
+}

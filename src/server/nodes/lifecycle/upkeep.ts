@@ -1,0 +1,161 @@
+// Does what becomes due with time or when nodes confirm a version: blocks former certificates that granted more, frees
+// names and addresses of revoked nodes, announces expiring certificates. Each step is one transaction and may be repeated.
+
+import { formatTime } from "../../../base/duration.ts";
+import { ourselves, record } from "../../audit/record.ts";
+import type { ServerOptions } from "../../options.ts";
+import type { Transaction } from "../../store/database.ts";
+import { boundHolds, mayRelease, organizationsWithHolds, releaseHolds } from "../../allocation/holds.ts";
+import { announceBlocklist } from "../../certificates/blocklist.ts";
+import { flowTimes, longestFlowMs } from "../../config/flow-timeout.ts";
+import { queryAll, queryNumber } from "../../store/table.ts";
+import { certificates } from "../../store/tables/certificates.ts";
+import { nodes } from "../../store/tables/nodes.ts";
+import { raiseConfigVersion, readConfigVersion } from "../../store/versions.ts";
+
+type Store = Pick<ServerOptions, "db" | "system">;
+
+/** A former certificate that granted more is blocked after this time at the latest, confirmed or not. */
+export const blockAfterMs = 10 * 60_000;
+
+/** For a certificate whose block is not urgent: it waits for the time, whatever the node confirms. */
+export const atLeisure = Number.MAX_SAFE_INTEGER;
+
+/**
+ * Marks the former certificates of a node that granted more than the current ones of `version`. Returns their number. One
+ * that is marked keeps its time and the lower version: further changes must not postpone its block.
+ */
+export async function blockFormerLater(
+  tx: Transaction,
+  nodeId: number,
+  version: number,
+  now: number,
+): Promise<number> {
+  return tx.run(
+    `UPDATE certificates SET block_after = coalesce(block_after, $2), block_version = CASE WHEN block_version < $3 THEN block_version ELSE $3 END
+     WHERE node_id = $1 AND state = 'former' AND kind = 'overlay' AND not_after > $4`,
+    [nodeId, now + blockAfterMs, version, now],
+  );
+}
+
+/** Does everything that is due in all organizations, or in one. */
+export async function settle({ db, system }: Store, orgId?: number): Promise<void> {
+  const now = system.now();
+  for (const each of await organizationsWithFormer({ db, system }, orgId)) {
+    await db.writeFor({ org: each }, (tx) => blockFormer(tx, each, now));
+  }
+  for (const each of orgId === undefined ? await organizationsWithHolds(db) : [orgId]) {
+    // Check by reads first: usually nothing is due, and nothing is written.
+    if (await mayRelease(db, each, now)) await db.writeFor({ org: each }, (tx) => releaseDue(tx, each, now));
+  }
+}
+
+/**
+ * Settles one organization. Callers at the same time share one run, which begins after their own writes: when a thousand
+ * nodes confirm a version, two or three runs find what that makes due.
+ */
+export function makeSettler(store: Store): (orgId: number) => Promise<void> {
+  const running = new Map<number, Promise<void>>();
+  const waiting = new Map<number, Promise<void>>();
+  const run = (orgId: number) => {
+    waiting.delete(orgId);
+    const done = settle(store, orgId).finally(() => running.delete(orgId));
+    running.set(orgId, done);
+    return done;
+  };
+  return (orgId) => {
+    const present = running.get(orgId);
+    if (present === undefined) return run(orgId);
+    const next =
+      waiting.get(orgId) ??
+      present.then(
+        () => run(orgId),
+        () => run(orgId),
+      );
+    waiting.set(orgId, next);
+    return next;
+  };
+}
+
+/** Frees the held names and addresses that are due. */
+export function releaseDue(tx: Transaction, orgId: number, now: number): Promise<void> {
+  return releaseHolds(tx, orgId, now, () => openFlowMs(tx, orgId));
+}
+
+/** How long an open flow may outlive its last packet on any node of the organization. */
+async function openFlowMs(tx: Transaction, orgId: number): Promise<number> {
+  const rows = await queryAll(
+    tx,
+    nodes.pick("configOverrides"),
+    `SELECT config_overrides FROM organizations WHERE id = $1
+     UNION ALL SELECT config_overrides FROM nodes WHERE org_id = $1 AND config_overrides <> '{}' AND state = 'active'`,
+    [orgId],
+  );
+  return longestFlowMs(rows.map((row) => flowTimes(row.configOverrides)));
+}
+
+/** Remaining lifetime for the event: renewal was due long before, so the node was offline. */
+const expiringMs = 14 * 86_400_000;
+const announcedTogether = 100;
+
+const expiringPick = certificates.pick("id", "orgId", "nodeId", "fingerprint", "notAfter");
+
+/** Records one event for each certificate that expires soon and was not renewed. */
+export async function announceExpiring({ db, system }: Store): Promise<void> {
+  const now = system.now();
+  const due = `state = 'current' AND kind = 'overlay' AND expiring_told_at IS NULL AND not_after < $1`;
+  const first = `SELECT ${expiringPick.select()} FROM certificates WHERE ${due} LIMIT ${announcedTogether}`;
+  const found = await queryAll(db, expiringPick, first, [now + expiringMs]);
+  for (const [orgId, expiring] of Map.groupBy(found, (each) => each.orgId)) {
+    await db.writeFor({ org: orgId }, async (tx) => {
+      for (const { id, nodeId, fingerprint, notAfter } of expiring) {
+        // Of two concurrent servers only one announces it.
+        const told = { id, state: "current", expiringToldAt: null } as const;
+        if ((await certificates.update(tx, told, { expiringToldAt: now })) === 0) continue;
+        await record(tx, {
+          orgId,
+          at: now,
+          type: "certificate.expiring",
+          actor: ourselves,
+          subject: `node/${nodeId}`,
+          after: { fingerprint, not_after: formatTime(notAfter) },
+        });
+      }
+    });
+  }
+}
+
+/** Former certificates that are due for blocking at $2, of one organization or of all ($1 = 0). */
+const dueFormer = `FROM certificates c JOIN nodes n ON n.id = c.node_id
+  WHERE c.state = 'former' AND c.block_after IS NOT NULL AND ($1 = 0 OR c.org_id = $1)
+    AND (c.block_after <= $2 OR n.confirmed_config_version >= c.block_version)`;
+
+async function organizationsWithFormer({ db, system }: Store, orgId = 0): Promise<number[]> {
+  const sql = `SELECT DISTINCT c.org_id ${dueFormer}`;
+  const rows = await queryAll(db, certificates.pick("orgId"), sql, [orgId, system.now()]);
+  return rows.map((row) => row.orgId);
+}
+
+async function blockFormer(tx: Transaction, orgId: number, now: number): Promise<void> {
+  const duePick = certificates.pick("id", "nodeId", "notAfter");
+  const due = await queryAll(tx, duePick, `SELECT ${duePick.select("c")} ${dueFormer}`, [orgId, now]);
+  if (due.length === 0) return;
+  const isListed = due.some(({ notAfter }) => notAfter > now);
+  const version = isListed ? await raiseConfigVersion(tx, orgId) : await readConfigVersion(tx, orgId);
+  const blockedAtVersion = isListed ? version : null;
+  for (const [at, { id }] of due.entries()) {
+    if (at % 100 === 99) await tx.pause();
+    await certificates.update(
+      tx,
+      { id },
+      { state: "blocked", blockedAt: now, blockedAtVersion, blockAfter: null },
+    );
+  }
+  const left = `SELECT count(*) AS n FROM certificates
+    WHERE node_id = $1 AND state = 'former' AND block_after IS NOT NULL`;
+  for (const [at, nodeId] of [...new Set(due.map((row) => row.nodeId))].entries()) {
+    if (at % 100 === 99) await tx.pause();
+    if ((await queryNumber(tx, left, [nodeId])) === 0) await boundHolds(tx, nodeId, version);
+  }
+  await announceBlocklist(tx, orgId, now);
+}

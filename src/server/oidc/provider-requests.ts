@@ -1,0 +1,225 @@
+// OpenID Connect with one provider: the address that a browser is sent to, and the claims for the code that the browser
+// brings back. Knows no user.
+
+import type { AuthorizationServer, Client, ClientAuth } from "oauth4webapi";
+import { AppError } from "../../base/errors.ts";
+import { makeFairQueue, type InTurn } from "../http/fair-queue.ts";
+import { openSecret } from "../../pki/secrets.ts";
+import type { ServerOptions } from "../options.ts";
+import type { IdentityProviderRow } from "../store/tables/providers.ts";
+import {
+  loadOauth,
+  makeConfigurations,
+  notVerified,
+  untrusted,
+  type Configurations,
+  type Endpoint,
+} from "./configuration.ts";
+
+type Deps = Pick<ServerOptions, "system" | "webhookNetworks" | "secretKey">;
+type Provider = Pick<IdentityProviderRow, "id" | "issuer" | "clientId" | "secretSealed" | "scopes" | "trust">;
+
+/** What binds an answer to the request: `state`, `nonce` and the verifier are known to one browser. */
+export type Secrets = { state: string; nonce: string; verifier: string };
+export type Claims = Readonly<Record<string, unknown>> & { sub: string };
+
+export type Exchange = {
+  /** The provider's configuration. Throws provider_unavailable or untrusted_answer. */
+  discover(provider: Endpoint): Promise<AuthorizationServer>;
+  /** Where the browser goes to sign in. Throws not_found for a provider without a client. */
+  authorizationUrl(provider: Provider, redirectUri: string, secrets: Secrets): Promise<string>;
+  /** Where the browser goes to sign out; undefined if the provider has no such page. */
+  signOutUrl(provider: Provider, returnTo: string): Promise<string | undefined>;
+  /**
+   * The claims of the identity, verified. `answer`: the parameters of the callback. Throws sign_in_refused if the provider
+   * refused, provider_unavailable, or untrusted_answer for anything that does not verify.
+   */
+  claims(
+    provider: Provider,
+    redirectUri: string,
+    secrets: Secrets,
+    answer: URLSearchParams,
+  ): Promise<Exchanged>;
+  /** For what a sign-in does at its provider, whose id is the owner: if all asked at once, most would not be answered in time. */
+  inLine: InTurn;
+  /** Asks whether the person is still there. Throws provider_unavailable or untrusted_answer, which prove nothing. */
+  refresh(provider: Provider, subject: string, refreshToken: string): Promise<Refreshed>;
+};
+/** `refreshToken`: undefined where the provider gives none. */
+type Exchanged = { claims: Claims; refreshToken: string | undefined };
+/**
+ * `unsaid`: the provider refused the token without the reason that it owes, as glewlwyd does for a person who was removed.
+ * `isWhole`: the claims are those that a sign-in would bring. Else they may lack groups that the person has.
+ */
+export type Refreshed =
+  | { isThere: false }
+  | { isThere: "unsaid" }
+  | { isThere: true; claims: Claims; isWhole: boolean; refreshToken: string | undefined };
+
+export const providerContext = (id: number) => `identity provider ${id}`;
+
+function lineFull(): AppError {
+  const retryAfter = 10;
+  const message = `Too many users are signing in by this provider at the moment. Try again in ${retryAfter} seconds.`;
+  return new AppError("throttled", message, { retryAfter });
+}
+
+/** For the clocks of provider and server. */
+const toleranceS = 60;
+
+export function makeExchange(deps: Deps): Exchange {
+  const configurations = makeConfigurations(deps);
+  return {
+    discover: configurations.find,
+    inLine: makeFairQueue({ ofOwner: 16, perCaller: 500, perOwner: 5000, refusal: lineFull }),
+    async authorizationUrl(provider, redirectUri, { state, nonce, verifier }) {
+      if (provider.clientId === "")
+        throw new AppError("not_found", "This provider of identities has no client ID yet.");
+      const { calculatePKCECodeChallenge } = await loadOauth();
+      const { authorization_endpoint: endpoint } = await configurations.find(provider);
+      if (endpoint === undefined) throw notVerified("The provider names no page for signing in.");
+      return withWords(endpoint, {
+        client_id: provider.clientId,
+        redirect_uri: redirectUri,
+        response_type: "code",
+        scope: provider.scopes,
+        state,
+        nonce,
+        code_challenge: await calculatePKCECodeChallenge(verifier),
+        code_challenge_method: "S256",
+        // OpenID Connect Core, section 11: without it, no token for later is given.
+        ...(provider.scopes.split(" ").includes("offline_access") ? { prompt: "consent" } : {}),
+      });
+    },
+    async signOutUrl(provider, returnTo) {
+      const { end_session_endpoint: endpoint } = await configurations.find(provider);
+      const words = { client_id: provider.clientId, post_logout_redirect_uri: returnTo };
+      return endpoint === undefined ? undefined : withWords(endpoint, words);
+    },
+    async claims(provider, redirectUri, secrets, answer) {
+      const { AuthorizationResponseError } = await loadOauth();
+      try {
+        return await claimsFor({ ...deps, configurations }, provider, redirectUri, secrets, answer);
+      } catch (error) {
+        if (!(error instanceof AuthorizationResponseError)) return untrusted(error);
+        const message = "The provider of identities refused the sign-in.";
+        throw new AppError("sign_in_refused", message, { cause: error });
+      }
+    },
+    refresh: (provider, subject, refreshToken) =>
+      refreshed({ ...deps, configurations }, provider, subject, refreshToken).catch(untrusted),
+  };
+}
+
+/** Also an endpoint that is no web page, such as `javascript:`, is refused here: browsers are sent to it. */
+function withWords(endpoint: string, words: Readonly<Record<string, string>>): string {
+  const url = new URL(endpoint);
+  if (!/^https?:$/.test(url.protocol))
+    throw notVerified("The provider names a page that is none of the web.");
+  for (const [name, value] of Object.entries(words)) url.searchParams.set(name, value);
+  return url.href;
+}
+
+type Asking = Deps & { configurations: Configurations };
+
+async function claimsFor(
+  deps: Asking,
+  provider: Provider,
+  redirectUri: string,
+  { state, nonce, verifier }: Secrets,
+  answer: URLSearchParams,
+): Promise<Exchanged> {
+  const oauth = await loadOauth();
+  const server = await deps.configurations.find(provider);
+  const client = await clientOf(deps, provider);
+  const by = await deps.configurations.options(provider);
+  const parameters = oauth.validateAuthResponse(server, client, answer, state);
+  const auth = await authentication(deps, provider, server);
+  const grant = [server, client, auth, parameters, redirectUri, verifier, by] as const;
+  const response = await oauth.authorizationCodeGrantRequest(...grant);
+  const checks = { expectedNonce: nonce, requireIdToken: true };
+  const tokens = await oauth.processAuthorizationCodeResponse(server, client, response, checks);
+  await verifySignature(deps, provider, server, response);
+  const own = oauth.getValidatedIdTokenClaims(tokens);
+  if (own === undefined) throw notVerified("The provider gave no identity.");
+  const refreshToken = tokens.refresh_token;
+  if (server.userinfo_endpoint === undefined) return { claims: { ...own }, refreshToken };
+  const asked = await oauth.userInfoRequest(server, client, tokens.access_token, by);
+  const information = await oauth.processUserInfoResponse(server, client, own.sub, asked);
+  return { claims: joined(information, own), refreshToken };
+}
+
+async function refreshed(
+  deps: Asking,
+  provider: Provider,
+  subject: string,
+  refreshToken: string,
+): Promise<Refreshed> {
+  const oauth = await loadOauth();
+  const server = await deps.configurations.find(provider);
+  const client = await clientOf(deps, provider);
+  const by = await deps.configurations.options(provider);
+  const auth = await authentication(deps, provider, server);
+  const response = await oauth.refreshTokenGrantRequest(server, client, auth, refreshToken, by);
+  const given = oauth.processRefreshTokenResponse(server, client, response);
+  const tokens = await given.catch((error: unknown) => {
+    // Nothing else says that the person is gone: `invalid_client` is about us.
+    if (error instanceof oauth.ResponseBodyError && error.error === "invalid_grant") return false;
+    if (!(error instanceof oauth.ResponseBodyError) && response.status === 400) return "unsaid";
+    throw error;
+  });
+  if (tokens === false || tokens === "unsaid") return { isThere: tokens };
+  const own = oauth.getValidatedIdTokenClaims(tokens);
+  if (own !== undefined) await verifySignature(deps, provider, server, response);
+  if (own !== undefined && own.sub !== subject) throw notVerified("The provider named another identity.");
+  const claims = own ?? { sub: subject };
+  const next = { isThere: true, isWhole: own !== undefined, refreshToken: tokens.refresh_token } as const;
+  if (server.userinfo_endpoint === undefined) return { ...next, claims: { ...claims } };
+  const asked = await oauth.userInfoRequest(server, client, tokens.access_token, by);
+  const information = await oauth.processUserInfoResponse(server, client, subject, asked);
+  return { ...next, claims: joined(information, claims) };
+}
+
+async function clientOf({ system }: Deps, { clientId }: Provider): Promise<Client> {
+  const { clockSkew, clockTolerance } = await loadOauth();
+  const aheadS = Math.round((system.now() - Date.now()) / 1000);
+  return { client_id: clientId, [clockSkew]: aheadS, [clockTolerance]: toleranceS };
+}
+
+async function authentication({ secretKey }: Deps, provider: Provider, server: AuthorizationServer) {
+  const { None, ClientSecretPost } = await loadOauth();
+  if (provider.secretSealed === "") return None();
+  const secret = openSecret(secretKey, provider.secretSealed, providerContext(provider.id));
+  const methods = server.token_endpoint_auth_methods_supported ?? ["client_secret_basic"];
+  return methods.includes("client_secret_basic") ? basic(secret) : ClientSecretPost(secret);
+}
+
+/** oauth4webapi escapes `-` and `_` too. That is allowed, but glewlwyd is one of those who take a secret as it stands. */
+function basic(secret: string): ClientAuth {
+  const escaped = (text: string) => encodeURIComponent(text).replaceAll("%20", "+");
+  return (_server, client, _body, headers) =>
+    headers.set("authorization", `Basic ${btoa(`${escaped(client.client_id)}:${escaped(secret)}`)}`);
+}
+
+/** oauth4webapi keeps keys by the configuration's object: a new one reads them again, after a rotation. */
+async function verifySignature(
+  { configurations }: Asking,
+  provider: Provider,
+  server: AuthorizationServer,
+  response: Response,
+): Promise<void> {
+  const { validateApplicationLevelSignature, OperationProcessingError, KEY_SELECTION } = await loadOauth();
+  const options = await configurations.options(provider);
+  try {
+    await validateApplicationLevelSignature(server, response, options);
+  } catch (error) {
+    if (!(error instanceof OperationProcessingError) || error.code !== KEY_SELECTION) throw error;
+    await validateApplicationLevelSignature(await configurations.findAgain(provider), response, options);
+  }
+}
+
+/** An address and whether it is verified come from one place: they must not be those of two addresses. */
+function joined(information: Claims, own: Claims): Claims {
+  const { email, email_verified } = "email" in own ? own : information;
+  return { ...information, ...own, email, email_verified };
+}

@@ -1,0 +1,48 @@
+// The domain, beside `.internal`, that an organization's names may end in. Each machine needs root's permission for it, too.
+
+import { AppError } from "../../base/errors.ts";
+import { parseAddress } from "../../base/ip.ts";
+import type { ServerOptions } from "../options.ts";
+import type { Reader } from "../store/database.ts";
+import { queryAll } from "../store/table.ts";
+import { identityProviders } from "../store/tables/providers.ts";
+import { nodes } from "../store/tables/nodes.ts";
+
+const issuers = identityProviders.pick("issuer");
+const places = nodes.pick("publicIp");
+
+/** Throws validation_failed for a public suffix, and for one that hides a host which the nodes or their users need. */
+export async function checkNameSuffix(
+  reader: Pick<Reader, "all">,
+  orgId: number,
+  suffix: string,
+  { publicUrl }: Pick<ServerOptions, "publicUrl">,
+): Promise<void> {
+  const { hostWithin, whyNoSuffix } = await import("../../protocol/name-suffix.ts");
+  const why = whyNoSuffix(suffix);
+  if (why !== undefined) throw refused(`Names cannot end in .${suffix}: ${why}.`);
+  // A provider of another organization is its own matter, and must not be found out by trying suffixes.
+  const own = `SELECT ${issuers.select()} FROM identity_providers WHERE org_id IS NULL OR org_id = $1`;
+  const providers = await queryAll(reader, issuers, own, [orgId]);
+  const hubs = `SELECT ${places.select()} FROM nodes
+    WHERE org_id = $1 AND public_ip IS NOT NULL AND state <> 'revoked'`;
+  const needed = [
+    ...[publicUrl, ...providers.map(({ issuer }) => issuer)].map((url) => hostOf(url)),
+    ...(await queryAll(reader, places, hubs, [orgId])).map(({ publicIp }) => publicIp ?? ""),
+  ];
+  const host = hostWithin(
+    suffix,
+    needed.filter((each) => parseAddress(each) === undefined),
+  );
+  if (host === undefined) return;
+  throw refused(
+    `Names cannot end in .${suffix}: nodes would no longer find ${host}, which is below it.`,
+    `Choose a domain that holds nothing else, such as nodes.${suffix}.`,
+  );
+}
+
+const hostOf = (url: string) => (URL.canParse(url) ? new URL(url).hostname : "");
+
+function refused(sentence: string, hint = "Choose a domain of your own, such as corp.example."): AppError {
+  return new AppError("validation_failed", sentence, { errors: { name_suffix: [sentence] }, hint });
+}

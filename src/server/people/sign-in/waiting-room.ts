@@ -1,0 +1,64 @@
+// Machines that wait for a user: sign-ins of the command line, and machines that join by a browser. Their requests need no
+// credentials, so what waits is bounded, and the room is shared by the networks that the requests come from.
+
+import { AppError } from "../../../base/errors.ts";
+import { parseAddress } from "../../../base/ip.ts";
+import type { Transaction } from "../../store/database.ts";
+import { computed, integer, queryAll, text } from "../../store/table.ts";
+
+/** All that wait together. */
+const maxWaiting = 1000;
+/** From one site. One attacker has a whole IPv6 /48. */
+const maxOfSite = 50;
+const row = computed({ id: integer(), address: text() });
+const waitingIn = {
+  device_requests: "SELECT id, address FROM device_requests ORDER BY id",
+  // A confirmed one has its user's word.
+  enrollments: "SELECT id, address FROM enrollments WHERE org_id IS NULL ORDER BY id",
+};
+
+/**
+ * Makes room for a request of this address. In a full room the newest of the network goes that has most in it. Throws throttled
+ * if that is the network of this address, or if its site has its maximum.
+ */
+export async function makeRoom(
+  tx: Pick<Transaction, "all" | "run">,
+  table: keyof typeof waitingIn,
+  address: string,
+): Promise<void> {
+  const waiting = await queryAll(tx, row, waitingIn[table]);
+  const ownSite = siteOf(address);
+  const own = waiting.filter((each) => siteOf(each.address) === ownSite);
+  if (own.length >= maxOfSite) throw tooMany();
+  if (waiting.length < maxWaiting) return;
+  const newcomer = { id: 0, address };
+  const wide = mostCrowded([newcomer, ...waiting], (each) => wideOf(each.address));
+  const site = mostCrowded(wide, (each) => siteOf(each.address));
+  const last = site.at(-1);
+  if (last === undefined || site.includes(newcomer)) throw tooMany();
+  await tx.run(`DELETE FROM ${table} WHERE id = $1`, [last.id]);
+}
+
+/** The largest group of the list, in its order; of several, the one of the first item. */
+function mostCrowded<T>(list: readonly T[], keyOf: (item: T) => string): readonly T[] {
+  const groups = [...Map.groupBy(list, keyOf).values()];
+  return groups.reduce((most, each) => (each.length > most.length ? each : most), []);
+}
+
+/** One IPv4 address, or an IPv6 /48: what a provider gives to one customer at most. */
+const siteOf = (address: string) => within(address, 32, 48);
+/** An IPv4 /16 or an IPv6 /32: a caller can rent many addresses in one of them. */
+const wideOf = (address: string) => within(address, 16, 32);
+
+/** The network of an address as a key, not as text: all that wait are compared at each request. */
+function within(address: string, bits4: number, bits6: number): string {
+  const parsed = parseAddress(address);
+  if (parsed === undefined) return address;
+  const { family, value } = parsed;
+  return `${family}/${value >> BigInt(family === 4 ? 32 - bits4 : 128 - bits6)}`;
+}
+
+function tooMany(): AppError {
+  const message = "Too many requests wait at the moment. Try again in a minute.";
+  return new AppError("throttled", message, { retryAfter: 60 });
+}

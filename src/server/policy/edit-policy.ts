@@ -1,0 +1,205 @@
+// Every edit of a policy by people goes through editPolicy, or through editReach if it changes which nodes reach each other.
+// Both refuse an edit while an applied file waits for its confirmation; editReach one that makes a test of the policy fail.
+
+import * as v from "valibot";
+import { formatTime } from "../../base/duration.ts";
+import { AppError } from "../../base/errors.ts";
+import { brand } from "../../brand.ts";
+import type { Actor } from "../audit/record.ts";
+import { inSlices } from "../http/heavy-work.ts";
+import { requireLockOf, type Database, type Reader, type Transaction } from "../store/database.ts";
+import { queryOne } from "../store/table.ts";
+import { policies, type PolicyRow } from "../store/tables/policies.ts";
+import { serviceTokens } from "../store/tables/sessions.ts";
+import { users } from "../store/tables/users.ts";
+import { momentOf } from "./unchanged-since.ts";
+import { readPolicyNodes } from "./policy-nodes.ts";
+import { PolicyTest, runTests, type Tested, type TestFailure } from "./policy-tests.ts";
+import { readRules } from "./stored-rules.ts";
+
+/** Rows of the database, parsed. */
+export const storedTests = (row: Pick<PolicyRow, "tests"> | undefined): PolicyTest[] =>
+  v.parse(v.array(PolicyTest), row?.tests ?? []);
+
+/** Runs an edit of names, descriptions, routes or relays in its transaction. Throws policy_unconfirmed or policy_by_file. */
+export async function editPolicy<T>(
+  tx: Transaction,
+  orgId: number,
+  now: number,
+  edit: () => Promise<T>,
+): Promise<T> {
+  await begin(tx, orgId, now);
+  return edit();
+}
+
+/** Raises the version. Throws policy_unconfirmed or policy_by_file. */
+async function begin(tx: Transaction, orgId: number, now: number): Promise<Guards | undefined> {
+  requireLockOf(tx, orgId);
+  const row = await raisePolicyVersion(tx, orgId, now);
+  requireConfirmed(row);
+  requireByHand(row);
+  return row;
+}
+
+/** How tests of the policy are run: they may take seconds, in slices. */
+export type Testing = {
+  inTurn<T>(work: () => Promise<T>): Promise<T>;
+  /** Throws if the caller's rights have ended. */
+  admitAgain(): Promise<void>;
+};
+
+export type Editing = { db: Database; orgId: number; now: number; testing: Testing };
+
+const maxTries = 5;
+
+/**
+ * Runs `edit` in a transaction; with tests, first in one that is rolled back, because they read what it would make. Throws
+ * policy_unconfirmed, policy_by_file, or policy_test_failed if a test fails that passed before: tests that fail already,
+ * because a node was revoked, do not stop other edits.
+ */
+export async function editReach<T>(editing: Editing, edit: (tx: Transaction) => Promise<T>): Promise<T> {
+  const { testing } = editing;
+  const untested = await writeUntested(editing, edit);
+  if (untested !== undefined) return untested.result;
+  return testing.inTurn(async () => {
+    for (let tries = 1; ; tries++) {
+      const tried = await tryOut(editing, edit);
+      await requirePassing(tried);
+      await testing.admitAgain();
+
+      const done = await write(editing, tried.moment, edit);
+      if (done !== undefined) return done.result;
+      if (tries === maxTries)
+        throw new AppError("busy", "The organization changes all the time. Try again in a moment.");
+    }
+  });
+}
+
+/** Rolls a transaction back. */
+class HasTests extends Error {}
+
+/** Undefined: the organization has tests. */
+async function writeUntested<T>(
+  { db, orgId, now }: Editing,
+  edit: (tx: Transaction) => Promise<T>,
+): Promise<{ result: T } | undefined> {
+  try {
+    return await db.writeFor({ org: orgId }, async (tx) => {
+      if (storedTests(await begin(tx, orgId, now)).length > 0) throw new HasTests("rolled back");
+      return { result: await edit(tx) };
+    });
+  } catch (error) {
+    if (error instanceof HasTests) return undefined;
+    throw error;
+  }
+}
+
+/** Undefined: the organization is not as it was at `moment`. */
+function write<T>(
+  { db, orgId, now }: Editing,
+  moment: string,
+  edit: (tx: Transaction) => Promise<T>,
+): Promise<{ result: T } | undefined> {
+  return db.writeFor({ org: orgId }, async (tx) => {
+    if ((await momentOf(tx, orgId)) !== moment) return undefined;
+    return { result: await editPolicy(tx, orgId, now, () => edit(tx)) };
+  });
+}
+
+type Tried = { moment: string; tests: PolicyTest[]; before: Tested; after: Tested };
+
+/** Rolls a transaction back. */
+class TriedOut extends Error {
+  readonly tried: Tried;
+  constructor(tried: Tried) {
+    super("rolled back");
+    this.tried = tried;
+  }
+}
+
+async function tryOut(
+  { db, orgId, now }: Editing,
+  edit: (tx: Transaction) => Promise<unknown>,
+): Promise<Tried> {
+  try {
+    return await db.writeFor({ org: orgId }, async (tx): Promise<never> => {
+      const moment = await momentOf(tx, orgId);
+      const row = await begin(tx, orgId, now);
+      const before = await stateIn(tx, orgId);
+      await edit(tx);
+      throw new TriedOut({ moment, tests: storedTests(row), before, after: await stateIn(tx, orgId) });
+    });
+  } catch (error) {
+    if (error instanceof TriedOut) return error.tried;
+    throw error;
+  }
+}
+
+async function stateIn(tx: Pick<Reader, "all">, orgId: number): Promise<Tested> {
+  return { rules: await readRules(tx, orgId), members: await readPolicyNodes(tx, orgId) };
+}
+
+/** Throws policy_test_failed if a test fails that passed before. */
+async function requirePassing({ tests, before, after }: Tried): Promise<void> {
+  const failures = await inSlices(runTests(tests, after));
+  if (failures.length === 0) return;
+  const failing = new Set((await inSlices(runTests(tests, before))).map(({ test }) => test));
+  const broken = failures.filter(({ test }) => !failing.has(test));
+  if (broken.length > 0) throw testsFailed(broken, "The change is refused");
+}
+
+const guards = policies.pick("byFile", "tests", "unconfirmedUntil", "appliedBy");
+type Guards = Pick<PolicyRow, "byFile" | "tests" | "unconfirmedUntil" | "appliedBy">;
+
+/** Drift begins with the first edit after an application. */
+const raise = `INSERT INTO policies (org_id, version, created_at) VALUES ($1, 1, $2)
+  ON CONFLICT (org_id) DO UPDATE SET version = policies.version + 1,
+    drifted_at = CASE WHEN policies.text IS NULL THEN NULL ELSE coalesce(policies.drifted_at, excluded.created_at) END
+  RETURNING ${guards.select()}`;
+
+/** One statement for the version and what may refuse the edit, which undoes it: each statement costs every edit. */
+async function raisePolicyVersion(tx: Transaction, orgId: number, now: number): Promise<Guards | undefined> {
+  return queryOne(tx, guards, raise, [orgId, now]);
+}
+
+/** Throws policy_unconfirmed. */
+export function requireConfirmed(row: Pick<PolicyRow, "unconfirmedUntil" | "appliedBy"> | undefined): void {
+  if (row === undefined || row.unconfirmedUntil === null) return;
+  const until = formatTime(row.unconfirmedUntil);
+  throw new AppError(
+    "policy_unconfirmed",
+    `A policy that ${row.appliedBy ?? "the operator"} has applied goes back at ${until} unless it is confirmed. Until then, ` +
+      "the policy cannot be changed.",
+    {
+      hint: `Confirm it with \`${brand.executable} admin policy confirm ORG\`, or take it back with \`${brand.executable} admin policy revert ORG\`.`,
+    },
+  );
+}
+
+/** Throws policy_by_file. */
+export function requireByHand(row: Pick<PolicyRow, "byFile"> | undefined): void {
+  if (row?.byFile !== true) return;
+  throw new AppError("policy_by_file", "The policy of this organization is changed by its file only.", {
+    hint: `Edit the file, then run \`${brand.executable} admin policy apply ORG FILE\`. \`${brand.executable} admin policy get ORG\` shows it.`,
+  });
+}
+
+export function testsFailed(failures: readonly TestFailure[], what: string): AppError {
+  const sentences = failures.slice(0, 20).map(({ sentence }) => sentence);
+  const [first = ""] = sentences;
+  const more = failures.length > 1 ? ` (and ${failures.length - 1} more)` : "";
+  return new AppError("policy_test_failed", `${what}: a test of the policy fails. ${first}${more}`, {
+    errors: { tests: sentences },
+    hint: "Correct the change, or change the tests of the policy first.",
+  });
+}
+
+/** An e-mail address, the name of a service token, or `the operator`. */
+export async function nameOfActor(reader: Pick<Reader, "get">, { kind, id }: Actor): Promise<string> {
+  if (kind === "person" && id !== null) return (await users.find(reader, { id }))?.email ?? `user ${id}`;
+  if (kind === "service" && id !== null) {
+    const token = await serviceTokens.find(reader, { id });
+    return token === undefined ? `service token ${id}` : `the service token ${token.name}`;
+  }
+  return kind === "operator" ? "the operator" : "the server";
+}

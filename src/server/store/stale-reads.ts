@@ -1,0 +1,25 @@
+// While the database is away, check-ins are answered with what was known before: a node that gets no answer learns no more,
+// and an administrator of thousands of nodes would see all of them fail.
+
+import { AppError } from "../../base/errors.ts";
+
+/** The database is asked again after this time: meanwhile answers do not wait for it. */
+const askAgainMs = 1000;
+
+/** Returns what `read` reads, or what is known if the database is away. Throws if nothing is known. */
+export type OrKnown = <T>(read: () => Promise<T>, known: T | undefined) => Promise<T>;
+
+export function makeOrKnown(): OrKnown {
+  let awayUntil = Number.NEGATIVE_INFINITY;
+  return async (read, known) => {
+    if (known !== undefined && performance.now() < awayUntil) return known;
+    try {
+      return await read();
+    } catch (error) {
+      const isAway = error instanceof AppError && error.code === "storage_unavailable";
+      if (known === undefined || !isAway) throw error;
+      awayUntil = performance.now() + askAgainMs;
+      return known;
+    }
+  };
+}

@@ -1,0 +1,152 @@
+// Sessions of users: of browsers, whose cookie holds a token of which only the hash is stored, and of command lines, which
+// have a family of refresh tokens instead.
+
+import {
+  integer,
+  integerOrNull,
+  serial,
+  since,
+  table,
+  text,
+  textOrNull,
+  type TableRow,
+  word,
+} from "../table.ts";
+
+/** A session ends after this time without a use, and in any case after the longer one. */
+export const idleMs = 12 * 3_600_000;
+export const longestMs = 7 * 86_400_000;
+/** A sign-in by a provider is asked for again: who left there stays signed in here no longer. */
+export const byProviderMs = 86_400_000;
+
+export const browserSessions = table(
+  "browser_sessions",
+  {
+    id: serial,
+    userId: integer("REFERENCES users (id)"),
+    /** No cookie has the one of a command line. */
+    tokenHash: text("UNIQUE"),
+    /** The User-Agent. */
+    device: text(),
+    /** The address of the last use. */
+    address: text(),
+    /** Milliseconds, later than `sessionsFrom` of the user at that time. */
+    createdAt: integer(),
+    lastUsedAt: integer(),
+    endsAt: integer(),
+    /** The last proof of a second factor in this session. */
+    factorAt: integerOrNull(),
+    /** The provider by which the user signed in; null: without one. */
+    providerId: since(27, integerOrNull()),
+    /** The tokens of a command line's session. Null: the session of a browser. */
+    family: since(52, textOrNull()),
+  },
+  { indexes: ["CREATE INDEX browser_sessions_user ON browser_sessions (user_id, id)"] },
+);
+export type SessionRow = TableRow<typeof browserSessions>;
+
+// Refresh tokens of users. Only their hashes are stored.
+
+export const refreshTokens = table(
+  "refresh_tokens",
+  {
+    jtiHash: text("PRIMARY KEY"),
+    /** All tokens that followed from one sign-in. Using a token twice revokes the family. */
+    family: text(),
+    userId: integer("REFERENCES users (id)"),
+    expiresAt: integer(),
+    usedAt: integerOrNull(),
+    revokedAt: integerOrNull(),
+    /** When the sign-in ends; the same for the whole family. NULL: stored by a release that set no end. */
+    endsAt: since(10, integerOrNull()),
+    /** The last proof of a second factor in this family; the same for the whole family. */
+    factorAt: since(20, integerOrNull()),
+    /** The provider of identities by which the sign-in began; the same for the whole family. Null: without one. */
+    providerId: since(32, integerOrNull()),
+  },
+  {
+    indexes: [
+      "CREATE INDEX refresh_tokens_family ON refresh_tokens (family)",
+      "CREATE INDEX refresh_tokens_user ON refresh_tokens (user_id)",
+      "CREATE INDEX refresh_tokens_expiry ON refresh_tokens (expires_at)",
+    ],
+  },
+);
+
+// On which nodes' machines sessions of command lines are, as these machines proved. When such a node is revoked, they end.
+
+export const sessionNodes = table(
+  "session_nodes",
+  {
+    /** Of the session's tokens. */
+    family: text(),
+    nodeId: integer("REFERENCES nodes (id)"),
+    provenAt: integer(),
+  },
+  {
+    constraints: ["PRIMARY KEY (family, node_id)"],
+    indexes: ["CREATE INDEX session_nodes_node ON session_nodes (node_id)"],
+  },
+);
+
+// Sign-ins of the command line that wait for a browser (RFC 8628). They end after five minutes.
+
+export const deviceRequests = table(
+  "device_requests",
+  {
+    id: serial,
+    /** Of the code that the command line polls with. */
+    deviceHash: text("UNIQUE"),
+    /** Of the code that the user types in the browser. */
+    userHash: text("UNIQUE"),
+    /** What the machine calls itself. It proves nothing. */
+    machine: text(),
+    address: text(),
+    createdAt: integer(),
+    expiresAt: integer(),
+    /** The user who decided, and when; null: nobody yet. */
+    userId: integerOrNull("REFERENCES users (id)"),
+    decidedAt: integerOrNull(),
+    /** 1: approved, 0: refused. */
+    isApproved: integerOrNull(),
+    /** The last poll, ms. */
+    polledAt: integerOrNull(),
+    /** The provider by which the browser that approved was signed in, and the end of that session; null: without one. */
+    providerId: since(32, integerOrNull()),
+    providerUntil: since(32, integerOrNull()),
+  },
+  { indexes: ["CREATE INDEX device_requests_expiry ON device_requests (expires_at)"] },
+);
+export type DeviceRequestRow = TableRow<typeof deviceRequests>;
+
+// Replaced tokens of nodes. Only their hashes are stored.
+
+/** Replaced tokens of nodes. They stay known, so that using one does not count as guessing. */
+export const retiredTokens = table("retired_tokens", {
+  tokenHash: text("PRIMARY KEY"),
+  retiredAt: integer(),
+});
+
+// Tokens of programs. Only their hashes are stored.
+
+export const serviceTokens = table(
+  "service_tokens",
+  {
+    id: serial,
+    orgId: integer("REFERENCES organizations (id)"),
+    name: text(),
+    role: word(["member", "admin"]),
+    tokenHash: text("UNIQUE"),
+    expiresAt: integerOrNull(),
+    createdBy: integerOrNull("REFERENCES users (id)"),
+    createdAt: integer(),
+    revokedAt: integerOrNull(),
+    /** Words with spaces between. NULL: a token of an earlier release, which has all rights of its role. */
+    scopes: since(21, textOrNull()),
+    /** Networks with spaces between from which the token is valid. NULL: from everywhere. */
+    networks: since(21, textOrNull()),
+    /** About when the API accepted it last. NULL: not since this is recorded. */
+    lastUsedAt: since(49, integerOrNull()),
+  },
+  { indexes: ["CREATE INDEX service_tokens_org ON service_tokens (org_id, id)"] },
+);
