@@ -43,7 +43,7 @@ const ask = (addresses: readonly string[], at = port) =>
 
 const failure = (addresses: readonly string[]) =>
   inHere(`
-    import { trueFailure } from "${source}/connect-failure.ts";
+    import { trueFailure } from "${source}/base/connect-failure.ts";
     const refused = Object.assign(new Error("refused"), { code: "ECONNREFUSED" });
     const told = await trueFailure(refused, "https://hub.example.org/", async () => ${JSON.stringify(addresses)});
     console.log(JSON.stringify(told.code));

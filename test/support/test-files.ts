@@ -52,7 +52,7 @@ const certificates = [
 const builds = ["build.ts", "package.json", "packaging/**", "src/{platform,release}/**"];
 const updates = ["install", "packaging/**", "src/{platform,release}/**", "src/node/{engine,update}/**"];
 const names = ["src/node/names/**", "src/platform/**", "src/daemon/**"];
-const files = ["src/*.ts", "src/node/{enroll,files,update}/**", "src/platform/**"];
+const files = ["src/{base,engine,protocol}/**", "src/node/{enroll,files,update}/**", "src/platform/**"];
 const health = ["src/daemon/**", "src/node/{contact,engine,health}/**"];
 const pages = ["src/api/**", "src/console/**", "src/server/**"];
 const store = ["src/server/store/**", "test/support/postgres.ts"];
@@ -74,15 +74,15 @@ export function postgresPart(file: string): string {
  */
 export const bySources: Readonly<Record<string, readonly string[]>> = {
   [olderEngines]: [
-    "src/{engine-*,pinned-engine}.ts",
+    "src/engine/**",
     "src/pki/**",
     "src/node/{engine,health}/**",
     "src/server/config/**",
     "test/support/{engines,build-engine}.ts",
   ],
-  "cli/damaged-organization.test.ts": ["src/*.ts", "src/{cli,daemon,node}/**"],
-  "daemon/day.test.ts": ["src/*.ts", "src/{daemon,node,platform}/**"],
-  "daemon/desired-histories.test.ts": ["src/*.ts", "src/{daemon,node,platform}/**"],
+  "cli/damaged-organization.test.ts": ["src/{base,engine,protocol}/**", "src/{cli,daemon,node}/**"],
+  "daemon/day.test.ts": ["src/{base,engine,protocol}/**", "src/{daemon,node,platform}/**"],
+  "daemon/desired-histories.test.ts": ["src/{base,engine,protocol}/**", "src/{daemon,node,platform}/**"],
   "e2e/arm64.test.ts": builds,
   "e2e/browser-joining.test.ts": pages,
   "e2e/ca-rotation.test.ts#restarts": certificates,
@@ -100,7 +100,11 @@ export const bySources: Readonly<Record<string, readonly string[]>> = {
   "e2e/console-standing.test.ts": pages,
   "e2e/documents.test.ts": ["*.md", "docs/**", "src/cli/**", "test/support/document-blocks.ts"],
   "e2e/desired-state.test.ts": ["src/daemon/**", "src/node/{contact,engine,files}/**", "src/platform/**"],
-  "e2e/dry-run.test.ts": ["src/*.ts", "src/{cli,daemon,node,platform,release}/**", "test/support/dry-run.ts"],
+  "e2e/dry-run.test.ts": [
+    "src/{base,engine,protocol}/**",
+    "src/{cli,daemon,node,platform,release}/**",
+    "test/support/dry-run.ts",
+  ],
   "e2e/engine-in-use.test.ts": [...updates, "src/node/contact/**"],
   "e2e/faults.test.ts": [...files, "src/server/{backup,store}/**"],
   "e2e/healing.test.ts": health,

@@ -18,7 +18,7 @@ export type Organization = {
   slug: string;
   directory: string;
   config: NodeConfig;
-  /** Set if node-config.json is damaged: `config` is then a copy, good for revocations alone (remains.ts). */
+  /** Set if node-config.json is damaged: `config` is then a copy, good for revocations alone (damaged-organization.ts). */
   damage?: Damage;
 };
 

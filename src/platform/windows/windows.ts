@@ -1,5 +1,5 @@
 // Calls of the Windows kernel that Bun lacks: start times of processes, locks, directories with a security descriptor,
-// and handles for windows-access.ts.
+// and handles for access.ts.
 
 const symbols = {
   OpenProcess: { args: ["u32", "i32", "u32"], returns: "u64" },

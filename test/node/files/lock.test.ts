@@ -29,7 +29,7 @@ afterEach(() => directory[Symbol.dispose]());
 async function startHolder(command: string): Promise<Bun.Subprocess> {
   const script = `
     const { withLock } = await import("${source}/node/files/lock.ts");
-    const { realSystem } = await import("${source}/system.ts");
+    const { realSystem } = await import("${source}/base/system.ts");
     await withLock(${JSON.stringify(directory.path)}, ${JSON.stringify(command)}, realSystem(), async () => {
       process.stdout.write("held");
       await new Promise((resolve) => setTimeout(resolve, 600_000));

@@ -67,8 +67,10 @@ asRoot("files of an organization", () => {
 
   test("what a link leads to counts, too", async () => {
     const elsewhere = join(world.root, "..", "elsewhere");
-    mkdirSync(elsewhere, { mode: 0o755 });
-    writeFileSync(join(elsewhere, "own.yml"), sshd, { mode: 0o644 });
+    mkdirSync(elsewhere);
+    chmodSync(elsewhere, 0o755);
+    writeFileSync(join(elsewhere, "own.yml"), sshd);
+    chmodSync(join(elsewhere, "own.yml"), 0o644);
     symlinkSync(join(elsewhere, "own.yml"), of("overrides.yml"));
     lchownSync(of("overrides.yml"), 0, 0);
     // A home whose owner is root by then would be worse than the link: the file itself takes the place of the link.

@@ -42,7 +42,7 @@ import {
 
 /**
  * The settings that take something of the machine, each with its decision. A test proves that no other setting of the
- * allow-list in engine-config.ts does.
+ * allow-list in engine/allowed-settings.ts does.
  */
 export const takings: Readonly<Record<string, (asked: Asked) => void>> = {
   // First: routes must not take the addresses that stay.
