@@ -1,5 +1,5 @@
 // What must hold whichever replica takes a write: two replicas on one PostgreSQL get conflicting requests at the same time.
-// ARCHITECTURE.md lists the lock or index behind each case.
+// docs/design/replicas.md lists the lock or index behind each case.
 
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import * as v from "valibot";
