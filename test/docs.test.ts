@@ -3,7 +3,7 @@
 
 import { describe, expect, test } from "bun:test";
 import { existsSync } from "node:fs";
-import { dirname, join } from "node:path";
+import { basename, dirname, join } from "node:path";
 import packageJson from "../package.json" with { type: "json" };
 import { buildInfo } from "../src/build-info.ts";
 import { makeOpenApi } from "../src/server/docs/openapi.ts";
@@ -97,6 +97,19 @@ test("each path of the source that is named in ARCHITECTURE.md and CONTRIBUTING.
     .filter((code) => /^(src|test|docs)\/[\w./-]*$/.test(code));
   expect(paths.length).toBeGreaterThan(30);
   expect(paths.filter((path) => !existsSync(join(root, path)))).toEqual([]);
+});
+
+test("each file that ARCHITECTURE.md names without its folder exists", () => {
+  const present = new Set(
+    [...new Bun.Glob("**/*.ts").scanSync(join(root, "src"))].map((path) => basename(path)),
+  );
+  const names = inlineCode("ARCHITECTURE.md").filter((code) => /^[\w-]+\.ts$/.test(code));
+  expect(names.length).toBeGreaterThan(10);
+  expect(names.filter((name) => !present.has(name))).toEqual([]);
+});
+
+test("ARCHITECTURE.md has at most 12 KB", () => {
+  expect(Buffer.byteLength(readDocument("ARCHITECTURE.md"))).toBeLessThanOrEqual(12_288);
 });
 
 test("docs/api.md lists the endpoints of the server", async () => {
