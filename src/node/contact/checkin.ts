@@ -32,7 +32,7 @@ export function reportOf({ version, isRunning }: EngineInUse, finding?: FindingK
 
 export type Light = {
   kind(): FindingKind | undefined;
-  /** Whether there is traffic now with another node than a lighthouse, or may be: old engines do not tell. */
+  /** Whether there is traffic with a node that is no lighthouse. True if the engine is too old to tell. */
   isBusy(): boolean;
   noteAnswer(answer: CheckinAnswer): void;
   /** The question for the addresses of peers; undefined: not now. */
@@ -50,10 +50,10 @@ type Reported = {
   system: Pick<System, "now" | "random" | "sleep">;
 };
 
-/** The poll ended early, because what it told is no longer so. */
+/** The poll was cancelled because its report is outdated. */
 export class Outdated extends Error {}
 
-/** A light that flickers is told this often at most. */
+/** A state that changes often is reported at most this often. */
 const tellEveryMs = 5000;
 /** When a lighthouse ends, all nodes have news at the same moment. */
 const tellWithinMs = 3000;

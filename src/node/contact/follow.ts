@@ -48,7 +48,7 @@ export type FollowEdge = {
     >;
   /** Reports how this node reaches its peers. */
   paths?: PathReporter;
-  /** What was found of the organization, for the control plane, and what the answer says of it. */
+  /** What this machine found out about the organization, for check-ins; answers are given to it. */
   light?: Light;
   /** Called after each answer. */
   onCheckin?(answer: CheckinAnswer): void;
@@ -107,7 +107,8 @@ async function takeTurns(
   const pace = makePace(edge.system);
   do {
     const state = await syncLocally();
-    // Also for changes by another process, and before the check-in: the control plane may be unreachable.
+    // Look before the check-in: another process may have changed the configuration, and the control plane may be
+    // unreachable.
     look();
     const before = edge.system.now();
     let pauseMs: number;

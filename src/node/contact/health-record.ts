@@ -51,7 +51,7 @@ export function healthRecord({ slug }: Organization, { settings, system, log }: 
       [relayed, confirm] = [relayedIn(answer), confirmationIn(answer)];
     },
     write: (health: Health | undefined) => write(health),
-    /** What the last run saw keeps its age. */
+    /** The previous result keeps its time. */
     writeFormer: () => write(former?.health, former?.written_at),
     /** A record that cannot be written must not fail the check. */
     save(writing: () => void): void {

@@ -36,7 +36,7 @@ import { examineEngine, makeOrganizationEdge, type OrganizationSettings } from "
 const logLines = 500;
 const monotonic = () => performance.now();
 
-/** It goes on from what the last run of check-auth saw. */
+/** Continues with the state of the last run of check-auth. */
 export function makeServerHealth(
   organization: Organization,
   settings: OrganizationSettings,
@@ -54,7 +54,8 @@ export function makeServerHealth(
   const api = localApi(controlSocket(directory), system);
   const saved = savedHealthDirectory(settings.configRoot, system.platform);
   const health: OrganizationHealth = new OrganizationHealth(organization, {
-    // Else `status --check` would call running what `status` calls degraded: a tunnel that nothing has healed.
+    // Reads what healing knows: without it, `status --check` would call an organization running that `status` calls
+    // degraded.
     ...(watched === undefined
       ? savedHealing(saved, slug, system)
       : { healer: watched.healer, offloads: watched.offloads, kept: watched.kept }),
@@ -112,7 +113,7 @@ function savedHealing(saved: string, slug: string, { now }: Pick<System, "now">)
   return healing === undefined ? {} : { known: knownHealing(healing.state) };
 }
 
-/** What acts on the engine in the name of check-auth. */
+/** The parts that change the engine, used by check-auth only. */
 type Acting = Watched & { command: string; control: EngineControl };
 
 function makeServerTrial(

@@ -64,7 +64,7 @@ export async function syncOrganization(organization: Organization, edge: SyncEdg
   const fetched = await fetchConfig(organization, edge);
   return withLock(directory, edge.command, edge.system, async () => {
     finishSwitch(directory);
-    // For any engine: the unit of the next engine is given this directory at its start.
+    // Written whatever engine runs: the unit of the next one gets this directory at its start.
     makeSocketDirectory(directory);
     await recheckPresent({ directory, slug }, edge);
     // Another run applied a newer version meanwhile. Download only once more: a restored server may have lost versions.
@@ -140,7 +140,7 @@ async function applyPresent(
   }
 }
 
-/** A refused configuration gives the node its revocations and certificates at least. */
+/** Applies a configuration. If it is refused, at least its revocations and certificates are applied. */
 async function applyOrRevoke(
   organization: Organization,
   next: Next,

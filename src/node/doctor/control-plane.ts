@@ -21,7 +21,7 @@ export async function controlPlane(
 ): Promise<Finding> {
   const { clientOf } = await import("../contact/requests/connection.ts");
   const { api_base: base } = readCredentials(organization.directory);
-  // Time and readiness need no token, and this node's token is valid only for two endpoints.
+  // No token: time and readiness need none, and this node's token is valid for two endpoints only.
   const client = clientOf(organization.directory, undefined, system, log);
   const asked = system.now();
   const time = await client.serverTime();
@@ -34,20 +34,22 @@ export async function controlPlane(
   return (await unready(client)) ?? ok(evidence);
 }
 
-/** Whether the look at it ended because nothing answers, so that other silence has the same cause. */
+/** Whether the control plane is unreachable. Then other checks that get no answer have the same cause. */
 export const isSilent = (look: Promise<unknown>): Promise<boolean> =>
   look.then(
     () => false,
     (error: unknown) => error instanceof AppError && error.code === "control_plane_unreachable",
   );
 
-/** The least by which clocks differ, if the other one showed `time` at some moment between two of this one. */
+/**
+ * The smallest difference of the clocks. The other clock showed `time` at an unknown moment between `from` and `to`.
+ */
 function differenceMs(time: number, from: number, to: number): number {
   if (time > to) return to - time;
   return time < from ? from - time : 0;
 }
 
-/** Tunnels do not need a control plane that is ready; changes do. */
+/** Whether the control plane is ready, which changes need. Tunnels do not need it. */
 async function unready({ base, request }: Client): Promise<Finding | undefined> {
   try {
     const answer = await request({ path: paths.readiness, schema: Readiness });
@@ -55,12 +57,12 @@ async function unready({ base, request }: Client): Promise<Finding | undefined> 
     if (warnings.length === 0) return undefined;
     return warn(`${base} answers, and warns: ${warnings.join(", ")}`, tellOperator);
   } catch (error) {
-    // A proxy may keep it from nodes.
+    // A proxy may block the readiness endpoint.
     if (!(error instanceof AppError) || error.code !== "storage_unavailable") return undefined;
     return warn(`${base} answers, but is not ready: ${error.message}`, tellOperator);
   }
 }
 
-/** A former server warns of nothing. */
+/** Older servers send no warnings. */
 const Readiness = v.object({ warnings: v.optional(v.array(received(64)), []) });
 const tellOperator = `Tell its administrators: \`${brand.executable} admin server list\` says what to do`;

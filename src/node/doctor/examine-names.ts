@@ -92,7 +92,7 @@ export async function examineNames(
   return examineName({ name, shown, state, path, way }, system, ask);
 }
 
-/** A program that takes the settings back, or a system that does not take ours. */
+/** Finds an interface whose settings another program reverts, or whose settings the system refuses. */
 function disturbedLink(serving: Way, path: string): Finding | undefined {
   const links: readonly LinkState[] = "links" in serving ? serving.links : [];
   const found = links.find(({ state }) => state === "disputed" || state === "refused");
@@ -115,7 +115,7 @@ type Examined = Pick<NamesPlaces, "way"> & {
   path: string;
 };
 
-/** By the ways that programs use: the C library, and behind it the resolver. */
+/** Looks a name up as programs do: by the C library, then by our resolver. */
 async function examineName(
   { name, shown, state, path, way }: Examined,
   system: Needs,

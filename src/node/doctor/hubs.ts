@@ -15,7 +15,7 @@ export type Hub = {
   isRelay: boolean;
 };
 
-/** So many are asked. */
+/** Maximum number of lighthouses and relays that are asked. */
 export const mostHubs = 8;
 
 export function roles({ slug, directory }: Pick<Organization, "slug" | "directory">): {

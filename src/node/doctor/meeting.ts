@@ -22,7 +22,8 @@ export function meeting(
   const configYml = readText(join(directory, "config.yml"));
   const { relays, isRelay } = overlayRoles(configYml);
   const hubs = staticHosts(configYml).map(({ overlay }) => overlay);
-  // `netcheck` asks the lighthouses for this node's own address, and so they tell the engine that it is wanted by itself.
+  // `netcheck` asks lighthouses for this node's own address. They then tell the engine that somebody looks for it,
+  // and the engine tries a handshake with itself.
   const notPeers = new Set([...hubs, config.ip_address, config.ip_address6]);
   const failed = failedHandshakes(log, now).filter((address) => !notPeers.has(address));
   if (failed.length === 0) return ok("no handshake with a peer timed out in the last minute");

@@ -76,7 +76,7 @@ const stopped = (slug: string, seen: Seen | undefined): Finding =>
     ? skipped("The overlay does not run: access was revoked")
     : { ...skipped("The overlay is stopped"), remedy: `${run} up ${quoteWord(slug)}` };
 
-/** Where nothing listens for questions: none runs, or one that is too old for them. */
+/** The engine has no control socket: it does not run, or it is older than 1.12. */
 async function withoutReport(
   slug: string,
   error: unknown,

@@ -216,7 +216,7 @@ async function configuration(
   }
   const engine = findEngine(settings, system);
   if (engine === undefined) return skipped("no engine is installed to test it");
-  // The engine would refuse it for the key, which has a check of its own.
+  // A damaged key fails the engine's test of any configuration, and has its own check.
   if (!isHostKey(text(directory, "host.key"))) return skipped("not tested: host.key is damaged");
   await testConfig(engine.path, path, system);
   return ok(`the engine accepts ${path}`);
@@ -243,7 +243,7 @@ async function engineOf(organization: Organization, { settings, system }: Edge):
       `${state?.running === true ? "it runs" : "its next start runs"} ${engine.path} ${engine.version}`,
     );
   const { what, next } = describeMember(state, engine);
-  // Without a running engine the next start decides, and nothing is wrong now.
+  // A warning only: without a running engine, the version changes at the next start.
   return state.running ? fail(what, next) : warn(what, next);
 }
 
@@ -325,7 +325,7 @@ function relayTraffic({ config }: Organization, system: System): Finding {
     : skipped(`${evidence}: only Linux counts`);
 }
 
-/** Another VPN or a second engine can take over the network's route, and with it all traffic. */
+/** Another VPN or a second engine can take the network's route, and all traffic with it. */
 async function route(organization: Organization, edge: Edge): Promise<Finding> {
   const routes = readTextIfThere("/proc/net/route");
   if (routes === undefined) return skipped("checked only on Linux");

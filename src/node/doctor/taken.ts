@@ -65,7 +65,7 @@ const isFixed = ({ addresses }: Machine, device: string, network: string) =>
     (each) => each.device === device && each.isFixed === true && maskNetwork(each.address) === network,
   );
 
-/** What stays although it would not be granted today: it was in force before these rules. */
+/** Names what would not be granted today, but stays because it was in force before. */
 export async function permissions(
   organization: Examined,
   system: Pick<System, "machineState" | "lookup" | "sleep">,
@@ -112,7 +112,7 @@ function lostNetwork(machine: Machine): Finding | undefined {
   const lost = attached.find(({ network, device }) => {
     const { family = 4, prefix = 32 } = parseNetwork(network) ?? {};
     const isThere = machine.routes.some((each) => each.network === network && each.device === device);
-    // A router may give addresses of IPv6 without a route to their network, and one of one or two addresses needs none.
+    // Some networks need no route: /31, /32, /127, /128, and IPv6 addresses that a router assigned.
     const hasRoute = family === 4 ? prefix < 31 : prefix < 127 && isFixed(machine, device, network);
     return machine.interfaces.includes(device) && hasRoute && !isThere;
   });

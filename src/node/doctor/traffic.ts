@@ -54,14 +54,14 @@ export async function examineTraffic(
   return [...judged, ...checks];
 }
 
-/** The control plane asks for it 7 days before. */
+/** Warns of a confirmation that is due. The control plane asks for one 7 days before. */
 function confirmation(slug: string, seen: Seen | undefined): Promise<Check>[] {
   if (seen?.confirm === undefined || seen.state === "revoked") return [];
   const { what, next } = describeConfirmation(seen.confirm);
   return [runCheck("confirmation", slug, () => warn(what, next))];
 }
 
-/** What `status` found, one check each: the doctor knows more about silent lighthouses, and nothing less. */
+/** One check for each finding of `status`. The doctor examines silent lighthouses itself. */
 export async function assess(
   organization: Organization,
   seen: Seen | undefined,
@@ -127,7 +127,7 @@ async function routes(
   if (all.length === 0) return skipped("checked only on Linux");
   if (seen?.state !== "running") return skipped("the engine does not run");
   const there = new Set(present.map(({ network }) => network));
-  // The state names no default routes, and the halves that stand for one.
+  // The machine's state lists neither default routes nor the two halves that replace one.
   const missing = networks.filter((each) => {
     const { prefix = 0, text = each } = parseNetwork(each) ?? {};
     return prefix > 1 && !there.has(text);

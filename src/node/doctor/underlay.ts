@@ -16,11 +16,11 @@ const run = brand.executable;
 export type Asked = Hub & {
   is: "answers" | "closed" | "no route" | "silent" | "unknown name";
   rttMs?: number;
-  /** The underlay address of which this is true; undefined for an unknown name. */
+  /** The underlay address with this result; undefined for an unknown name. */
   address?: string;
 };
 
-/** An engine uses the address that works; of the others, the one that says most. */
+/** The best result first: an engine uses the address that answers. */
 const telling = ["answers", "closed", "silent", "no route"];
 
 export function askHubs(hubs: readonly Hub[], system: Pick<System, "lookup">): Promise<Asked[]> {
@@ -90,7 +90,7 @@ export function whyUnreached(
   }
 }
 
-/** `carries`: a lighthouse answers through the overlay, so UDP passes whatever new packets meet. */
+/** `carries`: a lighthouse answers through the overlay, so UDP passes. */
 export function udpFinding(
   asked: readonly Asked[],
   slug: string,

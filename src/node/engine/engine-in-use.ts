@@ -10,11 +10,11 @@ import { openProgram } from "../../platform/processes.ts";
 import { maxUnpackedBytes } from "../../release/archive.ts";
 
 export type EngineInUse = {
-  /** Whether an engine runs, also of an unknown version. */
+  /** Whether an engine runs. Its version may be unknown. */
   isRunning: boolean;
   /** The engine that the next start runs, and that tests new configurations; undefined if there is none. */
   path: string | undefined;
-  /** The version of the next start, as far as that can be known: of a damaged file, or of another program, the one that runs. */
+  /** The version that the next start runs. If that file is damaged or no engine: the running version. */
   next: string | undefined;
   /** The version that runs; undefined if none runs, or if it is unknown. */
   running: string | undefined;
@@ -33,7 +33,7 @@ export const noneInUse: EngineInUse = {
   version: undefined,
 };
 
-/** Where the service manager does not say what runs: no version is claimed. `path` tests configurations. */
+/** The service manager did not say what runs, so no version is reported. `path` tests configurations. */
 export const unknownInUse = (path: string | undefined): EngineInUse => ({
   ...noneInUse,
   isRunning: true,
@@ -115,7 +115,7 @@ async function withProgram<T>(
   const opened = openProgram(process.pid);
   if (opened === undefined) return undefined;
   try {
-    // Opened before this check: it cannot be the program of a later process with the same id.
+    // The file was opened before this check, so it is not the program of a later process with the same id.
     return isAlive(process) ? await work({ path: opened.path, stat: fstatSync(opened.fd) }) : undefined;
   } finally {
     closeSync(opened.fd);

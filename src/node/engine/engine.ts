@@ -92,7 +92,7 @@ export function rememberVersions(system: EngineRunner): (engine: string) => Prom
   const known = new Map<string, Promise<string>>();
   return (engine) => {
     const { dev, ino, mtimeMs } = statSync(engine);
-    // Without the path: a running engine and its file are one, and a path of /proc is reused.
+    // The key has no path: the same engine may be seen as its file and in /proc, where paths are reused.
     const key = `${dev} ${ino} ${mtimeMs}`;
     const version = known.get(key) ?? engineVersion(engine, system);
     known.set(key, version);
@@ -222,8 +222,8 @@ const failedReload =
   /reload|refresh|reconfigure|configure the logger|load client cert|load ca from config|in new (v\d )?cert|Removing a V2 cert|marshaling (new|old) config|tun mtu|tun tx queue/i;
 
 /**
- * Whether waiting for a line is in vain: under junk it may be dropped, and who waits holds the lock. Asked now and then, since
- * it costs a process.
+ * Whether the log drops lines because of a flood, so that the expected line may never come. Checked only now and
+ * then: it costs a process, and the caller holds the lock.
  */
 async function isInVain(waited: number, { isFlooded }: Pick<RunningEngine, "isFlooded">): Promise<boolean> {
   return waited > 0 && waited % silentMs === 0 && (await isFlooded?.()) === true;
@@ -266,14 +266,14 @@ export type RunningEngine = {
   restart(): Promise<void>;
   /** Whether the log level hides the messages about start and reload. */
   silent?: () => boolean;
-  /** Whether junk fills the log, so that the system drops lines: then a line that is missing says nothing. */
+  /** Whether repeated errors fill the log, so that the system drops lines. A missing line then proves nothing. */
   isFlooded?: () => Promise<boolean>;
 };
 
-/** So many lines with one error, of some hundred lines. */
+/** This many lines with the same error, among some hundred, are a flood. */
 const floodLines = 100;
 
-/** Whether one error fills these lines, as the engine writes it for each junk handshake. */
+/** Whether these lines are a flood of one error. The engine writes one for each invalid handshake. */
 export function isFlood(lines: readonly string[]): boolean {
   const errors = lines.flatMap((line) => {
     const parsed = parseLogLine(line);

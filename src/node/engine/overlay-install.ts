@@ -46,7 +46,7 @@ export type EngineRequest = {
   /** The expected hash of the file or archive, in hexadecimal. */
   sha256?: string | undefined;
   releaseUrl?: string | undefined;
-  /** The engine that is there is not enough: without an answer of the release channel, the package must be newer. */
+  /** An update: if the release channel does not answer, the package must be newer than the present engine. */
   isUpdate?: boolean;
 };
 

@@ -17,7 +17,7 @@ export type EngineSource = {
   version?: string | undefined;
   releaseUrl?: string | undefined;
   sha256?: string | undefined;
-  /** The caller knows the hash of what it takes from the archive. */
+  /** Skips the hash of the archive: the caller verifies the file that it takes from it. */
   isPinned?: boolean;
 };
 

@@ -20,7 +20,7 @@ import { readModes } from "./services.ts";
 
 export type ProvidingSettings = EngineSettings & { configRoot: string; stateDb: string };
 
-/** For whom: an organization that is or becomes registered here, and its control plane, which may offer releases. */
+/** The organization that needs an engine. Its control plane may offer releases. */
 export type Newcomer = { slug: string; apiBase?: string | undefined; apiCa?: string | undefined };
 
 type Deps = { system: System; log: Log };

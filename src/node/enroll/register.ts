@@ -137,7 +137,7 @@ export async function register(
     const options = { slug, mode, apiCa, allow, overlayVersion: request.overlay_version };
     await fillPending(pending, answer, options, keys, client.base, { system, log });
     const commit = async () => {
-      // They are about the other node.
+      // With new keys this is another node: orders for the former one do not apply.
       if (!newKeys) keepOrders(directory, pending);
       if (registration.mode === "server" && isStopped(directory)) setStopped(pending, true);
       commitPending(pending, directory, newKeys);
@@ -196,7 +196,7 @@ export function planRegistration(registration: Registration, settings: { configR
   return [...steps, ...planLeftOut(directory, registration.mode, steps)];
 }
 
-/** Only if the name is taken, which a plan cannot know. */
+/** Planned in any case: whether the name is taken is unknown before the request. */
 function planReplacement(base: string, slug: string): Step[] {
   const nodes = `${base}/api/org/${encodeURIComponent(slug)}/nodes/`;
   return [

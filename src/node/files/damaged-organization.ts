@@ -87,7 +87,7 @@ export function planCopy(organization: Organization): Step[] {
 }
 
 function copyOf({ directory, config }: Organization): { path: string; text: string } {
-  // Without the version, which would cause a write for each change.
+  // Without the version: each change of it would rewrite the copy.
   const text = `${JSON.stringify({ ...config, config_version: 0 })}\n`;
   return { path: join(directory, copyName), text };
 }

@@ -27,7 +27,6 @@ export const SyncState = v.object({
   etag: v.pipe(v.string(), v.maxLength(maxEtagLength)),
   config_version: v.number(),
   applied_at: time,
-  /** For commands that only show it. */
   certificate_not_after: v.optional(time),
   /** When certificates or CAs of the overlay last changed; unset if never since the registration. */
   certificates_changed_at: v.optional(time),

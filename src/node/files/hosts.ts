@@ -83,8 +83,8 @@ export function indexHosts(
 }
 
 /**
- * How a person reads of a peer, wherever it is written: its name, or its address if this machine knows no name for it.
- * hosts.json is read when the first name is asked for.
+ * The text for a peer in everything that users read: its name, or its address if this machine knows no name.
+ * hosts.json is read when the first name is needed.
  */
 export function peerNames(slug: string, directory: string): (address: string) => string {
   let index: HostIndex | undefined;

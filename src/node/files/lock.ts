@@ -21,7 +21,7 @@ const waitMs = 15_000;
 const lookEveryMs = 50;
 const leftOverMs = 60_000;
 
-/** A lock of something else than an organization. `doing`: what its holder does, for the error message. */
+/** A lock that is not an organization's. `doing`: what the holder does, for the error message. */
 export type OtherLock = { path: string; doing: string };
 
 /**

@@ -6,7 +6,7 @@ import { dirname, join } from "node:path";
 import { AppError } from "../../base/errors.ts";
 import { foreignFile, foreignPlace, type Foreign } from "../../platform/program-safety.ts";
 
-/** Not all that may be in the directory: an unknown file there is obeyed by nothing. */
+/** Other files in the directory need no check: nothing obeys them. */
 const obeyed = [
   "overrides.yml",
   "permissions.json",

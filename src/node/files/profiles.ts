@@ -23,7 +23,7 @@ const Profile = v.object({
   allow_plain_http: v.optional(v.boolean(), false),
   /** The user who signed in; null: a service token. */
   email: v.nullable(text(254)),
-  /** The user signed in with a browser, and so does again. */
+  /** The user signed in with a browser: the next sign-in uses one, too. */
   by_browser: v.optional(v.boolean(), false),
 });
 export type Profile = v.InferOutput<typeof Profile>;
@@ -39,7 +39,7 @@ const Session = v.union([
   v.object({ refresh: text(8192), access: text(8192), until: v.number() }),
 ]);
 export type Session = v.InferOutput<typeof Session>;
-/** Whose session it is. Former versions did not write it. */
+/** The user of the session. Former versions did not store it. */
 const Issuer = v.object({ api_base: v.optional(text(2048)) });
 
 type Edge = Pick<System, "run" | "env" | "platform" | "executable">;

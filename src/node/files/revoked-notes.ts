@@ -52,14 +52,14 @@ export function refuseRevoked({ slug, directory }: { slug: string; directory: st
   throw revoked(slug, note.reason, hint);
 }
 
-/** An organization that is deleted restores no node, so `hint` is not for it. */
+/** A deleted organization never restores a node, so `hint` does not apply to it. */
 export function revoked(slug: string, reason: string, hint?: string): AppError {
   const known = reason === organizationDeleted ? leaveDeleted(slug) : hint;
   const message = `The access of ${slug} was revoked: ${reason}`;
   return new AppError("access_revoked", message, known === undefined ? {} : { hint: known });
 }
 
-/** For start and restart, which are remembered. */
+/** A start or restart of a revoked node is stored, and happens after the restore. */
 export const startsWhenRestored =
   "The start is remembered: the overlay starts when the control plane restores the node.";
 

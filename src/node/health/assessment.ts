@@ -20,17 +20,17 @@ import { relaysToMeasure } from "./probe-targets.ts";
 import { isAnswering, isBroken, type Prober, brokenAfter, type ProbeRecord } from "./prober.ts";
 import type { PeerSeen, Seen } from "./observed-peers.ts";
 
-/** What the control plane said, which this machine cannot know; `at`: monotonic ms. */
+/** Facts that only the control plane knows; `at` is in monotonic ms. */
 export type Told = {
-  /** Of a lighthouse: whether other nodes are online. */
+  /** For a lighthouse: whether other nodes are online. */
   others?: { online: boolean; at: number } | undefined;
   /** Another machine uses the keys of this node. */
   cloned?: { at: number } | undefined;
-  /** Of a lighthouse: its address. */
+  /** For a lighthouse: the underlay address that the control plane sees. */
   elsewhere?: { said: NonNullable<CheckinAnswer["elsewhere"]>; at: number } | undefined;
   /** The last check-in reached no control plane. Only an answer ends that. */
   unreached?: { at: number } | undefined;
-  /** What its last two answers agreed on. */
+  /** Set only if the last two answers agree. */
   clockAhead?: { ms: number; at: number } | undefined;
 };
 
@@ -55,12 +55,12 @@ export type Basis = {
 };
 
 const mostBroken = 20;
-/** A control plane answers each minute. */
+/** Three times the interval of check-ins. */
 const saidForMs = 180_000;
 const leastIpv6Mtu = 1280;
-/** Headers of IPv6, UDP and the engine, and its signature. */
+/** Bytes of the headers of IPv6, UDP and the engine, and of the engine's authentication tag. */
 const tunnelBytes = 80;
-/** In the list of peers, after their last answer. */
+/** How long a peer stays in the list after its last answer. */
 const listedMs = 600_000;
 /** A node comes back to a lighthouse that restarted within 20 s. */
 const earlyMs = 30_000;
@@ -151,7 +151,7 @@ function contactOf(basis: Basis, facts: Facts, { ageMs }: EngineSeen): Contact {
   const isMade =
     records.some(([, record]) => isAnswering(record, now)) ||
     refusing.some(([, { since }]) => now - since >= outlivesMs);
-  // Who answered since then was online, whatever it said.
+  // An answer that came later shows that another node is online, whatever the control plane said.
   const answeredAt = Math.max(...records.map(([, record]) => record.answeredAt ?? -Infinity));
   const said = inForce(basis.told.others, basis);
   const isOld = said?.online === false && answeredAt > (basis.told.others?.at ?? 0);
@@ -310,7 +310,7 @@ export function lighthouseState(seen: LighthouseSeen): LighthouseState {
   const { address, record, hasTunnel, reportsTunnels, log, now, time } = seen;
   if (record === undefined) return "early";
   if (isAnswering(record, now)) return "answers";
-  // Also after a pause of this process: nothing is certain before the next probes.
+  // After a pause of this process, too, wait for the next probes.
   if (record.missed < brokenAfter) return "early";
   if (isBroken(record)) return "lost";
   if (hasTunnel) return "tunnel";

@@ -24,10 +24,10 @@ const openPort = `Permit the UDP port of the engine in every firewall before thi
 const freeSpace = "Free some disk space on this machine: without it no change and no revocation can be saved";
 export const checkWayOut =
   "Check this machine's way out: its cable or radio, the router before it, and that router's uplink";
-/** The one cure of a wrong clock: what else seems wrong then is not. */
+/** The only cure while the clock is wrong: other findings may be consequences of it. */
 export const setClock = "Set the clock: timedatectl set-ntp true";
 
-/** `doctor`: what it calls it, unless that is as grave as the light. In the order of their weight. */
+/** All kinds, the gravest first. `doctor`: the doctor's status, where it does not follow from the light. */
 const kinds = {
   not_running: { light: "degraded", cure: (slug) => `${run} start ${quoteWord(slug)}` },
   certificate_not_valid_yet: { light: "degraded", cure: () => setClock },
@@ -73,13 +73,16 @@ export function found(kind: Kind, slug: string, what: string, cure = kinds[kind]
   return { kind, light: kinds[kind].light, what, cure };
 }
 
-/** What the doctor calls it. */
+/** The doctor's status of a finding. */
 export function graveness(kind: Kind): "fail" | "warn" {
   const told: Told = kinds[kind];
   return told.doctor ?? (told.light === "degraded" ? "fail" : "warn");
 }
 
-/** What the control plane is told: the gravest kind; undefined: traffic passes, or the probes are under way. */
+/**
+ * The kind that is reported to the control plane: the gravest; undefined if traffic passes, or while the first probes
+ * run.
+ */
 export function reportedKind(findings: readonly Finding[]): Kind | undefined {
   const light = lightOf(findings);
   const kind = findings.find((each) => each.light === light)?.kind;

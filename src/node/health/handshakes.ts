@@ -49,7 +49,7 @@ export function madeHandshakes(lines: readonly string[]): { address: string; rem
     const [, value = ""] = /vpn(?:Ip|Addrs)"?[:=](\[[^\]]*\]|"[^"]*"|\S*)/.exec(line) ?? [];
     const [address] = value.split(/[^\d.:a-f]+/).filter((each) => each.length > 2);
     const at = Date.parse(/"?time"?[:=]"?([\dTZ:.+-]{19,35})/.exec(line)?.[1] ?? "");
-    // Up to 1.9 an object, later a text; with a list the engine has only sent.
+    // An object up to engine 1.9, later a text. A list is in the line of a sent handshake: skip it.
     const [, host, port] = /"udpAddr":\{"ip":"([^"]+)","port":(\d+)\}/.exec(line) ?? [];
     const [, text] = /udpAddr"?[:=]"?([^\s",{]+:\d+)/.exec(line) ?? [];
     const remote = host === undefined || port === undefined ? text : joinHostPort(host, Number(port));

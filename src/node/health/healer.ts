@@ -44,9 +44,9 @@ const results: Readonly<Partial<Record<Tell["what"], string>>> = {
 
 /** Addresses that an earlier process denied are tried again after this time. */
 const inheritedMs = 300_000;
-/** Tunnels that the engine keeps with one peer. */
+/** Maximum tunnels that the engine keeps with one peer. */
 const mostTunnels = 5;
-/** Between attempts to apply a change, after the first failure and at most. */
+/** Pauses between attempts to apply a change: the first and the longest. */
 const [firstPauseMs, longestPauseMs] = [1000, 300_000];
 
 export class Healer {
@@ -55,7 +55,7 @@ export class Healer {
   readonly healings: Healing[] = [];
   #state: HealingState;
   #unapplied: { changes: LocalChanges; close: readonly string[] } | undefined;
-  /** In a row, of applying. */
+  /** Failed attempts to apply changes, in a row. */
   #failures = 0;
   /** Monotonic ms: no attempt to apply before. */
   #notBefore = Number.NEGATIVE_INFINITY;
@@ -176,7 +176,7 @@ function noteOn(state: HealingState, address: string): string | undefined {
   return givenUp(state).includes(address) ? "several attempts to heal it had no effect" : undefined;
 }
 
-/** What another process's healer knows, for a look that heals nothing. */
+/** The state of another process's healer, for a check that heals nothing. */
 export function knownHealing(state: HealingState): Pick<Healer, "noteOf" | "givenUp"> {
   return { noteOf: (address) => noteOn(state, address), givenUp: givenUp(state) };
 }

@@ -22,9 +22,9 @@ type Attempt = {
 
 type PeerState = {
   attempt: Attempt | undefined;
-  /** In a row, without effect. */
+  /** Attempts in a row without effect. */
   failures: number;
-  /** No attempt before. */
+  /** Monotonic ms before which no attempt is made. */
   notBefore: number;
   /** How often its address was denied lately. */
   denials: number;
@@ -54,7 +54,7 @@ export type Evidence = {
   address: string;
   remote: string | undefined;
   silentS: number;
-  /** Another address that answered in the meantime. */
+  /** Another peer that answered meanwhile: proof that this node is connected. */
   witness?: string;
   /** The relay that was lost. */
   relay?: string;
@@ -81,17 +81,17 @@ const minute = 60 * second;
 const closeHelpsMs = 5 * second;
 /** How long the handshake after a closing may take: through a relay, and after a question to a lighthouse. */
 const handshakeMs = 15 * second;
-/** An answer of this age shows that the new tunnel works: the peer is probed every second then. */
+/** An answer at most this old shows that the new tunnel works: the peer is probed every second then. */
 const steadyMs = 2500;
-/** Dead again so soon after a closing that helped: the same fault. */
+/** A tunnel that dies within this time after a closing that helped has the same fault. */
 const relapseMs = 3 * minute;
-/** A tunnel that a closing has healed is watched so long: the engine goes back to a dead direct path within seconds. */
+/** How long a healed tunnel is watched: the engine returns to a dead direct path within seconds. */
 const watchMs = 20 * second;
-/** Both sides were relayed within 12 s. */
+/** Time until both sides use a relay: measured, 12 s. */
 const denyHelpsMs = 15 * second;
 /** The engine tests a tunnel that packets are sent through, and leaves a dead one before this age. */
 export const outlivesMs = 30 * second;
-/** An answer of this age shows that this node itself is connected: probes come every 10 s. */
+/** An answer at most this old shows that this node itself is connected: probes come every 10 s. */
 const freshMs = 15 * second;
 export const mostDenials = 20;
 const mostClosings = 10;
@@ -104,7 +104,7 @@ const forgetDenialsMs = 4 * 60 * minute;
 const busyRate = 20;
 const quietPromote = 2;
 const leaveFirstMs = 5 * second;
-/** Each change is a reload. The way back to the engine's default has time; a relayed tunnel has not. */
+/** Each change costs a reload. Returning to the engine's default may wait; a relayed tunnel may not. */
 const defaultAfterMs = minute;
 const quietAfterMs = 15 * second;
 
@@ -219,7 +219,7 @@ function healPeer(state: HealingState, peer: PeerSeen, seen: Seen, actions: Acti
     peers: { ...state.peers, [peer.address]: { ...own, ...change } },
   });
   if (own.attempt !== undefined) return goOn(state, peer, own, own.attempt, seen, actions, next);
-  // It answers again: the next death is a new one.
+  // The peer answers again, so a later failure counts as new.
   if (own.failures > 0 && !peer.isBroken && isFresh(peer, seen.now)) return next({ failures: 0 });
   const witness = witnessOf(peer, seen);
   const { tunnel } = peer;
@@ -337,11 +337,11 @@ function mayDeny(
   return denials.length < mostDenials && !kept.includes(underlay) && !isDenied && !isShared;
 }
 
-/** What shows that this node itself is connected. */
+/** Finds proof that this node itself is connected: another peer that answers. */
 function witnessOf(peer: PeerSeen, { peers, now }: Seen): string | undefined {
   const other = peers.find((each) => each.address !== peer.address && !each.isBroken && isFresh(each, now));
   if (other !== undefined) return other.address;
-  // Its own tunnel lives through the engine's tests, so something comes from it.
+  // The engine tests the peer's tunnel and keeps it, so packets arrive.
   const { answeredAt = now, tunnel } = peer;
   const silentSince = Math.max(answeredAt, tunnel?.since ?? now);
   return now - silentSince >= outlivesMs ? peer.address : undefined;

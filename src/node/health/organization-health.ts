@@ -37,7 +37,7 @@ import { brokenAfter, freshMs, isBroken, isSettled, probeEveryMs, Prober } from 
 export type HealthDeps = InventoryDeps & {
   system: Pick<System, "now" | "sleep" | "random">;
   open: OpenEcho;
-  /** Where this node keeps its files; undefined where the system does not tell. */
+  /** Disk space of the organization's directory; undefined where the system does not tell. */
   disk(): DiskSpace | undefined;
   /** The last lines of the engine's log. */
   recentLog(): Promise<readonly string[]>;
@@ -58,7 +58,7 @@ const lookedForMs = 1000;
 /** After the healer acted. */
 const lookAgainMs = 1000;
 
-/** Of the kept peers, at each look. */
+/** Number of kept peers that are probed at each look. */
 const keptAtOnce = 4;
 
 /** What the control plane says that this machine cannot know. */
@@ -83,7 +83,7 @@ export class OrganizationHealth {
   #lastAheadMs = 0;
   #disk: Basis["disk"];
   #announced = "";
-  /** No lighthouse answers, as of the last look. */
+  /** Whether no lighthouse answered at the last look. */
   #areLost = false;
   #keptTargets: readonly string[] = [];
   #keptCount = 0;
@@ -179,7 +179,8 @@ export class OrganizationHealth {
 
   /** Lighthouses, peers with a tunnel, and peers that were probed in the last ten minutes. */
   peers(): PeerReport[] {
-    // A user may have asked for any address. Old engines do not tell of tunnels, so nothing is known to be none.
+    // Hides addresses without a tunnel about which nothing is known: a user may ask for any address. Old engines do
+    // not report tunnels, so their peers stay.
     return this.#listed().filter((each) => each.path !== "none" || !isUnknown(each));
   }
 
@@ -231,7 +232,7 @@ export class OrganizationHealth {
       answeredAt = Number.NEGATIVE_INFINITY,
       history = [],
     } = this.prober.record(address) ?? {};
-    // What an earlier process saw has no history, so it gives no round trip and no loss.
+    // A result of an earlier process has no history, so neither round trip nor loss are known.
     return missed >= brokenAfter || (history.length > 0 && now - answeredAt < freshMs);
   }
 

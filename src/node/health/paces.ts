@@ -40,9 +40,9 @@ export function pacesOf(tunnels: readonly SeenTunnel[], now: number): Map<string
 }
 
 const measureOftenMs = 5000;
-/** Twice as often, two peers that measure each other would take it for traffic (tunnels.ts). */
+/** Not more often: two peers that measure each other every 5 s would count as traffic (tunnels.ts). */
 const measurePeerMs = 10_000;
-/** While large packets are lost: their return is told as soon. */
+/** While large packets are lost: their return must be noticed this soon. */
 const measureLostMs = 15_000;
 const measureSoonMs = 30_000;
 const measureRarelyMs = 300_000;
@@ -52,7 +52,7 @@ const measureRarelyMs = 300_000;
  * Without, soon after a change of the path, then rarely: every 30 s would be 8 MB a day. Who asks has it measured at once.
  */
 export class MeasurePace {
-  /** What the last measurement was of: another size of the interface, or another path, is measured at once. */
+  /** What was measured last. If size or path differ now, measure at once. */
   #of = "";
   /** Monotonic ms of its end. */
   #at = Number.NEGATIVE_INFINITY;

@@ -45,7 +45,7 @@ export function isAnswering({ answeredAt, missed }: ProbeRecord, now: number): b
   return answeredAt !== undefined && now - answeredAt < freshMs && missed < brokenAfter;
 }
 
-/** Whether probes since a time tell how it is: it answered, or it is silent and missed as many as follow a miss. */
+/** Whether probes since `from` decide the state: an answer, or `burst` misses. */
 export function isSettled(record: ProbeRecord, from: number): boolean {
   if ((record.answeredAt ?? Number.NEGATIVE_INFINITY) >= from) return true;
   const missed = record.history.filter(({ at, answered }) => at >= from && !answered).length;
@@ -62,10 +62,10 @@ export function lossOf({ history }: ProbeRecord, now: number): number | undefine
 type Target = ProbeRecord & {
   dueAt: number;
   everyMs: number;
-  /** How many more misses are followed by another probe at once. */
+  /** Remaining misses after which the next probe follows at once. */
   burst: number;
   awaiting: { sequence: number; sentAt: number } | undefined;
-  /** Of `sent`, how many sentSince() has returned. */
+  /** How many of `sent` sentSince() has already returned. */
   counted: number;
 };
 type Request = { address: string; nonce: Uint8Array; sentAt: number };
@@ -184,7 +184,10 @@ export class Prober {
     else this.#former.set(address, target);
   }
 
-  /** denied: this process may not send ICMP. absent: the sender's address is gone, as without a running engine. */
+  /**
+   * denied: this process may not send ICMP. absent: this machine no longer has the sender's address, for example
+   * because no engine runs.
+   */
   problem(from: string): NoEcho | undefined {
     return this.#problems.get(from);
   }
@@ -254,7 +257,7 @@ export class Prober {
     this.#requests.set(sequence, { address, nonce, sentAt: now });
     const socket = from === undefined ? undefined : await this.#socket(from);
     if (from === undefined || socket === undefined || socket.send(address, sequence, nonce)) return;
-    // The address of this machine came back since: a socket is bound to the interface's former life.
+    // The socket is bound to the interface before it was recreated: open a new one for the next probe.
     socket.close();
     this.#sockets.delete(from);
   }

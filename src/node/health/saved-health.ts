@@ -23,13 +23,13 @@ const longestText = 10_000;
 
 const SavedHealth = v.object({
   written_at: text(64),
-  /** When a check last ran; without it, then. */
+  /** When a check last ran. Unset: at `written_at`. */
   run_at: v.optional(text(64)),
-  /** Of the last check-in that was answered. */
+  /** When a check-in was last answered. */
   last_checkin_at: v.optional(text(64)),
-  /** Of that check-in, by a relay. */
+  /** What that answer said to a relay. */
   relayed: v.optional(RelayedAnswer),
-  /** Of that check-in, once its user was told to confirm the node. */
+  /** What that answer said about confirming the node, if it did. */
   confirm: v.optional(ConfirmationAnswer),
   health: v.optional(
     v.object({
@@ -119,7 +119,7 @@ export function readSavedHealth(directory: string, slug: string, now: number): S
   if (saved === undefined) return undefined;
   const { health, ...rest } = saved;
   const age = now - Date.parse(saved.written_at);
-  // Both ways: the clock may have been set back.
+  // The absolute value, because the clock may have been set back.
   return Math.abs(age) < freshMs && health !== undefined ? { ...rest, health } : rest;
 }
 
@@ -200,7 +200,7 @@ function aged({ others, cloned, elsewhere, unreached, clockAhead }: Told, now: n
   };
 }
 
-/** Of addresses that the process does not know. */
+/** Adds the saved probes of addresses that this process has not probed itself. */
 function takeOver(
   directory: string,
   slug: string,

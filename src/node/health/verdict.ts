@@ -50,20 +50,20 @@ export type LighthouseState = "answers" | "tunnel" | "lost" | "unknown" | "early
 
 /** What a lighthouse knows of the nodes that it serves. */
 export type Contact = {
-  /** A node answers, or has a tunnel that the engine tests. */
+  /** A node answers, or has a tunnel. The engine tests tunnels every few seconds. */
   isMade: boolean;
-  /** So many answered, and have stopped. */
+  /** Number of nodes that answered and have stopped. */
   silent: number;
   /** Its engine started just now: nodes need up to 20 s to come back. */
   isEarly: boolean;
-  /** What the control plane says: whether another node is online. Undefined: it has not said so lately. */
+  /** Whether another node is online, as the control plane says; undefined: it has not said so lately. */
   othersOnline: boolean | undefined;
 };
 
 export type Observation = {
   slug: string;
   lighthouses: readonly { name: string; state: LighthouseState }[];
-  /** Of a lighthouse. */
+  /** For a lighthouse only. */
   contact: Contact | undefined;
   /** Names of peers that answered, and have stopped. */
   silent: readonly string[];
@@ -71,7 +71,7 @@ export type Observation = {
   unrouted: readonly { network: string; routers: readonly string[] }[];
   /** Names of peers whose tunnels stay dead after all attempts to heal them. */
   stuck: readonly string[];
-  /** So many peers the engine finds without a lighthouse, by addresses that this node keeps. */
+  /** Number of peers that the engine finds without a lighthouse, by addresses that this node keeps. */
   kept: number;
   /** Names of peers with which handshakes timed out within the last minute; only while no lighthouse answers. */
   unmet: readonly string[];
@@ -89,9 +89,9 @@ export type Observation = {
   isCloned: boolean;
   /** Of a lighthouse: where nodes look for it, and where the control plane sees it instead. */
   elsewhere: CheckinAnswer["elsewhere"];
-  /** So far is the clock of this machine ahead of the control plane's, ms, if it is too far. */
+  /** By how many ms this machine's clock is ahead of the control plane's; undefined if that is tolerable. */
   clockAheadMs: number | undefined;
-  /** Where this node keeps its files. */
+  /** Disk space of the organization's directory. */
   disk: DiskSpace | undefined;
   /** Larger packets are lost on the way to lighthouses or peers, though small ones pass. */
   large: { to: readonly string[]; bytes: number; cure: string } | undefined;
@@ -162,7 +162,7 @@ function ofLighthouse(
   { slug, hasOthers, reportsTunnels, isCutOff }: Observation,
   { isMade, silent, isEarly, othersOnline }: Contact,
 ): Finding[] {
-  // Without another node that is online, none is missed.
+  // No peer is missing if no other node is online.
   if (isMade || othersOnline === false || (silent === 0 && !hasOthers)) return [];
   const one = (kind: Kind, what: string) => [found(kind, slug, what)];
   if (silent > 0) {
@@ -197,7 +197,7 @@ function ofNode(seen: Observation): Finding[] {
   return one("tunnels_unknown", `No lighthouse answers ICMP, and ${version} does not report its tunnels`);
 }
 
-/** Where nothing answers, no single firewall is to blame. */
+/** Nothing answers, neither overlay nor control plane: the cause is this machine's connection. */
 const cutOff = (kind: Kind, slug: string, what: string, more = "") =>
   found(kind, slug, `${what}, nor does the control plane${more}`, checkWayOut);
 

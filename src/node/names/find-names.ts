@@ -10,11 +10,11 @@ import { hostsLines, readMachineNames, type MachineName, type MachineNames } fro
 import { within } from "../../base/within.ts";
 
 export type NamesState = MachineNames & {
-  /** Lines of the block; undefined without a block. */
+  /** The lines of our block in the hosts file; undefined without a block. */
   block: readonly string[] | undefined;
-  /** Names of other lines of the file. */
+  /** Names in the other lines of the hosts file. */
   taken: ReadonlySet<string>;
-  /** How many names have no place in the file. */
+  /** How many names the hosts file has no room for. */
   leftOut: number;
   /** The block is what it should be. */
   isCurrent: boolean;

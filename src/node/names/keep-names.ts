@@ -109,7 +109,7 @@ export function makeNamesStep(
         isNew = true;
         calm = undefined;
       }
-      // A file that cannot be changed, as in a container, is no failure where nothing is to be changed.
+      // In a container the file may be read-only. That is no failure while there is nothing to write.
       if (known.names.list(inBlock, 1).length === 0 && !hasMarks(readTextIfThere(path) ?? "")) {
         calm = before;
         return "same";

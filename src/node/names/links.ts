@@ -27,9 +27,9 @@ const disputedAfter = 3;
 export type Links = {
   /** One look; call it again soon. Never throws. */
   keep(zones: readonly Zone[]): Promise<Way>;
-  /** Our resolver cannot answer, for this reason: the system must not be told of it. */
+  /** Our resolver cannot answer, for this reason: the system must not be pointed to it. */
   without(reason: string): Way;
-  /** Settings that outlive this process end. */
+  /** Removes settings that would outlive this process. */
   close(): void;
 };
 

@@ -111,7 +111,7 @@ export async function readMachineNames(configRoot: string): Promise<MachineNames
   return { names, zones, without };
 }
 
-/** Or the reason why there are none. */
+/** A text is the reason why the organization has no names here. */
 async function namesOf(
   configRoot: string,
   slug: string,

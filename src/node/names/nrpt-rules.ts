@@ -7,7 +7,7 @@ import { makeLastingLinks } from "./lasting-links.ts";
 import type { Links } from "./links.ts";
 
 const localRules = String.raw`SYSTEM\CurrentControlSet\Services\Dnscache\Parameters\DnsPolicyConfig`;
-/** If it exists, even without rules, Windows ignores the local rules. Only group policies create it. */
+/** While this key exists, even without rules, Windows ignores local rules. Only group policies create it. */
 const policyRules = String.raw`SOFTWARE\Policies\Microsoft\Windows NT\DNSClient\DnsPolicyConfig`;
 
 /** Windows ignores further domains of one rule. */

@@ -19,7 +19,7 @@ export type PackedNames = {
   named(name: string): MachineName | undefined;
   /** What has an address, by its `addressKey`. */
   at(key: string): MachineName[];
-  /** Of the chosen organizations, at most this many of each kind, in order. */
+  /** The names of the chosen organizations, in order, at most `maxOfKind` of each kind. */
   list(isChosen: (slug: string) => boolean, maxOfKind: number): MachineName[];
 };
 
@@ -49,7 +49,7 @@ export function packNames(names: readonly MachineName[]): Uint8Array {
       const key = pointerKey(addressKey(address) ?? "");
       const present = places.get(key);
       if (present === undefined) places.set(key, [place]);
-      // An alias names only an address that has no other name.
+      // An alias becomes the name of an address only if the address has no other name.
       else if (kind !== "alias" && present.length < maxPointers) present.push(place);
     }
   }

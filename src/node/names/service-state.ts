@@ -89,7 +89,7 @@ export function writeServiceState(state: ServiceState, path: string): void {
   writeFileAtomic(path, `${JSON.stringify(state)}\n`, 0o644);
 }
 
-/** For people: how programs find names, and the organizations whose names they do not find. */
+/** The text for users: how programs find names, and the organizations whose names they do not find. */
 export function describeServing({ serving, fault, suffixes, peers }: ServiceState): string[] {
   const others = [...suffixes.map(describeSuffix), ...peers.map(describePeers)];
   if (serving.way === "hosts")

@@ -73,8 +73,8 @@ function keyOfReverse(name: string): string | undefined {
 }
 
 /**
- * What an overlay address may learn of one organization's names, from this node as a name server. Undefined: the address
- * gets no answer, because no node that this node knows has it. What it may not learn does not exist for it.
+ * The names of one organization that this node, as a name server, tells to an overlay address. Undefined: do not
+ * answer, because no known node has the address. Answer NXDOMAIN for names that the address may not see.
  */
 export function indexForPeers(
   packed: Pick<PackedNames, "named" | "at">,

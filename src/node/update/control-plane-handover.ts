@@ -21,7 +21,7 @@ type Edge = Pick<System, "run" | "sleep">;
 
 /** Longer than the start of a server with a usual database. */
 const takesOverWithinMs = 60_000;
-/** The former version has run here. */
+/** Shorter: the previous version has already started on this machine. */
 const takesBackWithinMs = 15_000;
 
 /**
@@ -37,7 +37,7 @@ export async function handOverControlPlane(
   if (former === undefined || (former.isActive && runsProgram(former.pid, executable))) return;
   if (former.isActive) {
     const { status } = await system.run(systemctlCommand("reload", controlUnit));
-    // A unit that an administrator wrote, without the handover.
+    // The unit has no ExecReload: an administrator wrote it.
     if (status !== 0) await system.run(systemctlCommand("try-restart", controlUnit), { timeoutMs: 90_000 });
   }
   for (let waited = 0; waited < withinMs; waited += 250) {
@@ -73,7 +73,7 @@ function kill(pid: number): void {
   try {
     process.kill(pid, "SIGKILL");
   } catch {
-    // It has ended.
+    // The process has ended already.
   }
 }
 

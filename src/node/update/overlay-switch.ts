@@ -39,8 +39,8 @@ export type MemberEngine = {
 type Engine = { path: string; version: string };
 
 /**
- * After a downgrade: the older engine may refuse a configuration that was rendered for the newer one. The control plane
- * renders one that both accept, which is applied before anything restarts.
+ * After a downgrade the older engine may refuse the present configuration. Before any restart, the node applies one
+ * that both versions accept.
  */
 export async function adaptConfigurations(
   members: readonly Member[],

@@ -89,7 +89,7 @@ export async function selfUpdate(
   return alone("self-update", places, system, async () => {
     const path = system.executable;
     sweepCandidates(path);
-    // Another update may have ended while this one waited for the lock: this process is then not what is installed.
+    // Another update may have replaced the executable while this process waited for the lock.
     const from = (await versionOf(path, system)) ?? buildInfo.version;
     const { base, manifest, isOther } = await findRelease(request, from, places, system);
     const outcome = { from, to: manifest.version, source: "release" as const, path };

@@ -39,7 +39,7 @@ const unsettledMs = 180_000;
 /** The discard port (RFC 863). */
 const port = 9;
 
-/** `isLasting`: whether the run lasts. If not, it sends packets only after a change: at rest, one alone changes nothing. */
+/** `isLasting`: the process keeps running. A short one sends packets only after a change. */
 export function makeLighthousePackets(
   organization: Pick<Organization, "slug" | "directory">,
   edge: PacketEdge,

@@ -27,7 +27,7 @@ export type Finish = {
   dataPlane: DataPlane | undefined;
   /** Where the engine finds the certificates: the directory, or one generation on trial. */
   filesIn?: string;
-  /** Instead of overrides.yml: to find its fault, or what is in force of it. */
+  /** Replaces overrides.yml: to find the faulty key, or to keep what is in force of it. */
   overrides?: YamlMap;
 };
 

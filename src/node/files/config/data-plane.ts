@@ -39,7 +39,7 @@ export const DataPlane = v.object({
   is_limited: v.optional(v.boolean()),
   /** What traffic proved, if that turned them off. */
   reason: v.optional(text(400)),
-  /** Until when (ms since 1970) the engine that ran was seen to send packets one by one, because the kernel refused large ones. */
+  /** When (ms since 1970) the engine was last seen to send single packets because the kernel refused large ones. */
   unsegmented_at: v.optional(v.number()),
   /** When the switches last changed, ms since 1970, and from what: an engine that runs longer has the former ones. */
   since: v.number(),
@@ -133,7 +133,7 @@ function decideBuffer({ kernel, sent, own }: Basis): Pick<DataPlane, "buffer" | 
   return 2 * possible <= kernel.usualBuffer ? isLimited : { buffer: possible, ...isLimited };
 }
 
-/** Only where any free port would do. */
+/** The port is kept only where the configuration asks for any free port. */
 function keepsPort({ own, sent }: Basis, before: DataPlane | undefined): Pick<DataPlane, "port"> {
   const asked = valueAt(own, "listen.port") ?? valueAt(sent, "listen.port") ?? 0;
   return asked === 0 && before?.port !== undefined ? { port: before.port } : {};
@@ -160,7 +160,7 @@ function set(section: YamlValue | undefined, key: string, value: boolean | undef
   return value === undefined ? rest : { ...rest, [key]: value };
 }
 
-/** All settings that withDataPlane writes, but the port. */
+/** All settings that withDataPlane writes, except the port. */
 export const dataPlaneKeys = ["tun.use_offloads", "listen.udp_offloads", ...bufferPaths] as const;
 
 /** The switches that no administrator has set: a change of these waits for the engine's next start. */
@@ -212,7 +212,7 @@ export function dataPlaneInForce(
   const isOlder = startedAt !== undefined && startedAt < since - sameStartMs;
   const waits = isOlder && (device === undefined || tun.on === former.tun || device !== tun.on);
   const isRefused = startedAt !== undefined && !isOlder && tun.on && device === false;
-  // An engine that started since may do it right.
+  // Only an engine that started before that observation is known to send single packets.
   const isUnsegmented = udp.on && startedAt !== undefined && startedAt <= (plane.unsegmented_at ?? 0);
   const why = waits
     ? "restart"
@@ -262,9 +262,9 @@ const Trial = v.object({
   kernel: text(128),
   /** One sentence without a full stop. */
   reason: text(400),
-  /** Of the engine that was measured. */
+  /** Process id of the measured engine. */
   pid: count,
-  /** That engine sends packets one by one since the kernel refused large ones: its own decision at run time. */
+  /** The engine itself switched to single packets, because the kernel refused large ones. */
   unsegmented: v.optional(v.boolean()),
   /** RFC 3339 */
   at: text(64),

@@ -6,7 +6,10 @@ import { readOwnYaml } from "./read-yaml.ts";
 
 /** A change of these keys alone waits for the next start of the engine, because a restart would drop all tunnels. */
 const waitsForStart = ["timers.connection_alive_interval"];
-/** These too, unless an administrator has set them (data-plane.ts). The port is the one that the running engine has. */
+/**
+ * Changes of these keys wait, too, unless an administrator has set them (data-plane.ts). The port is the running
+ * engine's.
+ */
 const mayWaitForStart = ["tun.use_offloads", "listen.udp_offloads", "listen.port"];
 
 /** Whether a key that a reload did not apply is worth a restart. */

@@ -82,7 +82,7 @@ function hubsIn(config: YamlMap): YamlMap {
   return Object.fromEntries(Object.entries(isMap(map) ? map : {}).filter(([overlay]) => !kept.has(overlay)));
 }
 
-/** What a node is for the others, and whom it asks for them. */
+/** A node's roles, and its lighthouses. */
 export function overlayRoles(configYml: string): {
   lighthouses: string[];
   relays: string[];

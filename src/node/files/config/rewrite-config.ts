@@ -26,13 +26,13 @@ function readPresent({ directory, slug }: Place, machine: Machine) {
   if (!isChecked(state)) return undefined;
   const sent = () => {
     const { config } = readSent(source, { directory, slug, hostCrt, machine });
-    // With such a name the engine refuses the whole configuration.
+    // The engine refuses a configuration with such an interface name.
     return withoutNames(config, state.unresolved).config;
   };
   return { state, path, present, sent, localApi: hasLocalApi(present, directory) };
 }
 
-/** Either may be left out: it stays as it is. */
+/** A part that is left out stays as it is. */
 export type OwnChanges = { healing?: LocalChanges; peers?: PeerMap };
 
 /**

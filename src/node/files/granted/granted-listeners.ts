@@ -122,7 +122,7 @@ function hostPort(text: YamlValue | undefined): Listener {
   return { host: withoutPort(text), port: Number(/:(\d+)$/.exec(text)?.[1] ?? Number.NaN) };
 }
 
-/** An address of the overlay belongs to the organization; any other one is root's to give. */
+/** The organization may listen on its overlay addresses. Root must allow any other address. */
 function listenerRefusal(
   { addresses, permissions, machine, result }: Asked,
   key: string,
@@ -195,7 +195,7 @@ export function decideGraphite(asked: Asked): void {
 const isAddress = (withPrefix: string, address: string) =>
   canonicalAddress(withPrefix.replace(/\/\d+$/, "")) === address;
 
-/** What only nodes of another organization, and hosts behind them, may be sent. */
+/** Addresses that only another organization's tunnels reach. */
 function inNetworkOf(others: Asked["others"], address: Address): string | undefined {
   const other = others.find(({ networks, routes }) =>
     parseAll([...networks, ...routes]).some((each) => networkContains(each, address)),

@@ -45,7 +45,7 @@ import {
  * allow-list in engine/allowed-settings.ts does.
  */
 export const takings: Readonly<Record<string, (asked: Asked) => void>> = {
-  // First: routes must not take the addresses that stay.
+  // Decided first, because routes must not cover the hosts that remain.
   static_host_map: decideHubs,
   "tun.dev": decideDevice,
   "tun.unsafe_routes": decideRoutes,
@@ -77,7 +77,7 @@ function decideDevice(asked: Asked): void {
   const reason = other === undefined ? undefined : deviceRefusal(other, asked);
   if (other !== undefined && reason === undefined) return;
   if (reason !== undefined) leaveOut(asked, "tun.dev", reason);
-  // Without a name, also where the allow-list has left it out, the kernel gives one that others use: tun0.
+  // Without a name the kernel assigns tun0, which other programs use.
   if (machine.namesInterfaces) put(asked, "tun", { dev: ownDevice(slug, inForce, machine, others) });
   else if (dev !== undefined) put(asked, "tun", { dev: undefined });
 }
@@ -235,7 +235,7 @@ export function networkRefusal(situation: Situation): Refusal | undefined {
     const reason = `the organization "${other}" uses ${network} on this machine`;
     if (moved !== undefined) return { code: "collision", network: moved, reason };
   }
-  // Whoever registers this machine accepts the overlay's networks, but not for what other organizations need.
+  // At the registration the user accepts the overlay's networks, except those that other organizations need.
   const [refused] = refusedNetworks(fresh, {
     ...rules,
     own: present,

@@ -35,7 +35,7 @@ export type Tenant = {
 
 export type Machine = MachineState & {
   tenants: readonly Tenant[];
-  /** Networks of one address that no organization may route: control planes, lighthouses and relays of all of them. */
+  /** Single addresses that no organization may route: control planes, lighthouses and relays of all of them. */
   hosts: readonly { network: string; name: string; of: string }[];
 };
 
@@ -52,7 +52,7 @@ export async function readMachine(
   return { ...(await readMachineAlone(root, system)), hosts: await readHosts(directory, system, apiBase) };
 }
 
-/** Without the hosts, which may have to be looked up. */
+/** Without lighthouses and relays, whose names may have to be looked up. */
 export async function readMachineAlone(
   configRoot: string,
   system: Pick<System, "machineState">,

@@ -61,7 +61,7 @@ export function readResolved(directory: string): Map<string, string[]> {
 
 /** A name may have other addresses at each question, so those of the last day count. */
 const keptMs = 24 * 3_600_000;
-/** Addresses that are seen again are not written at each check-in. */
+/** How often the time of an address that was seen again is written. */
 const refreshMs = 3_600_000;
 const lookupMs = 2000;
 

@@ -43,7 +43,7 @@ const isPublic = "it is a part of the internet, which only root of this machine 
 export type CheckedRoutes = {
   /** The reason for each refused route, by its text as `parseNetwork` formats it. */
   refused: Map<string, string>;
-  /** Routes that lead to where this machine is: its own route stays, and nothing is wrong. */
+  /** Routes to a network that this machine is in: the machine's own route stays. This is no error. */
   here: Map<string, string>;
 };
 
@@ -213,7 +213,8 @@ function crossingOf({ slug, foreign, present }: Pick<RouteRules, "slug" | "forei
   return (route: Network, isAllowed: boolean): string | undefined => {
     const { prefix, text } = route;
     const same = exact.get(cutTo(prefix, route));
-    // The kernel has one route to a network. Where both got it at the same moment, the first by name keeps it.
+    // The kernel has one route to a network. If both organizations got it at the same time, the first by name keeps
+    // it.
     if (same !== undefined && !(hasAlready.has(text) && slug < same.other))
       return `there is a route of the organization "${same.other}" to it`;
     if (isAllowed) return undefined;

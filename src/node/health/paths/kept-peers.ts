@@ -32,7 +32,7 @@ const Kept = v.object({
   peer: text,
   /** Where a tunnel worked last. `from`: this machine's own address then, for a private one. `at`: ms since 1970. */
   worked: v.exactOptional(v.object({ remote: text, at: count, from: v.exactOptional(text) })),
-  /** What the control plane knows. */
+  /** Addresses that the control plane sent. */
   told: v.pipe(v.array(text), v.maxLength(maxRemotes)),
   /** Hours in which there was a tunnel. */
   uses: count,
@@ -40,7 +40,7 @@ const Kept = v.object({
 type Kept = v.InferOutput<typeof Kept>;
 
 const State = v.object({
-  /** Of the control plane's last answer. */
+  /** From the control plane's last answer. */
   since: count,
   /** ms since 1970. */
   asked_at: count,
@@ -55,7 +55,7 @@ type State = v.InferOutput<typeof State>;
 const hourMs = 3_600_000;
 /** An address at which no tunnel worked for this time is forgotten. */
 const keptMs = 30 * 24 * hourMs;
-/** What the control plane knows is asked for anew after this time. */
+/** How often all addresses that the control plane knows are requested again. */
 const wholeEveryMs = 24 * hourMs;
 const [firstEveryMs, longestEveryMs, lostEveryMs] = [30_000, 600_000, 5000];
 const logEveryMs = 300_000;
@@ -91,11 +91,11 @@ export type Working = {
 };
 
 export type KeptSeen = {
-  /** Of the engine. */
+  /** Process id of the engine. */
   pid: number;
   /** The tunnels of an engine that reports them. */
   working: readonly Working[];
-  /** Of an engine that does not: its log's handshakes. */
+  /** Handshakes in the log of an engine that does not report its tunnels. */
   handshakes?: (() => Promise<readonly Working[]>) | undefined;
   /** No lighthouse answers. */
   areLost: boolean;
@@ -103,7 +103,7 @@ export type KeptSeen = {
   isPeer(address: string): boolean;
   /** Whether an address is in the overlay. */
   isInside(address: string): boolean;
-  /** Those that are revoked, deleted, or out of the reach of this node. */
+  /** Which of these peers are revoked, deleted, or not reachable by rules any more. */
   goneAmong(addresses: readonly string[]): string[];
 };
 
@@ -191,7 +191,7 @@ export class KeptPeers {
     return known;
   }
 
-  /** Others keep the address of this node, too. */
+  /** Keep the port, because other nodes keep the address of this one. */
   async #keepPort({ pid }: KeptSeen): Promise<void> {
     if (pid === this.#pid) return;
     const [port, ...others] = this.#deps.portsOf(pid);

@@ -3,20 +3,20 @@
 
 import type { PeerSeen, Seen } from "../observed-peers.ts";
 
-/** Monotonic ms: when each lost relay was found, and when tunnels were closed for it. */
+/** Monotonic ms of when each lost relay was found, and of when tunnels were closed for it. */
 export type RelayLoss = {
   found: Readonly<Record<string, number>>;
-  /** By peer: the tunnel that was closed for it. */
+  /** The tunnel that was closed, by peer. */
   closed: Readonly<Record<string, { index: number; at: number }>>;
 };
 
 export const noLoss: RelayLoss = { found: {}, closed: {} };
 
-/** The first probe that a lost relay missed was sent about so long before it was found. */
+/** A lost relay is found this long after it missed its first probe. */
 const missedForMs = 3500;
 /** Spreads the handshakes of all nodes over this time. */
 const jitterMs = 1500;
-/** So many handshakes a second does one node start at the relays that are left. */
+/** Maximum handshakes a second that one node starts at the remaining relays. */
 const mostPerSecond = 5;
 
 /** The peers whose tunnels are to be closed now. */
@@ -64,7 +64,7 @@ function lostRelayOf(
   return now >= foundAt + jitter ? relay : undefined;
 }
 
-/** While this is true, lighthouses are probed each second: an answer proves that this node is connected. */
+/** While true, lighthouses are probed each second: an answer proves that this node itself is connected. */
 export function isRelayJustLost({ found }: RelayLoss, now: number): boolean {
   return Object.values(found).some((at) => now - at < 10_000);
 }
