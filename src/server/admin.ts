@@ -13,7 +13,7 @@ export type Admin = {
   db: Database;
   /** The location of the data. */
   place: DataOptions;
-  /** Its `now` is the time that the data believes. */
+  /** Its `now` is the believed time (store/clock.ts). */
   system: System;
   clock: ServerClock;
   secretKey: SecretKeys;

@@ -21,17 +21,17 @@ export type SetupData = {
   hasOrgs: boolean;
   /** The organization to work on; undefined if there is none yet, or several and none was named. */
   org: Org | undefined;
-  /** Of that organization, revoked ones left out. */
+  /** Lighthouses of that organization that are not revoked. */
   nodes: number;
   lighthouses: number;
   hasLighthouse: boolean;
-  /** It has nodes that are no lighthouses: its join keys have reached other machines. */
+  /** It has other nodes than lighthouses, so its join keys have been used on other machines. */
   hasMachines: boolean;
   /** E-mail address of the only user, if that one has not signed in yet. */
   newcomer: string | undefined;
 };
 
-/** Looks only. `slug`: the organization that the administrator named. */
+/** Changes nothing. `slug`: the organization that the administrator named. */
 export async function readSetup({ db }: Pick<Admin, "db">, slug: string | undefined): Promise<SetupData> {
   const all = await organizations.all(db, { deletedAt: null });
   const only = all.length === 1 ? all[0] : undefined;

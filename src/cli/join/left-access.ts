@@ -51,7 +51,7 @@ export const revokedLines = ({ access_revoked: revoked, access_revoked_total: to
 
 const isToken = ({ kind }: AccessItem) => kind === "registration_token" || kind === "service_token";
 
-/** Only the tokens, under the keys of earlier versions. */
+/** Tokens alone, under the JSON keys of earlier versions. */
 export function tokensOf({ access_left: left, access_revoked: revoked }: AccessReport) {
   return { tokens_left: left.filter(isToken), tokens_revoked: revoked.filter(isToken) };
 }

@@ -1,5 +1,5 @@
-// Tells of a clock in doubt: one line of the log and one event when it begins and ends, and a line each hour in between. The
-// gate for signatures is in store/clock.ts and needs none of this.
+// Reports a clock in doubt: one line of the log and one event when it begins and ends, and a line each hour in
+// between. store/clock.ts decides about signatures, and needs none of this.
 
 import { hostname } from "node:os";
 import { formatTime } from "../../base/duration.ts";

@@ -20,7 +20,7 @@ import { organizations } from "../store/tables/organizations.ts";
 const dayMs = 86_400_000;
 export const nodeLifetimeMs = 90 * dayMs;
 const x509LifetimeMs = 7 * dayMs;
-/** Of both certificates of an ephemeral node: when it has ended, its name and address wait for their end. */
+/** Short, because name and address of an ended ephemeral node are free only when its certificates have expired. */
 const ephemeralLifetimeMs = 3_600_000;
 /** The engine allows no clock slack. */
 const backdatedMs = 5 * 60_000;
@@ -132,7 +132,7 @@ async function signFresh(
   }
 }
 
-/** A phone is not asked whether its user still has it: its certificate ends with that time. */
+/** Nothing asks a phone whether its user still has it, so its certificate ends when the confirmation is due. */
 function lifetimeOf(org: IssuingOrg, { ephemeralSilenceS, phone }: NodeRow, usual: number): number {
   if (ephemeralSilenceS !== null) return ephemeralLifetimeMs;
   const { reauthenticateDays: days } = org;
@@ -271,7 +271,7 @@ async function insert(
 ): Promise<void> {
   const renewAt = renewalTime(issued.notBefore, issued.notAfter, random);
   const createdAt = now();
-  // An hour is its whole life: nothing to announce.
+  // No event about the expiry: the certificate of an ephemeral node lives only an hour.
   const told = ephemeralSilenceS === null ? {} : { expiringToldAt: createdAt };
   const row = { ...issued, ...told, orgId, nodeId, renewAt, state: "current", createdAt } as const;
   await Promise.all([certificates.insert(tx, row), setRenewal(tx, nodeId)]);

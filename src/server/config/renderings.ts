@@ -50,7 +50,7 @@ export function makeRenderings(
         texts.set(rendered.digest, rendered, rendered.text.length);
         return rendered;
       };
-      // The turn may come after another node's, which rendered the same.
+      // Another node with the same input may have been rendered while this one waited.
       const digest =
         digests.get(input) ?? (await inTurn(async () => digests.get(input) ?? (await render()).digest));
       const text = async () => {

@@ -41,7 +41,7 @@ export type OrgView = {
   testable(): Promise<TestableRules>;
   /** The CAs that nodes trust: two of each kind during a rotation. */
   trust: Trust;
-  /** The same with the former CAs, for nodes that a rotation lets keep them (`NodeRow.keepsFormer`). */
+  /** The CAs that nodes trust while the rotation lets them keep the former ones (`NodeRow.keepsFormer`). */
   formerTrust: Trust;
   orderKey: OrderKey;
   orderKeyProof: string | null;
@@ -72,7 +72,7 @@ export function makeViews(now: () => number): Views {
       const known = kept.get(orgId);
       if (known?.configVersion === version) return known;
       const begun = loading.get(orgId);
-      // It began after the change: `version` was in the database then.
+      // That read began after the change: `version` was in the database then.
       if (begun?.version === version) return begun.view;
       const view = load(reader, orgId);
       const entry = { version, view };
@@ -257,13 +257,13 @@ const lastOf = `SELECT ${filePick.select()} FROM certificates WHERE node_id = $1
   AND created_at = (SELECT max(created_at) FROM certificates WHERE node_id = $1 AND kind = 'overlay') ORDER BY version`;
 
 /**
- * The current ones. A node that has lost a group has no current overlay certificate until the next is signed: if that fails, it
- * still gets its configuration, beside the certificate that it has.
+ * The current certificates. A node that has lost a group has no current overlay certificate until the next one is
+ * signed. If signing fails, the node still gets its configuration, with the certificate that it has.
  */
 async function certificatesOf(db: Reader, node: NodeRecord): Promise<readonly FileCertificate[]> {
   const rows = await queryAll(db, filePick, currentOf, [node.id]);
   if (rows.some(({ kind }) => kind === "overlay")) return rows;
-  // It may have been revoked since it was read.
+  // The node may have been revoked since it was read.
   mayIssue(await findNode(db, node.orgId, node.id));
   return [...(await queryAll(db, filePick, lastOf, [node.id])), ...rows];
 }

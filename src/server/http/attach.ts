@@ -67,7 +67,7 @@ type AnyHandler =
 type AnyHandlers = Readonly<Record<string, AnyHandler>>;
 type Attached<S extends Subject> = Handlers<S> & AnyHandlers;
 
-/** A function loads the handlers with the first request of the subject, so that the server starts faster. */
+/** A function that loads the handlers at the first request of the subject, so that the server starts faster. */
 export function attach<S extends Subject>(
   subject: S,
   handlers: Attached<S> | (() => Promise<Attached<S>>),

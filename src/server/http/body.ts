@@ -62,7 +62,7 @@ export function objectOf(text: string, type: string | null): object {
 
 async function readChunks(body: ReadableStream<Uint8Array>, maxBytes: number): Promise<string> {
   const bytes = await readCapped(body, maxBytes, () => tooLarge(maxBytes));
-  // Also leaves out a byte order mark, as `Request.text` does.
+  // Removes a byte order mark, as `Request.text` does.
   return new Response(new Uint8Array(bytes)).text();
 }
 
@@ -98,7 +98,7 @@ function measure(text: string): number {
   return colons;
 }
 
-/** Where the string that begins here ends. */
+/** The index of the end of the string that begins here. */
 function endOfString(text: string, start: number): number {
   for (let at = start + 1; at < text.length; at++) {
     const code = text.charCodeAt(at);

@@ -82,7 +82,7 @@ export class Exchange implements Call, InputSource {
 
   param(name: string): string {
     const text = this.#params[name] ?? "";
-    // No database can store it, so nothing has this name.
+    // Answer not_found: no database can store this text, so nothing has this name.
     if (!isStorable(text)) throw new AppError("not_found", "There is no such resource.");
     return text;
   }

@@ -4,7 +4,7 @@
 
 import type { AppError } from "../../base/errors.ts";
 
-/** On whose behalf work is done. `owner`: an id; `caller`: one credential or network. */
+/** The owner and caller of a piece of work. `owner`: an id; `caller`: one credential or network. */
 export type Turn = { owner: number; caller: string };
 
 /** Runs the work in turn. Throws the queue's refusal if too much of this caller or owner waits. */
@@ -18,11 +18,14 @@ export type QueueLimits = {
   perCaller: number;
   perOwner: number;
   refusal(): AppError;
-  /** After each work, which took so many ms: nothing is started before the pause is over. */
+  /** Called after each piece of work with its duration in ms. Nothing starts before the returned pause is over. */
   pauseAfter?(ms: number): Promise<unknown> | undefined;
 };
 
-/** Who waits, by owner and caller. Maps keep the order of insertion: after a turn, an owner and a caller go to the end. */
+/**
+ * The waiting pieces of work, by owner and caller. Maps keep the order of insertion: after a turn, an owner and a
+ * caller go to the end.
+ */
 type Lines = {
   /** Throws the refusal if too much of this caller or owner waits. */
   add(turn: Turn, start: () => void): void;
@@ -101,11 +104,15 @@ export function makeFairQueue(limits: QueueLimits): InTurn {
   };
 }
 
-/** Undefined: it may begin at once. `turnOf` is asked only if it waits. The promise fails with the queue's refusal. */
+/**
+ * Undefined if the work may begin at once. `turnOf` is called only if it must wait. The promise fails with the
+ * queue's refusal.
+ */
 export type Rounds = (turnOf: () => Turn) => Promise<void> | undefined;
 
 /**
- * In each round of the event loop, so many works begin. What begins at once costs two additions: most check-ins do.
+ * Starts this many pieces of work in each round of the event loop. Work that starts at once costs two additions: most
+ * check-ins do.
  */
 export function makeRounds(
   perRound: number,
@@ -113,7 +120,7 @@ export function makeRounds(
   afterRound: (next: () => void) => void = setImmediate,
 ): Rounds {
   const lines = makeLines(limits);
-  /** Works that may still begin in this round. */
+  /** Remaining starts in this round. */
   let left = perRound;
   let isOver = true;
   const take = () => {
@@ -209,7 +216,7 @@ export function makeBacklog<T>(room: number, sizeOf: (entry: T) => number): Back
         line.entries.delete(entry);
         line.size -= sizeOf(entry);
         size -= sizeOf(entry);
-        // Who had a turn goes to the end.
+        // After a turn, move to the end.
         lines.delete(owner);
         if (line.entries.size > 0) lines.set(owner, line);
       }

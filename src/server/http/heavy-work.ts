@@ -18,7 +18,7 @@ const defaults: HeavyLimits = { perCaller: 8, perOwner: 20_000, sliceMs: 2, paus
 
 export function makeHeavyWork(limits: Partial<HeavyLimits> = {}): InTurn {
   const { sliceMs, pause, ...waiting } = { ...defaults, ...limits };
-  // Kept from one work to the next: a hundred short requests in one round of the event loop must not run in a row.
+  // Kept across pieces of work: a hundred short requests in one round of the event loop must not run in a row.
   let spentMs = 0;
   return makeFairQueue({
     ...waiting,
@@ -52,7 +52,7 @@ export async function inSlices<T>(
   }
 }
 
-/** The same without a pause. */
+/** Runs the work without pauses. */
 export function atOnce<T>(work: Generator<unknown, T>): T {
   for (;;) {
     const step = work.next();

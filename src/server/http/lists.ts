@@ -6,7 +6,7 @@ import type { Call } from "./route.ts";
 
 /** JSON of one page. A single item may be larger. */
 export const maxPageBytes = 1_048_576;
-/** What an item takes without the columns that `widest` counts: keys, numbers, times, short names. */
+/** Bytes of an item without the columns that `widest` counts: keys, numbers, times, short names. */
 const frameBytes = 1024;
 
 /**

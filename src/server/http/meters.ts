@@ -38,7 +38,7 @@ type Meter = { counts: number[]; count: number; sum: number; answers: Map<string
 
 /** Upper bounds in seconds. */
 const bounds = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10];
-/** In totals, what took longer than the last bound took this. */
+/** In totals, the value that stands for requests beyond the last bound. */
 const longestMs = 60_000;
 /** Check-ins, by the operationId of their route. */
 const checkinRoute = "nodes_checkin";

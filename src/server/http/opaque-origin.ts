@@ -33,7 +33,10 @@ export function preflightReply(request: Request, { routes }: Endpoint): Reply | 
   return { status: 204, headers: { ...permission, ...allowed } };
 }
 
-/** The reply as a page with an opaque origin may read it. It reads a 401 too: its token may be missing or have expired. */
+/**
+ * Makes the reply readable for a page with an opaque origin. A 401 too: the page's token may be missing or have
+ * expired.
+ */
 export function readableReply(reply: Reply, request: Request, { routes, weakest }: Endpoint): Reply {
   if (!hasOpaqueOrigin(request) || request.method === "OPTIONS" || request.headers.has("cookie"))
     return reply;

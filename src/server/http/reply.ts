@@ -68,7 +68,8 @@ export function errorReply(error: AppError, headers: Record<string, string> = {}
     body,
     headers: {
       ...(status === 401 ? { "WWW-Authenticate": 'Bearer realm="api"' } : {}),
-      // The rest of the body would otherwise be read as the next request, however long it takes.
+      // Close the connection: otherwise the rest of the body would be read as the next request, however long it
+      // takes.
       ...(status === 408 ? { Connection: "close" } : {}),
       ...(retryAfter === undefined ? {} : { "Retry-After": String(retryAfter) }),
       ...headers,

@@ -13,7 +13,7 @@ export type Schema<T = unknown> = v.GenericSchema<unknown, T>;
  */
 export type Operator = { kind: "operator"; uid: number | null };
 
-/** The sign-in of a person: a browser's session, or a family of tokens. Undefined: the cookie of the docs pages. */
+/** The sign-in of a user: a browser's session, or a family of tokens. Undefined: the cookie of the docs pages. */
 export type SignIn = { session: number } | { family: string };
 
 /** The authenticated caller. Only people/access.ts decides this. */
@@ -225,7 +225,7 @@ function invalid(errors: Record<string, string[]>): AppError {
   return new AppError("validation_failed", "The request is not valid.", { errors });
 }
 
-/** Of more values than this, only the first error is told. */
+/** Above this number of values, only the first error is reported. */
 const maxExplained = 200;
 
 /** The values in a value, up to one more than `maxExplained`. */

@@ -41,7 +41,7 @@ export const limits = {
   token: { limits: [{ times: 10, withinMs: minute }], reason: wrong },
   /** Requests for a new password from one network. */
   resetsFrom: { limits: [{ times: 10, withinMs: hour }], reason: "Too many requests for a new password." },
-  /** The same for one user. */
+  /** Requests for a new password of one user. */
   resets: { limits: [{ times: 3, withinMs: hour }], reason: "Too many requests for a new password." },
   /** Answers of providers of identities, from one network, that did not verify. */
   answers: { limits: [{ times: 30, withinMs: minute }], reason: "Too many sign-ins that failed." },
@@ -105,7 +105,7 @@ export function makeThrottle<Kind extends string>(
     (attemptsOf(kind).get(key) ?? []).filter((at) => at > now() - withinMs);
   return {
     check(kind, key) {
-      // For each exceeded limit: when its window has room again.
+      // When the window of each exceeded limit has room again.
       const free = rules[kind].limits.flatMap((limit) => {
         const last = within(kind, key, limit).at(-limit.times);
         return last === undefined ? [] : [last + limit.withinMs];

@@ -61,7 +61,7 @@ async function countOf(db: Reader, orgId: number, now: number): Promise<{ online
 
 const point = computed({ at: integer(), online: integer(), active: integer() });
 
-/** The last days, of which each point is the average of its time. */
+/** The last days; each point is the average of its interval. */
 export async function onlineHistory(
   reader: Pick<Reader, "all">,
   orgId: number,

@@ -11,7 +11,7 @@ import { computed, integer, integerOrNull, queryAll, text } from "../store/table
 
 export const sampleMs = 60_000;
 const keptMs = 86_400_000;
-/** Of a point: a day has 288. */
+/** Length of a point: a day has 288. */
 const stepMs = 300_000;
 
 type Deps = Pick<ServerOptions, "system"> & { db: Database; meters: Meters; changes: Changes };
@@ -38,12 +38,12 @@ export function makeSampler(
       );
       await tx.run("DELETE FROM server_samples WHERE at < $1", [now - keptMs]);
     });
-    // What could not be written is in the next row.
+    // After a failed write, the next row covers this time, too.
     before = totals;
   };
 }
 
-/** The bound below which that share lies, ms; null of nothing. */
+/** The bound in ms below which this share of the requests lies; null without requests. */
 export function percentile(counts: Totals["counts"], share: number): number | null {
   const all = counts.reduce((sum, { count }) => sum + count, 0);
   if (all === 0) return null;
@@ -68,7 +68,7 @@ const point = computed({
 
 const beginOf = (at: number): number => at - (at % stepMs);
 
-/** Of the last day, by host. Times of which it knows only a part, the first and the last, are left out: their sums would be too small. */
+/** The last day, by host. The first and the last interval are left out: they are incomplete. */
 export async function serverHistory(reader: Pick<Reader, "all">, now: number): Promise<ServerHistory> {
   const sum = (column: string) => `CAST(sum(${column}) AS bigint) AS ${column}`;
   const rows = await queryAll(

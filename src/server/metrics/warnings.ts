@@ -1,4 +1,4 @@
-// What this server knows to be wrong with itself, for readiness checks, `agent admin server list` and the console.
+// Problems of this server, for readiness checks, `agent admin server list` and the console.
 
 import type { Warning } from "../../api/servers.ts";
 import { brand } from "../../brand.ts";

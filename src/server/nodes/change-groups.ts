@@ -62,7 +62,7 @@ export async function changeGroups(
   await notifyNodes(tx, orgId, [...concerned].map(idOf));
 }
 
-/** Those that get the same groups, with these as the columns hold them. */
+/** Nodes that get the same groups, with the stored form of these. */
 function alikeIn(changes: readonly Regrouped[]): [Regrouped[], string[]][] {
   const keyOf = ({ after }: Regrouped) =>
     `${JSON.stringify(after.groups)} ${JSON.stringify(after.ownerGroups)}`;

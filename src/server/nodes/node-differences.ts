@@ -1,4 +1,4 @@
-// What differs between a node before and after a change: for its certificate, for other nodes, for the audit log. Pure.
+// The differences of a node before and after a change: for its certificate, for other nodes, for the audit log. Pure.
 
 import { isHub, type NodeRecord } from "../store/nodes.ts";
 import { certifiedGroups } from "../../protocol/owner-group.ts";

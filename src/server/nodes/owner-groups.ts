@@ -7,13 +7,16 @@ import { queryAll } from "../store/table.ts";
 import { changeGroups, groupedNode, type Regrouped } from "./change-groups.ts";
 
 const pageSize = 1000;
-/** Revoked nodes too: a restored one must not bring back what its owner has lost. */
+/** Includes revoked nodes: a restore must not bring back groups that the owner has lost. */
 const owned = `SELECT ${groupedNode.select()} FROM nodes
   WHERE org_id = $1 AND id > $3 AND owner_id IS NOT NULL AND ($2 = 0 OR owner_id = $2) ORDER BY id LIMIT ${pageSize}`;
 
 const nothing: ReadonlySet<string> = new Set();
 
-/** Of all owners, or of one. `taken`: groups that the nodes were given, and lose. `isBounded`: see changeGroups. */
+/**
+ * Updates the nodes of all owners, or of one. `taken`: groups that were given to nodes directly, and that they lose.
+ * `isBounded`: see changeGroups.
+ */
 export async function regroupOwned(
   tx: Transaction,
   orgId: number,

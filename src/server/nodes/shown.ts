@@ -1,4 +1,4 @@
-// A node as the API shows it: its row, and what stands in other tables and in memory.
+// A node as the API shows it: its row, joined with other tables and with memory.
 
 import { formatTime } from "../../base/duration.ts";
 import type { Node } from "../../protocol/node.ts";
@@ -18,7 +18,7 @@ export async function showOne(services: NodeStore, org: { id: number }, node: No
   return shown;
 }
 
-/** With since when they lack a configuration. */
+/** Shows nodes, each with the time since which it lacks its configuration. */
 export async function showAll(
   services: NodeStore,
   orgId: number,
@@ -40,7 +40,10 @@ export async function showAll(
 
 const sentPick = sentFiles.pick("nodeId", "version", "sentAt");
 
-/** By id: nodes that are online and could have applied another configuration for `appliedMs`, and since when at least, ms. */
+/**
+ * By id, nodes that are online and have not applied a configuration within `appliedMs`, with the earliest known time
+ * in ms.
+ */
 async function lackingSince(
   { db, system, ages }: NodeStore,
   orgId: number,
@@ -69,7 +72,7 @@ async function lackingSince(
     const firstAt = (isSuch: (versions: Versions) => boolean) => ages.since(orgId, isSuch) ?? settled.at;
     const applied = appliedOf(node);
     if (applied < settled.configVersion) return [[id, firstAt((seen) => applied < seen.configVersion)]];
-    // Its newest may be made for it alone.
+    // The node's newest version may be its own.
     const isOldOwn = newest > configVersion && newest <= settled.lastVersion;
     return isOldOwn ? [[id, firstAt((seen) => newest <= seen.lastVersion)]] : [];
   });
@@ -78,7 +81,7 @@ async function lackingSince(
 
 const appliedOf = (node: Node) => node.applied_config_version ?? 0;
 
-/** What stands in other tables. */
+/** Values from other tables. */
 export type Beside = { orgVersion: number; certificates: Map<number, ShownCertificate[]> };
 
 export async function readBeside(db: Reader, orgId: number, ids: readonly number[]): Promise<Beside> {

@@ -73,7 +73,7 @@ function requireForm(org: Overlay, subnets: readonly string[], present: readonly
       throw refused(`${text} needs certificates of version 2 and an IPv6 network of the organization.`);
     }
     const special = specialNetwork(network);
-    // Earlier versions accepted it.
+    // Earlier versions accepted such a subnet.
     if (special !== undefined && !present.includes(text))
       throw refused(`${text} overlaps ${special}, which is never routed through an overlay.`);
     for (const own of [org.network, org.network6 ?? ""].map(parseNetwork)) {

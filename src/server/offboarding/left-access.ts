@@ -56,11 +56,14 @@ const liveTokens = (kind: TokenKind, isLive: string) =>
   `SELECT '${kind}' AS kind, t.id, t.name, t.org_id, 0 AS own, 0 AS by_token FROM ${kind}s t
    WHERE $1 = 'person' AND t.created_by = $2 AND t.revoked_at IS NULL AND ${isLive}`;
 /**
- * Of a user, nodes count by their owner. By their registrant count only registrations under way, and nodes of earlier
- * versions, which recorded no owner.
+ * Nodes of a user are those that the user owns. The registrant counts only for unfinished registrations, and for
+ * nodes of earlier versions, which recorded no owner.
  */
 const isByRegistrant = "($1 <> 'person' OR n.owner_known = 0 OR n.state = 'pending')";
-/** The creator of the token may have kept it, or what it made: so its machines are listed with what the user can still use. */
+/**
+ * The creator may have kept the token, or know what was made with it. So its machines are listed with what the user
+ * can still use.
+ */
 const isByToken = `($1 = 'person' AND n.owner_known = 1 AND n.owner_id IS NULL AND n.state <> 'pending')`;
 const ofTokens = `n.registered_with IN (SELECT id FROM principals WHERE kind = 'registration_token') OR n.id IN
   (SELECT r.node_id FROM registrants r WHERE r.principal IN (SELECT kind || '/' || id FROM principals WHERE kind <> 'person'))`;
@@ -196,7 +199,7 @@ export async function withdrawOwnerInvitations(
 
 const isToken = ({ kind }: AccessItem) => kind === "registration_token" || kind === "service_token";
 
-/** Only the tokens, under the keys of earlier versions. */
+/** Tokens alone, under the JSON keys of earlier versions. */
 export function tokensOf({ left, revoked }: Access) {
   return { tokens_left: left.filter(isToken), tokens_revoked: revoked.filter(isToken) };
 }

@@ -87,7 +87,10 @@ export async function changeRole(
   });
 }
 
-/** An owner must get in while the organization's provider is away, and whoever runs the provider must not become one. */
+/**
+ * An owner must be able to sign in while the organization's provider is away, and the provider's operator must not
+ * become one.
+ */
 async function requireUnbound(tx: Transaction, { userId, email }: MembershipRow): Promise<void> {
   const user = userId === null ? undefined : await users.find(tx, { id: userId });
   if (user === undefined || user.boundOrgId === null) return;

@@ -13,7 +13,7 @@ export type Admitted = {
   email: string | undefined;
   /** The provider vouches for the address. */
   isVerified: boolean;
-  /** What the provider calls the person; it proves nothing. */
+  /** The provider's name for the user; it proves nothing. */
   called: string;
   groups: readonly string[];
 };
@@ -58,7 +58,7 @@ function groupsIn(claims: Claims, path: string): string[] {
   return parsed.success ? [...new Set(parsed.output)].slice(0, maxGroups) : [];
 }
 
-/** The claim of this very name, else along the names between the dots: `realm_access.roles`. */
+/** The claim with exactly this name, else along the path between the dots: `realm_access.roles`. */
 export function valueAt(claims: Claims, path: string): unknown {
   const whole = memberOf(claims, path);
   if (whole !== undefined) return whole.value;
@@ -71,7 +71,7 @@ export function valueAt(claims: Claims, path: string): unknown {
   return value;
 }
 
-/** The name may be spelt in another way, there or in the settings. */
+/** Compares in NFC: provider and settings may encode the same name differently. */
 function memberOf(object: unknown, name: string): { value: unknown } | undefined {
   if (typeof object !== "object" || object === null) return undefined;
   const found = Object.entries(object).find(([key]) => oneSpelling(key) === oneSpelling(name));

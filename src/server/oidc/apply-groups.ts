@@ -1,5 +1,5 @@
-// What the groups that a provider says of a user give: roles, and groups of the user's nodes. After each sign-in, and after the
-// hourly question.
+// Applies the groups that a provider reports for a user: roles, and groups of the user's nodes. After each sign-in,
+// and after the hourly request to the provider.
 
 import type { IdentityProviderRow } from "../store/tables/providers.ts";
 import { applyRoles } from "./group-roles.ts";

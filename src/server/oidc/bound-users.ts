@@ -43,7 +43,7 @@ export async function boundUserOf(
     const [invitation] =
       address === undefined ? [] : await invitationsOf(tx, address, { now, orgId: org.id });
     if (known === undefined && !hasRole && invitation === undefined) throw withoutRole(provider);
-    // A user that exists may sign in all the same.
+    // Existing users may still sign in.
     if (known === undefined && full !== undefined) throw full;
     const userId = known?.userId ?? (await insertUser(tx, provider, system));
     if (known === undefined) await organizationIdentities.insert(tx, { ...identity, userId, createdAt: now });
@@ -73,7 +73,7 @@ export async function boundUserOf(
   return user;
 }
 
-/** Without room, groups end, and none is added. */
+/** If the organization is full, groups may be removed but not added. */
 export function keptGroups(
   full: AppError | undefined,
   known: readonly string[],
@@ -82,7 +82,7 @@ export function keptGroups(
   return full === undefined ? [...groups] : groups.filter((group) => known.includes(group));
 }
 
-/** Who runs the provider chooses how many identities there are, and how long their groups. */
+/** The provider's operator controls how many identities there are, and how long their groups. */
 export async function storageFull(
   { db, budget }: Pick<ServerOptions, "db"> & { budget: Pick<Budget, "refusal"> },
   orgId: number,
@@ -98,7 +98,7 @@ async function insertUser(
   { now, random }: ServerOptions["system"],
 ): Promise<number> {
   const times = { sessionsFrom: now(), createdAt: now() };
-  // The name is replaced as soon as the id is known.
+  // A placeholder: the name contains the id, which is known after the insert.
   const row = {
     email: makeOpaqueToken(random),
     passwordHash: "",
@@ -132,9 +132,9 @@ async function vouchedAddress(
 const maxName = 254;
 
 /**
- * What people see in place of an address, `ada@example.org;17`. The semicolon keeps it from being one, so nothing that asks for
- * an address finds this user, and no address is taken. The part before it is the address only if the provider vouches for it and
- * the organization has verified its domain; else it is what the provider calls the person.
+ * The text that is shown in place of an address, `ada@example.org;17`. Because of the semicolon it is no address, so
+ * it can neither match nor take one. The part before the semicolon is the address only if the provider vouches for it
+ * and the organization has verified its domain; otherwise it is the provider's name for the user.
  */
 function nameFor(
   { address, slug, userId }: { address: string | undefined; slug: string; userId: number },

@@ -14,7 +14,7 @@ export type Configurations = {
   options(provider: Pick<Endpoint, "trust">): Promise<RequestOptions>;
   /** Throws provider_unavailable or untrusted_answer. */
   find(provider: Endpoint): Promise<AuthorizationServer>;
-  /** Read again, with the keys: at most every few seconds, and the present one in between. */
+  /** Reads the configuration and the keys again, at most every few seconds; in between, returns the present one. */
   findAgain(provider: Endpoint): Promise<AuthorizationServer>;
 };
 type RequestOptions = Awaited<ReturnType<typeof requestOptions>>;
@@ -44,9 +44,9 @@ export function makeConfigurations(deps: Outgoing): Configurations {
       );
     return { server: await processDiscoveryResponse(issuer, response) };
   };
-  /** Read once for all who ask at the same time. A failure is kept for a moment: a flood must not reach the provider. */
+  /** Concurrent callers share one request. A failure is cached for a moment: a flood must not reach the provider. */
   const within = async (provider: Endpoint, maxAgeMs: number) => {
-    // Settings that are refused are asked for, too: the key is short, whatever a caller sent.
+    // Invalid settings lead to a lookup, too, so the key has a bounded length, whatever a caller sent.
     const key = hash("sha256", JSON.stringify([provider.issuer, provider.trust]), "base64url");
     const cached = known.get(key);
     const kept = cached?.hasFailed === true ? againMs : maxAgeMs;

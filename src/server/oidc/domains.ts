@@ -60,7 +60,10 @@ async function findDomain(reader: Pick<Reader, "get">, org: Org, id: number): Pr
   return found;
 }
 
-/** Claims a domain. It counts once it is verified. Other organizations may claim it too, and must prove it too. */
+/**
+ * Claims a domain, which counts once it is verified. Several organizations may claim a domain, and each must verify
+ * it.
+ */
 export async function addDomain(
   { db, system }: Store,
   org: Org,
@@ -111,7 +114,7 @@ export async function checkDomain(
   });
 }
 
-/** Staff know by other means that the domain is the organization's, which need not have claimed it. Throws not_found. */
+/** Verifies a domain by the word of staff. The organization need not have claimed it. Throws not_found. */
 export async function vouchForDomain(
   { db, system }: Store,
   { organization, domain }: v.InferOutput<typeof VouchedDomain>,
@@ -139,7 +142,7 @@ async function verify(
   return show(await findDomain(tx, { id: orgId }, id));
 }
 
-/** Its addresses no longer count: users lose theirs at the next sign-in. */
+/** Deletes a domain. Users lose their addresses in it at the next sign-in. */
 export async function removeDomain({ db, system }: Store, org: Org, id: number, actor: Actor): Promise<void> {
   await db.writeFor({ org: org.id }, async (tx) => {
     await requireRole(tx, org.id, actor);

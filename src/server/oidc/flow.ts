@@ -56,7 +56,7 @@ function openFlow(secretKey: Deps["secretKey"], cookie: string): Flow | undefine
   try {
     return v.parse(Flow, JSON.parse(openSecret(secretKey, cookie, context)));
   } catch {
-    // Made up, or sealed before the secret key was replaced.
+    // The cookie is invalid, or was sealed with a former secret key.
     return undefined;
   }
 }

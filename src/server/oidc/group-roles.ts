@@ -1,5 +1,5 @@
-// The roles that the groups of an identity give in organizations, at each sign-in. Roles that people gave stay, and no group
-// gives or takes the role of an owner.
+// The roles that the groups of an identity give in organizations, at each sign-in. Roles given by administrators
+// stay, and no group gives or takes the role of an owner.
 
 import { ourselves, record } from "../audit/record.ts";
 import { changeRole, removeMember } from "../offboarding/member-changes.ts";
@@ -29,7 +29,7 @@ export function rolesFor({ roles, orgId, createsUsers }: Provider, groups: reado
   return given;
 }
 
-/** Joins, promotes, demotes and removes. What ends with a role ends as if an administrator had changed it. */
+/** Adds, promotes, demotes and removes the user. The consequences are those of a change by an administrator. */
 export async function applyRoles(
   store: Store,
   provider: Provider,

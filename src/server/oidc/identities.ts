@@ -31,7 +31,7 @@ type User = { userId: number; email: string };
 export const Identity = v.object({
   id: v.number(),
   provider: v.string(),
-  /** As the provider said it last. */
+  /** The address of the last sign-in. */
   email: v.nullable(v.string()),
   groups: v.array(v.string()),
   created_at: v.string(),
@@ -80,7 +80,7 @@ export async function userOf(
     return user;
   });
   return found.catch((error: unknown) => {
-    // Two sign-ins at once, or a user of this address since the look: the next try finds it.
+    // A concurrent sign-in created the user, or the address was taken since the lookup. The next attempt finds it.
     if (error instanceof NotUnique)
       throw new AppError("sign_in_expired", "Begin the sign-in again.", { cause: error });
     throw error;
@@ -103,7 +103,8 @@ async function createUser(
   if (!provider.createsUsers)
     throw new AppError("sign_in_refused", "This identity belongs to no user, and the provider creates none.");
   const { id } = await insertUser(tx, { email, hashed: "", isStaff: false }, { actor: ourselves, now });
-  // As an administrator would add the user, if the user came first. The choice among several is the user's: by a link.
+  // The same as if an administrator had added the user. With several identities at one address, the user must link
+  // them.
   const [invitation, ...others] = await invitationsOf(tx, email, { now });
   if (invitation !== undefined && others.length === 0)
     await acceptInvited(tx, invitation, { userId: id, email }, now);
@@ -136,7 +137,8 @@ export async function linkIdentity(
 ): Promise<void> {
   const { issuer, name } = provider;
   const linked = db.write(async (tx) => {
-    // It may have ended while the provider worked on the code: nothing may come back by an identity that was added since.
+    // The session may have ended while the provider exchanged the code. No identity may be linked by a session that
+    // has ended.
     if ((await browserSessions.find(tx, { id: session, userId })) === undefined) throw sessionEnded();
     if ((await users.find(tx, { id: userId }))?.boundOrgId !== null)
       throw new AppError("conflict", "You sign in by the provider of an organization only.");
@@ -193,7 +195,7 @@ export async function unlinkIdentity(
     // The user may have another identity there.
     const groups = (await identities.all(tx, by)).flatMap((each) => each.groups);
     const provider = await identityProviders.find(tx, { id: found.providerId });
-    // In this transaction: nothing would take it away later.
+    // In the same transaction: nothing else would remove these groups later.
     const inside = { ...services, db: within(db, tx) };
     if (provider !== undefined) await applyGroups(inside, provider, { id: userId, email }, groups);
   });

@@ -1,5 +1,5 @@
-// Invitations of people who sign in by a provider: they have no password, so no link asks them for one. The address counts only
-// where the provider's word about it counts. No sign-in by a provider makes an owner: such an invitation stays open.
+// Invitations of users who sign in by a provider: they have no password, so no link asks for one. The address counts
+// only where the provider may vouch for it. No sign-in by a provider makes an owner: such an invitation stays open.
 
 import { ourselves, record } from "../audit/record.ts";
 import { memberEvent } from "../people/members.ts";
@@ -34,7 +34,7 @@ export async function acceptInvited(
   await tx.notify("auth", `user ${userId}`);
 }
 
-/** A person invited the member: they sign in without a group that gives a role. */
+/** An invited member may sign in without a group that gives a role. */
 export async function isInvited(
   tx: Pick<Transaction, "get">,
   at: { orgId: number; userId: number },

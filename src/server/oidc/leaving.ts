@@ -1,6 +1,6 @@
-// Whether people are still at their provider. Where it gave a refresh token, it is asked every hour: `invalid_grant` ends what
-// began there, a failure of the provider ends nothing. Where it gave none, sessions end after a day in any case, and nodes as
-// in unproven.ts.
+// Checks whether users are still at their provider. If it gave a refresh token, it is asked every hour:
+// `invalid_grant` ends what began there, a failure of the provider ends nothing. If it gave none, sessions end after
+// a day in any case, and nodes as in unproven.ts.
 
 import { AppError, messageOf } from "../../base/errors.ts";
 import { openSecret, sealSecret } from "../../pki/secrets.ts";
@@ -38,17 +38,17 @@ type Services = NodeGroupServices & {
   system: Pick<ServerOptions["system"], "monotonic">;
 };
 
-/** With the loop's turns and retries, a person who left is noticed within an hour. */
+/** With the loop's interval and retries, a user who left is noticed within an hour. */
 const askedEveryMs = 50 * 60_000;
 const againMs = 5 * 60_000;
-/** In one turn; the others follow in the next. */
+/** Maximum number of users in one turn. The others follow in the next. */
 const maxAtOnce = 100;
-/** Of one organization, or of one provider of the installation. */
+/** Concurrent requests of one organization, or of one provider of the installation. */
 const sideBySide = 10;
-/** A provider that answers late has its turn for so long: the others are waiting for the next one. */
+/** Maximum time that one provider may take in a turn: the others wait for the next one. */
 const turnMs = 30_000;
 
-/** After a sign-in: what the provider gave, and what that means for people who leave. */
+/** Called after a sign-in: stores the provider's token, and whether it gave one. */
 export async function keepGrant(
   { db, system, secretKey }: Pick<ServerOptions, "db" | "system" | "secretKey">,
   { id: providerId, proof }: Pick<IdentityProviderRow, "id" | "proof">,
@@ -68,14 +68,17 @@ export async function keepGrant(
 }
 
 const owned = joined("g", providerGrants, "g", computed({ owner: integer() }));
-/** Whose the provider is: of an organization all its providers together. The first of each come before the second ones. */
+/**
+ * Due grants, the first of each owner before any second one. The owner is the organization, or one provider of the
+ * installation.
+ */
 const dueSql = `SELECT ${owned.select()} FROM (
     SELECT d.*, coalesce(p.org_id, -p.id) AS owner,
       row_number() OVER (PARTITION BY coalesce(p.org_id, -p.id) ORDER BY d.next_at, d.id) AS place
     FROM provider_grants d JOIN identity_providers p ON p.id = d.provider_id WHERE d.next_at <= $1
   ) g ORDER BY g.place, g.next_at, g.id LIMIT ${maxAtOnce}`;
 
-/** Asks the providers about people who are due. One that hangs keeps no other one waiting. */
+/** Asks the providers about users who are due. One that hangs does not delay the others. */
 export async function checkLeavers(services: Services, closing?: AbortSignal): Promise<void> {
   const { db, system } = services;
   const due = await queryAll(db, owned, dueSql, [system.now()]);
@@ -93,7 +96,7 @@ export async function checkLeavers(services: Services, closing?: AbortSignal): P
 async function check(services: Services, grant: ProviderGrantRow): Promise<void> {
   const { db, system, secretKey, exchange, log } = services;
   const { id, providerId, userId, subject, nextAt } = grant;
-  // Claimed first: a token that is used twice looks stolen to the provider, which then refuses both.
+  // Claims the grant first: a provider takes a refresh token that is used twice for stolen, and refuses both.
   const claimed = await db.writeFor("rows", (tx) =>
     providerGrants.update(tx, { id, nextAt }, { nextAt: system.now() + againMs }),
   );
@@ -109,7 +112,7 @@ async function check(services: Services, grant: ProviderGrantRow): Promise<void>
     const tokenSealed = sealSecret(secretKey, next, grantContext(providerId, subject));
     const asked = { tokenSealed, nextAt: system.now() + askedEveryMs, refusedAt: null };
     const kept = await db.writeFor("rows", (tx) => providerGrants.update(tx, { id }, asked));
-    // Unlinked, deleted, or replaced by a sign-in while the provider was asked: the answer says nothing any more.
+    // The grant was unlinked, deleted or replaced during the request, so the answer does not count.
     if (kept === 0) return;
     await applyClaims(services, provider, user, grant, answer);
   } catch (error) {
@@ -123,8 +126,8 @@ async function check(services: Services, grant: ProviderGrantRow): Promise<void>
 }
 
 /**
- * A refusal without a reason may be a proxy's. After a day of them the token proves nothing any more: the user counts as one
- * whose provider gave none.
+ * A refusal without an error code may come from a proxy. After a day of them the token proves nothing: the user
+ * counts as one without a refresh token.
  */
 async function noteRefusal({ db, system, log }: Services, grant: ProviderGrantRow): Promise<void> {
   const { id, providerId, userId: user } = grant;
@@ -141,7 +144,7 @@ async function noteRefusal({ db, system, log }: Services, grant: ProviderGrantRo
   });
 }
 
-/** The groups that the person has now. One who may not sign in any more has left, too. */
+/** The user's present groups. A user who may not sign in any more counts as having left. */
 async function applyClaims(
   services: Services,
   provider: IdentityProviderRow,
@@ -149,11 +152,11 @@ async function applyClaims(
   grant: ProviderGrantRow,
   { claims, isWhole }: Extract<Refreshed, { isThere: true }>,
 ): Promise<void> {
-  // Some providers name groups at a sign-in only.
+  // Some providers report groups at a sign-in only.
   if (!isWhole && valueAt(claims, provider.groupsClaim) === undefined) return;
   let groups: readonly string[];
   try {
-    // Addresses and tenants do not change, and are named at a sign-in only by some.
+    // Some providers report address and tenant at a sign-in only. Neither changes.
     ({ groups } = admit({ ...provider, domains: [], tenant: null }, claims));
   } catch (error) {
     if (!(error instanceof AppError) || error.code !== "sign_in_refused") throw error;
@@ -172,8 +175,8 @@ async function applyClaims(
 }
 
 /**
- * Ends what began at the provider: sessions, and what its groups gave. For a user without another way in, everything ends as
- * for one who is disabled: also the nodes, where the organization is so set. The role stays then, and nobody can use it.
+ * Ends what depends on the provider: sessions, and what its groups gave. A user without another way to sign in is
+ * treated as disabled: the nodes end too, if the organization is set so. The role stays, but nobody can use it.
  */
 async function leave(
   services: Services,
@@ -186,9 +189,9 @@ async function leave(
   const name = nameOfProvider(provider);
   const access = await db.write(async (tx): Promise<Access | undefined> => {
     const now = system.now();
-    // In this transaction: nobody asks about this person any more, so nothing would take it away later.
+    // In the same transaction: this user is not checked again, so nothing else would remove the groups later.
     const inside = { ...services, db: within(db, tx) };
-    // A sign-in in the meantime replaced the grant: the person is there.
+    // A sign-in meanwhile replaced the grant: the user is still there.
     if ((await providerGrants.delete(tx, { id })) === 0) return undefined;
     const by = { userId, providerId: provider.id };
     await endSessionsBy(tx, by, now);
@@ -204,7 +207,7 @@ async function leave(
     await endSessions(tx, userId, now);
     const ending = { isLeaving: true, actor: ourselves, now, reason: `${email} left ${name}` };
     const ended = await endAccess(tx, { kind: "person", id: userId }, ending);
-    // Nodes may stay, but not in groups that the provider gave.
+    // Even if the nodes stay, they leave the provider's groups.
     await applyNodeGroups(inside, provider, userId, []);
     await applyProviderGroups(inside, provider, userId);
     return ended;

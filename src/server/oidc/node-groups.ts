@@ -16,7 +16,7 @@ export type NodeGroupServices = Pick<ServerOptions, "db" | "system" | "secretKey
 };
 type Provider = Pick<IdentityProviderRow, "nodeGroups" | "orgId">;
 
-/** A failure in one organization is logged, and keeps nobody from signing in. The next sign-in tries again. */
+/** A failure in one organization is logged, and does not prevent the sign-in. The next sign-in tries again. */
 export async function changeOwnNodes(
   { db, log }: Pick<NodeGroupServices, "db" | "log">,
   { orgId, userId }: { orgId: number; userId: number },
@@ -68,7 +68,7 @@ async function regroup(
     const next = isMember ? [...others, ...given] : others;
     if (new Set(next).symmetricDifference(new Set(node.groups)).size === 0) continue;
     if (node.state === "revoked") {
-      // It has no certificate; a restore must not bring back what its owner has lost.
+      // A revoked node has no certificate, but a restore must not bring back groups that its owner has lost.
       await nodes.update(tx, { id: node.id }, { groups: next });
       continue;
     }

@@ -21,8 +21,8 @@ type Received = { status: number; headers: Headers; content: Uint8Array<ArrayBuf
 export type FetchFrom = (trust: string | null) => (url: string, init: Init) => Promise<Response>;
 
 /**
- * Readings without credentials that are asked for at the same time are one request: with the first sign-ins of many users, the
- * provider's keys are read once.
+ * Concurrent reads without credentials share one request: at the first sign-ins of many users, the provider's keys
+ * are read once.
  */
 export function makeFetches(deps: Outgoing): FetchFrom {
   const underWay = new Map<string, Promise<Received>>();

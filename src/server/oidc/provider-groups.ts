@@ -1,5 +1,5 @@
-// The groups that a provider says of a user reach the user's nodes where the policy names them: after each sign-in, and when the
-// provider was asked.
+// Gives the groups that a provider reports for a user to the user's nodes, where the policy names them: after each
+// sign-in and each request to the provider.
 
 import { regroupOwned } from "../nodes/owner-groups.ts";
 import type { ServerOptions } from "../options.ts";

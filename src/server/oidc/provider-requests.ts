@@ -26,9 +26,9 @@ export type Claims = Readonly<Record<string, unknown>> & { sub: string };
 export type Exchange = {
   /** The provider's configuration. Throws provider_unavailable or untrusted_answer. */
   discover(provider: Endpoint): Promise<AuthorizationServer>;
-  /** Where the browser goes to sign in. Throws not_found for a provider without a client. */
+  /** The address of the provider's sign-in page. Throws not_found for a provider without a client. */
   authorizationUrl(provider: Provider, redirectUri: string, secrets: Secrets): Promise<string>;
-  /** Where the browser goes to sign out; undefined if the provider has no such page. */
+  /** The address of the provider's sign-out page; undefined if it has none. */
   signOutUrl(provider: Provider, returnTo: string): Promise<string | undefined>;
   /**
    * The claims of the identity, verified. `answer`: the parameters of the callback. Throws sign_in_refused if the provider
@@ -40,16 +40,22 @@ export type Exchange = {
     secrets: Secrets,
     answer: URLSearchParams,
   ): Promise<Exchanged>;
-  /** For what a sign-in does at its provider, whose id is the owner: if all asked at once, most would not be answered in time. */
+  /**
+   * The queue for requests to providers; the owner is the provider's id. If all were sent at once, most would time
+   * out.
+   */
   inLine: InTurn;
-  /** Asks whether the person is still there. Throws provider_unavailable or untrusted_answer, which prove nothing. */
+  /**
+   * Asks the provider whether the user still has the account. Throws provider_unavailable or untrusted_answer, which
+   * prove nothing.
+   */
   refresh(provider: Provider, subject: string, refreshToken: string): Promise<Refreshed>;
 };
 /** `refreshToken`: undefined where the provider gives none. */
 type Exchanged = { claims: Claims; refreshToken: string | undefined };
 /**
- * `unsaid`: the provider refused the token without the reason that it owes, as glewlwyd does for a person who was removed.
- * `isWhole`: the claims are those that a sign-in would bring. Else they may lack groups that the person has.
+ * `unsaid`: the provider refused the token without the required error code, as glewlwyd does for a deleted user.
+ * `isWhole`: the claims are complete, as at a sign-in. Otherwise groups may be missing.
  */
 export type Refreshed =
   | { isThere: false }
@@ -64,7 +70,7 @@ function lineFull(): AppError {
   return new AppError("throttled", message, { retryAfter });
 }
 
-/** For the clocks of provider and server. */
+/** Tolerated difference between the clocks of provider and server. */
 const toleranceS = 60;
 
 export function makeExchange(deps: Deps): Exchange {
@@ -163,7 +169,7 @@ async function refreshed(
   const response = await oauth.refreshTokenGrantRequest(server, client, auth, refreshToken, by);
   const given = oauth.processRefreshTokenResponse(server, client, response);
   const tokens = await given.catch((error: unknown) => {
-    // Nothing else says that the person is gone: `invalid_client` is about us.
+    // No other error shows that the user has left: `invalid_client` is about us.
     if (error instanceof oauth.ResponseBodyError && error.error === "invalid_grant") return false;
     if (!(error instanceof oauth.ResponseBodyError) && response.status === 400) return "unsaid";
     throw error;

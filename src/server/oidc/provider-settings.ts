@@ -1,4 +1,4 @@
-// What may be set for a provider of identities, and what is shown of it.
+// The settings of a provider of identities, and what is shown of them.
 
 import * as v from "valibot";
 import { AppError } from "../../base/errors.ts";
@@ -49,7 +49,7 @@ const settings = {
 const Issuer = v.pipe(
   text(500),
   v.check((given) => {
-    // A URL is parsed without its line breaks, and compared and shown with them.
+    // Refused: a URL is parsed without its line breaks, but compared and shown with them.
     if (!URL.canParse(given) || /[\s\p{Cc}]/u.test(given)) return false;
     const { protocol, search, hash, username, password } = new URL(given);
     return /^https?:$/.test(protocol) && search + hash + username + password === "";
@@ -58,7 +58,9 @@ const Issuer = v.pipe(
 export const NewProvider = v.strictObject({
   issuer: Issuer,
   ...settings,
-  /** Empty: not registered there yet. Its redirect URI is known then, and nobody signs in by it. */
+  /**
+   * Empty: we are not registered at the provider yet. Then the redirect URI can be shown, but no user can sign in.
+   */
   client_id: v.optional(v.pipe(foreignText(200), v.trim()), ""),
   client_secret: v.optional(settings.client_secret),
   scopes: v.optional(settings.scopes, "openid email profile"),
@@ -83,14 +85,14 @@ export const NewOrganizationProvider = v.strictObject({
 });
 const ownSettings = { ...settings, roles: ownRoles, node_groups: ownNodeGroups };
 export const OrganizationProviderPatch = v.partial(v.strictObject(ownSettings));
-/** As for the installation: with the one organization that these are in. */
+/** Mappings in the form of the installation's: each with the organization. */
 export const allIn = <T extends object>(organization: string, given: readonly T[]) =>
   given.map((each) => ({ ...each, organization }));
 export const Provider = v.object({
   id: v.number(),
   name: v.string(),
   issuer: v.string(),
-  /** Empty: not registered there yet, so nobody signs in by it. */
+  /** Empty: we are not registered at the provider yet, so no user can sign in. */
   client_id: v.string(),
   has_secret: v.boolean(),
   scopes: v.string(),
@@ -107,8 +109,9 @@ export const Provider = v.object({
   redirect_uri: v.string(),
   created_at: v.string(),
   /**
-   * When a person who left there is signed out here: `hourly`, because the provider gives a token by which it is asked, or
-   * `daily`, at the end of the session. Null until the first sign-in.
+   * When a user who left the provider is signed out here. `hourly`: the server asks the provider with a refresh
+   * token. `daily`: at the end of the session, because the provider gives no such token. Null until the first
+   * sign-in.
    */
   leaving: v.nullable(v.picklist(["hourly", "daily"])),
   /** Undefined: the provider belongs to the installation. */
@@ -116,7 +119,7 @@ export const Provider = v.object({
 });
 export type Provider = v.InferOutput<typeof Provider>;
 
-/** Issuers that serve everybody: without a tenant, any of their customers could sign in. */
+/** Issuers that serve many tenants: without a tenant, a user of any of them could sign in. */
 export function requireOneTenant(given: {
   issuer: string;
   tenant: string | null;

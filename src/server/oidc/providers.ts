@@ -37,7 +37,7 @@ type Services = Pick<ServerOptions, "db" | "system" | "secretKey" | "publicUrl">
   exchange: Pick<Exchange, "discover">;
 };
 type Shown = Pick<Services, "db" | "publicUrl">;
-/** Whose providers: those of one organization, or of the installation. Every look-up of a setting names it. */
+/** The providers of one organization, or of the installation. Every query names its scope. */
 export type Scope = { orgId: number | null };
 export const installation: Scope = { orgId: null };
 
@@ -54,7 +54,7 @@ export async function listProviders({ db, publicUrl }: Shown, { orgId }: Scope):
   return (await identityProviders.all(db, { orgId })).map((row) => show(row, slugs, publicUrl));
 }
 
-/** Throws not_found. Without a scope: a provider of anybody, for the sign-in itself. */
+/** Throws not_found. Without a scope, any provider: for the sign-in itself. */
 export async function findProvider(
   reader: Pick<Reader, "get">,
   where: { id: number } & Partial<Scope>,
@@ -114,7 +114,7 @@ export async function createProvider(
   return showProvider(services, { orgId }, await made.catch((error: unknown) => nameTaken(error, name)));
 }
 
-/** By the code of the failed connection. */
+/** Sentences by the error code of the connection. */
 const reasons: Readonly<Record<string, string>> = {
   ECONNREFUSED: "It refuses connections on this port, or cannot be reached from the control plane.",
   ECONNRESET: "It closed the connection.",
@@ -134,8 +134,9 @@ function reasonOf(cause: unknown): string {
 }
 
 /**
- * For who sets it up; people who sign in get no reason. Only what passed the guard was asked, and no reason names an address: a
- * name of an internal address has the reason of one that does not exist.
+ * Explains a failure to the administrator who sets the provider up; users who sign in get no reason. The request
+ * passed the guard, and no reason contains an address: an internal name gets the same reason as one that does not
+ * exist.
  */
 function sayWhy(error: unknown): never {
   if (!(error instanceof AppError) || error.code !== "provider_unavailable") throw error;
@@ -218,7 +219,7 @@ export async function deleteProvider(
   });
 }
 
-/** Rules that name its groups stay without effect, as after a user left. */
+/** Rules that name the provider's groups stay, without effect, as they do when a user leaves. */
 async function endProviderGroups(tx: Transaction, providerId: number, now: number): Promise<void> {
   const named = await providerGroups.all(tx, { providerId });
   for (const { orgId, people } of named) await groupPeople.delete(tx, { orgId, people });
@@ -231,7 +232,7 @@ function requireRight(tx: Transaction, { orgId }: Scope, actor: Actor): Promise<
   return orgId === null ? requireStaff(tx, actor) : requireRole(tx, orgId, actor);
 }
 
-/** Names of organizations' providers are their own: another organization must not learn of them by a conflict. */
+/** Each organization has its own names of providers: a conflict must not reveal another organization's. */
 function storedName({ orgId }: Scope, name: string): Pick<IdentityProviderRow, "name" | "label"> {
   return orgId === null ? { name, label: null } : { name: `organization ${orgId}/${name}`, label: name };
 }

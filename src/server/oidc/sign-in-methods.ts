@@ -12,7 +12,7 @@ export const ownWayIn = (user: string): string =>
   `(${user}.password_hash <> '' OR (${user}.bound_org_id IS NULL
     AND EXISTS (SELECT 1 FROM passkeys k WHERE k.user_id = ${user}.id)))`;
 
-/** Whether the user can sign in. `except`: by anything but this provider. */
+/** Whether the user can sign in. `except`: a provider that does not count. */
 export async function hasWayIn(tx: Transaction, userId: number, except = 0): Promise<boolean> {
   const ways = `SELECT count(*) AS n FROM users u WHERE u.id = $1 AND (${ownWayIn("u")}
     OR EXISTS (SELECT 1 FROM identities i WHERE i.user_id = u.id AND i.provider_id <> $2))`;
@@ -28,6 +28,6 @@ export async function endSessionsBy(
   await browserSessions.delete(tx, by);
   await refreshTokens.update(tx, { ...by, revokedAt: null }, { revokedAt: now });
   await tx.notify("auth", `provider ${by.providerId}`);
-  // Command lines that these sessions let in, and that have not fetched their tokens yet.
+  // Sign-ins of command lines that these sessions approved, and whose tokens were not fetched yet.
   await deviceRequests.delete(tx, by);
 }

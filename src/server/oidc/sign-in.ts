@@ -75,10 +75,10 @@ async function settle(services: Services, flow: Flow, answer: BroughtAnswer): Pr
   const { claims, refreshToken } = await verified(services, answer.address, () =>
     services.exchange.claims(asked, redirectUri(publicUrl, asked.id), flow, answer.parameters),
   );
-  // As it is now: its settings may have changed, or it was deleted, while it worked on the code.
+  // Read the provider again: it may have been changed or deleted while it exchanged the code.
   const provider = await findProvider(db, { id: flow.provider });
   const admitted = admit(provider, claims);
-  // Before anything else: an organization's provider finds no user of the installation, and is linked to none.
+  // First: an organization's provider never finds users of the installation, and is never linked to one.
   if (provider.orgId !== null) {
     const user = await boundUserOf(services, { ...provider, orgId: provider.orgId }, admitted);
     await keepGrant(services, provider, { userId: user.id, subject: admitted.subject, refreshToken });

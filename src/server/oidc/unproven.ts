@@ -1,6 +1,6 @@
-// Users of whom nothing says whether they are still there: their provider gave no token to ask by, and they have no password
-// and no passkey. Where the organization is so set, their nodes are revoked a day after the last sign-in, when their sessions
-// end too. A user who could not sign in, because the provider or the server was away, gets another day.
+// Users about whom nothing proves that they are still there: their provider gave no refresh token, and they have no
+// password and no passkey. Where the organization is set so, their nodes are revoked a day after the last sign-in,
+// when their sessions end too. If provider or server were away, so that they could not sign in, they get another day.
 
 import { messageOf } from "../../base/errors.ts";
 import { ourselves } from "../audit/record.ts";
@@ -18,12 +18,12 @@ import { ownWayIn } from "./sign-in-methods.ts";
 type Store = Pick<ServerOptions, "db" | "system">;
 type Services = Store & Pick<ServerOptions, "log"> & { exchange: Pick<Exchange, "discover"> };
 
-/** When a server looked last, ms. */
+/** When a server last ran this loop, ms. */
 const watchKey = "unproven_watch";
 const noteMs = 5 * 60_000;
-/** A longer pause between two notes: people could not sign in. */
+/** After a longer pause between two runs, users could not sign in meanwhile. */
 const gapMs = 15 * 60_000;
-/** Nodes in one transaction: few enough that check-ins do not wait for it. */
+/** Nodes per transaction: few enough that check-ins do not wait for it. */
 const together = 20;
 
 const due = computed({ id: integer(), orgId: integer(), userId: integer(), email: text() });
@@ -48,7 +48,7 @@ const unheld = `SELECT d.id, d.org_id, d.user_id, d.email ${dueNodes}
   AND NOT EXISTS (SELECT 1 FROM identity_providers h WHERE h.held_until > $1 AND h.id IN (${providersOf("d.user_id")}))`;
 const anyOrganization = "SELECT id FROM organizations WHERE revoke_unproven_nodes = 1 LIMIT 1";
 
-/** Revokes the nodes of users whose day is over. */
+/** Revokes the nodes of users whose last sign-in is more than a day ago. */
 export async function endUnproven(services: Services): Promise<void> {
   const { db, system } = services;
   if ((await db.get(anyOrganization)) === undefined) return;
@@ -61,7 +61,7 @@ export async function endUnproven(services: Services): Promise<void> {
   }
 }
 
-/** After a pause of the server, everybody gets a day. */
+/** After a pause of the server, every user gets another day. */
 async function watch({ db, system }: Store): Promise<void> {
   const now = system.now();
   const seen = Number((await readMeta(db, watchKey)) ?? 0);
@@ -91,7 +91,7 @@ async function revokeBatch({ db, system }: Store, orgId: number, found: readonly
   await db.writeFor({ org: orgId }, async (tx) => {
     const now = system.now();
     for (const [userId, own] of Map.groupBy(found, (each) => each.userId)) {
-      // As it is now: the user may have signed in, or the node have another owner.
+      // Read again: the user may have signed in, or the node may have another owner.
       const still = await stillDue(tx, userId, now);
       const ids = own.map(({ id }) => id).filter((id) => still.has(id));
       const reason = `${own[0]?.email ?? "its user"} did not sign in for 24 hours`;

@@ -1,4 +1,4 @@
-// Bounds the comparison of who reaches whom, which one organization must not let all others wait for.
+// Bounds the comparison of who reaches whom: one organization must not delay all others.
 
 import { AppError } from "../../base/errors.ts";
 

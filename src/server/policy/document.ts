@@ -14,11 +14,11 @@ export type PlainDocument = {
   placeOf(path: string): { line: number; column: number };
 };
 
-/** Faults that one answer tells. */
+/** Maximum faults in one answer. */
 export const maxFaults = 20;
-/** Faults are collected up to here. */
+/** Maximum faults that are collected. */
 const enoughFaults = 100;
-/** A policy has six levels. */
+/** Maximum depth. A policy has six levels. */
 const maxDepth = 64;
 /** Items of lists and keys of maps: in all, and in one list or map. More are refused before they are composed. */
 export const maxEntries = 50_000;
@@ -45,7 +45,7 @@ export function* readDocument(text: string): Generator<unknown, PlainDocument> {
 function* readValue(text: string, reading: Reading): Generator<unknown, unknown> {
   const tokens = yield* parse(text, reading);
   const [only] = tokens.filter((token) => token.type === "document");
-  // Composing is what takes long.
+  // Composing takes most of the time, so it is done in parts.
   if (reading.faults.length > 0) return null;
   const others = tokens.filter(({ type }) => type === "error" || type === "directive" || type === "doc-end");
   for (const token of others.slice(0, enoughFaults)) {
@@ -113,7 +113,7 @@ class Reading {
     this.lines = lines;
   }
 
-  /** Each once: the parts of a list are composed with what surrounds it. */
+  /** Deduplicates faults: the parts of a list are each composed with the surrounding text. */
   fault(offset: number, message: string): void {
     const key = `${offset} ${message}`;
     if (this.#known.has(key) || this.faults.length >= enoughFaults) return;
@@ -197,7 +197,7 @@ function* compose(token: CST.Token, place: Place, tools: Tools): Generator<unkno
       reading.fault(inner.offset, "Write this entry of the list in braces.");
       return null;
     }
-    // Without its value, for the place and the faults of its key.
+    // The key without its value, for its place and its faults.
     const { value: _, ...bare } = item;
     const names = read(withItems(token, [bare]), part.first);
     const name = isSequence ? String(part.first) : (Object.keys(Object(names))[0] ?? "");
@@ -232,13 +232,13 @@ function* partsOf(token: Collection, { reading, weights }: Tools): Generator<Par
   yield part;
 }
 
-/** The composer checks this within a part only. */
+/** The composer checks for duplicates within a part only. */
 function checkSeparators({ items }: CST.FlowCollection, at: number, reading: Reading): void {
   const { start = [], key, sep, value } = items[at] ?? {};
   const offset = start[0]?.offset ?? key?.offset ?? value?.offset ?? 0;
   const isEmpty = !key && sep === undefined && value === undefined;
   if (isEmpty) {
-    // The last one is what stands before the closing bracket.
+    // The last entry holds what stands before the closing bracket.
     if (at < items.length - 1) reading.fault(offset, "Unexpected empty item.");
   } else if (at > 0 && !start.some(({ type }) => type === "comma"))
     reading.fault(offset, "Missing , between items.");

@@ -1,5 +1,6 @@
-// Every edit of a policy by people goes through editPolicy, or through editReach if it changes which nodes reach each other.
-// Both refuse an edit while an applied file waits for its confirmation; editReach one that makes a test of the policy fail.
+// Every manual edit of a policy goes through editPolicy, or through editReach if it changes which nodes reach each
+// other. Both refuse an edit while an applied file waits for its confirmation; editReach also refuses one that makes
+// a test of the policy fail.
 
 import * as v from "valibot";
 import { formatTime } from "../../base/duration.ts";
@@ -78,7 +79,7 @@ export async function editReach<T>(editing: Editing, edit: (tx: Transaction) => 
 /** Rolls a transaction back. */
 class HasTests extends Error {}
 
-/** Undefined: the organization has tests. */
+/** Undefined if the organization has tests: they must run first. */
 async function writeUntested<T>(
   { db, orgId, now }: Editing,
   edit: (tx: Transaction) => Promise<T>,
@@ -94,7 +95,7 @@ async function writeUntested<T>(
   }
 }
 
-/** Undefined: the organization is not as it was at `moment`. */
+/** Undefined if the organization has changed since `moment`. */
 function write<T>(
   { db, orgId, now }: Editing,
   moment: string,

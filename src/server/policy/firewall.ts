@@ -110,7 +110,10 @@ export type Member = {
   ip: string;
   ip6: string | null;
   groups: readonly string[];
-  /** It is no node but a network behind this one, `ip`: what reaches the node reaches it. `isThere`: in this state. */
+  /**
+   * The address is not a node but a network behind this one: what reaches the node reaches it. `isThere`: in this
+   * state.
+   */
   behind?: { isThere: boolean };
 };
 
@@ -152,7 +155,7 @@ function applies(target: Target, self: Self): boolean {
   return true;
 }
 
-/** `self` as the group of the owner: undefined for a node without one, as nothing is its own. */
+/** The group of the owner, for `self`. Undefined for a node without an owner: `self` then matches nothing. */
 function peerOf(peer: Peer, { groups }: Pick<Member, "groups">): Peer | undefined {
   if (!isSelf(peer)) return peer;
   const group = ownerGroupIn(groups);
@@ -186,7 +189,7 @@ export type RuleTest = v.InferOutput<typeof RuleTest>;
 export type Verdict = {
   allowed: boolean;
   rule_id: number | null;
-  /** The outbound rule that permits it, also where no inbound rule does. */
+  /** The outbound rule that permits it, even if no inbound rule does. */
   outbound_rule_id: number | null;
   reason: string;
 };

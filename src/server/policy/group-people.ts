@@ -51,14 +51,14 @@ export function readProviderGroups(reader: Pick<Reader, "all">, orgId: number): 
 
 const user = computed({ userId: integer() });
 /**
- * $3, $4: the name in JSON, whose quotes and escapes make it a whole entry of the list. As it is stored, which may be as an
- * earlier version stored the list too, and in the spelling of all lists since.
+ * $3, $4: the name as JSON text, whose quotes make it match whole entries of the list only. Two forms: as an earlier
+ * version may have stored it, and the present one.
  */
 const carriersIn = (table: string, more: string) =>
   `SELECT i.user_id FROM ${table} i JOIN memberships m ON m.user_id = i.user_id AND m.org_id = $1
    WHERE i.provider_id = $2 AND replace(replace(i.groups, $3, ''), $4, '') <> i.groups${more}`;
 
-/** As the users' sign-ins said last. `ownerId`: of this user alone. */
+/** The groups of the users' last sign-ins. `ownerId`: of this user only. */
 export async function readCarriers(
   reader: Pick<Reader, "all">,
   orgId: number,
@@ -76,7 +76,7 @@ export async function readCarriers(
   return found;
 }
 
-/** The groups that the nodes of a user have by their owner. `ownerId`: the function is asked about this user alone. */
+/** The groups that nodes have by their owner. `ownerId`: for this user only. */
 export async function readOwnerGroups(
   reader: Pick<Reader, "all">,
   orgId: number,
@@ -107,7 +107,8 @@ export function makeOwnerGroups(
     const names = [ownerGroup(ownerId), ...own]
       .flatMap((each) => byPeople.get(each) ?? [])
       .map(({ name }) => name)
-      // Groups of earlier versions may have such a name, which would make them the nodes of other users.
+      // Skips reserved names, which groups of earlier versions may have: they would make nodes count as another
+      // user's.
       .filter((name) => !isPeopleGroup(name));
     return [...new Set([...own, ...names])].sort();
   };

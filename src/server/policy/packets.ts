@@ -27,7 +27,7 @@ function intersectRanges(a: Ranges, b: Ranges): Ranges {
     if (one === undefined || other === undefined) return result;
     const [low, high] = [Math.max(one[0], other[0]), Math.min(one[1], other[1])];
     if (low <= high) result.push([low, high]);
-    // The one that ends first meets no further range.
+    // The range that ends first cannot overlap any further one.
     if (one[1] < other[1]) i++;
     else j++;
   }
@@ -54,10 +54,12 @@ export function isNothing({ tcp, udp, icmp }: Access): boolean {
   return tcp.length === 0 && udp.length === 0 && !icmp;
 }
 
-/** Answers hold one for each pair of nodes, and rules may permit every second port. */
+/** Bounds the text: an answer has one for each pair of nodes, and rules may permit every second port. */
 const shownRanges = 20;
 
-/** As people read it: `any`, or `icmp`, `tcp/5432`, `udp/any`. The first ranges, and how many more there are. */
+/**
+ * The text that users read: `any`, or `icmp`, `tcp/5432`, `udp/any`. The first ranges, and how many more there are.
+ */
 export function showAccess(access: Access): string[] {
   const isAll = (ranges: Ranges) => ranges.length === 1 && ranges[0]?.[0] === 1 && ranges[0][1] === 65_535;
   if (isAll(access.tcp) && isAll(access.udp) && access.icmp) return ["any"];
@@ -103,7 +105,7 @@ function unionOf(rules: readonly Parsed[]): Access {
   };
 }
 
-/** What comparing with it takes, in steps. */
+/** The cost of comparing with this set, in steps. */
 export function sizeOf({ tcp, udp }: Access): number {
   return comparing + eachRange * (tcp.length + udp.length);
 }

@@ -100,7 +100,7 @@ const aliasText = "An alias begins with a letter: a to z, then letters, digits a
 const AliasEntry = v.strictObject({
   name: v.pipe(foreignText(63), v.regex(/^[a-z]([a-z0-9-]{0,61}[a-z0-9])?$/, aliasText)),
   node: NodeWord,
-  /** Behind the node. Absent: the node's own addresses. */
+  /** An address behind the node. Absent: the node's own addresses. */
   address: v.optional(foreignText(45)),
 });
 
@@ -113,7 +113,7 @@ const GroupEntry = v.nullable(
 );
 
 export const maxFileRules = 10_000;
-/** Entries of each list. */
+/** Maximum entries of each list. */
 const most = { groups: 2000, rules: maxFileRules, routes: 2000, relays: 1000, aliases: 1000, tests: 500 };
 const Route = v.strictObject({ network: PeerSide, via: NodeWord });
 
@@ -156,7 +156,7 @@ export function requireText(text: string): void {
   throw new AppError("validation_failed", `The policy is not valid. Line ${line} ${fault}.`, { hint });
 }
 
-/** For these, YAML's own faults are riddles. */
+/** Finds conflict markers of a merge: YAML's own messages about them do not help. */
 function conflictsIn(text: string): Fault[] | undefined {
   const [mark] = text.matchAll(/^(<{7}|={7}|>{7})( |\r?$)/gm);
   if (mark === undefined) return undefined;
@@ -166,7 +166,7 @@ function conflictsIn(text: string): Fault[] | undefined {
   ];
 }
 
-/** With their comments and tabs it is no YAML, and has faults. */
+/** HuJSON with comments and tabs is no valid YAML, and gets faults. */
 function isForeign(text: string, { value, faults }: Pick<PlainDocument, "value" | "faults">): boolean {
   if (faults.length > 0) return /^\s*(\/[/*]|\{)/.test(text) && /"(acls|grants|tagOwners)"\s*:/i.test(text);
   // The keys of a long text are all its letters: that blocks the loop.
@@ -196,7 +196,7 @@ export function* parsePolicy(text: string): Generator<unknown, ParsedPolicy> {
 
 const partSize = 50;
 
-/** In parts: the schema makes an issue of each wrong item before it counts the items. */
+/** Validates in parts: the schema creates an issue for each wrong item before it counts the items. */
 function* validate(value: object, placeOf: ParsedPolicy["placeOf"]): Generator<unknown, PolicyFile> {
   const found: Fault[] = [];
   const file = new Map<string, unknown>();
@@ -213,7 +213,7 @@ function* validate(value: object, placeOf: ParsedPolicy["placeOf"]): Generator<u
     const outputs: unknown[] = [];
     for (let first = 0; first === 0 || first < size; first += partSize) {
       const part = limit === undefined ? null : partOf(content, first);
-      // Many issues take long: a long part tells its first one.
+      // Creating many issues takes long, so only the first one of a long part is reported.
       const abortEarly = JSON.stringify(part).length > maxPartText;
       const result = v.safeParse(PolicyFile, Object.fromEntries([[key, part]]), { abortEarly });
       yield;
@@ -282,7 +282,9 @@ export function faulty(faults: readonly Fault[]): AppError {
   });
 }
 
-/** All other words but `any` have a prefix. E-mail addresses and groups of providers may have a slash. */
+/**
+ * Every word except `any` and networks has a prefix. E-mail addresses and groups of providers may contain a slash.
+ */
 export const isNetworkWord = (word: string) => word.includes("/") && !/^(user|idp):/.test(word);
 
 /** The name in `node:NAME`. */

@@ -1,4 +1,4 @@
-// Reads the nodes that a policy is about, in pages: an organization may have ten thousand.
+// Reads the nodes that a policy applies to, in pages: an organization may have ten thousand.
 
 import * as v from "valibot";
 import type { Member } from "./firewall.ts";

@@ -35,7 +35,7 @@ export function* runTests(
   // Ten thousand nodes share some hundred lists.
   const lists = new Set(members.map(({ groups }) => groups));
   const present = new Set([...lists].flat());
-  // Two: a node reaches another one of its group.
+  // Two stand-ins for each group: a node reaches another one of its group.
   const absent = [...named].filter((group) => !present.has(group));
   const standIns = [...absent, ...absent].map(standIn);
   const all = [...members, ...standIns];
@@ -58,7 +58,7 @@ function tooMuch(tests: number, rules: number, nodes: number): string {
   return `The tests take too long: ${tests} tests, ${rules} rules, ${nodes} nodes. Have fewer tests, or rules that name fewer groups and nodes.`;
 }
 
-/** Ids below zero belong to no node. */
+/** Negative ids: they belong to no stored node. */
 function standIn(group: string, at: number): Member {
   return { id: -1 - at, name: `a node of group ${group}`, ip: "", ip6: null, groups: [group] };
 }
@@ -151,13 +151,13 @@ function matching(classes: readonly NodeClass[], side: Target): NodeClass[] {
   return classes.filter(({ members }) => members.some((member) => isOn(member, side)));
 }
 
-/** Stand-ins are on their group's side only: `any` means nodes. */
+/** Stand-ins take part only for the group that they stand for: `any` means stored nodes. */
 function isOn({ id, groups }: Member, side: Target): boolean {
   if ("node" in side) return id === side.node;
   return "group" in side ? groups.includes(side.group) : id > 0;
 }
 
-/** Two different nodes, if there are. */
+/** Prefers two different nodes. */
 function firstPair(
   from: NodeClass,
   partners: (member: Member) => readonly Member[],

@@ -25,7 +25,7 @@ export type NodeClass = {
   members: readonly Member[];
 };
 
-/** Rules that have bits: those that are not in both states come first. */
+/** Rules that have bits. Rules that are only in one of the two states come first. */
 type Lane = {
   rules: readonly { rule: Rule; before: boolean; after: boolean }[];
   changedWords: number;
@@ -49,13 +49,13 @@ export type Change = {
 
 export type Reach = {
   classes: readonly NodeClass[];
-  /** What passes between two classes afterwards. What is equal is one object. Throws TooMuchWork. */
+  /** What passes between two classes afterwards. Equal results are the same object. Throws TooMuchWork. */
   access(from: NodeClass, to: NodeClass, owners: Owners): Access;
-  /** The pairs that there are between two classes, apart where something else may pass. */
+  /** The pairs of nodes between two classes, split where their packets may differ. */
   kinds(from: NodeClass, to: NodeClass): readonly Owners[];
   /** The nodes of a class with which a node makes such pairs; it may be among them itself. */
   partners(member: Member, to: NodeClass, owners: Owners): readonly Member[];
-  /** The pairs of classes between which something else passes than before. */
+  /** The pairs of classes whose packets differ from before. */
   changes(): Generator<unknown, Change[]>;
 };
 
@@ -145,7 +145,7 @@ function makeAccess(
     const computed = intersect(unionOf(out, outBits), unionOf(into, inBits));
     const text = JSON.stringify(computed);
     const access = known.get(text) ?? computed;
-    // What is kept takes memory.
+    // Bounds the cache's memory.
     if (access === computed) work.spend(kept * text.length);
     known.set(text, access);
     return (row[to.as.receiver] = access);
@@ -192,7 +192,7 @@ function* laneOf(
   return { rules: sorted, changedWords: Math.ceil(changed.length / 32), between };
 }
 
-/** What a rule matches of nodes: each is looked up, not searched. */
+/** What rules match, as tables: each is looked up, not searched. */
 type Index = {
   byGroup: Map<string, number[]>;
   byNode: Map<number, number[]>;
@@ -305,7 +305,7 @@ function insideOf(member: Member, networks: readonly [number, Network][]): strin
     .join("");
 }
 
-/** Its addresses, as networks of one address each; of a network behind a node, the network. */
+/** The member's addresses as networks: single addresses, or the network behind a node. */
 function addressesOf({ ip, ip6, behind }: Member): Network[] {
   if (behind !== undefined) return [parseNetwork(ip) ?? []].flat();
   return [ip, ip6 ?? ""].flatMap((text) => {
@@ -375,7 +375,7 @@ function unionOf(lane: Lane, bits: Uint32Array): Access {
   const udp: [number, number][] = [];
   let icmp = false;
   for (const [place, word] of bits.entries()) {
-    // Clears the lowest bit in each turn: most bits are zero.
+    // Clears the lowest bit in each step: most bits are zero.
     for (let rest = word; rest !== 0; rest &= rest - 1) {
       const { rule } = lane.rules[place * 32 + 31 - Math.clz32(rest & -rest)] ?? {};
       const range = rule === undefined ? undefined : portRange(rule.ports);

@@ -11,7 +11,7 @@ import { identityOf } from "./reach.ts";
 import { ownerGroup, selfGroup } from "../../protocol/owner-group.ts";
 import { emailKey, formerEmailKey } from "../../base/text.ts";
 
-/** What a file asks for. A key that is undefined is none of the file's business. */
+/** What a file asks for. An undefined key leaves that part as it is. */
 export type Desired = {
   groups: readonly DesiredGroup[] | undefined;
   rules: readonly (Omit<RuleRequest, "description"> & { description: string | undefined })[] | undefined;
@@ -20,7 +20,7 @@ export type Desired = {
   relays: ReadonlySet<number> | undefined;
   aliases: readonly DesiredAlias[] | undefined;
   tests: readonly PolicyTest[] | undefined;
-  /** All that the file names. */
+  /** All names in the file. */
   providerGroups: readonly ProviderGroup[];
 };
 /** `address` in its canonical form; null: the node's own. */
@@ -28,7 +28,6 @@ export type DesiredAlias = { name: string; nodeId: number; address: string | nul
 type DesiredGroup = {
   name: string;
   description: string | undefined;
-  /** Nodes. */
   members: ReadonlySet<number> | undefined;
   /** The groups of users' nodes. */
   people: ReadonlySet<string> | undefined;

@@ -36,7 +36,7 @@ type Store = Pick<ServerOptions, "db" | "system"> & {
   testing: Testing;
   /** The group of the nodes of the users who have it at the provider, which the policy names from now on. */
   nameProviderGroup(tx: Transaction, orgId: number, name: string): Promise<string>;
-  /** Those that the policy names no longer. */
+  /** Groups that the policy no longer names. */
   forgetProviderGroups(tx: Transaction, orgId: number): Promise<void>;
 };
 type Org = { id: number };
@@ -98,7 +98,7 @@ export async function patchRule(
   });
 }
 
-/** Those sides that are groups of providers, as groups. */
+/** The sides that are groups of providers. */
 async function namedSides(
   tx: Transaction,
   { nameProviderGroup }: Store,

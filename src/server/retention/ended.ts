@@ -11,16 +11,16 @@ import { wrongCodesKeptMs } from "../store/tables/users.ts";
 type Deps = Pick<ServerOptions, "db" | "system" | "accessLifetimeS">;
 
 const day = 86_400_000;
-/** The log of deliveries goes back so far. */
+/** Retention of the log of deliveries. */
 const deliveriesMs = 30 * day;
-/** Clocks of nodes may be late. */
+/** Expired certificates stay a day longer, because nodes' clocks may be behind. */
 const certificatesMs = day;
 const batchSize = 500;
 
-/** `keptMs`: how long the tokens that ended are known. `isEnding`: the server stops. */
+/** `keptMs`: how long ended tokens are kept. `isEnding`: the server stops. */
 export async function deleteEnded(deps: Deps, keptMs: number, isEnding: () => boolean): Promise<void> {
   const now = deps.system.now();
-  // Those of a session that was ended are known as long as an access token of it could be.
+  // Tokens of a session that was ended stay known as long as its access token could live.
   const over = "expires_at < $1 AND (revoked_at IS NULL OR revoked_at < $2)";
   const accessMs = deps.accessLifetimeS * 1000;
   await deleteWhere(deps, "refresh_tokens", "jti_hash", over, [now, now - accessMs], isEnding);

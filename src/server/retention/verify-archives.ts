@@ -11,7 +11,7 @@ export type VerifiedArchive = {
   last: number;
   events: number;
   last_hash: string;
-  /** The given archive that continues it, or "the database"; null if neither does. */
+  /** The archive whose end the chain continues; null if none of the given ones. */
   next: string | null;
 };
 

@@ -185,7 +185,7 @@ async function setSettled(tx: Transaction, orgId: number, at: number | null): Pr
   await organizations.update(tx, { id: orgId }, { rotationSettledAt: at });
 }
 
-/** If the server sees no node at all, it may be disconnected: do not continue as if all nodes were offline. */
+/** If the server sees no node at all, it may be disconnected itself: do not continue as if all nodes were offline. */
 async function noteSilence(
   { db, system }: Pick<RotationStore, "db" | "system">,
   orgId: number,

@@ -27,7 +27,8 @@ export function makeRotations(store: RotationStore): () => Promise<void> {
   let isStarted = false;
   let checkedAt = Number.NEGATIVE_INFINITY;
   return async () => {
-    // Neither begun nor advanced by a clock that jumped: the former CAs would leave, and no node could use the new ones.
+    // No rotation starts or advances while the clock is in doubt: the former CAs would be removed, and no node could
+    // use the new ones.
     if (store.clock.doubt() !== undefined) return;
     if (!isStarted) await resetSilenceTimer(store);
     isStarted = true;
@@ -36,7 +37,7 @@ export function makeRotations(store: RotationStore): () => Promise<void> {
     if (passed >= hourMs || passed < 0) {
       checkedAt = store.system.now();
       await watchAuthorities(store).catch((error: unknown) => {
-        // Once the lease is back, it is not another hour until the next look.
+        // When this replica gets the lease again, it checks at once.
         if (error instanceof LeaseLost) checkedAt = Number.NEGATIVE_INFINITY;
         throw error;
       });

@@ -19,7 +19,7 @@ export const nodeOfName = (
     [orgId, name],
   );
 
-/** Throws step_up_required where the name is that of a node: then it is a claim, as with the node's id. */
+/** Throws step_up_required if a node has this name: then the registration is a claim, as with the node's id. */
 export async function requireFreshClaim(
   db: Pick<Reader, "get">,
   call: Pick<OrganizationCall, "org" | "requireFresh">,
@@ -28,7 +28,7 @@ export async function requireFreshClaim(
   if ((await nodeOfName(db, call.org.id, name)) !== undefined) await call.requireFresh();
 }
 
-/** The same for a node that a session registers, which also gets the groups that the policy gives the user's nodes. */
+/** Also adds, for a node that a session registers, the groups that the policy gives the user's nodes. */
 export async function requireFreshForNode(
   db: Pick<Reader, "get" | "all">,
   call: Pick<OrganizationCall, "org" | "caller" | "requireFresh">,

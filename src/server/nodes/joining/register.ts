@@ -124,7 +124,7 @@ export async function register(
   return complete(services, org, reserved, { hash, actor });
 }
 
-/** The same error whether the organization is another one or does not exist. */
+/** The same error for another organization and for one that does not exist. */
 function refusedToken({ throttle }: Services, { address }: OrganizationCall, why: UnknownToken): AppError {
   if (why === "never issued") countTokenGuess(throttle, address);
   return tokenRefused(why);
@@ -286,7 +286,7 @@ function machineColumns(org: IssuingOrg, request: Request, keys: Keys, grant: Gr
   };
 }
 
-/** Without a word about it: a new lighthouse is a relay, or two nodes behind hard NATs never meet. */
+/** Default of `is_relay`: a new lighthouse is a relay, because otherwise two nodes behind hard NATs never meet. */
 function isRelay(org: IssuingOrg, request: Request, claimed?: NodeRow): boolean {
   const isNewLighthouse = request.is_lighthouse === true && claimed?.isLighthouse !== true;
   return claimed?.isRelay === true || (isNewLighthouse && org.lighthousesRelay);

@@ -17,7 +17,7 @@ export type Grant = {
   groups: string[];
   mayBeHub: boolean;
   boundTo: number | null;
-  /** The user whose node it becomes: the one who registers it. Null: the organization's. */
+  /** The owner of the new node: the user who registers it. Null: the organization. */
   ownerId: number | null;
   ephemeralSilenceS: number | null;
   isNamed: boolean;
@@ -25,7 +25,7 @@ export type Grant = {
   isApproved: boolean;
   /** What a user confirmed in the browser, see digestOf. Null: the token is not bound to a machine. */
   boundDigest: string | null;
-  /** It becomes a phone. */
+  /** Whether the new node is a phone. */
   isPhone?: true;
 };
 
@@ -34,7 +34,7 @@ export type Credential = { hash: string | null; actor: Actor };
 
 export type UnknownToken = "never issued" | "not of this organization" | "revoked" | "used up" | "expired";
 
-/** Only to the holder of a token of this organization: to others, each of these is a token that is not valid. */
+/** Only for the holder of a token of this organization: all others learn that the token is not valid, and no more. */
 export function tokenRefused(why: UnknownToken): AppError {
   const what = why === "never issued" || why === "not of this organization" ? "not valid" : why;
   return new AppError("token_not_valid", `The registration token is ${what}.`);

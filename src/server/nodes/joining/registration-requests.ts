@@ -36,11 +36,11 @@ type Covered = Pick<Grant, "groups" | "ownerId" | "boundTo" | "ephemeralSilenceS
 /** A request that is not answered, and an answer that is not used, end after this time. */
 const lifetimeMs = 7 * 86_400_000;
 const maxOfPerson = 20;
-/** A stolen token with many uses must not fill the list without a bound. */
+/** Bounds the list: a stolen token with many uses must not fill it. */
 const maxOfOrganization = 1000;
 /** A repetition is recorded at most this often. */
 const askedEveryMs = 60_000;
-/** How often the machine asks: at first a person may watch it. */
+/** How often the machine asks. Often at first, because a user may be watching. */
 const promptS = 5;
 const patientS = 30;
 const promptMs = 10 * 60_000;
@@ -56,7 +56,7 @@ export function registrationItemOf(row: Row): Registration {
     platform: request.platform,
     version: request.agentVersion,
     created_at: formatTime(request.createdAt),
-    // The approval gave it this time anew.
+    // The approval has set this time anew.
     approved_at: request.state === "approved" ? formatTime(request.expiresAt - lifetimeMs) : null,
     last_asked_at: request.askedAt === null ? null : formatTime(request.askedAt),
     expires_at: formatTime(request.expiresAt),
@@ -109,7 +109,7 @@ export async function holdForApproval(
   const isFree = org.nodeApproval === "none" || (org.nodeApproval === "unapproved" && grant.isApproved);
   if (kept !== undefined) {
     const isOver = isFree || kept.state === "approved" || !isSame;
-    // A use of the same token goes on with this registration.
+    // The use of the same token passes to this registration.
     if (kept.tokenId !== grant.tokenId) await releaseUse(tx, kept.tokenId);
     if (!isOver) {
       const change = {
@@ -251,7 +251,8 @@ export async function endRequests({ db, system }: Store): Promise<void> {
   const now = system.now();
   for (const { id, orgId } of await queryAll(db, due, ended, [now])) {
     await db.writeFor({ org: orgId }, async (tx) => {
-      // It may have been answered meanwhile, which prolongs it, or its machine has another token.
+      // Read again: the request may have been answered meanwhile, which prolongs it, or its machine has another
+      // token.
       const row = await queryOne(tx, requests, stillEnded, [now, id]);
       if (row !== undefined) await end(tx, row, row.expiresAt <= now ? "expired" : "token revoked", now);
     });
@@ -269,7 +270,7 @@ async function end(
   await recordEnd(tx, row, reason, now);
 }
 
-/** A refusal was an event already. */
+/** A refusal has recorded its event already. */
 async function recordEnd(
   tx: Transaction,
   row: RegistrationRequestRow,

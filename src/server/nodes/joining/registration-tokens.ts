@@ -139,7 +139,7 @@ async function boundNode(
   });
 }
 
-/** A machine takes the place of another one only if an administrator revokes that one, or says so with --replace. */
+/** Only an administrator lets a machine take the place of another one: by revoking that one, or with --replace. */
 function registeredAlready(field: "node_name" | "node_id", name: string): AppError {
   const sentence = `The node ${name} is registered already, so no token can be made for it.`;
   return new AppError("validation_failed", sentence, {

@@ -1,5 +1,6 @@
-// A write of a new process is slow the first time: on PostgreSQL each connection prepares each statement, and its session
-// reads the catalog. So the rename of a node, which does what most writes do, is run and rolled back before requests come.
+// The first write of a new process is slow: on PostgreSQL each connection prepares each statement, and its session
+// reads the catalog. So a rename of a node, which does what most writes do, runs before the first request, and is
+// rolled back.
 
 import { messageOf } from "../../../base/errors.ts";
 import type { Log } from "../../../base/log.ts";
@@ -16,7 +17,7 @@ const pick = nodes.pick("id", "orgId");
 const anyNode = `SELECT ${pick.select()} FROM nodes WHERE state = 'active'
   AND org_id IN (SELECT id FROM organizations WHERE deleted_at IS NULL) ORDER BY id LIMIT 1`;
 
-/** Another replica may hold the lock of the organization: then the first write is as slow as it is. */
+/** Another replica may hold the lock of the organization. Then the first write stays slow. */
 const maxMs = 1000;
 
 export async function rehearseWrite(services: NodeStore & { log: Pick<Log, "debug"> }): Promise<void> {
