@@ -67,7 +67,7 @@ const homes: Record<string, { homes: RegExp; reason: string }> = {
   redoc: { homes: /^server\//, reason: "the docs pages are the control plane's" },
   jose: { homes: /^pki\/(tokens|acme-keys)\.ts$/, reason: "algorithms are pinned in one place" },
   "@simplewebauthn/server": {
-    homes: /^server\/people\/factors\/passkeys\.ts$/,
+    homes: /^server\/users\/factors\/passkeys\.ts$/,
     reason: "loaded with the first passkey",
   },
   oauth4webapi: {
@@ -79,7 +79,7 @@ const homes: Record<string, { homes: RegExp; reason: string }> = {
     reason: "the list of public suffixes is a megabyte, loaded on demand",
   },
   "dns-packet": { homes: /^node\/names\//, reason: "the wire format of DNS is spoken by the resolver alone" },
-  nodemailer: { homes: /^server\/people\/mail\.ts$/, reason: "loaded with the first e-mail" },
+  nodemailer: { homes: /^server\/users\/mail\.ts$/, reason: "loaded with the first e-mail" },
   "@peculiar/x509": { homes: /^pki\/x509\.ts$/, reason: "needs reflect-metadata before it, and costs 14 ms" },
   "reflect-metadata": { homes: /^pki\/x509\.ts$/, reason: "for @peculiar/x509 alone" },
   "@bufbuild/protobuf": { homes: /^pki\//, reason: "overlay certificates, version 1" },

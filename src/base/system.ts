@@ -1,6 +1,7 @@
 // Access to the outside world: clock, randomness, network, processes, environment, terminal. Functions take only the
 // members they use, so that tests can replace clock, processes and network.
 
+import { given } from "./given.ts";
 import { brand } from "../brand.ts";
 import { AppError, messageOf, systemErrorCode } from "./errors.ts";
 import type { MachineState } from "../platform/machine-state.ts";
@@ -305,7 +306,7 @@ async function run(argv: readonly string[], options: RunOptions = {}): Promise<R
       stdin: options.input === undefined ? "ignore" : new Blob([options.input]),
       stdout: "pipe",
       stderr: "pipe",
-      ...(options.cwd === undefined ? {} : { cwd: options.cwd }),
+      ...given({ cwd: options.cwd }),
       timeout: options.timeoutMs ?? 30_000,
       killSignal: "SIGKILL",
     });

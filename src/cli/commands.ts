@@ -12,7 +12,7 @@ export type Section = {
   admin?: () => Promise<CommandTable>;
 };
 
-const teamCommands = () => import("./node/organization-command.ts");
+const organizationCommands = () => import("./node/organization-command.ts");
 
 const sections: readonly Section[] = [
   {
@@ -83,19 +83,19 @@ const sections: readonly Section[] = [
       ),
       start: lazyCommand(
         { description: "Start the overlay of an organization" },
-        async () => (await teamCommands()).start,
+        async () => (await organizationCommands()).start,
       ),
       stop: lazyCommand(
         { description: "Stop the overlay of an organization" },
-        async () => (await teamCommands()).stop,
+        async () => (await organizationCommands()).stop,
       ),
       restart: lazyCommand(
         { description: "Restart the overlay of an organization" },
-        async () => (await teamCommands()).restart,
+        async () => (await organizationCommands()).restart,
       ),
       switch: lazyCommand(
         { description: "Start one organization and stop the others" },
-        async () => (await teamCommands()).switchTeam,
+        async () => (await organizationCommands()).switchOrganization,
       ),
       logs: lazyCommand(
         { description: "Show the logs of the overlay engines" },

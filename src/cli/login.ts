@@ -1,6 +1,7 @@
 // `agent login`, `agent logout` and `agent whoami`: the profiles with which the admin commands work on a control plane over
 // the network.
 
+import { given } from "../base/given.ts";
 import { brand } from "../brand.ts";
 import { AppError, messageOf } from "../base/errors.ts";
 import type { Step } from "../base/plan.ts";
@@ -116,7 +117,7 @@ async function readProfile(
     allow_plain_http: values.on("allow-plain-http"),
     email: former?.email ?? null,
     by_browser: url !== undefined,
-    ...(ca === undefined ? {} : { api_ca: ca }),
+    ...given({ api_ca: ca }),
   };
   return { name, profile };
 }

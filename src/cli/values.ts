@@ -147,13 +147,3 @@ export async function readNamedFile(
 export function variableOf(flag: string): string {
   return brand.envPrefix + flag.toUpperCase().replaceAll("-", "_");
 }
-
-/** The fields that were given. */
-export function given<T extends object>(fields: T): { [K in keyof T]?: T[K] & ({} | null) } {
-  const found: { [K in keyof T]?: T[K] & ({} | null) } = {};
-  for (const key in fields) {
-    const value = fields[key];
-    if (value !== undefined) found[key] = value;
-  }
-  return found;
-}

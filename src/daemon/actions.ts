@@ -1,6 +1,7 @@
 // The actions of the daemon's socket: one table with the right that each needs. Requests name registered organizations,
 // never paths. Framing of lines belongs to ipc/.
 
+import { given } from "../base/given.ts";
 import { countOf } from "../base/duration.ts";
 import { brand } from "../brand.ts";
 import { buildInfo } from "../build-info.ts";
@@ -8,7 +9,7 @@ import { AppError, messageOf } from "../base/errors.ts";
 import type { Log } from "../base/log.ts";
 import { fileLog, lastLines } from "../node/engine/engine-log.ts";
 import type { System } from "../base/system.ts";
-import type { Answer, Notice, Request, TeamStatus } from "./ipc/messages.ts";
+import type { Answer, Notice, Request, OrganizationState } from "./ipc/messages.ts";
 import type { Client, Handler } from "./ipc/answer.ts";
 import type { OrganizationEngines } from "./organization-engines.ts";
 
@@ -114,12 +115,12 @@ async function peers({ request, deps }: Call): Promise<Reply> {
     team,
     peers,
     reports_tunnels: reportsTunnels,
-    ...(engineVersion === undefined ? {} : { engine_version: engineVersion }),
+    ...given({ engine_version: engineVersion }),
   };
 }
 
 /** "1 of 2 organizations running". */
-export function summarize(statuses: readonly TeamStatus[]): string {
+export function summarize(statuses: readonly OrganizationState[]): string {
   const running = statuses.filter(({ state }) => state === "running").length;
   return `${running} of ${statuses.length} organizations running`;
 }
@@ -129,7 +130,7 @@ function onOne(verb: "start" | "stop" | "restart" | "switch" | "forget", outcome
     const team = slugOf(request);
     await engines[verb](team);
     const pid = engines.pid(team);
-    return { message: `${team} ${outcome}`, team, ...(pid === undefined ? {} : { pid }) };
+    return { message: `${team} ${outcome}`, team, ...given({ pid }) };
   };
 }
 
@@ -155,7 +156,7 @@ async function sync({ request, deps }: Call): Promise<Reply> {
     action,
     config_version: configVersion,
     ...(leftOut.length === 0 ? {} : { left_out: leftOut }),
-    ...(reason === undefined ? {} : { reason }),
+    ...given({ reason }),
   };
 }
 
@@ -214,6 +215,6 @@ function slugOf({ action, team }: Request): string {
 }
 
 /** The change of an organization as subscribers get it. */
-export function noticeOf(team: string, status: TeamStatus | undefined): Notice {
+export function noticeOf(team: string, status: OrganizationState | undefined): Notice {
   return status === undefined ? { event: "gone", team } : { event: "team", team, status };
 }

@@ -1,6 +1,7 @@
 // The daemon's connection to control planes: one long poll for each organization. Changes are applied by the transaction
 // of sync-config; the engine is reached through its supervisor.
 
+import { given } from "../base/given.ts";
 import { brand } from "../brand.ts";
 import type { LeftOut } from "../engine/left-out.ts";
 import type { Log } from "../base/log.ts";
@@ -129,7 +130,7 @@ export function connectControlPlane(
       const sync = turn.sync ?? (await apply(organization, edge));
       news.restartPending(sync.restartPending);
       const { result, configVersion, reason, leftOut } = sync;
-      return { access, action, result, configVersion, leftOut, ...(reason === undefined ? {} : { reason }) };
+      return { access, action, result, configVersion, leftOut, ...given({ reason }) };
     },
   };
 }

@@ -1,6 +1,7 @@
 // One organization in the daemon: the supervisor of its engine, its connection to the control plane, and its record for
 // the next daemon. It must not know other organizations.
 
+import { given } from "../base/given.ts";
 import { join } from "node:path";
 import { messageOf } from "../base/errors.ts";
 import { readTextIfThere } from "../base/files.ts";
@@ -20,7 +21,7 @@ import type { ControlPlane, ControlPlaneNews, SyncOutcome } from "./control-plan
 import { makeDaemonHealth, type DaemonHealthDeps } from "./daemon-health.ts";
 import { logPath } from "./engine-logs.ts";
 import type { Gate } from "./gate.ts";
-import type { TeamStatus } from "./ipc/messages.ts";
+import type { OrganizationState } from "./ipc/messages.ts";
 import type { OrganizationHealth } from "../node/health/organization-health.ts";
 import type { OrganizationStatus } from "./organization-status.ts";
 import { spawnEngine, watchEnd } from "./processes.ts";
@@ -41,7 +42,7 @@ export type OrganizationEngineDeps = {
   openEcho: DaemonHealthDeps["openEcho"];
   engineVersion: DaemonHealthDeps["engineVersion"];
   /** Sends a change to the subscribed clients. */
-  publish(change: { slug: string; status: TeamStatus | undefined }): void;
+  publish(change: { slug: string; status: OrganizationState | undefined }): void;
 };
 
 /** How long a change may still be applied at the end; systemd waits 25 s for the daemon's end. */
@@ -62,7 +63,7 @@ export class OrganizationEngine {
   #connection: AbortController | undefined;
   #following: Promise<void> = Promise.resolve();
   #endPause: (() => void) | undefined;
-  #relayed: TeamStatus["relayed"];
+  #relayed: OrganizationState["relayed"];
   #lastSync: Promise<unknown> = Promise.resolve();
   #nextSync: Promise<SyncOutcome> | undefined;
   /** The registration that connection and engine use: `register --force` replaces the directory. */
@@ -147,7 +148,7 @@ export class OrganizationEngine {
     });
   }
 
-  status(): TeamStatus {
+  status(): OrganizationState {
     const { statuses, store } = this.#deps;
     const observed = { supervisor: this.supervisor, record: this.#record };
     const status = statuses.describe(this.#slug, observed, {
@@ -159,8 +160,7 @@ export class OrganizationEngine {
     const { confirm } = this.#record;
     return {
       ...status,
-      ...(health === undefined ? {} : { health }),
-      ...(relayed === undefined ? {} : { relayed }),
+      ...given({ health, relayed }),
       ...(confirm === undefined || status.state === "revoked" ? {} : { confirm }),
     };
   }

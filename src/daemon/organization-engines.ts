@@ -11,7 +11,7 @@ import { refuseRevoked, startsWhenRestored } from "../node/files/revoked-notes.t
 import { decidedWithinMs } from "../node/health/prober.ts";
 import type { PeersSeen } from "../node/health/peer-report.ts";
 import type { SyncOutcome } from "./control-plane.ts";
-import type { TeamStatus } from "./ipc/messages.ts";
+import type { OrganizationState } from "./ipc/messages.ts";
 import {
   isOfFormerRegistration,
   OrganizationEngine,
@@ -52,13 +52,13 @@ export class OrganizationEngines {
     return [...this.#engines.keys()].sort();
   }
 
-  status(slug?: string): TeamStatus[] {
+  status(slug?: string): OrganizationState[] {
     const slugs = slug === undefined ? this.slugs() : [slug];
     return slugs.map((each) => this.#known(each).status());
   }
 
   /** The status with what only the engines know. */
-  statusWithPeers(slug?: string): Promise<TeamStatus[]> {
+  statusWithPeers(slug?: string): Promise<OrganizationState[]> {
     for (const each of slug === undefined ? this.slugs() : [slug]) this.#known(each).health.attend();
     return Promise.all(this.status(slug).map((status) => this.#deps.statuses.addPeers(status)));
   }

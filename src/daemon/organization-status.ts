@@ -1,5 +1,6 @@
 // The status of an organization as `status` shows it: desired state, observed state, and facts from its files.
 
+import { given } from "../base/given.ts";
 import { readSyncState } from "../node/files/generations.ts";
 import { statSync } from "node:fs";
 import { join } from "node:path";
@@ -17,7 +18,7 @@ import { readRemains } from "../node/files/damaged-organization.ts";
 import { readRevokedNote } from "../node/files/revoked-notes.ts";
 import type { System } from "../base/system.ts";
 import { clean } from "../base/log.ts";
-import type { TeamStatus } from "./ipc/messages.ts";
+import type { OrganizationState } from "./ipc/messages.ts";
 import type { Phase } from "./lifecycle.ts";
 import type { OrganizationRecord } from "./state.ts";
 import type { Supervisor } from "./supervisor.ts";
@@ -42,7 +43,7 @@ export class OrganizationStatus {
     slug: string,
     { supervisor, record }: Observed,
     { active, notice }: { active: boolean; notice: string | undefined },
-  ): TeamStatus {
+  ): OrganizationState {
     const now = this.#system.now();
     const { facts, problem } = this.#read(slug);
     const { phase } = supervisor.state;
@@ -59,9 +60,9 @@ export class OrganizationStatus {
       ip_address: facts.ip_address,
       certificate_not_after: facts.certificate_not_after,
       ...(process === undefined ? {} : { pid: process.pid, uptime_s: Math.max(0, uptimeS) }),
-      ...(record.lastCheckinAt === undefined ? {} : { last_checkin_at: record.lastCheckinAt }),
+      ...given({ last_checkin_at: record.lastCheckinAt }),
       ...(record.restartPending?.length ? { restart_pending: record.restartPending } : {}),
-      ...(facts.left_out === undefined ? {} : { left_out: facts.left_out }),
+      ...given({ left_out: facts.left_out }),
       ...seenDataPlane(facts.dataPlane, process?.startedAt),
       ...(active ? { active } : {}),
       ...(message === undefined ? {} : { message: clean(message) }),
@@ -69,7 +70,7 @@ export class OrganizationStatus {
   }
 
   /** Adds the number of peers, if the engine reports it. */
-  async addPeers(status: TeamStatus): Promise<TeamStatus> {
+  async addPeers(status: OrganizationState): Promise<OrganizationState> {
     const url = status.state === "running" ? this.#read(status.team).metrics : undefined;
     const peers = url === undefined ? undefined : await countPeers(url, this.#system);
     return peers === undefined ? status : { ...status, peers };
@@ -87,7 +88,7 @@ export class OrganizationStatus {
   }
 }
 
-function stateOf(phase: Phase, revoked: boolean): TeamStatus["state"] {
+function stateOf(phase: Phase, revoked: boolean): OrganizationState["state"] {
   if (phase.is === "running") return phase.ready ? "running" : "starting";
   return revoked && phase.is !== "stopping" ? "revoked" : phase.is;
 }

@@ -1,6 +1,7 @@
 // Join keys: one string with everything that a machine needs to join an organization. Made by the control plane, read by
 // `agent up`. A key is a secret: it holds a registration token.
 
+import { given } from "../base/given.ts";
 import { createHash } from "node:crypto";
 import * as v from "valibot";
 import { brand } from "../brand.ts";
@@ -43,7 +44,7 @@ export function formatJoinKey(key: JoinKey): string {
     JSON.stringify({
       a: key.apiBase,
       o: key.slug,
-      ...(key.caFingerprint === undefined ? {} : { c: key.caFingerprint }),
+      ...given({ c: key.caFingerprint }),
       t: key.registrationToken,
       r: key.role,
       w: key.isShortLived,
@@ -91,7 +92,7 @@ export function parseJoinKey(text: string): JoinKey {
   return {
     apiBase: a,
     slug: o,
-    ...(c === undefined ? {} : { caFingerprint: c }),
+    ...given({ caFingerprint: c }),
     registrationToken: t,
     role: r,
     isShortLived: w,

@@ -29,7 +29,7 @@ export function providerOf(group: string): number | undefined {
 }
 
 /** Owners and providers decide who is in the group, so nothing else puts a node into it. */
-export const isPeopleGroup = (group: string): boolean =>
+export const isUsersGroup = (group: string): boolean =>
   group === selfGroup || ownerOf(group) !== undefined || providerOf(group) !== undefined;
 
 /** The group of the owner among a node's groups. */
@@ -43,13 +43,13 @@ type Owned = { groups: readonly string[]; ownerGroups: readonly string[]; ownerI
 /** The groups in the node's certificate: those that it was given, those of its owner's nodes, and that of its owner. */
 export function certifiedGroups({ groups, ownerGroups, ownerId }: Owned): string[] {
   // Releases that did not reserve the prefix let administrators choose such a name.
-  const given = groups.filter((group) => !isPeopleGroup(group));
+  const given = groups.filter((group) => !isUsersGroup(group));
   return ownerId === null ? given : [...new Set([...given, ...ownerGroups, ownerGroup(ownerId)])];
 }
 
 /** The groups of nodes that a node is in by its owner, as the API shows it: without those of providers. */
 export function groupsByOwner({ owner_groups }: { owner_groups?: readonly string[] | undefined }): string[] {
-  return (owner_groups ?? []).filter((group) => !isPeopleGroup(group));
+  return (owner_groups ?? []).filter((group) => !isUsersGroup(group));
 }
 
 /** The groups of nodes that a node is in, as the API shows it, with those that it has by its owner. */

@@ -1,6 +1,7 @@
 // The HTTP application for `agent admin` on the data directory: in this process, without a listener, and with the rights of
 // the operator. A running server learns of changes through the database.
 
+import { given } from "../base/given.ts";
 import { parseAll } from "../base/ip.ts";
 import type { Log } from "../base/log.ts";
 import type { FetchInit, System } from "../base/system.ts";
@@ -32,7 +33,7 @@ export async function asOperator<T>(
       log: { ...log, info: log.debug },
       secretKey,
       publicUrl,
-      ...(caFingerprint === undefined ? {} : { caFingerprint }),
+      ...given({ caFingerprint }),
       dataDirectory: options.dataDirectory,
       webhookNetworks: anyNetwork,
       ...lifetimes,
@@ -49,9 +50,6 @@ export async function asOperator<T>(
 
 function requestOf(url: string, { method, headers, body, signal }: FetchInit): Request {
   return new Request(url, {
-    ...(method === undefined ? {} : { method }),
-    ...(headers === undefined ? {} : { headers }),
-    ...(body === undefined ? {} : { body }),
-    ...(signal === undefined ? {} : { signal }),
+    ...given({ method, headers, body, signal }),
   });
 }

@@ -1,5 +1,6 @@
 // `agent serve`: opens the data, starts the application behind a listener, and stops both in order.
 
+import { given } from "../base/given.ts";
 import { hostname } from "node:os";
 import { join } from "node:path";
 import { brand } from "../brand.ts";
@@ -11,11 +12,11 @@ import type { System } from "../base/system.ts";
 import { joinHostPort, type Network } from "../base/ip.ts";
 import { makeApp, type App } from "./app.ts";
 import type { Retention } from "./options.ts";
-import { lostPasskeys } from "./people/factors/passkeys.ts";
+import { lostPasskeys } from "./users/factors/passkeys.ts";
 import type { Database } from "./store/database.ts";
 import { openData, prepareDirectory, type DataOptions } from "./store/data-directory.ts";
 import type { ListenAddress } from "./http/edge.ts";
-import { offerFirstAccount } from "./people/first-account.ts";
+import { offerFirstAccount } from "./users/first-account.ts";
 import { acmeOf, openDoors, type DoorOptions } from "./tls/listener-set.ts";
 import { listenForMetrics } from "./tls/listeners.ts";
 import { writeMetrics } from "./metrics/metrics.ts";
@@ -116,7 +117,7 @@ async function start(options: ServeOptions, lock: () => void, edges: Edges): Pro
     const port = options.isSuccessor === true ? options.listen.port : doors.bind();
     const url = options.publicUrl ?? ownUrl(options, port);
     const { caFingerprint: fingerprint, isForeignCa } = doors;
-    const caFingerprint = fingerprint === undefined ? {} : { caFingerprint: fingerprint };
+    const caFingerprint = given({ caFingerprint: fingerprint });
     const foreign = isForeignCa === true ? { isForeignCa } : {};
     await rememberPublicUrl(db, { publicUrl: url, ...caFingerprint, ...foreign });
     const app = await makeApp({
@@ -139,8 +140,7 @@ async function start(options: ServeOptions, lock: () => void, edges: Edges): Pro
     return {
       url,
       ...caFingerprint,
-      ...(metricsUrl === undefined ? {} : { metricsUrl }),
-      ...(firstAccountLink === undefined ? {} : { firstAccountLink }),
+      ...given({ metricsUrl, firstAccountLink }),
       outdated: whenOutdated(db),
       async stop() {
         await stop();

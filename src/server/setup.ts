@@ -5,7 +5,7 @@ import { operator } from "./audit/record.ts";
 import type { Admin } from "./admin.ts";
 import { parse } from "./http/route.ts";
 import { createRegistrationToken, shortLivedS } from "./nodes/joining/registration-tokens.ts";
-import { createUser } from "./people/people.ts";
+import { createUser } from "./users/users.ts";
 import { createOrganization } from "./organizations/organizations.ts";
 import { OrganizationRequest, type Organization } from "../api/organizations.ts";
 import { queryNumber } from "./store/table.ts";

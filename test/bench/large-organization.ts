@@ -4,8 +4,8 @@
 
 import { operator } from "../../src/server/audit/record.ts";
 import { createOrganization } from "../../src/server/organizations/organizations.ts";
-import { makePasswords } from "../../src/server/people/sign-in/passwords.ts";
-import { createServiceToken } from "../../src/server/people/service-tokens.ts";
+import { makePasswords } from "../../src/server/users/sign-in/passwords.ts";
+import { createServiceToken } from "../../src/server/users/service-tokens.ts";
 import { openData } from "../../src/server/store/data-directory.ts";
 import { realSystem } from "../../src/base/system.ts";
 import { join } from "node:path";

@@ -8,7 +8,7 @@ import { SQL } from "bun";
 import * as v from "valibot";
 import { realSystem } from "../../src/base/system.ts";
 import { operator } from "../../src/server/audit/record.ts";
-import { createServiceToken } from "../../src/server/people/service-tokens.ts";
+import { createServiceToken } from "../../src/server/users/service-tokens.ts";
 import { createGroup } from "../../src/server/policy/groups.ts";
 import { createOrganization } from "../../src/server/organizations/organizations.ts";
 import { openData, type DataOptions } from "../../src/server/store/data-directory.ts";

@@ -9,7 +9,7 @@ import { makeHandler, noticeOf } from "../../src/daemon/actions.ts";
 import { connectControlPlane } from "../../src/daemon/control-plane.ts";
 import { makeGate } from "../../src/daemon/gate.ts";
 import { connectDaemon } from "../../src/daemon/ipc/client.ts";
-import type { Notice, TeamStatus } from "../../src/daemon/ipc/messages.ts";
+import type { Notice, OrganizationState } from "../../src/daemon/ipc/messages.ts";
 import { serveIpc } from "../../src/daemon/ipc/server.ts";
 import { openState } from "../../src/daemon/state.ts";
 import { OrganizationEngines } from "../../src/daemon/organization-engines.ts";
@@ -123,7 +123,7 @@ test("24 hours: every change arrives, dead engines are restarted, memory does no
   await until(clock, () => isUp(daemon.engines));
   const held: number[] = [];
   const logged: string[] = [];
-  let status: TeamStatus | string | undefined;
+  let status: OrganizationState | string | undefined;
   for (let passed = 0; passed < 24 * hour; passed += minute) {
     if (passed % hour === 30 * minute) {
       const group = `hour-${passed / hour - 0.5}`;

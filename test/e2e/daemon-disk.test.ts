@@ -5,7 +5,7 @@ import { expect, test } from "bun:test";
 import { mkdirSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
-import type { TeamStatus } from "../../src/daemon/ipc/messages.ts";
+import type { OrganizationState } from "../../src/daemon/ipc/messages.ts";
 import { AppError } from "../../src/base/errors.ts";
 import { buildAgent, runAgent, startControlPlane } from "../support/agent.ts";
 import {
@@ -64,7 +64,7 @@ asRoot("the daemon's disk", () => {
       expect(await refusal(ask(places, { action, team: "acme" }))).toStartWith("disk_full: Cannot write");
     expect(await statusOf(places, "acme")).toMatchObject({ state: "running", wanted: "up", pid });
     process.kill(pid, "SIGKILL");
-    const isNew = ({ state, pid: now }: TeamStatus) => state === "running" && now !== pid;
+    const isNew = ({ state, pid: now }: OrganizationState) => state === "running" && now !== pid;
     const again = await untilStatus(places, "acme", isNew, 60_000);
     expect(daemon.log()).toContain("Cannot save the state of an organization");
 
@@ -98,7 +98,7 @@ asRoot("the daemon's disk", () => {
     expect(mounted).toBeDefined();
     const daemon = await startDaemon(lan.host("desk"), places);
     await untilStatus(places, "acme", ({ state }) => state === "running", 30_000);
-    const kindsOf = ({ health }: TeamStatus) => (health?.findings ?? []).map(({ kind }) => kind);
+    const kindsOf = ({ health }: OrganizationState) => (health?.findings ?? []).map(({ kind }) => kind);
     const told = (kind: string | undefined) =>
       untilStatus(
         places,

@@ -286,11 +286,10 @@ const elsewhere: Record<string, string> = {
   "admin factor add": "it asks for a code in between",
   "admin factor codes": "it shows codes once",
   "admin factor remove": "it needs a factor",
-  "admin factor staff": "a switch of the installation; test/server/people/factors/second-factor.test.ts",
+  "admin factor staff": "a switch of the installation; test/server/users/factors/second-factor.test.ts",
   "admin session list": "it only reads",
-  "admin session revoke":
-    "it needs a browser's session; test/server/people/sessions/browser-sessions.test.ts",
-  "admin user reset-factors": "it needs a factor; test/server/people/factors/second-factor.test.ts",
+  "admin session revoke": "it needs a browser's session; test/server/users/sessions/browser-sessions.test.ts",
+  "admin user reset-factors": "it needs a factor; test/server/users/factors/second-factor.test.ts",
   "install-launchd": "macOS only; test/platform/service-manager.test.ts reads its plan",
   "install-tap": "Windows only; test/e2e/windows.test.ts",
 };

@@ -5,7 +5,7 @@ import { errorsOf } from "../../src/server/docs/openapi.ts";
 import type { Organization } from "../../src/api/organizations.ts";
 import { maxBodyBytes } from "../../src/server/http/body.ts";
 import type { Route } from "../../src/server/http/route.ts";
-import { createServiceToken } from "../../src/server/people/service-tokens.ts";
+import { createServiceToken } from "../../src/server/users/service-tokens.ts";
 import { operator } from "../../src/server/audit/record.ts";
 import { pair, signInTo } from "../support/people.ts";
 import { makeTestServer, type Answer, type TestServer } from "../support/server.ts";

@@ -10,7 +10,7 @@ import { parseNetworks } from "../../src/server/http/edge.ts";
 import type { Organization } from "../../src/api/organizations.ts";
 import type { Route } from "../../src/server/http/route.ts";
 import type { Access } from "../../src/api/endpoint.ts";
-import { createServiceToken } from "../../src/server/people/service-tokens.ts";
+import { createServiceToken } from "../../src/server/users/service-tokens.ts";
 import { operator } from "../../src/server/audit/record.ts";
 import { readDocument, type Conformance } from "../support/conformance.ts";
 import { callers, type Example, type Who, type World } from "../support/example-makers.ts";

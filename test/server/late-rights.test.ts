@@ -8,7 +8,7 @@ import { deleteOrganization } from "../../src/server/organizations/organizations
 import { type Organization } from "../../src/api/organizations.ts";
 import { revokeToken } from "../../src/server/offboarding/left-access.ts";
 import { changeRole, removeMember } from "../../src/server/offboarding/member-changes.ts";
-import { createServiceToken } from "../../src/server/people/service-tokens.ts";
+import { createServiceToken } from "../../src/server/users/service-tokens.ts";
 import { makeNumbered, membershipOf } from "../support/people.ts";
 import { makeTestServer, type TestServer } from "../support/server.ts";
 

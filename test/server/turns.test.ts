@@ -4,7 +4,7 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { operator } from "../../src/server/audit/record.ts";
 import type { Route } from "../../src/server/http/route.ts";
-import { createServiceToken } from "../../src/server/people/service-tokens.ts";
+import { createServiceToken } from "../../src/server/users/service-tokens.ts";
 import { makeTestServer, type TestServer } from "../support/server.ts";
 
 let server: TestServer;

@@ -10,7 +10,7 @@ import * as admission from "../../src/server/oidc/admission.ts";
 import { PolicyFile } from "../../src/server/policy/policy-file.ts";
 import * as foreignPolicy from "../../src/server/policy-files/import-policy.ts";
 import { Email, GroupName } from "../../src/api/values.ts";
-import { ClientData } from "../../src/server/people/factors/passkeys.ts";
+import { ClientData } from "../../src/server/users/factors/passkeys.ts";
 import * as archive from "../../src/server/retention/archive-file.ts";
 import { ArchiveHeader } from "../../src/server/audit/cut.ts";
 import { allRoutes } from "../../src/server/routes.ts";
@@ -41,7 +41,7 @@ const outside: Record<string, readonly unknown[]> = {
   "server/oidc/admission.ts": [admission.Subject, admission.Called, admission.Groups, Email],
   "server/paths/relayed.ts": [protocol.RelayedReport],
   "server/paths/reports.ts": [protocol.PathsReport],
-  "server/people/factors/passkeys.ts": [ClientData],
+  "server/users/factors/passkeys.ts": [ClientData],
   "server/policy-files/import-policy.ts": [foreignPolicy.Original, foreignPolicy.Words],
   "server/policy/policy-file.ts": [PolicyFile],
   "server/retention/archive-file.ts": [ArchiveHeader, archive.EventLine],
@@ -59,7 +59,7 @@ const own = [
   "server/nodes/contact/orders.ts",
   "server/nodes/contact/silence.ts",
   "server/oidc/flow.ts",
-  "server/people/sessions/login-codes.ts",
+  "server/users/sessions/login-codes.ts",
   "server/policy-files/apply.ts",
   "server/policy/edit-policy.ts",
   "server/organizations/patch-organization.ts",

@@ -3,7 +3,7 @@
 import { closeSync, mkdirSync, openSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { connectDaemon } from "../../src/daemon/ipc/client.ts";
-import type { Answer, Request, TeamStatus } from "../../src/daemon/ipc/messages.ts";
+import type { Answer, Request, OrganizationState } from "../../src/daemon/ipc/messages.ts";
 import { realSystem } from "../../src/base/system.ts";
 import { agent, agentJson, runAgent, type AgentResult } from "./agent.ts";
 import type { Host } from "./namespaces.ts";
@@ -106,7 +106,7 @@ export async function ask(places: Places, request: Request): Promise<Answer> {
   }
 }
 
-export async function statusOf(places: Places, team: string): Promise<TeamStatus> {
+export async function statusOf(places: Places, team: string): Promise<OrganizationState> {
   const { teams = [] } = await ask(places, { action: "status", team });
   const [found] = teams;
   if (typeof found !== "object") throw new Error(`No status of ${team}`);
@@ -117,9 +117,9 @@ export async function statusOf(places: Places, team: string): Promise<TeamStatus
 export async function untilStatus(
   places: Places,
   team: string,
-  wanted: (status: TeamStatus) => boolean,
+  wanted: (status: OrganizationState) => boolean,
   ms = 60_000,
-): Promise<TeamStatus> {
+): Promise<OrganizationState> {
   for (let waited = 0; ; waited += 50) {
     const status = await statusOf(places, team);
     if (wanted(status)) return status;

@@ -187,7 +187,7 @@ export const longest: readonly string[] = [
   "long-texts.test.ts",
   "server/http/deadlines.test.ts",
   "server/fuzz.test.ts",
-  "server/people/guesses.test.ts",
+  "server/users/guesses.test.ts",
   "server/metrics/operation.test.ts",
   "server/store/postgres/postgres.test.ts",
   "server/tls/acme.test.ts",

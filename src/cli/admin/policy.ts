@@ -1,5 +1,6 @@
 // `agent admin policy …`: the policy of an organization as a file.
 
+import { given } from "../../base/given.ts";
 import { organizationsApi } from "../../api/organizations.ts";
 import * as v from "valibot";
 import { brand } from "../../brand.ts";
@@ -122,8 +123,7 @@ export const apply: Implementation = {
     const body = {
       policy: await readPolicy(context),
       prune: values.on("prune"),
-      ...(version === undefined ? {} : { version }),
-      ...(confirm === undefined ? {} : { confirm }),
+      ...given({ version, confirm }),
     };
     const path = inOrg(slug, "policy/apply/");
     const done = await writeAs(context, Applied, () => ({ method: "POST", path, body }));

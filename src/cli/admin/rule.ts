@@ -6,7 +6,7 @@ import { nodesApi } from "../../api/nodes.ts";
 import { networksBehind } from "../../protocol/networks-behind.ts";
 import {
   certifiedGroups,
-  isPeopleGroup,
+  isUsersGroup,
   ownerGroup,
   ownerOf,
   providerOf,
@@ -15,7 +15,8 @@ import {
 import type { Context, Implementation } from "../command.ts";
 import { quoteWord } from "../../base/plan.ts";
 import { orgArg } from "../server/server-flags.ts";
-import { given, type Flags, type Values } from "../values.ts";
+import { given } from "../../base/given.ts";
+import { type Flags, type Values } from "../values.ts";
 import { ProviderGroup, Rule } from "./answers.ts";
 import { inOrg, Nothing, read, writeAs, type Api } from "./api.ts";
 import { readId } from "./data.ts";
@@ -256,7 +257,7 @@ function newGroups(
   return missingGroups(
     api,
     slug,
-    groups.filter((group) => !isPeopleGroup(group)),
+    groups.filter((group) => !isUsersGroup(group)),
   );
 }
 

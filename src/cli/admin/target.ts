@@ -1,6 +1,7 @@
 // Where an admin command works: on a control plane over the network, or on the data directory of this machine. Both answer
 // the same API, so each command is written once.
 
+import { given } from "../../base/given.ts";
 import { lstatSync } from "node:fs";
 import { brand, rootServerDirectory } from "../../brand.ts";
 import { AppError, systemErrorCode } from "../../base/errors.ts";
@@ -196,7 +197,7 @@ async function remoteTarget(context: Context): Promise<Target> {
     allow_plain_http: values.on("allow-plain-http"),
     email: null,
     by_browser: false,
-    ...(ca === undefined ? {} : { api_ca: ca }),
+    ...given({ api_ca: ca }),
   };
   return withToken(profile, token);
 }

@@ -2,7 +2,7 @@
 
 import { brand } from "../../brand.ts";
 import type { Implementation } from "../command.ts";
-import { reportFiles, requireTeam, serviceFlags } from "./service-changes.ts";
+import { reportFiles, requireOrganization, serviceFlags } from "./service-changes.ts";
 
 export const command: Implementation = {
   notes:
@@ -32,7 +32,7 @@ export const command: Implementation = {
     if (settings.dryRun) return output.plan(steps);
     const slug = values.text("org-slug");
     const teams = services.readModes(settings.configRoot).filter((team) => team.slug === slug);
-    requireTeam(slug, teams, settings.configRoot);
+    requireOrganization(slug, teams, settings.configRoot);
     await applyChanges(changes, system);
     if (values.on("uninstall")) {
       // A daemon that was killed has not taken them back.

@@ -2,7 +2,7 @@
 
 import { brand } from "../../brand.ts";
 import type { Implementation } from "../command.ts";
-import { reportFiles, requireTeam, serviceFlags } from "./service-changes.ts";
+import { reportFiles, requireOrganization, serviceFlags } from "./service-changes.ts";
 
 export const command: Implementation = {
   notes:
@@ -23,7 +23,7 @@ export const command: Implementation = {
     const teams = services
       .readModes(settings.configRoot)
       .filter((team) => slug === undefined || team.slug === slug);
-    requireTeam(slug, teams, settings.configRoot);
+    requireOrganization(slug, teams, settings.configRoot);
     if (!settings.dryRun) services.requireSystemd(system);
     if (!values.on("uninstall") && isManagerHere("systemd", system))
       services.requireSafePrograms(settings, system);

@@ -4,7 +4,7 @@ import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
 import type { Context, Implementation } from "../command.ts";
 import { daemonAddress } from "../node/daemon-address.ts";
-import { reportFiles, requireTeam, serviceFlags } from "./service-changes.ts";
+import { reportFiles, requireOrganization, serviceFlags } from "./service-changes.ts";
 
 export const command: Implementation = {
   notes:
@@ -56,7 +56,7 @@ export const command: Implementation = {
     if (settings.dryRun) return output.plan(steps);
     const slug = values.text("org-slug");
     const teams = readModes(settings.configRoot).filter((team) => team.slug === slug);
-    requireTeam(slug, teams, settings.configRoot);
+    requireOrganization(slug, teams, settings.configRoot);
     if (uninstall) await stopDaemon(context);
     else await installWintun(request, places, system);
     await applyChanges(changes, system);

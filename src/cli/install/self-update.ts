@@ -1,5 +1,6 @@
 // `agent self-update`: replaces this executable with a release.
 
+import { given } from "../../base/given.ts";
 import { brand } from "../../brand.ts";
 import { buildInfo } from "../../build-info.ts";
 import { AppError } from "../../base/errors.ts";
@@ -58,7 +59,7 @@ export const command: Implementation = {
           source: "release",
           changed: false,
           available,
-          ...(returned === undefined ? {} : { returned }),
+          ...given({ returned }),
         },
         available
           ? `${latest} is available, this is ${from}\n` +

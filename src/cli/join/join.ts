@@ -1,6 +1,7 @@
 // What `agent up KEY` does: registers this machine as the key says, installs what is missing, and ends when the first
 // lighthouse answers.
 
+import { given } from "../../base/given.ts";
 import { networkInterfaces } from "node:os";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
@@ -188,8 +189,7 @@ function lighthouseWishes(
   return {
     is_lighthouse: true,
     is_relay: !values.on("no-relay"),
-    ...(publicIp === undefined ? {} : { public_ip: publicIp }),
-    ...(port === undefined ? {} : { external_port: port }),
+    ...given({ public_ip: publicIp, external_port: port }),
   };
 }
 
@@ -250,7 +250,7 @@ export async function examineJoined(organization: Organization, context: Context
       is_lighthouse: config.is_lighthouse,
       lighthouse: answer.result === "answered" ? answer.lighthouse : null,
       ...(answer.result === "answered" ? { answered_after_ms: answer.afterMs } : {}),
-      ...(port === undefined ? {} : { port }),
+      ...given({ port }),
     },
     text:
       `${config.name} is in ${slug} as ${config.ip_address}${config.is_lighthouse ? `, a lighthouse${config.is_relay ? " and relay" : ""}` : ""}\n` +

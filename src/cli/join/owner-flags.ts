@@ -3,7 +3,7 @@
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
 import { quoteWord } from "../../base/plan.ts";
-import type { OwnerChoice } from "../../server/people/ownership.ts";
+import type { OwnerChoice } from "../../server/users/ownership.ts";
 import type { Flags, Values } from "../values.ts";
 
 export const ownerIdFlag: Flags = {

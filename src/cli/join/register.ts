@@ -1,5 +1,6 @@
 // `agent register`: registers this machine with an organization.
 
+import { given } from "../../base/given.ts";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
 import type { Context, Implementation } from "../command.ts";
@@ -135,10 +136,7 @@ async function readRegistration(context: Context) {
   const fetchCa = (print: string) => (context.settings.dryRun ? "" : readApiCaByFingerprint(apiBase, print));
   const apiCa = fingerprint === undefined ? undefined : await fetchCa(fingerprint);
   const wishes = {
-    ...(address === undefined ? {} : { ip_address: address }),
-    ...(publicIp === undefined ? {} : { public_ip: publicIp }),
-    ...(external === undefined ? {} : { external_port: external }),
-    ...(listen === undefined ? {} : { listen_port: listen }),
+    ...given({ ip_address: address, public_ip: publicIp, external_port: external, listen_port: listen }),
     ...(values.on("is-lighthouse") ? { is_lighthouse: true } : {}),
     ...(values.on("is-relay") ? { is_relay: true } : values.on("no-relay") ? { is_relay: false } : {}),
   };
@@ -197,7 +195,7 @@ async function readCredential(context: Context, apiBase: string, ca: string | un
   const { ask } = await import("../ask.ts");
   const { makeClient } = await import("../../node/contact/requests/client.ts");
   const allowPlainHttp = values.on("allow-plain-http");
-  const client = makeClient({ base: apiBase, system, allowPlainHttp, ...(ca === undefined ? {} : { ca }) });
+  const client = makeClient({ base: apiBase, system, allowPlainHttp, ...given({ ca }) });
   const questions = [
     { text: "E-mail: ", isSecret: false },
     { text: "Password: ", isSecret: true },

@@ -1,5 +1,6 @@
 // `agent unregister`: removes this machine from an organization.
 
+import { given } from "../../base/given.ts";
 import { brand } from "../../brand.ts";
 import { fromSystemError } from "../../base/errors.ts";
 import { quoteWord } from "../../base/plan.ts";
@@ -75,7 +76,7 @@ async function run(context: Context): Promise<number> {
       node_id: nodeId ?? null,
       directory: remains.directory,
       deleted,
-      ...(left === undefined ? {} : { request_left: left }),
+      ...given({ request_left: left }),
       ...(notRemoved.length === 0 ? {} : { not_removed: notRemoved }),
     },
     `${name} has left ${slug}${!isAsked && !isTold ? "" : deleted ? " and is deleted from the control plane" : "; the control plane did not know it any more"}\n`,

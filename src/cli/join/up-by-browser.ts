@@ -1,5 +1,6 @@
 // `agent up URL`: a machine joins without a key. It shows an address and four words; a user types the words in a browser.
 
+import { given } from "../../base/given.ts";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
 import type { Joining } from "./join.ts";
@@ -80,7 +81,7 @@ function joiningOf(
   { values }: Context,
 ): Joining {
   const caFingerprint = values.text("ca-fingerprint");
-  const ca = caFingerprint === undefined ? {} : { caFingerprint };
+  const ca = given({ caFingerprint });
   return { apiBase, slug, registrationToken, role: "node", isShortLived: true, ...ca };
 }
 

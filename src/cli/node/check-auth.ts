@@ -1,12 +1,13 @@
 // `agent check-auth`: asks the control plane whether this node is still accepted.
 
+import { given } from "../../base/given.ts";
 import { brand } from "../../brand.ts";
 import type { AuthOutcome } from "../../node/contact/check-auth.ts";
 import type { Chosen, Organization } from "../../node/files/organizations.ts";
 import type { Step } from "../../base/plan.ts";
 import type { Context, Implementation } from "../command.ts";
 import { planSyncThroughDaemon, syncThroughDaemon } from "./through-daemon.ts";
-import { chosenSlug, teamFlags, worstStatus } from "./organizations.ts";
+import { chosenSlug, organizationFlags, worstStatus } from "./organizations.ts";
 
 export const command: Implementation = {
   notes:
@@ -14,7 +15,7 @@ export const command: Implementation = {
     "with an error, the tunnels stay up and the exit status is 6. Exit status 7: this check stopped the overlay, because the\n" +
     "node is revoked; later checks say so with status 0.",
   args: {
-    ...teamFlags,
+    ...organizationFlags,
     wait: {
       type: "string",
       valueHint: "SECONDS",
@@ -76,7 +77,7 @@ async function check(
     const answer = await syncThroughDaemon(organization, context);
     if (answer !== undefined) {
       const { access = "ok", action = "none", reason, result } = answer;
-      const report = { org_slug: slug, result: access, action, ...(reason === undefined ? {} : { reason }) };
+      const report = { org_slug: slug, result: access, action, ...given({ reason }) };
       if (access === "revoked") return { report, status: revokedStatus(action) };
       return { report, status: result === "returned" ? 1 : 0 };
     }

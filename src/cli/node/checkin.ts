@@ -5,10 +5,10 @@ import { fromSystemError } from "../../base/errors.ts";
 import type { Chosen } from "../../node/files/organizations.ts";
 import type { Context, Implementation } from "../command.ts";
 import { errorBody, type ErrorBody } from "../error-body.ts";
-import { chosenSlug, teamFlags, worst } from "./organizations.ts";
+import { chosenSlug, organizationFlags, worst } from "./organizations.ts";
 
 export const command: Implementation = {
-  args: teamFlags,
+  args: organizationFlags,
   examples: [`${brand.executable} checkin`, `${brand.executable} checkin --org-slug acme --json`],
   async run(context) {
     const { settings, values, output } = context;

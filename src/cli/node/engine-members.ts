@@ -41,7 +41,7 @@ export async function engineMembers(context: Context, isOptional: boolean): Prom
     if (ask === undefined) return { slug, examine, prepare, synchronize, restart: undefined, plan: [] };
     return {
       slug,
-      examine: () => examineTeam(slug, ask),
+      examine: () => examineDirectory(slug, ask),
       prepare,
       restart: async () => void (await ask({ action: "restart", team: slug })),
       plan: [requestStep(`restart ${slug}`, settings)],
@@ -84,7 +84,7 @@ async function synchronizeItself(slug: string, { settings, system, log }: Contex
 }
 
 /** The daemon chooses the engine of the next start. */
-async function examineTeam(slug: string, ask: Ask): ReturnType<Member["examine"]> {
+async function examineDirectory(slug: string, ask: Ask): ReturnType<Member["examine"]> {
   const { identifyProcess } = await import("../../platform/process-identity.ts");
   const { teams = [] } = await ask({ action: "status", team: slug });
   const pid = teams.flatMap((team) =>

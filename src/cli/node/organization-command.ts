@@ -1,5 +1,6 @@
 // start, stop, restart and switch: the daemon carries them out in desktop mode, systemd in server mode.
 
+import { given } from "../../base/given.ts";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
 import { quoteWord, type Step } from "../../base/plan.ts";
@@ -12,7 +13,7 @@ type UnitVerb = "start" | "stop" | "restart";
 type Verb = UnitVerb | "switch";
 type Place = Pick<Organization, "slug" | "directory">;
 
-function teamCommand(verb: Verb, notes: string): Implementation {
+function organizationCommand(verb: Verb, notes: string): Implementation {
   return {
     notes,
     args: {
@@ -26,29 +27,29 @@ function teamCommand(verb: Verb, notes: string): Implementation {
             },
     },
     examples: [`${brand.executable} ${verb} acme`],
-    run: (context) => runOnTeam(verb, context),
+    run: (context) => runOnOrganization(verb, context),
   };
 }
 
-export const start = teamCommand(
+export const start = organizationCommand(
   "start",
   "It also starts again after a reboot, and when its engine ends. If the control plane has revoked the node, the start is\n" +
     "remembered for the time after a restore, and the exit status is 7.",
 );
-export const stop = teamCommand(
+export const stop = organizationCommand(
   "stop",
   "It stays stopped, also after a reboot or after a restore by the control plane, until you start it again.",
 );
-export const restart = teamCommand(
+export const restart = organizationCommand(
   "restart",
   "Interrupts the tunnels for a moment. A new configuration needs no restart.",
 );
-export const switchTeam = teamCommand(
+export const switchOrganization = organizationCommand(
   "switch",
   "The daemon remembers the organization as the active one. Organizations in server mode keep running.",
 );
 
-async function runOnTeam(verb: Verb, context: Context): Promise<void> {
+async function runOnOrganization(verb: Verb, context: Context): Promise<void> {
   const { settings, output } = context;
   const { chooseOne } = await import("../../daemon/asking/choose-slugs.ts");
   const team = chooseOne(settings.configRoot, context.words[0]);
@@ -56,7 +57,7 @@ async function runOnTeam(verb: Verb, context: Context): Promise<void> {
   const organization = openOrganization(settings.configRoot, team);
   if (settings.dryRun) return output.plan(await planOnOrganization(verb, organization, context));
   const { message, pid } = await changeOrganization(verb, organization, context);
-  output.result({ team, message, ...(pid === undefined ? {} : { pid }) }, `${message}\n`);
+  output.result({ team, message, ...given({ pid }) }, `${message}\n`);
 }
 
 type Done = { message: string; pid?: number | undefined };

@@ -5,7 +5,7 @@ import { clean } from "../../base/log.ts";
 import type { CommandOutput } from "../command.ts";
 import type { Flags, Values } from "../values.ts";
 
-export const teamFlags: Flags = {
+export const organizationFlags: Flags = {
   "org-slug": { type: "string", valueHint: "SLUG", description: "Only this organization" },
   all: { type: "boolean", description: "All organizations (the default)" },
 };

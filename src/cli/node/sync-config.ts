@@ -1,5 +1,6 @@
 // `agent sync-config`: applies the configuration of the control plane, and rolls back if the engine refuses it.
 
+import { given } from "../../base/given.ts";
 import { brand } from "../../brand.ts";
 import { AppError, fromSystemError } from "../../base/errors.ts";
 import { clean } from "../../base/log.ts";
@@ -9,7 +10,7 @@ import type { Step } from "../../base/plan.ts";
 import type { Context, Implementation } from "../command.ts";
 import { accessTokenFlag, permissionFlags } from "../join/node-flags.ts";
 import { planSyncThroughDaemon, syncThroughDaemon } from "./through-daemon.ts";
-import { chosenSlug, teamFlags, worstStatus } from "./organizations.ts";
+import { chosenSlug, organizationFlags, worstStatus } from "./organizations.ts";
 
 export const command: Implementation = {
   notes:
@@ -18,7 +19,7 @@ export const command: Implementation = {
     "plane must not make on this machine are left out and listed, a default route for example, unless an\n" +
     "--allow flag allowed it. Such a flag replaces the whole list of its kind, and the machine remembers it.",
   args: {
-    ...teamFlags,
+    ...organizationFlags,
     renew: { type: "boolean", description: "Renew the certificate first (needs --access-token)" },
     ...accessTokenFlag,
     ...permissionFlags,
@@ -117,7 +118,7 @@ async function sync(
       reason: known.message,
     };
     const { hint } = known.details;
-    return { report, status: known.exitStatus, ...(hint === undefined ? {} : { hint }) };
+    return { report, status: known.exitStatus, ...given({ hint }) };
   }
 }
 
@@ -131,8 +132,7 @@ async function throughDaemon(organization: Organization, context: Context): Prom
     org_slug: organization.slug,
     result: answer.result,
     config_version: answer.config_version ?? 0,
-    ...(answer.reason === undefined ? {} : { reason: answer.reason }),
-    ...(answer.left_out === undefined ? {} : { left_out: answer.left_out }),
+    ...given({ reason: answer.reason, left_out: answer.left_out }),
   };
 }
 
@@ -152,7 +152,7 @@ async function itself(organization: Organization, { settings, system, log }: Con
     org_slug: organization.slug,
     result,
     config_version: configVersion,
-    ...(reason === undefined ? {} : { reason }),
+    ...given({ reason }),
     ...(restartPending.length === 0 ? {} : { restart_pending: restartPending }),
     ...(leftOut.length === 0 ? {} : { left_out: leftOut }),
   };

@@ -1,5 +1,6 @@
 // Flags of `serve --tls acme`.
 
+import { given } from "../../base/given.ts";
 import { AppError } from "../../base/errors.ts";
 import { readTextIfThere } from "../../base/files.ts";
 import type { AcmeTls } from "../../server/tls/listener-set.ts";
@@ -126,10 +127,7 @@ async function readAcme(values: Values, publicUrl: string | undefined): Promise<
   return {
     directoryUrl,
     name: url.hostname.replace(/^\[(.*)\]$/, "$1"),
-    ...(trust === undefined ? {} : { trust }),
-    ...(email === undefined ? {} : { email }),
-    ...(profile === undefined ? {} : { profile }),
-    ...(dnsHook === undefined ? {} : { dnsHook }),
+    ...given({ trust, email, profile, dnsHook }),
     ...(kid === undefined || key === undefined ? {} : { externalAccount: { kid, key } }),
   };
 }

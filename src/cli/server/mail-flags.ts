@@ -1,5 +1,6 @@
 // Flags of `serve` for its SMTP server.
 
+import { given } from "../../base/given.ts";
 import { AppError } from "../../base/errors.ts";
 import { readTextIfThere } from "../../base/files.ts";
 import type { MailOptions } from "../../server/options.ts";
@@ -44,7 +45,6 @@ export async function readMail(values: Values): Promise<MailOptions | undefined>
     url: url.href,
     from,
     ...(user === "" ? {} : { user }),
-    ...(password === undefined ? {} : { password }),
-    ...(trust === undefined ? {} : { trust }),
+    ...given({ password, trust }),
   };
 }

@@ -1,5 +1,6 @@
 // Flags of `serve` and the admin commands: where the data of the control plane is.
 
+import { given } from "../../base/given.ts";
 import { brand, defaultServerDirectory } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
 import { quoteWord } from "../../base/plan.ts";
@@ -44,7 +45,7 @@ export async function readDataOptions(
   return {
     dataDirectory: values.text("data-dir") ?? usualDirectory(system),
     ...(databaseUrl === undefined ? {} : { databaseUrl: checkDatabaseUrl(databaseUrl) }),
-    ...(secretKeyFile === undefined ? {} : { secretKeyFile }),
+    ...given({ secretKeyFile }),
     ...(publicUrl === undefined ? {} : { publicUrl: checkUrl(publicUrl) }),
   };
 }

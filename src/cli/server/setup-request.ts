@@ -191,7 +191,7 @@ async function readAdministrator(
   typed: Typed,
   { values, system }: Context,
 ): Promise<SetupRequest["administrator"]> {
-  const { NewPassword } = await import("../../server/people/people.ts");
+  const { NewPassword } = await import("../../server/users/users.ts");
   const email = values.text("email") ?? typed.email;
   if (email === undefined) throw missing("--email EMAIL");
   const address = v.safeParse(Email, email);

@@ -1,6 +1,7 @@
 // Carries out `agent setup`: the service first, then the administrator, the organization, the lighthouse on this machine,
 // and join keys. Each step looks first and changes only what is missing, so that the command can be run again.
 
+import { given } from "../../base/given.ts";
 import { statSync } from "node:fs";
 import { join as joinPath } from "node:path";
 import { brand } from "../../brand.ts";
@@ -73,7 +74,7 @@ export async function setUp(request: SetupRequest, context: Context): Promise<nu
   output.result(
     {
       url: request.publicUrl,
-      ...(caFingerprint === undefined ? {} : { ca_fingerprint: caFingerprint }),
+      ...given({ ca_fingerprint: caFingerprint }),
       unit: controlUnit,
       org_slug: slug ?? null,
       lighthouse: joined?.object ?? null,

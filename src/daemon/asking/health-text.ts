@@ -2,12 +2,12 @@
 
 import { formatSize } from "../../base/duration.ts";
 import { lightOf } from "../../node/health/findings.ts";
-import type { TeamStatus } from "../ipc/messages.ts";
+import type { OrganizationState } from "../ipc/messages.ts";
 
 /** "running", "degraded", "running, not probed", "running, not checked", or why no engine runs. */
-export function stateText(team: TeamStatus): string {
+export function stateText(team: OrganizationState): string {
   if (team.state !== "running") return team.state;
-  const light = lightOfTeam(team);
+  const light = lightOfOrganization(team);
   if (light === "degraded") return "degraded";
   if (light === undefined) return "running";
   const isUnchecked = (team.findings ?? []).some(
@@ -16,24 +16,24 @@ export function stateText(team: TeamStatus): string {
   return isUnchecked ? "running, not checked" : "running, not probed";
 }
 
-function lightOfTeam({ findings, health }: TeamStatus): ReturnType<typeof lightOf> {
+function lightOfOrganization({ findings, health }: OrganizationState): ReturnType<typeof lightOf> {
   if (findings !== undefined) return lightOf(findings);
   if (health === undefined || health.verdict === "running") return undefined;
   return health.verdict === "degraded" ? "degraded" : "unknown";
 }
 
 /** Whether traffic passes, as far as it can be known: the meaning of `status --check`. */
-export function isHealthy(team: TeamStatus): boolean {
-  return team.state === "running" && team.health !== undefined && lightOfTeam(team) !== "degraded";
+export function isHealthy(team: OrganizationState): boolean {
+  return team.state === "running" && team.health !== undefined && lightOfOrganization(team) !== "degraded";
 }
 
 /** Every finding with what to do about it. */
-export function findingNotes({ findings = [] }: TeamStatus): string[] {
+export function findingNotes({ findings = [] }: OrganizationState): string[] {
   return findings.map(({ what, cure }) => `${what}: ${/^[a-z]/.test(cure) ? `\`${cure}\`` : cure}`);
 }
 
 /** What the engine reports, and how long it works alone. */
-export function healthNotes(team: TeamStatus, now: number): string[] {
+export function healthNotes(team: OrganizationState, now: number): string[] {
   const { health, state } = team;
   if (state !== "running" || health === undefined) return [];
   const { engine_version: version, lighthouses, tunnels, broken } = health;
@@ -51,13 +51,13 @@ export function healthNotes(team: TeamStatus, now: number): string[] {
   return [parts.join("; ")];
 }
 
-function offloads({ data_plane: seen }: TeamStatus): string[] {
+function offloads({ data_plane: seen }: OrganizationState): string[] {
   if (seen === undefined || seen.why === "platform") return [];
   return [seen.tun_offloads && seen.udp_offloads ? "offloads on" : "offloads off"];
 }
 
 /** What an administrator would not expect. */
-export function dataPlaneNotes({ data_plane: seen, state }: TeamStatus): string[] {
+export function dataPlaneNotes({ data_plane: seen, state }: OrganizationState): string[] {
   const isOdd =
     seen?.why !== undefined && ["restart", "refused", "limit", "segments", "traffic"].includes(seen.why);
   return state === "running" && isOdd && seen.reason !== undefined ? [seen.reason] : [];
@@ -71,7 +71,7 @@ function lighthouseText({ answering, of }: { answering: number; of: number }, is
 }
 
 /** Only the certificate ends without the control plane. */
-function offline({ certificate_not_after: end, ephemeral }: TeamStatus, now: number): string[] {
+function offline({ certificate_not_after: end, ephemeral }: OrganizationState, now: number): string[] {
   if (ephemeral === true) return ["ephemeral: works an hour at most without the control plane"];
   const days = Math.floor((Date.parse(end) - now) / 86_400_000);
   return Number.isNaN(days) || days < 0
@@ -80,7 +80,7 @@ function offline({ certificate_not_after: end, ephemeral }: TeamStatus, now: num
 }
 
 /** What a relay forwarded for others, and its limit. */
-export function relayNotes({ relayed }: Pick<TeamStatus, "relayed">): string[] {
+export function relayNotes({ relayed }: Pick<OrganizationState, "relayed">): string[] {
   if (relayed === undefined) return [];
   const { bytes, limit_bytes: limit, paused } = relayed;
   const of = limit === null ? "" : ` of ${formatSize(limit)}`;
@@ -89,7 +89,7 @@ export function relayNotes({ relayed }: Pick<TeamStatus, "relayed">): string[] {
 }
 
 /** In server mode nothing watches all the time: what is shown was written down by the last run of check-auth. */
-function age({ mode, health }: TeamStatus, now: number): string[] {
+function age({ mode, health }: OrganizationState, now: number): string[] {
   const seconds = Math.round((now - Date.parse(health?.checked_at ?? "")) / 1000);
   return mode === "server" && seconds >= 1 ? [`as of ${seconds} s ago`] : [];
 }

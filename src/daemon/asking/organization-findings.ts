@@ -1,12 +1,13 @@
 // What was found of an organization, as `status`, `doctor` and `netcheck` all show it: the findings of its health, and
 // whether anything watches it: check-auth and its timer in server mode, the daemon in desktop mode.
 
+import { given } from "../../base/given.ts";
 import { brand } from "../../brand.ts";
 import { quoteWord } from "../../base/plan.ts";
 import { certificateFindings, found, type Finding } from "../../node/health/findings.ts";
 import type { Health } from "../../node/health/verdict.ts";
 import type { UnitState } from "../../platform/service-state.ts";
-import type { TeamStatus } from "../ipc/messages.ts";
+import type { OrganizationState } from "../ipc/messages.ts";
 import { roughly } from "./text-table.ts";
 import { unitsServe } from "../../platform/config-root.ts";
 import { hasSystemd } from "../../platform/service-manager.ts";
@@ -28,9 +29,9 @@ export type Watcher = {
 };
 
 /** An organization that the daemon does not tell of. `isForgotten`: the daemon runs, and does not know it. */
-export type Found = { status: TeamStatus; checkedAt: number | undefined; isForgotten: boolean };
+export type Found = { status: OrganizationState; checkedAt: number | undefined; isForgotten: boolean };
 
-type Report = { daemon: { running: boolean; pid?: number }; teams: TeamStatus[] };
+type Report = { daemon: { running: boolean; pid?: number }; teams: OrganizationState[] };
 
 /** The one place where findings join a report. `others`: those that the daemon does not tell of. */
 export async function withFindings<R extends Report>(
@@ -54,13 +55,13 @@ export async function withFindings<R extends Report>(
   return { ...report, teams };
 }
 
-const isWatched = ({ state, wanted }: TeamStatus) => state === "running" || wanted === "up";
+const isWatched = ({ state, wanted }: OrganizationState) => state === "running" || wanted === "up";
 
 async function unitsOf(
-  modes: ReadonlySet<TeamStatus["mode"]>,
+  modes: ReadonlySet<OrganizationState["mode"]>,
   daemonAnswers: boolean,
   system: Pick<System, "run">,
-): Promise<Partial<Record<TeamStatus["mode"], UnitState>>> {
+): Promise<Partial<Record<OrganizationState["mode"], UnitState>>> {
   const { daemonUnit, isEnabled } = await import("../../platform/systemd/systemd.ts");
   const { checksState, unitState } = await import("../../platform/service-state.ts");
   // A daemon that answers, and is there after a boot, is well: no need to ask systemd.
@@ -69,10 +70,10 @@ async function unitsOf(
     modes.has("server") ? checksState(system) : undefined,
     asksDaemon ? unitState(daemonUnit, system) : undefined,
   ]);
-  return { ...(server === undefined ? {} : { server }), ...(desktop === undefined ? {} : { desktop }) };
+  return { ...given({ server, desktop }) };
 }
 
-export function findingsOf(team: TeamStatus, watcher: Watcher, now: number): Finding[] {
+export function findingsOf(team: OrganizationState, watcher: Watcher, now: number): Finding[] {
   const { state, wanted, health, team: slug } = team;
   if (state === "revoked") return [];
   if (watcher.isForgotten === true)
@@ -100,7 +101,7 @@ export function findingsOf(team: TeamStatus, watcher: Watcher, now: number): Fin
 }
 
 /** What starts or stops just now is neither. */
-function notRunning({ team: slug, state, wanted, message }: TeamStatus): Finding[] {
+function notRunning({ team: slug, state, wanted, message }: OrganizationState): Finding[] {
   if (wanted === "down" || !["stopped", "waiting"].includes(state)) return [];
   const why = message === undefined ? "" : `: ${message}`;
   return [found("not_running", slug, `It should run, but is ${state}${why}`)];
@@ -118,7 +119,7 @@ function ofHealth(slug: string, { findings, verdict, reason = "", broken }: Heal
 const nothingArrives = "no change and no revocation reaches this node";
 
 function watchFindings(
-  { team: slug, mode, uptime_s = 0 }: TeamStatus,
+  { team: slug, mode, uptime_s = 0 }: OrganizationState,
   watcher: Watcher,
   now: number,
 ): Finding[] {

@@ -6,7 +6,7 @@ import { decidedWithinMs } from "../../node/health/prober.ts";
 import type { OrganizationSettings } from "../../node/contact/organization-edge.ts";
 import { openOrganization } from "../../node/files/organizations.ts";
 import type { System } from "../../base/system.ts";
-import type { TeamStatus } from "../ipc/messages.ts";
+import type { OrganizationState } from "../ipc/messages.ts";
 import type { StatusReport } from "./status-report.ts";
 
 export async function probeNow(
@@ -27,7 +27,11 @@ export async function probeNow(
   return { ...report, teams };
 }
 
-async function probe(team: TeamStatus, settings: OrganizationSettings, system: System): Promise<TeamStatus> {
+async function probe(
+  team: OrganizationState,
+  settings: OrganizationSettings,
+  system: System,
+): Promise<OrganizationState> {
   const watch = makeServerHealth(openOrganization(settings.configRoot, team.team), settings, system);
   await withHealth(watch, () => watch.check(decidedWithinMs, { all: false }));
   const health = watch.look();

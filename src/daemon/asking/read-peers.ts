@@ -1,6 +1,7 @@
 // Reads the peers of one organization: from the daemon in mode desktop, else by a look of this process, which needs root.
 // It must not print.
 
+import { given } from "../../base/given.ts";
 import { AppError } from "../../base/errors.ts";
 import type { OrganizationSettings } from "../../node/contact/organization-edge.ts";
 import type { PeerReport } from "../../node/health/peer-report.ts";
@@ -28,10 +29,10 @@ export async function readPeers(
   system: System,
 ): Promise<OrganizationPeers> {
   try {
-    const request = { action: "peers", team: slug, ...(peer === undefined ? {} : { peer }) };
+    const request = { action: "peers", team: slug, ...given({ peer }) };
     const answer = await askDaemon(address, system, request, { patient: false });
     const { peers = [], reports_tunnels = false, engine_version } = answer;
-    return { peers, reports_tunnels, ...(engine_version === undefined ? {} : { engine_version }) };
+    return { peers, reports_tunnels, ...given({ engine_version }) };
   } catch (error) {
     if (!(error instanceof AppError) || !notByDaemon.includes(error.code)) throw error;
     return look(slug, peer, settings, system, error);
@@ -57,5 +58,5 @@ async function look(
   const { lookAtServerPeers } = await import("../../node/contact/server-watch.ts");
   const seen = await lookAtServerPeers(organization, settings, system, { withinMs: probeMs, peer });
   const { peers, reportsTunnels: reports_tunnels, engineVersion: version } = seen;
-  return { peers, reports_tunnels, ...(version === undefined ? {} : { engine_version: version }) };
+  return { peers, reports_tunnels, ...given({ engine_version: version }) };
 }

@@ -1,6 +1,7 @@
 // The report of `agent status`: the daemon's answer, completed from systemd and the process table for organizations that
 // the daemon does not run. It must start fast, so it loads the readers of files and units only when they are needed.
 
+import { given } from "../../base/given.ts";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
 import { describeConfirmation } from "../../protocol/confirmation-shown.ts";
@@ -20,13 +21,13 @@ import {
 } from "./health-text.ts";
 import { daysLeft, roughly, textTable } from "./text-table.ts";
 import { askDaemon } from "../ipc/client.ts";
-import type { Answer, TeamStatus } from "../ipc/messages.ts";
+import type { Answer, OrganizationState } from "../ipc/messages.ts";
 import type { LocalAddress } from "../ipc/transport.ts";
 import type { Found } from "./organization-findings.ts";
 
 export type StatusReport = {
   daemon: { running: boolean; version?: string; pid?: number };
-  teams: TeamStatus[];
+  teams: OrganizationState[];
   /** How programs of this machine find the names of nodes; undefined if names are off. */
   names?: { way: Way["way"]; notes: readonly string[] };
 };
@@ -64,11 +65,10 @@ export async function readStatus(
   const report = {
     daemon: {
       running: answer !== undefined,
-      ...(version === undefined ? {} : { version }),
-      ...(pid === undefined ? {} : { pid }),
+      ...given({ version, pid }),
     },
     teams,
-    ...(names === undefined ? {} : { names }),
+    ...given({ names }),
   };
   const probed = probe === undefined ? report : await probe(report);
   const { withFindings } = await import("./organization-findings.ts");
@@ -91,11 +91,11 @@ export function isDaemonMissed({ daemon, teams }: StatusReport): boolean {
  * if nothing else runs, or if it is the one that was asked for.
  */
 export function areHealthy({ teams }: StatusReport, asked: string | undefined): boolean {
-  const isRight = (team: TeamStatus) => isHealthy(team) || (asked === undefined && isLeftDown(team));
+  const isRight = (team: OrganizationState) => isHealthy(team) || (asked === undefined && isLeftDown(team));
   return teams.some(isHealthy) && teams.every(isRight);
 }
 
-function isLeftDown({ state, wanted }: TeamStatus): boolean {
+function isLeftDown({ state, wanted }: OrganizationState): boolean {
   return state === "stopped" && wanted === "down";
 }
 
@@ -157,7 +157,7 @@ export function renderStatus(report: StatusReport, now: number, width?: number):
   return `${lines.join("\n")}\n`;
 }
 
-function notesOn(status: TeamStatus): string[] {
+function notesOn(status: OrganizationState): string[] {
   const { team, message, restart_pending: pending = [], left_out, findings = [], ...rest } = status;
   const keys = pending.filter((key) => rest.data_plane?.why !== "restart" || !/_?offloads$/.test(key));
   const restart = `${keys.join(", ")} will apply after \`${brand.executable} restart ${quoteWord(team)}\``;
@@ -172,7 +172,7 @@ function notesOn(status: TeamStatus): string[] {
   ];
 }
 
-function confirmationNotes({ state, confirm }: Pick<TeamStatus, "state" | "confirm">): string[] {
+function confirmationNotes({ state, confirm }: Pick<OrganizationState, "state" | "confirm">): string[] {
   if (confirm === undefined || state === "revoked") return [];
   const { what, next } = describeConfirmation(confirm);
   return [`${what}. ${next}`];
@@ -192,7 +192,7 @@ function headline(report: StatusReport): string {
   return `${missed}${running.length} of ${teams.length} organizations running${also}`;
 }
 
-function row(team: TeamStatus, withPeers: boolean, now: number): string[] {
+function row(team: OrganizationState, withPeers: boolean, now: number): string[] {
   const checkin = team.last_checkin_at;
   return [
     team.active === true ? `${team.team} *` : team.team,

@@ -1,6 +1,7 @@
 // The status of an organization that no daemon runs: in mode server from systemd; in mode desktop from the process table,
 // because its engine can outlive the daemon.
 
+import { given } from "../../base/given.ts";
 import { join } from "node:path";
 import { AppError, messageOf } from "../../base/errors.ts";
 import { seenDataPlane } from "../../node/files/config/data-plane.ts";
@@ -16,15 +17,15 @@ import { engineUnit } from "../../platform/systemd/systemd.ts";
 import { unitProperties } from "../../platform/systemd/unit-properties.ts";
 import type { System } from "../../base/system.ts";
 import { clean } from "../../base/log.ts";
-import type { TeamStatus } from "../ipc/messages.ts";
+import type { OrganizationState } from "../ipc/messages.ts";
 import { findEngineProcess } from "../../node/engine/engine-process.ts";
 
 type Places = { configRoot: string; stateDb: string };
 
-type Observed = Pick<TeamStatus, "state" | "wanted" | "pid" | "uptime_s">;
+type Observed = Pick<OrganizationState, "state" | "wanted" | "pid" | "uptime_s">;
 
 /** `checkedAt`: when check-auth last ran, ms since 1970; undefined: not since the boot. */
-export type FoundStatus = { status: TeamStatus; isDamaged: boolean; checkedAt: number | undefined };
+export type FoundStatus = { status: OrganizationState; isDamaged: boolean; checkedAt: number | undefined };
 
 /** An organization with damaged files gets a status too, so that it does not hide the others. */
 export async function readStatusWithoutDaemon(
@@ -53,7 +54,7 @@ async function readStatus(
   slug: string,
   saved: SavedHealth | undefined,
   system: Pick<System, "run" | "platform" | "now" | "fetch">,
-): Promise<TeamStatus> {
+): Promise<OrganizationState> {
   const organization = openOrganization(configRoot, slug);
   const state = readSyncState(organization.directory);
   const end = state?.certificate_not_after ?? (await readEnd(organization));
@@ -67,8 +68,8 @@ async function readStatus(
       };
   const url = observed.state === "running" ? metricsUrl(organization.directory) : undefined;
   const peers = url === undefined ? undefined : await countPeers(url, system);
-  const asked = peers === undefined ? {} : { peers };
-  const status: TeamStatus = {
+  const asked = given({ peers });
+  const status: OrganizationState = {
     team: slug,
     mode,
     ...facts,
@@ -94,14 +95,12 @@ function savedHealth(
   saved: SavedHealth | undefined,
   { state, uptime_s = 0 }: Observed,
   system: Pick<System, "now">,
-): Pick<TeamStatus, "health" | "last_checkin_at" | "relayed" | "confirm"> {
+): Pick<OrganizationState, "health" | "last_checkin_at" | "relayed" | "confirm"> {
   const now = system.now();
   const { health, last_checkin_at, relayed, confirm } = saved ?? {};
   const isOfThisEngine = health !== undefined && now - Date.parse(health.checked_at) < (uptime_s + 1) * 1000;
   return {
-    ...(last_checkin_at === undefined ? {} : { last_checkin_at }),
-    ...(relayed === undefined ? {} : { relayed }),
-    ...(confirm === undefined ? {} : { confirm }),
+    ...given({ last_checkin_at, relayed, confirm }),
     ...(state === "running" && isOfThisEngine ? { health } : {}),
   };
 }
@@ -119,10 +118,10 @@ function observeProcess(configPath: string): Observed {
 
 /** What the daemon has stored of the user's last command. Only root can read it; for others the process tells. */
 async function storedState(
-  mode: TeamStatus["mode"],
+  mode: OrganizationState["mode"],
   slug: string,
   { configRoot, stateDb }: Places,
-): Promise<Partial<Pick<TeamStatus, "wanted">>> {
+): Promise<Partial<Pick<OrganizationState, "wanted">>> {
   if (mode === "server") return {};
   const { peekRecords } = await import("../state.ts");
   try {
@@ -133,7 +132,7 @@ async function storedState(
   }
 }
 
-const states: Record<string, TeamStatus["state"]> = {
+const states: Record<string, OrganizationState["state"]> = {
   active: "running",
   activating: "waiting",
   deactivating: "stopping",
@@ -153,6 +152,6 @@ async function observeUnit(
   };
 }
 
-function running(process: ProcessIdentity): Pick<TeamStatus, "pid" | "uptime_s"> {
+function running(process: ProcessIdentity): Pick<OrganizationState, "pid" | "uptime_s"> {
   return { pid: process.pid, uptime_s: Math.floor(ageOf(process) / 1000) };
 }

@@ -1,6 +1,7 @@
 // The client of the daemon's socket: one connection, one request after the other. It must not load schemas, because
 // `status` must start in milliseconds. It trusts the answers: the daemon runs as root of this machine.
 
+import { given } from "../../base/given.ts";
 import { brand } from "../../brand.ts";
 import { AppError, isErrorCode, systemErrorCode } from "../../base/errors.ts";
 import { privilegeHint } from "../../platform/privilege.ts";
@@ -170,7 +171,7 @@ function isLine(value: unknown): value is Line {
 function checked(answer: Answer): Answer {
   if (answer.ok) return answer;
   const code = answer.code !== undefined && isErrorCode(answer.code) ? answer.code : "failed";
-  throw new AppError(code, answer.message, answer.hint === undefined ? {} : { hint: answer.hint });
+  throw new AppError(code, answer.message, given({ hint: answer.hint }));
 }
 
 function noAnswer(): AppError {

@@ -38,7 +38,7 @@ export const Request = v.object({
 export type Request = v.InferOutput<typeof Request>;
 
 /** An organization as `status`, `list` and `status --json` show it. */
-export type TeamStatus = {
+export type OrganizationState = {
   team: string;
   state: "running" | "starting" | "stopping" | "stopped" | "waiting" | "revoked";
   wanted: "up" | "down";
@@ -81,7 +81,7 @@ export type Answer = {
   team?: string;
   pid?: number;
   id?: string | number;
-  teams?: readonly string[] | readonly TeamStatus[];
+  teams?: readonly string[] | readonly OrganizationState[];
   version?: string;
   /** status, list, version: the directory of the organizations that the daemon runs. */
   config_root?: string;
@@ -104,6 +104,6 @@ export type Answer = {
 
 /** A line without a request, after `subscribe` or `logs` with `follow`. */
 export type Notice =
-  | { event: "team"; team: string; status: TeamStatus }
+  | { event: "team"; team: string; status: OrganizationState }
   | { event: "gone"; team: string }
   | { event: "log"; team: string; line: string };

@@ -1,6 +1,7 @@
 // Checks whether this machine still belongs to an organization. Only a signed order stops or starts the overlay. Every
 // other failure is reported as "unsure" and changes nothing.
 
+import { given } from "../../base/given.ts";
 import { AppError, messageOf } from "../../base/errors.ts";
 import { followOnce, followOrganization, type FollowEdge, type Turn } from "./follow.ts";
 import type { Organization } from "../files/organizations.ts";
@@ -103,7 +104,7 @@ function conclude(slug: string, turn: Turn, before: AuthOutcome | undefined): Au
       org_slug: slug,
       result,
       action: stopped ? "stopped" : action,
-      ...(reason === undefined ? {} : { reason }),
+      ...given({ reason }),
     },
     status: turn.result === "revoked" ? revokedStatus(stopped ? "stopped" : "none") : syncStatus(turn),
   };

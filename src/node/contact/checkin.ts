@@ -1,5 +1,6 @@
 // One check-in: the report of this node and the answer of the control plane.
 
+import { given } from "../../base/given.ts";
 import { uptime } from "node:os";
 import { buildInfo } from "../../build-info.ts";
 import type { CheckinAnswer, CheckinRequest } from "../../protocol/checkin.ts";
@@ -137,19 +138,19 @@ export function checkIn(
     // With a damaged directory nothing proves which version runs.
     ...(damage === undefined ? { config_version: version } : {}),
     ...(confirmed ? { confirmed_config_version: version } : {}),
-    ...(report.overlayVersion === undefined ? {} : { overlay_version: report.overlayVersion }),
-    ...(report.overlayState === undefined ? {} : { overlay_state: report.overlayState }),
-    ...(options.refused === undefined ? {} : { refused_config_version: options.refused }),
-    ...(options.probe === undefined ? {} : { probe: options.probe }),
-    ...(options.names === undefined ? {} : { names: options.names }),
-    ...(options.paths === undefined ? {} : { paths: options.paths }),
-    ...(options.relayed === undefined ? {} : { relayed: options.relayed }),
-    ...(options.data_plane === undefined ? {} : { data_plane: options.data_plane }),
-    ...(options.addresses === undefined ? {} : { addresses: options.addresses }),
+    ...given({
+      overlay_version: report.overlayVersion,
+      overlay_state: report.overlayState,
+      refused_config_version: options.refused,
+      probe: options.probe,
+      names: options.names,
+      paths: options.paths,
+      relayed: options.relayed,
+      data_plane: options.data_plane,
+      addresses: options.addresses,
+    }),
     ...(options.others === undefined ? {} : { others: true }),
-    ...(options.machine === undefined ? {} : { machine: options.machine }),
-    ...(options.time === undefined ? {} : { time: options.time }),
-    ...(options.leaving === undefined ? {} : { leaving: options.leaving }),
+    ...given({ machine: options.machine, time: options.time, leaving: options.leaving }),
   };
   return client.checkin(slug, config.node_id, request, options);
 }

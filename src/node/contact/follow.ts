@@ -1,6 +1,7 @@
 // Follows one organization's control plane by long polls: applies news at once and carries out orders. An unreachable
 // control plane never stops a tunnel. Used by the daemon, check-auth and the demo.
 
+import { given } from "../../base/given.ts";
 import { release } from "node:os";
 import { AppError, messageOf } from "../../base/errors.ts";
 import type { Log } from "../../base/log.ts";
@@ -191,8 +192,7 @@ async function reportBeside(
   const addresses = light?.addresses();
   return {
     relayed,
-    ...(addresses === undefined ? {} : { addresses }),
-    ...(reported === undefined ? {} : { paths: reported }),
+    ...given({ addresses, paths: reported }),
     ...(light !== undefined && config.is_lighthouse ? { others: true as const } : {}),
   };
 }

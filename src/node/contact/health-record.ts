@@ -1,5 +1,6 @@
 // What `agent status` shows of an organization in server mode: check-auth writes it down, because no daemon knows it.
 
+import { given } from "../../base/given.ts";
 import { formatTime } from "../../base/duration.ts";
 import { messageOf } from "../../base/errors.ts";
 import type { Log } from "../../base/log.ts";
@@ -39,10 +40,7 @@ export function healthRecord({ slug }: Organization, { settings, system, log }: 
     writeSavedHealth(directory, slug, {
       written_at: writtenAt,
       run_at: formatTime(system.now()),
-      ...(lastCheckin === undefined ? {} : { last_checkin_at: lastCheckin }),
-      ...(relayed === undefined ? {} : { relayed }),
-      ...(confirm === undefined ? {} : { confirm }),
-      ...(health === undefined ? {} : { health }),
+      ...given({ last_checkin_at: lastCheckin, relayed, confirm, health }),
     });
   return {
     directory,

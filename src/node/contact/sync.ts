@@ -1,6 +1,7 @@
 // Applies the control plane's configuration to an organization's directory as one transaction: download, verify keys and
 // chain, test with the engine, switch, reload, watch the engine. On failure it rolls back to the previous generation.
 
+import { given } from "../../base/given.ts";
 import { createHash } from "node:crypto";
 import { join } from "node:path";
 import * as v from "valibot";
@@ -216,8 +217,7 @@ async function apply(
     config_version: next.configVersion,
     applied_at: now,
     certificate_not_after: endOfCertificates(next.files["host.crt"]),
-    ...(certificatesChangedAt === undefined ? {} : { certificates_changed_at: certificatesChangedAt }),
-    ...(next.names === undefined ? {} : { host_names: next.names }),
+    ...given({ certificates_changed_at: certificatesChangedAt, host_names: next.names }),
     ...checkedState(next),
   };
   const files = { ...next.files, "config.yml": next.configYml };

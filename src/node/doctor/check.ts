@@ -1,5 +1,6 @@
 // The form of the doctor's checks. A check never changes anything and never throws; the user applies the remedy.
 
+import { given } from "../../base/given.ts";
 import { brand } from "../../brand.ts";
 import { isPrivileged } from "../../platform/privilege.ts";
 import { AppError, messageOf, systemErrorCode } from "../../base/errors.ts";
@@ -35,7 +36,7 @@ export async function runCheck(
   remedy?: string,
   isRoot = isPrivileged(),
 ): Promise<Check> {
-  const where = slug === undefined ? {} : { org_slug: slug };
+  const where = given({ org_slug: slug });
   try {
     return { id, ...where, ...(await work()) };
   } catch (error) {
@@ -44,7 +45,7 @@ export async function runCheck(
     const hint = denied ? asRoot : ((error instanceof AppError ? error.details.hint : undefined) ?? remedy);
     const evidence = messageOf(error);
     if (denied && !isRoot) return { id, ...where, ...skipped(`not seen: ${evidence}`), remedy: asRoot };
-    return { id, ...where, verdict: "fail", evidence, ...(hint === undefined ? {} : { remedy: hint }) };
+    return { id, ...where, verdict: "fail", evidence, ...given({ remedy: hint }) };
   }
 }
 

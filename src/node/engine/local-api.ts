@@ -1,6 +1,7 @@
 // The client of the engine's control API (from engine 1.12 on): one line of JSON each way on a Unix socket or a named pipe
 // (src/platform/systemd/control-socket.ts). Peers choose some of the text in the answers, so schemas limit every field.
 
+import { given } from "../../base/given.ts";
 import * as v from "valibot";
 import { AppError, systemErrorCode } from "../../base/errors.ts";
 import { clean } from "../../base/log.ts";
@@ -214,7 +215,7 @@ function refused(command: string, reason: string): AppError {
 
 function unreachable(at: string, why: string, cause?: unknown): AppError {
   return new AppError("engine_unreachable", `The overlay engine's control socket ${at} ${why}`, {
-    ...(cause === undefined ? {} : { cause }),
+    ...given({ cause }),
     hint: "The engine serves it from version 1.12 on. Restart the organization if its engine is newer.",
   });
 }

@@ -2,6 +2,7 @@
 // browser. Until then everything is in memory, so an interrupted wait leaves nothing behind. After the confirmation, keys and
 // token are in the pending directory of the registration, where the next run finds them.
 
+import { given } from "../../base/given.ts";
 import { existsSync } from "node:fs";
 import { hostname } from "node:os";
 import { join } from "node:path";
@@ -58,7 +59,7 @@ export async function awaitConfirmation(
     node_csr: await makeCsr({ privateKeyPem: keys.node, name }),
     machine: hostname().slice(0, 200) || "unnamed",
     platform: `${system.platform}-${system.arch}`,
-    ...(slug === undefined ? {} : { organization: slug }),
+    ...given({ organization: slug }),
   };
   const begun = await begin(client, body);
   const endsInS = begun.expires_in;

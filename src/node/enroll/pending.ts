@@ -1,6 +1,7 @@
 // The private directory of an unfinished registration, beside the organizations' directories: first the keys, then the
 // other files, then one rename, which is the commit point. Sends no requests.
 
+import { given } from "../../base/given.ts";
 import { chmodSync, existsSync, readdirSync, statSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import { formatTime } from "../../base/duration.ts";
@@ -187,7 +188,7 @@ export async function fillPending(
       config_version: config.config_version,
       applied_at: formatTime(now),
       certificate_not_after: endOfCertificates(config.files["host.crt"]),
-      ...(names === undefined ? {} : { host_names: names }),
+      ...given({ host_names: names }),
       ...checkedState({ ...sent, dataPlane }),
     };
     warnOfLeftOut(slug, [], sent.leftOut, log);

@@ -2,6 +2,7 @@
 // rename makes the complete directory appear. A run after a kill continues with the same keys, which the control plane
 // treats as the same registration.
 
+import { given } from "../../base/given.ts";
 import { existsSync, lstatSync } from "node:fs";
 import { hostname } from "node:os";
 import { join } from "node:path";
@@ -107,7 +108,7 @@ export async function register(
     system,
     log,
     allowPlainHttp: registration.allowPlainHttp,
-    ...(registration.apiCa === undefined ? {} : { ca: registration.apiCa }),
+    ...given({ ca: registration.apiCa }),
     ...("accessToken" in registration.credential ? { token: registration.credential.accessToken } : {}),
   });
   const pending = temporarySibling(settings.configRoot, registration.slug, "pending");

@@ -1,6 +1,7 @@
 // The generations of an organization's files: each configuration of the control plane is a complete directory, and one
 // rename of `current` switches to another one. Also the state beside them, sync.json. No network access here.
 
+import { given } from "../../base/given.ts";
 import { chmodSync, existsSync, mkdirSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
@@ -169,7 +170,7 @@ export function presentFiles(directory: string): ConfigFiles {
     "ca.crt": text("ca.crt") ?? "",
     "host.crt": text("host.crt") ?? "",
     "node-config.json": text("node-config.json") ?? "",
-    ...(nodeCrt === undefined ? {} : { "node.crt": nodeCrt }),
+    ...given({ "node.crt": nodeCrt }),
   };
 }
 

@@ -2,6 +2,7 @@
 // keyring blocks its caller forever. Without a session bus there is no call. The token is passed on standard input and
 // output, never in arguments.
 
+import { given } from "../../base/given.ts";
 import { brand, keyringWord } from "../../brand.ts";
 import { isLinux } from "../../platform/privilege.ts";
 import type { System } from "../../base/system.ts";
@@ -39,7 +40,7 @@ function hasKeyring({ platform, env }: Edge): boolean {
 async function ask(words: string[], input: string | undefined, system: Edge): Promise<string | undefined> {
   const result = await system.run([system.executable, keyringWord, ...words], {
     timeoutMs: childTimeoutMs,
-    ...(input === undefined ? {} : { input }),
+    ...given({ input }),
   });
   return result.status === 0 && !result.timedOut ? result.stdout : undefined;
 }

@@ -1,6 +1,7 @@
 // Signed orders of the control plane: only they revoke or restore this node. An order is valid if the pinned order key
 // signed it, it names this node, and its sequence number is higher than that of the last order.
 
+import { given } from "../../base/given.ts";
 import { join } from "node:path";
 import * as v from "valibot";
 import { formatTime } from "../../base/duration.ts";
@@ -179,7 +180,7 @@ async function revoke(
         revoked_at: formatTime(now()),
         reason,
         node_id,
-        ...(seq === undefined ? {} : { seq }),
+        ...given({ seq }),
       });
       // This ends an interrupted restore: the next restore needs a new order.
       removeRestoredNote(directory);
@@ -199,5 +200,5 @@ async function revoke(
 }
 
 function asUnsaved(unsaved: AppError | undefined): Pick<CarriedOut, "unsaved"> {
-  return unsaved === undefined ? {} : { unsaved };
+  return given({ unsaved });
 }

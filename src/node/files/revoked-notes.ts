@@ -1,6 +1,7 @@
 // The notes of a revocation and of an unfinished restore. The services of an organization do not start while its
 // auth-revoked.json exists.
 
+import { given } from "../../base/given.ts";
 import * as v from "valibot";
 import { closeSync, existsSync, lstatSync } from "node:fs";
 import { join } from "node:path";
@@ -56,7 +57,7 @@ export function refuseRevoked({ slug, directory }: { slug: string; directory: st
 export function revoked(slug: string, reason: string, hint?: string): AppError {
   const known = reason === organizationDeleted ? leaveDeleted(slug) : hint;
   const message = `The access of ${slug} was revoked: ${reason}`;
-  return new AppError("access_revoked", message, known === undefined ? {} : { hint: known });
+  return new AppError("access_revoked", message, given({ hint: known }));
 }
 
 /** A start or restart of a revoked node is stored, and happens after the restore. */

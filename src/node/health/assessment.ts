@@ -1,6 +1,7 @@
 // Joins what is there (inventory.ts) with what answers probes (prober.ts): for `status`, for `peers`, and for the healer.
 // It changes nothing.
 
+import { given } from "../../base/given.ts";
 import { join } from "node:path";
 import { brand } from "../../brand.ts";
 import type { DiskSpace } from "../../base/disk-space.ts";
@@ -133,7 +134,7 @@ export function assessHealth(basis: Basis): Health | undefined {
         }),
     ...(reportsTunnels ? { tunnels: { direct, relayed: tunnels.all.length - direct } } : {}),
     broken: silent,
-    ...(engine.version === undefined ? {} : { engine_version: engine.version }),
+    ...given({ engine_version: engine.version }),
     ...(facts.isLighthouse ? { is_lighthouse: true as const } : {}),
     checked_at: formatTime(lookedAt),
   };

@@ -1,5 +1,6 @@
 // Carries out what healing.ts decides: closes tunnels, denies addresses by a reload, and logs each step with its evidence.
 
+import { given } from "../../base/given.ts";
 import { messageOf } from "../../base/errors.ts";
 import type { Log } from "../../base/log.ts";
 import { maxHealings, type Healing } from "../../protocol/path-report.ts";
@@ -124,7 +125,7 @@ export class Healer {
   /** Many tunnels leave one relay at a time. */
   #report(peer: string, result: string, { silentS, witness }: Evidence): void {
     if (this.healings.some((each) => each.peer === peer && each.result === result)) return;
-    const evidence = witness === undefined ? {} : { witness };
+    const evidence = given({ witness });
     this.healings.push({ peer, result, silent_s: Math.min(86_400, Math.max(0, silentS)), ...evidence });
     if (this.healings.length > maxHealings) this.healings.shift();
   }
@@ -184,7 +185,7 @@ export function knownHealing(state: HealingState): Pick<Healer, "noteOf" | "give
 function changesOf({ denials, tryPromote, relays }: HealingState): LocalChanges {
   return {
     denied: denials.map(({ underlay }) => underlay),
-    ...(tryPromote === undefined ? {} : { try_promote: tryPromote }),
+    ...given({ try_promote: tryPromote }),
     ...(relays === undefined ? {} : { relays: [...relays.chosen] }),
   };
 }

@@ -1,5 +1,6 @@
 // One peer as `agent peers` shows it: the engine's report of its tunnel, joined with the results of probes.
 
+import { given } from "../../base/given.ts";
 import { isBroken, lossOf, type ProbeRecord } from "./prober.ts";
 import type { SeenTunnel } from "./tunnels.ts";
 
@@ -60,12 +61,10 @@ export function describePeer(seen: PeerSeen): PeerReport {
     ...pathOf(seen),
     ...(seen.isLighthouse ? { lighthouse: true as const } : {}),
     ...(seen.isOwn ? { this_machine: true as const } : {}),
-    ...(seen.note === undefined ? {} : { note: seen.note }),
+    ...given({ note: seen.note }),
     ...probeOf(record, now),
     ...(tunnel === undefined ? {} : { age_s: Math.floor((now - tunnel.since) / 1000) }),
-    ...(notAfter === undefined ? {} : { certificate_not_after: notAfter }),
-    ...(groups === undefined ? {} : { groups }),
-    ...(fingerprint === undefined ? {} : { fingerprint }),
+    ...given({ certificate_not_after: notAfter, groups, fingerprint }),
   };
 }
 
@@ -86,7 +85,7 @@ function probeOf(
 ): Pick<PeerReport, "probe" | "rtt_ms" | "loss"> {
   if (record?.answeredAt === undefined) return { probe: "not_probed" };
   const loss = lossOf(record, now);
-  if (isBroken(record)) return { probe: "broken", ...(loss === undefined ? {} : { loss }) };
+  if (isBroken(record)) return { probe: "broken", ...given({ loss }) };
   if (loss === undefined || record.rttMs === undefined) return { probe: "not_probed" };
   // The last answer says nothing about a probe that was missed since.
   const rtt = record.missed > 0 ? {} : { rtt_ms: Math.round(record.rttMs * 100) / 100 };

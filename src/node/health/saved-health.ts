@@ -2,6 +2,7 @@
 // and what the next run goes on with, for root alone. Not in the daemon's run directory, which goes when it stops; and not
 // on a disk, since nothing of it is true after another boot.
 
+import { given } from "../../base/given.ts";
 import { join, resolve } from "node:path";
 import * as v from "valibot";
 import { brand, defaultPlaces } from "../../brand.ts";
@@ -158,7 +159,7 @@ export function exchangeProbes(directory: string, slug: string, known: Known, cl
           rtt_ms: rttMs ?? null,
           missed,
           since_ms: Math.max(0, now - since),
-          ...(index === undefined ? {} : { index }),
+          ...given({ index }),
           ...(namedAt === undefined ? {} : { named_ms: now - namedAt }),
         };
         return [address, probe];

@@ -1,6 +1,7 @@
 // The service of names. If programs ask systemd-resolved, it asks our resolver for the organizations' domains; else the
 // names are in a block of /etc/hosts. Either way, other names are found as before.
 
+import { given } from "../../base/given.ts";
 import { closeSync } from "node:fs";
 import { basename, join } from "node:path";
 import { brand, namesStatePath } from "../../brand.ts";
@@ -92,7 +93,7 @@ export function makeNamesStep(
   { path, owner, search = false }: Omit<Places, "configRoot">,
   { now }: Pick<System, "now">,
 ): { run(known: Known, inBlock?: (slug: string) => boolean): Done; close(): void } {
-  const editor = makeHostsEditor(path, { now, ...(owner === undefined ? {} : { owner }) });
+  const editor = makeHostsEditor(path, { now, ...given({ owner }) });
   let former: { known: Known; slugs: string } | undefined;
   let isNew = false;
   let writes = 0;
@@ -150,7 +151,7 @@ export async function clearBlock(
   { path, owner }: Omit<Places, "configRoot">,
   { now, sleep }: Pick<System, "now" | "sleep">,
 ): Promise<"same" | "written" | "later"> {
-  const editor = makeHostsEditor(path, { now, ...(owner === undefined ? {} : { owner }) });
+  const editor = makeHostsEditor(path, { now, ...given({ owner }) });
   try {
     if (!hasMarks(readTextIfThere(path) ?? "")) return "same";
     let done = editor.put(() => []);

@@ -1,6 +1,7 @@
 // Tells systemd-resolved, for the interface of each organization, to ask our resolver for the organization's domains, and
 // nothing else. Repeats it when the interface or systemd-resolved starts again.
 
+import { given } from "../../base/given.ts";
 import { networkInterfaces } from "node:os";
 import { messageOf } from "../../base/errors.ts";
 import { BusError, openBus, type Bus } from "../../platform/systemd/dbus.ts";
@@ -126,7 +127,7 @@ async function keepLink(
   zone: Zone,
   { link, server, search, losses, isNews }: Keeping,
 ): Promise<LinkState> {
-  const about = { slug: zone.slug, ...(zone.device === undefined ? {} : { device: zone.device }) };
+  const about = { slug: zone.slug, ...given({ device: zone.device }) };
   if (link === undefined) return { ...about, state: "waiting", reason: "its interface does not exist" };
   try {
     const hasChanged = await setLinkNames(bus, {

@@ -1,6 +1,7 @@
 // The names that programs of this machine should find, of all its organizations: read from their hosts.json, and checked,
 // because a control plane must not give a name to any address, nor take over names that other software uses.
 
+import { given } from "../../base/given.ts";
 import { existsSync } from "node:fs";
 import { hostname } from "node:os";
 import { join } from "node:path";
@@ -133,8 +134,7 @@ async function namesOf(
       device: tunnelDevice(config),
       addresses,
       domains: [...domainsOf(slug, networks), ...(served === undefined ? [] : [served])],
-      ...(suffix === undefined ? {} : { suffix }),
-      ...(hosts.peers === undefined ? {} : { peers: hosts.peers }),
+      ...given({ suffix, peers: hosts.peers }),
     },
   };
 }
@@ -187,7 +187,7 @@ export function namesIn(
   return [...ofNodes, ...ofAliases].filter((each) => each.names.length > 0 && each.addresses.length > 0);
 }
 
-const classOf = ({ class: known }: NamedNode) => (known === undefined ? {} : { class: known });
+const classOf = ({ class: known }: NamedNode) => given({ class: known });
 
 function isNode(found: { node: NamedNode; alias?: unknown } | undefined, node: NamedNode): boolean {
   return found?.alias === undefined && found?.node.id === node.id;

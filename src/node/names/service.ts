@@ -1,6 +1,7 @@
 // The service of names of any system: keeps the resolver running, tells the system to ask it, and writes what it does for other
 // commands.
 
+import { given } from "../../base/given.ts";
 import { messageOf } from "../../base/errors.ts";
 import type { Log } from "../../base/log.ts";
 import type { System } from "../../base/system.ts";
@@ -68,7 +69,7 @@ export function makeService(
       const state: ServiceState = {
         schema: 1,
         serving,
-        ...(fault === undefined ? {} : { fault }),
+        ...given({ fault }),
         ...(search ? { search } : {}),
         suffixes: known.zones.flatMap(({ slug, suffix }) =>
           suffix === undefined ? [] : [{ slug, ...suffix }],

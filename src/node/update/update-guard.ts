@@ -1,6 +1,7 @@
 // The guard of an update, run by the previous executable: restarts the services with the new version, watches them, and
 // restores the previous version if they fail. It must not trust anything of the new version.
 
+import { given } from "../../base/given.ts";
 import { existsSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { AppError } from "../../base/errors.ts";
@@ -49,7 +50,7 @@ export async function guardUpdate({ stateDb, system, log }: Needs): Promise<void
       log.error(`Version ${marker.to} does not work: ${reason}. Restoring ${marker.from}`);
       await restore(marker, system, log);
     }
-    writeMarker(stateDb, { ...marker, result, ...(reason === undefined ? {} : { reason }) });
+    writeMarker(stateDb, { ...marker, result, ...given({ reason }) });
   }
   await system.run(systemctlCommand("disable", guardUnit));
   rmSync(join(unitDirectory, guardUnit), { force: true });

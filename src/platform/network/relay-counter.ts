@@ -2,6 +2,7 @@
 // relayed packet shows what it is: the engine's header begins with version 1, type message, subtype relay. The table only
 // counts: it accepts and drops nothing.
 
+import { given } from "../../base/given.ts";
 import { existsSync } from "node:fs";
 import * as v from "valibot";
 import { brand } from "../../brand.ts";
@@ -47,7 +48,7 @@ export async function readRelayed(
   const nft = nftProgram(system);
   if (nft === undefined || !system.isRoot || port === 0) return undefined;
   const run = (words: string[], input?: string) =>
-    system.run([nft, ...words], { timeoutMs, ...(input === undefined ? {} : { input }) });
+    system.run([nft, ...words], { timeoutMs, ...given({ input }) });
   try {
     const listed = await run(["-j", "list", "counters", "table", "inet", tableOf(slug)]);
     const counter = listed.status === 0 ? counterIn(listed.stdout, port) : undefined;

@@ -1,6 +1,7 @@
 // `agent admin backup`: writes one SQLite file with everything but the secret key, from either database, while the server
 // runs. The file is verified before it gets its name. restore.ts restores it.
 
+import { given } from "../../base/given.ts";
 import { closeSync, renameSync, rmSync, statSync } from "node:fs";
 import { dirname, resolve } from "node:path";
 import { AppError, fromSystemError } from "../../base/errors.ts";
@@ -53,7 +54,7 @@ export async function makeBackup(source: Source, file: string): Promise<Backup> 
       file: path,
       bytes: statSync(path).size,
       ...counted,
-      ...(unrecorded === undefined ? {} : { unrecorded }),
+      ...given({ unrecorded }),
     };
   } catch (error) {
     removeDatabase(part);

@@ -8,7 +8,7 @@ import { Peer } from "../policy/firewall.ts";
 import { leaveAddresses } from "../allocation/address-pool.ts";
 import type { Reader, Transaction } from "../store/database.ts";
 import { boundHolds } from "../allocation/holds.ts";
-import { certifiedGroups, isPeopleGroup, ownerOf, providerOf } from "../../protocol/owner-group.ts";
+import { certifiedGroups, isUsersGroup, ownerOf, providerOf } from "../../protocol/owner-group.ts";
 import { computed, integerOrNull, queryAll, queryNumber, queryOne, textOrNull } from "../store/table.ts";
 import { authorities, certificates } from "../store/tables/certificates.ts";
 import { deliveries, webhooks } from "../store/tables/webhooks.ts";
@@ -17,7 +17,7 @@ import { memberships, organizations, verifiedDomains } from "../store/tables/org
 import { addresses, heldNames, nodes, type NodeRow } from "../store/tables/nodes.ts";
 import {
   identityProviders,
-  groupPeople,
+  groupUsers,
   providerGroups,
   identities,
   organizationIdentities,
@@ -25,7 +25,7 @@ import {
 import { registrationRequests, registrationTokens } from "../store/tables/joining.ts";
 import { retiredTokens, serviceTokens } from "../store/tables/sessions.ts";
 import { users } from "../store/tables/users.ts";
-import { readOwnerGroups } from "../policy/group-people.ts";
+import { readOwnerGroups } from "../policy/group-users.ts";
 
 export type Carried = {
   revoked_nodes: number;
@@ -228,7 +228,7 @@ async function carryRules(old: Reader, tx: Transaction, orgId: number, now: numb
     await insertGroups(
       tx,
       orgId,
-      groups.filter((group) => !isPeopleGroup(group)),
+      groups.filter((group) => !isUsersGroup(group)),
       now,
     );
     await firewallRules.update(tx, { orgId, id }, row);
@@ -390,14 +390,14 @@ const pick = nodes.pick("id", "ownerId", "ownerGroups");
 
 /** The caller has carried nodes, with their certificates, and members before. */
 export async function carryPeople(old: Reader, tx: Transaction, orgId: number): Promise<void> {
-  for (const { id, name, people } of await groupPeople.all(tx, { orgId })) {
-    const isKept = (await groupPeople.find(old, { orgId, name, people })) !== undefined;
+  for (const { id, name, people } of await groupUsers.all(tx, { orgId })) {
+    const isKept = (await groupUsers.find(old, { orgId, name, people })) !== undefined;
     const userId = ownerOf(people);
     const isThere =
       userId === undefined
         ? (await providerGroups.find(old, { orgId, people })) !== undefined
         : (await memberships.find(tx, { orgId, userId })) !== undefined;
-    if (!isKept || !isThere) await groupPeople.delete(tx, { id });
+    if (!isKept || !isThere) await groupUsers.delete(tx, { id });
   }
   for (const { id, people } of await providerGroups.all(tx, { orgId }))
     if ((await providerGroups.find(old, { orgId, people })) === undefined)

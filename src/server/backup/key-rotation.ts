@@ -6,7 +6,7 @@ import { AppError } from "../../base/errors.ts";
 import { lockFile } from "../../platform/file-lock.ts";
 import { openSecret, sealSecret, sealedWith, secretKeyId, type SecretKeys } from "../../pki/secrets.ts";
 import type { System } from "../../base/system.ts";
-import { totpContext } from "../people/factors/second-factor.ts";
+import { totpContext } from "../users/factors/second-factor.ts";
 import { authorityContext } from "../certificates/make-authorities.ts";
 import { orderKeyContext } from "../organizations/organizations.ts";
 import { readSecretKeys, writeSecretKeys } from "../store/secret-keys.ts";

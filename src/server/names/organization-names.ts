@@ -1,6 +1,7 @@
 // The names of one organization in memory, and their changes in order. Answers to nodes are made from it: the work is
 // proportional to the changes since the node's last request, not to the size of the organization. Pure.
 
+import { given } from "../../base/given.ts";
 import type { NameAlias, NamedNode, NamesAnswer, NamesPosition, NamesRequest } from "../../protocol/names.ts";
 import type { Member } from "../policy/firewall.ts";
 import { type NamesForPeers, maxPeerClasses, tableOfClasses } from "../../protocol/names-for-peers.ts";
@@ -213,7 +214,7 @@ function makePage(
   };
   const tellAlias = (alias: AliasEntry) => {
     const { id, name, node_id, address } = alias;
-    aliases.set(id, { id, name, node_id, ...(address === undefined ? {} : { address }) });
+    aliases.set(id, { id, name, node_id, ...given({ address }) });
   };
   return {
     size: () => nodes.length + aliases.size + removedNodes.length + removedAliases.length,
@@ -228,7 +229,7 @@ function makePage(
           name,
           ip,
           ...(ip6 === null ? {} : { ip6 }),
-          ...(known === undefined ? {} : { class: known }),
+          ...given({ class: known }),
         });
         if (!isRegrouped || isWhole) return;
         for (const each of book.aliasesOf.get(id) ?? []) {

@@ -1,5 +1,6 @@
 // Handlers of src/api/node-calls.ts, which nodes call themselves. Users and service tokens may call them too.
 
+import { given } from "../../base/given.ts";
 import type { nodeCallsApi } from "../../api/node-calls.ts";
 import type { CheckinAnswer, CheckinRequest } from "../../protocol/checkin.ts";
 import type { DownloadAnswer } from "../../protocol/download.ts";
@@ -139,9 +140,7 @@ async function answersTo(
   const counted = asked.relayed === undefined ? undefined : await relayed.take(...own, asked.relayed);
   return {
     hasPeers: found !== undefined && found.peers.length > 0,
-    ...(found === undefined ? {} : { addresses: found }),
-    ...(taken === undefined ? {} : { paths: taken }),
-    ...(counted === undefined ? {} : { relayed: counted }),
+    ...given({ addresses: found, paths: taken, relayed: counted }),
   };
 }
 

@@ -6,7 +6,7 @@ import {
   readProviderGroups,
   readProviders,
   requireFewProviderGroups,
-} from "../policy/group-people.ts";
+} from "../policy/group-users.ts";
 import { providerFault } from "../policy/resolve.ts";
 import { AppError } from "../../base/errors.ts";
 import type { Transaction } from "../store/database.ts";

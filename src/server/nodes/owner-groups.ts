@@ -1,7 +1,7 @@
 // Brings the groups that nodes have by their owner up to date: after a policy was applied, when a user leaves, and when a
 // provider of identities says other groups of the user.
 
-import { readOwnerGroups } from "../policy/group-people.ts";
+import { readOwnerGroups } from "../policy/group-users.ts";
 import type { Transaction } from "../store/database.ts";
 import { queryAll } from "../store/table.ts";
 import { changeGroups, groupedNode, type Regrouped } from "./change-groups.ts";

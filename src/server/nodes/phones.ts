@@ -13,9 +13,9 @@ import { renderSite } from "../config/phone-site.ts";
 import { readTogether, type Views } from "../config/views.ts";
 import type { OrganizationCall } from "../http/route.ts";
 import { limits, throttled, type Throttle } from "../http/throttle.ts";
-import type { PersonCaller } from "../people/sessions/browser-sessions.ts";
-import { requireRole } from "../people/late-rights.ts";
-import { ownerGroupsOf } from "../policy/group-people.ts";
+import type { UserCaller } from "../users/sessions/browser-sessions.ts";
+import { requireRole } from "../users/late-rights.ts";
+import { ownerGroupsOf } from "../policy/group-users.ts";
 import { ensureGroups } from "../policy/groups.ts";
 import { publishNames } from "../names/publish.ts";
 import { chooseAddress, takeAddress } from "../allocation/address-pool.ts";
@@ -48,7 +48,7 @@ type Asked = { wishes: Wishes; keys: Keys; userId: number; actor: Actor; now: nu
 export async function makePhone(
   services: Services,
   call: OrganizationCall,
-  { userId }: PersonCaller,
+  { userId }: UserCaller,
   wishes: Wishes,
   actor: Actor,
 ): Promise<PhoneSite | RegisterWaiting> {

@@ -7,8 +7,8 @@ import { ownerGroup } from "../../protocol/owner-group.ts";
 import { regroupOwned } from "../nodes/owner-groups.ts";
 import { settle } from "../nodes/lifecycle/upkeep.ts";
 import type { ServerOptions } from "../options.ts";
-import { requireRole } from "../people/late-rights.ts";
-import { groupsThatProvidersDecide } from "../policy/group-people.ts";
+import { requireRole } from "../users/late-rights.ts";
+import { groupsThatProvidersDecide } from "../policy/group-users.ts";
 import {
   anotherOwner,
   findMembership,
@@ -19,13 +19,13 @@ import {
   requireProvenAddress,
   roleNow,
   showMember,
-} from "../people/members.ts";
+} from "../users/members.ts";
 import type { Member } from "../../api/members.ts";
-import type { OwnerConfirmation } from "../people/ownership.ts";
+import type { OwnerConfirmation } from "../users/ownership.ts";
 import type { Transaction } from "../store/database.ts";
 import { queryOne } from "../store/table.ts";
 import { browserSessions } from "../store/tables/sessions.ts";
-import { groupPeople } from "../store/tables/providers.ts";
+import { groupUsers } from "../store/tables/providers.ts";
 import { memberships, type MembershipRow } from "../store/tables/organizations.ts";
 import { users } from "../store/tables/users.ts";
 import {
@@ -124,7 +124,7 @@ export async function removeMember(
     const access = userId === null ? none : await endAccess(tx, { kind: "person", id: userId }, ending, org);
     if (userId !== null) {
       // The user's nodes leave the groups that a provider gave, and those in which the policy names the user or its groups.
-      await groupPeople.delete(tx, { orgId: org.id, people: ownerGroup(userId) });
+      await groupUsers.delete(tx, { orgId: org.id, people: ownerGroup(userId) });
       const taken = await groupsThatProvidersDecide(tx, org.id, userId);
       await regroupOwned(tx, org.id, event.at, { ownerId: userId, taken });
       await browserSessions.delete(tx, { userId, family: null });

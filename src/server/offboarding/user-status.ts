@@ -4,9 +4,9 @@ import { AppError } from "../../base/errors.ts";
 import { record, type Actor } from "../audit/record.ts";
 import { settle } from "../nodes/lifecycle/upkeep.ts";
 import type { ServerOptions } from "../options.ts";
-import { requireStaff } from "../people/late-rights.ts";
-import { findUser, userEvent } from "../people/people.ts";
-import { endSessions } from "../people/sessions/sessions.ts";
+import { requireStaff } from "../users/late-rights.ts";
+import { findUser, userEvent } from "../users/users.ts";
+import { endSessions } from "../users/sessions/sessions.ts";
 import { accessForEvent, endAccess, type Access, type Ending } from "./left-access.ts";
 
 /** The last active staff user cannot be disabled. */

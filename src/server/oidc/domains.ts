@@ -8,7 +8,7 @@ import { formatTime } from "../../base/duration.ts";
 import { makeOpaqueToken } from "../../pki/opaque.ts";
 import { record, type Actor } from "../audit/record.ts";
 import type { ServerOptions } from "../options.ts";
-import { requireRole, requireStaff } from "../people/late-rights.ts";
+import { requireRole, requireStaff } from "../users/late-rights.ts";
 import { organizationBySlug } from "../organizations/organizations.ts";
 import { Slug } from "../../protocol/values.ts";
 import { NotUnique, type Reader, type Transaction } from "../store/database.ts";

@@ -4,7 +4,7 @@
 import { ourselves, record } from "../audit/record.ts";
 import { changeRole, removeMember } from "../offboarding/member-changes.ts";
 import type { ServerOptions } from "../options.ts";
-import { memberEvent } from "../people/members.ts";
+import { memberEvent } from "../users/members.ts";
 import { allOrganizations } from "../organizations/organizations.ts";
 import type { IdentityProviderRow } from "../store/tables/providers.ts";
 import { memberships } from "../store/tables/organizations.ts";

@@ -6,7 +6,7 @@ import { AppError } from "../../base/errors.ts";
 import { formatTime } from "../../base/duration.ts";
 import { ourselves, record, type Actor } from "../audit/record.ts";
 import type { ServerOptions } from "../options.ts";
-import { insertUser, userEvent } from "../people/people.ts";
+import { insertUser, userEvent } from "../users/users.ts";
 import { NotUnique, type Reader, type Transaction } from "../store/database.ts";
 import { computed, queryAll, text } from "../store/table.ts";
 import {

@@ -2,7 +2,7 @@
 // only where the provider may vouch for it. No sign-in by a provider makes an owner: such an invitation stays open.
 
 import { ourselves, record } from "../audit/record.ts";
-import { memberEvent } from "../people/members.ts";
+import { memberEvent } from "../users/members.ts";
 import type { Transaction } from "../store/database.ts";
 import { queryAll } from "../store/table.ts";
 import { memberships, type MembershipRow } from "../store/tables/organizations.ts";

@@ -8,7 +8,7 @@ import { ourselves, record } from "../audit/record.ts";
 import { settle } from "../nodes/lifecycle/upkeep.ts";
 import { endAccess, type Access } from "../offboarding/left-access.ts";
 import type { ServerOptions } from "../options.ts";
-import { endSessions } from "../people/sessions/sessions.ts";
+import { endSessions } from "../users/sessions/sessions.ts";
 import type { Budget } from "../retention/budget.ts";
 import { computed, integer, joined, queryAll } from "../store/table.ts";
 import { byProviderMs } from "../store/tables/sessions.ts";

@@ -1,5 +1,6 @@
 // Requests to providers of identities. They pass the same guard as webhooks, follow no redirect, and read at most 1 MiB.
 
+import { given } from "../../base/given.ts";
 import { AppError } from "../../base/errors.ts";
 import { readCapped } from "../../base/read-capped.ts";
 import type { ServerOptions } from "../options.ts";
@@ -55,7 +56,7 @@ async function receive(
   try {
     const { href, serverName } = await resolvedTo(url, {
       system,
-      ...(webhookNetworks === undefined ? {} : { webhookNetworks }),
+      ...given({ webhookNetworks }),
     });
     const response = await system.fetch(href, {
       method,
@@ -64,7 +65,7 @@ async function receive(
       keepalive: false,
       signal: AbortSignal.timeout(requestMs),
       ...(body instanceof URLSearchParams || typeof body === "string" ? { body: body.toString() } : {}),
-      tls: { ...(serverName === undefined ? {} : { serverName }), ...(trust === null ? {} : { ca: trust }) },
+      tls: { ...given({ serverName }), ...(trust === null ? {} : { ca: trust }) },
     });
     const { status } = response;
     if (status >= 500) throw new AppError("provider_unavailable", `It answered ${status}.`);

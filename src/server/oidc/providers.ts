@@ -1,6 +1,7 @@
 // Providers of identities: of the installation, which staff manage, and of an organization, which its administrators manage.
 // The secret is never shown again.
 
+import { given } from "../../base/given.ts";
 import type * as v from "valibot";
 import { AppError } from "../../base/errors.ts";
 import { formatTime } from "../../base/duration.ts";
@@ -8,12 +9,12 @@ import { sealSecret } from "../../pki/secrets.ts";
 import { record, type Actor } from "../audit/record.ts";
 import { regroupOwned } from "../nodes/owner-groups.ts";
 import type { ServerOptions } from "../options.ts";
-import { requireRole, requireStaff } from "../people/late-rights.ts";
-import { endSessions } from "../people/sessions/sessions.ts";
+import { requireRole, requireStaff } from "../users/late-rights.ts";
+import { endSessions } from "../users/sessions/sessions.ts";
 import { allOrganizations } from "../organizations/organizations.ts";
 import { NotUnique, type Reader, type Transaction } from "../store/database.ts";
 import {
-  groupPeople,
+  groupUsers,
   identities,
   identityProviders,
   nameOfProvider,
@@ -222,7 +223,7 @@ export async function deleteProvider(
 /** Rules that name the provider's groups stay, without effect, as they do when a user leaves. */
 async function endProviderGroups(tx: Transaction, providerId: number, now: number): Promise<void> {
   const named = await providerGroups.all(tx, { providerId });
-  for (const { orgId, people } of named) await groupPeople.delete(tx, { orgId, people });
+  for (const { orgId, people } of named) await groupUsers.delete(tx, { orgId, people });
   await providerGroups.delete(tx, { providerId });
   for (const { id: orgId } of await allOrganizations(tx))
     if (named.some((each) => each.orgId === orgId)) await regroupOwned(tx, orgId, now);
@@ -318,7 +319,7 @@ function show(row: IdentityProviderRow, slugs: ReadonlyMap<number, string>, publ
     redirect_uri: redirectUri(publicUrl, id),
     created_at: formatTime(createdAt),
     leaving: row.proof === null ? null : row.proof === "refresh" ? "hourly" : "daily",
-    ...(own === undefined ? {} : { organization: own }),
+    ...given({ organization: own }),
   };
 }
 

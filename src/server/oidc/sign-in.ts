@@ -6,7 +6,7 @@ import { networkOf } from "../http/edge.ts";
 import type { Meters } from "../http/meters.ts";
 import type { Budget } from "../retention/budget.ts";
 import type { Throttle } from "../http/throttle.ts";
-import { sessionIdOf, type PersonCaller } from "../people/sessions/browser-sessions.ts";
+import { sessionIdOf, type UserCaller } from "../users/sessions/browser-sessions.ts";
 import type { UserRow } from "../store/tables/users.ts";
 import { admit } from "./admission.ts";
 import type { Exchange } from "./provider-requests.ts";
@@ -31,7 +31,7 @@ export type BroughtAnswer = {
   provider: number;
   parameters: URLSearchParams;
   cookie: string | undefined;
-  signedIn: PersonCaller | undefined;
+  signedIn: UserCaller | undefined;
   address: string;
 };
 

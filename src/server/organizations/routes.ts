@@ -14,9 +14,9 @@ import type { Call, OrganizationCall } from "../http/route.ts";
 import { revokeAllNodes } from "../nodes/lifecycle/revoke-many.ts";
 import { reportOf, tokensOf, type Access } from "../offboarding/left-access.ts";
 import { changeRole, removeMember } from "../offboarding/member-changes.ts";
-import { addMember, emailInvitation, findMember, listedColumns, listedMemberOf } from "../people/members.ts";
-import { findOwner } from "../people/people.ts";
-import { doStaffNeedFactor, hasProven } from "../people/factors/step-up.ts";
+import { addMember, emailInvitation, findMember, listedColumns, listedMemberOf } from "../users/members.ts";
+import { findOwner } from "../users/users.ts";
+import { doStaffNeedFactor, hasProven } from "../users/factors/step-up.ts";
 import {
   createGroup,
   deleteGroup,

@@ -1,6 +1,7 @@
 // Records what nodes did about dead tunnels as events, with the evidence. Nodes are not trusted with the length of the
 // chain: of each, only so many are recorded in an hour.
 
+import { given } from "../../base/given.ts";
 import { messageOf } from "../../base/errors.ts";
 import type { Healing } from "../../protocol/path-report.ts";
 import { record } from "../audit/record.ts";
@@ -62,8 +63,7 @@ async function write(
       witness === undefined ? undefined : await nameOf(witness),
     ];
     const named = {
-      ...(peerName === undefined ? {} : { peer_name: peerName }),
-      ...(witnessName === undefined ? {} : { witness_name: witnessName }),
+      ...given({ peer_name: peerName, witness_name: witnessName }),
     };
     await record(tx, { ...event, after: { peer, ...named, ...evidence } });
   }

@@ -14,7 +14,7 @@ import {
   routersOf,
 } from "../nodes/subnets.ts";
 import { readIssuingOrg } from "../certificates/issue.ts";
-import { requireFewProviderGroups } from "../policy/group-people.ts";
+import { requireFewProviderGroups } from "../policy/group-users.ts";
 import type { PolicyNode } from "../policy/policy-nodes.ts";
 import type { Reader } from "../store/database.ts";
 import { findNode } from "../store/nodes.ts";

@@ -1,5 +1,6 @@
 // Applies a policy file in one transaction, confirms it, or takes it back.
 
+import { given } from "../../base/given.ts";
 import * as v from "valibot";
 import { formatTime } from "../../base/duration.ts";
 import { AppError } from "../../base/errors.ts";
@@ -11,7 +12,7 @@ import {
   storedTests,
   testsFailed,
 } from "../policy/edit-policy.ts";
-import { requireRole } from "../people/late-rights.ts";
+import { requireRole } from "../users/late-rights.ts";
 import { momentOf } from "../policy/unchanged-since.ts";
 import { adds } from "../retention/budget.ts";
 import type { ServerOptions } from "../options.ts";
@@ -159,7 +160,7 @@ async function write(
       ? { driftedAt: former.text === null ? null : (former.driftedAt ?? now) }
       : { text: request.policy, appliedAt: now, appliedBy: await nameOfActor(tx, actor), driftedAt: null }),
     failing: [],
-    ...(changes.tests === undefined ? {} : { tests: changes.tests }),
+    ...given({ tests: changes.tests }),
     unconfirmedUntil: until,
     undo: until === null ? null : undo(),
   });
@@ -279,7 +280,7 @@ export async function revertPolicy(
         undo: null,
         // Upkeep runs the tests again.
         checkedState: "",
-        ...(all.tests === undefined ? {} : { tests: all.tests }),
+        ...given({ tests: all.tests }),
       },
     );
     const event = { orgId: org.id, at: now, actor, subject: "policy" };

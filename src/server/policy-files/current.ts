@@ -7,11 +7,11 @@ import { momentOf } from "../policy/unchanged-since.ts";
 import {
   providerWords,
   readCarriers,
-  readGroupPeople,
+  readGroupUsers,
   readProviderGroups,
   readProviders,
   type NamedProvider,
-} from "../policy/group-people.ts";
+} from "../policy/group-users.ts";
 import { readPolicyNodes } from "../policy/policy-nodes.ts";
 import { listRules } from "../policy/stored-rules.ts";
 import type { Reader } from "../store/database.ts";
@@ -55,7 +55,7 @@ export async function readSnapshot(reader: Reader, orgId: number): Promise<Snaps
       users: await readMembers(reader, orgId),
       aliases: await nameAliases.all(reader, { orgId, deletedAt: null }),
       tokenGroups: await openTokenGroups(reader, orgId),
-      people: await readGroupPeople(reader, orgId),
+      people: await readGroupUsers(reader, orgId),
       providers,
       providerGroups,
       words: providerWords(providers, providerGroups),

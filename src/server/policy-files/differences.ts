@@ -9,13 +9,13 @@ import type { Desired, DesiredAlias } from "../policy/resolve.ts";
 import {
   changedPeople,
   ownedChanges,
-  peopleChanges,
+  userChanges,
   personIn,
   providerChanges,
   type Delta,
   type People,
-  type PeopleChanges,
-} from "./people-differences.ts";
+  type UserChanges,
+} from "./user-differences.ts";
 
 /** The organization as it is. */
 export type Current = People & {
@@ -35,7 +35,7 @@ export type NewRule = RuleRequest & { id?: number };
 export type NodeChange = { id: number; name: string; groups: Delta; subnets: Delta; relay: boolean | null };
 type Named = { name: string; description: string };
 
-export type Changes = PeopleChanges & {
+export type Changes = UserChanges & {
   groups: { create: Named[]; delete: Named[]; describe: (Named & { before: string })[] };
   rules: { create: NewRule[]; delete: Rule[]; describe: (Rule & { before: string })[] };
   nodes: NodeChange[];
@@ -63,7 +63,7 @@ export function* differences(
     if (change !== undefined) nodes.push(change);
     if (at % 100 === 0) yield;
   }
-  const people = peopleChanges(current, desired, prune, kept);
+  const people = userChanges(current, desired, prune, kept);
   const providerGroups = yield* providerChanges(
     current,
     desired,

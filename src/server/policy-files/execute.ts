@@ -4,7 +4,7 @@ import { AppError } from "../../base/errors.ts";
 import type { Actor, AuditEvent } from "../audit/record.ts";
 import { readIssuingOrg } from "../certificates/issue.ts";
 import { ensureGroups, insertGroups, useOfGroup } from "../policy/groups.ts";
-import type { ProviderGroup } from "../policy/group-people.ts";
+import type { ProviderGroup } from "../policy/group-users.ts";
 import { maxRules } from "../policy/rules.ts";
 import { insertAlias, removeAlias } from "../names/aliases.ts";
 import { changeNode } from "../nodes/nodes.ts";
@@ -17,11 +17,11 @@ import type { Transaction } from "../store/database.ts";
 import { queryNumber } from "../store/table.ts";
 import { firewallRules } from "../store/tables/policies.ts";
 import { nameAliases, nodeGroups, nodes, type NodeRow } from "../store/tables/nodes.ts";
-import { groupPeople, identityProviders, providerGroups } from "../store/tables/providers.ts";
+import { groupUsers, identityProviders, providerGroups } from "../store/tables/providers.ts";
 import { memberships } from "../store/tables/organizations.ts";
 import { raiseConfigVersion } from "../store/versions.ts";
 import { applied, type Changes, type NodeChange } from "./differences.ts";
-import type { Delta } from "./people-differences.ts";
+import type { Delta } from "./user-differences.ts";
 import { attempt, type Rollback } from "./rollback.ts";
 
 export type Executing = Pick<NodeStore, "authorities" | "secretKey" | "system">;
@@ -97,12 +97,12 @@ async function changePeople(
 ): Promise<Changes["people"]> {
   const back: Changes["people"] = { add: [], remove: [] };
   for (const { name, people } of remove)
-    if ((await groupPeople.delete(tx, { orgId, name, people })) > 0) back.add.push({ name, people });
+    if ((await groupUsers.delete(tx, { orgId, name, people })) > 0) back.add.push({ name, people });
   for (const { name, people } of add) {
     // A user who left between an application and its rollback gets nothing back.
     const userId = ownerOf(people);
     if (userId !== undefined && (await memberships.find(tx, { orgId, userId })) === undefined) continue;
-    await groupPeople.upsert(tx, { orgId, name, people, createdAt }, "ON CONFLICT DO NOTHING");
+    await groupUsers.upsert(tx, { orgId, name, people, createdAt }, "ON CONFLICT DO NOTHING");
     back.remove.push({ name, people });
   }
   return back;

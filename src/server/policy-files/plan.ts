@@ -5,7 +5,7 @@ import { AppError } from "../../base/errors.ts";
 import { recordId } from "../../protocol/values.ts";
 import { inSlices, mapInPieces } from "../http/heavy-work.ts";
 import type { Member, Peer, Rule } from "../policy/firewall.ts";
-import { providerWords, readCarriers, type GroupPerson } from "../policy/group-people.ts";
+import { providerWords, readCarriers, type GroupUser } from "../policy/group-users.ts";
 import { maxFileRules, maxPolicyBytes, parsePolicy } from "../policy/policy-file.ts";
 import { runTests, type PolicyTest, type TestFailure } from "../policy/policy-tests.ts";
 import { isNothing, showAccess } from "../policy/packets.ts";
@@ -13,7 +13,7 @@ import { makeReach, type Change, type NodeClass, type Reach } from "../policy/re
 import type { PolicyNode } from "../policy/policy-nodes.ts";
 import { resolvePolicy, type Desired } from "../policy/resolve.ts";
 import type { Reader } from "../store/database.ts";
-import { isPeopleGroup } from "../../protocol/owner-group.ts";
+import { isUsersGroup } from "../../protocol/owner-group.ts";
 import { requireAdmissible } from "./admissible.ts";
 import type { Plan } from "./answers.ts";
 import { readSnapshot, type Snapshot } from "./current.ts";
@@ -157,7 +157,7 @@ export async function showPlan(reader: Reader, orgId: number, planned: Planned):
 
 /** The users who join or leave a group, by group. */
 function membersOf({ add, remove }: Changes["people"], side: SideWriter): Plan["groups"]["members"] {
-  const word = ({ people }: GroupPerson) => side({ group: people });
+  const word = ({ people }: GroupUser) => side({ group: people });
   const names = new Set([...add, ...remove].map(({ name }) => name));
   return [...names].map((group) => ({
     group,
@@ -261,7 +261,7 @@ function showClass(
 }
 
 /** The name of a group of nodes; `user:ada@example.org` or `idp:Engineering` for the nodes of people. */
-const groupWord = (group: string, side: SideWriter) => (isPeopleGroup(group) ? side({ group }) : group);
+const groupWord = (group: string, side: SideWriter) => (isUsersGroup(group) ? side({ group }) : group);
 
 function* firstPairs(
   changes: readonly Change[],

@@ -5,7 +5,7 @@ import { isSelf, type Peer, type Rule } from "../policy/firewall.ts";
 import type { PolicyNode } from "../policy/policy-nodes.ts";
 import type { PolicyTest } from "../policy/policy-tests.ts";
 import type { Reader } from "../store/database.ts";
-import { isPeopleGroup, ownerOf, providerOf } from "../../protocol/owner-group.ts";
+import { isUsersGroup, ownerOf, providerOf } from "../../protocol/owner-group.ts";
 import { nodes } from "../store/tables/nodes.ts";
 import type { Snapshot } from "./current.ts";
 
@@ -95,7 +95,7 @@ export async function renderPolicy(
   const certified = new Set(present.flatMap((node) => node.groups));
   const hasNodes = (each: Peer) => {
     if ("node" in each) return names.has(each.node);
-    return !("group" in each) || !isPeopleGroup(each.group) || certified.has(each.group);
+    return !("group" in each) || !isUsersGroup(each.group) || certified.has(each.group);
   };
   const comments = leftOut(old, await sideWriter(reader, orgId, snapshot, sides), hasNodes);
   const byGroup = new Map(groups.map(({ name }) => [name, [] as string[]]));

@@ -3,7 +3,7 @@
 import { formatAddress, parseAddress, parseNetwork } from "../../base/ip.ts";
 import { mapInPieces } from "../http/heavy-work.ts";
 import { maxFaults, type Fault } from "./document.ts";
-import { providerGroupOf, type NamedProvider, type ProviderGroup } from "./group-people.ts";
+import { providerGroupOf, type NamedProvider, type ProviderGroup } from "./group-users.ts";
 import { isReservedGroup, reservedSentence, type Peer, type RuleRequest, type Target } from "./firewall.ts";
 import { faulty, isNetworkWord, nodeNameOf, type ParsedPolicy } from "./policy-file.ts";
 import type { PolicyTest } from "./policy-tests.ts";

@@ -1,5 +1,6 @@
 // Routes for the sessions of browsers: sign-in and sign-out.
 
+import { given } from "../../base/given.ts";
 import * as v from "valibot";
 import { AppError } from "../../base/errors.ts";
 import { formatTime } from "../../base/duration.ts";
@@ -8,14 +9,14 @@ import { cookiesOf, makeSessionCookie, readCookie, sessionCookie } from "../http
 import { requireOwnPage, requireSecurePage } from "../http/own-page.ts";
 import { created, noContent } from "../http/reply.ts";
 import { body, nothing, route, type Call, type Reply, type Route } from "../http/route.ts";
-import { sessionIdOf, startSession } from "../people/sessions/browser-sessions.ts";
-import { endSession } from "../people/sessions/user-sessions.ts";
-import { provenAtSignIn } from "../people/factors/second-factor.ts";
-import { cookieOfDevice, signIn } from "../people/sign-in/sign-in.ts";
+import { sessionIdOf, startSession } from "../users/sessions/browser-sessions.ts";
+import { endSession } from "../users/sessions/user-sessions.ts";
+import { provenAtSignIn } from "../users/factors/second-factor.ts";
+import { cookieOfDevice, signIn } from "../users/sign-in/sign-in.ts";
 import type { Services } from "../services.ts";
 import { signOutPage } from "../oidc/providers.ts";
 import { browserSessions, longestMs } from "../store/tables/sessions.ts";
-import { Me, originOf, personOf } from "./people.ts";
+import { Me, originOf, callingUser } from "./people.ts";
 import { emailKey } from "../../base/text.ts";
 
 /** The answer of every sign-in with a browser. */
@@ -72,7 +73,7 @@ export function browserRoutes(services: Services): Route[] {
       },
       errors: ["not_found"],
       async handle(call) {
-        const caller = personOf(call);
+        const caller = callingUser(call);
         const sessionId = sessionIdOf(caller);
         if (sessionId === undefined)
           throw new AppError("not_found", "This request has a token, no session of a browser.");
@@ -116,7 +117,7 @@ export async function startedReply(
     ...created({ ...me, expires_at: formatTime(endsAt) }),
     cookies: [
       makeSessionCookie(token, longestMs / 1000),
-      await cookieOfDevice(services, { userId, ...(device === undefined ? {} : { device }) }),
+      await cookieOfDevice(services, { userId, ...given({ device }) }),
     ],
   };
 }

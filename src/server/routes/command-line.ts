@@ -14,8 +14,8 @@ import {
   Machine,
   pollDeviceSignIn,
   UserCode,
-} from "../people/sessions/device-sign-in.ts";
-import { Challenge, makeLoginCode, useLoginCode } from "../people/sessions/login-codes.ts";
+} from "../users/sessions/device-sign-in.ts";
+import { Challenge, makeLoginCode, useLoginCode } from "../users/sessions/login-codes.ts";
 import type { Services } from "../services.ts";
 import { browserOf, fromOf } from "./people.ts";
 import { foreignText } from "../../base/text.ts";

@@ -12,14 +12,14 @@ import {
   factorsOf,
   makeRecoveryCodes,
   removeTotp,
-} from "../people/factors/own-factors.ts";
-import { requireNewSession, sessionIdOf } from "../people/sessions/browser-sessions.ts";
-import { methodsOf } from "../people/factors/second-factor.ts";
-import { signIn } from "../people/sign-in/sign-in.ts";
-import { doStaffNeedFactor, setStaffNeedFactor, stepUp } from "../people/factors/step-up.ts";
+} from "../users/factors/own-factors.ts";
+import { requireNewSession, sessionIdOf } from "../users/sessions/browser-sessions.ts";
+import { methodsOf } from "../users/factors/second-factor.ts";
+import { signIn } from "../users/sign-in/sign-in.ts";
+import { doStaffNeedFactor, setStaffNeedFactor, stepUp } from "../users/factors/step-up.ts";
 import type { Services } from "../services.ts";
 import { users } from "../store/tables/users.ts";
-import { originOf, personOf } from "./people.ts";
+import { originOf, callingUser } from "./people.ts";
 import { foreignText } from "../../base/text.ts";
 
 const Code = v.strictObject({ otp: v.pipe(foreignText(64), v.minLength(1)) });
@@ -46,7 +46,7 @@ function proofRoutes(services: Services): Route[] {
       summary: "The user's second factors, and whether one is required",
       takes: nothing,
       answers: { 200: { description: "Second factors", schema: Factors } },
-      handle: async (call) => ({ body: await factorsOf(db, personOf(call).userId) }),
+      handle: async (call) => ({ body: await factorsOf(db, callingUser(call).userId) }),
     }),
     route({
       method: "POST",
@@ -59,7 +59,7 @@ function proofRoutes(services: Services): Route[] {
       answers: { 204: { description: "Proven" } },
       errors: ["invalid_code", "second_factor_missing"],
       async handle(call, { otp }) {
-        await stepUp(services, personOf(call), otp, call.address);
+        await stepUp(services, callingUser(call), otp, call.address);
         return noContent;
       },
     }),
@@ -74,7 +74,7 @@ function proofRoutes(services: Services): Route[] {
       answers: { 201: { description: "The codes", schema: RecoveryCodes } },
       errors: ["conflict"],
       async handle(call) {
-        const recovery_codes = await makeRecoveryCodes(services, personOf(call), actorOf(call));
+        const recovery_codes = await makeRecoveryCodes(services, callingUser(call), actorOf(call));
         return { status: 201, body: { recovery_codes } };
       },
     }),
@@ -95,7 +95,7 @@ function totpRoutes(services: Services): Route[] {
       answers: { 201: { description: "The secret", schema: NewTotp } },
       errors: ["invalid_credentials", "throttled"],
       async handle(call, { current_password }) {
-        const caller = personOf(call);
+        const caller = callingUser(call);
         await requirePasswordForFirst(services, call, current_password);
         return { status: 201, body: await beginTotp(services, caller) };
       },
@@ -113,7 +113,7 @@ function totpRoutes(services: Services): Route[] {
       },
       errors: ["invalid_code", "not_found"],
       async handle(call, { otp }) {
-        const recovery_codes = await confirmTotp(services, personOf(call), otp, actorOf(call));
+        const recovery_codes = await confirmTotp(services, callingUser(call), otp, actorOf(call));
         return { body: { recovery_codes } };
       },
     }),
@@ -128,7 +128,7 @@ function totpRoutes(services: Services): Route[] {
       answers: { 204: { description: "Removed" } },
       errors: ["not_found", "conflict"],
       async handle(call) {
-        await removeTotp(services, personOf(call), actorOf(call));
+        await removeTotp(services, callingUser(call), actorOf(call));
         return noContent;
       },
     }),
@@ -145,7 +145,7 @@ export async function requirePasswordForFirst(
   password: string | undefined,
 ): Promise<void> {
   const { db, system } = services;
-  const caller = personOf(call);
+  const caller = callingUser(call);
   const { userId, email } = caller;
   if ((await methodsOf(db, userId)).length > 0) return;
   if ((await users.find(db, { id: userId }))?.passwordHash === "")

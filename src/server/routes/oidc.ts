@@ -22,12 +22,12 @@ import { Identity, listIdentities, unlinkIdentity } from "../oidc/identities.ts"
 import { findProvider, installation, redirectUri, type Scope } from "../oidc/providers.ts";
 import { choices } from "../oidc/choices.ts";
 import { finishSignIn } from "../oidc/sign-in.ts";
-import { findSession, sessionIdOf } from "../people/sessions/browser-sessions.ts";
+import { findSession, sessionIdOf } from "../users/sessions/browser-sessions.ts";
 import type { Services } from "../services.ts";
 import { isStaff } from "../store/tables/users.ts";
 import { startedReply } from "./browser-sessions.ts";
 import { FirstFactor, requirePasswordForFirst } from "./factors.ts";
-import { personOf } from "./people.ts";
+import { callingUser } from "./people.ts";
 import { foreignText } from "../../base/text.ts";
 
 const root = "/console/";
@@ -194,7 +194,7 @@ function identityRoutes(services: Services): Route[] {
       summary: "The user's identities at providers",
       takes: nothing,
       answers: { 200: { description: "Identities", schema: v.array(Identity) } },
-      handle: async (call) => ({ body: await listIdentities(db, personOf(call).userId) }),
+      handle: async (call) => ({ body: await listIdentities(db, callingUser(call).userId) }),
     }),
     route({
       method: "POST",
@@ -214,7 +214,7 @@ function identityRoutes(services: Services): Route[] {
         "untrusted_answer",
       ],
       async handle(call, { provider, return_to, current_password }) {
-        const caller = personOf(call);
+        const caller = callingUser(call);
         const session = sessionIdOf(caller);
         if (session === undefined)
           throw new AppError("permission_denied", "Identities are linked in a browser that is signed in.");
@@ -236,7 +236,7 @@ function identityRoutes(services: Services): Route[] {
       answers: { 204: { description: "Unlinked" } },
       errors: ["not_found", "conflict"],
       async handle(call) {
-        await unlinkIdentity(services, personOf(call), call.id(), actorOf(call));
+        await unlinkIdentity(services, callingUser(call), call.id(), actorOf(call));
         return noContent;
       },
     }),

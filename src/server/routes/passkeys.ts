@@ -19,13 +19,13 @@ import {
   Registration,
   registrationOptions,
   removePasskey,
-} from "../people/factors/passkeys.ts";
-import { markProven, placeOf } from "../people/factors/step-up.ts";
-import { userById } from "../people/people.ts";
+} from "../users/factors/passkeys.ts";
+import { markProven, placeOf } from "../users/factors/step-up.ts";
+import { userById } from "../users/users.ts";
 import type { Services } from "../services.ts";
 import { Started, startedReply } from "./browser-sessions.ts";
 import { requirePasswordForFirst, FirstFactor } from "./factors.ts";
-import { personOf } from "./people.ts";
+import { callingUser } from "./people.ts";
 
 const Options = v.record(v.string(), v.unknown());
 const options = { 200: { description: "Options for navigator.credentials", schema: Options } };
@@ -49,7 +49,7 @@ function ownPasskeys(services: Services): Route[] {
       summary: "The user's passkeys",
       takes: nothing,
       answers: { 200: { description: "Passkeys", schema: v.array(Passkey) } },
-      handle: async (call) => ({ body: await listPasskeys(services, personOf(call).userId) }),
+      handle: async (call) => ({ body: await listPasskeys(services, callingUser(call).userId) }),
     }),
     route({
       method: "POST",
@@ -63,7 +63,7 @@ function ownPasskeys(services: Services): Route[] {
       errors: ["invalid_credentials", "conflict", "throttled"],
       async handle(call, { current_password }) {
         await requirePasswordForFirst(services, call, current_password);
-        return { body: await registrationOptions(services, personOf(call)) };
+        return { body: await registrationOptions(services, callingUser(call)) };
       },
     }),
     route({
@@ -77,7 +77,7 @@ function ownPasskeys(services: Services): Route[] {
       answers: { 201: { description: "The passkey, and recovery codes, shown once", schema: NewPasskey } },
       errors: ["invalid_credentials", "conflict"],
       async handle(call, input) {
-        return created(await addPasskey(services, personOf(call), input, actorOf(call)));
+        return created(await addPasskey(services, callingUser(call), input, actorOf(call)));
       },
     }),
     route({
@@ -91,7 +91,7 @@ function ownPasskeys(services: Services): Route[] {
       answers: { 204: { description: "Removed" } },
       errors: ["not_found", "conflict"],
       async handle(call) {
-        await removePasskey(services, personOf(call), call.id(), actorOf(call));
+        await removePasskey(services, callingUser(call), call.id(), actorOf(call));
         return noContent;
       },
     }),
@@ -143,7 +143,7 @@ function signInRoutes(services: Services): Route[] {
 
 /** A proof for one sign-in is worth nothing for another. */
 function purposeOf(call: Call): string {
-  const { userId, signIn } = personOf(call);
+  const { userId, signIn } = callingUser(call);
   return `step up ${userId} ${placeOf(signIn)}`;
 }
 
@@ -160,7 +160,7 @@ function stepUpRoutes(services: Services): Route[] {
       answers: options,
       errors: ["conflict"],
       handle: async (call) => ({
-        body: await assertionOptions(services, purposeOf(call), personOf(call).userId),
+        body: await assertionOptions(services, purposeOf(call), callingUser(call).userId),
       }),
     }),
     route({
@@ -174,7 +174,7 @@ function stepUpRoutes(services: Services): Route[] {
       answers: { 204: { description: "Proven" } },
       errors: ["invalid_credentials", "conflict"],
       async handle(call, { response }) {
-        const caller = personOf(call);
+        const caller = callingUser(call);
         const proven = await proveAssertion(services, response, purposeOf(call));
         if (proven !== caller.userId)
           throw new AppError("invalid_credentials", "This is a passkey of another user.");

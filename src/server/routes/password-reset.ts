@@ -3,8 +3,8 @@
 import * as v from "valibot";
 import { noContent } from "../http/reply.ts";
 import { body, nothing, route, type Route } from "../http/route.ts";
-import { requestReset, resetPassword } from "../people/sign-in/password-reset.ts";
-import { NewPassword } from "../people/people.ts";
+import { requestReset, resetPassword } from "../users/sign-in/password-reset.ts";
+import { NewPassword } from "../users/users.ts";
 import { Email } from "../../api/values.ts";
 import type { Services } from "../services.ts";
 import { shellPage } from "../console/routes.ts";

@@ -7,13 +7,13 @@ import { AppError } from "../../base/errors.ts";
 import { paths } from "../../protocol/paths.ts";
 import { TokenPair, TokenRequest } from "../../protocol/sign-in.ts";
 import { actorOf } from "../audit/record.ts";
-import { sessionIdOf, type PersonCaller } from "../people/sessions/browser-sessions.ts";
-import { makeFirstAccount } from "../people/first-account.ts";
-import { acceptAsUser, acceptInvitation, showInvitation } from "../people/members.ts";
-import { NewPassword, setPassword, User } from "../people/people.ts";
+import { sessionIdOf, type UserCaller } from "../users/sessions/browser-sessions.ts";
+import { makeFirstAccount } from "../users/first-account.ts";
+import { acceptAsUser, acceptInvitation, showInvitation } from "../users/members.ts";
+import { NewPassword, setPassword, User } from "../users/users.ts";
 import { Email } from "../../api/values.ts";
-import { deviceOf, type From } from "../people/sessions/families.ts";
-import { signIn, signInForTokens, type Origin } from "../people/sign-in/sign-in.ts";
+import { deviceOf, type From } from "../users/sessions/families.ts";
+import { signIn, signInForTokens, type Origin } from "../users/sign-in/sign-in.ts";
 import { cookiesOf } from "../http/cookies.ts";
 import { created, noContent } from "../http/reply.ts";
 import { body, nothing, route, type Call, type Route } from "../http/route.ts";
@@ -111,7 +111,7 @@ function userRoutes(services: Services): Route[] {
       takes: nothing,
       answers: { 200: { description: "The user", schema: MeHere } },
       handle(call) {
-        const { userId, email, isStaff } = personOf(call);
+        const { userId, email, isStaff } = callingUser(call);
         return {
           body: { id: userId, email, is_staff: isStaff, server_version: buildInfo.version },
         };
@@ -128,7 +128,7 @@ function userRoutes(services: Services): Route[] {
       answers: { 204: { description: "Changed" } },
       errors: ["invalid_credentials", "throttled"],
       async handle(call, input) {
-        const { userId, email } = personOf(call);
+        const { userId, email } = callingUser(call);
         const credentials = { email, password: input.current_password };
         const proven = await signIn(services, credentials, originOf(call));
         await setPassword(services, userId, input.new_password, actorOf(call), proven);
@@ -175,7 +175,7 @@ function joiningRoutes(services: Services): Route[] {
       answers: { 200: { description: "The user and the organization", schema: Joined } },
       errors: ["not_found", "throttled"],
       handle: async (call, { secret }) => ({
-        body: await acceptAsUser(services, secret, personOf(call), call.address),
+        body: await acceptAsUser(services, secret, callingUser(call), call.address),
       }),
     }),
     route({
@@ -203,7 +203,7 @@ export function originOf({ address, request }: Pick<Call, "address" | "request">
   return { ...fromOf({ address, request }), cookies: cookiesOf(request) };
 }
 
-export function personOf({ caller }: Call) {
+export function callingUser({ caller }: Call) {
   if (caller.kind === "person") return caller;
   throw new AppError("permission_denied", "Only a signed-in user may call this.", {
     hint: `It concerns your own sign-in: use \`${brand.executable} login\` first, or a browser.`,
@@ -211,8 +211,8 @@ export function personOf({ caller }: Call) {
 }
 
 /** A stolen token must not add machines or make further tokens: it would live on in them. `sentence` refuses it. */
-export function browserOf(call: Call, sentence: string): PersonCaller {
-  const caller = personOf(call);
+export function browserOf(call: Call, sentence: string): UserCaller {
+  const caller = callingUser(call);
   if (sessionIdOf(caller) !== undefined) return caller;
   throw new AppError("permission_denied", sentence);
 }

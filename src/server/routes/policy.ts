@@ -18,7 +18,7 @@ import {
 } from "../http/route.ts";
 import { createRule, deleteRule, findRule, patchRule, testRules } from "../policy/rules.ts";
 import { FirewallRule, ruleColumns, ruleOf } from "../policy/stored-rules.ts";
-import { NamedProviderGroup, namedProviderGroups } from "../policy/group-people.ts";
+import { NamedProviderGroup, namedProviderGroups } from "../policy/group-users.ts";
 import { adds } from "../retention/budget.ts";
 import type { Services } from "../services.ts";
 import { inTurnOf, testingOf } from "../pipeline.ts";

@@ -6,16 +6,16 @@ import { listReply } from "../http/lists.ts";
 import { ListQuery } from "../../api/values.ts";
 import { noContent } from "../http/reply.ts";
 import { body, id, nothing, numbered, organizationRoute, query, route, type Route } from "../http/route.ts";
-import { ProvenNodes, proveNodes } from "../people/sessions/session-nodes.ts";
+import { ProvenNodes, proveNodes } from "../users/sessions/session-nodes.ts";
 import {
   endMemberSessions,
   endSession,
   listSessions,
   Session,
   userOfMember,
-} from "../people/sessions/user-sessions.ts";
+} from "../users/sessions/user-sessions.ts";
 import type { Services } from "../services.ts";
-import { personOf } from "./people.ts";
+import { callingUser } from "./people.ts";
 
 const sessions = { 200: { description: "Sessions", schema: v.array(Session) } };
 const ended = { 204: { description: "Signed out" } };
@@ -36,7 +36,7 @@ function ownRoutes(services: Services): Route[] {
       takes: query(ListQuery),
       answers: sessions,
       async handle(call, input) {
-        const { userId, signIn: current } = personOf(call);
+        const { userId, signIn: current } = callingUser(call);
         return listReply(call, services.publicUrl, await listSessions(services, { userId, current }, input));
       },
     }),
@@ -51,7 +51,7 @@ function ownRoutes(services: Services): Route[] {
       answers: ended,
       errors: ["not_found"],
       async handle(call) {
-        await endSession(services, personOf(call).userId, call.id());
+        await endSession(services, callingUser(call).userId, call.id());
         return noContent;
       },
     }),
@@ -69,7 +69,7 @@ function ownRoutes(services: Services): Route[] {
       },
       errors: ["conflict"],
       handle: async (call, input) => ({
-        body: { proven: await proveNodes(services, personOf(call), input) },
+        body: { proven: await proveNodes(services, callingUser(call), input) },
       }),
     }),
   ];

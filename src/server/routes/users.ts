@@ -11,7 +11,7 @@ import { body, id, nothing, query, route, type Route } from "../http/route.ts";
 import { accessOf, reportOf } from "../offboarding/left-access.ts";
 import { AccessReport } from "../../api/values.ts";
 import { setActive } from "../offboarding/user-status.ts";
-import { createUser, listUsers, NewPassword, User, userById } from "../people/people.ts";
+import { createUser, listUsers, NewPassword, User, userById } from "../users/users.ts";
 import { Email } from "../../api/values.ts";
 import type { Services } from "../services.ts";
 

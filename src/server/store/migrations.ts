@@ -23,7 +23,7 @@ import {
   identities,
   identityProviders,
   organizationIdentities,
-  groupPeople,
+  groupUsers,
   providerGrants,
   providerGroups,
 } from "./tables/providers.ts";
@@ -202,7 +202,7 @@ const steps: readonly (readonly string[])[] = [
   [identityProviders.add("nodeGroups")],
   [identityProviders.add("proof"), ...providerGrants.create],
   [organizations.add("reauthenticateDays"), organizations.add("reauthenticateFrom"), ...ownerProofs.create],
-  [nodes.add("ownerGroups"), ...groupPeople.create],
+  [nodes.add("ownerGroups"), ...groupUsers.create],
   [
     organizations.add("revokeUnprovenNodes"),
     organizations.add("revokeUnprovenFrom"),

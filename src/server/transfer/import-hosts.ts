@@ -14,7 +14,7 @@ import {
   parseNetwork,
   type Network,
 } from "../../base/ip.ts";
-import { isPeopleGroup } from "../../protocol/owner-group.ts";
+import { isUsersGroup } from "../../protocol/owner-group.ts";
 import { parse } from "../http/route.ts";
 import { maxGroups, NodeRequest } from "../../api/nodes.ts";
 import { isReservedGroup } from "../policy/firewall.ts";
@@ -91,7 +91,7 @@ export function planHosts(
 function refuseHiddenGroups(live: readonly HostFile[], blocklist: ReadonlySet<string>): void {
   for (const { file, value } of live) {
     if (isOn(blocklist, value)) continue;
-    const people = value.groups.find(isPeopleGroup);
+    const people = value.groups.find(isUsersGroup);
     const reason =
       people === undefined
         ? usableGroups(value.groups).length > maxGroups

@@ -13,7 +13,7 @@ import type {
 import { formatTime } from "../../base/duration.ts";
 import { AppError } from "../../base/errors.ts";
 import { sealSecret } from "../../pki/secrets.ts";
-import { requireRole } from "../people/late-rights.ts";
+import { requireRole } from "../users/late-rights.ts";
 import { principal, record, type Actor } from "../audit/record.ts";
 import { leaseMs, timeOfNext } from "../audit/outbox.ts";
 import type { OrganizationAccess } from "../http/route.ts";

@@ -2,7 +2,7 @@
 
 import { expect, test } from "bun:test";
 import { healthNotes } from "../../../src/daemon/asking/health-text.ts";
-import type { TeamStatus } from "../../../src/daemon/ipc/messages.ts";
+import type { OrganizationState } from "../../../src/daemon/ipc/messages.ts";
 
 const now = Date.UTC(2026, 10, 22);
 const team = (health: object) =>
@@ -11,7 +11,7 @@ const team = (health: object) =>
     state: "running",
     certificate_not_after: "2027-02-20T00:00:00Z",
     health: { engine_version: "1.6.1", broken: [], lighthouses: { answering: 0, of: 1 }, ...health },
-  }) as unknown as TeamStatus;
+  }) as unknown as OrganizationState;
 
 test("before the first probe, no lighthouse is said to be silent", () => {
   const notes = healthNotes(team({ verdict: "not_probed", reason: "The first probes are under way" }), now);

@@ -4,7 +4,7 @@
 import { describe, expect, test } from "bun:test";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
-import type { TeamStatus } from "../../../src/daemon/ipc/messages.ts";
+import type { OrganizationState } from "../../../src/daemon/ipc/messages.ts";
 import { stateText } from "../../../src/daemon/asking/health-text.ts";
 import { renderStatus } from "../../../src/daemon/asking/status-report.ts";
 import { findingsOf, type Watcher } from "../../../src/daemon/asking/organization-findings.ts";
@@ -25,7 +25,7 @@ const healthy: Health = {
   broken: [],
   checked_at: "2026-11-20T11:59:58Z",
 };
-const team = (change: Partial<TeamStatus> = {}): TeamStatus => ({
+const team = (change: Partial<OrganizationState> = {}): OrganizationState => ({
   team: "acme",
   state: "running",
   wanted: "up",
@@ -80,13 +80,13 @@ const unit = (change: Partial<UnitState> = {}): UnitState => ({
 });
 
 describe("an organization that nothing watches", () => {
-  const kinds = (change: Partial<TeamStatus>, watcher: Watcher) =>
+  const kinds = (change: Partial<OrganizationState>, watcher: Watcher) =>
     findingsOf(team(change), watcher, now).map(({ kind, cure }) => [kind, cure]);
   const checkedAt = now - 30_000;
   const start = "agent start acme";
 
   test("in server mode: its timer is stopped, masked, missing or disabled, or the last check is older than three intervals", () => {
-    const of = (watcher: Watcher, change: Partial<TeamStatus> = {}) => kinds(change, watcher);
+    const of = (watcher: Watcher, change: Partial<OrganizationState> = {}) => kinds(change, watcher);
     expect(of({ unit: unit(), checkedAt })).toEqual([]);
     expect(of({ unit: unit({ is: "stopped" }), checkedAt })).toEqual([["not_checked", start]]);
     expect(of({ unit: unit({ is: "masked" }), checkedAt })).toEqual([["not_checked", start]]);

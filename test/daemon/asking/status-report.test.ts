@@ -4,7 +4,7 @@ import { afterEach, beforeEach, expect, test } from "bun:test";
 import { mkdirSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import type { TeamStatus } from "../../../src/daemon/ipc/messages.ts";
+import type { OrganizationState } from "../../../src/daemon/ipc/messages.ts";
 import {
   areHealthy,
   isDaemonMissed,
@@ -14,7 +14,7 @@ import {
 import { realSystem } from "../../../src/base/system.ts";
 
 const now = Date.UTC(2026, 10, 20, 12);
-const status = (change: Partial<TeamStatus> = {}): TeamStatus => ({
+const status = (change: Partial<OrganizationState> = {}): OrganizationState => ({
   team: "acme",
   state: "running",
   wanted: "up",
@@ -131,12 +131,18 @@ test("how programs find names stands below the organizations, where names are on
 test("--check is content only while traffic passes", () => {
   const health = (verdict: string) => ({ health: { verdict } });
   const team = (name: string, change: object) =>
-    ({ team: name, mode: "server", state: "running", wanted: "up", ...change }) as unknown as TeamStatus;
+    ({
+      team: name,
+      mode: "server",
+      state: "running",
+      wanted: "up",
+      ...change,
+    }) as unknown as OrganizationState;
   const well = team("acme", health("running"));
   const ill = team("beta", health("degraded"));
   const stopped = team("gamma", { state: "stopped", wanted: "down" });
   const ended = team("delta", { state: "stopped" });
-  const check = (teams: TeamStatus[], asked?: string) =>
+  const check = (teams: OrganizationState[], asked?: string) =>
     areHealthy({ daemon: { running: false }, teams }, asked);
   expect([[well], [well, stopped]].map((each) => check(each))).toEqual([true, true]);
   expect(
@@ -149,7 +155,7 @@ test("--check is content only while traffic passes", () => {
 
 test("a confirmation that the user has to give is said with its page, not for a revoked node", () => {
   const confirm = { until: "2026-11-27T12:00:00Z", url: "https://vpn.example.org/console/acme/" };
-  const lines = (state: TeamStatus["state"]) =>
+  const lines = (state: OrganizationState["state"]) =>
     renderStatus({ daemon: { running: true }, teams: [status({ state, confirm })] }, now).split("\n");
   expect(lines("running")[5]).toBe(
     `acme: its user has to confirm it by ${confirm.until}, or it is revoked. Its user signs in and confirms it: ${confirm.url}`,

@@ -5,7 +5,7 @@ import { expect, test } from "bun:test";
 import { createSocket } from "node:dgram";
 import { stateText } from "../../../src/daemon/asking/health-text.ts";
 import { renderStatus } from "../../../src/daemon/asking/status-report.ts";
-import type { TeamStatus } from "../../../src/daemon/ipc/messages.ts";
+import type { OrganizationState } from "../../../src/daemon/ipc/messages.ts";
 import { ok } from "../../../src/node/doctor/check.ts";
 import { meeting } from "../../../src/node/doctor/meeting.ts";
 import { netcheck } from "../../../src/node/doctor/netcheck.ts";
@@ -79,7 +79,7 @@ test("no sentence of status, doctor and netcheck writes the overlay address of a
   const examine = async () => {
     const findings = health.look()?.findings ?? [];
     for (const { kind } of findings) met.add(kind);
-    const seen: TeamStatus = {
+    const seen: OrganizationState = {
       team: "acme",
       state: "running",
       wanted: "up",
@@ -95,7 +95,7 @@ test("no sentence of status, doctor and netcheck writes the overlay address of a
       sleep: async () => undefined,
       machineState: async () => emptyMachine,
     };
-    const check = (told: TeamStatus | undefined) =>
+    const check = (told: OrganizationState | undefined) =>
       netcheck(organization, {
         system,
         open: losingLarge,

@@ -8,7 +8,7 @@ import { Event } from "../../../src/api/events.ts";
 import { faultsIn, verifyChains } from "../../../src/server/audit/verify.ts";
 import { eventHash, eventText, operator, record } from "../../../src/server/audit/record.ts";
 import { events as table } from "../../../src/server/store/tables/events.ts";
-import { createServiceToken } from "../../../src/server/people/service-tokens.ts";
+import { createServiceToken } from "../../../src/server/users/service-tokens.ts";
 import type { Organization } from "../../../src/api/organizations.ts";
 import { announceExpiring } from "../../../src/server/nodes/lifecycle/upkeep.ts";
 import { signInBrowser } from "../../support/browser-session.ts";

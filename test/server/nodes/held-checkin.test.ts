@@ -8,7 +8,7 @@ import { paths } from "../../../src/protocol/paths.ts";
 import { operator } from "../../../src/server/audit/record.ts";
 import { deleteOrganization } from "../../../src/server/organizations/organizations.ts";
 import { type Organization } from "../../../src/api/organizations.ts";
-import { createServiceToken } from "../../../src/server/people/service-tokens.ts";
+import { createServiceToken } from "../../../src/server/users/service-tokens.ts";
 import { maxPollsPerNode } from "../../../src/server/config/changes.ts";
 import { useNumbered } from "../../support/numbered.ts";
 import { makeTestServer, type TestServer } from "../../support/server.ts";

@@ -6,7 +6,7 @@ import * as v from "valibot";
 import { operator } from "../../../src/server/audit/record.ts";
 import { changeProvider, deleteProvider, installation } from "../../../src/server/oidc/providers.ts";
 import { ProviderPatch } from "../../../src/server/oidc/provider-settings.ts";
-import { startSession } from "../../../src/server/people/sessions/browser-sessions.ts";
+import { startSession } from "../../../src/server/users/sessions/browser-sessions.ts";
 import { setActive } from "../../../src/server/offboarding/user-status.ts";
 import { cookieIn, ownPage, signInBrowser } from "../../support/browser-session.ts";
 import { startHostileProvider, type Fault, type HostileProvider } from "../../support/hostile-provider.ts";

@@ -17,7 +17,7 @@ import {
   type Claimed,
   type Outcome,
 } from "../../../src/server/audit/outbox.ts";
-import { createServiceToken } from "../../../src/server/people/service-tokens.ts";
+import { createServiceToken } from "../../../src/server/users/service-tokens.ts";
 import { maxClockGapMs } from "../../../src/server/store/replicas.ts";
 import { isPublic } from "../../../src/server/webhooks/webhook-target.ts";
 import { Delivery, ListedDelivery, NewWebhook } from "../../../src/api/webhooks.ts";

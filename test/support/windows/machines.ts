@@ -5,7 +5,7 @@ import { closeSync, mkdirSync, openSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { expect } from "bun:test";
 import * as v from "valibot";
-import type { Answer, Request, TeamStatus } from "../../../src/daemon/ipc/messages.ts";
+import type { Answer, Request, OrganizationState } from "../../../src/daemon/ipc/messages.ts";
 import { buildAgent, startControlPlane, type AgentResult, type ControlPlane } from "../agent.ts";
 import { makeOrganization, Registered, type Organization } from "../overlay.ts";
 import { temporaryDirectory } from "../temporary.ts";
@@ -24,8 +24,8 @@ type Machine = {
   /** Starts the daemon and waits until it answers over its pipe. */
   startDaemon(): Promise<Bun.Subprocess>;
   ask(request: Request): Promise<Answer>;
-  status(): Promise<TeamStatus>;
-  untilState(state: string): Promise<TeamStatus>;
+  status(): Promise<OrganizationState>;
+  untilState(state: string): Promise<OrganizationState>;
   /** How many of its engines run, as Linux below Wine sees them. */
   engines(): number;
 };
@@ -134,7 +134,7 @@ function makeMachine(windows: Windows, name: string): Machine {
     async status() {
       const stdout = await machine.must(["status", "acme", "--json"]);
       const [team] = v.parse(v.object({ teams: v.array(v.looseObject({})) }), JSON.parse(stdout)).teams;
-      return team as TeamStatus;
+      return team as OrganizationState;
     },
     async untilState(state) {
       for (let tries = 1; ; tries++) {

@@ -6,7 +6,7 @@ import { brand } from "../../../brand.ts";
 import { quoteWord } from "../../../base/plan.ts";
 import type { Implementation } from "../../command.ts";
 import { orgArg } from "../../server/server-flags.ts";
-import { given } from "../../values.ts";
+import { given } from "../../../base/given.ts";
 import { read, write } from "../api.ts";
 import { checked, nodeByName, idOf } from "../lookup.ts";
 import { targetFlags } from "../target.ts";

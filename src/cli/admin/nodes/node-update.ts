@@ -9,7 +9,8 @@ import type { Node } from "../../../protocol/node.ts";
 import type { Context, Implementation } from "../../command.ts";
 import { quoteWord } from "../../../base/plan.ts";
 import { orgArg } from "../../server/server-flags.ts";
-import { given, type Flags } from "../../values.ts";
+import { given } from "../../../base/given.ts";
+import { type Flags } from "../../values.ts";
 import { write } from "../api.ts";
 import { overridesFlag, readOverrides } from "../data.ts";
 import { checked, missingGroups, nodeByName, sayNewGroups } from "../lookup.ts";
@@ -157,5 +158,5 @@ function listsOf({ values }: Context, present: Pick<Node, "groups" | "subnets">)
   };
   const groups = changed(present.groups, "group");
   const subnets = changed(present.subnets, "subnet");
-  return { ...(groups === undefined ? {} : { groups }), ...(subnets === undefined ? {} : { subnets }) };
+  return { ...given({ groups, subnets }) };
 }

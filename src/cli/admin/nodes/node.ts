@@ -8,7 +8,7 @@ import type { Node } from "../../../protocol/node.ts";
 import { sessionsEndedHeader } from "../../../protocol/sign-in.ts";
 import type { Implementation } from "../../command.ts";
 import { orgArg } from "../../server/server-flags.ts";
-import { given } from "../../values.ts";
+import { given } from "../../../base/given.ts";
 import type { Cell } from "../../table.ts";
 import { read, write } from "../api.ts";
 import { checked, missingGroups, nodeByName, revokedNodeByName, sayNewGroups } from "../lookup.ts";

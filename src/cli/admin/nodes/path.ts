@@ -3,7 +3,7 @@
 import { pathKinds, pathsApi, probeResults } from "../../../api/paths.ts";
 import { brand } from "../../../brand.ts";
 import type { Implementation } from "../../command.ts";
-import { given } from "../../values.ts";
+import { given } from "../../../base/given.ts";
 import { orgArg } from "../../server/server-flags.ts";
 import { read } from "../api.ts";
 import { nodeByName } from "../lookup.ts";

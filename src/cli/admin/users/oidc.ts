@@ -3,7 +3,8 @@
 import { brand } from "../../../brand.ts";
 import { AppError } from "../../../base/errors.ts";
 import type { Context, Implementation } from "../../command.ts";
-import { given, readNamedFile, type Flags, type Values } from "../../values.ts";
+import { given } from "../../../base/given.ts";
+import { readNamedFile, type Flags, type Values } from "../../values.ts";
 import { IdentityProvider, IdentityProviders } from "../answers.ts";
 import { inOrg, Nothing, read, writeAs, type Api } from "../api.ts";
 import { checked, idOf } from "../lookup.ts";

@@ -9,7 +9,7 @@ import type { Context, Implementation } from "../../command.ts";
 import { reportOf, revokedLines, revokeNodesFlag, sayAccessLeft } from "../../join/left-access.ts";
 import { orgArg } from "../../server/server-flags.ts";
 import type { Cell } from "../../table.ts";
-import { given } from "../../values.ts";
+import { given } from "../../../base/given.ts";
 import { read, write, type Api } from "../api.ts";
 import { checked, idOf, memberEmails, missingGroups, sayNewGroups } from "../lookup.ts";
 import { targetFlags } from "../target.ts";
@@ -251,7 +251,7 @@ rights over people, tokens, CAs and settings. It is printed once.`,
     const body = await checked(serviceTokensApi.create.body, {
       name,
       role: values.choice("role", ["member", "admin"]) ?? "member",
-      ...(expires === undefined ? {} : { expires_in: expires }),
+      ...given({ expires_in: expires }),
       ...(scopes.length === 0 ? {} : { scopes: [...scopes] }),
       ...(networks.length === 0 ? {} : { networks: [...networks] }),
     });

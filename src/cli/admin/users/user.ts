@@ -43,7 +43,7 @@ export async function readPassword(
 }
 
 async function readLogin(context: Context): Promise<{ email: string; password: string }> {
-  const { NewPassword } = await import("../../../server/people/people.ts");
+  const { NewPassword } = await import("../../../server/users/users.ts");
   const { parse } = await import("../../../server/http/route.ts");
   const v = await import("valibot");
   const address = context.words[0] ?? "";
@@ -140,7 +140,7 @@ the own one, and proves the current one: with the passwords of others, staff cou
   async run(context) {
     const target = await chooseTarget(context);
     if (target.kind === "remote") return ownPassword(context);
-    const { findUser, setPassword } = await import("../../../server/people/people.ts");
+    const { findUser, setPassword } = await import("../../../server/users/users.ts");
     const { operator } = await import("../../../server/audit/record.ts");
     const login = await readLogin(context);
     if (await onlyPlanned(context)) return;
@@ -159,8 +159,8 @@ export const resetFactors: Implementation = {
   args: { ...emailArg, ...targetFlags },
   examples: [`${brand.executable} admin user reset-factors ada@example.org --local`],
   async run(context) {
-    const { findUser } = await import("../../../server/people/people.ts");
-    const { resetFactors: reset } = await import("../../../server/people/factors/own-factors.ts");
+    const { findUser } = await import("../../../server/users/users.ts");
+    const { resetFactors: reset } = await import("../../../server/users/factors/own-factors.ts");
     const { operator } = await import("../../../server/audit/record.ts");
     const [address = ""] = context.words;
     if (await onlyPlanned(context)) return;

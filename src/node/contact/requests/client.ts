@@ -1,6 +1,7 @@
 // The only HTTP client of a control plane. Every call has a time-out, every answer is parsed by a schema, every failure
 // becomes an AppError: with the server's error code if it answered, else with the kind of network failure.
 
+import { given } from "../../../base/given.ts";
 import * as v from "valibot";
 import {
   AppError,
@@ -101,14 +102,14 @@ export function makeClient(options: ClientOptions) {
           headers: waitS > 0 ? { Prefer: `wait=${waitS}` } : {},
           schema: CheckinAnswer,
           timeoutMs: timeoutMs + waitS * 1000,
-          ...(signal === undefined ? {} : { signal }),
+          ...given({ signal }),
           repeatable,
         }),
       ),
 
     /** The node's files; `changed: false` if the ETag still matches. */
     async downloadConfig(slug: string, id: number, etag?: string): Promise<Download> {
-      const headers: Record<string, string> = etag === undefined ? {} : { "If-None-Match": etag };
+      const headers: Record<string, string> = given({ "If-None-Match": etag });
       const answer = await call({
         path: paths.downloadConfig(slug, id),
         headers,
@@ -143,7 +144,7 @@ export function makeClient(options: ClientOptions) {
 
     /** A token pair for e-mail and password. `otp`: only for a control plane that asked for it. */
     token: async (email: string, password: string, otp?: string): Promise<TokenPair> => {
-      const body = { email, password, ...(otp === undefined ? {} : { otp }) };
+      const body = { email, password, ...given({ otp }) };
       const { signInHeaders } = await import("./sign-in-headers.ts");
       const headers = signInHeaders();
       return whole(await call({ method: "POST", path: paths.token, body, headers, schema: TokenPair }));
@@ -262,7 +263,7 @@ function refusal(base: string, response: Response, json: unknown): AppError {
   return new AppError(known, clean(detail), {
     ...(hint === undefined ? {} : { hint: clean(hint) }),
     ...(errors === undefined ? {} : { errors: cleanErrors(errors) }),
-    ...(order === undefined ? {} : { order }),
+    ...given({ order }),
     ...(Number.isFinite(retryAfter) ? { retryAfter } : {}),
   });
 }

@@ -1,6 +1,7 @@
 // Connects a registered organization to its control plane, with URL and token from its directory. A token in the keyring
 // has precedence.
 
+import { given } from "../../../base/given.ts";
 import { AppError, messageOf } from "../../../base/errors.ts";
 import type { Log } from "../../../base/log.ts";
 import type { System } from "../../../base/system.ts";
@@ -28,8 +29,7 @@ export function clientOf(
     allowPlainHttp: true,
     log,
     system,
-    ...(token === undefined ? {} : { token }),
-    ...(ca === undefined ? {} : { ca }),
+    ...given({ token, ca }),
   });
 }
 

@@ -1,6 +1,7 @@
 // Signs in, and gives the access token of a profile. Only one process at a time exchanges a refresh token: a second use
 // ends the session.
 
+import { given } from "../../../base/given.ts";
 import { join } from "node:path";
 import { brand } from "../../../brand.ts";
 import { AppError } from "../../../base/errors.ts";
@@ -44,8 +45,7 @@ export function clientOf(profile: Profile, system: Pick<System, "fetch" | "sleep
     base: profile.api_base,
     allowPlainHttp: profile.allow_plain_http,
     system,
-    ...(profile.api_ca === undefined ? {} : { ca: profile.api_ca }),
-    ...(token === undefined ? {} : { token }),
+    ...given({ ca: profile.api_ca, token }),
   });
 }
 

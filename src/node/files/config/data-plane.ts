@@ -2,6 +2,7 @@
 // and through how large a socket's buffers. It decides from engine, kernel, and what root, the organization and this
 // machine's own experience say. Pure but for readTrial and writeTrial.
 
+import { given } from "../../../base/given.ts";
 import { join } from "node:path";
 import * as v from "valibot";
 import type { DataPlaneWhy } from "../../../engine/data-plane-words.ts";
@@ -150,7 +151,7 @@ export function withDataPlane(config: YamlMap, plane: DataPlane | undefined): Ya
     listen: {
       ...buffers,
       ...set(config["listen"], "udp_offloads", knows ? plane.udp.on : undefined),
-      ...(plane.port === undefined ? {} : { port: plane.port }),
+      ...given({ port: plane.port }),
     },
   };
 }
@@ -222,7 +223,7 @@ export function dataPlaneInForce(
   return {
     tun_offloads: waits ? former.tun : tun.on && !isRefused,
     udp_offloads: waits ? former.udp : udp.on,
-    ...(buffer === undefined ? {} : { buffer_bytes: buffer }),
+    ...given({ buffer_bytes: buffer }),
     ...(why === undefined ? {} : { why, reason: reasons[why](plane) }),
   };
 }

@@ -1,6 +1,7 @@
 // Filters the configuration that a control plane sent: first by the allow-list of both sides, then by what it may take of
 // this machine (grants.ts). Settings that are left out are named. The rest, above all the blocklist, is applied.
 
+import { given } from "../../../base/given.ts";
 import { dirname, join } from "node:path";
 import { brand } from "../../../brand.ts";
 import { AppError } from "../../../base/errors.ts";
@@ -125,7 +126,7 @@ export function checkedState({
   "rules" | "left_out" | "surroundings" | "unresolved" | "data_plane"
 > {
   const kept = unresolved.length === 0 ? undefined : unresolved;
-  const decided = dataPlane === undefined ? {} : { data_plane: dataPlane };
+  const decided = given({ data_plane: dataPlane });
   return { rules: rulesVersion, left_out: leftOut, surroundings, unresolved: kept, ...decided };
 }
 

@@ -2,6 +2,7 @@
 // but the peers: those at which a tunnel worked last, and those that the control plane knows. The engine gets them in
 // static_host_map. An address only decides where encrypted handshakes go; who answers is proven by certificates.
 
+import { given } from "../../../base/given.ts";
 import { createSocket } from "node:dgram";
 import { statSync } from "node:fs";
 import { networkInterfaces } from "node:os";
@@ -216,7 +217,7 @@ export class KeptPeers {
       if (worked?.remote === hostPort && !isNewHour) continue;
       if (isNewHour) kept.uses += 1;
       const from = place.isPrivate ? await this.#deps.sourceFor(place.host) : undefined;
-      kept.worked = { remote: hostPort, at, ...(from === undefined ? {} : { from }) };
+      kept.worked = { remote: hostPort, at, ...given({ from }) };
     }
   }
 

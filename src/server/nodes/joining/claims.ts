@@ -1,7 +1,7 @@
 // Claiming a node that was created before: it gives the machine the node's groups and roles.
 
 import type { OrganizationCall } from "../../http/route.ts";
-import { ownerGroupsOf } from "../../policy/group-people.ts";
+import { ownerGroupsOf } from "../../policy/group-users.ts";
 import type { Reader } from "../../store/database.ts";
 import { queryOne } from "../../store/table.ts";
 import { nodes, type NodeRow } from "../../store/tables/nodes.ts";

@@ -17,9 +17,9 @@ import { networkOf } from "../../http/edge.ts";
 import type { OrganizationAccess } from "../../http/route.ts";
 import type { Throttle } from "../../http/throttle.ts";
 import type { ServerOptions } from "../../options.ts";
-import type { PersonCaller } from "../../people/sessions/browser-sessions.ts";
-import { Machine, makeUserCode } from "../../people/sessions/device-sign-in.ts";
-import { makeRoom } from "../../people/sign-in/waiting-room.ts";
+import type { UserCaller } from "../../users/sessions/browser-sessions.ts";
+import { Machine, makeUserCode } from "../../users/sessions/device-sign-in.ts";
+import { makeRoom } from "../../users/sign-in/waiting-room.ts";
 import type { Reader, Transaction } from "../../store/database.ts";
 import { nameTaken } from "../../store/nodes.ts";
 import { computed, integer, queryOne, text } from "../../store/table.ts";
@@ -137,7 +137,7 @@ export async function pollEnrollment(
 /** The machine behind an address of the page. Throws not_found, or throttled after several codes that do not exist. */
 export async function findEnrollment(
   services: Pick<Services, "db" | "system" | "throttle">,
-  { userId }: PersonCaller,
+  { userId }: UserCaller,
   code: string,
 ): Promise<v.InferOutput<typeof Enrollment>> {
   const { db, system } = services;
@@ -179,7 +179,7 @@ async function waiting(
 export async function confirmEnrollment(
   services: Services,
   org: Org,
-  caller: PersonCaller,
+  caller: UserCaller,
   { code, words }: { code: string; words: string },
   actor: Actor,
 ): Promise<void> {
@@ -226,7 +226,7 @@ function shown({ name, hostPublicKey, machine, address }: EnrollmentRow) {
 async function requireWords(
   { db, system, throttle }: Services,
   org: Org,
-  { userId }: PersonCaller,
+  { userId }: UserCaller,
   { found, words, actor }: { found: EnrollmentRow; words: string; actor: Actor },
 ): Promise<void> {
   const sql = `UPDATE enrollments SET tries = tries + 1 WHERE id = $1 AND tries < ${maxTries} AND org_id IS NULL

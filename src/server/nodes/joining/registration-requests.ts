@@ -13,7 +13,7 @@ import type { EventType } from "../../../api/events.ts";
 import type { IssuingOrg } from "../../certificates/issue.ts";
 import type { OrganizationAccess } from "../../http/route.ts";
 import type { ServerOptions } from "../../options.ts";
-import { requireRole } from "../../people/late-rights.ts";
+import { requireRole } from "../../users/late-rights.ts";
 import type { Row, Transaction } from "../../store/database.ts";
 import { computed, integer, queryAll, queryNumber, queryOne } from "../../store/table.ts";
 import { registrationRequests as requests, type RegistrationRequestRow } from "../../store/tables/joining.ts";
@@ -35,7 +35,7 @@ type Covered = Pick<Grant, "groups" | "ownerId" | "boundTo" | "ephemeralSilenceS
 
 /** A request that is not answered, and an answer that is not used, end after this time. */
 const lifetimeMs = 7 * 86_400_000;
-const maxOfPerson = 20;
+const maxOfOneUser = 20;
 /** Bounds the list: a stolen token with many uses must not fill it. */
 const maxOfOrganization = 1000;
 /** A repetition is recorded at most this often. */
@@ -193,11 +193,11 @@ async function checkRoom(
 ): Promise<void> {
   const sql = `SELECT count(*) AS n FROM registration_requests WHERE org_id = $1 ${answerable(now)}`;
   const own = ownerId === null ? 0 : await queryNumber(tx, `${sql} AND owner_id = $2`, [org.id, ownerId]);
-  if (own < maxOfPerson && (await queryNumber(tx, sql, [org.id])) < maxOfOrganization) return;
+  if (own < maxOfOneUser && (await queryNumber(tx, sql, [org.id])) < maxOfOrganization) return;
   const many =
-    own < maxOfPerson
+    own < maxOfOneUser
       ? `${maxOfOrganization} machines of this organization`
-      : `${maxOfPerson} machines of yours`;
+      : `${maxOfOneUser} machines of yours`;
   throw new AppError("too_many_waiting", `${many} wait for approval already.`, {
     hint: `An administrator approves or refuses some of them: \`${brand.executable} admin registration list ${org.slug}\`.`,
   });

@@ -1,6 +1,7 @@
 // Creates and lists the tokens with which new machines register. A token is shown once and stored as a hash. The
 // registration consumes it (registration-credential.ts).
 
+import { given } from "../../../base/given.ts";
 import type {
   NewRegistrationToken,
   RegistrationToken,
@@ -13,7 +14,7 @@ import { formatTime } from "../../../base/duration.ts";
 import { AppError } from "../../../base/errors.ts";
 import { isLoopback } from "../../../base/loopback.ts";
 import { hashToken, makeOpaqueToken } from "../../../pki/opaque.ts";
-import { requireRole } from "../../people/late-rights.ts";
+import { requireRole } from "../../users/late-rights.ts";
 import { record, type Actor } from "../../audit/record.ts";
 import { ensureGroups } from "../../policy/groups.ts";
 import { insertPending } from "../nodes.ts";
@@ -96,7 +97,7 @@ export async function createRegistrationToken(
   const join_key = formatJoinKey({
     apiBase: services.publicUrl,
     slug: org.slug,
-    ...(services.caFingerprint === undefined ? {} : { caFingerprint: services.caFingerprint }),
+    ...given({ caFingerprint: services.caFingerprint }),
     registrationToken: token,
     role: made.is_lighthouse ? "lighthouse" : "node",
     isShortLived: made.uses === 1 && request.expires_in <= shortLivedS,

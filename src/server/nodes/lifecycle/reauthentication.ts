@@ -8,7 +8,7 @@ import { formatTime } from "../../../base/duration.ts";
 import { messageOf } from "../../../base/errors.ts";
 import { ourselves, record, type Actor } from "../../audit/record.ts";
 import type { ServerOptions } from "../../options.ts";
-import { sendMail } from "../../people/mail.ts";
+import { sendMail } from "../../users/mail.ts";
 import { findNode, revokedNode } from "../../store/nodes.ts";
 import { notifyNode, notifyNodes } from "../../store/versions.ts";
 import { confirmationPage, findAllDue, findDueIn, findStillDue, type Due } from "./confirmations-due.ts";

@@ -30,7 +30,7 @@ import { announceBlocklist } from "../../certificates/blocklist.ts";
 import { boundHolds } from "../../allocation/holds.ts";
 import { holdName, releaseOwnName } from "../../allocation/held-names.ts";
 import { isPeerOfRule } from "../../policy/rules.ts";
-import { endSessionsOn } from "../../people/sessions/session-nodes.ts";
+import { endSessionsOn } from "../../users/sessions/session-nodes.ts";
 import { settle } from "./upkeep.ts";
 import { fitPage, pageOf, searchPattern, type Page } from "../../http/lists.ts";
 import { type ListQuery } from "../../../api/values.ts";

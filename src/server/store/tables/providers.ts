@@ -178,7 +178,7 @@ export const providerGroups = table(
 
 // The users, and groups of providers of identities, whose nodes a policy file puts into a group of nodes.
 
-export const groupPeople = table(
+export const groupUsers = table(
   "group_people",
   {
     id: serial,

@@ -1,6 +1,7 @@
 // Requests to an ACME server (RFC 8555, section 6): nonces, signatures, time limits, and answers of a maximum size. Knows
 // no order.
 
+import { given } from "../../../base/given.ts";
 import * as v from "valibot";
 import { AppError, messageOf } from "../../../base/errors.ts";
 import { signRequest, type AccountKey } from "../../../pki/acme-keys.ts";
@@ -78,7 +79,7 @@ export async function openAcme(edge: AcmeEdge, key: AccountKey): Promise<AcmeCli
         url,
         nonce,
         payload,
-        ...(account === undefined ? {} : { account }),
+        ...given({ account }),
       });
       const response = await send(edge, url, {
         method: "POST",

@@ -1,6 +1,7 @@
 // One certificate from an ACME server: account, order, challenges, finalization, download (RFC 8555, section 7). A killed
 // attempt continues its order. Does not decide when to order.
 
+import { given } from "../../../base/given.ts";
 import { AppError } from "../../../base/errors.ts";
 import { clean } from "../../../base/log.ts";
 import {
@@ -83,7 +84,7 @@ function wishOf(options: AcmeOptions, { meta: { profiles } }: Directory): Wish {
   }
   // Let's Encrypt gives certificates for addresses with this profile only.
   const chosen = profile ?? (type === "ip" && offered.includes("shortlived") ? "shortlived" : undefined);
-  return { directoryUrl, name: value, ...(chosen === undefined ? {} : { profile: chosen }) };
+  return { directoryUrl, name: value, ...given({ profile: chosen }) };
 }
 
 async function openAccount(
@@ -92,7 +93,7 @@ async function openAccount(
 ): Promise<{ client: AcmeClient; key: AccountKey }> {
   const { directoryUrl, trust, email, externalAccount } = options;
   const { key, url } = await deps.store.account(directoryUrl, makeAccountKey);
-  const client = await openAcme({ ...deps, directoryUrl, ...(trust === undefined ? {} : { trust }) }, key);
+  const client = await openAcme({ ...deps, directoryUrl, ...given({ trust }) }, key);
   if (url !== undefined && (await isKnown(client, url))) return { client, key };
   const { newAccount, meta } = client.directory;
   if (meta.externalAccountRequired && externalAccount === undefined) {
@@ -161,7 +162,7 @@ async function begun(
   const { makeServerKey } = await import("../../../pki/x509.ts");
   const order = {
     identifiers: [identifierOf(options)],
-    ...(wish.profile === undefined ? {} : { profile: wish.profile }),
+    ...given({ profile: wish.profile }),
   };
   const { newOrder, renewalInfo } = client.directory;
   const create = (more: object) => client.post(newOrder, Order, { ...order, ...more });

@@ -1,6 +1,7 @@
 // When a certificate is ordered: at the start, after another choice of the operator, when the authority suggests it (ARI,
 // RFC 9773), else in the last third of its life. A failure keeps the present certificate and is retried with backoff.
 
+import { given } from "../../../base/given.ts";
 import { AppError, messageOf } from "../../../base/errors.ts";
 import type { Log } from "../../../base/log.ts";
 import { clean } from "../../../base/log.ts";
@@ -105,7 +106,7 @@ async function askWhen(
   const { askAgainAt = 0 } = status;
   if (renewalId === undefined || (now < askAgainAt && askAgainAt < now + 2 * day)) return status;
   const { directoryUrl, trust } = options;
-  const edge = { system, directoryUrl, signal, ...(trust === undefined ? {} : { trust }) };
+  const edge = { system, directoryUrl, signal, ...given({ trust }) };
   const ask = async (): Promise<Status> => {
     const { renewalInfo } = (await readAcme(edge, directoryUrl, Directory)).body;
     if (renewalInfo === undefined) return { ...status, askAgainAt: now + day };

@@ -1,0 +1,11 @@
+// Fields that are there only if they have a value: an optional field is never present with undefined.
+
+/** The fields that were given. */
+export function given<T extends object>(fields: T): { [K in keyof T]?: T[K] & ({} | null) } {
+  const found: { [K in keyof T]?: T[K] & ({} | null) } = {};
+  for (const key in fields) {
+    const value = fields[key];
+    if (value !== undefined) found[key] = value;
+  }
+  return found;
+}

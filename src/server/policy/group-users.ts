@@ -1,0 +1,178 @@
+// Which groups the nodes of a user are in by the policy: groups of their provider of identities that it names, and groups of
+// nodes in which it names the user or such a group.
+
+import { createHash } from "node:crypto";
+import { isUsersGroup, ownerGroup } from "../../protocol/owner-group.ts";
+import * as v from "valibot";
+import { AppError } from "../../base/errors.ts";
+import type { Reader } from "../store/database.ts";
+import { computed, integer, queryAll, text } from "../store/table.ts";
+import { identityProviders, groupUsers, providerGroups } from "../store/tables/providers.ts";
+import { oneSpelling } from "../../base/text.ts";
+
+/** `people`: the group of the nodes of a user, or of the users of a provider's group. */
+export type GroupUser = { name: string; people: string };
+export type ProviderGroup = { people: string; providerId: number; name: string };
+/** The members of the organization who have a provider's group, by `people`. */
+export type Carriers = ReadonlyMap<string, ReadonlySet<number>>;
+
+/** Of an organization: a certificate names all that its owner has. */
+const maxProviderGroups = 64;
+
+/** Throws validation_failed. `count`: those that the policy would name. */
+export function requireFewProviderGroups(count: number): void {
+  if (count <= maxProviderGroups) return;
+  throw new AppError(
+    "validation_failed",
+    `The policy would name ${count} groups of providers of identities; the maximum is ${maxProviderGroups}.`,
+    { hint: "Put several of them into one group at the provider, and name that one." },
+  );
+}
+
+/** Stored by provider and text: a group of the same name at another provider is another one. */
+export function providerGroup(providerId: number, name: string): ProviderGroup {
+  const digest = createHash("sha256").update(name).digest("hex").slice(0, 32);
+  return { people: `idp:${providerId}.${digest}`, providerId, name };
+}
+
+const person = groupUsers.pick("name", "people");
+
+export function readGroupUsers(reader: Pick<Reader, "all">, orgId: number): Promise<GroupUser[]> {
+  const sql = `SELECT ${person.select()} FROM group_people WHERE org_id = $1 ORDER BY name, people`;
+  return queryAll(reader, person, sql, [orgId]);
+}
+
+const named = providerGroups.pick("people", "providerId", "name");
+
+export function readProviderGroups(reader: Pick<Reader, "all">, orgId: number): Promise<ProviderGroup[]> {
+  const sql = `SELECT ${named.select()} FROM provider_groups WHERE org_id = $1 ORDER BY people`;
+  return queryAll(reader, named, sql, [orgId]);
+}
+
+const user = computed({ userId: integer() });
+/**
+ * $3, $4: the name as JSON text, whose quotes make it match whole entries of the list only. Two forms: as an earlier
+ * version may have stored it, and the present one.
+ */
+const carriersIn = (table: string, more: string) =>
+  `SELECT i.user_id FROM ${table} i JOIN memberships m ON m.user_id = i.user_id AND m.org_id = $1
+   WHERE i.provider_id = $2 AND replace(replace(i.groups, $3, ''), $4, '') <> i.groups${more}`;
+
+/** The groups of the users' last sign-ins. `ownerId`: of this user only. */
+export async function readCarriers(
+  reader: Pick<Reader, "all">,
+  orgId: number,
+  groups: readonly ProviderGroup[],
+  ownerId?: number,
+): Promise<Carriers> {
+  const found = new Map<string, ReadonlySet<number>>();
+  const more = ownerId === undefined ? "" : " AND i.user_id = $5";
+  const sql = ["identities", "organization_identities"].map((each) => carriersIn(each, more)).join(" UNION ");
+  for (const { people, providerId, name } of groups) {
+    const names = [name, oneSpelling(name)].map((each) => JSON.stringify(each));
+    const params = [orgId, providerId, ...names, ...(ownerId === undefined ? [] : [ownerId])];
+    found.set(people, new Set((await queryAll(reader, user, sql, params)).map(({ userId }) => userId)));
+  }
+  return found;
+}
+
+/** The groups that nodes have by their owner. `ownerId`: for this user only. */
+export async function readOwnerGroups(
+  reader: Pick<Reader, "all">,
+  orgId: number,
+  ownerId?: number,
+): Promise<(ownerId: number) => string[]> {
+  const people = await readGroupUsers(reader, orgId);
+  const groups = await readProviderGroups(reader, orgId);
+  return makeOwnerGroups(people, await readCarriers(reader, orgId, groups, ownerId));
+}
+
+/** The groups that a new node of the user, or of the organization (null), has by its owner. */
+export async function ownerGroupsOf(
+  reader: Pick<Reader, "all">,
+  orgId: number,
+  ownerId: number | null,
+): Promise<string[]> {
+  return ownerId === null ? [] : (await readOwnerGroups(reader, orgId, ownerId))(ownerId);
+}
+
+/** The groups of a user's nodes, sorted. */
+export function makeOwnerGroups(
+  people: readonly GroupUser[],
+  carriers: Carriers,
+): (ownerId: number) => string[] {
+  const byPeople = Map.groupBy(people, (each) => each.people);
+  return (ownerId) => {
+    const own = [...carriers].flatMap(([group, users]) => (users.has(ownerId) ? [group] : []));
+    const names = [ownerGroup(ownerId), ...own]
+      .flatMap((each) => byPeople.get(each) ?? [])
+      .map(({ name }) => name)
+      // Skips reserved names, which groups of earlier versions may have: they would make nodes count as another
+      // user's.
+      .filter((name) => !isUsersGroup(name));
+    return [...new Set([...own, ...names])].sort();
+  };
+}
+
+const provider = computed({ id: integer(), name: text() });
+export type NamedProvider = ReturnType<typeof provider.parse>;
+
+/** The providers by which members of the organization may sign in: its own, and those of the installation. */
+export function readProviders(reader: Pick<Reader, "all">, orgId: number): Promise<NamedProvider[]> {
+  const sql = `SELECT id, coalesce(label, name) AS name FROM identity_providers
+    WHERE org_id = $1 OR org_id IS NULL ORDER BY org_id IS NULL, id`;
+  return queryAll(reader, provider, sql, [orgId]);
+}
+
+const deciding = identityProviders.pick("nodeGroups");
+
+/** Groups of nodes about which providers alone decide for the nodes of this user. */
+export async function groupsThatProvidersDecide(
+  reader: Pick<Reader, "all">,
+  orgId: number,
+  userId: number,
+): Promise<ReadonlySet<string>> {
+  const sql = `SELECT ${deciding.select()} FROM identity_providers WHERE (org_id IS NULL OR org_id = $1) AND id IN (
+    SELECT provider_id FROM identities WHERE user_id = $2
+    UNION ALL SELECT provider_id FROM organization_identities WHERE user_id = $2)`;
+  const found = await queryAll(reader, deciding, sql, [orgId, userId]);
+  const own = found.flatMap(({ nodeGroups }) => nodeGroups).filter((each) => each.orgId === orgId);
+  return new Set(own.map(({ nodeGroup }) => nodeGroup));
+}
+
+/** `Engineering` at the only provider, else `Okta/Engineering`. Undefined: there is no such provider, or there are several. */
+export function providerGroupOf(
+  providers: readonly NamedProvider[],
+  text: string,
+): ProviderGroup | undefined {
+  const at = providers.find(({ name }) => text.startsWith(`${name}/`) && text.length > name.length + 1);
+  if (at !== undefined) return providerGroup(at.id, text.slice(at.name.length + 1));
+  const [only, second] = providers;
+  return only === undefined || second !== undefined ? undefined : providerGroup(only.id, text);
+}
+
+/** The words of a policy file for the groups, `idp:Engineering`. A group of a provider that is gone has none. */
+export function providerWords(
+  providers: readonly NamedProvider[],
+  groups: readonly ProviderGroup[],
+): ReadonlyMap<string, string> {
+  return new Map(
+    groups.flatMap(({ people, providerId, name }) => {
+      const short = providerGroupOf(providers, name)?.people === people;
+      const at = providers.find(({ id }) => id === providerId);
+      return at === undefined ? [] : [[people, `idp:${short ? name : `${at.name}/${name}`}`]];
+    }),
+  );
+}
+
+/** `group`: its name in rules and certificates. `word`: in policy files. */
+export const NamedProviderGroup = v.object({ group: v.string(), name: v.string(), word: v.string() });
+
+export async function namedProviderGroups(reader: Pick<Reader, "all">, orgId: number) {
+  const groups = await readProviderGroups(reader, orgId);
+  const words = providerWords(await readProviders(reader, orgId), groups);
+  return groups.flatMap(({ people: group, name }) => {
+    const word = words.get(group);
+    return word === undefined ? [] : [{ group, name, word }];
+  });
+}

@@ -1,0 +1,122 @@
+// Asks people for a second factor: always in organizations that require one, and again within 10 minutes before what would
+// hurt most in the hands of a thief. A proof belongs to one sign-in: a browser's session, or a family of tokens.
+
+import { AppError } from "../../../base/errors.ts";
+import { record, type Actor } from "../../audit/record.ts";
+import type { Caller, SignIn } from "../../http/route.ts";
+import type { Database, Reader, Transaction } from "../../store/database.ts";
+import { readMeta, setMeta } from "../../store/meta.ts";
+import { computed, integerOrNull, queryOne } from "../../store/table.ts";
+import { browserSessions, refreshTokens } from "../../store/tables/sessions.ts";
+import { requireStaff } from "../late-rights.ts";
+import { aheadMs, methodsOf, proveCode, type FactorServices } from "./second-factor.ts";
+
+export type UserCaller = Extract<Caller, { kind: "person" }>;
+
+const freshMs = 10 * 60_000;
+/** In `meta`: staff need a second factor. */
+const staffFactorKey = "staff_second_factor";
+
+export const doStaffNeedFactor = async (reader: Pick<Reader, "get">) =>
+  (await readMeta(reader, staffFactorKey)) === "1";
+
+export async function setStaffNeedFactor(
+  { db, system }: FactorServices,
+  isNeeded: boolean,
+  actor: Actor,
+): Promise<void> {
+  await db.write(async (tx) => {
+    await requireStaff(tx, actor);
+    const before = { staff_second_factor: await doStaffNeedFactor(tx) };
+    const after = { staff_second_factor: isNeeded };
+    await setMeta(tx, staffFactorKey, isNeeded ? "1" : "0");
+    await record(tx, {
+      orgId: null,
+      at: system.now(),
+      type: "server.updated",
+      actor,
+      subject: "server",
+      before,
+      after,
+    });
+  });
+}
+
+/**
+ * `isRequired`: the organization, or staff, require a second factor. `isFresh`: it must be fresh. Throws
+ * second_factor_missing or step_up_required.
+ */
+export async function requireFactor(
+  db: Database,
+  { userId, signIn }: UserCaller,
+  { isRequired, isFresh, now }: { isRequired: boolean; isFresh: boolean; now: number },
+): Promise<void> {
+  if (!isRequired && !isFresh) return;
+  const methods = await methodsOf(db, userId);
+  if (methods.length === 0) {
+    if (isRequired) throw missing();
+    return;
+  }
+  // The cookie of the docs pages: it reads, and its sign-in asked for the second factor.
+  if (signIn === undefined) return;
+  const at = await provenAt(db, signIn);
+  if (at !== null && (!isFresh || (at > now - freshMs && at <= now + aheadMs))) return;
+  throw new AppError("step_up_required", "This needs a fresh proof of your second factor.", {
+    methods,
+    hint: "Send a code to /api/user/step_up/, then the request again: a proof counts for 10 minutes.",
+  });
+}
+
+/** Whether the sign-in has proven a second factor at any time, as an organization that requires one demands. */
+export async function hasProven(db: Database, { userId, signIn }: UserCaller): Promise<boolean> {
+  if ((await methodsOf(db, userId)).length === 0) return false;
+  return signIn === undefined || (await provenAt(db, signIn)) !== null;
+}
+
+const latest = computed({ at: integerOrNull() });
+
+/** Read after the user's methods: who added the first one a moment ago has proven it, too. */
+async function provenAt(db: Database, signIn: SignIn): Promise<number | null> {
+  const [sql, id] =
+    "session" in signIn
+      ? ["SELECT factor_at AS at FROM browser_sessions WHERE id = $1", signIn.session]
+      : ["SELECT max(factor_at) AS at FROM refresh_tokens WHERE family = $1", signIn.family];
+  return (await queryOne(db, latest, sql, [id]))?.at ?? null;
+}
+
+/** Names a sign-in: its wrong codes count together, and a challenge for it is worth nothing for another. */
+export function placeOf(signIn: SignIn | undefined): string {
+  if (signIn === undefined) return "";
+  return "session" in signIn ? `session ${signIn.session}` : `family ${signIn.family}`;
+}
+
+/** Proves the second factor for the caller's sign-in. Throws invalid_code, throttled or second_factor_missing. */
+export async function stepUp(
+  services: FactorServices,
+  { userId, signIn }: UserCaller,
+  code: string,
+  address: string,
+): Promise<void> {
+  if (signIn === undefined) return;
+  if ((await methodsOf(services.db, userId)).length === 0) throw missing();
+  const at = await proveCode(services, userId, code, { place: placeOf(signIn), address });
+  await services.db.writeFor({ user: userId }, (tx) => markProven(tx, { userId, signIn }, at));
+}
+
+/** From now on, the caller's sign-in counts as one with a second factor. */
+export async function markProven(
+  tx: Transaction,
+  { userId, signIn }: Pick<UserCaller, "userId" | "signIn">,
+  at: number,
+): Promise<void> {
+  // The cookie of the docs pages only reads.
+  if (signIn === undefined) return;
+  if ("session" in signIn) await browserSessions.update(tx, { id: signIn.session }, { factorAt: at });
+  else await refreshTokens.update(tx, { family: signIn.family, userId }, { factorAt: at });
+}
+
+function missing(): AppError {
+  return new AppError("second_factor_missing", "This needs a second factor, and you have none.", {
+    hint: "Add one with `agent admin factor add`, or by /api/user/totp/.",
+  });
+}

@@ -1,0 +1,125 @@
+// Sessions of browsers: a row for each (user-sessions.ts lists and ends them). Reads ask the database each time,
+// so an end counts at once on all replicas.
+
+import { AppError } from "../../../base/errors.ts";
+import { hashToken, makeOpaqueToken } from "../../../pki/opaque.ts";
+import { networkOf } from "../../http/edge.ts";
+import type { AskedRequest, Caller } from "../../http/route.ts";
+import type { ServerOptions } from "../../options.ts";
+import type { Database } from "../../store/database.ts";
+import { joined, queryOne } from "../../store/table.ts";
+import { browserSessions, byProviderMs, idleMs, longestMs } from "../../store/tables/sessions.ts";
+import { rememberNetwork } from "../../store/tables/organizations.ts";
+import { isStaff, users } from "../../store/tables/users.ts";
+import { deviceOf } from "./families.ts";
+import { admit, type ByProvider } from "./sessions.ts";
+
+export type UserCaller = Extract<Caller, { kind: "person" }>;
+
+type Store = Pick<ServerOptions, "db" | "system">;
+
+const newMs = 10 * 60_000;
+const maxOfUser = 50;
+/** A use is recorded at most this often, so that reads seldom write. */
+const usedEveryMs = 60_000;
+
+/**
+ * Begins a session and returns the cookie's value, always a new one. `former`: the session of this browser until now,
+ * which ends. Throws invalid_credentials like a sign-in for tokens.
+ */
+export async function startSession(
+  { db, system }: Store,
+  { userId, passwordHash }: { userId: number; passwordHash?: string | undefined },
+  {
+    address,
+    request,
+    former,
+    factorAt,
+    providerId = null,
+  }: {
+    address: string;
+    request: AskedRequest;
+    former: string | undefined;
+    factorAt: number | null;
+    providerId?: number | null;
+  },
+): Promise<{ token: string; endsAt: number }> {
+  const token = makeOpaqueToken(system.random);
+  const device = deviceOf(request);
+  const endsAt = await db.writeFor({ user: userId }, async (tx) => {
+    const now = system.now();
+    const at = await admit(tx, { userId, passwordHash, providerId }, now);
+    await rememberNetwork(tx, { userId, network: networkOf(address), now });
+    if (former !== undefined) await browserSessions.delete(tx, { tokenHash: hashToken(former) });
+    const longest = providerId === null ? longestMs : byProviderMs;
+    const times = { createdAt: at, lastUsedAt: at, endsAt: at + longest, factorAt };
+    const row = { userId, tokenHash: hashToken(token), device, address, providerId, ...times };
+    await browserSessions.insert(tx, row);
+    await tx.run(
+      `DELETE FROM browser_sessions WHERE user_id = $1 AND family IS NULL AND id NOT IN (
+         SELECT id FROM browser_sessions WHERE user_id = $1 AND family IS NULL ORDER BY id DESC LIMIT ${maxOfUser})`,
+      [userId],
+    );
+    return times.endsAt;
+  });
+  return { token, endsAt };
+}
+
+/** $2: now. A command line is not idle: its tokens end by themselves. */
+export const isLive = `s.ends_at > $2 AND (s.family IS NOT NULL OR s.last_used_at > $2 - ${idleMs}) AND u.is_active = 1 AND s.created_at > u.sessions_from`;
+const from = "FROM browser_sessions s JOIN users u ON u.id = s.user_id";
+const found = joined(
+  "u",
+  users.pick("email", "isStaff", "boundOrgId"),
+  "s",
+  browserSessions.pick("id", "userId", "lastUsedAt"),
+);
+const findLive = `SELECT ${found.select()} ${from} WHERE s.token_hash = $1 AND s.family IS NULL AND ${isLive}`;
+
+/** The user of a session that has not ended. Records the use, unless `isUse` is false. */
+export async function findSession(
+  db: Database,
+  token: string,
+  { now, address, isUse = true }: { now: number; address: string; isUse?: boolean },
+): Promise<UserCaller | undefined> {
+  const session = await queryOne(db, found, findLive, [hashToken(token), now]);
+  if (session === undefined) return undefined;
+  const { id, userId, email, lastUsedAt } = session;
+  if (isUse && lastUsedAt <= now - usedEveryMs) {
+    await db.writeFor({ user: userId }, (tx) =>
+      browserSessions.update(tx, { id }, { lastUsedAt: now, address }),
+    );
+  }
+  return { kind: "person", userId, email, isStaff: isStaff(session), signIn: { session: id } };
+}
+
+/** Undefined if the caller has a token. */
+export function sessionIdOf({ signIn }: UserCaller): number | undefined {
+  return signIn !== undefined && "session" in signIn ? signIn.session : undefined;
+}
+
+/** Undefined for a session that did not begin by a provider. Throws not_authenticated for one that has ended. */
+export async function providerOf(
+  reader: Pick<Database, "get">,
+  caller: UserCaller,
+): Promise<ByProvider | undefined> {
+  const id = sessionIdOf(caller);
+  const session = id === undefined ? undefined : await browserSessions.find(reader, { id });
+  if (session === undefined)
+    throw new AppError("not_authenticated", "This session has ended. Sign in again.");
+  const { providerId, endsAt } = session;
+  return providerId === null ? undefined : { providerId, endsAt };
+}
+
+/** Throws permission_denied unless the browser signed in within 10 minutes. */
+export async function requireNewSession(
+  reader: Pick<Database, "get">,
+  id: number | undefined,
+  now: number,
+): Promise<void> {
+  const session = id === undefined ? undefined : await browserSessions.find(reader, { id });
+  if (session !== undefined && session.createdAt > now - newMs) return;
+  throw new AppError("permission_denied", "This needs a sign-in within the last 10 minutes.", {
+    hint: "Sign out in this browser, sign in, and try again.",
+  });
+}

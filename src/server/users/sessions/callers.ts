@@ -1,0 +1,203 @@
+// Finds the caller of a request: the user of a JWT, the node of a node token, the service token. Lookups are cached
+// until the rights of any caller change.
+
+import { AppError } from "../../../base/errors.ts";
+import { hashToken } from "../../../pki/opaque.ts";
+import type { Caller } from "../../http/route.ts";
+import type { Database } from "../../store/database.ts";
+import { makeOrKnown } from "../../store/stale-reads.ts";
+import { makeInterner } from "../../store/intern.ts";
+import { joined, queryOne } from "../../store/table.ts";
+import { nodes } from "../../store/tables/nodes.ts";
+import { organizations } from "../../store/tables/organizations.ts";
+import { serviceTokens } from "../../store/tables/sessions.ts";
+import { isStaff, users } from "../../store/tables/users.ts";
+import { hasFamilyEnded } from "./families.ts";
+import type { Sessions } from "./sessions.ts";
+
+type Deps = {
+  db: Database;
+  now(): number;
+  sessions: Pick<Sessions, "verifyAccess" | "wasIssued">;
+};
+
+export type CallerLookup = {
+  /**
+   * The caller of an Authorization header, if it is cached. `isWrite`: a user or service only if the rights are certainly
+   * the present ones, because another process may have ended them a moment ago.
+   */
+  cached(header: string, isWrite: boolean): Caller | undefined;
+  /** Throws not_authenticated or token_not_valid. Calls `guessed` first for a token that was never issued. */
+  bearer(header: string, isWrite: boolean, guessed: () => void): Promise<Caller>;
+  /** The user, if active and the credential, issued at `issuedAt` ms, is newer than the last end of all sessions. */
+  person(userId: number, issuedAt: number): Promise<UserCaller | undefined>;
+};
+
+type TokenCaller = Exclude<Caller, { kind: "person" | "none" }>;
+type UserCaller = Extract<Caller, { kind: "person" }>;
+type CachedUser = { caller: UserCaller; isActive: boolean; sessionsFrom: number };
+
+const maxCached = 200_000;
+const tokenShape = /^[A-Za-z0-9_-]{43}$/;
+const bearer = "Bearer ";
+/** RFC 9110, section 11.1: the name of a scheme has no case. */
+const bearerInAnyCase = /^bearer +/i;
+
+export function makeCallerLookup(deps: Deps): CallerLookup {
+  const { db, sessions } = deps;
+  /** By the whole header: a cached request needs no parsing. */
+  const tokens = new Map<string, TokenCaller & { generation: number }>();
+  const orKnown = makeOrKnown();
+  const people = new Map<number, CachedUser>();
+  const ends = makeEnds(db, () => generation);
+  const intern = makeInterner();
+  // A row that was read before a change of rights must not be cached after it.
+  let generation = 0;
+  db.listen("auth", () => {
+    // Outdated tokens stay, for nodes that check in while the database is away.
+    generation++;
+    people.clear();
+    ends.forget();
+  });
+
+  const hasExpired = (caller: TokenCaller) =>
+    caller.kind === "service" && caller.expiresAt !== null && caller.expiresAt <= deps.now();
+
+  const person = async (userId: number, issuedAt: number, isWrite = false) => {
+    let known = isWrite && !db.hasHeardAll() ? undefined : people.get(userId);
+    if (known === undefined) {
+      const before = generation;
+      const user = await users.find(db, { id: userId });
+      if (user === undefined) return undefined;
+      const { email, isActive, sessionsFrom } = user;
+      known = { caller: { kind: "person", userId, email, isStaff: isStaff(user) }, isActive, sessionsFrom };
+      if (before === generation) people.set(userId, known);
+    }
+    return known.isActive && issuedAt > known.sessionsFrom ? known.caller : undefined;
+  };
+
+  const byJwt = async (token: string, isWrite: boolean, guessed: () => void): Promise<Caller> => {
+    const claims = await sessions.verifyAccess(token).catch((error: unknown) => {
+      if (!sessions.wasIssued(error)) guessed();
+      throw error;
+    });
+    const { family = "" } = claims;
+    const caller = await person(claims.userId, claims.issuedAt, isWrite);
+    if (caller === undefined || (await ends.isOver(family, isWrite))) throw notValid();
+    return { ...caller, signIn: { family } };
+  };
+
+  const byToken = async (token: string, guessed: () => void): Promise<Caller> => {
+    const tokenHash = hashToken(token);
+    const before = generation;
+    const known = tokens.get(bearer + token);
+    // A service whose rights are read again is no node.
+    const find = known?.kind === "service" ? findService : findToken;
+    const outdated = known?.kind === "node" ? known : undefined;
+    const found = await orKnown<TokenCaller | undefined>(() => find(db, tokenHash, intern), outdated);
+    if (found === outdated && outdated !== undefined) return outdated;
+    if (found === undefined) {
+      tokens.delete(bearer + token);
+      if (!(await wasEverIssued(db, tokenHash))) guessed();
+      throw notValid();
+    }
+    if (hasExpired(found)) throw new AppError("token_not_valid", "The token is expired.");
+    if (tokens.size >= maxCached) tokens.clear();
+    if (before === generation) tokens.set(bearer + token, { ...found, generation });
+    return found;
+  };
+
+  return {
+    cached(header, isWrite) {
+      const known = tokens.get(header);
+      if (known === undefined) return undefined;
+      // Nodes write all the time, and pay nothing. Hearing may end what is cached, so the generation is compared afterwards.
+      if (isWrite && known.kind !== "node" && !db.hasHeardAll()) return undefined;
+      return known.generation === generation && !hasExpired(known) ? known : undefined;
+    },
+    async bearer(header, isWrite, guessed) {
+      const scheme = bearerInAnyCase.exec(header);
+      if (scheme === null) {
+        throw new AppError("not_authenticated", "Send the token as `Authorization: Bearer TOKEN`.");
+      }
+      const token = header.slice(scheme[0].length);
+      return tokenShape.test(token) ? byToken(token, guessed) : byJwt(token, isWrite, guessed);
+    },
+    person,
+  };
+}
+
+/** Whether the session of an access token has ended: the token ends with it, not only when it expires. */
+function makeEnds(db: Database, generation: () => number) {
+  const families = new Map<string, boolean>();
+  return {
+    forget: () => families.clear(),
+    async isOver(family: string, isWrite: boolean): Promise<boolean> {
+      const known = isWrite && !db.hasHeardAll() ? undefined : families.get(family);
+      if (known !== undefined) return known;
+      const before = generation();
+      const found = await hasFamilyEnded(db, family);
+      if (families.size >= maxCached) families.clear();
+      if (before === generation()) families.set(family, found);
+      return found;
+    },
+  };
+}
+
+function notValid(): AppError {
+  return new AppError("token_not_valid", "The token is not valid.");
+}
+
+const slug = organizations.pick("slug");
+const nodeCaller = joined("t", nodes.pick("id", "orgId"), "o", slug);
+const serviceCaller = joined(
+  "t",
+  serviceTokens.pick("id", "orgId", "role", "expiresAt", "scopes", "networks"),
+  "o",
+  slug,
+);
+
+/** The token of a revoked node is found too: its checkin tells the node that it is revoked. */
+async function findToken(
+  db: Database,
+  tokenHash: string,
+  intern: (slug: string) => string,
+): Promise<TokenCaller | undefined> {
+  const node = await queryOne(
+    db,
+    nodeCaller,
+    `SELECT ${nodeCaller.select()} FROM nodes t JOIN organizations o ON o.id = t.org_id WHERE t.token_hash = $1`,
+    [tokenHash],
+  );
+  if (node !== undefined) {
+    return { kind: "node", nodeId: node.id, orgId: node.orgId, slug: intern(node.slug) };
+  }
+  return findService(db, tokenHash, intern);
+}
+
+async function findService(
+  db: Database,
+  tokenHash: string,
+  intern: (slug: string) => string,
+): Promise<TokenCaller | undefined> {
+  const service = await queryOne(
+    db,
+    serviceCaller,
+    `SELECT ${serviceCaller.select()} FROM service_tokens t JOIN organizations o ON o.id = t.org_id
+     WHERE t.token_hash = $1 AND t.revoked_at IS NULL AND o.deleted_at IS NULL`,
+    [tokenHash],
+  );
+  if (service === undefined) return undefined;
+  const { id, slug, ...rest } = service;
+  return { kind: "service", tokenId: id, slug: intern(slug), ...rest };
+}
+
+async function wasEverIssued(db: Database, tokenHash: string): Promise<boolean> {
+  const row = await db.get(
+    `SELECT 1 AS yes FROM retired_tokens WHERE token_hash = $1
+     UNION ALL SELECT 1 FROM service_tokens WHERE token_hash = $1
+     UNION ALL SELECT 1 FROM registration_tokens WHERE token_hash = $1`,
+    [tokenHash],
+  );
+  return row !== undefined;
+}

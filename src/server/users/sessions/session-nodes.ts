@@ -1,0 +1,78 @@
+// On which machines sessions of command lines are. A machine proves it with the token of its node, so nobody binds the session of
+// another user, or a session to another machine. When the node is revoked, these sessions end.
+
+import { timingSafeEqual } from "node:crypto";
+import * as v from "valibot";
+import { AppError } from "../../../base/errors.ts";
+import { proofOf } from "../../../pki/session-proof.ts";
+import { foreignText } from "../../../base/text.ts";
+import type { ServerOptions } from "../../options.ts";
+import type { Transaction } from "../../store/database.ts";
+import { computed, queryAll, queryNumber, queryOne, integer, text } from "../../store/table.ts";
+import { sessionNodes } from "../../store/tables/sessions.ts";
+import { endFamily } from "./families.ts";
+import type { UserCaller } from "../factors/step-up.ts";
+
+/** A machine may be a node of many organizations. */
+const maxNodes = 64;
+
+export const ProvenNodes = v.strictObject({
+  nodes: v.pipe(
+    v.array(
+      v.strictObject({
+        organization: foreignText(40),
+        node_id: v.pipe(v.number(), v.integer(), v.minValue(1)),
+        /** See pki/session-proof.ts. */
+        proof: v.pipe(foreignText(43), v.regex(/^[\w-]{43}$/, "Expected 43 characters of base64url.")),
+      }),
+    ),
+    v.minLength(1),
+    v.maxLength(maxNodes),
+  ),
+});
+type ProvenNodes = v.InferOutput<typeof ProvenNodes>;
+
+const node = computed({ id: integer(), orgId: integer(), tokenHash: text() });
+const findNode = `SELECT n.id, n.org_id, n.token_hash FROM nodes n JOIN organizations o ON o.id = n.org_id
+  WHERE o.slug = $1 AND n.id = $2 AND n.state <> 'revoked' AND n.token_hash IS NOT NULL AND o.deleted_at IS NULL`;
+
+/** How many of the nodes were proven; of one that is unknown, revoked or not proven, nothing more is said. */
+export async function proveNodes(
+  { db, system }: Pick<ServerOptions, "db" | "system">,
+  { signIn }: UserCaller,
+  { nodes: given }: ProvenNodes,
+): Promise<number> {
+  if (signIn === undefined || !("family" in signIn) || signIn.family === "")
+    throw new AppError("conflict", "Only the session of a command line is proven to be on a machine.");
+  const { family } = signIn;
+  let proven = 0;
+  for (const { organization, node_id, proof } of given) {
+    const found = await queryOne(db, node, findNode, [organization, node_id]);
+    if (found === undefined || !isProof(proof, proofOf(found.tokenHash, family))) continue;
+    // With the lock of the organization: a revocation comes before, and is seen here, or after, and sees this.
+    const isBound = await db.writeFor({ org: found.orgId }, async (tx) => {
+      if ((await queryOne(tx, node, findNode, [organization, node_id])) === undefined) return false;
+      const count = "SELECT count(*) AS n FROM session_nodes WHERE family = $1 AND node_id <> $2";
+      if ((await queryNumber(tx, count, [family, node_id])) >= maxNodes) return false;
+      const row = { family, nodeId: node_id, provenAt: system.now() };
+      await sessionNodes.upsert(tx, row, "ON CONFLICT DO NOTHING");
+      return true;
+    });
+    if (isBound) proven++;
+  }
+  return proven;
+}
+
+const isProof = (given: string, right: string) => timingSafeEqual(Buffer.from(given), Buffer.from(right));
+
+const families = computed({ family: text() });
+
+/** Ends the sessions on the machine of a revoked node. Returns how many were still going on. */
+export async function endSessionsOn(tx: Transaction, nodeId: number, now: number): Promise<number> {
+  const sql = `SELECT p.family FROM session_nodes p WHERE p.node_id = $1
+    AND EXISTS (SELECT 1 FROM refresh_tokens t WHERE t.family = p.family AND t.expires_at > $2)
+    AND NOT EXISTS (SELECT 1 FROM refresh_tokens t WHERE t.family = p.family AND t.revoked_at IS NOT NULL)`;
+  const found = await queryAll(tx, families, sql, [nodeId, now]);
+  for (const { family } of found) await endFamily(tx, family, now);
+  return found.length;
+}
