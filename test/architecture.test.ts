@@ -186,7 +186,7 @@ describe("floors", () => {
         holds: "names of nodes and aliases, and which of them a node sees",
       },
       { name: "config", holds: "what becomes of all that in a node's files" },
-      { name: "people", holds: "users, sessions, members, tokens, and who may do what" },
+      { name: "users", holds: "users, sessions, members, tokens, and who may do what" },
       { name: "nodes", holds: "registration, check-in, renewal, revocation, restore" },
       { name: "policy-files", holds: "policy as code: plan, apply, confirm, import" },
       { name: "paths", holds: "which tunnels nodes report" },

@@ -51,7 +51,7 @@ export type Endpoint = {
   errors?: readonly ErrorCode[];
   /**
    * Whether people with a second factor, or who need one, must have proven it within 10 minutes: always, never, or if a field
-   * of the input is given that needs it (see server/people/step-up.ts). Asked before what changes the rights of a user,
+   * of the input is given that needs it (see server/users/factors/step-up.ts). Asked before what changes the rights of a user,
    * program or machine, what machines receive, or ends a machine; not before a mere description. Fields are declared one by
    * one, so that a new one cannot be forgotten.
    */
@@ -60,7 +60,7 @@ export type Endpoint = {
   maxBody?: number;
   /** Concerns people or tokens: service tokens are refused. */
   people?: true;
-  /** Service tokens with this scope may call it; without one, they may only read. See server/people/token-scopes.ts. */
+  /** Service tokens with this scope may call it; without one, they may only read. See server/users/token-scopes.ts. */
   scope?: "nodes" | "policy" | "webhooks";
   /** A POST that changes nothing, such as a plan: `read` is scope enough. */
   reads?: true;

@@ -176,8 +176,8 @@ test("only one place reads the query of a request: handlers see neither it nor t
       /\bsearchParams\b|\bURLSearchParams\(/.test(readFileSync(join(folder, file), "utf8")),
   );
   // Two make addresses: of other pages of a list, and of a provider of identities. routes/oidc.ts passes on what was read.
-  const makers = ["http/lists.ts", "oidc/exchange.ts", "routes/oidc.ts"];
-  expect(readers.toSorted()).toEqual(["http/exchange.ts", ...makers]);
+  const makers = ["http/lists.ts", "oidc/provider-requests.ts", "routes/oidc.ts"];
+  expect(readers.toSorted()).toEqual(["http/current-request.ts", ...makers]);
 });
 
 test("a parameter that is given twice is refused by every operation, before it does anything", async () => {
