@@ -91,7 +91,7 @@ const OrganizationPatch = v.strictObject({
   revoke_unproven_nodes: v.optional(v.boolean()),
   /** Whether members may sign the command line in by a code that they type in a browser. */
   device_codes: v.optional(v.boolean()),
-  /** Who may add machines of their own by confirming them in a browser: nobody, administrators, all members. */
+  /** Which users may add machines of their own by confirming them in a browser. */
   self_enrollment: v.optional(v.picklist(enrollers)),
   /** Every how many days users confirm that their nodes are still theirs, or the nodes are revoked; null: never. */
   reauthenticate_days: v.optional(v.nullable(wholeWithin(reauthenticateDays))),

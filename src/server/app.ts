@@ -31,7 +31,6 @@ export type App = {
   direct: readonly DirectRoute[];
   routes: readonly Route[];
   services: Services;
-  /** Answers the held polls. Later requests are still answered. */
   close(): void;
   /** Writes what is still in memory. Call it after the last answer and before the database closes. */
   flush(): Promise<void>;
@@ -49,7 +48,7 @@ export async function makeApp(options: ServerOptions): Promise<App> {
   return { ...answers, services, close, flush };
 }
 
-/** The application without what runs beside requests. */
+/** The application without background loops. */
 export function makeAnswers(services: Services): Pick<App, "fetch" | "direct" | "routes"> {
   listenForChanges(services.db, services.changes);
   const routes = allRoutes(services);
@@ -68,7 +67,7 @@ export function makeAnswers(services: Services): Pick<App, "fetch" | "direct" | 
   };
 }
 
-/** What both lanes share. */
+/** Used by both lanes. */
 type Lane = {
   pipeline: Pipeline;
   logRequest: ReturnType<typeof makeRequestLogger>;
@@ -96,8 +95,9 @@ function makeHono(endpoints: readonly Endpoint[], lane: Lane): Hono<Environment>
 const nothingHere = () => new AppError("not_found", "There is no such resource.");
 
 /**
- * RFC 3986, 6.2.2: no letter, digit, `-`, `.`, `_` or `~` is percent-encoded, and the digits of what is are upper case. A
- * thing under two addresses passes the rules of a proxy that know only one of them. Dot segments do not come so far.
+ * RFC 3986, 6.2.2: letters, digits, `-`, `.`, `_` and `~` must not be percent-encoded, and percent-encodings use
+ * upper case. Otherwise one resource has two paths, and passes the rules of a proxy that knows only one. Dot segments
+ * never arrive here.
  */
 function isCanonical(url: string): boolean {
   const end = url.indexOf("?");
@@ -145,8 +145,9 @@ function plainPath(path: string): (url: string, params: Params) => boolean {
 }
 
 /**
- * The checks and the answer, for both lanes. As Hono's middleware, the checks stood in two places, and a small request took
- * twice the time (5 µs more). Awaits only real promises: awaiting a value costs as much as the rest of a check-in.
+ * The checks and the answer, for both lanes. As middleware of Hono, the checks would exist twice, and a small request
+ * took twice the time (5 µs more). Awaits only real promises: awaiting a value costs as much as the rest of a
+ * check-in.
  */
 async function answer(exchange: Exchange, endpoint: Endpoint, lane: Lane): Promise<Response> {
   const { pipeline } = lane;
@@ -174,7 +175,7 @@ function respond(reply: Reply, exchange: Exchange, endpoint: Endpoint, { logRequ
   return toResponse(readableReply(reply, exchange.request, endpoint), exchange.idInLog);
 }
 
-/** Held polls that are answered in a millisecond: a fleet that registers changes names all the time. */
+/** Maximum held polls that are answered in a millisecond: names change all the time while many nodes register. */
 const pollsInMs = 10;
 
 /** Commits of any process wake the held polls that they concern. */

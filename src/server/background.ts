@@ -30,25 +30,25 @@ type Loop = { start(): void; stop(): Promise<void> };
 type Part = Loop & { name: string; runs: "each replica" | "one replica" };
 
 const upkeepMs = 5000;
-/** How late a jump of the clock is told. Nothing is signed in the meantime. */
+/** Maximum delay until a jump of the clock is reported. Nothing is signed in the meantime. */
 const clockMs = 1000;
-/** How late a policy goes back that was not confirmed. */
+/** Maximum delay of the rollback of an unconfirmed policy. */
 const policiesMs = 1000;
-/** How late an ephemeral node ends. */
+/** Maximum delay of the end of an ephemeral node. */
 const silenceMs = 2000;
-/** How late users are told that their nodes end, and how late these end. */
+/** Maximum delay until users are told that their nodes end, and of the end. */
 const ownersMs = 30_000;
 /** No phase of a CA rotation is shorter. */
 const rotationMs = 1000;
 /** Paths of revoked nodes are not shown in the meantime. */
 const pathsMs = 60_000;
-/** How late a provider is asked whether a person is still there; that is due once an hour. */
+/** Maximum delay until a provider is asked whether a user is still there; that is due once an hour. */
 const leaversMs = 60_000;
-/** How late the nodes that are online are counted. */
+/** Maximum delay of counting the nodes that are online. */
 const onlineCountsMs = 20_000;
 /** How often a server asks whether retention is due: once an hour, one server does it. */
 const retentionMs = 300_000;
-/** How late after the start the database is examined. PostgreSQL is asked as often. */
+/** Delay after the start until the database is examined, and the interval at which PostgreSQL is asked. */
 const pagesMs = 60_000;
 /** How often all pages of SQLite are read: once a day, and while there is damage, which may have been the disk's. */
 const [pagesEveryMs, damagedEveryMs] = [86_400_000, 600_000];
@@ -75,7 +75,7 @@ export function startBackground(
 /** This process. */
 type Self = { id: string; host: string };
 
-/** The leases of this replica. With each renewal, it tells the others about itself. */
+/** The leases of this replica. Each renewal also updates its row for the other replicas. */
 function joinReplicas(services: Services, { id, host }: Self, lastError: () => LastError | undefined) {
   const { db, system, clock, secretKey, log } = services;
   const self = { id, host, version: buildInfo.version, now: clock.wall, secretKey };
@@ -185,7 +185,7 @@ function clockWatch(services: Services): Part {
   };
 }
 
-/** Damage that nothing meets is found, too. */
+/** Finds damage that no statement meets. */
 function pageWatch(services: Services): Part {
   const { db, system } = services;
   const name = "examination of the database";
@@ -248,7 +248,7 @@ function prepareBudget({ budget, log }: Services): Part {
   };
 }
 
-/** A part that fails all the time says so this often. */
+/** How often a part that fails continuously is logged. */
 const repeatMs = 600_000;
 
 /** Runs `work` every `everyMs` while this replica has the lease, if the work needs one. Logs failures; the next turn retries. */

@@ -52,7 +52,7 @@ export type ServerOptions = {
     System,
     "now" | "monotonic" | "random" | "sleep" | "fetch" | "lookup" | "lookupTexts" | "run" | "executable"
   >;
-  /** `now` of the services is the time that it believes. */
+  /** `now` of the services is its believed time. */
   clock: ServerClock;
   log: Log;
   /** Encrypts the secrets in the database. */
@@ -65,7 +65,7 @@ export type ServerOptions = {
   refreshLifetimeS: number;
   /** Networks that webhooks may reach besides public addresses. */
   webhookNetworks?: readonly Network[];
-  /** Has the archives of events. Without one, no event is archived. */
+  /** The directory for archives of events. Without one, no event is archived. */
   dataDirectory?: string;
   retention?: Retention;
   /** Log all requests, also check-ins and reads. */
@@ -74,7 +74,7 @@ export type ServerOptions = {
   acme?: AcmeOptions;
   /** Tell nodes that come by the listener of the own CA to trust the public certificate at `publicUrl`. */
   movesNodes?: boolean;
-  /** Without one, links are handed over by people. */
+  /** Without one, administrators pass links on themselves. */
   mail?: MailOptions;
   /** The directory of a release that this server mirrors at /releases/. */
   releasesDirectory?: string;

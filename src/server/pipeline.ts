@@ -23,7 +23,7 @@ const mostPaced = { perCaller: 5000, perOwner: 20_000, refusal: tooManyPaced };
 /** Check-ins come from whole fleets, and most take microseconds: so many begin in a round. Long ones count as other requests. */
 const checkinsInRound = 16;
 const mostCheckins = { perCaller: 1000, perOwner: 200_000, refusal: tooManyPaced };
-/** Not organizations: callers without credentials, and users outside of organizations. */
+/** Owners that are no organizations: callers without credentials, and users outside of organizations. */
 const [anonymous, users] = [0, -1];
 
 /** Each step throws an AppError or changes the exchange. It returns a promise only if it waits. */
@@ -96,7 +96,7 @@ export function makePipeline(services: Pick<Services, "access" | "throttle" | "l
       exchange.admitAgain = () => admitAgain(exchange, endpoint);
       exchange.requireFresh = () => access.requireFresh(exchange);
       const { org, caller } = exchange;
-      // The operator may always add; only `serve` knows its maximum.
+      // The operator may always add data; only `serve` knows the maximum.
       if (route.grows === true && org !== undefined && caller.kind !== "operator")
         exchange.requireRoom = (input, grows) => budget.require(org, input, grows);
       const reply = route.answer(exchange, exchange);

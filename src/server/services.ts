@@ -82,7 +82,8 @@ export type Services = ServerOptions & {
 const maxPackedBytes = 8 * 1024 * 1024;
 
 export async function makeServices(given: ServerOptions): Promise<Services> {
-  // What is due, what has ended and which revocations are still listed: none of it may follow a clock that jumped.
+  // Uses the believed time: what is due, what has ended and which revocations are listed must not follow a clock that
+  // jumped.
   const options = { ...given, system: { ...given.system, now: given.clock.now } };
   const { db, system } = options;
   const sessions = await makeSessions(options);

@@ -13,7 +13,7 @@ import { heldNames, nodes } from "../store/tables/nodes.ts";
 import { raiseConfigVersion } from "../store/versions.ts";
 
 const unsettledAddress = "held_until IS NOT NULL AND free_at IS NULL";
-/** Its flows are over, and the version that makes engines check them again is not raised yet. */
+/** Open flows have ended, and the version that makes engines check them again is not raised yet. */
 const uncheckedAddress = "free_at IS NOT NULL AND recheck_version IS NULL";
 /**
  * The version that makes engines check flows again reloads every engine. For addresses of ephemeral nodes it is not
@@ -76,7 +76,7 @@ export async function nodesBehind(
   now: number,
   limit: number,
 ): Promise<string[]> {
-  // Nodes that were offline for months are at the other end of the index.
+  // Latest first: nodes that were offline for months are at the other end of the index.
   const rows = await queryAll(
     reader,
     nodes.pick("name"),

@@ -49,7 +49,7 @@ export type Cut = v.InferOutput<typeof Cut>;
 /** `id` and `at`: of its event. */
 export type LastCut = Cut & { id: number; at: number };
 
-/** Undefined for what the server did not write. */
+/** Undefined unless the event has the form that the server writes. */
 export function cutOf(after: string | null): Cut | undefined {
   const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), Cut), after);
   return parsed.success ? parsed.output : undefined;
@@ -74,7 +74,6 @@ export async function lastCut(
   );
 }
 
-/** The line that is signed. */
 export function headerLine(header: ArchiveHeader): string {
   return JSON.stringify(header);
 }

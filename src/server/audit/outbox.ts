@@ -18,7 +18,7 @@ export type Claimed = {
   secretSealed: string;
   organization: string;
   attempts: number;
-  /** It was asked for: when the next attempt of its own is due. */
+  /** A retry on request: when the delivery's own next attempt is due. */
   ownAt?: number;
   event: Event;
 };
@@ -132,12 +132,12 @@ const slug = organizations.pick("slug");
 async function claim(tx: Transaction, id: number, now: number): Promise<Claimed[]> {
   const due = (await deliveries.find(tx, { id }))?.nextAt ?? null;
   if (due === null || due > now) return [];
-  // Asked for, but its own time has come meanwhile: then it is that attempt.
+  // A retry was requested, but the delivery's own attempt is due by now: it counts as that attempt.
   const isAsked = due < 0 && timeOfNext(due) > now;
   const won = await queryOne(
     tx,
     deliveries,
-    // Only of what was read: another replica, or a request, may have changed it since.
+    // Only if the row is as it was read: another replica or a request may have changed it.
     `UPDATE deliveries SET attempts = attempts + $4, next_at = $2 WHERE id = $1 AND next_at = $3
      RETURNING ${deliveries.select()}`,
     [id, now + leaseMs, due, isAsked ? 0 : 1],

@@ -24,9 +24,8 @@ export function showEvent({ id, at, type, actor, subject, before, after, hash }:
 }
 
 /**
- * As this caller may see it. A member does not learn from where others work: without the addresses of other actors, and
- * without hashes, because whoever tries all addresses finds the one that gives the hash. Programs have tokens of
- * administrators.
+ * The event as this caller may see it. A member does not learn the network addresses of other users. Hashes are left
+ * out too: whoever tries all addresses finds the one that gives the hash. Programs have tokens of administrators.
  */
 export function shownTo({ caller, org }: Pick<OrganizationCall, "caller" | "org">, event: Event): Event {
   if (caller.kind !== "person" || org.role !== "member" || org.visiting) return event;
@@ -37,13 +36,13 @@ export function shownTo({ caller, org }: Pick<OrganizationCall, "caller" | "org"
     ...event,
     actor: { ...actor, ip: null },
     before: withoutAddress(before),
-    // It repeats hashes.
+    // This event repeats hashes.
     after: isCut ? null : withoutAddress(after),
     hash: "",
   };
 }
 
-/** `seen_from`: of a machine that asks to join. */
+/** `seen_from`: the network address of a machine that asks to join. */
 function withoutAddress(details: Event["before"]): Event["before"] {
   if (details === null || !Object.hasOwn(details, "seen_from")) return details;
   const { seen_from: _, ...rest } = details;

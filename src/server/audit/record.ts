@@ -30,7 +30,7 @@ export type AuditEvent = {
 /** The operator, through `agent admin` on the server's machine. `id`: the user's number there; null on Windows. */
 export const operator: Actor = { kind: "operator", id: process.getuid?.() ?? null, ip: null };
 
-/** The server itself, without a request. */
+/** The control plane itself, without a request. */
 export const ourselves: Actor = { kind: "server", id: null, ip: null };
 
 export function actorOf(call: Pick<Call, "caller" | "address">): Actor {

@@ -14,7 +14,7 @@ export const eventHandlers = (services: Services): Handlers<typeof eventsApi> =>
   listOfNone: (call, input) => page(services, null, call.path, input),
   async stream(call) {
     const after = lastEventId(call.request.headers.get("last-event-id"));
-    // The answer to HEAD is not read, so nothing would end its stream before the caller's rights end.
+    // A HEAD request gets no stream: nothing reads it, so nothing would end it before the caller's rights end.
     const raw = call.request.method === "HEAD" ? "" : await services.streams.open(call, after);
     // Proxies such as nginx would hold the events back otherwise.
     return {
@@ -24,7 +24,7 @@ export const eventHandlers = (services: Services): Handlers<typeof eventsApi> =>
   },
 });
 
-/** Of an organization, or for null of none. */
+/** Events of an organization; null: those of none. */
 async function page(
   { db, publicUrl }: Services,
   orgId: number | null,

@@ -14,10 +14,13 @@ import { continues, eventText } from "./record.ts";
 
 /** A place where a chain does not continue. */
 export type Break = {
-  /** Null: no event is left. */
+  /** Id of the next event; null: no event is left. */
   event: number | null;
   what: string;
-  /** Of what stands there now and of all before it: who examined the break accepts it by this, and nothing else with it. */
+  /**
+   * Covers what is stored there now, and everything before. An administrator who examined the break accepts it by
+   * this hash, and nothing else with it.
+   */
   hash: string;
 };
 
@@ -27,9 +30,9 @@ export type Chain = {
   events: number;
   /** The hash of the last event. Keep a copy elsewhere: it proves later that no event was cut off the end. */
   head: string;
-  /** The first ones. */
+  /** The first breaks. */
   breaks: readonly Break[];
-  /** How many follow them. */
+  /** How many more breaks there are. */
   more: number;
   /** The newest archive of the events before. Null: the chain begins with its first event. */
   archived: (Cut["archive"] & { file: string }) | null;
@@ -129,7 +132,7 @@ function countBytes(atFirst: number | undefined): (event: EventRow) => boolean {
   };
 }
 
-/** A row may hold what no event does, such as a time that is none. */
+/** A row may have been changed to values that no event has, such as an invalid time. */
 function textOf(event: EventRow): string {
   try {
     return eventText(event);

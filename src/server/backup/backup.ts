@@ -29,7 +29,7 @@ type Source = {
   system: Pick<System, "now">;
   secretKey: SecretKeys;
 };
-/** `unrecorded`: why the database does not know of this backup. */
+/** `unrecorded`: why the database has no record of this backup. */
 export type Backup = { file: string; bytes: number; unrecorded?: string } & Verified;
 /** `audit_faults`: a sentence for each break of the audit log. They are no reason to lose everything else. */
 export type Verified = { organizations: number; nodes: number; audit_faults: string[] };
@@ -62,7 +62,7 @@ export async function makeBackup(source: Source, file: string): Promise<Backup> 
   }
 }
 
-/** A disk that takes no changes is the best reason for a backup. */
+/** A failure here must not stop the backup: a disk that takes no changes is the best reason for one. */
 function whyUnrecorded(error: unknown): string {
   if (error instanceof AppError && error.code === "storage_unavailable") return error.message;
   throw error;

@@ -1,5 +1,5 @@
-// Carries the end of rights from the replaced database into the restored backup. Nodes, rules, tokens, members and
-// passwords keep what the replaced database says where it grants less. What was granted after the backup is lost.
+// Carries ended rights from the replaced database into the restored backup. Nodes, rules, tokens, members and
+// passwords get the state of the replaced database where it grants less. What was granted after the backup is lost.
 
 import * as v from "valibot";
 import { blockAfterMs } from "../nodes/lifecycle/upkeep.ts";
@@ -95,7 +95,7 @@ async function carryNodes(old: Reader, tx: Transaction, org: Org, now: number, c
     if (node.state === "pending") continue;
     if (node.state === "revoked") {
       if (known?.state !== "revoked") carried.revoked_nodes++;
-      // The number of a user that the backup lacks may become another user's.
+      // A user that the backup lacks: the number may be given to another user.
       await nodes.upsert(tx, { ...node, ownerId: known?.ownerId ?? null }, replaceNode);
     } else if (known?.state !== "active") {
       carried.lost_nodes.push(node.name);
@@ -201,7 +201,7 @@ async function carryRights(tx: Transaction, node: NodeRow, known: NodeRow, now: 
 async function narrowRights(tx: Transaction, node: NodeRow, known: NodeRow): Promise<void> {
   const groups = known.groups.filter((each) => node.groups.includes(each));
   const subnets = known.subnets.filter((each) => node.subnets.includes(each));
-  // A former owner gets nothing back. The number of a user that the backup lacks may become another user's.
+  // A former owner gets nothing back. A user that the backup lacks: the number may be given to another user.
   const isKnown = node.ownerId !== null && (await users.find(tx, { id: node.ownerId })) !== undefined;
   await nodes.update(tx, { id: node.id }, { groups, subnets, ownerId: isKnown ? node.ownerId : null });
 }
@@ -236,7 +236,9 @@ async function carryRules(old: Reader, tx: Transaction, orgId: number, now: numb
   carried.lost_rules += present.size;
 }
 
-/** The number of a user or provider that the backup lacks may become another one's, who must not inherit the rule. */
+/**
+ * A user or provider that the backup lacks: the number may be given to another one, who must not inherit the rule.
+ */
 async function namesLostUser(tx: Transaction, groups: readonly string[]): Promise<boolean> {
   for (const id of groups.map(ownerOf))
     if (id !== undefined && (await users.find(tx, { id })) === undefined) return true;
@@ -383,8 +385,8 @@ async function carryUsers(old: Reader, tx: Transaction): Promise<void> {
   }
 }
 
-// Carries which users' nodes are in groups into the restored backup: a user, or a group of a provider,
-// is in a group where both databases say so.
+// Carries the groups of users' nodes into the restored backup: a user, or a group of a provider, is in a group where
+// both databases say so.
 
 const pick = nodes.pick("id", "ownerId", "ownerGroups");
 
@@ -410,8 +412,8 @@ export async function carryPeople(old: Reader, tx: Transaction, orgId: number): 
   }
 }
 
-// Providers of identities and verified domains in a restored database: what was deleted, or restricted, after the backup
-// stays so. A provider that was removed must not sign anybody in again.
+// Providers of identities and verified domains in a restored database: what was deleted, or restricted, after the
+// backup stays so. A deleted provider must not sign in any user again.
 
 /** `old`: the replaced database. Tokens of providers are not in `tx` any more. */
 export async function carryProviders(old: Reader, tx: Transaction): Promise<void> {

@@ -1,4 +1,4 @@
-// What is wrong with a file that should be a backup, as far as its size and the header of SQLite tell.
+// Finds what is wrong with a file that should be a backup, from its size and the header of SQLite.
 
 import { closeSync, fstatSync, readSync } from "node:fs";
 import { beginsTrailer } from "./authentication.ts";

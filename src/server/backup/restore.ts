@@ -31,15 +31,15 @@ import type { System } from "../../base/system.ts";
 
 type Edge = Pick<System, "now" | "random" | "env">;
 export type Restored = Verified & {
-  /** The last event or check-in that the backup knows, RFC 3339. Null: it knows none. */
+  /** The time of the last event or check-in in the backup, RFC 3339. Null: it has none. */
   as_of: string | null;
   set_aside?: string;
-  /** Of an unauthenticated backup: the users who can do everything. */
+  /** For an unauthenticated backup: the users who can do everything. */
   staff?: string[];
 } & Partial<Carried>;
 
 /**
- * Versions and ids jump further than any server got after the backup: no id may be given twice, and no node may have a
+ * Versions and ids jump further than any server got after the backup: no id may be used twice, and no node may have a
  * newer version than the server.
  */
 const madeASecond = 10;
@@ -60,7 +60,7 @@ export async function restoreBackup(
   const path = join(options.dataDirectory, "serve.lock");
   const lock = options.databaseUrl === undefined ? lockFile(path) : { release: () => undefined };
   if (lock === undefined) throw serverIsRunning();
-  // If this process is killed, the file stays, and the server has to open it.
+  // If this process is killed, the file stays, and the server can still open it.
   if (existsSync(path) && process.getuid?.() === 0) {
     const { uid, gid } = statSync(options.dataDirectory);
     lchownSync(path, uid, gid);
@@ -124,7 +124,7 @@ function notAuthentic(file: string, { isSigned, missingKey }: Origin): AppError 
 
 const takeAnother = "Copy the backup again from where it was made, or take an older one.";
 
-/** `vouched`: the user has given --unauthenticated, which does not help. */
+/** `vouched`: --unauthenticated was given, which does not help here. */
 function damaged(file: string, damage: string, vouched: boolean): AppError {
   const code = vouched ? "failed" : "backup_unauthenticated";
   return new AppError(code, `Cannot restore ${file}: ${damage}`, { hint: takeAnother });
@@ -209,7 +209,7 @@ async function intoFile(work: Work): Promise<Partial<Restored>> {
   }
   const aside = asidePath(path, system);
   linkSync(path, aside);
-  // So that it can be restored like a backup.
+  // Authenticated, so that it can be restored like a backup.
   authenticate(aside, secretKey);
   renameSync(copy, path);
   syncDirectory(options.dataDirectory);
@@ -263,7 +263,8 @@ function prepare(fresh: Database, old: Database | undefined, now: number): Promi
     await tx.run("DELETE FROM browser_sessions");
     await tx.run("DELETE FROM session_nodes");
     await tx.run("DELETE FROM password_resets");
-    // A provider that gets a token again that it has replaced takes it for stolen, and people for gone.
+    // Deletes providers' tokens: a provider that gets a token which it has replaced takes it for stolen, and the user
+    // for gone.
     await tx.run("DELETE FROM provider_grants");
     // Nodes have received other files since.
     await tx.run("DELETE FROM sent_files");

@@ -45,11 +45,11 @@ const listHeaders = {
 export function errorsOf(route: Route): ErrorCode[] {
   const isPublic = route.access === "public";
   const codes: ErrorCode[] = ["node_token_scope", "throttled", "storage_unavailable", "internal"];
-  // Whatever signs certificates.
+  // Errors of every endpoint that signs certificates.
   if (route.method !== "GET") codes.push("clock_doubted");
   if (!isPublic) codes.push("token_not_valid", "not_authenticated");
   if (!isPublic && route.access !== "user") codes.push("permission_denied");
-  // A browser's session changes something only by a page of this control plane.
+  // Errors of changes with a browser's session: only pages of this control plane may make them.
   if (!isPublic && route.method !== "GET") codes.push("cross_site", "unsupported_media_type");
   const mayNeedFactor = route.path.startsWith("/api/org/:slug/") || /^(staff|docs)$/.test(route.access);
   if (mayNeedFactor || (route.fresh !== undefined && route.fresh !== false))
@@ -70,7 +70,7 @@ export function errorsOf(route: Route): ErrorCode[] {
   return [...new Set([...codes, ...(route.errors ?? [])])];
 }
 
-/** `publicUrl`: left out in the file of the repository, which is of no certain server. */
+/** `publicUrl`: undefined in the file of the repository, which belongs to no certain server. */
 export function makeOpenApi(routes: readonly Route[], publicUrl?: string): Json {
   const paths: Record<string, Json> = {};
   for (const route of routes) {

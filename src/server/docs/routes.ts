@@ -14,7 +14,7 @@ import { originOf } from "../routes/people.ts";
 import type { Services } from "../services.ts";
 import { redocPage, swaggerPage } from "./pages.ts";
 
-/** `all` returns all routes, including these. */
+/** `all`: returns all routes, including these. */
 export function docsRoutes(services: Services, all: () => readonly Route[]): Route[] {
   let text: string | undefined;
   const document = async () => {

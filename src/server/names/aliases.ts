@@ -109,8 +109,8 @@ export async function requireFreeName(reader: Pick<Reader, "get">, org: Org, nam
 }
 
 /**
- * For machines that no administrator registers: an alias gives way to a node of its name, so whoever may add a machine could
- * become the database that everybody asks for. Throws name_taken.
+ * For machines that no administrator registers. An alias yields to a node with its name, so whoever may add a machine
+ * could take over a name such as that of the database. Throws name_taken.
  */
 export async function refuseAliasName(reader: Pick<Reader, "get">, org: Org, name: string): Promise<void> {
   for (const label of hostLabels(name)) {

@@ -48,7 +48,7 @@ type Kept = {
 
 /** Nodes and aliases in all books. With more, all organizations are read again when they are asked for. */
 const maxEntries = 400_000;
-/** A node with a newer version may have asked a replica that is ahead: read the database. */
+/** A node with a newer version than memory has may have asked a replica that is ahead: read the database. */
 const askAgainMs = 500;
 
 export function makeNames({ db }: Pick<ServerOptions, "db">): Names {
@@ -91,7 +91,7 @@ export function makeNames({ db }: Pick<ServerOptions, "db">): Names {
       const known = kept.get(orgId);
       if (known?.isOutdated === false) return known;
       const fresh = await loaded(orgId);
-      // A notice came meanwhile: read once more. The result of that is recent enough.
+      // A notice came meanwhile, so read once more. That result is recent enough.
       if (!fresh.isOutdated) return fresh;
       return loaded(orgId);
     }
@@ -125,7 +125,7 @@ export function makeNames({ db }: Pick<ServerOptions, "db">): Names {
   };
 }
 
-/** An older node does not ask for it. */
+/** Older nodes do not ask for it. */
 function knowsSuffix({ suffix }: NamesRequest, known: Kept): boolean {
   return suffix === undefined || suffix === known.suffix;
 }
@@ -148,7 +148,7 @@ function withSettings(
   };
   if (Object.keys(settings).length === 0) return news;
   const position = positionOf(book, nodeId, asked);
-  // Without news, the node's list is complete.
+  // True for a complete list: there is no news.
   const base = news ?? (position && { version: book.version, view: position.view });
   return base && { ...base, ...settings };
 }
@@ -249,7 +249,7 @@ async function rulesOf(
   return { visibility, rulesDigest };
 }
 
-/** Descriptions and ids make no difference. */
+/** Ignores descriptions and ids. */
 function digestOf(rules: readonly Rule[]): string {
   const parts = rules.map(({ direction, protocol, ports, peer, target }) => [
     direction,

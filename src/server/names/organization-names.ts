@@ -12,7 +12,7 @@ import { hash } from "node:crypto";
 /** `regroupedAt`: the version since which the same nodes see it, as far as its own columns decide that. */
 export type NamedEntry = Member & {
   isGone: boolean;
-  /** It answers peers: it gets all names, and the table of who sees whom. */
+  /** A name server: it gets all names, and the table of which classes see which. */
   isNameServer?: boolean;
   version: number;
   regroupedAt: number;
@@ -38,7 +38,7 @@ export type Book = {
   outdated: number;
   /** By overlay address, as they were at that version. */
   places: { version: number; nodes: ReadonlyMap<string, NodeState> } | undefined;
-  /** For name servers, as it was at that version, made of these classes. */
+  /** The table for name servers at that version, made of these classes. */
   table: { by: Visibility; version: number; classes: ReadonlySet<NamesClass>; as: NamesForPeers } | undefined;
 };
 
@@ -93,14 +93,14 @@ function isSameGroup(a: Omit<NamedEntry, "regroupedAt">, b: Omit<NamedEntry, "re
   return seenBy(a) === seenBy(b);
 }
 
-/** An answer holds about as many names; those of one version stay together. */
+/** About as many names are in one answer; those of one version stay together. */
 const pageSize = 1500;
 /** After this many changes that a node does not see, the answer has the version alone. */
 const silentChanges = 64;
 
 export type NamesNews = NamesPosition & Partial<NamesAnswer>;
 
-/** The table that the node has to have: none but on name servers that ask for it. */
+/** The version of the table that the node needs: none except on name servers that ask for it. */
 export function tableOf(book: Book, nodeId: number, asked: NamesRequest): NamesForPeers {
   const viewer = book.nodes.get(nodeId);
   if (viewer?.isNameServer !== true || viewer.isGone || asked.peers === undefined) return noTable;
@@ -124,7 +124,7 @@ function* makeTable(book: Book): Generator<unknown, NamesForPeers> {
     classes.add(classOf(book, node));
     if (!isKnown) yield;
   }
-  // Most changes make no new class, and comparing all classes takes long.
+  // Only for new classes: comparing all classes takes long, and most changes make none.
   const isSame = before !== undefined && classes.symmetricDifference(before.classes).size === 0;
   const as = isSame ? before.as : yield* tableFor(visibility, classes);
   book.table = { by: visibility, version, classes, as };

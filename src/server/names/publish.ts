@@ -27,7 +27,8 @@ export async function publishNames(tx: Transaction, orgId: number, ids: readonly
 async function publishTogether(tx: Transaction, orgId: number, ids: readonly number[]): Promise<void> {
   requireLockOf(tx, orgId);
   const places = (count: number) => Array.from({ length: count }, (_, at) => `$${2 + at}`).join(", ");
-  // Not a condition: PostgreSQL would read the index of unpublished nodes, with all that were unpublished a while ago.
+  // Filtered here, not by SQL: PostgreSQL would read the index of unpublished nodes, with all nodes that were
+  // unpublished a while ago.
   const rows = `SELECT id, name, named_as, CASE WHEN ${isUnpublished} THEN 1 ELSE 0 END AS is_late
     FROM nodes WHERE org_id = $1 AND id IN (${places(ids.length)}) ORDER BY id`;
   const [found, aliases] = await Promise.all([
@@ -47,7 +48,7 @@ async function publishTogether(tx: Transaction, orgId: number, ids: readonly num
   await shadowAliases(tx, orgId, { aliases, names, version });
 }
 
-/** Tells the node, and all servers, that it is a name server now, or is none any more. Its peers see no difference. */
+/** Tells the node, and all servers, that its `names` role was added or removed. Its peers see no difference. */
 export async function publishNameServer(
   tx: Transaction,
   { id, orgId, state }: Pick<NodeRow, "id" | "orgId" | "state">,
@@ -56,7 +57,7 @@ export async function publishNameServer(
   await nodes.update(tx, { id }, { namesVersion: await raiseNamesVersion(tx, orgId) });
 }
 
-/** Aliases give way to nodes, and return when the node has gone. */
+/** Hides aliases whose name a node has, and shows them again when the node is gone. */
 async function shadowAliases(
   tx: Transaction,
   orgId: number,

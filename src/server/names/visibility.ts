@@ -24,7 +24,7 @@ export type NamesClass = {
 export type Visibility = {
   /** Every node sees all nodes. */
   toAll: boolean;
-  /** Stands for the rules: another set of rules has another digest. */
+  /** A digest of the rules. */
   digest(): string;
   classOf(member: Member): NamesClass;
   sees(one: NamesClass, other: NamesClass): boolean;
@@ -95,7 +95,10 @@ function digestOf({ inbound, outbound }: TestableRules): string {
 
 type Side = "target" | "peer";
 
-/** Where rules have a node: found by its groups and id, because an organization has thousands of nodes and rules. */
+/**
+ * The places of a node in the rules, found by its groups and id, because an organization has thousands of nodes and
+ * rules.
+ */
 function placesOf(rules: TestableRules): (member: Member) => { targets: Places; peers: Places } {
   const lists = (side: Side) => ({
     inbound: placesIn(rules.inbound, side),
@@ -114,7 +117,7 @@ function placesOf(rules: TestableRules): (member: Member) => { targets: Places; 
 
 type Addresses = Parameters<typeof permits>[3];
 
-/** One side of a list of rules: in ascending order, the places of those that have a node there. */
+/** The places of the rules whose target, or whose peer, includes a node, in ascending order. */
 function placesIn(
   list: TestableRules[Direction],
   side: Side,
@@ -178,8 +181,8 @@ function reaches(overlaps: Overlaps, selves: Selves, from: NamesClass, to: Names
 }
 
 /**
- * What a node has to be so that this class sees it: one of these lists of sides of rules, all of whose sides it matches.
- * Another port, or a rule that does not concern the class, changes nothing here, and nodes keep their lists of names.
+ * The conditions under which this class sees a node: one of these lists of rule sides, all of which the node must
+ * match. A changed port, or a rule about other classes, changes nothing here, so nodes keep their lists of names.
  */
 function seenSides(
   { inbound, outbound }: Sides,
@@ -209,7 +212,7 @@ function seenSides(
       add(sideOf(peer), outbound[out]?.target, self === selfSide ? own : undefined);
     }
   }
-  // A side alone makes the same side together with another one needless.
+  // A list with one side makes longer lists that contain this side redundant.
   const isNeeded = (each: string) => {
     const sides = each.split("\n");
     return sides.length === 1 || !sides.some((side) => found.has(side));

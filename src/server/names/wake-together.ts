@@ -1,5 +1,5 @@
-// Names change many times a second while a fleet registers. The first change wakes the nodes at once; those that follow soon
-// after wake them together.
+// Wakes nodes for changes of names, which come many times a second while many nodes register. The first change wakes
+// the nodes at once; later ones soon after wake them together.
 
 /** A change never waits longer, ms. */
 const longestMs = 1500;

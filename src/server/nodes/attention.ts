@@ -1,5 +1,5 @@
-// What of an organization's nodes needs a person: how many are online, and the first nodes of each kind of trouble. Each
-// query is bounded, or answered from an index alone: it is asked by every open console.
+// What needs an administrator's attention among an organization's nodes: how many are online, and the first nodes
+// with each problem. Each query is bounded, or answered from an index alone: every open console asks.
 
 import { maxFirst, type NodeTrouble } from "../../api/attention.ts";
 import { formatTime } from "../../base/duration.ts";
@@ -22,7 +22,7 @@ import { appliedMs } from "./contact/version-ages.ts";
 
 /** Nodes whose certificates end first. */
 const maxNext = 5;
-/** Versions of engines come from nodes. */
+/** Bounds the list: nodes choose the text of their engine's version. */
 const maxVersions = 100;
 /** Certificates are renewed with a third of their life left, so one with less than a quarter was not renewed. */
 const renewedMs = 7 * 86_400_000;
@@ -59,7 +59,7 @@ async function countNodes(db: Reader, orgId: number, now: number) {
   const [nodes, phones, found] = await Promise.all([
     queryNumber(db, "SELECT count(*) AS n FROM nodes WHERE org_id = $1 AND state <> 'revoked'", [orgId]),
     queryNumber(db, `SELECT count(*) AS n ${phonesOf}`, [orgId]),
-    // Of nodes it reads an index only.
+    // Reads only an index of the nodes.
     queryOne(
       db,
       counted,

@@ -47,11 +47,14 @@ export const nodeCallHandlers = (services: Services): Handlers<typeof nodeCallsA
 });
 
 type Answered = { body: CheckinAnswer };
-/** What a check-in asks or reports beside the state of the node. With one of these it is no plain one. */
+/** Parts of a check-in beside the state of the node. A check-in with one of them is not a plain one. */
 const questions = ["addresses", "probe", "paths", "relayed"] as const;
 type Questions = Pick<CheckinRequest, (typeof questions)[number]>;
 
-/** A node that pinned the own CA. Only the operator's word, signed by the order key, lets it trust another one. */
+/**
+ * For nodes that pinned the own CA. Only a document of the operator, signed by the order key, lets them trust another
+ * one.
+ */
 async function answerByOwnCa(
   services: Services,
   call: OrganizationCall,
@@ -80,7 +83,7 @@ function takeMachine({ clones }: Services, call: OrganizationCall, { machine }: 
   return clones.take({ orgId: org.id, nodeId: caller.nodeId, machine, address });
 }
 
-/** A node that is well otherwise is shown with its clock. Its own probes do not tell of it. */
+/** If nothing else is wrong, a node with a wrong clock is shown with that. Its own probes do not find it. */
 function takeClock(
   { nodeClocks }: Services,
   call: OrganizationCall,
@@ -91,7 +94,7 @@ function takeClock(
   return request.overlay_state === "running" ? { ...request, overlay_state: "clock_differs" } : request;
 }
 
-/** By itself, each of the two machines may report that it is well. */
+/** Stands above the node's report: each of the two machines may report that it is well. */
 function asClone(sent: CheckinRequest): CheckinRequest {
   const { overlay_state: state } = sent;
   return state === undefined || state === "stopped" ? sent : { ...sent, overlay_state: "cloned" };
@@ -113,7 +116,7 @@ async function checkIn(
     waitS === 0
       ? await checkins.checkin(org, call.id(), sent)
       : await checkins.held(org, call.id(), sent, { waitS, aborted: request.signal });
-  // After the wait: the other machine may have come meanwhile.
+  // After the wait, because the other machine may have come meanwhile.
   const cloned = clones.has(call.id()) ? { cloned: true } : {};
   const elsewhere =
     caller.kind === "node" ? await elsewhereOf(db, org, caller.nodeId, call.address, input) : {};
@@ -182,7 +185,7 @@ export async function currentFiles(
   return { node: shown, files };
 }
 
-/** The text is made here, within the caller's turn: of a large configuration it takes milliseconds. */
+/** The text is created within the caller's turn: that of a large configuration takes milliseconds. */
 export function jsonReply(body: unknown, headers: Headers) {
   return { raw: new TextEncoder().encode(JSON.stringify(body)), headers };
 }

@@ -1,5 +1,5 @@
-// Lets a rule name a group of a provider of identities that the policy did not name before, and forgets those that it names no
-// longer: a policy names a limited number.
+// Lets a rule name a group of a provider of identities for the first time, and removes groups that the policy names
+// no longer: a policy may name a limited number.
 
 import {
   providerGroupOf,
@@ -14,7 +14,7 @@ import { computed, queryAll, text } from "../store/table.ts";
 import { providerGroups } from "../store/tables/providers.ts";
 import { regroupOwned } from "./owner-groups.ts";
 
-/** Returns the group of its users' nodes. Throws validation_failed if it is not clear at which provider it is. */
+/** Returns the group of its users' nodes. Throws validation_failed if several providers could be meant. */
 export async function nameProviderGroup(
   tx: Transaction,
   orgId: number,

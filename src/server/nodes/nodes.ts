@@ -172,7 +172,9 @@ export async function patchNode(
   return show(services, node, beside);
 }
 
-/** Also reads what is shown of the node: reads after the commit would wait for a database that is far away once more. */
+/**
+ * Reads what is shown of the node in the same transaction: later reads would wait for a distant database once more.
+ */
 export async function changeAndRecord(
   tx: Transaction,
   services: Changing,
@@ -238,8 +240,8 @@ export async function changeNode(
 }
 
 /**
- * Hubs stand in the configurations of other nodes, which would all change with each end of an ephemeral node. A phone
- * learns of no change, and has no agent that answers questions for names.
+ * Hubs appear in the configurations of all other nodes, which would change with each end of an ephemeral node. A
+ * phone learns of no change, and has no agent to answer queries for names.
  */
 function refuseHub({ phone }: NodeRow, patch: NodePatch): void {
   const { subnets = [], is_lighthouse, is_relay, is_name_server } = patch;

@@ -104,7 +104,7 @@ async function admit(
     const registered = { ...event, type: "node.registered", after } as const;
     await record(tx, [registered, { ...event, type: "certificate.issued", after: { fingerprint } }]);
   } else {
-    // It counts as having confirmed everything, so this is due at once.
+    // A phone counts as having confirmed everything, so this is due at once.
     await blockFormerLater(tx, id, await readConfigVersion(tx, orgId), now);
     const after = { fingerprint, phone: wishes.system };
     await record(tx, { ...event, type: "certificate.renewed", after });
@@ -114,7 +114,7 @@ async function admit(
 
 const issued = certificates.pick("version", "createdAt");
 const [{ times: maxSites, withinMs }] = limits.phones.limits;
-/** Of two versions at most, so a maximum of each is among them. */
+/** The newest certificates: there are at most two versions. */
 const newestIssued = `SELECT ${issued.select("c")} FROM certificates c JOIN nodes n ON n.id = c.node_id
   WHERE n.org_id = $1 AND n.owner_id = $2 AND n.phone IS NOT NULL AND c.kind = 'overlay' AND c.created_at > $3
   ORDER BY c.id DESC LIMIT ${2 * maxSites}`;
@@ -145,7 +145,7 @@ function grantOf(ownerId: number, boundTo: number | null, groups: string[]): Gra
   };
 }
 
-/** The answer to the same request was lost. Throws conflict for a key of any other node. */
+/** A repetition of a request whose answer was lost. Throws conflict for a key of any other node. */
 function repeated(same: NodeRow, { wishes, userId }: Asked, former: NodeRow | undefined): { id: number } {
   const isOwn = same.phone !== null && same.ownerId === userId && same.state === "active";
   const isAsked =

@@ -21,7 +21,7 @@ export async function checkNameSuffix(
   const { hostWithin, whyNoSuffix } = await import("../../protocol/name-suffix.ts");
   const why = whyNoSuffix(suffix);
   if (why !== undefined) throw refused(`Names cannot end in .${suffix}: ${why}.`);
-  // A provider of another organization is its own matter, and must not be found out by trying suffixes.
+  // Ignores providers of other organizations: trying suffixes must not reveal them.
   const own = `SELECT ${issuers.select()} FROM identity_providers WHERE org_id IS NULL OR org_id = $1`;
   const providers = await queryAll(reader, issuers, own, [orgId]);
   const hubs = `SELECT ${places.select()} FROM nodes

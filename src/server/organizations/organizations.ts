@@ -95,7 +95,7 @@ export function organizationOf(row: Row, role: Organization["role"]): Organizati
   };
 }
 
-/** What an imported organization starts with: its overlay CA and its nodes. */
+/** The initial content of an imported organization: its overlay CA and its nodes. */
 export type Inheritance = { overlay: Authority; fill(tx: Transaction, orgId: number): Promise<void> };
 
 /** Creates the organization, with an owner if `by` names one. Throws conflict if the slug is taken. */

@@ -66,7 +66,7 @@ export async function patchOrganization(
         deviceCodes: after.device_codes,
         selfEnrollment: after.self_enrollment,
         reauthenticateDays: after.reauthenticate_days,
-        // A new time counts from now: it cuts off no node at once.
+        // A new period starts now: it cuts off no node at once.
         ...(after.reauthenticate_days === before.reauthenticate_days
           ? {}
           : { reauthenticateFrom: system.now() }),

@@ -127,7 +127,7 @@ export const groupHandlers = (services: Services): Handlers<typeof groupsApi> =>
   };
 };
 
-/** Null for staff who are not members, and for the operator. */
+/** The caller's role; null for staff who are not members, and for the operator. */
 function roleOf({ caller, org }: Pick<OrganizationCall, "caller" | "org">): Organization["role"] {
   return org.visiting || caller.kind === "operator" ? null : org.role;
 }
@@ -150,7 +150,10 @@ async function ownerOf(
 /** `role`: null for staff who are not members. */
 const membership = computed({ role: wordOrNull(roles), isClosed: truth(0) });
 
-/** Which organizations are closed to the caller until a second factor is proven: as `checkFactor` in people/access.ts. */
+/**
+ * The organizations that are closed to the caller until a second factor is proven, as `checkFactor` in
+ * people/access.ts decides.
+ */
 async function closedTo(
   db: Services["db"],
   { caller }: Pick<Call, "caller">,

@@ -17,7 +17,7 @@ export type Addresses = {
   noteCall(nodeId: number, address: string): void;
   /** What a node reports of its peers. */
   note(orgId: number, nodeId: number, changed: readonly PathState[]): Promise<void>;
-  /** What changed since then, ms; 0: everything. */
+  /** Sends what changed since this time, ms; 0: everything. */
   news(orgId: number, nodeId: number, since: number): Promise<PeerAddresses>;
 };
 
@@ -30,7 +30,7 @@ type Known = {
   readAt: number;
   /** Rows up to this time are in `byHubs`. */
   rowsAt: number;
-  /** What administrators entered. */
+  /** Public addresses that administrators entered. */
   declared: Places;
   byHubs: Places;
   byPeers: Places;
@@ -175,8 +175,8 @@ function pick(
 }
 
 /**
- * Those of a node that another one may get; `from` and `viewer`: from where both call. A private address only between nodes
- * whose own are private to this server.
+ * The addresses of a node that another node may get; `from` and `viewer`: where the two call from. A private address
+ * only if both call from private addresses.
  */
 function remotesFor(
   { declared, byHubs, byPeers }: Known,

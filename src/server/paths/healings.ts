@@ -11,7 +11,7 @@ import { nodes } from "../store/tables/nodes.ts";
 
 const hourMs = 3_600_000;
 const mostPerHour = 20;
-/** Nodes whose count is kept. */
+/** Maximum nodes whose count is kept. */
 const mostNodes = 200_000;
 
 export type Healings = {

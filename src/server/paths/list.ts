@@ -102,7 +102,7 @@ export async function countPathsByNode(
      ${where} GROUP BY x.node_id ORDER BY x.node_id LIMIT ${limit} OFFSET ${offset}`,
     params,
   );
-  // None of those that the page leaves out are counted below.
+  // Only for nodes on the page.
   const [first = 0, last = -1] = [rows[0]?.node, rows.at(-1)?.node];
   const relayed = await queryAll(
     reader,
@@ -144,7 +144,7 @@ async function relaysAway(
     path === "relayed" && probe !== "broken" && relays.length > 0 && relays.every((relay) => away.has(relay));
 }
 
-/** Of each node; the rest is counted. */
+/** Maximum peers shown for each node; the rest is counted. */
 const maxPeers = 3;
 
 const brokenRow = computed({ node: integer(), nodeName: text(), peer: text(), n: integer() });

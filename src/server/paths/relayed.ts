@@ -32,7 +32,7 @@ export type Relayed = {
   take(orgId: number, nodeId: number, report: unknown): Promise<RelayedAnswer | undefined>;
 };
 
-/** What the last report was answered, so that a relay at rest costs no write. */
+/** The answer to the last report, so that a relay at rest costs no write. */
 type Known = { counter: string; counted: number; month: string; version: number; answer: RelayedAnswer };
 
 /** Nodes whose last report is kept in memory. */
@@ -85,7 +85,7 @@ async function add(tx: Transaction, sent: Sent): Promise<RelayedAnswer | undefin
   if (node?.isRelay !== true) return undefined;
   const before = await rowOf(tx, orgId, nodeId);
   const isSameCounter = before.counter === counter && counted >= before.counted;
-  // The first report of a node says what it forwarded before it was asked, perhaps in another month.
+  // The counter of a first report covers traffic from before, perhaps of another month.
   const isFirst = before.reportedAt === null;
   const more = isFirst ? 0 : counted - (isSameCounter ? before.counted : 0);
   const bytes = Math.min(Number.MAX_SAFE_INTEGER, (before.month === month ? before.bytes : 0) + more);

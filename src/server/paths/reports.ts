@@ -29,9 +29,12 @@ export type PathReports = {
 const flushMs = 500;
 /** Rows in one transaction, so that other writers wait only briefly. */
 const batchRows = 512;
-/** Of each node, ms. Nodes report every 30 s at most; one that repeats a lost request may come earlier. */
+/**
+ * Minimum time between reports of one node, ms. Nodes report every 30 s at most; one that repeats a lost request may
+ * come earlier.
+ */
 const leastPauseMs = 10_000;
-/** While the database cannot write, no more than this is kept, and of one organization a quarter of it. */
+/** Maximum of reports that wait while the database cannot write. One organization gets a quarter of it. */
 const maxWaitingRows = 100_000;
 const maxNodes = 200_000;
 /** Every row is read for the figures. */

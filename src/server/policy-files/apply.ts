@@ -1,4 +1,4 @@
-// Applies a policy file in one transaction, confirms it, or takes it back.
+// Applies a policy file in one transaction, confirms it, or rolls it back.
 
 import { given } from "../../base/given.ts";
 import * as v from "valibot";
@@ -34,7 +34,7 @@ const applyFields = v.strictObject({
   keep_file: v.optional(v.boolean()),
   /** The version of the plan. Another one is refused. */
   version: v.optional(v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(Number.MAX_SAFE_INTEGER))),
-  /** Seconds, after which it goes back unless it is confirmed. */
+  /** Seconds after which it is rolled back unless it is confirmed. */
   confirm: v.optional(
     v.pipe(v.number(), v.integer(), v.minValue(10, "At least 10 s."), v.maxValue(86_400, "At most 24 h.")),
   ),
@@ -97,7 +97,7 @@ export async function applyPolicy(
   }
 }
 
-/** The state is as the text says, and that text is the stored file: a version would name no change. */
+/** The stored file is this text, and the state matches it: a new version would name no change. */
 function isNothing({ changes, snapshot: { row } }: Planned, request: ApplyRequest): boolean {
   if (!isUnchanged(changes) || request.confirm !== undefined) return false;
   return request.keep_file === true || (row?.text === request.policy && row.driftedAt === null);
@@ -249,9 +249,9 @@ async function waiting(tx: Transaction, org: Org): Promise<PolicyRow> {
 const newest = `SELECT type, at FROM events WHERE org_id = $1 AND subject = 'policy' ORDER BY id DESC LIMIT 1`;
 
 /**
- * Takes back an application that waits for confirmation. Nodes that were revoked meanwhile stay revoked, and what people have
- * made impossible since is left out: else the policy would stay as it is, and nobody could change it. `due`: only if its time
- * has passed.
+ * Rolls back an application that waits for confirmation. Nodes that were revoked meanwhile stay revoked, and what has
+ * become impossible is left out: otherwise the policy would stay as it is, and nobody could change it. `due`: only if
+ * its time has passed.
  */
 export async function revertPolicy(
   services: Services,

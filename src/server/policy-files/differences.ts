@@ -1,4 +1,4 @@
-// What has to change so that the organization is as its policy file says. Pure.
+// The changes that make the organization match its policy file. Pure.
 
 import { certifiedGroups } from "../../protocol/owner-group.ts";
 import type { Peer, Rule, RuleRequest } from "../policy/firewall.ts";
@@ -24,7 +24,7 @@ export type Current = People & {
   groups: readonly { name: string; description: string }[];
   tests: readonly PolicyTest[];
   aliases: readonly (DesiredAlias & { id: number })[];
-  /** Groups that open registration tokens give. */
+  /** Groups that unused registration tokens give. */
   tokenGroups: ReadonlySet<string>;
   /** Whether the membership came from a registration token or a provider of identities, so that no file takes it away. */
   isGivenElsewhere(node: PolicyNode, group: string): boolean;
@@ -41,7 +41,7 @@ export type Changes = UserChanges & {
   nodes: NodeChange[];
   /** An alias of another node or address is deleted and created. */
   aliases: { create: DesiredAlias[]; delete: DesiredAlias[] };
-  /** Undefined: they stay. */
+  /** Undefined: unchanged. */
   tests: PolicyTest[] | undefined;
 };
 
@@ -229,7 +229,7 @@ function* groupChanges(
   return result;
 }
 
-/** What keeps a group, for each group in use. */
+/** Why a group stays, for each group in use. */
 function* usesOf(current: Current, desired: Desired): Generator<unknown, Map<string, string>> {
   const uses = new Map<string, string>();
   for (const name of current.tokenGroups) uses.set(name, "an open registration token gives it");

@@ -1,4 +1,4 @@
-// Makes changes of a policy in one transaction, and returns what takes them back.
+// Makes changes of a policy in one transaction, and returns the inverse changes.
 
 import { AppError } from "../../base/errors.ts";
 import type { Actor, AuditEvent } from "../audit/record.ts";
@@ -26,7 +26,7 @@ import { attempt, type Rollback } from "./rollback.ts";
 
 export type Executing = Pick<NodeStore, "authorities" | "secretKey" | "system">;
 
-/** Returns the changes that take these back, and the events of certificates that were issued. */
+/** Returns the inverse changes, and the events of certificates that were issued. */
 export async function execute(
   tx: Transaction,
   services: Executing,
@@ -88,7 +88,7 @@ export async function execute(
   };
 }
 
-/** Returns the changes that take these back. */
+/** Returns the inverse changes. */
 async function changePeople(
   tx: Transaction,
   orgId: number,
@@ -117,7 +117,7 @@ async function changeProviderGroups(
   for (const { people } of remove) await providerGroups.delete(tx, { orgId, people });
   const added: ProviderGroup[] = [];
   for (const each of add) {
-    // The provider may be gone since the application that is taken back.
+    // The provider may have been deleted since the application that is rolled back.
     if ((await identityProviders.find(tx, { id: each.providerId })) === undefined) continue;
     await providerGroups.upsert(tx, { ...each, orgId, createdAt }, "ON CONFLICT DO NOTHING");
     added.push(each);
@@ -183,7 +183,7 @@ async function changeNodes(
   rollback: Rollback | undefined,
 ): Promise<{ done: NodeChange[]; issued: AuditEvent[] }> {
   const isGrouping = ({ subnets, relay }: NodeChange) => isEmpty(subnets) && relay === null;
-  // What is left out of a rollback must not keep the node from the rest.
+  // A part that is left out of a rollback must not affect the rest of the node.
   const parts = rollback === undefined ? changes : changes.flatMap(partsOf);
   const changed = await regroupGiven(tx, orgId, parts.filter(isGrouping), services.system.now(), rollback);
   const issued: AuditEvent[] = [];
@@ -266,8 +266,8 @@ async function regroupGiven(
 }
 
 /**
- * What nodes give up comes first: a network may move from one node to another one, which gives it one in return, and a node
- * may become a relay whose public address was routed.
+ * Removals come first: a network may move from one node to another, which gives one in return, and a node may become
+ * a relay whose public address was routed.
  */
 function inOrder(changes: readonly NodeChange[]): NodeChange[] {
   const isGain = ({ subnets, relay }: NodeChange) => subnets.add.length > 0 || relay === true;

@@ -2,7 +2,7 @@
 // become spaces.
 
 export function plainJson(text: string): string {
-  // A comment has no comma or bracket, so the last character that counts decides whether a comma trails.
+  // Comments are skipped: the last significant character decides whether a comma is a trailing one.
   const out = text.split("");
   let comma = -1;
   for (let at = 0; at < text.length; at++) {
@@ -31,7 +31,7 @@ function endOfString(text: string, start: number): number {
   return text.length;
 }
 
-/** Blanks a comment but its line ends. Returns the index of its last character. */
+/** Replaces a comment by spaces and keeps its line ends. Returns the index of its last character. */
 function blank(out: string[], text: string, start: number): number {
   const isLine = text.startsWith("//", start);
   const found = text.indexOf(isLine ? "\n" : "*/", start + 2);

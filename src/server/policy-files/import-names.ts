@@ -1,6 +1,6 @@
 // The names that groups and tags of Tailscale get here, and its sections that have no equal. Pure.
 
-/** With room for a number behind it. */
+/** Leaves room for a number at the end. */
 const longest = 58;
 
 /** `tag:web` is the group `web`. */
@@ -13,7 +13,7 @@ function groupName(word: string): string {
   return /^[A-Za-z0-9]/.test(name) && name.toLowerCase() !== "any" ? name : `x${name}`;
 }
 
-/** Two of the original never become one here: each would have the rules of both. */
+/** Two names of the original must not become one here: each would have the rules of both. */
 export function freeName(word: string, taken: ReadonlySet<string>): string {
   const name = groupName(word);
   const choices = [name, ...(word.startsWith("tag:") ? [`tag-${name}`.slice(0, longest)] : [])];

@@ -82,7 +82,7 @@ export function* importPolicy(text: string, overlay?: readonly string[]): Genera
   let isComplete = true;
   const note: Noter = (path, what, reason) => {
     const [first = "", ...rest] = path.split(".");
-    // Something that permits packets there, or says who is in a group.
+    // A part that permits packets there, or that defines the members of a group.
     if (["acls", "grants", "groups"].includes(first)) isComplete = false;
     notes.push({ line: placeOf([keys.get(first) ?? first, ...rest].join(".")).line, what, reason });
   };
@@ -249,7 +249,7 @@ class Importing {
     else for (const peer of peers) add(peer, target.side, packets);
   }
 
-  /** Undefined: it is noted why there are none. */
+  /** Undefined: the reason was noted. */
   #words(path: string, key: string, value: unknown): string[] | undefined {
     const parsed = v.safeParse(Words, value, { abortEarly: true });
     if (parsed.success) return parsed.output;
@@ -263,7 +263,7 @@ class Importing {
     return undefined;
   }
 
-  /** Sources mean something else for the destination `self`: they are noted for the others alone. */
+  /** Sources have another meaning for the destination `self`: they are noted for other destinations only. */
   #sources(path: string, src: readonly string[], targets: readonly string[]): string[] {
     return targets.every((word) => word === selfWord) ? [] : this.#sides(path, src, sourceOf);
   }
@@ -374,7 +374,7 @@ function* readAgain(
   }
 }
 
-/** The tests of the original on what was made of it. */
+/** Runs the tests of the original on the imported policy. */
 function* failing(parsed: ParsedPolicy): Generator<unknown, TestFailure[]> {
   const { rules = [], tests = [] } = yield* resolvePolicy(parsed, {
     nodes: new Map(),

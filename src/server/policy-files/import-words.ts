@@ -1,4 +1,4 @@
-// The words of Tailscale's policies: who is meant by a source or destination, and which packets. Pure.
+// The words of Tailscale's policies: which users and nodes a source or destination means, and which packets. Pure.
 
 import {
   bits,
@@ -131,7 +131,7 @@ export function portsOf(text: string): { ports: string[] } | { reason: string } 
   return { ports };
 }
 
-/** Undefined: none is said, which means TCP, UDP and ICMP. The engine's `any` passes GRE, SCTP and all others, too. */
+/** Undefined if absent, which means TCP, UDP and ICMP. The engine's `any` also passes GRE, SCTP and all others. */
 type Protocol = "tcp" | "udp" | "icmp" | undefined;
 /** Tailscale's filter passes ICMP of either family if a rule permits anything between the two addresses. */
 const protocols = new Map<string, Protocol>([
@@ -191,7 +191,7 @@ export function lowerKeys(entry: Record<string, unknown>): Fields {
 export const otherKey = (rest: Record<string, unknown>) =>
   Object.keys(rest).find((key) => !key.startsWith("#"));
 
-/** What is permitted where nothing is said. */
+/** The default: what a rule without ports permits. */
 export const everything: readonly Packets[] = (["tcp", "udp", "icmp"] as const).map((protocol) => ({
   protocol,
   ports: "any",

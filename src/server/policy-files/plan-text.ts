@@ -1,4 +1,4 @@
-// A plan as lines for people. Pure.
+// A plan as lines of text. Pure.
 
 import type { Plan } from "./answers.ts";
 
@@ -16,7 +16,7 @@ export function planText(plan: Plan): string {
   return `${lines.join("\n")}\n`;
 }
 
-/** The way back for administrators who lock themselves out. Undefined: no node loses access. */
+/** How to roll back, for administrators who lock themselves out. Undefined: no node loses access. */
 export function lossSentence({ access }: Plan): string | undefined {
   const isLoss = [...access.classes, ...access.pairs].some(({ loses }) => loses.length > 0);
   return isLoss
@@ -61,7 +61,7 @@ function nodeLines({ nodes }: Plan): string[] {
 
 function pairsWith(owners: Plan["access"]["classes"][number]["owners"]): string {
   if (owners === undefined || owners === "any") return "";
-  // The organization's nodes have no owner, and are none of the same owner either.
+  // Nodes of the organization have no owner, so they do not count as nodes of the same owner.
   return owners === "same" ? " of the same owner" : " not of the same owner";
 }
 

@@ -41,7 +41,7 @@ export const PlanRequest = v.strictObject({
 });
 export type PlanRequest = v.InferOutput<typeof PlanRequest>;
 
-/** What a file differs in from the present state. */
+/** The differences between a file and the present state. */
 type Compared = Difference & { snapshot: Snapshot; desired: Desired };
 /** A plan with what `apply` needs. */
 export type Planned = Compared & {
@@ -50,8 +50,8 @@ export type Planned = Compared & {
 };
 
 /**
- * Whether it could be applied is not looked at. `mayName`: provider's groups that the policy does not name yet. Throws
- * validation_failed for a file with faults, permission_denied for such a group.
+ * Does not check whether the file could be applied. `mayName`: providers' groups that the policy does not name yet.
+ * Throws validation_failed for a file with faults, permission_denied for such a group.
  */
 export async function compare(
   reader: Reader,

@@ -1,4 +1,5 @@
-// What takes an application back: its changes as they are stored until it is confirmed, and what a rollback leaves out.
+// How an application is rolled back: its inverse changes, stored until it is confirmed, and what a rollback leaves
+// out.
 
 import * as v from "valibot";
 import { AppError, type ErrorCode } from "../../base/errors.ts";
@@ -35,7 +36,7 @@ export const Undo = v.object({
         relay: v.nullable(v.boolean()),
       }),
     ),
-    /** Absent: it was stored by an earlier version. */
+    /** Absent in rows of earlier versions. */
     people: v.optional(v.object({ add: v.array(person), remove: v.array(person) }), { add: [], remove: [] }),
     providerGroups: v.optional(v.object({ add: v.array(ofProvider), remove: v.array(ofProvider) }), {
       add: [],
@@ -55,8 +56,8 @@ export const Undo = v.object({
 export type Undo = v.InferOutput<typeof Undo>;
 
 /**
- * A rollback must not wait for what other people do: a part that has become impossible is left out, with a sentence here.
- * Limits of certificates and rules do not hold for it.
+ * A rollback must always complete: a part that has become impossible is left out, with a sentence here. Limits of
+ * certificates and rules do not apply.
  */
 export type Rollback = { leftOut: string[] };
 

@@ -1,4 +1,4 @@
-// The policy of an organization as people see it: the file while it equals the state, else the state as a file.
+// The policy of an organization as users see it: the file while it equals the state, else the state as a file.
 
 import * as v from "valibot";
 import { formatTime } from "../../base/duration.ts";
@@ -26,7 +26,7 @@ export async function showPolicy(reader: Reader, orgId: number, now: number): Pr
     by_file: row?.byFile ?? false,
     applied_at: time(row?.appliedAt),
     applied_by: row?.appliedBy ?? null,
-    // The drift may not have been noticed yet: then it begins now.
+    // Upkeep may not have noticed the drift yet: then it begins now.
     drifted_since: file === null || isFile ? null : time(row?.driftedAt ?? now),
     unconfirmed:
       row?.unconfirmedUntil === null || row?.unconfirmedUntil === undefined
@@ -40,7 +40,9 @@ export async function showPolicy(reader: Reader, orgId: number, now: number): Pr
   };
 }
 
-/** A failure that is of no test says that the tests took too long: then those without a failure are not decided. */
+/**
+ * A failure that belongs to no test means that the tests took too long: then those without a failure are undecided.
+ */
 function listTests({ tests, nodes, users }: Snapshot, failures: readonly TestFailure[]) {
   const side = sideNames(nodes, users);
   const failed = new Set(failures.map(({ test }) => test));

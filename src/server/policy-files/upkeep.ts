@@ -1,5 +1,5 @@
-// Looks after policies between requests: an application without confirmation is reverted, and a test that fails because a
-// node was revoked or joined becomes an event. Runs on one replica; all its state is in the database.
+// Maintains policies between requests: an application without confirmation is rolled back, and a test that fails
+// because a node was revoked or joined becomes an event. Runs on one replica; all its state is in the database.
 
 import type { Attention } from "../../api/attention.ts";
 import { messageOf } from "../../base/errors.ts";
@@ -24,7 +24,7 @@ export async function revertUnconfirmed(services: Services): Promise<void> {
   const sql = `SELECT p.org_id FROM policies p JOIN organizations o ON o.id = p.org_id
     WHERE p.unconfirmed_until <= $1 AND o.deleted_at IS NULL`;
   for (const { orgId } of await queryAll(services.db, due, sql, [now])) {
-    // One organization must not keep the others waiting.
+    // Bounds one organization's share: others must not wait for it.
     await revertPolicy(services, { id: orgId }, ourselves, now).catch((error: unknown) => {
       services.log.warn("An unconfirmed policy could not be taken back; retrying", {
         organization: orgId,

@@ -1,4 +1,4 @@
-// What has to change so that users, and the groups of providers of identities, are in groups as the policy file says. Pure.
+// The changes that make the membership of users, and of providers' groups, match the policy file. Pure.
 
 import { ownerOf, providerOf } from "../../protocol/owner-group.ts";
 import { makeOwnerGroups, type Carriers, type GroupUser, type ProviderGroup } from "../policy/group-users.ts";
@@ -27,7 +27,7 @@ export type UserChanges = {
   people: { add: GroupUser[]; remove: GroupUser[] };
   /** Groups of providers that the policy names from now on, or no longer. */
   providerGroups: { add: ProviderGroup[]; remove: ProviderGroup[] };
-  /** What follows from both, for the nodes that there are. */
+  /** The effect of both on existing nodes. */
   owned: OwnedChange[];
 };
 

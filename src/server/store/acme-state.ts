@@ -1,5 +1,5 @@
-// What all replicas know together about the certificate from ACME: account, order, challenges, certificate, and how the
-// last attempt ended. Secrets are sealed like all others of the database.
+// The state that all replicas share about the certificate from ACME: account, order, challenges, certificate, and the
+// result of the last attempt. Secrets are sealed like all others in the database.
 
 import { hash } from "node:crypto";
 import * as v from "valibot";
@@ -16,7 +16,7 @@ const Pem = foreignText(512 * 1024);
 const Account = v.object({ key: AccountKey, url: v.optional(Text) });
 export type Account = v.InferOutput<typeof Account>;
 
-/** What was ordered. A different order needs a new certificate. */
+/** The settings of the order. Other settings need a new certificate. */
 const Wish = v.object({ directoryUrl: Text, name: Text, profile: v.optional(Text) });
 export type Wish = v.InferOutput<typeof Wish>;
 
@@ -41,7 +41,7 @@ const Status = v.object({
   /** Failed attempts since the last success. */
   failures: v.optional(v.number(), 0),
   failedAt: v.optional(v.number()),
-  /** The authority asked to wait until then. */
+  /** The authority asked to wait until this time. */
   waitUntil: v.optional(v.number()),
   reason: v.optional(Text),
   /** When the authority wants the certificate renewed (RFC 9773), and when to ask it again. */

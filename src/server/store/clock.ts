@@ -1,7 +1,7 @@
-// The time that this server believes. The clock of the machine is compared with the time since its boot, which no setting of
-// the clock changes, and which goes on while the machine sleeps. After a jump the server goes on by its former time, and
-// signs no certificate, until the clock is back or an administrator confirms it: a certificate from the future is refused
-// by every engine, and a CA from there by every registration. What nodes report decides nothing here.
+// The believed time. The clock of the machine is compared with the time since its boot, which no setting of the clock
+// changes, and which goes on while the machine sleeps. After a jump the server continues with its former time, and
+// signs no certificate, until the clock is back or an administrator confirms it: every engine refuses a certificate
+// from the future, and every registration a CA from there. Reports of nodes decide nothing here.
 
 import * as v from "valibot";
 import { brand } from "../../brand.ts";
@@ -13,15 +13,18 @@ import { aheadOf } from "./replicas.ts";
 import { readMeta, setMeta } from "./meta.ts";
 import { queryNumber } from "./table.ts";
 
-/** Below the five minutes by which certificates are back-dated: a smaller jump harms none. */
+/** Less than the five minutes by which certificates are back-dated: a smaller jump does no harm. */
 export const toleranceMs = 120_000;
-/** A machine without a clock of its own gets the time from the network some time after its boot: until then, steps are usual. */
+/**
+ * A machine without a hardware clock gets the time from the network some time after its boot: until then, steps are
+ * usual.
+ */
 const settledAfterMs = 3_600_000;
 /** A machine that was off for longer may have lost its clock. */
 const longestAbsenceMs = 31 * 86_400_000;
-/** At most this part of the time that passed: a clock that is slowed or sped up, not one that is set. */
+/** Tolerated drift, as a part of the time that passed: a clock that is slewed, not one that is set. */
 const greatestSlew = 0.001;
-/** How far the stored time may be behind, which is the least that is believed after the next boot. */
+/** How far the stored time may lag. After the next boot, no earlier time is believed. */
 const storeEveryMs = 600_000;
 const maxBoots = 16;
 const key = "clock";
@@ -30,7 +33,7 @@ const key = "clock";
 type Point = { wall: number; boot: number };
 
 const Stored = v.object({
-  /** The latest time that a server believed. */
+  /** The latest believed time. */
   believed_at: v.number(),
   /** Since the boots of all servers that share the database. */
   boots: v.array(v.object({ id: v.string(), wall: v.number(), boot: v.number() })),
@@ -43,14 +46,14 @@ export type Doubt = { wall: number; expected: number; comparedWith: "boot" | "la
 export type ServerClock = {
   /** Milliseconds since 1970. While the clock is in doubt: the former time, continued. */
   now(): number;
-  /** What the clock of the machine shows. */
+  /** The time of the machine's clock. */
   wall(): number;
   doubt(): Doubt | undefined;
   /** Throws clock_doubted. Before each signature for a node, and before each new CA. */
   requireBelieved(): void;
   /** Call it every few seconds. Stores what is believed; in doubt, looks whether an administrator has confirmed the clock. */
   look(): Promise<void>;
-  /** From now on the clock is believed, by all servers that share the database. */
+  /** Accepts the present clock, for all servers that share the database. */
   confirm(tx: Transaction): Promise<void>;
 };
 
@@ -129,7 +132,7 @@ export async function openClock(
   };
 }
 
-/** For restored data, whose time is long past. */
+/** For restored data, whose stored time is long past. */
 export async function forgetClock(tx: Pick<Transaction, "run">): Promise<void> {
   await tx.run("DELETE FROM meta WHERE key = $1", [key]);
 }
@@ -139,8 +142,9 @@ function parseStored(text: string | undefined): Stored | undefined {
 }
 
 /**
- * What the clock is compared with. `base`: a point of this boot that was believed. Without one, in the first hour of a boot,
- * steps are usual, but the clock shows nothing before `last`, the last time of an earlier boot, nor long after it.
+ * The reference for the clock. `base`: a point of this boot that was believed. Without one, in the first hour of a
+ * boot, steps are usual; but the clock may be neither before `last`, the last time of an earlier boot, nor long after
+ * it.
  */
 type Reference = { base?: Point; last?: Point };
 

@@ -6,7 +6,7 @@ import type { Params, Reader, Row, Transaction, Value } from "./database.ts";
 import { tableNames } from "./migrations.ts";
 import { computed, integerOrNull, queryAll, queryNumber, text } from "./table.ts";
 
-/** Migrations write their own rows. The others are of servers that run now. */
+/** Tables that are not copied: migrations write their own rows, and the others describe running servers. */
 const skipped = ["migrations", "notices", "leases", "replicas"];
 const copied = tableNames.filter((name) => !skipped.includes(name));
 const pageSize = 2000;

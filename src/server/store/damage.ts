@@ -1,4 +1,4 @@
-// What is known of damage in the database: what statements met, and what examinations found.
+// Known damage of the database: found by statements, and by examinations.
 
 import { statSync } from "node:fs";
 import { AppError, messageOf, systemErrorCode } from "../../base/errors.ts";
@@ -11,7 +11,10 @@ import { computed, integer, queryOne } from "./table.ts";
 const maxReadAgainBytes = 64 * 1024 * 1024;
 const readAgainMs = 10_000;
 
-/** SQLite calls a page damaged that its disk cannot read at this moment: looks again whether the damage is there. */
+/**
+ * Looks again whether the damage is there: SQLite also reports a page as damaged that its disk cannot read at this
+ * moment.
+ */
 export function watchFile(path: string) {
   let met: { what: string; at: number; lookedAt: number } | undefined;
   const meet = (what: string) => {
@@ -38,7 +41,7 @@ export function watchFile(path: string) {
   };
 }
 
-/** Nothing tells that damage of PostgreSQL was mended: it is told for so long after it was met last. */
+/** How long damage of PostgreSQL is reported after it was last seen: nothing shows that it was repaired. */
 const damageToldMs = 3_600_000;
 
 /** Checksums failed for any process, also for a backup. PostgreSQL counts them until its statistics are reset. */

@@ -1,5 +1,5 @@
-// The mark in a data directory that a database has been there. Without one, a server whose database is gone would begin as a
-// new control plane, offer anybody the link of its first user, and its nodes would be strangers.
+// Marks a data directory that had a database. Without the mark, a server whose database is gone would start as a new
+// control plane, offer its first-user link to anyone, and refuse its nodes as unknown.
 
 import { closeSync, existsSync, statSync } from "node:fs";
 import { dirname, join } from "node:path";

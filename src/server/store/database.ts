@@ -15,8 +15,9 @@ export interface Reader {
 }
 
 /**
- * What a write concerns. Writes that concern the same organization or user run one after another, on all replicas.
- * `rows`: each statement of the write is right by itself, whatever runs beside it, as `UPDATE … WHERE used_at IS NULL`.
+ * The scope of a write. Writes that concern the same organization or user run one after another, on all replicas.
+ * `rows`: each statement of the write is correct by itself, whatever runs beside it, as `UPDATE … WHERE used_at IS
+ * NULL`.
  */
 export type Concern = { org: number } | { user: number } | "rows";
 
@@ -48,15 +49,16 @@ export interface Database extends Reader {
    */
   write<T>(work: (tx: Transaction) => Promise<T>): Promise<T>;
   /**
-   * As `write`, beside the writes that concern something else. The work must decide only from what it names: the rows of
-   * the organization or user, and what only `write` changes. A unique index holds what must be unique beyond that.
+   * Like `write`, but runs beside writes that concern something else. The work must decide only from what it names:
+   * the rows of the organization or user, and what only `write` changes. A unique index protects what must be unique
+   * beyond that.
    */
   writeFor<T>(concern: Concern, work: (tx: Transaction) => Promise<T>): Promise<T>;
   /** How long ago the last complete look for other processes' notices began, ms. */
   noticesBehindMs(): number;
   /**
-   * Whether the listeners have heard of every write that is committed at this moment: then what they keep up to date is as
-   * good as the rows. SQLite looks, at the price of a pragma; PostgreSQL cannot know, and neither can a visitor.
+   * Whether the listeners have received the notice of every committed write: then their memory is as current as the
+   * rows. SQLite checks, at the cost of a pragma; PostgreSQL cannot know, and neither can a visitor.
    */
   hasHeardAll(): boolean;
   /**
@@ -67,8 +69,8 @@ export interface Database extends Reader {
   /** The damage that a statement met or an examination found, as far as it is there still. */
   damage(): string | undefined;
   /**
-   * Looks for damage that no statement of this process meets. SQLite: reads all pages, in a process of its own. PostgreSQL: asks
-   * which checksums failed.
+   * Looks for damage that no statement of this process meets. SQLite: reads all pages, in a process of its own.
+   * PostgreSQL: reads which checksums failed.
    */
   examine(system: Pick<System, "run" | "executable">): Promise<void>;
   /** Returns a function that removes the listener. */

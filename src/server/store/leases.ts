@@ -36,8 +36,8 @@ export class LeaseLost extends Error {
 
 export type LeaseTimes = { leaseMs: number; renewEveryMs: number };
 /**
- * A death is noticed after the two together, 10.5 s. A replica that is suspended inside a transaction keeps the lease's
- * row until PostgreSQL ends that session, after 5 s (postgres.ts).
+ * A dead replica is noticed after both times together, 10.5 s. A replica that is suspended inside a transaction keeps
+ * the lease's row until PostgreSQL ends that session, after 5 s (postgres.ts).
  */
 const usualTimes: LeaseTimes = { leaseMs: 8000, renewEveryMs };
 

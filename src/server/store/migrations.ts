@@ -94,7 +94,7 @@ const steps: readonly (readonly string[])[] = [
     webhooks.add("seenEventId"),
     "CREATE INDEX webhooks_org ON webhooks (org_id) WHERE deleted_at IS NULL",
     certificates.add("expiringToldAt"),
-    // The metrics count by this index too.
+    // The metrics use this index, too.
     `CREATE INDEX certificates_expiring ON certificates (not_after, expiring_told_at, org_id)
        WHERE state = 'current' AND kind = 'overlay'`,
   ],
@@ -216,7 +216,7 @@ const steps: readonly (readonly string[])[] = [
   [providerGrants.add("refusedAt")],
   [...serverSamples.create],
   [nodes.add("phone"), nodes.add("importedAt")],
-  // What a console asks all the time, see nodes/attention.ts, without reading all nodes.
+  // For the frequent queries of consoles (nodes/attention.ts), without reading all nodes.
   [
     "CREATE INDEX nodes_engines ON nodes (org_id, overlay_version) WHERE state = 'active'",
     "CREATE INDEX nodes_phones ON nodes (org_id) WHERE phone IS NOT NULL",
@@ -227,14 +227,14 @@ const steps: readonly (readonly string[])[] = [
   [registrationRequests.add("askedAt")],
   [serviceTokens.add("lastUsedAt")],
   [totpSecrets.add("place")],
-  // What an organization stores, without reading the users of all.
+  // For the size of what an organization stores, without reading the users of all.
   ["CREATE INDEX users_bound ON users (bound_org_id) WHERE bound_org_id IS NOT NULL"],
   [
     browserSessions.add("family"),
     "CREATE UNIQUE INDEX browser_sessions_family ON browser_sessions (family)",
     ...sessionNodes.create,
   ],
-  // Few nodes, which each open console asks for.
+  // For the few nodes that each open console asks for.
   ["CREATE INDEX sightings_cloned ON sightings (node_id) WHERE overlay_state = 'cloned'"],
   [sightings.add("dataPlane")],
 ];
@@ -256,7 +256,7 @@ export const newestVersion = steps.length;
 const createMigrations =
   "CREATE TABLE IF NOT EXISTS migrations (version INT PRIMARY KEY, applied_at INT NOT NULL) STRICT";
 
-/** What creates an empty SQLite database of that version. */
+/** The statements that create an empty SQLite database of that version. */
 export function schemaStatements(version: number): string[] {
   return [createMigrations, ...steps.slice(0, version).flat()].map((each) =>
     adapt(each, { dialect: "sqlite" }),

@@ -57,7 +57,7 @@ export async function findNode(reader: Pick<Reader, "get">, orgId: number, id: n
   return node;
 }
 
-/** For a change of a node that was revoked meanwhile: whoever reads the list sees it there. */
+/** For a change of a node that was revoked meanwhile: callers see that in the list. */
 export function revokedNode({ name }: Pick<NodeRow, "name">): AppError {
   return new AppError("not_found", `The node ${name} is revoked.`);
 }

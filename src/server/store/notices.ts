@@ -8,7 +8,7 @@ import { notices } from "./tables/servers.ts";
 
 export type Notice = { channel: Channel; payload: string };
 
-/** Finds a missed bell after this time at the latest. */
+/** Maximum delay after a missed notification. */
 const lookAtLeastEveryMs = 2000;
 
 const columns = notices.pick("id", "channel", "payload", "createdAt");
@@ -61,7 +61,7 @@ export function makeBell(notify: () => Promise<void>): { ring(): void; stop(): P
   };
 }
 
-/** As many ids may be missing: more than the transactions of all replicas hold back. */
+/** Maximum missing ids that are looked for: more than the transactions of all replicas hold back. */
 const maxGaps = 1000;
 
 const withSnapshot = computed({ xmin: integer(), isKept: integer() });

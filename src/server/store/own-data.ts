@@ -19,8 +19,8 @@ export function refuseForeignData(directory: string): void {
 }
 
 /**
- * The same for one file or directory; a missing one passes. Only root is in danger: what others open, they could also write.
- * A link that root made is root's wish, and no other user can make such a one.
+ * The same for one file or directory; a missing one is allowed. Only root is in danger: other users can open only
+ * what they could also write. A link that root made is intended, and no other user can make such a one.
  */
 export function refuseForeignEntry(path: string): void {
   if (process.getuid?.() !== 0) return;
@@ -42,7 +42,7 @@ function whyForeign(found: Stats, owner: number): string | undefined {
   const isOf = (...users: number[]) => users.includes(found.uid);
   if (found.isSymbolicLink()) return isOf(0) ? undefined : `user ${found.uid} made it a link`;
   if (!isOf(0, owner)) return `it belongs to user ${found.uid}, the directory to user ${owner}`;
-  // Another name of a file that only root may change.
+  // A hard link to a file that only root may change.
   const isOther = found.isFile() && found.nlink > 1 && !isOf(owner);
   return isOther ? "it is a second name of a file elsewhere" : undefined;
 }

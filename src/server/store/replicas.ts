@@ -1,5 +1,6 @@
-// The servers on one PostgreSQL database know each other by rows that they renew. A server that does not fit to the others
-// is refused at its start: another secret key, a wrong clock. migrations.ts refuses versions that are too far apart.
+// The servers on one PostgreSQL database know each other by rows that they renew. A server that does not fit the
+// others is refused at its start: another secret key, a wrong clock. migrations.ts refuses versions that are too far
+// apart.
 
 import { AppError } from "../../base/errors.ts";
 import { clean, type Fields, type Log } from "../../base/log.ts";
@@ -54,7 +55,7 @@ async function checkKeys(db: Database, own: readonly string[]): Promise<void> {
     new AppError("bad_configuration", what, {
       hint: "Copy secret.key from a server that runs to this one, with mode 0600, and start again.",
     });
-  // All servers share this secret: the first one created it.
+  // Fails for another secret key: the first server has sealed this shared secret.
   const sealed = await readMeta(db, "jwt_key");
   if (sealed !== undefined && !own.includes(sealedWith(sealed))) {
     throw refuse("The secret.key of this server is not the one of this database");

@@ -1,4 +1,4 @@
-// Work that usually commits by itself, as a part of a transaction that runs already.
+// Runs work that usually commits by itself within a transaction that is already open.
 
 import type { Database, Transaction } from "./database.ts";
 

@@ -1,5 +1,5 @@
-// Throttles on several replicas: each tells the others what it counted, a few times a second. So a limit holds for all of
-// them together, but for what comes within that moment. While the database is away, each counts for itself.
+// Throttles on several replicas: each sends the others what it counted, a few times a second. So a limit holds for
+// all of them together, except for attempts within that moment. While the database is away, each counts for itself.
 
 import { hash } from "node:crypto";
 import * as v from "valibot";
@@ -10,7 +10,7 @@ import type { Database } from "./database.ts";
 const tellAfterMs = 200;
 /** Kinds and keys in one notice. A flood of more is counted by this replica alone. */
 const maxTold = 200;
-/** More for one key cannot come from a healthy replica. */
+/** Maximum count for one key: a healthy replica does not send more. */
 const maxTimes = 1000;
 
 const Told = v.pipe(
@@ -66,13 +66,13 @@ export function shareThrottle(
       const known = counted.get(id);
       if (known !== undefined) known[2] = Math.min(maxTimes, known[2] + 1);
       else if (counted.size < maxTold) counted.set(id, [kind, hashed, 1]);
-      // The others do not learn of it while the database is away.
+      // While the database is away, the other replicas do not get these counts.
       timer ??= setTimeout(() => void tell().catch(() => undefined), tellAfterMs).unref();
     },
   };
 }
 
-/** A newer replica may count other kinds. */
+/** Ignores kinds that only newer replicas know. */
 function isKind(name: string): name is Kind {
   return Object.hasOwn(limits, name);
 }

@@ -1,5 +1,5 @@
-// While the database is away, check-ins are answered with what was known before: a node that gets no answer learns no more,
-// and an administrator of thousands of nodes would see all of them fail.
+// While the database is away, check-ins are answered from memory: a node without an answer would learn nothing, and
+// an administrator of thousands of nodes would see all of them fail.
 
 import { AppError } from "../../base/errors.ts";
 

@@ -51,7 +51,7 @@ export async function takeVersion(tx: Transaction, orgId: number): Promise<numbe
 export async function raiseOwnVersion(tx: Transaction, orgId: number, nodeId: number): Promise<number> {
   requireLockOf(tx, orgId);
   const take = `UPDATE nodes SET own_version = (SELECT last_version FROM organizations WHERE id = $1) WHERE id = $2`;
-  // Sent together: one connection executes them in this order.
+  // Sent together: one connection runs them in this order.
   const [ownVersion] = await Promise.all([
     queryNumber(tx, raiseLast, [orgId]),
     tx.run(take, [orgId, nodeId]),
@@ -65,7 +65,7 @@ export async function notifyNode(tx: Transaction, orgId: number, nodeId: number)
   await tx.notify("node", `${orgId}/${nodeId}`);
 }
 
-/** A notice for each of very many nodes would cost more than what they tell. */
+/** Above this number of nodes, one notice for the organization costs less than one for each node. */
 const maxNoticed = 500;
 
 /** The same for many nodes. */
@@ -78,7 +78,7 @@ export async function notifyNodes(tx: Transaction, orgId: number, ids: readonly 
   await tx.notify("organization", String(orgId));
 }
 
-/** Nodes that were told until when their user confirms them: another setting makes it another time. */
+/** Wakes nodes that know a deadline for their confirmation: another setting changes it. */
 export async function notifyTold(tx: Transaction, orgId: number): Promise<void> {
   const sql = `SELECT p.node_id FROM owner_proofs p JOIN nodes n ON n.id = p.node_id
     WHERE n.org_id = $1 AND p.told_at IS NOT NULL`;

@@ -5,7 +5,7 @@ import { AppError } from "../../base/errors.ts";
 import type { Concern, Database, Transaction } from "./database.ts";
 import type { Notice } from "./notices.ts";
 
-/** One write that waits. `done` and `failed` settle its promise after the commit. */
+/** A waiting write. `done` and `failed` settle its promise after the commit. */
 export type Work = {
   concerns: Transaction["concerns"];
   run(tx: Transaction): Promise<unknown>;
@@ -13,7 +13,7 @@ export type Work = {
   failed(error: unknown): void;
 };
 
-/** What a commit brought: the promises to settle and the notices to deliver, in this order. */
+/** The result of a commit: the promises to settle and the notices to deliver, in this order. */
 export type Committed = { settle: readonly (() => void)[]; notices: readonly Notice[] };
 
 export type WriteQueue = Pick<Database, "write" | "writeFor"> & {
@@ -34,18 +34,20 @@ export function makeWriteQueue(
   tell: (notices: readonly Notice[]) => void,
   { maxBatch, width }: QueueLimits,
 ): WriteQueue {
-  /** The lines with works, in the order of their turns. A line whose transaction runs is in `busy` as well. */
+  /**
+   * The queues that have writes, in the order of their turns. A queue whose transaction runs is in `busy` as well.
+   */
   const lines = new Map<string, Work[]>();
   const busy = new Set<string>();
   const running = new Set<Promise<void>>();
   let isClosed = false;
 
   const commitNext = async (line: string) => {
-    // A turn of the event loop: what it brings shares the transaction.
+    // Wait for one turn of the event loop: its writes share the transaction.
     await new Promise(setImmediate);
     const waiting = lines.get(line) ?? [];
     const batch = waiting.splice(0, maxBatch);
-    // To the end of the turns.
+    // Moves the queue to the end.
     lines.delete(line);
     if (waiting.length > 0) lines.set(line, waiting);
     try {

@@ -1,4 +1,4 @@
-// Sends one stream its events, and looks again and again whether its caller may still have them.
+// Sends one stream its events, and checks repeatedly whether its caller may still have them.
 
 import { listEvents, shownTo } from "../audit/read.ts";
 import { type Event } from "../../api/events.ts";
@@ -60,7 +60,7 @@ export async function pump(
   try {
     // The client hears at once that it is connected.
     send(": open\n\n");
-    // What was missed is read after the tail has looked for the first time: nothing falls between.
+    // Missed events are read after the first look of the tail: nothing falls between.
     const ended = new Promise<void>((resolve) => signal.addEventListener("abort", () => resolve()));
     await Promise.race([begun, ended]);
     for (let isBehind = true; isBehind && !signal.aborted;) {

@@ -10,7 +10,7 @@ import { makeTail } from "./tail.ts";
 
 /** `perCaller`: one browser needs one stream. */
 const limits = { perCaller: 10, inAll: 2000 };
-/** Of one stream, in bytes that the network has not taken. */
+/** Maximum unsent bytes of one stream. */
 const maxUnsentBytes = 1_048_576;
 
 type Deps = {
@@ -37,7 +37,7 @@ export function makeStreams({ db, system, reports, log }: Deps, { perCaller, inA
   const tail = makeTail({ db, system, reports, failed });
   let isClosed = false;
 
-  /** Makes room by the end of another stream. An organization with many callers takes it from itself, not from others. */
+  /** Ends another stream to make room. An organization with many callers loses its own, not those of others. */
   const makeRoom = (owner: string) => {
     if (isClosed) throw new AppError("throttled", "This server is stopping.", { retryAfter: 10 });
     const own = [...open].filter((stream) => stream.owner === owner);

@@ -48,7 +48,7 @@ export function makeTail({ db, system, reports, failed }: Deps): Tail {
         if (events.length + contacts.length > 0) for (const follower of followers) follower(events, contacts);
         if (events.length === limit) continue;
       } catch (error) {
-        // The database is away for a moment: what happens meanwhile is read afterwards.
+        // The database is away for a moment: events meanwhile are read afterwards.
         failed(error);
       }
       await system.sleep(lookEveryMs, over.signal).catch(() => undefined);

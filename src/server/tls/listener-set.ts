@@ -42,7 +42,7 @@ export type DoorOptions = {
   /** The CA of this certificate, where machines do not know it. Not with "auto". */
   foreignCa?: ForeignCa;
   trustedProxies: readonly Network[];
-  /** A service, whose next process listens beside it; and whether this is that next process (listeners.ts). */
+  /** A service, whose next process listens beside it, and whether this is that next process (listeners.ts). */
   isService?: boolean;
   isSuccessor?: boolean;
 };
@@ -117,7 +117,7 @@ async function openAcmeDoors(options: DoorOptions, acme: AcmeTls, deps: Deps): P
       return port;
     },
     answerWith(app) {
-      // The other listener writes what is in memory, after the last answer of both.
+      // Nothing to do: the other listener writes what is in memory, after the last answer of both.
       pinned?.answerWith({ ...byOwnCa(app), flush: async () => undefined });
       door.answerWith(app);
     },
@@ -129,7 +129,7 @@ async function openAcmeDoors(options: DoorOptions, acme: AcmeTls, deps: Deps): P
   };
 }
 
-/** The same application, which knows that these requests came by the listener of the own CA. */
+/** The same application. It knows that these requests came by the listener of the own CA. */
 function byOwnCa(app: Application): Application {
   const marked = (edge: Edge): Edge => ({ ...edge, isOwnCa: true });
   return {

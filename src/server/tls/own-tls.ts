@@ -61,7 +61,7 @@ export async function openOwnTls(deps: Deps, names: readonly string[]): Promise<
     caFingerprint: `sha256:${x509Fingerprint(authority.certificatePem)}`,
     source: {
       read: () => current.pair,
-      // No browser trusts the CA by itself, and a new data directory has another one.
+      // Not strict: no browser trusts the CA by itself, and a new data directory has another one.
       isStrict: false,
       stamp() {
         const now = system.now();

@@ -60,7 +60,7 @@ export const serviceTokenHandlers = (services: Services): Handlers<typeof servic
   };
 };
 
-/** What both kinds share. */
+/** Fields of both kinds. */
 function handlersOf<Item>(services: Services, kind: TokenKind, listed: Listed<Item>) {
   return {
     list: (call: OrganizationCall, input: ListQuery) => listRows(services, call, listed, input),

@@ -67,7 +67,7 @@ const fates: ReadonlyMap<string, Fate> = new Map(
     "firewall.conntrack.max_connections": unsupported,
   }),
 );
-/** Former forms of settings: a value where there is a section now. */
+/** Former forms of settings: a single value in place of a section. */
 const former: ReadonlyMap<string, Fate> = new Map([
   ["punchy", overridable],
   ["punch_back", overridable],

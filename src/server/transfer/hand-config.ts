@@ -17,7 +17,7 @@ export type KeyReport = {
   used: boolean;
   /** No engine is known to have it: it may be misspelt. */
   isUnknown: boolean;
-  /** What became of it. */
+  /** What the import does with it. */
   detail: string;
 };
 
@@ -38,7 +38,6 @@ export type HandConfigs = {
   staticHosts: (Said & { overlay: string })[];
   lighthouses: Said[];
   relays: Said[];
-  /** `text`: the network. */
   routes: (Said & { via: string })[];
   keys: KeyReport[];
   /** What was not understood, or is not as an engine needs it. */

@@ -42,10 +42,7 @@ export type PlannedHost = {
   externalPort: number | null;
 };
 
-/**
- * The last word is the API's: what is planned and stored of a host passes the schema of a request to create the node. Throws
- * validation_failed.
- */
+/** Each host that is planned and stored passes the API's schema for creating a node. Throws validation_failed. */
 export function requestOf(host: PlannedHost) {
   return parse(NodeRequest, {
     name: host.name,
@@ -85,8 +82,8 @@ export function planHosts(
 }
 
 /**
- * Certificates stay in force, whatever is imported of them. So a host must not be in a group that rules here can name, and
- * that its node does not show: the rules for user 17 would admit the nodes of another control plane's user 17.
+ * Certificates stay in force, whatever is imported. So a host must not be in a group that rules here can name but its
+ * node does not show: rules for user 17 would admit nodes of another control plane's user 17.
  */
 function refuseHiddenGroups(live: readonly HostFile[], blocklist: ReadonlySet<string>): void {
   for (const { file, value } of live) {
@@ -140,7 +137,7 @@ function keepUsableGroups(hosts: readonly PlannedHost[], notes: string[]): void 
     const usable = usableGroups(host.groups);
     for (const group of host.groups)
       if (!usable.includes(group)) lost.set(group, [...(lost.get(group) ?? []), host.file]);
-    // More, if it is blocked.
+    // More notes if the host is blocked.
     host.groups = usable.slice(0, maxGroups);
   }
   for (const [group, files] of lost)

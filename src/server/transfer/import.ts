@@ -119,7 +119,7 @@ function authorityOf(
   };
 }
 
-/** What a plan refuses before the deed does. */
+/** Checks that the plan and the import share. */
 async function requireUnknown(reader: Pick<Reader, "get">, slug: string, plan: ImportPlan): Promise<void> {
   await requireOwnCas(reader, 0, plan);
   if ((await organizations.find(reader, { slug, deletedAt: null })) !== undefined)

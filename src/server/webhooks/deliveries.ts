@@ -13,7 +13,7 @@ import { webhookContext } from "./webhooks.ts";
 type Deps = Pick<ServerOptions, "db" | "system" | "log" | "secretKey" | "webhookNetworks"> & {
   /** Whether this replica sends now. */
   mayRun(): boolean;
-  /** Takes outcomes also when another replica sends now: each names its own claim. */
+  /** Records outcomes even if another replica sends now: each names its own claim. */
   outcomes: ServerOptions["db"];
 };
 

@@ -145,8 +145,9 @@ export async function changeWebhook(
 }
 
 /**
- * Sends a delivery that ended once more, or one that waits for long now, under the same Webhook-Id: a receiver that has it
- * can discard it. One that waits keeps the schedule of its own attempts. Throws not_found, or conflict if its outcome may be under way.
+ * Sends a delivery again that has ended, or sends one now that waits for long, under the same Webhook-Id: a receiver
+ * that has it can discard it. One that waits keeps the schedule of its own attempts. Throws not_found, or conflict if
+ * its outcome may be under way.
  */
 export async function sendAgain(
   { db, system }: Pick<Store, "db" | "system">,
@@ -157,7 +158,7 @@ export async function sendAgain(
     await requireRole(tx, org.id, actor);
     await findWebhook(tx, org, webhookId);
     const now = system.now();
-    // Due earlier, it may be claimed: the clock of the server that sends it may be ahead.
+    // If it is due sooner, a server whose clock is ahead may have claimed it.
     const claimedUntil = now + leaseMs + maxClockGapMs;
     // As askedFor() in audit/outbox.ts. Without a status and a message, it has no answer yet.
     const row = await tx.get(

@@ -54,7 +54,7 @@ export type Checkins = {
   takeApplied(org: Org, nodeId: number, version: number): Promise<void>;
 };
 
-/** After this time a poll reads again what it could not read while the database was away. */
+/** How often a poll repeats a read that failed because the database was away. */
 const readAgainMs = 1000;
 
 /** A node and the version that it should have. */
@@ -124,12 +124,13 @@ export function makeCheckins(given: Omit<Deps, "settle">): Checkins {
         for (let isWoken = true; ;) {
           const known = await newsOfNames(deps, org, nodeId, request);
           const found = await read(org, nodeId);
-          // One change may concern both, and come between both reads: an answer that has only one costs the other a moment.
+          // One change may concern configuration and names, and come between both reads: wait a moment for the second
+          // part.
           const isOther = (request.refused_config_version ?? seen) !== found.version;
           const names = known ?? (isOther ? await newsOfNames(deps, org, nodeId, request) : undefined);
           const hasNews = (isOther && !found.node.isEnded) || names !== undefined;
           if (hasNews || !isWoken) {
-            // News do not wait for a write, whose lock may be held: the node confirms again with its next check-in.
+            // Answer before the write, whose lock may be held: the node confirms again at its next check-in.
             if (!hasNews) await confirming;
             if (!found.node.isEphemeral) reports.add(found.node, system.now(), {});
             return { ...answer(org, found, seen, names), ...(await othersOf(deps, org, nodeId, request)) };
@@ -169,7 +170,7 @@ async function othersOf(
   return found === null ? {} : { others_online: found !== undefined };
 }
 
-/** What was read may be old, because the database is away: the wake-up for it must not be lost. */
+/** What was read may be outdated, because the database is away. Keep the wake-up, and read again. */
 function readAgainIfOld({ system, live, changes }: Deps, org: Org, nodeId: number): void {
   if (live.knownNode(org.id, nodeId) !== undefined && live.knownVersion(org.id) !== undefined) return;
   void system.sleep(readAgainMs).then(() => changes.wakeNode(org.id, nodeId));
@@ -207,7 +208,7 @@ async function newsOfNames(
 ): Promise<NamesNews | undefined> {
   if (asked === undefined || names.isCurrent(org.id, nodeId, asked)) return undefined;
   const read = () => names.news(org.id, nodeId, asked);
-  // The whole list takes milliseconds.
+  // In turn: the whole list takes milliseconds.
   const isLong = asked.version === 0 || asked.part === true;
   const news = isLong ? heavyWork({ owner: org.id, caller: `node/${nodeId}` }, read) : read();
   return news.catch(() => undefined);
@@ -217,7 +218,10 @@ function isActive(node: LiveNode): boolean {
   return node.revoked === undefined && !node.isPending && !node.isEnded;
 }
 
-/** Whether the engine runs, as far as the report says. The report of a stopped one must not bring a node back. */
+/**
+ * Whether the engine runs, as far as the report says. The report of a stopped engine must not bring an ended node
+ * back.
+ */
 function isRunning({ overlay_state: state, leaving }: CheckinRequest): boolean {
   return state !== "stopped" && leaving !== true;
 }
@@ -334,7 +338,7 @@ async function takeConfirmation(
   });
 }
 
-/** An engine of another class needs another configuration, for this node alone. */
+/** Another class of engine needs another configuration, for this node alone. */
 async function takeEngine(
   { db, system, refusals }: Deps,
   node: LiveNode,

@@ -7,9 +7,12 @@ import { record } from "../../audit/record.ts";
 import type { ServerOptions } from "../../options.ts";
 import { findNode } from "../../store/nodes.ts";
 
-/** A machine that was another one for at most this time came back. A reboot never comes back to a former boot. */
+/**
+ * A change of the machine that is reversed within this time shows two machines: a reboot never returns to a former
+ * boot.
+ */
 const backMs = 600_000;
-/** Each machine checks in every minute: two alternate within two. */
+/** Two machines that each check in every minute alternate within two minutes. */
 const lastsMs = 150_000;
 /** A machine whose answers fail pauses longer, up to some minutes: the light must not change between two of its check-ins. */
 const gapsLasted = 2.5;
@@ -25,7 +28,7 @@ type Sender = { orgId: number; nodeId: number; machine: string; address: string 
 type Changed = { former: string; formerAt: number; clonedAt: number; recordedAt: number; gapMs: number };
 
 export type Clones = {
-  /** Takes what a check-in says of its machine. True: this one shows that there are two, and there was one before. */
+  /** Notes the machine of a check-in. True if this one shows for the second time that there are two. */
   take(sender: Sender): boolean;
   /** Whether two machines use the node's keys now. */
   has(nodeId: number): boolean;

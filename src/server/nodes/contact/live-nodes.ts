@@ -29,12 +29,12 @@ export type LiveNode = {
   certificateNotAfter: string;
   renewAt: number | null;
   ownVersion: number;
-  /** The order of a restore. */
+  /** The signed order, if the node was restored. */
   order: string | undefined;
   /** The configuration version that it reported last, set at once. */
   applied: number | null;
   confirmed: number;
-  /** Until when its user has to confirm the node, once the user was told. */
+  /** Until when the user has to confirm the node; unset before the user was told. */
   confirmBy: string | undefined;
   report: Report;
   /** A notification came: read the node again before use. */
@@ -162,7 +162,7 @@ export function makeLive(db: Database, ages: Pick<VersionAges, "note">): Live {
   };
 }
 
-/** A node that has lost a group has only a former one until it comes for the next. */
+/** A node that has lost a group has only a former certificate until it fetches the next one. */
 const newest = `SELECT not_after FROM certificates
   WHERE node_id = $1 AND state <> 'blocked' AND kind = 'overlay'
   ORDER BY CASE state WHEN 'current' THEN 0 ELSE 1 END, not_after DESC LIMIT 1`;

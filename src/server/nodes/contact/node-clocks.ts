@@ -7,11 +7,11 @@ import type { CheckinRequest } from "../../../protocol/checkin.ts";
 import type { ServerOptions } from "../../options.ts";
 
 const mostOrganizations = 256;
-/** Of each organization: none outweighs another. */
+/** Nodes of each organization whose clocks are kept: none outweighs another organization. */
 const mostNodes = 32;
-/** A node checks in every minute. */
+/** How long a node's clock counts: it checks in every minute. */
 const lastsMs = 600_000;
-/** Fewer may all be wrong. */
+/** Minimum number of nodes: fewer may all be wrong. */
 const leastNodes = 3;
 
 export const howToCompare =
@@ -21,7 +21,7 @@ type Sender = { org: { id: number; slug: string }; nodeId: number };
 type Told = { aheadMs: number; at: number };
 
 export type NodeClocks = {
-  /** Takes what a check-in says of the node's clock. True: it is too far from this server's. */
+  /** Notes a node's clock. True: it is too far from this server's. */
   take(sender: Sender, request: Pick<CheckinRequest, "time">): boolean;
   /** One sentence, if most nodes of an organization agree that this server's clock is wrong. */
   doubt(): string | undefined;
@@ -34,7 +34,7 @@ export function makeNodeClocks({ system }: Pick<ServerOptions, "system">): NodeC
       if (time === undefined) return false;
       const aheadMs = time * 1000 - system.now();
       const { nodes } = known.get(org.id) ?? { nodes: new Map<number, Told>() };
-      // The latest last: the first one leaves for a new one.
+      // Latest last: the first one is removed for a new one.
       nodes.delete(nodeId);
       for (const [first] of nodes.size >= mostNodes ? nodes : []) {
         nodes.delete(first);

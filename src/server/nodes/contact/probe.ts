@@ -1,5 +1,6 @@
-// What the address of a check-in shows the node. One small UDP datagram to it, whether the node's port can be reached: at most 32
-// bytes and 6 per minute, so that the server cannot be used to flood others. And whether a lighthouse is where nodes look for it.
+// Uses the address of a check-in for two answers. Whether the node's port is reachable: one UDP datagram of at most
+// 32 bytes, at most 6 a minute, so that the server cannot be used to flood others. And whether a lighthouse still has
+// the address at which nodes look for it.
 
 import {
   holdsNetwork,
@@ -51,8 +52,8 @@ async function datagram(address: string, port: number, text: string): Promise<vo
 }
 
 /**
- * Where a lighthouse is looked for, if it calls from elsewhere: then its address may have changed, as that of a household does,
- * and only nodes that start again would notice.
+ * The configured address of a lighthouse that now calls from another one. Its address may have changed, as that of a
+ * household does, and only nodes that start again would notice.
  */
 export async function elsewhereOf(
   db: ServerOptions["db"],

@@ -119,7 +119,7 @@ export function makeReports({ db, log, live }: Deps): Reports {
 }
 
 function makeWatches(): Pick<Reports, "watch"> & { note(node: LiveNode, at: number): void } {
-  /** By organization that is watched: the nodes that were in contact since the last look. */
+  /** The nodes that were in contact since the last look, for each watched organization. */
   const watched = new Map<number, Map<number, Contact>>();
   return {
     note({ id, orgId, applied }, at) {
@@ -134,7 +134,7 @@ function makeWatches(): Pick<Reports, "watch"> & { note(node: LiveNode, at: numb
           contacts.clear();
           return taken;
         },
-        // The next watcher may have begun already.
+        // The next watcher may already have started: do not remove its list.
         end: () => void (watched.get(orgId) === contacts && watched.delete(orgId)),
       };
     },

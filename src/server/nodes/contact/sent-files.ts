@@ -18,9 +18,9 @@ export type SentFiles = {
 };
 
 const hourMs = 3_600_000;
-/** Characters. Packing takes the event loop's time; a longer configuration is not stored. */
+/** Maximum characters of a configuration that is stored: packing it blocks the event loop. */
 export const maxConfigLength = 256 * 1024;
-/** Of an organization. Usually nodes share a few. */
+/** Maximum configurations of an organization. Usually nodes share a few. */
 const maxConfigs = 1000;
 
 export function makeSentFiles({ db, system, log }: Pick<ServerOptions, "db" | "system" | "log">): SentFiles {

@@ -11,7 +11,7 @@ import { endInside } from "../lifecycle/ephemeral.ts";
 
 type Gap = readonly [from: number, to: number];
 const Watch = v.object({
-  /** When a server looked last, ms. */
+  /** When a server last ran this loop, ms. */
   seen: v.number(),
   gaps: v.pipe(v.array(v.tuple([v.number(), v.number()])), v.maxLength(100)),
 });
@@ -27,7 +27,7 @@ const gapMs = 10_000;
  * late while the database is away for less than a gap. A node that holds polls, of 55 s at most, is heard of once a poll.
  */
 const lateMs = 10_000;
-/** Longer than any silence. */
+/** How long gaps are kept: longer than any silence. */
 const keptMs = 8 * 86_400_000;
 const maxGaps = 100;
 /** Nodes that end in one transaction: few enough that check-ins do not wait for it. */
@@ -54,7 +54,7 @@ const silent = computed({
   watchedFrom: integer(),
   lastCheckinAt: integerOrNull(),
 });
-/** Those whose silence may be over. An index holds the ephemeral nodes that are live. */
+/** Nodes whose silence may have ended them. An index holds the live ephemeral nodes. */
 const candidates = `SELECT n.id, n.org_id, n.ephemeral_silence_s AS silence_s, n.watched_from, s.last_checkin_at
   FROM nodes n LEFT JOIN sightings s ON s.node_id = n.id
   WHERE n.ephemeral_silence_s IS NOT NULL AND n.state <> 'revoked'

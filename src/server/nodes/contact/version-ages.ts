@@ -1,12 +1,12 @@
-// Since when organizations have had their configuration versions, as far as this server saw. A node that lacks one for
-// longer than is usual has a fault; for one that was just saved, nodes need seconds. In memory: after a start, a server
-// knows only nodes that were sent files which they have not applied (sent-files.ts), and the others ten minutes later.
+// When organizations got their configuration versions, as far as this server knows. A healthy node applies a new
+// version within seconds, so one that lacks it for longer has a fault. In memory: after a start, a server knows only
+// nodes that were sent files which they have not applied (sent-files.ts), and the others ten minutes later.
 
 import type { Versions } from "../../store/versions.ts";
 
 /** A healthy node applies a configuration within seconds. */
 export const appliedMs = 600_000;
-/** Of one organization. Without the second one, the first and the last still say nearly the same. */
+/** Versions that are kept of one organization. */
 const maxSeen = 200;
 
 /** `at`: when this server saw the versions first, ms. */
@@ -26,7 +26,7 @@ export function makeVersionAges(now: () => number): VersionAges {
     note(orgId, versions) {
       const seen = all.get(orgId) ?? [];
       if (seen.length === 0) all.set(orgId, seen);
-      // Two reads may end in another order than they began.
+      // Concurrent reads may end in another order than they began.
       if (versions.lastVersion <= (seen.at(-1)?.lastVersion ?? 0)) return;
       if (seen.length === maxSeen) seen.splice(1, 1);
       seen.push({ ...versions, at: now() });

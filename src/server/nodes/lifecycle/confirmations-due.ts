@@ -23,7 +23,7 @@ const since = later(
   later("coalesce(p.proven_at, 0)", "o.reauthenticate_from"),
   "coalesce(n.registered_at, 0)",
 );
-/** What the user was told before the present period counts no more: another setting begins one, too. */
+/** A notice from before the present period does not count: another setting starts a new period, too. */
 const periods = `SELECT n.id, n.org_id, o.slug, n.name, n.owner_id, u.email,
     ${since} + o.reauthenticate_days * ${dayMs} AS ends,
     CASE WHEN p.told_at > ${since} THEN p.told_at END AS told_at
@@ -36,7 +36,6 @@ const dueNodes = `SELECT d.id, d.org_id, d.slug, d.name, d.owner_id, d.email, d.
   FROM (${periods}) d WHERE d.ends - ${toldMs} <= $1`;
 const anyOrganization = "SELECT id FROM organizations WHERE reauthenticate_days IS NOT NULL LIMIT 1";
 
-/** The first 1000 in all organizations. */
 export async function findAllDue(reader: Pick<Reader, "all" | "get">, now: number): Promise<Due[]> {
   if ((await reader.get(anyOrganization)) === undefined) return [];
   return queryAll(reader, due, `${dueNodes} ORDER BY d.org_id, d.id LIMIT 1000`, [now]);
@@ -52,7 +51,7 @@ export async function findDueIn(
   return queryAll(reader, due, sql, [now, orgId, ownerId ?? null]);
 }
 
-/** Those of `found` that are due now: a proof may have come in between. */
+/** Those of `found` that are still due: the user may have confirmed meanwhile. */
 export async function findStillDue(
   tx: Pick<Reader, "all">,
   found: readonly Pick<Due, "id">[],

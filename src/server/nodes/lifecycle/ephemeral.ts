@@ -45,7 +45,7 @@ const endIt = `UPDATE nodes SET state = 'revoked', revoked_at = $2, ended_at = $
     AND NOT EXISTS (SELECT 1 FROM sightings s WHERE s.node_id = nodes.id AND s.last_checkin_at > $5)
   RETURNING ${nodes.select()}`;
 
-/** `heardBy`: it does not end if it was heard of after this time, ms. */
+/** `heardBy`: the node does not end if it reported after this time, ms. */
 export async function endInside(
   tx: Transaction,
   { id, orgId }: Pick<NodeRow, "id" | "orgId">,

@@ -4,8 +4,8 @@ import type { Transaction } from "../../store/database.ts";
 import { ownerProofs } from "../../store/tables/nodes.ts";
 
 /**
- * The time of the node begins anew. "given": an administrator gave it to the user, by a transfer or a restore. "proven": the
- * user said so; that is no sign-in.
+ * Restarts a node's period. "given": an administrator gave the node to the user, by a transfer or a restore.
+ * "proven": the user confirmed it, which is no sign-in.
  */
 export async function beginPeriod(
   tx: Transaction,
@@ -19,7 +19,7 @@ export async function beginPeriod(
   await ownerProofs.upsert(tx, row, again);
 }
 
-/** The users of these nodes were told that the time ends. */
+/** Notes that the users of these nodes were told of the deadline. */
 export async function noteTold(tx: Transaction, ids: readonly number[], now: number): Promise<void> {
   const rows = ids.map((_, at) => `($${at + 2}, 0, $1)`).join(", ");
   const sql = `INSERT INTO owner_proofs (node_id, proven_at, told_at) VALUES ${rows}

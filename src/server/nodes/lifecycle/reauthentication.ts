@@ -1,6 +1,6 @@
-// Where an organization asks for it, users say every N days in a browser that their nodes are still theirs. They are told 7
-// days before. A node whose user does not is revoked, never less than 7 days after the user was told. A proof changes no
-// certificate and no configuration, so no packet is lost.
+// If an organization requires it, users confirm every N days in a browser that their nodes are still theirs. They are
+// told 7 days before. A node whose user does not confirm it is revoked, never less than 7 days after the user was
+// told. A confirmation changes no certificate and no configuration, so no packet is lost.
 
 import * as v from "valibot";
 import { brand } from "../../../brand.ts";
@@ -27,7 +27,7 @@ export const OwnNodeDue = v.object({
   node_id: v.number(),
   name: v.string(),
   owner_id: v.number(),
-  /** The node is revoked then. */
+  /** When the node is revoked. */
   until: v.string(),
 });
 
@@ -46,7 +46,7 @@ export async function listDue(
   }));
 }
 
-/** The user says that the node is still theirs. Throws not_found, permission_denied. */
+/** The user confirms the node. Throws not_found, permission_denied. */
 export async function proveOwner(
   { db, system }: Store,
   org: { id: number },
@@ -115,7 +115,7 @@ async function tellBatch(services: Mailing, found: readonly Due[]): Promise<void
       after: { name, owner_id: ownerId, until: formatTime(until) },
     }));
     await record(tx, events);
-    // Their machines show the time.
+    // Wakes the nodes: their machines show the deadline.
     await notifyNodes(tx, orgId, ids);
     return untold;
   });

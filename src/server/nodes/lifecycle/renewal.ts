@@ -137,7 +137,7 @@ export type Renewals = {
 export function makeRenewals(
   services: Pick<NodeStore, "db" | "system" | "authorities"> & Pick<ServerOptions, "log">,
 ): Renewals {
-  /** By node, those that wait for their turn, too. */
+  /** Renewals by node, including those that wait for their turn. */
   const running = new Map<number, Promise<void>>();
   const inTurn = makeFairQueue({
     atOnce: maxAtOnce,
@@ -159,7 +159,7 @@ export function makeRenewals(
       return (now.overlay && due.overlay) || (now.x509 && due.x509);
     };
     if (due.overlay || due.x509) await renewCertificates(services, orgId, nodeId, ourselves, due, isStillDue);
-    // Marked as due, but nothing is: set the real time again, also in what servers cache.
+    // The node is marked as due, but no certificate is: set the real time again, also in what servers cache.
     else if (node.renewAt === 0) {
       await services.db.writeFor({ org: orgId }, async (tx) => {
         await setRenewal(tx, nodeId);
@@ -175,7 +175,7 @@ export function makeRenewals(
       const work = inTurn({ owner: orgId, caller: String(nodeId) }, () => renew(orgId, nodeId))
         // Check-ins must not fail if a CA cannot sign: nodes still need to learn of revocations.
         .catch((error: unknown) => {
-          // The clock's own watch tells of it, once for all nodes.
+          // clock-watch.ts reports it, once for all nodes.
           if (error instanceof AppError && ["node_revoked", "clock_doubted"].includes(error.code)) return;
           services.log.error("A certificate cannot be renewed", { node: nodeId, reason: messageOf(error) });
         })

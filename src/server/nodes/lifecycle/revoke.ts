@@ -68,7 +68,7 @@ export async function revokeNode(
     await record(tx, event);
     return Number(event.after?.["sessions_ended"] ?? 0);
   });
-  // Work may have waited for a confirmation of this node alone.
+  // Pending work may have waited for this node's confirmation only.
   await settle(services, org.id);
   return { sessionsEnded };
 }
@@ -115,7 +115,7 @@ async function tombstone(
   if (revoked === undefined) return undefined;
   const { name, ip } = revoked;
   const certificates = await blockNode(tx, revoked, now, raise);
-  // A node that leaves by itself is not in foreign hands.
+  // A node that leaves by itself is not compromised.
   const sessions = actor.kind === "node" ? 0 : await endSessionsOn(tx, id, now);
   await notifyNode(tx, orgId, id);
   return {
@@ -142,9 +142,9 @@ async function blockNode(
   const { id, orgId } = node;
   const until = await lastCertificateEnd(tx, id);
   if (until === 0) await freeAddresses(tx, orgId, id);
-  // Never registered and in no rule: no other node has its name.
+  // Never registered and in no rule: no other node's configuration contains its name.
   if (until === 0 && !(await isPeerOfRule(tx, { id: orgId }, id))) return 0;
-  // Also if its certificates have expired: other configurations may name it as a hub or in rules.
+  // Even if its certificates have expired: other configurations may contain it as a hub or in rules.
   const version = await raise();
   if (until > 0) await leaveAddresses(tx, orgId, id, { version, until });
   await holdName(tx, node, version);
@@ -173,7 +173,7 @@ export async function restoreNode(
       "conflict",
       `The node ${node.name} is ephemeral and has ended: its machine brings it back.`,
     );
-  // The placeholder of an import: it only holds blocked fingerprints without a known node.
+  // The placeholder node of an import, which holds blocked fingerprints of unknown nodes.
   if (node.ip === "") throw new AppError("conflict", `${node.name} is not a machine: it cannot be restored.`);
   const issuing = await readIssuingOrg(db, org.id);
   const order = await makeOrder(services, db, org, node, "restore", "restored by an administrator");

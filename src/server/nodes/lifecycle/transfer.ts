@@ -66,7 +66,9 @@ export async function transferNode(
   return showOne(services, org, moved);
 }
 
-/** Without the groups that a provider gave because of the former owner. That of the new one gives its own at the next sign-in. */
+/**
+ * Removes groups that the former owner's provider gave. The new owner's provider gives its own at the next sign-in.
+ */
 async function withoutGiven(
   tx: Transaction,
   { orgId, ownerId, groups }: Pick<NodeRecord, "orgId" | "ownerId" | "groups">,

@@ -18,7 +18,7 @@ type Store = Pick<ServerOptions, "db" | "system">;
 /** A former certificate that granted more is blocked after this time at the latest, confirmed or not. */
 export const blockAfterMs = 10 * 60_000;
 
-/** For a certificate whose block is not urgent: it waits for the time, whatever the node confirms. */
+/** For a certificate whose block is not urgent: it is blocked at its time, whatever the node confirms. */
 export const atLeisure = Number.MAX_SAFE_INTEGER;
 
 /**

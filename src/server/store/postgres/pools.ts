@@ -77,7 +77,7 @@ export function openPools(url: string, applicationName: string): Pools {
         return await work(sql);
       } catch (error) {
         if (isReadOnly(error) && idle === pools.idle) {
-          // A session keeps what the database said when it began, also after the database takes changes again.
+          // Opens new connections: a session stays read-only if the database was when it began.
           next = pool(1);
           pools.writes[pools.writes.indexOf(sql)] = next;
           void sql.close({ timeout: 0 }).catch(() => undefined);

@@ -37,7 +37,7 @@ type KeepOwn = (id: number) => void;
 const maxTries = 10;
 /** A new connection to a host that does not answer takes 5 s to fail. */
 const retryForMs = 5000;
-/** Works of one transaction. If the transaction fails, all of them fail. */
+/** Maximum writes in one transaction. If the transaction fails, all of them fail. */
 const maxBatch = 100;
 const bellName = "overlay_agent";
 /** A replica that was disconnected for longer must be restarted. */
@@ -135,7 +135,10 @@ export async function openPostgres(options: PostgresOptions): Promise<Database> 
   }
 }
 
-/** For the operator, who starts a server or a command. Answers of the API do not tell names of roles and hosts. */
+/**
+ * Only for the operator, who starts a server or a command: answers of the API do not contain names of roles and
+ * hosts.
+ */
 function withReason(error: unknown): unknown {
   if (!(error instanceof AppError) || error.details.cause === undefined) return error;
   const { hint = "", cause } = error.details;
@@ -245,7 +248,7 @@ async function commitTogether(
   });
 }
 
-/** The bell rings after the commit: PostgreSQL commits only one transaction at a time that contains a NOTIFY. */
+/** Notify after the commit: PostgreSQL commits only one transaction at a time that contains a NOTIFY. */
 async function leaveNotices(
   tx: Transaction,
   notices: readonly Notice[],

@@ -1,12 +1,12 @@
-// Databases that the control plane refuses at its start, because it would lose what it promises without a sign: behind a
+// Databases that the control plane refuses at its start, because it would silently break its guarantees: behind a
 // connection pooler, a standby, with tables of another program, without the right to create tables.
 
 import { AppError } from "../../../base/errors.ts";
 import type { Row } from "../database.ts";
 
 /**
- * What each session asks for. A replica that is suspended during a write must not block all others, a role's own timeout
- * must not end a migration, and an acknowledged change is on disk, also on a standby that commits wait for.
+ * Settings of each session. A replica that is suspended during a write must not block all others, a role's own
+ * timeout must not end a migration, and an acknowledged change is on disk, also on a standby that commits wait for.
  */
 export const sessionSettings = {
   idle_in_transaction_session_timeout: "5s",
@@ -44,7 +44,7 @@ function pooled(reason: string, cause?: unknown): AppError {
   );
 }
 
-/** What a failure of the start means, if it is not the database's absence. */
+/** The meaning of a failed start, unless the database is away. */
 export function refusalOf(failure: unknown): AppError | undefined {
   const cause = failure instanceof AppError ? failure.cause : failure;
   if (!(cause instanceof Error)) return undefined;

@@ -68,7 +68,7 @@ function requireSame(found: Objects, expected: Objects, { mayHaveMore }: { mayHa
   }
 }
 
-/** Without what differs between releases and means the same. Text primary keys of 0.1.0 lacked NOT NULL. */
+/** Removes differences between releases that mean the same. Text primary keys of 0.1.0 lacked NOT NULL. */
 function normalized(sql: string): string {
   return sql
     .replace(/\s+/g, " ")

@@ -40,11 +40,11 @@ export type SqliteOptions = {
   pollMs?: number;
   /** The file is a copy already: make no other copy before a migration. */
   isCopy?: boolean;
-  /** A database has been here: throw bad_configuration for a file without one. */
+  /** This directory had a database: throw bad_configuration if the file is missing. */
   isBegun?: boolean;
 };
 
-/** Servers look every `pollMs`: older notices are read. */
+/** Servers read every `pollMs`: older notices have been read. */
 const keptMs = 3_600_000;
 
 type Connection = { sqlite: Sqlite; prepare(sql: string): Statement; close(): void };
@@ -322,12 +322,12 @@ function causeOf(error: unknown): SQLiteError | undefined {
   return cause instanceof SQLiteError ? cause : undefined;
 }
 
-/** Whether another connection may work where this one fails. */
+/** Whether another connection may succeed. */
 function mayBeStale(error: unknown): boolean {
   return /^SQLITE_(IOERR|READONLY|CANTOPEN)/.test(causeOf(error)?.code ?? "");
 }
 
-/** What to do, as far as the code tells it. */
+/** What to do, as far as the error code tells. */
 const hints: readonly [RegExp, string][] = [
   [/^SQLITE_FULL/, "Make space on its disk."],
   [

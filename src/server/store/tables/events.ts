@@ -37,7 +37,7 @@ export const events = table(
 export type EventRow = TableRow<typeof events>;
 
 const measured = computed({ id: integer(), bytes: integer() });
-/** What the short columns of an event take at most, with the keys. */
+/** Maximum bytes of the short columns of an event, with the keys. */
 const frameBytes = 256;
 /** The bytes of an event's JSON: its long columns, and what the others take at most. */
 const eventBytes = `octet_length(subject) + octet_length(actor) + coalesce(octet_length(before), 0)
@@ -135,7 +135,7 @@ export async function insertEvent(tx: Pick<Transaction, "run">, event: Omit<Even
   await tx.run(insertion, [orgId, at, type, actor, subject, before, after, hash, chainBytes]);
 }
 
-/** What `eventBytes` counts, for an event that is not stored yet. */
+/** The bytes of an event that is not stored yet, counted as in `eventBytes`. */
 export function sizeOfEvent(event: Pick<EventRow, "subject" | "actor" | "before" | "after">): number {
   return (
     Buffer.byteLength(event.subject + event.actor + (event.before ?? "") + (event.after ?? "")) + frameBytes

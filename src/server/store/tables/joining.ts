@@ -37,9 +37,12 @@ export const registrationTokens = table(
     ephemeralSilenceS: since(25, integerOrNull()),
     /** Whether peers get the names of its nodes. */
     isNamed: since(25, truth(1)),
-    /** Its nodes need no approval where the organization asks for that of all but these. */
+    /** Its nodes need no approval if the organization requires it of all others. */
     isApproved: since(26, truth(0)),
-    /** A machine that a user confirmed in the browser: its keys and name. Its node is the user's. Null: any machine. */
+    /**
+     * Digest of the machine that a user confirmed in the browser: its keys and name. The node is the user's. Null:
+     * any machine.
+     */
     boundDigest: since(35, textOrNull()),
   },
   {
@@ -67,7 +70,7 @@ export const registrationRequests = table(
     isRelay: truth(0),
     /** The user whose node it becomes; null: the organization's. */
     ownerId: integerOrNull("REFERENCES users (id)"),
-    /** The token of which it holds a use, unless it was refused; null: an administrator's own registration. */
+    /** The token of which it holds a use, if it was not refused; null: an administrator's own registration. */
     tokenId: integerOrNull("REFERENCES registration_tokens (id)"),
     platform: textOrNull(),
     agentVersion: textOrNull(),
@@ -103,15 +106,15 @@ export const enrollments = table(
     name: text(),
     hostPublicKey: text(),
     csrKeySha256: textOrNull(),
-    /** The organization that the machine asks for; null: the user chooses. Nothing says that it exists. */
+    /** The organization that the machine asks for, which need not exist; null: the user chooses. */
     slug: textOrNull(),
-    /** What the machine says of itself. It proves nothing. */
+    /** The machine's description of itself. It proves nothing. */
     machine: text(),
     platform: textOrNull(),
     address: text(),
     createdAt: integer(),
     expiresAt: integer(),
-    /** How often words were typed for it, right or wrong. */
+    /** How many times words were typed for it, right or wrong. */
     tries: integerWithDefault("DEFAULT 0"),
     /** The organization for which it was confirmed; null: it waits. */
     orgId: integerOrNull("REFERENCES organizations (id)"),

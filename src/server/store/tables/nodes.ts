@@ -74,7 +74,10 @@ export const nodes = table(
     namedAs: since(15, textWithDefault("DEFAULT ''")),
     /** The user whose node it is; null: the organization's. */
     ownerId: since(22, integerOrNull()),
-    /** False for nodes of earlier versions, which recorded no owner: `offboarding/left-access.ts` asks who registered them. */
+    /**
+     * False for nodes of earlier versions, which recorded no owner: then `offboarding/left-access.ts` looks for who
+     * registered them.
+     */
     ownerKnown: since(22, truth(0)),
     /** An ephemeral node ends after this silence, in seconds; null: the node stays. See nodes/ephemeral.ts. */
     ephemeralSilenceS: since(25, integerOrNull()),
@@ -112,7 +115,7 @@ const namedIf = (condition: string) =>
 export const named = namedIf("state = 'active' AND is_named = 1");
 /** Nodes that changed since names were published. An index has exactly this condition. */
 export const isUnpublished = `named_as <> ${named}`;
-/** The same in the release before, which still works on the database. */
+/** The expression of the release before, which can still work on the database. */
 export const formerlyUnpublished = `named_as <> ${namedIf("state = 'active'")}`;
 
 /** The bytes of the long columns that lists show. An index has this expression: never change it. */
@@ -230,7 +233,7 @@ export const nameAliases = table(
   },
 );
 
-// When the user of a node last said in a browser that it is still theirs, where the organization asks for that.
+// When the user of a node last confirmed in a browser that it is still theirs, where the organization requires that.
 
 export const ownerProofs = table(
   "owner_proofs",
@@ -301,7 +304,7 @@ export const sentFiles = table("sent_files", {
   others: text(),
   /** Since when it has files that it has not applied, or else when it was sent these; ms. */
   sentAt: integer(),
-  /** What was sent before, of which the node said that it had applied it. A node may refuse what was sent last. */
+  /** The configuration before that, which the node has confirmed. A node may refuse what was sent last. */
   formerVersion: integerOrNull(),
   formerDigest: textOrNull(),
   formerOthers: textOrNull(),

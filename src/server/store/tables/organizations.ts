@@ -84,9 +84,9 @@ export const organizations = table(
     flowRechecks: since(12, integerWithDefault("DEFAULT 0")),
     /** Rises with each change of names; see names/publish.ts. */
     namesVersion: since(15, integerWithDefault("DEFAULT 0")),
-    /** A node with names from before this version gets all of them again. */
+    /** A node whose names are older than this version gets all of them again. */
     namesSince: since(15, integerWithDefault("DEFAULT 0")),
-    /** Nodes see the names of all nodes, also of those that no rule lets them reach. */
+    /** Nodes see the names of all nodes, not only of those that rules let them reach. */
     namesToAll: since(15, truth(0)),
     /** Nodes may report their paths. */
     pathReports: since(17, truth(1)),
@@ -104,13 +104,15 @@ export const organizations = table(
     selfEnrollment: since(35, wordWithDefault(["off", "admins", "members"], "admins")),
     /** A domain, beside `.internal`, that names end in on machines whose root allows it. */
     nameSuffix: since(36, textOrNull()),
-    /** Users confirm every so many days that their nodes are still theirs; null: never. */
+    /** Days after which users must confirm again that their nodes are still theirs; null: never. */
     reauthenticateDays: since(39, integerOrNull()),
-    /** Since when that counts, ms: a setting cuts off no node at once. */
+    /** Start of the first period, ms: a new setting cuts off no node at once. */
     reauthenticateFrom: since(39, integerWithDefault("DEFAULT 0")),
-    /** The nodes of a user end a day after the last sign-in, where nothing else says that the user is still there. */
+    /**
+     * Nodes of a user are revoked a day after the last sign-in, if nothing else proves that the user is still there.
+     */
     revokeUnprovenNodes: since(41, truth(0)),
-    /** Since when that counts, ms: a setting, or a server that was down, revokes no node at once. */
+    /** Start of the first period, ms: neither a new setting nor an outage of the server revokes a node at once. */
     revokeUnprovenFrom: since(41, integerWithDefault("DEFAULT 0")),
   },
   { indexes: ["CREATE UNIQUE INDEX organizations_slug ON organizations (slug) WHERE deleted_at IS NULL"] },
@@ -133,7 +135,7 @@ export const memberships = table(
     createdAt: integer(),
     /** `person/7`, `service/3` or `operator/`; null for rows of older versions. */
     invitedBy: since(7, textOrNull()),
-    /** The provider whose groups gave the role, and may take it; null: a person gave it. */
+    /** The provider whose groups gave the role, and may remove it; null: an administrator gave it. */
     providerId: since(27, integerOrNull()),
   },
   {
@@ -182,7 +184,8 @@ export async function rememberNetwork(
   const newest = "ON CONFLICT (user_id, network) DO UPDATE SET seen_at = excluded.seen_at";
   await knownNetworks.upsert(tx, { userId, network, seenAt: now }, newest);
   await tx.run("DELETE FROM known_networks WHERE seen_at < $1", [now - knownForMs]);
-  // After a wall clock that was set back: no network is known for longer, or kept before newer ones.
+  // If the wall clock was set back, times in the future count as now: no network is known for longer, or kept before
+  // newer ones.
   await tx.run("UPDATE known_networks SET seen_at = $2 WHERE user_id = $1 AND seen_at > $2", [userId, now]);
   await tx.run(
     `DELETE FROM known_networks WHERE user_id = $1 AND network NOT IN (
@@ -201,7 +204,7 @@ export const verifiedDomains = table(
     orgId: integer("REFERENCES organizations (id)"),
     /** Lower case, without a dot at the end. */
     domain: text(),
-    /** What the TXT record must hold. No secret: only the owner of the domain can publish it. */
+    /** The value of the TXT record. Not a secret: only the owner of the domain can publish it. */
     proof: text(),
     createdAt: integer(),
     verifiedAt: integerOrNull(),

@@ -35,7 +35,7 @@ const NodeGroupOfGroup = v.object({ group: Group, orgId: v.number(), nodeGroup: 
 
 export const identityProviders = table("identity_providers", {
   id: serial,
-  /** On the button of the sign-in page. Of an organization's provider it is only the unique key, see `label`. */
+  /** The text of the button on the sign-in page. For an organization's provider only the unique key, see `label`. */
   name: text("UNIQUE"),
   /** Never changes: identities are stored under it. */
   issuer: text(),
@@ -46,14 +46,14 @@ export const identityProviders = table("identity_providers", {
   scopes: text(),
   /** Where the claims name the groups: names with dots between. */
   groupsClaim: text(),
-  /** Only verified addresses of these domains; empty: all. */
+  /** Only verified addresses in these domains may sign in; empty: all. */
   domains: json(Words),
-  /** Only users with one of these groups; empty: all. */
+  /** Only users with one of these groups may sign in; empty: all. */
   requiredGroups: json(Words),
   /** `hd=example.org`: only identities with this claim, for issuers that many tenants share. */
   tenant: textOrNull(),
   roles: json(v.array(RoleOfGroup)),
-  /** An identity without a user gets one. */
+  /** Whether an identity without a user gets a new user. */
   createsUsers: truth(0),
   /** PEM of CAs for the connection; null: those of the system. */
   trust: textOrNull(),
@@ -64,13 +64,16 @@ export const identityProviders = table("identity_providers", {
   label: since(34, textOrNull()),
   /** Whether the last sign-in gave a refresh token, by which the server asks whether people are still there; null: not known. */
   proof: since(38, wordOrNull(["refresh", "none"])),
-  /** The nodes of its users do not end before, because it was away when their users had to sign in, ms. */
+  /**
+   * Nodes of its users are not revoked before this time, ms, because the provider was away when the users had to sign
+   * in.
+   */
   heldUntil: since(41, integerWithDefault("DEFAULT 0")),
   nodeGroups: since(37, jsonWithDefault(v.array(NodeGroupOfGroup), "[]")),
 });
 export type IdentityProviderRow = TableRow<typeof identityProviders>;
 
-/** What people see; `name` is unique in the installation. */
+/** The shown name; `name` is unique in the installation. */
 export const nameOfProvider = ({ name, label }: Pick<IdentityProviderRow, "name" | "label">) => label ?? name;
 
 export const identities = table(
@@ -81,7 +84,7 @@ export const identities = table(
     providerId: integer("REFERENCES identity_providers (id)"),
     issuer: text(),
     subject: text(),
-    /** As the provider said it last, for people to recognize. It never decides. */
+    /** The last value from the provider, for administrators to recognize the user. Nothing depends on it. */
     email: textOrNull(),
     groups: jsonWithDefault(Words, "[]"),
     createdAt: integer(),
@@ -126,9 +129,9 @@ export async function hasIdentity(
   return found !== undefined;
 }
 
-// What providers gave at sign-in, by which the server asks them every hour whether the person is still there.
+// Refresh tokens of providers, with which the server asks every hour whether the user is still there.
 
-/** What the token is sealed for. */
+/** The context that the token is sealed for. */
 export const grantContext = (providerId: number, subject: string) =>
   `provider grant ${providerId} ${subject}`;
 
@@ -164,7 +167,7 @@ export const providerGroups = table(
     id: serial,
     orgId: integer("REFERENCES organizations (id)"),
     providerId: integer(),
-    /** As the provider says it. */
+    /** The name at the provider. */
     name: text(),
     /** The group of the nodes of its users, `idp:3.` and a digest of the name. */
     people: text(),

@@ -1,4 +1,4 @@
-// What servers and admin commands share through the database, by key.
+// Values that servers and admin commands share through the database, by key.
 
 import {
   table,
@@ -81,7 +81,7 @@ export const serverSamples = table(
     /** Answers with a status of 500 or more. */
     errors: integer(),
     checkins: integer(),
-    /** Null without requests. */
+    /** Null if there were no requests. */
     p99Ms: integerOrNull(),
     /** Check-ins that waited for news, at that moment. */
     waiting: integer(),

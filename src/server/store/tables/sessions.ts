@@ -16,7 +16,7 @@ import {
 /** A session ends after this time without a use, and in any case after the longer one. */
 export const idleMs = 12 * 3_600_000;
 export const longestMs = 7 * 86_400_000;
-/** A sign-in by a provider is asked for again: who left there stays signed in here no longer. */
+/** Maximum age of a sign-in by a provider: a user who left the provider must not stay signed in here. */
 export const byProviderMs = 86_400_000;
 
 export const browserSessions = table(
@@ -24,7 +24,7 @@ export const browserSessions = table(
   {
     id: serial,
     userId: integer("REFERENCES users (id)"),
-    /** No cookie has the one of a command line. */
+    /** Hash of the cookie's token. For a command line, a text that no hash equals. */
     tokenHash: text("UNIQUE"),
     /** The User-Agent. */
     device: text(),
@@ -36,7 +36,7 @@ export const browserSessions = table(
     endsAt: integer(),
     /** The last proof of a second factor in this session. */
     factorAt: integerOrNull(),
-    /** The provider by which the user signed in; null: without one. */
+    /** The provider of the sign-in; null: without a provider. */
     providerId: since(27, integerOrNull()),
     /** The tokens of a command line's session. Null: the session of a browser. */
     family: since(52, textOrNull()),
@@ -104,14 +104,14 @@ export const deviceRequests = table(
     address: text(),
     createdAt: integer(),
     expiresAt: integer(),
-    /** The user who decided, and when; null: nobody yet. */
+    /** The user who decided, and when; null: undecided. */
     userId: integerOrNull("REFERENCES users (id)"),
     decidedAt: integerOrNull(),
     /** 1: approved, 0: refused. */
     isApproved: integerOrNull(),
     /** The last poll, ms. */
     polledAt: integerOrNull(),
-    /** The provider by which the browser that approved was signed in, and the end of that session; null: without one. */
+    /** The provider of the approving browser's sign-in, and the end of that session; null: without a provider. */
     providerId: since(32, integerOrNull()),
     providerUntil: since(32, integerOrNull()),
   },

@@ -53,7 +53,7 @@ export const passkeys = table(
     publicKey: text(),
     /** Of the last use; 0 for synced passkeys. */
     counter: integer(),
-    /** Words with spaces between, as the browser told them. */
+    /** Words separated by spaces, as the browser reported them. */
     transports: text(),
     name: text(),
     /** The host that the passkey is bound to. */
@@ -81,7 +81,7 @@ export const passwordResets = table(
 
 const user = () => integer("REFERENCES users (id)");
 
-/** At most one confirmed secret for each user, and one that waits for its first code. */
+/** Each user has at most one confirmed secret, and one that waits for its first code. */
 export const totpSecrets = table(
   "totp_secrets",
   {
@@ -92,7 +92,7 @@ export const totpSecrets = table(
     /** The step of the last code: no code counts twice. */
     lastStep: integerWithDefault("DEFAULT 0"),
     createdAt: integer(),
-    /** The sign-in that began it, and alone may confirm it. NULL: begun before this was recorded, or confirmed. */
+    /** The sign-in that began it; no other may confirm it. NULL: begun before this was recorded, or confirmed. */
     place: since(50, textOrNull()),
   },
   { indexes: ["CREATE INDEX totp_secrets_user ON totp_secrets (user_id)"] },
@@ -121,13 +121,13 @@ export const wrongCodes = table(
 
 // Challenges and codes that count once. They are not stored when they are made, only when they are used.
 
-/** Until they expire they must not count again. */
+/** They must not count again until they expire. */
 export const usedChallenges = table("used_challenges", {
   challengeHash: text("PRIMARY KEY"),
   expiresAt: integer(),
 });
 
-/** Whether this is the first use. `expiresAt`: ms; from then on the challenge must be refused without a look here. */
+/** Whether this is the first use. `expiresAt`: ms; after it, refuse the challenge without asking here. */
 export async function useOnce(tx: Transaction, challenge: string, expiresAt: number): Promise<boolean> {
   const row = { challengeHash: hashToken(challenge), expiresAt };
   return (await usedChallenges.upsert(tx, row, "ON CONFLICT DO NOTHING")) > 0;

@@ -168,7 +168,7 @@ async function begun(
   const create = (more: object) => client.post(newOrder, Order, { ...order, ...more });
   const first = renewalInfo === undefined || replaces === undefined ? {} : { replaces };
   const { location } = await create(first).catch((error: unknown) => {
-    // The authority does not know the former certificate, or has replaced it already. Neither prevents a new one.
+    // The authority does not know the former certificate, or has replaced it already. Neither prevents a new order.
     const isAboutReplaced =
       error instanceof AcmeProblem && !["rateLimited", "rejectedIdentifier"].includes(error.type);
     if ("replaces" in first && isAboutReplaced) return create({});
@@ -268,7 +268,7 @@ function makeSolver(
     const authorization = await keyAuthorization(key, challenge.token);
     if (dnsHook === undefined) {
       published[challenge.token] = authorization;
-      // They stay as long as the order: the authority may ask while an attempt is interrupted.
+      // The answers stay as long as the order: the authority may ask while an attempt is interrupted.
       await store.setChallenges(published);
       return challenge;
     }
@@ -280,7 +280,7 @@ function makeSolver(
   };
 }
 
-/** Rejects when aborted, although the work goes on. */
+/** Rejects when aborted; the work itself continues. */
 function unlessAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
   const { promise, reject } = Promise.withResolvers<never>();
   const abort = () => reject(signal.reason instanceof Error ? signal.reason : new Error("Aborted"));

@@ -1,5 +1,6 @@
-// When a certificate is ordered: at the start, after another choice of the operator, when the authority suggests it (ARI,
-// RFC 9773), else in the last third of its life. A failure keeps the present certificate and is retried with backoff.
+// Orders certificates: at the start, after a change of the operator's settings, when the authority suggests it (ARI,
+// RFC 9773), else in the last third of the lifetime. A failure keeps the present certificate and is retried with
+// backoff.
 
 import { given } from "../../../base/given.ts";
 import { AppError, messageOf } from "../../../base/errors.ts";
@@ -77,7 +78,7 @@ function mustWait({ failures, failedAt, waitUntil = 0 }: Status, now: number, is
   return now < Math.min(Math.max(failedAt + pause, waitUntil), failedAt + day);
 }
 
-/** ms. Zero for a certificate that is not the one that the operator wants. */
+/** When to order, ms. Zero if the present certificate does not have the wanted settings. */
 export function renewAt(
   options: AcmeOptions,
   { wish, notBefore, notAfter }: Certificate,
@@ -89,7 +90,7 @@ export function renewAt(
     (options.profile !== undefined && wish.profile !== options.profile);
   if (isOther) return 0;
   const lifetime = notAfter - notBefore;
-  // A suggestion may come before or after the last third, but never so late that nothing may fail.
+  // A suggestion may be before or after the last third, but never so late that no failure is allowed.
   const usual = notAfter - lifetime / 3;
   return suggestedAt === Number.POSITIVE_INFINITY ? usual : Math.min(suggestedAt, notAfter - lifetime / 10);
 }
