@@ -21,7 +21,7 @@ export type Implementation = {
 
 type Meta = {
   description: string;
-  /** Runs for long with a written configuration, so an unknown AGENT_ variable is refused. */
+  /** A long-running command with a configuration file: an unknown AGENT_ variable is refused. */
   isService?: true;
 };
 

@@ -60,7 +60,7 @@ const title = `${brand.title}: a node manager for private overlay networks.\n`;
 const list = (heading: string, rows: readonly (readonly [string, string])[], width: number) =>
   `${heading}\n\n${rows.map(([name, text]) => `  ${name.padEnd(width)} ${text}\n`).join("")}`;
 
-/** The help without a command: what a new administrator needs, and the way to the rest. */
+/** The help without a command: the first commands for a new administrator, and how to find the others. */
 export async function firstHelp(): Promise<string> {
   const commands = await allCommands();
   const more = [

@@ -1,4 +1,4 @@
-// Command lines of ours in sentences for people: each gets the places in use, because without them it would work on
+// Completes our command lines in sentences: each gets the places in use, because without them it would work on
 // another configuration root or other data. All sentences pass here, so no hint repeats the flags.
 
 import { brand } from "../brand.ts";
@@ -10,7 +10,7 @@ import type { Values } from "./values.ts";
 export const elsewhere = ["login", "logout", "whoami", "help", "demo", "completion", "setup"];
 const onData = ["admin", "serve"];
 
-/** What adds the places of this command line to the commands in a sentence, which stand in backticks. */
+/** Adds the places of this command line to the commands in a sentence, which stand in backticks. */
 export function placesOf(values: Values): (sentence: string) => string {
   const root = values.text("config-root");
   const node = root === undefined ? "" : ` --config-root ${quoteWord(root)}`;
@@ -26,6 +26,6 @@ export function placesOf(values: Values): (sentence: string) => string {
     });
 }
 
-/** Before what a person is to fill in. */
+/** Before a placeholder that the user fills in. */
 const insert = (command: string, flags: string) =>
   command.endsWith(" …") ? `${command.slice(0, -2)}${flags} …` : `${command}${flags}`;

@@ -67,7 +67,7 @@ token instead. Run again for the same profile, it signs in again.`,
     }
     const { session, email } = await signIn(context, profile);
     const profiles = { ...known.profiles, [name]: { ...profile, email } };
-    // First: a kill in between leaves a profile that asks to sign in again, and no secret that nothing removes.
+    // The profile first: after a kill in between it asks to sign in again, and no secret is left over.
     files.writeProfiles({ current: name, profiles }, system);
     const place = await files.writeSession(name, profile, session, system);
     if ("access" in session) {
@@ -86,7 +86,7 @@ type Profiles = import("../node/files/profiles.ts").Profiles;
 type Profile = import("../node/files/profiles.ts").Profile;
 type Session = import("../node/files/profiles.ts").Session;
 
-/** From the flags; what they do not say, from the profile of this name. */
+/** From the flags, else from the profile of this name. */
 async function readProfile(
   context: Context,
   { current, profiles }: Profiles,
@@ -228,7 +228,7 @@ export const whoami: Implementation = {
   },
 };
 
-/** What an admin command would say; undefined if there is data. */
+/** The message of an admin command without data; undefined if there is data. */
 async function missingData(context: Context, { options }: Extract<Target, { kind: "local" }>) {
   try {
     await requireLocalData(context, options);

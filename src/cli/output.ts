@@ -1,5 +1,5 @@
-// Writes for all commands to standard output. Text for people loses its control characters here, and JSON has them as
-// \u escapes, so that no server and no node can steer a terminal. `raw` is written unchanged.
+// Writes to standard output for all commands. Text loses its control characters here, and JSON has them as \u
+// escapes, so that no server and no node can control a terminal. `raw` is written unchanged.
 
 import { printable } from "../base/log.ts";
 import { renderPlan } from "../base/plan.ts";

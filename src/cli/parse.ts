@@ -124,7 +124,10 @@ export function parseFlags(
   return { values, words };
 }
 
-/** Often an unset variable of a script: the root of all organizations would become the current directory. */
+/**
+ * Refuse an empty value, often an unset variable of a script: the root of all organizations would become the current
+ * directory.
+ */
 function empty(name: string, definition: Flags[string] | undefined): AppError {
   const hint = definition?.valueHint === undefined ? "" : `: ${definition.valueHint}`;
   return new AppError("usage", `--${name} is empty: it needs a value${hint}`, {
@@ -194,7 +197,7 @@ function checkRequired(values: ReadonlyMap<string, unknown>, flags: Flags): void
   }
 }
 
-/** Adds what the words of a command that refused them may mean: `peers add`. */
+/** Adds the command that refused words may mean: `peers add`. */
 export function withMeaning(error: unknown, words: readonly string[], names: readonly string[]): unknown {
   const isWord = error instanceof AppError && ["usage", "not_registered"].includes(error.code);
   const [command = "", ...more] = isWord ? (meant(words, names) ?? []) : [];
@@ -211,7 +214,7 @@ function checkWords(given: readonly string[], args: Args): void {
     throw new AppError("usage", `Unexpected word "${extra}"`, { hint: "See --help." });
   const missing = words.find(({ required }, at) => required !== false && given[at] === undefined);
   if (missing === undefined) return;
-  // The word that was forgotten may be one before it.
+  // The missing word may be an earlier one.
   const taken = words.flatMap(({ name }, at) => (given[at] === undefined ? [] : [`${name} "${given[at]}"`]));
   const all = words.map(({ name, required }) => (required === false ? `[${name}]` : name)).join(" ");
   const hint = `Taken as ${taken.join(", ")}. The words are ${all}.`;
@@ -244,7 +247,7 @@ function unknownFlag(label: string, flags: Flags): AppError {
   return new AppError("usage", `Unknown flag ${label}`, { hint: `${hint}See --help.` });
 }
 
-/** A command differs in its last word. A slip of the fingers changes little of it: `delete` is not `create`. */
+/** Suggests commands whose last word is similar: `delete` is not a typing error for `create`. */
 function didYouMean(given: string, candidates: readonly string[]): string {
   const lastOf = (words: string) => words.split(" ").at(-1) ?? "";
   const word = lastOf(given);

@@ -53,7 +53,7 @@ async function dispatch(argv: readonly string[], system: System): Promise<number
   }
 }
 
-/** The command that a line names; with the admin commands only if it may be one of them. */
+/** The command of a command line. Loads the admin commands only if it may be one of them. */
 async function find(
   line: readonly string[],
   system: System,
@@ -132,7 +132,7 @@ function placed(error: unknown, place: (sentence: string) => string): unknown {
   return new AppError(error.code, error.message, { ...error.details, hint: place(error.details.hint) });
 }
 
-/** Whether a boolean global flag is set. Works on a command line that cannot be parsed. */
+/** Whether a boolean global flag is set. Also works for a command line that cannot be parsed. */
 function asked(flag: string, argv: readonly string[], env: Record<string, string | undefined>): boolean {
   const given = argv.find((token) => token === `--${flag}` || token.startsWith(`--${flag}=`));
   const value = given?.split("=")[1] ?? (given === undefined ? env[variableOf(flag)] : "true");
@@ -147,7 +147,7 @@ function report(error: unknown, asked: (flag: string) => boolean, system: System
     system.stdout.write(`${JSON.stringify({ error: body })}\n`);
   } else {
     const { message, hint, errors } = body;
-    // A single fault that the message names already is not repeated.
+    // Do not repeat a single fault that the message already names.
     const fields = Object.entries(errors ?? {}).flatMap(([field, texts]) =>
       texts
         .filter((text) => texts.length > 1 || !message.includes(text))

@@ -1,4 +1,4 @@
-// Words that people try, from other tools and from habit, and the commands that they mean.
+// Words that users try, from other tools and from habit, and the commands that they mean.
 
 /** Nouns and verbs of other tools. Made on demand: few command lines have a wrong word. */
 const makeMeanings = (): ReadonlyMap<string, string> =>
@@ -94,7 +94,7 @@ const makeAdminLines = (): ReadonlyMap<string, string> =>
     ...all("admin node update", "update edit set"),
   ]);
 
-/** Nouns without a command of their own: the help of this command names the flag. */
+/** Nouns without a command: the help of this command names the flag. */
 const makeFlagsOfCommands = (): ReadonlyMap<string, string> =>
   new Map([
     ...all("admin node update", "route routes subnet subnets"),
@@ -119,7 +119,7 @@ export function meant(words: readonly string[], names: readonly string[]): strin
   }
   const withFlag = makeFlagsOfCommands().get(noun);
   if (withFlag !== undefined) return [withFlag, "--help"];
-  // A command that refused its words: only both of its first words may mean another one.
+  // For a command that refused its words: only its first two words together may mean another command.
   const isCommand = [1, 2, 3].some((count) => names.includes(words.slice(0, count).join(" ")));
   for (const count of isCommand ? [2] : [2, 1]) {
     if (own.length < count) continue;
@@ -157,7 +157,7 @@ function linesOf(
 /** Lists of these are not of one organization. */
 const listedAlone = ["user", "session", "factor", "oidc", "org"];
 
-/** A list takes no more than the organization of what the words would show. */
+/** A list command takes only the organization from the words of `show`. */
 function wordsFor(command: string, rest: readonly string[]): readonly string[] {
   if (!command.endsWith(" list")) return rest;
   return listedAlone.includes(command.split(" ").at(-2) ?? "") ? [] : rest.slice(0, 1);

@@ -1,10 +1,13 @@
-// Lists and single things for people: a header, columns of equal width, at most as wide as the terminal. Text from servers
-// and nodes loses its control characters here, before the colors are added.
+// Text output of lists and single things: a header, columns of equal width, at most as wide as the terminal. Text
+// from servers and nodes loses its control characters here, before the colors are added.
 
 import { cutTo, fit, gap, narrowest } from "../base/columns.ts";
 import { oneLine } from "../base/log.ts";
 
-/** How a cell stands out: `good` is as it should be, `bad` needs work, `wait` needs a next step, `faint` is of no use now. */
+/**
+ * The emphasis of a cell: `good` is as it should be, `bad` needs work, `wait` needs a next step, `faint` does not
+ * matter now.
+ */
 export type Mark = "good" | "bad" | "wait" | "faint";
 export type Cell = string | number | null | { text: string; mark: Mark };
 
@@ -20,7 +23,7 @@ const escapes: Record<Mark, string> = { good: "32", bad: "31", wait: "33", faint
 /** `width`: of the terminal; undefined: as wide as the text. */
 export type Look = { width: number | undefined; color: boolean };
 
-/** What one thing has: a name and a value on each line. */
+/** Facts of one thing: a name and a value on each line. */
 export type Facts = readonly (readonly [name: string, value: Cell])[];
 
 /** Values begin in one column, and stay there where they need more lines. */

@@ -19,7 +19,7 @@ export const filterKeys = ["search", "actor", "type", "subject", "from", "to"] a
 
 const dayPattern = /^\d{4}-\d\d-\d\d$/;
 
-/** What the address says, where anything may stand. */
+/** The filter from the address, which may contain anything. */
 export function filterOf(words: URLSearchParams): Filter {
   const of = (key: keyof Filter) => words.get(key) ?? "";
   const day = (key: "from" | "to") => (dayPattern.test(of(key)) ? of(key) : "");
@@ -37,7 +37,7 @@ export function filterOf(words: URLSearchParams): Filter {
 export type Things = ReadonlyMap<string, string>;
 const nothing: Things = new Map();
 
-/** The names that events give, with those that a thing had before. `events`: the newest first. */
+/** The names in the events, with former names. `events`: the newest first. */
 export function thingsOf(events: readonly AuditEvent[]): Things {
   const found = new Map<string, Set<string>>();
   for (const { subject, before, after } of events) {
@@ -108,7 +108,7 @@ export function exportName(
   return `${[own, "events", ...days, ...part].join("-")}.csv`;
 }
 
-/** What the list shows of the log. `read`: events that the page has read; `found`: those that match. */
+/** The shown part of the log. `read`: events that the page has read; `found`: those that match. */
 export function countWords(
   { found, read }: { found: number; read: number },
   { isFiltered, isAll }: Record<"isFiltered" | "isAll", boolean>,
@@ -121,7 +121,10 @@ export function countWords(
 
 export const spanOf = ({ from, to }: Filter): Span => ({ start: dayOf(from), end: dayOf(to, 1) });
 
-/** What a search looks at. A number is in nearly every hash, fingerprint and time, so those are left out. */
+/**
+ * The searched text of an event. Hashes, fingerprints and times are left out, because nearly every number is in one
+ * of them.
+ */
 const searchedIn = ({ type, actor, subject, before, after }: AuditEvent) =>
   JSON.stringify([type, actor, subject, before, after]).replaceAll(/"[0-9a-f]{64}"/g, '""');
 
@@ -133,7 +136,7 @@ export function makeMatch(
   say: (event: AuditEvent) => string = () => "",
 ): (event: AuditEvent) => boolean {
   const [search, actor] = [searchWords(filter.search), searchWords(filter.actor)];
-  // A copy that was kept to compare is the hash of one event.
+  // A search for a hash, such as one that was kept elsewhere, finds its event.
   const isHash = /^[0-9a-f]{64}$/.test(search.join(" "));
   // A whole subject, such as node/5, does not mean node/50.
   const isWhole = /^\w+\/\d+$/.test(filter.subject);
@@ -157,14 +160,14 @@ export function makeMatch(
 export type Change = { field: string; removed: readonly string[]; added: readonly string[] };
 
 const maxDepth = 4;
-/** Where the pages have another word than the API. */
+/** Words of the pages that differ from those of the API. */
 const pageWords = new Map([["subnets", "networks behind it"]]);
 /** "external_port" as "external port", "node_approval" as "machine approval"; other names stay as they are. */
 const wordsOf = (key: string) =>
   pageWords.get(key) ??
   key.replaceAll(/(?<=[a-z0-9])_(?=[a-z0-9])/g, " ").replaceAll(/\bnode(s?)\b/g, "machine$1");
 
-/** What changed: of lists only the items that came and went, of records only the fields that differ. */
+/** The changes: added and removed items of lists, and the fields of records that differ. */
 export function changesOf({ before, after }: Pick<AuditEvent, "before" | "after">): Change[] {
   return recordChanges(before ?? {}, after ?? {}, "", maxDepth);
 }
@@ -180,7 +183,7 @@ function recordChanges(
     const was = Object.hasOwn(before, key) ? before[key] : undefined;
     const is = Object.hasOwn(after, key) ? after[key] : undefined;
     const field = `${path}${wordsOf(key)}`;
-    // A count of nothing, in the event of a policy, says nothing.
+    // Leaves out counts of zero in the event of a policy.
     if (path === "counts " && was === undefined && is === 0) return [];
     if (
       depth > 0 &&

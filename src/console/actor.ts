@@ -1,4 +1,4 @@
-// Who did what an event tells, and to what.
+// The actor and the subject of an event.
 
 import type { Event as AuditEvent } from "../api/events.ts";
 

@@ -1,4 +1,4 @@
-// A time as people say it, beside the present one.
+// Relative times in words.
 
 // By hand: the first Intl format of a page costs 20 ms, before anything is shown.
 const steps: readonly (readonly [number, string])[] = [
@@ -16,7 +16,7 @@ export function ago(at: number, from: number): string {
   let amount = (at - from) / 1000;
   if (Math.abs(amount) < 10) return "now";
   for (const [size, unit] of steps) {
-    // What is to come ends in 7 days until half a day is gone.
+    // Rounds: a future time is "in 7 days" until half a day has passed.
     const whole = amount < 0 ? Math.trunc(amount) : Math.round(amount);
     if (Math.abs(whole) < size) return whole < 0 ? `${-whole}${unit} ago` : `in ${whole}${unit}`;
     amount /= unit === "d" ? 30 : size;

@@ -16,7 +16,7 @@ import { checkAnswer } from "./checked.ts";
 import { inPageWords } from "./error-words.ts";
 import { needsSession } from "./needs-session.ts";
 
-/** What the server, or the network, said instead of an answer. */
+/** A refusal by the server, or a failure of the network. */
 export class ApiError extends Error {
   readonly status: number;
   readonly code: string;
@@ -45,27 +45,27 @@ export type Answer<T> = { data: T; headers: Headers };
 
 /** Since when the control plane does not answer, ms since 1970. */
 export const awaySince = signal<number | undefined>(undefined);
-/** The session ended: whatever is on the page stays, and the sign-in form lies over it. */
+/** The session ended: the page keeps its content, with the sign-in form over it. */
 export const isSignedOut = signal(false);
 
 let proveAgain: (methods: readonly string[]) => Promise<boolean> = async () => false;
 
-/** `prove` asks the user for a fresh second factor; false: the user gave none. */
+/** `prove` asks the user for a fresh second factor; false: the user cancelled. */
 export function onStepUp(prove: typeof proveAgain): void {
   proveAgain = prove;
 }
 
-/** When a person last did something on this page, ms since 1970. */
+/** When the user last did something on this page, ms since 1970. */
 let touchedAt = Date.now();
 for (const type of ["pointermove", "pointerdown", "keydown"])
   addEventListener(type, () => (touchedAt = Date.now()), { capture: true, passive: true });
 const presentMs = 60_000;
-/** Pages read again by themselves: that must not keep a session alive that no person uses. */
+/** Pages read again by themselves: that must not extend the session of a user who is away. */
 const readingBy = () => (Date.now() - touchedAt < presentMs ? {} : { "Session-Use": "none" });
 
 let user: number | undefined;
 
-/** The user that the page names. Changes are refused if the browser's session is by now that of another one. */
+/** The user that the page was loaded for. The server refuses changes if the session now belongs to another user. */
 export function actFor(id: number): void {
   user = id;
 }
@@ -90,14 +90,14 @@ export async function ask<T>(method: Method, path: Path<T> | string, sent: Sent 
 async function askOnce<T>(method: Method, path: string, sent: Sent): Promise<Answer<T>> {
   // A browser's request without JSON could come from another site's form, so the server refuses it.
   const { body = method === "POST" || method === "PATCH" ? {} : undefined, signal } = sent;
-  // It would only be answered 401, and timers would ask on.
+  // Without a session, requests of timers would get 401 again and again.
   if (isSignedOut.peek() && needsSession(method, path))
     throw new ApiError(401, { code: "not_authenticated", detail: "Your session has ended." }, null);
   const read = async () => {
     const response = await fetch(path, {
       method,
       headers: {
-        // Neither for a reading of the first minute: the browser would not take the answers that it asked for early.
+        // Not for answers that the page preloads: a header would keep the browser from using them.
         ...(method === "GET" ? readingBy() : user === undefined ? {} : { "Session-User": `${user}` }),
         ...(body === undefined ? {} : { "Content-Type": "application/json" }),
       },
@@ -106,7 +106,7 @@ async function askOnce<T>(method: Method, path: string, sent: Sent): Promise<Ans
     });
     return { response, text: await response.text() };
   };
-  // The network may also go while the answer is read.
+  // The network may also fail while the answer is read.
   const { response, text } = await read().catch((error: unknown) => {
     if (signal?.aborted === true) throw error;
     awaySince.value ??= Date.now();
@@ -140,7 +140,7 @@ export async function call<const E extends Endpoint>(
 }
 
 export const sessionPath = "/api/session/";
-/** Answers to a wrong password or code. The session, if there is one, goes on. */
+/** Errors of a wrong password or code. They do not end the session. */
 const guesses = new Set(["invalid_credentials", "invalid_code", "second_factor_required"]);
 
 export async function get<T>(path: Path<T> | string, signal?: AbortSignal): Promise<T> {

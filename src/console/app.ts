@@ -39,7 +39,10 @@ export function App() {
     ${isSignedOut.value ? html`<${SignIn} />` : null}`;
 }
 
-/** What is shown is old: nothing answers, or just what the page reads does not. If the session ended, a form says so. */
+/**
+ * The shown data is outdated: the control plane does not answer, or only this page's requests fail. If the session
+ * ended, a form says so.
+ */
 function Away() {
   // Which data is shown is no signal.
   void now.value;
@@ -111,7 +114,7 @@ function Lazy({ page, rest }: LazyProps) {
   return view === undefined ? html`<${Loading} />` : html`<${view} rest=${rest} />`;
 }
 
-/** Its file did not arrive. A control plane that was updated meanwhile has files of other names. */
+/** The page's file did not load. An updated control plane has files with other names. */
 function NotLoaded() {
   return html`<${Empty} text="This page could not be loaded: perhaps the control plane was updated.">
     <button type="button" class="primary" onClick=${() => location.reload()}>Load it again</button>

@@ -20,7 +20,7 @@ const phasesBack: typeof phases = {
   retire: "The rotation is being rolled back: the machines stop trusting its new CAs.",
 };
 
-/** A key that others know is good for as long as machines trust its CA, and a rollback keeps the CAs from before trusted. */
+/** A stolen key works as long as machines trust its CA, and a rollback keeps the former CAs trusted. */
 export const rollbackWarning =
   "Do not roll back if a key of the CAs from before may be known to others: machines would go on to trust exactly that key. Finish the rotation instead. This hurries it:";
 
@@ -39,7 +39,7 @@ const steerings: readonly unknown[] = ["start", "rollback"];
 export const lastSteering = (events: readonly AuditEvent[]): AuditEvent | undefined =>
   events.find(({ type, after }) => type === "ca.rotated" && steerings.includes(after?.["action"]));
 
-/** Whether machines trust the CA. `trusted` says what they are told, and some may not have heard it. */
+/** Whether machines trust the CA. `trusted` is what they are told; some may not have the news yet. */
 export function trustOf({ state, trusted }: Authority, { phase, waiting_for }: Rotation): string {
   const have = `${waiting_for.length} ${waiting_for.length === 1 ? "has" : "have"} yet to confirm`;
   if (!trusted) return phase === "retire" && waiting_for.length > 0 ? `ending: ${have} it` : "no";

@@ -1,5 +1,6 @@
-// What the frame and most pages share. Each page imports it, so that the bundler, which makes a file for every set of pages
-// that share something, puts all of it into one: a browser has six connections, so fifteen small files are three rounds.
+// Imports of the frame and most pages. Each page imports this file: the bundler makes a file for every set of pages
+// that share something, and so puts all of it into one. A browser has six connections, so fifteen small files need
+// three rounds.
 
 import "./actor.ts";
 import "./authorities.ts";

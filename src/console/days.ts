@@ -8,7 +8,7 @@ export function lastDays(days: number, nowMs: number, newest = 0): [number, numb
   return [to - days * dayS, to];
 }
 
-/** A backup that is older needs a person. */
+/** Age of a backup that needs attention. */
 const backupMs = 2 * 86_400_000;
 
 /** `at`: of the last backup, ISO 8601 or null. */

@@ -1,14 +1,14 @@
-// What the deliveries of a webhook say about it. Pure.
+// The state of a webhook by its deliveries. Pure.
 
 import type { ListedDelivery as Delivery } from "../api/webhooks.ts";
 
-/** What came of the last attempt; undefined: it is under way, or none was made. */
+/** The outcome of the last attempt; undefined: it is under way, or none was made. */
 export function outcomeOf({ state, status, message }: Delivery): string | undefined {
   if (state === "delivered") return `Delivered: the receiver answered ${status}.`;
   return message === null ? undefined : `Not delivered. ${message}`;
 }
 
-/** What came of those that were sent together; undefined: of none, or not each has an outcome. */
+/** The outcome of deliveries that were sent together; undefined: there are none, or some have no outcome yet. */
 export function outcomeOfAll(all: readonly Delivery[]): { words: string; isFailure: boolean } | undefined {
   const outcomes = all.map(outcomeOf);
   const [first] = outcomes;
@@ -21,11 +21,11 @@ export function outcomeOfAll(all: readonly Delivery[]): { words: string; isFailu
 /** While a server sends, `next_attempt_at` is the end of its lease, 26 seconds later. Clocks differ, too. */
 const soonMs = 60_000;
 
-/** It is sent, or will be soon. Without a message no attempt was made, or one that was asked for has no answer yet. */
+/** It is being sent, or will be soon. Without a message no attempt was made, or a requested one has no answer yet. */
 export const isUnderWay = ({ state, message, next_attempt_at }: Delivery, now: number): boolean =>
   state === "waiting" && (message === null || Date.parse(next_attempt_at ?? "") < now + soonMs);
 
-/** What a page has read, the newest first. `isAll`: nothing older is on the control plane. */
+/** The deliveries that a page has read, the newest first. `isAll`: nothing older is on the control plane. */
 export type Known = { items: readonly Delivery[]; isAll: boolean };
 
 /** Adds the newest deliveries, or those that were read before a known id. `isEnd`: nothing is older than what was found. */

@@ -1,4 +1,4 @@
-// What an event says, in the words of the pages: a sentence, and what changed. Pure.
+// An event in the words of the pages: a sentence, and the changes. Pure.
 
 import { sentenceOf, toRule, type StoredRule } from "./access/rules.ts";
 import { changesOf, type Change, type Things } from "./activity.ts";
@@ -9,7 +9,7 @@ import { ruleChangeOf } from "./rule-change.ts";
 /** `words`: of groups of providers. */
 export type Known = { names: Names; things: Things; words: ReadonlyMap<string, string> };
 
-/** `@`: who did it, `#`: the thing, `%`: its former name. Other types are a verb and a noun. */
+/** `@`: the actor, `#`: the subject, `%`: its former name. Other types are a verb and a noun. */
 const phrases: Readonly<Record<string, string>> = {
   "blocklist.filling": "The blocklist of # fills up",
   "ca.expiring": "The CA of # ends soon",
@@ -83,7 +83,7 @@ function whoOf({ actor: { kind, id } }: AuditEvent, { names, things }: Known): s
   return { operator: "The operator", server: "The control plane", nobody: "Somebody" }[kind] ?? kind;
 }
 
-/** Each second part is a text of others. `by`: who did it, if the sentence does not say so. */
+/** Every second part is a text from outside. `by`: the actor, if the sentence does not name it. */
 export function eventSentence(event: AuditEvent, known: Known): { parts: readonly string[]; by: string } {
   const { type, subject, before, after } = event;
   const [kind = "", rest = ""] = subject.split(/\/(.*)/s);
@@ -118,7 +118,7 @@ export function eventText(event: AuditEvent, known: Known): string {
   return parts.join("") + (by === "" ? "" : ` (${by})`);
 }
 
-/** They stand in the sentence, or say nothing to a reader. */
+/** Fields that the sentence contains, or that mean nothing to users. */
 const ofRules = ["counts", "rule_ids", "rules_created", "rules_deleted", "rules_described"];
 const ofNoReader = new Set(["fingerprint", "key_sha256", ...ofRules]);
 
@@ -137,7 +137,7 @@ export function readableChanges(event: AuditEvent, known: Known): readonly Chang
     added: (rules?.added ?? []).map(say),
   };
   if (rules !== undefined && type.startsWith("rule.")) return [told];
-  // Its name is not taken away: it is what the event is about.
+  // Not shown as removed: the name is the event's subject.
   const was = readable(type === "node.revoked" ? null : before, known);
   const is = readable(after, known);
   if (was?.["name"] === undefined || is?.["name"] === undefined) {
@@ -147,7 +147,7 @@ export function readableChanges(event: AuditEvent, known: Known): readonly Chang
   const changes = changesOf({ before: was, after: is }).filter(
     ({ removed, added }) => removed.length > 0 || added.join() !== "none",
   );
-  // Configurations of machines have versions, too.
+  // Only the policy's version: configurations of machines have versions, too.
   const named = changes.map((change) =>
     change.field === "version" && type.startsWith("policy.")
       ? { ...change, field: "policy version" }

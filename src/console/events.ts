@@ -8,17 +8,17 @@ import { ApiError, get } from "./api.ts";
 import type { Event as AuditEvent } from "../api/events.ts";
 import { isLive, onEvent } from "./live.ts";
 
-/** Of an organization; "": of what belongs to none. */
+/** Events of an organization; "": events that belong to none. */
 export const eventsPath = (slug: string, query?: GivenOf<typeof eventsApi.list>) =>
   slug === "" ? apiPath(eventsApi.listOfNone, {}, query) : apiPath(eventsApi.list, { slug }, query);
-/** No stream tells what belongs to no organization. */
+/** No stream has events that belong to no organization. */
 const lookEveryMs = 10_000;
 
-/** Of the page, and of an export. */
+/** Maximum events of the page, and of an export. */
 export const maxKept = 20_000;
-/** Of the first request, so that events are seen early. */
+/** Events of the first request: few, so that they are seen early. */
 const firstLimit = 200;
-/** Of one request. */
+/** Events of one request. */
 const maxLimit = 1000;
 /** After a request that failed. */
 const restMs = 5000;
@@ -28,10 +28,10 @@ export type Log = {
   events: readonly AuditEvent[];
   /** Nothing older is on the control plane. */
   isAll: boolean;
-  /** So much was read that the page keeps no more. */
+  /** The maximum was read. */
   isFull: boolean;
   isReading: boolean;
-  /** Of the latest reading, which is tried again. */
+  /** The error of the latest request, which is retried. */
   error: ApiError | undefined;
   /** Reads the events before the oldest one. */
   older(): void;

@@ -1,4 +1,4 @@
-// Fields that hold a list, and what the control plane says about a part of it. Pure.
+// Fields that hold a list, and the control plane's errors about a part of it. Pure.
 
 /** "a, b" as a list without empty parts. */
 export const partsOf = (text: string): string[] =>

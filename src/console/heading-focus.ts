@@ -18,7 +18,7 @@ export function useHeadingFocus(page: string | undefined): void {
     function look() {
       const { activeElement: now } = document;
       if (focused?.isConnected === true && now === focused) return;
-      // A field or a dialog has it, or the person went on.
+      // A field or a dialog has the focus, or the user has moved on.
       const isTaken =
         focused?.isConnected === true ||
         (now !== start && now !== document.body) ||

@@ -1,4 +1,4 @@
-// What a provider of identities was found to give at sign-ins, and when people who leave there are signed out.
+// How the console shows when users who leave a provider are signed out, from what it gave at sign-ins.
 
 export type Leaving = "hourly" | "daily" | null;
 

@@ -17,7 +17,7 @@ export type FromWorker = {
   slug: string;
   text: string;
 };
-/** `here`: still the same. */
+/** `here`: the tab is still open. */
 export type ToWorker = { kind: "follow" | "here"; slug: string } | { kind: "leave" };
 
 /** True while the stream is open, so that what is shown is current within a second. */
@@ -28,7 +28,7 @@ const aboutRights = /^(member\.(created|updated)|organization\.updated)$/;
 type Listener = (event: AuditEvent) => void;
 const listeners = new Set<Listener>();
 
-/** Calls the listener for each event of the organization. Returns the end of it. */
+/** Calls the listener for each event of the organization. Returns a function that ends it. */
 export function onEvent(listener: Listener): () => void {
   listeners.add(listener);
   return () => void listeners.delete(listener);
@@ -86,7 +86,7 @@ export function startLive(): void {
     if (data.slug !== followed.peek()) return;
     if (data.kind === "asked") tell({ kind: "here", slug: data.slug });
     else if (data.kind === "open") {
-      // Of a tab that slept meanwhile, and was forgotten, it is not the first one.
+      // A tab that slept and was dropped may have followed before.
       isLive.value = false;
       isLive.value = true;
       awaySince.value = undefined;
@@ -104,7 +104,7 @@ export function startLive(): void {
     } else {
       const event = JSON.parse(data.text) as AuditEvent;
       for (const listener of listeners) listener(event);
-      // A role or a setting may be that of the person who looks.
+      // The change may concern the role or settings of this user.
       if (aboutRights.test(event.type)) void look();
     }
   });
@@ -116,7 +116,7 @@ export function startLive(): void {
   effect(follow);
   effect(() => (isAway.value ? lookUntilBack() : undefined));
   addEventListener("pagehide", () => tell({ kind: "leave" }));
-  // On the way back the browser may show the page as it was left.
+  // After going back, the browser may show the page as it was left.
   addEventListener("pageshow", ({ persisted }) => {
     if (!persisted) return;
     if (isOver.peek() || me.peek() === undefined) return location.reload();

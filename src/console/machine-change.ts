@@ -1,5 +1,5 @@
-// The fields of the dialog that changes a machine, and what of them is sent: only what the person changed. Others may change
-// the same machine meanwhile. Pure.
+// The fields of the dialog that changes a machine, and the request: only the fields that the user changed. Others may
+// change the same machine meanwhile. Pure.
 
 import type { Node } from "../protocol/node.ts";
 import { networksIn, partsOf } from "./field-parts.ts";
@@ -7,7 +7,7 @@ import { networksIn, partsOf } from "./field-parts.ts";
 export type Key =
   "name" | "groups" | "subnets" | "public_ip" | "is_lighthouse" | "is_relay" | "is_name_server";
 type Machine = Pick<Node, Key>;
-/** What the fields hold: lists are texts. */
+/** Values of the fields: lists are texts. */
 export type Typed = { [key in Key]: key extends `is_${string}` ? boolean : string };
 export type Changes = Partial<Pick<Node, Exclude<Key, "is_name_server">> & { is_name_server: boolean }>;
 
@@ -40,13 +40,16 @@ export function changesOf(before: Machine, typed: Typed): Changes {
   return Object.fromEntries(Object.entries(desired).filter(([key]) => !isSame(key as Key)));
 }
 
-/** The fields in which the machine became another. */
+/** The fields that changed on the control plane meanwhile. */
 export function differing(before: Machine, now: Machine): Key[] {
   const [old, next] = [typedOf(before), typedOf(now)];
   return (Object.keys(old) as Key[]).filter((key) => old[key] !== next[key]);
 }
 
-/** The fields for the machine as it is now. Untouched ones follow it; to a list is done what the person did to the former one. */
+/**
+ * The fields for the present machine. Untouched ones follow it; the user's additions and removals of a list are
+ * applied to the present list.
+ */
 export function rebased(typed: Typed, before: Machine, now: Machine): Typed {
   const [old, next] = [typedOf(before), typedOf(now)];
   const merged = (key: Key) => {

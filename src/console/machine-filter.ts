@@ -9,7 +9,7 @@ type PathCounts = ReadonlyMap<number, { relayed: number; broken: number }>;
 
 const weekMs = 7 * 86_400_000;
 
-/** By the word of the address. "revoked" is another list of the control plane. */
+/** Filters by their word in the address. "revoked" is another list of the control plane. */
 export const shows = [
   ["", "All machines"],
   ["online", "Online"],
@@ -54,7 +54,7 @@ const isShown: Readonly<Record<string, (machine: Machine, now: number, paths: Pa
 /** `words` in lower case. `owner`: the number of a user, or "". */
 export type MachineFilter = { show: string; group: string; owner: string; words: readonly string[] };
 
-/** The name of an export: it tells the filter. Who owns the machines, and what was searched, may be private. */
+/** The file name of an export. It contains the filter, but neither owner nor search, which may be private. */
 export function exportName(own: string, { show, group, owner, words }: MachineFilter): string {
   const part = owner !== "" || words.length > 0 ? "filtered" : "";
   const parts = [own, "machines", show, group, part].filter(Boolean);
@@ -81,7 +81,7 @@ export function filtered(
 
 export type Selection = ReadonlySet<number | string>;
 
-/** What is selected and shown: actions concern nothing that the user does not see. */
+/** The selected machines that are shown: actions never apply to hidden ones. */
 export function selectedIn(selected: Selection, shown: readonly Machine[]): readonly Machine[] {
   return selected.size === 0 ? [] : shown.filter(({ id }) => selected.has(id));
 }

@@ -25,18 +25,18 @@ export type Machine = Pick<
   /** When its certificate ends. */
   endsAt: number | null;
   revokedAt: number | null;
-  /** It has not applied its newest configuration. */
+  /** Whether it has not applied its newest configuration. */
   isBehind: boolean;
-  /** Two machines use its keys. */
+  /** Whether two machines use its keys. */
   isCloned?: true;
-  /** It has lacked a configuration for longer than is usual. */
+  /** Whether it has lacked a configuration for longer than is usual. */
   isLate: boolean;
   /** The configuration version that it has applied. */
   applied: number | null;
   ownerId: number | null;
   /** Orders by name. */
   nameKey: string;
-  /** What a search looks at, in lower case. */
+  /** The searched texts, in lower case. */
   words: string;
 };
 
@@ -108,7 +108,7 @@ const maxShared = 5000;
 const lists = new Map<string, string[]>();
 const texts = new Map<string, string>();
 
-/** Most machines have the groups, and the versions, of others: each is kept once. */
+/** Shares equal values: most machines have the same groups and versions as others. */
 function shared(list: string[]): string[] {
   return once(lists, list.join("\n"), list);
 }

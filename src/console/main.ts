@@ -12,7 +12,7 @@ import { findPage, loadView, organizationPages, type Page } from "./pages.ts";
 import { followLinks, root, segments, segmentsOf } from "./router.ts";
 import { startStepUp } from "./step-up.ts";
 
-/** At the latest. */
+/** Maximum wait. */
 const liveAfterMs = 500;
 /** Pages that begin with the list of machines. */
 const listing: ReadonlySet<string> = new Set(["machines", "map"]);
@@ -25,7 +25,7 @@ if (place !== null && !location.pathname.startsWith(root)) {
   followLinks(document);
   loadAhead();
   startStepUp();
-  // Without a session there is nothing to ask for.
+  // Without a session, send no requests.
   if (place.dataset["session"] === undefined) isSignedOut.value = true;
   else {
     start();
@@ -40,7 +40,7 @@ if (place !== null && !location.pathname.startsWith(root)) {
 
 /** The worker costs a thread of its own: first the page is shown. */
 function whenIdle(work: () => void): void {
-  // Safari has none.
+  // Safari lacks it.
   const { requestIdleCallback } = globalThis as Partial<Pick<Window, "requestIdleCallback">>;
   if (requestIdleCallback === undefined) setTimeout(work, liveAfterMs);
   else requestIdleCallback(work, { timeout: liveAfterMs });

@@ -1,4 +1,4 @@
-// Who is signed in, and the organizations that this person sees.
+// The signed-in user, and the organizations that this user sees.
 
 import { apiPath } from "../api/endpoint.ts";
 import { organizationsApi, type Organization as Full } from "../api/organizations.ts";
@@ -10,15 +10,15 @@ import { root, segments } from "./router.ts";
 export type Me = { id: number; email: string; is_staff: boolean; server_version: string };
 /** `name`: the slug, while the organization is closed. `role`: null for staff who are not members, and may only read. */
 export type Organization = Pick<Full, "id" | "slug" | "name" | "network" | "role" | "self_enrollment">;
-/** It requires a second factor, which this session has not proven: nothing else is known of it. */
+/** The organization requires a second factor, which this session has not proven: nothing else is known of it. */
 const closed = { network: "", role: null, self_enrollment: "off" } as const;
 
-/** The person's second factors. */
+/** The user's second factors. */
 export type Factors = { totp: boolean; passkeys: number; recovery_codes_left: number; is_required: boolean };
 
 export const me = signal<Me | undefined>(undefined);
 export const factors = signal<Factors | undefined>(undefined);
-/** A second factor is required, and the person has none: most requests are refused until there is one. */
+/** A second factor is required, and the user has none: most requests are refused until there is one. */
 export const isFactorMissing = computed(() => {
   const own = factors.value;
   return own !== undefined && own.is_required && !own.totp && own.passkeys === 0;
@@ -47,7 +47,7 @@ export const mayAdminister = computed(() => isAdmin(organization.value));
 export const isAdmin = (shown: Organization | undefined): boolean =>
   shown?.role === "admin" || shown?.role === "owner";
 
-/** Whether the person may add machines of their own by confirming them here. */
+/** Whether the user may add machines of their own by confirming them here. */
 export const mayAddOwn = computed(() => {
   const shown = organization.value;
   if (shown === undefined || shown.role === null) return false;
@@ -58,12 +58,12 @@ export const mayAddOwn = computed(() => {
 export const isOver = signal(false);
 
 /**
- * What this page has read, and what was typed, is for one user: before there is another, the browser forgets it all.
- * `path`: of the page that is loaded, by default the same again.
+ * Data and input of this page belong to one user: before another one signs in, the browser drops all of it. `path`:
+ * of the page that is loaded, by default the same again.
  */
 function forget(path = location.pathname + location.search): void {
   isOver.value = true;
-  // No question of the browser keeps the page: what it asks about is not for who answers.
+  // Leave without the browser's question about unsaved input, which belongs to the former user.
   addEventListener("beforeunload", (event) => event.stopImmediatePropagation(), true);
   location.assign(path);
 }
@@ -73,7 +73,7 @@ const tabs = new BroadcastChannel("user");
 tabs.addEventListener("message", ({ data }: MessageEvent<number>) => {
   const shown = me.peek()?.id ?? 0;
   if (data === shown) {
-    // Signed in again in another tab: nothing need be asked here.
+    // Signed in again in another tab: no need to ask here.
     if (shown !== 0) isSignedOut.value = false;
     // A page that is still loading gets its own answer.
   } else if (shown !== 0 || isSignedOut.peek()) forget();
@@ -94,7 +94,7 @@ export async function readMe(): Promise<void> {
   me.value = found;
 }
 
-/** Why the first answers are not there. */
+/** The error of the first requests. */
 export const startError = signal<ApiError | undefined>(undefined);
 const startAgainMs = 5000;
 let again: ReturnType<typeof setTimeout> | undefined;

@@ -13,7 +13,7 @@ import { Failure, valueOf } from "./ui/parts.ts";
 
 export function Navigation() {
   const shown = shownOrganization.value;
-  // Of a narrow window, where the pages are behind a button.
+  // In a narrow window, the pages are behind a button.
   const [isOpen, open] = useState(false);
   const at = segments.value.join("/");
   // Before the browser draws the next page below it.
@@ -69,10 +69,10 @@ function Pages({ own, isForAdmin }: { own: string; isForAdmin: boolean }) {
   </ul>`;
 }
 
-/** The page comes first. */
+/** Load the page first. */
 const countAfterMs = 1000;
 
-/** How many things need a person. Zero is shown as nothing. */
+/** The number of things that need attention. Zero is not shown. */
 function Count({ isShort = false }: { isShort?: boolean }) {
   const [isTime, setTime] = useState(false);
   useEffect(() => {
@@ -123,7 +123,7 @@ function Chooser() {
 
 /** The keys that the list of the palette names. Dialogs have their own. */
 function useKeys(): void {
-  // Before the browser draws: keys that are pressed as soon as the page is seen are not lost.
+  // Registered before the browser draws, so that keys are not lost that are pressed as soon as the page appears.
   useLayoutEffect(() => {
     let isAwaiting = false;
     const press = (event: KeyboardEvent) => {
@@ -158,7 +158,7 @@ const search = "input[type=search]";
 const to = "a, button";
 const row = `:is(.body [role=row], tbody tr):has(${to})`;
 
-/** From a search to the first row of its list, or out of it. A search in a form has the keys of the form. */
+/** Keys in a search: to the first row of its list, or out of it. A search in a form has the keys of the form. */
 function leaveSearch(event: KeyboardEvent): void {
   const field = event.target;
   if (!(field instanceof HTMLInputElement) || !field.matches(search) || field.form || event.isComposing)

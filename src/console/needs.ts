@@ -1,4 +1,4 @@
-// What needs a person now, in words: loaded with the overview alone. Pure.
+// What needs a user's attention, in words: loaded with the overview alone. Pure.
 
 import type { Attention } from "../api/attention.ts";
 import type { SentOf } from "../api/endpoint.ts";
@@ -16,7 +16,7 @@ export const testsWords = ({ count, all }: Failing): string =>
     ? "The test of the policy fails"
     : `${count} of ${all} tests of the policy ${count === 1 ? "fails" : "fail"}`;
 
-/** `more`: what is wrong with the machine. */
+/** `more`: the machine's problem. */
 export type Need = Named & { more: string };
 
 /** `show`: the filter of the list of machines that has all of them. */
@@ -83,7 +83,7 @@ export function onlineOf({ active, online }: Pick<Attention, "active" | "online"
 export type OnlineCount = { at: string; online: number };
 type History = SentOf<typeof nodesApi.online>;
 
-/** The plot in words. Its points can be averages: these are single counts. `time`: how a time is written. */
+/** The plot in words. Uses single counts, because points of the plot can be averages. */
 export function historyWords(
   { least, most, last }: Pick<History, "least" | "most" | "last">,
   time: (at: number) => string,

@@ -32,7 +32,7 @@ type List = {
   users: number;
   readAt: number;
   reading: Promise<void> | undefined;
-  /** It changed while it was read. */
+  /** Set if the list changed while it was read. */
   isStale: boolean;
   changed: Set<number>;
   timer: ReturnType<typeof setTimeout> | undefined;
@@ -59,7 +59,7 @@ function listOf(own: string, isRevoked: boolean): List {
   const key = `${own} ${isRevoked}`;
   const known = lists.get(key);
   if (known !== undefined) return known;
-  // What other organizations have is not kept.
+  // Lists of other organizations are not kept.
   for (const [other, list] of lists) if (list.slug !== own && list.users === 0) lists.delete(other);
   const made: List = {
     slug: own,
@@ -83,7 +83,7 @@ export function useNodes(isRevoked = false, own = slug.value ?? ""): NodeList {
   useLayoutEffect(() => {
     list.users++;
     const isOld = Date.now() - list.readAt > restMs;
-    // Events go on making it stale while no page shows it.
+    // Events mark the list as stale even while no page shows it.
     if (list.isStale || isOld) void read(list);
     return () => {
       list.users--;
@@ -92,7 +92,7 @@ export function useNodes(isRevoked = false, own = slug.value ?? ""): NodeList {
   return list.state.value;
 }
 
-/** Begins to read the members of an organization before a page asks for them, if none were read. */
+/** Begins to read the machines of an organization before a page needs them, if none were read. */
 export function readAhead(own: string): void {
   const list = listOf(own, false);
   if (list.state.peek().data === undefined) void read(list);
@@ -115,7 +115,7 @@ async function readPages(list: List): Promise<void> {
     const machines: Machine[] = [];
     for (let page = 1; ; page++) {
       const { isLast, total } = await readPage(list, page, machines);
-      // Nothing is shown of a list that is read again until all of it is there.
+      // While the list is read again, the former one is shown until all of it is there.
       if (isLast || (isFirst && page === 1))
         list.state.value = {
           data: [...machines],
@@ -135,7 +135,7 @@ async function readPages(list: List): Promise<void> {
 
 const revokedIn = ({ isRevoked }: List) => (isRevoked ? { revoked: "true" as const } : {});
 
-/** Appends a page to `machines`. Each answer is let go before the next is asked for. */
+/** Appends a page to `machines`. Frees each answer before the next request. */
 async function readPage(
   list: List,
   page: number,
@@ -158,7 +158,7 @@ async function catchUp(list: List): Promise<void> {
     list.isStale = true;
     return;
   }
-  // What changed while the list was read may be in none of its pages.
+  // Read changes again: they may have been missed by all pages.
   await list.reading;
   const ids = [...list.changed];
   list.changed.clear();
@@ -245,7 +245,7 @@ setInterval(() => {
   }
 }, 5000);
 
-/** What happened before the stream of events was open, or while the control plane was away, came by no event. */
+/** The stream has no events from before it was open, nor from while the control plane was away. */
 isLive.subscribe((isOpen) => {
   for (const list of lists.values()) {
     list.isStale = true;

@@ -1,4 +1,4 @@
-// What pages say about machines.
+// Words of pages about machines.
 
 import { advisoriesFor } from "../engine/features.ts";
 import type { Node } from "../protocol/node.ts";
@@ -61,7 +61,7 @@ export function configurationOf({
   return { words, isBehind: true };
 }
 
-/** What is known of a machine that has not applied its newest configuration. `isSent`: it has fetched a newer one. */
+/** The state of a machine that has not applied its newest configuration. `isSent`: it has fetched a newer one. */
 export function behindWords(
   node: Standing & Pick<Node, "applied_config_version" | "config_version" | "not_applied_since">,
   { isSent, now }: { isSent: boolean; now: number },

@@ -5,7 +5,7 @@ function rangeOf(text: string): readonly [from: number, to: number] {
   const [address = "", prefix] = text.split("/");
   const from = address.split(".").reduce((sum, part) => sum * 256 + Number(part || NaN), 0);
   const size = 2 ** (32 - Number(prefix || NaN));
-  // Half typed, it has bits behind its prefix: 10.77.0.0/1.
+  // A half-typed network has bits behind its prefix: 10.77.0.0/1.
   return from % size === 0 ? [from, from + size] : [NaN, NaN];
 }
 

@@ -1,4 +1,4 @@
-// The person's own machines that have to be confirmed again, where the organization asks for that.
+// The user's own machines that have to be confirmed again, where the organization requires it.
 
 import type { Node } from "../protocol/node.ts";
 import { org, send } from "./api.ts";

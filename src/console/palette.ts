@@ -20,7 +20,7 @@ const close = () => {
 type Command = { title: string; hint: string; path: string };
 const command = (title: string, path: string, hint = ""): Command => ({ title, hint, path });
 
-/** The pages that the person may open, and those of other organizations. */
+/** The pages that the user may open, and those of other organizations. */
 function commands(): Command[] {
   const shown = shownOrganization.value;
   const own = shown?.slug;
@@ -51,7 +51,10 @@ function commands(): Command[] {
   return [...inside, ...others, ...staff, command(otherPages.account.title, pathOf("-", "account"))];
 }
 
-/** Machines whose name, alias or address has the text, a moment after the last key. Until then, those that were found before. */
+/**
+ * Machines whose name, alias or address has the text, read a moment after the last key. Until then, the former
+ * results.
+ */
 function useMachines(text: string): { machines: readonly Command[]; isSearching: boolean } {
   const own = shownOrganization.value?.slug;
   const [{ of, all }, find] = useState<{ of: string; all: readonly Command[] }>({ of: "", all: [] });

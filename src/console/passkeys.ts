@@ -4,7 +4,9 @@ import { ApiError, send } from "./api.ts";
 
 /** Browsers bind a passkey to a host name, and offer none on a bare IP address. */
 export const isPasskeyHost = !/^\[|^[\d.]+$/.test(location.hostname);
-/** Safari has had the class for longer than what reads the options of the control plane. */
+/**
+ * Checks the method: Safari has had the class for longer than the method that reads the options of the control plane.
+ */
 export const canUsePasskeys =
   isPasskeyHost &&
   "PublicKeyCredential" in globalThis &&
@@ -30,7 +32,7 @@ export async function addPasskey(name: string, password: string | undefined): Pr
   return send<NewPasskey>("POST", path, { name, response });
 }
 
-/** Browsers say neither whether the person refused nor whether there was no passkey. */
+/** Browsers do not say whether the user refused or there was no passkey. */
 async function answerOf(askBrowser: () => Promise<Credential | null>): Promise<unknown> {
   const credential = await askBrowser().catch(() => null);
   if (credential instanceof PublicKeyCredential) return credential.toJSON();

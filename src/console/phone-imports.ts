@@ -1,5 +1,5 @@
-// Phones that this tab makes, or imports again. Their keys are in this memory alone, so it outlives the page that shows them:
-// whoever waits may look at other pages, and approve the phone there.
+// Phones that this tab creates, or imports again. Their keys exist only in this memory, which outlives the page that
+// shows them: a user who waits may look at other pages, and approve the phone there.
 
 import { phonesApi } from "../api/phones.ts";
 import { effect, signal } from "@preact/signals";

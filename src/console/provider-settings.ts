@@ -57,7 +57,7 @@ export function settingsIn(texts: ProviderTexts, creates_users: boolean): Provid
   };
 }
 
-/** `net-admins=admin`: what is given follows the last sign. */
+/** `net-admins=admin`: the role follows the last equals sign. */
 function halvesOf(line: string): [string, string?] {
   const at = line.lastIndexOf("=");
   return at === -1 ? [line] : [line.slice(0, at).trim(), line.slice(at + 1).trim()];

@@ -1,4 +1,4 @@
-// Providers of identities: which there are, the way to their pages, and what the control plane refused on the way back.
+// Providers of identities: their list, the links to their pages, and the errors after a return from one.
 
 import { get, send } from "./api.ts";
 

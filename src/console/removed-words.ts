@@ -1,9 +1,9 @@
-// What is said after a person was removed from an organization. Pure.
+// The sentences after a user was removed from an organization. Pure.
 
 import { countOf } from "../base/duration.ts";
 
 type Items = readonly { kind: string }[];
-/** What the person could use: machines, tokens, webhooks. */
+/** What the user could use: machines, tokens, webhooks. */
 export type AccessReport = { access_left: Items; access_revoked: Items };
 
 export function counted(items: Items): string {

@@ -16,17 +16,17 @@ export type Resource<T> = {
 type Entry = {
   state: Signal<Resource<unknown>>;
   users: number;
-  /** Users that want each change at once. */
+  /** Number of components that want each change at once. */
   eager: number;
   read(): Promise<void>;
 };
 
 const none: Resource<unknown> = { data: undefined, error: undefined, readAt: undefined };
-/** It was deleted, or the rights ended: what was read before is not shown any more. */
+/** It was deleted, or the rights ended: the former answer is not shown any more. */
 export const isGone = ({ status }: ApiError): boolean => status === 403 || status === 404;
 
 export const entries = new Map<string, Entry>();
-/** Answers that no page shows are forgotten beyond this number, the oldest first. */
+/** Maximum cached answers that no page shows; the oldest are dropped first. */
 const maxKept = 50;
 
 function entryOf(path: string, read: () => Promise<unknown>): Entry {
@@ -47,7 +47,7 @@ function entryOf(path: string, read: () => Promise<unknown>): Entry {
     state,
     users: 0,
     eager: 0,
-    /** A change while it is read means that it is read once more. */
+    /** A change came while it was read: read it once more. */
     async read() {
       isWanted = true;
       running ??= (async () => {
@@ -68,7 +68,10 @@ function entryOf(path: string, read: () => Promise<unknown>): Entry {
   return entry;
 }
 
-/** The empty path asks for nothing. `isCalm`: read every 20 seconds, not after each event: for what every page counts, and for what is no event. */
+/**
+ * The empty path sends no request. `isCalm`: read every 20 seconds, not after each event: for values that every page
+ * counts, and for those that change without an event.
+ */
 type Use = { isCalm?: boolean };
 
 /** The answer to a GET, current while the component is mounted. */
@@ -133,7 +136,7 @@ setInterval(() => {
   if (document.visibilityState === "visible" && awaySince.value === undefined) void refresh();
 }, lookEveryMs);
 
-/** What happened before the stream was open came by no event. */
+/** The stream has no events from before it was open. */
 isLive.subscribe((isOpen) => {
   if (isOpen) refreshSoon();
 });

@@ -1,4 +1,4 @@
-// What a network loses with machines that are more than a laptop: lighthouses, relays, routers. Pure.
+// What a network loses without machines with a role: lighthouses, relays, routers. Pure.
 
 import type { Node } from "../protocol/node.ts";
 

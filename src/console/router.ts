@@ -4,7 +4,7 @@
 import { computed, signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 
-/** Everything that is not about one organization: no slug can be "-". */
+/** The segment for everything outside of organizations: no slug can be "-". */
 export const root = "/console/";
 const address = signal(readAddress());
 
@@ -12,7 +12,7 @@ function readAddress(): { path: string; query: URLSearchParams } {
   return { path: location.pathname, query: new URLSearchParams(location.search) };
 }
 
-/** While a dialog has what is not saved, the way back stays on the page, and the dialog asks. */
+/** While a dialog has unsaved input, going back stays on the page, and the dialog asks. */
 export const staying: { ask?: (() => void) | undefined } = {};
 
 addEventListener("popstate", () => {

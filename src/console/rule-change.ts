@@ -1,4 +1,4 @@
-// Which rules a saved change has made and removed, as its event tells. Pure.
+// The rules that a saved change has added and removed, from its event. Pure.
 
 import type { StoredRule } from "./access/rules.ts";
 import { isRecord } from "./actor.ts";
@@ -8,7 +8,7 @@ import type { Event as AuditEvent } from "../api/events.ts";
 export type RuleChange = {
   added: readonly StoredRule[];
   removed: readonly StoredRule[];
-  /** What else the change was about: "groups". */
+  /** Other parts of the change: "groups". */
   others: readonly string[];
 };
 
@@ -22,7 +22,10 @@ const otherLists = [
   ["aliases_deleted", "names"],
 ] as const;
 
-/** Undefined: it is not about rules. `now`: the rule as it is, as the event of an update tells only what differs. */
+/**
+ * Undefined if the event is not about rules. `now`: the present rule, because the event of an update contains only
+ * the differences.
+ */
 export function ruleChangeOf({ type, before, after }: AuditEvent, now?: StoredRule): RuleChange | undefined {
   if (type.startsWith("rule.")) {
     const whole = (part: AuditEvent["after"]) => rulesIn([part && { ...now, ...part }]);
@@ -52,7 +55,7 @@ export function ruleChangeOf({ type, before, after }: AuditEvent, now?: StoredRu
 const listOf = (value: unknown): readonly unknown[] => (Array.isArray(value) ? value : []);
 /** The control plane writes them as it shows them in `firewall_rules/`. */
 const rulesIn = (value: unknown) => listOf(value).filter(isWhole) as unknown as StoredRule[];
-/** Of a rule that was changed by its number, the event has only the fields that differ. */
+/** The event of a rule that was changed by its number contains only the fields that differ. */
 const isWhole = (value: unknown) =>
   isRecord(value) &&
   isRecord(value["peer"]) &&

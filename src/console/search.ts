@@ -1,4 +1,4 @@
-// How all searches of the console look for words. Pure.
+// The word search of all lists. Pure.
 
 /** The words of a search, in lower case. */
 export function searchWords(text: string): string[] {

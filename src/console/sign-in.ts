@@ -100,9 +100,9 @@ function Providers({ email }: { email: string }) {
   useEffect(() => {
     const ending = new AbortController();
     const read = () =>
-      // Without an answer the page has the other ways.
+      // Without an answer the page offers the other ways to sign in.
       listProviders({ organization, email: domain }, ending.signal).then(setAll, () => undefined);
-    // Not for each letter that is typed.
+    // Debounced: not for each letter.
     const timer = setTimeout(() => void read(), domain === "" ? 0 : typedMs);
     return () => {
       clearTimeout(timer);

@@ -1,4 +1,4 @@
-// What a page shows as the same from a terminal: lines for a shell, and calls of the API.
+// The equivalents of a page for a terminal: lines for a shell, and calls of the API.
 
 import { quoteWord } from "../base/plan.ts";
 
@@ -23,6 +23,6 @@ export function commandText({ command, each }: Terminal): string {
   return each === undefined ? text : `for each in ${each.map(quoted).join(" ")}; do ${text}; done`;
 }
 
-/** The body is quoted, too: whoever pastes the call puts the name of a program before it. */
+/** The body is quoted, too, because users paste the call behind the name of a program. */
 export const callText = ([method, path, body]: NonNullable<Terminal["call"]>): string =>
   [method, path, ...(body === undefined ? [] : [JSON.stringify(body)])].map(quoted).join(" ");

@@ -1,4 +1,4 @@
-// Times and amounts as people read them. Exact ones are in the browser's zone; copies are in UTC.
+// Times and amounts as text. Exact ones are in the browser's zone; copies are in UTC.
 
 import { computed, signal } from "@preact/signals";
 
@@ -8,7 +8,10 @@ setInterval(() => {
   now.value = Date.now();
 }, 10_000);
 
-/** Calls at once, then every `ms` while the page is seen, and when it is seen again. Returns the end of it. */
+/**
+ * Calls at once, then every `ms` while the page is visible, and when it becomes visible. Returns a function that ends
+ * it.
+ */
 export function whileSeen(look: () => unknown, ms: number): () => void {
   const again = () => document.visibilityState === "visible" && look();
   look();
@@ -35,7 +38,7 @@ export const dateLanguages = [
 ] as const;
 const languageKey = "date-language";
 
-/** Of this browser, not of the user. */
+/** A setting of this browser, not of the user. */
 export const dateLanguage = signal(storedLanguage());
 
 function storedLanguage(): string {

@@ -1,6 +1,6 @@
-// What a token permits, in words, and what is known of machines that ask with one. Pure.
+// The rights of a token in words, and what is known of machines that ask with one. Pure.
 
-/** What a program may do with a service token: its role decides whether it changes anything, its scopes what. */
+/** The rights of a service token: its role decides whether it may change anything, its scopes what. */
 export function mayDo({ role, scopes }: { role: string; scopes: readonly string[] | null }): string {
   const isAdmin = role === "admin";
   if (scopes === null) return isAdmin ? "all that an administrator may" : "read everything";
@@ -28,7 +28,7 @@ export const nameOfKey = ({ id, name }: { id: number; name: string | null }): st
 type Asking = { id: number; registration_token_id: number | null };
 
 /**
- * Whether nobody else needs the token of this machine: it has no free use, and a revocation ends no other request.
+ * Whether no other machine needs this machine's token: it has no free use, and a revocation ends no other request.
  * `open`: all that wait, or were approved and have not come back. Each holds a use.
  */
 export const isOnlyFor = (

@@ -1,4 +1,5 @@
-// What needs a person now, of everything that the console reads: the overview lists it, the navigation counts it.
+// What needs a user's attention, of everything that the console reads: the overview lists it, the navigation counts
+// it.
 
 import type { Relay } from "../api/paths.ts";
 import { attentionApi, type Attention } from "../api/attention.ts";
@@ -18,20 +19,20 @@ export type Needs = {
   /** Undefined until all is read, so that the page does not grow while it is looked at. */
   machines: Attention | undefined;
   error: ApiError | undefined;
-  /** Machines that wait for approval: only administrators are told. */
+  /** Machines that wait for approval; for administrators only. */
   waiting: readonly Registration[];
-  /** Of the policy: only administrators are told. Null or undefined while all pass. */
+  /** Failing tests of the policy, for administrators only. Null or undefined while all pass. */
   failingTests: Attention["failing_tests"] | undefined;
   /** Undefined while none is running. */
   rotation: Rotation | undefined;
   relays: readonly Relay[];
-  /** Whose newest delivery did not arrive: only administrators are told. */
+  /** Webhooks whose newest delivery did not arrive; for administrators only. */
   webhooks: readonly Webhook[];
-  /** Of the control plane, if it needs one: only staff are told. Null: there was none. */
+  /** Time of the last backup if a new one is needed; for staff only. Null: there was none. */
   lastBackupAt: string | null | undefined;
-  /** What the control plane knows to be wrong with itself: only staff are told. */
+  /** Warnings of the control plane about itself; for staff only. */
   warnings: readonly Warning[];
-  /** All of them. */
+  /** The number of all needs. */
   count: number;
 };
 
@@ -43,12 +44,12 @@ export type Warning = { code: string; text: string; hint: string };
 
 type Webhook = Pick<ListedWebhook, "id" | "url">;
 
-/** Nothing is asked for the empty path. */
+/** The empty path sends no request. */
 const none = "";
 
 export const attentionPath = (own: string) => apiPath(attentionApi.retrieve, { slug: own });
 
-/** Machines that need a person. `isCalm`: see `useResource`. */
+/** Machines that need attention. `isCalm`: see `useResource`. */
 export function useAttention(
   own: string,
   { isCalm = false }: { isCalm?: boolean } = {},
@@ -65,7 +66,7 @@ export function useNeeds({ isCalm = false }: { isCalm?: boolean } = {}): Needs {
   const registrations = useList<Registration>(isAdmin(shown) ? registrationsPath(own) : none);
   const cas = useResource(apiPath(authoritiesApi.retrieve, { slug: own }), use);
   const allRelays = useList(relaysPath(own), use);
-  // A delivery is no event.
+  // Deliveries are no events, so read them again by time.
   const allWebhooks = useList(
     isAdmin(shown) ? apiPath(webhooksApi.list, { slug: own }, { page_size: "1000" }) : none,
     { isCalm: true },
@@ -81,7 +82,7 @@ export function useNeeds({ isCalm = false }: { isCalm?: boolean } = {}): Needs {
     ...(isAdmin(shown) ? [registrations, allWebhooks] : []),
     ...(isStaff ? [controlPlane] : []),
   ];
-  // As long as one of them is unknown, nothing says that all is well.
+  // While one part is unknown, the console cannot say that all is well.
   const missing = asked.filter(({ data }) => data === undefined);
   const machines = missing.length === 0 ? attention.data : undefined;
   const error = missing.find((each) => each.error !== undefined)?.error;

@@ -1,6 +1,6 @@
-// What a browser calls itself, in words. Pure.
+// The browser's User-Agent in words. Pure.
 
-/** In this order: most browsers also claim to be those that come later. */
+/** In this order: most browsers also claim to be later ones of this list. */
 const browsers = [
   [/\bEdg(e|A|iOS)?\//, "Edge"],
   [/\bOPR\//, "Opera"],
@@ -18,7 +18,7 @@ const systems = [
   [/\bFreeBSD\b/, "FreeBSD"],
 ] as const;
 
-/** "Firefox on Linux"; what is no browser stays as it is. */
+/** "Firefox on Linux"; the text of another program is returned as it is. */
 export function browserWords(agent: string): string {
   const find = (known: readonly (readonly [RegExp, string])[]) =>
     known.find(([pattern]) => pattern.test(agent))?.[1];

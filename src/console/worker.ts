@@ -4,18 +4,18 @@ import { apiPath } from "../api/endpoint.ts";
 import { eventsApi } from "../api/events.ts";
 import type { FromWorker, ToWorker } from "./live.ts";
 
-/** To a tab. */
+/** The port to a tab. */
 type Port = Pick<MessagePort, "addEventListener" | "postMessage">;
 type Stream = { source: EventSource; ports: Set<Port>; lastHeard: number; failures: number };
 
 const streams = new Map<string, Stream>();
 const followed = new Map<Port, string>();
-/** Tabs that did not answer yet whether they are still there: one that died said nothing. */
+/** Tabs that have not answered yet whether they are still open: one that crashed did not say goodbye. */
 const asked = new Set<Port>();
 const askEveryMs = 60_000;
 /** The server says something every 10 s. */
 const silenceMs = 25_000;
-/** Between two attempts, doubled from the one to the other. */
+/** First and longest pause between attempts; each doubles the one before. */
 const [shortestMs, longestMs] = [2000, 30_000];
 
 const scope = self as unknown as {
@@ -111,7 +111,7 @@ async function refused(slug: string, stream: Stream): Promise<void> {
   }, pauseMs);
 }
 
-/** A connection that died without a word: the browser does not notice by itself. */
+/** Finds a dead connection: the browser does not notice by itself. */
 setInterval(() => {
   for (const [slug, stream] of streams) {
     if (Date.now() - stream.lastHeard < silenceMs) continue;

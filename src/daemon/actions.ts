@@ -106,7 +106,7 @@ async function status({ request, deps }: Call): Promise<Reply> {
   return { message: summarize(teams), teams, ...aboutDaemon(deps) };
 }
 
-/** With `peer`: that one alone, which is then probed for a minute. */
+/** With `peer`: only that peer, which is then probed for a minute. */
 async function peers({ request, deps }: Call): Promise<Reply> {
   const team = slugOf(request);
   const { peers, reportsTunnels, engineVersion } = await deps.engines.peers(team, request.peer);
@@ -134,7 +134,7 @@ function onOne(verb: "start" | "stop" | "restart" | "switch" | "forget", outcome
   };
 }
 
-/** That a session of the caller is on this machine. A proof is worth nothing but that the session ends with the node. */
+/** Proves that a session of the caller is on this machine. The proof only lets the session end with the node. */
 async function prove({ request, deps }: Call): Promise<Reply> {
   const { session, control_plane: controlPlane } = request;
   if (session === undefined || controlPlane === undefined || !URL.canParse(controlPlane))

@@ -24,9 +24,9 @@ import { within } from "../base/within.ts";
 export type ControlPlaneNews = {
   /** The control plane's time of the last check-in, RFC 3339. */
   checkedIn(at: string): void;
-  /** What the control plane counts for this relay; undefined for other nodes. */
+  /** The bytes that the control plane counts for this relay; undefined for other nodes. */
   relayed(counted: RelayedAnswer | undefined): void;
-  /** Until when its user has to confirm the node; undefined if it need not. */
+  /** The deadline for the user's confirmation of the node; undefined if there is none. */
   confirmation(asked: Confirmation | undefined): void;
   /** Keys of the configuration that apply only after a restart of the engine. */
   restartPending(keys: string[]): void;
@@ -34,9 +34,9 @@ export type ControlPlaneNews = {
   paused(endPause: (() => void) | undefined): void;
   /** How this node reaches its peers; undefined while that is not known. */
   peers(): readonly PeerReport[] | undefined;
-  /** What was found, for the control plane, and what a lighthouse learns from it. */
+  /** The findings for the control plane, and its answers for a lighthouse. */
   light: NonNullable<FollowEdge["light"]>;
-  /** What was healed, for the control plane. The reporter removes what arrived. */
+  /** Healings to report to the control plane. The reporter removes those that arrived. */
   healings(): Healing[];
 };
 
@@ -60,11 +60,14 @@ export type ControlPlane = {
   ): Promise<void>;
   /** Checks in once without a long poll and applies changes. Throws the reason for a failure. */
   sync(organization: Organization, control: OverlayControl, news: ControlPlaneNews): Promise<SyncOutcome>;
-  /** Tells that an ephemeral node leaves; does nothing for another node. Takes a few seconds at most, and never throws. */
+  /**
+   * Reports that an ephemeral node leaves; does nothing for another node. Takes a few seconds at most, and never
+   * throws.
+   */
   leave(organization: Organization): Promise<void>;
 };
 
-/** A container is killed 10 s after SIGTERM; the engines need some of them. */
+/** A container is killed 10 s after SIGTERM, and the engines need a part of that. */
 const farewellMs = 3000;
 
 export function connectControlPlane(

@@ -26,7 +26,7 @@ export type DaemonHealthDeps = {
   system: Pick<System, "now" | "sleep" | "random" | "machineState" | "lookup">;
   monotonic(): number;
   openEcho: OpenEcho;
-  /** Undefined if it cannot be told. */
+  /** Undefined if unknown. */
   engineVersion(process: ProcessIdentity): Promise<string | undefined>;
   log: Log;
 };
@@ -73,7 +73,7 @@ export function makeDaemonHealth(
       pid: process.pid,
       kept: hangLog(logPath),
     });
-    // The engine writes what all its threads do, and ends.
+    // SIGQUIT: the engine writes a dump of its goroutines, and ends.
     signalProcess(process, "SIGQUIT");
     await system.sleep(dumpMs).catch(() => undefined);
     try {

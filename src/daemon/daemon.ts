@@ -196,7 +196,7 @@ async function keepLogsShort(
   system: Pick<System, "sleep">,
   signal: AbortSignal,
 ): Promise<void> {
-  // Junk makes an engine write 9 MB a second: once that is seen, each second counts.
+  // Invalid packets make an engine write 9 MB a second: during such a flood, check each second.
   for (let waitMs = logsEveryMs; !signal.aborted;) {
     await system.sleep(waitMs, signal).catch(() => undefined);
     if (!signal.aborted) waitMs = engines.rotateLogs() ? floodedEveryMs : Math.min(logsEveryMs, 2 * waitMs);

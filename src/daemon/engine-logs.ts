@@ -11,7 +11,7 @@ import { openPlain } from "../base/open-file.ts";
 import { readRange } from "../node/engine/engine-log.ts";
 
 export const maxLogBytes = 5 * 1024 * 1024;
-/** Of one error, in one piece of log: so many at its begin and at its end. */
+/** Lines of one error that are kept of one piece of log, at its beginning and at its end. */
 const keptOfOne = 20;
 /** A larger piece is read from its end: an engine can write gigabytes between two checks. */
 const mostRead = 16 * maxLogBytes;
@@ -64,7 +64,9 @@ function* linesOf(path: string, from: number, to: number): Generator<string> {
 
 type Repeated = { count: number; last: string[] };
 
-/** Of each error, the first and the last ones, and how many were left out. Other lines stay, up to twice `maxBytes`. */
+/**
+ * Keeps the first and the last lines of each error, and counts the others. Other lines stay, up to twice `maxBytes`.
+ */
 function condense(lines: Iterable<string>, maxBytes: number): Buffer {
   const kept: string[] = [];
   const errors = new Map<string, Repeated>();
@@ -83,7 +85,7 @@ function condense(lines: Iterable<string>, maxBytes: number): Buffer {
     }
     bytes += line.length + 1;
     kept.push(line);
-    // Only the end is kept: the first lines go, many at once.
+    // Keeps only the end: removes the first lines, many at once.
     if (bytes > 2 * maxBytes) for (; bytes > maxBytes;) bytes -= (kept.shift()?.length ?? bytes) + 1;
   }
   const end = [...errors].flatMap(([error, { count, last }]) => {

@@ -59,7 +59,7 @@ export function makeGate(
     /** Throws the reason why the engine cannot start; changes nothing. */
     async check(organization: Organization, among: "beside others" | "alone"): Promise<void> {
       const claim = claimOf(organization);
-      // To run alone stops our engines, but not those of systemd.
+      // `switch` stops engines of the daemon, but not those of systemd.
       refuseCollision(claim, among === "alone" ? foreignClaims() : allClaims());
       await refuseOverlapOf(organization, system);
       await testOnce(organization);

@@ -115,7 +115,7 @@ export class OrganizationEngine {
     this.#control = { ...this.supervisor.control, wanted: async () => this.wanted === "up" };
   }
 
-  /** What the user wants. The supervisor's own state is "down" while the node is revoked. */
+  /** The desired state. The supervisor's own state is "down" while the node is revoked. */
   get wanted(): OrganizationRecord["wanted"] {
     return this.#record.wanted;
   }
@@ -134,7 +134,7 @@ export class OrganizationEngine {
       system,
       monotonic,
       log,
-      // A damaged one does not start.
+      // A damaged organization does not start.
       prepare: async () => gate.admit(openOrganization(configRoot, this.#slug)),
       isSilent: () => isSilent(readTextIfThere(configPath) ?? ""),
       writesLog: ({ pid }) => writesTo(pid, this.logPath),
@@ -276,7 +276,7 @@ export class OrganizationEngine {
     this.#watched.abort(new Error("The organization is no longer watched"));
   }
 
-  /** Disconnects. Resolves when a change or an order that is being carried out has been, or takes too long. */
+  /** Disconnects. Resolves when a change or an order in progress is complete, or takes too long. */
   async lastChange(): Promise<void> {
     this.disconnect();
     await within(this.#deps.system, lastChangeMs, this.#following, undefined);

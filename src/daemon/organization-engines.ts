@@ -1,5 +1,5 @@
-// The organizations of this machine that the daemon runs, and what clients request of them. Work of a single
-// organization belongs to organization-engine.ts.
+// The organizations that the daemon runs, and the requests of clients about them. Work of a single organization
+// belongs to organization-engine.ts.
 
 import { join } from "node:path";
 import { AppError, messageOf } from "../base/errors.ts";
@@ -130,7 +130,7 @@ export class OrganizationEngines {
     }
   }
 
-  /** True: a log was too long. */
+  /** True if a log was too long. */
   rotateLogs(): boolean {
     let isLong = false;
     for (const [slug, engine] of this.#engines) {
@@ -169,13 +169,15 @@ export class OrganizationEngines {
     return engine;
   }
 
-  /** For a registration, or its end, that the daemon was not told of: the command was killed, or the daemon hung. */
+  /**
+   * Finds registrations, and ended ones, that the daemon did not hear of: the command was killed, or the daemon hung.
+   */
   #review(slug: string, engine: OrganizationEngine): void {
     try {
       if (this.#modeOf(slug) === "desktop") engine.renewRegistration();
       else this.#leave(slug, "it is no longer registered in desktop mode");
     } catch (error) {
-      // A damaged one is kept: the control plane can repair it.
+      // Keeps a damaged organization: the control plane can repair it.
       if (error instanceof AppError && error.code === "not_registered") this.#leave(slug, error.message);
     }
   }
@@ -210,7 +212,7 @@ export class OrganizationEngines {
   ): Promise<void> {
     if (isRevoked) this.#requireDesktop(slug);
     const engine = this.#save(slug, { wanted: "up", forgotten: false });
-    // While it was stopped there was no connection: the node may have been restored.
+    // While the organization was stopped there was no connection: the node may have been restored.
     if (isRevoked) await this.#askOnce(engine);
     if (this.#isEnding || engine.wanted === "down")
       throw new AppError("busy", `${slug} was stopped again before the control plane answered`);
@@ -219,7 +221,7 @@ export class OrganizationEngines {
     try {
       await run(engine);
     } catch (error) {
-      // An order that came in between is the reason, not what the engine said.
+      // If an order came meanwhile, report that instead of the engine's message.
       this.#refuseRevoked(slug, startsWhenRestored);
       throw error;
     }
@@ -319,7 +321,7 @@ export class OrganizationEngines {
     this.#saveAll(changes.set(slug, { wanted: "up", forgotten: false }), slug);
     try {
       await Promise.all(others.map((each) => each.halt()));
-      // As for a start, an order that came in between is the reason of a failure.
+      // If an order came meanwhile, report that, as for a start.
       await this.#known(slug)
         .run()
         .finally(() => this.#refuseRevoked(slug));
@@ -328,7 +330,9 @@ export class OrganizationEngines {
     }
   }
 
-  /** After a failed switch everything is as before: else the machine would have no overlay. Returns the error. */
+  /**
+   * Restores the former state after a failed switch: otherwise the machine would have no overlay. Returns the error.
+   */
   async #switchBack(
     error: unknown,
     slug: string,
@@ -336,7 +340,7 @@ export class OrganizationEngines {
     active: string | undefined,
   ): Promise<unknown> {
     if (this.#isEnding) return error;
-    // What was forgotten meanwhile stays so.
+    // Skips organizations that were forgotten meanwhile.
     const present = [...before].filter(([each]) => this.#engines.has(each));
     try {
       this.#saveAll(new Map(present), active);

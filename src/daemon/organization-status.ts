@@ -38,7 +38,7 @@ export class OrganizationStatus {
     this.#system = system;
   }
 
-  /** `notice` is shown where there is nothing else to say. */
+  /** `notice` is shown if there is no other message. */
   describe(
     slug: string,
     { supervisor, record }: Observed,

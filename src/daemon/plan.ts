@@ -50,7 +50,7 @@ export async function planDaemon(settings: DaemonSettings, deps: Deps): Promise<
     files.push(planFile(copy, stopped, 0o600));
   const gate = makeGate(settings, deps.system, deps.log);
   const engines: Step[] = [];
-  // One after the other: the first organization keeps a port or network that the next one wants, too.
+  // In order: the first organization keeps a port or network that the next one also needs.
   for (const slug of listOrganizations(settings.configRoot)) {
     const refused = (error: unknown) =>
       deps.say(`${slug}: its engine would not start: ${clean(messageOf(error))}`);
@@ -77,7 +77,7 @@ function planAddress(address: LocalAddress): Step[] {
   ];
 }
 
-/** What `resume` does with it: check in where it is wanted, and start the engine that does not run yet. */
+/** The steps of `resume`: check in if the organization is wanted, and start the engine that does not run yet. */
 async function planOrganization(
   slug: string,
   record: OrganizationRecord | undefined,
@@ -87,7 +87,7 @@ async function planOrganization(
   const organization = openOrganization(configRoot, slug);
   const { config } = organization;
   if (config.mode !== "desktop") return [];
-  // A forgotten one that is registered again is a new one.
+  // A forgotten organization that is registered again counts as new.
   const isFormer = record?.forgotten === true && isOfFormerRegistration(record, organization);
   if (!isFormer && (record?.forgotten === true || record?.wanted === "down")) return [];
   const checkin = planFollow(organization);
@@ -98,7 +98,7 @@ async function planOrganization(
     const { argv } = await gate.admit(organization);
     return [...checkin, file(logPath(dirname(stateDb), slug), 0o600, "changed"), { step: "run", argv }];
   } catch (error) {
-    // As in the daemon, its connection can repair what the engine refuses.
+    // Its connection may repair what the engine refuses, as in the daemon.
     gate.release(slug);
     refused(error);
     return checkin;

@@ -1,5 +1,5 @@
-// What the engines of this machine use, from their configuration and the process table. In mode server each command starts
-// its own engine, so the process table is all that tells which others run.
+// The devices, ports and networks that running engines of this machine use, from their configuration and the process
+// table. In mode server each command starts its own engine, so only the process table shows which others run.
 
 import { join } from "node:path";
 import { AppError, messageOf } from "../base/errors.ts";
@@ -20,7 +20,7 @@ export function claimOf({ slug, directory }: Place): Claim {
   return readClaim(slug, text, overlayNetworks(directory));
 }
 
-/** Claims of the engines that run now. `isMeant`: only those of these organizations. */
+/** Claims of the engines that run now. `isMeant`: selects organizations. */
 export function runningClaims(
   configRoot: string,
   log: Pick<Log, "debug">,

@@ -1,5 +1,6 @@
 // The daemon's state across restarts: SQLite as a key-value store. A damaged file is renamed and a new one created.
-// Everything in it can be rebuilt from the config root, except what a user has stopped: of that there is a copy.
+// Everything in it can be rebuilt from the config root, except which organizations a user has stopped: for these
+// there is a copy.
 
 import { Database } from "bun:sqlite";
 import { chmodSync, existsSync, mkdtempSync, renameSync, rmSync } from "node:fs";
@@ -20,7 +21,7 @@ const text = v.pipe(v.string(), v.maxLength(255));
 
 /** The keys are stored, and earlier versions wrote them: they must not change. */
 export const OrganizationRecord = v.object({
-  /** What a user wants. Revocation and restore never change it. */
+  /** The state that a user wants. Revocation and restore never change it. */
   wanted: v.picklist(["up", "down"]),
   /** Not loaded again until a client names it or requests `provision`. */
   forgotten: v.optional(v.boolean(), false),
@@ -29,7 +30,7 @@ export const OrganizationRecord = v.object({
   /** The engine's process: the next daemon adopts it. */
   process: v.optional(v.object({ pid: v.number(), started: text, startedAt: v.number() })),
   lastCheckinAt: v.optional(text),
-  /** Until when its user has to confirm the node, as the last check-in said. */
+  /** The deadline for the user's confirmation, from the last check-in. */
   confirm: v.optional(ConfirmationAnswer),
   /** Keys of the configuration that apply only after a restart of this process. */
   restartPending: v.optional(v.pipe(v.array(text), v.maxLength(1000))),
@@ -40,7 +41,7 @@ export type StateStore = {
   records(): Map<string, OrganizationRecord>;
   /** Durable when it returns. Throws AppError("disk_full") without changing anything if there is no room. */
   putRecord(slug: string, record: OrganizationRecord): void;
-  /** All of it or nothing, also in a power cut. */
+  /** Atomic, also in a power cut. */
   putRecords(records: ReadonlyMap<string, OrganizationRecord>, active: string | undefined): void;
   /** For an organization that is no longer registered. */
   removeRecord(slug: string): void;
@@ -85,7 +86,7 @@ export function openState(path: string, log: StateLog, now: () => number): State
     try {
       put.run(recordPrefix + slug, JSON.stringify(record));
     } catch (error) {
-      // On a full disk they are only in memory and in the copy.
+      // On a full disk, records are only in memory and in the copy.
       log.warn("Cannot write again what was lost", { team: slug, reason: messageOf(error) });
     }
   }
@@ -106,7 +107,7 @@ export function openState(path: string, log: StateLog, now: () => number): State
       active = slug;
     },
     removeRecord(slug) {
-      // The copy first: alone it would stop a later registration.
+      // The copy first: if only it remained, it would stop a later registration.
       copy.remove(slug);
       lost.delete(slug);
       write(() => remove.run(recordPrefix + slug));

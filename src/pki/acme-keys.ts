@@ -64,7 +64,7 @@ export function bindExternalAccount(
     .sign(base64url.decode(key));
 }
 
-/** What a challenge must be answered with (RFC 8555, section 8.1). */
+/** The answer to a challenge (RFC 8555, section 8.1). */
 export async function keyAuthorization(key: AccountKey, token: string): Promise<string> {
   return `${token}.${await calculateJwkThumbprint(publicHalf(key), "sha256")}`;
 }

@@ -1,4 +1,4 @@
-// Encrypts secrets for the database (AES-256-GCM) with a key from outside the database. Must not log them.
+// Encrypts secrets for the database (AES-256-GCM) with a key from outside the database. Must not log secrets.
 
 import {
   createCipheriv,

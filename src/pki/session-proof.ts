@@ -1,5 +1,5 @@
-// By this a machine proves that a user's session is on it: it knows the token of its node, of which the control plane knows the
-// hash. The token itself is sent to nothing but check-in and download.
+// Proves that a user's session is on a machine, which knows the token of its node; the control plane knows its hash.
+// The token itself is sent only to check-in and download.
 
 import { createHmac } from "node:crypto";
 import { hashToken } from "./opaque.ts";

@@ -41,7 +41,7 @@ export function matchingStep(
   );
 }
 
-/** What authenticator apps read from a QR code. */
+/** The URI that authenticator apps read from a QR code. */
 export function totpUri(secret: Uint8Array, { issuer, user }: { issuer: string; user: string }): string {
   const query = `secret=${base32(secret)}&issuer=${encodeURIComponent(issuer)}&algorithm=SHA1&digits=${digits}&period=30`;
   return `otpauth://totp/${encodeURIComponent(issuer)}:${encodeURIComponent(user)}?${query}`;

@@ -33,7 +33,7 @@ export type Api = {
 };
 
 type Effect = {
-  /** For --dry-run, after "Would": what the change does, where the request alone does not tell. */
+  /** For --dry-run, after "Would": the effect of the change, if the request does not show it. */
   effect?: string;
   /** Gets the headers of the answer. */
   heard?(headers: Headers): void;
@@ -108,7 +108,7 @@ async function plan(
   const { planData, hasData } = await import("../../server/store/data-directory.ts");
   const isLocal = target.kind === "local";
   const steps: Step[] = isLocal ? planData(target.options, context.system) : [];
-  // Without data there is nothing to ask.
+  // Without data there is nothing to read.
   if (!(isLocal && begins && !hasData(target.options))) {
     await withSender(context, target, {}, async (send) => {
       const api = apiOf(send);
@@ -210,7 +210,7 @@ export async function withSender<T>(
       if (!(error instanceof AppError)) throw error;
       if (error.code === "step_up_required") await stepUp(context, clientOf(profile, system, token), error);
       else if (error.code === "token_not_valid") {
-        // The server ended it early, or its key was replaced: a new one is tried once.
+        // The server ended the token early, or replaced its key: try a new one once.
         token = await profileToken(source.profile, profile, system, { refused: token, renewed });
       } else throw error;
       return explained(clientOf(profile, system, token))(request);

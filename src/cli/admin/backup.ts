@@ -9,7 +9,7 @@ import { readDataOptions } from "../server/server-flags.ts";
 import { sayTarget, targetFlags } from "./target.ts";
 import type { Args } from "../values.ts";
 
-/** The backup has everything all the same: it may be the only copy. */
+/** The backup is complete in any case: it may be the only copy. */
 function faultLines(faults: readonly string[]): string {
   if (faults.length === 0) return "";
   const next = `Examine it: \`${brand.executable} admin audit verify\`.`;
@@ -95,7 +95,7 @@ export const restore: Implementation = {
         : [
             `The file was not authenticated. Check its staff users, who can do everything: ${staff.join(", ") || "none"}`,
           ]),
-      // Nothing here can know it.
+      // Unknown to this command.
       ...(set_aside === undefined && as_of !== null
         ? [
             `The data is of ${as_of}. What was revoked, deleted or rotated after that is valid again: revoke and delete it again before you start the server`,

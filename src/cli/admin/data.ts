@@ -33,7 +33,7 @@ export async function onData<T>(
 export async function requireLocal(context: Context, begins = false): Promise<Target> {
   const { values, system } = context;
   const named = values.text("api-base") ?? values.text("profile");
-  // Also without a session there: the command could not work with one.
+  // A profile without a session counts too: the command would not work with it either.
   if (named !== undefined && !values.on("local")) throw onlyLocal(named);
   const target = await chooseTarget(context);
   if (target.kind === "local") return target;

@@ -1,4 +1,4 @@
-// What a request changes, for the people who read a plan: "change node 7 of acme: groups to web, db".
+// The effect of a request, as a plan shows it: "change node 7 of acme: groups to web, db".
 
 import type { Request } from "../../api/request.ts";
 

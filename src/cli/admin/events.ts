@@ -1,4 +1,4 @@
-// `agent admin events`: the audit log of an organization, or of what belongs to none.
+// `agent admin events`: the audit log of an organization, or the events that belong to none.
 
 import { eventsApi, type Event, type EventQuery } from "../../api/events.ts";
 import { brand } from "../../brand.ts";
@@ -57,7 +57,7 @@ staff. The actor of a change on the machine of the control plane is the operator
     const [since, until] = [timeOf(values, "since", system), timeOf(values, "until", system)];
     if (until !== undefined && values.on("follow"))
       throw new AppError("usage", "--until does not go with --follow");
-    // A time says how far back: no event of it is left out.
+    // With a time, reads back to it and leaves out no event.
     const most = values.integer("lines", 0, 100_000) ?? (since === undefined ? 100 : 100_000);
     const isType = ofTypes(values.list("type"));
     const isWanted = (event: Event) => isType(event) && (until === undefined || Date.parse(event.at) < until);
@@ -141,10 +141,10 @@ function timeOf(values: Values, flag: string, { now }: Pick<System, "now">): num
 /** `node/17` → `node laptop`, `person/3` → `ada@example.org`. */
 type Names = ReadonlyMap<string, string>;
 
-/** Only what the caller may see: a service token may not list people. */
+/** Only names that the caller may read: a service token may not list users. */
 async function namesOf(api: Api, slug: string): Promise<Names> {
   const orNone = <T>(list: Promise<T[]>): Promise<T[]> => list.catch(() => []);
-  // Also those who left, for staff.
+  // Staff also get the names of users who left.
   const users = (await orNone(api.list("/api/users/", User))).map(
     ({ id, email }) => [`person/${id}`, email] as const,
   );

@@ -77,8 +77,8 @@ export const exporting: Implementation = {
 };
 
 /**
- * A line for each key with all that it became: a thousand machines have the same keys. First those that no engine has, which
- * may be misspelt, then what is used.
+ * One line for each key with all its results: a thousand machines have the same keys. Keys that no engine knows come
+ * first, because they may be misspelt; then those that are used.
  */
 function keyLines(keys: readonly KeyReport[]): string[] {
   const same = Map.groupBy(keys, ({ key, detail }) => `${key}: ${detail}`);

@@ -33,7 +33,7 @@ export async function nodeByName(api: Api, slug: string, name: string): Promise<
   });
 }
 
-/** A host behind a node is none itself: what nodes may do there, their router's rules decide. */
+/** A host behind a node is not a node: the rules of its router decide about it. */
 async function refuseHost(api: Api, slug: string, text: string): Promise<void> {
   const address = parseAddress(text);
   if (address === undefined) return;
@@ -45,7 +45,7 @@ async function refuseHost(api: Api, slug: string, text: string): Promise<void> {
     });
 }
 
-/** The last one that was revoked: several may have had the name. */
+/** Of several revoked nodes with the name, the last one. */
 export async function revokedNodeByName(api: Api, slug: string, name: string): Promise<Node> {
   const query = { ...searchFor(name), revoked: "true" } as const;
   const found = (await api.all(nodesApi.list, { slug }, query)).filter((each) => each.name === name);

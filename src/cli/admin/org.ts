@@ -371,7 +371,7 @@ export const remove: Implementation = {
   },
 };
 
-/** What --confirm says, or what the user types. */
+/** The text of --confirm, or typed by the user. */
 async function confirmation({ values, words, system }: Context): Promise<string | undefined> {
   if (values.text("confirm") !== undefined || !system.stdinIsTerminal) return values.text("confirm");
   const { ask } = await import("../ask.ts");

@@ -37,7 +37,7 @@ async function readPolicy({ words, system }: Context, at = 1): Promise<string> {
   return text;
 }
 
-/** A question that is sent with POST because it holds a file. It changes nothing. */
+/** A request that changes nothing. It is sent with POST because it contains a file. */
 async function ask<T>(context: Context, path: string, body: object, schema: Schema<T>): Promise<T> {
   const target = await chooseTarget(context);
   return withSender(context, target, {}, async (send) => {
@@ -181,7 +181,7 @@ const Verdict = v.object({
   permitted: v.optional(v.array(v.string())),
 });
 
-/** FROM TO [PORT]: the explainer. */
+/** With FROM TO [PORT], explains which rule decides. */
 async function explain(context: Context): Promise<number> {
   const [slug = "", from = "", to = "", port] = context.words;
   const [, protocol = "tcp", number] = /^(?:(tcp|udp|icmp)(?:\/|$))?(\d{1,5})?$/.exec(port ?? "") ?? [];

@@ -221,7 +221,7 @@ export const update: Implementation = {
   },
 };
 
-/** What the flags say of a rule, in the form of the API. */
+/** The rule from the flags, in the form of the API. */
 async function asked(values: Values, idOf: IdOf): Promise<{ peer?: Side; target?: Side }> {
   const side = async (flag: "peer" | "target") => {
     const text = values.text(flag);

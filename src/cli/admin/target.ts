@@ -42,7 +42,7 @@ export const remoteFlags: Flags = {
 /** The flags of every admin command. */
 export const targetFlags: Flags = { ...remoteFlags, ...dataFlags };
 
-/** `isSurprising`: the user has signed in at control planes, and chose the local data by no flag. */
+/** `isSurprising`: the user has signed in at control planes, and no flag chose the local data. */
 export type Target =
   | { kind: "local"; options: DataOptions & { publicUrl?: string }; name: string; isSurprising: boolean }
   | { kind: "remote"; profile: Profile; name: string; token: TokenSource };
@@ -135,7 +135,7 @@ export async function requireLocalData(
   );
 }
 
-/** Also what this user may not look at. */
+/** Includes data that this user may not read. */
 function isPresent(path: string): boolean {
   try {
     return lstatSync(path, { throwIfNoEntry: false }) !== undefined;
@@ -149,7 +149,7 @@ async function localTarget({ values, system }: Context, isSurprising = false): P
   return { kind: "local", options, name: nameOfLocal(options), isSurprising };
 }
 
-/** Before a change: where it is made. The data of this machine are no news to a user who knows no other place. */
+/** Names the target before a change. The local data is not named for a user without profiles. */
 export function sayTarget(
   target: Target,
   {

@@ -35,7 +35,7 @@ export const command: Implementation = {
     requireOrganization(slug, teams, settings.configRoot);
     await applyChanges(changes, system);
     if (values.on("uninstall")) {
-      // A daemon that was killed has not taken them back.
+      // A daemon that was killed has not removed its names.
       const { clearNames } = await import("../../node/names/keep-names.ts");
       await clearNames("resolver_files", system, log);
     }

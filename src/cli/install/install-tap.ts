@@ -62,7 +62,7 @@ export const command: Implementation = {
     await applyChanges(changes, system);
     if (uninstall) {
       removeWintun(places, system);
-      // A daemon that was killed has not taken them back.
+      // A daemon that was killed has not removed its names.
       const { clearNames } = await import("../../node/names/keep-names.ts");
       await clearNames("nrpt", system, log);
     }
@@ -83,7 +83,7 @@ async function stopDaemon({ settings, system }: Context): Promise<void> {
       await system.sleep(200);
     }
   } catch (error) {
-    // It has ended, or none was running.
+    // The daemon has ended, or was not running.
     if (!(error instanceof AppError) || error.code !== "daemon_unreachable") throw error;
   }
 }

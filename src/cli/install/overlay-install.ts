@@ -77,8 +77,8 @@ export async function engineRequest(values: Context["values"]): Promise<EngineRe
 }
 
 /**
- * The same version is no update: the package of the system can have what was there before. `isFirst`: `path` had no file,
- * and an engine of the system was in use. `link`: what `path` leads to.
+ * Updates only to a newer version. `isFirst`: `path` had no file, and an engine of the system was in use. `link`: the
+ * target of `path`.
  */
 export function outcomeText({
   path,

@@ -1,4 +1,4 @@
-// What `agent up KEY` does: registers this machine as the key says, installs what is missing, and ends when the first
+// `agent up KEY`: registers this machine as the key says, installs what is missing, and ends when the first
 // lighthouse answers.
 
 import { given } from "../../base/given.ts";
@@ -64,7 +64,8 @@ export async function join(key: Joining, context: Context): Promise<void> {
   const { enrollment, isHere } = await readJoin(key, context);
   const { enroll, startEnrolled } = await import("./registration.ts");
   await requireRunnable(!enrollment.isStarted, context);
-  // First, so that a machine without an engine does not use the key up, and the control plane learns its version.
+  // The engine comes first, so that a machine without one does not use the key up, and the control plane learns its
+  // version.
   const { provideEngine } = await import("../../node/enroll/provide-engine.ts");
   await provideEngine(settings, { system, log }, enrollment.registration);
   if (isHere) say(`This machine is registered with ${key.slug} already`, context);
@@ -95,7 +96,9 @@ function sayPublicAddress(publicIp: string | null, { values, output, log }: Cont
   });
 }
 
-/** What this machine has of the key's organization. Throws if it belongs to another control plane, or is revoked. */
+/**
+ * The present registration with the key's organization. Throws if it belongs to another control plane, or is revoked.
+ */
 async function readFormer({ slug, apiBase }: JoinKey, { settings, values }: Context): Promise<Remains> {
   const { readRemains } = await import("../../node/files/damaged-organization.ts");
   const { readRevokedNote } = await import("../../node/files/revoked-notes.ts");
@@ -208,7 +211,7 @@ export async function requireRunnable(isForeground: boolean, { system }: Context
   });
 }
 
-/** Progress, for people who watch. */
+/** Progress on a terminal. */
 function say(text: string, { output, system }: Context): void {
   if (!output.json && system.stderr.isTerminal) output.say(text);
 }
@@ -263,7 +266,10 @@ export async function examineJoined(organization: Organization, context: Context
 
 const askMs = 5000;
 
-/** Why no lighthouse answers, if the control plane has lost this node; else "". Nothing that the lighthouses could mend. */
+/**
+ * The reason why no lighthouse answers, if the control plane does not know this node any more; else "". Lighthouses
+ * cannot repair that.
+ */
 export async function unknownToControlPlane(
   organization: Organization,
   { system, log }: Pick<Context, "system" | "log">,

@@ -26,7 +26,7 @@ export const leaverFlags: Flags = {
   },
 };
 
-/** What the leaver flags ask for. */
+/** The fields from the flags that end access. */
 export const leaverEnds = (values: Values) => ({
   revoke_tokens: values.on("revoke-tokens"),
   revoke_nodes: values.on("revoke-nodes"),

@@ -70,7 +70,7 @@ function ordinaryWithRight(name: string): string {
   );
 }
 
-/** Another mode, or other keys: what ran the overlay until now must not run on. */
+/** With another mode or other keys, the former services must stop. */
 function isMoved({ registration, former }: Enrollment): boolean {
   return former.mode !== undefined && (former.mode !== registration.mode || registration.newKeys === true);
 }
@@ -124,7 +124,7 @@ async function holdBack(slug: string, { settings, log }: Context): Promise<AppEr
   const { isStopped, setStopped } = await import("../../node/files/stopped.ts");
   const { findEngineProcess } = await import("../../node/engine/engine-process.ts");
   const directory = join(settings.configRoot, slug);
-  // One that runs is no new one: to keep it is for its user to decide, also after a reboot.
+  // An organization that runs is not new: its user decides whether it stays, also after a reboot.
   if (isStopped(directory) || findEngineProcess(join(directory, "config.yml")) !== undefined)
     return undefined;
   try {

@@ -38,7 +38,7 @@ async function run(context: Context): Promise<number> {
   const { chooseOne } = await import("../../daemon/asking/choose-slugs.ts");
   const slug = parseSlug(chooseOne(settings.configRoot, values.text("org-slug")));
   if (!settings.dryRun) removeTemporarySiblings(settings.configRoot, slug);
-  // Damage of its files is no reason to keep it: only one that is not there is refused.
+  // Damaged files are no reason to keep the organization: only one that does not exist is refused.
   if (!listOrganizations(settings.configRoot).includes(slug)) {
     const unfinished = findUnfinished(settings.configRoot, slug);
     if (unfinished !== undefined) return forgetUnfinished(slug, unfinished, context);

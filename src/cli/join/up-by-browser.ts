@@ -20,7 +20,7 @@ export async function upByBrowser(url: string, context: Context): Promise<number
     output.plan(await plan(base, wanted.slug, context));
     return 0;
   }
-  // Before a person is asked.
+  // Before a user is asked.
   await requireRunnable(values.on("foreground"), context);
   const { findEnrollment } = await import("../../node/enroll/browser-enrollment.ts");
   const kept = findEnrollment(settings.configRoot, base, wanted.slug);
@@ -59,7 +59,7 @@ async function readWanted({ values }: Context): Promise<Wanted> {
   return { slug: slug === undefined ? undefined : parseSlug(slug), given, name: given ?? defaultNodeName() };
 }
 
-/** The organization there that this machine is in already. Throws usage if there are several. */
+/** The organization of that control plane that this machine already belongs to. Throws usage if there are several. */
 async function registeredHere(
   base: string,
   wanted: string | undefined,

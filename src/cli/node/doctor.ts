@@ -7,7 +7,7 @@ import type { Check } from "../../node/doctor/check.ts";
 import type { Context, Implementation } from "../command.ts";
 
 const logLines = 500;
-/** What --fix has started is examined when it runs. */
+/** Wait until services that --fix started are running. */
 const startsWithinMs = 15_000;
 
 export const command: Implementation = {
@@ -95,7 +95,7 @@ async function planeData(): Promise<string> {
   }
 }
 
-/** What can do no harm: each service is installed as at the registration, and one that a user stopped stays stopped. */
+/** Harmless repairs only: each service is installed as at the registration, and a stopped one stays stopped. */
 async function fix({ settings, system, log }: Context): Promise<void> {
   const { requireRoot, readModes } = await import("../../node/enroll/services.ts");
   const { provideEngine } = await import("../../node/enroll/provide-engine.ts");

@@ -26,7 +26,6 @@ export async function engineMembers(context: Context, isOptional: boolean): Prom
     const examine = () => examineEngine({ slug, directory, config: { mode } }, settings, system);
     const synchronize = () => synchronizeItself(slug, context);
     const command = `${brand.executable} overlay update`;
-    // Without it, the next check-in decides.
     const prepare = (version: string) =>
       decideForStart({ slug, directory }, version, { command, system }).catch(() => undefined);
     if (mode === "server") {

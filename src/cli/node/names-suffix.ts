@@ -5,7 +5,7 @@ import { AppError } from "../../base/errors.ts";
 import type { Context } from "../command.ts";
 
 const run = brand.executable;
-/** The file that holds them takes no more. */
+/** Maximum of the file. */
 const maxSuffixes = 100;
 
 export async function changeSuffix(

@@ -131,7 +131,7 @@ async function on({ settings, system, output, values }: Context): Promise<void> 
   const { hostsFile, refuseForeignHosts } = await import("../../node/names/keep-names.ts");
   const { asksResolved } = await import("../../platform/systemd/resolved.ts");
   const isAsked = asksResolved();
-  // First the check: a service that can only fail must not be installed.
+  // Check first: do not install a service that cannot work.
   if (!isAsked) refuseForeignHosts(hostsFile);
   await applyChanges(changes, system);
   const where = isAsked ? "systemd-resolved finds them" : `${hostsFile} gets them`;
@@ -158,7 +158,7 @@ async function off(context: Context): Promise<void> {
   if (settings.dryRun) return output.plan(planChanges(changes));
   services.requireRoot(system);
   await applyChanges(changes, system);
-  // Again, because the service could not say what kept it from removing them.
+  // Remove the names again to get the reason why the service could not.
   await clear(context);
 }
 

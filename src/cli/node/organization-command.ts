@@ -89,10 +89,7 @@ async function isStartedByHand({ settings, system }: Context): Promise<boolean> 
   return (await unitState(daemonUnit, system)).is !== "running";
 }
 
-/**
- * As soon as a user wants an organization, what watches it runs, now and after a boot: the daemon, or the timer of the
- * checks.
- */
+/** Starts what watches a wanted organization, now and after a boot: the daemon, or the timer of the checks. */
 async function provide({ slug, config }: Organization, { settings, system }: Context): Promise<void> {
   const { bringServices } = await import("../../node/enroll/provision-services.ts");
   await bringServices([{ slug, mode: config.mode }], settings, system);
@@ -171,7 +168,7 @@ async function throughSystemd(verb: UnitVerb, organization: Organization, contex
     await refuseUnnotedRevocation(organization, edge);
     await provide(organization, context);
   }
-  // Two commands at once: the desired state and the unit are those of the last one.
+  // Of two concurrent commands, the last one decides about desired state and unit.
   await withLock(directory, command, system, () =>
     verb === "stop" ? stopUnit(directory, engine) : startUnit(verb, { slug, directory }, engine),
   );

@@ -1,4 +1,4 @@
-// For an organization that leaves this machine, or that gets another mode: what ran its overlay until now stops doing so.
+// Stops and removes the services of an organization that leaves this machine or gets another mode.
 
 import { AppError, messageOf } from "../../base/errors.ts";
 import type { Remains } from "../../node/files/damaged-organization.ts";
@@ -44,7 +44,7 @@ async function forgetInDaemon(team: string, context: Context): Promise<void> {
   } catch (error) {
     const code = error instanceof AppError ? error.code : undefined;
     if (code === "daemon_unreachable") return forgetWithoutDaemon(team, context);
-    // Fine: the daemon does not know this organization.
+    // The daemon does not know this organization.
     if (code !== "unknown_team") throw error;
   }
 }

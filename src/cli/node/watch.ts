@@ -7,7 +7,10 @@ import { jsonLine } from "../output.ts";
 
 const lookEveryMs = 1000;
 
-/** Redraws a terminal that takes escape sequences; otherwise prints each change. What `passing` finds is no change. */
+/**
+ * Redraws a terminal that takes escape sequences; otherwise prints each change. `passing` matches values whose
+ * changes do not count.
+ */
 export async function watch(
   { system, output }: Pick<Context, "system" | "output">,
   look: () => Promise<{ report: Record<string, unknown>; text: string }>,

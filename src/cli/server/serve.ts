@@ -156,7 +156,8 @@ export const command: Implementation = {
     if (releasesDirectory !== undefined && !(await Bun.file(`${releasesDirectory}/manifest.json`).exists()))
       log.warn(`There is no release in ${releasesDirectory} yet: /releases/ answers 404`);
     await sayFirstSteps(serving, values, output);
-    // Whoever hears that it is ready may send a SIGHUP at once, which would end a process that does not expect it.
+    // Before the server reports that it is ready: a supervisor may then send SIGHUP at once, which would end a
+    // process without a handler.
     const handedOver = isService ? handOver(system, log) : ended;
     const notices = await notifySystemd(system, log);
     if (former !== undefined) process.kill(former, "SIGUSR2");
@@ -222,7 +223,7 @@ async function notifySystemd(
   const { makeNotifier } = await import("../../platform/systemd/notify.ts");
   const notifier = makeNotifier(openLibc(), system, log);
   const over = new AbortController();
-  // Alive is a process whose event loop runs. An unreachable database or a full disk is no reason for a restart.
+  // A process whose event loop runs is alive. An unreachable database or a full disk is no reason for a restart.
   void notifier.feedWatchdog(() => Promise.resolve(), over.signal);
   notifier.ready();
   return {

@@ -1,5 +1,4 @@
-// What `agent setup` shall do: from flags, from the present settings and data, and from the answers on a terminal.
-// Changes nothing.
+// What `agent setup` will do: from flags, present settings and data, and answers on a terminal. Changes nothing.
 
 import { Email } from "../../api/values.ts";
 import { existsSync } from "node:fs";
@@ -18,14 +17,14 @@ import { readNamedFile } from "../values.ts";
 
 export type SetupRequest = {
   dataDirectory: string;
-  /** The settings file as it shall be. */
+  /** The new content of the settings file. */
   settings: string;
   publicUrl: string;
   listen: { hostname: string; port: number };
   tls: Tls;
   /** Undefined if there are users. Without a password, one that is never shown is set. */
   administrator: { email: string; password: string | undefined } | undefined;
-  /** The present administrator, who has not signed in: a run that was killed may not have told of a password. */
+  /** The present administrator, who has not signed in yet: a killed run may not have shown the password. */
   newcomer: string | undefined;
   email: string | undefined;
   /** The organization to create, or the existing one to work on; undefined if several exist and none is named. */
@@ -61,7 +60,8 @@ export async function readSetupRequest(context: Context): Promise<SetupRequest> 
     hasLighthouse: data.hasLighthouse,
     counted: { nodes: data.nodes, lighthouses: data.lighthouses },
     wantsLighthouse: values.text("lighthouse") !== "false",
-    // Until a machine has joined, a run that was killed may have shown none. After that, a run is for a change.
+    // Shows join keys until a machine has joined, because a killed run may not have shown any. Later runs are for
+    // changes.
     machines: values.integer("machines", 0, 100) ?? (data.hasMachines ? 0 : 2),
   };
 }
@@ -235,7 +235,9 @@ const usualSlug = "main";
 
 type Typed = Partial<Record<"name" | "email" | "password" | "slug" | "network", string>>;
 
-/** Asks on a terminal for what neither flags nor settings nor data say. All at once: the answers may be pasted. */
+/**
+ * Asks on a terminal for everything that flags, settings and data leave open. All at once: the answers may be pasted.
+ */
 async function askMissing(known: Known, data: SetupData, context: Context): Promise<Typed> {
   const { values, system, settings } = context;
   if (values.on("yes") || !system.stdinIsTerminal || settings.dryRun) return {};

@@ -200,7 +200,7 @@ async function requireUsable(request: SetupRequest, { system }: Context): Promis
   refuseTakenPort(request.listen);
 }
 
-/** A control plane that was started by hand. */
+/** The port belongs to a control plane that was started by hand. */
 async function refuseRunning(dataDirectory: string): Promise<void> {
   const { lockFile } = await import("../../platform/file-lock.ts");
   try {
@@ -255,8 +255,9 @@ async function withData<T>(
 }
 
 /**
- * What is left to do for the lighthouse. "finish": this machine is registered, and engine or services may be missing, since
- * a run can be killed after each step. "join": it is not, or a registration was begun; the same keys continue it.
+ * The remaining work for the lighthouse. "finish": this machine is registered, and engine or services may be missing,
+ * since a run can be killed after each step. "join": it is not registered, or a registration was begun; the same keys
+ * continue it.
  */
 async function lighthouseStep(
   { org, hasLighthouse, wantsLighthouse }: SetupRequest,
@@ -269,7 +270,7 @@ async function lighthouseStep(
   return hasLighthouse && !isPending(configRoot, org.slug) ? undefined : "join";
 }
 
-/** What a person reads about it; undefined if there was nothing to do. */
+/** The sentence about it; undefined if there was nothing to do. */
 async function makeLighthouse(
   request: SetupRequest,
   context: Context,
@@ -308,7 +309,7 @@ async function finishHere(
   return examineJoined(organization, lighthouseContext(request, context));
 }
 
-/** As `agent up KEY --public-ip NAME` on this machine. */
+/** The same as `agent up KEY --public-ip NAME` on this machine. */
 async function joinHere(text: string, request: SetupRequest, context: Context): Promise<Joined> {
   say("Making this machine a lighthouse", context);
   const key = parseJoinKey(text);

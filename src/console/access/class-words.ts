@@ -19,13 +19,13 @@ export const numberText = (value: number): string => value.toLocaleString("en");
 
 type Effect = { gains: readonly string[]; loses: readonly string[] };
 
-/** Who only gains first, who only loses last. */
+/** Sort: rows that only gain first, rows that only lose last. */
 export const gainersFirst = <T extends Effect>(effects: readonly T[]): readonly T[] => {
   const rank = ({ gains, loses }: Effect) => Number(loses.length > 0) - Number(gains.length > 0);
   return effects.toSorted((one, other) => rank(one) - rank(other));
 };
 
-/** Rules name these, and no machine shows that it is in one. */
+/** Groups that rules name but no machine shows. */
 const isOfPeople = (group: string) => /^(user|idp):/.test(group);
 
 /** "web-1, web-2", "64 machines in web", "12 of 64 machines in web (web-1, web-2, web-3, …)", "all 300 machines". */
@@ -56,7 +56,7 @@ export const spaced = (text: string): string => text.replace(/\b(tcp|udp)\//g, "
 /** One gains, several gain. */
 const verbFor = (count: number, verb: string): string => (count === 1 ? `${verb}s` : verb);
 
-/** What a class gains or loses. */
+/** The access that a class gains or loses. */
 export const accessWords = (count: number, verb: "gain" | "lose", what: readonly string[]): string =>
   `${verbFor(count, verb)} ${spaced(what.join(", "))}`;
 

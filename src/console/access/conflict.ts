@@ -77,7 +77,7 @@ type AuthorOf = (rule: Rule | undefined) => Author | undefined;
 
 type AuthorsProps = { changes: readonly Change[]; authorOf: AuthorOf; did: string };
 
-/** Who did it, and when the last change was made. */
+/** The users, and the time of the last change. */
 function Authors({ changes, authorOf, did }: AuthorsProps) {
   const authors = changes.flatMap(({ before, after }) => authorOf(after ?? before) ?? []);
   const names = [...new Set(authors.map(({ name }) => name))].join(", ");
@@ -155,7 +155,7 @@ function ChangeList({ changes }: { changes: readonly Change[] }) {
   </ul>`;
 }
 
-/** Of a rule whose description alone differs, the sentence stands once. */
+/** If only the description differs, the sentence is shown once. */
 function ChangeLines({ before, after }: Change) {
   const number = before !== undefined && before.id > 0 ? `Rule ${before.id}: ` : "";
   if (before === undefined || after === undefined || sentenceOf(before) !== sentenceOf(after))

@@ -56,17 +56,17 @@ export type Draft = {
   tests: Signal<Tests | undefined>;
   /** Of the present edits; undefined while it is asked. */
   plan: Signal<Plan | undefined>;
-  /** Of the last time that a plan was wanted. */
+  /** Number of the latest request for a plan. */
   timer: ReturnType<typeof setTimeout> | undefined;
-  /** What another user saved since the edits began. */
+  /** Changes that another user saved since the edits began. */
   theirs: Signal<Saved | undefined>;
   error: Signal<ApiError | undefined>;
   isSaving: Signal<boolean>;
-  /** The last edits were saved a moment ago. */
+  /** The edits of the last save, shown for a moment. */
   done: Signal<Done | undefined>;
-  /** What others saved while this page was open and had no edits. */
+  /** Changes that others saved while this page was open without edits. */
   news: Signal<readonly Change[]>;
-  /** Sentences about a change that is being taken back. */
+  /** Sentences about a change that is being undone. */
   undo: Signal<readonly string[]>;
 };
 
@@ -110,7 +110,7 @@ export const isRefused = ({ error }: Draft): boolean => /^4(?!01|03|29)/.test(`$
 export function load(draft: Draft): Promise<void> {
   return trying(draft, async () => {
     const newest = await read(draft.slug);
-    // What was asked before another edit was saved may be older than what is shown.
+    // Ignores answers to requests from before the last save: they may be outdated.
     const isOld = newest.policy.version < (draft.saved.value?.policy.version ?? 0);
     if (!draft.isSaving.value && !isOld) receive(draft, newest);
   });
@@ -120,11 +120,11 @@ export function load(draft: Draft): Promise<void> {
 export const testsOf = ({ tests, saved }: Draft): Tests =>
   tests.value ?? (saved.value === undefined ? [] : listOf(saved.value));
 
-/** What saving leaves of the tests. Those that are not edited stay. */
+/** The tests after saving. Those that are not edited stay. */
 export const testsLeft = (draft: Draft): Tests =>
   draft.tests.value?.filter((test) => !isTestAboutGone(test)) ?? testsOf(draft);
 
-/** The edits of tests on those that were saved since. Undefined: none is left. */
+/** Applies the edits of tests to those that were saved since. Undefined: none is left. */
 function testsOn(draft: Draft, newest: Saved): Tests | undefined {
   const { tests, saved } = draft;
   if (tests.value === undefined || saved.value === undefined) return undefined;
@@ -135,7 +135,7 @@ function testsOn(draft: Draft, newest: Saved): Tests | undefined {
 function receive(draft: Draft, newest: Saved): void {
   const { saved, rules, theirs, error } = draft;
   const hasFailed = error.value !== undefined && !isRefused(draft);
-  // This answer proves that these have passed.
+  // The answer proves that these tests pass.
   if (error.value?.status === 0 || error.value?.status === 401) error.value = undefined;
   const known = saved.value;
   const renew = (list: readonly Rule[]) => inNewWords(list, known?.words ?? newest.words, newest.words);
@@ -197,7 +197,7 @@ export function edit(
 
 export const editTests = (draft: Draft, tests: Tests): void => edit(draft, (rules) => rules, tests);
 
-/** Edits that take a saved change back. `others`: what else it was about. `tests`: those before and after it. */
+/** Edits that undo a saved change. `others`: other parts of it. `tests`: those before and after it. */
 export function undo(
   draft: Draft,
   change: Edits,
@@ -218,7 +218,7 @@ export function undo(
   ];
 }
 
-/** The same of the change that an event of the audit log tells. */
+/** The same for the change of an audit event. */
 export function undoEvent(draft: Draft, id: number): Promise<void> {
   return trying(draft, async () => {
     const [event] = await call(eventsApi.list, draft, { before: `${id + 1}`, limit: "1" });
@@ -237,7 +237,7 @@ export function undoEvent(draft: Draft, id: number): Promise<void> {
   });
 }
 
-/** Puts the edits of this tab on what another user saved. `choices`: for the rules that both changed. */
+/** Applies the edits of this tab to what another user saved. `choices`: for the rules that both changed. */
 export function rebase(draft: Draft, choices: ReadonlyMap<string, Choice>): void {
   const { saved, rules, theirs } = draft;
   if (saved.value === undefined || rules.value === undefined || theirs.value === undefined) return;
@@ -248,7 +248,7 @@ export function rebase(draft: Draft, choices: ReadonlyMap<string, Choice>): void
   edit(draft, () => merged.rules, tests ?? listOf(saved.value));
 }
 
-/** Takes what another user saved, and forgets the edits of this tab. */
+/** Accepts what another user saved, and drops the edits of this tab. */
 export function takeTheirs(draft: Draft): void {
   draft.saved.value = draft.theirs.value ?? draft.saved.value;
   discard(draft);
@@ -256,7 +256,7 @@ export function takeTheirs(draft: Draft): void {
 
 const settleMs = 250;
 
-/** Asks what the edits would do, once they have settled. */
+/** Requests a plan of the edits, once the user pauses. */
 export function planEdits(draft: Draft): void {
   draft.plan.value = undefined;
   draft.error.value = undefined;
@@ -283,7 +283,7 @@ export function planEdits(draft: Draft): void {
   draft.timer = own;
 }
 
-/** What is not edited is not sent. An edited rule keeps its number. `rules`: those that saving leaves. */
+/** Sends only edited parts. An edited rule keeps its number. `rules`: those after saving. */
 function planned(saved: Saved, rules: readonly Rule[], tests: Tests | undefined) {
   const isEdited = !areEqual(saved.rules, rules);
   const ids = rules.map(({ id }) => (id > 0 ? id : null));
@@ -300,7 +300,7 @@ const bodyOf = (saved: Saved, rules: readonly Rule[], tests: Tests | undefined) 
   version: saved.policy.version,
 });
 
-/** What was saved: the same from the terminal, what it did, and the edits, which can be taken back. */
+/** The saved change: the same from the terminal, its effect, and the edits, which can be undone. */
 type Done = { terminal: Terminal; plan: Plan; edits: Edits; tests: readonly [Tests, Tests] };
 
 /** The edits as commands, and as the one request that this page sends. */
@@ -339,7 +339,7 @@ export async function save(draft: Draft): Promise<void> {
   draft.error.value = undefined;
   await trying(draft, async () => {
     await send("POST", org(draft.slug, "policy/apply/"), body);
-    // They are in force, also if the new list cannot be read now.
+    // The rules are in force, even if the new list cannot be read now.
     const newest = await read(draft.slug).catch((error: unknown) => {
       if (error instanceof ApiError) return { ...before, rules: left };
       throw error;
@@ -367,7 +367,7 @@ function editLater(draft: Draft, sent: readonly Rule[], later: readonly Rule[], 
   if (newest === undefined) return;
   const { rules, clashes } = mergeRules(sent, later, newest.rules);
   if (clashes.length === 0) return edit(draft, () => rules, tests);
-  // A third user was faster.
+  // Another user saved meanwhile.
   draft.done.value = undefined;
   draft.saved.value = { ...newest, rules: sent };
   draft.rules.value = later;

@@ -1,5 +1,5 @@
-// Why can A not reach B: which rule decides, and what the network does between the two. The question is in the address, so
-// that it can be sent to a colleague.
+// Explains why A cannot reach B: which rule decides, and the state of the network between them. The question is in
+// the address, so that it can be sent to a colleague.
 
 import { pathsApi } from "../../api/paths.ts";
 import { nodesApi } from "../../api/nodes.ts";
@@ -22,7 +22,7 @@ import { conclusionOf, machineFacts, packetOf, pathFact, ruledOn, type Fact } fr
 import { portsFault, type Rule } from "./rules.ts";
 import { Sentence } from "./sentence.ts";
 
-/** `permitted`: all that the rules permit between the two, whatever was asked. */
+/** `permitted`: everything that the rules permit between the two, whatever the question. */
 type Verdict = {
   allowed: boolean;
   rule_id: number | null;
@@ -37,13 +37,13 @@ const offeredOf = (nodes: readonly Machine[], name: string) =>
 
 type Props = { saved: Saved; slug: string; isEdited: boolean };
 
-/** `isEdited`: there are edits that this does not count. */
+/** `isEdited`: there are unsaved edits, which do not count here. */
 export function Explainer({ saved, slug, isEdited }: Props) {
   const question = questionOf(query.value);
   const { from, to, protocol, port } = question;
   const fault = port === "" || portsFault(port) === undefined ? undefined : "Enter a port from 1 to 65535.";
   const { data = none, isWhole: isRead } = useNodes();
-  // A name that is missing from a part of the list may be in the rest.
+  // Until all of the list is read, a missing name may still come.
   const nodes = isRead ? data : none;
   const [sender, receiver] = [useMachine(slug, nodes, from), useMachine(slug, nodes, to)];
   const isWhole = sender !== undefined && receiver !== undefined && fault === undefined;
@@ -91,7 +91,7 @@ export function Explainer({ saved, slug, isEdited }: Props) {
   </section>`;
 }
 
-/** What was typed is no machine, or only the beginning of names. */
+/** The typed text is no machine, or only the beginning of names. */
 function unknownOf(
   name: string,
   nodes: readonly Machine[],
@@ -134,11 +134,11 @@ type FormProps = {
 
 function QuestionForm({ question: { from, to, protocol, port }, nodes, fault }: FormProps) {
   const set = (key: string) => (event: Event) => setQuery({ [key]: valueOf(event) });
-  /** Enter: a beginning that only one machine has is enough. */
+  /** Enter accepts a beginning that only one machine has. */
   const complete = (event: Event) => {
     event.preventDefault();
     for (const key of ["from", "to"]) {
-      // Of the address: what was typed a moment ago may not be drawn yet.
+      // Reads the address: the last typed text may not be drawn yet.
       const [only, ...others] = offeredOf(nodes, query.peek().get(key) ?? "");
       if (only !== undefined && others.length === 0) setQuery({ [key]: only.name });
     }
@@ -267,7 +267,10 @@ function Deciding({ rule }: { rule: Rule }) {
 
 type Found = { question?: string; answer?: Verdict; error?: ApiError };
 
-/** Asked again when the rules change. `question`: the body of the request. Another question has no answer until its own comes. */
+/**
+ * Repeated when the rules change. `question`: the body of the request. Another question has no answer until its own
+ * arrives.
+ */
 function useVerdict(slug: string, question: string | undefined, saved: Saved): Found {
   const [found, find] = useState<Found>({});
   useEffect(() => {

@@ -1,4 +1,4 @@
-// What is wrong with the rules or their tests, as the control plane says it.
+// Shows the control plane's errors about rules or their tests.
 
 import { html } from "../html.ts";
 import { spaced } from "./class-words.ts";

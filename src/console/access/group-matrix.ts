@@ -12,7 +12,7 @@ import { cellOf, isChanged, linesOf, matrixOf, type ChangedCell, type Line } fro
 import type { Rule } from "./rules.ts";
 import { Sentence } from "./sentence.ts";
 
-/** A matrix of more groups is no longer read: the search of machines and the explainer answer better. */
+/** Maximum groups of a readable matrix: above it, the search of machines and the explainer answer better. */
 const maxGroups = 40;
 
 type GroupMatrixProps = { saved: readonly Rule[]; draft: readonly Rule[] | undefined };
@@ -23,7 +23,7 @@ export function GroupMatrix({ saved, draft }: GroupMatrixProps) {
   const own = slug.value ?? "";
   const { data } = useList(apiPath(groupsApi.list, { slug: own }, { page_size: "1000" }));
   const [chosen, choose] = useState<readonly [Line, Line] | undefined>(undefined);
-  // What the draft no longer names stays a line of its own, so that its change is seen.
+  // Groups that the draft no longer names keep a line, so that its change is seen.
   const lines = useMemo(
     () =>
       linesOf(
@@ -44,7 +44,7 @@ export function GroupMatrix({ saved, draft }: GroupMatrixProps) {
     [saved, rules, names],
   );
   const changed = cells.flat().filter(isChanged).length;
-  // Preact leaves a table alone that is the same object as before: it may have 1,600 cells.
+  // Keeps the table object, which Preact then does not redraw: it may have 1,600 cells.
   const table = useMemo(() => drawTable(shown, cells, choose), [cells, names]);
   return html`<section aria-labelledby="matrix">
     <h2 id="matrix">Which group reaches which</h2>
@@ -106,7 +106,7 @@ function Title({ line: { title, all } }: { line: Line }) {
 
 function drawCell(cell: ChangedCell, to: string, open: () => void): VNode {
   const { traffic, added, removed } = cell;
-  // A line ends between two of them, not between protocol and port.
+  // Wraps between entries, not between protocol and port.
   const text = (each: string) => each.replace(" ", "\u00A0");
   const words = traffic.map(
     (each, at) =>

@@ -1,5 +1,5 @@
-// What the network does between two machines, beside what the rules say: who is away, who has old rules, and the path that
-// was reported last. Pure.
+// The state of the network between two machines, beside the rules: which one is away or has old rules, and the last
+// reported path. Pure.
 
 import type { Node } from "../../protocol/node.ts";
 import { configurationOf, stateOf, type StateName } from "../nodes.ts";
@@ -47,7 +47,7 @@ export function machineFacts(machine: Machine): Fact[] {
   ];
 }
 
-/** What one of them reported last about the other. A machine reports changes only. */
+/** The last report of one about the other. A machine reports changes only. */
 export function pathFact(from: Machine, to: Machine, path: Path | undefined): Fact | undefined {
   if (path === undefined) return undefined;
   const fact = (state: StateName, words: string): Fact => {
@@ -67,12 +67,12 @@ export function pathFact(from: Machine, to: Machine, path: Path | undefined): Fa
   return fact("away", "no tunnel");
 }
 
-/** What the rules say of a question. `what`: the traffic that they allow, or do not. */
+/** The rules' answer to a question. `what`: the traffic that they allow, or do not. */
 type Ruled = { isAllowed: boolean; what: string };
 
 type Question = { protocol: string; port: string };
 
-/** What is asked about, as commands write it: "tcp/443", "icmp"; empty: all of a protocol, or everything. */
+/** The traffic in question, as commands write it: "tcp/443", "icmp"; empty: all of a protocol, or everything. */
 export const packetOf = ({ protocol, port }: Question): string =>
   protocol === "icmp" ? "icmp" : port === "" ? "" : `${protocol}/${port}`;
 
@@ -94,11 +94,11 @@ export function ruledOn(
 type Asked = Ruled & {
   from: Machine;
   to: Machine;
-  /** As one of them reports it. */
+  /** The path as one of them reports it. */
   paths: readonly Path[];
 };
 
-/** The first thing that stands in the way, in one sentence. */
+/** The first obstacle, in one sentence. */
 export function conclusionOf({ isAllowed, what, from, to, paths }: Asked): [StateName, string] {
   const both = [from, to];
   const ended = both.find(({ state }) => state !== "active");

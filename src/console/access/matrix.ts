@@ -1,4 +1,4 @@
-// Which group reaches which, and by which rules. Rules about single machines and networks are not counted: they concern
+// Which group reaches which, and by which rules. Rules about single machines and networks do not count: they apply to
 // some machines of a group only.
 
 import { trafficOf, type Rule } from "./rules.ts";
@@ -12,7 +12,7 @@ export type Cell = {
 
 const concerns = (word: string, group: string) => word === "any" || word === `group:${group}`;
 
-/** What a machine that is in `from` alone may open to a machine that is in `to` alone. */
+/** What a machine that is only in `from` may open to a machine that is only in `to`. */
 export function cellOf(rules: readonly Rule[], from: string, to: string): Cell {
   const into = rules.filter(
     (rule) => rule.direction === "inbound" && concerns(rule.peer, from) && concerns(rule.target, to),
@@ -55,7 +55,7 @@ export function linesOf(groups: readonly string[], rules: readonly Rule[]): read
   return [...[...named].sort().map(line), ...rest];
 }
 
-/** What a draft changes: of the traffic, these are new; those went. */
+/** The changes of a draft: traffic that is new, and traffic that ends. */
 export type ChangedCell = Cell & { added: readonly string[]; removed: readonly string[] };
 
 /** The cells of all pairs of groups: the senders' rows first. `before`: the rules that they are compared with. */
@@ -81,7 +81,7 @@ export const isChanged = ({ added, removed }: ChangedCell): boolean => added.len
 
 type Traffic = Pick<Rule, "protocol" | "ports">;
 
-/** What both permit. An ICMP packet has no port, so a rule with ports never covers it. */
+/** The traffic that both permit. An ICMP packet has no port, so a rule with ports never covers it. */
 function common(one: Traffic, other: Traffic): Traffic | undefined {
   const protocol = one.protocol === "any" ? other.protocol : one.protocol;
   if (other.protocol !== "any" && other.protocol !== protocol) return undefined;

@@ -1,5 +1,5 @@
-// Edits of two users of the same rules. An edit is put on the rule that it began with; where both changed the same rule,
-// the user chooses. Pure.
+// Merges edits of two users of the same rules. An edit is applied to the rule that it began with; where both changed
+// the same rule, the user chooses. Pure.
 
 import { contentOf, identityOf, newId, type Rule } from "./rules.ts";
 
@@ -16,7 +16,7 @@ export const clashKey = ({ base, mine, theirs }: Clash): string =>
 /** The word of each side of a stored rule, by the side as JSON. */
 export type Words = ReadonlyMap<string, string>;
 
-/** The rules in the words of now: that a machine was revoked, restored or renamed is no change of a rule. */
+/** The rules in present words: revoking, restoring or renaming a machine is no change of a rule. */
 export function inNewWords(rules: readonly Rule[], old: Words, now: Words): readonly Rule[] {
   const changed = new Map([...old].map(([side, word]) => [word, now.get(side) ?? word]));
   const word = (each: string) => changed.get(each) ?? each;
@@ -24,7 +24,7 @@ export function inNewWords(rules: readonly Rule[], old: Words, now: Words): read
   return rules.map((rule) => ({ ...rule, peer: word(rule.peer), target: word(rule.target) }));
 }
 
-/** What became of each rule of `base`; undefined: it was deleted. */
+/** The present form of each rule of `base`; undefined if it was deleted. */
 export function pairsOf(base: readonly Rule[], next: readonly Rule[]): ReadonlyMap<Rule, Rule | undefined> {
   const known = new Set(base.map(({ id }) => id));
   const byId = new Map(next.map((rule) => [rule.id, rule]));

@@ -2,7 +2,7 @@
 
 import type { Router } from "../../protocol/networks-behind.ts";
 
-/** What the administrator can do who wants one network open to one group: no single rule does it. */
+/** What an administrator can do to open one network to one group: no single rule does it. */
 export const gatewayWords =
   "What reaches a machine reaches all networks behind it. To open one network alone, give it a machine of its own as gateway, which no other rule reaches, be it to all machines or to one of its groups.";
 

@@ -81,7 +81,7 @@ function Unsaved({ draft, saved }: PreviewProps) {
             </p>`
       }
       ${
-        // It was worked out on rules that are not the saved ones any more.
+        // The plan is outdated: the saved rules have changed since.
         plan.value === undefined || theirs.value !== undefined
           ? (error.value ?? theirs.value) === undefined
             ? html`<p class="quiet">Working out what changes.</p>`
@@ -113,7 +113,7 @@ function Unsaved({ draft, saved }: PreviewProps) {
   </section>`;
 }
 
-/** In sight however long the list is, and no higher than it must be: what it says in full is in the preview. */
+/** Always in sight, and as low as possible: the preview has the details. */
 export function SaveBar({ draft }: { draft: Draft }) {
   const [isDiscarding, askToDiscard] = useState(false);
   const { isSaving, tests } = draft;
@@ -198,7 +198,7 @@ function Effects({ plan: { access }, nodes = [] }: EffectsProps) {
     </ul>
     ${access.classes_left_out === 0 ? null : html`<p>And ${numberText(access.classes_left_out)} more kinds of machines.</p>`}
     ${
-      // One class for each pair has said it all.
+      // If each pair has a class of its own, the classes say everything.
       access.classes.length === access.pairs_changed
         ? null
         : html`<details>

@@ -40,7 +40,7 @@ type Named = Parameters<typeof sidesFor>[1] & {
   isRead: boolean;
 };
 
-/** All that sides can name. */
+/** All words that a side can have. */
 export function useSides(slug: string): Named {
   const known = useList(apiPath(groupsApi.list, { slug }, { page_size: "1000" })).data;
   return {
@@ -62,7 +62,7 @@ type Props = { rule: Rule | undefined; draft: Draft; close: () => void };
 
 export function RuleForm({ rule, draft, close }: Props) {
   const [now, set] = useState<Rule>(rule ?? fresh);
-  // The sentence about the ports comes when they are sent, not while they are typed.
+  // Errors of the ports are shown after sending, not while the user types.
   const [isChecked, check] = useState(false);
   const machines = useNodes().data ?? [];
   const sides = useSides(draft.slug);
@@ -142,7 +142,7 @@ export function RuleForm({ rule, draft, close }: Props) {
   <//>`;
 }
 
-/** What became of the rule while the dialog was open. */
+/** Whether others changed the rule while the dialog was open. */
 function Foreign({ rule }: { rule: Rule | undefined }) {
   const now = rule === undefined ? "It is deleted" : `It is now: ${sentenceOf(rule)} “${rule.description}”`;
   return html`<p class="notice" role="alert">
@@ -199,11 +199,11 @@ type SidePickerProps = {
   set: (typed: string) => void;
   sides: Named;
   mayBeNetwork: boolean;
-  /** With it, a network may stand here. */
+  /** If given, the side may be a network. */
   verb?: string | undefined;
-  /** Of a network that cannot stand here. */
+  /** The error of a network on a side that cannot have one. */
   fault: string | undefined;
-  /** It was sent. */
+  /** Whether the form was sent. */
   isChecked: boolean;
 };
 
@@ -220,7 +220,7 @@ export function SidePicker({
   const list = `sides-${label}`;
   const offered = sidesFor(word, sides, mayBeNetwork);
   const missing = missingOf(word, sides);
-  // Half a name of a machine is no name of a group.
+  // Do not offer a new group for the beginning of a machine's name.
   const alike = missing === undefined ? [] : sides.nodes.filter((name) => name.startsWith(missing));
   return html`<${Field}
       label=${label}
@@ -268,7 +268,7 @@ const sideHelp = [
   ["192.168.5.0/24", "a network: in From where it may reach, in To where machines may send to it"],
 ] as const;
 
-/** Behind the fields: whoever mistypes a name goes on to the next field, and not to this button. */
+/** After the fields, so that Tab after a typing error leads to the next field, not to this button. */
 function NewGroup({ name, slug }: { name: string; slug: string }) {
   const { error, run } = useAction(async () => {
     await call(groupsApi.create, { slug }, { name });

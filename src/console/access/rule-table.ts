@@ -33,7 +33,7 @@ function rowsOf(base: readonly Rule[], draft: readonly Rule[]): readonly Row[] {
   ];
 }
 
-/** All that a row says, for the search. */
+/** All texts of a row, for the search. */
 function wordsOf({ rule, before, state }: Row, behind: readonly string[]): string {
   const versions = [rule, ...(before === undefined ? [] : [before])];
   const texts = versions.flatMap((each) => [sentenceOf(each), each.description]);
@@ -73,7 +73,7 @@ export function RuleTable({ draft, saved, mayEdit }: Props) {
   const all = rowsOf(saved.rules, rules);
   // The row names the first networks only; a search looks at all.
   const rows = search === "" ? all : all.filter((row) => isFound(wordsOf(row, behind(row.rule, Infinity))));
-  // An edit is always shown.
+  // Edited rules are always shown.
   const shown = isWhole ? rows : rows.filter(({ state }, at) => at < maxShown || state !== "same");
   return html`<section aria-labelledby="rules">
     <div class="tools">
@@ -120,7 +120,7 @@ export function RuleTable({ draft, saved, mayEdit }: Props) {
         : null
     }
     ${
-      // What was saved a moment ago is shown with the sentence that says so.
+      // Rules of the last save are shown with the sentence about it.
       edited !== undefined
         ? html`<${FromTerminal} ...${terminalOf(draft.slug, saved, rules, draft.tests.value)} />`
         : draft.done.value !== undefined
@@ -145,7 +145,7 @@ export function RuleTable({ draft, saved, mayEdit }: Props) {
 /** Rules name groups more often than machines. */
 function NoRule({ slug, search, isRead }: { slug: string; search: string; isRead: boolean }) {
   if (search === "") return html`<${Empty} text="There is no rule, so no machine reaches another." />`;
-  // A network behind one of them may have them.
+  // The typed address may be in a network behind one of them.
   if (!isRead) return html`<${Loading} />`;
   const words = encodeURIComponent(search);
   return html`<${Empty} text="No rule has these words. Rules mostly name groups, not machines.">
@@ -156,7 +156,7 @@ function NoRule({ slug, search, isRead }: { slug: string; search: string; isRead
   <//>`;
 }
 
-/** A rule does not say who made it; its events do. */
+/** A rule has no author: its events name the user. */
 function History({ slug, id }: { slug: string; id: number }) {
   return html`<a
     class="button small"
@@ -209,7 +209,7 @@ function RuleRow({ row: { rule, before, state }, faults, behind, open, draft }: 
   </tr>`;
 }
 
-/** Of the row that is about this. */
+/** Classes of the row. */
 export const rowButton = (label: string, about: string, onClick: () => void): VNode =>
   html`<button type="button" class="small" aria-label=${`${label}: ${about}`} onClick=${onClick}>
     ${label}

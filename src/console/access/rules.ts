@@ -54,11 +54,11 @@ export function toRule(
 export const namesOf = (nodes: readonly Pick<Node, "id" | "name">[]): ReadonlyMap<number, string> =>
   new Map(nodes.map(({ id, name }) => [id, name]));
 
-/** No word of a policy file names the machine or user any more. */
+/** Whether no word of a policy file can name the machine or user any more. */
 export const isAboutGone = ({ peer, target }: Rule): boolean =>
   [peer, target].some((word) => /^(node|user|idp):#/.test(word));
 
-/** From whom, to whom. An outbound rule is about its targets' way to the peer. */
+/** Sender and receiver. An outbound rule is about its targets' way to the peer. */
 export const endsOf = ({ direction, peer, target }: Rule): { from: string; to: string } =>
   direction === "inbound" ? { from: peer, to: target } : { from: target, to: peer };
 
@@ -74,7 +74,7 @@ export function trafficOf({ protocol, ports }: Pick<Rule, "protocol" | "ports">)
   return protocol === "any" ? "anything" : protocol;
 }
 
-/** The same in a sentence, where a protocol alone would leave the ports open to a guess. */
+/** The same in a sentence, where a protocol without ports would be ambiguous. */
 export function trafficWords(rule: Pick<Rule, "protocol" | "ports">): string {
   const hasPorts = rule.protocol === "tcp" || rule.protocol === "udp";
   return hasPorts && rule.ports === "any" ? `${rule.protocol}, any port` : trafficOf(rule);
@@ -143,7 +143,7 @@ export const areEqual = (one: readonly Rule[], other: readonly Rule[]): boolean 
   return added.length + removed.length === 0;
 };
 
-/** What saving leaves of them: a policy file cannot name what is revoked or gone. Rules that are not edited stay. */
+/** The rules after saving: a policy file cannot name what is revoked or gone. Rules that are not edited stay. */
 export const rulesLeft = (saved: readonly Rule[], rules: readonly Rule[]): readonly Rule[] =>
   areEqual(saved, rules) ? rules : rules.filter((rule) => !isAboutGone(rule));
 

@@ -26,7 +26,8 @@ export type Saved = {
 export const listOf = ({ policy }: Saved): Tests => policy.tests.list;
 
 export async function read(slug: string): Promise<Saved> {
-  // The version first: if the rules change in between, saving is refused, never the other way round.
+  // Read the version first: if the rules change in between, saving is refused. The other order could overwrite
+  // changes.
   const readRules = async () => {
     const policy = await get<Policy>(org(slug, "policy/"));
     return { policy, stored: await getAll<StoredRule>(org(slug, "firewall_rules/?page_size=1000")) };

@@ -24,7 +24,7 @@ function SideName({ word }: { word: string }) {
   return html`${before}<strong><bdi>${name}</bdi></strong>`;
 }
 
-/** What stands in it; both versions where they differ. */
+/** The differing parts, in both versions. */
 export function Description({ before, after }: { before: Rule; after: Rule }) {
   const [old, now] = [before.description, after.description];
   if (old === now) return now === "" ? null : html`<bdi>${now}</bdi>`;

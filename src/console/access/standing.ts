@@ -1,4 +1,4 @@
-// What the rules say about one machine. Pure.
+// The rules that concern one machine. Pure.
 
 import { ownerOf, selfGroup } from "../../protocol/owner-group.ts";
 import type { Node } from "../../protocol/node.ts";
@@ -21,11 +21,11 @@ function covers(side: Side, machine: Machine): boolean {
 }
 
 export type Standing = {
-  /** Its firewall lets these in. */
+  /** Peers that its firewall lets in. */
   letsIn: readonly StoredRule[];
-  /** The firewalls of others let it in. */
+  /** Peers whose firewalls let it in. */
   letIn: readonly StoredRule[];
-  /** Its firewall lets these out. */
+  /** Peers to which its firewall lets packets out. */
   letsOut: readonly StoredRule[];
 };
 
@@ -42,7 +42,7 @@ export function standingOf(rules: readonly StoredRule[], machine: Machine): Stan
 /** Rules by which others reach a machine, and by which it reaches others. */
 export type Reach = Record<"others" | "it", StoredRule[]>;
 
-/** What a change of the machine's groups or networks adds to what rules say about it, and what it takes away. */
+/** The rules that begin and cease to concern the machine after a change of its groups or networks. */
 export function standingChange(
   rules: readonly StoredRule[],
   before: Machine,

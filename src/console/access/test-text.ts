@@ -10,11 +10,11 @@ export type PolicyTest = Pick<Rule, "protocol" | "ports"> & {
   passes: boolean | null;
 };
 
-/** The outcome is no part of the test. */
+/** Compares without the outcome. */
 export const keyOf = ({ expect, from, to, protocol, ports }: PolicyTest): string =>
   [expect, from, to, protocol, ports].join();
 
-/** No word names the machine, user or group of a provider any more, so a file cannot hold it. */
+/** The machine, user or provider's group has no name any more, so a file cannot hold the test. */
 export const isTestAboutGone = ({ from, to }: PolicyTest): boolean =>
   [from, to].some((word) => /^(node|user|idp):#/.test(word));
 

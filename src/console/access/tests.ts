@@ -28,7 +28,7 @@ export function PolicyTests({ draft, saved, mayEdit }: Props) {
   const tests = testsOf(draft);
   const plan = draft.plan.value;
   const fresh = beyond(listOf(saved), tests);
-  // As the control plane numbers them: those that it is sent.
+  // Numbered as the control plane does: in the order of the request.
   const numbered = testsLeft(draft);
   const row = (test: PolicyTest, state: "same" | "new" | "deleted") => {
     const number = numbered.indexOf(test) + 1;
@@ -105,7 +105,7 @@ const expectations = [
 
 type FormProps = { draft: Draft; old: PolicyTest | undefined; close(): void };
 
-/** Preset to one protocol, a test that forbids would leave the others open. */
+/** No preset protocol: a test that forbids only one would leave the others open. */
 const presets = { accept: "tcp", deny: "any" } as const;
 const fresh: PolicyTest = {
   expect: "deny",
@@ -162,7 +162,7 @@ function TestForm({ draft, old, close }: FormProps) {
         label="Expect"
         value=${test.expect}
         set=${(expect: PolicyTest["expect"]) =>
-          // What was chosen stays.
+          // Keep the user's choice.
           set({
             ...test,
             expect,

@@ -1,9 +1,9 @@
-// A saved change that is taken back: edits that reverse it, on the rules as they are now. Pure.
+// Undoes a saved change: edits that reverse it, on the present rules. Pure.
 
 import { mergeRules, pairsOf } from "./merge.ts";
 import { isAboutGone, sentenceOf, type Edits, type Rule } from "./rules.ts";
 
-/** `left`: what cannot be taken back, as sentences. */
+/** `left`: what cannot be undone, as sentences. */
 export function undoing(
   present: readonly Rule[],
   { added, removed }: Edits,

@@ -22,7 +22,7 @@ export function wordsOf({ kind, pairs, relays, rttMs, oldAt }: Edge, time = exac
   return `${pairs === 1 ? "" : `${pairs} paths `}${kind}${by}${end}`;
 }
 
-/** What is wrong lies above what is well, and many sound paths do not hide the dots. */
+/** Problems are drawn above the rest, and many good paths do not hide the dots. */
 const leastOpacity = { direct: 0.1, relayed: 0.5, broken: 1 } as const;
 const opacityOf = ({ kind, oldAt }: Edge, count: number) =>
   oldAt === undefined ? Math.min(1, Math.max(leastOpacity[kind], 60 / count)) : leastOpacity[kind] / 2;

@@ -1,5 +1,5 @@
-// What the map draws, from the lists of machines and of the paths that they report: dots, and one edge for each pair.
-// Pure: layout.ts places it, pages/map.ts draws it.
+// The content of the map, from the lists of machines and of the paths that they report: dots, and one edge for each
+// pair. Pure: layout.ts places it, pages/map.ts draws it.
 
 import { shownGroups } from "../../protocol/owner-group.ts";
 import type { Machine as Listed } from "../machines.ts";
@@ -101,7 +101,7 @@ export function edgesOf(paths: readonly Path[], active: readonly Machine[]): Edg
   return [...edges.values()];
 }
 
-/** What is current counts alone. */
+/** Only current reports count. */
 function together(a: Edge, b: Edge): Edge {
   if ((a.oldAt === undefined) !== (b.oldAt === undefined)) return a.oldAt === undefined ? a : b;
   return {

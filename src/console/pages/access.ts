@@ -27,7 +27,7 @@ export function Access() {
   const undone = Number(query.value.get("undo") ?? 0);
   useEffect(() => {
     if (undone === 0 || !mayEdit) return;
-    // A second time, the draft would be put on itself.
+    // Only once: otherwise the draft would be applied to itself.
     setQuery({ undo: undefined });
     void undoEvent(draft, undone);
   }, [draft, undone, mayEdit]);
@@ -54,7 +54,7 @@ function useSaved(draft: Draft): void {
   useEffect(() => {
     let timer: ReturnType<typeof setTimeout> | undefined;
     let isFirst = true;
-    // What was saved before the stream was open, or while the control plane was away, came by no event.
+    // The stream has no events from before it was open, nor from while the control plane was away.
     const end = effect(() => {
       const isBack = isLive.value && awaySince.value === undefined;
       if (isBack || isFirst) void load(draft);
@@ -84,7 +84,7 @@ function Undoing({ sentences }: { sentences: readonly string[] }) {
   </div>`;
 }
 
-/** The question that is asked at night stands below the rules, which may be many. */
+/** Links to the explainer, which is below the rules, of which there may be many. */
 function toExplainer(): void {
   const title = document.getElementById("explainer");
   title?.scrollIntoView();
@@ -93,7 +93,7 @@ function toExplainer(): void {
 
 type NoticesProps = { draft: Draft; saved: Saved };
 
-/** What keeps the rules from being edited here, and tests that fail already. */
+/** Why the rules cannot be edited here, and tests that already fail. */
 function Notices({ draft, saved: { policy } }: NoticesProps) {
   const [asked, answer] = useState<"confirm" | "revert" | undefined>(undefined);
   const { unconfirmed, tests } = policy;

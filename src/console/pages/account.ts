@@ -1,4 +1,4 @@
-// What belongs to the signed-in person: password, second factors, and the browsers and command lines that are signed in.
+// The signed-in user's account: password, second factors, and the browsers and command lines that are signed in.
 
 import "../core.ts";
 import { useState } from "preact/hooks";

@@ -72,7 +72,7 @@ export function Activity() {
   return own === "" ? null : html`<${Log} key=${own} own=${own} names=${names} />`;
 }
 
-/** What belongs to no organization. The control plane gives it to staff only. */
+/** Events that belong to no organization. Only staff get them. */
 export function AuditLog() {
   return me.value?.is_staff === true
     ? html`<${OfNone} />`
@@ -81,7 +81,7 @@ export function AuditLog() {
 
 const OfNone = () => html`<${Log} own="" names=${useUserNames()} />`;
 
-/** What the log has, and what no log has. */
+/** What the log contains, and what it does not. */
 const about = (own: string) =>
   html`<p class="quiet">
     ${own === "" ? "What belongs to no organization, such as users. " : ""}Sign-ins that succeed are no
@@ -101,7 +101,7 @@ function Log({ own, names }: { own: string; names: Names }) {
     [log.events, names, things, key],
   );
   const { shown, newer, release } = useHeld(found, key);
-  // Reading goes back by itself until there is something to see.
+  // Reads further back by itself until there is something to show.
   const [wanted, want] = useState({ key, events: readAtOnce, found: enough, rows: shownAtOnce });
   const goal = wanted.key === key ? wanted : { key, events: readAtOnce, found: enough, rows: shownAtOnce };
   const isFiltered = filterKeys.some((each) => filter[each] !== "");

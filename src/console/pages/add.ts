@@ -41,7 +41,7 @@ export function AddMachine() {
     ${mayAddOwn.value && token === undefined && html`<${OwnMachine} />`}`;
 }
 
-/** Without a key: the person confirms the machine on the page `join`. */
+/** Without a key: the user confirms the machine on the page `join`. */
 function OwnMachine() {
   return html`<h2>A machine of your own</h2>
     <p>
@@ -131,7 +131,7 @@ function Choices({ made }: { made: (token: Token) => void }) {
 
 type NewMachinesProps = Approval & { isApproved: boolean; approve(isApproved: boolean): void };
 
-/** Said before the key is made: whoever uses it may have to wait. */
+/** Shown before the key is created: machines that use it may have to wait. */
 function NewMachines({ node_approval: approval, isApproved, approve }: NewMachinesProps) {
   return html`${
     approval === "unapproved"
@@ -149,7 +149,7 @@ function NewMachines({ node_approval: approval, isApproved, approve }: NewMachin
   }`;
 }
 
-/** What the key makes of a machine. */
+/** Roles and groups that the key gives. */
 function madeBy({ uses, groups, is_lighthouse }: Token): string {
   const count = countOf(uses, "machine");
   const into = groups.length === 0 ? "in no group" : `in ${groups.join(", ")}`;

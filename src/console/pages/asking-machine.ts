@@ -1,4 +1,4 @@
-// Which machine asks, for a person who decides. What it says of itself proves nothing.
+// The machine that asks, for the user who decides. Its own description proves nothing.
 
 import type { ComponentChildren } from "preact";
 import { html } from "../html.ts";

@@ -61,7 +61,7 @@ export function Certificates() {
     const timer = setInterval(() => document.hidden || void refresh(pathOfCas(own)), rotationReadMs);
     return () => clearInterval(timer);
   }, [own, isRotating]);
-  // Its list is above the buttons, which must not move under the pointer.
+  // Reserve the space of the list: the buttons below it must not move under the pointer.
   if (data === undefined || (attention.data ?? attention.error) === undefined)
     return error === undefined ? html`<${Loading} />` : html`<${Failure} error=${error} />`;
   const { entries, limit } = data.blocklist;
@@ -173,13 +173,13 @@ function Steps({ rotation }: RotationProps) {
   </div>`;
 }
 
-/** Who started the rotation, or rolled it back. Its event is not older than its CAs. */
+/** The user who started the rotation, or rolled it back. The event is not older than its CAs. */
 function Started({ own, cas }: { own: string; cas: readonly Authority[] }) {
   const names = useMemberNames(own);
   const [event, set] = useState<AuditEvent | undefined>(undefined);
   useEffect(() => {
     const start = Math.max(...cas.map(({ not_before }) => Date.parse(not_before)));
-    // Without it, the page says less.
+    // Optional: without it, the page shows less.
     readEvents(own, { start, end: undefined }, () => undefined).then(
       ({ events }) => set(lastSteering(events)),
       () => undefined,
@@ -193,7 +193,7 @@ function Started({ own, cas }: { own: string; cas: readonly Authority[] }) {
   </p>`;
 }
 
-/** For the worst day. */
+/** Shown only when it is needed. */
 function KnownKey() {
   return html`<details>
     <summary>What if a key of a CA may be known to others?</summary>

@@ -1,4 +1,4 @@
-// The person's identities at providers: linking and unlinking.
+// The user's identities at providers: linking and unlinking.
 
 import { useState } from "preact/hooks";
 import { send } from "../api.ts";

@@ -16,7 +16,7 @@ type LinkPage = {
   text: string;
   action: string;
   fields: readonly (keyof typeof controls)[];
-  /** Without its secret, a link was not copied whole. */
+  /** A link without its secret was not copied completely. */
   needsSecret?: boolean;
   /** The other way: as the signed-in user of this browser, without a password. */
   asSignedIn?: { text: string; action: string; send(secret: string): Promise<VNode> };

@@ -16,7 +16,7 @@ import { timeColumn } from "../ui/time-column.ts";
 
 const first = "name";
 const byDefault = ["state", "address", "groups", "paths", "engine", "seen", "revoked"];
-/** Of a phone. */
+/** For phones. */
 const byDefaultNarrow = ["state", "address", "groups", "seen"];
 
 const wide = { width: 2.5 };
@@ -94,7 +94,7 @@ export function ColumnChoice({ all, chosen }: ChoiceProps) {
   const keys = chosen.map(({ key }) => key).filter((key) => key !== first);
   const set = (key: string, isOn: boolean) => {
     const ordered = all.map((each) => each.key).filter((each) => (each === key ? isOn : keys.includes(each)));
-    // Only the name: a word that is no column says so, as nothing means the usual ones.
+    // Only the name: stored as a word that is no column, because an empty list means the usual columns.
     const text = ordered.length === 0 ? first : ordered.join(",");
     const same = usual().filter((key) => all.some((each) => each.key === key));
     setQuery({ columns: text === same.join(",") ? undefined : text });

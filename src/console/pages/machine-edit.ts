@@ -82,7 +82,7 @@ export function Edit({ node, close }: { node: Node; close(): void }) {
     );
   });
   useEffect(() => {
-    // What is saved comes back, too.
+    // The saved change itself also arrives as an event.
     if (!isRunning) follow(node);
   }, [node]);
   if (routed.length > 0) return html`<${Routed} key="routed" networks=${routed} close=${close} />`;

@@ -1,4 +1,4 @@
-// Of one machine: the configuration that it has beside the newest one, and its firewall as it stands.
+// One machine's configuration beside the newest one, and its present firewall.
 
 import { nodesApi } from "../../api/nodes.ts";
 import { apiPath, type Path, type SentOf } from "../../api/endpoint.ts";
@@ -152,8 +152,8 @@ export function Firewall({ node }: { node: Node }) {
 }
 
 /**
- * What says `listed` in words; undefined until all names are there: without its name, a machine would be called deleted. `read`: the
- * rules that they are of; names are read again with them.
+ * `listed` in words; undefined until all names are known: a machine without its name would be called deleted. `read`:
+ * the rules that they are of; names are read again with them.
  */
 function useWords(
   own: string,

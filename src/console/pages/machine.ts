@@ -63,7 +63,7 @@ export function Machine({ id }: { id: string }) {
       <//>`;
   if (node === undefined)
     return error === undefined ? html`<${Loading} />` : html`<${Failure} error=${error} />`;
-  // What is below is read meanwhile, and must not move under the pointer.
+  // Reserve the space: the content below must not move under the pointer.
   const isReading = mayAdminister.value && (peers.data ?? peers.error) === undefined;
   const broken = peers.data?.filter(isBroken).length;
   const [state, word] = stateOf({ ...node, isLate: node.not_applied_since != null, broken });
@@ -232,7 +232,7 @@ function PeerName({ peer: { peer, peer_name, peer_address } }: { peer: Path }) {
   return peer === null ? name : html`<a href=${pathOf(slug.value ?? "", "machines", peer)}>${name}</a>`;
 }
 
-/** Its state and words. */
+/** The machine's state, as shape and words. */
 const pathsOf = ({ relays, remote }: Path) =>
   ({
     direct: ["online", `direct ${remote ?? ""}`],
@@ -241,7 +241,7 @@ const pathsOf = ({ relays, remote }: Path) =>
     unknown: ["away", "unknown"],
   }) as const;
 
-/** What a machine that is away reported, or goes over relays that are away, has no colour. */
+/** Outdated paths have no colour: the machine that reported them is away, or their relays are. */
 function PathState({ node, peer, isOld }: { node: Node; peer: Path; isOld: boolean }) {
   const [name, word] = isBroken(peer) ? (["attention", "broken"] as const) : pathsOf(peer)[peer.path];
   if (isOld)

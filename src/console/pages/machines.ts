@@ -129,7 +129,7 @@ function useColumns(own: string, isRevoked: boolean) {
   return { names, paths, aliases, every, drawn };
 }
 
-/** With how many machines wait. */
+/** Shows how many machines wait. */
 function Approval({ own }: { own: string }) {
   const count = useList<Registration>(registrationsPath(own)).data?.length ?? 0;
   return html`<a class="button" href=${pathOf(own, "machines", "waiting")}
@@ -139,7 +139,7 @@ function Approval({ own }: { own: string }) {
 
 type NothingProps = { isAny: boolean; isRevoked: boolean };
 
-/** What is not found may be in another list. */
+/** Offers the other list if nothing was found. */
 function Nothing({ isAny, isRevoked }: NothingProps) {
   if (!isAny)
     return html`<${Empty}

@@ -37,13 +37,13 @@ export function readPathsAhead(): void {
   if (own === undefined) return;
   const answer = readPaths(own);
   ahead = { own, at: Date.now(), answer };
-  // The page reads again, and says what is wrong.
+  // Ignore the failure: the page reads again, and reports it.
   answer.catch(() => {
     ahead = undefined;
   });
 }
 
-/** What was asked for ahead is used once, while it is young. */
+/** A preloaded answer is used once, while it is fresh. */
 function takeAhead(own: string): Promise<Read> | undefined {
   const taken = ahead;
   ahead = undefined;
@@ -168,7 +168,7 @@ function linkTo({ id, label }: Pick<Dot, "id" | "label"> = { label: "" }) {
   return id === undefined ? name : html`<a href=${pathOf(slug.value ?? "", "machines", id)}>${name}</a>`;
 }
 
-/** What is wrong, above the picture. */
+/** Problems, above the picture. */
 function Broken({ graph: { dots, edges } }: { graph: Graph }) {
   const broken = edges.filter((edge) => edge.kind === "broken" && isCurrent(edge));
   if (broken.length === 0) return null;

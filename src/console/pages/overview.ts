@@ -1,4 +1,4 @@
-// What needs a person now, each with the action; and how many machines are online.
+// What needs a user's attention, each with the action; and how many machines are online.
 
 import type { Relay } from "../../api/paths.ts";
 import type { Attention } from "../../api/attention.ts";
@@ -100,7 +100,7 @@ export function Overview() {
     <${OnlinePlot} own=${own} />`;
 }
 
-/** A jump of its clock, a full disk. */
+/** Such as a jump of its clock, or a full disk. */
 function OfControlPlane({ warnings }: { warnings: readonly Warning[] }) {
   if (warnings.length === 0) return null;
   return html`<h2>Control plane</h2>
@@ -114,7 +114,7 @@ function OfControlPlane({ warnings }: { warnings: readonly Warning[] }) {
     </ul>`;
 }
 
-/** What is wrong with machines. */
+/** Problems of machines. */
 function OfMachines({ own, machines }: { own: string; machines: Attention }) {
   const { not_applied, not_renewed, vulnerable_engines: engines } = machines;
   const ill = degraded(machines, now.value).filter(({ count }) => count > 0);
@@ -180,7 +180,7 @@ function OneLighthouse({ own, machines }: { own: string; machines: Attention }) 
     <${Line} text=${here} /><${Line} text=${`sudo ${there}`} />`;
 }
 
-/** Traffic costs money: shown from the first report on. */
+/** Relayed traffic, because it costs money: shown from the first report on. */
 function Relays({ relays }: { relays: readonly Relay[] }) {
   const counted = relays.filter(({ bytes }) => bytes !== null);
   if (counted.length === 0) return null;

@@ -1,4 +1,4 @@
-// Pages of one person: one file of all takes fewer bytes than one for each.
+// Pages of one user: one file for all takes fewer bytes than one for each.
 
 export { Account } from "./account.ts";
 export { CommandLine } from "./command-line.ts";

@@ -118,7 +118,7 @@ function actions(ask: (asked: Asked) => void): Column<Member> {
 const offered = () => roles.filter(([role]) => role !== "owner" || organization.value?.role === "owner");
 const changed = () => refresh(membersPath(slug.value ?? ""));
 
-/** `again`: of whom the link was lost, or did not arrive. */
+/** `again`: the member whose link was lost, or did not arrive. */
 function Invite({ again, close }: { again?: Member; close(): void }) {
   const own = slug.value ?? "";
   const [email, setEmail] = useState(again?.email ?? "");

@@ -141,7 +141,7 @@ function Form({ again, held, cancel }: FormProps) {
     </form>`;
 }
 
-/** Whoever may approve does it here. */
+/** Users who may approve it do so here. */
 function Waits({ own, name, sha256 }: { own: string; name: string | undefined; sha256: string }) {
   const { data = [] } = useList<Registration>(mayAdminister.value ? registrationsPath(own) : "");
   const request = data.find(({ key_sha256 }) => key_sha256 === sha256);

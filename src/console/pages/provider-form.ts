@@ -32,7 +32,7 @@ const usual: ProviderSettings = {
 };
 const secretControl = { type: "password", autocomplete: "off" };
 
-/** What was typed and not added, for the next time. The secret is not kept. */
+/** Input that was not added, for the next time. The secret is not kept. */
 let kept = { path: "", issuer: "", settings: usual };
 
 type Made = ProviderSettings & { id: number; has_secret: boolean; redirect_uri: string };

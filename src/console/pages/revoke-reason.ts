@@ -1,4 +1,4 @@
-// Why machines are revoked: a field, and what is sent of it.
+// The reason of a revocation: a field, and the sent text.
 
 import { useState } from "preact/hooks";
 import { Text } from "../ui/form.ts";

@@ -1,4 +1,4 @@
-// The person's second factors: authenticator app, passkeys, and recovery codes, which are shown once.
+// The user's second factors: authenticator app, passkeys, and recovery codes, which are shown once.
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { send } from "../api.ts";
@@ -30,7 +30,9 @@ export function SecondFactors() {
   const own = factors.value;
   if (own === undefined) return null;
   const close = () => ask(undefined);
-  /** With codes, the factors are read when the codes are kept: a required factor's page would leave with them. */
+  /**
+   * Read the factors after the user has kept the codes: before, the page of a required factor would close with them.
+   */
   const changed = async (fresh: Codes = []) => {
     if (fresh.length > 0) setCodes(fresh);
     close();
@@ -282,7 +284,7 @@ function NewPasskey({ isFirst, changed, close }: NewProps) {
   <//>`;
 }
 
-/** Only the button closes it: the codes are gone afterwards. */
+/** Only the button closes it, because the codes are not shown again. */
 function RecoveryCodes({ codes, close }: { codes: Codes; close(): void }) {
   const text = codes.join("\n");
   return html`<${Dialog} title="Your recovery codes" close=${() => undefined}>

@@ -1,4 +1,4 @@
-// What can be done with all machines that are selected in the list.
+// Actions on all selected machines of the list.
 
 import { nodesApi } from "../../api/nodes.ts";
 import { useState } from "preact/hooks";
@@ -29,7 +29,7 @@ const verbs: readonly (readonly [Verb, words: string, fits: (machine: Machine) =
 
 type Props = {
   machines: readonly Machine[];
-  /** So many were selected, until a filter hid them. */
+  /** Number of machines that were selected until a filter hid them. */
   dropped: number;
   clear(): void;
 };
@@ -39,9 +39,9 @@ function wordsOf(count: number, dropped: number): string {
   return `${count} selected${dropped === 0 ? "" : `. Not shown, so unticked: ${dropped}`}`;
 }
 
-/** It stands there while nothing is selected, too: the table below must not move under the pointer. */
+/** Shown even while nothing is selected: the table below must not move under the pointer. */
 export function Selected({ machines, dropped, clear }: Props) {
-  // What was asked stays the question, although the list changes meanwhile.
+  // Keeps the machines of the question, although the list changes meanwhile.
   const [asked, ask] = useState<{ verb: Verb; machines: readonly Machine[] } | undefined>(undefined);
   return html`<div class="tools steady" role="group" aria-label="Selected machines">
     <span role="status" class=${machines.length === 0 ? "quiet" : ""}
@@ -128,7 +128,7 @@ function Groups(props: DialogProps) {
   <//>`;
 }
 
-/** What is done without more questions. */
+/** Actions without a form. */
 const plain = (words: string, verb: string, rest: string, effect: () => unknown) => (props: DialogProps) =>
   html`<${Bulk}
     ...${shared(props, words)}
@@ -161,7 +161,7 @@ function Revoke(props: DialogProps) {
   <//>`;
 }
 
-/** The questions before a verb, also about one machine. */
+/** The confirmation before an action, also for one machine. */
 export const dialogs = {
   groups: Groups,
   renew: plain(

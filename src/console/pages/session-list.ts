@@ -1,5 +1,5 @@
-// The browsers and command lines in which a person is signed in: the own ones on the page of the account, those of a member in a
-// dialog. Each can be ended.
+// The browsers and command lines in which a user is signed in: the own ones on the page of the account, those of a
+// member in a dialog. Each can be ended.
 
 import { useState } from "preact/hooks";
 import { send } from "../api.ts";
@@ -28,7 +28,7 @@ type Props = {
   path: string;
   /** Arguments of `agent admin`. */
   command: readonly string[];
-  /** Of another person: one request ends them all. Else this browser stays signed in. */
+  /** Sessions of another user are all ended by one request. Otherwise this browser stays signed in. */
   isOther?: boolean;
 };
 

@@ -112,7 +112,7 @@ const flags = [
   ["network6", "--network6"],
 ] as const;
 
-/** What is not saved yet, by organization: it outlives the page, not the tab. */
+/** Unsaved edits by organization: they outlive the page, but not the tab. */
 const drafts = signal<Readonly<Record<string, Edits>>>({});
 
 /** `isKept`: whether an edit stays. */
@@ -134,7 +134,7 @@ function Form({ present }: { present: Organization }) {
     const body = { ...others, ...(network6 == null ? {} : { network6 }) };
     await call(organizationsApi.update, { slug: own }, body);
     await Promise.all([refresh(ownPath(own)), readMe()]);
-    // What was typed meanwhile stays.
+    // Keep what the user typed meanwhile.
     edit(own, {}, (key, value) => value !== changes[key]);
     tell("Saved.");
   });
@@ -199,7 +199,7 @@ function Form({ present }: { present: Organization }) {
 
 type PartProps<T> = { present: T; now: T; error: ApiError | undefined; set(more: Partial<T>): void };
 
-/** What users may do with machines of their own, and have to do. */
+/** What users may and must do with machines of their own. */
 function UserMachines({ present, now, error, set }: PartProps<OfUsers>) {
   return html`<${Choice}
       label="Who may add machines of their own by confirming them in a browser (agent up with the address of the control plane)"

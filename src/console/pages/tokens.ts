@@ -27,7 +27,7 @@ type Kind = "registration_tokens" | "service_tokens";
 type Token = RegistrationToken | ServiceToken;
 type Revoked = { kind: Kind; token: Token; name: string };
 
-/** When and by whom. A user who is no member has no name here; the events of the token have the number. */
+/** Time and user. A user who is no member has no name here; the events of the token have the number. */
 function madeColumns<T extends Token>(own: string, kind: Kind, names: Names): Column<T>[] {
   const by = ({ created_by }: T) => names.get(created_by ?? 0) ?? "see Activity";
   return [

@@ -1,11 +1,11 @@
-// What forms about users share: those of staff, and those of the administrators of an organization.
+// Common fields of forms about users: those of staff, and those of the administrators of an organization.
 
 import { useState } from "preact/hooks";
 import type { ApiError } from "../api.ts";
 import { html } from "../html.ts";
 import { Check, Text } from "../ui/form.ts";
 
-/** What else ends when a user is disabled or removed. `count`: of the machines, if it is known. */
+/** Other access that ends when a user is disabled or removed. `count`: of the machines, if it is known. */
 export function useEnding(count?: number) {
   const [nodes, setNodes] = useState(false);
   const [tokens, setTokens] = useState(false);

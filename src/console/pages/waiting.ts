@@ -25,7 +25,7 @@ import { approvedPath, registrationsPath, type Registration } from "../registrat
 import { isOnlyFor, nameOfKey, twiceIn } from "../token-words.ts";
 
 type Answer = { verb: "approve" | "refuse"; machine: Registration };
-/** What may still work after a refusal stays on the page. */
+/** Keep the request on the page if another answer may still work. */
 type Said = { say(isRefused: boolean): void };
 
 export function Waiting() {
@@ -170,11 +170,11 @@ function Together({ machines, say }: { machines: readonly Registration[] } & Sai
 }
 
 type JoinKey = { id: number; name: string | null; uses: number; used: number };
-/** Of none, the empty path. */
+/** Without any, the empty path. */
 const tokenPathOf = (own: string, id: number) =>
   id === 0 ? "" : apiPath(registrationTokensApi.retrieve, { slug: own, id });
 
-/** What the machine itself shows of its key. */
+/** The fingerprint that the machine itself shows. */
 const keyOf = ({ key_sha256 }: Registration) => key_sha256.slice(0, 16);
 
 /** Without a token and without an agent. */

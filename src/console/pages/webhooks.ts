@@ -80,7 +80,7 @@ const eventsOf = (events: readonly string[]) => (events.includes("*") ? "all" : 
 /** Creates a webhook, or changes the given one. */
 function Edit({ webhook: now, close }: { webhook?: Webhook; close(): void }) {
   const own = slug.value ?? "";
-  // As it was: what others change meanwhile stays.
+  // The former state: changes by others meanwhile stay.
   const [webhook] = useState(now);
   const former = { url: webhook?.url ?? "", events: webhook?.events.join(", ") ?? "*" };
   const [url, setUrl] = useState(former.url);
@@ -157,10 +157,10 @@ const states = {
   failed: ["attention", "failed"],
 } as const;
 
-/** What was read of the deliveries. `path`: of their list. `again` sends one. */
+/** The deliveries that were read. `path`: of their list. `again` sends one. */
 type Log = Known & { path: string; again(delivery: Delivery): Promise<void>; error: ApiError | undefined };
 
-/** Sends deliveries that ended once more, those that wait for their next attempt now, and tells what came of it. */
+/** Sends ended deliveries again, and waiting ones now, and reports the outcome. */
 function useSending(log: Log, wanted: readonly Delivery[]) {
   const [sent, note] = useState<readonly number[]>([]);
   const outcome = outcomeOfAll(log.items.filter(({ id }) => sent.includes(id)));
@@ -172,7 +172,7 @@ function useSending(log: Log, wanted: readonly Delivery[]) {
   const { error, isRunning, run } = useAction(async () => {
     for (const delivery of wanted)
       await log.again(delivery).catch((failure: unknown) => {
-        // It is under way already.
+        // The delivery is already under way.
         if (!(failure instanceof ApiError && failure.status === 409)) throw failure;
       });
     // An answer to an earlier request would bring back the former outcome.
@@ -190,7 +190,7 @@ function SendAgain({ delivery, log }: { delivery: Delivery; log: Log }) {
   </button>`;
 }
 
-/** How the webhook stands, in whole sentences, by what was read of its deliveries. */
+/** The state of the webhook in sentences, from the deliveries that were read. */
 function Standing({ log, failing }: { log: Log; failing?: boolean }) {
   const { waiting, failure, lastSuccess } = standingOf(log.items);
   const { error, run, isBusy } = useSending(log, waiting);

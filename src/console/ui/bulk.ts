@@ -1,4 +1,4 @@
-// One action on several machines: asked once, carried out for each, and each that is refused is named.
+// One action on several machines: confirmed once, carried out for each, and each refusal is named.
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
@@ -18,7 +18,10 @@ const maxNamed = 50;
 const refusedWords = (refused: readonly Failed[]) =>
   refused.length === 0 ? "" : ` Refused: ${refused.map(({ name }) => name).join(" ")}`;
 
-/** The first one alone: it may ask for a fresh second factor. `tell`: how many are done. Returns that, too. */
+/**
+ * Sends the first request alone: it may ask for a fresh second factor. `tell`: reports how many are done. Returns
+ * that, too.
+ */
 export async function runEach<T extends Item>(
   items: readonly T[],
   run: (item: T) => Promise<unknown>,
@@ -34,7 +37,7 @@ export async function runEach<T extends Item>(
       tell(++done);
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
-      // Not given: each of the others would ask for it again.
+      // The user gave no second factor: stop, because each further request would ask again.
       if (error.code === "step_up_required") left.length = 0;
       failed.push({ name: item.name, why: error.message });
     }
@@ -49,16 +52,16 @@ export async function runEach<T extends Item>(
 }
 
 type BulkProps<T extends Item> = {
-  /** What it does, in the question and in the button: "Revoke 3 machines". */
+  /** The action, for the question and the button: "Revoke 3 machines". */
   action: string;
   items: readonly T[];
   isDanger?: boolean;
-  /** The number of machines is typed first, if there are several. */
+  /** Whether the user has to type the number of machines, if there are several. */
   asksCount?: boolean;
   /** False: `action` or `children` name the items. */
   hasNames?: boolean;
   run(item: T): Promise<unknown>;
-  /** After all of them. */
+  /** Called after all of them. */
   after(): Promise<void>;
   close(): void;
   /** The effect, fields, and the same from the terminal. */
@@ -67,7 +70,7 @@ type BulkProps<T extends Item> = {
 
 export function Bulk<T extends Item>(props: BulkProps<T>) {
   const { isDanger = false, hasNames = true, run, after, close, children } = props;
-  // What was asked stays the question, although the list changes meanwhile.
+  // Keeps the items of the question, although the list changes meanwhile.
   const [{ action, items: asked }] = useState(props);
   const asksCount = props.asksCount === true && asked.length > 1;
   const [typed, type] = useState("");
@@ -91,7 +94,7 @@ export function Bulk<T extends Item>(props: BulkProps<T>) {
   };
   const isRunning = done !== undefined;
   const status = isRunning ? `${done} of ${asked.length} are done.` : null;
-  // It is no question any more, and its effect lies behind.
+  // The action was confirmed, so the question and its effect are no longer shown.
   if (failed.length > 0)
     return html`<${Dialog} title=${`${action}: ${failed.length} refused`} close=${close}>
       <p role="status">${status}</p>

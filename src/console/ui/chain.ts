@@ -13,7 +13,7 @@ async function sha256(text: string): Promise<string> {
   return [...new Uint8Array(digest)].map((byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
-/** Reads all events, the oldest first. `tell`: how far it is. */
+/** Reads all events, the oldest first. `tell`: reports the progress. */
 async function verify(own: string, signal: AbortSignal, tell: (chain: Chain) => void): Promise<Chain> {
   let chain = emptyChain;
   for (let after = 0; ;) {

@@ -34,7 +34,7 @@ const namesProvider = (event: AuditEvent): boolean => {
   return [...added, ...removed].some(({ peer, target }) => isProviderSide(peer) || isProviderSide(target));
 };
 
-/** The names that are known, and those of machines that are known by their numbers alone. */
+/** Known names, and those of machines that events name only by number. */
 export function useNamed(own: string, ids: readonly number[], things: Things): Things {
   const [found, find] = useState(new Map<string, string>());
   const asked = useRef(new Set<number>());
@@ -48,7 +48,7 @@ export function useNamed(own: string, ids: readonly number[], things: Things): T
           find(
             (before) => new Map([...before, ...nodes.map(({ id, name }) => [`node/${id}`, name] as const)]),
           ),
-        // The numbers stay; the bar says that the control plane is away.
+        // Keep the numbers: the bar already says that the control plane is away.
         () => undefined,
       );
   }, [missing.join(",")]);

@@ -1,4 +1,4 @@
-// What forms share: one request at a time, its failure, and fields that hold texts.
+// Common parts of forms: one request at a time, its failure, and fields that hold texts.
 
 import type { VNode } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
@@ -20,7 +20,7 @@ type Attempts = Pick<Action, "error" | "isRunning"> & {
   attempt(work: () => Promise<unknown>): Promise<void>;
 };
 
-/** For one place with several ways: the failure of the latest attempt counts. */
+/** For several buttons in one place: the failure of the latest attempt is shown. */
 export function useAttempts(): Attempts {
   const [error, fail] = useState<ApiError | undefined>(undefined);
   const [isRunning, runs] = useState(false);
@@ -49,7 +49,7 @@ export function useAction(work: () => Promise<unknown>): Action {
   return { error, isRunning, run, submit };
 }
 
-/** The failure of a form, unless each of its sentences stands beside a field of `shown`. */
+/** The failure of a form, unless all its sentences are shown beside fields (`shown`). */
 export function FormFailure({
   error,
   shown = [],
@@ -59,7 +59,7 @@ export function FormFailure({
 }) {
   const place = useRef<HTMLDivElement>(null);
   useEffect(() => {
-    // A long form may hide the sentence, which stands here or beside its field.
+    // A long form may hide the sentence: scroll to it.
     const sentence = place.current?.closest("form")?.querySelector("small.bad, .failure");
     sentence?.scrollIntoView({ block: "nearest" });
   }, [error]);

@@ -19,10 +19,10 @@ type ListProps<T> = {
   columns: readonly Column<T>[];
   keyOf(item: T): number;
   linkOf?(item: T): string;
-  /** What belongs here. */
+  /** The text of an empty list. */
   empty: string;
   command: Words;
-  /** What the page has read of the list; otherwise all of it is read. */
+  /** The part of the list that the page has read; without it, all of the list is read. */
   read?: { data: readonly T[] | undefined; error: ApiError | undefined };
   /** Begins the words of the query, where a page has several lists. */
   part?: string;

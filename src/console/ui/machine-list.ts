@@ -1,4 +1,5 @@
-// Machines that something waits for, each with its state: one that is away, or does not apply what it gets, is the reason.
+// Machines that something waits for, each with its state: the reason is one that is away, or that does not apply its
+// configuration.
 
 import { nodesApi } from "../../api/nodes.ts";
 import { apiPath } from "../../api/endpoint.ts";
@@ -22,7 +23,7 @@ export function MachineList({ own, ids, count = ids.length, title }: MachineList
     asked === "" ? "" : apiPath(nodesApi.list, { slug: own }, { page_size: "1000", ids: asked }),
   );
   if (asked === "") return null;
-  // Those that are away take it when they are back; what is wrong with the others is for a person.
+  // Machines that are away catch up when they are back; others need an administrator.
   const machines = data.toSorted((one, other) => Number(other.online) - Number(one.online));
   return html`<details open=${count <= maxUnfolded}>
     <summary>${title}</summary>

@@ -18,7 +18,7 @@ const lines = [
   ["all", "quiet"],
   ["online", "good"],
 ] as const;
-/** Days. Two of them have the whole of yesterday. */
+/** Choices of days. Two days contain all of yesterday. */
 const spans = ["2", "7", "30"] as const;
 
 export function OnlinePlot({ own }: { own: string }) {

@@ -4,7 +4,7 @@ type Ordering<T> = {
   key: string;
   text(item: T): string;
   compare?(a: T, b: T): number;
-  /** Comes last either way. */
+  /** Whether the item comes last in either order. */
   isEmpty?(item: T): boolean;
   isNatural?: true;
   /** Instead of the key of `text`, where items keep theirs. */
@@ -33,8 +33,8 @@ export function ordered<T>(
 }
 
 /**
- * The items at the places that are known, and new ones behind them; `places` takes their places. `moved`: how many would
- * stand elsewhere in the order of `items`, counted as the fewest that have to move.
+ * The items at their known places, and new ones behind them; updates `places`. `moved`: how many are out of order,
+ * counted as the fewest that have to move.
  */
 export function inPlaces<T, K>(
   items: readonly T[],
@@ -42,7 +42,8 @@ export function inPlaces<T, K>(
   places: Map<K, number>,
 ): { rows: readonly T[]; moved: number } {
   const rows: (T | undefined)[] = Array.from({ length: places.size });
-  // Those that stay are a longest increasing run of places: `ends[n]` is the least end of a run of n + 1.
+  // The items that need not move are a longest increasing run of places: `ends[n]` is the least end of a run of n +
+  // 1.
   const ends: number[] = [];
   for (const item of items) {
     const key = keyOf(item);

@@ -15,14 +15,14 @@ import { callText, commandText, type Terminal } from "../terminal.ts";
 
 type View = VNode | readonly VNode[] | string | null | undefined;
 
-/** Of the control plane, which may name a command. */
+/** A text of the control plane, which may contain a command. */
 export function Sentence({ text }: { text: string }) {
   return html`<bdi
     >${commandsIn(text).map((part, at) => (at % 2 === 0 ? part : html`<code>${part}</code>`))}</bdi
   >`;
 }
 
-/** State is shape, word and colour. */
+/** Shows a state by shape, word and colour. */
 const states: Readonly<Record<StateName, readonly [shape: string, colour: string]>> = {
   online: ["●", "good"],
   limited: ["◐", "limited"],
@@ -47,12 +47,12 @@ export function moment(at: number | null, never = "never"): VNode {
   return html`<time datetime=${utc(at)} title=${exact(at)}>${ago(at, now.value)}</time>`;
 }
 
-/** With the day beside it, where the day counts. */
+/** The time with its day. */
 export function dated(at: number): VNode {
   return html`${moment(at)}, <span class="quiet">${exact(at)}</span>`;
 }
 
-/** Who asks for help needs the number of the request, unless the input was wrong. */
+/** Shows the request id for support, unless the input was wrong. */
 export function Failure({ error, retry }: { error: ApiError; retry?: () => void }) {
   return html`<div class="failure" role="alert">
     <p><${Sentence} text=${error.message} /></p>
@@ -98,7 +98,7 @@ export function Loading({ rows = 6 }: { rows?: number }) {
   </div>`;
 }
 
-/** What belongs here, and the one action that brings it. */
+/** An empty list: what will be here, and the action that adds it. */
 export function Empty({ text, children }: { text: string; children?: ComponentChildren }) {
   return html`<div class="empty">
     <p>${text}</p>
@@ -114,7 +114,7 @@ export function Copy({ text, label = "Copy" }: { text: string; label?: string })
       say("Copied");
       setTimeout(() => say(""), 1500);
     } catch {
-      // Refused by the browser, or not there without TLS.
+      // The clipboard is refused by the browser, or missing without TLS.
       say("Not copied: select the text");
     }
   };
@@ -164,7 +164,7 @@ export function Field({ label, help, errors, children }: FieldProps) {
 type DialogProps = {
   title: string;
   close: () => void;
-  /** Escape asks for a second one, and the way back stays here. */
+  /** With unsaved input, Escape must be pressed twice, and going back stays on the page. */
   hasUnsaved?: boolean;
   children: ComponentChildren;
 };
@@ -176,7 +176,7 @@ export function Dialog({ title: asked, close, hasUnsaved = false, children }: Di
   const title = unturned(asked);
   const place = useRef<HTMLDialogElement>(null);
   const [isWarned, warn] = useState(false);
-  // Before the next key is pressed, which is the dialog's.
+  // Before the next key event, so that the dialog gets it.
   useLayoutEffect(() => {
     const [before, dialog] = [document.activeElement, place.current];
     dialog?.showModal();
@@ -206,10 +206,10 @@ export function Dialog({ title: asked, close, hasUnsaved = false, children }: Di
       leave();
     }}
     onClose=${() => {
-      // A browser obeys a second Escape without asking. Null: this page closed it.
+      // The browser closes at a second Escape without asking. Null: this page closed the dialog.
       if (place.current === null) return;
       leave();
-      // Not all of them may be left.
+      // Fails if the dialog is gone already.
       setTimeout(() => place.current?.showModal());
     }}
   >
@@ -221,7 +221,7 @@ export function Dialog({ title: asked, close, hasUnsaved = false, children }: Di
 
 type ShownOnceProps = { title: string; secret: string; close: () => void; children: ComponentChildren };
 
-/** Only the button closes it: the secret is gone afterwards. `children`: what it is for. */
+/** Only the button closes it, because the secret is not shown again. `children`: what it is for. */
 export function ShownOnce({ title, secret, close, children }: ShownOnceProps) {
   return html`<${Dialog} title=${title} close=${() => undefined}>
     <p>It is shown only now. ${children}</p>
@@ -233,13 +233,13 @@ export function ShownOnce({ title, secret, close, children }: ShownOnceProps) {
 type ConfirmProps = {
   /** What is asked. */
   title: string;
-  /** What it does, in the button: "Revoke db-1". */
+  /** The action, as text of the button: "Revoke db-1". */
   action: string;
-  /** Its effect, and the way back. */
+  /** The effect, and how to undo it. */
   effect: View;
-  /** Without a way back, the name is typed first. */
+  /** Whether the user must type the name, because the action cannot be undone. */
   typeName?: string;
-  /** False: a change that takes nothing away. */
+  /** False: the change removes nothing. */
   isDanger?: boolean;
   run: () => Promise<void>;
   close: () => void;

@@ -11,14 +11,14 @@ import { Export } from "./tools.ts";
 const height = 160;
 
 type PlotProps = {
-  /** What it shows, for those who do not see it. */
+  /** A text alternative of the plot. */
   label: string;
   columns: Columns;
   /** Each value stands for this time, in seconds. */
   everyS: number;
-  /** Its first and last time, seconds since 1970, also where nothing is known. */
+  /** First and last time of the axis, seconds since 1970, also without values. */
   range: readonly [number, number];
-  /** Of the lines: a title, and the name of its colour in the style sheet. */
+  /** The lines: a title, and the name of its colour in the style sheet. */
   lines: readonly (readonly [title: string, colour: string])[];
   /** The name of an export. */
   file: string;

@@ -15,7 +15,7 @@ export type Column<T> = {
   cell(item: T): VNode | string;
   /** Compares two rows. */
   compare?(a: T, b: T): number;
-  /** With `compare`: it has nothing to compare, and comes last either way. */
+  /** With `compare`: true if the item has no value, so that it comes last either way. */
   isEmpty?(item: T): boolean;
   /** Orders by `text`, numbers by their value: node-2 before node-10. Without it and `compare`, the column cannot order. */
   isNatural?: true;
@@ -23,7 +23,7 @@ export type Column<T> = {
   sortKey?(item: T): string;
   /** For the CSV export. A row that is in sight is marked for a moment where this changes. */
   text(item: T): string;
-  /** It changes all the time: a mark would say nothing. */
+  /** The column changes all the time, so changes are not marked. */
   isRestless?: true;
 };
 
@@ -33,10 +33,10 @@ const cardHeightOf = (titled: number) => (titled <= 3 ? 60 : titled <= 5 ? 84 : 
 /** Rows above and below what is in sight, so that scrolling shows no gaps. */
 const margin = 6;
 const restMs = 100;
-/** Of a changed cell. It is steady, because nothing moves that is read. */
+/** How long a changed cell is marked. The mark does not blink: text that is read must not move. */
 const mark = { backgroundColor: ["var(--marked)", "var(--marked)"] };
 const markMs = 2000;
-/** What was kept from an earlier visit is brought up to date first: until then, the order is not held. */
+/** Data of an earlier visit is updated first: until then, the order is not held. */
 const settleMs = 2000;
 
 type Key = number | string;
@@ -50,9 +50,11 @@ type RowsProps<T> = {
   linkOf?(item: T): string;
   order: string;
   setOrder(order: string): void;
-  /** While it is the same, rows keep their places and new ones come at the end. Without it, they follow `items`. */
+  /**
+   * While this key is the same, rows keep their places and new ones come at the end. Without it, they follow `items`.
+   */
   held?: string;
-  /** There is more than `items`, so that not all can be selected. */
+  /** `items` is only a part, so that not all can be selected. */
   isPart?: boolean;
   selected?: ReadonlySet<Key>;
   select?(keys: ReadonlySet<Key>): void;
@@ -132,10 +134,10 @@ function useDrawn<T>(props: RowsProps<T>, { from, to, rowHeight }: Sight): VNode
   const { items, columns, keyOf, selected } = props;
   const drawn = useRef(new Map<Key, Drawn<T>>());
   const newest = usePick(props);
-  // Relative times in cells follow the present one.
+  // Redraws relative times.
   const epoch = useMemo(() => ({ columns }), [now.value, columns, rowHeight, selected]);
   const next = new Map<Key, Drawn<T>>();
-  // Preact leaves a row alone that is the same object as before.
+  // Keeps the row object: Preact does not redraw the same object.
   const inSight = items.slice(from, to).map((item, index) => {
     const [place, key] = [from + index, keyOf(item)];
     const before = drawn.current.get(key);
@@ -176,7 +178,7 @@ function usePick<T>({ items, keyOf, selected, select }: RowsProps<T>) {
     lastPicked.current = key;
     select?.(next);
   };
-  // A row that is drawn already asks the newest.
+  // Handlers of drawn rows call the newest version.
   const newest = useRef(pick);
   newest.current = pick;
   return newest;
@@ -211,7 +213,7 @@ function drawRow<T>({
   const isSelected = selected?.has(key) === true;
   const isChanged = ({ key: name, text, isRestless }: Column<T>) => {
     const was = before?.epoch.columns.find((column) => column.key === name)?.text(before.item);
-    // What was not known before has not changed.
+    // A value that was unknown before has not changed.
     return was && isRestless !== true && was !== text(item);
   };
   return html`<div
@@ -281,7 +283,7 @@ function useVisible(
       const top = body.current?.getBoundingClientRect().top ?? 0;
       const first = Math.max(0, Math.floor(-top / rowHeight));
       const last = Math.min(count, Math.ceil((innerHeight - top) / rowHeight));
-      // Far from what is drawn, all rows are new: first those in sight, and those around them once scrolling rests.
+      // After a jump all rows are new: draws those in sight first, and those around them once scrolling rests.
       const isFar = first >= drawn[1] || last <= drawn[0];
       const around = isFar && drawn[1] > 0 ? 0 : margin;
       clearTimeout(rest);
@@ -295,7 +297,7 @@ function useVisible(
     const { signal } = over;
     addEventListener("scroll", look, { passive: true, signal });
     addEventListener("resize", look, { signal });
-    // What is above may have closed, such as the menu on a phone.
+    // Content above may have closed, such as the menu on a phone.
     const sizes = new ResizeObserver(look);
     sizes.observe(document.body);
     return () => {

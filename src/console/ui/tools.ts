@@ -33,7 +33,7 @@ export function Export<T>({ file, items, columns, isPart }: ExportProps<T> & { i
   return html`<button type="button" disabled=${isPart} onClick=${save}>Export CSV</button>`;
 }
 
-/** For a page that has only a part of what it exports: `read` asks for all of it. `tell`: how many it has read. */
+/** For a page that has only a part of the export: `read` reads all of it. `tell`: reports how many were read. */
 type ReadingProps<T> = { read(tell: (count: number) => void): Promise<ExportProps<T>> };
 
 export function ReadingExport<T>({ read }: ReadingProps<T>) {
@@ -49,13 +49,13 @@ export function ReadingExport<T>({ read }: ReadingProps<T>) {
     ${error === undefined ? null : html`<span class="bad" role="alert">No file was made: ${error.message}</span>`}`;
 }
 
-/** Offers a file to the user. */
+/** Lets the browser download a file. */
 export function download(name: string, text: string, type: string): void {
   const url = URL.createObjectURL(new Blob([text], { type }));
   const link = document.createElement("a");
   link.href = url;
   link.download = name;
   link.click();
-  // An iPhone asks first, and reads it after the answer.
+  // Revoke the URL later: an iPhone asks the user first, and reads the file after the answer.
   setTimeout(() => URL.revokeObjectURL(url), 60_000);
 }

@@ -1,4 +1,4 @@
-// What the doctor needs of the daemon: whether it runs, and what it sees of each organization.
+// The doctor's checks with the daemon: whether it runs, and what it reports of each organization.
 
 import { AppError } from "../../base/errors.ts";
 import {

@@ -34,7 +34,7 @@ export async function findPeer(
       const [peer] = peers;
       if (peer !== undefined) return { slug, peer, reportsTunnels };
     } catch (error) {
-      // Another organization may know it.
+      // Continue: another organization may know the node.
       failures.push(error);
     }
   }

@@ -22,7 +22,7 @@ function lightOfOrganization({ findings, health }: OrganizationState): ReturnTyp
   return health.verdict === "degraded" ? "degraded" : "unknown";
 }
 
-/** Whether traffic passes, as far as it can be known: the meaning of `status --check`. */
+/** Whether traffic passes, as far as is known: the meaning of `status --check`. */
 export function isHealthy(team: OrganizationState): boolean {
   return team.state === "running" && team.health !== undefined && lightOfOrganization(team) !== "degraded";
 }
@@ -32,14 +32,14 @@ export function findingNotes({ findings = [] }: OrganizationState): string[] {
   return findings.map(({ what, cure }) => `${what}: ${/^[a-z]/.test(cure) ? `\`${cure}\`` : cure}`);
 }
 
-/** What the engine reports, and how long it works alone. */
+/** The engine's reports, and how long it works without the control plane. */
 export function healthNotes(team: OrganizationState, now: number): string[] {
   const { health, state } = team;
   if (state !== "running" || health === undefined) return [];
   const { engine_version: version, lighthouses, tunnels, broken } = health;
   const parts = [
     ...(version === undefined ? [] : [`engine ${version}`]),
-    // Before the first probe nothing is known of them.
+    // Before the first probe, nothing is known of lighthouses.
     ...(health.verdict === "not_probed" ? [] : [lighthouseText(lighthouses, health.is_lighthouse === true)]),
     ...(tunnels === undefined
       ? []
@@ -56,7 +56,7 @@ function offloads({ data_plane: seen }: OrganizationState): string[] {
   return [seen.tun_offloads && seen.udp_offloads ? "offloads on" : "offloads off"];
 }
 
-/** What an administrator would not expect. */
+/** Settings that an administrator would not expect. */
 export function dataPlaneNotes({ data_plane: seen, state }: OrganizationState): string[] {
   const isOdd =
     seen?.why !== undefined && ["restart", "refused", "limit", "segments", "traffic"].includes(seen.why);
@@ -88,7 +88,7 @@ export function relayNotes({ relayed }: Pick<OrganizationState, "relayed">): str
   return [`forwarded ${formatSize(bytes)}${of} for other nodes this month${until}`];
 }
 
-/** In server mode nothing watches all the time: what is shown was written down by the last run of check-auth. */
+/** The age of the health in server mode: it was stored by the last run of check-auth. */
 function age({ mode, health }: OrganizationState, now: number): string[] {
   const seconds = Math.round((now - Date.parse(health?.checked_at ?? "")) / 1000);
   return mode === "server" && seconds >= 1 ? [`as of ${seconds} s ago`] : [];

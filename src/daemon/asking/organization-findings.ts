@@ -1,5 +1,5 @@
-// What was found of an organization, as `status`, `doctor` and `netcheck` all show it: the findings of its health, and
-// whether anything watches it: check-auth and its timer in server mode, the daemon in desktop mode.
+// The findings of an organization for `status`, `doctor` and `netcheck`: those of its health, and whether anything
+// watches it (check-auth and its timer in server mode, the daemon in desktop mode).
 
 import { given } from "../../base/given.ts";
 import { brand } from "../../brand.ts";
@@ -13,7 +13,7 @@ import { unitsServe } from "../../platform/config-root.ts";
 import { hasSystemd } from "../../platform/service-manager.ts";
 import type { System } from "../../base/system.ts";
 
-/** Between two checks in server mode, and how many may be missed. */
+/** The interval of checks in server mode, and how many may be missed. */
 const checkEveryS = 60;
 const lateAfterS = 3 * checkEveryS;
 
@@ -24,16 +24,16 @@ export type Watcher = {
   daemon?: { answers: boolean; pid?: number | undefined };
   /** Server mode: when the last check looked, ms since 1970; undefined: never since the boot. */
   checkedAt?: number | undefined;
-  /** The daemon runs, and does not know it. */
+  /** The daemon runs, and does not know the organization. */
   isForgotten?: boolean;
 };
 
-/** An organization that the daemon does not tell of. `isForgotten`: the daemon runs, and does not know it. */
+/** An organization that the daemon does not report. `isForgotten`: the daemon runs, and does not know it. */
 export type Found = { status: OrganizationState; checkedAt: number | undefined; isForgotten: boolean };
 
 type Report = { daemon: { running: boolean; pid?: number }; teams: OrganizationState[] };
 
-/** The one place where findings join a report. `others`: those that the daemon does not tell of. */
+/** Adds findings to a report. `others`: organizations that the daemon does not report. */
 export async function withFindings<R extends Report>(
   report: R,
   others: readonly Found[],
@@ -64,7 +64,7 @@ async function unitsOf(
 ): Promise<Partial<Record<OrganizationState["mode"], UnitState>>> {
   const { daemonUnit, isEnabled } = await import("../../platform/systemd/systemd.ts");
   const { checksState, unitState } = await import("../../platform/service-state.ts");
-  // A daemon that answers, and is there after a boot, is well: no need to ask systemd.
+  // Skips systemd if the daemon answers and is enabled at boot.
   const asksDaemon = modes.has("desktop") && !(daemonAnswers && isEnabled(daemonUnit));
   const [server, desktop] = await Promise.all([
     modes.has("server") ? checksState(system) : undefined,
@@ -94,20 +94,20 @@ export function findingsOf(team: OrganizationState, watcher: Watcher, now: numbe
   const healthy = health === undefined ? [] : ofHealth(slug, health);
   const known = new Set(healthy.map(({ kind }) => kind));
   const findings = [...certificate.filter(({ kind }) => !known.has(kind)), ...healthy, ...watch];
-  // Nothing says yet whether traffic passes: that is not green.
+  // Whether traffic passes is still unknown: not green.
   return health !== undefined || findings.length > 0
     ? findings
     : [found("probing", slug, "Nothing has looked at it since its engine started")];
 }
 
-/** What starts or stops just now is neither. */
+/** An organization that is starting or stopping is neither. */
 function notRunning({ team: slug, state, wanted, message }: OrganizationState): Finding[] {
   if (wanted === "down" || !["stopped", "waiting"].includes(state)) return [];
   const why = message === undefined ? "" : `: ${message}`;
   return [found("not_running", slug, `It should run, but is ${state}${why}`)];
 }
 
-/** A daemon of an earlier version tells the verdict alone. */
+/** Earlier daemons send only the verdict. */
 function ofHealth(slug: string, { findings, verdict, reason = "", broken }: Health): Finding[] {
   if (findings !== undefined) return findings;
   const silent =

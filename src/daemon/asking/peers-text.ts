@@ -18,7 +18,7 @@ export function renderPeers(slug: string, seen: OrganizationPeers, now: number, 
   return `${lines.join("\n")}\n`;
 }
 
-/** An engine that can report them has not answered yet: right after its start, or if its socket is refused. */
+/** The engine can report its peers, but has not answered: right after its start, or if its socket is refused. */
 function notReported(version: string): string {
   if (can(version, "local_api"))
     return `the engine has not reported its tunnels yet; try again, or \`${brand.executable} doctor\``;

@@ -1,5 +1,5 @@
-// For `agent status --check`: probes the organizations that no daemon watches. Needs root, for the engine's socket; without
-// it what check-auth saw in the last minute has to do.
+// For `agent status --check`: probes the organizations that no daemon watches. Needs root, for the engine's socket;
+// other users get the result of check-auth, at most a minute old.
 
 import { makeServerHealth, withHealth } from "../../node/contact/server-watch.ts";
 import { decidedWithinMs } from "../../node/health/prober.ts";

@@ -1,5 +1,5 @@
-// Reads the peers of one organization: from the daemon in mode desktop, else by a look of this process, which needs root.
-// It must not print.
+// Reads the peers of one organization: from the daemon in mode desktop, else from engine and probes by this process,
+// which needs root. It must not print.
 
 import { given } from "../../base/given.ts";
 import { AppError } from "../../base/errors.ts";
@@ -21,7 +21,10 @@ const probeMs = 1500;
 /** The daemon runs no such organization. Then systemd does, or nothing. */
 const notByDaemon: readonly string[] = ["unknown_team", "daemon_unreachable"];
 
-/** `peer`: this one alone, by name or address. Asks first and reads files only if need be: the command must start fast. */
+/**
+ * `peer`: only this one, by name or address. Asks the daemon first and reads files only if needed: the command must
+ * start fast.
+ */
 export async function readPeers(
   slug: string,
   peer: string | undefined,

@@ -34,7 +34,7 @@ export type StatusReport = {
 
 type Places = { address: LocalAddress; configRoot: string; stateDb: string };
 
-/** `probe`: probes now what no daemon watches, instead of showing what the last probes said. */
+/** `probe`: probes organizations that no daemon watches now, instead of showing their last results. */
 export type StatusQuestion = {
   slug: string | undefined;
   probe?: ((report: StatusReport) => Promise<StatusReport>) | undefined;
@@ -46,7 +46,7 @@ export async function readStatus(
   system: Pick<System, "sleep" | "run" | "now" | "platform" | "fetch">,
 ): Promise<StatusReport> {
   let slugs: readonly string[] | undefined;
-  // While the daemon prepares its answer.
+  // Read while the daemon prepares its answer.
   const list = async () => void (slugs = listOrganizations(configRoot));
   const answer = await statusOfDaemon(address, probe !== undefined, system, list);
   slugs ??= listOrganizations(configRoot);
@@ -87,8 +87,8 @@ export function isDaemonMissed({ daemon, teams }: StatusReport): boolean {
 }
 
 /**
- * Traffic passes: at least one organization carries it, and no other one fails to. One that the user has stopped counts only
- * if nothing else runs, or if it is the one that was asked for.
+ * Whether traffic passes: at least one organization carries it, and no other one fails to. A stopped organization
+ * counts only if nothing else runs, or if it was asked for.
  */
 export function areHealthy({ teams }: StatusReport, asked: string | undefined): boolean {
   const isRight = (team: OrganizationState) => isHealthy(team) || (asked === undefined && isLeftDown(team));
@@ -114,7 +114,10 @@ async function statusOfDaemon(
   }
 }
 
-/** Organizations that the daemon does not tell of: those of mode server, damaged and forgotten ones; all without a daemon. */
+/**
+ * Organizations that the daemon does not report: those of mode server, damaged and forgotten ones; all without a
+ * daemon.
+ */
 async function readOthers(
   places: Pick<Places, "configRoot" | "stateDb">,
   slugs: readonly string[],

@@ -79,7 +79,7 @@ async function readStatus(
     ...(mode === "server" ? savedHealth(saved, observed, system) : {}),
   };
   if (revoked !== undefined) {
-    // An engine that still runs is shown as what it is: the order is being carried out.
+    // An engine that still runs is shown as running: the order is being carried out.
     const state = status.pid === undefined ? "revoked" : status.state;
     return { ...status, state, message: clean(`Access was revoked: ${revoked}`) };
   }
@@ -90,7 +90,7 @@ async function readStatus(
 const startOf = ({ uptime_s: uptimeS }: Observed, now: number) =>
   uptimeS === undefined ? undefined : now - uptimeS * 1000;
 
-/** What check-auth has written down. The health of a former engine says nothing about this one. */
+/** The health that check-auth has stored. That of a former engine says nothing about this one. */
 function savedHealth(
   saved: SavedHealth | undefined,
   { state, uptime_s = 0 }: Observed,
@@ -116,7 +116,7 @@ function observeProcess(configPath: string): Observed {
   return { state: "running", wanted: "up", ...running(process) };
 }
 
-/** What the daemon has stored of the user's last command. Only root can read it; for others the process tells. */
+/** The desired state that the daemon has stored. Only root can read it; for other users the process table decides. */
 async function storedState(
   mode: OrganizationState["mode"],
   slug: string,

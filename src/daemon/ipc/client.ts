@@ -63,7 +63,7 @@ const answersWithinMs = 5000;
 const probesWithinMs = 15_000;
 const answeredAtOnce = new Set(["teams", "list", "status", "version", "logs", "subscribe", "peers"]);
 
-/** Their answers say whose organizations the daemon runs. For all others the version is asked first. */
+/** Actions whose answers contain the daemon's config root. For all others the version is asked first. */
 const tellsRoot = new Set(["list", "status", "version"]);
 
 type Line = Answer | Notice;
@@ -148,11 +148,11 @@ async function open(
   };
 }
 
-/** A daemon of an earlier version does not say which organizations it runs. */
+/** Earlier daemons do not send their config root. */
 async function ofRoot(answer: Answer, configRoot: string | undefined): Promise<Answer> {
   const { config_root: served } = answer;
   if (served === undefined || configRoot === undefined || served === configRoot) return answer;
-  // Loaded late: it costs `status` a millisecond, and most roots are written alike.
+  // Loaded on demand: it costs `status` a millisecond, and most roots are written alike.
   const { foreignDaemon, isSameRoot } = await import("../../platform/config-root.ts");
   if (isSameRoot(served, configRoot)) return answer;
   throw foreignDaemon(served, configRoot);

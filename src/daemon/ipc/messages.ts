@@ -55,16 +55,16 @@ export type OrganizationState = {
   restart_pending?: string[];
   /** Settings of the control plane that this machine does not accept, with reasons. */
   left_out?: { key: string; reason: string }[];
-  /** Offloads and buffers of the engine. Older daemons do not tell. */
+  /** Offloads and buffers of the engine. Older daemons do not send them. */
   data_plane?: DataPlaneSeen;
   active?: true;
   /** The node ends when it stops; its certificate lives for an hour. */
   ephemeral?: true;
   /** Whether traffic passes; unset while no engine runs, before the first look, and where nothing watches it. */
   health?: Health;
-  /** Everything that was found of it, the gravest first. Only `status` itself tells, not the daemon. */
+  /** All findings, the gravest first. Only `status` itself adds them, not the daemon. */
   findings?: Finding[];
-  /** What this relay forwarded for others this month, as the control plane counts it, and its monthly limit. */
+  /** Bytes that this relay forwarded this month, as the control plane counts them, and the monthly limit. */
   relayed?: RelayedAnswer;
   /** The node is revoked at `until`, unless its user confirms on the page `url` that it is still theirs. */
   confirm?: Confirmation;

@@ -27,7 +27,7 @@ export type IpcServer = {
 };
 
 const maxClients = 500;
-/** One user must not take all places. */
+/** Maximum connections of one user. */
 const maxClientsOfUser = 100;
 /** Extra places for root when all others are taken. */
 const placesForRoot = 20;

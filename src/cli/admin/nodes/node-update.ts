@@ -113,7 +113,7 @@ function isOfInternet(text: string): boolean {
   return network !== undefined && !isPrivate(network);
 }
 
-/** What a name server needs besides: the permission of its root, and rules by which nodes reach it. */
+/** Further needs of a name server: the permission of its root, and rules that let nodes reach it. */
 function sayNeeds(output: Context["output"], slug: string, { name, ip_address }: Node): void {
   const rule = (protocol: string) =>
     `\`${brand.executable} admin rule create ${quoteWord(slug)} --protocol ${quoteWord(protocol)} --ports 53 --target ${quoteWord(`node:${name}`)}\``;
@@ -124,7 +124,7 @@ function sayNeeds(output: Context["output"], slug: string, { name, ip_address }:
   );
 }
 
-/** The fields that do not depend on what the node has. */
+/** The fields that do not depend on the node's present values. */
 async function fixedPart(context: Context) {
   const { values } = context;
   const publicIp = values.text("public-ip");
@@ -140,7 +140,10 @@ async function fixedPart(context: Context) {
   });
 }
 
-/** What was to be removed, but the node does not have: often a typing error, so that something stays unintentionally. */
+/**
+ * Reports values to remove that the node does not have: often a typing error, which would leave something
+ * unintentionally.
+ */
 function notThere({ values }: Context, { name, groups, subnets }: Node): string[] {
   const beyond = (kind: string, own: readonly string[]) =>
     values.list(`remove-${kind}`).filter((each) => !own.includes(each));

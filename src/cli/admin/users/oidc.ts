@@ -17,7 +17,7 @@ const orgFlag: Flags = {
     description: "A provider of this organization only; without it, of the installation",
   },
 };
-/** Where the providers are: those of the installation, or of one organization. */
+/** The scope: providers of the installation, or of one organization. */
 const pathOf = ({ values }: Pick<Context, "values">) => {
   const org = values.text("org");
   return org === undefined ? "/api/identity_providers/" : inOrg(org, "identity_providers/");

@@ -47,7 +47,7 @@ export const list: Implementation = {
         columns: ["ID", "KIND", "DEVICE", "ADDRESS", "SINCE", "LAST USE", "NODES"],
         rows: sessions.map((each) => [
           each.id,
-          // A control plane of before lists browsers only.
+          // Older control planes list browsers only.
           each.kind === "command_line" ? "command line" : "browser",
           each.device,
           each.address,

@@ -86,7 +86,7 @@ export const create: Implementation = {
   },
 };
 
-/** Left out unless asked for: an older control plane does not know the fields. */
+/** Sent only if given: an older control plane does not know the fields. */
 function newerFields({ values }: Context) {
   return given({
     ephemeral: values.on("ephemeral") || undefined,
