@@ -107,6 +107,7 @@ function look(health: OrganizationHealth, { broken }: Right): Right {
 async function watched(
   isHub: boolean,
   work: (network: ReplayedNetwork, health: OrganizationHealth) => Promise<void>,
+  own: Parameters<ReplayedNetwork["watch"]>[0] = {},
 ) {
   await using world = await makeNodeWorld();
   const network = new ReplayedNetwork(await world.register(), isHub ? ["b", "c"] : ["hub", "b"], isHub);
@@ -121,7 +122,7 @@ async function watched(
     { denied: [] },
     network.now,
   );
-  const health = network.watch({ healer });
+  const health = network.watch({ healer, ...own });
   const over = new AbortController();
   const running = health.run(over.signal);
   await network.pass(60_000, () => meanwhile(network, health));
@@ -344,3 +345,31 @@ test("a lighthouse whose port was closed from the start is degraded as soon as a
   await network.pass(1000);
   await running;
 });
+
+test.each([false, true])(
+  "an idle node tries its offloads again within a minute while nothing is certain (a lighthouse: %p)",
+  async (isHub) => {
+    let [asked, isUncertain] = [0, false];
+    const look = async () => {
+      asked++;
+      return isUncertain;
+    };
+    await watched(
+      isHub,
+      async (network) => {
+        await network.pass(hourMs);
+        const before = asked;
+        await network.pass(hourMs);
+        expect(asked - before).toBeWithin(10, 15);
+        isUncertain = true;
+        await network.pass(305_000);
+        for (let minute = 0; minute < 10; minute++) {
+          const last = asked;
+          await network.pass(60_000);
+          expect(asked).toBeGreaterThan(last);
+        }
+      },
+      { offloads: { look } },
+    );
+  },
+);

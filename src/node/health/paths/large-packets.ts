@@ -152,7 +152,8 @@ export class LargePackets {
       const passed = isTried || (typeof through === "object" && through.isFull);
       if (present === undefined || !isMain || !passed) return;
       const { engine } = present;
-      await offloads?.look({ engine, from, to, name: inventory.nameOf(to), bytes: mtu, recentLog });
+      const name = inventory.nameOf(to);
+      if ((await offloads?.look({ engine, from, to, name, bytes: mtu, recentLog })) === true) pace.attend();
     } finally {
       pace.end(monotonic());
     }

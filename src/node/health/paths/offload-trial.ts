@@ -22,6 +22,8 @@ export type Together = "pass" | "lost" | "unknown" | NoEcho;
 const count = 16;
 const bursts = 4;
 const answerMs = 1000;
+/** How long a packet that goes alone waits for the answer to the one before. */
+const aloneMs = 250;
 const lookMs = 20;
 /** Headers of IPv4 and ICMP. */
 const headerBytes = 28;
@@ -41,23 +43,30 @@ export async function packetsTogether(
   const socket = await open(from, ({ sequence }) => void answered.add(sequence));
   if (typeof socket === "string") return socket;
   let sequence = Math.floor(performance.now()) % 30_000;
-  const send = async (pauseMs: number) => {
+  const passedOf = (sent: readonly number[]) => sent.filter((each) => answered.has(each)).length;
+  const answers = async (sent: readonly number[], withinMs: number) => {
+    for (let waited = 0; waited < withinMs && passedOf(sent) < sent.length; waited += lookMs)
+      await system.sleep(lookMs);
+  };
+  const send = async (areAlone: boolean) => {
     const sent = Array.from({ length: count }, () => (sequence += 1));
     for (const each of sent) {
       socket.send(to, each, new Uint8Array(bytes - headerBytes));
-      if (pauseMs > 0) await system.sleep(pauseMs);
+      if (!areAlone) continue;
+      await system.sleep(lookMs);
+      // An engine that is late would take it together with the next one.
+      await answers([each], aloneMs);
     }
-    const passed = () => sent.filter((each) => answered.has(each)).length;
-    for (let waited = 0; waited < answerMs && passed() < count; waited += lookMs) await system.sleep(lookMs);
-    return passed();
+    await answers(sent, answerMs);
+    return passedOf(sent);
   };
   try {
     let [together, alone] = [0, 0];
     for (let burst = 0; burst < bursts; burst++) {
-      together += await send(0);
+      together += await send(false);
       // Two, because the engine may be quick enough to take some packets of a burst one by one.
       if (burst === 1 && together >= (2 * count * 3) / 4) return "pass";
-      alone += burst === 0 ? 0 : await send(lookMs);
+      alone += burst === 0 ? 0 : await send(true);
     }
     if (alone < (count * (bursts - 1) * 3) / 4) return "unknown";
     return together < (count * bursts) / 2 ? "lost" : "pass";
@@ -68,8 +77,10 @@ export async function packetsTogether(
 
 /** Twice a day: another network may have another driver. */
 const againMs = 12 * 3_600_000;
-/** While nothing is certain. */
+/** While nothing is certain: so often soon, then rarely. A trial is 300 KB. */
 const soonMs = 60_000;
+const triesSoon = 5;
+const rarelyMs = 3_600_000;
 /** Something else lost the packets: it may have ended. */
 const clearedMs = 7 * 86_400_000;
 
@@ -96,29 +107,36 @@ export type Probed = {
 
 export class OffloadTrial {
   readonly #deps: OffloadDeps;
-  /** Which engine was measured last, and when (ms since 1970). */
-  #last = { pid: 0, at: 0 };
+  /** Which engine was measured last, when (ms since 1970), and how often in a row nothing was certain. */
+  #last = { pid: 0, at: 0, uncertain: 0 };
 
   constructor(deps: OffloadDeps) {
     this.#deps = deps;
   }
 
-  /** Looks whether it is time, measures, and acts on it. Does not reject. */
-  async look(probed: Probed): Promise<void> {
+  /** Looks whether it is time, measures, and acts on it. Returns whether it is to be called soon again. Does not reject. */
+  async look(probed: Probed): Promise<boolean> {
     const { place, log, system } = this.#deps;
     const now = system.now();
     const { version: engine, pid } = probed.engine;
-    if (pid === this.#last.pid && Math.abs(now - this.#last.at) < soonMs) return;
+    if (pid !== this.#last.pid) this.#last = { pid, at: Number.NEGATIVE_INFINITY, uncertain: 0 };
+    const isRare = this.#last.uncertain >= triesSoon;
+    if (Math.abs(now - this.#last.at) < (isRare ? rarelyMs : soonMs))
+      return !isRare && this.#last.uncertain > 0;
     const plane = readSyncState(place.directory)?.data_plane;
-    if (engine === undefined || plane === undefined) return;
+    if (engine === undefined || plane === undefined) return false;
     const trial = this.#present(engine);
     const inForce = this.#inForce(plane, probed.engine, now);
-    if (!isDue(trial, inForce, pid, now)) return;
-    this.#last = { pid, at: now };
+    if (!isDue(trial, inForce, pid, now)) return false;
     try {
-      await this.#act(probed, { engine, trial, inForce }, await this.#measure(probed));
+      const together = await this.#measure(probed);
+      const uncertain = together === "unknown" ? this.#last.uncertain + 1 : 0;
+      this.#last = { pid, at: now, uncertain };
+      await this.#act(probed, { engine, trial, inForce }, together);
+      return uncertain > 0 && uncertain < triesSoon;
     } catch (error) {
       log.warn("Cannot change the offloads of an engine", { team: place.slug, reason: messageOf(error) });
+      return false;
     }
   }
 

@@ -53,6 +53,26 @@ test("large packets that pass, that are lost together, and a path that loses any
   );
 });
 
+test("an engine that is late takes packets together that were sent one by one: each waits for the one before", async () => {
+  const everyMs = 50;
+  let [ms, waiting] = [0, [] as (() => void)[]];
+  const open: OpenEcho = async (_, onReply) => ({
+    send(_to, sequence) {
+      waiting.push(() => onReply({ sequence, payload: new Uint8Array() }));
+      return true;
+    },
+    close() {},
+  });
+  const sleep = async (wait: number) => {
+    const isTaken = Math.floor((ms + wait) / everyMs) > Math.floor(ms / everyMs);
+    ms += wait;
+    if (!isTaken) return;
+    if (waiting.length === 1) waiting[0]?.();
+    waiting = [];
+  };
+  expect(await packetsTogether("10.77.0.2", "10.77.0.1", open, { sleep }, 1300)).toBe("lost");
+});
+
 const here = useSentConfig();
 const engine = "1.12.0";
 const kernel = "6.1.0";
@@ -182,6 +202,29 @@ test("what is lost without them too turns them on again, and is not tried for a 
   path.pass(7 * 86_400_000);
   await look();
   expect(state()).toBe("trial");
+});
+
+test("while nothing is certain it is measured again after a minute, and rarely after some tries", async () => {
+  const path = network((_, sent) => sent % 2 === 0);
+  const { look, state } = trialOn(path);
+  const wait = async (ms: number) => {
+    const before = path.sent();
+    path.pass(ms);
+    const isUncertain = await look();
+    return [isUncertain, path.sent() > before];
+  };
+  expect(await wait(0)).toEqual([true, true]);
+  expect(await wait(30_000)).toEqual([true, false]);
+  expect(await wait(30_000)).toEqual([true, true]);
+  for (let tries = 2; tries < 4; tries++) expect(await wait(60_000)).toEqual([true, true]);
+  // The fifth time.
+  expect(await wait(60_000)).toEqual([false, true]);
+  expect(await wait(60_000)).toEqual([false, false]);
+  expect(await wait(3_600_000)).toEqual([false, true]);
+  expect([state(), asked]).toEqual([undefined, []]);
+  // Another engine is measured at once.
+  pid = 2;
+  expect(await wait(0)).toEqual([true, true]);
 });
 
 test("nothing is changed where root decided, and what another engine did says nothing", async () => {
