@@ -122,7 +122,8 @@ To turn them off: root of a machine in \`overrides.yml\`, which stands above all
 A driver, a filter or a machine in between may drop the large packets. So after each start of the engine, and twice a day, the
 agent sends 32 packets of the full size to a lighthouse at once. If most of them are lost while packets one by one pass, it
 restarts the engine without offloads. If they then pass, offloads stay off with this engine and this kernel, and status and
-doctor say so; if not, they are on again.
+doctor say so; if not, they are on again. Where packets one by one are lost, too, it tries again after a minute, five times, and
+then every hour.
 
 \`bun run test/bench/offloads.ts\` prints the gain on your machine,
 \`test/bench/offload-paths.ts\` tries many kinds of paths, and engines with and without them beside each other. What was learnt there: offloads at
