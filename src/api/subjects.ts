@@ -4,6 +4,7 @@ import { paramPattern, type Endpoint } from "./endpoint.ts";
 import { attentionApi } from "./attention.ts";
 import { authoritiesApi } from "./authorities.ts";
 import { eventsApi } from "./events.ts";
+import { factorsApi, passkeyProofsApi, passkeysApi, signInRulesApi, totpApi } from "./factors.ts";
 import { groupsApi } from "./groups.ts";
 import { membersApi } from "./members.ts";
 import { namesApi } from "./names.ts";
@@ -14,13 +15,20 @@ import { consoleApi, docsApi, releasesApi, viewersApi } from "./pages.ts";
 import { pathsApi } from "./paths.ts";
 import { phonesApi } from "./phones.ts";
 import { healthApi, serversApi } from "./servers.ts";
+import { browserSessionApi, memberSessionsApi, ownSessionsApi, tokenPairsApi } from "./sessions.ts";
 import { registrationTokensApi, serviceTokensApi } from "./tokens.ts";
+import { joiningApi, ownUserApi, passwordResetApi, usersApi } from "./users.ts";
 import { webhooksApi } from "./webhooks.ts";
 
 const subjects = [
   attentionApi,
   authoritiesApi,
   eventsApi,
+  factorsApi,
+  totpApi,
+  signInRulesApi,
+  passkeysApi,
+  passkeyProofsApi,
   groupsApi,
   membersApi,
   namesApi,
@@ -36,8 +44,16 @@ const subjects = [
   phonesApi,
   healthApi,
   serversApi,
+  tokenPairsApi,
+  browserSessionApi,
+  ownSessionsApi,
+  memberSessionsApi,
   registrationTokensApi,
   serviceTokensApi,
+  ownUserApi,
+  joiningApi,
+  passwordResetApi,
+  usersApi,
   webhooksApi,
 ];
 

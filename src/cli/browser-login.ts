@@ -4,7 +4,8 @@ import { brand } from "../brand.ts";
 import { AppError } from "../base/errors.ts";
 import type { Client } from "../node/contact/requests/client.ts";
 import type { Context } from "./command.ts";
-import { Me } from "./admin/answers.ts";
+import { request } from "../api/request.ts";
+import { ownUserApi } from "../api/users.ts";
 
 export async function signInByBrowser(
   context: Context,
@@ -29,8 +30,7 @@ export async function signInByBrowser(
           ),
         );
   const { body: me } = await client.request({
-    path: "/api/user/",
-    schema: Me,
+    ...request(ownUserApi.retrieve, {}),
     headers: { Authorization: `Bearer ${pair.access}` },
   });
   if (me === undefined) throw new AppError("untrusted_answer", `${brand.title} did not say who signed in`);

@@ -5,7 +5,6 @@ import { given } from "../base/given.ts";
 import { brand } from "../brand.ts";
 import { AppError, messageOf } from "../base/errors.ts";
 import type { Step } from "../base/plan.ts";
-import { Me } from "./admin/answers.ts";
 import { withSender } from "./admin/api.ts";
 import {
   chooseTarget,
@@ -129,7 +128,8 @@ async function signIn(context: Context, profile: Profile) {
   if (token !== undefined) {
     // Any answer to this proves the token.
     const { unknown } = await import("valibot");
-    await clientOf(profile, system, token).request({ path: "/api/org/", schema: unknown() });
+    const { organizationsApi } = await import("../api/organizations.ts");
+    await clientOf(profile, system, token).request({ path: organizationsApi.list.path, schema: unknown() });
     return { session: { token }, email: null };
   }
   const isDevice = values.on("device");
@@ -193,7 +193,8 @@ async function planSignOut(
   const { planRemoved, planReplaced } = await import("../base/plan-file.ts");
   const { profilesPlace } = await import("../node/files/profiles.ts");
   const directory = profilesPlace(system);
-  const url = `${profile.api_base}/api/token/revoke/`;
+  const { tokenPairsApi } = await import("../api/sessions.ts");
+  const url = profile.api_base + tokenPairsApi.revoke.path;
   const isEnded = session !== undefined && "refresh" in session;
   return [
     ...(isEnded ? [{ step: "request", method: "POST", url } as const] : []),
@@ -215,7 +216,8 @@ export const whoami: Implementation = {
     const target = await chooseTarget(context);
     if (context.settings.dryRun) {
       const isAsked = target.kind === "remote" && target.profile.email !== null;
-      const url = isAsked ? `${target.profile.api_base}/api/user/` : "";
+      const { ownUserApi } = await import("../api/users.ts");
+      const url = isAsked ? target.profile.api_base + ownUserApi.retrieve.path : "";
       return output.plan(isAsked ? [{ step: "request", method: "GET", url }] : []);
     }
     const who = await identity(context, target);
@@ -246,6 +248,8 @@ async function identity(context: Context, target: Target) {
   }
   const { api_base, email } = target.profile;
   if (email === null) return { api_base, email };
-  const me = await withSender(context, target, {}, (send) => send({ path: "/api/user/", schema: Me }));
+  const { request } = await import("../api/request.ts");
+  const { ownUserApi } = await import("../api/users.ts");
+  const me = await withSender(context, target, {}, (send) => send(request(ownUserApi.retrieve, {})));
   return { api_base, email: me.body?.email ?? email, is_staff: me.body?.is_staff ?? false };
 }

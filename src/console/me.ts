@@ -1,22 +1,23 @@
 // The signed-in user, and the organizations that this user sees.
 
-import { apiPath } from "../api/endpoint.ts";
+import { apiPath, type SentOf } from "../api/endpoint.ts";
+import { factorsApi, passkeyProofsApi, type Factors } from "../api/factors.ts";
 import { organizationsApi, type Organization as Full } from "../api/organizations.ts";
+import { browserSessionApi } from "../api/sessions.ts";
+import { ownUserApi } from "../api/users.ts";
 import { computed, signal } from "@preact/signals";
-import { actFor, ApiError, ask, get, getAll, isSignedOut, sessionPath } from "./api.ts";
+import { actFor, ApiError, ask, call, get, getAll, isSignedOut } from "./api.ts";
 import { provePasskey } from "./passkeys.ts";
 import { root, segments } from "./router.ts";
 
-export type Me = { id: number; email: string; is_staff: boolean; server_version: string };
+export type Me = SentOf<typeof ownUserApi.retrieve>;
 /** `name`: the slug, while the organization is closed. `role`: null for staff who are not members, and may only read. */
 export type Organization = Pick<Full, "id" | "slug" | "name" | "network" | "role" | "self_enrollment">;
 /** The organization requires a second factor, which this session has not proven: nothing else is known of it. */
 const closed = { network: "", role: null, self_enrollment: "off" } as const;
 
-/** The user's second factors. */
-export type Factors = { totp: boolean; passkeys: number; recovery_codes_left: number; is_required: boolean };
-
 export const me = signal<Me | undefined>(undefined);
+/** The user's second factors. */
 export const factors = signal<Factors | undefined>(undefined);
 /** A second factor is required, and the user has none: most requests are refused until there is one. */
 export const isFactorMissing = computed(() => {
@@ -82,9 +83,9 @@ tabs.addEventListener("message", ({ data }: MessageEvent<number>) => {
 /** Reads who is signed in. Without a session, `isSignedOut` is true afterwards. */
 export async function readMe(): Promise<void> {
   const [found, all, own] = await Promise.all([
-    get<Me>("/api/user/"),
+    get(apiPath(ownUserApi.retrieve, {})),
     getAll(apiPath(organizationsApi.list, {}, { page_size: "1000" })),
-    get<Factors>("/api/user/factors/"),
+    get(apiPath(factorsApi.retrieve, {})),
   ]);
   tabs.postMessage(found.id);
   if ((me.peek()?.id ?? found.id) !== found.id) return forget();
@@ -111,12 +112,12 @@ export function start(): void {
 
 /** `otp` follows when the control plane answered `second_factor_required`. */
 export async function signIn(email: string, password: string, otp?: string): Promise<void> {
-  await ask("POST", sessionPath, { body: { email, password, otp } });
+  await call(browserSessionApi.create, {}, { email, password, otp });
   await signedIn();
 }
 
 export async function signInByPasskey(): Promise<void> {
-  await provePasskey(`${sessionPath}passkey/`);
+  await provePasskey(passkeyProofsApi.signInOptions, passkeyProofsApi.signIn);
   await signedIn();
 }
 
@@ -132,7 +133,7 @@ async function signedIn(): Promise<void> {
 }
 
 export async function signOut(): Promise<void> {
-  const { headers } = await ask("DELETE", sessionPath);
+  const { headers } = await ask("DELETE", apiPath(browserSessionApi.delete, {}));
   tabs.postMessage(0);
   // The next sign-in at a provider would ask for no password: the browser signs out there too.
   forget(headers.get("x-sign-out-page") ?? root);

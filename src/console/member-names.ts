@@ -2,6 +2,7 @@
 
 import { apiPath } from "../api/endpoint.ts";
 import { membersApi, type ListedMember } from "../api/members.ts";
+import { usersApi } from "../api/users.ts";
 import { useMemo } from "preact/hooks";
 import type { Names } from "./actor.ts";
 import { useList } from "./resource.ts";
@@ -16,7 +17,7 @@ export const emailsOf = (members: readonly Member[]): Names =>
 
 /** Of all users: for staff. */
 export function useUserNames(): Names {
-  const { data } = useList<{ id: number; email: string }>("/api/users/?page_size=1000");
+  const { data } = useList(apiPath(usersApi.list, {}, { page_size: "1000" }));
   return useMemo(() => new Map((data ?? []).map(({ id, email }) => [id, email])), [data]);
 }
 

@@ -1,6 +1,7 @@
 // Passkeys (WebAuthn): the browser's part of adding one and of proving one.
 
-import { ApiError, send } from "./api.ts";
+import { passkeysApi, type passkeyProofsApi } from "../api/factors.ts";
+import { ApiError, call } from "./api.ts";
 
 /** Browsers bind a passkey to a host name, and offer none on a bare IP address. */
 export const isPasskeyHost = !/^\[|^[\d.]+$/.test(location.hostname);
@@ -12,30 +13,38 @@ export const canUsePasskeys =
   "PublicKeyCredential" in globalThis &&
   "parseRequestOptionsFromJSON" in PublicKeyCredential;
 
-/** Proves a passkey to the path, which has its options below. */
-export async function provePasskey(path: string): Promise<void> {
-  const options = await send<PublicKeyCredentialRequestOptionsJSON>("POST", `${path}options/`);
-  const publicKey = PublicKeyCredential.parseRequestOptionsFromJSON(options);
-  await send("POST", path, { response: await answerOf(() => navigator.credentials.get({ publicKey })) });
+type Proofs = typeof passkeyProofsApi;
+
+/** Proves a passkey to the endpoint. `options`: has its options. */
+export async function provePasskey(
+  options: Proofs["signInOptions" | "proveOptions"],
+  endpoint: Proofs["signIn" | "prove"],
+): Promise<void> {
+  const publicKey = PublicKeyCredential.parseRequestOptionsFromJSON(await call(options, {}));
+  const given = await credentialOf(() => navigator.credentials.get({ publicKey }));
+  const { response } = given;
+  if (!("signature" in response)) throw noPasskey();
+  await call(endpoint, {}, { response: { ...given, response } });
 }
 
-export type NewPasskey = { passkey: { id: number; name: string }; recovery_codes: readonly string[] };
-
 /** `password`: needed for the first second factor. */
-export async function addPasskey(name: string, password: string | undefined): Promise<NewPasskey> {
-  const path = "/api/user/passkeys/";
-  const options = await send<PublicKeyCredentialCreationOptionsJSON>("POST", `${path}options/`, {
-    current_password: password,
-  });
+export async function addPasskey(name: string, password: string | undefined) {
+  const options = await call(passkeysApi.options, {}, { current_password: password });
   const publicKey = PublicKeyCredential.parseCreationOptionsFromJSON(options);
-  const response = await answerOf(() => navigator.credentials.create({ publicKey }));
-  return send<NewPasskey>("POST", path, { name, response });
+  const given = await credentialOf(() => navigator.credentials.create({ publicKey }));
+  const { response } = given;
+  if (!("attestationObject" in response)) throw noPasskey();
+  return call(passkeysApi.create, {}, { name, response: { ...given, response } });
+}
+
+async function credentialOf(askBrowser: () => Promise<Credential | null>) {
+  const credential = await askBrowser().catch(() => null);
+  if (!(credential instanceof PublicKeyCredential)) throw noPasskey();
+  return { ...credential.toJSON(), type: "public-key" as const };
 }
 
 /** Browsers do not say whether the user refused or there was no passkey. */
-async function answerOf(askBrowser: () => Promise<Credential | null>): Promise<unknown> {
-  const credential = await askBrowser().catch(() => null);
-  if (credential instanceof PublicKeyCredential) return credential.toJSON();
+function noPasskey(): ApiError {
   const detail = "The browser gave no passkey. Try again, or use another way.";
-  throw new ApiError(0, { code: "no_passkey", detail }, null);
+  return new ApiError(0, { code: "no_passkey", detail }, null);
 }

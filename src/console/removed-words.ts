@@ -4,7 +4,7 @@ import { countOf } from "../base/duration.ts";
 
 type Items = readonly { kind: string }[];
 /** What the user could use: machines, tokens, webhooks. */
-export type AccessReport = { access_left: Items; access_revoked: Items };
+type AccessReport = { access_left: Items; access_revoked: Items };
 
 export function counted(items: Items): string {
   return [...Map.groupBy(items, ({ kind }) => (kind === "node" ? "machine" : kind.replaceAll("_", " ")))]

@@ -2,7 +2,8 @@
 
 import { signal } from "@preact/signals";
 import { useState } from "preact/hooks";
-import { onStepUp, send } from "./api.ts";
+import { factorsApi, passkeyProofsApi } from "../api/factors.ts";
+import { call, onStepUp } from "./api.ts";
 import { html } from "./html.ts";
 import { readMe } from "./me.ts";
 import { provePasskey } from "./passkeys.ts";
@@ -41,10 +42,11 @@ function Proof({ methods, answer }: Asked) {
     // Organizations that were closed without the proof are open now.
     void readMe().catch(() => undefined);
   };
-  const byPasskey = () => attempt(() => prove(() => provePasskey("/api/user/step_up/passkey/")));
+  const byPasskey = () =>
+    attempt(() => prove(() => provePasskey(passkeyProofsApi.proveOptions, passkeyProofsApi.prove)));
   const submit = (event: Event) => {
     event.preventDefault();
-    void attempt(() => prove(() => send("POST", "/api/user/step_up/", { otp: code.trim() })));
+    void attempt(() => prove(() => call(factorsApi.prove, {}, { otp: code.trim() })));
   };
   const cancel = () => answer(false);
   return html`<${Dialog} title="Confirm that it is you" close=${cancel}>

@@ -3,9 +3,6 @@
 export const paths = {
   health: "/healthz",
   readiness: "/readyz",
-  token: "/api/token/",
-  tokenRefresh: "/api/token/refresh/",
-  tokenRevoke: "/api/token/revoke/",
   organizations: "/api/org/",
   organization: (slug: string) => `/api/org/${slug}/`,
   nodes: (slug: string) => `/api/org/${slug}/nodes/`,

@@ -15,17 +15,16 @@ import { webhooksApi } from "../api/webhooks.ts";
 import { groupsApi } from "../api/groups.ts";
 import { membersApi } from "../api/members.ts";
 import { namesApi } from "../api/names.ts";
+import { factorsApi, passkeyProofsApi, passkeysApi, signInRulesApi, totpApi } from "../api/factors.ts";
+import { browserSessionApi, memberSessionsApi, ownSessionsApi, tokenPairsApi } from "../api/sessions.ts";
+import { joiningApi, ownUserApi, passwordResetApi, usersApi } from "../api/users.ts";
 import { organizationsApi } from "../api/organizations.ts";
 import { commandLineRoutes } from "./routes/command-line.ts";
 import { domainRoutes } from "./routes/domains.ts";
 import { enrollmentRoutes } from "./routes/enrollments.ts";
-import { factorRoutes } from "./routes/factors.ts";
 import { identityProviderRoutes } from "./routes/identity-providers.ts";
 import { oidcRoutes } from "./routes/oidc.ts";
 import { organizationProviderRoutes } from "./routes/organization-providers.ts";
-import { passkeyRoutes } from "./routes/passkeys.ts";
-import { resetRoutes } from "./routes/password-reset.ts";
-import { peopleRoutes } from "./routes/people.ts";
 import { nodesApi } from "../api/nodes.ts";
 import { registrationTokensApi, serviceTokensApi } from "../api/tokens.ts";
 import { healthApi, serversApi } from "../api/servers.ts";
@@ -38,9 +37,6 @@ import { healthHandlers } from "./metrics/routes.ts";
 import { nodeCallsApi, registrationsApi } from "../api/node-calls.ts";
 import { policyRoutes } from "./routes/policy.ts";
 import { policyFileRoutes } from "./routes/policy-files.ts";
-import { browserRoutes } from "./routes/browser-sessions.ts";
-import { userSessionRoutes } from "./routes/user-sessions.ts";
-import { userRoutes } from "./routes/users.ts";
 import type { Services } from "./services.ts";
 
 export function allRoutes(services: Services): Route[] {
@@ -50,18 +46,38 @@ export function allRoutes(services: Services): Route[] {
     ...docsRoutes(services, () => routes),
     ...attach(healthApi, healthHandlers(services)),
     ...(releasesDirectory === undefined ? [] : attach(releasesApi, releaseHandlers(releasesDirectory))),
-    ...peopleRoutes(services),
-    ...browserRoutes(services),
-    ...userSessionRoutes(services),
-    ...factorRoutes(services),
-    ...passkeyRoutes(services),
-    ...resetRoutes(services),
+    ...attach(tokenPairsApi, async () =>
+      (await import("./users/session-routes.ts")).tokenPairHandlers(services),
+    ),
+    ...attach(ownUserApi, async () => (await import("./users/routes.ts")).ownUserHandlers(services)),
+    ...attach(joiningApi, async () => (await import("./users/routes.ts")).joiningHandlers(services)),
+    ...attach(browserSessionApi, async () =>
+      (await import("./users/session-routes.ts")).browserSessionHandlers(services),
+    ),
+    ...attach(ownSessionsApi, async () =>
+      (await import("./users/session-routes.ts")).ownSessionHandlers(services),
+    ),
+    ...attach(memberSessionsApi, async () =>
+      (await import("./users/session-routes.ts")).memberSessionHandlers(services),
+    ),
+    ...attach(factorsApi, async () => (await import("./users/factor-routes.ts")).factorHandlers(services)),
+    ...attach(totpApi, async () => (await import("./users/factor-routes.ts")).totpHandlers(services)),
+    ...attach(signInRulesApi, async () =>
+      (await import("./users/factor-routes.ts")).signInRuleHandlers(services),
+    ),
+    ...attach(passkeysApi, async () => (await import("./users/factor-routes.ts")).passkeyHandlers(services)),
+    ...attach(passkeyProofsApi, async () =>
+      (await import("./users/factor-routes.ts")).passkeyProofHandlers(services),
+    ),
+    ...attach(passwordResetApi, async () =>
+      (await import("./users/routes.ts")).passwordResetHandlers(services),
+    ),
     ...oidcRoutes(services),
     ...commandLineRoutes(services),
     ...identityProviderRoutes(services),
     ...organizationProviderRoutes(services),
     ...domainRoutes(services),
-    ...userRoutes(services),
+    ...attach(usersApi, async () => (await import("./users/routes.ts")).userHandlers(services)),
     ...attach(serversApi, async () => (await import("./metrics/routes.ts")).serverHandlers(services)),
     ...attach(organizationsApi, async () =>
       (await import("./organizations/routes.ts")).organizationHandlers(services),

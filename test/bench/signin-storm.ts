@@ -2,7 +2,7 @@
 // the same while 32 people sign in again and again (bar: p99 50 ms).
 
 import { join } from "node:path";
-import { paths } from "../../src/protocol/paths.ts";
+import { tokenPairsApi } from "../../src/api/sessions.ts";
 import { buildAgent } from "../support/agent.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { checkins } from "./checkin.ts";
@@ -39,7 +39,11 @@ if (import.meta.main) {
     while (!storm.signal.aborted) {
       const body = JSON.stringify({ email, password });
       const headers = { "Content-Type": "application/json" };
-      const answer = await fetch(`${server.url}${paths.token}`, { method: "POST", headers, body });
+      const answer = await fetch(`${server.url}${tokenPairsApi.create.path}`, {
+        method: "POST",
+        headers,
+        body,
+      });
       if (answer.status !== 200) throw new Error(`Signing in: ${answer.status} ${await answer.text()}`);
       await answer.body?.cancel();
       signedIn++;

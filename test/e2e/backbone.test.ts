@@ -4,6 +4,7 @@ import { expect, test } from "bun:test";
 import { mkdirSync, readdirSync, readFileSync, statSync } from "node:fs";
 import { dirname, join } from "node:path";
 import * as v from "valibot";
+import { tokenPairsApi } from "../../src/api/sessions.ts";
 import { DownloadAnswer } from "../../src/protocol/download.ts";
 import { ErrorBody } from "../../src/protocol/error-body.ts";
 import { paths } from "../../src/protocol/paths.ts";
@@ -132,7 +133,7 @@ test("a node token gives access to its own two endpoints only", async () => {
     ["GET", paths.organizations],
     ["GET", paths.config("acme", one.node_id)],
     ["POST", paths.renewCert("acme", one.node_id)],
-    ["POST", paths.token],
+    ["POST", tokenPairsApi.create.path],
     ["GET", paths.checkin("acme", one.node_id)],
     ["GET", paths.downloadConfig("acme", two.node_id)],
     ["POST", paths.checkin("acme", two.node_id)],

@@ -6,6 +6,7 @@ import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync }
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import * as v from "valibot";
+import { tokenPairsApi } from "../../src/api/sessions.ts";
 import { paths } from "../../src/protocol/paths.ts";
 import { buildAgent, runAgent, startControlPlane, type ControlPlane } from "../support/agent.ts";
 import { runSync } from "../support/debian.ts";
@@ -133,10 +134,12 @@ describe("register is refused", () => {
 
 test("a wrong password gives the same message for every user", async () => {
   const ask = (email: string) =>
-    acme.api("POST", paths.token, { email, password: "wrong" }, undefined).then(async (answer) => ({
-      status: answer.status,
-      body: await answer.json(),
-    }));
+    acme
+      .api("POST", tokenPairsApi.create.path, { email, password: "wrong" }, undefined)
+      .then(async (answer) => ({
+        status: answer.status,
+        body: await answer.json(),
+      }));
   const known = await ask(owner.email);
   expect(known.status).toBe(401);
   expect(known.body).toMatchObject({ code: "invalid_credentials" });

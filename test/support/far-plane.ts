@@ -1,7 +1,7 @@
 // A control plane in a host of a test network, for machines that reach it only through that network.
 
 import * as v from "valibot";
-import { paths } from "../../src/protocol/paths.ts";
+import { tokenPairsApi } from "../../src/api/sessions.ts";
 import { TokenPair } from "../../src/protocol/sign-in.ts";
 import { agent, runAgent } from "./agent.ts";
 import type { Host } from "./namespaces.ts";
@@ -43,7 +43,7 @@ export async function startFarPlane(host: Host, dataDirectory: string, slug = "a
   const start = async () => {
     child = host.spawn([agent, "serve", "--data-dir", dataDirectory, ...listen]);
     for (let tries = 0; ; tries++) {
-      const signIn = await request("POST", paths.token, "", owner).catch(String);
+      const signIn = await request("POST", tokenPairsApi.create.path, "", owner).catch(String);
       if (typeof signIn !== "string") return;
       if (tries > 100 || child.exitCode !== null)
         throw new Error(`The control plane does not answer: ${signIn}`);
@@ -72,7 +72,7 @@ export async function startFarPlane(host: Host, dataDirectory: string, slug = "a
     url,
     slug,
     async api(method, path, body) {
-      const pair = v.parse(TokenPair, await request("POST", paths.token, "", owner));
+      const pair = v.parse(TokenPair, await request("POST", tokenPairsApi.create.path, "", owner));
       return request(method, path, pair.access, body);
     },
     makeToken: async (flags = []) => (await createToken(flags)).token,

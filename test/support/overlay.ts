@@ -4,7 +4,7 @@
 import { closeSync, mkdirSync, openSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
-import { paths } from "../../src/protocol/paths.ts";
+import { tokenPairsApi } from "../../src/api/sessions.ts";
 import { TokenPair } from "../../src/protocol/sign-in.ts";
 import { agentJson, runAgent, type AgentResult, type ControlPlane } from "./agent.ts";
 import type { Host } from "./namespaces.ts";
@@ -56,7 +56,10 @@ export async function signIn(plane: ControlPlane, slug: string): Promise<Organiz
       },
       ...(body === undefined ? {} : { body: JSON.stringify(body) }),
     });
-  const signedIn = v.parse(TokenPair, await (await send("POST", paths.token, owner, undefined)).json());
+  const signedIn = v.parse(
+    TokenPair,
+    await (await send("POST", tokenPairsApi.create.path, owner, undefined)).json(),
+  );
   return {
     slug,
     plane,

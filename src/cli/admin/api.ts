@@ -10,6 +10,7 @@ import {
   type ItemOf,
   type Params,
 } from "../../api/endpoint.ts";
+import { factorsApi } from "../../api/factors.ts";
 import { readerOf, request, type Request } from "../../api/request.ts";
 import { maxPageSize } from "../../api/values.ts";
 import { brand } from "../../brand.ts";
@@ -226,8 +227,7 @@ async function stepUp(context: Context, client: Client, refusal: AppError): Prom
       hint: "Run the command on a terminal, which asks for a code, or give one with --otp-file.",
     });
   }
-  const path = "/api/user/step_up/";
-  await client.request({ method: "POST", path, body: { otp: code }, schema: v.unknown() });
+  await client.request(request(factorsApi.prove, {}, { otp: code }));
 }
 
 /** The command that lists what a number in the path of a request names. */

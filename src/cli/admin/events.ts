@@ -8,11 +8,11 @@ import { oneLine } from "../../base/log.ts";
 import { membersApi } from "../../api/members.ts";
 import { nodesApi } from "../../api/nodes.ts";
 import { serviceTokensApi } from "../../api/tokens.ts";
+import { usersApi } from "../../api/users.ts";
 import type { System } from "../../base/system.ts";
 import type { Implementation } from "../command.ts";
 import { jsonLine } from "../output.ts";
 import type { Values } from "../values.ts";
-import { User } from "./answers.ts";
 import { read, type Api } from "./api.ts";
 import { targetFlags } from "./target.ts";
 
@@ -145,7 +145,7 @@ type Names = ReadonlyMap<string, string>;
 async function namesOf(api: Api, slug: string): Promise<Names> {
   const orNone = <T>(list: Promise<T[]>): Promise<T[]> => list.catch(() => []);
   // Staff also get the names of users who left.
-  const users = (await orNone(api.list("/api/users/", User))).map(
+  const users = (await orNone(api.all(usersApi.list, {}))).map(
     ({ id, email }) => [`person/${id}`, email] as const,
   );
   if (slug === "") return new Map(users);

@@ -6,13 +6,14 @@ import type { ItemOf } from "../../api/endpoint.ts";
 import { groupsApi } from "../../api/groups.ts";
 import { membersApi } from "../../api/members.ts";
 import { nodesApi } from "../../api/nodes.ts";
+import { usersApi, type User } from "../../api/users.ts";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
 import { networkContains, parseAddress, parseAll } from "../../base/ip.ts";
 import { quoteWord } from "../../base/plan.ts";
 import type { Node } from "../../protocol/node.ts";
 import type { Context } from "../command.ts";
-import { ProviderGroup, User } from "./answers.ts";
+import { ProviderGroup } from "./answers.ts";
 import { inOrg, type Api } from "./api.ts";
 
 const admin = `${brand.executable} admin`;
@@ -61,9 +62,9 @@ function noNode(slug: string, name: string, kind: "" | "revoked "): AppError {
   });
 }
 
-export async function userByEmail(api: Api, email: string): Promise<v.InferOutput<typeof User>> {
+export async function userByEmail(api: Api, email: string): Promise<User> {
   const wanted = email.trim().toLowerCase();
-  const user = (await api.list("/api/users/", User, searchFor(wanted))).find((each) => each.email === wanted);
+  const user = (await api.all(usersApi.list, {}, searchFor(wanted))).find((each) => each.email === wanted);
   if (user !== undefined) return user;
   throw new AppError("not_found", `There is no user ${email}`, {
     hint: `To create the user: \`${admin} user create ${quoteWord(email)}\`.`,

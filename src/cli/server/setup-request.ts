@@ -1,5 +1,6 @@
 // What `agent setup` will do: from flags, present settings and data, and answers on a terminal. Changes nothing.
 
+import { NewPassword } from "../../api/users.ts";
 import { Email } from "../../api/values.ts";
 import { existsSync } from "node:fs";
 import { networkInterfaces } from "node:os";
@@ -191,7 +192,6 @@ async function readAdministrator(
   typed: Typed,
   { values, system }: Context,
 ): Promise<SetupRequest["administrator"]> {
-  const { NewPassword } = await import("../../server/users/users.ts");
   const email = values.text("email") ?? typed.email;
   if (email === undefined) throw missing("--email EMAIL");
   const address = v.safeParse(Email, email);

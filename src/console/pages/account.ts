@@ -2,14 +2,17 @@
 
 import "../core.ts";
 import { useState } from "preact/hooks";
-import { isSignedOut, send } from "../api.ts";
+import { apiPath } from "../../api/endpoint.ts";
+import { ownSessionsApi } from "../../api/sessions.ts";
+import { minPasswordLength, ownUserApi } from "../../api/users.ts";
+import { call, isSignedOut } from "../api.ts";
 import { html } from "../html.ts";
 import { isFactorMissing, me } from "../me.ts";
 import { chooseDateLanguage, dateLanguage, dateLanguages, exact, now } from "../times.ts";
 import { Choice, FormFailure, Text, useAction } from "../ui/form.ts";
 import { Identities } from "./identities.ts";
 import { SecondFactors } from "./second-factors.ts";
-import { SessionList } from "./session-list.ts";
+import { SessionList, type SessionsPath } from "./session-list.ts";
 
 /** While a required second factor is missing, this page stands in place of every other. */
 export function Account() {
@@ -45,13 +48,11 @@ function Dates() {
   </section>`;
 }
 
-const minLength = 8;
-
 function Password() {
   const [present, setPresent] = useState("");
   const [next, setNext] = useState("");
   const { error, isRunning, submit } = useAction(async () => {
-    await send("POST", "/api/user/password/", { current_password: present, new_password: next });
+    await call(ownUserApi.changePassword, {}, { current_password: present, new_password: next });
     setPresent("");
     setNext("");
     isSignedOut.value = true;
@@ -78,11 +79,16 @@ function Password() {
       />
       <${Text}
         label="New password"
-        help=${`At least ${minLength} characters.`}
+        help=${`At least ${minPasswordLength} characters.`}
         errors=${error?.fields["new_password"]}
         value=${next}
         set=${setNext}
-        control=${{ type: "password", autocomplete: "new-password", required: true, minlength: minLength }}
+        control=${{
+          type: "password",
+          autocomplete: "new-password",
+          required: true,
+          minlength: minPasswordLength,
+        }}
       />
       <${FormFailure} error=${isWrong ? undefined : error} shown=${["current_password", "new_password"]} />
       <button disabled=${isRunning}>Change the password and sign out everywhere</button>
@@ -90,10 +96,13 @@ function Password() {
   </section>`;
 }
 
+const ownSessions: SessionsPath = (...query) => apiPath(ownSessionsApi.list, {}, ...query);
+const endOwn = (id: number) => call(ownSessionsApi.delete, { id });
+
 function Sessions() {
   return html`<section>
     <h2>Sessions</h2>
     <p class="quiet">A new second factor ends no session.</p>
-    <${SessionList} path="/api/user/sessions/" command=${["session", "list"]} />
+    <${SessionList} list=${ownSessions} endOne=${endOwn} command=${["session", "list"]} />
   </section>`;
 }

@@ -4,7 +4,15 @@
 import "../core.ts";
 import type { VNode } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import { send } from "../api.ts";
+import { docsApi } from "../../api/pages.ts";
+import {
+  joiningApi,
+  maxPasswordLength,
+  minPasswordLength,
+  passwordResetApi,
+  type Joined,
+} from "../../api/users.ts";
+import { call } from "../api.ts";
 import { html } from "../html.ts";
 import { pathOf, root } from "../router.ts";
 import { Check, FormFailure, Text, useAttempts } from "../ui/form.ts";
@@ -29,8 +37,14 @@ const controls = {
   email: ["E-mail", { type: "email", autocomplete: "username", required: true }],
   password: ["Password", { type: "password", autocomplete: "current-password", required: true }],
   newPassword: [
-    "Password, of at least 8 characters",
-    { type: "password", autocomplete: "new-password", minlength: 8, maxlength: 1024, required: true },
+    `Password, of at least ${minPasswordLength} characters`,
+    {
+      type: "password",
+      autocomplete: "new-password",
+      minlength: minPasswordLength,
+      maxlength: maxPasswordLength,
+      required: true,
+    },
   ],
   otp: ["Code of your second factor, if you have one", { autocomplete: "one-time-code", maxlength: 64 }],
 } as const;
@@ -45,14 +59,13 @@ const setup: LinkPage = {
   fields: ["email", "newPassword"],
   needsSecret: true,
   async send({ secret, email, password }) {
-    const made = await send<{ email: string }>("POST", "/api/setup/", { secret, email, password });
+    const made = await call(joiningApi.setup, {}, { secret, email, password });
     return html`<h1>Welcome, <bdi>${made.email}</bdi></h1>
       <p>Sign in with the password that you chose. The first organization is made there.</p>
       ${toConsole(root, "Open the console")}`;
   },
 };
 
-type Joined = { email: string; org_slug: string };
 const welcome = ({ email, org_slug }: Joined, text: string) =>
   html`<h1>Welcome to <bdi>${org_slug}</bdi>, <bdi>${email}</bdi></h1>
     <p>${text}</p>
@@ -65,18 +78,18 @@ const join: LinkPage = {
   fields: ["newPassword"],
   needsSecret: true,
   async find(secret) {
-    const { email, org_slug } = await send<Joined>("POST", "/api/join/find/", { secret });
+    const { email, org_slug } = await call(joiningApi.find, {}, { secret });
     return html`<p><bdi>${email}</bdi> is invited to the organization <bdi>${org_slug}</bdi>.</p>`;
   },
   async send({ secret, password }) {
-    const joined = await send<Joined>("POST", "/api/join/", { secret, password });
+    const joined = await call(joiningApi.accept, {}, { secret, password });
     return welcome(joined, "You can sign in with this address and your password.");
   },
   asSignedIn: {
     text: "Or, if you sign in by a provider or with a passkey: sign in in this browser first, then open this link again.",
     action: "Join as the user who is signed in",
     send: async (secret) =>
-      welcome(await send<Joined>("POST", "/api/user/join/", { secret }), "You sign in as before."),
+      welcome(await call(joiningApi.acceptAsUser, {}, { secret }), "You sign in as before."),
   },
 };
 
@@ -87,7 +100,7 @@ const reset: LinkPage = {
   fields: ["newPassword"],
   needsSecret: true,
   async send({ secret, password }) {
-    await send("POST", "/api/password_reset/confirm/", { secret, password });
+    await call(passwordResetApi.confirm, {}, { secret, password });
     return html`<h1>The new password is set</h1>
       <p>All sessions have ended. Sign in again where you need it.</p>
       ${toConsole(root, "Sign in")}`;
@@ -100,7 +113,7 @@ const forgotten: LinkPage = {
   action: "Send the link",
   fields: ["email"],
   async send({ email }) {
-    await send("POST", "/api/password_reset/", { email });
+    await call(passwordResetApi.request, {}, { email });
     return html`<h1>Look into your mailbox</h1>
       <p>If <bdi>${email}</bdi> belongs to a user, a link is on its way. It works once.</p>
       <p><a href=${root}>Back to the sign-in</a></p>`;
@@ -113,7 +126,7 @@ const documentation: LinkPage = {
   action: "Sign in",
   fields: ["email", "password", "otp"],
   async send({ email, password, otp }) {
-    await send("POST", "/api/docs/sign_in/", { email, password, ...(otp === "" ? {} : { otp }) });
+    await call(docsApi.signIn, {}, { email, password, ...(otp === "" ? {} : { otp }) });
     location.reload();
     return html`<h1>Signed in</h1>`;
   },

@@ -4,7 +4,8 @@ import { apiPath, type Role } from "../../api/endpoint.ts";
 import { membersApi, type ListedMember as Member, type NewMember } from "../../api/members.ts";
 import "../core.ts";
 import { useState } from "preact/hooks";
-import { call, org } from "../api.ts";
+import { memberSessionsApi } from "../../api/sessions.ts";
+import { call } from "../api.ts";
 import { html } from "../html.ts";
 import { mayAdminister, me, organization, slug } from "../me.ts";
 import { removedWords } from "../removed-words.ts";
@@ -16,7 +17,7 @@ import { List, textColumn } from "../ui/list.ts";
 import { Confirm, Dialog, FromTerminal, Line, State, When } from "../ui/parts.ts";
 import type { Column } from "../ui/rows.ts";
 import { timeColumn } from "../ui/time-column.ts";
-import { SessionList } from "./session-list.ts";
+import { SessionList, type SessionsPath } from "./session-list.ts";
 import { OwnerNumber, useEnding } from "./user-fields.ts";
 
 type Asked =
@@ -228,11 +229,14 @@ function Change({ member, close }: { member: Member; close(): void }) {
 
 function Sessions({ member, close }: { member: Member; close(): void }) {
   const own = slug.value ?? "";
+  const params = { slug: own, id: member.id };
+  const list: SessionsPath = (...query) => apiPath(memberSessionsApi.list, params, ...query);
   return html`<${Dialog} title=${`Sessions of ${member.email}`} close=${close}>
     <${SessionList}
-      path=${org(own, `members/${member.id}/sessions/`)}
+      list=${list}
+      endOne=${(session: number) => call(memberSessionsApi.delete, { ...params, session })}
+      endAll=${() => call(memberSessionsApi.deleteAll, params)}
       command=${["session", "list", "--org", own, "--user", member.email]}
-      isOther
     />
     <div class="actions"><button type="button" onClick=${close}>Close</button></div>
   <//>`;

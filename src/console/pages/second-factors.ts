@@ -1,7 +1,9 @@
 // The user's second factors: authenticator app, passkeys, and recovery codes, which are shown once.
 
 import { useEffect, useRef, useState } from "preact/hooks";
-import { send } from "../api.ts";
+import { apiPath, type SentOf } from "../../api/endpoint.ts";
+import { factorsApi, maxPasskeyName, passkeysApi, totpApi, type Passkey } from "../../api/factors.ts";
+import { call } from "../api.ts";
 import { html } from "../html.ts";
 import { factors, readMe } from "../me.ts";
 import { addPasskey, canUsePasskeys, isPasskeyHost } from "../passkeys.ts";
@@ -14,15 +16,8 @@ import { download } from "../ui/tools.ts";
 
 type Codes = readonly string[];
 type Asked = "app" | "passkey" | "codes" | "remove app" | Passkey | undefined;
-type Passkey = {
-  id: number;
-  name: string;
-  is_usable: boolean;
-  created_at: string;
-  last_used_at: string | null;
-};
 
-const passkeysPath = "/api/user/passkeys/";
+const passkeysPath = apiPath(passkeysApi.list, {});
 
 export function SecondFactors() {
   const [asked, ask] = useState<Asked>(undefined);
@@ -86,8 +81,8 @@ type QuestionsProps = NewProps & { asked: Asked; setCodes(codes: Codes): void };
 
 /** The dialog that was asked for. */
 function Questions({ asked, isFirst, changed, setCodes, close }: QuestionsProps) {
-  const remove = (path: string) => async () => {
-    await send("DELETE", path);
+  const remove = (request: () => Promise<unknown>) => async () => {
+    await request();
     await changed();
   };
   if (asked === "app") return html`<${NewApp} isFirst=${isFirst} changed=${changed} close=${close} />`;
@@ -101,7 +96,7 @@ function Questions({ asked, isFirst, changed, setCodes, close }: QuestionsProps)
         Its codes stop working. You can set up an app again.
         ${factors.value?.is_required && factors.value.passkeys === 0 ? " A second factor is required: its set-up page comes next." : ""}
       </p>`}
-      run=${remove("/api/user/totp/")}
+      run=${remove(() => call(totpApi.delete, {}))}
       close=${close}
     />`;
   if (asked === "codes")
@@ -110,7 +105,7 @@ function Questions({ asked, isFirst, changed, setCodes, close }: QuestionsProps)
       action="Make new codes"
       effect=${html`<p>The codes that you have now stop working.</p>`}
       run=${async () => {
-        const made = await send<{ recovery_codes: Codes }>("POST", "/api/user/recovery_codes/");
+        const made = await call(factorsApi.createCodes, {});
         setCodes(made.recovery_codes);
       }}
       close=${close}
@@ -120,13 +115,13 @@ function Questions({ asked, isFirst, changed, setCodes, close }: QuestionsProps)
     title=${`Remove the passkey ${asked.name}?`}
     action=${`Remove ${asked.name}`}
     effect=${html`<p>It no longer signs you in. You can add it again.</p>`}
-    run=${remove(`${passkeysPath}${asked.id}/`)}
+    run=${remove(() => call(passkeysApi.delete, { id: asked.id }))}
     close=${close}
   />`;
 }
 
 function Passkeys({ ask }: { ask(asked: Asked): void }) {
-  const { data, error } = useResource<readonly Passkey[]>(passkeysPath);
+  const { data, error } = useResource(passkeysPath);
   return html`${error === undefined ? null : html`<${Failure} error=${error} />`}
   ${
     data === undefined
@@ -186,13 +181,13 @@ function PresentPassword({ password, set, errors }: PresentProps) {
   />`;
 }
 
-type Secret = { secret: string; otpauth_url: string };
+type Secret = SentOf<typeof totpApi.create>;
 
 function NewApp({ isFirst, changed, close }: NewProps) {
   const [password, setPassword] = useState("");
   const [secret, setSecret] = useState<Secret | undefined>(undefined);
   const begin = useAction(async () =>
-    setSecret(await send<Secret>("POST", "/api/user/totp/", isFirst ? { current_password: password } : {})),
+    setSecret(await call(totpApi.create, {}, isFirst ? { current_password: password } : {})),
   );
   return html`<${Dialog} title="Set up an authenticator app" close=${close}>
     ${
@@ -221,9 +216,7 @@ function NewApp({ isFirst, changed, close }: NewProps) {
 function FirstCode({ secret, changed, close }: { secret: Secret } & Pick<NewProps, "changed" | "close">) {
   const [code, setCode] = useState("");
   const { error, isRunning, submit } = useAction(async () => {
-    const made = await send<{ recovery_codes: Codes }>("POST", "/api/user/totp/confirm/", {
-      otp: code.trim(),
-    });
+    const made = await call(totpApi.confirm, {}, { otp: code.trim() });
     await changed(made.recovery_codes);
     tell("The app is set up.");
   });
@@ -264,7 +257,7 @@ function NewPasskey({ isFirst, changed, close }: NewProps) {
         errors=${error?.fields["name"]}
         value=${name}
         set=${setName}
-        control=${{ required: true, maxlength: 100, autocomplete: "off" }}
+        control=${{ required: true, maxlength: maxPasskeyName, autocomplete: "off" }}
       />
       ${
         isFirst

@@ -2,7 +2,8 @@
 // member in a dialog. Each can be ended.
 
 import { useState } from "preact/hooks";
-import { send } from "../api.ts";
+import type { Path } from "../../api/endpoint.ts";
+import type { Session } from "../../api/sessions.ts";
 import { html } from "../html.ts";
 import { refresh, useList } from "../resource.ts";
 import { List, textColumn } from "../ui/list.ts";
@@ -11,25 +12,15 @@ import type { Column } from "../ui/rows.ts";
 import { timeColumn } from "../ui/time-column.ts";
 import { browserWords } from "../user-agent.ts";
 
-type Session = {
-  id: number;
-  kind: "browser" | "command_line";
-  device: string;
-  address: string;
-  created_at: string;
-  last_used_at: string;
-  expires_at: string;
-  is_current: boolean;
-  /** Nodes whose machine proved that the session is on it. */
-  nodes: readonly { org_slug: string; name: string }[];
-};
+export type SessionsPath = (query?: { page_size: string }) => Path<Session[]>;
 
 type Props = {
-  path: string;
+  list: SessionsPath;
+  endOne(id: number): Promise<unknown>;
+  /** Sessions of another user are all ended by one request. Without it, this browser stays signed in. */
+  endAll?(): Promise<unknown>;
   /** Arguments of `agent admin`. */
   command: readonly string[];
-  /** Sessions of another user are all ended by one request. Otherwise this browser stays signed in. */
-  isOther?: boolean;
 };
 
 /** With the nodes on whose machine it proved to be. */
@@ -39,8 +30,9 @@ const wordsOf = ({ kind, device, nodes }: Session) =>
     ...nodes.map(({ org_slug, name }) => `${name} (${org_slug})`),
   ].join(", ");
 
-export function SessionList({ path, command, isOther = false }: Props) {
-  const { data = [] } = useList<Session>(`${path}?page_size=1000`);
+export function SessionList({ list, endOne, endAll, command }: Props) {
+  const path = list();
+  const { data = [] } = useList(list({ page_size: "1000" }));
   const [ending, end] = useState<readonly Session[]>([]);
   const others = data.filter(({ is_current }) => !is_current);
   const [first] = ending;
@@ -49,7 +41,7 @@ export function SessionList({ path, command, isOther = false }: Props) {
     end(sessions);
     choose(whole);
   };
-  const all = isOther ? "Sign out everywhere" : "Sign all others out";
+  const all = endAll === undefined ? "Sign all others out" : "Sign out everywhere";
   return html`<${List}
       label="Sessions"
       path=${path}
@@ -71,8 +63,8 @@ export function SessionList({ path, command, isOther = false }: Props) {
               must sign in again.
             </p>`}
             run=${async () => {
-              if (isAll && isOther) await send("DELETE", path);
-              else for (const { id } of ending) await send("DELETE", `${path}${id}/`);
+              if (isAll && endAll !== undefined) await endAll();
+              else for (const { id } of ending) await endOne(id);
               await refresh(path);
             }}
             close=${() => end([])}

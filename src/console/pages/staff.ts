@@ -4,11 +4,12 @@ import { apiPath } from "../../api/endpoint.ts";
 import { organizationsApi, type Organization } from "../../api/organizations.ts";
 import "../core.ts";
 import { useState } from "preact/hooks";
-import { call, send } from "../api.ts";
+import { minPasswordLength, usersApi, type User } from "../../api/users.ts";
+import { call } from "../api.ts";
 import { html } from "../html.ts";
 import { me, organizations, readMe } from "../me.ts";
 import { freeNetwork, overlapped } from "../overlay-networks.ts";
-import { counted, type AccessReport } from "../removed-words.ts";
+import { counted } from "../removed-words.ts";
 import { refresh, useResource } from "../resource.ts";
 import { go, pathOf } from "../router.ts";
 import { Check, FormFailure, Text, useAction } from "../ui/form.ts";
@@ -32,7 +33,7 @@ import { ServerHistory } from "./server-history.ts";
 import { OwnerNumber, useEnding } from "./user-fields.ts";
 
 const organizationsPath = apiPath(organizationsApi.list, {});
-const usersPath = "/api/users/";
+const usersPath = apiPath(usersApi.list, {});
 const serversPath = "/api/servers/";
 
 export function Organizations() {
@@ -120,15 +121,6 @@ function NewOrganization({ close }: { close(): void }) {
   <//>`;
 }
 
-type User = {
-  id: number;
-  email: string;
-  is_staff: boolean;
-  is_active: boolean;
-  created_at: string;
-  last_login_at: string | null;
-};
-
 export function Users() {
   const [asked, ask] = useState<User | "new" | undefined>(undefined);
   const close = () => ask(undefined);
@@ -178,7 +170,7 @@ function NewUser({ close }: { close(): void }) {
   const [password, setPassword] = useState("");
   const [isStaff, setStaff] = useState(false);
   const { error, isRunning, submit } = useAction(async () => {
-    await send("POST", usersPath, { email, password, is_staff: isStaff });
+    await call(usersApi.create, {}, { email, password, is_staff: isStaff });
     await refresh(usersPath);
     close();
   });
@@ -196,11 +188,16 @@ function NewUser({ close }: { close(): void }) {
       />
       <${Text}
         label="Password"
-        help="At least 8 characters."
+        help=${`At least ${minPasswordLength} characters.`}
         errors=${error?.fields["password"]}
         value=${password}
         set=${setPassword}
-        control=${{ type: "password", required: true, minlength: 8, autocomplete: "new-password" }}
+        control=${{
+          type: "password",
+          required: true,
+          minlength: minPasswordLength,
+          autocomplete: "new-password",
+        }}
       />
       <p>
         <${Check}
@@ -224,9 +221,9 @@ function NewUser({ close }: { close(): void }) {
 
 function Activation({ user, close }: { user: User; close(): void }) {
   const { fields, body: ending, flags } = useEnding();
-  const path = `${usersPath}${user.id}/`;
+  const path = apiPath(usersApi.retrieve, { id: user.id });
   const isEnding = user.is_active;
-  const { data } = useResource<AccessReport>(isEnding ? path : "");
+  const { data } = useResource(isEnding ? path : "");
   const left = data?.access_left ?? [];
   const body = { is_active: !isEnding, ...(isEnding ? ending : {}) };
   const verb = isEnding ? "Disable" : "Enable";
@@ -251,7 +248,7 @@ function Activation({ user, close }: { user: User; close(): void }) {
             <${FromTerminal} command=${["user", "enable", user.email]} call=${["PATCH", path, body]} />`
     }
     run=${async () => {
-      await send("PATCH", path, body);
+      await call(usersApi.update, { id: user.id }, body);
       await refresh(usersPath);
     }}
     close=${close}

@@ -5,6 +5,7 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { AppError } from "../../base/errors.ts";
 import type { Log } from "../../base/log.ts";
+import { tokenPairsApi } from "../../api/sessions.ts";
 import { paths } from "../../protocol/paths.ts";
 import { TokenPair } from "../../protocol/sign-in.ts";
 import type { System } from "../../base/system.ts";
@@ -69,7 +70,7 @@ export async function startControlPlane({ directory, children, system, say }: St
       throw new AppError("failed", `${method} ${path}: the control plane answered ${answer.status}`);
     return answer;
   };
-  const signIn = await request("POST", paths.token, undefined, { email, password });
+  const signIn = await request("POST", tokenPairsApi.create.path, undefined, { email, password });
   const { access } = v.parse(TokenPair, await signIn.json());
   return {
     url,

@@ -1,6 +1,10 @@
 // The one HTML page of the console. Everything else is made by its script, so the page's policy allows no inline code,
 // no other host, and no text that becomes code.
 
+import { apiPath } from "../../api/endpoint.ts";
+import { factorsApi } from "../../api/factors.ts";
+import { organizationsApi } from "../../api/organizations.ts";
+import { ownUserApi } from "../../api/users.ts";
 import { brand } from "../../brand.ts";
 import type { Page } from "../http/route.ts";
 import { importsOf, nameOf } from "./files.ts";
@@ -24,7 +28,11 @@ const icon =
   "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E%3Cg fill='none' stroke='%233b6fd4' stroke-width='1.5'%3E%3Cpath d='M8 3 3 8l5 5 5-5z'/%3E%3C/g%3E%3Cg fill='%233b6fd4'%3E%3Ccircle cx='8' cy='3' r='2'/%3E%3Ccircle cx='3' cy='8' r='2'/%3E%3Ccircle cx='8' cy='13' r='2'/%3E%3Ccircle cx='13' cy='8' r='2'/%3E%3C/g%3E%3C/svg%3E";
 
 /** What the console asks first; see its `readMe`. The browser asks while it loads the scripts. */
-const firstAnswers = ["/api/user/", "/api/org/?page_size=1000", "/api/user/factors/"];
+const firstAnswers = [
+  apiPath(ownUserApi.retrieve, {}),
+  apiPath(organizationsApi.list, {}, { page_size: "1000" }),
+  apiPath(factorsApi.retrieve, {}),
+];
 const machines = "nodes/?page_size=1000&page=1";
 /**
  * What the pages that begin with the list of machines need, by the segment behind the slug: their file, and what they ask

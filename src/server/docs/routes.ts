@@ -10,7 +10,7 @@ import type { Reply, Route } from "../http/route.ts";
 import { provenAtSignIn } from "../users/factors/second-factor.ts";
 import { docsSessionS } from "../users/sessions/sessions.ts";
 import { cookieOfDevice, signIn } from "../users/sign-in/sign-in.ts";
-import { originOf } from "../routes/people.ts";
+import { originOf } from "../users/sign-in/sign-in.ts";
 import type { Services } from "../services.ts";
 import { redocPage, swaggerPage } from "./pages.ts";
 

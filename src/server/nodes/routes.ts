@@ -8,7 +8,7 @@ import { register } from "./joining/register.ts";
 import { answerable, answerRequest, registrationItemOf } from "./joining/registration-requests.ts";
 import type { phonesApi } from "../../api/phones.ts";
 import type { OrganizationCall } from "../http/route.ts";
-import { browserOf } from "../routes/people.ts";
+import { browserOf } from "../users/sessions/browser-sessions.ts";
 import { makePhone, type Wishes } from "./phones.ts";
 import type { nodesApi } from "../../api/nodes.ts";
 import { AppError } from "../../base/errors.ts";

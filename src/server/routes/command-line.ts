@@ -17,7 +17,8 @@ import {
 } from "../users/sessions/device-sign-in.ts";
 import { Challenge, makeLoginCode, useLoginCode } from "../users/sessions/login-codes.ts";
 import type { Services } from "../services.ts";
-import { browserOf, fromOf } from "./people.ts";
+import { browserOf } from "../users/sessions/browser-sessions.ts";
+import { fromOf } from "../users/sessions/families.ts";
 import { foreignText } from "../../base/text.ts";
 
 const secret = v.pipe(foreignText(1024), v.minLength(1));

@@ -19,7 +19,7 @@ import {
 import { mustOwn } from "../nodes/node-owner.ts";
 import { listDue, OwnNodeDue, proveOwner } from "../nodes/lifecycle/reauthentication.ts";
 import type { Services } from "../services.ts";
-import { browserOf } from "./people.ts";
+import { browserOf } from "../users/sessions/browser-sessions.ts";
 import { foreignText } from "../../base/text.ts";
 
 const secret = v.pipe(foreignText(128), v.minLength(1));

@@ -25,9 +25,10 @@ import { finishSignIn } from "../oidc/sign-in.ts";
 import { findSession, sessionIdOf } from "../users/sessions/browser-sessions.ts";
 import type { Services } from "../services.ts";
 import { isStaff } from "../store/tables/users.ts";
-import { startedReply } from "./browser-sessions.ts";
-import { FirstFactor, requirePasswordForFirst } from "./factors.ts";
-import { callingUser } from "./people.ts";
+import { startedReply } from "../users/session-routes.ts";
+import { FirstFactor } from "../../api/factors.ts";
+import { requirePasswordForFirst } from "../users/factor-routes.ts";
+import { callingUser } from "../users/sessions/browser-sessions.ts";
 import { foreignText } from "../../base/text.ts";
 
 const root = "/console/";

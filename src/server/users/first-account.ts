@@ -13,7 +13,8 @@ import { queryNumber } from "../store/table.ts";
 import { rememberNetwork } from "../store/tables/organizations.ts";
 import { meta } from "../store/tables/servers.ts";
 import type { Passwords } from "./sign-in/passwords.ts";
-import { insertUser, type User } from "./users.ts";
+import { insertUser } from "./users.ts";
+import { type User } from "../../api/users.ts";
 
 const firstAccountMs = 30 * 60_000;
 const prefix = "first_account ";

@@ -1,6 +1,5 @@
 // Users: creating them, passwords. members.ts has the memberships, sign-in.ts the sign-in, sessions.ts the tokens.
 
-import * as v from "valibot";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
 import { quoteWord } from "../../base/plan.ts";
@@ -13,26 +12,12 @@ import type { Passwords } from "./sign-in/passwords.ts";
 import { endSessions, wrongCredentials } from "./sessions/sessions.ts";
 import type { Turn } from "./sign-in/password-queue.ts";
 import { pageOf, searchPattern, type Page } from "../http/lists.ts";
+import type { User } from "../../api/users.ts";
 import type { ListQuery } from "../../api/values.ts";
 import { NotUnique, type Database, type Transaction } from "../store/database.ts";
 import { queryAll, queryNumber } from "../store/table.ts";
 import { passwordResets, users, type UserRow } from "../store/tables/users.ts";
-import { emailKey, foreignText, formerEmailKey } from "../../base/text.ts";
-
-export const NewPassword = v.pipe(
-  foreignText(1024, "A password can have at most 1024 characters."),
-  v.minLength(8, "A password needs at least 8 characters."),
-);
-
-export const User = v.object({
-  id: v.number(),
-  email: v.string(),
-  is_staff: v.boolean(),
-  is_active: v.boolean(),
-  created_at: v.string(),
-  last_login_at: v.nullable(v.string()),
-});
-export type User = v.InferOutput<typeof User>;
+import { emailKey, formerEmailKey } from "../../base/text.ts";
 
 type Store = Pick<ServerOptions, "db" | "system">;
 export type UserServices = Store & { passwords: Passwords };

@@ -4,15 +4,16 @@ import { brand } from "../../../brand.ts";
 import { AppError } from "../../../base/errors.ts";
 import type { Implementation } from "../../command.ts";
 import { readPassword } from "./user.ts";
-import { Factors, NewTotp, RecoveryCodes, SignInRules } from "../answers.ts";
-import { Nothing, read, writeAs } from "../api.ts";
+import { factorsApi, signInRulesApi, totpApi } from "../../../api/factors.ts";
+import { request } from "../../../api/request.ts";
+import { read, write } from "../api.ts";
 import { targetFlags } from "../target.ts";
 
 export const list: Implementation = {
   args: targetFlags,
   examples: [`${brand.executable} admin factor list`],
   async run(context) {
-    const factors = await read(context, (api) => api.get("/api/user/factors/", Factors));
+    const factors = await read(context, (api) => api.call(factorsApi.retrieve, {}));
     const lines = [
       `Authenticator app: ${factors.totp ? "yes" : "no"}`,
       `Passkeys: ${factors.passkeys}`,
@@ -41,17 +42,16 @@ once: each replaces the app one time. Keep them away from the phone.`,
     const { values, output } = context;
     const otp = values.text("code");
     if (otp !== undefined) {
-      const path = "/api/user/totp/confirm/";
-      const made = await writeAs(context, RecoveryCodes, () => ({ method: "POST", path, body: { otp } }));
+      const made = await write(context, () => request(totpApi.confirm, {}, { otp }));
       if (made === undefined) return;
       const codes = made.recovery_codes.map((code) => `  ${code}\n`).join("");
       const more = codes === "" ? "" : `Recovery codes, each for one sign-in:\n${codes}`;
       return output.result(made, `The app is your second factor now\n${more}`);
     }
-    const made = await writeAs(context, NewTotp, async (api) => {
-      const { totp } = await api.get("/api/user/factors/", Factors);
+    const made = await write(context, async (api) => {
+      const { totp } = await api.call(factorsApi.retrieve, {});
       const body = totp ? {} : { current_password: await readPassword(context, { isNew: false }) };
-      return { method: "POST", path: "/api/user/totp/", body };
+      return request(totpApi.create, {}, body);
     });
     if (made === undefined) return;
     const next = `Then run: ${brand.executable} admin factor add --code CODE`;
@@ -70,8 +70,8 @@ export const remove: Implementation = {
   args: targetFlags,
   examples: [`${brand.executable} admin factor remove`],
   async run(context) {
-    const request = { method: "DELETE", path: "/api/user/totp/" } as const;
-    if ((await writeAs(context, Nothing, () => request)) === undefined) return;
+    const removed = await write(context, () => request(totpApi.delete, {}));
+    if (removed === undefined) return;
     context.output.result({ totp: false }, "The authenticator app is removed\n");
   },
 };
@@ -80,8 +80,7 @@ export const codes: Implementation = {
   args: targetFlags,
   examples: [`${brand.executable} admin factor codes`],
   async run(context) {
-    const request = { method: "POST", path: "/api/user/recovery_codes/" } as const;
-    const made = await writeAs(context, RecoveryCodes, () => request);
+    const made = await write(context, () => request(factorsApi.createCodes, {}));
     if (made !== undefined) context.output.result(made, `${made.recovery_codes.join("\n")}\n`);
   },
 };
@@ -97,8 +96,7 @@ export const staff: Implementation = {
     if (rule !== "required" && rule !== "optional")
       throw new AppError("usage", `RULE must be required or optional, not "${rule}"`);
     const body = { staff_second_factor: rule === "required" };
-    const request = { method: "PATCH", path: "/api/sign_in/", body } as const;
-    const rules = await writeAs(context, SignInRules, () => request);
+    const rules = await write(context, () => request(signInRulesApi.update, {}, body));
     if (rules !== undefined) context.output.result(rules, `A second factor is ${rule} for staff\n`);
   },
 };

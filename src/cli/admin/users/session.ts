@@ -4,9 +4,10 @@ import { brand } from "../../../brand.ts";
 import { AppError } from "../../../base/errors.ts";
 import type { Context, Implementation } from "../../command.ts";
 import type { Args } from "../../values.ts";
-import { Session } from "../answers.ts";
-import { inOrg, Nothing, read, writeAs, type Api } from "../api.ts";
-import { memberByEmail } from "../lookup.ts";
+import { request } from "../../../api/request.ts";
+import { memberSessionsApi, ownSessionsApi } from "../../../api/sessions.ts";
+import { read, write, type Api } from "../api.ts";
+import { idOf, memberByEmail } from "../lookup.ts";
 import { targetFlags } from "../target.ts";
 
 const notes = `Without --user, sessions of the user who is signed in with \`${brand.executable} login\`. With --org and --user, those of a member of an
@@ -18,17 +19,17 @@ const memberFlags: Args = {
   user: { type: "string", valueHint: "EMAIL", description: "A member of the organization (default: you)" },
 };
 
-type Whose = { path(api: Api): Promise<string>; email: string | undefined };
-
-function whose({ values }: Context): Whose {
+/** Of a member, or the own ones. */
+function whose({ values }: Context): { slug: string; email: string } | undefined {
   const [slug, email] = [values.text("org"), values.text("user")];
-  if (slug === undefined && email === undefined)
-    return { path: async () => "/api/user/sessions/", email: undefined };
+  if (slug === undefined && email === undefined) return undefined;
   if (slug === undefined || email === undefined)
     throw new AppError("usage", "Give --org and --user together, or neither for your own sessions");
-  const path = async (api: Api) =>
-    inOrg(slug, `members/${(await memberByEmail(api, slug, email)).id}/sessions/`);
-  return { path, email };
+  return { slug, email };
+}
+
+async function memberOf(api: Api, { slug, email }: { slug: string; email: string }) {
+  return { slug, id: (await memberByEmail(api, slug, email)).id };
 }
 
 export const list: Implementation = {
@@ -39,8 +40,12 @@ export const list: Implementation = {
     `${brand.executable} admin session list --org acme --user ada@example.org`,
   ],
   async run(context) {
-    const { path, email } = whose(context);
-    const sessions = await read(context, async (api) => api.list(await path(api), Session));
+    const member = whose(context);
+    const sessions = await read(context, async (api) =>
+      member === undefined
+        ? api.all(ownSessionsApi.list, {})
+        : api.all(memberSessionsApi.list, await memberOf(api, member)),
+    );
     context.output.list(
       { sessions },
       {
@@ -55,7 +60,7 @@ export const list: Implementation = {
           each.last_used_at,
           (each.nodes ?? []).map(({ org_slug, name }) => `${name} (${org_slug})`).join(", "),
         ]),
-        none: `${email ?? "You"} ${email === undefined ? "are" : "is"} signed in nowhere.`,
+        none: `${member?.email ?? "You"} ${member === undefined ? "are" : "is"} signed in nowhere.`,
       },
     );
   },
@@ -78,20 +83,35 @@ export const revoke: Implementation = {
     `${brand.executable} admin session revoke --all --org acme --user ada@example.org`,
   ],
   async run(context) {
-    const [id] = context.words;
-    const { path, email } = whose(context);
+    const [word] = context.words;
+    const member = whose(context);
     const isAll = context.values.on("all");
-    if ((id === undefined) !== isAll || (isAll && email === undefined))
+    if ((word === undefined) !== isAll || (isAll && member === undefined))
       throw new AppError("usage", "Give the ID of a session, or --all with --org and --user");
-    const what = isAll ? `all sessions of ${email ?? ""}` : `session ${id}`;
-    const gone = await writeAs(context, Nothing, async (api) => ({
-      method: "DELETE",
-      path: `${await path(api)}${id === undefined ? "" : `${encodeURIComponent(id)}/`}`,
+    const what = isAll ? `all sessions of ${member?.email}` : `session ${word}`;
+    const gone = await write(context, async (api) => ({
+      ...(await ending(api, word, member)),
       effect: `end ${what}`,
     }));
     if (gone === undefined) return;
-    if (id === undefined)
-      return context.output.result({ user: email, all: true }, `All sessions of ${email ?? ""} have ended\n`);
-    context.output.result({ id: Number(id) }, `Session ${id} has ended\n`);
+    if (word === undefined)
+      return context.output.result(
+        { user: member?.email, all: true },
+        `All sessions of ${member?.email} have ended\n`,
+      );
+    context.output.result({ id: Number(word) }, `Session ${word} has ended\n`);
   },
 };
+
+async function ending(api: Api, word: string | undefined, member: ReturnType<typeof whose>) {
+  const where = member === undefined ? undefined : await memberOf(api, member);
+  if (word === undefined && where !== undefined) return request(memberSessionsApi.deleteAll, where);
+  const session = await idOf(word ?? "", {
+    what: "session",
+    listing: "session list",
+    list: async () => [],
+    nameOf: () => null,
+  });
+  if (where === undefined) return request(ownSessionsApi.delete, { id: session });
+  return request(memberSessionsApi.delete, { ...where, session });
+}

@@ -1,5 +1,7 @@
 // `agent admin user …`: users of the control plane.
 
+import { request } from "../../../api/request.ts";
+import { NewPassword, ownUserApi, usersApi } from "../../../api/users.ts";
 import { Email } from "../../../api/values.ts";
 import { brand } from "../../../brand.ts";
 import { AppError } from "../../../base/errors.ts";
@@ -14,9 +16,7 @@ import {
   tokensOf,
 } from "../../join/left-access.ts";
 import { readNamedFile, type Args } from "../../values.ts";
-import { Me, User } from "../answers.ts";
-import { AccessReport } from "../../../api/values.ts";
-import { Nothing, read, writeAs } from "../api.ts";
+import { read, write } from "../api.ts";
 import { onData, onlyPlanned } from "../data.ts";
 import { userByEmail } from "../lookup.ts";
 import { chooseTarget, targetFlags } from "../target.ts";
@@ -43,7 +43,6 @@ export async function readPassword(
 }
 
 async function readLogin(context: Context): Promise<{ email: string; password: string }> {
-  const { NewPassword } = await import("../../../server/users/users.ts");
   const { parse } = await import("../../../server/http/route.ts");
   const v = await import("valibot");
   const address = context.words[0] ?? "";
@@ -66,8 +65,7 @@ export const create: Implementation = {
   examples: [`${brand.executable} admin user create ada@example.org --staff`],
   async run(context) {
     const body = { ...(await readLogin(context)), is_staff: context.values.on("staff") };
-    const request = { method: "POST", path: "/api/users/", body } as const;
-    const user = await writeAs(context, User, () => request, { begins: true });
+    const user = await write(context, () => request(usersApi.create, {}, body), { begins: true });
     if (user === undefined) return;
     context.output.result(user, `Created user ${user.email}${user.is_staff ? " (staff)" : ""}\n`);
   },
@@ -77,7 +75,7 @@ export const list: Implementation = {
   args: targetFlags,
   examples: [`${brand.executable} admin user list`],
   async run(context) {
-    const users = await read(context, (api) => api.list("/api/users/", User));
+    const users = await read(context, (api) => api.all(usersApi.list, {}));
     context.output.list(
       { users },
       {
@@ -101,11 +99,10 @@ function activation(verb: "enable" | "disable"): Implementation {
     examples: [`${brand.executable} admin user ${verb} ada@example.org`],
     async run(context) {
       const address = context.words[0] ?? "";
-      const report = await writeAs(context, AccessReport, async (api) => ({
-        method: "PATCH",
-        path: `/api/users/${(await userByEmail(api, address)).id}/`,
-        body: { is_active: isEnabled, ...(isEnabled ? {} : leaverEnds(context.values)) },
-      }));
+      const body = { is_active: isEnabled, ...(isEnabled ? {} : leaverEnds(context.values)) };
+      const report = await write(context, async (api) =>
+        request(usersApi.update, { id: (await userByEmail(api, address)).id }, body),
+      );
       if (report === undefined) return;
       context.output.result(
         {
@@ -175,7 +172,7 @@ export const resetFactors: Implementation = {
 
 async function ownPassword(context: Context): Promise<void> {
   const address = (context.words[0] ?? "").trim().toLowerCase();
-  const { email } = await read(context, (api) => api.get("/api/user/", Me));
+  const { email } = await read(context, (api) => api.call(ownUserApi.retrieve, {}));
   if (email !== address) {
     throw new AppError(
       "permission_denied",
@@ -191,8 +188,8 @@ async function ownPassword(context: Context): Promise<void> {
     isNew: false,
   });
   const body = { current_password: current, new_password: (await readLogin(context)).password };
-  const request = { method: "POST", path: "/api/user/password/", body } as const;
-  if ((await writeAs(context, Nothing, () => request)) === undefined) return;
+  const changed = await write(context, () => request(ownUserApi.changePassword, {}, body));
+  if (changed === undefined) return;
   context.output.say(`All sessions have ended. Sign in again with \`${brand.executable} login\`.`);
   context.output.result({ email }, `User ${email} has a new password\n`);
 }

@@ -15,9 +15,10 @@ import { isLoopback } from "../../../base/loopback.ts";
 import { CheckinAnswer, RenewAnswer, type CheckinRequest } from "../../../protocol/checkin.ts";
 import { DownloadAnswer, maxEtagLength } from "../../../protocol/download.ts";
 import { ErrorBody } from "../../../protocol/error-body.ts";
+import { request } from "../../../api/request.ts";
 import { paths } from "../../../protocol/paths.ts";
 import { RegisterAnswer, RegisterWaiting, type RegisterRequest } from "../../../protocol/registration.ts";
-import { TokenPair } from "../../../protocol/sign-in.ts";
+import type { TokenPair } from "../../../protocol/sign-in.ts";
 import { Slug } from "../../../protocol/values.ts";
 import { readCapped } from "../../../base/read-capped.ts";
 import type { FetchInit, System } from "../../../base/system.ts";
@@ -58,6 +59,9 @@ const maxAnswerBytes = 1024 * 1024;
 const maxConfigAnswerBytes = 32 * 1024 * 1024;
 const retryAfterMs = [250, 1000] as const;
 
+/** Loaded on demand: nodes do not sign in. */
+const signInApi = () => import("../../../api/sessions.ts");
+
 export type Client = ReturnType<typeof makeClient>;
 
 export type Download =
@@ -70,12 +74,12 @@ export function makeClient(options: ClientOptions) {
   return {
     base,
     /** POST …/nodes/register/. Safe to repeat with the same keys. While it waits for approval: repeat it. */
-    register: async (slug: string, request: RegisterRequest): Promise<RegisterAnswer | RegisterWaiting> =>
+    register: async (slug: string, body: RegisterRequest): Promise<RegisterAnswer | RegisterWaiting> =>
       whole(
         await call({
           method: "POST",
           path: paths.register(slug),
-          body: request,
+          body,
           schema: v.union([RegisterWaiting, RegisterAnswer]),
           maxBytes: maxConfigAnswerBytes,
           repeatable: true,
@@ -87,7 +91,7 @@ export function makeClient(options: ClientOptions) {
     checkin: async (
       slug: string,
       id: number,
-      request: CheckinRequest,
+      body: CheckinRequest,
       {
         waitS = 0,
         signal,
@@ -98,7 +102,7 @@ export function makeClient(options: ClientOptions) {
         await call({
           method: "POST",
           path: paths.checkin(slug, id),
-          body: request,
+          body,
           headers: waitS > 0 ? { Prefer: `wait=${waitS}` } : {},
           schema: CheckinAnswer,
           timeoutMs: timeoutMs + waitS * 1000,
@@ -146,17 +150,17 @@ export function makeClient(options: ClientOptions) {
     token: async (email: string, password: string, otp?: string): Promise<TokenPair> => {
       const body = { email, password, ...given({ otp }) };
       const { signInHeaders } = await import("./sign-in-headers.ts");
-      const headers = signInHeaders();
-      return whole(await call({ method: "POST", path: paths.token, body, headers, schema: TokenPair }));
+      const { tokenPairsApi } = await signInApi();
+      return whole(await call({ ...request(tokenPairsApi.create, {}, body), headers: signInHeaders() }));
     },
 
     /** The next pair. Never repeated: a refresh token that is used twice ends the session. */
     refresh: async (refresh: string): Promise<TokenPair> =>
-      whole(await call({ method: "POST", path: paths.tokenRefresh, body: { refresh }, schema: TokenPair })),
+      whole(await call(request((await signInApi()).tokenPairsApi.refresh, {}, { refresh }))),
 
     /** Signs out. */
     signOut: async (refresh: string): Promise<void> => {
-      await call({ method: "POST", path: paths.tokenRevoke, body: { refresh }, schema: v.unknown() });
+      await call(request((await signInApi()).tokenPairsApi.revoke, {}, { refresh }));
     },
   };
 }

@@ -3,16 +3,15 @@
 
 import { join } from "node:path";
 import * as v from "valibot";
+import { request } from "../../../api/request.ts";
+import { maxProvenNodes, ownSessionsApi, type ProvenNodes } from "../../../api/sessions.ts";
 import { AppError } from "../../../base/errors.ts";
 import { sessionProof } from "../../../pki/session-proof.ts";
 import { listOrganizations } from "../../files/list-organizations.ts";
 import { readCredentials } from "../../files/organizations.ts";
 import type { Client } from "./client.ts";
 
-export type NodeProof = { organization: string; node_id: number; proof: string };
-
-/** The most that a control plane takes. */
-const maxNodes = 64;
+export type NodeProof = ProvenNodes["nodes"][number];
 
 /** Of the nodes at this control plane whose token this process may read. `session`: the family of its tokens. */
 export function proofsOf(configRoot: string, controlPlane: string, session: string): NodeProof[] {
@@ -28,7 +27,7 @@ export function proofsOf(configRoot: string, controlPlane: string, session: stri
         throw error;
       }
     })
-    .slice(0, maxNodes);
+    .slice(0, maxProvenNodes);
 }
 
 /** The family of an access token's session. Not verified: the server does that. Undefined if a former server made it. */
@@ -45,6 +44,5 @@ export async function sendProofs(
   client: Pick<Client, "request">,
   nodes: readonly NodeProof[],
 ): Promise<void> {
-  const path = "/api/user/sessions/nodes/";
-  await client.request({ method: "POST", path, body: { nodes }, schema: v.unknown() });
+  await client.request(request(ownSessionsApi.proveNodes, {}, { nodes: [...nodes] }));
 }

@@ -1,6 +1,6 @@
 // The second factors of a user: adding and removing an authenticator app, recovery codes, and whether one is required.
 
-import * as v from "valibot";
+import type { Factors } from "../../../api/factors.ts";
 import { brand } from "../../../brand.ts";
 import { AppError } from "../../../base/errors.ts";
 import { sealSecret, openSecret } from "../../../pki/secrets.ts";
@@ -22,13 +22,6 @@ import {
 import { endSessions } from "../sessions/sessions.ts";
 import { doStaffNeedFactor, markProven, placeOf, type UserCaller } from "./step-up.ts";
 
-export const Factors = v.object({
-  totp: v.boolean(),
-  passkeys: v.number(),
-  recovery_codes_left: v.number(),
-  /** An organization of the user, or staff, require a second factor. */
-  is_required: v.boolean(),
-});
 type User = { userId: number; email: string };
 
 const secretBytes = 20;
@@ -38,10 +31,7 @@ const recoveryCodeCount = 10;
 /** 80 bits: no code can be guessed, so a plain hash is safe. */
 const recoveryCodeBytes = 10;
 
-export async function factorsOf(
-  reader: Pick<Reader, "get" | "all">,
-  userId: number,
-): Promise<v.InferOutput<typeof Factors>> {
+export async function factorsOf(reader: Pick<Reader, "get" | "all">, userId: number): Promise<Factors> {
   const left = "SELECT count(*) AS n FROM recovery_codes WHERE user_id = $1 AND used_at IS NULL";
   return {
     totp: (await methodsOf(reader, userId)).includes("totp"),

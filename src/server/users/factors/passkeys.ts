@@ -4,6 +4,7 @@
 import { createPublicKey, type JsonWebKeyInput } from "node:crypto";
 import type { AuthenticationResponseJSON } from "@simplewebauthn/server";
 import * as v from "valibot";
+import type { Assertion, Passkey, Registration } from "../../../api/factors.ts";
 import { brand } from "../../../brand.ts";
 import { AppError } from "../../../base/errors.ts";
 import { formatTime } from "../../../base/duration.ts";
@@ -18,49 +19,12 @@ import { isChallenge, makeChallenge, useChallenge } from "./passkey-challenges.t
 import { userEvent } from "../users.ts";
 import { methodsOf } from "./second-factor.ts";
 import { markProven, placeOf, type UserCaller } from "./step-up.ts";
-import { foreignText, label } from "../../../base/text.ts";
 
 export type PasskeyServices = Pick<ServerOptions, "db" | "system" | "secretKey" | "publicUrl">;
 type User = { userId: number; email: string };
 
-const encoded = v.pipe(foreignText(32_768), v.regex(/^[\w-]+$/));
-const identifiers = {
-  id: v.pipe(encoded, v.maxLength(1400)),
-  rawId: v.pipe(encoded, v.maxLength(1400)),
-  type: v.literal("public-key"),
-};
-/** What `PublicKeyCredential.toJSON()` gives. Not strict: browsers add fields. */
-export const Registration = v.object({
-  ...identifiers,
-  response: v.object({
-    clientDataJSON: encoded,
-    attestationObject: encoded,
-    transports: v.optional(
-      v.pipe(v.array(v.pipe(foreignText(20), v.regex(/^[a-z-]+$/))), v.maxLength(10)),
-      [],
-    ),
-  }),
-});
-export const Assertion = v.object({
-  ...identifiers,
-  response: v.object({
-    clientDataJSON: encoded,
-    authenticatorData: encoded,
-    signature: encoded,
-    userHandle: v.optional(v.nullable(encoded)),
-  }),
-});
 /** What the browser says of the page. The library reads the rest of it. */
 export const ClientData = v.object({ crossOrigin: v.optional(v.boolean()) });
-export const PasskeyName = label(100);
-export const Passkey = v.object({
-  id: v.number(),
-  name: v.string(),
-  /** False: it was made for another name of this control plane, and cannot be used. */
-  is_usable: v.boolean(),
-  created_at: v.string(),
-  last_used_at: v.nullable(v.string()),
-});
 
 /** The host of the public URL. Throws conflict for an IP address, which passkeys cannot be bound to. */
 function rpIdOf(publicUrl: string): string {
@@ -106,9 +70,9 @@ function refuseFramed({ response }: { response: { clientDataJSON: string } }): v
 export async function addPasskey(
   services: PasskeyServices,
   user: UserCaller,
-  { name, response }: { name: string; response: v.InferOutput<typeof Registration> },
+  { name, response }: { name: string; response: Registration },
   actor: Actor,
-): Promise<{ passkey: v.InferOutput<typeof Passkey>; recovery_codes: string[] }> {
+): Promise<{ passkey: Passkey; recovery_codes: string[] }> {
   const { db, system, publicUrl } = services;
   const { verifyRegistrationResponse } = await import("@simplewebauthn/server");
   const rpId = rpIdOf(publicUrl);
@@ -232,7 +196,7 @@ export async function assertionOptions(services: PasskeyServices, purpose: strin
 /** Returns the user of the passkey. Throws invalid_credentials. */
 export async function proveAssertion(
   services: PasskeyServices,
-  response: v.InferOutput<typeof Assertion>,
+  response: Assertion,
   purpose: string,
 ): Promise<number> {
   const { db, system, publicUrl } = services;

@@ -2,9 +2,10 @@
 // so an end counts at once on all replicas.
 
 import { AppError } from "../../../base/errors.ts";
+import { brand } from "../../../brand.ts";
 import { hashToken, makeOpaqueToken } from "../../../pki/opaque.ts";
 import { networkOf } from "../../http/edge.ts";
-import type { AskedRequest, Caller } from "../../http/route.ts";
+import type { AskedRequest, Call, Caller } from "../../http/route.ts";
 import type { ServerOptions } from "../../options.ts";
 import type { Database } from "../../store/database.ts";
 import { joined, queryOne } from "../../store/table.ts";
@@ -96,6 +97,20 @@ export async function findSession(
 /** Undefined if the caller has a token. */
 export function sessionIdOf({ signIn }: UserCaller): number | undefined {
   return signIn !== undefined && "session" in signIn ? signIn.session : undefined;
+}
+
+export function callingUser({ caller }: Pick<Call, "caller">): UserCaller {
+  if (caller.kind === "person") return caller;
+  throw new AppError("permission_denied", "Only a signed-in user may call this.", {
+    hint: `It concerns your own sign-in: use \`${brand.executable} login\` first, or a browser.`,
+  });
+}
+
+/** A stolen token must not add machines or make further tokens: it would live on in them. `sentence` refuses it. */
+export function browserOf(call: Pick<Call, "caller">, sentence: string): UserCaller {
+  const caller = callingUser(call);
+  if (sessionIdOf(caller) !== undefined) return caller;
+  throw new AppError("permission_denied", sentence);
 }
 
 /** Undefined for a session that did not begin by a provider. Throws not_authenticated for one that has ended. */

@@ -3,7 +3,7 @@
 
 import { clean } from "../../../base/log.ts";
 import { cutText } from "../../../base/text.ts";
-import type { AskedRequest } from "../../http/route.ts";
+import type { AskedRequest, Call } from "../../http/route.ts";
 import type { Reader, Transaction } from "../../store/database.ts";
 import { browserSessions, refreshTokens } from "../../store/tables/sessions.ts";
 
@@ -14,6 +14,11 @@ const maxDeviceLength = 200;
 
 export const deviceOf = ({ headers }: Pick<AskedRequest, "headers">): string =>
   cutText(clean(headers.get("user-agent") ?? ""), maxDeviceLength);
+
+export const fromOf = ({ address, request }: Pick<Call, "address" | "request">): From => ({
+  address,
+  device: deviceOf(request),
+});
 
 /** `at`: of the sign-in or use. Also lists a family that an earlier release began. */
 export async function listFamily(

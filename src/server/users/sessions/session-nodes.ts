@@ -2,35 +2,15 @@
 // another user, or a session to another machine. When the node is revoked, these sessions end.
 
 import { timingSafeEqual } from "node:crypto";
-import * as v from "valibot";
+import { maxProvenNodes, type ProvenNodes } from "../../../api/sessions.ts";
 import { AppError } from "../../../base/errors.ts";
 import { proofOf } from "../../../pki/session-proof.ts";
-import { foreignText } from "../../../base/text.ts";
 import type { ServerOptions } from "../../options.ts";
 import type { Transaction } from "../../store/database.ts";
 import { computed, queryAll, queryNumber, queryOne, integer, text } from "../../store/table.ts";
 import { sessionNodes } from "../../store/tables/sessions.ts";
 import { endFamily } from "./families.ts";
 import type { UserCaller } from "../factors/step-up.ts";
-
-/** A machine may be a node of many organizations. */
-const maxNodes = 64;
-
-export const ProvenNodes = v.strictObject({
-  nodes: v.pipe(
-    v.array(
-      v.strictObject({
-        organization: foreignText(40),
-        node_id: v.pipe(v.number(), v.integer(), v.minValue(1)),
-        /** See pki/session-proof.ts. */
-        proof: v.pipe(foreignText(43), v.regex(/^[\w-]{43}$/, "Expected 43 characters of base64url.")),
-      }),
-    ),
-    v.minLength(1),
-    v.maxLength(maxNodes),
-  ),
-});
-type ProvenNodes = v.InferOutput<typeof ProvenNodes>;
 
 const node = computed({ id: integer(), orgId: integer(), tokenHash: text() });
 const findNode = `SELECT n.id, n.org_id, n.token_hash FROM nodes n JOIN organizations o ON o.id = n.org_id
@@ -53,7 +33,7 @@ export async function proveNodes(
     const isBound = await db.writeFor({ org: found.orgId }, async (tx) => {
       if ((await queryOne(tx, node, findNode, [organization, node_id])) === undefined) return false;
       const count = "SELECT count(*) AS n FROM session_nodes WHERE family = $1 AND node_id <> $2";
-      if ((await queryNumber(tx, count, [family, node_id])) >= maxNodes) return false;
+      if ((await queryNumber(tx, count, [family, node_id])) >= maxProvenNodes) return false;
       const row = { family, nodeId: node_id, provenAt: system.now() };
       await sessionNodes.upsert(tx, row, "ON CONFLICT DO NOTHING");
       return true;

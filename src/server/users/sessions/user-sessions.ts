@@ -1,7 +1,7 @@
 // The sessions of a user, of browsers and of command lines, as one list. The user ends them; administrators end those of
 // members. Browsers are ended by removing the row, command lines by their family of tokens.
 
-import * as v from "valibot";
+import type { Session } from "../../../api/sessions.ts";
 import { AppError } from "../../../base/errors.ts";
 import { formatTime } from "../../../base/duration.ts";
 import { record, type Actor } from "../../audit/record.ts";
@@ -17,23 +17,6 @@ import { endFamily } from "./families.ts";
 import { requireRole } from "../late-rights.ts";
 import { findMembership, memberEvent } from "../members.ts";
 import { endSessions } from "./sessions.ts";
-
-export const Session = v.object({
-  id: v.number(),
-  kind: v.picklist(["browser", "command_line"]),
-  /** What the browser, or the machine of a command line, calls itself. */
-  device: v.string(),
-  address: v.string(),
-  created_at: v.string(),
-  /** Of a command line: when its tokens were renewed last. */
-  last_used_at: v.string(),
-  expires_at: v.string(),
-  /** The session of this request. */
-  is_current: v.boolean(),
-  /** Of a command line: nodes whose machine proved that the session is on it. When one of them is revoked, it ends. */
-  nodes: v.array(v.object({ org_slug: v.string(), id: v.number(), name: v.string() })),
-});
-type Session = v.InferOutput<typeof Session>;
 
 type Store = Pick<ServerOptions, "db" | "system">;
 type Org = Pick<OrganizationAccess, "id" | "slug">;

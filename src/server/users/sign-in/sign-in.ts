@@ -3,10 +3,11 @@
 
 import { given } from "../../../base/given.ts";
 import type { TokenPair } from "../../../protocol/sign-in.ts";
-import type { From } from "../sessions/families.ts";
-import { deviceCookie, makeCookie, readCookie } from "../../http/cookies.ts";
+import { fromOf, type From } from "../sessions/families.ts";
+import { cookiesOf, deviceCookie, makeCookie, readCookie } from "../../http/cookies.ts";
 import { networkOf } from "../../http/edge.ts";
 import type { Meters } from "../../http/meters.ts";
+import type { Call } from "../../http/route.ts";
 import type { Throttle } from "../../http/throttle.ts";
 import { isKnownNetwork, knownForMs } from "../../store/tables/organizations.ts";
 import { recordFailedLogin } from "./failed-sign-ins.ts";
@@ -25,6 +26,11 @@ export type SignInServices = UserServices & {
 
 /** Where a request comes from: its address and its Cookie header. */
 export type Origin = From & { cookies: string };
+
+export const originOf = (call: Pick<Call, "address" | "request">): Origin => ({
+  ...fromOf(call),
+  cookies: cookiesOf(call.request),
+});
 
 /** The password was right. `passwordHash`: what it matched. */
 export type Proven = { userId: number; isStaff: boolean; passwordHash: string; device?: string; turn: Turn };

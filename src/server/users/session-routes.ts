@@ -1,0 +1,125 @@
+// Handlers of src/api/sessions.ts.
+
+import type {
+  browserSessionApi,
+  memberSessionsApi,
+  ownSessionsApi,
+  tokenPairsApi,
+} from "../../api/sessions.ts";
+import { formatTime } from "../../base/duration.ts";
+import { given } from "../../base/given.ts";
+import { AppError } from "../../base/errors.ts";
+import { emailKey } from "../../base/text.ts";
+import { actorOf } from "../audit/record.ts";
+import type { Handlers } from "../http/attach.ts";
+import { cookiesOf, makeSessionCookie, readCookie, sessionCookie } from "../http/cookies.ts";
+import { listReply } from "../http/lists.ts";
+import { requireOwnPage, requireSecurePage } from "../http/own-page.ts";
+import { noContent } from "../http/reply.ts";
+import type { Call } from "../http/route.ts";
+import { signOutPage } from "../oidc/providers.ts";
+import type { Services } from "../services.ts";
+import { browserSessions, longestMs } from "../store/tables/sessions.ts";
+import { provenAtSignIn } from "./factors/second-factor.ts";
+import { callingUser, sessionIdOf, startSession } from "./sessions/browser-sessions.ts";
+import { fromOf } from "./sessions/families.ts";
+import { proveNodes } from "./sessions/session-nodes.ts";
+import { endMemberSessions, endSession, listSessions, userOfMember } from "./sessions/user-sessions.ts";
+import { cookieOfDevice, originOf, signIn, signInForTokens } from "./sign-in/sign-in.ts";
+
+export const tokenPairHandlers = (services: Services): Handlers<typeof tokenPairsApi> => ({
+  create: (call, input) => signInForTokens(services, input, originOf(call)),
+  refresh: async (call, { refresh }) => ({ body: await services.sessions.refresh(refresh, fromOf(call)) }),
+  async revoke(_call, { refresh }) {
+    await services.sessions.revoke(refresh);
+    return noContent;
+  },
+});
+
+export const browserSessionHandlers = (services: Services): Handlers<typeof browserSessionApi> => ({
+  async create(call, input) {
+    const { request, address } = call;
+    requireOwnPage(request, services.publicUrl);
+    requireSecurePage(request);
+    const proven = await signIn(services, input, originOf(call));
+    const factorAt = await provenAtSignIn(services, proven, input.otp, address);
+    const email = emailKey(input.email);
+    return startedReply(services, call, { ...proven, email, factorAt });
+  },
+  async delete(call) {
+    const caller = callingUser(call);
+    const sessionId = sessionIdOf(caller);
+    if (sessionId === undefined)
+      throw new AppError("not_found", "This request has a token, no session of a browser.");
+    const providerId = (await browserSessions.find(services.db, { id: sessionId }))?.providerId ?? null;
+    await endSession(services, caller.userId, sessionId);
+    const cookies = [makeSessionCookie("", 0)];
+    const url = providerId === null ? undefined : await signOutPage(services, providerId);
+    return { ...noContent, cookies, ...(url === undefined ? {} : { headers: { "X-Sign-Out-Page": url } }) };
+  },
+});
+
+type Person = { userId: number; email: string; isStaff: boolean; factorAt: number | null };
+
+/** Begins the session of a user who has proven everything. */
+export async function startedReply(
+  services: Services,
+  { request, address }: Pick<Call, "request" | "address">,
+  {
+    userId,
+    email,
+    isStaff,
+    ...proven
+  }: Person & {
+    passwordHash?: string;
+    device?: string;
+    providerId?: number;
+  },
+) {
+  const former = readCookie(cookiesOf(request), sessionCookie);
+  const { factorAt, passwordHash, device, providerId = null } = proven;
+  const from = { address, request, former, factorAt, providerId };
+  const { token, endsAt } = await startSession(services, { userId, passwordHash }, from);
+  return {
+    status: 201 as const,
+    body: { id: userId, email, is_staff: isStaff, expires_at: formatTime(endsAt) },
+    cookies: [
+      makeSessionCookie(token, longestMs / 1000),
+      await cookieOfDevice(services, { userId, ...given({ device }) }),
+    ],
+  };
+}
+
+export const ownSessionHandlers = (services: Services): Handlers<typeof ownSessionsApi> => ({
+  async list(call, input) {
+    const { userId, signIn: current } = callingUser(call);
+    return listReply(call, services.publicUrl, await listSessions(services, { userId, current }, input));
+  },
+  async delete(call) {
+    await endSession(services, callingUser(call).userId, call.id());
+    return noContent;
+  },
+  proveNodes: async (call, input) => ({
+    body: { proven: await proveNodes(services, callingUser(call), input) },
+  }),
+});
+
+export const memberSessionHandlers = (services: Services): Handlers<typeof memberSessionsApi> => ({
+  async list(call, input) {
+    const { org, caller } = call;
+    const { userId } = await userOfMember(services.db, org, call.id());
+    const current = caller.kind === "person" && caller.userId === userId ? caller.signIn : undefined;
+    const page = await listSessions(services, { userId, current, org }, input);
+    return listReply(call, services.publicUrl, page);
+  },
+  async deleteAll(call) {
+    const by = { role: call.org.role, actor: actorOf(call) };
+    await endMemberSessions(services, call.org, call.id(), by);
+    return noContent;
+  },
+  async delete(call) {
+    const by = { role: call.org.role, actor: actorOf(call) };
+    await endMemberSessions(services, call.org, call.id(), by, call.id("session"));
+    return noContent;
+  },
+});
