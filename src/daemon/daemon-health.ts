@@ -9,12 +9,12 @@ import type { Log } from "../base/log.ts";
 import { hangLog, lastLines } from "../node/engine/engine-log.ts";
 import type { EngineControl } from "../node/engine/engine.ts";
 import { localApi } from "../node/engine/local-api.ts";
-import { decideForStart, keepPort } from "../node/files/config/rewrite-config.ts";
+import { decideForStart } from "../node/files/config/rewrite-config.ts";
 import { readLocalChanges } from "../node/files/config/local-changes.ts";
 import { applyChanges } from "../node/health/apply-changes.ts";
 import { HangWatch, tunnelsOrRestart } from "../node/health/hanging-engine.ts";
 import { Healer } from "../node/health/healer.ts";
-import { KeptPeers, ofThisMachine } from "../node/health/paths/kept-peers.ts";
+import { keptHere } from "../node/health/paths/kept-peers.ts";
 import { OffloadTrial } from "../node/health/paths/offload-trial.ts";
 import { OrganizationHealth } from "../node/health/organization-health.ts";
 import { controlSocket } from "../platform/systemd/control-socket.ts";
@@ -109,15 +109,7 @@ export function makeDaemonHealth(
     recentLog: async () => lastLines(logPath, logLines),
     healer,
     offloads,
-    kept: new KeptPeers({
-      ...place,
-      ...ofThisMachine,
-      apply: (peers) => applyChanges(place, { peers }, edge),
-      keepPort: (port) => keepPort(place, port, edge),
-      monotonic,
-      system,
-      log,
-    }),
+    kept: keptHere(place, edge, { monotonic, system, log }),
     onChange: supervised.onChange,
   });
   return health;

@@ -5,13 +5,13 @@ import { existsSync, statSync } from "node:fs";
 import { AppError } from "../base/errors.ts";
 import type { System } from "../base/system.ts";
 import { hasSystemd } from "./service-manager.ts";
-import { authTimer, authUnit, systemctlCommand, unitPath } from "./systemd/systemd.ts";
+import { authTimer, authUnit, isEnabled, systemctlCommand, unitPath } from "./systemd/systemd.ts";
 import { lacksProgram, readUnit } from "./systemd/unit-file.ts";
 import { startedProgram, unitProperties } from "./systemd/unit-properties.ts";
 
 export type UnitState = {
-  /** stopped: it is there, and does not run. */
-  is: "running" | "stopped" | "masked" | "missing";
+  /** stopped: it is there, and does not run. unknown: systemd does not answer. */
+  is: "running" | "stopped" | "masked" | "missing" | "unknown";
   startsAtBoot: boolean;
   /** Its main process. */
   pid: number | undefined;
@@ -21,7 +21,9 @@ export type UnitState = {
 
 export async function unitState(unit: string, system: Pick<System, "run">): Promise<UnitState> {
   const names = ["LoadState", "ActiveState", "UnitFileState", "MainPID"] as const;
-  const { LoadState, ActiveState, UnitFileState, MainPID } = await unitProperties(unit, names, system);
+  const answer = await unitProperties(unit, names, system);
+  if (answer === undefined) return { is: "unknown", startsAtBoot: isEnabled(unit), pid: undefined };
+  const { LoadState, ActiveState, UnitFileState, MainPID } = answer;
   const isMasked = LoadState === "masked" || UnitFileState.startsWith("masked");
   const isActive = ["active", "activating", "reloading"].includes(ActiveState);
   const there = isActive ? "running" : "stopped";
@@ -43,8 +45,7 @@ async function lackingProgram(unit: string, system: Pick<System, "run">): Promis
   const path = unitPath(unit);
   const text = path === undefined ? undefined : readUnit(path);
   if (text === undefined || !lacksProgram(text)) return undefined;
-  const { ExecStart } = await unitProperties(unit, ["ExecStart"], system);
-  const started = startedProgram(ExecStart);
+  const started = startedProgram((await unitProperties(unit, ["ExecStart"], system))?.ExecStart ?? "");
   return started === undefined || existsSync(started) ? undefined : started;
 }
 

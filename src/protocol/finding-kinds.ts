@@ -19,6 +19,7 @@ export const findingWords = {
   icmp_denied: "it may not send ICMP",
   tunnels_unknown: "its engine reports no tunnels",
   contact_unknown: "it does not know whether nodes reach it",
+  manager_silent: "its systemd does not answer",
   not_checked: "nothing watches it",
   not_started_at_boot: "it does not start after a reboot",
   disk_full: "its disk is full",

@@ -1,11 +1,12 @@
 // Which control plane an admin command means, and the session that it uses there.
 
 import { afterAll, describe, expect, setDefaultTimeout, test } from "bun:test";
-import { existsSync, readFileSync, statSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { requireLocalData, sayTarget } from "../../src/cli/admin/target.ts";
 import { Values } from "../../src/cli/values.ts";
+import { profilesPlace, readProfiles } from "../../src/node/files/profiles.ts";
 import { realSystem } from "../../src/base/system.ts";
 import { runAdmin } from "../support/admin.ts";
 import { agentHere, serveHere } from "../support/in-process.ts";
@@ -17,6 +18,30 @@ setDefaultTimeout(120_000);
 const { path: directory, data, profiles, serving, agent, must, signIn, stop } = await makeRemoteAgent();
 afterAll(stop);
 await runAdmin(data, ["org", "create", "acme", "--network", "10.77.0.0/16"]);
+
+test.skipIf(process.getuid?.() !== 0)(
+  "root uses no profile of another user, whose HOME a sudo has kept",
+  async () => {
+    const home = join(directory, "ada");
+    const place = join(home, ".config/overlay-agent/profiles");
+    const theirs = { api_base: "https://ada.example", email: "ada@example.org" };
+    mkdirSync(place, { recursive: true });
+    writeFileSync(
+      join(place, "profiles.json"),
+      JSON.stringify({ current: "ada", profiles: { ada: theirs } }),
+    );
+    const as = (isRoot: boolean) => ({ ...realSystem(), isRoot, env: { HOME: home } });
+    expect(readProfiles(as(true)).current).toBe("ada");
+    Bun.spawnSync(["chown", "-R", "nobody", home]);
+    expect(readProfiles(as(false)).current).toBe("ada");
+    expect(readProfiles(as(true)).profiles).not.toHaveProperty("ada");
+    expect(profilesPlace(as(false))).toBe(place);
+    expect(profilesPlace(as(true))).toBe("/root/.config/overlay-agent/profiles");
+    // What root would make in a home of another user belongs to that user's power, too.
+    rmSync(join(home, ".config"), { recursive: true });
+    expect(profilesPlace(as(true))).toBe("/root/.config/overlay-agent/profiles");
+  },
+);
 
 describe("the target", () => {
   test("is --api-base, else the chosen profile, else the local data; --local forces the last", async () => {

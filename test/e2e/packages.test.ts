@@ -142,7 +142,7 @@ describeMachine("packages", () => {
           // From the package to the script, and back: with the command of day one where the units were removed.
           `${noPackage} && ${byScript}`,
           byPackage,
-          `${noScript} && agent up`,
+          noScript,
           // The script beside the package, which is removed then.
           byScript,
           noPackage,
@@ -174,8 +174,16 @@ describeMachine("packages", () => {
           stdout: expect.stringContaining("Version 0.3.0 did not work here"),
         });
         expect(await machine.must("agent version --no-check")).toContain("agent 0.2.0");
-        await machine.must("sh /srv/release/install --uninstall && agent up");
+        // The package's program takes the services over, and no packet is lost.
         await goesOn(machine, mode);
+        const pinging = machine.must("ping -i 0.2 -c 60 10.77.0.1 | grep -o '[0-9]*% packet loss'");
+        await machine.must("sh /srv/release/install --uninstall");
+        await goesOn(machine, mode);
+        expect(await pinging).toBe("0% packet loss");
+        const program = await machine.must(
+          "grep -h ^ExecStart= /etc/systemd/system/overlay-agent*.service || true",
+        );
+        expect(program).not.toContain("/usr/local/bin/agent");
       }, 240_000);
 
       test("purged, no trace is left but the data of a control plane", async () => {

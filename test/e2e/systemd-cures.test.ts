@@ -213,6 +213,9 @@ describeMachine("on a machine with its fault, a cure of doctor", () => {
   test("ends it in desktop mode: the daemon is stopped and disabled", async () => {
     await using desk = await site.boot("desk");
     const { machine } = desk;
+    // Without an organization no service is needed, and none is missed.
+    const bare = v.parse(Doctor, JSON.parse((await machine.run("agent doctor --json")).stdout)).checks;
+    expect(bare.filter(({ id }) => id === "units").map(({ verdict }) => verdict)).toEqual(["skipped"]);
     await desk.register("desktop");
     await machine.until("agent status | head -1 | grep -q 'running as'", 30_000);
     await machine.must("systemctl disable --now overlay-agent");
@@ -290,6 +293,23 @@ describeMachine("on a machine with its fault, a cure of doctor", () => {
       await machine.must("mv /usr/bin/journalctl.real /usr/bin/journalctl");
     }
   }, 120_000);
+
+  test("is not guessed while systemd does not answer: the engine is seen to run, and the rest is unknown", async () => {
+    const { machine } = node;
+    await machine.must(
+      `mv /usr/bin/systemctl /usr/bin/systemctl.real && printf '#!/bin/sh\\nexit 1\\n' > /usr/bin/systemctl && chmod 755 /usr/bin/systemctl`,
+    );
+    try {
+      expect(await headline()).toStartWith("acme is running, not ");
+      const said = (await traffic()).map(({ verdict, evidence }) => [verdict, evidence.split(":")[0]]);
+      expect(said).toEqual([["warn", "systemd does not answer"]]);
+      const { stdout } = await machine.run("agent check-auth --org-slug acme --json", 60_000);
+      expect(stdout).toContain('"result":"ok"');
+    } finally {
+      await machine.must("mv /usr/bin/systemctl.real /usr/bin/systemctl");
+    }
+    await machine.until("agent status | head -1 | grep -q 'running as'", 90_000);
+  }, 180_000);
 
   test("brings the checks back where the agent's file of the units is gone, as beside a package", async () => {
     const { machine } = node;

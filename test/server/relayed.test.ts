@@ -15,8 +15,15 @@ let org: Organization;
 const { call, configVersion, signInAgain } = useNumbered((made) => ({ server, org } = made));
 
 const hubFields = { is_lighthouse: true, is_relay: true, public_ip: "192.0.2.1" };
-const report = async (node: RegisteredNode, counter: string, bytes: number) =>
-  v.parse(v.optional(RelayedAnswer), checkinOf(await node.checkin({ relayed: { counter, bytes } })).relayed);
+const everyMs = 60_000;
+/** `afterMs`: the last one. */
+async function report(node: RegisteredNode, counter: string, bytes: number, afterMs = everyMs) {
+  server.clock.ms += afterMs;
+  return v.parse(
+    v.optional(RelayedAnswer),
+    checkinOf(await node.checkin({ relayed: { counter, bytes } })).relayed,
+  );
+}
 const relays = async () => v.parse(v.array(Relay), (await call("GET", "relays/")).json);
 const limit = (node: { id: number }, limit_bytes: number | null) =>
   call("PATCH", `relays/${node.id}/`, { limit_bytes });
@@ -48,6 +55,22 @@ test("bytes are added up within a month, over restarts of the machine, and begin
   await signInAgain();
   expect(await relays()).toMatchObject([{ bytes: 0 }]);
   expect(await report(hub, "c2", 300)).toMatchObject({ bytes: 200 });
+});
+
+test("a report that a later one overtook counts nothing twice", async () => {
+  const hub = await registerNode(server, org, "hub", hubFields);
+  await report(hub, "c1", 0);
+  expect(await report(hub, "c1", 5000)).toMatchObject({ bytes: 5000 });
+  // Sent before the one above.
+  expect(await report(hub, "c1", 4000, 500)).toMatchObject({ bytes: 5000 });
+  expect(await report(hub, "c1", 6000)).toMatchObject({ bytes: 6000 });
+  expect(await report(hub, "c2", 100)).toMatchObject({ bytes: 6100 });
+  // Of the former counter.
+  expect(await report(hub, "c1", 6000, 500)).toMatchObject({ bytes: 6100 });
+  expect(await report(hub, "c2", 300)).toMatchObject({ bytes: 6300 });
+  // Another counter that comes at once loses nothing: its next report counts all of it.
+  expect(await report(hub, "c3", 10, 500)).toMatchObject({ bytes: 6300 });
+  expect(await report(hub, "c3", 10)).toMatchObject({ bytes: 6310 });
 });
 
 test("a relay that reaches its limit is in no configuration until the next month", async () => {

@@ -147,7 +147,7 @@ async function registrationOf(
   const name = values.text("node-name");
   const wishes = lighthouseWishes(key, isHere, values);
   const wait = values.duration("wait", 0);
-  // A plan sends no request and needs no content; a registered machine has the file.
+  // A plan needs no content, and asks for it only where it reads a list; a registered machine has the file.
   const fetchCa = (print: string) =>
     settings.dryRun || isHere ? "" : readApiCaByFingerprint(apiBase, print);
   const apiCa = caFingerprint === undefined ? undefined : await fetchCa(caFingerprint);
@@ -163,6 +163,7 @@ async function registrationOf(
     newKeys: values.on("new-keys"),
     allow: parsePermissions((flag) => values.text(flag)),
     apiCa,
+    caFingerprint,
     credential: { registrationToken },
     approvalMs: wait === undefined ? undefined : wait * 1000,
     tell: output.say,

@@ -132,7 +132,7 @@ async function readRegistration(context: Context) {
     throw new AppError("usage", "--new-keys makes another node: leave out --force and --replace");
   const external = values.integer("external-port", 1, 65_535);
   const listen = values.integer("listen-port", 0, 65_535);
-  // A plan sends no request, and needs no content of the file.
+  // A plan needs no content of the file, and asks for it only where it reads a list of that control plane.
   const fetchCa = (print: string) => (context.settings.dryRun ? "" : readApiCaByFingerprint(apiBase, print));
   const apiCa = fingerprint === undefined ? undefined : await fetchCa(fingerprint);
   const wishes = {
@@ -157,6 +157,7 @@ async function readRegistration(context: Context) {
     newKeys: values.on("new-keys"),
     allow: parsePermissions((flag) => values.text(flag)),
     apiCa,
+    caFingerprint: fingerprint,
     credential: await readCredential(context, apiBase, apiCa),
     approvalMs: approvalTime(context),
     tell: context.output.say,

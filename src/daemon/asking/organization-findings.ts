@@ -86,7 +86,9 @@ export function findingsOf(team: OrganizationState, watcher: Watcher, now: numbe
     ];
   const isRunning = state === "running";
   const watch = isRunning || wanted === "up" ? watchFindings(team, watcher, now) : [];
-  if (!isRunning) return [...notRunning(team), ...watch];
+  // What the process table does not show may run nevertheless, started in another way.
+  const isUnknown = watch.some(({ kind }) => kind === "manager_silent");
+  if (!isRunning) return isUnknown ? watch : [...notRunning(team), ...watch];
   const certificate = certificateFindings(
     slug,
     Date.parse(team.certificate_not_after) <= now ? "expired" : "valid",
@@ -126,6 +128,14 @@ function watchFindings(
   const { unit, daemon, checkedAt } = watcher;
   const start = `${brand.executable} start ${quoteWord(slug)}`;
   const who = mode === "server" ? "The timer of its checks" : "The daemon";
+  if (unit?.is === "unknown" && !(mode === "desktop" && daemon?.answers === true))
+    return [
+      found(
+        "manager_silent",
+        slug,
+        `systemd does not answer: whether ${mode === "server" ? "its engine and its checks run" : "the daemon runs"}, now and after a reboot, is unknown`,
+      ),
+    ];
   const stands =
     unit !== undefined && unit.is !== "running" && !(mode === "desktop" && daemon?.answers === true);
   if (stands) {

@@ -13,7 +13,7 @@ import { certificateWarning, readOrganizationFacts } from "../../node/files/orga
 import { readSavedHealth, savedHealthDirectory, type SavedHealth } from "../../node/health/saved-health.ts";
 import { isStopped } from "../../node/files/stopped.ts";
 import { isRunByUnits } from "../../node/engine/systemd-engine.ts";
-import { engineUnit } from "../../platform/systemd/systemd.ts";
+import { engineUnit, isEnabled } from "../../platform/systemd/systemd.ts";
 import { unitProperties } from "../../platform/systemd/unit-properties.ts";
 import type { System } from "../../base/system.ts";
 import { clean } from "../../base/log.ts";
@@ -143,11 +143,16 @@ async function observeUnit(
   system: Pick<System, "run">,
 ): Promise<Observed> {
   const unit = await unitProperties(engineUnit(slug), ["ActiveState", "MainPID", "UnitFileState"], system);
+  // What systemd starts is seen in files and by its arguments; that it does not answer is told by withFindings.
+  if (unit === undefined) {
+    const observed = observeProcess(join(directory, "config.yml"));
+    return { ...observed, wanted: !isStopped(directory) && isEnabled(engineUnit(slug)) ? "up" : "down" };
+  }
   const process = identifyProcess(Number(unit.MainPID));
-  const isEnabled = unit.UnitFileState.startsWith("enabled");
+  const startsAtBoot = unit.UnitFileState.startsWith("enabled");
   return {
     state: states[unit.ActiveState] ?? "stopped",
-    wanted: !isStopped(directory) && isEnabled ? "up" : "down",
+    wanted: !isStopped(directory) && startsAtBoot ? "up" : "down",
     ...(process === undefined ? {} : running(process)),
   };
 }

@@ -62,7 +62,7 @@ export async function examineEngine(
     const process = findEngineProcess(join(directory, "config.yml"));
     return { process, program: installed, installed, isKnown: true };
   }
-  const { process, program = installed, isKnown } = await examineUnit(slug, system);
+  const { process, program = installed, isKnown } = await examineUnit({ slug, directory }, system);
   return { process, program, installed, isKnown };
 }
 

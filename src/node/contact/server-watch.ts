@@ -10,7 +10,7 @@ import { makeDirectory, writeFileAtomic } from "../../base/files.ts";
 import * as v from "valibot";
 import { controlSocket } from "../../platform/systemd/control-socket.ts";
 import { openEchoSocket } from "../../platform/network/echo-socket.ts";
-import { ageOf, signalProcess } from "../../platform/process-identity.ts";
+import { ageOf, isAlive, signalProcess, type ProcessIdentity } from "../../platform/process-identity.ts";
 import { isRunByUnits } from "../engine/systemd-engine.ts";
 import { engineUnit } from "../../platform/systemd/systemd.ts";
 import type { Healing } from "../../protocol/path-report.ts";
@@ -24,7 +24,7 @@ import { applyChanges } from "../health/apply-changes.ts";
 import { Healer, knownHealing } from "../health/healer.ts";
 import { readHealing, writeHealing } from "../health/saved-healing.ts";
 import { HangWatch, tunnelsOrRestart, type Hanging } from "../health/hanging-engine.ts";
-import { KeptPeers, ofThisMachine } from "../health/paths/kept-peers.ts";
+import { keptHere, type KeptPeers } from "../health/paths/kept-peers.ts";
 import { OffloadTrial } from "../health/paths/offload-trial.ts";
 import { OrganizationHealth, type HealthDeps } from "../health/organization-health.ts";
 import type { PeersSeen } from "../health/peer-report.ts";
@@ -53,6 +53,7 @@ export function makeServerHealth(
   const { slug, directory, config } = organization;
   const api = localApi(controlSocket(directory), system);
   const saved = savedHealthDirectory(settings.configRoot, system.platform);
+  let last: ProcessIdentity | undefined;
   const health: OrganizationHealth = new OrganizationHealth(organization, {
     // Reads what healing knows: without it, `status --check` would call an organization running that `status` calls
     // degraded.
@@ -63,7 +64,12 @@ export function makeServerHealth(
     monotonic,
     open: openEchoSocket,
     async engine() {
-      const { process, program } = await examineEngine(organization, settings, system);
+      const found = await examineEngine(organization, settings, system);
+      // Where systemd does not answer, the engine that it named before is the one that runs, as long as it lives.
+      if (!found.isKnown && found.process === undefined && last !== undefined && isAlive(last))
+        found.process = last;
+      const { process, program } = found;
+      last = process;
       if (process === undefined) return undefined;
       const version = await runningVersion(process, program, versionOf);
       return { pid: process.pid, version, ageMs: ageOf(process) };
@@ -210,18 +216,7 @@ export async function watchHealth<T>(
   const healer = makeServerHealer(organization, directory, acting);
   const hanging = makeServerHang(organization, directory, acting);
   const offloads = makeServerTrial(organization, acting);
-  const kept = new KeptPeers({
-    ...organization,
-    ...ofThisMachine,
-    apply: (peers) => applyChanges(organization, { peers }, { command, control, system }),
-    async keepPort(port) {
-      const { keepPort } = await import("../files/config/rewrite-config.ts");
-      await keepPort(organization, port, { command, system });
-    },
-    monotonic,
-    system,
-    log,
-  });
+  const kept = keptHere(organization, { command, control, system }, { monotonic, system, log });
   const health = makeServerHealth(organization, settings, system, versionOf, {
     healer,
     offloads,

@@ -14,6 +14,7 @@ import type { System } from "../../base/system.ts";
 import { engineVersion, refuseEngineVersion } from "../engine/engine.ts";
 import { isInstalled } from "../enroll/install-tap.ts";
 import { keyringState } from "../files/keyring.ts";
+import { listOrganizations } from "../files/list-organizations.ts";
 import { findEngine } from "../engine/overlay.ts";
 import {
   areNamesOn,
@@ -140,6 +141,8 @@ function names(settings: ServiceSettings, system: System): Promise<Finding> {
 
 function units(settings: ServiceSettings, system: System): Finding {
   if (serviceManager(system) === undefined) return skipped("systemd does not run on this machine");
+  if (listOrganizations(settings.configRoot).length === 0)
+    return skipped("no organization is registered: none is needed");
   const engineFile = findEngine(settings, system)?.path ?? settings.overlayBinary;
   const unsafe = [system.executable, engineFile].flatMap((path) => {
     const why = whyUnsafe(path, system);

@@ -1,13 +1,14 @@
 // Controls an engine that systemd runs (mode server): its process is the unit's main process, its log is the journal.
 
-import { dirname } from "node:path";
+import { dirname, join } from "node:path";
 import { AppError } from "../../base/errors.ts";
 import { requireOwnUnits, unitsServe } from "../../platform/config-root.ts";
 import { hasSystemd } from "../../platform/service-manager.ts";
-import { engineUnit, systemctlCommand } from "../../platform/systemd/systemd.ts";
-import { startedProgram, unitProperties } from "../../platform/systemd/unit-properties.ts";
+import { engineUnit, isEnabled, systemctlCommand } from "../../platform/systemd/systemd.ts";
+import { askedProperties, startedProgram, unitProperties } from "../../platform/systemd/unit-properties.ts";
 import type { System } from "../../base/system.ts";
 import { controlEngine, harmlessAgeMs, isFlood, waitUntilReady, type EngineControl } from "./engine.ts";
+import { findEngineProcess } from "./engine-process.ts";
 import type { LogTail } from "./engine-log.ts";
 import { needsRestart } from "../files/config/needs-restart.ts";
 import { controlSocket } from "../../platform/systemd/control-socket.ts";
@@ -42,43 +43,44 @@ export type SystemdEngine = EngineControl &
  * the organizations of another config root.
  */
 export function systemdEngine(
-  { slug, directory }: { slug: string; directory: string },
+  place: Place,
   system: Needs,
   silent: () => boolean = () => false,
 ): SystemdEngine {
+  const { slug, directory } = place;
   requireOwnUnits(dirname(directory));
   const unit = engineUnit(slug);
   const control = async (tail: LogTail) => {
-    const identity = await mainProcess(unit, system);
+    const identity = await mainProcess(place, system);
     const engine = {
       process: () => (identity !== undefined && isAlive(identity) ? identity : undefined),
       log: () => tail,
       controlSocket: controlSocket(directory),
-      restart: () => restart(slug, "try-restart", system, silent()),
+      restart: () => restart(place, "try-restart", system, silent()),
       silent,
       isFlooded: () => isFlooded(unit, system),
     };
     return controlEngine(engine, system);
   };
   return {
-    running: async () => (await mainProcess(unit, system)) !== undefined,
-    process: () => mainProcess(unit, system),
+    running: async () => (await mainProcess(place, system)) !== undefined,
+    process: () => mainProcess(place, system),
     reload: async () => {
       const { reloadByApi } = await import("./local-api.ts");
       // Before the journal is opened, which takes longer than the reload.
       const keys = await reloadByApi(controlSocket(directory), system);
-      if (keys?.some(needsRestart) === true) return restart(slug, "try-restart", system, silent());
+      if (keys?.some(needsRestart) === true) return restart(place, "try-restart", system, silent());
       if (keys !== undefined) return;
       await readJournal(unit, system, async (tail) => {
-        const identity = await mainProcess(unit, system);
+        const identity = await mainProcess(place, system);
         // Another process may have restarted the unit just now.
         if (identity !== undefined) await system.sleep(Math.max(0, harmlessAgeMs - ageOf(identity)));
         await (await control(tail)).reload();
       });
     },
     // try-restart: an engine that a user stopped meanwhile stays stopped.
-    restart: () => restart(slug, "try-restart", system, silent()),
-    startAgain: () => restart(slug, "restart", system, silent()),
+    restart: () => restart(place, "try-restart", system, silent()),
+    startAgain: () => restart(place, "restart", system, silent()),
     alive: async (ms) => (await control({ read: () => [] })).alive(ms),
     start: () => askSystemd("start", unit, system),
     stop: () => askSystemd("stop", unit, system),
@@ -87,53 +89,54 @@ export function systemdEngine(
     disable: () => askSystemd("disable --now", unit, system),
     isUp: () => isUp(unit, system),
     isEnabled: async () =>
-      (await unitProperties(unit, ["UnitFileState"], system)).UnitFileState.startsWith("enabled"),
+      (await unitProperties(unit, ["UnitFileState"], system))?.UnitFileState.startsWith("enabled") ??
+      isEnabled(unit),
   };
 }
 
-const questions = 3;
+type Place = { slug: string; directory: string };
 
 /**
  * The process of the unit, and the program that its next start runs: also that of an administrator's drop-in. Undefined
- * if there is no such unit. systemd names the process of every unit, with 0 for none: without a number it did not answer,
- * which says nothing about the engine. So it is asked again, and `isKnown` is false if it never answers.
+ * if there is no such unit. `isKnown` is false if systemd does not answer: then the process is the one that has the
+ * arguments of the unit, if any, and what the next start runs is unknown.
  */
 export async function examineUnit(
-  slug: string,
+  { slug, directory }: Place,
   system: Pick<System, "run" | "sleep">,
 ): Promise<{ process: ProcessIdentity | undefined; program: string | undefined; isKnown: boolean }> {
-  for (let asked = 1; ; asked++) {
-    const names = ["MainPID", "ExecStart"] as const;
-    const { MainPID: pid, ExecStart: start } = await unitProperties(engineUnit(slug), names, system);
-    if (pid !== "" || asked === questions)
-      return { process: identifyProcess(Number(pid)), program: startedProgram(start), isKnown: pid !== "" };
-    await system.sleep(200);
-  }
+  const answer = await askedProperties(engineUnit(slug), ["MainPID", "ExecStart"], system);
+  if (answer === undefined) return { process: byArguments(directory), program: undefined, isKnown: false };
+  const { MainPID: pid, ExecStart: start } = answer;
+  return { process: identifyProcess(Number(pid)), program: startedProgram(start), isKnown: true };
 }
 
+const byArguments = (directory: string) => findEngineProcess(join(directory, "config.yml"));
+
 async function isUp(unit: string, system: Needs): Promise<boolean> {
-  const { ActiveState: state } = await unitProperties(unit, ["ActiveState"], system);
-  return ["active", "activating", "reloading"].includes(state);
+  const state = (await unitProperties(unit, ["ActiveState"], system))?.ActiveState;
+  return state !== undefined && ["active", "activating", "reloading"].includes(state);
 }
 
 async function restart(
-  slug: string,
+  place: Place,
   verb: "restart" | "try-restart",
   system: Needs,
   silent: boolean,
 ): Promise<void> {
-  const unit = engineUnit(slug);
+  const unit = engineUnit(place.slug);
   await readJournal(unit, system, async (tail) => {
     await askSystemd(verb, unit, system);
     if (!(await isUp(unit, system))) return;
-    const identity = await mainProcess(unit, system);
+    const identity = await mainProcess(place, system);
     const options = { silent, isFlooded: () => isFlooded(unit, system) };
     await waitUntilReady(tail, () => identity !== undefined && isAlive(identity), options, system);
   });
 }
 
-async function mainProcess(unit: string, system: Needs): Promise<ProcessIdentity | undefined> {
-  return identifyProcess(Number((await unitProperties(unit, ["MainPID"], system)).MainPID));
+async function mainProcess({ slug, directory }: Place, system: Needs): Promise<ProcessIdentity | undefined> {
+  const answer = await unitProperties(engineUnit(slug), ["MainPID"], system);
+  return answer === undefined ? byArguments(directory) : identifyProcess(Number(answer.MainPID));
 }
 
 async function askSystemd(

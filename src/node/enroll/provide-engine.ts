@@ -16,12 +16,19 @@ import { installEngine, planEngine } from "../engine/overlay-install.ts";
 import { newestListed } from "../engine/overlay-release.ts";
 import { credentialsIfOwn } from "../files/organizations.ts";
 import { trustingControlPlanes } from "../files/pinned-authorities.ts";
+import { readApiCaByFingerprint } from "./register-input.ts";
 import { readModes } from "./services.ts";
 
 export type ProvidingSettings = EngineSettings & { configRoot: string; stateDb: string };
 
 /** The organization that needs an engine. Its control plane may offer releases. */
-export type Newcomer = { slug: string; apiBase?: string | undefined; apiCa?: string | undefined };
+export type Newcomer = {
+  slug: string;
+  apiBase?: string | undefined;
+  /** Empty: it is not known yet, and read by its fingerprint where it is needed. */
+  apiCa?: string | undefined;
+  caFingerprint?: string | undefined;
+};
 
 type Deps = { system: System; log: Log };
 
@@ -158,13 +165,17 @@ function releasesOf(configRoot: string, newcomer: Newcomer | undefined): string 
 
 /** The same system, whose requests to the newcomer's control plane trust the authority of its join key. */
 function trustingNewcomer(system: System, newcomer: Newcomer | undefined): System {
-  const { apiBase = "", apiCa: ca } = newcomer ?? {};
+  const { apiBase = "", apiCa, caFingerprint } = newcomer ?? {};
   const origin = URL.parse(apiBase)?.origin;
-  if (ca === undefined || ca === "" || origin === undefined) return system;
+  let known = apiCa || undefined;
+  if ((known ?? caFingerprint) === undefined || origin === undefined) return system;
   return {
     ...system,
-    fetch: (url, init = {}) =>
-      system.fetch(url, URL.parse(url)?.origin === origin ? { ...init, tls: { ...init.tls, ca } } : init),
+    async fetch(url, init = {}) {
+      if (URL.parse(url)?.origin !== origin) return system.fetch(url, init);
+      const ca = (known ??= await readApiCaByFingerprint(apiBase, caFingerprint ?? ""));
+      return system.fetch(url, { ...init, tls: { ...init.tls, ca } });
+    },
   };
 }
 

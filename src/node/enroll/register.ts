@@ -56,8 +56,9 @@ export type Registration = WaitingOptions & {
   name: string | undefined;
   mode: Mode;
   credential: { registrationToken: string } | { accessToken: string };
-  /** PEM of the control plane's own TLS CA. */
+  /** PEM of the control plane's own TLS CA; empty in a plan, which has the fingerprint alone. */
   apiCa: string | undefined;
+  caFingerprint?: string | undefined;
   allowPlainHttp: boolean;
   force: boolean;
   /** A user confirmed these keys and this name in the browser. */

@@ -1,7 +1,8 @@
 // The profiles of `agent login`: which control planes this user administers, and as whom. One file has them all, without
 // secrets. The session of a profile is in the keyring, else in a file of mode 0600.
 
-import { join } from "node:path";
+import { statSync } from "node:fs";
+import { dirname, join } from "node:path";
 import * as v from "valibot";
 import { profilesDirectory } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
@@ -42,11 +43,28 @@ export type Session = v.InferOutput<typeof Session>;
 /** The user of the session. Former versions did not store it. */
 const Issuer = v.object({ api_base: v.optional(text(2048)) });
 
-type Edge = Pick<System, "run" | "env" | "platform" | "executable">;
+type Edge = Pick<System, "run" | "env" | "platform" | "executable" | "isRoot">;
+
+/**
+ * Root has its own where HOME is another user's, as after a sudo that keeps it: a profile decides which control plane gets
+ * root's commands and secrets. Undefined without a home.
+ */
+function findPlace({ platform, env, isRoot }: Pick<Edge, "platform" | "env" | "isRoot">): string | undefined {
+  const directory = profilesDirectory(platform, env);
+  if (directory === undefined || !isRoot || isRootsOwn(directory)) return directory;
+  const home = /^[^:]+:[^:]*:0:[^:]*:[^:]*:([^:]+):/m.exec(readTextIfThere("/etc/passwd") ?? "")?.[1];
+  return home === undefined ? undefined : profilesDirectory(platform, { HOME: home });
+}
+
+/** By the owner of the directory, or of the one in which it would be made. Windows names 0 for all. */
+function isRootsOwn(directory: string): boolean {
+  const owner = statSync(directory, { throwIfNoEntry: false })?.uid;
+  return owner === undefined ? isRootsOwn(dirname(directory)) : owner === 0;
+}
 
 /** Throws bad_configuration for a user without a home. */
-export function profilesPlace({ platform, env }: Pick<System, "platform" | "env">): string {
-  const directory = profilesDirectory(platform, env);
+export function profilesPlace(system: Pick<Edge, "platform" | "env" | "isRoot">): string {
+  const directory = findPlace(system);
   if (directory !== undefined) return directory;
   throw new AppError("bad_configuration", "There is no place for profiles: HOME is not set", {
     hint: "Set HOME, or give --api-base and --access-token-file.",
@@ -59,7 +77,7 @@ const sessionPath = (name: string, system: Edge) => join(profilesPlace(system), 
 /** Throws bad_configuration for a damaged file. */
 export function readProfiles(system: Edge): Profiles {
   const none = { current: null, profiles: {} };
-  if (profilesDirectory(system.platform, system.env) === undefined) return none;
+  if (findPlace(system) === undefined) return none;
   const path = listPath(system);
   const content = readTextIfThere(path);
   if (content === undefined) return none;

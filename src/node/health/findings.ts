@@ -55,6 +55,10 @@ const kinds = {
   icmp_denied: { light: "unknown", cure: () => "sysctl -w net.ipv4.ping_group_range='0 2147483647'" },
   tunnels_unknown: { light: "unknown", cure: () => `${run} overlay update` },
   contact_unknown: { light: "unknown", cure: () => openPort },
+  manager_silent: {
+    light: "unknown",
+    cure: () => "See what systemd waits for: systemctl is-system-running; systemctl list-jobs",
+  },
   not_checked: { light: "unknown", cure: () => "", doctor: "fail" },
   not_started_at_boot: { light: "unknown", cure: () => "", doctor: "fail" },
   disk_full: { light: "unknown", cure: () => freeSpace, doctor: "fail" },

@@ -14,7 +14,7 @@ import {
 import { hasSystemd } from "../../platform/service-manager.ts";
 import { systemctlCommand } from "../../platform/systemd/systemd.ts";
 import { runsProgram } from "../../platform/processes.ts";
-import { unitProperties } from "../../platform/systemd/unit-properties.ts";
+import { askedProperties } from "../../platform/systemd/unit-properties.ts";
 import type { System } from "../../base/system.ts";
 
 type Edge = Pick<System, "run" | "sleep">;
@@ -90,7 +90,8 @@ async function controlProcess(
   if (!hasSystemd() || ![controlUnitPath, packagedControlUnitPath].some((path) => existsSync(path)))
     return undefined;
   const names = ["MainPID", "ActiveState", "ControlGroup"] as const;
-  const { MainPID, ActiveState, ControlGroup } = await unitProperties(controlUnit, names, system);
+  const answer = await askedProperties(controlUnit, names, system);
+  const { MainPID = "", ActiveState, ControlGroup = "" } = answer ?? {};
   const pid = Number(MainPID);
   if (!(pid > 0)) return undefined;
   // The second place: control groups of version 1.

@@ -113,6 +113,10 @@ async function judgeDaemon(system: System): Promise<string | undefined> {
   let [since, livingPid] = [0, ""];
   for (let waited = 1000; waited < readyWithinMs + stableMs; waited += 500) {
     const unit = await unitProperties(daemonUnit, ["ActiveState", "MainPID", "Job", "NRestarts"], system);
+    if (unit === undefined) {
+      await system.sleep(500);
+      continue;
+    }
     if (unit.Job === "" && Number(unit.NRestarts) >= maxRestarts) return "the daemon crashes repeatedly";
     const up = unit.ActiveState === "active" && unit.Job === "";
     if (!up || unit.MainPID !== livingPid) [since, livingPid] = [waited, up ? unit.MainPID : ""];

@@ -4,23 +4,42 @@ import type { System } from "../../base/system.ts";
 
 const systemctl = "/usr/bin/systemctl";
 
-/** Empty values for a unit that does not exist, and without systemd. */
+/**
+ * Empty values for properties that systemd does not name. Undefined: it did not answer, which says nothing about the unit;
+ * for a unit that does not exist it answers, too.
+ */
 export async function unitProperties<Name extends string>(
   unit: string,
   names: readonly Name[],
   system: Pick<System, "run">,
-): Promise<Record<Name, string>>;
+): Promise<Record<Name, string> | undefined>;
 export async function unitProperties(
   unit: string,
   names: readonly string[],
   system: Pick<System, "run">,
-): Promise<Record<string, string>> {
+): Promise<Record<string, string> | undefined> {
   const argv = [systemctl, "--no-ask-password", "show", `--property=${names.join(",")}`, unit];
   const { stdout } = await system.run(argv);
   const lines = stdout.split("\n");
-  const valueOf = (name: string) =>
-    lines.find((line) => line.startsWith(`${name}=`))?.slice(name.length + 1) ?? "";
-  return Object.fromEntries(names.map((name) => [name, valueOf(name)]));
+  const valueOf = (name: string) => lines.find((line) => line.startsWith(`${name}=`))?.slice(name.length + 1);
+  const values = names.map((name) => [name, valueOf(name)] as const);
+  if (values.every(([, value]) => value === undefined)) return undefined;
+  return Object.fromEntries(values.map(([name, value = ""]) => [name, value]));
+}
+
+const questions = 3;
+
+/** Asks again where systemd does not answer. */
+export async function askedProperties<Name extends string>(
+  unit: string,
+  names: readonly Name[],
+  system: Pick<System, "run" | "sleep">,
+): Promise<Record<Name, string> | undefined> {
+  for (let asked = 1; ; asked++) {
+    const answer = await unitProperties(unit, names, system);
+    if (answer !== undefined || asked === questions) return answer;
+    await system.sleep(200);
+  }
 }
 
 /** The program in the property ExecStart; undefined if there is none. */

@@ -58,9 +58,10 @@ export function makeRelayed({ db, log, system }: Deps): Relayed {
       try {
         const before = version;
         const write = (tx: Transaction) => add(tx, { orgId, nodeId, at, month, counter, counted });
-        const answer = await db.writeFor({ org: orgId }, write);
+        const { answer, isLate = false } = (await db.writeFor({ org: orgId }, write)) ?? {};
         if (known.size >= mostKnown) known.clear();
-        if (answer !== undefined) known.set(nodeId, { counter, counted, month, version: before, answer });
+        if (answer !== undefined && !isLate)
+          known.set(nodeId, { counter, counted, month, version: before, answer });
         return answer;
       } catch (error) {
         log.warn("The traffic of a relay cannot be written now", { reason: messageOf(error) });
@@ -79,20 +80,32 @@ type Sent = {
   counted: number;
 };
 
-async function add(tx: Transaction, sent: Sent): Promise<RelayedAnswer | undefined> {
+/**
+ * A report that does not go on from the last one, and comes so soon after it, was overtaken by it: check-ins of a node
+ * overlap. If it was of another counter in truth, the next report counts all of it.
+ */
+const overtakenWithinMs = 10_000;
+
+type Taken = { answer: RelayedAnswer; isLate?: boolean };
+
+async function add(tx: Transaction, sent: Sent): Promise<Taken | undefined> {
   const { orgId, nodeId, at, month, counter, counted } = sent;
   const node = await nodes.find(tx, { orgId, id: nodeId, state: "active" });
   if (node?.isRelay !== true) return undefined;
   const before = await rowOf(tx, orgId, nodeId);
   const isSameCounter = before.counter === counter && counted >= before.counted;
   // The counter of a first report covers traffic from before, perhaps of another month.
-  const isFirst = before.reportedAt === null;
-  const more = isFirst ? 0 : counted - (isSameCounter ? before.counted : 0);
-  const bytes = Math.min(Number.MAX_SAFE_INTEGER, (before.month === month ? before.bytes : 0) + more);
+  const { reportedAt } = before;
+  const more = reportedAt === null ? 0 : counted - (isSameCounter ? before.counted : 0);
+  const sofar = before.month === month ? before.bytes : 0;
+  const answerOf = (bytes: number, paused: boolean) => ({ bytes, limit_bytes: before.limitBytes, paused });
+  if (reportedAt !== null && !isSameCounter && at < reportedAt + overtakenWithinMs)
+    return { answer: answerOf(sofar, before.isPaused), isLate: true };
+  const bytes = Math.min(Number.MAX_SAFE_INTEGER, sofar + more);
   await relayTraffic.update(tx, { nodeId }, { month, bytes, counter, counted, reportedAt: at });
   const actor: Actor = { kind: "node", id: nodeId, ip: null };
   const isPaused = await pauseOrResume(tx, { ...before, month, bytes }, actor, at);
-  return { bytes, limit_bytes: before.limitBytes, paused: isPaused };
+  return { answer: answerOf(bytes, isPaused) };
 }
 
 type Row = NonNullable<Awaited<ReturnType<typeof relayTraffic.find>>>;

@@ -107,6 +107,11 @@ describe("an organization that nothing watches", () => {
     ]);
     const lacking = unit({ lacks: "/usr/local/bin/agent" });
     expect(of({ unit: lacking, checkedAt })).toEqual([["not_checked", start]]);
+    // An unanswered question is no "not installed", and no "stopped".
+    for (const state of ["running", "stopped"] as const)
+      expect(of({ unit: unit({ is: "unknown" }), checkedAt }, { state })).toEqual([
+        ["manager_silent", expect.stringContaining("systemctl is-system-running")],
+      ]);
     // Somebody else's affair: no systemd.
     expect(of({ unit: undefined })).toEqual([]);
   });
@@ -116,6 +121,8 @@ describe("an organization that nothing watches", () => {
     const daemon = { answers: true, pid: 7 };
     expect(of({ unit: unit(), daemon })).toEqual([]);
     expect(of({ unit: undefined, daemon })).toEqual([]);
+    expect(of({ unit: unit({ is: "unknown" }), daemon })).toEqual([]);
+    expect(of({ unit: unit({ is: "unknown" }), daemon: { answers: false } })).toEqual(["manager_silent"]);
     // Started by hand, beside a unit that is off.
     expect(of({ unit: unit({ is: "stopped", startsAtBoot: false, pid: undefined }), daemon })).toEqual([]);
     expect(of({ unit: unit({ startsAtBoot: false }), daemon })).toEqual(["not_started_at_boot"]);

@@ -181,6 +181,7 @@ const kinds: Record<Kind, Proof> = {
   icmp_denied: untried,
   tunnels_unknown: ["e2e/engine-in-use.test.ts", "an update restarts once with the new engine"],
   contact_unknown: "advice: firewalls before this machine",
+  manager_silent: "advice: it shows what systemd waits for",
   not_checked: booted("the timer is stopped"),
   not_started_at_boot: booted("the timer is disabled"),
   disk_full: ["e2e/daemon-disk.test.ts", "with room again all goes on"],

@@ -19,6 +19,7 @@ import { emptyMachine } from "../../support/machine.ts";
 /** Whether the words of a kind name peers. A new kind says it here, and is then met below. */
 const namesPeers: Record<Kind, boolean> = {
   not_running: false,
+  manager_silent: false,
   certificate_not_valid_yet: false,
   certificate_expired: false,
   cloned: false,

@@ -39,8 +39,9 @@ function put(version: keyof typeof standIns): void {
   renameSync(`${path}.new`, path);
 }
 
-async function start(program = path): Promise<ProcessIdentity> {
-  const child = Bun.spawn([program, "60"], { stdin: "ignore", stdout: "ignore", stderr: "ignore" });
+async function start(program = path, args = ["60"]): Promise<ProcessIdentity> {
+  const cwd = directory.path;
+  const child = Bun.spawn([program, ...args], { cwd, stdin: "ignore", stdout: "ignore", stderr: "ignore" });
   children.push(child);
   // Until exec, the process runs this test's program.
   await Bun.sleep(100);
@@ -165,16 +166,25 @@ test("a service manager that does not answer is asked again, and then nothing is
     sleep: async () => {},
   });
   const answer = `MainPID=${process.pid}\nExecStart={ path=/srv/engine ; argv[]=/srv/engine ; }\n`;
-  expect(await examineUnit("acme", answering(["", answer]))).toEqual({
+  const here = { slug: "acme", directory: directory.path };
+  expect(await examineUnit(here, answering(["", answer]))).toEqual({
     process,
     program: "/srv/engine",
     isKnown: true,
   });
   asked.length = 0;
-  expect((await examineUnit("acme", answering([]))).isKnown).toBe(false);
+  const unknown = { program: undefined, isKnown: false };
+  expect(await examineUnit(here, answering([]))).toEqual({ process: undefined, ...unknown });
   expect(asked).toEqual(["", "", ""]);
+  // A process with the arguments of the unit is seen without systemd. grep takes them for -c -o -n -f ig, and waits.
+  const config = join(directory.path, "config.yml");
+  writeFileSync(join(directory.path, "ig"), "pattern\n");
+  Bun.spawnSync(["mkfifo", config]);
+  const seen = await start("/bin/grep", ["-config", config]);
   asked.length = 0;
-  expect(await examineUnit("acme", answering(["MainPID=0\n"]))).toMatchObject({
+  expect(await examineUnit(here, answering([]))).toEqual({ process: seen, ...unknown });
+  asked.length = 0;
+  expect(await examineUnit(here, answering(["MainPID=0\n"]))).toMatchObject({
     process: undefined,
     isKnown: true,
   });

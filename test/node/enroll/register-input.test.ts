@@ -4,11 +4,14 @@ import { afterAll, beforeAll, expect, test } from "bun:test";
 import { createHash, X509Certificate } from "node:crypto";
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { buildInfo } from "../../../src/build-info.ts";
 import { checkForUpdate } from "../../../src/node/update/self-update.ts";
 import { makeClient } from "../../../src/node/contact/requests/client.ts";
+import { planProvision } from "../../../src/node/enroll/provide-engine.ts";
 import { readApiCaByFingerprint } from "../../../src/node/enroll/register-input.ts";
 import { realSystem } from "../../../src/base/system.ts";
 import { rejection } from "../../pki/thrown.ts";
+import { releaseKey } from "../../support/releases.ts";
 import { runSync } from "../../support/debian.ts";
 import { temporaryDirectory } from "../../support/temporary.ts";
 
@@ -16,7 +19,9 @@ const directory = temporaryDirectory();
 const path = (name: string) => join(directory.path, name);
 const read = (name: string) => readFileSync(path(name), "utf8");
 let server: ReturnType<typeof Bun.serve>;
+const keysBefore = buildInfo.releaseKeys;
 let base = "";
+const asked: string[] = [];
 
 function openssl(...words: string[]): void {
   runSync(["openssl", ...words], { cwd: directory.path });
@@ -50,12 +55,15 @@ beforeAll(() => {
     development: false,
     tls: { key: read("server.key"), cert: read("server.crt") + read("ca.crt") },
     fetch: ({ url }) =>
-      url.includes("/releases/") ? new Response(null, { status: 404 }) : Response.json({ slug: "acme" }),
+      asked.push(new URL(url).pathname) > 0 && url.includes("/releases/")
+        ? new Response(null, { status: 404 })
+        : Response.json({ slug: "acme" }),
   });
   base = `https://127.0.0.1:${server.port}`;
 });
 
 afterAll(() => {
+  Object.assign(buildInfo, { releaseKeys: keysBefore });
   void server.stop(true);
   directory[Symbol.dispose]();
 });
@@ -125,4 +133,19 @@ test("an update from the own control plane trusts the authority that the registr
   // The connection is trusted; what it brings, the signature of the release decides.
   expect(await ask(base)).toContain("returned status 404");
   expect(await ask("https://127.0.0.1:1")).not.toContain("returned status 404");
+});
+
+test("a plan that knows the fingerprint alone reads the list of engines behind that CA", async () => {
+  const places = { configRoot: path("root"), stateDb: path("state.db") };
+  const settings = { ...places, overlayBinary: path("no-engine"), overlayBinaryGiven: true };
+  const plan = async (caFingerprint: string | undefined) => {
+    asked.length = 0;
+    const newcomer = { slug: "acme", apiBase: base, apiCa: "", caFingerprint };
+    await planProvision(settings, realSystem(), newcomer);
+    return asked;
+  };
+  Object.assign(buildInfo, { releaseKeys: [releaseKey.text] });
+  expect(await plan(undefined)).toEqual([]);
+  expect(await plan(`sha256:${"0".repeat(64)}`)).toEqual([]);
+  expect(await plan(printOf(read("ca.crt")))).toContain("/releases/manifest.json");
 });

@@ -1,7 +1,20 @@
 // Properties of a unit as `systemctl show` prints them.
 
 import { expect, test } from "bun:test";
+import { unitState } from "../../../src/platform/service-state.ts";
 import { unitProperties } from "../../../src/platform/systemd/unit-properties.ts";
+
+test("no answer is not an answer of empty values", async () => {
+  const system = {
+    run: async () => ({ status: 1, stdout: "", stderr: "Failed to connect to bus", timedOut: false }),
+  };
+  expect(await unitProperties("a.service", ["MainPID"], system)).toBeUndefined();
+  expect(await unitState("a.service", system)).toEqual({
+    is: "unknown",
+    startsAtBoot: false,
+    pid: undefined,
+  });
+});
 
 test("values keep their equals signs, and what is not printed is empty", async () => {
   const asked: string[][] = [];

@@ -19,7 +19,7 @@ import {
 } from "../../files/profiles.ts";
 import { makeClient } from "./client.ts";
 
-type Edge = Pick<System, "run" | "env" | "platform" | "executable" | "fetch" | "sleep" | "now">;
+type Edge = Pick<System, "run" | "env" | "platform" | "executable" | "isRoot" | "fetch" | "sleep" | "now">;
 
 /** A token is not used in its last seconds: the request takes time. */
 const marginMs = 30_000;

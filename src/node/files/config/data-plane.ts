@@ -60,7 +60,7 @@ export const firstTunKernel: readonly [number, number] = [4, 18];
 export const firstUdpKernel: readonly [number, number] = [5, 12];
 
 type Basis = {
-  /** The engine of the next start; undefined: unknown, which counts as the oldest. */
+  /** The engine of the next start; undefined: unknown, so that the former decision stays. Without one: the oldest. */
   engine: string | undefined;
   kernel: Kernel;
   /** What the control plane sent, filtered. */
@@ -70,7 +70,8 @@ type Basis = {
   trial: Trial | undefined;
 };
 
-export function decideDataPlane(basis: Basis, before: DataPlane | undefined, now: number): DataPlane {
+export function decideDataPlane(asked: Basis, before: DataPlane | undefined, now: number): DataPlane {
+  const basis = { ...asked, engine: asked.engine ?? (before?.engine || undefined) };
   const { engine, kernel, sent, own, trial } = basis;
   const device = valueAt(own, "tun.dev") ?? valueAt(sent, "tun.dev");
   const switches = {
@@ -93,13 +94,14 @@ export function decideDataPlane(basis: Basis, before: DataPlane | undefined, now
   };
 }
 
-/** Whether the decision is for another engine or kernel, or was never made. */
+/** Whether the decision is for another engine or kernel, or was never made. An unknown engine (undefined) is not another one. */
 export function isOutdated(
   plane: DataPlane | undefined,
   engine: string | undefined,
   kernelRelease: string,
 ): boolean {
-  return plane === undefined || plane.engine !== (engine ?? "") || plane.kernel !== kernelRelease;
+  if (plane === undefined || plane.kernel !== kernelRelease) return true;
+  return engine !== undefined && engine !== plane.engine;
 }
 
 function decideSwitch(

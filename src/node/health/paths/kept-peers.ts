@@ -21,6 +21,7 @@ import type { Log } from "../../../base/log.ts";
 import { makeSocketDirectory, socketDirectory } from "../../../platform/systemd/control-socket.ts";
 import { maxKeptPeers, maxRemotes, PeerAddresses } from "../../../protocol/path-report.ts";
 import type { System } from "../../../base/system.ts";
+import { applyChanges, type ChangesEdge } from "../apply-changes.ts";
 import { peerMapPath, readPeerMap, type PeerMap } from "../../files/config/local-changes.ts";
 import { readValidJson } from "../../files/organizations.ts";
 import { listenPort } from "../../files/config/read-config.ts";
@@ -284,8 +285,27 @@ export class KeptPeers {
   }
 }
 
+/** Those of an organization of this machine, whose engine `edge` reloads. */
+export function keptHere(
+  place: { slug: string; directory: string },
+  edge: ChangesEdge,
+  own: Pick<KeptDeps, "monotonic" | "system" | "log">,
+): KeptPeers {
+  return new KeptPeers({
+    ...place,
+    ...ofThisMachine,
+    ...own,
+    apply: (peers) => applyChanges(place, { peers }, edge),
+    async keepPort(port) {
+      // Loaded on demand, as in applyChanges.
+      const { keepPort } = await import("../../files/config/rewrite-config.ts");
+      await keepPort(place, port, { command: edge.command, system: { ...edge.system, now: own.system.now } });
+    },
+  });
+}
+
 /** What KeptDeps needs of this machine. */
-export const ofThisMachine: Pick<KeptDeps, "ownAddresses" | "sourceFor" | "portsOf"> = {
+const ofThisMachine: Pick<KeptDeps, "ownAddresses" | "sourceFor" | "portsOf"> = {
   portsOf,
   ownAddresses: () =>
     Object.values(networkInterfaces()).flatMap((each = []) =>

@@ -11,6 +11,7 @@ import {
   dataPlaneInForce,
   dataPlaneKeys,
   decideDataPlane,
+  isOutdated,
   withDataPlane,
   writeTrial,
   type DataPlane,
@@ -55,6 +56,19 @@ function decide(asked: Asked = {}, before?: DataPlane): DataPlane {
   return decideDataPlane({ engine, kernel: { ...kernel, ...asked.kernel }, sent, own, trial }, before, 1000);
 }
 const both = (value: boolean): YamlMap => ({ tun: { use_offloads: value }, listen: { udp_offloads: value } });
+
+test("an unknown engine, as while systemd does not answer, is not another one: the former decision stays", () => {
+  const before = decide();
+  const { release } = kernel;
+  expect(isOutdated(before, undefined, release)).toBe(false);
+  expect(isOutdated(before, "1.11.1", release)).toBe(true);
+  expect(isOutdated(before, undefined, "6.99.0")).toBe(true);
+  expect(isOutdated(undefined, undefined, release)).toBe(true);
+  const basis = { engine: undefined, kernel, sent: {}, own: {}, trial: undefined };
+  expect(decideDataPlane(basis, before, 2000)).toEqual(before);
+  // Known for the first time, after a decision without an engine.
+  expect(isOutdated(decideDataPlane(basis, undefined, 0), "1.12.0", release)).toBe(true);
+});
 
 describe("switches", () => {
   const [on, off] = [(by: string) => ({ on: true, by }), (by: string) => ({ on: false, by })];
