@@ -3,7 +3,7 @@
 import * as v from "valibot";
 import { foreignText } from "../base/text.ts";
 import { endpoint } from "./endpoint.ts";
-import { Text, Time, word } from "./values.ts";
+import { since, Text, Time, word } from "./values.ts";
 
 const warningCodes = [
   "clock_doubted",
@@ -84,7 +84,7 @@ const ClockConfirmation = v.strictObject({
 
 const Health = v.object({ status: v.literal("ok") });
 /** It can answer, and should go on to: a revocation must reach the nodes. `warnings`: see `GET /api/servers/`. */
-const Readiness = v.object({ ...Health.entries, warnings: v.array(WarningCode) });
+const Readiness = v.object({ ...Health.entries, warnings: since("0.2.0", v.array(WarningCode)) });
 
 export const healthApi = {
   alive: endpoint({

@@ -3,6 +3,7 @@
 import { paramPattern, type Endpoint } from "./endpoint.ts";
 import { attentionApi } from "./attention.ts";
 import { authoritiesApi } from "./authorities.ts";
+import { enrollmentsApi, reauthenticationsApi } from "./enrollments.ts";
 import { eventsApi } from "./events.ts";
 import { factorsApi, passkeyProofsApi, passkeysApi, signInRulesApi, totpApi } from "./factors.ts";
 import { groupsApi } from "./groups.ts";
@@ -14,6 +15,8 @@ import { organizationsApi } from "./organizations.ts";
 import { consoleApi, docsApi, releasesApi, viewersApi } from "./pages.ts";
 import { pathsApi } from "./paths.ts";
 import { phonesApi } from "./phones.ts";
+import { policyApi } from "./policy.ts";
+import { rulesApi } from "./rules.ts";
 import { healthApi, serversApi } from "./servers.ts";
 import { browserSessionApi, memberSessionsApi, ownSessionsApi, tokenPairsApi } from "./sessions.ts";
 import { registrationTokensApi, serviceTokensApi } from "./tokens.ts";
@@ -23,6 +26,8 @@ import { webhooksApi } from "./webhooks.ts";
 const subjects = [
   attentionApi,
   authoritiesApi,
+  enrollmentsApi,
+  reauthenticationsApi,
   eventsApi,
   factorsApi,
   totpApi,
@@ -42,6 +47,8 @@ const subjects = [
   releasesApi,
   pathsApi,
   phonesApi,
+  policyApi,
+  rulesApi,
   healthApi,
   serversApi,
   tokenPairsApi,

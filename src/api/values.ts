@@ -5,6 +5,7 @@ import * as v from "valibot";
 import { parseDuration } from "../base/duration.ts";
 import type { ErrorCode } from "../base/errors.ts";
 import { comparedText, emailKey, foreignText, formerEmailKey } from "../base/text.ts";
+import { oneLine } from "../base/unprintable.ts";
 
 /** Not `maxLength`, which would be a promise of the OpenAPI document. */
 const atMost = (max: number) =>
@@ -17,16 +18,19 @@ export const Text = atMost(2_097_152);
 /** ISO 8601, UTC, with milliseconds. */
 export const Time = atMost(64);
 
-// The next two say more than valibot's types can: readers take the input type of a schema, because other versions of the
+// The next three say more than valibot's types can: readers take the input type of a schema, because other versions of the
 // control plane answer them, and handlers the output type, because this version sends what it declares.
 
 /** A field of an answer that control planes send since this version. Readers: `undefined`, if theirs is older. */
 export const since = <const S extends v.GenericSchema>(version: string, schema: S) =>
   ({ ...v.optional(schema), since: version }) as unknown as v.OptionalSchema<S, v.InferOutput<S>>;
 
-/** One of these words in an answer. Readers take any text, because a newer control plane may have more words. */
-export const word = <const W extends readonly string[]>(words: W) =>
-  ({ ...v.string(), words }) as unknown as v.GenericSchema<string, W[number]>;
+/** A part of an answer: this version sends `sent`, readers take `read`, because a newer control plane may have more kinds. */
+export const open = <const R extends v.GenericSchema, const S extends v.GenericSchema>(read: R, sent: S) =>
+  ({ ...read, sent }) as unknown as v.GenericSchema<v.InferInput<R>, v.InferOutput<S>>;
+
+/** One of these words in an answer. Readers take any text. */
+export const word = <const W extends readonly string[]>(words: W) => open(v.string(), v.picklist(words));
 
 const digits = (max: number) =>
   v.pipe(
@@ -90,6 +94,9 @@ export const GroupName = v.pipe(
   v.regex(/^[A-Za-z0-9][A-Za-z0-9_.:-]{0,62}$/, "A group name is 1 to 63 of letters, digits, _ . : and -."),
   v.check((name) => name.toLowerCase() !== "any", '"any" means every node and cannot be a name.'),
 );
+
+/** What a machine calls itself. Shown to the user who decides: no character may change how the line is read. */
+export const Machine = v.pipe(foreignText(200), v.transform(oneLine), v.trim(), v.minLength(1));
 
 const AccessItem = v.object({
   org_slug: Text,

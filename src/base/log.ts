@@ -5,7 +5,7 @@ import { createConsola, LogLevels, type ConsolaReporter } from "consola/core";
 import { brand } from "../brand.ts";
 import { fromSystemError, messageOf } from "./errors.ts";
 import { appendText } from "./open-file.ts";
-import { unprintable } from "./unprintable.ts";
+import { oneLine } from "./unprintable.ts";
 
 export type Fields = Record<string, string | number | boolean | null | undefined>;
 type Write = (message: string, fields?: Fields) => void;
@@ -128,13 +128,6 @@ function writeToFile(path: string, instead: (text: string) => void): (line: stri
       instead(line);
     }
   };
-}
-
-const unprintables = new RegExp(`${unprintable.source}+`, "g");
-
-/** Replaces them by spaces, so that foreign text cannot forge a second line. The result is well-formed. */
-export function oneLine(text: string): string {
-  return text.toWellFormed().replace(unprintables, " ");
 }
 
 /** A line of a table for people: cells between tabs. Foreign text in a cell cannot begin another line or cell. */

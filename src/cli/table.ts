@@ -2,7 +2,7 @@
 // from servers and nodes loses its control characters here, before the colors are added.
 
 import { cutTo, fit, gap, narrowest } from "../base/columns.ts";
-import { oneLine } from "../base/log.ts";
+import { oneLine } from "../base/unprintable.ts";
 
 /**
  * The emphasis of a cell: `good` is as it should be, `bad` needs work, `wait` needs a next step, `faint` does not

@@ -1,6 +1,7 @@
 // An event in the words of the pages: a sentence, and the changes. Pure.
 
-import { sentenceOf, toRule, type StoredRule } from "./access/rules.ts";
+import type { Rule as StoredRule } from "../api/rules.ts";
+import { sentenceOf, toRule } from "./access/rules.ts";
 import { changesOf, type Change, type Things } from "./activity.ts";
 import { isRecord, type Names } from "./actor.ts";
 import type { Event as AuditEvent } from "../api/events.ts";

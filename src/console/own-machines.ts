@@ -1,7 +1,9 @@
 // The user's own machines that have to be confirmed again, where the organization requires it.
 
+import { apiPath } from "../api/endpoint.ts";
+import { reauthenticationsApi } from "../api/enrollments.ts";
 import type { Node } from "../protocol/node.ts";
-import { org, send } from "./api.ts";
+import { call } from "./api.ts";
 import { html } from "./html.ts";
 import { me, organization } from "./me.ts";
 import { refresh, useResource } from "./resource.ts";
@@ -9,13 +11,12 @@ import { pathOf } from "./router.ts";
 import { FormFailure, useAction } from "./ui/form.ts";
 import { When } from "./ui/parts.ts";
 
-type DueNode = { node_id: number; name: string; owner_id: number; until: string };
-const listPath = (own: string) => org(own, "reauthentications/");
+const listPath = (own: string) => apiPath(reauthenticationsApi.list, { slug: own });
 
 /** When the user of the machine has to confirm it, for those who may see that. */
 export function useDueNode(own: string, { id, owner_id }: Pick<Node, "id" | "owner_id">) {
   const isAsked = owner_id != null && organization.value?.role != null;
-  const { data = [] } = useResource<readonly DueNode[]>(isAsked ? listPath(own) : "");
+  const { data = [] } = useResource(isAsked ? listPath(own) : "");
   return data.find(({ node_id }) => node_id === id);
 }
 
@@ -25,10 +26,10 @@ export function OwnMachines({ own }: { own: string }) {
 }
 
 function Due({ own }: { own: string }) {
-  const { data = [] } = useResource<readonly DueNode[]>(listPath(own));
+  const { data = [] } = useResource(listPath(own));
   const mine = data.filter(({ owner_id }) => owner_id === me.value?.id);
   const { error, isRunning, run } = useAction(async () => {
-    for (const { node_id: id } of mine) await send("POST", org(own, `nodes/${id}/reauthenticate/`));
+    for (const { node_id: id } of mine) await call(reauthenticationsApi.confirm, { slug: own, id });
     await refresh(listPath(own));
   });
   if (mine.length === 0) return null;

@@ -1,10 +1,12 @@
 // Phones that this tab creates, or imports again. Their keys exist only in this memory, which outlives the page that
 // shows them: a user who waits may look at other pages, and approve the phone there.
 
+import { nodesApi } from "../api/nodes.ts";
+import { apiPath } from "../api/endpoint.ts";
 import { phonesApi } from "../api/phones.ts";
 import { effect, signal } from "@preact/signals";
 import type { Node } from "../protocol/node.ts";
-import { ApiError, call, org } from "./api.ts";
+import { ApiError, call } from "./api.ts";
 import { makePhoneKey, type PhoneKey } from "./phone-key.ts";
 import { refresh } from "./resource.ts";
 import { tell } from "./ui/told.ts";
@@ -70,7 +72,7 @@ export async function importPhone(own: string, desired: Desired): Promise<void> 
     }
     if (imports.peek()[own]?.key !== key) return;
     putImport(own, next);
-    if (next.made !== undefined) await refresh(org(own, "nodes/"));
+    if (next.made !== undefined) await refresh(apiPath(nodesApi.list, { slug: own }));
     await new Promise((wake) => setTimeout(wake, next.key === undefined ? 0 : restS * 1000));
   }
 }

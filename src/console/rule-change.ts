@@ -1,6 +1,6 @@
 // The rules that a saved change has added and removed, from its event. Pure.
 
-import type { StoredRule } from "./access/rules.ts";
+import type { Rule as StoredRule } from "../api/rules.ts";
 import { isRecord } from "./actor.ts";
 import type { Event as AuditEvent } from "../api/events.ts";
 

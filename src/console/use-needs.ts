@@ -1,6 +1,7 @@
 // What needs a user's attention, of everything that the console reads: the overview lists it, the navigation counts
 // it.
 
+import { serversApi, type Warning } from "../api/servers.ts";
 import type { Relay } from "../api/paths.ts";
 import { attentionApi, type Attention } from "../api/attention.ts";
 import { authoritiesApi } from "../api/authorities.ts";
@@ -36,11 +37,7 @@ export type Needs = {
   count: number;
 };
 
-export const serversPath = "/api/servers/";
-
-/** What GET /api/servers/ answers. Control planes of the previous version send no warnings. */
-type ControlPlane = { last_backup_at: string | null; warnings?: readonly Warning[] };
-export type Warning = { code: string; text: string; hint: string };
+export const serversPath = apiPath(serversApi.list, {});
 
 type Webhook = Pick<ListedWebhook, "id" | "url">;
 
@@ -72,7 +69,7 @@ export function useNeeds({ isCalm = false }: { isCalm?: boolean } = {}): Needs {
     { isCalm: true },
   );
   const isStaff = me.value?.is_staff === true;
-  const controlPlane = useResource<ControlPlane>(isStaff ? serversPath : none, {
+  const controlPlane = useResource(isStaff ? serversPath : none, {
     isCalm: true,
   });
   const asked = [

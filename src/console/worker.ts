@@ -1,5 +1,6 @@
 // The worker, shared where the browser can: one stream of events for each organization that a tab of this browser shows.
 
+import { organizationsApi } from "../api/organizations.ts";
 import { apiPath } from "../api/endpoint.ts";
 import { eventsApi } from "../api/events.ts";
 import type { FromWorker, ToWorker } from "./live.ts";
@@ -91,7 +92,7 @@ function open(slug: string, ports: Set<Port>, failures: number): Stream {
 /** Finds out whether the session or the rights ended, or the server is only starting. */
 async function refused(slug: string, stream: Stream): Promise<void> {
   const headers = { "Session-Use": "none" };
-  const status = await fetch(`/api/org/${encodeURIComponent(slug)}/`, { headers }).then(
+  const status = await fetch(apiPath(organizationsApi.retrieve, { slug }), { headers }).then(
     (answer) => answer.status,
     () => 0,
   );

@@ -21,7 +21,7 @@ import { joiningApi, ownUserApi, passwordResetApi, usersApi } from "../api/users
 import { organizationsApi } from "../api/organizations.ts";
 import { commandLineRoutes } from "./routes/command-line.ts";
 import { domainRoutes } from "./routes/domains.ts";
-import { enrollmentRoutes } from "./routes/enrollments.ts";
+import { enrollmentsApi, reauthenticationsApi } from "../api/enrollments.ts";
 import { identityProviderRoutes } from "./routes/identity-providers.ts";
 import { oidcRoutes } from "./routes/oidc.ts";
 import { organizationProviderRoutes } from "./routes/organization-providers.ts";
@@ -35,8 +35,8 @@ import { releaseHandlers } from "./releases/routes.ts";
 import { attach } from "./http/attach.ts";
 import { healthHandlers } from "./metrics/routes.ts";
 import { nodeCallsApi, registrationsApi } from "../api/node-calls.ts";
-import { policyRoutes } from "./routes/policy.ts";
-import { policyFileRoutes } from "./routes/policy-files.ts";
+import { rulesApi } from "../api/rules.ts";
+import { policyApi } from "../api/policy.ts";
 import type { Services } from "./services.ts";
 
 export function allRoutes(services: Services): Route[] {
@@ -90,9 +90,9 @@ export function allRoutes(services: Services): Route[] {
     ...attach(serviceTokensApi, async () =>
       (await import("./tokens/routes.ts")).serviceTokenHandlers(services),
     ),
-    ...policyRoutes(services),
+    ...attach(rulesApi, async () => (await import("./policy/routes.ts")).ruleHandlers(services)),
     ...attach(namesApi, async () => (await import("./names/routes.ts")).nameHandlers(services)),
-    ...policyFileRoutes(services),
+    ...attach(policyApi, async () => (await import("./policy-files/routes.ts")).policyHandlers(services)),
     ...attach(pathsApi, async () => (await import("./paths/routes.ts")).pathHandlers(services)),
     ...attach(attentionApi, async () => (await import("./paths/routes.ts")).attentionHandlers(services)),
     ...attach(authoritiesApi, async () => (await import("./rollout/routes.ts")).authorityHandlers(services)),
@@ -103,7 +103,10 @@ export function allRoutes(services: Services): Route[] {
     ...attach(registrationsApi, async () =>
       (await import("./nodes/routes.ts")).registrationHandlers(services),
     ),
-    ...enrollmentRoutes(services),
+    ...attach(enrollmentsApi, async () => (await import("./nodes/routes.ts")).enrollmentHandlers(services)),
+    ...attach(reauthenticationsApi, async () =>
+      (await import("./nodes/routes.ts")).reauthenticationHandlers(services),
+    ),
     ...attach(phonesApi, async () => (await import("./nodes/routes.ts")).phoneHandlers(services)),
   ];
   return routes;

@@ -5,12 +5,12 @@ import {
   cut,
   makeLog,
   maxTextLength,
-  oneLine,
   printable,
   redact,
   tableLine,
   writeOnceATurn,
 } from "../../src/base/log.ts";
+import { oneLine } from "../../src/base/unprintable.ts";
 
 describe("makeLog()", () => {
   const lines = (verbose: boolean, stamped: boolean) => {

@@ -5,7 +5,7 @@
 
 import { cpSync } from "node:fs";
 import { join } from "node:path";
-import { paths } from "../../src/protocol/paths.ts";
+import { paths } from "../support/paths.ts";
 import { buildAgent } from "../support/agent.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 import {

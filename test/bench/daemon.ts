@@ -7,7 +7,7 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { connectDaemon } from "../../src/daemon/ipc/client.ts";
 import { Node } from "../../src/protocol/node.ts";
-import { paths } from "../../src/protocol/paths.ts";
+import { paths } from "../support/paths.ts";
 import { realSystem } from "../../src/base/system.ts";
 import { agent, agentJson, buildAgent, startControlPlane } from "../support/agent.ts";
 import { bridgePort } from "../support/bridge.ts";

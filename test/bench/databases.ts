@@ -2,7 +2,7 @@
 // turns, printed side by side: check-ins, pages of the list, audited writes, registrations.
 
 import { join } from "node:path";
-import { paths } from "../../src/protocol/paths.ts";
+import { paths } from "../support/paths.ts";
 import { buildAgent } from "../support/agent.ts";
 import { createDatabase, startPostgres } from "../support/postgres.ts";
 import { temporaryDirectory } from "../support/temporary.ts";

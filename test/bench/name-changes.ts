@@ -6,7 +6,7 @@ import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { NamesAnswer } from "../../src/protocol/names.ts";
-import { paths } from "../../src/protocol/paths.ts";
+import { paths } from "../support/paths.ts";
 import { agent, buildAgent, cleanEnvironment, runAgent } from "../support/agent.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { median, print, startServer } from "./measure.ts";

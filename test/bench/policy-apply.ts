@@ -3,7 +3,7 @@
 // download (bar: nothing).
 
 import { join } from "node:path";
-import { paths } from "../../src/protocol/paths.ts";
+import { paths } from "../support/paths.ts";
 import { openData } from "../../src/server/store/data-directory.ts";
 import { realSystem } from "../../src/base/system.ts";
 import { buildAgent } from "../support/agent.ts";

@@ -3,7 +3,7 @@
 // another node and other writes of the organization take meanwhile (bars: no answer over 50 ms for it, no lock over 2 s).
 
 import { join } from "node:path";
-import { paths } from "../../src/protocol/paths.ts";
+import { paths } from "../support/paths.ts";
 import { openData, type DataOptions } from "../../src/server/store/data-directory.ts";
 import { realSystem } from "../../src/base/system.ts";
 import { buildAgent } from "../support/agent.ts";

@@ -3,7 +3,7 @@
 
 import { join } from "node:path";
 import * as v from "valibot";
-import { paths } from "../../src/protocol/paths.ts";
+import { paths } from "../support/paths.ts";
 import { buildAgent } from "../support/agent.ts";
 import { createDatabase, startPostgres } from "../support/postgres.ts";
 import { temporaryDirectory } from "../support/temporary.ts";

@@ -4,7 +4,7 @@
 import { generateKeyPairSync, sign } from "node:crypto";
 import { hostPublicBanner } from "../../src/pki/keys.ts";
 import { formatPem } from "../../src/pki/pem.ts";
-import { paths } from "../../src/protocol/paths.ts";
+import { paths } from "../support/paths.ts";
 import type { Request } from "./measure.ts";
 
 /** `first` counts the machines over all files of one run: no name comes twice. */

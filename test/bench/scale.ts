@@ -5,7 +5,7 @@
 
 import { join } from "node:path";
 import { SQL } from "bun";
-import { paths } from "../../src/protocol/paths.ts";
+import { paths } from "../support/paths.ts";
 import { buildAgent } from "../support/agent.ts";
 import { createDatabase, postmasterOf, startPostgres } from "../support/postgres.ts";
 import { temporaryDirectory } from "../support/temporary.ts";

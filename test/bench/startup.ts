@@ -5,7 +5,7 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
-import { paths } from "../../src/protocol/paths.ts";
+import { paths } from "../support/paths.ts";
 import { Credentials } from "../../src/protocol/stored.ts";
 import { agent, buildAgent, startControlPlane } from "../support/agent.ts";
 import { makeOrganization, registerNode } from "../support/overlay.ts";

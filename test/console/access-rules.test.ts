@@ -27,7 +27,8 @@ import {
 import { commandText } from "../../src/console/terminal.ts";
 import { AppError } from "../../src/base/errors.ts";
 import { atOnce } from "../../src/server/http/heavy-work.ts";
-import { decide, Ports, testable, type Member } from "../../src/server/policy/firewall.ts";
+import { decide, testable, type Member } from "../../src/server/policy/firewall.ts";
+import { Ports } from "../../src/api/rules.ts";
 import { parsePolicy } from "../../src/server/policy/policy-file.ts";
 import { makePolicies } from "../support/policies.ts";
 

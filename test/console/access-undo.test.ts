@@ -1,9 +1,10 @@
 // The console takes a saved change of the rules back, and names the networks that a rule opens.
 
+import type { Rule as StoredRule } from "../../src/api/rules.ts";
 import { expect, test } from "bun:test";
 import { gatewayWords, networkFault, routerTo } from "../../src/console/access/networks.ts";
 import { networksBehind } from "../../src/protocol/networks-behind.ts";
-import type { Rule, StoredRule } from "../../src/console/access/rules.ts";
+import type { Rule } from "../../src/console/access/rules.ts";
 import { undoing } from "../../src/console/access/undo.ts";
 import type { Event as AuditEvent } from "../../src/api/events.ts";
 import { ruleChangeOf } from "../../src/console/rule-change.ts";

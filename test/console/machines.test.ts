@@ -1,9 +1,9 @@
 // Machines in the console: compact records, columns, actions on several, and what the rules say about one.
 
+import type { Rule as StoredRule } from "../../src/api/rules.ts";
 import { expect, test } from "bun:test";
 import { aliasWords } from "../../src/console/aliases.ts";
 import { namedIn, standingChange, standingOf } from "../../src/console/access/standing.ts";
-import type { StoredRule } from "../../src/console/access/rules.ts";
 import { ownerGroup, selfGroup } from "../../src/protocol/owner-group.ts";
 import { exportName, filtered, groupsOf, selectedIn } from "../../src/console/machine-filter.ts";
 import { vulnerabilitiesOf } from "../../src/console/nodes.ts";
@@ -94,7 +94,7 @@ test("the rules about a machine: what it lets in, what lets it in, what it lets 
     rule("inbound", { any: true }, { node: 8 }),
     rule("outbound", { group: "db" }, { node: 7 }),
     rule("outbound", { any: true }, { node: 9 }),
-    rule("inbound", { cidr: "192.168.7.0/24" }, { cidr: "10.0.0.0/8" }),
+    rule("inbound", { cidr: "192.168.7.0/24" }, { group: "other" }),
     rule("inbound", { group: "db" }, { any: true }),
     rule("inbound", { group: ownerGroup(3) }, { group: ownerGroup(4) }),
     rule("inbound", { group: selfGroup }, { group: "db" }),

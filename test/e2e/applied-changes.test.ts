@@ -3,7 +3,7 @@
 
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { join } from "node:path";
-import { paths } from "../../src/protocol/paths.ts";
+import { paths } from "../support/paths.ts";
 import { buildAgent, startControlPlane } from "../support/agent.ts";
 import { ask, statusOf } from "../support/daemon.ts";
 import { allEngines, asRoot, describeEngines } from "../support/engines.ts";

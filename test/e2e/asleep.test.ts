@@ -4,7 +4,7 @@
 import { expect, test } from "bun:test";
 import { env } from "node:process";
 import * as v from "valibot";
-import { paths } from "../../src/protocol/paths.ts";
+import { paths } from "../support/paths.ts";
 import { buildAgent } from "../support/agent.ts";
 import { command, enginesOf, untilStatus } from "../support/daemon.ts";
 import { asRoot, describeEngines } from "../support/engines.ts";

@@ -5,7 +5,7 @@ import { afterAll, beforeAll, expect, test } from "bun:test";
 import { mkdirSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
-import { paths } from "../../src/protocol/paths.ts";
+import { paths } from "../support/paths.ts";
 import { buildAgent, runAgent, startControlPlane, type ControlPlane } from "../support/agent.ts";
 import { makeOrganization, tryRegister, type Organization } from "../support/overlay.ts";
 import { temporaryDirectory } from "../support/temporary.ts";

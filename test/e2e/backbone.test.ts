@@ -7,7 +7,7 @@ import * as v from "valibot";
 import { tokenPairsApi } from "../../src/api/sessions.ts";
 import { DownloadAnswer } from "../../src/protocol/download.ts";
 import { ErrorBody } from "../../src/protocol/error-body.ts";
-import { paths } from "../../src/protocol/paths.ts";
+import { paths } from "../support/paths.ts";
 import {
   agent,
   agentJson,

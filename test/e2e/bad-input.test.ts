@@ -7,7 +7,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import * as v from "valibot";
 import { tokenPairsApi } from "../../src/api/sessions.ts";
-import { paths } from "../../src/protocol/paths.ts";
+import { paths } from "../support/paths.ts";
 import { buildAgent, runAgent, startControlPlane, type ControlPlane } from "../support/agent.ts";
 import { runSync } from "../support/debian.ts";
 import { asRoot } from "../support/engines.ts";

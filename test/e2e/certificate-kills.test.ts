@@ -8,7 +8,7 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { decodeBundle } from "../../src/pki/bundle.ts";
 import { decodeCaBundle, fingerprint } from "../../src/pki/nebula.ts";
-import { paths } from "../../src/protocol/paths.ts";
+import { paths } from "../support/paths.ts";
 import { Authorities } from "../../src/api/authorities.ts";
 import { agentJson, buildAgent, startControlPlane } from "../support/agent.ts";
 import { asRoot, engineNamed } from "../support/engines.ts";

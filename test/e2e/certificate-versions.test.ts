@@ -7,7 +7,7 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { decodeBundle } from "../../src/pki/bundle.ts";
 import { ErrorBody } from "../../src/protocol/error-body.ts";
-import { paths } from "../../src/protocol/paths.ts";
+import { paths } from "../support/paths.ts";
 import { buildAgent, startControlPlane } from "../support/agent.ts";
 import { stepTo } from "../support/certificate-change.ts";
 import { asRoot, describeEngines } from "../support/engines.ts";

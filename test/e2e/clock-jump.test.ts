@@ -8,7 +8,7 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { decodeBundle } from "../../src/pki/bundle.ts";
 import { ErrorBody } from "../../src/protocol/error-body.ts";
-import { paths } from "../../src/protocol/paths.ts";
+import { paths } from "../support/paths.ts";
 import { Authorities } from "../../src/api/authorities.ts";
 import { buildAgent, runAgent, startControlPlane, type ControlPlane } from "../support/agent.ts";
 import { inCi, installMissing } from "../support/debian.ts";

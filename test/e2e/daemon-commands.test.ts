@@ -5,7 +5,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { Node } from "../../src/protocol/node.ts";
-import { paths } from "../../src/protocol/paths.ts";
+import { paths } from "../support/paths.ts";
 import { agent, buildAgent, cleanEnvironment, runAgent, startControlPlane } from "../support/agent.ts";
 import {
   ask,

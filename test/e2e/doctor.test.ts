@@ -5,7 +5,7 @@ import { afterAll, beforeAll, expect, test } from "bun:test";
 import { chmodSync, copyFileSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
-import { paths } from "../../src/protocol/paths.ts";
+import { paths } from "../support/paths.ts";
 import { agent, buildAgent, startControlPlane } from "../support/agent.ts";
 import { command, startDaemon } from "../support/daemon.ts";
 import { runSync } from "../support/debian.ts";

@@ -12,7 +12,7 @@ import {
   writeFileSync,
 } from "node:fs";
 import { join } from "node:path";
-import { paths } from "../../src/protocol/paths.ts";
+import { paths } from "../support/paths.ts";
 import { seed, slug, tokenOf } from "../bench/seed.ts";
 import { agent, buildAgent } from "../support/agent.ts";
 import { installMissing, runSync } from "../support/debian.ts";

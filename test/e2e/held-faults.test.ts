@@ -6,7 +6,7 @@ import { copyFileSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { env } from "node:process";
 import * as v from "valibot";
-import { paths } from "../../src/protocol/paths.ts";
+import { paths } from "../support/paths.ts";
 import { buildAgent, runAgent } from "../support/agent.ts";
 import { command, enginesOf, startDaemon } from "../support/daemon.ts";
 import { installMissing } from "../support/debian.ts";

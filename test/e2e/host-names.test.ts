@@ -4,7 +4,7 @@
 import { expect, test } from "bun:test";
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { paths } from "../../src/protocol/paths.ts";
+import { paths } from "../support/paths.ts";
 import { buildAgent, startControlPlane } from "../support/agent.ts";
 import { command, untilStatus } from "../support/daemon.ts";
 import { asRoot, describeEngines } from "../support/engines.ts";

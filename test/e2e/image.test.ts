@@ -6,7 +6,7 @@ import { chownSync, mkdirSync, readFileSync, statSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { controlImage, makeImage } from "../../packaging/image.ts";
-import { paths } from "../../src/protocol/paths.ts";
+import { paths } from "../support/paths.ts";
 
 import { seed, slug, tokenOf } from "../bench/seed.ts";
 import { agent, buildAgent, root } from "../support/agent.ts";

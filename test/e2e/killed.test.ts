@@ -7,7 +7,7 @@ import { copyFileSync, mkdtempSync, readdirSync, readFileSync, readlinkSync, rmS
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import * as v from "valibot";
-import { paths } from "../../src/protocol/paths.ts";
+import { paths } from "../support/paths.ts";
 import { sha256 } from "../../src/release/download.ts";
 import {
   agent,

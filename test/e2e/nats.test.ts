@@ -4,7 +4,7 @@ import { expect, test } from "bun:test";
 import * as v from "valibot";
 import { agent, buildAgent, startControlPlane } from "../support/agent.ts";
 import { command } from "../support/daemon.ts";
-import { paths } from "../../src/protocol/paths.ts";
+import { paths } from "../support/paths.ts";
 import { asRoot, describeEngines } from "../support/engines.ts";
 import { joinMember, nodesOf, until, type Member } from "../support/members.ts";
 import { makeLan, startPing } from "../support/namespaces.ts";

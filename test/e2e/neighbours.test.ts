@@ -6,7 +6,7 @@ import { existsSync, readdirSync, readFileSync, renameSync } from "node:fs";
 import { join } from "node:path";
 import { decodeBundle } from "../../src/pki/bundle.ts";
 import { fingerprint } from "../../src/pki/nebula.ts";
-import { paths } from "../../src/protocol/paths.ts";
+import { paths } from "../support/paths.ts";
 import {
   agent,
   agentJson,

@@ -13,7 +13,7 @@ import { makeLan, startPing } from "../support/namespaces.ts";
 import { putBehindNat } from "../support/nat.ts";
 import { makeOrganization } from "../support/overlay.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
-import { paths } from "../../src/protocol/paths.ts";
+import { paths } from "../support/paths.ts";
 
 buildAgent();
 

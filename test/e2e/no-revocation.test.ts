@@ -4,7 +4,7 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { closeSync, existsSync, openSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { paths } from "../../src/protocol/paths.ts";
+import { paths } from "../support/paths.ts";
 import {
   buildAgent,
   cleanEnvironment,

@@ -9,7 +9,7 @@ import { joinMember, until, type Member } from "../support/members.ts";
 import { makeLan, startPing } from "../support/namespaces.ts";
 import { makeOrganization } from "../support/overlay.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
-import { paths } from "../../src/protocol/paths.ts";
+import { paths } from "../support/paths.ts";
 
 buildAgent();
 

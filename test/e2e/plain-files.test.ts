@@ -6,7 +6,7 @@ import { copyFileSync, mkdirSync, readdirSync, readFileSync, statSync, writeFile
 import { join } from "node:path";
 import * as v from "valibot";
 import { Node } from "../../src/protocol/node.ts";
-import { paths } from "../../src/protocol/paths.ts";
+import { paths } from "../support/paths.ts";
 import { stringifyYaml } from "../../src/base/yaml.ts";
 import { agentJson, buildAgent, startControlPlane, type ControlPlane } from "../support/agent.ts";
 import { runSync } from "../support/debian.ts";

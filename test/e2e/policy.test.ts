@@ -6,7 +6,7 @@ import { dirname, join } from "node:path";
 import * as v from "valibot";
 import { agentJson, buildAgent, startControlPlane } from "../support/agent.ts";
 import { runSync } from "../support/debian.ts";
-import { Plan } from "../../src/server/policy-files/answers.ts";
+import { Plan } from "../../src/api/policy.ts";
 import { asRoot, describeEngines } from "../support/engines.ts";
 import { makeLan, startPing, type Host } from "../support/namespaces.ts";
 import { makeOrganization, owner, startEngine, type Organization } from "../support/overlay.ts";

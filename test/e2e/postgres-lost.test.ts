@@ -4,7 +4,7 @@ import { beforeAll, expect, onTestFinished, test } from "bun:test";
 import { chmodSync, existsSync, mkdirSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
-import { paths } from "../../src/protocol/paths.ts";
+import { paths } from "../support/paths.ts";
 import { slug } from "../bench/seed.ts";
 import { agentJson, buildAgent, startControlPlane } from "../support/agent.ts";
 import { runSync } from "../support/debian.ts";

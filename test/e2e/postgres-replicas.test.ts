@@ -4,7 +4,7 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { join } from "node:path";
 import * as v from "valibot";
-import { paths } from "../../src/protocol/paths.ts";
+import { paths } from "../support/paths.ts";
 import { RegisterAnswer } from "../../src/protocol/registration.ts";
 import { openPostgres } from "../../src/server/store/postgres/postgres.ts";
 import { registration } from "../bench/registrations.ts";

@@ -2,7 +2,7 @@
 // again.
 
 import { afterAll, beforeAll, expect, test } from "bun:test";
-import { paths } from "../../src/protocol/paths.ts";
+import { paths } from "../support/paths.ts";
 import { slug } from "../bench/seed.ts";
 import { agentJson, buildAgent, startControlPlane } from "../support/agent.ts";
 import { checkin, prepare, send } from "../support/postgres-plane.ts";

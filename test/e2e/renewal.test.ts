@@ -7,7 +7,7 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { decodeBundle } from "../../src/pki/bundle.ts";
 import { fingerprint } from "../../src/pki/nebula.ts";
-import { paths } from "../../src/protocol/paths.ts";
+import { paths } from "../support/paths.ts";
 import { openAuthorities } from "../../src/server/certificates/authorities.ts";
 import { openData } from "../../src/server/store/data-directory.ts";
 import { issueOverlay, readIssuingOrg } from "../../src/server/certificates/issue.ts";

@@ -3,7 +3,7 @@
 import { expect, test } from "bun:test";
 import { join } from "node:path";
 import * as v from "valibot";
-import { paths } from "../../src/protocol/paths.ts";
+import { paths } from "../support/paths.ts";
 import { TokenPair } from "../../src/protocol/sign-in.ts";
 import { seed, slug, password } from "../bench/seed.ts";
 import { agentJson, buildAgent, startControlPlane } from "../support/agent.ts";

@@ -5,7 +5,7 @@ import { afterAll, beforeAll, expect, test } from "bun:test";
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
-import { paths } from "../../src/protocol/paths.ts";
+import { paths } from "../support/paths.ts";
 import { slug } from "../bench/seed.ts";
 import { agentJson, buildAgent, runAgent, startControlPlane } from "../support/agent.ts";
 import { checkin, prepare, send } from "../support/postgres-plane.ts";

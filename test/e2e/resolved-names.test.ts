@@ -4,7 +4,7 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { paths } from "../../src/protocol/paths.ts";
+import { paths } from "../support/paths.ts";
 import { debianTree } from "../support/debian-tree.ts";
 import { makeSite, type MachineNode, type Site } from "../support/machine-node.ts";
 import { startNameServer } from "../support/name-server.ts";

@@ -6,7 +6,7 @@ import { readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { Node } from "../../src/protocol/node.ts";
-import { paths } from "../../src/protocol/paths.ts";
+import { paths } from "../support/paths.ts";
 import { buildAgent, startControlPlane } from "../support/agent.ts";
 import { bridgePort } from "../support/bridge.ts";
 import { command, placesBelow, registerDesktop, startDaemon, untilStatus } from "../support/daemon.ts";

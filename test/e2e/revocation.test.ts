@@ -11,7 +11,7 @@ import { formatPem } from "../../src/pki/pem.ts";
 import { makeCsr } from "../../src/pki/x509.ts";
 import { ErrorBody } from "../../src/protocol/error-body.ts";
 import { Node } from "../../src/protocol/node.ts";
-import { paths } from "../../src/protocol/paths.ts";
+import { paths } from "../support/paths.ts";
 import { Credentials } from "../../src/protocol/stored.ts";
 import { buildAgent, runAgent, startControlPlane } from "../support/agent.ts";
 import { command, enginesOf, startDaemon, untilStatus } from "../support/daemon.ts";

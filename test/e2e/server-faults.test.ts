@@ -6,7 +6,7 @@ import { Database } from "bun:sqlite";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
-import { paths } from "../../src/protocol/paths.ts";
+import { paths } from "../support/paths.ts";
 import { seed, slug, tokenOf } from "../bench/seed.ts";
 import { agentJson, buildAgent, startControlPlane, type ControlPlane } from "../support/agent.ts";
 import { inCi, installMissing } from "../support/debian.ts";

@@ -2,7 +2,7 @@
 // killed, the disk is full, and other programs edit /etc/hosts. No other line of the file is ever missing.
 
 import { afterAll, beforeAll, expect, test } from "bun:test";
-import { paths } from "../../src/protocol/paths.ts";
+import { paths } from "../support/paths.ts";
 import { makeSite, type MachineNode, type Site } from "../support/machine-node.ts";
 import { describeMachine } from "../support/nspawn.ts";
 

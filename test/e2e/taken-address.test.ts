@@ -4,7 +4,7 @@
 import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
 import { join } from "node:path";
-import { paths } from "../../src/protocol/paths.ts";
+import { paths } from "../support/paths.ts";
 import { buildAgent, startControlPlane, type ControlPlane } from "../support/agent.ts";
 import { allEngines, asRoot, describeEngines } from "../support/engines.ts";
 import { openFlows, flow, startListener, takeFlows } from "../support/flow.ts";

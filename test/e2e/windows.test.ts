@@ -5,7 +5,7 @@ import { afterAll, beforeAll, expect, test } from "bun:test";
 import { copyFileSync, existsSync, mkdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { writeHosts } from "../../src/node/files/hosts.ts";
-import { paths } from "../../src/protocol/paths.ts";
+import { paths } from "../support/paths.ts";
 import { inCi } from "../support/debian.ts";
 import { makeLan } from "../support/namespaces.ts";
 import { inFull } from "../support/soak.ts";

@@ -1,6 +1,7 @@
 // What must hold whichever replica takes a write: two replicas on one PostgreSQL get conflicting requests at the same time.
 // docs/design/replicas.md lists the lock or index behind each case.
 
+import { NewEnrollment } from "../../src/api/enrollments.ts";
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import * as v from "valibot";
 import { AppError } from "../../src/base/errors.ts";
@@ -15,7 +16,6 @@ import { revokeToken } from "../../src/server/offboarding/left-access.ts";
 import { setActive } from "../../src/server/offboarding/user-status.ts";
 import { addMember } from "../../src/server/users/members.ts";
 import { createUser } from "../../src/server/users/users.ts";
-import { NewEnrollment } from "../../src/server/nodes/joining/enrollments.ts";
 import { reauthenticate } from "../../src/server/nodes/lifecycle/reauthentication.ts";
 import { startRotation } from "../../src/server/rollout/rotation-commands.ts";
 import { openPostgres } from "../../src/server/store/postgres/postgres.ts";

@@ -3,7 +3,7 @@
 
 import { expect, test } from "bun:test";
 import { join } from "node:path";
-import { paths } from "../../src/protocol/paths.ts";
+import { paths } from "../support/paths.ts";
 import { checkins } from "../bench/checkin.ts";
 import {
   anonymousMb,

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { decodeBundle } from "../../src/pki/bundle.ts";
 import { decodeCaBundle, fingerprint } from "../../src/pki/nebula.ts";
-import { paths } from "../../src/protocol/paths.ts";
+import { paths } from "./paths.ts";
 import { Authorities } from "../../src/api/authorities.ts";
 import { startControlPlane } from "./agent.ts";
 import type { Engine } from "./engines.ts";

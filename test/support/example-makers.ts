@@ -1,9 +1,9 @@
 // What examples of requests need: callers, and makers of the resources that a route works on.
 
+import { NewEnrollment } from "../../src/api/enrollments.ts";
 import * as v from "valibot";
 import { wordsOfKey } from "../../src/protocol/key-words.ts";
 import { fingerprintOfHostKey, makeHostKey } from "../../src/pki/keys.ts";
-import { NewEnrollment } from "../../src/server/nodes/joining/enrollments.ts";
 import { DeviceSignIn } from "../../src/server/users/sessions/device-sign-in.ts";
 import type { Organization } from "../../src/api/organizations.ts";
 import { operator } from "../../src/server/audit/record.ts";

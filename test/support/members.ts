@@ -5,7 +5,7 @@ import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { Node } from "../../src/protocol/node.ts";
-import { paths } from "../../src/protocol/paths.ts";
+import { paths } from "./paths.ts";
 import { bridgePort } from "./bridge.ts";
 import {
   placesBelow,

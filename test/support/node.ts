@@ -13,7 +13,7 @@ import { rememberVersions, type OverlayControl } from "../../src/node/engine/eng
 import { engineInUse, noneInUse } from "../../src/node/engine/engine-in-use.ts";
 import { openOrganization, type Organization } from "../../src/node/files/organizations.ts";
 import { register, type Registration } from "../../src/node/enroll/register.ts";
-import { paths } from "../../src/protocol/paths.ts";
+import { paths } from "./paths.ts";
 import { realSystem, type System } from "../../src/base/system.ts";
 import { emptyMachine } from "./machine.ts";
 import { makeTestServer, type TestServer, type TestServerOptions } from "./server.ts";

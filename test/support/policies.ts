@@ -1,7 +1,8 @@
 // Random policies and nodes, and a reader of rendered engine rules that shares no code with the server.
 
 import { parseAddress, parseNetwork, networkContains } from "../../src/base/ip.ts";
-import type { EngineRules, Member, Rule } from "../../src/server/policy/firewall.ts";
+import type { EngineRules, Member } from "../../src/server/policy/firewall.ts";
+import type { Rule } from "../../src/api/rules.ts";
 import { ownerGroup, ownerOf, selfGroup } from "../../src/protocol/owner-group.ts";
 import { makeRandom } from "./random.ts";
 

@@ -3,7 +3,7 @@
 import { afterAll, beforeAll, beforeEach, expect } from "bun:test";
 import * as v from "valibot";
 import { ErrorBody } from "../../src/protocol/error-body.ts";
-import { Plan, Policy } from "../../src/server/policy-files/answers.ts";
+import { Plan, Policy } from "../../src/api/policy.ts";
 import type { Organization } from "../../src/api/organizations.ts";
 import { registerNode, registrationToken, type RegisteredNode } from "./nodes.ts";
 import { makeTestServer, type Answer, type TestServer } from "./server.ts";

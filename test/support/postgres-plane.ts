@@ -1,7 +1,7 @@
 // A seeded control plane on PostgreSQL, and requests to it as the owner and the nodes send them.
 
 import { join } from "node:path";
-import { paths } from "../../src/protocol/paths.ts";
+import { paths } from "./paths.ts";
 import { seed, slug, tokenOf } from "../bench/seed.ts";
 import { createDatabase, type Postgres } from "./postgres.ts";
 

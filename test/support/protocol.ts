@@ -18,7 +18,6 @@ export * from "../../src/protocol/node.ts";
 export * from "../../src/protocol/orders.ts";
 export * from "../../src/protocol/owner-group.ts";
 export * from "../../src/protocol/path-report.ts";
-export * from "../../src/protocol/paths.ts";
 export * from "../../src/protocol/registration.ts";
 export * from "../../src/protocol/relayed-report.ts";
 export * from "../../src/protocol/second-lighthouse.ts";

@@ -2,7 +2,7 @@
 // administrator who renames and revokes. Remembers everything that was acknowledged.
 
 import * as v from "valibot";
-import { paths } from "../../src/protocol/paths.ts";
+import { paths } from "./paths.ts";
 import { RegisterAnswer } from "../../src/protocol/registration.ts";
 import { registration } from "../bench/registrations.ts";
 import { slug } from "../bench/seed.ts";

@@ -4,7 +4,7 @@ import { afterEach, beforeEach, expect } from "bun:test";
 import { join } from "node:path";
 import * as v from "valibot";
 import { makeHostKey } from "../../src/pki/keys.ts";
-import { paths } from "../../src/protocol/paths.ts";
+import { paths } from "./paths.ts";
 import { RegisterAnswer } from "../../src/protocol/registration.ts";
 import type { Serving } from "../../src/server/serve.ts";
 import { agentHere, serveHere } from "./in-process.ts";

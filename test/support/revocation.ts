@@ -1,6 +1,6 @@
 // Measures a revocation at the peers: the revoked node's daemon is killed first, so that only the peers enforce it.
 
-import { paths } from "../../src/protocol/paths.ts";
+import { paths } from "./paths.ts";
 import { startDaemon, untilStatus } from "./daemon.ts";
 import { engineLog, until, type Member } from "./members.ts";
 import { startPing, type Pinger } from "./namespaces.ts";

@@ -6,8 +6,6 @@ import * as v from "valibot";
 const text = v.pipe(v.string(), v.maxLength(65_536));
 const time = v.nullable(text);
 
-export const ProviderGroup = v.looseObject({ group: text, word: text });
-
 export const IdentityProvider = v.looseObject({
   id: v.number(),
   name: text,
@@ -29,15 +27,3 @@ export const ClaimedDomain = v.looseObject({
   verified_by: v.nullable(text),
 });
 export const ClaimedDomains = v.pipe(v.array(ClaimedDomain), v.maxLength(4096));
-
-const Side = v.record(text, v.union([v.boolean(), v.number(), text]));
-export const Rule = v.looseObject({
-  id: v.number(),
-  direction: text,
-  protocol: text,
-  ports: text,
-  peer: Side,
-  target: Side,
-  description: text,
-});
-export type Rule = v.InferOutput<typeof Rule>;

@@ -4,7 +4,7 @@ import { eventsApi, type Event, type EventQuery } from "../../api/events.ts";
 import { brand } from "../../brand.ts";
 import { parseDuration } from "../../base/duration.ts";
 import { AppError } from "../../base/errors.ts";
-import { oneLine } from "../../base/log.ts";
+import { oneLine } from "../../base/unprintable.ts";
 import { membersApi } from "../../api/members.ts";
 import { nodesApi } from "../../api/nodes.ts";
 import { serviceTokensApi } from "../../api/tokens.ts";

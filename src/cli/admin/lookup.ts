@@ -7,14 +7,14 @@ import { groupsApi } from "../../api/groups.ts";
 import { membersApi } from "../../api/members.ts";
 import { nodesApi } from "../../api/nodes.ts";
 import { usersApi, type User } from "../../api/users.ts";
+import { rulesApi } from "../../api/rules.ts";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
 import { networkContains, parseAddress, parseAll } from "../../base/ip.ts";
 import { quoteWord } from "../../base/plan.ts";
 import type { Node } from "../../protocol/node.ts";
 import type { Context } from "../command.ts";
-import { ProviderGroup } from "./answers.ts";
-import { inOrg, type Api } from "./api.ts";
+import type { Api } from "./api.ts";
 
 const admin = `${brand.executable} admin`;
 
@@ -110,7 +110,7 @@ export type ProviderSide = { group: string } | { idp: string };
 
 /** `name`: `Engineering` or `PROVIDER/Engineering`. Earlier control planes know only groups that the policy names already. */
 export async function providerSide(api: Api, slug: string, name: string): Promise<ProviderSide> {
-  const named = await api.list(inOrg(slug, "provider_groups/"), ProviderGroup);
+  const named = await api.call(rulesApi.providerGroups, { slug });
   const found = named.find(({ word }) => word === `idp:${name}`);
   return found === undefined ? { idp: name } : { group: found.group };
 }

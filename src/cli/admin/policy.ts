@@ -1,18 +1,20 @@
 // `agent admin policy …`: the policy of an organization as a file.
 
 import { given } from "../../base/given.ts";
+import type { AnswerOf } from "../../api/endpoint.ts";
 import { organizationsApi } from "../../api/organizations.ts";
-import * as v from "valibot";
+import { policyApi } from "../../api/policy.ts";
+import { request } from "../../api/request.ts";
+import { rulesApi } from "../../api/rules.ts";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
 import { quoteWord } from "../../base/plan.ts";
-import type { Plan } from "../../server/policy-files/answers.ts";
 import type { Context, Implementation } from "../command.ts";
 import { orgArg } from "../server/server-flags.ts";
 import type { Args, Flags } from "../values.ts";
-import { inOrg, read, withSender, writeAs, type Schema } from "./api.ts";
+import { read, write } from "./api.ts";
 import { nodeByName } from "./lookup.ts";
-import { chooseTarget, targetFlags } from "./target.ts";
+import { targetFlags } from "./target.ts";
 
 const fileArg: Args = {
   FILE: { type: "positional", description: "The policy: YAML or JSON, - for standard input" },
@@ -23,7 +25,6 @@ const pruneFlag: Flags = {
     description: "Also remove rules, routes, relays, aliases and groups that the file does not name",
   },
 };
-const answers = () => import("../../server/policy-files/answers.ts");
 
 /** The text as it is: the control plane keeps it. */
 async function readPolicy({ words, system }: Context, at = 1): Promise<string> {
@@ -37,29 +38,13 @@ async function readPolicy({ words, system }: Context, at = 1): Promise<string> {
   return text;
 }
 
-/** A request that changes nothing. It is sent with POST because it contains a file. */
-async function ask<T>(context: Context, path: string, body: object, schema: Schema<T>): Promise<T> {
-  const target = await chooseTarget(context);
-  return withSender(context, target, {}, async (send) => {
-    const request = {
-      method: "POST",
-      path,
-      body,
-      schema,
-      maxBytes: 32 * 1024 * 1024,
-      repeatable: true,
-    } as const;
-    return v.parse(schema, (await send(request)).body);
-  });
-}
-
 export const get: Implementation = {
   args: { ...orgArg, ...targetFlags },
   examples: [`${brand.executable} admin policy get acme > policy.yaml`],
   async run(context) {
     const { output, words } = context;
-    const { Policy } = await answers();
-    const shown = await read(context, (api) => api.get(inOrg(words[0] ?? "", "policy/"), Policy));
+    const [slug = ""] = words;
+    const shown = await read(context, (api) => api.call(policyApi.retrieve, { slug }));
     if (shown.drifted_since !== null) {
       output.say(`The state differs from the applied file since ${shown.drifted_since}: this is the state.`);
     }
@@ -77,9 +62,9 @@ export const plan: Implementation = {
   notes: "Exit status 1: a test of the policy fails, so that apply would refuse it.",
   examples: [`${brand.executable} admin policy plan acme policy.yaml --prune`],
   async run(context) {
-    const { Plan: PlanAnswer } = await answers();
+    const [slug = ""] = context.words;
     const body = { policy: await readPolicy(context), prune: context.values.on("prune") };
-    const made = await ask(context, inOrg(context.words[0] ?? "", "policy/plan/"), body, PlanAnswer);
+    const made = await read(context, (api) => api.call(policyApi.plan, { slug }, body));
     context.output.result(made, await textOf(made));
     const { lossSentence } = await import("../../server/policy-files/plan-text.ts");
     const warning = lossSentence(made);
@@ -88,7 +73,7 @@ export const plan: Implementation = {
   },
 };
 
-async function textOf(made: Plan): Promise<string> {
+async function textOf(made: AnswerOf<typeof policyApi.plan>): Promise<string> {
   const { planText } = await import("../../server/policy-files/plan-text.ts");
   return planText(made);
 }
@@ -117,16 +102,15 @@ export const apply: Implementation = {
   async run(context) {
     const { values, words, output } = context;
     const slug = words[0] ?? "";
-    const { Applied } = await answers();
-    const confirm = values.duration("confirm");
-    const version = values.integer("policy-version", 0, Number.MAX_SAFE_INTEGER);
     const body = {
-      policy: await readPolicy(context),
       prune: values.on("prune"),
-      ...given({ version, confirm }),
+      ...given({
+        version: values.integer("policy-version", 0, Number.MAX_SAFE_INTEGER),
+        confirm: values.duration("confirm"),
+      }),
+      policy: await readPolicy(context),
     };
-    const path = inOrg(slug, "policy/apply/");
-    const done = await writeAs(context, Applied, () => ({ method: "POST", path, body }));
+    const done = await write(context, () => request(policyApi.apply, { slug }, body));
     if (done === undefined) return;
     const outcome = done.is_empty ? `Version ${done.version} is in force` : `Applied version ${done.version}`;
     output.result(done, `${await textOf(done)}${outcome}\n`);
@@ -162,10 +146,9 @@ export const test: Implementation = {
     const { words, values, output } = context;
     const [slug = "", file, to] = words;
     if (to !== undefined) return explain(context);
-    const { TestResult } = await answers();
     const policy = file === undefined ? {} : { policy: await readPolicy(context) };
     const body = { ...policy, prune: values.on("prune") };
-    const result = await ask(context, inOrg(slug, "policy/test/"), body, TestResult);
+    const result = await read(context, (api) => api.call(policyApi.test, { slug }, body));
     const { count, failing } = result;
     const text = failing.map((sentence) => `${sentence}\n`).join("");
     output.result(result, `${text}${count - failing.length} of ${count} tests pass\n`);
@@ -173,28 +156,23 @@ export const test: Implementation = {
   },
 };
 
-const Verdict = v.object({
-  allowed: v.boolean(),
-  rule_id: v.nullable(v.number()),
-  reason: v.string(),
-  /** Absent: an older control plane. */
-  permitted: v.optional(v.array(v.string())),
-});
-
 /** With FROM TO [PORT], explains which rule decides. */
 async function explain(context: Context): Promise<number> {
   const [slug = "", from = "", to = "", port] = context.words;
-  const [, protocol = "tcp", number] = /^(?:(tcp|udp|icmp)(?:\/|$))?(\d{1,5})?$/.exec(port ?? "") ?? [];
+  const [, word = "tcp", number] = /^(?:(tcp|udp|icmp)(?:\/|$))?(\d{1,5})?$/.exec(port ?? "") ?? [];
+  const protocol = word === "udp" || word === "icmp" ? word : "tcp";
   const isValid = protocol === "icmp" ? number === undefined : number !== undefined;
   if (port !== undefined && (!isValid || port === "")) {
     throw new AppError("usage", `PORT must be like 5432, udp/53 or icmp, not "${port}"`);
   }
-  const ids = await read(context, async (api) => ({
-    from: (await nodeByName(api, slug, from)).id,
-    to: (await nodeByName(api, slug, to)).id,
-  }));
-  const body = { ...ids, protocol, ...(number === undefined ? {} : { port: Number(number) }) };
-  const verdict = await ask(context, inOrg(slug, "firewall_rules/test/"), body, Verdict);
+  const verdict = await read(context, async (api) => {
+    const ids = {
+      from: (await nodeByName(api, slug, from)).id,
+      to: (await nodeByName(api, slug, to)).id,
+    };
+    const asked = given({ port: number === undefined ? undefined : Number(number) });
+    return api.call(rulesApi.test, { slug }, { ...ids, protocol, ...asked });
+  });
   const { permitted } = verdict;
   if (port !== undefined) {
     context.output.result(verdict, `${verdict.allowed ? "Permitted" : "Refused"}: ${verdict.reason}\n`);
@@ -213,8 +191,8 @@ export const confirm: Implementation = {
   args: { ...orgArg, ...targetFlags },
   examples: [`${brand.executable} admin policy confirm acme`],
   async run(context) {
-    const { Version } = await answers();
-    const done = await change(context, "confirm", Version);
+    const [slug = ""] = context.words;
+    const done = await write(context, () => request(policyApi.confirm, { slug }));
     if (done !== undefined) context.output.result(done, `Confirmed version ${done.version}\n`);
   },
 };
@@ -223,18 +201,13 @@ export const revert: Implementation = {
   args: { ...orgArg, ...targetFlags },
   examples: [`${brand.executable} admin policy revert acme`],
   async run(context) {
-    const { Reverted } = await answers();
-    const done = await change(context, "revert", Reverted);
+    const [slug = ""] = context.words;
+    const done = await write(context, () => request(policyApi.revert, { slug }));
     if (done === undefined) return;
     context.output.result(done, `Took the policy back: version ${done.version}\n`);
-    for (const sentence of done.left_out) context.output.say(sentence);
+    for (const sentence of done.left_out ?? []) context.output.say(sentence);
   },
 };
-
-async function change<T>(context: Context, verb: "confirm" | "revert", schema: Schema<T>) {
-  const path = inOrg(context.words[0] ?? "", `policy/${verb}/`);
-  return writeAs(context, schema, () => ({ method: "POST", path }));
-}
 
 export const update: Implementation = {
   args: {
@@ -251,8 +224,8 @@ export const update: Implementation = {
     const word = context.values.choice("by-file", ["on", "off"]);
     if (word === undefined) throw new AppError("usage", "Give --by-file on or --by-file off");
     const body = { by_file: word === "on" };
-    const path = inOrg(context.words[0] ?? "", "policy/");
-    const done = await writeAs(context, v.unknown(), () => ({ method: "PATCH", path, body }));
+    const [slug = ""] = context.words;
+    const done = await write(context, () => request(policyApi.update, { slug }, body));
     if (done === undefined) return;
     context.output.result(
       body,

@@ -2,7 +2,10 @@
 
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
+import type { ItemOf } from "../../api/endpoint.ts";
 import { nodesApi } from "../../api/nodes.ts";
+import { request } from "../../api/request.ts";
+import { RuleRequest, rulesApi } from "../../api/rules.ts";
 import { networksBehind } from "../../protocol/networks-behind.ts";
 import {
   certifiedGroups,
@@ -16,9 +19,8 @@ import type { Context, Implementation } from "../command.ts";
 import { quoteWord } from "../../base/plan.ts";
 import { orgArg } from "../server/server-flags.ts";
 import { given } from "../../base/given.ts";
-import { type Flags, type Values } from "../values.ts";
-import { ProviderGroup, Rule } from "./answers.ts";
-import { inOrg, Nothing, read, writeAs, type Api } from "./api.ts";
+import type { Flags, Values } from "../values.ts";
+import { read, write, type Api } from "./api.ts";
 import { readId } from "./data.ts";
 import {
   checked,
@@ -32,13 +34,15 @@ import {
 } from "./lookup.ts";
 import { targetFlags } from "./target.ts";
 
+type Rule = ItemOf<typeof rulesApi.list>;
+
 export const list: Implementation = {
   args: { ...orgArg, ...targetFlags },
   examples: [`${brand.executable} admin rule list acme`],
   async run(context) {
     const [slug = ""] = context.words;
     const { rules, names } = await read(context, async (api) => {
-      const found = await api.list(inOrg(slug, "firewall_rules/"), Rule);
+      const found = await api.all(rulesApi.list, { slug });
       const isNamed = found.some(({ peer, target }) => "node" in peer || "node" in target);
       const nodes = isNamed ? await api.all(nodesApi.list, { slug }) : [];
       const nodeNames = new Map(nodes.map(({ id, name }) => [id, name]));
@@ -55,9 +59,10 @@ export const list: Implementation = {
         (side) => typeof side["group"] === "string" && providerOf(side["group"]) !== undefined,
       );
       const words = new Map(
-        (isOfProvider ? await api.list(inOrg(slug, "provider_groups/"), ProviderGroup) : []).map(
-          ({ group, word }) => [group, word],
-        ),
+        (isOfProvider ? await api.call(rulesApi.providerGroups, { slug }) : []).map(({ group, word }) => [
+          group,
+          word,
+        ]),
       );
       return { rules: found, names: { nodes: nodeNames, owners, words } };
     });
@@ -156,20 +161,21 @@ export const create: Implementation = {
       target: { any: true },
     } as const;
     // Check the flags before anything is asked. Only then can node names be resolved.
-    const schema = import("../../server/policy/firewall.ts").then(({ RuleRequest }) => RuleRequest);
-    await checked(schema, { ...any, ...(await asked(values, unknownIds)) });
+    await checked(RuleRequest, { ...any, ...(await asked(values, unknownIds)) });
     let new_groups: string[] = [];
     let present: Rule[] = [];
     let networks: readonly string[] = [];
-    const rule = await writeAs(context, Rule, async (api) => {
-      const body = { ...any, ...(await asked(values, idsOf(api, slug))) };
+    const rule = await write(context, async (api) => {
+      const body = await checked(rulesApi.create.body, {
+        ...any,
+        ...(await asked(values, idsOf(api, slug))),
+      });
       networks = await openedBy(api, slug, body);
       sayPlanned(context, networks);
       new_groups = await newGroups(api, slug, body);
-      const path = inOrg(slug, "firewall_rules/");
       // Only for the warning below: the right to write rules may come without the right to read them.
-      present = await api.list(path, Rule).catch(() => []);
-      return { method: "POST", path, body };
+      present = await api.all(rulesApi.list, { slug }).catch(() => []);
+      return request(rulesApi.create, { slug }, body);
     });
     if (rule === undefined) return;
     sayNewGroups(output, new_groups);
@@ -196,20 +202,19 @@ export const update: Implementation = {
     const id = readId(word);
     if (Object.keys(ruleFlags).every((name) => values.text(name) === undefined))
       throw new AppError("usage", "Say what to change: such as --ports, --peer or --description");
-    const schema = import("../../server/policy/firewall.ts").then(({ AskedPatch }) => AskedPatch);
-    await checked(schema, await asked(values, unknownIds));
+    await checked(rulesApi.update.body, await asked(values, unknownIds));
     let new_groups: string[] = [];
     let networks: readonly string[] = [];
-    const rule = await writeAs(context, Rule, async (api) => {
-      const body = await asked(values, idsOf(api, slug));
+    const rule = await write(context, async (api) => {
+      const body = given(await checked(rulesApi.update.body, await asked(values, idsOf(api, slug))));
       const before = await api
-        .list(inOrg(slug, "firewall_rules/"), Rule)
+        .all(rulesApi.list, { slug })
         .then((rules) => rules.find((each) => each.id === id))
         .catch(() => undefined);
       if (before !== undefined) networks = await openedBy(api, slug, { ...before, ...body });
       sayPlanned(context, networks);
       new_groups = await newGroups(api, slug, body);
-      return { method: "PATCH", path: inOrg(slug, `firewall_rules/${id}/`), body };
+      return request(rulesApi.update, { slug, id }, body);
     });
     if (rule === undefined) return;
     sayNewGroups(output, new_groups);
@@ -348,9 +353,10 @@ export const remove: Implementation = {
   async run(context) {
     const [slug = "", word = ""] = context.words;
     const id = readId(word);
-    const path = inOrg(slug, `firewall_rules/${id}/`);
-    const effect = `delete rule ${id}`;
-    const gone = await writeAs(context, Nothing, () => ({ method: "DELETE", path, effect }));
+    const gone = await write(context, () => ({
+      ...request(rulesApi.delete, { slug, id }),
+      effect: `delete rule ${id}`,
+    }));
     if (gone !== undefined) context.output.result({ id, deleted: true }, `Deleted rule ${id}\n`);
   },
 };

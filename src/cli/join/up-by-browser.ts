@@ -1,6 +1,7 @@
 // `agent up URL`: a machine joins without a key. It shows an address and four words; a user types the words in a browser.
 
 import { given } from "../../base/given.ts";
+import { enrollmentsApi } from "../../api/enrollments.ts";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
 import type { Joining } from "./join.ts";
@@ -93,9 +94,10 @@ async function plan(base: string, slug: string | undefined, context: Context): P
     );
   }
   const { planJoin } = await import("./join.ts");
-  const requests = ["/api/enrollments/", "/api/enrollments/poll/"];
   return [
-    ...requests.map((path) => ({ step: "request", method: "POST", url: base + path }) as const),
+    ...[enrollmentsApi.create, enrollmentsApi.poll].map(
+      ({ method, path }) => ({ step: "request", method, url: base + path }) as const,
+    ),
     ...(await planJoin(joiningOf(base, { slug, registrationToken: "" }, context), context)),
   ];
 }

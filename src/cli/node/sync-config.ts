@@ -164,13 +164,14 @@ async function plan(organization: Organization, context: Context): Promise<Step[
   const { makeOrganizationEdge } = await import("../../node/contact/organization-edge.ts");
   const edge = makeOrganizationEdge(organization, settings, { system, log, command: "" });
   const { readCredentials } = await import("../../node/files/organizations.ts");
-  const { paths } = await import("../../protocol/paths.ts");
+  const { apiPath } = await import("../../api/endpoint.ts");
+  const { nodesApi } = await import("../../api/nodes.ts");
   const base = readCredentials(organization.directory).api_base;
   const id = organization.config.node_id;
   const renewal: Step = {
     step: "request",
     method: "POST",
-    url: base + paths.renewCert(organization.slug, id),
+    url: base + apiPath(nodesApi.renewCertificate, { slug: organization.slug, id }),
   };
   const engine = await edge.engine();
   const steps = await edge.withClient((client) =>
@@ -190,8 +191,10 @@ async function readAccessToken({ values }: Context): Promise<string> {
 
 async function renew(organization: Organization, token: string, { system, log }: Context): Promise<void> {
   const { clientOf } = await import("../../node/contact/requests/connection.ts");
-  await clientOf(organization.directory, token, system, log).renewCert(
-    organization.slug,
-    organization.config.node_id,
+  const { nodesApi } = await import("../../api/nodes.ts");
+  const { request } = await import("../../api/request.ts");
+  const { directory, slug, config } = organization;
+  await clientOf(directory, token, system, log).request(
+    request(nodesApi.renewCertificate, { slug, id: config.node_id }, {}),
   );
 }

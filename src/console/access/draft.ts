@@ -1,52 +1,21 @@
 // The rules of an organization as they are saved, and the edits of this tab that are not. Edits stay while other pages are
 // shown. A plan of the control plane says what they would do; they are saved in one step, on the version they began with.
 
+import { apiPath } from "../../api/endpoint.ts";
+import { type Plan, policyApi } from "../../api/policy.ts";
+import { rulesApi } from "../../api/rules.ts";
 import { eventsApi } from "../../api/events.ts";
 import { effect, signal, type Signal } from "@preact/signals";
-import { call, ApiError, get, org, send } from "../api.ts";
+import { call, ApiError } from "../api.ts";
 import { ruleChangeOf } from "../rule-change.ts";
 import type { Terminal } from "../terminal.ts";
 import { setUnsaved } from "../unsaved.ts";
-import type { Class } from "./class-words.ts";
 import { inNewWords, ruleChanges, mergeRules, type Change, type Choice } from "./merge.ts";
-import {
-  areEqual,
-  commandsOf,
-  editsOf,
-  policyText,
-  rulesLeft,
-  type Edits,
-  type Rule,
-  type StoredRule,
-} from "./rules.ts";
+import { areEqual, commandsOf, editsOf, policyText, rulesLeft, type Edits, type Rule } from "./rules.ts";
 import { inWords, listOf, read, type Saved } from "./saved.ts";
 import { areSameTests, isTestAboutGone, mergeTests, testsText, type Tests } from "./test-text.ts";
 import { undoing } from "./undo.ts";
 
-/** The answer to POST policy/plan/, as far as this page shows it. */
-export type Plan = {
-  version: number;
-  tests: { after: number; failing: readonly string[] };
-  access: {
-    pairs_changed: number;
-    classes: readonly {
-      from: Class;
-      to: Class;
-      /** Which pairs of them. */
-      owners?: "any" | "same" | "different";
-      gains: readonly string[];
-      loses: readonly string[];
-      pairs: number;
-    }[];
-    classes_left_out: number;
-    pairs: readonly {
-      from: { id: number; name: string };
-      to: { id: number; name: string };
-      gains: readonly string[];
-      loses: readonly string[];
-    }[];
-  };
-};
 export type Draft = {
   slug: string;
   saved: Signal<Saved | undefined>;
@@ -224,7 +193,7 @@ export function undoEvent(draft: Draft, id: number): Promise<void> {
     const [event] = await call(eventsApi.list, draft, { before: `${id + 1}`, limit: "1" });
     const now =
       event?.type === "rule.updated"
-        ? await get<StoredRule>(org(draft.slug, `firewall_rules/${event.subject.slice(5)}/`))
+        ? await call(rulesApi.retrieve, { slug: draft.slug, id: Number(event.subject.slice(5)) })
         : undefined;
     const change = event?.id === id ? ruleChangeOf(event, now) : undefined;
     if (change === undefined) {
@@ -269,12 +238,10 @@ export function planEdits(draft: Draft): void {
     const isLast = () => draft.timer === own && draft.rules.value === asked;
     void trying(draft, async () => {
       const body = planned(saved, rulesLeft(saved.rules, asked), draft.tests.value);
-      const answer = await send<Plan>("POST", org(draft.slug, "policy/plan/"), body).catch(
-        (error: unknown) => {
-          if (!isLast() && error instanceof ApiError) return undefined;
-          throw error;
-        },
-      );
+      const answer = await call(policyApi.plan, { slug: draft.slug }, body).catch((error: unknown) => {
+        if (!isLast() && error instanceof ApiError) return undefined;
+        throw error;
+      });
       if (answer === undefined || !isLast()) return;
       draft.plan.value = answer;
       if (answer.version !== draft.saved.value?.policy.version) await load(draft);
@@ -313,7 +280,7 @@ export const terminalOf = (
   // No command edits tests one by one.
   command:
     tests === undefined ? commandsOf(slug, editsOf(saved.rules, rules)) : ["policy", "apply", slug, "FILE"],
-  call: ["POST", org(slug, "policy/apply/"), bodyOf(saved, rules, tests)],
+  call: ["POST", apiPath(policyApi.apply, { slug }), bodyOf(saved, rules, tests)],
 });
 
 /** Whether saving is offered: the plan is known, no test fails, and no other user has saved. */
@@ -338,7 +305,7 @@ export async function save(draft: Draft): Promise<void> {
   isSaving.value = true;
   draft.error.value = undefined;
   await trying(draft, async () => {
-    await send("POST", org(draft.slug, "policy/apply/"), body);
+    await call(policyApi.apply, { slug: draft.slug }, body);
     // The rules are in force, even if the new list cannot be read now.
     const newest = await read(draft.slug).catch((error: unknown) => {
       if (error instanceof ApiError) return { ...before, rules: left };

@@ -1,12 +1,13 @@
 // Explains why A cannot reach B: which rule decides, and the state of the network between them. The question is in
 // the address, so that it can be sent to a colleague.
 
+import { rulesApi, type Explained, type RuleTest } from "../../api/rules.ts";
 import { pathsApi } from "../../api/paths.ts";
 import { nodesApi } from "../../api/nodes.ts";
 import { apiPath } from "../../api/endpoint.ts";
 import { useEffect, useState } from "preact/hooks";
 import type { Node } from "../../protocol/node.ts";
-import { ApiError, org, send } from "../api.ts";
+import { ApiError, call } from "../api.ts";
 import { html } from "../html.ts";
 import type { Machine } from "../machines.ts";
 import { organization } from "../me.ts";
@@ -22,14 +23,6 @@ import { conclusionOf, machineFacts, packetOf, pathFact, ruledOn, type Fact } fr
 import { portsFault, type Rule } from "./rules.ts";
 import { Sentence } from "./sentence.ts";
 
-/** `permitted`: everything that the rules permit between the two, whatever the question. */
-type Verdict = {
-  allowed: boolean;
-  rule_id: number | null;
-  outbound_rule_id: number | null;
-  reason: string;
-  permitted: readonly string[];
-};
 const maxOffered = 50;
 const none: readonly Machine[] = [];
 const offeredOf = (nodes: readonly Machine[], name: string) =>
@@ -47,13 +40,15 @@ export function Explainer({ saved, slug, isEdited }: Props) {
   const nodes = isRead ? data : none;
   const [sender, receiver] = [useMachine(slug, nodes, from), useMachine(slug, nodes, to)];
   const isWhole = sender !== undefined && receiver !== undefined && fault === undefined;
-  const body = {
-    from: sender?.id,
-    to: receiver?.id,
-    protocol: protocol === "any" ? "tcp" : protocol,
-    ...(port === "" ? {} : { port: Number(port) }),
-  };
-  const { answer, error } = useVerdict(slug, isWhole ? JSON.stringify(body) : undefined, saved);
+  const body: RuleTest | undefined = isWhole
+    ? {
+        from: sender.id,
+        to: receiver.id,
+        protocol: protocol === "any" ? "tcp" : protocol,
+        ...(port === "" ? {} : { port: Number(port) }),
+      }
+    : undefined;
+  const { answer, error } = useVerdict(slug, body, saved);
   const packet = packetOf(question);
   useEffect(() => {
     // A link with a question leads to it, below the rules.
@@ -84,7 +79,7 @@ export function Explainer({ saved, slug, isEdited }: Props) {
       isWhole
         ? html`<${FromTerminal}
             command=${["policy", "test", slug, from, to, ...(packet === "" ? [] : [packet])]}
-            call=${["POST", org(slug, "firewall_rules/test/"), body]}
+            call=${["POST", apiPath(rulesApi.test, { slug }), body]}
           />`
         : null
     }
@@ -115,12 +110,12 @@ const protocols = [
   ["udp", "udp"],
   ["icmp", "icmp (ping)"],
 ] as const;
-type Question = Record<"from" | "to" | "protocol" | "port", string>;
+type Protocol = (typeof protocols)[number][0];
+type Question = Record<"from" | "to" | "port", string> & { protocol: Protocol };
 
 function questionOf(words: URLSearchParams): Question {
   const word = (key: string) => words.get(key) ?? "";
-  const asked = word("protocol");
-  const known = protocols.some(([each]) => each === asked) ? asked : "any";
+  const [known] = protocols.find(([each]) => each === word("protocol")) ?? protocols[0];
   // Only tcp and udp have ports, and most questions with a port are about tcp.
   const protocol = known === "any" && word("port") !== "" ? "tcp" : known;
   return { from: word("from"), to: word("to"), protocol, port: protocol === "icmp" ? "" : word("port") };
@@ -177,7 +172,7 @@ function useMachine(slug: string, nodes: readonly Machine[], name: string): Node
 }
 
 type AnswerProps = {
-  answer: Verdict;
+  answer: Explained;
   rules: readonly Rule[];
   from: Node;
   to: Node;
@@ -265,19 +260,17 @@ function Deciding({ rule }: { rule: Rule }) {
   </p>`;
 }
 
-type Found = { question?: string; answer?: Verdict; error?: ApiError };
+type Found = { question?: string; answer?: Explained; error?: ApiError };
 
-/**
- * Repeated when the rules change. `question`: the body of the request. Another question has no answer until its own
- * arrives.
- */
-function useVerdict(slug: string, question: string | undefined, saved: Saved): Found {
+/** Repeated when the rules change. Another question has no answer until its own arrives. */
+function useVerdict(slug: string, body: RuleTest | undefined, saved: Saved): Found {
   const [found, find] = useState<Found>({});
+  const question = body && JSON.stringify(body);
   useEffect(() => {
-    if (question === undefined) return undefined;
+    if (body === undefined || question === undefined) return undefined;
     let isOver = false;
     const timer = setTimeout(() => {
-      send<Verdict>("POST", org(slug, "firewall_rules/test/"), JSON.parse(question)).then(
+      call(rulesApi.test, { slug }, body).then(
         (answer) => isOver || find({ question, answer }),
         (error: unknown) => {
           if (!(error instanceof ApiError)) throw error;
@@ -290,7 +283,7 @@ function useVerdict(slug: string, question: string | undefined, saved: Saved): F
       clearTimeout(timer);
     };
   }, [slug, question, saved]);
-  return question === found.question ? found : {};
+  return question !== undefined && question === found.question ? found : {};
 }
 
 type PickerProps = {

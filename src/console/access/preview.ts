@@ -1,5 +1,6 @@
 // Before saving: the machines that gain and lose access, the tests, and what another user saved meanwhile.
 
+import type { Plan } from "../../api/policy.ts";
 import { useState } from "preact/hooks";
 import type { ApiError } from "../api.ts";
 import { html } from "../html.ts";
@@ -8,17 +9,7 @@ import { Confirm, Failure, FromTerminal } from "../ui/parts.ts";
 import { accessWords, classWords, failText, gainersFirst, numberText, pairsWords } from "./class-words.ts";
 import { Conflict, News } from "./conflict.ts";
 import { Faults } from "./faults.ts";
-import {
-  discard,
-  isRefused,
-  maySave,
-  planEdits,
-  save,
-  testsLeft,
-  undo,
-  type Draft,
-  type Plan,
-} from "./draft.ts";
+import { discard, isRefused, maySave, planEdits, save, testsLeft, undo, type Draft } from "./draft.ts";
 import { listOf, type Saved } from "./saved.ts";
 import { Sentence, TestSentence } from "./sentence.ts";
 import { beyond } from "./test-text.ts";

@@ -1,8 +1,9 @@
 // The rules as sentences, with the edits that are not saved yet.
 
+import { apiPath } from "../../api/endpoint.ts";
+import { rulesApi } from "../../api/rules.ts";
 import type { VNode } from "preact";
 import { useState } from "preact/hooks";
-import { org } from "../api.ts";
 import { html } from "../html.ts";
 import { pathOf, query } from "../router.ts";
 import { Empty, FromTerminal, Loading } from "../ui/parts.ts";
@@ -127,7 +128,7 @@ export function RuleTable({ draft, saved, mayEdit }: Props) {
           ? null
           : html`<${FromTerminal}
               command=${["rule", "list", draft.slug]}
-              call=${["GET", org(draft.slug, "firewall_rules/")]}
+              call=${["GET", apiPath(rulesApi.list, { slug: draft.slug })]}
             />`
     }
     ${

@@ -1,22 +1,12 @@
 // Rules as the page Access edits them: sides are words, as in a policy file, so that typing one is enough.
 
+import type { Peer as Side, Rule as StoredRule } from "../../api/rules.ts";
 import type { Node } from "../../protocol/node.ts";
 import { ownerOf, providerOf, selfGroup } from "../../protocol/owner-group.ts";
 import type { Words } from "../terminal.ts";
 
 /** A machine, as rules and their effects name it. */
 export type Named = Pick<Node, "groups" | "owner_groups">;
-type Side = { any: true } | { group: string } | { node: number } | { cidr: string };
-/** A rule as GET firewall_rules/ shows it. */
-export type StoredRule = {
-  id: number;
-  direction: "inbound" | "outbound";
-  protocol: "any" | "tcp" | "udp" | "icmp";
-  ports: string;
-  peer: Side;
-  target: Side;
-  description: string;
-};
 /**
  * `peer` and `target`: `any`, `group:web`, `node:db-1`, `user:ada@example.org`, `idp:Engineering`, a network, as peer `self`; `node:#7 db-1` for a
  * machine that is revoked, `node:#7` for one that is deleted, `user:#7` for a user who is not a member.
@@ -69,13 +59,13 @@ export function withEnds(rule: Rule, { from, to }: { from: string; to: string })
 }
 
 /** "tcp 5432", "any". */
-export function trafficOf({ protocol, ports }: Pick<Rule, "protocol" | "ports">): string {
+export function trafficOf({ protocol, ports }: Record<"protocol" | "ports", string>): string {
   if (ports !== "any") return protocol === "any" ? `port ${ports}` : `${protocol} ${ports}`;
   return protocol === "any" ? "anything" : protocol;
 }
 
 /** The same in a sentence, where a protocol without ports would be ambiguous. */
-export function trafficWords(rule: Pick<Rule, "protocol" | "ports">): string {
+export function trafficWords(rule: Record<"protocol" | "ports", string>): string {
   const hasPorts = rule.protocol === "tcp" || rule.protocol === "udp";
   return hasPorts && rule.ports === "any" ? `${rule.protocol}, any port` : trafficOf(rule);
 }

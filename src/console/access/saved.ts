@@ -1,22 +1,18 @@
 // The rules and tests as they are saved: what the page reads, with words in place of numbers.
 
-import { get, getAll, org } from "../api.ts";
+import type { Rule as StoredRule } from "../../api/rules.ts";
+import { apiPath } from "../../api/endpoint.ts";
+import { policyApi, type Policy } from "../../api/policy.ts";
+import { rulesApi } from "../../api/rules.ts";
+import { call, getAll } from "../api.ts";
 import { emailsOf, membersPath, type Member } from "../member-names.ts";
 import { readNamed } from "../named-nodes.ts";
-import { providerGroupsPath, wordsOf, type ProviderGroup } from "../provider-words.ts";
+import { providerGroupsPath, wordsOf } from "../provider-words.ts";
 import type { Words } from "./merge.ts";
-import { isOwnerSide, isProviderSide, namesOf, toRule, type Rule, type StoredRule } from "./rules.ts";
+import { isOwnerSide, isProviderSide, namesOf, toRule, type Rule } from "./rules.ts";
 import { namedIn } from "./standing.ts";
 import type { Tests } from "./test-text.ts";
 
-/** The answer to GET policy/, as far as this page shows it. */
-type Policy = {
-  version: number;
-  by_file: boolean;
-  drifted_since: string | null;
-  unconfirmed: { by: string; until: string } | null;
-  tests: { count: number; failing: readonly string[]; list: Tests };
-};
 export type Saved = {
   policy: Policy;
   rules: readonly Rule[];
@@ -29,8 +25,8 @@ export async function read(slug: string): Promise<Saved> {
   // Read the version first: if the rules change in between, saving is refused. The other order could overwrite
   // changes.
   const readRules = async () => {
-    const policy = await get<Policy>(org(slug, "policy/"));
-    return { policy, stored: await getAll<StoredRule>(org(slug, "firewall_rules/?page_size=1000")) };
+    const policy = await call(policyApi.retrieve, { slug });
+    return { policy, stored: await getAll(apiPath(rulesApi.list, { slug }, { page_size: "1000" })) };
   };
   const { policy, stored } = await readRules();
   const rules = await inWords(slug, stored);
@@ -56,7 +52,7 @@ export async function inWords(slug: string, stored: readonly StoredRule[]): Prom
   const [names, members, groups] = await Promise.all([
     readNames(slug, namedIn(stored)),
     sides.some(isOwnerSide) ? getAll<Member>(membersPath(slug)) : [],
-    sides.some(isProviderSide) ? getAll<ProviderGroup>(providerGroupsPath(slug)) : [],
+    sides.some(isProviderSide) ? getAll(providerGroupsPath(slug)) : [],
   ]);
   const [emails, words] = [emailsOf(members), wordsOf(groups)];
   return stored.map((rule) => toRule(rule, names, emails, words));

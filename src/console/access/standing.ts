@@ -1,8 +1,8 @@
 // The rules that concern one machine. Pure.
 
+import type { Rule as StoredRule } from "../../api/rules.ts";
 import { ownerOf, selfGroup } from "../../protocol/owner-group.ts";
 import type { Node } from "../../protocol/node.ts";
-import type { StoredRule } from "./rules.ts";
 
 type Machine = Pick<Node, "id" | "groups" | "owner_groups" | "subnets" | "owner_id">;
 type Side = StoredRule["peer"];

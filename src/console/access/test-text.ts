@@ -1,14 +1,10 @@
 // Tests of the policy as a policy file writes them. Pure.
 
-import { sideText, trafficWords, type Rule } from "./rules.ts";
+import type { Policy } from "../../api/policy.ts";
+import { sideText, trafficWords } from "./rules.ts";
 
-/** As GET policy/ lists it. `passes` null: not decided. */
-export type PolicyTest = Pick<Rule, "protocol" | "ports"> & {
-  expect: "accept" | "deny";
-  from: string;
-  to: string;
-  passes: boolean | null;
-};
+/** `passes` null: not decided. */
+export type PolicyTest = Policy["tests"]["list"][number];
 
 /** Compares without the outcome. */
 export const keyOf = ({ expect, from, to, protocol, ports }: PolicyTest): string =>

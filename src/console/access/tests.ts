@@ -1,10 +1,11 @@
 // The tests of the policy: what must be reachable and what must not. Edits are part of the draft, beside those of rules.
 
+import { apiPath } from "../../api/endpoint.ts";
+import { policyApi } from "../../api/policy.ts";
 import { useState } from "preact/hooks";
 import { html } from "../html.ts";
 import { useNodes } from "../node-list.ts";
 import { Choice } from "../ui/form.ts";
-import { org } from "../api.ts";
 import { Dialog, FromTerminal, State } from "../ui/parts.ts";
 import { editTests, testsLeft, testsOf, type Draft } from "./draft.ts";
 import { networkFault } from "./networks.ts";
@@ -93,7 +94,10 @@ export function PolicyTests({ draft, saved, mayEdit }: Props) {
             </tbody>
           </table>`
     }
-    <${FromTerminal} command=${["policy", "get", draft.slug]} call=${["GET", org(draft.slug, "policy/")]} />
+    <${FromTerminal}
+      command=${["policy", "get", draft.slug]}
+      call=${["GET", apiPath(policyApi.retrieve, { slug: draft.slug })]}
+    />
     ${open === undefined ? null : html`<${TestForm} draft=${draft} old=${open === "new" ? undefined : open} close=${() => setOpen(undefined)} />`}
   </section>`;
 }

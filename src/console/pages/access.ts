@@ -1,9 +1,11 @@
 // Which machines may reach which others: the rules, their sum, and the rule that decides.
 
+import { apiPath } from "../../api/endpoint.ts";
+import { policyApi } from "../../api/policy.ts";
 import "../core.ts";
 import { effect } from "@preact/signals";
 import { useEffect, useState } from "preact/hooks";
-import { ask, awaySince, org } from "../api.ts";
+import { awaySince, call } from "../api.ts";
 import { Explainer } from "../access/explainer.ts";
 import { failText } from "../access/class-words.ts";
 import { Faults } from "../access/faults.ts";
@@ -97,8 +99,9 @@ type NoticesProps = { draft: Draft; saved: Saved };
 function Notices({ draft, saved: { policy } }: NoticesProps) {
   const [asked, answer] = useState<"confirm" | "revert" | undefined>(undefined);
   const { unconfirmed, tests } = policy;
+  const endpoint = asked === "revert" ? policyApi.revert : policyApi.confirm;
   const run = async () => {
-    await ask("POST", org(draft.slug, `policy/${asked}/`));
+    await call(endpoint, { slug: draft.slug });
     await load(draft);
   };
   const close = () => answer(undefined);
@@ -155,7 +158,7 @@ function Notices({ draft, saved: { policy } }: NoticesProps) {
             </p>
             <${FromTerminal}
               command=${["policy", asked, draft.slug]}
-              call=${["POST", org(draft.slug, `policy/${asked}/`)]}
+              call=${["POST", apiPath(endpoint, { slug: draft.slug })]}
             />`}
           run=${run}
           close=${close}

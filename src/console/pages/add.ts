@@ -1,10 +1,11 @@
 // Adds a machine: choose what it is, paste one line with the join key there, and watch it arrive.
 
+import { organizationsApi, type Organization } from "../../api/organizations.ts";
 import { countOf } from "../../base/duration.ts";
 import { registrationTokensApi } from "../../api/tokens.ts";
 import { apiPath, type SentOf } from "../../api/endpoint.ts";
 import { useState } from "preact/hooks";
-import { org, call } from "../api.ts";
+import { call } from "../api.ts";
 import { useLog } from "../events.ts";
 import { partsOf, sentencesOf } from "../field-parts.ts";
 import { html } from "../html.ts";
@@ -22,10 +23,10 @@ import { GroupsField } from "./groups-field.ts";
 type Token = SentOf<typeof registrationTokensApi.create>;
 
 /** Which new machines wait for an administrator. */
-type Approval = { node_approval: "none" | "unapproved" | "all" };
-const useApproval = (own: string) => useResource<Approval>(org(own, "")).data?.node_approval ?? "none";
+const useApproval = (own: string) =>
+  useResource(apiPath(organizationsApi.retrieve, { slug: own })).data?.node_approval ?? "none";
 
-const mustWait = (approval: Approval["node_approval"], isApproved: boolean) =>
+const mustWait = (approval: ReturnType<typeof useApproval>, isApproved: boolean) =>
   approval === "all" || (approval === "unapproved" && !isApproved);
 
 export function AddMachine() {
@@ -129,7 +130,10 @@ function Choices({ made }: { made: (token: Token) => void }) {
   </form>`;
 }
 
-type NewMachinesProps = Approval & { isApproved: boolean; approve(isApproved: boolean): void };
+type NewMachinesProps = Pick<Organization, "node_approval"> & {
+  isApproved: boolean;
+  approve(isApproved: boolean): void;
+};
 
 /** Shown before the key is created: machines that use it may have to wait. */
 function NewMachines({ node_approval: approval, isApproved, approve }: NewMachinesProps) {

@@ -1,10 +1,11 @@
 // The machine that asks, for the user who decides. Its own description proves nothing.
 
+import type { Enrollment } from "../../api/enrollments.ts";
 import type { ComponentChildren } from "preact";
 import { html } from "../html.ts";
 import { When } from "../ui/parts.ts";
 
-export type Asking = { machine: string; address: string; is_known_network: boolean; created_at: string };
+export type Asking = Pick<Enrollment, "machine" | "address" | "is_known_network" | "created_at">;
 
 /** `children`: further facts. */
 export function AskingMachine({ asking, children }: { asking: Asking; children?: ComponentChildren }) {

@@ -2,20 +2,15 @@
 // they are in no link, and the control plane tells nobody.
 
 import "../core.ts";
+import { enrollmentsApi, type Enrollment } from "../../api/enrollments.ts";
 import { useEffect, useState } from "preact/hooks";
-import { ApiError, org, send } from "../api.ts";
+import { ApiError, call } from "../api.ts";
 import { html } from "../html.ts";
 import { me } from "../me.ts";
 import { query } from "../router.ts";
 import { Choice, FormFailure, Text, useAction } from "../ui/form.ts";
 import { Empty, Failure, Loading } from "../ui/parts.ts";
-import { AskingMachine, type Asking } from "./asking-machine.ts";
-
-type Enrollment = Asking & {
-  name: string;
-  platform: string | null;
-  organizations: readonly { slug: string; name: string }[];
-};
+import { AskingMachine } from "./asking-machine.ts";
 
 export function Join() {
   const request = query.value.get("request") ?? "";
@@ -24,13 +19,10 @@ export function Join() {
   const [joined, setJoined] = useState<string | undefined>(undefined);
   useEffect(() => {
     if (request === "") return;
-    send<Enrollment>("POST", "/api/user/enrollments/find/", { request }).then(
-      setFound,
-      (failure: unknown) => {
-        if (!(failure instanceof ApiError)) throw failure;
-        fail(failure);
-      },
-    );
+    call(enrollmentsApi.find, {}, { request }).then(setFound, (failure: unknown) => {
+      if (!(failure instanceof ApiError)) throw failure;
+      fail(failure);
+    });
   }, [request]);
   return html`<h1>Let a machine join</h1>
     ${content()}`;
@@ -74,7 +66,7 @@ function Words({ request, found, setJoined }: WordsProps) {
   const [words, setWords] = useState("");
   const [slug, setSlug] = useState(found.organizations[0]?.slug ?? "");
   const { error, isRunning, submit } = useAction(async () => {
-    await send("POST", org(slug, "enrollments/confirm/"), { request, words });
+    await call(enrollmentsApi.confirm, { slug }, { request, words });
     setJoined(slug);
   });
   const choices = found.organizations.map((each) => [each.slug, `${each.name} (${each.slug})`] as const);

@@ -1,10 +1,10 @@
 // The pages before anybody is signed in: those that links with a secret open (the first user, an invitation, a new
 // password), and the sign-in of the API's documentation. Browsers do not send the fragment, so no log has the secret.
 
+import { docsApi } from "../../api/pages.ts";
 import "../core.ts";
 import type { VNode } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import { docsApi } from "../../api/pages.ts";
 import {
   joiningApi,
   maxPasswordLength,

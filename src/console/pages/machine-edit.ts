@@ -1,11 +1,12 @@
 // The dialog that changes a machine: name, groups, the networks behind it, and its roles.
 
+import { organizationsApi } from "../../api/organizations.ts";
 import { nodesApi } from "../../api/nodes.ts";
 import { apiPath } from "../../api/endpoint.ts";
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Node } from "../../protocol/node.ts";
 import { gatewayWords } from "../access/networks.ts";
-import { get, org, type ApiError, call } from "../api.ts";
+import { get, type ApiError, call } from "../api.ts";
 import { networksIn, partsOf, sentencesOf } from "../field-parts.ts";
 import { html } from "../html.ts";
 import {
@@ -74,7 +75,7 @@ export function Edit({ node, close }: { node: Node; close(): void }) {
     sent.current = { groups, subnets };
     if (follow(await get(path))) return;
     await call(nodesApi.update, { slug: own, id: node.id }, changes);
-    await refresh(org(own, ""));
+    await refresh(apiPath(organizationsApi.retrieve, { slug: own }));
     if (added.length > 0) return setRouted(added);
     close();
     tell(

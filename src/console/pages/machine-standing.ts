@@ -1,19 +1,20 @@
 // One machine's configuration beside the newest one, and its present firewall.
 
+import { type Rule as StoredRule, rulesApi } from "../../api/rules.ts";
 import { nodesApi } from "../../api/nodes.ts";
 import { apiPath, type Path, type SentOf } from "../../api/endpoint.ts";
 import { useEffect, useState } from "preact/hooks";
 import type { Node } from "../../protocol/node.ts";
 import { Sentence } from "../access/sentence.ts";
-import { namesOf, toRule, type Rule, type StoredRule } from "../access/rules.ts";
+import { namesOf, toRule, type Rule } from "../access/rules.ts";
 import { namedIn, standingChange, standingOf } from "../access/standing.ts";
-import { ApiError, get, org } from "../api.ts";
+import { ApiError, get } from "../api.ts";
 import { html } from "../html.ts";
 import { slug } from "../me.ts";
 import { emailsOf, membersPath, type Member } from "../member-names.ts";
 import { readNamed } from "../named-nodes.ts";
 import { behindWords } from "../nodes.ts";
-import { providerGroupsPath, wordsOf, type ProviderGroup } from "../provider-words.ts";
+import { providerGroupsPath, wordsOf } from "../provider-words.ts";
 import { useList, useResource } from "../resource.ts";
 import { pathOf } from "../router.ts";
 import { now } from "../times.ts";
@@ -111,11 +112,11 @@ ${text.split("\n").map((line) => {
     })}</pre>`;
 }
 
-const rulesPath = (own: string) => org(own, "firewall_rules/?page_size=1000");
+const rulesPath = (own: string) => apiPath(rulesApi.list, { slug: own }, { page_size: "1000" });
 
 export function Firewall({ node }: { node: Node }) {
   const own = slug.value ?? "";
-  const { data: rules, error } = useList<StoredRule>(rulesPath(own));
+  const { data: rules, error } = useList(rulesPath(own));
   const { letsIn, letIn, letsOut } = standingOf(rules ?? [], node);
   const words = useWords(own, rules, [...letsIn, ...letIn, ...letsOut]);
   if (node.state === "revoked")
@@ -172,7 +173,7 @@ function useWords(
     return () => void (isOver = true);
   }, [own, read, ids.join()]);
   const { data: members } = useList<Member>(membersPath(own));
-  const { data: groups } = useList<ProviderGroup>(providerGroupsPath(own));
+  const { data: groups } = useList(providerGroupsPath(own));
   const isWhole = ids.every((id) => known.ids.includes(id));
   if (read === undefined || members === undefined || groups === undefined || !isWhole) return undefined;
   const [emails, ofProviders] = [emailsOf(members), wordsOf(groups)];
@@ -184,7 +185,7 @@ type EffectsProps = { node: Node; groups: readonly string[]; subnets: readonly s
 /** Before a machine's groups and networks are saved: the rules that begin and cease to be about it. */
 export function Effects({ node, groups, subnets }: EffectsProps) {
   const own = slug.value ?? "";
-  const { data: rules, error } = useList<StoredRule>(rulesPath(own));
+  const { data: rules, error } = useList(rulesPath(own));
   const after = { ...node, groups: [...groups], subnets: [...subnets] };
   const { gains, loses } = standingChange(rules ?? [], node, after);
   // What reaches a machine reaches the networks behind it.

@@ -1,13 +1,14 @@
 // One machine: what it is, how it reaches its peers, what happened to it, and what can be done with it.
 
-import type { Path } from "../../api/paths.ts";
+import { nodesApi } from "../../api/nodes.ts";
+import { apiPath } from "../../api/endpoint.ts";
+import { type Path, pathsApi } from "../../api/paths.ts";
 import { useEffect, useState } from "preact/hooks";
 import { describeDataPlane } from "../../engine/data-plane-words.ts";
 import { groupsByOwner } from "../../protocol/owner-group.ts";
 import type { Node } from "../../protocol/node.ts";
 import { thingsOf } from "../activity.ts";
 import { isAbout } from "../actor.ts";
-import { org } from "../api.ts";
 import { html } from "../html.ts";
 import { useLog } from "../events.ts";
 import { onSeen } from "../live.ts";
@@ -51,9 +52,10 @@ function useContacts(path: string, id: string): void {
 
 export function Machine({ id }: { id: string }) {
   const own = slug.value ?? "";
-  const path = org(own, `nodes/${encodeURIComponent(id)}/`);
-  const { data: node, error } = useResource<Node>(path);
-  const peers = useList<Path>(mayAdminister.value ? `${path}peers/?page_size=1000` : "");
+  const params = { slug: own, id: Number(id) };
+  const path = apiPath(nodesApi.retrieve, params);
+  const { data: node, error } = useResource(path);
+  const peers = useList(mayAdminister.value ? apiPath(pathsApi.ofNode, params, { page_size: "1000" }) : "");
   useContacts(path, id);
   useShownName(node?.name ?? "");
   if (error?.status === 404)
@@ -223,7 +225,7 @@ function Peers({ node, data: peers, error }: { node: Node } & Resource<readonly 
     }
     <${FromTerminal}
       command=${["path", "list", slug.value ?? "", "--node", node.name]}
-      call=${["GET", org(slug.value ?? "", `nodes/${node.id}/peers/`)]}
+      call=${["GET", apiPath(pathsApi.ofNode, { slug: slug.value ?? "", id: node.id })]}
     />`;
 }
 

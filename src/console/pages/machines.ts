@@ -1,10 +1,10 @@
 // All machines of the organization.
 
+import { nodesApi } from "../../api/nodes.ts";
 import { namesApi } from "../../api/names.ts";
 import { apiPath } from "../../api/endpoint.ts";
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { aliasWords } from "../aliases.ts";
-import { org } from "../api.ts";
 import { html } from "../html.ts";
 import { exportName, filtered, groupsOf, selectedIn, shows, type Selection } from "../machine-filter.ts";
 import type { Machine } from "../machines.ts";
@@ -99,7 +99,7 @@ export function Machines() {
     }
     <${FromTerminal}
       command=${["node", "list", own, ...(isRevoked ? ["--revoked"] : [])]}
-      call=${["GET", `${org(own, "nodes/")}${isRevoked ? "?revoked=true" : ""}`]}
+      call=${["GET", apiPath(nodesApi.list, { slug: own }, isRevoked ? { revoked: "true" } : {})]}
     />`;
 }
 

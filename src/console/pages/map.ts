@@ -1,8 +1,10 @@
 // The map: which paths carry traffic, and the same facts as a table.
 
+import { pathsApi } from "../../api/paths.ts";
+import { apiPath } from "../../api/endpoint.ts";
 import "../core.ts";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { ApiError, ask, org, type Answer } from "../api.ts";
+import { ApiError, ask } from "../api.ts";
 import { html } from "../html.ts";
 import { graphOf, maxDots, type Dot, type Edge, type Graph, type Path } from "../map/graph.ts";
 import { Drawing, wordsOf } from "../map/drawing.ts";
@@ -81,8 +83,9 @@ function usePaths(own: string): { read: Read; error: ApiError | undefined } {
 async function readPaths(own: string, signal?: AbortSignal): Promise<Read> {
   const paths: Path[] = [];
   for (let page = 1; page <= maxPages; page++) {
-    const where = org(own, `paths/?page_size=${pageSize}&page=${page}`);
-    const { data, headers }: Answer<Path[]> = await ask("GET", where, signal && { signal });
+    const asked = { page_size: String(pageSize), page: String(page) };
+    const where = apiPath(pathsApi.list, { slug: own }, asked);
+    const { data, headers } = await ask("GET", where, signal && { signal });
     paths.push(...data);
     const total = Number(headers.get("x-total-count"));
     if (headers.get("link")?.includes('rel="next"') !== true || page === maxPages) return { paths, total };
@@ -156,7 +159,10 @@ export function MapPage() {
     <${Broken} graph=${graph} />
     <${Drawing} graph=${graph} places=${places} label=${`Map: ${summary}`} />
     <${Table} graph=${graph} />
-    <${FromTerminal} command=${["path", "list", own]} call=${["GET", org(own, "paths/")]} />`;
+    <${FromTerminal}
+      command=${["path", "list", own]}
+      call=${["GET", apiPath(pathsApi.list, { slug: own })]}
+    />`;
 }
 
 const isCurrent = ({ oldAt }: Edge) => oldAt === undefined;

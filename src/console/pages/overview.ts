@@ -1,5 +1,6 @@
 // What needs a user's attention, each with the action; and how many machines are online.
 
+import type { Warning } from "../../api/servers.ts";
 import type { Relay } from "../../api/paths.ts";
 import type { Attention } from "../../api/attention.ts";
 import "../core.ts";
@@ -18,7 +19,7 @@ import { pathOf } from "../router.ts";
 import { secondLighthouse } from "../../protocol/second-lighthouse.ts";
 import { refresh } from "../resource.ts";
 import { now } from "../times.ts";
-import { attentionPath, serversPath, useNeeds, type Needs, type Warning } from "../use-needs.ts";
+import { attentionPath, serversPath, useNeeds, type Needs } from "../use-needs.ts";
 import { OnlinePlot } from "../ui/online-plot.ts";
 import { Empty, Failure, Line, Loading, moment, State, When } from "../ui/parts.ts";
 

@@ -1,12 +1,13 @@
 // Site files for the Nebula app on phones. The page makes the key, and completes the file that the control plane signed.
 
+import { organizationsApi } from "../../api/organizations.ts";
 import { registrationsApi } from "../../api/node-calls.ts";
 import { nodesApi } from "../../api/nodes.ts";
 import { apiPath } from "../../api/endpoint.ts";
 import "../core.ts";
 import { useEffect, useState } from "preact/hooks";
 import type { Node } from "../../protocol/node.ts";
-import { org, call } from "../api.ts";
+import { call } from "../api.ts";
 import { partsOf, sentencesOf } from "../field-parts.ts";
 import { html } from "../html.ts";
 import { mayAddOwn, mayAdminister, slug } from "../me.ts";
@@ -147,7 +148,7 @@ function Waits({ own, name, sha256 }: { own: string; name: string | undefined; s
   const request = data.find(({ key_sha256 }) => key_sha256 === sha256);
   const { error, isRunning, run } = useAction(async () => {
     if (request !== undefined) await call(registrationsApi.approve, { slug: own, id: request.id });
-    await refresh(org(own, ""));
+    await refresh(apiPath(organizationsApi.retrieve, { slug: own }));
   });
   return html`<p>
       <bdi>${name}</bdi> waits for an administrator's approval, with key <code>${sha256.slice(0, 16)}</code>.

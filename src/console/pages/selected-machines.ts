@@ -1,9 +1,11 @@
 // Actions on all selected machines of the list.
 
+import { organizationsApi } from "../../api/organizations.ts";
+import { apiPath, type Endpoint } from "../../api/endpoint.ts";
 import { nodesApi } from "../../api/nodes.ts";
 import { useState } from "preact/hooks";
 import type { Node } from "../../protocol/node.ts";
-import { org, send, call } from "../api.ts";
+import { call } from "../api.ts";
 import { partsOf } from "../field-parts.ts";
 import { html } from "../html.ts";
 import type { Machine } from "../machines.ts";
@@ -71,16 +73,18 @@ const shared = ({ machines, close }: DialogProps, verb: string) => ({
   action: `${verb} ${machines.length === 1 ? machines[0]?.name : `${machines.length} machines`}`,
   items: machines,
   hasNames: machines.length > 1,
-  after: () => refresh(org(slug.value ?? "", "")),
+  after: () => refresh(apiPath(organizationsApi.retrieve, { slug: slug.value ?? "" })),
   close,
 });
+const withSlug = (path: string) => path.replace("{slug}", slug.value ?? "");
+
 /** The same from the terminal, for each machine. */
 function forEach(
   machines: readonly Item[],
   verb: string,
-  method: string,
-  rest = "",
+  { method, path }: Pick<Endpoint, "method" | "path">,
   flags: readonly string[] = [],
+  query = "",
 ) {
   const own = slug.value ?? "";
   const [one, ...others] = machines;
@@ -88,7 +92,7 @@ function forEach(
   return {
     command: ["node", verb, own, isOne ? one.name : item, ...flags],
     ...(isOne ? {} : { each: machines.map(({ name }) => name) }),
-    call: [method, org(own, `nodes/${isOne ? one.id : "{id}"}/${rest}`)],
+    call: [method, withSlug(isOne ? path.replace("{id}", `${one.id}`) : path) + query],
   };
 }
 
@@ -122,20 +126,22 @@ function Groups(props: DialogProps) {
       set=${setRemoves}
     />
     <${FromTerminal}
-      ...${forEach(machines, "update", "PATCH", "", flags)}
-      call=${["PATCH", org(own, "nodes/{id}/"), { groups: ["…"] }]}
+      ...${forEach(machines, "update", nodesApi.update, flags)}
+      call=${["PATCH", withSlug(nodesApi.update.path), { groups: ["…"] }]}
     />
   <//>`;
 }
 
+type Plain = (typeof nodesApi)["renewCertificate" | "restore"];
+
 /** Actions without a form. */
-const plain = (words: string, verb: string, rest: string, effect: () => unknown) => (props: DialogProps) =>
+const plain = (words: string, verb: string, endpoint: Plain, effect: () => unknown) => (props: DialogProps) =>
   html`<${Bulk}
     ...${shared(props, words)}
-    run=${({ id }: Item) => send("POST", org(slug.value ?? "", `nodes/${id}/${rest}`))}
+    run=${({ id }: Item) => call(endpoint, { slug: slug.value ?? "", id })}
   >
     ${effect()}
-    <${FromTerminal} ...${forEach(props.machines, verb, "POST", rest)} />
+    <${FromTerminal} ...${forEach(props.machines, verb, endpoint)} />
   <//>`;
 
 function Revoke(props: DialogProps) {
@@ -157,7 +163,7 @@ function Revoke(props: DialogProps) {
       )}
     </p>
     ${lost.map((sentence) => html`<p class="limited" key=${sentence}><bdi>${sentence}</bdi></p>`)} ${field}
-    <${FromTerminal} ...${forEach(machines, "revoke", "DELETE", query, flags)} />
+    <${FromTerminal} ...${forEach(machines, "revoke", nodesApi.revoke, flags, query)} />
   <//>`;
 }
 
@@ -167,14 +173,14 @@ export const dialogs = {
   renew: plain(
     "Renew the certificates of",
     "renew",
-    "renew_cert/",
+    nodesApi.renewCertificate,
     () => html`<p>A new certificate comes with the next check-in. No connection is lost.</p>`,
   ),
   revoke: Revoke,
   restore: plain(
     "Restore",
     "restore",
-    "restore/",
+    nodesApi.restore,
     () =>
       html`<p>
           A restored machine gets a new certificate for its former keys when it is next online. Then the

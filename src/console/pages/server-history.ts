@@ -1,5 +1,7 @@
 // What each server did over the last day: lines over time, and the sums in words.
 
+import { serversApi } from "../../api/servers.ts";
+import { apiPath, type SentOf } from "../../api/endpoint.ts";
 import type { FunctionComponent } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { formatSize } from "../../base/duration.ts";
@@ -11,18 +13,8 @@ import { Failure } from "../ui/parts.ts";
 import type { Columns } from "../ui/gaps.ts";
 import type { Plot } from "../ui/plot.ts";
 
-type Point = {
-  at: string;
-  requests: number;
-  errors: number;
-  checkins: number;
-  p99_ms: number | null;
-  waiting: number;
-  memory_bytes: number;
-};
-type History = { every_s: number; hosts: readonly { host: string; points: readonly Point[] }[] };
+type Point = SentOf<typeof serversApi.history>["hosts"][number]["points"][number];
 
-const historyPath = "/api/servers/history/";
 const hourS = 3600;
 const dayS = 24 * hourS;
 const lines = [
@@ -31,7 +23,7 @@ const lines = [
 ] as const;
 
 export function ServerHistory() {
-  const { data, error } = useResource<History>(historyPath, { isCalm: true });
+  const { data, error } = useResource(apiPath(serversApi.history, {}), { isCalm: true });
   const [view, setView] = useState<{ plot: FunctionComponent<Parameters<typeof Plot>[0]> } | undefined>(
     undefined,
   );

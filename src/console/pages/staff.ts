@@ -1,5 +1,7 @@
 // Pages for staff: the organizations, users and servers of this control plane.
 
+import type { Server } from "../../api/servers.ts";
+import { serversPath } from "../use-needs.ts";
 import { apiPath } from "../../api/endpoint.ts";
 import { organizationsApi, type Organization } from "../../api/organizations.ts";
 import "../core.ts";
@@ -34,7 +36,6 @@ import { OwnerNumber, useEnding } from "./user-fields.ts";
 
 const organizationsPath = apiPath(organizationsApi.list, {});
 const usersPath = apiPath(usersApi.list, {});
-const serversPath = "/api/servers/";
 
 export function Organizations() {
   const [isMaking, make] = useState(false);
@@ -255,29 +256,8 @@ function Activation({ user, close }: { user: User; close(): void }) {
   />`;
 }
 
-type Server = {
-  id: string;
-  host: string;
-  version: string;
-  running: boolean;
-  started_at: string;
-  last_seen_at: string;
-  leases: readonly string[];
-  clock_ahead_ms: number;
-  notices_behind_ms: number;
-  last_error: string | null;
-  last_error_at: string | null;
-};
-
-type ServersAnswer = {
-  database: string;
-  last_backup_at: string | null;
-  servers: readonly Server[];
-  answering: Pick<Server, "host" | "version" | "started_at">;
-};
-
 export function Servers() {
-  const { data, error } = useResource<ServersAnswer>(serversPath);
+  const { data, error } = useResource(serversPath);
   if (data === undefined)
     return html`<h1>Servers</h1>
       ${error === undefined ? html`<${Loading} />` : html`<${Failure} error=${error} />`}`;

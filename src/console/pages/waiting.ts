@@ -7,7 +7,7 @@ import { registrationTokensApi } from "../../api/tokens.ts";
 import { apiPath } from "../../api/endpoint.ts";
 import type { VNode } from "preact";
 import { useState } from "preact/hooks";
-import { call, org, send } from "../api.ts";
+import { call } from "../api.ts";
 import { html } from "../html.ts";
 import { mayAdminister, slug } from "../me.ts";
 import { useMemberNames } from "../member-names.ts";
@@ -142,7 +142,7 @@ function Together({ machines, say }: { machines: readonly Registration[] } & Sai
             run=${({ id }: Registration) => call(registrationsApi[verb], { slug: own, id })}
             after=${() => {
               if (verb === "refuse") say(true);
-              return refresh(org(own, ""));
+              return refresh(apiPath(organizationsApi.retrieve, { slug: own }));
             }}
             close=${() => ask(undefined)}
           >
@@ -246,14 +246,14 @@ function One({ machine, twin, readAt, give }: OneProps) {
 
 function Confirmed({ verb, machine, say, close }: Answer & Said & { close(): void }) {
   const own = slug.value ?? "";
-  const path = org(own, `registrations/${machine.id}/${verb}/`);
+  const endpoint = verb === "approve" ? registrationsApi.approve : registrationsApi.refuse;
+  const params = { slug: own, id: machine.id };
   const isApproval = verb === "approve";
   // An approval that is withdrawn.
-  const body = machine.approved_at === null ? undefined : { state: "approved" };
+  const body = machine.approved_at === null ? undefined : { state: "approved" as const };
   const action = `${isApproval ? "Approve" : "Refuse"} ${machine.name}`;
   const id = isApproval ? null : machine.registration_token_id;
-  const tokenPath = tokenPathOf(own, id ?? 0);
-  const { data: token, error } = useResource<JoinKey>(tokenPath);
+  const { data: token, error } = useResource(tokenPathOf(own, id ?? 0));
   const { open, twin } = useOpen();
   const [chosen, endToken] = useState<boolean | undefined>(undefined);
   // Its default depends on the token.
@@ -286,13 +286,13 @@ function Confirmed({ verb, machine, say, close }: Answer & Said & { close(): voi
       }
       <${FromTerminal}
         command=${isTokenOver ? [command, ["token", "revoke", own, id]] : command}
-        call=${["POST", path, body]}
+        call=${["POST", apiPath(endpoint, params), body]}
       />`}
     run=${async () => {
-      await send("POST", path, body);
-      if (isTokenOver) await send("DELETE", tokenPath);
+      await call(endpoint, params, body ?? {});
+      if (isTokenOver) await call(registrationTokensApi.revoke, { slug: own, id: id ?? 0 });
       else if (id !== null) say(true);
-      await refresh(org(own, ""));
+      await refresh(apiPath(organizationsApi.retrieve, { slug: own }));
       tell(
         `${machine.name} is ${isApproval ? "approved" : "refused"}.${isTokenOver ? " Its join key is revoked." : ""}`,
       );

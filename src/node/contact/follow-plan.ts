@@ -1,15 +1,17 @@
 // The plan of a check-in for --dry-run, as far as it is known without the answer of the control plane. Changes nothing.
 
+import { apiPath } from "../../api/endpoint.ts";
+import { nodeCallsApi } from "../../api/node-calls.ts";
 import { planReplaced } from "../../base/plan-file.ts";
 import type { Step } from "../../base/plan.ts";
-import { paths } from "../../protocol/paths.ts";
 import { hostsPath, readHosts } from "../files/hosts.ts";
 import { readCredentials, type Organization } from "../files/organizations.ts";
 import { planCopy } from "../files/damaged-organization.ts";
 
 /** The request alone. */
 export function planCheckin({ slug, directory, config }: Organization): Step {
-  const url = readCredentials(directory).api_base + paths.checkin(slug, config.node_id);
+  const url =
+    readCredentials(directory).api_base + apiPath(nodeCallsApi.checkin, { slug, id: config.node_id });
   return { step: "request", method: "POST", url };
 }
 

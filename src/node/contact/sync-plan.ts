@@ -1,12 +1,13 @@
 // Plans `sync-config --dry-run`: downloads and checks the configuration, and changes nothing on this machine.
 
+import { apiPath } from "../../api/endpoint.ts";
+import { nodeCallsApi } from "../../api/node-calls.ts";
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { readTextIfThere } from "../../base/files.ts";
 import { planFile, planReplaced } from "../../base/plan-file.ts";
 import type { Step } from "../../base/plan.ts";
 import { planSocketDirectory } from "../../platform/systemd/control-socket.ts";
-import { paths } from "../../protocol/paths.ts";
 import { generationFiles, presentFiles } from "../files/generations.ts";
 import { readCredentials, type Organization } from "../files/organizations.ts";
 import { fetchConfig, prepare, type Next, type SyncEdge } from "./next-config.ts";
@@ -19,7 +20,8 @@ export async function planSync(
   { renews = false } = {},
 ): Promise<Step[]> {
   const { slug, directory, config } = organization;
-  const url = readCredentials(directory).api_base + paths.downloadConfig(slug, config.node_id);
+  const url =
+    readCredentials(directory).api_base + apiPath(nodeCallsApi.download, { slug, id: config.node_id });
   const first: Step[] = [{ step: "request", method: "GET", url }, ...planSocketDirectory(directory)];
   const download = await fetchConfig(organization, edge);
   const next = await prepare(organization, download, edge);

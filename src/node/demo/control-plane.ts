@@ -1,12 +1,13 @@
 // The demo's control plane and the registration of its three nodes. Uses only the product's own commands and API.
 
+import { apiPath } from "../../api/endpoint.ts";
+import { nodesApi } from "../../api/nodes.ts";
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { AppError } from "../../base/errors.ts";
 import type { Log } from "../../base/log.ts";
 import { tokenPairsApi } from "../../api/sessions.ts";
-import { paths } from "../../protocol/paths.ts";
 import { TokenPair } from "../../protocol/sign-in.ts";
 import type { System } from "../../base/system.ts";
 import type { Children } from "./children.ts";
@@ -75,7 +76,7 @@ export async function startControlPlane({ directory, children, system, say }: St
   return {
     url,
     token,
-    deleteNode: async (id) => void (await request("DELETE", paths.node(slug, id), access)),
+    deleteNode: async (id) => void (await request("DELETE", apiPath(nodesApi.revoke, { slug, id }), access)),
   };
 }
 

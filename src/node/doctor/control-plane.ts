@@ -1,12 +1,11 @@
 // Whether the control plane answers, and whether its clock agrees with this machine's.
 
-import * as v from "valibot";
+import { request } from "../../api/request.ts";
+import { healthApi } from "../../api/servers.ts";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
 import { clocksMayDifferMs } from "../../protocol/finding-kinds.ts";
 import type { Log } from "../../base/log.ts";
-import { paths } from "../../protocol/paths.ts";
-import { received } from "../../protocol/values.ts";
 import type { System } from "../../base/system.ts";
 import type { Client } from "../contact/requests/client.ts";
 import { readCredentials, type Organization } from "../files/organizations.ts";
@@ -50,9 +49,10 @@ function differenceMs(time: number, from: number, to: number): number {
 }
 
 /** Whether the control plane is ready, which changes need. Tunnels do not need it. */
-async function unready({ base, request }: Client): Promise<Finding | undefined> {
+async function unready(client: Client): Promise<Finding | undefined> {
+  const { base } = client;
   try {
-    const answer = await request({ path: paths.readiness, schema: Readiness });
+    const answer = await client.request(request(healthApi.ready, {}));
     const warnings = answer.body?.warnings ?? [];
     if (warnings.length === 0) return undefined;
     return warn(`${base} answers, and warns: ${warnings.join(", ")}`, tellOperator);
@@ -63,6 +63,4 @@ async function unready({ base, request }: Client): Promise<Finding | undefined> 
   }
 }
 
-/** Older servers send no warnings. */
-const Readiness = v.object({ warnings: v.optional(v.array(received(64)), []) });
 const tellOperator = `Tell its administrators: \`${brand.executable} admin server list\` says what to do`;

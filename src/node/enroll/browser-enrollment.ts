@@ -7,6 +7,9 @@ import { existsSync } from "node:fs";
 import { hostname } from "node:os";
 import { join } from "node:path";
 import * as v from "valibot";
+import type { AnswerOf, GivenOf } from "../../api/endpoint.ts";
+import { enrollmentsApi } from "../../api/enrollments.ts";
+import { request } from "../../api/request.ts";
 import { AppError } from "../../base/errors.ts";
 import { readTextIfThere, writeFileAtomic } from "../../base/files.ts";
 import { wordsOfKey } from "../../protocol/key-words.ts";
@@ -21,15 +24,6 @@ import { temporarySibling } from "../files/replacement.ts";
 import { enrollmentFile, makeKeys, openPending, type Keys } from "./pending.ts";
 
 const text = (max: number) => v.pipe(v.string(), v.minLength(1), v.maxLength(max));
-const Begun = v.object({
-  enrollment_token: text(128),
-  // Printed: nothing that a terminal would interpret.
-  verification_uri: v.pipe(text(2048), v.regex(/^https?:\/\/[\x21-\x7e]+$/)),
-  expires_in: v.pipe(v.number(), v.minValue(1), v.maxValue(3600)),
-  interval: v.pipe(v.number(), v.minValue(1), v.maxValue(60)),
-});
-const State = v.object({ state: text(64), organization: v.nullable(Slug) });
-
 /** enrollment.json in the pending directory: what a user confirmed. */
 const Saved = v.object({
   api_base: text(2048),
@@ -75,9 +69,12 @@ export async function awaitConfirmation(
   return { slug: chosen, name, keys, registrationToken: begun.enrollment_token };
 }
 
-async function begin(client: Client, body: object): Promise<v.InferOutput<typeof Begun>> {
+async function begin(
+  client: Client,
+  body: GivenOf<typeof enrollmentsApi.create>,
+): Promise<AnswerOf<typeof enrollmentsApi.create>> {
   try {
-    const answer = await client.request({ method: "POST", path: "/api/enrollments/", body, schema: Begun });
+    const answer = await client.request(request(enrollmentsApi.create, {}, body));
     if (answer.body !== undefined) return answer.body;
   } catch (error) {
     if (!(error instanceof AppError) || error.code !== "not_found") throw error;
@@ -98,20 +95,14 @@ const passing: ReadonlySet<string> = new Set([
 
 async function poll(
   client: Client,
-  { enrollment_token, interval, expires_in }: v.InferOutput<typeof Begun>,
+  { enrollment_token, interval, expires_in }: AnswerOf<typeof enrollmentsApi.create>,
   system: Edge["system"],
 ): Promise<string> {
-  const path = "/api/enrollments/poll/";
   const end = system.now() + expires_in * 1000;
   while (system.now() < end) {
     await system.sleep(interval * 1000);
     try {
-      const { body } = await client.request({
-        method: "POST",
-        path,
-        body: { enrollment_token },
-        schema: State,
-      });
+      const { body } = await client.request(request(enrollmentsApi.poll, {}, { enrollment_token }));
       if (body?.state === "confirmed" && body.organization !== null) return body.organization;
     } catch (error) {
       if (!(error instanceof AppError) || !passing.has(error.code)) throw error;

@@ -3,6 +3,9 @@
 // treats as the same registration.
 
 import { given } from "../../base/given.ts";
+import { apiPath, filledPath } from "../../api/endpoint.ts";
+import { registrationsApi } from "../../api/node-calls.ts";
+import { nodesApi } from "../../api/nodes.ts";
 import { existsSync, lstatSync } from "node:fs";
 import { hostname } from "node:os";
 import { join } from "node:path";
@@ -15,7 +18,6 @@ import type { Log } from "../../base/log.ts";
 import { publicPemOfHostKey } from "../../pki/keys.ts";
 import type { Step } from "../../base/plan.ts";
 import { planSocketDirectory } from "../../platform/systemd/control-socket.ts";
-import { paths } from "../../protocol/paths.ts";
 import { type RegisterAnswer, type RegisterRequest } from "../../protocol/registration.ts";
 import { type Mode } from "../../protocol/values.ts";
 import type { System } from "../../base/system.ts";
@@ -187,7 +189,11 @@ export function planRegistration(registration: Registration, settings: { configR
   const file = (name: string, mode: number) => planReplaced(join(directory, name), mode);
   const steps: Step[] = [
     ...planKeys(directory, registration.newKeys === true),
-    { step: "request", method: "POST", url: base + paths.register(registration.slug) },
+    {
+      step: "request",
+      method: "POST",
+      url: base + apiPath(registrationsApi.register, { slug: registration.slug }),
+    },
     ...(registration.replaces === true ? planReplacement(base, registration.slug) : []),
     file("credentials.json", 0o600),
     ...generationFiles.map((name) => file(name, 0o644)),
@@ -200,11 +206,12 @@ export function planRegistration(registration: Registration, settings: { configR
 
 /** Planned in any case: whether the name is taken is unknown before the request. */
 function planReplacement(base: string, slug: string): Step[] {
-  const nodes = `${base}/api/org/${encodeURIComponent(slug)}/nodes/`;
+  // Its number is known once the name is taken.
+  const revoked = filledPath(nodesApi.revoke.path, { slug, id: "ID" });
   return [
-    { step: "request", method: "DELETE", url: `${nodes}ID/` },
-    { step: "request", method: "POST", url: nodes },
-    { step: "request", method: "POST", url: base + paths.register(slug) },
+    { step: "request", method: "DELETE", url: base + revoked },
+    { step: "request", method: "POST", url: base + apiPath(nodesApi.create, { slug }) },
+    { step: "request", method: "POST", url: base + apiPath(registrationsApi.register, { slug }) },
   ];
 }
 

@@ -1,6 +1,11 @@
 // Removes this machine from an organization: deletes the node on the control plane if a credential allows it, then the
 // token in the keyring, then the directory, by one rename. The caller stops the engine first.
 
+import { apiPath } from "../../api/endpoint.ts";
+import { nodeCallsApi } from "../../api/node-calls.ts";
+import { nodesApi } from "../../api/nodes.ts";
+import { organizationsApi } from "../../api/organizations.ts";
+import { request } from "../../api/request.ts";
 import { join } from "node:path";
 import { AppError, fromSystemError, messageOf } from "../../base/errors.ts";
 import { removeAllPossible, removeTree, syncDirectory, type NotRemoved } from "../../base/files.ts";
@@ -9,7 +14,6 @@ import type { Step } from "../../base/plan.ts";
 import { planRemoved } from "../../base/plan-file.ts";
 import { rename } from "../../platform/file-system.ts";
 import { removeRelayCounter } from "../../platform/network/relay-counter.ts";
-import { paths } from "../../protocol/paths.ts";
 import { checkIn } from "../contact/checkin.ts";
 import {
   accountOf,
@@ -27,7 +31,7 @@ import type { Remains } from "../files/damaged-organization.ts";
 /** The request that deletes the node on the control plane; undefined if its id or URL cannot be read. */
 export function deletionOf({ slug, apiBase, nodeId }: Remains): (Step & { step: "request" }) | undefined {
   if (apiBase === undefined || nodeId === undefined) return undefined;
-  return { step: "request", method: "DELETE", url: apiBase + paths.node(slug, nodeId) };
+  return { step: "request", method: "DELETE", url: apiBase + apiPath(nodesApi.revoke, { slug, id: nodeId }) };
 }
 
 /** All files in the directory, including those of the administrator, and what checks wrote down about the node's peers. */
@@ -50,12 +54,12 @@ export async function deleteOnServer(
 ): Promise<boolean> {
   const client = clientOf(directory, accessToken, system, log);
   try {
-    await client.deleteNode(slug, nodeId);
+    await client.request({ ...request(nodesApi.revoke, { slug, id: nodeId }), repeatable: true });
     return true;
   } catch (error) {
     if (!(error instanceof AppError) || error.code !== "not_found") throw error;
     // A user who is not a member gets not_found too. This call throws in that case.
-    await client.organization(slug);
+    await client.request({ ...request(organizationsApi.retrieve, { slug }), repeatable: true });
     return false;
   }
 }
@@ -63,7 +67,11 @@ export async function deleteOnServer(
 /** The request that tells the control plane that this node leaves; undefined if its files are too damaged for it. */
 export function farewellOf({ slug, apiBase, nodeId }: Remains): (Step & { step: "request" }) | undefined {
   if (apiBase === undefined || nodeId === undefined) return undefined;
-  return { step: "request", method: "POST", url: apiBase + paths.checkin(slug, nodeId) };
+  return {
+    step: "request",
+    method: "POST",
+    url: apiBase + apiPath(nodeCallsApi.checkin, { slug, id: nodeId }),
+  };
 }
 
 /**

@@ -2,7 +2,7 @@
 // The engine counts the packets that it sent, ours and answers to the peer's probes among them. Names and groups in
 // certificates are those that a control plane signed: without control characters, they cannot forge a line of a list.
 
-import { oneLine } from "../../base/log.ts";
+import { oneLine } from "../../base/unprintable.ts";
 
 /** What is used of an engine's answer (engine/local-api.ts). */
 export type EngineTunnel = {

@@ -4,7 +4,7 @@
 import * as v from "valibot";
 import { blockAfterMs } from "../nodes/lifecycle/upkeep.ts";
 import { insertGroups } from "../policy/groups.ts";
-import { Peer } from "../policy/firewall.ts";
+import { Peer } from "../../api/rules.ts";
 import { leaveAddresses } from "../allocation/address-pool.ts";
 import type { Reader, Transaction } from "../store/database.ts";
 import { boundHolds } from "../allocation/holds.ts";

@@ -15,7 +15,8 @@ import {
 } from "../../base/yaml.ts";
 import { can, parseEngineVersion, type EngineVersion } from "../../engine/features.ts";
 import { conntrackDefaults, flowTimes } from "./flow-timeout.ts";
-import { compileRules, isSelf, type Rule } from "../policy/firewall.ts";
+import { compileRules } from "../policy/firewall.ts";
+import { isSelf, type Rule } from "../../api/rules.ts";
 import { certifiedGroups, ownerOf } from "../../protocol/owner-group.ts";
 import { type NodeRow } from "../store/tables/nodes.ts";
 

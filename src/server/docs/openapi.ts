@@ -1,6 +1,6 @@
 // The OpenAPI 3.1 document, made from the same routes and schemas that serve and validate requests.
 
-import { toJsonSchema } from "@valibot/to-json-schema";
+import { toJsonSchema, type JsonSchema } from "@valibot/to-json-schema";
 import type * as v from "valibot";
 import { brand } from "../../brand.ts";
 import { buildInfo } from "../../build-info.ts";
@@ -230,26 +230,26 @@ function requiredOf(entries: unknown): { required: string[] } {
   return { required: all.filter(([, entry]) => isRequired(entry)).map(([name]) => name) };
 }
 
-function jsonSchema(schema: v.GenericSchema, self?: string, typeMode: "input" | "output" = "output"): Json {
+// JSON Schema cannot express some checks, such as a network without host bits: error messages explain them. The target is the
+// dialect of OpenAPI 3.1.
+const conversion = { errorMode: "ignore", target: "draft-2020-12" } as const;
+
+function jsonSchema(schema: v.GenericSchema, self?: string, typeMode: "input" | "output" = "output") {
   const definitions = Object.fromEntries(Object.entries(named).filter(([name]) => name !== self));
-  const {
-    $schema: _dialect,
-    $defs: _definitions,
-    ...rest
-  } = toJsonSchema(schema, {
-    // JSON Schema cannot express some checks, such as a network without host bits: error messages explain them.
-    errorMode: "ignore",
-    typeMode,
-    // The dialect of OpenAPI 3.1.
-    target: "draft-2020-12",
-    definitions,
-    overrideSchema: ({ valibotSchema, jsonSchema }) =>
-      "words" in valibotSchema
-        ? { enum: [...Object(valibotSchema.words)], type: "string" }
-        : "entries" in valibotSchema
-          ? { ...jsonSchema, ...requiredOf(valibotSchema.entries) }
-          : undefined,
-    overrideRef: ({ referenceId }) => `#/components/schemas/${referenceId}`,
-  });
-  return { ...rest };
+  return plain(
+    toJsonSchema(schema, {
+      ...conversion,
+      typeMode,
+      definitions,
+      overrideSchema: ({ valibotSchema, jsonSchema: made }) =>
+        "sent" in valibotSchema
+          ? plain(toJsonSchema(Object(valibotSchema.sent), { ...conversion, typeMode }))
+          : "entries" in valibotSchema
+            ? { ...made, ...requiredOf(valibotSchema.entries) }
+            : undefined,
+      overrideRef: ({ referenceId }) => `#/components/schemas/${referenceId}`,
+    }),
+  );
 }
+
+const plain = ({ $schema: _dialect, $defs: _definitions, ...rest }: JsonSchema): JsonSchema => rest;

@@ -3,7 +3,8 @@
 import { toJsonSchema } from "@valibot/to-json-schema";
 import { brand } from "../../brand.ts";
 import { maxEntries } from "../policy/document.ts";
-import { maxPolicyBytes, PolicyFile } from "../policy/policy-file.ts";
+import { PolicyFile } from "../policy/policy-file.ts";
+import { maxPolicyBytes } from "../../api/policy.ts";
 
 export function policySchema(): Record<string, unknown> {
   const schema = toJsonSchema(PolicyFile, {

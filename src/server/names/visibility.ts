@@ -4,7 +4,8 @@
 import { hash } from "node:crypto";
 import { parseAddress } from "../../base/ip.ts";
 import { ownerGroupIn, selfGroup } from "../../protocol/owner-group.ts";
-import { isSelf, overlap, permits, type Member, type TestableRules } from "../policy/firewall.ts";
+import { overlap, permits, type Member, type TestableRules } from "../policy/firewall.ts";
+import { isSelf } from "../../api/rules.ts";
 
 type Direction = keyof TestableRules;
 type Places = Record<Direction, readonly number[]>;

@@ -1,5 +1,8 @@
-// Handlers of src/api/nodes.ts and phones.ts, and of registrations.
+// Handlers of src/api/nodes.ts, phones.ts and enrollments.ts, and of registrations.
 
+import type { enrollmentsApi, reauthenticationsApi } from "../../api/enrollments.ts";
+import { beginEnrollment, confirmEnrollment, findEnrollment, pollEnrollment } from "./joining/enrollments.ts";
+import { listDue, proveOwner } from "./lifecycle/reauthentication.ts";
 import type { registrationsApi } from "../../api/node-calls.ts";
 import { noContent } from "../http/reply.ts";
 import { listRows } from "../store/list-rows.ts";
@@ -127,6 +130,32 @@ export const registrationHandlers = (services: Services): Handlers<typeof regist
   },
   async refuse(call, { state: was }) {
     await answerRequest(services, call.org, call.id(), { state: "refused", was }, actorOf(call));
+    return noContent;
+  },
+});
+
+const mustSignIn = "Only a signed-in browser confirms machines.";
+
+export const enrollmentHandlers = (services: Services): Handlers<typeof enrollmentsApi> => ({
+  create: async (call, input) => ({
+    status: 201,
+    body: await beginEnrollment(services, input, call.address),
+  }),
+  poll: async (_call, { enrollment_token }) => ({ body: await pollEnrollment(services, enrollment_token) }),
+  find: async (call, { request }) => ({
+    body: await findEnrollment(services, browserOf(call, mustSignIn), request),
+  }),
+  async confirm(call, { request: code, words }) {
+    const user = browserOf(call, mustSignIn);
+    await confirmEnrollment(services, call.org, user, { code, words }, actorOf(call));
+    return noContent;
+  },
+});
+
+export const reauthenticationHandlers = (services: Services): Handlers<typeof reauthenticationsApi> => ({
+  list: async (call) => ({ body: await listDue(services, call.org, mustOwn(call)) }),
+  async confirm(call) {
+    await proveOwner(services, call.org, call.id(), browserOf(call, mustSignIn).userId, actorOf(call));
     return noContent;
   },
 });

@@ -20,36 +20,11 @@ import type { Transaction } from "../store/database.ts";
 import { queryOne } from "../store/table.ts";
 import { events } from "../store/tables/events.ts";
 import { policies, type PolicyRow } from "../store/tables/policies.ts";
-import type { Applied, Reverted } from "./answers.ts";
+import type { Applied, ApplyRequest, PolicyPatch, Reverted } from "../../api/policy.ts";
 import { isUnchanged, type Changes } from "./differences.ts";
 import { execute, type Executing } from "./execute.ts";
 import { Undo } from "./rollback.ts";
-import { planChanges, PolicyText, RuleIds, showPlan, type Planned } from "./plan.ts";
-
-const applyFields = v.strictObject({
-  policy: PolicyText,
-  prune: v.optional(v.boolean(), false),
-  rule_ids: RuleIds,
-  /** An edit by hand of what the text names: the stored file stays, and the state differs from it afterwards. */
-  keep_file: v.optional(v.boolean()),
-  /** The version of the plan. Another one is refused. */
-  version: v.optional(v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(Number.MAX_SAFE_INTEGER))),
-  /** Seconds after which it is rolled back unless it is confirmed. */
-  confirm: v.optional(
-    v.pipe(v.number(), v.integer(), v.minValue(10, "At least 10 s."), v.maxValue(86_400, "At most 24 h.")),
-  ),
-});
-export const ApplyRequest = v.pipe(
-  applyFields,
-  v.forward(
-    v.check(
-      ({ keep_file, confirm }) => keep_file !== true || confirm === undefined,
-      "Only a file is confirmed.",
-    ),
-    ["confirm"],
-  ),
-);
-export type ApplyRequest = v.InferOutput<typeof ApplyRequest>;
+import { planChanges, showPlan, type Planned } from "./plan.ts";
 
 type Services = Executing & Pick<ServerOptions, "db">;
 type Org = { id: number };
@@ -301,13 +276,11 @@ export async function revertPolicy(
   });
 }
 
-export const PolicyPatch = v.strictObject({ by_file: v.optional(v.boolean()) });
-
 /** Whether the file alone changes the policy. */
 export async function patchPolicy(
   { db, system }: Pick<Services, "db" | "system">,
   org: Org,
-  { by_file }: v.InferOutput<typeof PolicyPatch>,
+  { by_file }: PolicyPatch,
   actor: Actor,
 ): Promise<void> {
   await db.writeFor({ org: org.id }, async (tx) => {

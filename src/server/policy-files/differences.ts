@@ -1,7 +1,7 @@
 // The changes that make the organization match its policy file. Pure.
 
 import { certifiedGroups } from "../../protocol/owner-group.ts";
-import type { Peer, Rule, RuleRequest } from "../policy/firewall.ts";
+import type { Peer, Rule, RuleRequest } from "../../api/rules.ts";
 import type { PolicyNode } from "../policy/policy-nodes.ts";
 import type { PolicyTest } from "../policy/policy-tests.ts";
 import { identityOf } from "../policy/reach.ts";

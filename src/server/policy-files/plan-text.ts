@@ -1,6 +1,9 @@
 // A plan as lines of text. Pure.
 
-import type { Plan } from "./answers.ts";
+import type { AnswerOf } from "../../api/endpoint.ts";
+import type { policyApi } from "../../api/policy.ts";
+
+type Plan = AnswerOf<typeof policyApi.plan>;
 
 const shownPairs = 20;
 const shownClasses = 50;

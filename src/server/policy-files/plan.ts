@@ -1,12 +1,11 @@
 // What applying a policy file would change: rules, groups, nodes, and who gains or loses access to whom.
 
-import * as v from "valibot";
 import { AppError } from "../../base/errors.ts";
-import { recordId } from "../../protocol/values.ts";
 import { inSlices, mapInPieces } from "../http/heavy-work.ts";
-import type { Member, Peer, Rule } from "../policy/firewall.ts";
+import type { Member } from "../policy/firewall.ts";
+import type { Peer, Rule } from "../../api/rules.ts";
 import { providerWords, readCarriers, type GroupUser } from "../policy/group-users.ts";
-import { maxFileRules, maxPolicyBytes, parsePolicy } from "../policy/policy-file.ts";
+import { parsePolicy } from "../policy/policy-file.ts";
 import { runTests, type PolicyTest, type TestFailure } from "../policy/policy-tests.ts";
 import { isNothing, showAccess } from "../policy/packets.ts";
 import { makeReach, type Change, type NodeClass, type Reach } from "../policy/reach.ts";
@@ -15,7 +14,7 @@ import { resolvePolicy, type Desired } from "../policy/resolve.ts";
 import type { Reader } from "../store/database.ts";
 import { isUsersGroup } from "../../protocol/owner-group.ts";
 import { requireAdmissible } from "./admissible.ts";
-import type { Plan } from "./answers.ts";
+import type { Plan, PlanRequest } from "../../api/policy.ts";
 import { readSnapshot, type Snapshot } from "./current.ts";
 import {
   changedNodes,
@@ -26,20 +25,6 @@ import {
   type Difference,
 } from "./differences.ts";
 import { showRule, sideNames, sideWriter, type SideWriter } from "./render.ts";
-import { foreignText } from "../../base/text.ts";
-
-export const PolicyText = foreignText(maxPolicyBytes, `At most ${maxPolicyBytes / 1024} KiB.`);
-/**
- * For each rule of the text, the id of the rule that it was before it was edited, or null. A rule that takes the place of a
- * removed one keeps its id by that, and its history.
- */
-export const RuleIds = v.optional(v.pipe(v.array(v.nullable(recordId)), v.maxLength(maxFileRules)));
-export const PlanRequest = v.strictObject({
-  policy: PolicyText,
-  prune: v.optional(v.boolean(), false),
-  rule_ids: RuleIds,
-});
-export type PlanRequest = v.InferOutput<typeof PlanRequest>;
 
 /** The differences between a file and the present state. */
 type Compared = Difference & { snapshot: Snapshot; desired: Desired };

@@ -1,7 +1,7 @@
 // Writes the state of an organization as a policy file.
 
 import { stringify } from "yaml";
-import { isSelf, type Peer, type Rule } from "../policy/firewall.ts";
+import { isSelf, type Peer, type Rule } from "../../api/rules.ts";
 import type { PolicyNode } from "../policy/policy-nodes.ts";
 import type { PolicyTest } from "../policy/policy-tests.ts";
 import type { Reader } from "../store/database.ts";

@@ -4,7 +4,7 @@
 import * as v from "valibot";
 import { AppError, type ErrorCode } from "../../base/errors.ts";
 import { PolicyTest } from "../policy/policy-tests.ts";
-import { FirewallRule } from "../policy/stored-rules.ts";
+import { StoredRule } from "../policy/stored-rules.ts";
 import type { Transaction } from "../store/database.ts";
 import { inSavepoint } from "../store/savepoint.ts";
 
@@ -23,9 +23,9 @@ export const Undo = v.object({
       describe: v.array(v.object({ ...named, before: v.string() })),
     }),
     rules: v.object({
-      create: v.array(FirewallRule),
-      delete: v.array(FirewallRule),
-      describe: v.array(v.object({ ...FirewallRule.entries, before: v.string() })),
+      create: v.array(StoredRule),
+      delete: v.array(StoredRule),
+      describe: v.array(v.object({ ...StoredRule.entries, before: v.string() })),
     }),
     nodes: v.array(
       v.object({

@@ -1,15 +1,14 @@
 // The policy of an organization as users see it: the file while it equals the state, else the state as a file.
 
-import * as v from "valibot";
 import { formatTime } from "../../base/duration.ts";
 import { AppError } from "../../base/errors.ts";
 import { inSlices } from "../http/heavy-work.ts";
 import { runTests, type TestFailure } from "../policy/policy-tests.ts";
 import type { Reader } from "../store/database.ts";
-import type { Policy, TestResult } from "./answers.ts";
+import type { Policy, TestRequest, TestResult } from "../../api/policy.ts";
 import { readSnapshot, type Snapshot } from "./current.ts";
 import { isUnchanged } from "./differences.ts";
-import { compare, planChanges, PolicyText } from "./plan.ts";
+import { compare, planChanges } from "./plan.ts";
 import { renderPolicy, sideNames } from "./render.ts";
 
 export async function showPolicy(reader: Reader, orgId: number, now: number): Promise<Policy> {
@@ -67,16 +66,11 @@ export function testsNow({ tests, rules, nodes }: Snapshot): Promise<TestFailure
   return inSlices(runTests(tests, { rules, members: nodes }));
 }
 
-export const TestRequest = v.strictObject({
-  policy: v.optional(PolicyText),
-  prune: v.optional(v.boolean(), false),
-});
-
 /** Without a file: the tests that are in force, on the present state. */
 export async function testPolicy(
   reader: Reader,
   orgId: number,
-  { policy, prune }: v.InferOutput<typeof TestRequest>,
+  { policy, prune }: TestRequest,
   mayName: boolean,
 ): Promise<TestResult> {
   if (policy === undefined) {

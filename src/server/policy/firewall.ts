@@ -1,14 +1,10 @@
-// Firewall rules of an organization: their schema, their translation into the engine's rules for one node, and the test
+// Firewall rules of an organization: their translation into the engine's rules for one node, and the test
 // "may A reach B". Pure. Rules only permit: the engine drops what no rule permits.
 
-import { GroupName } from "../../api/values.ts";
-import * as v from "valibot";
-import { Cidr } from "../../engine/allowed-settings.ts";
+import { isSelf, portRange, type Explained, type Peer, type Rule, type Target } from "../../api/rules.ts";
 import { parseAddress, parseNetwork, networkContains } from "../../base/ip.ts";
-import { ownerGroupIn, selfGroup } from "../../protocol/owner-group.ts";
+import { ownerGroupIn } from "../../protocol/owner-group.ts";
 import { can, type EngineVersion } from "../../engine/features.ts";
-import { recordId } from "../../protocol/values.ts";
-import { comparedText, foreignText } from "../../base/text.ts";
 
 /**
  * These prefixes name users and groups of sign-in providers. Not a part of GroupName: groups of earlier versions that have
@@ -17,71 +13,6 @@ import { comparedText, foreignText } from "../../base/text.ts";
 export const isReservedGroup = (name: string) => /^(user|idp|autogroup):/i.test(name);
 export const reservedSentence = (name: string) =>
   `A new group cannot be named ${name}: the prefixes user:, idp: and autogroup: are reserved.`;
-
-export const Ports = v.pipe(
-  foreignText(11),
-  v.regex(/^(any|\d{1,5}(-\d{1,5})?)$/, "Enter any, a port or a range such as 8000-8010."),
-  v.check((text) => portRange(text) !== undefined, "Enter ports from 1 to 65535, the lower one first."),
-);
-
-const anyNode = v.strictObject({ any: v.literal(true) });
-const oneGroup = v.strictObject({ group: GroupName });
-const oneNode = v.strictObject({ node: recordId });
-
-export const Peer = v.union([anyNode, oneGroup, oneNode, v.strictObject({ cidr: Cidr })]);
-export type Peer = v.InferOutput<typeof Peer>;
-export const Target = v.union([anyNode, oneGroup, oneNode]);
-export type Target = v.InferOutput<typeof Target>;
-export const Protocol = v.picklist(["any", "tcp", "udp", "icmp"]);
-export type Protocol = v.InferOutput<typeof Protocol>;
-
-/** The peer is the nodes with the same owner. */
-export const isSelf = (side: Peer) => "group" in side && side.group === selfGroup;
-export const selfSentence = "self is a peer only: the nodes with the same owner as the target.";
-
-export const ruleFields = {
-  direction: v.picklist(["inbound", "outbound"]),
-  protocol: Protocol,
-  ports: Ports,
-  peer: Peer,
-  target: Target,
-  description: v.optional(foreignText(255)),
-};
-
-/** A group of a provider of identities, by its name there. It is stored as the group of its users' nodes. */
-const ofProvider = v.strictObject({
-  idp: v.pipe(
-    comparedText(250),
-    v.regex(
-      /^\S(.{0,248}\S)?$/,
-      "Enter a group of a provider, with at most 250 letters and no space around it.",
-    ),
-  ),
-});
-const askedFields = {
-  ...ruleFields,
-  peer: v.union([...Peer.options, ofProvider]),
-  target: v.union([...Target.options, ofProvider]),
-};
-/** What requests hold. It becomes a `RuleRequest`, which has more checks. */
-export const AskedRule = v.strictObject(askedFields);
-export type AskedRule = v.InferOutput<typeof AskedRule>;
-export const AskedPatch = v.partial(AskedRule);
-export type AskedPatch = v.InferOutput<typeof AskedPatch>;
-
-export const RuleRequest = v.pipe(
-  v.strictObject(ruleFields),
-  v.forward(
-    v.check((rule) => rule.protocol !== "icmp" || rule.ports === "any", "ICMP has no ports: enter any."),
-    ["ports"],
-  ),
-  v.forward(
-    v.check(({ target }) => !isSelf(target), selfSentence),
-    ["target"],
-  ),
-);
-export type RuleRequest = v.InferOutput<typeof RuleRequest>;
-export type Rule = Omit<RuleRequest, "description"> & { id: number; description: string };
 
 /** The two initial rules of every organization. They are ordinary rules and can be deleted. */
 export const firstRules: readonly Omit<Rule, "id">[] = [
@@ -178,23 +109,7 @@ function enginePeer(
   return name === undefined ? undefined : { host: name };
 }
 
-export const RuleTest = v.strictObject({
-  from: recordId,
-  to: recordId,
-  protocol: v.picklist(["tcp", "udp", "icmp"]),
-  port: v.optional(v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(65_535))),
-});
-export type RuleTest = v.InferOutput<typeof RuleTest>;
-
-export type Verdict = {
-  allowed: boolean;
-  rule_id: number | null;
-  /** The outbound rule that permits it, even if no inbound rule does. */
-  outbound_rule_id: number | null;
-  reason: string;
-};
-/** `permitted`: everything that the rules permit from the one to the other, as in plans: `icmp`, `tcp/5432`, `any`. */
-export type Explained = Verdict & { permitted: readonly string[] };
+export type Verdict = Omit<Explained, "permitted">;
 type Packet = { protocol: "tcp" | "udp" | "icmp"; port?: number | undefined };
 type Network = NonNullable<ReturnType<typeof parseNetwork>>;
 
@@ -315,10 +230,4 @@ export function overlap(one: Parsed, other: Parsed): boolean {
   // An ICMP packet has no port.
   if (protocols.has("icmp")) return a === "any" && b === "any";
   return a === "any" || b === "any" || (a[0] <= b[1] && b[0] <= a[1]);
-}
-
-export function portRange(text: string): "any" | readonly [number, number] | undefined {
-  if (text === "any") return "any";
-  const [first = 0, last = first] = text.split("-").map(Number);
-  return first >= 1 && first <= last && last <= 65_535 ? [first, last] : undefined;
 }

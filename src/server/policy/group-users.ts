@@ -3,7 +3,6 @@
 
 import { createHash } from "node:crypto";
 import { isUsersGroup, ownerGroup } from "../../protocol/owner-group.ts";
-import * as v from "valibot";
 import { AppError } from "../../base/errors.ts";
 import type { Reader } from "../store/database.ts";
 import { computed, integer, queryAll, text } from "../store/table.ts";
@@ -164,9 +163,6 @@ export function providerWords(
     }),
   );
 }
-
-/** `group`: its name in rules and certificates. `word`: in policy files. */
-export const NamedProviderGroup = v.object({ group: v.string(), name: v.string(), word: v.string() });
 
 export async function namedProviderGroups(reader: Pick<Reader, "all">, orgId: number) {
   const groups = await readProviderGroups(reader, orgId);

@@ -1,6 +1,7 @@
 // Sets of packets: which ranges of ports of TCP and UDP pass, and whether ICMP does. Pure.
 
-import { between, portRange, type Member, type Parsed, type Rule, type TestableRules } from "./firewall.ts";
+import { between, type Member, type Parsed, type TestableRules } from "./firewall.ts";
+import { portRange, type Rule } from "../../api/rules.ts";
 
 /** Ascending ranges of ports that do not touch. */
 type Ranges = readonly (readonly [number, number])[];

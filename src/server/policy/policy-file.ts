@@ -1,17 +1,16 @@
 // The policy file: its schema, and reading it with the line and column of each fault. resolve.ts turns names into ids.
 
 import * as v from "valibot";
+import { maxFileRules, maxPolicyBytes } from "../../api/policy.ts";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
 import { named } from "../../base/named.ts";
 import { NodeName } from "../../protocol/values.ts";
 import { parseNetwork } from "../../base/ip.ts";
 import { maxFaults, readDocument, type Fault, type PlainDocument } from "./document.ts";
-import { Ports, Protocol, selfSentence } from "./firewall.ts";
+import { Ports, Protocol, selfSentence } from "../../api/rules.ts";
 import { GroupName } from "../../api/values.ts";
 import { comparedText, foreignText } from "../../base/text.ts";
-
-export const maxPolicyBytes = 512 * 1024;
 
 const nodeWord = /^node:[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/;
 const memberWord = /^(node:[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?|user:[^\s@]+@[^\s@]+|idp:\S(.{0,248}\S)?)$/;
@@ -112,7 +111,6 @@ const GroupEntry = v.nullable(
   }),
 );
 
-export const maxFileRules = 10_000;
 /** Maximum entries of each list. */
 const most = { groups: 2000, rules: maxFileRules, routes: 2000, relays: 1000, aliases: 1000, tests: 500 };
 const Route = v.strictObject({ network: PeerSide, via: NodeWord });

@@ -1,7 +1,8 @@
 // Tests of a policy: who must reach whom, and who must not. Pure.
 
 import * as v from "valibot";
-import { between, Ports, Protocol, Target, testable, type Member, type Rule } from "./firewall.ts";
+import { between, testable, type Member } from "./firewall.ts";
+import { Ports, Protocol, Target, type Rule } from "../../api/rules.ts";
 import { accessOf, intersect, isNothing, showAccess, sizeOf, subtract, type Access } from "./packets.ts";
 import { makeReach, type NodeClass, type Reach } from "./reach.ts";
 import { makeWork, TooMuchWork, type Work } from "./comparison-limit.ts";

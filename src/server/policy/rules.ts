@@ -3,23 +3,21 @@
 import * as v from "valibot";
 import { AppError } from "../../base/errors.ts";
 import { record, type Actor } from "../audit/record.ts";
+import { decide, type Member, type TestableRules } from "./firewall.ts";
 import {
-  decide,
   isSelf,
   RuleRequest,
   type AskedPatch,
   type AskedRule,
   type Explained,
-  type Member,
   type Peer,
   type Rule,
   type RuleTest,
-  type TestableRules,
-} from "./firewall.ts";
+} from "../../api/rules.ts";
 import { accessBetween, showAccess } from "./packets.ts";
 import { editReach, type Testing } from "./edit-policy.ts";
 import { ensureGroups } from "./groups.ts";
-import { FirewallRule, ruleColumns, ruleOf } from "./stored-rules.ts";
+import { StoredRule, ruleColumns, ruleOf } from "./stored-rules.ts";
 import { findNode } from "../store/nodes.ts";
 import { parse } from "../http/route.ts";
 import type { ServerOptions } from "../options.ts";
@@ -64,7 +62,7 @@ export async function createRule(store: Store, org: Org, asked: AskedRule, actor
     const request = parse(RuleRequest, { ...asked, ...(await namedSides(tx, store, org, asked)) });
     await checkReferences(tx, org, request, system.now());
     const row = { ...valuesOf(request), orgId: org.id, createdAt: system.now() };
-    const after = v.parse(FirewallRule, await firewallRules.insertReturning(tx, row));
+    const after = v.parse(StoredRule, await firewallRules.insertReturning(tx, row));
     await raiseConfigVersion(tx, org.id);
     await record(tx, { ...event(org, system, actor, after.id), type: "rule.created", after });
     return after;
@@ -91,7 +89,7 @@ export async function patchRule(
     await checkReferences(tx, org, request, system.now());
     await firewallRules.update(tx, { orgId: org.id, id }, valuesOf(request));
     if (namesProvider(before)) await store.forgetProviderGroups(tx, org.id);
-    const after = v.parse(FirewallRule, { id, ...valuesOf(request) });
+    const after = v.parse(StoredRule, { id, ...valuesOf(request) });
     await raiseConfigVersion(tx, org.id);
     await record(tx, { ...event(org, system, actor, id), type: "rule.updated", before, after });
     return after;

@@ -1,13 +1,13 @@
 // Reads the firewall rules of an organization.
 
 import * as v from "valibot";
-import { ruleFields, type Rule } from "./firewall.ts";
+import { ruleFields, type Rule } from "../../api/rules.ts";
 import { atOnce, inSlices } from "../http/heavy-work.ts";
 import type { Reader, Row } from "../store/database.ts";
 import { firewallRules } from "../store/tables/policies.ts";
 
-/** As it is stored and shown. An earlier version may have stored texts that requests may not hold any more. */
-export const FirewallRule = v.object({
+/** As it is stored. An earlier version may have stored texts that requests may not hold any more. */
+export const StoredRule = v.object({
   id: v.number(),
   ...ruleFields,
   ports: v.string(),
@@ -15,7 +15,7 @@ export const FirewallRule = v.object({
 });
 
 export const ruleColumns = firewallRules.select();
-export const ruleOf = (row: Row): Rule => v.parse(FirewallRule, firewallRules.parse(row));
+export const ruleOf = (row: Row): Rule => v.parse(StoredRule, firewallRules.parse(row));
 /** All rules, sorted by id. */
 export async function listRules(reader: Pick<Reader, "all">, { id }: { id: number }): Promise<Rule[]> {
   const sql = `SELECT ${ruleColumns} FROM firewall_rules WHERE org_id = $1 ORDER BY id`;

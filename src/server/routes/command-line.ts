@@ -1,5 +1,6 @@
 // Routes by which `agent login` signs in with a browser: on the same machine, or with a code on any machine.
 
+import { Machine } from "../../api/values.ts";
 import * as v from "valibot";
 import { TokenPair } from "../../protocol/sign-in.ts";
 import { actorOf } from "../audit/record.ts";
@@ -11,7 +12,6 @@ import {
   DeviceRequest,
   DeviceSignIn,
   findDeviceRequest,
-  Machine,
   pollDeviceSignIn,
   UserCode,
 } from "../users/sessions/device-sign-in.ts";

@@ -1,5 +1,8 @@
 // The control plane's TLS CA, found by its fingerprint in a real handshake, and used for a real request.
 
+import * as v from "valibot";
+import { apiPath } from "../../../src/api/endpoint.ts";
+import { organizationsApi } from "../../../src/api/organizations.ts";
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { createHash, X509Certificate } from "node:crypto";
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
@@ -74,10 +77,15 @@ const printOf = (pem: string) =>
 test("the CA with this fingerprint is found in the chain and then trusted", async () => {
   const pem = await readApiCaByFingerprint(base, printOf(read("ca.crt")));
   expect(new X509Certificate(pem).subject).toContain("Our own CA");
+  const asked = {
+    path: apiPath(organizationsApi.retrieve, { slug: "acme" }),
+    schema: v.unknown(),
+    repeatable: true,
+  };
   const trusting = makeClient({ base, ca: pem, system: realSystem() });
-  expect((await trusting.organization("acme")).status).toBe(200);
+  expect((await trusting.request(asked)).status).toBe(200);
   const trustless = makeClient({ base, system: { ...realSystem(), sleep: async () => {} } });
-  expect((await rejection(trustless.organization("acme"))).code).toBe("control_plane_unreachable");
+  expect((await rejection(trustless.request(asked))).code).toBe("control_plane_unreachable");
 });
 
 test("another fingerprint is refused as a possible interception", async () => {

@@ -15,7 +15,7 @@ import * as v from "valibot";
 import { decodeBundle } from "../../../src/pki/bundle.ts";
 import { fingerprint } from "../../../src/pki/nebula.ts";
 import { makeHostKey } from "../../../src/pki/keys.ts";
-import { paths } from "../../../src/protocol/paths.ts";
+import { paths } from "../../support/paths.ts";
 import { RegisterAnswer } from "../../../src/protocol/registration.ts";
 import { openSqlite } from "../../../src/server/store/sqlite/sqlite.ts";
 import { fixtureSql } from "../../support/fixture.ts";

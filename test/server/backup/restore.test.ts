@@ -8,7 +8,7 @@ import * as v from "valibot";
 import { decodeBundle } from "../../../src/pki/bundle.ts";
 import { fingerprint } from "../../../src/pki/nebula.ts";
 import { DownloadAnswer } from "../../../src/protocol/download.ts";
-import { paths } from "../../../src/protocol/paths.ts";
+import { paths } from "../../support/paths.ts";
 import { type RegisterAnswer } from "../../../src/protocol/registration.ts";
 import { makeKeys } from "../../support/nodes.ts";
 import {

@@ -1,7 +1,7 @@
 // Requests of nodes: check-ins that are answered at once, downloads of their files, and renewals.
 
 import { describe, expect, test } from "bun:test";
-import { paths } from "../../../src/protocol/paths.ts";
+import { paths } from "../../support/paths.ts";
 import { findNode } from "../../../src/server/store/nodes.ts";
 import type { Organization } from "../../../src/api/organizations.ts";
 import { useNumbered } from "../../support/numbered.ts";

@@ -4,7 +4,7 @@ import { heapStats } from "bun:jsc";
 import { describe, expect, test } from "bun:test";
 import * as v from "valibot";
 import { ErrorBody } from "../../../src/protocol/error-body.ts";
-import { paths } from "../../../src/protocol/paths.ts";
+import { paths } from "../../support/paths.ts";
 import { operator } from "../../../src/server/audit/record.ts";
 import { deleteOrganization } from "../../../src/server/organizations/organizations.ts";
 import { type Organization } from "../../../src/api/organizations.ts";

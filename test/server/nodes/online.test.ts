@@ -2,7 +2,7 @@ import { expect, test } from "bun:test";
 import * as v from "valibot";
 import { DownloadAnswer } from "../../../src/protocol/download.ts";
 import { Node } from "../../../src/protocol/node.ts";
-import { paths } from "../../../src/protocol/paths.ts";
+import { paths } from "../../support/paths.ts";
 import { checkin, json, password, populate, post, useControlPlane } from "../../support/restoring.ts";
 
 useControlPlane();

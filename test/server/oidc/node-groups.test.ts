@@ -7,7 +7,7 @@ import { Node } from "../../../src/protocol/node.ts";
 import { regroupOwned } from "../../../src/server/nodes/owner-groups.ts";
 import { operator } from "../../../src/server/audit/record.ts";
 import { deleteProvider } from "../../../src/server/oidc/providers.ts";
-import { Plan, Policy } from "../../../src/server/policy-files/answers.ts";
+import { Plan, Policy } from "../../../src/api/policy.ts";
 import type { Organization } from "../../../src/api/organizations.ts";
 import { certificateOf, downloadOf, registerNode, type RegisteredNode } from "../../support/nodes.ts";
 import { startIdentityProvider, type IdentityProvider } from "../../support/oidc.ts";

@@ -1,9 +1,9 @@
 // What follows an applied policy: its tests at each edit, edits by hand, the deadline of its confirmation.
 
+import { policyApi } from "../../../src/api/policy.ts";
 import { describe, expect, test } from "bun:test";
 import * as v from "valibot";
 import { confirmPolicy, patchPolicy, revertPolicy } from "../../../src/server/policy-files/apply.ts";
-import { Reverted } from "../../../src/server/policy-files/answers.ts";
 import { checkPolicies, revertUnconfirmed } from "../../../src/server/policy-files/upkeep.ts";
 import type { Organization } from "../../../src/api/organizations.ts";
 import { addCertificates } from "../../support/many-certificates.ts";
@@ -171,7 +171,7 @@ aliases: [{name: nas, node: node:db1}, {name: printer, node: node:web1, address:
     await registerNode(server, org, "nas");
     await addCertificates(server, web, 200, "former");
     if (isDue) server.clock.ms += 600_000;
-    const revert = () => good(Reverted, api("POST", "policy/revert/"));
+    const revert = () => good(policyApi.revert.answers[200].schema, api("POST", "policy/revert/"));
     const answer = isDue ? await revertUnconfirmed(services()) : await revert();
     const left = [
       "The route 192.168.5.0/24 of web1 is not as before: The node router2 already routes 192.168.5.0/24.",
@@ -192,7 +192,7 @@ aliases: [{name: nas, node: node:db1}, {name: printer, node: node:web1, address:
     await applied(`${base}routes: []\nrelays: []\n`, { confirm: 600, prune: true });
     expect((await api("GET", `nodes/${web.id}/`)).json).toMatchObject({ subnets: [], is_relay: false });
     expect((await api("POST", "nodes/", { name: "router3", subnets: [taken] })).status).toBe(201);
-    const { left_out } = await good(Reverted, api("POST", "policy/revert/"));
+    const { left_out } = await good(policyApi.revert.answers[200].schema, api("POST", "policy/revert/"));
     expect(left_out).toEqual([
       `The route ${taken} of web1 is not as before: The node router3 already routes ${taken}.`,
     ]);

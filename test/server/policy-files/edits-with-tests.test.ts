@@ -5,7 +5,7 @@ import { AppError } from "../../../src/base/errors.ts";
 import { operator, type Actor } from "../../../src/server/audit/record.ts";
 import { applyPolicy } from "../../../src/server/policy-files/apply.ts";
 import type { Organization } from "../../../src/api/organizations.ts";
-import type { RuleRequest } from "../../../src/server/policy/firewall.ts";
+import type { RuleRequest } from "../../../src/api/rules.ts";
 import { createRule } from "../../../src/server/policy/rules.ts";
 import { listRules } from "../../../src/server/policy/stored-rules.ts";
 import { memberships } from "../../../src/server/store/tables/organizations.ts";

@@ -4,7 +4,7 @@ import { afterAll, beforeAll, expect, test } from "bun:test";
 import * as v from "valibot";
 import { policyText, type Rule } from "../../../src/console/access/rules.ts";
 import { testsText } from "../../../src/console/access/test-text.ts";
-import { Policy } from "../../../src/server/policy-files/answers.ts";
+import { Policy } from "../../../src/api/policy.ts";
 import { registerNode, registrationToken } from "../../support/nodes.ts";
 import { makeTestServer, type TestServer } from "../../support/server.ts";
 

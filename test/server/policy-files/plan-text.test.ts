@@ -1,7 +1,7 @@
 // The lines of a plan.
 
 import { expect, test } from "bun:test";
-import type { Plan } from "../../../src/server/policy-files/answers.ts";
+import type { Plan } from "../../../src/api/policy.ts";
 import { lossSentence, planText } from "../../../src/server/policy-files/plan-text.ts";
 
 type Class = Plan["access"]["classes"][number];

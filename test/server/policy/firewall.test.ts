@@ -8,10 +8,9 @@ import {
   decide,
   testable,
   firstRules,
-  RuleRequest,
   type Member,
-  type Rule,
 } from "../../../src/server/policy/firewall.ts";
+import { RuleRequest, type Rule } from "../../../src/api/rules.ts";
 import { GroupName } from "../../../src/api/values.ts";
 
 const laptop: Member = { id: 1, name: "laptop", ip: "10.77.0.1", ip6: null, groups: ["staff"] };

@@ -6,7 +6,7 @@ import { certifiedGroups, ownerGroup, ownerOf } from "../../../src/protocol/owne
 import { ErrorBody } from "../../../src/protocol/error-body.ts";
 import { Node } from "../../../src/protocol/node.ts";
 import { RegisterAnswer } from "../../../src/protocol/registration.ts";
-import { Plan, Policy } from "../../../src/server/policy-files/answers.ts";
+import { Plan, Policy } from "../../../src/api/policy.ts";
 import { planText } from "../../../src/server/policy-files/plan-text.ts";
 import type { Organization } from "../../../src/api/organizations.ts";
 import {

@@ -2,7 +2,7 @@ import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import * as v from "valibot";
 import { firstRules } from "../../../src/server/policy/firewall.ts";
 import type { Organization } from "../../../src/api/organizations.ts";
-import { FirewallRule } from "../../../src/server/policy/stored-rules.ts";
+import { StoredRule } from "../../../src/server/policy/stored-rules.ts";
 import { makeTestServer, type TestServer } from "../../support/server.ts";
 import {
   checkinOf,
@@ -42,7 +42,7 @@ const good = {
   target: { any: true },
 };
 const make = async (fields: Record<string, unknown>) =>
-  v.parse(FirewallRule, (await send("POST", "", { ...good, ...fields })).json);
+  v.parse(StoredRule, (await send("POST", "", { ...good, ...fields })).json);
 const ask = async (protocol: string, port?: number, [from, to] = [laptop, db]) =>
   (await send("POST", "test/", { from: from.id, to: to.id, protocol, port })).json;
 const Rendered = v.object({

@@ -4,7 +4,7 @@ import { beforeEach, expect, test } from "bun:test";
 import * as v from "valibot";
 import { ownerGroup } from "../../../src/protocol/owner-group.ts";
 import { ErrorBody } from "../../../src/protocol/error-body.ts";
-import { Plan, Policy } from "../../../src/server/policy-files/answers.ts";
+import { Plan, Policy } from "../../../src/api/policy.ts";
 import type { Organization } from "../../../src/api/organizations.ts";
 import { planText } from "../../../src/server/policy-files/plan-text.ts";
 import { fetchNames } from "../../support/names.ts";

@@ -11,7 +11,7 @@ import { readYaml } from "../../../src/node/files/config/read-yaml.ts";
 import { NodeRequest } from "../../../src/api/nodes.ts";
 import { checkPublicAddress, checkSubnets } from "../../../src/server/nodes/subnets.ts";
 import { readIssuingOrg } from "../../../src/server/certificates/issue.ts";
-import { Plan, Policy } from "../../../src/server/policy-files/answers.ts";
+import { Plan, Policy } from "../../../src/api/policy.ts";
 import { exportOrganization } from "../../../src/server/transfer/export.ts";
 import { importNetwork } from "../../../src/server/transfer/import.ts";
 import { day, handMade } from "../../support/hand-made.ts";

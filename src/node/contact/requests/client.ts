@@ -2,6 +2,9 @@
 // becomes an AppError: with the server's error code if it answered, else with the kind of network failure.
 
 import { given } from "../../../base/given.ts";
+import { nodeCallsApi, registrationsApi } from "../../../api/node-calls.ts";
+import { request } from "../../../api/request.ts";
+import { healthApi } from "../../../api/servers.ts";
 import * as v from "valibot";
 import {
   AppError,
@@ -12,14 +15,11 @@ import {
 } from "../../../base/errors.ts";
 import { clean, cleanErrors, type Log } from "../../../base/log.ts";
 import { isLoopback } from "../../../base/loopback.ts";
-import { CheckinAnswer, RenewAnswer, type CheckinRequest } from "../../../protocol/checkin.ts";
+import { CheckinAnswer, type CheckinRequest } from "../../../protocol/checkin.ts";
 import { DownloadAnswer, maxEtagLength } from "../../../protocol/download.ts";
 import { ErrorBody } from "../../../protocol/error-body.ts";
-import { request } from "../../../api/request.ts";
-import { paths } from "../../../protocol/paths.ts";
 import { RegisterAnswer, RegisterWaiting, type RegisterRequest } from "../../../protocol/registration.ts";
 import type { TokenPair } from "../../../protocol/sign-in.ts";
-import { Slug } from "../../../protocol/values.ts";
 import { readCapped } from "../../../base/read-capped.ts";
 import type { FetchInit, System } from "../../../base/system.ts";
 import { setClock } from "../../health/findings.ts";
@@ -70,22 +70,22 @@ export type Download =
 
 export function makeClient(options: ClientOptions) {
   const base = checkBase(options.base, options.allowPlainHttp === true);
-  const call = <T>(request: ApiRequest<T>) => send(options, base, request);
+  const call = <T>(asked: ApiRequest<T>) => send(options, base, asked);
   return {
     base,
-    /** POST …/nodes/register/. Safe to repeat with the same keys. While it waits for approval: repeat it. */
-    register: async (slug: string, body: RegisterRequest): Promise<RegisterAnswer | RegisterWaiting> =>
-      whole(
+    /** Safe to repeat with the same keys. While it waits for approval: repeat it. */
+    async register(slug: string, body: RegisterRequest): Promise<RegisterAnswer | RegisterWaiting> {
+      const { answers } = registrationsApi.register;
+      return whole(
         await call({
-          method: "POST",
-          path: paths.register(slug),
-          body,
-          schema: v.union([RegisterWaiting, RegisterAnswer]),
+          ...request(registrationsApi.register, { slug }, body),
+          schema: v.union([answers[202].schema, answers[201].schema]),
           maxBytes: maxConfigAnswerBytes,
           repeatable: true,
           timeoutMs: 30_000,
         }),
-      ),
+      );
+    },
 
     /** The server may hold the request for up to waitS seconds until there is news. */
     checkin: async (
@@ -100,11 +100,9 @@ export function makeClient(options: ClientOptions) {
     ): Promise<CheckinAnswer> =>
       whole(
         await call({
-          method: "POST",
-          path: paths.checkin(slug, id),
-          body,
+          ...request(nodeCallsApi.checkin, { slug, id }, body),
+          schema: nodeCallsApi.checkin.answers[200].schema,
           headers: waitS > 0 ? { Prefer: `wait=${waitS}` } : {},
-          schema: CheckinAnswer,
           timeoutMs: timeoutMs + waitS * 1000,
           ...given({ signal }),
           repeatable,
@@ -115,9 +113,9 @@ export function makeClient(options: ClientOptions) {
     async downloadConfig(slug: string, id: number, etag?: string): Promise<Download> {
       const headers: Record<string, string> = given({ "If-None-Match": etag });
       const answer = await call({
-        path: paths.downloadConfig(slug, id),
+        ...request(nodeCallsApi.download, { slug, id }),
+        schema: nodeCallsApi.download.answers[200].schema,
         headers,
-        schema: DownloadAnswer,
         maxBytes: maxConfigAnswerBytes,
         repeatable: true,
       });
@@ -125,20 +123,10 @@ export function makeClient(options: ClientOptions) {
       return { changed: true, answer: whole(answer), etag: storable(answer.headers.get("ETag")) };
     },
 
-    renewCert: async (slug: string, id: number) =>
-      whole(await call({ method: "POST", path: paths.renewCert(slug, id), body: {}, schema: RenewAnswer })),
-
-    deleteNode: async (slug: string, id: number): Promise<void> => {
-      await call({ method: "DELETE", path: paths.node(slug, id), schema: v.unknown(), repeatable: true });
-    },
-
-    /** Throws not_found if the caller is not a member. */
-    organization: (slug: string) =>
-      call({ path: paths.organization(slug), schema: v.object({ slug: Slug }), repeatable: true }),
-
     /** The server's clock from its Date header, ms since 1970. */
     async serverTime(): Promise<number | undefined> {
-      const { headers } = await call({ path: paths.health, schema: v.unknown(), repeatable: true });
+      const asked = { ...request(healthApi.alive, {}), schema: v.unknown(), repeatable: true };
+      const { headers } = await call(asked);
       const time = Date.parse(headers.get("Date") ?? "");
       return Number.isNaN(time) ? undefined : time;
     },

@@ -3,7 +3,12 @@
 // machine's own secret a registration token for one use, bound to its keys, name and groups; from there it registers like
 // every other machine, approval included.
 
-import * as v from "valibot";
+import type {
+  Enrollment,
+  EnrollmentRequest,
+  EnrollmentState,
+  NewEnrollment,
+} from "../../../api/enrollments.ts";
 import { brand } from "../../../brand.ts";
 import { AppError } from "../../../base/errors.ts";
 import { formatTime } from "../../../base/duration.ts";
@@ -11,14 +16,13 @@ import { areWordsOfKey } from "../../../protocol/key-words.ts";
 import { fingerprintOfHostKey } from "../../../pki/keys.ts";
 import { hashToken, makeOpaqueToken } from "../../../pki/opaque.ts";
 import { RegisterRequest } from "../../../protocol/registration.ts";
-import { NodeName, Slug } from "../../../protocol/values.ts";
 import { record, type Actor } from "../../audit/record.ts";
 import { networkOf } from "../../http/edge.ts";
 import type { OrganizationAccess } from "../../http/route.ts";
 import type { Throttle } from "../../http/throttle.ts";
 import type { ServerOptions } from "../../options.ts";
 import type { UserCaller } from "../../users/sessions/browser-sessions.ts";
-import { Machine, makeUserCode } from "../../users/sessions/device-sign-in.ts";
+import { makeUserCode } from "../../users/sessions/device-sign-in.ts";
 import { makeRoom } from "../../users/sign-in/waiting-room.ts";
 import type { Reader, Transaction } from "../../store/database.ts";
 import { nameTaken } from "../../store/nodes.ts";
@@ -31,7 +35,6 @@ import { readKeys, refusePrivateKeys, type Keys } from "./register-request.ts";
 import type { Grant } from "./registration-credential.ts";
 import { digestOf } from "./registration-requests.ts";
 import { mayEnroll, organizationsFor, requireEnrolling } from "./self-enrollment.ts";
-import { foreignText } from "../../../base/text.ts";
 
 type Services = Pick<ServerOptions, "db" | "system" | "publicUrl"> & { throttle: Throttle };
 type Org = Pick<OrganizationAccess, "id" | "slug">;
@@ -41,51 +44,12 @@ const intervalS = 2;
 /** Words that are typed for one request, before it ends. Four words hold 44 bits. */
 const maxTries = 5;
 
-export const EnrollmentRequest = v.strictObject({
-  name: NodeName,
-  host_public_key: RegisterRequest.entries.host_public_key,
-  node_csr: RegisterRequest.entries.node_csr,
-  /** The organization to join. Without it, the user chooses one. */
-  organization: v.optional(Slug),
-  /** What the machine calls itself. */
-  machine: Machine,
-  platform: RegisterRequest.entries.platform,
-});
-export const EnrollmentCode = foreignText(40);
-export const Words = foreignText(200);
-export const NewEnrollment = v.object({
-  /** The machine's secret: its registration token after the confirmation. */
-  enrollment_token: v.string(),
-  verification_uri: v.string(),
-  expires_in: v.number(),
-  interval: v.number(),
-});
-export const EnrollmentState = v.object({
-  state: v.picklist(["waiting", "confirmed"]),
-  /** The organization of the confirmation. */
-  organization: v.nullable(v.string()),
-});
-export const Enrollment = v.object({
-  /** The name of the new node. */
-  name: v.string(),
-  /** What the machine calls itself. */
-  machine: v.string(),
-  platform: v.nullable(v.string()),
-  address: v.string(),
-  /** The user signed in from the network of that address before. */
-  is_known_network: v.boolean(),
-  created_at: v.string(),
-  expires_at: v.string(),
-  /** The organizations for which the user may confirm it. */
-  organizations: v.array(v.object({ slug: v.string(), name: v.string() })),
-});
-
 /** Throws throttled, validation_failed. */
 export async function beginEnrollment(
   { db, system, publicUrl, throttle }: Services,
-  request: v.InferOutput<typeof EnrollmentRequest>,
+  request: EnrollmentRequest,
   address: string,
-): Promise<v.InferOutput<typeof NewEnrollment>> {
+): Promise<NewEnrollment> {
   const network = networkOf(address);
   throttle.check("enrollments", network);
   throttle.count("enrollments", network);
@@ -116,7 +80,7 @@ const polled = computed({ slug: text() });
 export async function pollEnrollment(
   { db, system }: Pick<Services, "db" | "system">,
   token: string,
-): Promise<v.InferOutput<typeof EnrollmentState>> {
+): Promise<EnrollmentState> {
   const found = await enrollments.find(db, { tokenHash: hashToken(token) });
   if (found === undefined || found.expiresAt <= system.now()) {
     throw new AppError("enrollment_ended", "No user confirmed this machine in time.", {
@@ -139,7 +103,7 @@ export async function findEnrollment(
   services: Pick<Services, "db" | "system" | "throttle">,
   { userId }: UserCaller,
   code: string,
-): Promise<v.InferOutput<typeof Enrollment>> {
+): Promise<Enrollment> {
   const { db, system } = services;
   const found = await waiting(services, userId, code);
   const organizations = (await organizationsFor(db, userId)).filter(

@@ -2,7 +2,7 @@
 // told 7 days before. A node whose user does not confirm it is revoked, never less than 7 days after the user was
 // told. A confirmation changes no certificate and no configuration, so no packet is lost.
 
-import * as v from "valibot";
+import type { NodeDue } from "../../../api/enrollments.ts";
 import { brand } from "../../../brand.ts";
 import { formatTime } from "../../../base/duration.ts";
 import { messageOf } from "../../../base/errors.ts";
@@ -23,20 +23,12 @@ type Mailing = Store & Pick<ServerOptions, "mail" | "log" | "publicUrl">;
 /** Nodes in one transaction: few enough that check-ins do not wait for it. */
 const together = 20;
 
-export const OwnNodeDue = v.object({
-  node_id: v.number(),
-  name: v.string(),
-  owner_id: v.number(),
-  /** When the node is revoked. */
-  until: v.string(),
-});
-
 /** The nodes of an organization whose time ends, those of one user first to last. */
 export async function listDue(
   { db, system }: Store,
   org: { id: number },
   ownerId: number | undefined,
-): Promise<v.InferOutput<typeof OwnNodeDue>[]> {
+): Promise<NodeDue[]> {
   const found = await findDueIn(db, { orgId: org.id, ownerId }, system.now());
   return found.map((each) => ({
     node_id: each.id,

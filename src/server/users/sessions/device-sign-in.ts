@@ -5,7 +5,6 @@
 import * as v from "valibot";
 import { AppError } from "../../../base/errors.ts";
 import { formatTime } from "../../../base/duration.ts";
-import { oneLine } from "../../../base/log.ts";
 import { hashToken, makeOpaqueToken } from "../../../pki/opaque.ts";
 import type { TokenPair } from "../../../protocol/sign-in.ts";
 import { record, type Actor } from "../../audit/record.ts";
@@ -35,8 +34,6 @@ const letters = "BCDFGHJKLMNPQRSTVWXZ";
 /** 43 bits. */
 const codeLength = 10;
 
-/** Shown to the user who approves: no character may change how the line is read. */
-export const Machine = v.pipe(foreignText(200), v.transform(oneLine), v.trim(), v.minLength(1));
 export const UserCode = foreignText(40);
 export const DeviceSignIn = v.object({
   device_code: v.string(),

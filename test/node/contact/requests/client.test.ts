@@ -1,3 +1,5 @@
+import { nodesApi } from "../../../../src/api/nodes.ts";
+import { request } from "../../../../src/api/request.ts";
 import { expect, test } from "bun:test";
 import type { AppError } from "../../../../src/base/errors.ts";
 import { makeClient } from "../../../../src/node/contact/requests/client.ts";
@@ -125,7 +127,7 @@ test("idempotent requests are tried three times, others once", async () => {
   await failure(broken.downloadConfig("acme", 1));
   expect(tries).toEqual(["GET", "GET", "GET"]);
   tries.length = 0;
-  await failure(broken.renewCert("acme", 1));
+  await failure(broken.request(request(nodesApi.renewCertificate, { slug: "acme", id: 1 }, {})));
   await failure(broken.token("a@b.example", "x"));
   await failure(broken.checkin("acme", 1, beat, { waitS: 50 }));
   expect(tries).toEqual(["POST", "POST", "POST"]);

@@ -1,12 +1,12 @@
 // Machines that join without a key: a user confirms them in a browser with the four words that the machine shows.
 
+import { Enrollment, NewEnrollment } from "../../../../src/api/enrollments.ts";
 import { afterEach, beforeEach, describe, expect, test } from "bun:test";
 import * as v from "valibot";
 import { wordsOfKey } from "../../../../src/protocol/key-words.ts";
 import { fingerprintOfHostKey } from "../../../../src/pki/keys.ts";
 import { RegisterAnswer } from "../../../../src/protocol/registration.ts";
 import { operator } from "../../../../src/server/audit/record.ts";
-import { Enrollment, NewEnrollment } from "../../../../src/server/nodes/joining/enrollments.ts";
 import { setActive } from "../../../../src/server/offboarding/user-status.ts";
 import type { Organization } from "../../../../src/api/organizations.ts";
 import { deleteEnded } from "../../../../src/server/retention/ended.ts";

@@ -1,12 +1,9 @@
 // Users who confirm every N days that their nodes are theirs: who is told when, what a confirmation changes, and what ends.
 
+import { NodeDue } from "../../../../src/api/enrollments.ts";
 import { afterEach, beforeEach, expect, test } from "bun:test";
 import * as v from "valibot";
-import {
-  listDue,
-  OwnNodeDue,
-  reauthenticate,
-} from "../../../../src/server/nodes/lifecycle/reauthentication.ts";
+import { listDue, reauthenticate } from "../../../../src/server/nodes/lifecycle/reauthentication.ts";
 import type { Organization } from "../../../../src/api/organizations.ts";
 import { confirmationIn } from "../../../../src/protocol/confirmation.ts";
 import { signInBrowser } from "../../../support/browser-session.ts";
@@ -54,7 +51,7 @@ const confirm = async (email = ada, { id }: { id: number } = laptop) =>
   (await signInBrowser(server, email)).send("POST", `/api/org/acme/nodes/${id}/reauthenticate/`);
 const listed = async (email: string) => {
   const answer = await (await signInBrowser(server, email)).send("GET", "/api/org/acme/reauthentications/");
-  return v.parse(v.array(OwnNodeDue), answer.json);
+  return v.parse(v.array(NodeDue), answer.json);
 };
 const stateOf = async ({ id }: { id: number } = laptop) =>
   (await server.db.get("SELECT state FROM nodes WHERE id = $1", [id]))?.["state"];

@@ -1,0 +1,57 @@
+// Handlers of src/api/policy.ts.
+
+import type { policyApi } from "../../api/policy.ts";
+import { actorOf } from "../audit/record.ts";
+import type { Handlers } from "../http/attach.ts";
+import { inSlices, jsonInPieces } from "../http/heavy-work.ts";
+import { noContent } from "../http/reply.ts";
+import type { OrganizationCall } from "../http/route.ts";
+import { inTurnOf } from "../pipeline.ts";
+import type { Services } from "../services.ts";
+import { applyPolicy, confirmPolicy, patchPolicy, revertPolicy } from "./apply.ts";
+import { planChanges, showPlan } from "./plan.ts";
+import { showPolicy, testPolicy } from "./show.ts";
+
+/** Groups of a provider that the policy does not name yet. */
+const mayName = ({ org }: OrganizationCall) => org.role !== "member";
+
+export const policyHandlers = (services: Services): Handlers<typeof policyApi> => {
+  const { db, planning, system } = services;
+  const inTurn = <T>(call: OrganizationCall, work: () => Promise<T>) =>
+    inTurnOf({ heavyWork: planning }, call, work);
+  return {
+    async schema() {
+      // Loaded on demand, as the OpenAPI document is.
+      const { policySchema } = await import("../docs/policy-schema.ts");
+      const headers = { "Content-Type": "application/schema+json" };
+      return { raw: JSON.stringify(policySchema()), headers };
+    },
+    retrieve: async (call) => ({
+      body: await inTurn(call, () => showPolicy(db, call.org.id, system.now())),
+    }),
+    plan: async (call, input) => ({
+      raw: await inTurn(call, async () => {
+        const planned = await planChanges(db, call.org.id, input, mayName(call));
+        return inSlices(jsonInPieces(await showPlan(db, call.org.id, planned)));
+      }),
+    }),
+    test: async (call, input) => ({
+      body: await inTurn(call, () => testPolicy(db, call.org.id, input, mayName(call))),
+    }),
+    async update(call, input) {
+      await patchPolicy(services, call.org, input, actorOf(call));
+      return noContent;
+    },
+    apply: {
+      // Asked by applyPolicy, which knows what the file changes.
+      grows: () => false,
+      async handle(call, input) {
+        const requireRoom = (grows: () => boolean) => call.requireRoom(input, grows);
+        const apply = () => applyPolicy(services, call.org, input, actorOf(call), { requireRoom });
+        return { raw: await inTurn(call, async () => inSlices(jsonInPieces(await apply()))) };
+      },
+    },
+    confirm: async (call) => ({ body: await confirmPolicy(services, call.org, actorOf(call)) }),
+    revert: async (call) => ({ body: await revertPolicy(services, call.org, actorOf(call)) }),
+  };
+};
