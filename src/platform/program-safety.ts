@@ -6,6 +6,7 @@ import { dirname, resolve, sep, win32 } from "node:path";
 import { systemErrorCode } from "../base/errors.ts";
 import { readTextIfThere } from "../base/files.ts";
 import { quoteWord } from "../base/plan.ts";
+import { libraryNames } from "./file-lock.ts";
 import { hasModes } from "./file-system.ts";
 import { isPrivileged } from "./privilege.ts";
 
@@ -135,17 +136,64 @@ function whyReplaceable(path: string): string | undefined {
   if (stat === undefined) return undefined;
   if (stat.uid !== 0) return `${path} belongs to user ${stat.uid}, not to root`;
   if ((stat.mode & 0o002) !== 0) return `every user can write to ${path}`;
-  if ((stat.mode & 0o020) !== 0 && hasMembers(stat.gid)) return `group ${stat.gid} can write to ${path}`;
+  if ((stat.mode & 0o020) === 0) return undefined;
+  if (hasMembers(stat.gid)) return `group ${stat.gid} can write to ${path}`;
+  const listed = listedWriter(path);
+  return listed === undefined ? undefined : `an access control list lets ${listed} write to ${path}`;
+}
+
+/**
+ * Whether users other than root are in the group. Debian may give /usr/local/bin to the group staff, which is empty. An unlisted
+ * group may have members. Some systems give the group root to accounts that nobody signs in with: of it, only the list counts.
+ */
+function hasMembers(gid: number): boolean {
+  const fields = (file: string) => (readTextIfThere(file) ?? "").split("\n").map((line) => line.split(":"));
+  const group = fields("/etc/group").find(([, , number]) => number === String(gid));
+  const members = (group?.[3] ?? "").split(",").filter((name) => name !== "" && name !== "root");
+  if (gid === 0) return members.length > 0;
+  if (group === undefined || members.length > 0) return true;
+  return fields("/etc/passwd").some(([, , , number]) => number === String(gid));
+}
+
+const accessList = { name: "system.posix_acl_access", maxBytes: 65_536, namedUser: 2, namedGroup: 8 };
+
+/**
+ * Who else may write by an access control list (acl(5)), or undefined. Its entries count only as far as its mask permits, which
+ * the mode shows as rights of the group: so without these, no list has to be read.
+ */
+function listedWriter(path: string): string | undefined {
+  const { name, maxBytes, namedUser, namedGroup } = accessList;
+  const bytes = readAttribute(path, name, maxBytes);
+  // The kernel's form: the version in four bytes, then entries of eight.
+  for (let at = 4; at + 8 <= bytes.byteLength; at += 8) {
+    const [tag, permissions] = [bytes.getUint16(at, true), bytes.getUint16(at + 2, true)];
+    const id = bytes.getUint32(at + 4, true);
+    if ((permissions & 2) === 0) continue;
+    if (tag === namedUser && id !== 0) return `user ${id}`;
+    if (tag === namedGroup && hasMembers(id)) return `group ${id}`;
+  }
   return undefined;
 }
 
-/** Debian may give /usr/local/bin to the group staff, which is empty. An unlisted group may have members. */
-function hasMembers(gid: number): boolean {
-  if (gid === 0) return false;
-  const fields = (file: string) => (readTextIfThere(file) ?? "").split("\n").map((line) => line.split(":"));
-  const group = fields("/etc/group").find(([, , number]) => number === String(gid));
-  if (group === undefined || (group[3] ?? "") !== "") return true;
-  return fields("/etc/passwd").some(([, , , number]) => number === String(gid));
+/** An extended attribute of a file on Linux; empty if it has none. */
+function readAttribute(path: string, name: string, maxBytes: number): DataView {
+  const buffer = new Uint8Array(maxBytes);
+  if (process.platform !== "linux") return new DataView(buffer.buffer, 0, 0);
+  // Loaded on demand, to keep the start of every command fast.
+  const { dlopen, ptr }: typeof import("bun:ffi") = require("bun:ffi");
+  for (const library of libraryNames()) {
+    try {
+      const { getxattr } = dlopen(library, {
+        getxattr: { args: ["ptr", "ptr", "ptr", "u64"], returns: "i64" },
+      }).symbols;
+      const text = (value: string) => ptr(Buffer.from(`${value}\0`));
+      const length = Number(getxattr(text(path), text(name), ptr(buffer), buffer.length));
+      return new DataView(buffer.buffer, 0, Math.max(length, 0));
+    } catch {
+      // The next name. Without the C library no daemon starts; then the mode decides.
+    }
+  }
+  return new DataView(buffer.buffer, 0, 0);
 }
 
 /** Only administrators can write to the directories for programs. */
