@@ -11,7 +11,6 @@ import { paths } from "../support/paths.ts";
 import { buildAgent, startControlPlane } from "../support/agent.ts";
 import { stepTo } from "../support/certificate-change.ts";
 import { asRoot, describeEngines } from "../support/engines.ts";
-import { isDue } from "../support/last-soak.ts";
 import { engineLog, makeMembers, nodesOf, pairsOf, pingAll, until, type Member } from "../support/members.ts";
 import { lost, lostAt, makeLan, startPing } from "../support/namespaces.ts";
 import { makeOrganization } from "../support/overlay.ts";
@@ -81,7 +80,7 @@ asRoot("certificate versions", () => {
 
     if (!isModern) return;
     // With two lighthouses the order of their restarts matters too.
-    for (const hubs of isDue("e2e/certificate-versions.test.ts#hubs") ? [1, 2] : [1]) {
+    for (const hubs of [1, 2]) {
       test.concurrent(
         `with an IPv6 network and ${hubs} lighthouses, nodes restart once, one after the other, and IPv6 works`,
         () => addSecondAddresses(nebula, hubs),
