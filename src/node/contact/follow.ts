@@ -197,19 +197,68 @@ async function reportBeside(
   };
 }
 
-/** One check-in and its consequences. Throws if there is neither an answer nor a valid order. */
+/**
+ * One check-in and its consequences, in the order in which they must happen: orders, the move of the control plane, names, the
+ * configuration, the limit of forwarding. Throws if there is neither an answer nor a valid order.
+ */
 export async function followOnce(
   { slug }: Organization,
   edge: FollowEdge,
-  options: Pick<CheckInOptions, "signal" | "state" | "repeatable"> & { waitS: number; names?: NamesKeeper },
+  options: FollowOnceOptions,
 ): Promise<Turn> {
   const organization = openForRevocations(edge.configRoot, slug);
-  const { damage } = organization;
+  const { damage, directory } = organization;
   if (damage === undefined) keepCopy(organization);
-  const state = options.state ?? readSyncState(organization.directory);
+  const state = options.state ?? readSyncState(directory);
   const engine = await edge.engine();
+  const names = options.names ?? makeNamesKeeper(organization, edge);
+  const asked = await askControlPlane(organization, edge, { ...options, state, names, engine });
+  if ("error" in asked) return handleRefusal(asked.error, organization, edge);
+  const { answer, askNames } = asked;
+  if (damage !== undefined) return obeyRevocationsAlone(answer, { ...organization, damage }, edge);
+
+  let synced: Promise<Synced> | undefined;
+  const synchronizeOnce = () => (synced ??= synchronize(organization, edge));
+  const { order, notStarted } = await obeyOrder(answer.order, organization, edge, synchronizeOnce);
+  if (answer.move !== undefined)
+    await (await import("./move-control-plane.ts")).obeyMove(answer.move, organization, edge);
+  await names.take(answer.names, askNames);
+  const isNew = async () =>
+    answer.config_changed ||
+    !isApplied(directory) ||
+    (state !== undefined && isOutdated(state.data_plane, engine.next, release())) ||
+    (await namesChanged(state, directory, edge));
+  const revoked = order?.isRevocation === true ? { reason: order.reason } : readRevokedNote(directory);
+  const sync = synced !== undefined || (await isNew()) ? await synchronizeOnce() : {};
+  if (relayedIn(answer)?.paused === true)
+    await (await import("./relayed.ts")).endForwarding(organization, edge.system);
+  // Names, the move and the configuration were taken in any case.
+  if (notStarted !== undefined) throw notStarted;
+  return {
+    result: revoked !== undefined ? "revoked" : order?.restored === true ? "resumed" : "ok",
+    action: order?.action ?? "none",
+    ...given({ reason: revoked?.reason }),
+    answer,
+    ...sync,
+  };
+}
+
+type FollowOnceOptions = Pick<CheckInOptions, "signal" | "state" | "repeatable"> & {
+  waitS: number;
+  names?: NamesKeeper;
+};
+
+/**
+ * The poll. Gives the answer to those that wait for it, and a way to ask for more names at once. `error`: the control plane
+ * refused, or gave no answer. Throws `Outdated` if what was reported has changed meanwhile.
+ */
+async function askControlPlane(
+  organization: Organization,
+  edge: FollowEdge,
+  { names, engine, ...waiting }: FollowOnceOptions & { names: NamesKeeper; engine: EngineInUse },
+) {
+  const { state, signal } = waiting;
   const report = await reportNow(edge, engine);
-  const { names = makeNamesKeeper(organization, edge), ...waiting } = options;
   const marks = machineMarks(edge.system);
   const ask = (how: CheckInOptions, asked = names.asked()) =>
     edge.withClient((client) =>
@@ -217,61 +266,51 @@ export async function followOnce(
     );
   const about = await reportBeside(organization, edge);
   const inForce = reportedDataPlane(state?.data_plane, report.startedAt);
-  let answer: CheckinAnswer;
   const poll = new AbortController();
   if (waiting.waitS > 0) endOutdated(edge, report, poll).catch(() => undefined);
-  const signals = [poll.signal, ...(waiting.signal === undefined ? [] : [waiting.signal])];
+  const signals = [poll.signal, ...(signal === undefined ? [] : [signal])];
+  let answer: CheckinAnswer;
   try {
     answer = await ask({ ...waiting, ...about, ...inForce, signal: AbortSignal.any(signals) });
   } catch (error) {
     if (poll.signal.aborted) throw poll.signal.reason;
-    return handleRefusal(error, organization, edge);
+    return { error };
   } finally {
     poll.abort(new Error("Answered"));
   }
   if (about.paths !== undefined) edge.paths?.answered(answer.paths);
   edge.light?.noteAnswer(answer);
   edge.onCheckin?.(answer);
-  if (damage !== undefined) return obeyRevocationsAlone(answer, { ...organization, damage }, edge);
-  let synced: ReturnType<typeof synchronize> | undefined;
-  // The node's former certificate is on the blocklist of its peers: a restored engine starts with the new one.
+  const askNames = async (others: Parameters<typeof ask>[1]) =>
+    (await ask({ ...waiting, waitS: 0 }, others)).names;
+  return { answer, askNames };
+}
+
+/**
+ * Carries the order out, or goes on with an interrupted restore. `notStarted`: the order holds, but the engine did not
+ * start. The peers have the node's former certificate on their blocklist, so a restored engine starts with the new one.
+ */
+async function obeyOrder(
+  jws: string | undefined,
+  organization: Organization,
+  edge: FollowEdge,
+  synchronizeOnce: () => Promise<Synced>,
+) {
   const start = async () => {
-    await (synced ??= synchronize(organization, edge));
+    await synchronizeOnce();
     await edge.control.start();
   };
-  let notStarted: AppError | undefined;
   const restoring = { ...edge, control: { ...edge.control, start } };
-  const outcome =
-    answer.order === undefined
-      ? finishRestore(organization, restoring)
-      : acceptAndCarryOut(answer.order, organization, restoring);
-  const order = await outcome.catch((error: unknown) => {
-    // Names and the move of the control plane are taken in any case.
+  try {
+    const order =
+      jws === undefined
+        ? await finishRestore(organization, restoring)
+        : await acceptAndCarryOut(jws, organization, restoring);
+    return { order };
+  } catch (error) {
     if (!(error instanceof AppError) || error.code !== "engine_failed") throw error;
-    notStarted = error;
-    return undefined;
-  });
-  if (answer.move !== undefined)
-    await (await import("./move-control-plane.ts")).obeyMove(answer.move, organization, edge);
-  await names.take(answer.names, async (others) => (await ask({ ...waiting, waitS: 0 }, others)).names);
-  const { directory } = organization;
-  const revoked = order?.isRevocation === true ? { reason: order.reason } : readRevokedNote(directory);
-  const isNew =
-    answer.config_changed ||
-    !isApplied(directory) ||
-    (state !== undefined && isOutdated(state.data_plane, engine.next, release())) ||
-    (await namesChanged(state, directory, edge));
-  const sync = (await synced) ?? (isNew ? await synchronize(organization, edge) : {});
-  if (relayedIn(answer)?.paused === true)
-    await (await import("./relayed.ts")).endForwarding(organization, edge.system);
-  if (notStarted !== undefined) throw notStarted;
-  return {
-    result: revoked !== undefined ? "revoked" : order?.restored === true ? "resumed" : "ok",
-    action: order?.action ?? "none",
-    ...(revoked === undefined ? {} : { reason: revoked.reason }),
-    answer,
-    ...sync,
-  };
+    return { notStarted: error };
+  }
 }
 
 /**
@@ -316,10 +355,9 @@ async function namesChanged(
   return haveChanged(known, system, overlayNetworks(directory));
 }
 
-async function synchronize(
-  organization: Organization,
-  edge: FollowEdge,
-): Promise<Pick<Turn, "sync" | "syncError">> {
+type Synced = Pick<Turn, "sync" | "syncError">;
+
+async function synchronize(organization: Organization, edge: FollowEdge): Promise<Synced> {
   const { control, command, log, system, isAsked = false } = edge;
   // Loaded on demand, like what orders and DNS names need: most check-ins have no news.
   const { syncOrganization } = await import("./sync.ts");
