@@ -1,7 +1,6 @@
 // All endpoints of the contract, for what looks at each of them.
 
 import { paramPattern, type Endpoint } from "./endpoint.ts";
-import { attentionApi } from "./attention.ts";
 import { authoritiesApi } from "./authorities.ts";
 import { enrollmentsApi, reauthenticationsApi } from "./enrollments.ts";
 import { eventsApi } from "./events.ts";
@@ -13,18 +12,30 @@ import { nodeCallsApi, registrationsApi } from "./node-calls.ts";
 import { nodesApi } from "./nodes.ts";
 import { organizationsApi } from "./organizations.ts";
 import { consoleApi, docsApi, releasesApi, viewersApi } from "./pages.ts";
-import { pathsApi } from "./paths.ts";
+import { attentionApi, pathsApi } from "./paths.ts";
 import { phonesApi } from "./phones.ts";
 import { policyApi } from "./policy.ts";
+import {
+  domainsApi,
+  identitiesApi,
+  organizationProvidersApi,
+  providerSignInApi,
+  providersApi,
+} from "./providers.ts";
 import { rulesApi } from "./rules.ts";
 import { healthApi, serversApi } from "./servers.ts";
-import { browserSessionApi, memberSessionsApi, ownSessionsApi, tokenPairsApi } from "./sessions.ts";
+import {
+  browserSessionApi,
+  commandLineApi,
+  memberSessionsApi,
+  ownSessionsApi,
+  tokenPairsApi,
+} from "./sessions.ts";
 import { registrationTokensApi, serviceTokensApi } from "./tokens.ts";
 import { joiningApi, ownUserApi, passwordResetApi, usersApi } from "./users.ts";
 import { webhooksApi } from "./webhooks.ts";
 
 const subjects = [
-  attentionApi,
   authoritiesApi,
   enrollmentsApi,
   reauthenticationsApi,
@@ -46,8 +57,14 @@ const subjects = [
   docsApi,
   releasesApi,
   pathsApi,
+  attentionApi,
   phonesApi,
   policyApi,
+  providerSignInApi,
+  identitiesApi,
+  providersApi,
+  organizationProvidersApi,
+  domainsApi,
   rulesApi,
   healthApi,
   serversApi,
@@ -55,6 +72,7 @@ const subjects = [
   browserSessionApi,
   ownSessionsApi,
   memberSessionsApi,
+  commandLineApi,
   registrationTokensApi,
   serviceTokensApi,
   ownUserApi,

@@ -32,6 +32,10 @@ export const open = <const R extends v.GenericSchema, const S extends v.GenericS
 /** One of these words in an answer. Readers take any text. */
 export const word = <const W extends readonly string[]>(words: W) => open(v.string(), v.picklist(words));
 
+/** One of these words in a request whose caller has a text that a user typed: the control plane refuses other texts. */
+export const typed = <const W extends readonly string[]>(words: W) =>
+  v.picklist(words) as unknown as v.GenericSchema<string, W[number]>;
+
 const digits = (max: number) =>
   v.pipe(
     foreignText(9),
@@ -97,6 +101,12 @@ export const GroupName = v.pipe(
 
 /** What a machine calls itself. Shown to the user who decides: no character may change how the line is read. */
 export const Machine = v.pipe(foreignText(200), v.transform(oneLine), v.trim(), v.minLength(1));
+
+/**
+ * These prefixes name users and groups of sign-in providers. Not a part of GroupName: groups of earlier versions that have
+ * one keep working.
+ */
+export const isReservedGroup = (name: string) => /^(user|idp|autogroup):/i.test(name);
 
 const AccessItem = v.object({
   org_slug: Text,

@@ -1,6 +1,6 @@
 // Phones whose users have to import them again: the certificate nears its end, or the CAs or their groups have changed.
 
-import type { Attention } from "../api/attention.ts";
+import type { Attention } from "../api/paths.ts";
 import { html } from "./html.ts";
 import { pathOf } from "./router.ts";
 

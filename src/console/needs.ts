@@ -1,6 +1,6 @@
 // What needs a user's attention, in words: loaded with the overview alone. Pure.
 
-import type { Attention } from "../api/attention.ts";
+import type { Attention } from "../api/paths.ts";
 import type { SentOf } from "../api/endpoint.ts";
 import type { nodesApi } from "../api/nodes.ts";
 import { separateCopy } from "../protocol/finding-kinds.ts";

@@ -2,8 +2,7 @@
 // it.
 
 import { serversApi, type Warning } from "../api/servers.ts";
-import type { Relay } from "../api/paths.ts";
-import { attentionApi, type Attention } from "../api/attention.ts";
+import { type Relay, attentionApi, type Attention } from "../api/paths.ts";
 import { authoritiesApi } from "../api/authorities.ts";
 import { apiPath } from "../api/endpoint.ts";
 import { webhooksApi, type ListedWebhook } from "../api/webhooks.ts";

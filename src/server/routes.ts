@@ -6,25 +6,32 @@
 // contract yet.
 
 import type { Route } from "./http/route.ts";
-import { attentionApi } from "../api/attention.ts";
+import {
+  commandLineApi,
+  browserSessionApi,
+  memberSessionsApi,
+  ownSessionsApi,
+  tokenPairsApi,
+} from "../api/sessions.ts";
+import {
+  domainsApi,
+  identitiesApi,
+  providerSignInApi,
+  organizationProvidersApi,
+  providersApi,
+} from "../api/providers.ts";
+import { attentionApi, pathsApi } from "../api/paths.ts";
 import { authoritiesApi } from "../api/authorities.ts";
 import { eventsApi } from "../api/events.ts";
-import { pathsApi } from "../api/paths.ts";
 import { phonesApi } from "../api/phones.ts";
 import { webhooksApi } from "../api/webhooks.ts";
 import { groupsApi } from "../api/groups.ts";
 import { membersApi } from "../api/members.ts";
 import { namesApi } from "../api/names.ts";
 import { factorsApi, passkeyProofsApi, passkeysApi, signInRulesApi, totpApi } from "../api/factors.ts";
-import { browserSessionApi, memberSessionsApi, ownSessionsApi, tokenPairsApi } from "../api/sessions.ts";
 import { joiningApi, ownUserApi, passwordResetApi, usersApi } from "../api/users.ts";
 import { organizationsApi } from "../api/organizations.ts";
-import { commandLineRoutes } from "./routes/command-line.ts";
-import { domainRoutes } from "./routes/domains.ts";
 import { enrollmentsApi, reauthenticationsApi } from "../api/enrollments.ts";
-import { identityProviderRoutes } from "./routes/identity-providers.ts";
-import { oidcRoutes } from "./routes/oidc.ts";
-import { organizationProviderRoutes } from "./routes/organization-providers.ts";
 import { nodesApi } from "../api/nodes.ts";
 import { registrationTokensApi, serviceTokensApi } from "../api/tokens.ts";
 import { healthApi, serversApi } from "../api/servers.ts";
@@ -72,11 +79,18 @@ export function allRoutes(services: Services): Route[] {
     ...attach(passwordResetApi, async () =>
       (await import("./users/routes.ts")).passwordResetHandlers(services),
     ),
-    ...oidcRoutes(services),
-    ...commandLineRoutes(services),
-    ...identityProviderRoutes(services),
-    ...organizationProviderRoutes(services),
-    ...domainRoutes(services),
+    ...attach(providerSignInApi, async () =>
+      (await import("./oidc/routes.ts")).providerSignInHandlers(services),
+    ),
+    ...attach(identitiesApi, async () => (await import("./oidc/routes.ts")).identityHandlers(services)),
+    ...attach(commandLineApi, async () =>
+      (await import("./users/device-routes.ts")).commandLineHandlers(services),
+    ),
+    ...attach(providersApi, async () => (await import("./oidc/routes.ts")).providerHandlers(services)),
+    ...attach(organizationProvidersApi, async () =>
+      (await import("./oidc/routes.ts")).organizationProviderHandlers(services),
+    ),
+    ...attach(domainsApi, async () => (await import("./oidc/routes.ts")).domainHandlers(services)),
     ...attach(usersApi, async () => (await import("./users/routes.ts")).userHandlers(services)),
     ...attach(serversApi, async () => (await import("./metrics/routes.ts")).serverHandlers(services)),
     ...attach(organizationsApi, async () =>

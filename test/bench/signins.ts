@@ -91,7 +91,7 @@ async function addPeople(dataDirectory: string, count: number): Promise<void> {
 async function addProvider(dataDirectory: string, { issuer, clientId, clientSecret }: IdentityProvider) {
   const { makeExchange } = await import("../../src/server/oidc/provider-requests.ts");
   const { createProvider, installation } = await import("../../src/server/oidc/providers.ts");
-  const { NewProvider } = await import("../../src/server/oidc/provider-settings.ts");
+  const { providersApi } = await import("../../src/api/providers.ts");
   const { parseAll } = await import("../../src/base/ip.ts");
   const { parse } = await import("valibot");
   const system = realSystem();
@@ -105,7 +105,7 @@ async function addProvider(dataDirectory: string, { issuer, clientId, clientSecr
     creates_users: true,
   };
   const services = { db, system, secretKey, publicUrl: "http://127.0.0.1", exchange };
-  await createProvider(services, installation, parse(NewProvider, given), operator);
+  await createProvider(services, installation, parse(providersApi.create.body, given), operator);
   await db.close();
 }
 

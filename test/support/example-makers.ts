@@ -4,7 +4,7 @@ import { NewEnrollment } from "../../src/api/enrollments.ts";
 import * as v from "valibot";
 import { wordsOfKey } from "../../src/protocol/key-words.ts";
 import { fingerprintOfHostKey, makeHostKey } from "../../src/pki/keys.ts";
-import { DeviceSignIn } from "../../src/server/users/sessions/device-sign-in.ts";
+import { DeviceSignIn } from "../../src/api/sessions.ts";
 import type { Organization } from "../../src/api/organizations.ts";
 import { operator } from "../../src/server/audit/record.ts";
 import { addDomain } from "../../src/server/oidc/domains.ts";

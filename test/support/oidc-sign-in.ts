@@ -3,7 +3,8 @@
 import { AppError } from "../../src/base/errors.ts";
 import { operator } from "../../src/server/audit/record.ts";
 import { createProvider, installation } from "../../src/server/oidc/providers.ts";
-import { NewProvider } from "../../src/server/oidc/provider-settings.ts";
+import { providersApi } from "../../src/api/providers.ts";
+import type { GivenOf } from "../../src/api/endpoint.ts";
 import type { Database } from "../../src/server/store/database.ts";
 import { parseAll } from "../../src/base/ip.ts";
 import * as v from "valibot";
@@ -22,7 +23,7 @@ export async function makeSignInServer(): Promise<TestServer> {
   return server;
 }
 
-type Settings = Partial<v.InferInput<typeof NewProvider>>;
+type Settings = Partial<GivenOf<typeof providersApi.create>>;
 
 export function addProvider(
   { app }: TestServer,
@@ -31,7 +32,7 @@ export function addProvider(
   scope = installation,
 ) {
   const given = { issuer, client_id: clientId, client_secret: clientSecret, name: "Company", ...settings };
-  return createProvider(app.services, scope, v.parse(NewProvider, given), operator);
+  return createProvider(app.services, scope, v.parse(providersApi.create.body, given), operator);
 }
 
 export type Begun = { url: string; cookie: string };

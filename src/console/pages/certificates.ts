@@ -1,6 +1,6 @@
 // The certificate authorities of the organization, and their rotation.
 
-import type { Attention } from "../../api/attention.ts";
+import type { Attention } from "../../api/paths.ts";
 import { authoritiesApi } from "../../api/authorities.ts";
 import { apiPath } from "../../api/endpoint.ts";
 import "../core.ts";

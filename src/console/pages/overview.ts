@@ -1,8 +1,7 @@
 // What needs a user's attention, each with the action; and how many machines are online.
 
 import type { Warning } from "../../api/servers.ts";
-import type { Relay } from "../../api/paths.ts";
-import type { Attention } from "../../api/attention.ts";
+import type { Relay, Attention } from "../../api/paths.ts";
 import "../core.ts";
 import type { VNode } from "preact";
 import { useEffect } from "preact/hooks";

@@ -1,7 +1,7 @@
 // The domains whose addresses count when an organization's provider names them. A domain is proven by a TXT record, which only
 // its owner can publish, or by the word of staff.
 
-import * as v from "valibot";
+import type { ClaimedDomain, VouchedDomain } from "../../api/providers.ts";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
 import { formatTime } from "../../base/duration.ts";
@@ -10,28 +10,12 @@ import { record, type Actor } from "../audit/record.ts";
 import type { ServerOptions } from "../options.ts";
 import { requireRole, requireStaff } from "../users/late-rights.ts";
 import { organizationBySlug } from "../organizations/organizations.ts";
-import { Slug } from "../../protocol/values.ts";
 import { NotUnique, type Reader, type Transaction } from "../store/database.ts";
 import { verifiedDomains, type VerifiedDomainRow } from "../store/tables/organizations.ts";
-import { Domain } from "./provider-settings.ts";
 import { within } from "../../base/within.ts";
 
 type Store = Pick<ServerOptions, "db" | "system">;
 type Org = { id: number };
-
-export const NewDomain = v.strictObject({ domain: Domain });
-export const VouchedDomain = v.strictObject({ organization: Slug, domain: Domain });
-export const ClaimedDomain = v.object({
-  id: v.number(),
-  domain: v.string(),
-  /** The TXT record that proves the domain. */
-  record_name: v.string(),
-  record_text: v.string(),
-  verified_at: v.nullable(v.string()),
-  /** By the record in DNS, or by the word of staff. */
-  verified_by: v.nullable(v.picklist(["dns", "staff"])),
-});
-type ClaimedDomain = v.InferOutput<typeof ClaimedDomain>;
 
 const maxOfOrganization = 50;
 const lookupMs = 5000;
@@ -117,7 +101,7 @@ export async function checkDomain(
 /** Verifies a domain by the word of staff. The organization need not have claimed it. Throws not_found. */
 export async function vouchForDomain(
   { db, system }: Store,
-  { organization, domain }: v.InferOutput<typeof VouchedDomain>,
+  { organization, domain }: VouchedDomain,
   actor: Actor,
 ): Promise<ClaimedDomain> {
   const org = await organizationBySlug(db, organization);

@@ -1,7 +1,6 @@
 // The identities of users at providers, found by issuer and subject. An e-mail address never finds a user: whoever has the
 // address at some provider would be that user.
 
-import * as v from "valibot";
 import { AppError } from "../../base/errors.ts";
 import { formatTime } from "../../base/duration.ts";
 import { ourselves, record, type Actor } from "../audit/record.ts";
@@ -27,16 +26,6 @@ import { endSessionsBy, hasWayIn } from "./sign-in-methods.ts";
 type Store = Pick<ServerOptions, "db" | "system">;
 type Provider = Pick<IdentityProviderRow, "id" | "issuer" | "name" | "createsUsers">;
 type User = { userId: number; email: string };
-
-export const Identity = v.object({
-  id: v.number(),
-  provider: v.string(),
-  /** The address of the last sign-in. */
-  email: v.nullable(v.string()),
-  groups: v.array(v.string()),
-  created_at: v.string(),
-  last_used_at: v.nullable(v.string()),
-});
 
 const named = computed({ name: text() });
 

@@ -2,7 +2,13 @@
 // The secret is never shown again.
 
 import { given } from "../../base/given.ts";
-import type * as v from "valibot";
+import {
+  providerSignInApi,
+  type NewProvider,
+  type Provider,
+  type ProviderPatch,
+} from "../../api/providers.ts";
+import { apiPath } from "../../api/endpoint.ts";
 import { AppError } from "../../base/errors.ts";
 import { formatTime } from "../../base/duration.ts";
 import { sealSecret } from "../../pki/secrets.ts";
@@ -25,13 +31,6 @@ import {
 } from "../store/tables/providers.ts";
 import { memberships, verifiedDomains } from "../store/tables/organizations.ts";
 import { providerContext, type Exchange } from "./provider-requests.ts";
-import {
-  invalid,
-  requireOneTenant,
-  type NewProvider,
-  type Provider,
-  type ProviderPatch,
-} from "./provider-settings.ts";
 import { endSessionsBy } from "./sign-in-methods.ts";
 
 type Services = Pick<ServerOptions, "db" | "system" | "secretKey" | "publicUrl"> & {
@@ -42,13 +41,14 @@ type Shown = Pick<Services, "db" | "publicUrl">;
 export type Scope = { orgId: number | null };
 export const installation: Scope = { orgId: null };
 
-type Mappings = Pick<v.InferOutput<typeof ProviderPatch>, "roles" | "node_groups">;
+type Mappings = Pick<ProviderPatch, "roles" | "node_groups">;
 type StoredMappings = Partial<Pick<IdentityProviderRow, "roles" | "nodeGroups">>;
 
 const maxOfOrganization = 10;
 
 /** Each provider has its own: an answer of one is never taken for that of another. */
-export const redirectUri = (publicUrl: string, id: number) => `${publicUrl}/api/session/oidc/${id}/callback/`;
+export const redirectUri = (publicUrl: string, id: number) =>
+  publicUrl + apiPath(providerSignInApi.callback, { id });
 
 export async function listProviders({ db, publicUrl }: Shown, { orgId }: Scope): Promise<Provider[]> {
   const slugs = await slugsById(db);
@@ -83,7 +83,7 @@ export async function signOutPage(
 export async function createProvider(
   services: Services,
   { orgId }: Scope,
-  { client_secret = "", ...given }: v.InferOutput<typeof NewProvider>,
+  { client_secret = "", ...given }: NewProvider,
   actor: Actor,
 ): Promise<Provider> {
   const { db, system, secretKey, exchange } = services;
@@ -146,23 +146,22 @@ function sayWhy(error: unknown): never {
   throw new AppError("provider_unavailable", error.message, { cause, hint });
 }
 
-const columns: readonly (readonly [keyof v.InferOutput<typeof ProviderPatch>, keyof IdentityProviderRow])[] =
-  [
-    ["client_id", "clientId"],
-    ["scopes", "scopes"],
-    ["groups_claim", "groupsClaim"],
-    ["domains", "domains"],
-    ["required_groups", "requiredGroups"],
-    ["tenant", "tenant"],
-    ["creates_users", "createsUsers"],
-    ["trust", "trust"],
-  ];
+const columns: readonly (readonly [keyof ProviderPatch, keyof IdentityProviderRow])[] = [
+  ["client_id", "clientId"],
+  ["scopes", "scopes"],
+  ["groups_claim", "groupsClaim"],
+  ["domains", "domains"],
+  ["required_groups", "requiredGroups"],
+  ["tenant", "tenant"],
+  ["creates_users", "createsUsers"],
+  ["trust", "trust"],
+];
 
 export async function changeProvider(
   services: Services,
   { orgId }: Scope,
   id: number,
-  given: v.InferOutput<typeof ProviderPatch>,
+  given: ProviderPatch,
   actor: Actor,
 ): Promise<Provider> {
   const { db, system, secretKey } = services;
@@ -337,4 +336,24 @@ function nameTaken(error: unknown, name: string): never {
   throw new AppError("conflict", `There is already a provider of identities named ${name}.`, {
     cause: error,
   });
+}
+
+/** Issuers that serve many tenants: without a tenant, a user of any of them could sign in. */
+function requireOneTenant(given: {
+  issuer: string;
+  tenant: string | null;
+  required_groups: readonly string[];
+}) {
+  const { hostname, pathname } = new URL(given.issuer);
+  if (/^\/(common|organizations|consumers)(\/|$)/.test(pathname))
+    throw invalid("issuer", "This issuer stands for all tenants. Enter that of your own tenant.");
+  if (hostname === "accounts.google.com" && given.tenant?.startsWith("hd=") !== true)
+    throw invalid("tenant", "Everybody can have an identity there. Enter hd=DOMAIN of your organization.");
+  const isOpen = given.tenant === null && given.required_groups.length === 0;
+  if (hostname === "gitlab.com" && isOpen)
+    throw invalid("required_groups", "Everybody can have an identity there. Enter a group of yours.");
+}
+
+function invalid(field: string, sentence: string): AppError {
+  return new AppError("validation_failed", sentence, { errors: { [field]: [sentence] } });
 }

@@ -1,7 +1,6 @@
 // The paths of an organization as the API shows them, and their figures for the metrics.
 
-import type { Path, PathCounts, PathQuery } from "../../api/paths.ts";
-import type { Attention } from "../../api/attention.ts";
+import type { Path, PathCounts, PathQuery, Attention } from "../../api/paths.ts";
 import { formatTime } from "../../base/duration.ts";
 import { pageOf, searchPattern, type Page } from "../http/lists.ts";
 import { ListQuery } from "../../api/values.ts";

@@ -1,7 +1,6 @@
 // Handlers of src/api/paths.ts and attention.ts.
 
-import { maxFirst, type attentionApi } from "../../api/attention.ts";
-import type { pathsApi } from "../../api/paths.ts";
+import { maxFirst, type attentionApi, type pathsApi } from "../../api/paths.ts";
 import { actorOf } from "../audit/record.ts";
 import type { Handlers } from "../http/attach.ts";
 import { listReply } from "../http/lists.ts";

@@ -6,11 +6,6 @@ import { parseAddress, parseNetwork, networkContains } from "../../base/ip.ts";
 import { ownerGroupIn } from "../../protocol/owner-group.ts";
 import { can, type EngineVersion } from "../../engine/features.ts";
 
-/**
- * These prefixes name users and groups of sign-in providers. Not a part of GroupName: groups of earlier versions that have
- * one keep working.
- */
-export const isReservedGroup = (name: string) => /^(user|idp|autogroup):/i.test(name);
 export const reservedSentence = (name: string) =>
   `A new group cannot be named ${name}: the prefixes user:, idp: and autogroup: are reserved.`;
 

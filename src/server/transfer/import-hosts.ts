@@ -17,7 +17,7 @@ import {
 import { isUsersGroup } from "../../protocol/owner-group.ts";
 import { parse } from "../http/route.ts";
 import { maxGroups, NodeRequest } from "../../api/nodes.ts";
-import { isReservedGroup } from "../policy/firewall.ts";
+import { isReservedGroup } from "../../api/values.ts";
 import { GroupName } from "../../api/values.ts";
 import { quoted } from "./hand-config.ts";
 import type { FromFile } from "./import-files.ts";

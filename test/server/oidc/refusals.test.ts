@@ -5,7 +5,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } fr
 import * as v from "valibot";
 import { operator } from "../../../src/server/audit/record.ts";
 import { changeProvider, deleteProvider, installation } from "../../../src/server/oidc/providers.ts";
-import { ProviderPatch } from "../../../src/server/oidc/provider-settings.ts";
+import { providersApi } from "../../../src/api/providers.ts";
 import { startSession } from "../../../src/server/users/sessions/browser-sessions.ts";
 import { setActive } from "../../../src/server/offboarding/user-status.ts";
 import { cookieIn, ownPage, signInBrowser } from "../../support/browser-session.ts";
@@ -197,7 +197,7 @@ describe("an answer is refused", () => {
 
 describe("while the provider works on the code", () => {
   const settings = (change: object) => () =>
-    changeProvider(server.app.services, installation, 1, v.parse(ProviderPatch, change), operator);
+    changeProvider(server.app.services, installation, 1, v.parse(providersApi.update.body, change), operator);
   const sessions = async () => (await server.db.all("SELECT id FROM browser_sessions")).length;
   const known = async () => {
     expect(whereTo(await bring())).toEqual(accepted);

@@ -175,8 +175,8 @@ test("only one place reads the query of a request: handlers see neither it nor t
       file.endsWith(".ts") &&
       /\bsearchParams\b|\bURLSearchParams\(/.test(readFileSync(join(folder, file), "utf8")),
   );
-  // Two make addresses: of other pages of a list, and of a provider of identities. routes/oidc.ts passes on what was read.
-  const makers = ["http/lists.ts", "oidc/provider-requests.ts", "routes/oidc.ts"];
+  // Two make addresses: of other pages of a list, and of a provider of identities. oidc/routes.ts passes on what was read.
+  const makers = ["http/lists.ts", "oidc/provider-requests.ts", "oidc/routes.ts"];
   expect(readers.toSorted()).toEqual(["http/current-request.ts", ...makers]);
 });
 

@@ -1,21 +1,21 @@
 // `agent admin domain …`: the domains of e-mail addresses of an organization.
 
+import { domainsApi } from "../../../api/providers.ts";
+import { request } from "../../../api/request.ts";
 import { brand } from "../../../brand.ts";
 import { quoteWord } from "../../../base/plan.ts";
 import type { Implementation } from "../../command.ts";
 import { orgArg } from "../../server/server-flags.ts";
-import { ClaimedDomain, ClaimedDomains } from "../answers.ts";
-import { inOrg, Nothing, read, writeAs, type Api } from "../api.ts";
+import { read, write, type Api } from "../api.ts";
 import { checked, idOf } from "../lookup.ts";
 import { targetFlags } from "../target.ts";
 
 const domainArg = { DOMAIN: { type: "positional", description: "A domain such as example.org" } } as const;
 
-const pathOf = async (api: Api, slug: string, word: string, rest = "") => {
-  const list = () => api.get(inOrg(slug, "domains/"), ClaimedDomains);
+const numberOf = (api: Api, slug: string, word: string) => {
+  const list = () => api.call(domainsApi.list, { slug });
   const listing = `domain list ${quoteWord(slug)}`;
-  const id = await idOf(word, { what: "domain", listing, list, nameOf: ({ domain }) => domain });
-  return inOrg(slug, `domains/${id}/${rest}`);
+  return idOf(word, { what: "domain", listing, list, nameOf: ({ domain }) => domain });
 };
 
 export const list: Implementation = {
@@ -23,7 +23,7 @@ export const list: Implementation = {
   examples: [`${brand.executable} admin domain list acme`],
   async run(context) {
     const [slug = ""] = context.words;
-    const domains = await read(context, (api) => api.get(inOrg(slug, "domains/"), ClaimedDomains));
+    const domains = await read(context, (api) => api.call(domainsApi.list, { slug }));
     context.output.list(
       { domains },
       {
@@ -46,12 +46,8 @@ export const create: Implementation = {
   examples: [`${brand.executable} admin domain create acme example.org`],
   async run(context) {
     const [slug = "", domain = ""] = context.words;
-    const body = await checked(
-      import("../../../server/oidc/domains.ts").then(({ NewDomain }) => NewDomain),
-      { domain },
-    );
-    const path = inOrg(slug, "domains/");
-    const made = await writeAs(context, ClaimedDomain, () => ({ method: "POST", path, body }));
+    const body = await checked(domainsApi.create.body, { domain });
+    const made = await write(context, () => request(domainsApi.create, { slug }, body));
     if (made === undefined) return;
     const next = `Publish this TXT record, then run \`${brand.executable} admin domain check ${slug} ${quoteWord(made.domain)}\`:`;
     context.output.result(made, `${next}\n  ${made.record_name}  ${made.record_text}\n`);
@@ -63,10 +59,9 @@ export const check: Implementation = {
   examples: [`${brand.executable} admin domain check acme example.org`],
   async run(context) {
     const [slug = "", domain = ""] = context.words;
-    const made = await writeAs(context, ClaimedDomain, async (api) => ({
-      method: "POST",
-      path: await pathOf(api, slug, domain, "check/"),
-    }));
+    const made = await write(context, async (api) =>
+      request(domainsApi.check, { slug, id: await numberOf(api, slug, domain) }),
+    );
     if (made !== undefined) context.output.result(made, `${made.domain} is verified\n`);
   },
 };
@@ -77,15 +72,8 @@ export const vouch: Implementation = {
   examples: [`${brand.executable} admin domain vouch acme example.org`],
   async run(context) {
     const [organization = "", domain = ""] = context.words;
-    const body = await checked(
-      import("../../../server/oidc/domains.ts").then(({ VouchedDomain }) => VouchedDomain),
-      { organization, domain },
-    );
-    const made = await writeAs(context, ClaimedDomain, () => ({
-      method: "POST",
-      path: "/api/domains/",
-      body,
-    }));
+    const body = await checked(domainsApi.vouch.body, { organization, domain });
+    const made = await write(context, () => request(domainsApi.vouch, {}, body));
     if (made !== undefined) context.output.result(made, `${made.domain} is verified\n`);
   },
 };
@@ -95,10 +83,9 @@ export const remove: Implementation = {
   examples: [`${brand.executable} admin domain delete acme example.org`],
   async run(context) {
     const [slug = "", domain = ""] = context.words;
-    const done = await writeAs(context, Nothing, async (api) => ({
-      method: "DELETE",
-      path: await pathOf(api, slug, domain),
-    }));
+    const done = await write(context, async (api) =>
+      request(domainsApi.delete, { slug, id: await numberOf(api, slug, domain) }),
+    );
     if (done !== undefined) context.output.result({ domain }, `Deleted ${domain}\n`);
   },
 };

@@ -1,12 +1,14 @@
 // `agent admin oidc …`: the providers of identities (OpenID Connect) by which users sign in.
 
+import { organizationProvidersApi, providersApi } from "../../../api/providers.ts";
+import type { GivenOf } from "../../../api/endpoint.ts";
+import { request } from "../../../api/request.ts";
 import { brand } from "../../../brand.ts";
 import { AppError } from "../../../base/errors.ts";
 import type { Context, Implementation } from "../../command.ts";
 import { given } from "../../../base/given.ts";
 import { readNamedFile, type Flags, type Values } from "../../values.ts";
-import { IdentityProvider, IdentityProviders } from "../answers.ts";
-import { inOrg, Nothing, read, writeAs, type Api } from "../api.ts";
+import { read, write, type Api } from "../api.ts";
 import { checked, idOf } from "../lookup.ts";
 import { targetFlags } from "../target.ts";
 
@@ -17,13 +19,8 @@ const orgFlag: Flags = {
     description: "A provider of this organization only; without it, of the installation",
   },
 };
-/** The scope: providers of the installation, or of one organization. */
-const pathOf = ({ values }: Pick<Context, "values">) => {
-  const org = values.text("org");
-  return org === undefined ? "/api/identity_providers/" : inOrg(org, "identity_providers/");
-};
-const isOwn = ({ values }: Pick<Context, "values">) => values.text("org") !== undefined;
-const schemas = () => import("../../../server/oidc/provider-settings.ts");
+/** The scope: providers of this organization, or of the installation. */
+const orgOf = ({ values }: Pick<Context, "values">) => values.text("org");
 const providerArg = {
   PROVIDER: { type: "positional", description: "The provider's number or name" },
 } as const;
@@ -88,6 +85,7 @@ async function settingsFrom({ values, system }: Context): Promise<Record<string,
   const secret = await values.secret("client-secret");
   const ca = values.text("api-ca");
   const users = values.text("users");
+  const org = values.text("org");
   if (users !== undefined && users !== "create" && users !== "link")
     throw new AppError("usage", `--users must be create or link, not "${users}"`);
   return given({
@@ -97,10 +95,8 @@ async function settingsFrom({ values, system }: Context): Promise<Record<string,
     domains: listOf(values, "domain"),
     required_groups: listOf(values, "require-group"),
     tenant: values.text("tenant") === "" ? null : values.text("tenant"),
-    roles: listOf(values, "role")?.map(values.text("org") === undefined ? roleOf : ownRoleOf),
-    node_groups: listOf(values, "node-group")?.map((each) =>
-      nodeGroupOf(each, values.text("org") !== undefined),
-    ),
+    roles: listOf(values, "role")?.map(org === undefined ? roleOf : ownRoleOf),
+    node_groups: listOf(values, "node-group")?.map((each) => nodeGroupOf(each, org !== undefined)),
     creates_users: users === undefined ? undefined : users === "create",
     trust: ca === undefined ? undefined : await readNamedFile("api-ca", ca, system),
   });
@@ -136,16 +132,18 @@ function nodeGroupOf(text: string, isOwn: boolean) {
   return { group, node_group, ...(isOwn ? {} : { organization }) };
 }
 
-const one = async (api: Api, path: string, word: string) => {
-  const list = () => api.get(path, IdentityProviders);
-  return `${path}${await idOf(word, { what: "provider", listing: "oidc list", list, nameOf: ({ name }) => name })}/`;
+const listIn = (api: Api, slug: string | undefined) =>
+  slug === undefined ? api.call(providersApi.list, {}) : api.call(organizationProvidersApi.list, { slug });
+const numberOf = (api: Api, slug: string | undefined, word: string) => {
+  const list = () => listIn(api, slug);
+  return idOf(word, { what: "provider", listing: "oidc list", list, nameOf: ({ name }) => name });
 };
 
 export const list: Implementation = {
   args: { ...orgFlag, ...targetFlags },
   examples: [`${brand.executable} admin oidc list`],
   async run(context) {
-    const providers = await read(context, (api) => api.get(pathOf(context), IdentityProviders));
+    const providers = await read(context, (api) => listIn(api, orgOf(context)));
     context.output.list(
       { providers },
       {
@@ -187,20 +185,22 @@ internal ones only with --webhook-allow.`,
   ],
   async run(context) {
     const [name, issuer] = context.words;
-    const body = await checked(
-      schemas().then((all) => (isOwn(context) ? all.NewOrganizationProvider : all.NewProvider)),
-      {
-        name,
-        issuer,
-        ...given({ client_id: context.values.text("client-id") }),
-        ...(await settingsFrom(context)),
-      },
-    );
-    const made = await writeAs(context, IdentityProvider, () => ({
-      method: "POST",
-      path: pathOf(context),
-      body,
-    }));
+    const fields = {
+      name,
+      issuer,
+      ...given({ client_id: context.values.text("client-id") }),
+      ...(await settingsFrom(context)),
+    };
+    const slug = orgOf(context);
+    const change =
+      slug === undefined
+        ? request(providersApi.create, {}, await checked(providersApi.create.body, fields))
+        : request(
+            organizationProvidersApi.create,
+            { slug },
+            await checked(organizationProvidersApi.create.body, fields),
+          );
+    const made = await write(context, () => change);
     if (made === undefined) return;
     const next = `Register this redirect URI at the provider:\n  ${made.redirect_uri}`;
     const state =
@@ -231,18 +231,22 @@ export const update: Implementation = {
     const { values } = context;
     const [word = ""] = context.words;
     const names = given({ name: values.text("name"), client_id: values.text("client-id") });
-    const body = await checked(
-      schemas().then((all) => (isOwn(context) ? all.OrganizationProviderPatch : all.ProviderPatch)),
-      { ...names, ...(await settingsFrom(context)) },
-    );
-    const made = await writeAs(context, IdentityProvider, async (api) => ({
-      method: "PATCH",
-      path: await one(api, pathOf(context), word),
-      body,
-    }));
+    const slug = orgOf(context);
+    const fields = { ...names, ...(await settingsFrom(context)) };
+    const changeOf =
+      slug === undefined
+        ? installationChange(await checked(providersApi.update.body, fields))
+        : organizationChange(slug, await checked(organizationProvidersApi.update.body, fields));
+    const made = await write(context, async (api) => changeOf(await numberOf(api, slug, word)));
     if (made !== undefined) context.output.result(made, `Changed ${made.name}\n`);
   },
 };
+
+const installationChange = (body: GivenOf<typeof providersApi.update>) => (id: number) =>
+  request(providersApi.update, { id }, body);
+const organizationChange =
+  (slug: string, body: GivenOf<typeof organizationProvidersApi.update>) => (id: number) =>
+    request(organizationProvidersApi.update, { slug, id }, body);
 
 export const remove: Implementation = {
   notes:
@@ -251,10 +255,13 @@ export const remove: Implementation = {
   examples: [`${brand.executable} admin oidc delete Company`],
   async run(context) {
     const [word = ""] = context.words;
-    const done = await writeAs(context, Nothing, async (api) => ({
-      method: "DELETE",
-      path: await one(api, pathOf(context), word),
-    }));
+    const slug = orgOf(context);
+    const done = await write(context, async (api) => {
+      const id = await numberOf(api, slug, word);
+      return slug === undefined
+        ? request(providersApi.delete, { id })
+        : request(organizationProvidersApi.delete, { slug, id });
+    });
     if (done !== undefined) context.output.result({ provider: word }, `Deleted ${word} and its identities\n`);
   },
 };

@@ -3,22 +3,13 @@
 
 import { createHash, timingSafeEqual } from "node:crypto";
 import { hostname } from "node:os";
-import * as v from "valibot";
+import { commandLineApi } from "../../../api/sessions.ts";
+import { request, type Request } from "../../../api/request.ts";
 import { AppError } from "../../../base/errors.ts";
-import { TokenPair } from "../../../protocol/sign-in.ts";
+import type { TokenPair } from "../../../protocol/sign-in.ts";
 import type { System } from "../../../base/system.ts";
 import type { Client } from "./client.ts";
 import { signInHeaders } from "./sign-in-headers.ts";
-
-const text = (max: number) => v.pipe(v.string(), v.maxLength(max));
-const Begun = v.object({
-  device_code: text(1024),
-  // Printed: nothing that a terminal would interpret.
-  user_code: v.pipe(text(64), v.regex(/^[A-Z0-9-]+$/)),
-  verification_uri: v.pipe(text(2048), v.regex(/^https?:\/\/[\x21-\x7e]+$/)),
-  expires_in: v.pipe(v.number(), v.minValue(1), v.maxValue(3600)),
-  interval: v.pipe(v.number(), v.minValue(1), v.maxValue(60)),
-});
 
 const waitMs = 5 * 60_000;
 
@@ -44,7 +35,8 @@ export async function signInHere(
     () => undefined,
   );
   const code = await Promise.race([listening.code, over]).finally(() => done.abort());
-  if (code !== undefined) return pairOf(client, "/api/token/code/", { code, code_verifier: verifier });
+  if (code !== undefined)
+    return pairOf(client, request(commandLineApi.exchange, {}, { code, code_verifier: verifier }));
   throw new AppError("sign_in_expired", "No sign-in came from the browser within five minutes", {
     hint: "Run the command again. For a browser on another machine, add --device.",
   });
@@ -91,12 +83,7 @@ export async function signInByCode(
   show: (shown: { address: string; code: string; endsInS: number }) => void,
 ): Promise<TokenPair> {
   const machine = hostname().slice(0, 200) || "unnamed";
-  const begun = await client.request({
-    method: "POST",
-    path: "/api/device/",
-    body: { machine },
-    schema: Begun,
-  });
+  const begun = await client.request(request(commandLineApi.begin, {}, { machine }));
   if (begun.body === undefined) throw new AppError("untrusted_answer", "The control plane gave no code");
   const {
     device_code,
@@ -106,11 +93,10 @@ export async function signInByCode(
     interval,
   } = begun.body;
   show({ address, code, endsInS });
-  const body = { device_code };
   for (;;) {
     await system.sleep(interval * 1000);
     try {
-      return await pairOf(client, "/api/device/token/", body);
+      return await pairOf(client, request(commandLineApi.poll, {}, { device_code }));
     } catch (error) {
       if (!(error instanceof AppError) || !goesOn.has(error.code)) throw error;
     }
@@ -120,14 +106,8 @@ export async function signInByCode(
 /** The control plane ends the wait by another code. */
 const goesOn: ReadonlySet<string> = new Set(["sign_in_waiting", "throttled", "control_plane_unreachable"]);
 
-async function pairOf(client: Client, path: string, body: object): Promise<TokenPair> {
-  const answer = await client.request({
-    method: "POST",
-    path,
-    body,
-    headers: signInHeaders(),
-    schema: TokenPair,
-  });
+async function pairOf(client: Client, asked: Request<TokenPair>): Promise<TokenPair> {
+  const answer = await client.request({ ...asked, headers: signInHeaders() });
   if (answer.body !== undefined) return answer.body;
   throw new AppError("untrusted_answer", "The control plane gave no session");
 }

@@ -2,7 +2,7 @@
 // in a browser on any machine, sees which machine asks, and approves with a fresh factor. The code is typed, never part of a
 // link: a link in a message approves nothing.
 
-import * as v from "valibot";
+import type { DeviceRequest, DeviceSignIn } from "../../../api/sessions.ts";
 import { AppError } from "../../../base/errors.ts";
 import { formatTime } from "../../../base/duration.ts";
 import { hashToken, makeOpaqueToken } from "../../../pki/opaque.ts";
@@ -20,7 +20,6 @@ import { providerOf, type UserCaller } from "./browser-sessions.ts";
 import { userEvent } from "../users.ts";
 import { makeRoom } from "../sign-in/waiting-room.ts";
 import type { Sessions } from "./sessions.ts";
-import { foreignText } from "../../../base/text.ts";
 
 type Services = Pick<ServerOptions, "db" | "system" | "publicUrl"> & {
   throttle: Throttle;
@@ -34,30 +33,12 @@ const letters = "BCDFGHJKLMNPQRSTVWXZ";
 /** 43 bits. */
 const codeLength = 10;
 
-export const UserCode = foreignText(40);
-export const DeviceSignIn = v.object({
-  device_code: v.string(),
-  user_code: v.string(),
-  verification_uri: v.string(),
-  expires_in: v.number(),
-  interval: v.number(),
-});
-export const DeviceRequest = v.object({
-  /** What the machine calls itself. */
-  machine: v.string(),
-  address: v.string(),
-  /** The user signed in from the network of that address before. */
-  is_known_network: v.boolean(),
-  created_at: v.string(),
-  expires_at: v.string(),
-});
-
 /** Throws throttled. */
 export async function beginDeviceSignIn(
   { db, system, publicUrl, throttle }: Services,
   machine: string,
   address: string,
-): Promise<v.InferOutput<typeof DeviceSignIn>> {
+): Promise<DeviceSignIn> {
   const network = networkOf(address);
   throttle.check("devices", network);
   throttle.count("devices", network);
@@ -98,7 +79,7 @@ export async function findDeviceRequest(
   services: Pick<Services, "db" | "system" | "throttle">,
   { userId }: UserCaller,
   code: string,
-): Promise<v.InferOutput<typeof DeviceRequest>> {
+): Promise<DeviceRequest> {
   const { db, system } = services;
   const { machine, address, createdAt, expiresAt } = await waiting(services, userId, code);
   return {

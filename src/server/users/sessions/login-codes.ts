@@ -4,9 +4,9 @@
 import { given } from "../../../base/given.ts";
 import { createHash, timingSafeEqual } from "node:crypto";
 import * as v from "valibot";
+import { Challenge } from "../../../api/sessions.ts";
 import { AppError } from "../../../base/errors.ts";
 import { makeOpaqueToken } from "../../../pki/opaque.ts";
-import { foreignText } from "../../../base/text.ts";
 import { openSecret, sealSecret } from "../../../pki/secrets.ts";
 import type { TokenPair } from "../../../protocol/sign-in.ts";
 import type { ServerOptions } from "../../options.ts";
@@ -20,8 +20,6 @@ type Deps = Pick<ServerOptions, "db" | "system" | "secretKey"> & { sessions: Pic
 
 const lifetimeMs = 60_000;
 const context = "login code";
-/** SHA-256 in base64url. */
-export const Challenge = v.pipe(foreignText(43), v.regex(/^[\w-]{43}$/));
 const Content = v.object({
   userId: v.number(),
   challenge: Challenge,

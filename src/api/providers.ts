@@ -1,0 +1,436 @@
+// Providers of identities (OpenID Connect): sign-in by them, the identities of the signed-in user, and their settings. Those of
+// the installation are for staff; those of an organization for its administrators, and their users are valid in the
+// organization only, where addresses count in the domains that it has verified.
+
+import * as v from "valibot";
+import { comparedText, foreignText } from "../base/text.ts";
+import { Slug } from "../protocol/values.ts";
+import { endpoint } from "./endpoint.ts";
+import { FirstFactor } from "./factors.ts";
+import { GroupName, isReservedGroup, Text, Time, typed, word } from "./values.ts";
+
+/** The start page of the console. */
+export const consoleRoot = "/console/";
+const Begin = v.strictObject({
+  provider: v.pipe(v.number(), v.integer(), v.minValue(1)),
+  /** The page of the console that opens afterwards. */
+  return_to: v.optional(foreignText(2000), consoleRoot),
+});
+const Begun = v.object({ url: v.pipe(Text, v.description("Where the browser goes now")) });
+const begun = {
+  description: "The address of the provider's page",
+  schema: Begun,
+  headers: { "Set-Cookie": "The secrets of this sign-in, sealed: only this browser can finish it" },
+};
+const Choice = v.object({ id: v.number(), name: Text });
+const Choosing = v.strictObject({
+  organization: v.optional(foreignText(63)),
+  domain: v.optional(v.pipe(foreignText(253), v.toLowerCase())),
+});
+
+const Identity = v.object({
+  id: v.number(),
+  provider: Text,
+  /** The address of the last sign-in. */
+  email: v.nullable(Text),
+  groups: v.array(Text),
+  created_at: Time,
+  last_used_at: v.nullable(Time),
+});
+
+export const providerSignInApi = {
+  list: endpoint({
+    name: "session_providers_list",
+    method: "GET",
+    path: "/api/session/providers/",
+    access: "public",
+    summary:
+      "The providers of identities by which users sign in; with `organization` or `domain` also those of that organization, or of organizations that verified the domain",
+    query: Choosing,
+    answers: { 200: { description: "Providers", schema: v.array(Choice) } },
+  }),
+  begin: endpoint({
+    name: "session_oidc_create",
+    method: "POST",
+    path: "/api/session/oidc/",
+    access: "public",
+    fresh: false,
+    summary: "Begin a sign-in by a provider of identities (OpenID Connect), for pages of this control plane",
+    body: Begin,
+    answers: { 200: begun },
+    errors: [
+      "cross_site",
+      "tls_required",
+      "conflict",
+      "not_found",
+      "provider_unavailable",
+      "untrusted_answer",
+    ],
+  }),
+  callback: endpoint({
+    name: "session_oidc_callback",
+    method: "GET",
+    path: "/api/session/oidc/{id}/callback/",
+    access: "public",
+    summary:
+      "Where a provider of identities leads the browser back to. Only the browser that began can use it, once",
+    answers: {
+      303: {
+        description: "Signed in, or `refused` in the query of the address has the error's code",
+        headers: { Location: "A page of the console", "Set-Cookie": "The session" },
+      },
+    },
+    errors: ["throttled"],
+  }),
+};
+
+export const identitiesApi = {
+  list: endpoint({
+    name: "user_identities_list",
+    method: "GET",
+    path: "/api/user/identities/",
+    access: "person",
+    summary: "The user's identities at providers",
+    answers: { 200: { description: "Identities", schema: v.array(Identity) } },
+  }),
+  link: endpoint({
+    name: "user_identities_create",
+    method: "POST",
+    path: "/api/user/identities/",
+    access: "person",
+    fresh: true,
+    summary: "Begin to link an identity: the browser goes to the provider, and comes back with it",
+    body: v.strictObject({ ...Begin.entries, ...FirstFactor.entries }),
+    answers: { 200: begun },
+    errors: [
+      "conflict",
+      "invalid_credentials",
+      "not_found",
+      "provider_unavailable",
+      "tls_required",
+      "untrusted_answer",
+    ],
+  }),
+  unlink: endpoint({
+    name: "user_identities_destroy",
+    method: "DELETE",
+    path: "/api/user/identities/{id}/",
+    access: "person",
+    fresh: true,
+    summary: "Unlink an identity. Sessions that began with it end, and the roles and groups that it gave",
+    answers: { 204: { description: "Unlinked" } },
+    errors: ["not_found", "conflict"],
+  }),
+};
+
+const Domain = v.pipe(
+  comparedText(253),
+  v.trim(),
+  v.minLength(1),
+  v.toLowerCase(),
+  v.regex(
+    // Labels of RFC 1123; the last one is no number, as in an address.
+    /^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+(?!\d+$)[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/,
+    "Enter a domain such as example.org.",
+  ),
+);
+const text = (max: number) => v.pipe(comparedText(max), v.trim(), v.minLength(1));
+const list = <T extends v.GenericSchema>(item: T) => v.pipe(v.array(item), v.maxLength(100));
+/** The roles that a group of a provider can give. */
+const providerRoles = ["member", "admin"] as const;
+const GroupRole = v.strictObject({
+  group: text(200),
+  organization: text(63),
+  role: typed(providerRoles),
+});
+const NodeGroup = v.pipe(
+  GroupName,
+  v.check((name) => !isReservedGroup(name), "The prefixes user:, idp: and autogroup: are reserved."),
+);
+const GroupNodeGroup = v.strictObject({ group: text(200), organization: text(63), node_group: NodeGroup });
+const settings = {
+  name: text(60),
+  client_id: text(200),
+  client_secret: text(1000),
+  scopes: v.pipe(
+    text(500),
+    v.check((words) => words.split(" ").includes("openid"), "The scopes must have openid."),
+  ),
+  groups_claim: text(200),
+  domains: list(Domain),
+  required_groups: list(text(200)),
+  tenant: v.nullable(v.pipe(text(300), v.regex(/^[^=]+=.+$/, "Enter CLAIM=VALUE, such as hd=example.org."))),
+  roles: list(GroupRole),
+  node_groups: list(GroupNodeGroup),
+  creates_users: v.boolean(),
+  trust: v.nullable(
+    v.pipe(text(60_000), v.regex(/^-----BEGIN CERTIFICATE-----/, "Enter certificates in PEM.")),
+  ),
+};
+const Issuer = v.pipe(
+  text(500),
+  v.check((given) => {
+    // Refused: a URL is parsed without its line breaks, but compared and shown with them.
+    if (!URL.canParse(given) || /[\s\p{Cc}]/u.test(given)) return false;
+    const { protocol, search, hash, username, password } = new URL(given);
+    return /^https?:$/.test(protocol) && search + hash + username + password === "";
+  }, "Enter the issuer, a URL such as https://login.example.org."),
+);
+const NewProvider = v.strictObject({
+  issuer: Issuer,
+  ...settings,
+  /** Empty: we are not registered at the provider yet. Then the redirect URI can be shown, but no user can sign in. */
+  client_id: v.optional(v.pipe(foreignText(200), v.trim()), ""),
+  client_secret: v.optional(settings.client_secret),
+  scopes: v.optional(settings.scopes, "openid email profile"),
+  groups_claim: v.optional(settings.groups_claim, "groups"),
+  domains: v.optional(settings.domains, []),
+  required_groups: v.optional(settings.required_groups, []),
+  tenant: v.optional(settings.tenant, null),
+  roles: v.optional(settings.roles, []),
+  node_groups: v.optional(settings.node_groups, []),
+  creates_users: v.optional(settings.creates_users, false),
+  trust: v.optional(settings.trust, null),
+});
+const ProviderPatch = v.partial(v.strictObject(settings));
+
+/** `creates_users`: every identity that may sign in becomes a member. Else only those whose groups give a role. */
+const ownRoles = list(v.strictObject({ group: text(200), role: typed(providerRoles) }));
+const ownNodeGroups = list(v.strictObject({ group: text(200), node_group: NodeGroup }));
+const NewOrganizationProvider = v.strictObject({
+  ...NewProvider.entries,
+  roles: v.optional(ownRoles, []),
+  node_groups: v.optional(ownNodeGroups, []),
+});
+const ownSettings = { ...settings, roles: ownRoles, node_groups: ownNodeGroups };
+const OrganizationProviderPatch = v.partial(v.strictObject(ownSettings));
+
+const Provider = v.object({
+  id: v.number(),
+  name: Text,
+  issuer: Text,
+  /** Empty: we are not registered at the provider yet, so no user can sign in. */
+  client_id: Text,
+  has_secret: v.boolean(),
+  scopes: Text,
+  groups_claim: Text,
+  domains: v.array(Text),
+  required_groups: v.array(Text),
+  tenant: v.nullable(Text),
+  roles: v.array(v.object({ ...GroupRole.entries, role: word(providerRoles) })),
+  /** Groups that the nodes of users with the group get. */
+  node_groups: v.array(v.object({ ...GroupNodeGroup.entries, node_group: GroupName })),
+  creates_users: v.boolean(),
+  trust: v.nullable(Text),
+  /** To be registered at the provider. */
+  redirect_uri: Text,
+  created_at: Time,
+  /**
+   * When a user who left the provider is signed out here. `hourly`: the server asks the provider with a refresh
+   * token. `daily`: at the end of the session, because the provider gives no such token. Null until the first
+   * sign-in.
+   */
+  leaving: v.nullable(word(["hourly", "daily"])),
+  /** Undefined: the provider belongs to the installation. */
+  organization: v.optional(Text),
+});
+export type Provider = v.InferOutput<typeof Provider>;
+export type NewProvider = v.InferOutput<typeof NewProvider>;
+export type ProviderPatch = v.InferOutput<typeof ProviderPatch>;
+export type OrganizationProviderPatch = v.InferOutput<typeof OrganizationProviderPatch>;
+
+/** The certificates of `trust` have their own maximum. */
+const maxBody = 131_072;
+
+export const providersApi = {
+  list: endpoint({
+    name: "identity_providers_list",
+    method: "GET",
+    path: "/api/identity_providers/",
+    access: "staff",
+    summary: "Providers of identities (OpenID Connect)",
+    answers: { 200: { description: "Providers", schema: v.array(Provider) } },
+  }),
+  create: endpoint({
+    name: "identity_providers_create",
+    method: "POST",
+    path: "/api/identity_providers/",
+    access: "staff",
+    fresh: true,
+    maxBody,
+    summary: "Add a provider of identities. It is asked for its configuration first",
+    body: NewProvider,
+    answers: { 201: { description: "The provider; register its redirect_uri there", schema: Provider } },
+    errors: ["conflict", "provider_unavailable", "untrusted_answer"],
+  }),
+  retrieve: endpoint({
+    name: "identity_providers_retrieve",
+    method: "GET",
+    path: "/api/identity_providers/{id}/",
+    access: "staff",
+    summary: "One provider of identities",
+    answers: { 200: { description: "The provider", schema: Provider } },
+    errors: ["not_found"],
+  }),
+  update: endpoint({
+    name: "identity_providers_partial_update",
+    method: "PATCH",
+    path: "/api/identity_providers/{id}/",
+    access: "staff",
+    fresh: true,
+    maxBody,
+    summary: "Change a provider of identities. Its issuer stays: identities are stored under it",
+    body: ProviderPatch,
+    answers: { 200: { description: "The provider", schema: Provider } },
+    errors: ["not_found", "conflict"],
+  }),
+  delete: endpoint({
+    name: "identity_providers_destroy",
+    method: "DELETE",
+    path: "/api/identity_providers/{id}/",
+    access: "staff",
+    fresh: true,
+    summary: "Delete a provider of identities, with its identities and the sessions that began there",
+    answers: { 204: { description: "Deleted" } },
+    errors: ["not_found"],
+  }),
+};
+
+/** Service tokens never reach sign-in settings. */
+export const organizationProvidersApi = {
+  list: endpoint({
+    name: "org_identity_providers_list",
+    method: "GET",
+    path: "/api/org/{slug}/identity_providers/",
+    access: "admin",
+    people: true,
+    summary: "The organization's own providers of identities (OpenID Connect)",
+    answers: { 200: { description: "Providers", schema: v.array(Provider) } },
+  }),
+  retrieve: endpoint({
+    name: "org_identity_providers_retrieve",
+    method: "GET",
+    path: "/api/org/{slug}/identity_providers/{id}/",
+    access: "admin",
+    people: true,
+    summary: "One of the organization's own providers of identities",
+    answers: { 200: { description: "The provider", schema: Provider } },
+    errors: ["not_found"],
+  }),
+  create: endpoint({
+    name: "org_identity_providers_create",
+    method: "POST",
+    path: "/api/org/{slug}/identity_providers/",
+    access: "admin",
+    people: true,
+    fresh: true,
+    grows: true,
+    maxBody,
+    summary:
+      "Add a provider of identities to the organization. Its users are valid in this organization only. It is asked for its configuration first",
+    body: NewOrganizationProvider,
+    answers: { 201: { description: "The provider; register its redirect_uri there", schema: Provider } },
+    errors: ["conflict", "provider_unavailable", "untrusted_answer"],
+  }),
+  update: endpoint({
+    name: "org_identity_providers_partial_update",
+    method: "PATCH",
+    path: "/api/org/{slug}/identity_providers/{id}/",
+    access: "admin",
+    people: true,
+    fresh: true,
+    grows: true,
+    maxBody,
+    summary: "Change a provider of the organization. Its issuer stays",
+    body: OrganizationProviderPatch,
+    answers: { 200: { description: "The provider", schema: Provider } },
+    errors: ["not_found", "conflict"],
+  }),
+  delete: endpoint({
+    name: "org_identity_providers_destroy",
+    method: "DELETE",
+    path: "/api/org/{slug}/identity_providers/{id}/",
+    access: "admin",
+    people: true,
+    fresh: true,
+    summary:
+      "Delete a provider of the organization. Its users cannot sign in any more, and their sessions end",
+    answers: { 204: { description: "Deleted" } },
+    errors: ["not_found"],
+  }),
+};
+
+const VouchedDomain = v.strictObject({ organization: Slug, domain: Domain });
+export type VouchedDomain = v.InferOutput<typeof VouchedDomain>;
+
+const ClaimedDomain = v.object({
+  id: v.number(),
+  domain: Text,
+  /** The TXT record that proves the domain. */
+  record_name: Text,
+  record_text: Text,
+  verified_at: v.nullable(Time),
+  /** By the record in DNS, or by the word of staff. */
+  verified_by: v.nullable(word(["dns", "staff"])),
+});
+export type ClaimedDomain = v.InferOutput<typeof ClaimedDomain>;
+
+const verified = { 200: { description: "The domain, which counts now", schema: ClaimedDomain } };
+
+export const domainsApi = {
+  list: endpoint({
+    name: "domains_list",
+    method: "GET",
+    path: "/api/org/{slug}/domains/",
+    access: "admin",
+    people: true,
+    summary: "The domains of e-mail addresses that the organization has claimed",
+    answers: { 200: { description: "Domains", schema: v.array(ClaimedDomain) } },
+  }),
+  create: endpoint({
+    name: "domains_create",
+    method: "POST",
+    path: "/api/org/{slug}/domains/",
+    access: "admin",
+    people: true,
+    fresh: true,
+    grows: true,
+    summary: "Claim a domain. The answer names the TXT record that proves it",
+    body: v.strictObject({ domain: Domain }),
+    answers: { 201: { description: "The domain, which does not count yet", schema: ClaimedDomain } },
+    errors: ["conflict"],
+  }),
+  delete: endpoint({
+    name: "domains_destroy",
+    method: "DELETE",
+    path: "/api/org/{slug}/domains/{id}/",
+    access: "admin",
+    people: true,
+    fresh: true,
+    summary: "Give a domain up: its addresses no longer count from the next sign-in on",
+    answers: { 204: { description: "Given up" } },
+    errors: ["not_found"],
+  }),
+  check: endpoint({
+    name: "domains_check_create",
+    method: "POST",
+    path: "/api/org/{slug}/domains/{id}/check/",
+    access: "admin",
+    people: true,
+    fresh: true,
+    summary: "Look for the TXT record that proves a domain",
+    answers: verified,
+    errors: ["not_found", "domain_unverified"],
+  }),
+  vouch: endpoint({
+    name: "domains_vouch_create",
+    method: "POST",
+    path: "/api/domains/",
+    access: "staff",
+    fresh: true,
+    summary: "Verify a domain of an organization by the word of staff, without a record",
+    body: VouchedDomain,
+    answers: verified,
+    errors: ["not_found", "conflict"],
+  }),
+};
