@@ -4,11 +4,14 @@
 import * as v from "valibot";
 import { foreignText, label } from "../base/text.ts";
 import { endpoint } from "./endpoint.ts";
-import { started } from "./sessions.ts";
+import { maxCodeLength, started } from "./sessions.ts";
 import { Password } from "./users.ts";
 import { Text, Time } from "./values.ts";
 
-const Code = v.strictObject({ otp: v.pipe(foreignText(64), v.minLength(1)) });
+/** For so long a proof counts as fresh. */
+export const freshMinutes = 10;
+
+const Code = v.strictObject({ otp: v.pipe(foreignText(maxCodeLength), v.minLength(1)) });
 export const FirstFactor = v.strictObject({
   /** Needed for the first second factor: a stolen session alone must not add one. */
   current_password: v.optional(Password),
@@ -40,7 +43,7 @@ export const factorsApi = {
     path: "/api/user/step_up/",
     access: "person",
     fresh: false,
-    summary: "Prove a second factor again. For 10 minutes it counts as fresh, in this sign-in alone",
+    summary: `Prove a second factor again. For ${freshMinutes} minutes it counts as fresh, in this sign-in alone`,
     body: Code,
     answers: { 204: { description: "Proven" } },
     errors: ["invalid_code", "second_factor_missing"],

@@ -8,7 +8,17 @@ import { sessionsEndedHeader } from "../protocol/sign-in.ts";
 import { NodeName, Port, PublicAddress } from "../protocol/values.ts";
 import { foreignText, formerEmailKey } from "../base/text.ts";
 import { endpoint, hasSome, isOn } from "./endpoint.ts";
-import { filesHeaders, GroupName, ListQuery, notModified, reachErrors, Text, Time, word } from "./values.ts";
+import {
+  filesHeaders,
+  GroupName,
+  ListQuery,
+  maxEmailLength,
+  notModified,
+  reachErrors,
+  Text,
+  Time,
+  word,
+} from "./values.ts";
 
 /** Of one node: its certificate holds them. */
 export const maxGroups = 64;
@@ -37,7 +47,7 @@ export type NodePatch = v.InferOutput<typeof NodePatch>;
 
 const Transfer = v.strictObject({
   /** The e-mail address of a member; null: the organization. */
-  owner: v.nullable(v.pipe(foreignText(254), v.transform(formerEmailKey), v.minLength(1))),
+  owner: v.nullable(v.pipe(foreignText(maxEmailLength), v.transform(formerEmailKey), v.minLength(1))),
 });
 export type Transfer = v.InferOutput<typeof Transfer>;
 

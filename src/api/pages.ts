@@ -1,6 +1,6 @@
 // What browsers and installers ask for: the console, the API's document with its viewers, pages that links open, releases.
 
-import { TokenRequest } from "../protocol/sign-in.ts";
+import { TokenRequest } from "./sessions.ts";
 import { endpoint } from "./endpoint.ts";
 
 const html = { 200: { description: "A page", type: "text/html" } } as const;

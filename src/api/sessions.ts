@@ -3,11 +3,20 @@
 
 import * as v from "valibot";
 import { foreignText } from "../base/text.ts";
-import { TokenPair, TokenRequest } from "../protocol/sign-in.ts";
+import { TokenPair } from "../protocol/sign-in.ts";
+import { text } from "../protocol/values.ts";
 import { endpoint } from "./endpoint.ts";
-import { Me } from "./users.ts";
-import { Machine, ListQuery, since, Text, Time, word } from "./values.ts";
+import { maxPasswordLength, Me } from "./users.ts";
+import { ListQuery, Machine, maxEmailLength, since, Text, Time, word } from "./values.ts";
 
+/** The code of an authenticator app, or a recovery code. */
+export const maxCodeLength = 64;
+/** Send `otp`, a code of the second factor, only after `second_factor_required`. */
+export const TokenRequest = v.strictObject({
+  email: text(maxEmailLength),
+  password: text(maxPasswordLength),
+  otp: v.optional(text(maxCodeLength)),
+});
 const RefreshRequest = v.strictObject({ refresh: v.pipe(foreignText(4096), v.minLength(1)) });
 
 /** Of a command line: the nodes on whose machine it proves to be. A machine may be a node of many organizations. */

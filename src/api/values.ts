@@ -76,10 +76,11 @@ export const ExpiresIn = v.pipe(
   v.maxValue(366 * 86_400, "At most 366d."),
 );
 
+export const maxEmailLength = 254;
 const notEmail = "Enter a valid email address.";
 /** Stored in lower case: two users never differ only by case. */
 export const Email = v.pipe(
-  foreignText(254),
+  foreignText(maxEmailLength),
   v.transform(formerEmailKey),
   // No dash at the beginning: a command would read the address as a flag. No control or invisible characters: two
   // addresses that look alike would be mistaken for each other.
@@ -89,7 +90,7 @@ export const Email = v.pipe(
   ),
   v.transform(emailKey),
   v.regex(/@[!-~]*[!-\-/-~]$/, notEmail),
-  v.maxLength(254, notEmail),
+  v.maxLength(maxEmailLength, notEmail),
 );
 
 /** The engine reads `any` as every peer, in every field, so it cannot be a name. */

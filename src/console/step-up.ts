@@ -2,7 +2,7 @@
 
 import { signal } from "@preact/signals";
 import { useState } from "preact/hooks";
-import { factorsApi, passkeyProofsApi } from "../api/factors.ts";
+import { factorsApi, freshMinutes, passkeyProofsApi } from "../api/factors.ts";
 import { call, onStepUp } from "./api.ts";
 import { html } from "./html.ts";
 import { readMe } from "./me.ts";
@@ -50,7 +50,7 @@ function Proof({ methods, answer }: Asked) {
   };
   const cancel = () => answer(false);
   return html`<${Dialog} title="Confirm that it is you" close=${cancel}>
-    <p>This change needs your second factor. It counts for 10 minutes.</p>
+    <p>This change needs your second factor. It counts for ${freshMinutes} minutes.</p>
     ${
       methods.includes("passkey")
         ? html`<p>

@@ -1,12 +1,7 @@
 // Sign-in with a password.
 
 import * as v from "valibot";
-import { received, text } from "./values.ts";
-
-const otp = v.optional(text(64));
-
-/** `otp`: the code of an authenticator app, or a recovery code. Send it only after `second_factor_required`. */
-export const TokenRequest = v.strictObject({ email: text(254), password: text(1024), otp });
+import { received } from "./values.ts";
 
 /** In the answer to the deletion of a node. */
 export const sessionsEndedHeader = "X-Sessions-Ended";

@@ -186,6 +186,10 @@ test("where the user is signed in is listed, and ends one by one", async () => {
     status: 1,
     err: expect.stringContaining("no such session"),
   });
+  expect(await agent("admin session revoke Firefox")).toMatchObject({
+    status: 1,
+    err: expect.stringContaining("There is no session Firefox"),
+  });
 });
 
 test("a second factor is added, asked for at sign-in and before what needs a fresh proof", async () => {

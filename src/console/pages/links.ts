@@ -2,6 +2,7 @@
 // password), and the sign-in of the API's documentation. Browsers do not send the fragment, so no log has the secret.
 
 import { docsApi } from "../../api/pages.ts";
+import { maxCodeLength } from "../../api/sessions.ts";
 import "../core.ts";
 import type { VNode } from "preact";
 import { useEffect, useState } from "preact/hooks";
@@ -46,7 +47,10 @@ const controls = {
       required: true,
     },
   ],
-  otp: ["Code of your second factor, if you have one", { autocomplete: "one-time-code", maxlength: 64 }],
+  otp: [
+    "Code of your second factor, if you have one",
+    { autocomplete: "one-time-code", maxlength: maxCodeLength },
+  ],
 } as const;
 
 const toConsole = (path: string, words: string) =>

@@ -1,5 +1,6 @@
 // The user's second factors: authenticator app, passkeys, and recovery codes, which are shown once.
 
+import { maxCodeLength } from "../../api/sessions.ts";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { apiPath, type SentOf } from "../../api/endpoint.ts";
 import { factorsApi, maxPasskeyName, passkeysApi, totpApi, type Passkey } from "../../api/factors.ts";
@@ -232,7 +233,7 @@ function FirstCode({ secret, changed, close }: { secret: Secret } & Pick<NewProp
       errors=${error?.fields["otp"]}
       value=${code}
       set=${setCode}
-      control=${{ autocomplete: "one-time-code", inputmode: "numeric", maxlength: 64, required: true }}
+      control=${{ autocomplete: "one-time-code", inputmode: "numeric", maxlength: maxCodeLength, required: true }}
     />
     <${FormFailure} error=${error} shown=${["otp"]} />
     <div class="actions">

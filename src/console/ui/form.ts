@@ -1,5 +1,6 @@
 // Common parts of forms: one request at a time, its failure, and fields that hold texts.
 
+import { maxCodeLength } from "../../api/sessions.ts";
 import type { VNode } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { ApiError } from "../api.ts";
@@ -87,7 +88,13 @@ export function Text({ label, help, errors, value, set, control = {} }: TextProp
 
 /** A code of the authenticator app, or a recovery code. `control`: more attributes. */
 export function SecondFactorCode({ control = {}, ...props }: TextProps): VNode {
-  const all = { name: "otp", autocomplete: "one-time-code", maxlength: 64, required: true, ...control };
+  const all = {
+    name: "otp",
+    autocomplete: "one-time-code",
+    maxlength: maxCodeLength,
+    required: true,
+    ...control,
+  };
   return html`<${Text} ...${props} control=${all} />`;
 }
 

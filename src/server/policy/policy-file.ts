@@ -1,5 +1,6 @@
 // The policy file: its schema, and reading it with the line and column of each fault. resolve.ts turns names into ids.
 
+import { maxEmailLength } from "../../api/values.ts";
 import * as v from "valibot";
 import { maxFileRules, maxPolicyBytes } from "../../api/policy.ts";
 import { brand } from "../../brand.ts";
@@ -31,7 +32,7 @@ const refusal = (expected: string) => (issue: v.BaseIssue<unknown>) => {
   return later.find(([pattern]) => pattern.test(given))?.[1] ?? `Expected ${expected}.`;
 };
 
-const maxWord = "user:".length + 254;
+const maxWord = "user:".length + maxEmailLength;
 
 const NodeWord = v.pipe(foreignText(100), v.regex(nodeWord, refusal("node:NAME")));
 const MemberWord = v.pipe(

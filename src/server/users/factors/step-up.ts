@@ -1,6 +1,7 @@
 // Asks people for a second factor: always in organizations that require one, and again within 10 minutes before what would
 // hurt most in the hands of a thief. A proof belongs to one sign-in: a browser's session, or a family of tokens.
 
+import { factorsApi, freshMinutes, totpApi } from "../../../api/factors.ts";
 import { AppError } from "../../../base/errors.ts";
 import { record, type Actor } from "../../audit/record.ts";
 import type { Caller, SignIn } from "../../http/route.ts";
@@ -13,7 +14,7 @@ import { aheadMs, methodsOf, proveCode, type FactorServices } from "./second-fac
 
 export type UserCaller = Extract<Caller, { kind: "person" }>;
 
-const freshMs = 10 * 60_000;
+const freshMs = freshMinutes * 60_000;
 /** In `meta`: staff need a second factor. */
 const staffFactorKey = "staff_second_factor";
 
@@ -63,7 +64,7 @@ export async function requireFactor(
   if (at !== null && (!isFresh || (at > now - freshMs && at <= now + aheadMs))) return;
   throw new AppError("step_up_required", "This needs a fresh proof of your second factor.", {
     methods,
-    hint: "Send a code to /api/user/step_up/, then the request again: a proof counts for 10 minutes.",
+    hint: `Send a code to ${factorsApi.prove.path}, then the request again: a proof counts for ${freshMinutes} minutes.`,
   });
 }
 
@@ -117,6 +118,6 @@ export async function markProven(
 
 function missing(): AppError {
   return new AppError("second_factor_missing", "This needs a second factor, and you have none.", {
-    hint: "Add one with `agent admin factor add`, or by /api/user/totp/.",
+    hint: `Add one with \`agent admin factor add\`, or by ${totpApi.create.path}.`,
   });
 }
