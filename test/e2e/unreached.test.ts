@@ -61,8 +61,10 @@ test("a lighthouse is found by each address of its name, and the address that an
     is: "closed",
     finding: {
       verdict: "fail",
-      evidence: "UDP does not pass: UDP hub.example.org:9 of hub is closed, no engine listens there",
-      remedy: "On the lighthouse: agent start acme",
+      evidence:
+        "UDP does not pass: UDP hub.example.org:9 of hub (192.0.2.2) is closed, no engine listens there",
+      remedy:
+        "On the lighthouse: agent start acme. If 192.0.2.2 is not its address, correct what the name server says of hub.example.org",
     },
   });
 }, 60_000);
@@ -77,7 +79,7 @@ test("a refused connection is called refused, and a cable that is out is not", (
       finding: {
         verdict: "fail",
         evidence:
-          "UDP does not pass: no route to UDP hub.example.org:4242 of hub: this machine is not connected, or no machine has that address",
+          "UDP does not pass: no route to UDP hub.example.org:4242 of hub (192.0.2.2): this machine is not connected, or no machine has that address",
       },
     });
   } finally {

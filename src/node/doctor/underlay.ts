@@ -39,8 +39,11 @@ export function askHubs(hubs: readonly Hub[], system: Pick<System, "lookup">): P
   );
 }
 
-const placeOf = ({ host, port, name, overlay }: Hub) =>
-  `UDP ${joinHostPort(host, port)}${name === overlay ? "" : ` of ${name}`}`;
+/** With the address of a name: one that leads to another machine is seen by nothing else. */
+function placeOf({ host, port, name, overlay, address = host }: Asked): string {
+  const whose = name === overlay ? "" : ` of ${name}`;
+  return `UDP ${joinHostPort(host, port)}${whose}${address === host ? "" : ` (${address})`}`;
+}
 
 /** Why none of them can be used. One that answers comes first, because that leaves the fewest causes. */
 export function whyUnreached(
@@ -75,7 +78,7 @@ export function whyUnreached(
     case "closed":
       return {
         why: `${at} is closed, no engine listens there`,
-        cure: `On the lighthouse: ${run} start ${org}`,
+        cure: `On the lighthouse: ${run} start ${org}${nameToo(first)}`,
       };
     case "silent":
       if (isPlaneSilent)
@@ -85,9 +88,16 @@ export function whyUnreached(
         };
       return {
         why: `nothing comes back from ${at}: a firewall drops it, or the machine is off`,
-        cure: `Permit UDP ${port} out of this machine and its network, and in every firewall before the lighthouse; then on the lighthouse: ${run} check-port ${port}`,
+        cure: `Permit UDP ${port} out of this machine and its network, and in every firewall before the lighthouse; then on the lighthouse: ${run} check-port ${port}${nameToo(first)}`,
       };
   }
+}
+
+/** What else may be wrong where nothing answers at the address of a name. */
+function nameToo({ host, address = host }: Asked): string {
+  return address === host
+    ? ""
+    : `. If ${address} is not its address, correct what the name server says of ${host}`;
 }
 
 /** `carries`: a lighthouse answers through the overlay, so UDP passes. */

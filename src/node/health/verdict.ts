@@ -188,18 +188,19 @@ function ofNode(seen: Observation): Finding[] {
   if (states.has("early")) return one("probing", "The first probes are under way");
   if (!states.has("unknown")) {
     const [what, more] = [silence(lighthouses), meanwhile(seen)];
-    return seen.isCutOff
-      ? [cutOff("lighthouses_silent", slug, what, more)]
-      : one("lighthouses_silent", `${what}${more}`);
+    if (!seen.isCutOff) return one("lighthouses_silent", `${what}${more}`);
+    // A peer that is found proves a connection: the doctor tells whether lighthouse, name or uplink is missing.
+    const cure = seen.kept > 0 ? `${brand.executable} doctor` : undefined;
+    return [cutOff("lighthouses_silent", slug, what, more, cure)];
   }
   if (seen.isDenied) return one("icmp_denied", "This process may not send ICMP");
   const version = seen.engineVersion === undefined ? "this engine" : `engine ${seen.engineVersion}`;
   return one("tunnels_unknown", `No lighthouse answers ICMP, and ${version} does not report its tunnels`);
 }
 
-/** Nothing answers, neither overlay nor control plane: the cause is this machine's connection. */
-const cutOff = (kind: Kind, slug: string, what: string, more = "") =>
-  found(kind, slug, `${what}, nor does the control plane${more}`, checkWayOut);
+/** Neither overlay nor control plane answers: the cause is this machine's connection, unless a peer is found. */
+const cutOff = (kind: Kind, slug: string, what: string, more = "", cure: string = checkWayOut) =>
+  found(kind, slug, `${what}, nor does the control plane${more}`, cure);
 
 function ofDisk({ slug, disk }: Observation): Finding[] {
   if (disk === undefined || disk.state === "ok") return [];

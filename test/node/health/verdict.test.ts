@@ -70,6 +70,10 @@ test("a lighthouse and the control plane that are both silent are told together,
   expect(judge(seen({ ...cut, contact })).findings).toMatchObject([
     { kind: "nodes_silent", cure: expect.stringContaining("way out") },
   ]);
+  // A peer that is found proves a connection.
+  expect(judge(seen({ ...cut, kept: 1 })).findings).toMatchObject([
+    { kind: "lighthouses_silent", cure: "agent doctor" },
+  ]);
   // The control plane alone is no matter of traffic.
   expect(judge(seen({ isCutOff: true })).findings).toEqual([]);
 });
