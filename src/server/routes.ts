@@ -2,8 +2,7 @@
 // subject; routing, checks, 405 with Allow, validation and the OpenAPI document come from the declaration. A handler returns
 // one of the declared answers or throws an AppError. `call.caller` is the caller. A handler that checks a secret counts wrong
 // guesses with `services.throttle`. Handlers
-// are loaded with the first request of their subject, so that the server starts faster. Subjects in routes/ are not in the
-// contract yet.
+// are loaded with the first request of their subject, so that the server starts faster.
 
 import type { Route } from "./http/route.ts";
 import {

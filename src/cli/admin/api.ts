@@ -11,6 +11,7 @@ import {
   type Params,
 } from "../../api/endpoint.ts";
 import { factorsApi } from "../../api/factors.ts";
+import { organizationsApi } from "../../api/organizations.ts";
 import { readerOf, request, type Request } from "../../api/request.ts";
 import { maxPageSize } from "../../api/values.ts";
 import { brand } from "../../brand.ts";
@@ -22,15 +23,10 @@ import { readCode } from "../one-time-code.ts";
 import { effectOf } from "./effect.ts";
 import { chooseTarget, requireLocalData, sayTarget, type Target } from "./target.ts";
 
-export type Schema<T> = v.GenericSchema<unknown, T>;
-
 export type Api = {
   call<const E extends Endpoint>(of: E, params: Params<E>, ...given: Given<E>): Promise<AnswerOf<E>>;
   /** All pages of a list. */
   all<const E extends Endpoint>(of: E, params: Params<E>, ...given: Given<E>): Promise<ItemOf<E>[]>;
-  get<T>(path: string, schema: Schema<T>): Promise<T>;
-  /** All pages of a list. `query`: more words, such as `search`. */
-  list<T>(path: string, item: Schema<T>, query?: Record<string, string>): Promise<T[]>;
 };
 
 type Effect = {
@@ -39,16 +35,9 @@ type Effect = {
   /** Gets the headers of the answer. */
   heard?(headers: Headers): void;
 };
-export type Change = Effect & Omit<Request<unknown>, "schema">;
 export type Prepared<T> = Effect & Request<T>;
 /** `null`: an answer without a body. */
 type Written<T> = Exclude<T, undefined> | (undefined extends T ? null : never);
-
-/** The path of an organization. A word that cannot be a slug must not become another path. */
-export const inOrg = (slug: string, rest = "") => `/api/org/${encodeURIComponent(slug)}/${rest}`;
-
-/** Answers of deletions. */
-export const Nothing: Schema<unknown> = v.unknown();
 
 /** A list of 1000 nodes has about 1 MiB. */
 const maxBytes = 32 * 1024 * 1024;
@@ -89,17 +78,6 @@ export async function write(
   });
 }
 
-/** For endpoints that are not in the contract yet. */
-export async function writeAs<T>(
-  context: Context,
-  schema: Schema<T>,
-  prepare: (api: Api) => Change | Promise<Change>,
-  options?: { begins?: boolean },
-): Promise<T | undefined> {
-  const answer = await write<unknown>(context, async (api) => ({ ...(await prepare(api)), schema }), options);
-  return answer === undefined ? undefined : v.parse(schema, answer ?? {});
-}
-
 async function plan(
   context: Context,
   target: Target,
@@ -115,7 +93,7 @@ async function plan(
       const api = apiOf(send);
       const change = await prepare(api);
       const [, slug] = /^\/api\/org\/([^/]+)\//.exec(change.path) ?? [];
-      if (slug !== undefined) await api.get(`/api/org/${slug}/`, v.unknown());
+      if (slug !== undefined) await api.call(organizationsApi.retrieve, { slug: decodeURIComponent(slug) });
       const { method, path, effect = effectOf(change) } = change;
       if (!context.output.json) context.output.say(`Would ${effect}`);
       if (!isLocal) steps.push({ step: "request", method, url: target.profile.api_base + path });
@@ -126,10 +104,7 @@ async function plan(
 }
 
 function apiOf(send: Sender): Api {
-  const get = async <T>(path: string, schema: Schema<T>): Promise<T> =>
-    answered(await send({ path, schema, maxBytes, repeatable: true }));
   return {
-    get,
     call: async (of, params, ...given) =>
       answered(await send({ ...request(of, params, ...given), maxBytes, repeatable: true })),
     async all<const E extends Endpoint>(of: E, params: Params<E>, ...[given]: Given<E>) {
@@ -146,21 +121,6 @@ function apiOf(send: Sender): Api {
         });
         found.push(...answered(answer));
         if (!(answer.headers.get("Link") ?? "").includes('rel="next"')) return found;
-      }
-    },
-    async list<T>(path: string, item: Schema<T>, query: Record<string, string> = {}) {
-      const all: T[] = [];
-      for (let page = 1; ; page++) {
-        const words = new URLSearchParams({ page: String(page), page_size: String(maxPageSize), ...query });
-        const request = {
-          path: `${path}?${words.toString()}`,
-          schema: v.array(item),
-          maxBytes,
-          repeatable: true,
-        };
-        const answer = await send(request);
-        all.push(...answered(answer));
-        if (!(answer.headers.get("Link") ?? "").includes('rel="next"')) return all;
       }
     },
   };

@@ -78,7 +78,3 @@ export function errorReply(error: AppError, headers: Record<string, string> = {}
 }
 
 export const noContent = { status: 204 } as const;
-
-export function created(body: unknown): Reply {
-  return { status: 201, body };
-}

@@ -97,69 +97,15 @@ export type Reply = {
 /** An answer that is not JSON: a page or a file. */
 export type Page = Required<Pick<Reply, "raw">> & Pick<Reply, "headers" | "cookies">;
 
-/** The input of a route: `nothing`, `body(schema)` or `query(schema)`. */
-export type Input<T> = {
-  body?: Schema;
-  query?: v.ObjectSchema<v.ObjectEntries, undefined> | v.StrictObjectSchema<v.ObjectEntries, undefined>;
-  read(source: InputSource): T;
-};
-
 export type InputSource = { body<T>(schema: Schema<T>): T; query<T>(schema: Schema<T>): T };
 
-export const nothing: Input<undefined> = { read: () => undefined };
-
-export function body<T>(schema: Schema<T>): Input<T> {
-  return { body: schema, read: (source) => source.body(schema) };
-}
-
-export function query<E extends v.ObjectEntries>(
-  schema: v.StrictObjectSchema<E, undefined>,
-): Input<v.InferOutput<v.StrictObjectSchema<E, undefined>>> {
-  return { query: schema, read: (source) => source.query(schema) };
-}
-
-/**
- * Whether people with a second factor, or who need one, must have proven it within 10 minutes: always, never, or if a field
- * of the input is given that needs it (see people/step-up.ts). Asked before what changes the rights of a user, program or
- * machine, what machines receive, or ends a machine; not before a mere description. Fields are declared one by one, so
- * that a new one cannot be forgotten.
- */
-export type Fresh<T> = boolean | { [K in keyof T]-?: boolean | ((value: T[K]) => boolean) };
-
-/** As in the contract, with a path in Hono's syntax. Write numbers as the constant `id` below. */
-type Description = Omit<Endpoint, "body" | "query" | "fresh">;
-
-export type Route = Description & {
-  /** Undefined: the route changes nothing. An object: for some fields, so it is asked after the input is read. */
-  fresh?: Endpoint["fresh"];
+/** An endpoint with its handler. `path`: in Hono's syntax. */
+export type Route = Omit<Endpoint, "body" | "query"> & {
   /** Replaces the usual answer to an error. */
   refused?(error: AppError, request: AskedRequest): Promise<Reply> | undefined;
-  takes: Pick<Input<unknown>, "body" | "query">;
+  takes: Pick<Endpoint, "body" | "query">;
   answer(call: Call, source: InputSource): Reply | Promise<Reply>;
 };
-
-/** A numeric parameter. A path with anything else in its place is unknown. */
-export const numbered = (name: string) => `:${name}{[1-9][0-9]{0,14}}`;
-export const id = numbered("id");
-
-/** Declares a route outside of organizations. */
-export function route<T>(
-  description: Description & {
-    takes: Input<T>;
-    fresh?: Fresh<NoInfer<T>>;
-    handle(call: Call, input: T): Promise<Reply> | Reply;
-  },
-): Route {
-  const { takes, fresh, handle } = description;
-  return {
-    ...description,
-    answer(call, source) {
-      const input = takes.read(source);
-      if (!asksForFresh(fresh, input)) return handle(call, input);
-      return call.requireFresh().then(() => handle(call, input));
-    },
-  };
-}
 
 /** Whether a field that is given needs a fresh second factor. Routes that always need it were checked with the rights. */
 export function asksForFresh(fresh: Endpoint["fresh"], input: unknown): boolean {
@@ -169,34 +115,6 @@ export function asksForFresh(fresh: Endpoint["fresh"], input: unknown): boolean 
     if (value === undefined) return false;
     return typeof rule === "function" ? rule(value) : rule;
   });
-}
-
-type OrganizationRoute<T> = Omit<Description, "grows"> & {
-  takes: Input<T>;
-  fresh?: Fresh<NoInfer<T>>;
-  /**
-   * Whether this request lets the organization grow. Revocations, changes of rights and requests that only remove or
-   * shorten do not: never refuse them. Asked only at the maximum, because it may read what is stored.
-   */
-  grows?(input: T, call: OrganizationCall): boolean | Promise<boolean>;
-  handle(call: OrganizationCall, input: T): Promise<Reply> | Reply;
-};
-
-/** Declares a route below /api/org/{slug}/. `path` is relative to that. */
-export function organizationRoute<T>({ grows, handle, ...description }: OrganizationRoute<T>): Route {
-  return {
-    ...route({
-      ...description,
-      path: `/api/org/:slug/${description.path}`,
-      handle(call, input) {
-        if (!isInOrganization(call))
-          throw new AppError("internal", `${description.name} has no organization`);
-        if (grows === undefined) return handle(call, input);
-        return call.requireRoom(Object(input), () => grows(input, call)).then(() => handle(call, input));
-      },
-    }),
-    ...(grows === undefined ? {} : { grows: true }),
-  };
 }
 
 /** For `grows`. */
