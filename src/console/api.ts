@@ -139,16 +139,11 @@ export async function call<const E extends Endpoint>(
   return (await ask<SentOf<E>>(of.method, filledPath(of.path, params, query), { body })).data;
 }
 
-export const sessionPath = "/api/session/";
 /** Errors of a wrong password or code. They do not end the session. */
 const guesses = new Set(["invalid_credentials", "invalid_code", "second_factor_required"]);
 
 export async function get<T>(path: Path<T> | string, signal?: AbortSignal): Promise<T> {
   return (await ask<T>("GET", path, { signal })).data;
-}
-
-export async function send<T>(method: Exclude<Method, "GET">, path: string, body?: unknown): Promise<T> {
-  return (await ask<T>(method, path, { body })).data;
 }
 
 /** All pages of a list. The API answers at most 1000 items a page. */
@@ -169,9 +164,4 @@ function linkTo(rel: string, header: string | null): string | undefined {
   if (target === undefined) return undefined;
   const { pathname, search } = new URL(target, location.origin);
   return pathname + search;
-}
-
-/** The path of an organization's resource: `org("acme", "nodes/")`. */
-export function org(slug: string, rest: string): string {
-  return `/api/org/${encodeURIComponent(slug)}/${rest}`;
 }

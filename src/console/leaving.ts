@@ -1,6 +1,7 @@
 // How the console shows when users who leave a provider are signed out, from what it gave at sign-ins.
+import type { Provider } from "../api/providers.ts";
 
-export type Leaving = "hourly" | "daily" | null;
+type Leaving = Provider["leaving"];
 
 export function leavingText(leaving: Leaving): string {
   if (leaving === null)

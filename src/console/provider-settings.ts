@@ -1,18 +1,18 @@
 // The settings of an organization's provider of identities, as texts of a form and as the control plane takes them.
 
+import type { GivenOf } from "../api/endpoint.ts";
+import type { organizationProvidersApi } from "../api/providers.ts";
+
+type Patch = GivenOf<typeof organizationProvidersApi.update>;
+/** All that the form has. The secret is apart, because it is never shown. */
 export type ProviderSettings = {
-  name: string;
-  client_id: string;
-  scopes: string;
-  groups_claim: string;
-  tenant: string | null;
-  domains: readonly string[];
-  required_groups: readonly string[];
-  roles: readonly { group: string; role: string }[];
-  node_groups: readonly { group: string; node_group: string }[];
-  creates_users: boolean;
+  [K in Exclude<keyof Patch, "client_secret" | "trust">]-?: Exclude<Patch[K], undefined>;
 };
 export type ProviderTexts = Record<Exclude<keyof ProviderSettings, "creates_users">, string>;
+
+/** Without what is only shown. An answer names the organization in each role and group, a request does not. */
+export const settingsOf = (provider: ProviderSettings): ProviderSettings =>
+  settingsIn(textsOf(provider), provider.creates_users);
 
 /** Groups have lines of their own: names such as `cn=vpn,ou=groups` have commas. */
 const linesIn = (text: string) => itemsIn(text, "\n");

@@ -1,8 +1,11 @@
 // Providers of identities: their list, the links to their pages, and the errors after a return from one.
 
-import { get, send } from "./api.ts";
+import { apiPath, type GivenOf, type SentOf } from "../api/endpoint.ts";
+import { identitiesApi, providerSignInApi } from "../api/providers.ts";
+import { given } from "../base/given.ts";
+import { call, get } from "./api.ts";
 
-export type Provider = { id: number; name: string };
+export type Provider = SentOf<typeof providerSignInApi.list>[number];
 
 /** With those of the organization that the page belongs to, and of organizations that verified the domain of the address. */
 export function listProviders(
@@ -10,20 +13,22 @@ export function listProviders(
   signal?: AbortSignal,
 ): Promise<Provider[]> {
   const [, domain] = /@([^\s@]+\.[^\s@]+)$/.exec(email.trim()) ?? [];
-  const asked = new URLSearchParams({
-    ...(organization === undefined ? {} : { organization: organization.slice(0, 63) }),
-    ...(domain === undefined ? {} : { domain: domain.slice(0, 253) }),
-  }).toString();
-  return get<Provider[]>(`/api/session/providers/${asked === "" ? "" : `?${asked}`}`, signal);
+  const asked = given({ organization: organization?.slice(0, 63), domain: domain?.slice(0, 253) });
+  return get(apiPath(providerSignInApi.list, {}, asked), signal);
 }
 
 /** Leaves the console for the provider's page; afterwards the present page opens again. */
-export async function goToProvider(path: string, provider: number, more: object = {}): Promise<void> {
+export const signInAt = (provider: number) =>
+  leaveFor((return_to) => call(providerSignInApi.begin, {}, { provider, return_to }));
+export const linkAt = (
+  provider: number,
+  password: Pick<GivenOf<typeof identitiesApi.link>, "current_password">,
+) => leaveFor((return_to) => call(identitiesApi.link, {}, { provider, return_to, ...password }));
+
+async function leaveFor(begin: (here: string) => Promise<{ url: string }>): Promise<void> {
   const here = new URL(location.href);
   here.searchParams.delete("refused");
-  const return_to = here.pathname + here.search;
-  const { url } = await send<{ url: string }>("POST", path, { provider, return_to, ...more });
-  location.assign(url);
+  location.assign((await begin(here.pathname + here.search)).url);
 }
 
 /** By the code of the error in the address that the provider's answer leads to. Texts of the address are never shown. */

@@ -3,12 +3,12 @@
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { brand } from "../brand.ts";
-import { ApiError, sessionPath } from "./api.ts";
+import { ApiError } from "./api.ts";
 import { useHeadingFocus } from "./heading-focus.ts";
 import { html } from "./html.ts";
 import { me, signIn, signInByPasskey, slug } from "./me.ts";
 import { canUsePasskeys } from "./passkeys.ts";
-import { goToProvider, listProviders, refusalOf, type Provider } from "./providers.ts";
+import { listProviders, refusalOf, signInAt, type Provider } from "./providers.ts";
 import { query } from "./router.ts";
 import { FormFailure, SecondFactorCode, Text, useAction, useAttempts } from "./ui/form.ts";
 import { Dialog, Failure } from "./ui/parts.ts";
@@ -112,11 +112,7 @@ function Providers({ email }: { email: string }) {
   return html`${all.map(
     ({ id, name }) =>
       html`<div key=${id} class="other-way">
-        <button
-          type="button"
-          disabled=${isRunning}
-          onClick=${() => attempt(() => goToProvider(`${sessionPath}oidc/`, id))}
-        >
+        <button type="button" disabled=${isRunning} onClick=${() => attempt(() => signInAt(id))}>
           Sign in with <bdi>${name}</bdi>
         </button>
       </div>`,

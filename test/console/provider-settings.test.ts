@@ -1,7 +1,7 @@
 // The texts of the form of a provider of identities.
 
 import { expect, test } from "bun:test";
-import { changesIn, flagsOf, settingsIn, textsOf } from "../../src/console/provider-settings.ts";
+import { changesIn, flagsOf, settingsIn, settingsOf, textsOf } from "../../src/console/provider-settings.ts";
 
 const settings = {
   name: "Company",
@@ -43,4 +43,13 @@ test("only changes are sent; a group without a role is one of members; an empty 
   });
   const words = "--tenant _ --domain _ --role staff=member --role cn=net,ou=groups=admin --users link";
   expect(flagsOf(changes)).toEqual(words.split(" ").map((word) => (word === "_" ? "" : word)));
+});
+
+test("a form that nobody edited sends nothing, although an answer names the organization of each role and group", () => {
+  const within = <T extends object>(list: readonly T[]) =>
+    list.map((each) => ({ ...each, organization: "acme" }));
+  const { roles, node_groups } = settings;
+  const provider = { ...settings, id: 1, roles: within(roles), node_groups: within(node_groups) };
+  const untouched = settingsIn(textsOf(provider), provider.creates_users);
+  expect(changesIn(settingsOf(provider), untouched)).toEqual({});
 });

@@ -2,7 +2,8 @@
 
 import "../core.ts";
 import { useState } from "preact/hooks";
-import { send } from "../api.ts";
+import { commandLineApi } from "../../api/sessions.ts";
+import { call } from "../api.ts";
 import { html } from "../html.ts";
 import { me } from "../me.ts";
 import { query } from "../router.ts";
@@ -21,8 +22,7 @@ type HereProps = { port: number; state: string; challenge: string };
 
 function Here({ port, state, challenge }: HereProps) {
   const { error, isRunning, run } = useAction(async () => {
-    const body = { code_challenge: challenge };
-    const { code } = await send<{ code: string }>("POST", "/api/user/login_codes/", body);
+    const { code } = await call(commandLineApi.createCode, {}, { code_challenge: challenge });
     // Always this machine: whoever made the address of this page gets nothing elsewhere.
     location.assign(`http://127.0.0.1:${port}/?${new URLSearchParams({ code, state }).toString()}`);
   });
@@ -39,7 +39,7 @@ function ByCode() {
   const [found, setFound] = useState<Asking | undefined>(undefined);
   const [outcome, setOutcome] = useState<"approved" | "refused" | undefined>(undefined);
   const { error, isRunning, submit } = useAction(async () =>
-    setFound(await send<Asking>("POST", "/api/user/device_requests/find/", { user_code: code })),
+    setFound(await call(commandLineApi.find, {}, { user_code: code })),
   );
   if (outcome !== undefined)
     return html`<p role="status">
@@ -67,7 +67,7 @@ type DecisionProps = { code: string; found: Asking; setOutcome(outcome: "approve
 
 function Decision({ code, found, setOutcome }: DecisionProps) {
   const decide = (approve: boolean) => async () => {
-    await send("POST", "/api/user/device_requests/decide/", { user_code: code, approve });
+    await call(commandLineApi.decide, {}, { user_code: code, approve });
     setOutcome(approve ? "approved" : "refused");
   };
   const approval = useAction(decide(true));

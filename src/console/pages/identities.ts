@@ -1,28 +1,24 @@
 // The user's identities at providers: linking and unlinking.
 
 import { useState } from "preact/hooks";
-import { send } from "../api.ts";
+import { apiPath, type SentOf } from "../../api/endpoint.ts";
+import { identitiesApi, providerSignInApi } from "../../api/providers.ts";
+import { call } from "../api.ts";
 import { html } from "../html.ts";
 import { factors } from "../me.ts";
-import { goToProvider, refusalOf, type Provider } from "../providers.ts";
+import { linkAt, refusalOf, type Provider } from "../providers.ts";
 import { refresh, useResource } from "../resource.ts";
 import { query } from "../router.ts";
 import { FormFailure, Text, useAction } from "../ui/form.ts";
 import { Confirm, Dialog, Failure, When } from "../ui/parts.ts";
 
-type Identity = {
-  id: number;
-  provider: string;
-  email: string | null;
-  created_at: string;
-  last_used_at: string | null;
-};
+type Identity = SentOf<typeof identitiesApi.list>[number];
 
-const path = "/api/user/identities/";
+const path = apiPath(identitiesApi.list, {});
 
 export function Identities() {
-  const providers = useResource<Provider[]>("/api/session/providers/");
-  const { data = [], error } = useResource<Identity[]>(path);
+  const providers = useResource(apiPath(providerSignInApi.list, {}));
+  const { data = [], error } = useResource(path);
   const [linking, link] = useState<Provider | undefined>(undefined);
   const [unlinking, unlink] = useState<Identity | undefined>(undefined);
   const choices = providers.data ?? [];
@@ -62,7 +58,7 @@ export function Identities() {
               roles and groups that it gave.
             </p>`}
             run=${async () => {
-              await send("DELETE", `${path}${unlinking.id}/`);
+              await call(identitiesApi.unlink, { id: unlinking.id });
               await refresh(path);
             }}
             close=${() => unlink(undefined)}
@@ -77,7 +73,7 @@ function Link({ provider, close }: { provider: Provider; close(): void }) {
   const own = factors.value;
   const hasFactor = own !== undefined && (own.totp || own.passkeys > 0);
   const { error, isRunning, submit } = useAction(() =>
-    goToProvider(path, provider.id, password === "" ? {} : { current_password: password }),
+    linkAt(provider.id, password === "" ? {} : { current_password: password }),
   );
   return html`<${Dialog} title="Link an identity" close=${close}>
     <form onSubmit=${submit}>

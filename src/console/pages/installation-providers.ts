@@ -1,15 +1,16 @@
 // The providers of identities of this control plane, for staff. They are set up on the command line.
 
+import { apiPath } from "../../api/endpoint.ts";
+import { providersApi } from "../../api/providers.ts";
 import { html } from "../html.ts";
-import { leavingText, type Leaving } from "../leaving.ts";
+import { leavingText } from "../leaving.ts";
 import { useResource } from "../resource.ts";
 import { Failure, FromTerminal } from "../ui/parts.ts";
 
-const path = "/api/identity_providers/";
-type Provider = { id: number; name: string; issuer: string; leaving: Leaving };
+const path = apiPath(providersApi.list, {});
 
 export function InstallationProviders() {
-  const { data, error } = useResource<readonly Provider[]>(path);
+  const { data, error } = useResource(path);
   return html`<section>
     <h2>Sign-in by providers of identities</h2>
     ${error === undefined ? null : html`<${Failure} error=${error} />`}

@@ -1,36 +1,24 @@
 // How members of the organization sign in by a provider of its own, and the domains whose addresses count there.
 
 import { useState } from "preact/hooks";
-import { org, send } from "../api.ts";
+import { apiPath, type SentOf } from "../../api/endpoint.ts";
+import { domainsApi, organizationProvidersApi, type Provider } from "../../api/providers.ts";
+import { call } from "../api.ts";
 import { html } from "../html.ts";
-import { leavingText, type Leaving } from "../leaving.ts";
+import { leavingText } from "../leaving.ts";
 import { slug } from "../me.ts";
 import { refresh, useResource } from "../resource.ts";
-import type { ProviderSettings } from "../provider-settings.ts";
 import { FormFailure, Text, useAction } from "../ui/form.ts";
 import { tell } from "../ui/told.ts";
 import { Confirm, Empty, Failure, FromTerminal, Line, Loading, State } from "../ui/parts.ts";
 import { EditProvider, NewProvider } from "./provider-form.ts";
 
-type Provider = ProviderSettings & {
-  id: number;
-  issuer: string;
-  has_secret: boolean;
-  leaving: Leaving;
-  redirect_uri: string;
-};
-type Domain = {
-  id: number;
-  domain: string;
-  record_name: string;
-  record_text: string;
-  verified_by: "dns" | "staff" | null;
-};
+type Domain = SentOf<typeof domainsApi.list>[number];
 
 export function OwnProviders() {
   const own = slug.value ?? "";
-  const path = org(own, "identity_providers/");
-  const { data, error } = useResource<Provider[]>(path);
+  const path = apiPath(organizationProvidersApi.list, { slug: own });
+  const { data, error } = useResource(path);
   const [isAdding, add] = useState(false);
   const [editing, edit] = useState<Provider | undefined>(undefined);
   const [removing, remove] = useState<Provider | undefined>(undefined);
@@ -76,10 +64,10 @@ export function OwnProviders() {
             effect=${html`<p>Its users are signed out, and cannot sign in any more. There is no way back.</p>
               <${FromTerminal}
                 command=${["oidc", "delete", removing.id, "--org", own]}
-                call=${["DELETE", `${path}${removing.id}/`]}
+                call=${["DELETE", apiPath(organizationProvidersApi.delete, { slug: own, id: removing.id })]}
               />`}
             run=${async () => {
-              await send("DELETE", `${path}${removing.id}/`);
+              await call(organizationProvidersApi.delete, { slug: own, id: removing.id });
               await refresh(path);
             }}
             close=${() => remove(undefined)}
@@ -97,11 +85,11 @@ function rolesOf({ roles, creates_users }: Provider): string {
 
 function Domains() {
   const own = slug.value ?? "";
-  const path = org(own, "domains/");
-  const { data, error } = useResource<Domain[]>(path);
+  const path = apiPath(domainsApi.list, { slug: own });
+  const { data, error } = useResource(path);
   const [domain, edit] = useState("");
   const claim = useAction(async () => {
-    await send("POST", path, { domain });
+    await call(domainsApi.create, { slug: own }, { domain });
     await refresh(path);
     tell(`${domain} is claimed. Publish its record, then check it.`);
     edit("");
@@ -128,9 +116,9 @@ function Domains() {
 
 function OneDomain({ path, domain }: { path: string; domain: Domain }) {
   const [isAsked, ask] = useState(false);
-  const at = `${path}${domain.id}/`;
+  const at = { slug: slug.value ?? "", id: domain.id };
   const check = useAction(async () => {
-    await send("POST", `${at}check/`);
+    await call(domainsApi.check, at);
     await refresh(path);
   });
   return html`<li>
@@ -161,10 +149,10 @@ function OneDomain({ path, domain }: { path: string; domain: Domain }) {
               </p>
               <${FromTerminal}
                 command=${["domain", "delete", slug.value ?? "", domain.domain]}
-                call=${["DELETE", at]}
+                call=${["DELETE", apiPath(domainsApi.delete, at)]}
               />`}
             run=${async () => {
-              await send("DELETE", at);
+              await call(domainsApi.delete, at);
               await refresh(path);
             }}
             close=${() => ask(false)}

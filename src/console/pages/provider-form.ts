@@ -2,7 +2,9 @@
 
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
-import { send, type ApiError } from "../api.ts";
+import { apiPath } from "../../api/endpoint.ts";
+import { organizationProvidersApi, type Provider } from "../../api/providers.ts";
+import { call, type ApiError } from "../api.ts";
 import { sentencesOf } from "../field-parts.ts";
 import { html } from "../html.ts";
 import { slug } from "../me.ts";
@@ -10,6 +12,7 @@ import {
   changesIn,
   flagsOf,
   settingsIn,
+  settingsOf,
   textsOf,
   type ProviderSettings,
   type ProviderTexts,
@@ -35,9 +38,8 @@ const secretControl = { type: "password", autocomplete: "off" };
 /** Input that was not added, for the next time. The secret is not kept. */
 let kept = { path: "", issuer: "", settings: usual };
 
-type Made = ProviderSettings & { id: number; has_secret: boolean; redirect_uri: string };
 /** `complete`: for a provider that is not registered there yet. */
-type Adding = { path: string; complete(made: Made): void; close(): void };
+type Adding = { path: string; complete(made: Provider): void; close(): void };
 
 export function NewProvider({ path, complete, close: shut }: Adding) {
   const before = kept.path === path ? kept : { issuer: "", settings: usual };
@@ -51,7 +53,8 @@ export function NewProvider({ path, complete, close: shut }: Adding) {
   };
   const { error, isRunning, submit } = useAction(async () => {
     const client_secret = secret === "" ? {} : { client_secret: secret };
-    const made = await send<Made>("POST", path, { issuer, ...client_secret, ...form.settings });
+    const body = { issuer, ...client_secret, ...form.settings };
+    const made = await call(organizationProvidersApi.create, { slug: slug.value ?? "" }, body);
     await refresh(path);
     kept = { path: "", issuer: "", settings: usual };
     shut();
@@ -94,16 +97,16 @@ export function NewProvider({ path, complete, close: shut }: Adding) {
   <//>`;
 }
 
-type Editing = { path: string; provider: Made; close(): void };
+type Editing = { path: string; provider: Provider; close(): void };
 
 export function EditProvider({ path, provider, close }: Editing) {
   const [secret, setSecret] = useState("");
   const form = useSettings(provider);
-  const changes = changesIn(provider, form.settings);
+  const changes = changesIn(settingsOf(provider), form.settings);
   const body = { ...changes, ...(secret === "" ? {} : { client_secret: secret }) };
-  const at = `${path}${provider.id}/`;
+  const at = { slug: slug.value ?? "", id: provider.id };
   const { error, isRunning, submit } = useAction(async () => {
-    await send("PATCH", at, body);
+    await call(organizationProvidersApi.update, at, body);
     await refresh(path);
     close();
   });
@@ -135,7 +138,7 @@ export function EditProvider({ path, provider, close }: Editing) {
           ? null
           : html`<${FromTerminal}
               command=${["oidc", "update", provider.id, "--org", slug.value ?? "", ...flags]}
-              call=${["PATCH", at, shown]}
+              call=${["PATCH", apiPath(organizationProvidersApi.update, at), shown]}
             />`
       }
     </form>
