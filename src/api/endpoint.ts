@@ -142,6 +142,9 @@ export type SentOf<E extends Endpoint> =
       ? v.InferOutput<S>
       : undefined
     : never;
+/** How the paths of an organization begin. Their callers must belong to it. */
+export const organizationPrefix = "/api/org/{slug}/";
+
 /** An item of a list. */
 export type ItemOf<E extends Endpoint> = AnswerOf<E> extends readonly (infer Item)[] ? Item : never;
 

@@ -59,7 +59,7 @@ export function useNeeds({ isCalm = false }: { isCalm?: boolean } = {}): Needs {
   const own = shown?.slug ?? "";
   const use = { isCalm };
   const attention = useAttention(own, use);
-  const registrations = useList<Registration>(isAdmin(shown) ? registrationsPath(own) : none);
+  const registrations = useList(isAdmin(shown) ? registrationsPath(own) : none);
   const cas = useResource(apiPath(authoritiesApi.retrieve, { slug: own }), use);
   const allRelays = useList(relaysPath(own), use);
   // Deliveries are no events, so read them again by time.

@@ -1,6 +1,7 @@
 // Calls the API of the command's target. An admin command is one request and one rendering: `read` answers questions,
 // `write` sends one change, and names the target.
 
+import { organizationsApi } from "../../api/organizations.ts";
 import * as v from "valibot";
 import {
   filledPath,

@@ -5,7 +5,7 @@ import { apiPath } from "../../api/endpoint.ts";
 import { policyApi, type Policy } from "../../api/policy.ts";
 import { rulesApi } from "../../api/rules.ts";
 import { call, getAll } from "../api.ts";
-import { emailsOf, membersPath, type Member } from "../member-names.ts";
+import { emailsOf, membersPath } from "../member-names.ts";
 import { readNamed } from "../named-nodes.ts";
 import { providerGroupsPath, wordsOf } from "../provider-words.ts";
 import type { Words } from "./merge.ts";
@@ -51,7 +51,7 @@ export async function inWords(slug: string, stored: readonly StoredRule[]): Prom
   const sides = stored.flatMap(({ peer, target }) => [peer, target]);
   const [names, members, groups] = await Promise.all([
     readNames(slug, namedIn(stored)),
-    sides.some(isOwnerSide) ? getAll<Member>(membersPath(slug)) : [],
+    sides.some(isOwnerSide) ? getAll(membersPath(slug)) : [],
     sides.some(isProviderSide) ? getAll(providerGroupsPath(slug)) : [],
   ]);
   const [emails, words] = [emailsOf(members), wordsOf(groups)];

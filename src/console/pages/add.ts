@@ -11,7 +11,7 @@ import { partsOf, sentencesOf } from "../field-parts.ts";
 import { html } from "../html.ts";
 import { subjectOf } from "../activity.ts";
 import { mayAddOwn, mayAdminister, slug } from "../me.ts";
-import { registrationsPath, type Registration } from "../registrations.ts";
+import { registrationsPath } from "../registrations.ts";
 import { useList, useResource } from "../resource.ts";
 import { nameOfKey } from "../token-words.ts";
 import { pathOf } from "../router.ts";
@@ -167,7 +167,7 @@ function Waiting({ token, again }: { token: Token; again(): void }) {
   const own = slug.value ?? "";
   const approval = useApproval(own);
   const waits = mustWait(approval, token.approved);
-  const { data = [] } = useList<Registration>(registrationsPath(own));
+  const { data = [] } = useList(registrationsPath(own));
   const asking = data.filter(({ registration_token_id: id }) => id === token.id);
   const made = Date.parse(token.created_at);
   // Of the log, because the stream of events may just be closed.

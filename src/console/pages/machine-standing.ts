@@ -11,7 +11,7 @@ import { namedIn, standingChange, standingOf } from "../access/standing.ts";
 import { ApiError, get } from "../api.ts";
 import { html } from "../html.ts";
 import { slug } from "../me.ts";
-import { emailsOf, membersPath, type Member } from "../member-names.ts";
+import { emailsOf, membersPath } from "../member-names.ts";
 import { readNamed } from "../named-nodes.ts";
 import { behindWords } from "../nodes.ts";
 import { providerGroupsPath, wordsOf } from "../provider-words.ts";
@@ -172,7 +172,7 @@ function useWords(
     );
     return () => void (isOver = true);
   }, [own, read, ids.join()]);
-  const { data: members } = useList<Member>(membersPath(own));
+  const { data: members } = useList(membersPath(own));
   const { data: groups } = useList(providerGroupsPath(own));
   const isWhole = ids.every((id) => known.ids.includes(id));
   if (read === undefined || members === undefined || groups === undefined || !isWhole) return undefined;

@@ -13,7 +13,7 @@ import { useMemberNames } from "../member-names.ts";
 import { useNodes } from "../node-list.ts";
 import { vulnerabilitiesOf } from "../nodes.ts";
 import { usePathCounts, type CountsByNode } from "../path-counts.ts";
-import { registrationsPath, type Registration } from "../registrations.ts";
+import { registrationsPath } from "../registrations.ts";
 import { useList } from "../resource.ts";
 import { pathOf, query, setQuery } from "../router.ts";
 import { ordered } from "../ui/order.ts";
@@ -131,7 +131,7 @@ function useColumns(own: string, isRevoked: boolean) {
 
 /** Shows how many machines wait. */
 function Approval({ own }: { own: string }) {
-  const count = useList<Registration>(registrationsPath(own)).data?.length ?? 0;
+  const count = useList(registrationsPath(own)).data?.length ?? 0;
   return html`<a class="button" href=${pathOf(own, "machines", "waiting")}
     >Approval${count === 0 ? "" : ` (${count})`}</a
   >`;

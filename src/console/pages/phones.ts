@@ -14,7 +14,7 @@ import { mayAddOwn, mayAdminister, slug } from "../me.ts";
 import { isImportDue } from "../nodes.ts";
 import { importOf, importPhone, putImport, type PhoneImport } from "../phone-imports.ts";
 import { whyNoKey } from "../phone-key.ts";
-import { registrationsPath, type Registration } from "../registrations.ts";
+import { registrationsPath } from "../registrations.ts";
 import { refresh, useList, useResource } from "../resource.ts";
 import { pathOf } from "../router.ts";
 import { Choice, FormFailure, Text, useAction } from "../ui/form.ts";
@@ -144,7 +144,7 @@ function Form({ again, held, cancel }: FormProps) {
 
 /** Users who may approve it do so here. */
 function Waits({ own, name, sha256 }: { own: string; name: string | undefined; sha256: string }) {
-  const { data = [] } = useList<Registration>(mayAdminister.value ? registrationsPath(own) : "");
+  const { data = [] } = useList(mayAdminister.value ? registrationsPath(own) : "");
   const request = data.find(({ key_sha256 }) => key_sha256 === sha256);
   const { error, isRunning, run } = useAction(async () => {
     if (request !== undefined) await call(registrationsApi.approve, { slug: own, id: request.id });

@@ -42,7 +42,7 @@ export function Waiting() {
 
 function List() {
   const own = slug.value ?? "";
-  const { data: machines, error, readAt = 0 } = useList<Registration>(registrationsPath(own));
+  const { data: machines, error, readAt = 0 } = useList(registrationsPath(own));
   const [answer, give] = useState<Answer | undefined>(undefined);
   const { twin } = useOpen();
   const [hasRefused, say] = useState(false);
@@ -70,8 +70,8 @@ function List() {
 /** The requests that wait, or were approved and have not come back; and which names are there twice. */
 function useOpen() {
   const own = slug.value ?? "";
-  const { data: waiting = [] } = useList<Registration>(registrationsPath(own));
-  const { data: approved = [] } = useList<Registration>(approvedPath(own));
+  const { data: waiting = [] } = useList(registrationsPath(own));
+  const { data: approved = [] } = useList(approvedPath(own));
   const { data: machines = [] } = useNodes();
   const open = [...waiting, ...approved];
   const twice = twiceIn([...open, ...machines].map(({ name }) => name));
@@ -169,7 +169,6 @@ function Together({ machines, say }: { machines: readonly Registration[] } & Sai
     }`;
 }
 
-type JoinKey = { id: number; name: string | null; uses: number; used: number };
 /** Without any, the empty path. */
 const tokenPathOf = (own: string, id: number) =>
   id === 0 ? "" : apiPath(registrationTokensApi.retrieve, { slug: own, id });
@@ -193,7 +192,7 @@ function One({ machine, twin, readAt, give }: OneProps) {
   const owner = useMemberNames(own).get(machine.owner_id ?? 0);
   const id = machine.registration_token_id ?? 0;
   // One that was revoked meanwhile has only its number.
-  const { data: token = { id, name: null } } = useResource<JoinKey>(tokenPathOf(own, id));
+  const { data: token = { id, name: null } } = useResource(tokenPathOf(own, id));
   const roles = [machine.is_lighthouse ? "lighthouse" : "", machine.is_relay ? "relay" : ""];
   const facts = [
     ["Key", html`<code>${keyOf(machine)}</code>`],
@@ -303,7 +302,7 @@ function Confirmed({ verb, machine, say, close }: Answer & Said & { close(): voi
 
 /** Usually none: an approved machine comes back within seconds. */
 function Approved({ give }: { give(answer: Answer): void }) {
-  const { data: machines = [] } = useList<Registration>(approvedPath(slug.value ?? ""));
+  const { data: machines = [] } = useList(approvedPath(slug.value ?? ""));
   if (machines.length === 0) return null;
   return html`<h2>Approved, not back yet</h2>
     <p>

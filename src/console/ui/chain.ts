@@ -3,7 +3,6 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { emptyChain, verifyEnd, verifyNext, type Chain } from "../activity.ts";
 import { ApiError, get } from "../api.ts";
-import type { Event as AuditEvent } from "../../api/events.ts";
 import { eventsPath } from "../events.ts";
 import { html } from "../html.ts";
 import { Failure, Line, State } from "./parts.ts";
@@ -17,7 +16,7 @@ async function sha256(text: string): Promise<string> {
 async function verify(own: string, signal: AbortSignal, tell: (chain: Chain) => void): Promise<Chain> {
   let chain = emptyChain;
   for (let after = 0; ;) {
-    const events = await get<AuditEvent[]>(`${eventsPath(own)}?after=${after}&limit=1000`, signal);
+    const events = await get(eventsPath(own, { after: `${after}`, limit: "1000" }), signal);
     const last = events.at(-1);
     if (last === undefined) return verifyEnd(chain, sha256);
     chain = await verifyNext(chain, events, sha256);

@@ -1,6 +1,10 @@
 // The one HTML page of the console. Everything else is made by its script, so the page's policy allows no inline code,
 // no other host, and no text that becomes code.
 
+import { attentionApi } from "../../api/attention.ts";
+import { authoritiesApi } from "../../api/authorities.ts";
+import { nodesApi } from "../../api/nodes.ts";
+import { pathsApi } from "../../api/paths.ts";
 import { apiPath } from "../../api/endpoint.ts";
 import { factorsApi } from "../../api/factors.ts";
 import { organizationsApi } from "../../api/organizations.ts";
@@ -33,15 +37,21 @@ const firstAnswers = [
   apiPath(organizationsApi.list, {}, { page_size: "1000" }),
   apiPath(factorsApi.retrieve, {}),
 ];
-const machines = "nodes/?page_size=1000&page=1";
+const firstPage = { page_size: "1000", page: "1" };
+const machines = (slug: string) => apiPath(nodesApi.list, { slug }, firstPage);
 /**
  * What the pages that begin with the list of machines need, by the segment behind the slug: their file, and what they ask
  * of the organization, to the letter. Every member may read it.
  */
-const firstOfPages: Readonly<Record<string, { file: string; asks: readonly string[] }>> = {
-  "": { file: "overview", asks: ["nodes/attention/", "ca/", "relays/"] },
+const firstOfPages: Readonly<Record<string, { file: string; asks: readonly ((slug: string) => string)[] }>> = {
+  "": { file: "overview", asks: [
+      (slug) => apiPath(attentionApi.retrieve, { slug }),
+      (slug) => apiPath(authoritiesApi.retrieve, { slug }),
+      (slug) => apiPath(pathsApi.relays, { slug }),
+    ],
+  },
   machines: { file: "machine-pages", asks: [machines] },
-  map: { file: "map", asks: [machines, "paths/?page_size=1000&page=1"] },
+  map: { file: "map", asks: [machines, (slug) => apiPath(pathsApi.list, { slug }, firstPage)] },
 };
 /** A slug needs no escaping in HTML. What else stands in an address is not repeated in the page. */
 const slugAndPage = /^\/console\/(?:([a-z][a-z0-9-]*)\/)?(?:([a-z]+)\/)?$/;
@@ -53,7 +63,7 @@ function firstOf(path: string): { scripts: string[]; answers: string[] } {
     isPage !== undefined && Object.hasOwn(firstOfPages, section) ? firstOfPages[section] : undefined;
   if (first === undefined) return { scripts: [], answers: [] };
   const file = nameOf(`chunk-${first.file}`, "js");
-  const answers = slug === undefined ? [] : first.asks.map((asked) => `/api/org/${slug}/${asked}`);
+  const answers = slug === undefined ? [] : first.asks.map((asked) => asked(slug));
   return { scripts: [file, ...importsOf(file)], answers };
 }
 

@@ -15,7 +15,7 @@ import { Member } from "../../api/members.ts";
 import { Organization } from "../../api/organizations.ts";
 import { RegistrationToken } from "../../api/tokens.ts";
 import { sessionCookie } from "../http/cookies.ts";
-import type { Route } from "../http/route.ts";
+import { isOfOrganization, type Route } from "../http/route.ts";
 import { ServiceToken } from "../../api/tokens.ts";
 import { Webhook } from "../../api/webhooks.ts";
 
@@ -51,7 +51,7 @@ export function errorsOf(route: Route): ErrorCode[] {
   if (!isPublic && route.access !== "user") codes.push("permission_denied");
   // Errors of changes with a browser's session: only pages of this control plane may make them.
   if (!isPublic && route.method !== "GET") codes.push("cross_site", "unsupported_media_type");
-  const mayNeedFactor = route.path.startsWith("/api/org/:slug/") || /^(staff|docs)$/.test(route.access);
+  const mayNeedFactor = isOfOrganization(route) || /^(staff|docs)$/.test(route.access);
   if (mayNeedFactor || (route.fresh !== undefined && route.fresh !== false))
     codes.push("second_factor_missing", "step_up_required");
   if (route.path.includes("/:")) codes.push("not_found");

@@ -2,11 +2,15 @@
 // sandboxed: its origin is opaque, and its scripts read no answer that a cookie gave. Otherwise each has the strictest
 // content security policy that works; inline scripts are allowed only by their hash.
 
+import { apiPath } from "../../api/endpoint.ts";
+import { docsApi } from "../../api/pages.ts";
 import { hash } from "node:crypto";
 import { brand } from "../../brand.ts";
 import type { Page } from "../http/route.ts";
 
 type Viewer = { document: string; viewer: string; script: string; policy: readonly string[]; head: string };
+
+const assetPath = (name: string) => apiPath(docsApi.asset, { name });
 
 /** The document is in the page, because without a cookie the viewers cannot fetch it. */
 const readDocument = 'JSON.parse(document.getElementById("document").textContent)';
@@ -18,7 +22,7 @@ function page({ document, viewer, script, policy, head }: Viewer): Page {
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <link rel="icon" href="data:,"><title>API · ${brand.title}</title>${head}</head>
 <body><div id="api"></div><script type="application/json" id="document">${document.replaceAll("<", "\\u003c")}</script>
-<script src="/api/docs/assets/${viewer}"></script><script>${script}</script></body></html>
+<script src="${assetPath(viewer)}"></script><script>${script}</script></body></html>
 `,
     headers: {
       "Content-Type": "text/html; charset=utf-8",
@@ -56,7 +60,7 @@ const drawAll = `() => ({
 export function swaggerPage(document: string, publicUrl: string): Page {
   return page({
     document,
-    head: `<link rel="stylesheet" href="/api/docs/assets/swagger-ui.css">`,
+    head: `<link rel="stylesheet" href="${assetPath("swagger-ui.css")}">`,
     viewer: "swagger-ui.js",
     script: `SwaggerUIBundle({
   spec: ${readDocument}, dom_id: "#api", deepLinking: true, validatorUrl: null, plugins: [${drawAll}],

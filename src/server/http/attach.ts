@@ -4,6 +4,7 @@
 import type * as v from "valibot";
 import {
   numbers,
+  organizationPrefix,
   paramPattern,
   type Answer,
   type Endpoint,
@@ -28,7 +29,7 @@ export type CallOf<E extends Endpoint> = Omit<CallBelow<E["path"]>, "param" | "i
   param(name: Exclude<ParamName<E["path"]>, NumberName>): string;
   id(name?: Extract<ParamName<E["path"]>, NumberName>): number;
 };
-type CallBelow<Path> = Path extends `/api/org/{slug}/${string}` ? OrganizationCall : Call;
+type CallBelow<Path> = Path extends `${typeof organizationPrefix}${string}` ? OrganizationCall : Call;
 
 type Content<A extends Answer> = A extends { schema: infer S extends v.GenericSchema }
   ? { body: Sendable<v.InferOutput<S>> } | { raw: NonNullable<Reply["raw"]> }
@@ -109,7 +110,7 @@ function answer(
 ): Reply | Promise<Reply> {
   if (handler === undefined) throw new AppError("internal", `${name} has no handler`);
   const handle = typeof handler === "function" ? handler : handler.handle;
-  if (!path.startsWith("/api/org/{slug}/")) return handle(call, input);
+  if (!path.startsWith(organizationPrefix)) return handle(call, input);
   if (!isInOrganization(call)) throw new AppError("internal", `${name} has no organization`);
   if (grows !== true) return handle(call, input);
   const asked = typeof handler === "function" ? always : () => handler.grows(input, call);

@@ -2,7 +2,7 @@
 // come from this one declaration. Knows no route and no table.
 
 import * as v from "valibot";
-import type { Endpoint, Role } from "../../api/endpoint.ts";
+import { organizationPrefix, type Endpoint, type Role } from "../../api/endpoint.ts";
 import { AppError } from "../../base/errors.ts";
 
 export type Schema<T = unknown> = v.GenericSchema<unknown, T>;
@@ -116,6 +116,10 @@ export function asksForFresh(fresh: Endpoint["fresh"], input: unknown): boolean 
     return typeof rule === "function" ? rule(value) : rule;
   });
 }
+
+/** In Hono's syntax. */
+const organizationPattern = organizationPrefix.replace("{slug}", ":slug");
+export const isOfOrganization = ({ path }: Pick<Route, "path">) => path.startsWith(organizationPattern);
 
 /** For `grows`. */
 export const always = () => true;

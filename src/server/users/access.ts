@@ -2,7 +2,13 @@
 
 import { AppError } from "../../base/errors.ts";
 import type { Exchange } from "../http/current-request.ts";
-import { nowhere, type Caller, type OrganizationAccess, type Route } from "../http/route.ts";
+import {
+  isOfOrganization,
+  nowhere,
+  type Caller,
+  type OrganizationAccess,
+  type Route,
+} from "../http/route.ts";
 import { type Role } from "../../api/endpoint.ts";
 import { cookiesOf, docsCookie, readCookie, sessionCookie } from "../http/cookies.ts";
 import { hasOpaqueOrigin } from "../http/opaque-origin.ts";
@@ -127,7 +133,7 @@ export function makeAccessControl(deps: Deps): AccessControl {
       if (refused !== undefined) throw refused;
       if (rules.access === "public") return undefined;
       if (caller.kind === "service") admitService(caller, rules, asking.address);
-      if (rules.path.startsWith("/api/org/:slug/")) return inOrganization(asking, rules);
+      if (isOfOrganization(rules)) return inOrganization(asking, rules);
       if (caller.kind !== "person") return undefined;
       return checkFactor(caller, rules).then(() => undefined);
     },
