@@ -56,7 +56,9 @@ token instead. Run again for the same profile, it signs in again.`,
       const { join } = await import("node:path");
       const { planDirectories, planReplaced } = await import("../base/plan-file.ts");
       const directory = files.profilesPlace(system);
-      const url = `${profile.api_base}/api/${profile.by_browser ? "device/" : ""}token/`;
+      const { commandLineApi, tokenPairsApi } = await import("../api/sessions.ts");
+      const { path } = profile.by_browser ? commandLineApi.poll : tokenPairsApi.create;
+      const url = profile.api_base + path;
       return output.plan([
         { step: "request", method: "POST", url },
         ...planDirectories([directory], 0o700),

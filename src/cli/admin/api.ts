@@ -12,7 +12,6 @@ import {
   type Params,
 } from "../../api/endpoint.ts";
 import { factorsApi } from "../../api/factors.ts";
-import { organizationsApi } from "../../api/organizations.ts";
 import { readerOf, request, type Request } from "../../api/request.ts";
 import { maxPageSize } from "../../api/values.ts";
 import { brand } from "../../brand.ts";

@@ -166,7 +166,10 @@ function Log({ own, names }: { own: string; names: Names }) {
         ${isFiltered ? "Look further back" : "Older events"}
       </button>
     </p>
-    <${FromTerminal} command=${commandOf(own)} call=${["GET", eventsPath(own, { after: "0", limit: "1000" })]} />`;
+    <${FromTerminal}
+      command=${commandOf(own)}
+      call=${["GET", eventsPath(own, { after: "0", limit: "1000" })]}
+    />`;
 }
 
 const commandOf = (own: string) => ["events", ...(own === "" ? [] : [own])];

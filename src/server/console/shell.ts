@@ -1,7 +1,7 @@
 // The one HTML page of the console. Everything else is made by its script, so the page's policy allows no inline code,
 // no other host, and no text that becomes code.
 
-import { attentionApi } from "../../api/attention.ts";
+import { attentionApi } from "../../api/paths.ts";
 import { authoritiesApi } from "../../api/authorities.ts";
 import { nodesApi } from "../../api/nodes.ts";
 import { pathsApi } from "../../api/paths.ts";
@@ -43,16 +43,19 @@ const machines = (slug: string) => apiPath(nodesApi.list, { slug }, firstPage);
  * What the pages that begin with the list of machines need, by the segment behind the slug: their file, and what they ask
  * of the organization, to the letter. Every member may read it.
  */
-const firstOfPages: Readonly<Record<string, { file: string; asks: readonly ((slug: string) => string)[] }>> = {
-  "": { file: "overview", asks: [
-      (slug) => apiPath(attentionApi.retrieve, { slug }),
-      (slug) => apiPath(authoritiesApi.retrieve, { slug }),
-      (slug) => apiPath(pathsApi.relays, { slug }),
-    ],
-  },
-  machines: { file: "machine-pages", asks: [machines] },
-  map: { file: "map", asks: [machines, (slug) => apiPath(pathsApi.list, { slug }, firstPage)] },
-};
+const firstOfPages: Readonly<Record<string, { file: string; asks: readonly ((slug: string) => string)[] }>> =
+  {
+    "": {
+      file: "overview",
+      asks: [
+        (slug) => apiPath(attentionApi.retrieve, { slug }),
+        (slug) => apiPath(authoritiesApi.retrieve, { slug }),
+        (slug) => apiPath(pathsApi.relays, { slug }),
+      ],
+    },
+    machines: { file: "machine-pages", asks: [machines] },
+    map: { file: "map", asks: [machines, (slug) => apiPath(pathsApi.list, { slug }, firstPage)] },
+  };
 /** A slug needs no escaping in HTML. What else stands in an address is not repeated in the page. */
 const slugAndPage = /^\/console\/(?:([a-z][a-z0-9-]*)\/)?(?:([a-z]+)\/)?$/;
 
