@@ -4,7 +4,7 @@
 // Any site can make such a page. Without Access-Control-Allow-Credentials, browsers show it no answer to a request with
 // cookies, and a session changes nothing for it (own-page.ts). So it can do what curl can with the same token, but from the
 // network of its visitor. That is why endpoints that admit callers without a token stay closed: no site may guess passwords
-// or register machines from there. Service tokens that are bound to networks are refused, see people/access.ts.
+// or register machines from there. Service tokens that are bound to networks are refused, see users/access.ts.
 
 import type { AskedRequest, Reply, Route } from "./route.ts";
 

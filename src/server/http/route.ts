@@ -16,7 +16,7 @@ export type Operator = { kind: "operator"; uid: number | null };
 /** The sign-in of a user: a browser's session, or a family of tokens. Undefined: the cookie of the docs pages. */
 export type SignIn = { session: number } | { family: string };
 
-/** The authenticated caller. Only people/access.ts decides this. */
+/** The authenticated caller. Only users/access.ts decides this. */
 export type Caller =
   | { kind: "none" }
   | Operator

@@ -152,7 +152,7 @@ const membership = computed({ role: wordOrNull(roles), isClosed: truth(0) });
 
 /**
  * The organizations that are closed to the caller until a second factor is proven, as `checkFactor` in
- * people/access.ts decides.
+ * users/access.ts decides.
  */
 async function closedTo(
   db: Services["db"],
