@@ -2,6 +2,10 @@
 // configuration, and no other organization uses the same device, port or network. It must not start anything.
 
 import { join } from "node:path";
+import { isOlderThan, parseEngineVersion } from "../engine/features.ts";
+import { brand } from "../brand.ts";
+import { AppError } from "../base/errors.ts";
+import { readSyncState } from "../node/files/generations.ts";
 import type { Log } from "../base/log.ts";
 import { refuseEngineVersion, rememberVersions, testConfig } from "../node/engine/engine.ts";
 import type { Organization } from "../node/files/organizations.ts";
@@ -27,10 +31,26 @@ export function makeGate(
   const versionOf = rememberVersions(system);
   const testing = new Map<string, Promise<string>>();
 
-  async function engine(): Promise<string> {
+  async function engine({ directory }: Organization): Promise<string> {
     const { path } = requireEngine(settings, system);
-    refuseEngineVersion(await versionOf(path));
+    const version = await versionOf(path);
+    refuseEngineVersion(version);
+    if (path !== settings.overlayBinary) refuseOlder(path, version, directory);
     return path;
+  }
+
+  /** As in server mode: the package's engine, which is older, does not take the place of one whose file is gone. */
+  function refuseOlder(path: string, version: string, directory: string): void {
+    const before = readSyncState(directory)?.data_plane?.engine || undefined;
+    if (before === undefined || !isOlderThan(parseEngineVersion(version), parseEngineVersion(before))) return;
+    const gone = settings.overlayBinary;
+    throw new AppError(
+      "engine_missing",
+      `The engine ${gone} (${before}) is gone, and that of the system's package, ${path}, is the older ${version}`,
+      {
+        hint: `Install it again: \`${brand.executable} overlay install\`. To use the older one: \`${brand.executable} overlay install --source package\`.`,
+      },
+    );
   }
 
   /** Claims of the engines that systemd runs. */
@@ -49,7 +69,7 @@ export function makeGate(
   async function test(organization: Organization): Promise<string> {
     refuseRevoked(organization);
     refuseForeignFiles(organization.directory);
-    const binary = await engine();
+    const binary = await engine(organization);
     await testConfig(binary, configPathOf(organization), system);
     return binary;
   }

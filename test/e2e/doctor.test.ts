@@ -288,6 +288,35 @@ asRoot("the doctor", () => {
         await healthy();
       }, 60_000);
 
+      test("that a daemon may not send ICMP, and the line that it prints ends that", async () => {
+        const started = async (inside: Member["host"]["inside"], nebula: string) => {
+          await command(a.places, ["stop", "acme"]);
+          a.daemon.signal("SIGTERM");
+          await a.daemon.exited;
+          copyFileSync(nebula, `${engine}.next`);
+          renameSync(`${engine}.next`, engine);
+          a.daemon = await startDaemon({ inside }, a.places);
+          await command(a.places, ["start", "acme"]);
+        };
+        // An engine that reports no tunnels, in a container that may not send raw packets.
+        const mayNot = (argv: readonly string[]) =>
+          a.host.inside(["setpriv", "--bounding-set=-net_raw", ...argv]);
+        await started(mayNot, older?.nebula ?? "");
+        const denied = "This process may not send ICMP";
+        await until(
+          "the finding",
+          async () => (await command(a.places, ["status"])).stdout.includes(denied),
+          40_000,
+        );
+        const found = (await doctorOn(a)).checks.find(({ evidence }) => evidence.startsWith(denied));
+        expect(found).toMatchObject({ id: "traffic", verdict: "warn" });
+        a.host.run(["sh", "-c", found?.remedy ?? "false"]);
+        await healthy();
+        expect((await command(a.places, ["status"])).stdout).not.toContain(denied);
+        await started(a.host.inside, newer?.nebula ?? "");
+        await healthy();
+      }, 120_000);
+
       test("that there is no lighthouse", async () => {
         expect((await acme.api("PATCH", paths.node("acme", hub.id), { is_lighthouse: false })).status).toBe(
           200,

@@ -48,6 +48,10 @@ type Fault = {
   /** The clock of node a, for `faketime`. */
   clock?: string;
   make(scene: Scene): unknown;
+  /** Ends it, after which all judges find node a well. */
+  heal?(scene: Scene): unknown;
+  /** Ordinary tests hold it, too. */
+  isUsual?: boolean;
 };
 
 const well: Right = {
@@ -101,6 +105,21 @@ const faults: readonly Fault[] = [
       finding: "large_packets_lost",
     },
     make: ({ a }) => drop(a.host, "meta", "length", ">", "1100", "ip", "protocol", "udp"),
+  },
+  {
+    name: "large packets from a peer alone are lost",
+    isUsual: true,
+    a: {
+      headline: "acme is degraded",
+      kinds: ["large_packets_lost"],
+      says: "bytes are lost on the way to b: large transfers hang",
+      doctor: ["traffic"],
+      netcheck: ["mtu", "traffic"],
+      finding: "large_packets_lost",
+    },
+    hub: well,
+    make: ({ a, b }) => drop(a.host, "ip", "saddr", b.host.address, "meta", "length", ">", "1100"),
+    heal: ({ a }) => a.host.run(["nft", "delete", "table", "inet", "held"]),
   },
   {
     name: "a firewall drops the port of the lighthouse",
@@ -301,7 +320,10 @@ const chosen =
   only === undefined
     ? inFull
       ? faults
-      : shuffled(faults).slice(0, 1)
+      : [
+          ...faults.filter(({ isUsual }) => isUsual),
+          ...shuffled(faults.filter(({ isUsual }) => !isUsual)).slice(0, 1),
+        ]
     : faults.filter((_, at) => only.includes(at));
 
 asRoot("the lights of real engines", () => {
@@ -335,18 +357,26 @@ asRoot("the lights of real engines", () => {
                 });
             await Bun.sleep(inFull ? 15_000 : 5000);
             await fault.make({ ...scene, nebula });
-            await hold(async (held, isWhole) => {
-              const nodes = fault.a.finding === undefined ? [] : await nodesOf(organization);
+            const ask = async (held: string, isWhole: boolean, right: Right) => {
+              const nodes = right.finding === undefined ? [] : await nodesOf(organization);
               const foundOf = ({ id }: Member) => nodes.find((each) => each.id === id)?.finding;
               const what = `${fault.name}, ${held}`;
-              await expectRight(what, fault.a, { run: runOn(a, fault.clock), isWhole, found: foundOf(a) });
+              await expectRight(what, right, { run: runOn(a, fault.clock), isWhole, found: foundOf(a) });
               if (fault.hub !== undefined)
                 await expectRight(`${what}, the lighthouse`, fault.hub, {
                   run: runOn(hub),
                   isWhole,
                   found: foundOf(hub),
                 });
-            });
+            };
+            await hold((held, isWhole) => ask(held, isWhole, fault.a));
+            if (fault.heal !== undefined) {
+              await fault.heal({ ...scene, nebula });
+              const isWell = async () => (await command(a.places, ["status", "--check"])).status === 0;
+              await until("its end", isWell, 30_000);
+              await Bun.sleep(toldMs);
+              await ask("healed", true, well);
+            }
             await ping.stop();
           },
           heldMs + 360_000,

@@ -15,8 +15,8 @@ import { findNode } from "../../src/server/store/nodes.ts";
 import type { Transaction } from "../../src/server/store/database.ts";
 import { raiseOwnVersion } from "../../src/server/store/versions.ts";
 import { realSystem } from "../../src/base/system.ts";
-import { buildAgent, startControlPlane } from "../support/agent.ts";
-import { startDaemon, untilStatus } from "../support/daemon.ts";
+import { buildAgent, runAgent, startControlPlane } from "../support/agent.ts";
+import { command, startDaemon, untilStatus } from "../support/daemon.ts";
 import { asRoot, describeEngines } from "../support/engines.ts";
 import { makeMembers, nodesOf, pingAll, until, type Member } from "../support/members.ts";
 import { lost, makeLan, startPing } from "../support/namespaces.ts";
@@ -30,6 +30,9 @@ const file = ({ places }: Member, name: string) =>
   readFileSync(join(places.configRoot, "acme", name), "utf8");
 const certificateOf = (member: Member) => decodeBundle(file(member, "host.crt"))[0];
 const printOf = (member: Member) => decodeBundle(file(member, "host.crt")).map(fingerprint).join();
+const Doctor = v.object({
+  checks: v.array(v.object({ id: v.string(), verdict: v.string(), remedy: v.optional(v.string()) })),
+});
 const Config = v.object({ pki: v.object({ blocklist: v.array(v.string()) }) });
 const blockedBy = (member: Member) =>
   v.parse(Config, Bun.YAML.parse(file(member, "config.yml"))).pki.blocklist;
@@ -106,6 +109,45 @@ asRoot("renewal", () => {
       await again.reply(30_000);
       await again.stop();
     }, 180_000);
+
+    test("one that ends soon, and one that has expired, is renewed by the line that doctor prints", async () => {
+      using directory = temporaryDirectory();
+      using lan = makeLan(["lighthouse", "alpha"]);
+      const data = join(directory.path, "server");
+      await using plane = await startControlPlane(data);
+      const acme = await makeOrganization(plane);
+      await using scene = await makeMembers(acme, lan, directory.path, nebula);
+      const [, alpha] = scene.members;
+      if (alpha === undefined) throw new Error("No member");
+      const { host, places } = alpha;
+      const examine = async () => {
+        const { stdout } = await runAgent(["doctor", "--json", ...places.flags], { inside: host.inside });
+        const { checks } = v.parse(v.pipe(v.string(), v.parseJson(), Doctor), stdout);
+        return checks.filter(({ id, verdict }) => id === "certificate" && verdict !== "ok");
+      };
+      expect(await examine()).toEqual([]);
+      for (const [leftMs, verdict] of [
+        [5 * day, "warn"],
+        [12_000, "fail"],
+      ] as const) {
+        const former = printOf(alpha);
+        await onData(data, (store) => almostOver(store, alpha.id, leftMs));
+        await until("the short certificate", () => printOf(alpha) !== former);
+        const { notAfter = 0 } = certificateOf(alpha) ?? {};
+        if (verdict === "fail") {
+          await until("its end", () => Date.now() / 1000 > notAfter + 1);
+          const { stdout } = await command(places, ["status"]);
+          expect(stdout).toContain("The certificate has expired: `agent sync-config --org-slug acme`");
+        }
+        const found = await examine();
+        expect(found).toMatchObject([{ verdict, remedy: "agent sync-config" }]);
+        await onData(data, ({ db }) => db.write((tx) => renewAt(tx, alpha.id, Date.now() - day)));
+        const words = (found[0]?.remedy ?? "").split(" ").slice(1);
+        expect((await command(places, words)).status).toBe(0);
+        expect(await examine()).toEqual([]);
+        expect((await command(places, ["status"])).stdout).not.toContain("has expired");
+      }
+    }, 240_000);
 
     test("a node that was off until its certificate expired returns with its token alone", async () => {
       using directory = temporaryDirectory();

@@ -252,6 +252,27 @@ describeMachine("names under systemd-resolved", () => {
     await node.machine.until(`! ${many} && ${found}`, 15_000);
   }, 90_000);
 
+  test("answer again after the line that doctor prints where their resolver hangs", async () => {
+    const namesOf = async () => {
+      const { checks } = JSON.parse((await node.machine.run("agent doctor --json")).stdout) as {
+        checks: { id: string; verdict: string; evidence: string; remedy?: string }[];
+      };
+      return checks.find(({ id }) => id === "names");
+    };
+    await isServed();
+    await must(`systemctl kill --signal=STOP ${unit}`);
+    const found = await namesOf();
+    expect(found).toMatchObject({
+      verdict: "fail",
+      evidence: expect.stringContaining("does not answer"),
+      remedy: `systemctl restart ${unit}`,
+    });
+    await must(found?.remedy ?? "false");
+    await isServed();
+    await finds();
+    expect(await namesOf()).toMatchObject({ verdict: "ok" });
+  }, 120_000);
+
   test("answer after a power cut, without control plane and lighthouse", async () => {
     for (const host of [site.host("plane"), site.peer]) host.run(["ip", "link", "set", "eth0", "down"]);
     await node.machine.cutPower();

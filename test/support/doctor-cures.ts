@@ -1,5 +1,7 @@
 // Cures that doctor prints, and how each is proved: on a booted machine that has the fault (systemd-cures.test.ts).
 
+import * as v from "valibot";
+import { paths } from "../../src/protocol/paths.ts";
 import type { MachineNode, Site } from "./machine-node.ts";
 import type { Host } from "./namespaces.ts";
 import type { Machine } from "./nspawn.ts";
@@ -14,7 +16,7 @@ export type Cure = {
   make(node: MachineNode, site: Site): string | Promise<string>;
   remedy: string;
   first?: string;
-  typed?: string;
+  typed?: string | ((remedy: string) => string);
   /** It takes more than some seconds. */
   isSlow?: boolean;
   undo?: string | ((node: MachineNode, site: Site) => Promise<void>);
@@ -168,6 +170,48 @@ export const cures: readonly Cure[] = [
     },
   },
   {
+    name: "keys that do not belong to the certificate",
+    isSlow: true,
+    id: "keys",
+    make: async (_, { plane }) =>
+      `echo ${await plane.makeToken()} > /root/token && : > "$(readlink -f ${root}/host.key)"`,
+    remedy: "agent register --force --api-base http",
+    typed: (remedy) => remedy.replace("FILE", "/root/token").replace(/, with .*/, ""),
+  },
+  {
+    name: "a route into the internet that the organization sends",
+    isSlow: true,
+    id: "configuration",
+    make: async (_, site) => {
+      await routeBehindLighthouse(site, ["203.0.113.0/24"]);
+      return "agent sync-config; true";
+    },
+    remedy: "agent sync-config --org-slug acme --allow-routes 203.0.113.0/24",
+    typed: (remedy) => remedy.replace(/^.*: agent/, "agent"),
+    undo: endRoutes,
+  },
+  {
+    name: "a route into the internet from before it needed a permission",
+    isSlow: true,
+    id: "permissions",
+    make: async (_, site) => {
+      await routeBehindLighthouse(site, ["203.0.113.0/24"]);
+      const before = JSON.stringify({ routes: [], former_routes: ["203.0.113.0/24"] });
+      return `echo '${before}' > ${root}/permissions.json && chmod 600 ${root}/permissions.json && agent sync-config`;
+    },
+    remedy: "Allow it for good: agent sync-config --org-slug acme --allow-routes 203.0.113.0/24",
+    typed: (remedy) => remedy.replace(/^.*: agent/, "agent"),
+    undo: endRoutes,
+  },
+  {
+    name: "names in the file of names that are not current",
+    id: "names",
+    make: () =>
+      `echo 127.0.0.1 localhost > /etc/hosts && agent names --on && ${untilNamed} && systemctl stop overlay-agent-names && ${damageNames}`,
+    remedy: "systemctl restart overlay-agent-names",
+    undo: "agent names --off",
+  },
+  {
     name: "names that are left in the file of names",
     id: "names",
     make: () =>
@@ -175,6 +219,24 @@ export const cures: readonly Cure[] = [
     remedy: "agent names --clear",
   },
 ];
+
+const untilNamed = "for try in $(seq 50); do grep -q lighthouse /etc/hosts && break; sleep 0.2; done";
+/** What another program does that writes the file anew from a former copy. */
+const damageNames = "sed -i 's/ lighthouse/ lighthous/' /etc/hosts";
+
+async function routeBehindLighthouse({ plane }: Site, subnets: readonly string[]): Promise<void> {
+  const nodes = v.parse(
+    v.array(v.looseObject({ id: v.number(), name: v.string() })),
+    await plane.api("GET", paths.nodes(plane.slug)),
+  );
+  const { id = 0 } = nodes.find(({ name }) => name === "lighthouse") ?? {};
+  await plane.api("PATCH", paths.node(plane.slug, id), { subnets });
+}
+
+async function endRoutes({ machine }: MachineNode, site: Site): Promise<void> {
+  await routeBehindLighthouse(site, []);
+  await machine.must("agent sync-config --org-slug acme --allow-routes none");
+}
 
 /** Another program takes a port that an administrator of this machine chose, while the engine is stopped. */
 async function takePort(machine: Machine, { inside }: Host): Promise<string> {

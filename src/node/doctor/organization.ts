@@ -44,13 +44,23 @@ import { describeMember, examineMembers } from "../update/overlay-switch.ts";
 import { controlPlane, isSilent } from "./control-plane.ts";
 import { fail, runCheck, ok, skipped, warn, type Check, type Finding } from "./check.ts";
 import { meeting } from "./meeting.ts";
+import { controlPlaneOf } from "../files/granted/control-planes.ts";
 import { leftOutFinding, permissions, placeOf } from "./taken.ts";
 import { examineTraffic, type Seen } from "./traffic.ts";
 import { readText } from "../../base/open-file.ts";
 
 const run = brand.executable;
 const sync = `${run} sync-config`;
-const registerAgain = `${run} register --force`;
+
+/** The same node again, with new keys: from the control plane that its credentials name. */
+function registerAgain({ slug, directory }: Pick<Organization, "slug" | "directory">): string {
+  const { apiBase = "URL", caFingerprint } = controlPlaneOf(directory) ?? {};
+  const pin = caFingerprint === undefined ? "" : ` --ca-fingerprint ${caFingerprint}`;
+  const plain = apiBase.startsWith("http:") ? " --allow-plain-http" : "";
+  const where = `--api-base ${quoteWord(apiBase)}${pin}${plain} --org-slug ${quoteWord(slug)}`;
+  return `${run} register --force ${where} --registration-token-file FILE, with a token of an administrator: ${run} admin token create ${quoteWord(slug)}`;
+}
+
 const dayS = 86_400;
 
 /** `seen`: what `status` says of the organization; undefined if this user may not see it. */
@@ -71,19 +81,20 @@ export async function examineOrganization(slug: string, edge: Edge): Promise<Che
     return [await runCheck("files", slug, () => Promise.reject(error))];
   }
   const hasEngine = findEngine(edge.settings, edge.system) !== undefined;
+  const again = registerAgain(organization);
   const plane = controlPlane(organization, edge);
   const isPlaneSilent = isSilent(plane);
   const traffic = examineTraffic(organization, edge.seen, edge.system, { hasEngine, isPlaneSilent });
   const checks = await Promise.all([
     runCheck("files", slug, () => files(organization)),
     runCheck("access", slug, () => access(organization)),
-    runCheck("keys", slug, () => keys(organization), registerAgain),
+    runCheck("keys", slug, () => keys(organization), again),
     runCheck("certificate", slug, () => certificate(organization, edge.system.now()), sync),
     runCheck(
       "node-certificate",
       slug,
       () => nodeCertificate(organization, edge.system.now()),
-      `${sync}, else ${registerAgain}`,
+      `${sync}, else ${again}`,
     ),
     runCheck("configuration", slug, () => configuration(organization, edge), remedyOfRefusal(organization)),
     runCheck("permissions", slug, () => permissions(organization, edge.system)),
@@ -140,16 +151,17 @@ function access({ directory, slug }: Organization): Finding {
       );
 }
 
-function keys({ directory }: Organization): Finding {
+function keys(organization: Organization): Finding {
+  const { directory } = organization;
   const pem = text(directory, "host.key");
-  if (pem.trim() === "") return fail("host.key is empty", registerAgain);
+  if (pem.trim() === "") return fail("host.key is empty", registerAgain(organization));
   const key = publicOfHostKey(pem);
   const matches = decodeBundle(text(directory, "host.crt")).every(({ publicKey }) =>
     Buffer.from(publicKey).equals(key),
   );
   return matches
     ? ok("host.key belongs to host.crt")
-    : fail("host.key does not belong to host.crt", registerAgain);
+    : fail("host.key does not belong to host.crt", registerAgain(organization));
 }
 
 /** The control plane signs certificates that are valid at once, so only the clock can be wrong. */

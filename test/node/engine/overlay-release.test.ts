@@ -2,7 +2,16 @@
 // nothing installed by a build with release keys.
 
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "bun:test";
-import { chmodSync, existsSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import {
+  chmodSync,
+  existsSync,
+  mkdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
 import { dirname, join } from "node:path";
 import { brand, releaseAddressPath } from "../../../src/brand.ts";
 import { buildInfo } from "../../../src/build-info.ts";
@@ -13,6 +22,8 @@ import {
   planRollBack,
   rollBackEngine,
 } from "../../../src/node/engine/overlay-install.ts";
+import { makeGate } from "../../../src/daemon/gate.ts";
+import { readSyncState, writeSyncState } from "../../../src/node/files/generations.ts";
 import { can } from "../../../src/engine/features.ts";
 import { planMissing } from "../../../src/node/demo/demo.ts";
 import { planProvision, provideEngine, type Newcomer } from "../../../src/node/enroll/provide-engine.ts";
@@ -28,6 +39,8 @@ import { sha256 } from "../../../src/release/download.ts";
 import { packEngine } from "../../support/engine-channel.ts";
 import { engines } from "../../support/engines.ts";
 import { signatureName } from "../../../src/release/manifest.ts";
+import { emptyMachine } from "../../support/machine.ts";
+import { makeNodeWorld } from "../../support/node.ts";
 import { makeRelease, makeReleaseKey } from "../../support/releases.ts";
 import { temporaryDirectory } from "../../support/temporary.ts";
 
@@ -409,6 +422,49 @@ describe("an old engine of the system's package", () => {
       expect(await planProvision(settings(), installed(realSystem()), newcomer)).toEqual([]);
     }
   });
+
+  test.if(isOld)(
+    "does not start in the place of a newer one whose file is gone, in desktop mode either",
+    async () => {
+      await using world = await makeNodeWorld();
+      const organization = await world.register();
+      const system = { ...installed(realSystem()), machineState: async () => emptyMachine };
+      const version = await engineVersion(packaged, system);
+      const gate = makeGate({ ...settings(), configRoot: join(organization.directory, "..") }, system, {
+        debug() {},
+      });
+      const check = () => gate.check(organization, "beside others");
+      const refused = () =>
+        check().then(
+          () => undefined,
+          (error: unknown) => (error instanceof AppError ? error : undefined),
+        );
+      const ranBefore = (engine: string) => {
+        const state = readSyncState(organization.directory);
+        const plane = {
+          engine,
+          kernel: "6.1",
+          tun: off,
+          udp: off,
+          since: 0,
+          former: { tun: false, udp: false },
+        };
+        writeSyncState(organization.directory, { ...(state ?? expect.unreachable()), data_plane: plane });
+      };
+      const off = { on: false, by: "default" as const };
+      ranBefore(version);
+      expect((await refused())?.code).not.toBe("engine_missing");
+      ranBefore("99.0.0");
+      expect(await refused()).toMatchObject({
+        code: "engine_missing",
+        message: `The engine ${settings().overlayBinary} (99.0.0) is gone, and that of the system's package, ${packaged}, is the older ${version}`,
+        details: { hint: expect.stringContaining("agent overlay install --source package") },
+      });
+      // An administrator's word: the older one is in its place then.
+      symlinkSync(packaged, settings().overlayBinary);
+      expect((await refused())?.code).not.toBe("engine_missing");
+    },
+  );
 
   test.if(isOld)("is listed by --dry-run, and by the demo with --yes", async () => {
     mkdirSync(settings().configRoot, { recursive: true });

@@ -9,12 +9,14 @@ export type KnownControlPlane = { apiBase: string; caFingerprint: string | undef
 
 /** Only root can read them: empty for others. A damaged organization is left out. */
 export function knownControlPlanes(configRoot: string): KnownControlPlane[] {
-  return listOrganizations(configRoot).flatMap((slug) => {
-    const directory = join(configRoot, slug);
-    const credentials = credentialsIfOwn(directory);
-    if (credentials === undefined) return [];
-    return [{ apiBase: credentials.api_base, caFingerprint: fingerprintOf(readApiCa(directory)) }];
-  });
+  return listOrganizations(configRoot).flatMap((slug) => controlPlaneOf(join(configRoot, slug)) ?? []);
+}
+
+/** Of one organization's directory. */
+export function controlPlaneOf(directory: string): KnownControlPlane | undefined {
+  const credentials = credentialsIfOwn(directory);
+  if (credentials === undefined) return undefined;
+  return { apiBase: credentials.api_base, caFingerprint: fingerprintOf(readApiCa(directory)) };
 }
 
 function fingerprintOf(pem: string | undefined): string | undefined {
