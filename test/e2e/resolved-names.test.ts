@@ -271,7 +271,7 @@ describeMachine("names under systemd-resolved", () => {
     await isServed();
     await finds();
     expect(await namesOf()).toMatchObject({ verdict: "ok" });
-  }, 120_000);
+  }, 90_000);
 
   test("answer after a power cut, without control plane and lighthouse", async () => {
     for (const host of [site.host("plane"), site.peer]) host.run(["ip", "link", "set", "eth0", "down"]);

@@ -182,7 +182,8 @@ describeMachine("on a machine with its fault, a cure of doctor", () => {
         const checks = (await examine()).filter((each) => each.id === id);
         const found = checks.find(({ verdict }) => /fail|warn/.test(verdict));
         expect([name, checks, found?.remedy]).toEqual([name, checks, expect.stringContaining(remedy)]);
-        if (first !== undefined) await machine.must(first);
+        if (first !== undefined)
+          await machine.must(typeof first === "string" ? first : await first(node, site));
         const asPrinted = found?.remedy ?? "false";
         await machine.must(typeof typed === "function" ? typed(asPrinted) : (typed ?? asPrinted), 120_000);
         const after = async () => (await examine()).filter(({ verdict }) => /fail|warn/.test(verdict));

@@ -15,7 +15,7 @@ export type Cure = {
   id: string;
   make(node: MachineNode, site: Site): string | Promise<string>;
   remedy: string;
-  first?: string;
+  first?: string | ((node: MachineNode, site: Site) => Promise<string>);
   typed?: string | ((remedy: string) => string);
   /** It takes more than some seconds. */
   isSlow?: boolean;
@@ -173,9 +173,13 @@ export const cures: readonly Cure[] = [
     name: "keys that do not belong to the certificate",
     isSlow: true,
     id: "keys",
-    make: async (_, { plane }) =>
-      `echo ${await plane.makeToken()} > /root/token && : > "$(readlink -f ${root}/host.key)"`,
+    make: () => `: > "$(readlink -f ${root}/host.key)"`,
     remedy: "agent register --force --api-base http",
+    // What the administrator types, on the control plane.
+    first: async (_, { plane }) => {
+      await plane.api("DELETE", paths.node(plane.slug, await idOf(plane, "vm")));
+      return `echo ${await plane.makeToken(["--node", "vm"])} > /root/token`;
+    },
     typed: (remedy) => remedy.replace("FILE", "/root/token").replace(/, with .*/, ""),
   },
   {
@@ -224,12 +228,16 @@ const untilNamed = "for try in $(seq 50); do grep -q lighthouse /etc/hosts && br
 /** What another program does that writes the file anew from a former copy. */
 const damageNames = "sed -i 's/ lighthouse/ lighthous/' /etc/hosts";
 
-async function routeBehindLighthouse({ plane }: Site, subnets: readonly string[]): Promise<void> {
+async function idOf(plane: Site["plane"], node: string): Promise<number> {
   const nodes = v.parse(
     v.array(v.looseObject({ id: v.number(), name: v.string() })),
     await plane.api("GET", paths.nodes(plane.slug)),
   );
-  const { id = 0 } = nodes.find(({ name }) => name === "lighthouse") ?? {};
+  return nodes.find(({ name }) => name === node)?.id ?? 0;
+}
+
+async function routeBehindLighthouse({ plane }: Site, subnets: readonly string[]): Promise<void> {
+  const id = await idOf(plane, "lighthouse");
   await plane.api("PATCH", paths.node(plane.slug, id), { subnets });
 }
 

@@ -115,13 +115,12 @@ type Examined = Pick<NamesPlaces, "way"> & {
   path: string;
 };
 
-/** Looks a name up as programs do: by the C library, then by our resolver. */
+/** Looks a name up by our resolver, then as programs do, by the C library. */
 async function examineName(
   { name, shown, state, path, way }: Examined,
   system: Needs,
   ask: typeof askResolver,
 ): Promise<Finding> {
-  const answer = await askSystem({ name, slug: shown.slug }, state, system);
   const isResolved = linkOf(shown.slug, state.service?.serving) !== undefined;
   const own = isResolved ? await ask(name) : undefined;
   if (isResolved && own === undefined)
@@ -129,6 +128,8 @@ async function examineName(
       `the resolver at ${resolverAddress.host}:${resolverAddress.port} does not answer`,
       restartNames({ way }),
     );
+  // Only now: behind a resolver that hangs, the C library waits for minutes.
+  const answer = await askSystem({ name, slug: shown.slug }, state, system);
   const routes = routesCommand(way, name);
   if (answer.source === "none") {
     return isResolved

@@ -52,13 +52,14 @@ import { readText } from "../../base/open-file.ts";
 const run = brand.executable;
 const sync = `${run} sync-config`;
 
-/** The same node again, with new keys: from the control plane that its credentials name. */
-function registerAgain({ slug, directory }: Pick<Organization, "slug" | "directory">): string {
+/** The same node again, with new keys: an administrator revokes those that it has. */
+function registerAgain({ slug, directory, config }: Organization): string {
   const { apiBase = "URL", caFingerprint } = controlPlaneOf(directory) ?? {};
   const pin = caFingerprint === undefined ? "" : ` --ca-fingerprint ${caFingerprint}`;
   const plain = apiBase.startsWith("http:") ? " --allow-plain-http" : "";
+  const node = `${quoteWord(slug)} ${quoteWord(config.name)}`;
   const where = `--api-base ${quoteWord(apiBase)}${pin}${plain} --org-slug ${quoteWord(slug)}`;
-  return `${run} register --force ${where} --registration-token-file FILE, with a token of an administrator: ${run} admin token create ${quoteWord(slug)}`;
+  return `${run} register --force ${where} --registration-token-file FILE, with a token that an administrator makes: ${run} admin node revoke ${node} && ${run} admin token create ${quoteWord(slug)} --node ${quoteWord(config.name)}`;
 }
 
 const dayS = 86_400;
