@@ -1,7 +1,7 @@
 // Cures that doctor prints, and how each is proved: on a booted machine that has the fault (systemd-cures.test.ts).
 
 import * as v from "valibot";
-import { paths } from "../../src/protocol/paths.ts";
+import { paths } from "./paths.ts";
 import type { MachineNode, Site } from "./machine-node.ts";
 import type { Host } from "./namespaces.ts";
 import type { Machine } from "./nspawn.ts";
@@ -181,6 +181,8 @@ export const cures: readonly Cure[] = [
       return `echo ${await plane.makeToken(["--node", "vm"])} > /root/token`;
     },
     typed: (remedy) => remedy.replace("FILE", "/root/token").replace(/, with .*/, ""),
+    // A check of the former node may run for up to a minute.
+    undo: "systemctl stop overlay-agent-auth.service; systemctl start --no-block overlay-agent-auth.service",
   },
   {
     name: "a route into the internet that the organization sends",
