@@ -1,3 +1,5 @@
+// On SQLite alone: other files run the same statements on PostgreSQL.
+
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { errorTable, isErrorCode } from "../../src/base/errors.ts";
 import { hashToken, makeOpaqueToken } from "../../src/pki/opaque.ts";

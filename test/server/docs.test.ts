@@ -1,3 +1,5 @@
+// On SQLite alone: other files run the same statements on PostgreSQL.
+
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { hash } from "node:crypto";
 import { createConfig, lintFromString } from "@redocly/openapi-core";

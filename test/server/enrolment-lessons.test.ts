@@ -1,5 +1,6 @@
 // Faults from published advisories of control planes and of the engine with certificates, enrolment and tokens, unless
 // another test covers them.
+// On SQLite alone: other files run the same statements on PostgreSQL.
 
 import { NewRegistrationToken } from "../../src/api/tokens.ts";
 import { afterEach, beforeEach, describe, expect, test } from "bun:test";

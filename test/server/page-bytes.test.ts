@@ -1,4 +1,5 @@
 // Pages of lists are bounded in bytes, whatever their rows hold, and following their links reads every item once.
+// On SQLite alone: other files run the same statements on PostgreSQL.
 
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import * as v from "valibot";

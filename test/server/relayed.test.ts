@@ -1,4 +1,5 @@
 // What relays forward for others, month by month, and the limit that pauses them.
+// On SQLite alone: other files run the same statements on PostgreSQL.
 
 import { expect, test } from "bun:test";
 import * as v from "valibot";

@@ -1,6 +1,7 @@
 // Random histories of nodes, names, rules and time. In all of them: a node gets what a fresh rendering would contain,
 // each change of it has a new version, firewall_rules/test agrees with the rendered rules, and an ordinary token never
 // assigns a name that other nodes still grant to its former node.
+// On SQLite alone: other files run the same statements on PostgreSQL.
 
 import { X509Certificate } from "node:crypto";
 import { expect, test } from "bun:test";

@@ -1,4 +1,5 @@
 // Operation of the server: TLS with its own CA, metrics, the log, strict variables.
+// On SQLite alone: other files run the same statements on PostgreSQL.
 
 import { afterAll, afterEach, beforeEach, describe, expect, test } from "bun:test";
 import { join } from "node:path";

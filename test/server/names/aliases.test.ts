@@ -1,4 +1,5 @@
 // Aliases: who gets a name, and what a list shows.
+// On SQLite alone: other files run the same statements on PostgreSQL.
 
 import { expect, test } from "bun:test";
 import * as v from "valibot";

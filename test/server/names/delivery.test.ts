@@ -1,4 +1,5 @@
 // How names reach nodes: with the answers to check-ins, as differences, only to nodes that ask for them.
+// On SQLite alone: other files run the same statements on PostgreSQL.
 
 import { describe, expect, test } from "bun:test";
 import * as v from "valibot";

@@ -1,5 +1,6 @@
 // After random histories, with restarts of the control plane and of nodes in between, the names that each node has are
 // those that are computed from the rows alone.
+// On SQLite alone: other files run the same statements on PostgreSQL.
 
 import { expect, test } from "bun:test";
 import { operator } from "../../../src/server/audit/record.ts";

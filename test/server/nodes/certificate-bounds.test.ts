@@ -1,4 +1,5 @@
 // Limits of certificates per node and of the blocklist: what is refused, what is never refused, and which events announce it.
+// On SQLite alone: other files run the same statements on PostgreSQL.
 
 import { describe, expect, setDefaultTimeout, test } from "bun:test";
 import { decodeBundle } from "../../../src/pki/bundle.ts";

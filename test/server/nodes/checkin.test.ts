@@ -1,4 +1,5 @@
 // Requests of nodes: check-ins that are answered at once, downloads of their files, and renewals.
+// On SQLite alone: other files run the same statements on PostgreSQL.
 
 import { describe, expect, test } from "bun:test";
 import { paths } from "../../support/paths.ts";

@@ -1,4 +1,5 @@
 // Long polls: check-ins that wait for a change, and the events that end them.
+// On SQLite alone: other files run the same statements on PostgreSQL.
 
 import { heapStats } from "bun:jsc";
 import { describe, expect, test } from "bun:test";

@@ -1,4 +1,5 @@
 // A node that leaves by itself: its last check-in revokes it like a deletion by an administrator.
+// On SQLite alone: other files run the same statements on PostgreSQL.
 
 import { expect, test } from "bun:test";
 import type { Organization } from "../../../src/api/organizations.ts";

@@ -1,5 +1,6 @@
 // What a user can still use after being removed, disabled or demoted, and what was created with a revoked token. All of
 // it is found, ended on request, and requests under way do not complete.
+// On SQLite alone: other files run the same statements on PostgreSQL.
 
 import { afterEach, beforeEach, describe, expect, test } from "bun:test";
 import * as v from "valibot";

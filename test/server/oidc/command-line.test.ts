@@ -1,5 +1,6 @@
 // The command line, signed in by a browser that a provider of identities signed in: it ends with that session, and with the
 // identity.
+// On SQLite alone: other files run the same statements on PostgreSQL.
 
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "bun:test";
 import { createHash } from "node:crypto";

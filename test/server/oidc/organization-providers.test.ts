@@ -1,5 +1,6 @@
 // Providers of identities of an organization, with a real one: its users are valid in that organization only, whatever the
 // provider says about them.
+// On SQLite alone: other files run the same statements on PostgreSQL.
 
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "bun:test";
 import * as v from "valibot";

@@ -1,5 +1,6 @@
 // What a sign-in by a provider of identities refuses: forged and foreign tokens, answers of other browsers, mix-up of
 // providers, open redirects, addresses that must not be asked.
+// On SQLite alone: other files run the same statements on PostgreSQL.
 
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "bun:test";
 import * as v from "valibot";

@@ -1,4 +1,5 @@
 // Sign-in by glewlwyd: a provider of another maker than the one of the other tests, with other answers.
+// On SQLite alone: other files run the same statements on PostgreSQL.
 
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "bun:test";
 import { checkLeavers } from "../../../src/server/oidc/leaving.ts";

@@ -1,4 +1,5 @@
 // Sign-in by a real provider of identities: who gets a session, as which user, with which roles, and for how long.
+// On SQLite alone: other files run the same statements on PostgreSQL.
 
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "bun:test";
 import { operator } from "../../../src/server/audit/record.ts";

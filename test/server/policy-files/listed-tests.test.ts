@@ -1,4 +1,5 @@
 // Tests of the policy one by one, as the console lists and changes them.
+// On SQLite alone: other files run the same statements on PostgreSQL.
 
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import * as v from "valibot";

@@ -1,4 +1,5 @@
 // A plan is refused with the sentence with which applying it would be refused, and no answer grows with the tests' ports.
+// On SQLite alone: other files run the same statements on PostgreSQL.
 
 import { beforeEach, expect, test } from "bun:test";
 import * as v from "valibot";

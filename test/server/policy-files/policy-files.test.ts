@@ -1,4 +1,5 @@
 // Policy as code over the API: show, plan, apply.
+// On SQLite alone: other files run the same statements on PostgreSQL.
 
 import { describe, expect, test } from "bun:test";
 import * as v from "valibot";

@@ -1,5 +1,6 @@
 // Groups named like users and groups of sign-in providers are refused when they are new, on every way that creates groups.
 // Those of earlier versions keep working.
+// On SQLite alone: other files run the same statements on PostgreSQL.
 
 import { expect, test } from "bun:test";
 import { atOnce } from "../../../src/server/http/heavy-work.ts";

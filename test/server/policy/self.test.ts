@@ -1,4 +1,5 @@
 // Rules between the nodes of one owner: in files, by the API, in configurations and names, before and after a transfer.
+// On SQLite alone: other files run the same statements on PostgreSQL.
 
 import { beforeEach, expect, test } from "bun:test";
 import * as v from "valibot";

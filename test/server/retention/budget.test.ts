@@ -1,4 +1,5 @@
 // The maximum that an organization may store: growth is refused at it, everything that protects goes on.
+// On SQLite alone: other files run the same statements on PostgreSQL.
 
 import { afterEach, beforeEach, expect, test } from "bun:test";
 import { mkdirSync, rmSync, writeFileSync } from "node:fs";

@@ -1,4 +1,5 @@
 // The waits of a rotation besides confirmations: tunnels that still use the former CA, and one lighthouse after the other.
+// On SQLite alone: other files run the same statements on PostgreSQL.
 
 import { expect, setDefaultTimeout, test } from "bun:test";
 import * as v from "valibot";

@@ -1,5 +1,6 @@
 // Migrations between certificate versions, as nodes and administrators see them: refused steps, the files for each
 // engine, and the rolling update to IPv6 addresses.
+// On SQLite alone: other files run the same statements on PostgreSQL.
 
 import { afterEach, beforeEach, describe, expect, test } from "bun:test";
 import * as v from "valibot";

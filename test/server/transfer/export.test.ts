@@ -1,4 +1,5 @@
 // An exported organization: which files it has and lacks, and that an empty control plane can import it.
+// On SQLite alone: other files run the same statements on PostgreSQL.
 
 import { afterEach, beforeEach, expect, test } from "bun:test";
 import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";

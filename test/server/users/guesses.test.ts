@@ -1,4 +1,5 @@
 // Limits of wrong passwords and tokens: what an attacker may try, and that users are still admitted meanwhile.
+// On SQLite alone: other files run the same statements on PostgreSQL.
 
 import { afterEach, beforeEach, describe, expect, test } from "bun:test";
 import * as v from "valibot";

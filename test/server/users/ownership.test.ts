@@ -1,4 +1,5 @@
 // Ownership and email addresses: the holder of an invitation's link chooses the password of the user that it creates.
+// On SQLite alone: other files run the same statements on PostgreSQL.
 
 import { afterEach, beforeEach, describe, expect, test } from "bun:test";
 import * as v from "valibot";

@@ -1,4 +1,5 @@
 // What service tokens may do: their scopes, their lifetime, the networks that they come from.
+// On SQLite alone: other files run the same statements on PostgreSQL.
 
 import { afterEach, beforeEach, describe, expect, test } from "bun:test";
 import { makeServiceAdmission } from "../../../src/server/users/token-use.ts";

@@ -1,4 +1,5 @@
 // Registration: the node, its certificate and its address, and refusals.
+// On SQLite alone: other files run the same statements on PostgreSQL.
 
 import { describe, expect, test } from "bun:test";
 import * as v from "valibot";

@@ -1,4 +1,5 @@
 // What a registration token permits, and what callers without one learn.
+// On SQLite alone: other files run the same statements on PostgreSQL.
 
 import { describe, expect, test } from "bun:test";
 import * as v from "valibot";

@@ -1,3 +1,5 @@
+// On SQLite alone: other files run the same statements on PostgreSQL.
+
 import { describe, expect, test } from "bun:test";
 import * as v from "valibot";
 import { ErrorBody } from "../../../../src/protocol/error-body.ts";

@@ -1,4 +1,5 @@
 // Users who confirm every N days that their nodes are theirs: who is told when, what a confirmation changes, and what ends.
+// On SQLite alone: other files run the same statements on PostgreSQL.
 
 import { NodeDue } from "../../../../src/api/enrollments.ts";
 import { afterEach, beforeEach, expect, test } from "bun:test";

@@ -1,3 +1,5 @@
+// On SQLite alone: other files run the same statements on PostgreSQL.
+
 import { describe, expect, test } from "bun:test";
 import * as v from "valibot";
 import { decodeBundle } from "../../../../src/pki/bundle.ts";

@@ -1,4 +1,5 @@
 // The queue of password hashes: whose turn it is, and who is refused when it is full.
+// On SQLite alone: other files run the same statements on PostgreSQL.
 
 import { afterEach, beforeEach, describe, expect, test } from "bun:test";
 import type { AppError } from "../../../../src/base/errors.ts";
