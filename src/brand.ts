@@ -9,7 +9,7 @@ export const brand = {
   /** The environment variable of a flag is this prefix and the flag in capitals. */
   envPrefix: "AGENT_",
   launchdLabel: "io.overlay-agent.daemon",
-  /** Where a release build says that it will be published, unless it is told another address. */
+  /** Default address where release builds are published. */
   releaseUrl: "https://github.com/overlay-agent/agent/releases/latest/download/",
   /** Where the documents can be read. */
   docsUrl: "https://github.com/overlay-agent/agent/blob/main/docs/",

@@ -1,5 +1,5 @@
-// What an endpoint of the HTTP API is: one value, from which the server, the OpenAPI document, the command line, nodes and
-// the console follow. Imports nothing at run time, because browsers load it.
+// The declaration of an endpoint of the HTTP API: one value, from which the server, the OpenAPI document, the command
+// line, nodes and the console follow. Imports nothing at run time, because browsers load it.
 
 import type * as v from "valibot";
 import type { ErrorCode } from "../base/errors.ts";
@@ -42,7 +42,7 @@ export type Endpoint = {
   patterns?: Readonly<Record<string, string>>;
   access: Access;
   summary: string;
-  /** What a request carries: one of both, or nothing. */
+  /** The input of a request: body or query, or nothing. */
   body?: v.GenericSchema;
   query?: QuerySchema;
   /** Successful answers by status. */
@@ -50,15 +50,15 @@ export type Endpoint = {
   /** Error codes besides those that every endpoint of its kind has. */
   errors?: readonly ErrorCode[];
   /**
-   * Whether people with a second factor, or who need one, must have proven it within 10 minutes: always, never, or if a field
-   * of the input is given that needs it (see server/users/factors/step-up.ts). Asked before what changes the rights of a user,
-   * program or machine, what machines receive, or ends a machine; not before a mere description. Fields are declared one by
-   * one, so that a new one cannot be forgotten.
+   * Whether users with a second factor, or who need one, must have proven it within 10 minutes: always, never, or if
+   * a field of the input is given that needs it (server/users/factors/step-up.ts). Required before what changes the
+   * rights of a user, program or machine, what machines receive, or ends a machine; not before a mere description.
+   * Fields are declared one by one, so that a new one cannot be forgotten.
    */
   fresh?: boolean | Readonly<Record<string, FreshField>>;
   /** The maximum of the body, if it is not the usual one. */
   maxBody?: number;
-  /** Concerns people or tokens: service tokens are refused. */
+  /** Concerns users or tokens: service tokens are refused. */
   people?: true;
   /** Service tokens with this scope may call it; without one, they may only read. See server/users/token-scopes.ts. */
   scope?: "nodes" | "policy" | "webhooks";
@@ -70,7 +70,7 @@ export type Endpoint = {
   node?: true;
   /** Served by the listener's own route table, without Hono, and without a turn: for the most frequent requests. */
   direct?: true;
-  /** A page asks this by itself, without a person: it is no use of a browser's session. */
+  /** A page sends this by itself: it does not count as use of a browser's session. */
   unattended?: true;
   /** Logged only with `logReads`. */
   quiet?: true;
@@ -115,12 +115,12 @@ type SchemaOf<E> = E extends { body: infer S extends v.GenericSchema }
   : E extends { query: infer S extends v.GenericSchema }
     ? S
     : v.UndefinedSchema<undefined>;
-/** What the handler gets: the parsed body or query. */
+/** The handler's input: the parsed body or query. */
 export type InputOf<E> = v.InferOutput<SchemaOf<E>>;
-/** What a caller gives. */
+/** The caller's input. */
 export type GivenOf<E> = v.InferInput<SchemaOf<E>>;
 
-/** The last parameter of a call: nothing, or what it may or must carry. */
+/** The last parameter of a call: nothing, or the optional or required input. */
 export type Given<E> = [GivenOf<E>] extends [undefined]
   ? []
   : object extends GivenOf<E>
@@ -128,7 +128,9 @@ export type Given<E> = [GivenOf<E>] extends [undefined]
     : [input: GivenOf<E>];
 
 type Answers<E extends Endpoint> = E["answers"][keyof E["answers"]];
-/** What a caller gets. `undefined`: an answer without a body, or a field that the control plane does not send yet. */
+/**
+ * The caller's answer. `undefined`: an answer without a body, or a field that the control plane does not send yet.
+ */
 export type AnswerOf<E extends Endpoint> =
   Answers<E> extends infer A
     ? A extends { schema: infer S extends v.GenericSchema }

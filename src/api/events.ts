@@ -91,7 +91,7 @@ export const eventTypes = [
 ] as const;
 export type EventType = (typeof eventTypes)[number];
 
-/** What changed. */
+/** The changes. */
 export const Details = v.nullable(v.record(v.string(), v.unknown()));
 
 /** The hash covers all fields but `id` and `hash`, in this order. */

@@ -19,7 +19,7 @@ export const Member = v.object({
   state: word(["active", "invited"]),
   created_at: Time,
   expires_at: v.nullable(Time),
-  /** The number under which events name the person; null while invited. */
+  /** The number of the user in events; null while invited. */
   user_id: since("0.2.0", v.nullable(v.number())),
 });
 export type Member = v.InferOutput<typeof Member>;
@@ -109,7 +109,7 @@ export const membersApi = {
     query: MemberDeletion,
     answers: {
       200: {
-        description: "Removed, with ?report=true: what the person could use, and which of it was revoked",
+        description: "Removed, with ?report=true: what the user could use, and which of it was revoked",
         schema: AccessReport,
         headers,
       },

@@ -1,4 +1,4 @@
-// What nodes send themselves: registration, check-ins, downloads. And the machines that wait for approval.
+// Calls by nodes: registration, check-ins, downloads. Also the machines that wait for approval.
 
 import * as v from "valibot";
 import { CheckinAnswer, CheckinRequest } from "../protocol/checkin.ts";
@@ -155,7 +155,7 @@ export const registrationsApi = {
     summary:
       "Refuse a machine that waits, or with `state: approved` one that was approved and has not come back. The use of its token is free again",
     fresh: true,
-    // `approved` takes an approval back.
+    // `approved`: withdraws an approval.
     body: v.strictObject({ state: v.optional(v.picklist(states), "waiting") }),
     answers: { 204: { description: "It is refused" } },
     errors: ["not_found", "conflict"],

@@ -1,4 +1,4 @@
-// Nodes as users and programs see and change them. What nodes send themselves: node-calls.ts.
+// Nodes as users and programs see and change them. The calls of nodes are in node-calls.ts.
 
 import * as v from "valibot";
 import { Cidr, ConfigOverrides } from "../engine/allowed-settings.ts";
@@ -20,7 +20,7 @@ import {
   word,
 } from "./values.ts";
 
-/** Of one node: its certificate holds them. */
+/** Maximum of one node: its certificate holds them. */
 export const maxGroups = 64;
 export const maxSubnets = 64;
 
@@ -130,7 +130,7 @@ export const nodesApi = {
     scope: "nodes",
     summary: "Create a node before its machine registers",
     grows: true,
-    // Its machine claims it with what it carries.
+    // A fresh factor: the machine that claims the node gets its groups and roles.
     fresh: {
       groups: hasSome,
       subnets: hasSome,

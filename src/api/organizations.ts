@@ -173,7 +173,7 @@ export const organizationsApi = {
     access: "admin",
     summary: "Change an organization",
     grows: true,
-    // A setting decides over machines or people; a name does not.
+    // A fresh second factor for settings, which affect machines or users; not for a name.
     fresh: {
       name: false,
       certificate_version: true,

@@ -1,4 +1,5 @@
-// What browsers and installers ask for: the console, the API's document with its viewers, pages that links open, releases.
+// Requests of browsers and installers: the console, the API's document with its viewers, pages that links open,
+// releases.
 
 import { TokenRequest } from "./sessions.ts";
 import { endpoint } from "./endpoint.ts";

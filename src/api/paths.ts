@@ -1,5 +1,5 @@
-// The paths that nodes report, and what relays forward. Members see the paths of their own nodes. Underlay addresses say where
-// people are, so these are for administrators alone.
+// The paths that nodes report, and the traffic of relays. Members see the paths of their own nodes. Underlay
+// addresses show where users are, so only administrators see them.
 
 import * as v from "valibot";
 import { endpoint } from "./endpoint.ts";
@@ -26,7 +26,7 @@ export const Path = v.object({
   /** The peer's underlay address and port. */
   remote: v.nullable(Text),
   relays: v.array(Text),
-  /** It goes over relays that are all away: it was so when it was reported. */
+  /** The path uses relays that are all away: it is as it was when it was reported. */
   relays_away: v.boolean(),
   probe: word(probeResults),
   rtt_ms: v.nullable(v.number()),
@@ -40,7 +40,7 @@ const PathCounts = v.object({
   node: v.number(),
   direct: v.number(),
   relayed: v.number(),
-  /** So many of `relayed` go over relays that are all away. */
+  /** Number of `relayed` paths whose relays are all away. */
   relays_away: v.number(),
   /** The peer does not answer, whatever the path. */
   broken: v.number(),

@@ -16,7 +16,7 @@ export type Request<T> = {
   method: Method;
   path: string;
   body?: object;
-  /** Of the answer. */
+  /** Headers of the answer. */
   schema: v.GenericSchema<unknown, T>;
 };
 

@@ -1,4 +1,4 @@
-// The control plane itself: the servers that work on one database, what they know to be wrong, and health checks.
+// The control plane itself: the servers on one database, their warnings about themselves, and health checks.
 
 import * as v from "valibot";
 import { foreignText } from "../base/text.ts";
@@ -16,7 +16,7 @@ const WarningCode = word(warningCodes);
 export const Warning = v.object({
   code: WarningCode,
   text: Text,
-  /** What to do. */
+  /** The remedy. */
   hint: Text,
 });
 export type Warning = v.InferOutput<typeof Warning>;
@@ -42,7 +42,7 @@ const Servers = v.object({
   /** Null before the first backup by `agent admin backup`. */
   last_backup_at: v.nullable(Time),
   servers: v.array(Server),
-  /** What the server that sends this answer knows to be wrong with itself. */
+  /** Warnings of the answering server about itself. */
   warnings: v.array(Warning),
   /** The server that sends this answer. */
   answering: v.object({ host: Text, version: Text, started_at: Time }),
@@ -65,7 +65,7 @@ const ServerHistory = v.object({
           p99_ms: v.nullable(v.number()),
           /** Check-ins that waited for news, at most. */
           waiting: v.number(),
-          /** Of one process, at most. */
+          /** Maximum of one process. */
           memory_bytes: v.number(),
         }),
       ),

@@ -1,4 +1,4 @@
-// All endpoints of the contract, for what looks at each of them.
+// All endpoints of the contract, for code that enumerates them.
 
 import { paramPattern, type Endpoint } from "./endpoint.ts";
 import { authoritiesApi } from "./authorities.ts";

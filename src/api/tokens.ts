@@ -97,7 +97,7 @@ export const NewRegistrationToken = v.object({
 });
 export type NewRegistrationToken = v.InferOutput<typeof NewRegistrationToken>;
 
-/** What a service token can be allowed to do. */
+/** Scopes: what a service token can be allowed to do. */
 export const tokenScopes = ["read", "nodes", "policy", "webhooks"] as const;
 
 export const serviceRoles = ["member", "admin"] as const;
@@ -133,7 +133,7 @@ export const ServiceToken = v.object({
   created_at: Time,
   /** The user who made it. Null: the command line of the control plane itself, or a service token. */
   created_by: since("0.2.0", v.nullable(v.number())),
-  /** To some minutes. Null: never, or not since the control plane records it. */
+  /** Exact to some minutes. Null: never, or not since the control plane records it. */
   last_used_at: since("0.2.0", v.nullable(Time)),
 });
 export type ServiceToken = v.InferOutput<typeof ServiceToken>;
@@ -169,14 +169,15 @@ export const registrationTokensApi = {
     people: true,
     summary: "Create a token for registering machines. It is shown once, with the command line to paste",
     grows: true,
-    // Its machines get what it carries, at once: so it takes what an approval, or a change of a node's groups, takes.
+    // Machines with the token get its rights at once: so creating it needs what an approval, or a change of a node's
+    // groups, needs.
     fresh: {
       groups: hasSome,
       is_lighthouse: isOn,
       node_id: true,
       approved: isOn,
       name: false,
-      // The handler asks, where there is such a node.
+      // The handler checks, if there is such a node.
       node_name: false,
       uses: false,
       expires_in: false,

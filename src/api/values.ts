@@ -117,7 +117,7 @@ const AccessItem = v.object({
   name: v.nullable(Text),
 });
 export type AccessItem = v.InferOutput<typeof AccessItem>;
-/** What was created with a token, or by a user, and which of it was revoked with it. */
+/** Access that a token or a user created, and whether it was revoked with it. */
 export const AccessReport = v.object({
   /** The first 1000. The totals count all. */
   access_left: v.array(AccessItem),
@@ -127,12 +127,12 @@ export const AccessReport = v.object({
 });
 export type AccessReport = v.InferOutput<typeof AccessReport>;
 
-/** Of a change that policy as code may forbid. */
+/** Errors of a change that policy as code may forbid. */
 export const policyErrors: readonly ErrorCode[] = ["policy_by_file", "policy_unconfirmed"];
-/** The same, where the change runs the tests of the policy. */
+/** Errors of a change that also runs the tests of the policy. */
 export const reachErrors: readonly ErrorCode[] = [...policyErrors, "policy_test_failed", "busy", "throttled"];
 
-/** Of answers with the files of a node. */
+/** Headers of answers with the files of a node. */
 export const filesHeaders = {
   ETag: "Identifies these files",
   "X-Config-Version": "The configuration version of these files",

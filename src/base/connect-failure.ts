@@ -6,14 +6,14 @@ import { systemErrorCode } from "./errors.ts";
 
 /** The kernel gives up the address of a neighbor after three seconds. */
 const askMs = 4000;
-/** So many addresses of one name. */
+/** Maximum addresses of one name that are tried. */
 export const mostAddresses = 8;
 /** No network, or no machine with this address in it: an unplugged cable, too. */
 const offline = ["ENETUNREACH", "EHOSTUNREACH", "ENETDOWN", "EHOSTDOWN", "EADDRNOTAVAIL"];
 
 export const isOffline = (error: unknown): boolean => offline.includes(systemErrorCode(error) ?? "");
 
-/** The error itself, or the one that says what keeps this machine from the addresses of the host. */
+/** The error itself, or a better one: why this machine cannot reach the addresses of the host. */
 export async function trueFailure(
   error: unknown,
   url: string,
@@ -25,7 +25,8 @@ export async function trueFailure(
   const causes = await Promise.all(
     addresses.map((address) => whyOffline(address, port || (protocol === "http:" ? "80" : "443"))),
   );
-  // One that this machine reaches refused: a machine with IPv6 alone has no route to the others.
+  // An address that this machine can reach refused the connection. Others may lack a route, for example on a machine
+  // with IPv6 alone.
   return causes.every((cause) => cause !== undefined) ? (causes[0] ?? error) : error;
 }
 

@@ -21,7 +21,7 @@ export function worstDisk(paths: readonly string[], stat?: (path: string) => Spa
   return worst;
 }
 
-/** Undefined where the system does not tell. */
+/** Undefined where the system does not report it. */
 export function diskSpaceAt(path: string, stat: (path: string) => Space = statfsSync): DiskSpace | undefined {
   try {
     const { bavail, blocks, bsize, ffree, files } = stat(path);

@@ -1,5 +1,5 @@
-// The error type of the product, and the table that gives each code its exit status and HTTP status. Codes are a contract
-// (--json, HTTP bodies, IPC answers); messages are for people and may change.
+// The error type of the product, and the table that gives each code its exit status and HTTP status. Codes are a
+// contract (--json, HTTP bodies, IPC answers); messages are for readers and may change.
 
 /** code → [exit status, HTTP status]. */
 export const errorTable = {
@@ -14,7 +14,7 @@ export const errorTable = {
   access_revoked: [7, 403],
   bad_configuration: [78, 400],
   foreign_files: [78, 400],
-  // As a shell tells a program that SIGINT ended.
+  // As shells report a program that SIGINT ended.
   interrupted: [130, 503],
   busy: [1, 409],
   engine_missing: [1, 500],
@@ -206,10 +206,10 @@ const reasons = new Map(
   }),
 );
 
-/** Of a code of the system or the runtime, without what the error itself says. */
+/** The sentence for a code of the system or the runtime, without the error's own message. */
 export const reasonOfCode = (code: string): string | undefined => reasons.get(code);
 
-/** Why something failed, for people. Names the path of a system error. */
+/** The reason of a failure as text. Names the path of a system error. */
 export function messageOf(error: unknown): string {
   return reasonOf(error, "");
 }

@@ -79,15 +79,14 @@ export function writeFileAtomic(
   }
 }
 
-/** Like writeFileAtomic, without the syncs: for what is not true after another boot. */
+/** Like writeFileAtomic, without the syncs: for files that do not matter after the next boot. */
 export function writeFileUntilBoot(path: string, content: string, mode: number): void {
   writeFileAtomic(path, content, mode, undefined, false);
 }
 
 /**
- * For a place that a user names for what a command makes, before the work. There is nothing, or, if that is to be replaced, a file
- * or an empty directory. What the command makes would take the place of a link or a device, and not go where it leads.
- * Throws conflict.
+ * Checks the target path of a command before its work: nothing may be there, or, if it is to be replaced, a file or
+ * an empty directory. A link or a device would be replaced, not followed. Throws conflict.
  */
 export function requireFreePlace(path: string, replaces?: "file" | "empty directory"): void {
   const found = lstatSync(path, { throwIfNoEntry: false });

@@ -131,7 +131,7 @@ const privateTexts = [
 
 let privateNetworks: readonly Network[] | undefined;
 
-/** Not part of the internet: routes within these do not add up to a default route. */
+/** Networks that are not part of the internet: routes within them do not add up to a default route. */
 export function isPrivate(network: Network): boolean {
   // Parsed at the first use: few commands need them.
   privateNetworks ??= parseAll(privateTexts);
@@ -160,7 +160,10 @@ export function specialNetwork(network: Network): string | undefined {
   return specialNetworks.find((each) => networksOverlap(each, network))?.text;
 }
 
-/** The same of the underlay address of a node; also a name that means the machine that asks. Undefined for other names. */
+/**
+ * The same for a node's underlay address, and for names that mean the asking machine itself. Undefined for other
+ * names.
+ */
 export function specialHost(host: string): string | undefined {
   if (/(^|\.)localhost(\.localdomain)?\.?$/i.test(host)) return host;
   const address = parseAddress(host);

@@ -47,7 +47,8 @@ export function makeLog(options: LogOptions): Log {
   const log = (): Log =>
     (logger ??= createConsola({
       level: verbose ? LogLevels.debug : LogLevels.info,
-      // Off: it would drop repeated lines, and its timer keeps a finished process alive for a second.
+      // consola's throttle is off: it would drop repeated lines, and its timer keeps a finished process alive for a
+      // second.
       throttle: Number.NEGATIVE_INFINITY,
       reporters: [reporter],
     }));
@@ -194,7 +195,7 @@ export function redact(text: string): string {
     .replace(/[\w.-]+/g, withoutTokens);
 }
 
-/** What every secret below has. */
+/** A quick test: every secret below contains one of these. */
 const mayHoldSecret = new RegExp(`[\\w-]{43}|eyJ|Bearer|PRIVATE KEY|${brand.joinKeyPrefix}\\d`, "i");
 
 /** Also the beginning of one: it holds address and organization, and soon the token. */

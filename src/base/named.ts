@@ -1,8 +1,10 @@
-// Objects from outside whose keys are names that people choose.
+// Objects from outside whose keys are names that users choose.
 
 import * as v from "valibot";
 
-/** As v.record, which drops the keys `constructor` and `prototype` without an issue: they are names like any other. */
+/**
+ * Like v.record, which drops the keys `constructor` and `prototype` without an issue, although users may choose them.
+ */
 export function named<V>(
   key: v.GenericSchema<string, string>,
   value: v.GenericSchema<unknown, V>,

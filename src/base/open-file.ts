@@ -55,7 +55,7 @@ export function readBytes(path: string, maxBytes = maxFileBytes): Buffer {
   }
 }
 
-/** What the shell makes of `--file <(command)`: the user who started this process waits for that command. */
+/** A pipe of the shell, as in `--file <(command)`: the user who started this process waits for that command. */
 function isHandedOver(path: string): boolean {
   return /^\/(dev|proc\/self)\/(stdin|fd\/\d+)$/.test(path);
 }

@@ -5,7 +5,7 @@ import { dirname, join, resolve } from "node:path";
 import { hasMode, readTextIfThere } from "./files.ts";
 import { diff, type Step } from "./plan.ts";
 
-/** What writing `content` to `path` would change. With `secret`, the plan holds no content. */
+/** Plans writing `content` to `path`. With `secret`, the plan holds no content. */
 export function planFile(
   path: string,
   content: string,
@@ -19,12 +19,12 @@ export function planFile(
   return { step: "file", path, mode: octal(mode), change, ...shown };
 }
 
-/** What replacing a file would change, whose new content is not known yet or is secret. */
+/** Plans replacing a file whose new content is not known yet or is secret. */
 export function planReplaced(path: string, mode: number): Step {
   return { step: "file", path, mode: octal(mode), change: existsSync(path) ? "changed" : "created" };
 }
 
-/** What creating directories would change: a step for each and for each missing parent. Their paths end with a slash. */
+/** Plans creating directories: a step for each and for each missing parent. Their paths end with a slash. */
 export function planDirectories(paths: readonly string[], mode: number): Step[] {
   const missing = new Set<string>();
   for (const path of paths) {
@@ -33,7 +33,7 @@ export function planDirectories(paths: readonly string[], mode: number): Step[] 
   return [...missing].sort().map((path) => ({ step: "file", path, mode: octal(mode), change: "created" }));
 }
 
-/** What removing a file or a tree would change: a step for each file. Links are not followed: their targets stay. */
+/** Plans removing a file or a tree: a step for each file. Links are not followed: their targets stay. */
 export function planRemoved(path: string): Step[] {
   const found = lstatSync(path, { throwIfNoEntry: false });
   if (found === undefined) return [];

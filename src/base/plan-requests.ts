@@ -1,4 +1,4 @@
-// The questions that a command must ask servers before it knows what it would do: they are part of its --dry-run plan.
+// Requests that a command must send before it knows its changes: they are part of its --dry-run plan.
 
 import type { Step } from "./plan.ts";
 import type { System } from "./system.ts";

@@ -1,5 +1,5 @@
-// The plan of a command for --dry-run: files, programs and requests in order, and its text for people. Reads no file, so
-// that every command can load it cheaply.
+// The plan of a command for --dry-run: files, programs and requests in order, and its text. Reads no file, so that
+// every command can load it cheaply.
 
 export type Step =
   | {

@@ -48,7 +48,7 @@ export type System = {
    * there is no way. Whether it arrives is not known.
    */
   sendDatagram(from: string, to: string, port: number): Promise<void>;
-  /** What of this machine is in use: interfaces, networks, routes, name servers, ports. */
+  /** The interfaces, networks, routes, name servers and ports of this machine. */
   machineState(): Promise<MachineState>;
   /**
    * Runs a program, given by absolute path, until it ends. Fails if it cannot start, or prints over `maxOutputBytes`.
@@ -233,7 +233,7 @@ function writeError(text: string): void {
   }
 }
 
-/** What node:tty asks itself. Loading node:tty takes as long as a short command. */
+/** The same test as in node:tty, whose loading takes as long as a short command. */
 function isTerminal(fd: number): boolean {
   const { isTTY } = process.binding("tty_wrap") as { isTTY(fd: number): boolean };
   return isTTY(fd);

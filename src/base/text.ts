@@ -11,7 +11,7 @@ export function isStorable(text: string): boolean {
   return text.isWellFormed() && !text.includes("\0");
 }
 
-/** For texts that nobody can send again: each character that is not storable becomes U+FFFD. */
+/** For texts that cannot be sent again: each character that is not storable becomes U+FFFD. */
 export function toStorable(text: string): string {
   return isStorable(text) ? text : text.toWellFormed().replaceAll("\0", "\ufffd");
 }
@@ -24,7 +24,7 @@ export const foreignText = (max: number, tooLong?: string) =>
     v.maxLength(max, tooLong ?? `At most ${max} characters.`),
   );
 
-/** One spelling for what looks alike. What earlier versions stored is in no special one: compare it by this. */
+/** One spelling for texts that look alike. Earlier versions did not normalize, so compare stored texts by this. */
 export const oneSpelling = (text: string) => text.normalize("NFC");
 
 /** The same for a text that is compared with others: one spelling (NFC) for what looks alike. */
@@ -48,7 +48,7 @@ export const label = (max: number) =>
     ),
   );
 
-/** A sentence of another program, for people: a long one is cut, so that it does not hide the error that it explains. */
+/** A sentence of another program. A long one is cut, so that it does not hide the error that it explains. */
 export const foreignSentence = (max: number) =>
   v.pipe(
     v.string(),
@@ -71,7 +71,7 @@ export function emailKey(given: string): string {
   return `${text.slice(0, at + 1)}${host.replace(/\.$/, "")}`;
 }
 
-/** As earlier versions stored it. */
+/** The form of earlier versions. */
 export function formerEmailKey(given: string): string {
   return given.trim().normalize("NFC").toLowerCase();
 }

@@ -1,4 +1,5 @@
-// What no line for people may hold. A file of its own, because logs and schemas, browsers included, use it.
+// Characters that no printed line may hold. In a file of its own, because logs and schemas, browsers included, use
+// it.
 
 /**
  * Control characters, which steer a terminal, and those that change the direction of writing: they can show a text in

@@ -2,7 +2,7 @@
 
 import type { System } from "./system.ts";
 
-/** What `work` resolves with; `late` if it takes longer than `ms`. The work itself continues. */
+/** The result of `work`; `late` if it takes longer than `ms`. The work itself continues. */
 export async function within<T, L>(
   { sleep }: Pick<System, "sleep">,
   ms: number,
@@ -10,7 +10,7 @@ export async function within<T, L>(
   late: L,
 ): Promise<T | L> {
   const over = new AbortController();
-  // Both ways: the sleep rejects when it is aborted.
+  // Resolve in both cases: the sleep rejects when it is aborted.
   const limit = sleep(ms, over.signal).then(
     () => late,
     () => late,

@@ -21,7 +21,7 @@ export async function signInByBrowser(
     browser === undefined
       ? await signInByCode(client, system, ({ address, code, endsInS }) =>
           output.say(
-            `Open this page in a browser, on any machine:\n  ${address}\nand type this code, within ${endsInS / 60} minutes:\n  ${code}\nType no code that somebody else sent you: it would sign that person in as you.`,
+            `Open this page in a browser, on any machine:\n  ${address}\nand type this code, within ${endsInS / 60} minutes:\n  ${code}\nType no code that somebody else sent you: that machine would be signed in as you.`,
           ),
         )
       : await signInHere(client, system, { base, browser }, (address) =>

@@ -1,5 +1,5 @@
-// What a command is. Files that declare commands load their implementation inside run(), so that help and completion
-// stay cheap.
+// The declaration of a command. Files that declare commands load their implementation inside run(), so that help and
+// completion stay cheap.
 
 import type { CommandContext, CommandDef } from "citty";
 import type { Log } from "../base/log.ts";
@@ -9,7 +9,7 @@ import type { Settings } from "./settings.ts";
 import type { Facts, Table } from "./table.ts";
 import { withSecretFiles, type Args, type Values } from "./values.ts";
 
-/** What the file of a command exports. */
+/** The export of a command's file. */
 export type Implementation = {
   args?: Args;
   /** More help: special exit statuses, limits. */

@@ -188,7 +188,7 @@ const sections: readonly Section[] = [
   },
 ];
 
-/** What the first help shows: the commands of day one. */
+/** The commands of the first help: those of day one. */
 export const firstCommands: readonly { title: string; names: readonly string[] }[] = [
   { title: "START", names: ["demo", "setup", "up"] },
   {

@@ -93,7 +93,7 @@ async function printHelp(name: string, system: System): Promise<number> {
 const topics = ["commands", "flags", "target"] as const;
 const topicOf = (word: string | undefined) => topics.find((each) => each === word);
 
-/** Of `agent help commands`, `agent help flags` and `agent help target`. */
+/** Texts of `agent help commands`, `agent help flags` and `agent help target`. */
 async function printTopic(topic: (typeof topics)[number], system: System): Promise<number> {
   const { flagsHelp, listCommands, targetHelp } = await import("./help.ts");
   const globals = globalFlags(system);

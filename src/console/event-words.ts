@@ -123,7 +123,7 @@ export function eventText(event: AuditEvent, known: Known): string {
 const ofRules = ["counts", "rule_ids", "rules_created", "rules_deleted", "rules_described"];
 const ofNoReader = new Set(["fingerprint", "key_sha256", ...ofRules]);
 
-/** What changed, with names instead of numbers, and rules as the page Access shows them. */
+/** The changes, with names instead of numbers, and rules as the page Access shows them. */
 export function readableChanges(event: AuditEvent, known: Known): readonly Change[] {
   const { type, before, after } = event;
   const rules = ruleChangeOf(event);
@@ -138,7 +138,7 @@ export function readableChanges(event: AuditEvent, known: Known): readonly Chang
     added: (rules?.added ?? []).map(say),
   };
   if (rules !== undefined && type.startsWith("rule.")) return [told];
-  // Not shown as removed: the name is the event's subject.
+  // The name is not shown as removed: it is the event's subject.
   const was = readable(type === "node.revoked" ? null : before, known);
   const is = readable(after, known);
   if (was?.["name"] === undefined || is?.["name"] === undefined) {

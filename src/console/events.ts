@@ -94,7 +94,7 @@ export function useLog(slug: string, limit: number): Log {
     const look = () => document.visibilityState === "visible" && readNewest();
     const timer = slug === "" ? setInterval(look, lookEveryMs) : undefined;
     const leave = onEvent((event) => add([event]));
-    // What happened before the stream was open came by no event.
+    // The stream has no events from before it was open.
     const end = isLive.subscribe((isOpen) => {
       if (isOpen) readNewest();
     });

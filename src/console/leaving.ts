@@ -5,8 +5,8 @@ type Leaving = Provider["leaving"];
 
 export function leavingText(leaving: Leaving): string {
   if (leaving === null)
-    return "How soon people who leave there are signed out here is known after the first sign-in.";
+    return "How soon users who leave there are signed out here is known after the first sign-in.";
   return leaving === "hourly"
-    ? "It is asked every hour whether people are still there: a person who left is signed out within an hour, and loses machines then where an organization is set to that."
-    : "It gives no token to ask by: a person who left there is signed out 24 hours after the last sign-in, and loses machines then only where an organization is set to that. The scope offline_access may change that.";
+    ? "It is asked every hour whether users are still there: a user who left is signed out within an hour, and loses machines then where an organization is set to that."
+    : "It gives no token to ask by: a user who left there is signed out 24 hours after the last sign-in, and loses machines then only where an organization is set to that. The scope offline_access may change that.";
 }

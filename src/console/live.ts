@@ -1,5 +1,5 @@
-// What happens in the organization, as it happens. One shared worker holds one stream for all tabs of this browser,
-// because browsers allow six connections to a server.
+// The organization's events as they happen. One shared worker holds one stream for all tabs of this browser, because
+// browsers allow six connections to a server.
 
 import { computed, effect, signal } from "@preact/signals";
 import { awaySince, isSignedOut } from "./api.ts";
@@ -61,7 +61,7 @@ function lookUntilBack(): () => void {
     if (isEnded) return;
     timer = setTimeout(
       () => void look().then(() => again(Math.min(longestMs, 2 * pauseMs))),
-      // Not all browsers at the same time.
+      // A random pause, so that browsers do not all come at the same time.
       pauseMs * (0.75 + Math.random() / 4),
     );
   };

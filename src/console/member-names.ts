@@ -15,7 +15,7 @@ export const membersPath = (own: string) => apiPath(membersApi.list, { slug: own
 export const emailsOf = (members: readonly Member[]): Names =>
   new Map(members.flatMap(({ user_id, email }) => (user_id === null ? [] : [[user_id, email] as const])));
 
-/** Of all users: for staff. */
+/** Addresses of all users, for staff. */
 export function useUserNames(): Names {
   const { data } = useList(apiPath(usersApi.list, {}, { page_size: "1000" }));
   return useMemo(() => new Map((data ?? []).map(({ id, email }) => [id, email])), [data]);

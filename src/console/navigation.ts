@@ -91,7 +91,7 @@ function Counted({ isShort }: { isShort: boolean }) {
     : html`<span class="count" title=${`${count} waiting for you`}>${words}</span>`;
 }
 
-/** What staff see, whichever organization is shown. */
+/** Links for staff, whichever organization is shown. */
 function Staff() {
   return html`<ul aria-label="Control plane">
     ${Object.entries(staffPages).map(([segment, { title }]) => {

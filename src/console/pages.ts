@@ -45,7 +45,7 @@ export const organizationPages: Readonly<Record<string, Page>> = {
     load: async () => (await import("./pages/administration.ts")).Certificates,
   },
   people: {
-    title: "People",
+    title: "Members",
     letter: "p",
     load: async () => (await import("./pages/administration.ts")).People,
   },

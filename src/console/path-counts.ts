@@ -22,7 +22,7 @@ export function usePathCounts(own: string): CountsByNode {
   );
 }
 
-/** What is wrong comes first: "1 broken, 4 relayed, 18 direct". */
+/** Problems first: "1 broken, 4 relayed, 18 direct". */
 export const pathWords = (counted: PathCounts | undefined): string =>
   (
     [

@@ -7,6 +7,6 @@ export type Registration = SentOf<typeof registrationsApi.list>[number];
 
 export const registrationsPath = (own: string) =>
   apiPath(registrationsApi.list, { slug: own }, { page_size: "1000" });
-/** Those that were approved, and have not come back since. */
+/** Machines that were approved, and have not come back since. */
 export const approvedPath = (own: string) =>
   apiPath(registrationsApi.list, { slug: own }, { page_size: "1000", state: "approved" });

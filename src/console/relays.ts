@@ -1,4 +1,4 @@
-// What relays forward for other machines.
+// Traffic that relays forward for other machines.
 
 import { apiPath } from "../api/endpoint.ts";
 import { pathsApi, type Relay } from "../api/paths.ts";

@@ -2,7 +2,10 @@
 
 import { quoteWord } from "../base/plan.ts";
 
-/** Of `agent admin`. A line is made of words, so that whatever others chose, such as an e-mail address, stays one word of it. */
+/**
+ * A line of `agent admin`. It is made of words, so that any text of others, such as an e-mail address, stays one word
+ * of it.
+ */
 export type Words = readonly (string | number)[];
 /** `command`: one command, or several; with `each`, one for every item, which is the word `item` in it. */
 export type Terminal = {

@@ -10,7 +10,7 @@ export function mayDo({ role, scopes }: { role: string; scopes: readonly string[
   return isAdmin && areas !== "" ? `change ${areas}; ${reads}` : reads;
 }
 
-/** Of a service token without a last use. Version 0.1 recorded none, and gave no scopes. */
+/** For a service token without a last use. Version 0.1 recorded none, and gave no scopes. */
 export const unused = ({ scopes }: { scopes: readonly string[] | null }): string =>
   scopes === null ? "not recorded" : "never";
 

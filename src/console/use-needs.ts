@@ -53,7 +53,7 @@ export function useAttention(
   return useResource(attentionPath(own), { isCalm });
 }
 
-/** Of the organization of the navigation. */
+/** Needs of the organization of the navigation. */
 export function useNeeds({ isCalm = false }: { isCalm?: boolean } = {}): Needs {
   const shown = shownOrganization.value;
   const own = shown?.slug ?? "";

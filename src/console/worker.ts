@@ -103,7 +103,7 @@ async function refused(slug: string, stream: Stream): Promise<void> {
     return tell("refused", slug, stream);
   }
   tell("away", slug, stream);
-  // Not all browsers at the same time.
+  // A random pause, so that browsers do not all come at the same time.
   const pauseMs = Math.min(longestMs, shortestMs * 2 ** stream.failures) * (0.75 + Math.random() / 4);
   stream.lastHeard += pauseMs;
   setTimeout(() => {

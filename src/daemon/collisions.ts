@@ -7,7 +7,7 @@ import { AppError } from "../base/errors.ts";
 import { isSilentLevel } from "../node/files/config/read-config.ts";
 import { doOverlap } from "../node/files/granted/networks.ts";
 
-/** What an engine uses exclusively. */
+/** Resources that an engine uses exclusively. */
 export type Claim = {
   slug: string;
   /** Name of the tun device as the kernel truncates it; undefined if the system chooses one. */

@@ -86,7 +86,7 @@ export function connectControlPlane(
     control,
     engine: async () => ({
       ...(await engineInUse(await control.process(), findEngine(settings, system)?.path, versionOf)),
-      // Also between the end of an engine and its next start.
+      // True also between the end of an engine and its next start.
       isRunning: await control.running(),
     }),
     command: `${brand.executable} daemon`,

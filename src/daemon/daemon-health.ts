@@ -34,7 +34,7 @@ export type DaemonHealthDeps = {
 export type Supervised = {
   process(): ProcessIdentity | undefined;
   control: Pick<EngineControl, "reload" | "restart">;
-  /** What `status` shows of the health changed. */
+  /** The shown health has changed. */
   onChange(): void;
 };
 

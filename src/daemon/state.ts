@@ -23,7 +23,7 @@ const text = v.pipe(v.string(), v.maxLength(255));
 export const OrganizationRecord = v.object({
   /** The state that a user wants. Revocation and restore never change it. */
   wanted: v.picklist(["up", "down"]),
-  /** Not loaded again until a client names it or requests `provision`. */
+  /** The organization is not loaded again until a client names it or requests `provision`. */
   forgotten: v.optional(v.boolean(), false),
   /** The registration that this record is about. Unset in records of version 0.1.0. */
   registration: v.optional(text),

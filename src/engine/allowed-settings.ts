@@ -227,7 +227,7 @@ const UnsafeRoute = v.strictObject({
 const engineConfig: Readonly<Record<string, Allowed>> = {
   pki: {
     map: {
-      // What our control plane sends. The node writes its own paths in any case.
+      // Settings of our control plane. The node writes its own paths in any case.
       ca: v.literal("ca.crt", ownFile),
       cert: v.literal("host.crt", ownFile),
       key: v.literal("host.key", ownFile),

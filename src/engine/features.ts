@@ -29,7 +29,7 @@ export const firstVersions = {
   certificate_v2: [1, 10, 0],
   /** A rule covers the subnets behind its node only with `local_cidr`. Before, it always did. */
   explicit_local_cidr: [1, 10, 0],
-  /** Still revokes within 2.3 s if it checks tunnels every 2 s instead of every second (measured). */
+  /** Revokes within 2.3 s even if tunnels are checked every 2 s instead of every second (measured). */
   slow_tunnel_checks: [1, 10, 0],
   /** A firewall rule for ICMP needs no port. */
   icmp_without_port: [1, 11, 0],
@@ -117,7 +117,7 @@ export function engineClass(version: string | null): string {
     .join("");
 }
 
-/** The engines that people have, oldest first: the columns of docs/engines.md. */
+/** The engines in use, oldest first: the columns of docs/engines.md. */
 export const engineSeries = ["1.6", "1.7", "1.8", "1.9", "1.10", "1.11", "1.12"] as const;
 
 export type Advisory = { id: string; severity: "high" | "medium"; fixed_in: string };

@@ -5,7 +5,7 @@ export function isOverlayDevice(name: string): boolean {
   return /^ov-[0-9a-f]{10}$/.test(name);
 }
 
-/** Whether an interface belongs to this program by its name. */
+/** Whether an interface belongs to this program, judged by its name. */
 export function isOurDevice(name: string): boolean {
   return name.startsWith("ov-");
 }
@@ -13,7 +13,7 @@ export function isOurDevice(name: string): boolean {
 /** Linux cuts off longer names of interfaces. */
 const longestDevice = 15;
 
-/** The name for people, `ov-acme`; undefined if it is too long, or could be `deviceName` of another organization. */
+/** The readable name, `ov-acme`; undefined if it is too long, or could be `deviceName` of another organization. */
 export function readableDeviceName(slug: string): string | undefined {
   const name = `ov-${slug}`;
   return name.length > longestDevice || isOverlayDevice(name) ? undefined : name;

@@ -14,7 +14,7 @@ export function pinnedEngine(directory = "/etc/systemd/system"): string | undefi
       const found = flagIn(readText(`${directory}/${name}`), "overlay-binary");
       if (found !== undefined) return found;
     } catch {
-      // Not installed, or not ours to read: then it names no engine.
+      // Not installed, or not readable: no engine is named.
     }
   }
   return undefined;

@@ -1,5 +1,5 @@
-// Whose organizations the services of this machine run: daemon and units are started for one config root, and must not be
-// asked about another one, where an organization of the same name is another node.
+// The config root of this machine's services: daemon and units are started for one root, and must not be asked about
+// another one, where an organization of the same name is another node.
 
 import { existsSync, readdirSync, realpathSync } from "node:fs";
 import { join } from "node:path";
@@ -15,7 +15,7 @@ export function isSameRoot(one: string, other: string): boolean {
   return resolved(one) === resolved(other);
 }
 
-/** One that does not exist, or that this user may not see, is what its path says. */
+/** A root that does not exist, or that this user may not see, is compared by its path. */
 function resolved(path: string): string {
   try {
     return realpathSync(path);
@@ -32,7 +32,7 @@ export function rootOfUnits(directories = [unitDirectory, packagedUnitDirectory]
   return text === undefined ? undefined : rootIn(text);
 }
 
-/** A unit with another command line of an administrator's counts as one of the usual place. */
+/** A unit whose command line an administrator has changed counts as one of the usual root. */
 export function rootIn(unit: string): string {
   const engine = /^ExecStart=.* -config (?:"(.+)\/%i\/config\.yml"|(.*)\/%i\/config\.yml)$/m.exec(unit);
   const daemon = /^ExecStart=.* --config-root (?:"((?:[^"\\]|\\.)*)"|(\S+))/m.exec(unit);
@@ -96,7 +96,7 @@ function ownDaemon(configRoot: string): string {
   return `${brand.executable} --ipc-mode socket ${flags.join(" ")}`;
 }
 
-/** The daemon that answers is one for another root: for this one there is none. */
+/** The answering daemon belongs to another root: this one has none. */
 export function foreignDaemon(served: string, configRoot: string): AppError {
   return new AppError(
     "daemon_unreachable",

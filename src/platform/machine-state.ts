@@ -1,5 +1,5 @@
-// What of this machine is in use: interfaces, networks, routes, gateways, name servers and ports. Reads the system's
-// tables; changes nothing.
+// The present state of this machine: interfaces, networks, routes, gateways, name servers and ports. Reads the
+// system's tables; changes nothing.
 
 import { networkInterfaces } from "node:os";
 import { addressFromBytes, bits, formatAddress, makeNetwork, parseAddress } from "../base/ip.ts";
@@ -14,7 +14,7 @@ export type MachineState = {
   addresses: readonly {
     device: string;
     address: string;
-    /** One of IPv6 that was set by hand, not by a router: the kernel made a route to its network. Linux only. */
+    /** An IPv6 address that was set by hand, not by a router: the kernel made a route to its network. Linux only. */
     isFixed?: true;
   }[];
   /** The kernel's routes, "192.168.1.0/24", without default routes. Linux only. */

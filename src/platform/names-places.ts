@@ -1,5 +1,5 @@
-// How each system gives names of nodes to its programs, and where the service of names listens and keeps its state. Loads
-// nothing: `agent status` asks it.
+// How each system resolves names of nodes for its programs, and where the service of names listens and keeps its
+// state. Loads nothing: `agent status` imports it.
 
 import { brand, namesStatePath } from "../brand.ts";
 
@@ -8,7 +8,7 @@ type SystemWay = "resolved" | "nrpt" | "resolver_files";
 
 export type NamesPlaces = {
   way: SystemWay;
-  /** What the service of names writes for other commands. */
+  /** The state that the service of names writes for other commands. */
   statePath: string;
   /** The daemon serves names while this file exists. Undefined where a systemd unit serves them. */
   switchPath?: string;
@@ -24,9 +24,9 @@ export function namesPlaces({ platform }: { platform: string }, stateDb: string)
 }
 
 /**
- * Where programs' questions arrive. A loopback address of our own, so that the usual addresses stay free for the user's own
- * name server; macOS has 127.0.0.1 alone, Windows asks port 53 alone. A forwarder is told this address, so it never
- * changes.
+ * The address of the resolver. A loopback address of our own, so that the usual addresses stay free for the user's
+ * own name server; macOS has only 127.0.0.1, and Windows asks only port 53. Forwarders are configured with this
+ * address, so it never changes.
  */
 const addresses: Readonly<Record<string, { host: string; port: number }>> = {
   win32: { host: "127.0.0.9", port: 53 },
@@ -47,7 +47,7 @@ export function routesCommand(way: SystemWay, name: string): string {
   return way === "resolver_files" ? "scutil --dns" : `resolvectl query ${name}`;
 }
 
-/** What starts the service of names again. */
+/** The command that restarts the service of names. */
 export function restartNames({ way }: Pick<NamesPlaces, "way">): string {
   if (way === "nrpt") return `schtasks /end /tn ${brand.id} & schtasks /run /tn ${brand.id}`;
   if (way === "resolver_files") return `sudo launchctl kickstart -k system/${brand.launchdLabel}`;

@@ -64,7 +64,7 @@ const owners: readonly Owner[] = [
     file: {
       async isOffered(name, system) {
         const text = await answerOf(["/usr/bin/apt-cache", "policy", name], system);
-        // In the table of versions, the places of each: "500 http://… Packages", or the list of what is installed.
+        // The sources of a version in apt's table: "500 http://… Packages", or the list of installed packages.
         return [...text.matchAll(/^ {8} *-?\d+ (\S+)/gm)].some(
           ([, place]) => place?.startsWith("/") === false,
         );
@@ -78,7 +78,7 @@ const owners: readonly Owner[] = [
     name: /^(\S+)$/,
     update: (name) => `dnf upgrade ${name}`,
     file: {
-      // From its cache: a refusal must not wait for a network.
+      // Use the cache: a refusal must not wait for a network.
       isOffered: async (name, system) =>
         (await answerOf([dnf, "--quiet", "--cacheonly", "repoquery", name], system)).trim() !== "",
       install: (name) => `${existsSync(dnf) ? "dnf install" : "rpm -U"} ./${name}-….rpm`,

@@ -28,7 +28,7 @@ export function signalProcess(identity: ProcessIdentity, signal: NodeJS.Signals)
     process.kill(identity.pid, signal);
     return true;
   } catch {
-    // It ended just now.
+    // The process has just ended.
     return false;
   }
 }

@@ -70,12 +70,12 @@ export function findProcess(args: readonly string[]): number | undefined {
     .find((pid) => pid > 0 && pid !== process.pid && !threads.has(pid) && runsWith(pid, tail, line));
 }
 
-/** A third of /proc, or more, that need not be opened. Empty in a container, where process 2 is any other one. */
+/** Skips kernel threads, a third or more of /proc. Skips none in a container, where process 2 is an ordinary one. */
 export function kernelThreads(): ReadonlySet<number> {
   try {
     readlinkSync("/proc/2/exe");
   } catch (error) {
-    // ENOENT: it runs no program. EACCES: whether it does is not told.
+    // ENOENT: it runs no program. EACCES: unknown.
     if (systemErrorCode(error) === "ENOENT")
       return new Set(readProc("/proc/2/task/2/children")?.trim().split(" ").map(Number));
   }

@@ -16,7 +16,7 @@ type Machine = { platform: string; env: Record<string, string | undefined> };
 const hiddenPlaces = ["/home", "/root", "/run/user", "/tmp", "/var/tmp"];
 const maxLinks = 10;
 
-/** A clause that says what is wrong, or undefined. A missing program is judged by its directory. */
+/** A clause with the problem, or undefined. A missing program is judged by its directory. */
 export function whyUnsafe(path: string, machine: Machine): string | undefined {
   if (machine.platform === "win32") return whyUnsafeOnWindows(path, machine);
   const paths = linksFrom(path);
@@ -26,13 +26,13 @@ export function whyUnsafe(path: string, machine: Machine): string | undefined {
   return place === undefined ? undefined : whyReplaceable(place);
 }
 
-/** The command that lets only root replace a program; undefined if that is not what is wrong with it. */
+/** The command that lets only root replace a program; undefined if the problem is another one. */
 export function safeCommand(path: string): string | undefined {
   const place = replaceablePlace(linksFrom(path));
   return place === undefined ? undefined : ownCommand(place);
 }
 
-/** One of these, or a directory above, that others than root can change. */
+/** The first of these paths, or directory above, that others than root can change. */
 function replaceablePlace(paths: readonly string[]): string | undefined {
   for (const each of paths) {
     for (let place = each; ; place = dirname(place)) {
@@ -72,7 +72,7 @@ export function foreignFile(path: string): Foreign | undefined {
     .map(foreignPlace)
     .find((each) => each !== undefined);
   if (found === undefined || found.path.startsWith(dirname(resolve(path)) + sep)) return found;
-  // A file elsewhere belongs to a user: root copies it, instead of taking their file or directory.
+  // Outside of the system's directories: root copies a user's file instead of taking it over.
   const target = targets.at(-1) ?? path;
   const mode = ((statIfThere(target)?.mode ?? 0) & 0o755).toString(8).padStart(4, "0");
   const copy = `install -m ${mode} ${quoteWord(target)} ${quoteWord(path)}`;

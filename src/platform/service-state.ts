@@ -13,9 +13,9 @@ export type UnitState = {
   /** stopped: it is there, and does not run. unknown: systemd does not answer. */
   is: "running" | "stopped" | "masked" | "missing" | "unknown";
   startsAtBoot: boolean;
-  /** Its main process. */
+  /** The main process of the unit. */
   pid: number | undefined;
-  /** Of a timer: the program of its service, if that file is gone. */
+  /** For a timer: the program of its service, if that file is gone. */
   lacks?: string | undefined;
 };
 
@@ -49,7 +49,7 @@ async function lackingProgram(unit: string, system: Pick<System, "run">): Promis
   return started === undefined || existsSync(started) ? undefined : started;
 }
 
-/** So that the unit can be started. Throws `failed`. */
+/** Clears a failed state, so that the unit can be started. Throws `failed`. */
 export async function unmask(unit: string, system: Pick<System, "run">): Promise<void> {
   if ((await unitState(unit, system)).is !== "masked") return;
   for (const words of [

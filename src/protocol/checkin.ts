@@ -12,13 +12,13 @@ export const maxPollWaitS = 55;
 export const CheckinRequest = v.object({
   version: text(64),
   uptime: seconds,
-  /** What the clock of the node shows, seconds since 1970. Former servers ignore it. */
+  /** The time of the node's clock, seconds since 1970. Former servers ignore it. */
   time: v.optional(seconds),
   config_version: v.optional(seconds),
   overlay_version: v.optional(text(64)),
   /** `stopped`, `running`, or the gravest kind of finding (src/protocol/finding-kinds.ts). Former servers take each but `stopped` for running. */
   overlay_state: v.optional(text(64)),
-  /** Of a lighthouse: whether another node is online. Former servers ignore it. */
+  /** A lighthouse asks whether another node is online. Former servers ignore it. */
   others: v.optional(v.boolean()),
   /** The configuration version whose reload the engine's log confirmed. */
   confirmed_config_version: v.optional(seconds),
@@ -58,7 +58,7 @@ export const CheckinAnswer = v.object({
   order: v.optional(jws),
   /** A NamesAnswer. Unknown here: names that cannot be parsed must not keep an order from the node. */
   names: v.optional(v.unknown()),
-  /** What became of the reported paths: `taken`, `later` (send them again), `unwanted`. */
+  /** The result of the path report: `taken`, `later` (send it again), `unwanted`. */
   paths: v.optional(received(16)),
   /** A RelayedAnswer. Unknown here: it must not keep an order from the node. */
   relayed: v.optional(v.unknown()),
@@ -68,7 +68,7 @@ export const CheckinAnswer = v.object({
   confirm: v.optional(v.unknown()),
   /** Whether another node is online, for a lighthouse that asked. */
   others_online: v.optional(v.boolean()),
-  /** Of a lighthouse that asked: where other nodes look for it, and where the server sees it, if those differ. */
+  /** For a lighthouse that asked: where other nodes look for it, and where the server sees it, if those differ. */
   elsewhere: v.optional(v.object({ public_ip: received(64), seen: received(64) })),
   /** Another machine uses the keys of this node. */
   cloned: v.optional(v.boolean()),

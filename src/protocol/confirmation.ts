@@ -1,4 +1,4 @@
-// The wire of what a machine is told of its user's confirmation, inside check-ins. Both sides use it.
+// The wire format of the user's confirmation, inside check-ins. Both sides use it.
 
 import * as v from "valibot";
 import type { Confirmation } from "./confirmation-shown.ts";

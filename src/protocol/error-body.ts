@@ -1,4 +1,4 @@
-// What every failed request is answered with.
+// The body of every failed request's answer.
 
 import * as v from "valibot";
 import { jws, received } from "./values.ts";

@@ -1,4 +1,4 @@
-// The kinds of what can be wrong with a node, as it reports them in `overlay_state`, with the words of the console.
+// The kinds of problems of a node, as it reports them in `overlay_state`, with the words of the console.
 
 import { brand } from "../brand.ts";
 
@@ -30,17 +30,20 @@ export const findingWords = {
 } as const;
 
 /**
- * So far may the clocks of a node and its control plane be apart, ms. Certificates are valid from five minutes before they
- * are signed: a minute before that is too late.
+ * How far the clocks of a node and its control plane may differ, ms. Certificates are valid from five minutes before
+ * they are signed; this leaves a minute.
  */
 export const clocksMayDifferMs = 240_000;
 
-/** Run on the copy of a machine: it becomes a node of its own, and the machine that was copied stays what it is. */
+/**
+ * The command to run on the copy of a machine: the copy becomes a node of its own, and the original machine keeps its
+ * node.
+ */
 export const separateCopy = `${brand.executable} up --new-keys --node-name NAME`;
 
 export type FindingKind = keyof typeof findingWords;
 
-/** Undefined for the states of an engine that is well or stopped, and for kinds of newer nodes. */
+/** Undefined for a healthy or stopped engine, and for kinds of newer nodes. */
 export function findingOf(overlayState: string | null | undefined): FindingKind | undefined {
   return Object.keys(findingWords).find(
     (kind): kind is FindingKind => kind === overlayState && Object.hasOwn(findingWords, kind),

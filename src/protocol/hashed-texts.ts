@@ -1,4 +1,4 @@
-// What the hash of an event may cover, for the server and for browsers, which verify the chain by themselves.
+// The texts that the hash of an event may cover, for the server and for browsers, which verify the chain themselves.
 
 /**
  * The text itself. Earlier versions hashed a lone surrogate, for which the database stored U+FFFD: where one of the others gives

@@ -29,7 +29,7 @@ const checksumBytes = 4;
 /** The maximum of the text, far above what the maxima of its parts allow. */
 const maxLength = 4096;
 
-/** Short names: people copy the key. */
+/** Short names, because users copy the key. */
 const Content = v.strictObject({
   a: v.pipe(foreignText(512), v.url(), v.regex(/^https?:\/\//)),
   o: Slug,

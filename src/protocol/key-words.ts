@@ -1,5 +1,5 @@
-// Four words for a node's public key, so that a person can carry its identity from a terminal to a browser by typing. The
-// list is part of the protocol: agents and control planes of different versions compare words. Never change it.
+// Four words for a node's public key, which a user reads on a terminal and types in a browser. The list is part of
+// the protocol: agents and control planes of different versions compare words. Never change it.
 
 /** 11 bits each. */
 const wordBits = 11;
@@ -15,7 +15,7 @@ export function wordsOfKey(fingerprint: string): string[] {
   });
 }
 
-/** Whether these are the words of the key, as people type them: in any case, with any spaces and signs between. */
+/** Whether these are the words of the key, as users type them: in any case, with any spaces and signs between. */
 export function areWordsOfKey(typed: string, fingerprint: string): boolean {
   const words = typed
     .toLowerCase()

@@ -1,4 +1,4 @@
-// Whose names a name server of the overlay may tell whom: made by the control plane, obeyed by the node. Pure.
+// Which names a name server of the overlay may tell to whom: made by the control plane, obeyed by the node. Pure.
 
 import * as v from "valibot";
 import { foreignText } from "../base/text.ts";
@@ -6,7 +6,7 @@ import { foreignText } from "../base/text.ts";
 /** Nodes of one class see the same nodes. It is a digest: another set of rules has other classes. */
 export const ClassName = foreignText(32);
 
-/** At most: a change of rules compares each class with each other one. */
+/** Maximum classes: a change of rules compares each class with every other one. */
 export const maxPeerClasses = 256;
 const several = <T>(schema: v.GenericSchema<unknown, T>) =>
   v.optional(v.pipe(v.array(schema), v.maxLength(maxPeerClasses)), []);
@@ -17,7 +17,7 @@ export const NamesForPeers = v.object({
   digest: foreignText(64),
   /** Every node sees all names. */
   all: v.optional(v.boolean()),
-  /** The rules make more classes than fit. Nothing is told. */
+  /** The rules make more classes than the maximum, so no names are told. */
   too_many: v.optional(v.boolean()),
   classes: several(ClassName),
   /** For each class a number in hexadecimal digits: bit n is set if it sees class n of the list. */

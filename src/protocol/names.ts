@@ -36,7 +36,7 @@ export const NameAlias = v.object({
 });
 export type NameAlias = v.InferOutput<typeof NameAlias>;
 
-/** What the list of names of a node was made from: the version of the names, and which of them the node may see. */
+/** The source of a node's list of names: the version of the names, and which of them the node may see. */
 export const NamesPosition = v.object({ version: seconds, view: received(64) });
 export type NamesPosition = v.InferOutput<typeof NamesPosition>;
 
@@ -53,7 +53,7 @@ const asked = { part: v.optional(v.boolean()), suffix, peers: v.optional(receive
 export const NamesRequest = v.object({ ...NamesPosition.entries, ...asked });
 export type NamesRequest = v.InferOutput<typeof NamesRequest>;
 
-/** Nodes and aliases that one answer holds at most. */
+/** Maximum nodes and aliases in one answer. */
 const maxNamesInAnswer = 5000;
 
 const several = <T>(schema: v.GenericSchema<unknown, T>) =>
@@ -62,7 +62,7 @@ const several = <T>(schema: v.GenericSchema<unknown, T>) =>
 /** Changes of the names since the position in the request. */
 export const NamesAnswer = v.object({
   ...NamesPosition.entries,
-  /** The list begins anew: what the node has is outdated as a whole. */
+  /** The list starts anew: the node's present list is outdated as a whole. */
   whole: v.optional(v.boolean(), false),
   /** There are further changes: ask again with this position. */
   more: v.optional(v.boolean(), false),

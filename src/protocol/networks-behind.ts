@@ -1,5 +1,5 @@
-// The networks behind machines, for console and command line. Rules let packets to a network pass as they let packets to the
-// machine in front of it pass. Pure.
+// The networks behind nodes, for console and command line. Rules that let packets pass to a node also let them pass
+// to the networks behind it. Pure.
 
 /** `groups`: those that a side of a rule may name. */
 export type Router = { name: string; groups: readonly string[]; subnets: readonly string[] };

@@ -31,13 +31,13 @@ export const Node = v.object({
   finding: v.optional(v.nullable(received(64))),
   agent_version: v.nullable(received(255)),
   overlay_version: v.nullable(received(255)),
-  /** Null: the node has not said it, as former agents do not. Former servers do not send it. */
+  /** Null: not reported, for example by former agents. Former servers do not send it. */
   data_plane: v.optional(v.nullable(DataPlaneReport)),
   platform: v.nullable(received(255)),
   last_checkin_at: v.nullable(time),
   created_at: time,
   revoked_at: v.nullable(time),
-  /** Of a revoked node: `person/3`, and the reason that was given. Former servers send neither. */
+  /** For a revoked node: the actor, `person/3`, and the given reason. Former servers send neither. */
   revoked_by: v.optional(received(255)),
   revoke_reason: v.optional(received(1000)),
   /** The user whose node it is (null: the organization's), and its groups while it is. Former servers send neither. */

@@ -1,4 +1,4 @@
-// What the order key signs: revocations and restores of nodes, and another address of the control plane.
+// Documents that the order key signs: revocations and restores of nodes, and another address of the control plane.
 
 import * as v from "valibot";
 import { received, Slug } from "./values.ts";

@@ -5,7 +5,7 @@ import { foreignText } from "../base/text.ts";
 
 const text = (max: number) => foreignText(max);
 
-/** Peers whose paths a node reports at most. */
+/** Maximum peers whose paths a node reports. */
 export const maxPaths = 200;
 const overlayAddress = v.pipe(foreignText(45), v.ip());
 
@@ -20,15 +20,15 @@ export const PathState = v.object({
   /** broken: it answered and has stopped. not_probed: it never answered, or was not asked. */
   probe: v.picklist(["answers", "broken", "not_probed"]),
   rtt_ms: v.optional(v.pipe(v.number(), v.minValue(0), v.maxValue(600_000))),
-  /** Of the probes in the last minute. */
+  /** Share of lost probes in the last minute. */
   loss: v.optional(v.pipe(v.number(), v.minValue(0), v.maxValue(1))),
 });
 export type PathState = v.InferOutput<typeof PathState>;
 
-/** Healings that a node reports at most at once. */
+/** Maximum healings in one report. */
 export const maxHealings = 20;
 
-/** What a node did about a dead tunnel. Without underlay addresses, because every member reads events. */
+/** A node's action for a dead tunnel. Without underlay addresses, because every member reads events. */
 export const Healing = v.object({
   /** The relay itself, if it was lost. */
   peer: overlayAddress,
@@ -39,19 +39,19 @@ export const Healing = v.object({
   result: v.pipe(foreignText(32), v.regex(/^[a-z_]{1,32}$/)),
   /** How long the peer had not answered. */
   silent_s: v.pipe(v.number(), v.minValue(0), v.maxValue(86_400)),
-  /** Another address that answered in the meantime. */
+  /** Another peer that answered meanwhile. */
   witness: v.optional(overlayAddress),
 });
 export type Healing = v.InferOutput<typeof Healing>;
 
-/** Paths that changed since the last report that was taken. */
+/** Paths that changed since the last accepted report. */
 export const PathsReport = v.object({
   /** These are all paths: former ones are forgotten. */
   whole: v.optional(v.boolean(), false),
   changed: v.optional(v.pipe(v.array(PathState), v.maxLength(maxPaths)), []),
   /** Peers without a path now. */
   gone: v.optional(v.pipe(v.array(overlayAddress), v.maxLength(maxPaths)), []),
-  /** Since the last report that was taken. Former servers ignore them. */
+  /** Healings since the last accepted report. Former servers ignore them. */
   healings: v.optional(v.pipe(v.array(Healing), v.maxLength(maxHealings)), []),
 });
 export type PathsReport = v.InferOutput<typeof PathsReport>;

@@ -38,7 +38,7 @@ export const RegisterAnswer = v.object({
   node: Node,
   api_token: text(128),
   config: DownloadAnswer,
-  /** What the token permits and the registration did not use: `lighthouse`. */
+  /** Rights of the token that the registration did not use: `lighthouse`. */
   unused_right: v.optional(received(64)),
 });
 export type RegisterAnswer = v.InferOutput<typeof RegisterAnswer>;

@@ -1,10 +1,10 @@
-// The wire of what relays forward for others, inside check-ins. Both sides use it. Not in path-report.ts: every check-in
+// The wire format of relayed traffic, inside check-ins. Both sides use it. Not in path-report.ts: every check-in
 // needs this, few need the other schemas.
 
 import * as v from "valibot";
 import { foreignText } from "../base/text.ts";
 
-/** What a relay has forwarded for others, as its machine counts it. */
+/** The bytes that a relay has forwarded for others, as its machine counts them. */
 export const RelayedReport = v.object({
   /** Names the counter: another one begins at 0. */
   counter: v.pipe(foreignText(32), v.regex(/^[a-z0-9]{1,32}$/)),
@@ -12,7 +12,7 @@ export const RelayedReport = v.object({
 });
 export type RelayedReport = v.InferOutput<typeof RelayedReport>;
 
-/** What the control plane says of it. */
+/** The control plane's answer to it. */
 export const RelayedAnswer = v.object({
   /** Forwarded in this month (UTC). */
   bytes: v.pipe(v.number(), v.minValue(0)),
@@ -22,7 +22,7 @@ export const RelayedAnswer = v.object({
 });
 export type RelayedAnswer = v.InferOutput<typeof RelayedAnswer>;
 
-/** Undefined if the control plane says nothing of it. */
+/** Undefined if the answer has no part about relays. */
 export function relayedIn({ relayed }: { relayed?: unknown }): RelayedAnswer | undefined {
   const parsed = v.safeParse(RelayedAnswer, relayed);
   return parsed.success ? parsed.output : undefined;

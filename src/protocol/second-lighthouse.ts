@@ -2,10 +2,13 @@
 
 import { brand } from "../brand.ts";
 
-/** As many nodes depend on a single machine at most, unadvised. */
+/** Maximum nodes on a single lighthouse without this advice. */
 const adviseFrom = 10;
 
-/** The first is typed where the organization is administered, the second on the new lighthouse. Undefined: enough, or few nodes. */
+/**
+ * The two command lines: the first for the administrator, the second for the new lighthouse. Undefined: there are
+ * enough lighthouses, or few nodes.
+ */
 export function secondLighthouse(
   slug: string,
   { nodes, lighthouses }: { nodes: number; lighthouses: number },

@@ -40,7 +40,7 @@ export const Port = v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(65
 
 const dnsName = /^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)*[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/i;
 
-/** Another spelling of an address that other checks, such as that for the overlay's own network, know as IPv4. */
+/** Refused: other checks, such as that for the overlay's own network, know such an address as IPv4. */
 const mappedIpv4 = /^[0:]*:ffff:[0-9a-f]{1,4}:[0-9a-f]{1,4}$/i;
 
 /**
@@ -78,9 +78,9 @@ export const Certificate = v.object({
 export const DataPlaneReport = v.object({
   tun_offloads: v.boolean(),
   udp_offloads: v.boolean(),
-  /** Of the UDP socket, in each direction; unset: the system's. */
+  /** Bytes of the UDP socket's buffers, in each direction; unset: the system's. */
   buffer_bytes: v.optional(seconds),
-  /** Why not more: a key of dataPlaneWhys, or a word of a newer node. */
+  /** The reason for less: a key of dataPlaneWhys, or a word of a newer node. */
   why: v.optional(text(32)),
 });
 export type DataPlaneReport = v.InferOutput<typeof DataPlaneReport>;

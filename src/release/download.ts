@@ -11,15 +11,15 @@ import { readBytes } from "../base/open-file.ts";
 
 /** Abort a download that receives too little for this long. */
 const stallMs = 30_000;
-/** Too little is less than this: a mirror that sends a byte now and then must not hold an update for weeks. */
+/** Minimum bytes in that time: a mirror that sends a byte now and then must not delay an update for weeks. */
 const minBytesPerSecond = 4096;
 const maxRedirects = 5;
 /** Time limit for manifests and other small files. */
 export const smallFileMs = 60_000;
 
 /**
- * `trusts`: trustingControlPlanes (node/files/pinned-authorities.ts) makes it, so that no download forgets the authority of a
- * control plane that offers releases.
+ * `trusts`: made by trustingControlPlanes (node/files/pinned-authorities.ts), so that every download trusts the
+ * authority of a control plane that offers releases.
  */
 export type DownloadSystem = Pick<System, "fetch" | "sleep"> & Trusting;
 export type Trusting = { readonly trusts: "control planes" };
@@ -161,7 +161,7 @@ async function readBody(
   return Buffer.concat(chunks);
 }
 
-/** Calls `moved` whenever as much has arrived as the slowest permitted connection receives in `ms`. */
+/** Calls `moved` each time that the slowest permitted amount for `ms` has arrived. */
 function makePace(ms: number, moved: () => void): (bytes: number) => void {
   const step = (ms / 1000) * minBytesPerSecond;
   let missing = step;

@@ -1,4 +1,4 @@
-// What `serve`, an admin command or a test passes to the control plane: the system and the settings.
+// The values that `serve`, an admin command or a test passes to the control plane: the system and the settings.
 
 import type { Log } from "../base/log.ts";
 import type { ExternalAccount } from "../pki/acme-keys.ts";

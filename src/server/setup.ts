@@ -1,5 +1,5 @@
-// What `agent setup` makes in the data of a control plane: the first administrator, an organization, and join keys. It
-// changes nothing that exists.
+// Creates the data of `agent setup`: the first administrator, an organization, and join keys. It changes nothing that
+// exists.
 
 import { operator } from "./audit/record.ts";
 import type { Admin } from "./admin.ts";

@@ -298,7 +298,7 @@ test("a user without the right is told under which name, and a service token wha
   const by = `--api-base ${serving.url} --access-token-file ${file}`;
   expect(await must(`admin group create acme by-token ${by}`)).toMatchObject({ name: "by-token" });
   expect((await agent(`admin member list acme ${by}`)).err).toContain(
-    "service token has no rights over people",
+    "service token has no rights over users",
   );
   // The same as a profile.
   await must(`login --api-base ${serving.url} --profile ci --access-token-file ${file}`);

@@ -166,8 +166,8 @@ describe("activity in the console", () => {
       expect((await Bun.file(await cut.path()).text()).split("\r\n").length).toBe(20_002);
       await page.unroute(/events\/\?before=\d+&limit=1000$/);
       // It is about that export only.
-      await page.getByRole("link", { name: "People" }).click();
-      await page.getByRole("heading", { level: 1, name: "People" }).waitFor();
+      await page.getByRole("link", { name: "Members" }).click();
+      await page.getByRole("heading", { level: 1, name: "Members" }).waitFor();
       await page.getByRole("link", { name: "Activity" }).click();
       await events.first().waitFor();
       expect(await page.getByText("has not all").count()).toBe(0);

@@ -88,7 +88,7 @@ describe("the console without answers", () => {
           return new Response(new ReadableStream({ start: (body) => body.error(new TypeError("Load failed")) }), answer);
         };
       })()`);
-      await page.getByRole("link", { name: "People" }).click();
+      await page.getByRole("link", { name: "Members" }).click();
       await page.getByText("does not answer").first().waitFor();
     },
     limitMs,

@@ -611,7 +611,7 @@ describe("machines in the console", () => {
       // Rows without a link have a button.
       await page.keyboard.press("g");
       await page.keyboard.press("p");
-      await page.getByRole("heading", { level: 1, name: "People" }).waitFor();
+      await page.getByRole("heading", { level: 1, name: "Members" }).waitFor();
       await page
         .getByRole("button", { name: /^Role of/ })
         .first()

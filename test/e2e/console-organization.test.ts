@@ -58,7 +58,7 @@ describe("the organization in the console", () => {
   test(
     "an invitation's link makes a member, whose role changes, and who is removed",
     async () => {
-      await open("People");
+      await open("Members");
       await button("Invite").click();
       await page.getByLabel("E-mail").fill(guest);
       await page.keyboard.press("Escape");
@@ -329,7 +329,7 @@ describe("the organization in the console", () => {
       const name = page.getByRole("textbox", { name: "Name" });
       await name.fill("Acme & <Sons>");
       // An edit outlives the page, and the navigation says so.
-      await open("People");
+      await open("Members");
       await page.getByRole("link", { name: "Settings (draft)" }).click();
       expect(await name.inputValue()).toBe("Acme & <Sons>");
       await page.getByLabel(/names of all machines/).check();

@@ -473,7 +473,7 @@ describe("the console", () => {
         );
       // Of the last minute, however long the test before took.
       await page.keyboard.press("Shift");
-      expect(await marks(() => byScript("People"), "/members/")).toBeUndefined();
+      expect(await marks(() => byScript("Members"), "/members/")).toBeUndefined();
       await page.evaluate("{ const real = Date.now; Date.now = () => real() + 61_000; }");
       expect(await marks(() => byScript("Tokens"), "service_tokens/")).toBe("none");
       const click = () => page.getByRole("link", { name: "Access" }).click();

@@ -264,7 +264,7 @@ export const adminCommands: CommandTable = {
     async () => (await policy()).revert,
   ),
   "admin policy update": lazyCommand(
-    { description: "Let only the file change the policy, or let people change it, too" },
+    { description: "Let only the file change the policy, or let users change it, too" },
     async () => (await policy()).update,
   ),
   "admin policy import": lazyCommand(

@@ -222,7 +222,7 @@ function explain(error: unknown, path: string, target: Target): unknown {
   if (code === "permission_denied") {
     const hint =
       target.profile.email === null
-        ? "A service token has no rights over people, tokens and other organizations: sign in as a user for that."
+        ? "A service token has no rights over users, tokens and other organizations: sign in as a user for that."
         : "Ask an owner of the organization for a higher role, or a staff user. On the control plane's machine, --local works with all rights.";
     return new AppError(code, `${error.message.replace(/\.$/, "")}: ${target.name}`, { ...details, hint });
   }

@@ -88,7 +88,7 @@ export const list: Implementation = {
 type Names = {
   nodes: ReadonlyMap<number, string>;
   owners: ReadonlyMap<number, string>;
-  /** Of groups of providers. */
+  /** Words of providers' groups. */
   words: ReadonlyMap<string, string>;
 };
 

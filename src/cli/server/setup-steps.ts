@@ -104,7 +104,7 @@ async function warnOfHubs(
   }
 }
 
-/** What an administrator needs next. */
+/** The next steps for the administrator. */
 export function summary(
   request: Pick<SetupRequest, "publicUrl" | "administrator" | "newcomer" | "org" | "counted">,
   {

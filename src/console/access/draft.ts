@@ -23,7 +23,7 @@ export type Draft = {
   rules: Signal<readonly Rule[] | undefined>;
   /** Undefined: no test is edited. */
   tests: Signal<Tests | undefined>;
-  /** Of the present edits; undefined while it is asked. */
+  /** The plan of the present edits; undefined while it is requested. */
   plan: Signal<Plan | undefined>;
   /** Number of the latest request for a plan. */
   timer: ReturnType<typeof setTimeout> | undefined;

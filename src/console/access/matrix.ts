@@ -12,7 +12,7 @@ export type Cell = {
 
 const concerns = (word: string, group: string) => word === "any" || word === `group:${group}`;
 
-/** What a machine that is only in `from` may open to a machine that is only in `to`. */
+/** The traffic that a machine that is only in `from` may open to a machine that is only in `to`. */
 export function cellOf(rules: readonly Rule[], from: string, to: string): Cell {
   const into = rules.filter(
     (rule) => rule.direction === "inbound" && concerns(rule.peer, from) && concerns(rule.target, to),

@@ -32,7 +32,7 @@ export type Dot = {
   isOnline: boolean;
   /** How many machines it stands for. */
   machines: number;
-  /** Of the machine; undefined for a group. */
+  /** Id of the machine; undefined for a group. */
   id?: number;
 };
 export type Graph = { dots: readonly Dot[]; edges: readonly Edge[]; isGrouped: boolean };

@@ -91,7 +91,7 @@ const about = (own: string) =>
 /** `own`: the slug; "": of what belongs to no organization. */
 function Log({ own, names }: { own: string; names: Names }) {
   const log = useLog(own, pageSize);
-  /** What the last export leaves out. */
+  /** A sentence about events that the last export leaves out. */
   const [cut, setCut] = useState("");
   const filter = filterOf(query.value);
   const key = JSON.stringify(filter);
@@ -174,7 +174,7 @@ function Log({ own, names }: { own: string; names: Names }) {
 
 const commandOf = (own: string) => ["events", ...(own === "" ? [] : [own])];
 
-/** What the filter covers, also what the page has not read. */
+/** Exports all that the filter covers, also events that the page has not read. */
 async function exported(
   own: string,
   filter: Filter,

@@ -170,7 +170,7 @@ function Waiting({ token, again }: { token: Token; again(): void }) {
   const { data = [] } = useList(registrationsPath(own));
   const asking = data.filter(({ registration_token_id: id }) => id === token.id);
   const made = Date.parse(token.created_at);
-  // Of the log, because the stream of events may just be closed.
+  // Reads the log, because the stream of events may just be closed.
   const arrived = useLog(own, atOnce)
     .events.filter(({ type, at }) => type === "node.registered" && Date.parse(at) >= made)
     .toReversed();

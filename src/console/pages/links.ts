@@ -29,7 +29,7 @@ type LinkPage = {
   needsSecret?: boolean;
   /** The other way: as the signed-in user of this browser, without a password. */
   asSignedIn?: { text: string; action: string; send(secret: string): Promise<VNode> };
-  /** What the link is for. Throws an ApiError if it is no longer valid. */
+  /** Reads the purpose of the link. Throws an ApiError if it is no longer valid. */
   find?(secret: string): Promise<VNode>;
   send(typed: Credentials): Promise<VNode>;
 };

@@ -107,7 +107,7 @@ export function Edit({ node, close }: { node: Node; close(): void }) {
   <//>`;
 }
 
-/** What others changed while the dialog was open. */
+/** Changes by others while the dialog was open. */
 function Foreign({ now, fields }: { now: Node; fields: readonly Key[] }) {
   const shown = typedOf(now);
   const words = [...texts, ...roles].flatMap(([key, label]) => {

@@ -158,7 +158,7 @@ function Nothing({ isAny, isRevoked }: NothingProps) {
 
 const none: readonly Machine[] = [];
 
-/** What another filter hides is no longer selected; `dropped` of the machines were so since the last choice. */
+/** Machines that another filter hides are no longer selected; `dropped` counts those since the last choice. */
 function useSelection(nodes: readonly Machine[], shown: readonly Machine[], filter: string) {
   const [{ selected, dropped }, set] = useState<{ selected: Selection; dropped: number }>({
     selected: new Set(),

@@ -27,7 +27,7 @@ const maxPages = 20;
 
 type Read = { paths: readonly Path[]; total: number } | undefined;
 
-/** What was read last, shown at once on the way back. */
+/** The last answer, shown at once after going back. */
 let kept: { own: string; read: Read } | undefined;
 
 /** Asked for while the pointer was on the link to the page. */

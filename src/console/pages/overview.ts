@@ -22,7 +22,7 @@ import { attentionPath, serversPath, useNeeds, type Needs } from "../use-needs.t
 import { OnlinePlot } from "../ui/online-plot.ts";
 import { Empty, Failure, Line, Loading, moment, State, When } from "../ui/parts.ts";
 
-/** Of each kind; the rest is counted, and a link leads to it. */
+/** Maximum shown of each kind; the rest is counted, and a link leads to it. */
 const maxShown = 20;
 /** Check-ins are no events. Those of this time are read together. */
 const settleMs = 3000;
@@ -227,7 +227,7 @@ function Running({ own, rotation }: RunningProps) {
     </p>`;
 }
 
-/** Of the control plane: only staff can make one. */
+/** The backup of the control plane: only staff can make one. */
 function Backup({ at }: { at: string | null }) {
   return html`<h2>Backup</h2>
     <p>

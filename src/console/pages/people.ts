@@ -67,9 +67,9 @@ export function People() {
     },
     ...(mayAdminister.value ? [actions(ask)] : []),
   ];
-  return html`<h1>People</h1>
+  return html`<h1>Members</h1>
     <${List}
-      label="People"
+      label="Members"
       path=${membersPath(own)}
       columns=${columns}
       keyOf=${({ id }: Member) => id}
@@ -150,7 +150,7 @@ function Invite({ again, close }: { again?: Member; close(): void }) {
       <div class="actions"><button type="button" class="primary" onClick=${close}>Done</button></div>
     <//>`;
   return html`<${Dialog}
-    title=${again === undefined ? "Invite a person" : `New link for ${again.email}`}
+    title=${again === undefined ? "Invite a member" : `New link for ${again.email}`}
     close=${close}
     hasUnsaved=${email !== (again?.email ?? "")}
   >
@@ -260,7 +260,7 @@ function Remove({ member, close }: { member: Member; close(): void }) {
         ${
           isInvited
             ? "The link stops working. You can invite the address again."
-            : `${self ? "This is you: you lose" : "The person loses"} all access to ${own} within seconds, and open invitations that ${self ? "you" : "they"} sent end. An invitation brings ${self ? "you" : "them"} back.`
+            : `${self ? "This is you: you lose" : "The user loses"} all access to ${own} within seconds, and open invitations that ${self ? "you" : "they"} sent end. An invitation brings ${self ? "you" : "them"} back.`
         }
       </p>
       ${

@@ -128,7 +128,7 @@ export function EditProvider({ path, provider, close }: Editing) {
         />
       <//>
       <${FormFailure} error=${error} shown=${shownFields} />
-      <p class="quiet">Roles and groups of machines change at each person's next sign-in.</p>
+      <p class="quiet">Roles and groups of machines change at each user's next sign-in.</p>
       <div class="actions">
         <button class="primary" disabled=${isRunning || isSame}>Save the provider</button>
         <button type="button" onClick=${close}>Cancel</button>
@@ -193,11 +193,11 @@ function Settings({ form, error, children }: Shown) {
     <${Check} label="All others become members" checked=${createsUsers} set=${create} />
     <details open=${isSet || more.some((key) => sentencesOf(error?.fields, key).length > 0)}>
       <summary>More: groups, domains, claims</summary>
-      ${lines("node_groups", "Groups of machines", "One a line, GROUP=GROUP OF MACHINES, such as developers=build: for the machines of these people.")}
+      ${lines("node_groups", "Groups of machines", "One a line, GROUP=GROUP OF MACHINES, such as developers=build: for the machines of these users.")}
       ${lines("required_groups", "Groups that may sign in", "One a line. Empty: all.")}
       ${line("domains", "Domains that may sign in", "Verified ones, separated by commas. Empty: all.")}
       ${line("tenant", "Tenant", "For issuers that many organizations share: CLAIM=VALUE, such as hd=example.org.")}
       ${line("groups_claim", "Claim of the groups", "Its name, or the way to it with dots: realm_access.roles.", { required: true })}
-      ${line("scopes", "Scopes", "With spaces between. With offline_access most providers can be asked whether people are still there.", { required: true })}
+      ${line("scopes", "Scopes", "With spaces between. With offline_access most providers can be asked whether users are still there.", { required: true })}
     </details>`;
 }

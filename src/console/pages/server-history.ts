@@ -1,4 +1,4 @@
-// What each server did over the last day: lines over time, and the sums in words.
+// Figures of each server over the last day: lines over time, and the sums in words.
 
 import { serversApi } from "../../api/servers.ts";
 import { apiPath, type SentOf } from "../../api/endpoint.ts";

@@ -54,12 +54,12 @@ const switches: Readonly<Record<keyof Switches, readonly [string, string, string
     "--path-reports off",
   ],
   revoke_leaver_nodes: [
-    "The machines of a person who is removed or disabled are revoked",
+    "The machines of a user who is removed or disabled are revoked",
     "--leaver-nodes revoke",
     "--leaver-nodes keep",
   ],
   revoke_unproven_nodes: [
-    "The machines of a person whose provider cannot be asked (see below) are revoked 24 hours after the last sign-in, on weekends too. People with a password or a passkey keep theirs",
+    "The machines of a user whose provider cannot be asked (see below) are revoked 24 hours after the last sign-in, on weekends too. Users with a password or a passkey keep theirs",
     "--unproven-nodes revoke",
     "--unproven-nodes keep",
   ],

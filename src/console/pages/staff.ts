@@ -178,7 +178,7 @@ function NewUser({ close }: { close(): void }) {
   return html`<${Dialog} title="Create a user" close=${close} hasUnsaved=${email !== ""}>
     <form onSubmit=${submit}>
       <p class="quiet">
-        Owners can also invite people to their organizations. Invited people choose their own password.
+        Owners can also invite members to their organizations. Invited members choose their own password.
       </p>
       <${Text}
         label="E-mail"

@@ -33,7 +33,7 @@ export function OwnerNumber({ error, value, set }: NumberProps) {
     ? null
     : html`<${Text}
         label="Number of the user"
-        help="Another person invited this user. Ask the new owner for the number on their Account page."
+        help="Another user invited this user. Ask the new owner for the number on their Account page."
         value=${value}
         set=${set}
         control=${{ type: "number", min: 1, required: true }}

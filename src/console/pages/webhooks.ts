@@ -283,7 +283,8 @@ function useDeliveries(params: { slug: string; id: number }): Log & { older(): P
       const last = items.findLastIndex((each) => isUnderWay(each, Date.now()));
       if (document.visibilityState === "hidden" || (last < 0 && looks.current-- <= 0)) return;
       void refresh(path);
-      // Of one webhook, the oldest are sent first. A failure: the bar says that the control plane is away.
+      // The oldest deliveries of a webhook are sent first. A failure needs no sentence: the bar says that the control
+      // plane is away.
       if (last >= readAtOnce) older(items[last - readAtOnce]?.id).catch(() => undefined);
     }, lookEveryMs);
     return () => clearInterval(timer);

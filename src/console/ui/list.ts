@@ -14,7 +14,7 @@ import { Export, Search, searched } from "./tools.ts";
 
 type ListProps<T> = {
   label: string;
-  /** Of the API, without a query. */
+  /** The path of the API, without a query. */
   path: string;
   columns: readonly Column<T>[];
   keyOf(item: T): number;

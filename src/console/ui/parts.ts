@@ -231,7 +231,7 @@ export function ShownOnce({ title, secret, close, children }: ShownOnceProps) {
 }
 
 type ConfirmProps = {
-  /** What is asked. */
+  /** The question. */
   title: string;
   /** The action, as text of the button: "Revoke db-1". */
   action: string;

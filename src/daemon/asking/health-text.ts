@@ -70,7 +70,7 @@ function lighthouseText({ answering, of }: { answering: number; of: number }, is
   return `${answering} of ${of} lighthouses answer`;
 }
 
-/** Only the certificate ends without the control plane. */
+/** Without the control plane, only the certificate limits how long the engine works. */
 function offline({ certificate_not_after: end, ephemeral }: OrganizationState, now: number): string[] {
   if (ephemeral === true) return ["ephemeral: works an hour at most without the control plane"];
   const days = Math.floor((Date.parse(end) - now) / 86_400_000);
@@ -79,7 +79,7 @@ function offline({ certificate_not_after: end, ephemeral }: OrganizationState, n
     : [`works ${days} more ${days === 1 ? "day" : "days"} without the control plane`];
 }
 
-/** What a relay forwarded for others, and its limit. */
+/** Bytes that a relay forwarded for others, and its limit. */
 export function relayNotes({ relayed }: Pick<OrganizationState, "relayed">): string[] {
   if (relayed === undefined) return [];
   const { bytes, limit_bytes: limit, paused } = relayed;

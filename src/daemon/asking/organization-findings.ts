@@ -17,7 +17,7 @@ import type { System } from "../../base/system.ts";
 const checkEveryS = 60;
 const lateAfterS = 3 * checkEveryS;
 
-/** Who watches an organization. `unit`: undefined without systemd. */
+/** What watches an organization. `unit`: undefined without systemd. */
 export type Watcher = {
   unit: UnitState | undefined;
   /** Desktop mode: the daemon answers, and its process. */

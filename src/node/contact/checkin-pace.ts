@@ -17,7 +17,7 @@ const firstPauseMs = 4000;
 /** The longest pause, whatever the answer asks for: anything on the path can send Retry-After, and a revocation must arrive. */
 const longestPauseMs = 60_000;
 
-/** What a check-in brought. */
+/** The result of a check-in. */
 type Outcome = { isApplied: boolean; isRevoked: boolean; hasChanged: boolean; tookMs: number };
 
 export type Pace = {

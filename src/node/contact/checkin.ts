@@ -21,7 +21,7 @@ export type Report = {
   /** The version that runs or would run; undefined if unknown: then the control plane keeps the one reported before. */
   overlayVersion: string | undefined;
   overlayState: "running" | "stopped" | FindingKind | undefined;
-  /** Of the running engine, ms since 1970. */
+  /** Start of the running engine, ms since 1970. */
   startedAt?: number | undefined;
 };
 
@@ -102,7 +102,7 @@ export type CheckInOptions = {
   signal?: AbortSignal;
   /** Whether the client repeats a request that broke. Default: unless it is held. */
   repeatable?: boolean;
-  /** What could not be applied: with `waitS`, the server waits for something newer. */
+  /** The version that could not be applied: with `waitS`, the server waits for a newer one. */
   refused?: number;
   probe?: CheckinRequest["probe"];
   /** For callers that apply the names of the answer. */
@@ -118,7 +118,7 @@ export type CheckInOptions = {
   leaving?: true;
   /** A lighthouse asks whether another node is online. */
   others?: true;
-  /** What sync.json holds, if the caller has read it. */
+  /** The content of sync.json, if the caller has read it. */
   state?: SyncState | undefined;
 };
 

@@ -24,7 +24,7 @@ export async function testText(
   directory: string,
   text: string,
   system: EngineRunner,
-  /** What an error names. */
+  /** The name in errors. */
   name?: string,
 ): Promise<void> {
   // Root must not run it. Renewals must not wait for that; the engine that runs shows whether it takes the text.

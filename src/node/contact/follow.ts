@@ -36,7 +36,7 @@ export type FollowEdge = {
   configRoot: string;
   withClient: WithClient;
   control: OverlayControl;
-  /** What runs now. An update may change it. Costs a process (systemctl), or a look at all processes of the machine. */
+  /** The running engine, which an update may change. Costs a process (systemctl), or a search of all processes. */
   engine(): Promise<EngineInUse>;
   command: string;
   /** A user asks for it (sync.ts). */
@@ -180,7 +180,7 @@ async function untilNewer(
   if (!isOver) await pause(ms, edge, signal);
 }
 
-/** What a node with these roles, and a reporter, tells and asks beside its state. */
+/** The parts of a check-in beside the node's state, for its roles and reporter. */
 async function reportBeside(
   { config, ...organization }: Organization,
   { light, paths, system }: FollowEdge,

@@ -1,4 +1,5 @@
-// What `agent status` shows of an organization in server mode: check-auth writes it down, because no daemon knows it.
+// Stores the status of an organization in server mode for `agent status`: no daemon knows it, so check-auth writes
+// it.
 
 import { given } from "../../base/given.ts";
 import { formatTime } from "../../base/duration.ts";
@@ -20,7 +21,7 @@ import {
 import type { FollowEdge } from "./follow.ts";
 import type { OrganizationSettings } from "./organization-edge.ts";
 
-/** What the work passes on to check-ins. */
+/** Values that the work passes on to check-ins. */
 export type Watch = Pick<FollowEdge, "onCheckin" | "paths" | "light">;
 
 export type Watched = {

@@ -14,7 +14,7 @@ import type { PeerReport } from "../health/peer-report.ts";
 export type PathReporter = {
   /** For the next check-in; undefined if nothing is to be reported now. */
   report(): Partial<PathsReport> | undefined;
-  /** What the control plane answered to the last report; undefined from one that knows no reports. */
+  /** The control plane's answer to the last report; undefined from one that knows no reports. */
   answered(how: string | undefined): void;
 };
 
@@ -112,7 +112,7 @@ function statesOf(peers: readonly PeerReport[]): PathState[] {
   return states.slice(0, maxPaths);
 }
 
-/** What differs between the paths now and those reported last. Undefined: nothing that is worth a report. Pure. */
+/** The difference between the present paths and those reported last. Undefined: nothing worth a report. Pure. */
 export function changesOf(
   reported: readonly PathState[],
   now: readonly PathState[],

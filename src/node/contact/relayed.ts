@@ -12,7 +12,7 @@ import type { Organization } from "../files/organizations.ts";
 
 type Edge = Pick<System, "run" | "platform" | "isRoot" | "random" | "sleep">;
 
-/** Of a relay, for the next check-in; undefined where nothing can be counted. */
+/** A relay's counts for the next check-in; undefined where nothing can be counted. */
 export async function relayedReport(
   { slug, directory }: Organization,
   system: Edge,

@@ -113,7 +113,7 @@ export async function lookAtServerPeers(
   return seen;
 }
 
-/** What the healer of check-auth knows. */
+/** The state of check-auth's healer. */
 function savedHealing(saved: string, slug: string, { now }: Pick<System, "now">): Pick<HealthDeps, "known"> {
   const healing = readHealing(saved, slug, { now, monotonic });
   return healing === undefined ? {} : { known: knownHealing(healing.state) };

@@ -37,7 +37,7 @@ export async function planSync(
   return [...first, ...(await runs(directory, next, edge)), ...steps];
 }
 
-/** What is there already is not written again, for example with another number of the version. */
+/** Unchanged files are not written again, for example with another number of the version. */
 function filesAfter(next: Next | undefined, directory: string): Record<string, string | undefined> {
   if (next === undefined) return {};
   return isPresent(next, directory)

@@ -1,5 +1,5 @@
-// What the demo shows inside its namespaces: a control plane, three nodes, a ping across the overlay, the deletion of a
-// node, and its peers that stop answering it. Uses the product from outside, as a user would.
+// The demo inside its namespaces: a control plane, three nodes, a ping across the overlay, the deletion of a node,
+// and its peers that stop answering it. Uses the product from outside, as a user would.
 
 import { join } from "node:path";
 import { AppError } from "../../base/errors.ts";
@@ -171,7 +171,7 @@ async function revoke(
   }
 }
 
-/** What the daemon does for an organization: holds a check-in and applies changes at once. */
+/** Does the daemon's work for an organization: holds a check-in and applies changes at once. */
 function follow(
   { engine, system, log }: Stage,
   { root, name }: Registered,

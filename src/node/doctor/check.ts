@@ -9,7 +9,6 @@ export type Verdict = "ok" | "warn" | "fail" | "skipped";
 
 export type Finding = {
   verdict: Verdict;
-  /** What was found. */
   evidence: string;
   /** The exact command or step that repairs it. */
   remedy?: string;

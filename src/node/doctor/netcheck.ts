@@ -29,7 +29,7 @@ const run = brand.executable;
 type Edge = {
   system: Pick<System, "lookup" | "sleep" | "machineState">;
   open: OpenEcho;
-  /** What `status` says of the organization after a probe; undefined if this user may not see it. */
+  /** The organization's status after a probe; undefined if this user may not see it. */
   seen(): Promise<Seen | undefined>;
   /** The check of control plane and clock (organization.ts). */
   controlPlane(): Promise<Finding>;

@@ -28,7 +28,7 @@ export async function placeOf(
   return { directory, slug, hostCrt, machine: await readMachine(directory, system) };
 }
 
-/** What is decided now about what the control plane sent last; undefined where that is not stored. */
+/** The present decision about the configuration that was sent last; undefined where that is not stored. */
 export async function decideNow(
   organization: Examined,
   system: Pick<System, "machineState" | "lookup" | "sleep">,
@@ -39,7 +39,7 @@ export async function decideNow(
   return { ...readSent(source, place), place };
 }
 
-/** What was left out, with the line that allows those routes that root can allow. */
+/** Names the settings that were left out, with the line that allows those routes that root can allow. */
 export function leftOutFinding(
   { directory, slug }: Examined,
   leftOut: readonly LeftOut[],

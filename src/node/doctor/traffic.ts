@@ -22,7 +22,7 @@ import { readText } from "../../base/open-file.ts";
 
 const run = brand.executable;
 
-/** What `status` says of an organization. */
+/** The organization's status. */
 export type Seen = {
   state: string;
   wanted: "up" | "down";

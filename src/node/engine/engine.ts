@@ -52,7 +52,6 @@ const lookEveryMs = 5;
 /** If the log level is above info, an engine that runs this long counts as ready. */
 const silentMs = 1500;
 
-/** What running an engine needs. */
 export type EngineRunner = Pick<System, "run" | "isRoot" | "platform">;
 
 /** Throws engine_failed if root must not run this file: other users could replace it. */

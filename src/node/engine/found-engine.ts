@@ -38,7 +38,7 @@ export function foundEngine(
     async reload() {
       const identity = find();
       if (identity === undefined) return;
-      // Its ready line may be in no file.
+      // The engine may not write its ready line to a file.
       await system.sleep(Math.max(0, harmlessAgeMs - ageOf(identity)));
       const source = logOf(identity);
       const engine = {

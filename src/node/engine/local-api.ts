@@ -100,7 +100,7 @@ export type LocalApi = {
   closeTunnel(address: string, options?: { localOnly: boolean }): Promise<boolean>;
   /** Starts a handshake. False if there is a tunnel or a handshake already. */
   createTunnel(address: string): Promise<boolean>;
-  /** What is known of a node now. Also sends a query, whose answer a later call shows. */
+  /** The addresses known of a node now. Also sends a query, whose answer a later call shows. */
   queryLighthouse(address: string): Promise<KnownAddresses>;
   relays(): Promise<RelayState[]>;
   device(): Promise<v.InferOutput<typeof Device>>;

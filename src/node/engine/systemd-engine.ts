@@ -85,7 +85,7 @@ export function systemdEngine(
     start: () => askSystemd("start", unit, system),
     stop: () => askSystemd("stop", unit, system),
     enable: () => askSystemd("enable", unit, system),
-    // Also stops it. The unit of version 0.1.0 does not look at `stopped`, so that alone would not outlast a reboot.
+    // Stops it, too. The unit of version 0.1.0 ignores `stopped`, which alone would not survive a reboot.
     disable: () => askSystemd("disable --now", unit, system),
     isUp: () => isUp(unit, system),
     isEnabled: async () =>

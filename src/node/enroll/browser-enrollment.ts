@@ -129,7 +129,7 @@ export async function saveEnrollment(
   });
 }
 
-/** What a user confirmed before, and no registration has completed. Without `slug`: for any organization there. */
+/** A user's earlier confirmation that no registration has used. Without `slug`: for any organization there. */
 export function findEnrollment(
   configRoot: string,
   apiBase: string,

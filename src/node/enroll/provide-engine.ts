@@ -80,7 +80,10 @@ export async function planProvision(
   return [...asked, ...planEngine(wanted, settings, system)];
 }
 
-/** What the present engine costs, as a sentence with the line to type, if it is an old one that could be replaced. */
+/**
+ * The disadvantages of the present engine, as a sentence with the line to type, if it is an old one that could be
+ * replaced.
+ */
 export async function costOfEngine(settings: ProvidingSettings, system: System): Promise<string | undefined> {
   const old = await replaceable(settings, system, undefined);
   return old === undefined ? undefined : costOf(old);
@@ -179,7 +182,7 @@ function trustingNewcomer(system: System, newcomer: Newcomer | undefined): Syste
   };
 }
 
-/** What an engine of a distribution lacks, as measured beside 1.12. */
+/** The disadvantages of a distribution's engine, as measured beside 1.12. */
 function costOf(version: string): string {
   const newer = firstVersions.offloads.join(".");
   return (

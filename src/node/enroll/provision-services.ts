@@ -95,7 +95,7 @@ export async function bringServices(
   await applyChanges(planServices(teams, settings, system, { onlyMissing: true }), system);
 }
 
-/** Also the engines: systemd refuses to enable a unit while another one of the call is masked. */
+/** The engines, too: systemd refuses to enable a unit while another one of the call is masked. */
 async function unmaskAll(teams: readonly Team[], system: System): Promise<void> {
   const units = teams.flatMap(({ slug, mode }) =>
     mode === "server" ? [authTimer, engineUnit(slug)] : [daemonUnit],

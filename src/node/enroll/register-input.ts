@@ -46,7 +46,7 @@ function fetchChain(apiBase: string): Promise<Buffer[]> {
   const { hostname, port } = new URL(apiBase);
   const host = hostname.replace(/^\[|\]$/g, "");
   const { promise, resolve, reject } = Promise.withResolvers<Buffer[]>();
-  // Not verified by TLS: the fingerprint decides, and only the chain is read.
+  // TLS does not verify the chain: the fingerprint decides, and only the chain is read.
   const socket = connect(
     {
       host,

@@ -69,7 +69,7 @@ export type Registration = WaitingOptions & {
   replaces?: boolean;
   /** Make this machine another node, with new keys: another machine goes on as the present one. */
   newKeys?: boolean;
-  /** What this machine's administrator allows the control plane. The rest stays as it was. */
+  /** Permissions of this machine's administrator for the control plane. The rest stays as it was. */
   allow?: Partial<Permissions>;
   /** Optional properties of the node. */
   wishes: Pick<
@@ -360,7 +360,7 @@ function wishedPort(wishes: Registration["wishes"]): number {
   return listen_port ?? (isFixed ? (external_port ?? defaultPort) : 0);
 }
 
-/** Who asks for a port below 1024 on the command line allows it. */
+/** A port below 1024 on the command line is a permission for it. */
 function allowedBy({ allow = {}, wishes }: Registration, directory: string): Partial<Permissions> {
   const port = wishedPort(wishes);
   if (port === 0 || port >= 1024) return allow;
@@ -377,7 +377,7 @@ function isOver(error: unknown): boolean {
   return error instanceof AppError && error.code === "registration_refused";
 }
 
-/** What a user confirmed in the browser does not count any more, so the next run asks for another confirmation. */
+/** Drop the confirmation in the browser, so that the next run asks for another one. */
 function isSpent(error: unknown): boolean {
   const codes = ["token_not_valid", "conflict", "name_taken", "name_held"];
   return error instanceof AppError && codes.includes(error.code);

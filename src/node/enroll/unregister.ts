@@ -122,7 +122,10 @@ export async function removeLocally(
   });
 }
 
-/** What this machine knows as a node that another machine goes on as: the token in the keyring, and whom it reached. */
+/**
+ * Removes what belongs to a node that another machine continues: the token in the keyring, and the peers that it
+ * reached.
+ */
 export async function forgetNode(remains: Remains, system: ConnectionEdge): Promise<void> {
   const { slug, nodeId } = remains;
   if (nodeId !== undefined) await forgetToken(accountOf(slug, nodeId), system);

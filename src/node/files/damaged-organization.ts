@@ -105,7 +105,7 @@ function generationsOf(directory: string): string[] {
       .reverse()
       .map((name) => join(directory, "generations", `${name}`, "node-config.json"));
   } catch {
-    // Not a directory.
+    // It is not a directory.
     return [];
   }
 }

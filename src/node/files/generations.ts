@@ -43,7 +43,9 @@ export const SyncState = v.object({
       at: time,
     }),
   ),
-  /** What of this machine decided about routes and ports (machine.ts); unset where nothing depended on it. */
+  /**
+   * The state of this machine that decided about routes and ports (machine.ts); unset where nothing depended on it.
+   */
   surroundings: v.optional(v.pipe(v.array(address), v.maxLength(10_000))),
   /** Names that had no address, so that settings were left out (host-names.ts); unset if there are none. */
   unresolved: v.optional(v.pipe(v.array(hostName), v.maxLength(100))),

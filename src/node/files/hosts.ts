@@ -24,7 +24,7 @@ export function writeHosts(directory: string, hosts: HostsFile): void {
   writeFileAtomic(hostsPath(directory), `${JSON.stringify(hosts)}\n`, 0o644);
 }
 
-/** What a name or an address stands for. `node` is the router if it is the address of an alias. */
+/** The node of a name or an address: the router, if it is the address of an alias. */
 export type FoundHost = {
   node: NamedNode;
   /** The first is the preferred one. */

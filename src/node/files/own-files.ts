@@ -23,7 +23,7 @@ const obeyed = [
   "hosts.json",
 ];
 
-/** What other users than root can change, and root obeys. For doctor. */
+/** Files that root obeys although other users can change them. For doctor. */
 export function foreignFiles(directory: string): Foreign[] {
   const files = obeyed.map((name) => foreignFile(join(directory, name)));
   const found = [...places(directory), ...files].filter((each) => each !== undefined);

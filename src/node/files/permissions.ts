@@ -117,7 +117,7 @@ function textOf({ routes, ...others }: Permissions): string | undefined {
   return `${JSON.stringify({ routes, ...Object.fromEntries(given) })}\n`;
 }
 
-/** What each flag allows, and how an entry is read: undefined for other text. */
+/** The permission of each flag, and how its entries are read: undefined for other text. */
 const flags = [
   {
     flag: "allow-routes",
@@ -171,7 +171,9 @@ export function flagAllowing(directory: string, flag: PermissionFlag, entries: r
   return `--${flag} ${[...new Set([...present, ...entries])].map(quoteWord).join(",")}`;
 }
 
-/** What the flags of a command line allow: lists with commas, or "none". Flags that are not given change nothing. Throws usage. */
+/**
+ * The permissions from flags: lists with commas, or "none". Flags that are not given change nothing. Throws usage.
+ */
 export function parsePermissions(
   valueOf: (flag: PermissionFlag) => string | undefined,
 ): Partial<Permissions> {

@@ -39,7 +39,7 @@ export type Basis = {
   place: Pick<Organization, "slug" | "directory">;
   inventory: Inventory;
   prober: Pick<Prober, "record" | "records" | "problem">;
-  /** What was done about dead tunnels. */
+  /** The state of healing. */
   healing: Pick<Healer, "noteOf" | "givenUp"> | undefined;
   /** The last lines of the engine's log. */
   log: readonly string[];
@@ -164,7 +164,7 @@ function contactOf(basis: Basis, facts: Facts, { ageMs }: EngineSeen): Contact {
   };
 }
 
-/** One size must fit all paths, so the narrowest counts. A former lighthouse without a tunnel is none. */
+/** One size must fit all paths, so the narrowest counts. Skip former lighthouses without a tunnel. */
 function largeOf({ large, inventory, place }: Basis, facts: Facts): Observation["large"] {
   const there = [...large].filter(
     ([to]) => facts.lighthouses.includes(to) || inventory.tunnels.get(to) !== undefined,
@@ -253,7 +253,7 @@ export function listPeers(basis: Basis, named: readonly string[]): PeerReport[] 
   return orderPeers(reports);
 }
 
-/** What the healer decides from; undefined without an engine that reports its tunnels. */
+/** The input of the healer; undefined without an engine that reports its tunnels. */
 export function seenByHealer(basis: Basis): Seen | undefined {
   const { inventory, prober, now } = basis;
   const { present, reportsTunnels, tunnels } = inventory;
@@ -292,7 +292,7 @@ function seenPeer(address: string, { lighthouses }: Facts, { inventory, prober }
   };
 }
 
-// What is known of one lighthouse or router, from its probes, the engine's tunnels and its log. Pure.
+// The state of one lighthouse or router, from its probes, the engine's tunnels and its log. Pure.
 
 export type LighthouseSeen = {
   address: string;

@@ -1,4 +1,4 @@
-// What the files of an organization say for its health, for one generation of the configuration. Loaded on demand: it
+// Facts for the health from an organization's files, for one generation of the configuration. Loaded on demand: it
 // decodes certificates, and most commands end before that.
 
 import { join } from "node:path";
@@ -24,7 +24,7 @@ export type Facts = {
   otherHubs: readonly string[];
   /** When its certificates are valid, ms since 1970. */
   certificate: { from: number; to: number };
-  /** Of the tunnel's interface, bytes; undefined: the engine's default. */
+  /** MTU of the tunnel's interface; undefined: the engine's default. */
   mtu: number | undefined;
   /** Whether the configuration revokes a certificate, by its fingerprint. */
   isBlocked(fingerprint: string): boolean;

@@ -1,5 +1,5 @@
-// What an engine's log says of the last handshake with a peer: the only sign of a lost tunnel to a peer that answers no
-// ICMP, with an engine that does not report its tunnels (below 1.12).
+// Reads from an engine's log how the last handshake with a peer ended: the only sign of a lost tunnel to a peer that
+// answers no ICMP, with an engine that does not report its tunnels (below 1.12).
 
 import { joinHostPort } from "../../base/ip.ts";
 

@@ -36,7 +36,7 @@ const sentences: Readonly<Record<Tell["what"], string>> = {
   lifted: "Trying the direct path to a peer again",
 };
 
-/** What the control plane is told. */
+/** Healings to report to the control plane. */
 const results: Readonly<Partial<Record<Tell["what"], string>>> = {
   healed: "healed",
   relayed: "relayed",
@@ -88,7 +88,7 @@ export class Healer {
     return givenUp(this.#state);
   }
 
-  /** What `agent peers` says beside the path of a peer. */
+  /** The note of `agent peers` beside the path of a peer. */
   noteOf(address: string): string | undefined {
     return noteOn(this.#state, address);
   }
@@ -140,7 +140,7 @@ export class Healer {
     }
   }
 
-  /** Also the former tunnels with the peer: the engine keeps some, and goes back to one, with its dead path. */
+  /** Include former tunnels with the peer: the engine keeps some, and goes back to one, with its dead path. */
   async #close(address: string): Promise<void> {
     const { api, log, slug } = this.#deps;
     try {
@@ -151,7 +151,7 @@ export class Healer {
     }
   }
 
-  /** What fails is tried again: a full disk or a busy engine may pass. With growing pauses, because each attempt reloads. */
+  /** Retry failures: a full disk or a busy engine may pass. With growing pauses, because each attempt reloads. */
   async #apply(
     { changes, close }: { changes: LocalChanges; close: readonly string[] },
     now: number,

@@ -1,8 +1,8 @@
-// Decides how dead tunnels are healed. Pure: state and observation in, state and actions out. Only a tunnel whose peer answered
-// probes in the last ten minutes can be dead: ICMP is a rule that people may delete, so silence alone proves nothing.
-// First this node closes its own side, so that the engines shake hands again: that cures lost tunnel state. If the new
-// tunnel carries nothing either, the path is lost in one direction: the peer's underlay address is denied for a while, so
-// that both engines use a relay.
+// Decides how dead tunnels are healed. Pure: state and observation in, state and actions out. Only a tunnel whose
+// peer answered probes in the last ten minutes can be dead: administrators may delete the rule for ICMP, so silence
+// alone proves nothing. First this node closes its own side, so that the engines shake hands again: that cures lost
+// tunnel state. If the new tunnel carries nothing either, the path is lost in one direction: the peer's underlay
+// address is denied for a while, so that both engines use a relay.
 
 import { withoutPort } from "../../base/ip.ts";
 import { chooseRelays, type RelayChoice } from "./paths/relay-choice.ts";
@@ -14,7 +14,7 @@ export type Denial = { peer: string; underlay: string; until: number };
 
 type Attempt = {
   closedAt: number;
-  /** Of the tunnel that was closed. */
+  /** Index of the closed tunnel. */
   index: number;
   remote: string | undefined;
   deniedAt: number | undefined;

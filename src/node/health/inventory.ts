@@ -1,5 +1,5 @@
-// What is there, as of the last look: the facts in an organization's files, its engine, the engine's tunnels, and the names
-// of peers. It reads only. What answers probes is known to prober.ts.
+// The facts as of the last look: an organization's files, its engine, the engine's tunnels, and the names of peers.
+// It reads only. prober.ts knows what answers probes.
 
 import { statSync } from "node:fs";
 import type { System } from "../../base/system.ts";
@@ -27,7 +27,7 @@ const mostFingerprints = 1000;
 const mostServed = 8;
 const mostNames = 1000;
 
-/** What is known while an engine runs. `lookedAt`: ms since 1970. */
+/** The facts while an engine runs. `lookedAt`: ms since 1970. */
 export type Present = { facts: Facts; engine: EngineSeen; lookedAt: number };
 
 export class Inventory {
@@ -89,7 +89,7 @@ export class Inventory {
    */
   async refresh(probesTo: (address: string) => number): Promise<void> {
     const { engine, monotonic, system, tunnels } = this.#deps;
-    // What it has read of hosts.json is dropped with it.
+    // Drop the cached parts of hosts.json as well.
     this.#readName = peerNames(this.#place.slug, this.#place.directory);
     this.#engine = await engine();
     if (this.#engine === undefined) return;

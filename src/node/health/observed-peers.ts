@@ -1,4 +1,4 @@
-// What healing decides from: the peers of one node at one moment.
+// The input of healing: the peers of one node at one moment.
 
 import type { RelaySeen } from "./paths/relay-choice.ts";
 

@@ -61,7 +61,7 @@ const lookAgainMs = 1000;
 /** Number of kept peers that are probed at each look. */
 const keptAtOnce = 4;
 
-/** What the control plane says that this machine cannot know. */
+/** Facts that only the control plane knows. */
 type Noted = Partial<
   Pick<CheckinAnswer, "others_online" | "cloned" | "elsewhere" | "server_time" | "addresses">
 >;

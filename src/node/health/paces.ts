@@ -1,5 +1,6 @@
-// How often peers are probed: those with traffic at this moment, and the relays that carry it, more often than idle ones.
-// People notice their loss, and beside the traffic a few probes cost nothing. The same of packets of the full size. Pure.
+// How often peers are probed: those with traffic at this moment, and the relays that carry it, more often than idle
+// ones. Users notice their loss, and beside the traffic a few probes cost nothing. The same applies to packets of the
+// full size. Pure.
 
 import type { SeenTunnel } from "./tunnels.ts";
 

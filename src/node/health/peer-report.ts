@@ -14,7 +14,7 @@ export type PeerReport = {
   remote?: string;
   /** The names of the relays, for a relayed one. */
   relays?: string[];
-  /** What healing did about its path. */
+  /** The action of healing on its path. */
   note?: string;
   lighthouse?: true;
   /** This node itself: there is no tunnel to it. */
@@ -22,7 +22,7 @@ export type PeerReport = {
   /** broken: it answered and has stopped. not_probed: it never answered, or was not asked. */
   probe: "answers" | "broken" | "not_probed";
   rtt_ms?: number;
-  /** Of the probes in the last minute, 0 to 1. */
+  /** Share of lost probes in the last minute, 0 to 1. */
   loss?: number;
   /** Since this tunnel was first seen. */
   age_s?: number;

@@ -1,5 +1,6 @@
-// Probes overlay addresses by ICMP echo, and remembers which ones answer. An answer proves that packets pass both ways; no
-// answer proves nothing about a peer that never answered, because ICMP is a firewall rule that people may delete.
+// Probes overlay addresses by ICMP echo, and remembers which ones answer. An answer proves that packets pass both
+// ways. No answer proves nothing about a peer that never answered, because administrators may delete the firewall
+// rule for ICMP.
 
 import type { EchoReply, EchoSocket, NoEcho, OpenEcho } from "../../platform/network/echo-socket.ts";
 
@@ -29,7 +30,7 @@ export type ProbeRecord = {
   since: number;
   /** How many were sent since then. */
   sent: number;
-  /** Of the tunnel in which it answered last. */
+  /** Index of the tunnel in which it answered last. */
   index: number | undefined;
   /** The results of the last minute. */
   history: { at: number; answered: boolean }[];
@@ -170,7 +171,7 @@ export class Prober {
     return Math.max(0, ...this.records().map(([, { answeredAt }]) => answeredAt ?? 0));
   }
 
-  /** What an earlier process saw. */
+  /** Takes over the records of an earlier process. */
   restore(address: string, record: ProbeRecord): void {
     const target = {
       ...record,

@@ -1,5 +1,5 @@
-// What healing has done, between the runs of check-auth. Times are monotonic, and each process has a clock of its own: they
-// are moved by the time that passed.
+// Stores the state of healing between the runs of check-auth. Times are monotonic, and each process has a clock of
+// its own: they are moved by the time that passed.
 
 import { join } from "node:path";
 import * as v from "valibot";

@@ -131,7 +131,7 @@ export function writeSavedHealth(directory: string, slug: string, saved: SavedHe
 }
 
 type Clock = Pick<System, "now"> & { monotonic(): number };
-/** What a process knows of its peers. */
+/** The state of a process's peers. */
 type Known = {
   prober: Prober;
   named: NamedPeers;
@@ -146,7 +146,7 @@ type Known = {
  */
 export function exchangeProbes(directory: string, slug: string, known: Known, clock: Clock): void {
   const now = clock.monotonic();
-  // Not the others: this process may have dropped them since its last exchange.
+  // Only addresses that are new: this process may have dropped others since its last exchange.
   takeOver(directory, slug, known, clock, (record) => record.answeredAt !== undefined);
   const probes = Object.fromEntries(
     known.prober
@@ -175,7 +175,7 @@ export function exchangeProbes(directory: string, slug: string, known: Known, cl
   writeFileUntilBoot(join(directory, `${slug}.probes.json`), `${JSON.stringify(saved)}\n`, 0o600);
 }
 
-/** What processes before this one knew. */
+/** The state of earlier processes. */
 export function restoreProbes(directory: string, slug: string, known: Known, clock: Clock): void {
   const saved = takeOver(directory, slug, known, clock, () => true);
   if (saved === undefined) return;

@@ -4,7 +4,7 @@
 
 import { oneLine } from "../../base/unprintable.ts";
 
-/** What is used of an engine's answer (engine/local-api.ts). */
+/** The used part of an engine's answer (engine/local-api.ts). */
 export type EngineTunnel = {
   vpnAddrs: readonly string[];
   localIndex: number;

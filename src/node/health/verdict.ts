@@ -21,7 +21,7 @@ import {
 /** running: traffic passes. degraded: it does not. not_probed: the engine runs, and more cannot be known. */
 export type Verdict = "running" | "degraded" | "not_probed";
 
-/** What `status` shows of an organization whose engine runs. */
+/** The health of an organization whose engine runs, as `status` shows it. */
 export type Health = {
   verdict: Verdict;
   /** One sentence, unless it is running. */
@@ -48,7 +48,7 @@ export type Health = {
  */
 export type LighthouseState = "answers" | "tunnel" | "lost" | "unknown" | "early";
 
-/** What a lighthouse knows of the nodes that it serves. */
+/** A lighthouse's contact with the nodes that it serves. */
 export type Contact = {
   /** A node answers, or has a tunnel. The engine tests tunnels every few seconds. */
   isMade: boolean;
@@ -87,7 +87,7 @@ export type Observation = {
   isCutOff: boolean;
   /** The control plane says that another machine uses the keys of this node. */
   isCloned: boolean;
-  /** Of a lighthouse: where nodes look for it, and where the control plane sees it instead. */
+  /** For a lighthouse: the address at which nodes look for it, and the one that the control plane sees instead. */
   elsewhere: CheckinAnswer["elsewhere"];
   /** By how many ms this machine's clock is ahead of the control plane's; undefined if that is tolerable. */
   clockAheadMs: number | undefined;
@@ -223,7 +223,7 @@ function silence(lighthouses: Observation["lighthouses"]): string {
   return `None of the ${lighthouses.length} lighthouses answers`;
 }
 
-/** What a user can expect until a lighthouse answers again. */
+/** A sentence about what works until a lighthouse answers again. */
 function meanwhile({ kept, unmet }: Observation): string {
   const found =
     kept === 0

@@ -28,7 +28,7 @@ export function answerQuery(
   transport: "udp" | "tcp",
 ): Uint8Array | undefined {
   const bytes = Buffer.from(packet.buffer, packet.byteOffset, packet.byteLength);
-  // Also protects against a loop with another server: a response is never answered.
+  // Never answer a response: this also prevents a loop with another server.
   if (bytes.length < 12 || (bytes.readUInt16BE(2) & flag.response) !== 0) return undefined;
   const [flags, questions, answers, authorities, additionals] = [2, 4, 6, 8, 10].map((at) =>
     bytes.readUInt16BE(at),

@@ -40,7 +40,7 @@ export async function serveNamesInDaemon(
     let waitMs = everyMs;
     try {
       const isWanted = existsSync(switchPath);
-      // Also at the start: what a killed daemon left would ask a resolver that does not run.
+      // At the start, too: settings that a killed daemon left would lead to a resolver that does not run.
       if (!isWanted && isOn !== false) await stop();
       isOn = isWanted;
       if (isWanted) {

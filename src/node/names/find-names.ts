@@ -1,4 +1,5 @@
-// What a name is, and where programs of this machine get its address from. Asks the C library, as most programs do.
+// Finds what a name is, and where programs of this machine get its address from. Asks the C library, as most programs
+// do.
 
 import { messageOf } from "../../base/errors.ts";
 import { readTextIfThere } from "../../base/files.ts";
@@ -69,7 +70,7 @@ export type Answer = { source: Source; answers: readonly string[] };
 
 const lookupMs = 5000;
 
-/** What a program gets for a full name of an organization. */
+/** The answer that a program gets for a full name of an organization. */
 export async function askSystem(
   { name, slug }: { name: string; slug: string },
   { block, taken, service }: Pick<NamesState, "block" | "taken" | "service">,

@@ -39,7 +39,10 @@ export function makeHostsEditor(
     if (former !== undefined) closeSync(former.fd);
     former = undefined;
   };
-  /** What a program wrote to the former file after its replacement; undefined if nothing, or if the file changed since. */
+  /**
+   * The text that a program wrote to the former file after its replacement; undefined if nothing, or if the file
+   * changed since.
+   */
   const lateText = (present: string) =>
     former === undefined ||
     former.replacedBy !== present ||
@@ -99,7 +102,7 @@ function replace(path: string, text: string, found: BigIntStats): boolean {
   }
 }
 
-/** What a kill left. */
+/** Removes what a killed run left. */
 function removeLeftovers(path: string): void {
   const prefix = temporaryPrefix(path);
   try {

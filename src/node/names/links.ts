@@ -24,9 +24,9 @@ const checkMs = 2000;
 /** This often in a row, the settings were changed by another program. */
 const disputedAfter = 3;
 
-/** One of the ways in which a system learns whom to ask for which names. */
+/** A way to point the system's name resolution to our resolver. */
 export type Links = {
-  /** One look; call it again soon. Never throws. */
+  /** Compares the settings once; call it again soon. Never throws. */
   keep(zones: readonly Zone[]): Promise<Way>;
   /** Our resolver cannot answer, for this reason: the system must not be pointed to it. */
   without(reason: string): Way;
@@ -38,7 +38,7 @@ type Needs = {
   now: () => number;
   /** Programs find short names too: the organizations' domains are search domains. */
   search?: boolean;
-  /** What tests replace. */
+  /** Parts that tests replace. */
   bus?: () => Promise<Bus>;
   asks?: () => boolean;
   find?: () => (zone: Zone) => number | undefined;

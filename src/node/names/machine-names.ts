@@ -36,7 +36,7 @@ export type MachineName = {
 const text = v.pipe(v.string(), v.maxLength(1000));
 const texts = v.pipe(v.array(text), v.maxLength(10_000), v.readonly());
 
-/** What an organization's names are in. */
+/** The domains and networks of an organization's names. */
 export const Zone = v.object({
   slug: text,
   /** The interface of its engine, if the configuration names one. */
@@ -53,7 +53,7 @@ export type Zone = v.InferOutput<typeof Zone>;
 
 export type MachineNames = {
   names: readonly MachineName[];
-  /** Of the organizations that have names here, if only by the next change. */
+  /** Files of the organizations that have names here, if only after the next change. */
   zones: readonly Zone[];
   /** Organizations without names here, each with the reason. */
   without: readonly { slug: string; reason: string }[];
@@ -77,7 +77,7 @@ const foreignDomains = new Set([
 /** Programs look these up by themselves, below each search domain: they would use the node as proxy, or as way to IPv6. */
 const lookedUpUnasked = new Set(["wpad", "isatap"]);
 
-/** What a system calls itself, also where no line of /etc/hosts says so. */
+/** Names that a system uses for itself, also without a line in /etc/hosts. */
 const ofSystems = /^(localhost|localdomain|broadcasthost|ip6-.*)$/;
 
 /** No organization can have these as an address behind a router: this machine's own, link-local and multicast ones. */
@@ -105,7 +105,7 @@ export async function readMachineNames(configRoot: string): Promise<MachineNames
         zones.push(found.zone);
       }
     } catch (error) {
-      // One damaged organization must not take the names of the others.
+      // A damaged organization must not affect the names of the others.
       without.push({ slug, reason: messageOf(error) });
     }
   }

@@ -13,7 +13,7 @@ import { readPrepared, writePrepared, type Prepared } from "./prepared-names.ts"
 const manyBytes = 500_000;
 const prepareMs = 60_000;
 
-/** What the organizations' files say. */
+/** The names from the organizations' files. */
 export type Known = { zones: readonly Zone[]; names: PackedNames };
 
 /** The file of prepared names, and what writes it anew: false if it could not. */
@@ -77,7 +77,7 @@ function hostsBytes(configRoot: string): number {
   return listOrganizations(configRoot).reduce((sum, slug) => sum + sizeOf(slug), 0);
 }
 
-/** What the names depend on. Changes if one of these files is replaced, added or removed. */
+/** A text of the files that the names depend on: it changes if one of them is replaced, added or removed. */
 function stateOf(configRoot: string): string {
   const files = [
     "hosts.json",

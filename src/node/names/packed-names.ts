@@ -15,9 +15,9 @@ export type PackedNames = {
   addressesOf(name: string): readonly string[] | undefined;
   /** The preferred names of an address, by its `addressKey`. */
   namesAt(key: string): string[];
-  /** What has a full name in lower case. */
+  /** The node or address with a full name in lower case. */
   named(name: string): MachineName | undefined;
-  /** What has an address, by its `addressKey`. */
+  /** The names with an address, by its `addressKey`. */
   at(key: string): MachineName[];
   /** The names of the chosen organizations, in order, at most `maxOfKind` of each kind. */
   list(isChosen: (slug: string) => boolean, maxOfKind: number): MachineName[];
@@ -144,7 +144,7 @@ class ByteWriter {
   }
 
   byte(value: number): void {
-    // Not in one line: the buffer may be another one afterwards.
+    // In two statements: the buffer may be another one afterwards.
     const at = this.#room(1);
     this.#buffer.writeUInt8(value, at);
   }

@@ -28,7 +28,7 @@ type Server = {
   failed?: { at: number; reason: string };
 };
 type Needs = Pick<System, "now"> & {
-  /** What tests replace. */
+  /** Parts that tests replace. */
   port?: number;
   isPresent?: (zone: Zone, network: string) => boolean;
   open?: typeof openSockets;
@@ -74,7 +74,7 @@ export function makePeerServers(
       : { ...about, state: "failed", reason: server.failed.reason };
   };
   return {
-    /** One look; call it again soon. Never throws. */
+    /** Checks interfaces and sockets once; call it again soon. Never throws. */
     async serve(known: Known): Promise<PeerService[]> {
       const isNew = used !== known;
       used = known;

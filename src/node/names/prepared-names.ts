@@ -18,10 +18,10 @@ const build = `${buildInfo.version} ${buildInfo.commit}`;
 
 const Head = v.object({
   build: v.literal(build),
-  /** What the names depend on, as it was before they were read. */
+  /** The state of the files before they were read. */
   state: v.pipe(v.string(), v.maxLength(1_000_000)),
   zones: v.pipe(v.array(Zone), v.maxLength(1000), v.readonly()),
-  /** Of the packed names: a file that a full disk or a crash damaged is not used. */
+  /** Hash of the packed names: a file that a full disk or a crash damaged is not used. */
   sum: v.pipe(v.string(), v.maxLength(16)),
 });
 

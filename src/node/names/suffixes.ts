@@ -75,7 +75,7 @@ function underlaysOf(directory: string): string[] {
   }
 }
 
-/** Of another organization: its damaged file must not decide about this one. */
+/** Ignore another organization's damaged file: it must not decide about this one. */
 function allowedIn(directory: string): string[] {
   try {
     return readPermissions(directory).name_suffixes;

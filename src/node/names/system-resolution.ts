@@ -17,7 +17,7 @@ export function openWay(way: SystemWay, { now, search = false }: Needs): Links {
   return makeLinks(resolverAddress, { now, search });
 }
 
-/** What a process that was killed has left. */
+/** Removes what a killed process has left. */
 export async function clearWay(way: SystemWay): Promise<void> {
   if (way === "nrpt") return clearNrpt(windowsRegistry);
   if (way === "resolver_files") return clearResolverFiles(resolverDirectory);

@@ -1,11 +1,11 @@
-// What the resolver answers from: zones of the machine's organizations, and their packed names. Pure.
+// The data of the resolver: zones of the machine's organizations, and their packed names. Pure.
 
 import { mayLearn } from "../../protocol/names-for-peers.ts";
 import type { MachineName, Zone } from "./machine-names.ts";
 import { addressKey, type PackedNames } from "./packed-names.ts";
 import { reverse4, reverse6 } from "./reverse-zones.ts";
 
-/** What one name or address stands for. */
+/** The records of one name or address. */
 export type Records = { addresses: readonly string[]; pointers: readonly string[] };
 
 export type NameIndex = {

@@ -21,13 +21,13 @@ export type Member = {
   prepare(version: string): Promise<void>;
   /** Resolves when the engine is active. Undefined: neither systemd nor the daemon runs this engine. */
   restart: (() => Promise<void>) | undefined;
-  /** What --dry-run shows of the restart. */
+  /** The steps of the restart for --dry-run. */
   plan: readonly Step[];
   /** Reports the engine in use, and applies the configuration that the control plane then renders. */
   synchronize(): Promise<void>;
 };
 
-/** What an organization runs, or would run at its next start. `current`: the installed engine. */
+/** The engine that an organization runs, or would run at its next start. `current`: the installed engine. */
 export type MemberEngine = {
   org_slug: string;
   path: string | null;
@@ -91,7 +91,7 @@ export async function switchEngines(
   for (const member of members) {
     const { process, program } = await member.examine();
     const { restart } = member;
-    // Its next start would not run the new engine either: a restart only interrupts.
+    // Skip it: its next start would not run the new engine either, so a restart only interrupts.
     if (process === undefined || restart === undefined || !isSameFile(program, engine.path)) continue;
     if (!isNew && (await runsFile(process, engine.path, versionOf)) === true) continue;
     restarted.push(member);
@@ -116,7 +116,7 @@ export async function switchEngines(
   }
 }
 
-/** What each organization runs now. */
+/** The engine that each organization runs now. */
 export function examineMembers(
   members: readonly Pick<Member, "slug" | "examine">[],
   engine: Engine,

@@ -92,7 +92,7 @@ async function judge(marker: Marker, system: System): Promise<string | undefined
   return problems.find((problem) => problem !== undefined) ?? (await judgeControlPlane(marker, system));
 }
 
-/** Its former process answers until the new one does. A further update does not find this step left out. */
+/** Its former process answers until the new one does. The next update also finds this step if it is left out. */
 async function judgeControlPlane(marker: Marker, system: System): Promise<string | undefined> {
   try {
     await handOverControlPlane(marker.executable, system, takesOverWithinMs);
@@ -150,7 +150,7 @@ async function judgeCheck(marker: Marker, system: System): Promise<string | unde
 
 const judgesCheck = () => unitPath(authTimer) !== undefined;
 
-/** As the timer does it: for the organizations that the units run. */
+/** The same check as the timer's: for the organizations that the units run. */
 export function checkCommand(executable: string, root = rootOfUnits()): string[] {
   return [
     executable,

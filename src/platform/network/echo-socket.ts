@@ -93,7 +93,7 @@ function openFd(c: Library, family: Family): { fd: number; isRaw: boolean } {
   const ping = c.socket(family.domain, datagram | flags, family.protocol);
   if (ping >= 0) return { fd: ping, isRaw: false };
   const fd = c.socket(family.domain, raw | flags, family.protocol);
-  // Replies alone: else every ICMP packet of the machine would wake this process.
+  // Only replies: otherwise every ICMP packet of the machine would wake this process.
   const passed = new Uint32Array(8).fill(0xffff_ffff);
   const word = family.reply >> 5;
   passed[word] = ~(1 << (family.reply & 31)) >>> 0;

@@ -1,4 +1,4 @@
-// What the kernel and the memory of this machine permit the engine.
+// Facts about kernel and memory of this machine that decide what the engine may use.
 
 import { release, totalmem } from "node:os";
 import { readText } from "../../base/open-file.ts";
@@ -34,7 +34,7 @@ export function readKernel(platform: NodeJS.Platform = process.platform): Kernel
   };
 }
 
-/** Empty on other systems, and for what a container hides: it may have no such file. */
+/** Empty on other systems, and for files that a container hides. */
 function readProc(path: string): string {
   try {
     return readText(path);

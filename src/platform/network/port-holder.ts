@@ -25,7 +25,7 @@ export function portsOf(pid: number): number[] {
   if (process.platform !== "linux") return [];
   const open = new Set(openBy(pid));
   const ports = ["udp", "udp6"].flatMap((table) =>
-    // Its own network, which may be another one than ours.
+    // The network namespace of that process, which may differ from ours.
     rowsOf(`/proc/${pid}/net/${table}`).flatMap((fields) => {
       const [, address = "", port = ""] = /^(0+|0+FFFF0+):([0-9A-F]{4})$/.exec(fields[1] ?? "") ?? [];
       return address !== "" && open.has(inodeOf(fields)) ? [Number.parseInt(port, 16)] : [];

@@ -1,6 +1,6 @@
-// Counts in the kernel (Linux, nftables) what the engine of a relay sends on for other nodes. No engine counts that, but each
-// relayed packet shows what it is: the engine's header begins with version 1, type message, subtype relay. The table only
-// counts: it accepts and drops nothing.
+// Counts in the kernel (Linux, nftables) the packets that the engine of a relay forwards for other nodes. No engine
+// counts them, but each relayed packet is recognizable: the engine's header begins with version 1, type message,
+// subtype relay. The table only counts: it accepts and drops nothing.
 
 import { given } from "../../base/given.ts";
 import { existsSync } from "node:fs";
@@ -36,9 +36,9 @@ export function nftProgram({ platform }: Pick<System, "platform">): string | und
 }
 
 /**
- * What was sent on since the counter exists, with the headers of IP: once for packets that the engine hands to the kernel
- * together (offloads). Begins to count at the first call. Undefined if this machine cannot count, or this process may not.
- * Does not reject.
+ * Bytes that were forwarded since the counter exists, with the headers of IP: once for packets that the engine hands
+ * to the kernel together (offloads). Begins to count at the first call. Undefined if this machine cannot count, or
+ * this process may not. Does not reject.
  */
 export async function readRelayed(
   slug: string,
@@ -61,7 +61,7 @@ export async function readRelayed(
   }
 }
 
-/** Ends counting. Does nothing where nothing is counted. Does not reject. */
+/** Ends counting, if it was begun. Does not reject. */
 export async function removeRelayCounter(slug: string, system: Edge): Promise<void> {
   const nft = nftProgram(system);
   if (nft === undefined) return;

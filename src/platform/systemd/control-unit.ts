@@ -69,7 +69,7 @@ const sandbox: readonly Setting[] = [
 /** The service's user passes through it; `serve` of root makes it for root alone. */
 export const controlParent = `/var/lib/${brand.id}`;
 
-/** With it, connections that wait while a process hands over to its successor go to the successor. */
+/** With this setting, connections that wait during a handover go to the successor. */
 export const controlSysctlPath = `/etc/sysctl.d/60-${brand.id}-control.conf`;
 /** The same of a distribution package. */
 export const packagedSysctlPath = `/usr/lib/sysctl.d/60-${brand.id}.conf`;
@@ -88,7 +88,7 @@ export type ControlState = {
   settings: string | undefined;
   unit: string | undefined;
   packagedUnit: string | undefined;
-  /** The running process is older than settings or unit: a former run was killed before the restart. */
+  /** Whether the running process is older than settings or unit: a former run was killed before the restart. */
   isStale: boolean;
 };
 
@@ -142,7 +142,7 @@ export function controlInstallation(next: { settings: string; unit: string }, st
     ...sysctlChanges,
     ...unitChanges,
     run("enable", "--now", controlUnit),
-    // Without settings before, it did not run.
+    // Without former settings, it did not run.
     ...(isChanged && present !== undefined && state.settings !== undefined
       ? [run("restart", controlUnit)]
       : []),

@@ -134,7 +134,7 @@ function makeCalls() {
 
 type Handlers = { onOpen(socket: Bun.Socket): void; onMessage(message: Message): void };
 
-/** Takes what the bus sends: first the line that accepts the user, then messages. */
+/** Parses the bytes from the bus: first the line that accepts the user, then messages. */
 function makeInput({ onOpen, onMessage }: Handlers): (socket: Bun.Socket, bytes: Uint8Array) => void {
   let input = Buffer.alloc(0);
   let isOpen = false;

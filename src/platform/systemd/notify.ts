@@ -9,7 +9,7 @@ import type { Libc } from "../libc.ts";
 export type Notifier = {
   ready(): void;
   stopping(): void;
-  /** Another process of the unit is the main one from now on. */
+  /** Tells systemd the unit's new main process. */
   mainPid(pid: number): void;
   status(text: string): void;
   /** Runs the check at a third of the watchdog's time until the signal aborts. After a failed check it sends nothing. */

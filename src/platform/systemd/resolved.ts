@@ -36,7 +36,7 @@ const Properties = v.object({
   DNSOverTLS: v.string(),
 });
 
-/** Off, all of them: other machines of the overlay would see queries, or would be asked for any name. */
+/** Switched off: otherwise other machines of the overlay would see queries, or would be asked for any name. */
 const off = { LLMNR: "no", MulticastDNS: "no", DNSSEC: "no", DNSOverTLS: "no" } as const;
 
 /** Whether programs of this machine ask systemd-resolved. That it runs is not enough. */
@@ -98,7 +98,7 @@ export async function setLinkNames(bus: Bus, wanted: LinkNames): Promise<boolean
 
 const revert = (link: number) => ({ ...manager, member: "RevertLink", signature: "i", body: [link] });
 
-/** Takes all settings back, if the interface has our server. False if it has not, or does not exist any more. */
+/** Reverts all settings if the interface has our server. False if it has not, or does not exist any more. */
 export async function revertLink(bus: Bus, link: number, server: LinkNames["server"]): Promise<boolean> {
   try {
     const { DNSEx } = await readLink(bus, link);
@@ -147,7 +147,7 @@ function textOf(path: string): string {
   try {
     return readText(path);
   } catch {
-    // Missing or not readable: then programs do not read it either.
+    // Missing or not readable: programs do not read it either.
     return "";
   }
 }

@@ -104,7 +104,7 @@ export function authService(places: UnitPlaces): string {
       ["UMask", "0077"],
       // To probe peers, where unprivileged ping sockets are not permitted.
       ["CapabilityBoundingSet", "CAP_NET_RAW"],
-      // What it saw is for the next run and for `status`.
+      // State for the next run and for `status`.
       ["RuntimeDirectory", `${brand.id}-health`],
       ["RuntimeDirectoryMode", "0755"],
       ["RuntimeDirectoryPreserve", "yes"],
@@ -195,7 +195,7 @@ export function guardService(keptExecutable: string, stateDb: string, configRoot
       ["Environment", "DO_NOT_TRACK=1"],
       ["Restart", "on-failure"],
       ["RestartSec", "1"],
-      // To see which program a process runs, and to end one; to probe peers, as the check that it tries.
+      // Capabilities to see which program a process runs, to end one, and to probe peers as the tried check does.
       ["CapabilityBoundingSet", "CAP_SYS_PTRACE CAP_KILL CAP_NET_RAW"],
       ["PrivateDevices", "yes"],
       ["ReadWritePaths", writable.join(" ")],
@@ -351,14 +351,14 @@ export function systemdRemoval(
   ];
 }
 
-/** What the service of names prepared. Before systemd 243 the directory stays. */
+/** The prepared names of the service. Before systemd 243 the directory stays. */
 export const namesCacheRemoval: Change = {
   change: "run",
   argv: systemctlCommand("clean", "--what=cache", namesUnit),
   mayFail: true,
 };
 
-/** Whether a unit of ours starts at boot, without a question to systemd. Its runtime state may say otherwise. */
+/** Whether a unit of ours is enabled at boot, without asking systemd. Its runtime state may differ. */
 export function isEnabled(unitName: string): boolean {
   return existsSync(`${wantsDirectory}/${unitName}`);
 }

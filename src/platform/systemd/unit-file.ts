@@ -56,7 +56,7 @@ export function programOf(unitText: string): string | undefined {
   return (inQuotes ?? plain)?.replaceAll("%%", "%");
 }
 
-/** A unit whose program was deleted starts nothing: it is as good as missing. */
+/** A unit whose program was deleted counts as missing. */
 export function lacksProgram(unitText: string): boolean {
   const path = programOf(unitText);
   return path !== undefined && path.startsWith("/") && !existsSync(path);

@@ -1,5 +1,5 @@
-// The unit that gives names of nodes to the programs of the machine, and the changes that install and remove it. It is installed only by
-// `agent names --on`.
+// The systemd unit that resolves names of nodes for the programs of the machine, and the changes that install and
+// remove it. Only `agent names --on` installs it.
 
 import { brand } from "../../brand.ts";
 import type { Change } from "../apply.ts";
@@ -27,7 +27,7 @@ export function namesService(places: UnitPlaces, { search, peers }: NamesWish): 
     {
       Unit: [
         ["Description", `${brand.title}: names of nodes`],
-        // Else it would first write to /etc/hosts at each start of the machine.
+        // After systemd-resolved: otherwise it would first write to /etc/hosts at each boot.
         ["After", "dbus.service systemd-resolved.service"],
         ["ConditionPathExists", specifierFree(places.executable)],
         ["StartLimitIntervalSec", "0"],
@@ -67,7 +67,7 @@ const peersFlag = "--peers-in";
 /** `search`: short names too. `peers`: the networks whose nodes are answered where an organization wants it. */
 export type NamesWish = { search: boolean; peers: readonly string[] };
 
-/** Switches names on. Without a wish, the unit does what the present one does. */
+/** Switches names on. Options that are not given stay as in the present unit. */
 export function namesInstallation(
   places: UnitPlaces,
   state: Pick<SystemdState, "files">,

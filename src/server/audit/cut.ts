@@ -27,7 +27,7 @@ export const ArchiveHeader = v.object({
   /** The hash of the event before the first one ("" if there is none), and that of the last one. */
   previous_hash: Hash,
   last_hash: Hash,
-  /** Of the lines with events. */
+  /** Hash of the lines with events. */
   bytes: Id,
   sha256: Hash,
   /** The public key of the signature, Ed25519, in hex. */
@@ -38,7 +38,7 @@ export type ArchiveHeader = v.InferOutput<typeof ArchiveHeader>;
 /** `after` of the event. */
 export const Cut = v.object({
   archive: ArchiveHeader,
-  /** Of the header's line, in base64. */
+  /** Signature of the header's line, in base64. */
   signature: foreignText(100),
   file: foreignText(255),
   /** The bytes of all events of this chain that are in archives. */

@@ -110,7 +110,7 @@ export async function claimDue(
   });
 }
 
-/** One of each organization before a second one of any: one with many deliveries delays another by one. */
+/** In turns by organization: one with many deliveries delays another by one. */
 function inTurns<T extends { orgId: number }>(due: readonly T[], served: Set<number>): T[] {
   const ranks = new Map([...served].map((orgId, at) => [orgId, at]));
   const rankOf = ([first]: readonly T[]) => ranks.get(first?.orgId ?? 0) ?? -1;

@@ -92,7 +92,7 @@ export async function record(tx: Transaction, event: AuditEvent | readonly Audit
   let { hash, bytes } = await chainEnd(tx, orgId);
   const inserted: Promise<void>[] = [];
   for (const { at, type, actor, subject, ...details } of all) {
-    // What is hashed is what is stored. JSON escapes what is not storable.
+    // The hashed text is the stored text. JSON escapes what is not storable.
     const hashed = {
       at,
       type,

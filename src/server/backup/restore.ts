@@ -255,7 +255,7 @@ function prepare(fresh: Database, old: Database | undefined, now: number): Promi
       };
       await organizations.update(tx, { id }, versions);
     }
-    // Also if a database is replaced: it may be a new one, created after the original was lost.
+    // Even if a database is replaced: it may be a new one, created after the original was lost.
     const counters = await readCounters(tx, tx.dialect);
     await raiseCounters(tx, new Map([...counters].map(([table, given]) => [table, given + jump])));
     // Sessions that ended after the backup must not come back: all users sign in again.

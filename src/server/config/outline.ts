@@ -1,5 +1,5 @@
-// What is compared of a node's files: config.yml without its list of blocked certificates, which may have 100,000 lines,
-// and a summary of the other files. An outline never holds a secret, as the files themselves do not.
+// The comparable form of a node's files: config.yml without its list of blocked certificates, which may have 100,000
+// lines, and a summary of the other files. An outline never holds a secret, as the files themselves do not.
 
 import { createHash } from "node:crypto";
 import { formatTime } from "../../base/duration.ts";

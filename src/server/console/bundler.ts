@@ -11,7 +11,7 @@ const api = join(import.meta.dir, "../../api");
 /** The page loads the first two; the shared worker is its own script. */
 const entries = ["main.ts", "style.css", "worker.ts"];
 
-/** What takes the place of a file of the console. */
+/** The replacement of a file of the console. */
 const inBrowsers: Record<string, string> = {
   "html.ts": `export { h as html } from "preact";`,
   "checked.ts": "export const checkAnswer = () => {};",
@@ -41,7 +41,7 @@ const templates: Bun.BunPlugin = {
   },
 };
 
-/** Of the contract, browsers take methods, paths and plain values. */
+/** Browsers get only methods, paths and plain values of the contract. */
 function withoutSchemas(module: Record<string, unknown>): string {
   const shown = (name: string, value: unknown) => {
     if (name.endsWith("Api")) return JSON.stringify(value, methodAndPath);

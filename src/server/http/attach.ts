@@ -24,7 +24,7 @@ import {
 } from "./route.ts";
 
 type NumberName = (typeof numbers)[number];
-/** What handlers see of a request: below an organization, with the caller's access to it. */
+/** The handlers' view of a request; below an organization with the caller's access to it. */
 export type CallOf<E extends Endpoint> = Omit<CallBelow<E["path"]>, "param" | "id"> & {
   param(name: Exclude<ParamName<E["path"]>, NumberName>): string;
   id(name?: Extract<ParamName<E["path"]>, NumberName>): number;

@@ -15,7 +15,7 @@ const wrong = "Too many wrong attempts.";
 const wrongForUser =
   "Too many wrong passwords were tried for this user. At the moment only devices and networks that the user signed in from before are admitted.";
 
-/** What the control plane limits. The bound on guesses in docs/security.md follows from these numbers. */
+/** The limits of the control plane. The bound on guesses in docs/security.md follows from these numbers. */
 export const limits = {
   /** Wrong passwords from one network, for all users together. */
   network: { limits: [{ times: 10, withinMs: minute }], reason: wrong },

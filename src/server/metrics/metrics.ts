@@ -136,7 +136,7 @@ async function onlineSamples({ db, system }: Deps): Promise<Sample[]> {
   ];
 }
 
-/** What nodes report; nothing before the first report. */
+/** Figures from nodes' reports; nothing before the first report. */
 async function pathSamples({ pathReports }: Deps): Promise<Sample[]> {
   const figures = await pathReports.figures();
   if (figures.length === 0) return [];

@@ -1,5 +1,5 @@
-// What the servers did over the last day: each writes one row a minute. Rows outlive restarts, and are deleted after a day
-// by whichever server writes next.
+// Figures of the servers over the last day: each writes one row a minute. Rows outlive restarts, and are deleted
+// after a day by whichever server writes next.
 
 import type { ServerHistory } from "../../api/servers.ts";
 import { formatTime } from "../../base/duration.ts";

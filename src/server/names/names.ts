@@ -47,7 +47,7 @@ type Kept = {
   hasNewRules: boolean;
 };
 
-/** Nodes and aliases in all books. With more, all organizations are read again when they are asked for. */
+/** Maximum nodes and aliases in memory. With more, all organizations are read again when they are asked for. */
 const maxEntries = 400_000;
 /** A node with a newer version than memory has may have asked a replica that is ahead: read the database. */
 const askAgainMs = 500;

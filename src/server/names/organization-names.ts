@@ -23,9 +23,9 @@ type NodeState = NamedEntry & { known: { by: Visibility; as: NamesClass } | unde
 type Change = { version: number; node: NodeState } | { version: number; alias: AliasEntry };
 
 export type Book = {
-  /** Everything up to this version is in the book. */
+  /** Changes up to this version are included. */
   version: number;
-  /** Earlier changes are not in the book: a node with an older list gets the whole list. */
+  /** Earlier changes are not included: a node with an older list gets the whole list. */
   since: number;
   visibility: Visibility;
   nodes: Map<number, NodeState>;
@@ -107,7 +107,7 @@ export function tableOf(book: Book, nodeId: number, asked: NamesRequest): NamesF
   return atOnce(makeTable(book));
 }
 
-/** In slices, the work that answers of a book with name servers need: else the first one would hold up all requests. */
+/** Does in slices the work that answers to name servers need: otherwise the first answer would delay all requests. */
 export function* prepareTable(book: Book): Generator<unknown, undefined> {
   if (book.nodes.values().some(({ isNameServer, isGone }) => isNameServer === true && !isGone))
     yield* makeTable(book);
@@ -272,7 +272,8 @@ function firstAfter(changes: readonly Change[], version: number): number {
   return low;
 }
 
-// What a name server of the overlay gets: all names, each with the class of its node, and which classes see which. Pure.
+// The data of a name server of the overlay: all names, each with the class of its node, and which classes see which.
+// Pure.
 
 export const noTable: NamesForPeers = { digest: "", classes: [], sees: [] };
 

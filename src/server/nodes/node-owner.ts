@@ -1,4 +1,4 @@
-// What a user may do with their own nodes without being an administrator: list and revoke them. A node belongs to a user
+// Rights of users over their own nodes without being administrators: list and revoke them. A node belongs to a user
 // or to the organization. Nothing here changes groups: a user's own nodes never get into a privileged group this way.
 
 import { AppError } from "../../base/errors.ts";

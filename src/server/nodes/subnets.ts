@@ -24,7 +24,7 @@ type HubRow = Pick<NodeRow, "id" | "name" | "publicIp" | "isLighthouse">;
 type Hub = HubRow & { address: ReturnType<typeof parseAddress> };
 type Router = Pick<NodeRow, "id" | "name"> & { subnets: readonly string[] };
 
-/** What a subnet must not hold, and which nodes route which subnets. */
+/** Addresses that a subnet must not contain, and which nodes route which subnets. */
 export type Routing = {
   controlPlane: string;
   hubs: readonly Hub[];

@@ -99,7 +99,7 @@ async function findAccess(
   return queryAll(reader, foundRow, everything, [kind, id, now, org?.id ?? null]);
 }
 
-/** What a user, or the holder of a token, can still use. */
+/** The access that a user, or the holder of a token, still has. */
 export async function accessOf(reader: Pick<Reader, "all">, source: AccessOf, now: number): Promise<Access> {
   return { left: (await findAccess(reader, source, now)).map(itemOf), revoked: [] };
 }

@@ -117,7 +117,7 @@ async function check(services: Services, grant: ProviderGrantRow): Promise<void>
     await applyClaims(services, provider, user, grant, answer);
   } catch (error) {
     if (!(error instanceof AppError)) throw error;
-    log.info("A provider did not say whether a person is still there; asking again", {
+    log.info("A provider did not say whether a user is still there; asking again", {
       provider: providerId,
       user: userId,
       reason: messageOf(error),
@@ -137,7 +137,7 @@ async function noteRefusal({ db, system, log }: Services, grant: ProviderGrantRo
   await db.writeFor("rows", (tx) =>
     isOver ? providerGrants.delete(tx, { id }) : providerGrants.update(tx, { id }, { refusedAt }),
   );
-  log.info("A provider refuses to say whether a person is still there", {
+  log.info("A provider refuses to say whether a user is still there", {
     provider: providerId,
     user,
     isOver,
@@ -212,6 +212,6 @@ async function leave(
     await applyProviderGroups(inside, provider, userId);
     return ended;
   });
-  log.info("A person left a provider", { provider: provider.id, user: userId });
+  log.info("A user left a provider", { provider: provider.id, user: userId });
   if (access !== undefined && access.revoked.length > 0) await settle({ db, system });
 }

@@ -19,7 +19,7 @@ import {
 type Deps = Pick<ServerOptions, "system" | "webhookNetworks" | "secretKey">;
 type Provider = Pick<IdentityProviderRow, "id" | "issuer" | "clientId" | "secretSealed" | "scopes" | "trust">;
 
-/** What binds an answer to the request: `state`, `nonce` and the verifier are known to one browser. */
+/** Values that bind an answer to the request: `state`, `nonce` and the verifier are known to one browser. */
 export type Secrets = { state: string; nonce: string; verifier: string };
 export type Claims = Readonly<Record<string, unknown>> & { sub: string };
 
@@ -117,7 +117,7 @@ export function makeExchange(deps: Deps): Exchange {
   };
 }
 
-/** Also an endpoint that is no web page, such as `javascript:`, is refused here: browsers are sent to it. */
+/** Refuses an endpoint that is no web page, such as `javascript:`: browsers are sent to it. */
 function withWords(endpoint: string, words: Readonly<Record<string, string>>): string {
   const url = new URL(endpoint);
   if (!/^https?:$/.test(url.protocol))

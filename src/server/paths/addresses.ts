@@ -15,7 +15,7 @@ type Deps = Pick<ServerOptions, "db" | "system"> & { names: Pick<Names, "seen"> 
 export type Addresses = {
   /** A node checks in from this address. */
   noteCall(nodeId: number, address: string): void;
-  /** What a node reports of its peers. */
+  /** A node reports its peers' addresses. */
   note(orgId: number, nodeId: number, changed: readonly PathState[]): Promise<void>;
   /** Sends what changed since this time, ms; 0: everything. */
   news(orgId: number, nodeId: number, since: number): Promise<PeerAddresses>;

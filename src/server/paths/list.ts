@@ -228,7 +228,7 @@ const bucketOf = `CASE WHEN rtt_us IS NULL THEN -1 ${bounds
   .map((bound, at) => `WHEN rtt_us <= ${bound} THEN ${at}`)
   .join(" ")} ELSE ${bounds.length} END`;
 
-/** Of all organizations with reports. Reads every row, so do not call it often (metrics.ts). */
+/** Figures of all organizations with reports. Reads every row, so do not call it often (metrics.ts). */
 export async function pathFigures(reader: Reader): Promise<PathFigures[]> {
   const rows = await reader.all(
     `SELECT x.org_id, o.slug, x.path, x.bucket, x.n, x.sum FROM

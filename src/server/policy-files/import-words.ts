@@ -45,7 +45,10 @@ function networkOf(word: string): Network | undefined {
   return address === undefined ? parseNetwork(word) : makeNetwork(address, bits(address.family));
 }
 
-/** From these Tailscale and headscale give nodes their addresses. Nodes have others here, also in an overlay of the same network. */
+/**
+ * Networks of the nodes' addresses in Tailscale and headscale. Here nodes have other addresses, even in an overlay of
+ * the same network.
+ */
 const foreign = parseAll(["100.64.0.0/10", "fd7a:115c:a1e0::/48"]);
 
 /** A network as a source: packets from machines behind a router. A node would match it by its overlay address. */

@@ -1,4 +1,5 @@
-// What applying a policy file would change: rules, groups, nodes, and who gains or loses access to whom.
+// Plans the application of a policy file: changed rules, groups and nodes, and which nodes gain or lose access to
+// which.
 
 import { AppError } from "../../base/errors.ts";
 import { inSlices, mapInPieces } from "../http/heavy-work.ts";
@@ -245,7 +246,7 @@ function showClass(
   return { groups: named, nodes, count: members.length, ...are };
 }
 
-/** The name of a group of nodes; `user:ada@example.org` or `idp:Engineering` for the nodes of people. */
+/** The name of a group of nodes; `user:ada@example.org` or `idp:Engineering` for the nodes of users. */
 const groupWord = (group: string, side: SideWriter) => (isUsersGroup(group) ? side({ group }) : group);
 
 function* firstPairs(

@@ -142,7 +142,7 @@ class Reading {
       const place = isScalar(key) ? (key.range?.[0] ?? offset) : offset;
       if (entries.has(name)) this.#twice(place, name);
       else if (isScalar(key) && key.range) this.offsets.set(inner, place);
-      // Valibot drops these keys of an entry without an error. Groups have names that people choose.
+      // Valibot drops these keys of an entry without an error, but users may choose them as names of groups.
       const isKey = path !== "groups";
       if (isKey && (name in Object.prototype || name === "prototype"))
         this.fault(place, `${name} cannot be a key.`);

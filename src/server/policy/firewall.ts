@@ -43,7 +43,7 @@ export type Member = {
   behind?: { isThere: boolean };
 };
 
-/** What targets match. */
+/** The part of a node that targets match. */
 type Self = Pick<Member, "id" | "groups">;
 
 type EngineRule = Record<string, string>;
@@ -115,7 +115,7 @@ export type Parsed = Pick<Rule, "id" | "protocol" | "peer" | "target"> & {
 };
 export type TestableRules = Record<Rule["direction"], readonly Parsed[]>;
 
-/** What `decide` reads. An organization's rules are parsed once for each of their states, in slices. */
+/** The input of `decide`. An organization's rules are parsed once for each of their states, in slices. */
 export function* testable(rules: readonly Rule[]): Generator<unknown, TestableRules> {
   const parsed: Record<Rule["direction"], Parsed[]> = { inbound: [], outbound: [] };
   for (const { id, direction, protocol, ports, peer, target } of rules) {

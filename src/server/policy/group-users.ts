@@ -15,7 +15,7 @@ export type ProviderGroup = { people: string; providerId: number; name: string }
 /** The members of the organization who have a provider's group, by `people`. */
 export type Carriers = ReadonlyMap<string, ReadonlySet<number>>;
 
-/** Of an organization: a certificate names all that its owner has. */
+/** Maximum groups of an organization: a certificate names all that its owner has. */
 const maxProviderGroups = 64;
 
 /** Throws validation_failed. `count`: those that the policy would name. */

@@ -5,7 +5,6 @@ import { portRange, type Rule } from "../../api/rules.ts";
 
 /** Ascending ranges of ports that do not touch. */
 type Ranges = readonly (readonly [number, number])[];
-/** What passes. */
 export type Access = { tcp: Ranges; udp: Ranges; icmp: boolean };
 
 const allPorts: Ranges = [[1, 65_535]];
@@ -78,7 +77,7 @@ export function showAccess(access: Access): string[] {
   return [...(access.icmp ? ["icmp"] : []), ...show("tcp", access.tcp), ...show("udp", access.udp)];
 }
 
-/** What a rule or test of this protocol and these ports covers. */
+/** The packets that a rule or test of this protocol and these ports covers. */
 export function accessOf(protocol: Rule["protocol"], ports: string): Access {
   const range = portRange(ports) ?? "any";
   const ranges: Ranges = range === "any" ? allPorts : [range];

@@ -50,7 +50,7 @@ export type Change = {
 
 export type Reach = {
   classes: readonly NodeClass[];
-  /** What passes between two classes afterwards. Equal results are the same object. Throws TooMuchWork. */
+  /** The packets that pass between two classes afterwards. Equal results are the same object. Throws TooMuchWork. */
   access(from: NodeClass, to: NodeClass, owners: Owners): Access;
   /** The pairs of nodes between two classes, split where their packets may differ. */
   kinds(from: NodeClass, to: NodeClass): readonly Owners[];
@@ -125,7 +125,7 @@ export function* makeReach(
   };
 }
 
-/** What passes from one class to another. Computed once for each pair of profiles. */
+/** The packets that pass from one class to another. Computed once for each pair of profiles. */
 function makeAccess(
   out: Lane,
   into: Lane,

@@ -21,7 +21,7 @@ type Limits = Pick<Retention, "eventsS" | "eventBytes">;
 /** An organization; with nulls, the events of the operator. */
 export type ChainName = { id: number | null; slug: string | null };
 
-/** Of one file, and of one transaction. */
+/** Maximum events of one file, and of one transaction. */
 const batch = { limit: 1000, bytes: 2 * 1_048_576 };
 /** Events that are too old wait for others this long, so that a quiet organization gets few files, in ms. */
 const partialMs = 7 * 86_400_000;

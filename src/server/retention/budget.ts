@@ -115,7 +115,7 @@ const liveOrganizations = "SELECT id FROM organizations WHERE deleted_at IS NULL
 const rowBytes = 256;
 const sum = (table: string, bytes: string) =>
   `(SELECT coalesce(sum(${bytes} + ${rowBytes}), 0) FROM ${table} WHERE org_id = $1)`;
-/** What users of the organization's own providers bring, who are valid there only. */
+/** Rows that users of the organization's own providers create; these users are valid there only. */
 const ofBoundUsers = (table: string, bytes: string, on?: string) =>
   `(SELECT coalesce(sum(${bytes} + ${rowBytes}), 0) FROM users u${on === undefined ? "" : ` JOIN ${table} i ON ${on}`}
     WHERE u.bound_org_id = $1)`;

@@ -1,5 +1,4 @@
-// What a control plane keeps, and for how long: deletes what has ended, and archives old events. One server of several
-// does it, once an hour.
+// Retention: deletes what has ended, and archives old events. One server of several does it, once an hour.
 
 import { messageOf } from "../../base/errors.ts";
 import type { Meters } from "../http/meters.ts";

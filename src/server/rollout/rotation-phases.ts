@@ -56,7 +56,7 @@ const fromOldCertificates = `FROM authorities a JOIN certificates c ON c.authori
   LEFT JOIN sightings s ON s.node_id = n.id
   WHERE a.org_id = $1 AND a.state <> 'active' AND ${isOnline}`;
 
-/** What a node still lacks in each phase. */
+/** SQL conditions: the node has not completed the phase. */
 const isUnconfirmed = "n.confirmed_config_version < n.own_version";
 const isBehind = "n.confirmed_config_version < o.rotation_version";
 /** Uses the index of hubs: a scan of all nodes every second costs too much. */

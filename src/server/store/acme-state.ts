@@ -106,7 +106,7 @@ export function certificateStamp(db: Pick<Database, "get">): Promise<string | un
   return readMeta(db, certificateKey);
 }
 
-/** What an attempt reads and writes. `db` carries the fence of the lease. */
+/** The state that an attempt reads and writes. `db` carries the fence of the lease. */
 export function makeAcmeStore(db: Database, secretKey: SecretKeys) {
   const sealed: Sealed = { reader: db, secretKey };
   const set = (key: string, value: object) =>

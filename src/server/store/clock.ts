@@ -180,7 +180,7 @@ function followed({ base, last }: Reference, present: Point): Reference {
   return { base: { wall: expected + slewed, boot: present.boot } };
 }
 
-/** One sentence for people. */
+/** The doubt as one sentence. */
 export function describeDoubt({ wall, expected, comparedWith }: Doubt): string {
   const by = `${inWords(Math.abs(wall - expected))} ${wall > expected ? "ahead" : "behind"}`;
   const than = {

@@ -74,7 +74,7 @@ export function watchPages() {
   };
 }
 
-/** Of PostgreSQL: a page of a table (XX001) or an index (XX002) is damaged. */
+/** PostgreSQL's codes for a damaged page of a table (XX001) or an index (XX002). */
 export const isDamage = (state: string): boolean => /^XX00[12]/.test(state);
 
 function causeOf(error: unknown): unknown {

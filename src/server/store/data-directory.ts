@@ -89,7 +89,10 @@ function createDatabaseFile(path: string): void {
   }
 }
 
-/** What openData would create, and the database that a command then changes, for --dry-run. Throws like openData. */
+/**
+ * Plans openData for --dry-run: what it would create, and the database that a command then changes. Throws like
+ * openData.
+ */
 export function planData(options: DataOptions, system: Pick<System, "env">): Step[] {
   const { dataDirectory, databaseUrl } = options;
   const path = databasePath(options);

@@ -23,7 +23,7 @@ export type Concern = { org: number } | { user: number } | "rows";
 
 export interface Transaction extends Reader {
   dialect: Database["dialect"];
-  /** What this transaction has locked. */
+  /** The locks of this transaction. */
   concerns: Concern | "everything";
   /** Returns the number of changed rows. */
   run(sql: string, params?: Params): Promise<number>;

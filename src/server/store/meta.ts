@@ -1,4 +1,4 @@
-// What a server records about itself in the table `meta`, for admin commands, metrics and the next start.
+// Values that a server records about itself in the table `meta`, for admin commands, metrics and the next start.
 
 import type { Database, Reader, Transaction } from "./database.ts";
 import { meta } from "./tables/servers.ts";

@@ -15,7 +15,7 @@ export type NodeRecord = NodeRow & {
   [K in "lastCheckinAt" | "appliedConfigVersion" | "overlayState" | "dataPlane"]: SightingRow[K] | null;
 };
 
-/** Of a node that has never checked in. */
+/** The sighting of a node that has never checked in. */
 export const neverSeen = {
   lastCheckinAt: null,
   appliedConfigVersion: null,

@@ -7,7 +7,7 @@ import type { Params, Reader, Row, Transaction, Value } from "./database.ts";
 
 /** `T`: the value in a row. `Given`: whether an insert has to give it (else the database has a default). */
 export type Column<T, Given extends boolean = boolean> = {
-  /** What follows the column's name in CREATE TABLE. */
+  /** The SQL after the column's name in CREATE TABLE. */
   ddl(name: string): string;
   read(value: Value | undefined, column: string): T;
   write(value: T): Value;

@@ -1,5 +1,5 @@
-// What an import does with each setting of an engine's configuration. A setting that is missing here is reported as unknown;
-// a test compares this with the settings that nodes accept, and with the engines' own examples.
+// How an import treats each setting of an engine's configuration. A setting that is missing here is reported as
+// unknown; a test compares this with the settings that nodes accept, and with the engines' own examples.
 
 import { brand } from "../../brand.ts";
 import { ConfigOverrides } from "../../engine/allowed-settings.ts";

@@ -1,5 +1,6 @@
-// What the configurations of a hand-made network say: what is a lighthouse or a relay, at which address, what is blocked and
-// routed. Each statement knows its file and line, and each key of each file is reported, whether it is used or not. Pure.
+// Reads the configurations of a hand-made network: lighthouses and relays with their addresses, blocked certificates,
+// routes. Each statement knows its file and line, and each key of each file is reported, whether it is used or not.
+// Pure.
 
 import { dirname } from "node:path";
 import { AppError } from "../../base/errors.ts";
@@ -40,7 +41,7 @@ export type HandConfigs = {
   relays: Said[];
   routes: (Said & { via: string })[];
   keys: KeyReport[];
-  /** What was not understood, or is not as an engine needs it. */
+  /** Notes about settings that were not understood, or that an engine would refuse. */
   notes: string[];
 };
 

@@ -27,7 +27,7 @@ export type PlannedHost = {
   name: string;
   ip: string;
   ip6: string | null;
-  /** Of the last current certificate. */
+  /** End of the last current certificate. */
   file: string;
   /** The newest of each version, version 1 first. */
   current: NebulaCertificate[];

@@ -40,7 +40,7 @@ export type ImportPlan = {
   notes: string[];
 };
 
-/** What the import is told beside the files. */
+/** Further input of the import. */
 type Given = {
   /** The public keys of the CA keys in the directory. */
   signing: readonly Uint8Array[];

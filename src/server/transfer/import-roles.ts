@@ -80,7 +80,7 @@ function indexOf(hosts: readonly PlannedHost[]): Map<string, PlannedHost> {
   return index;
 }
 
-/** What a machine's own configuration says of it. Returns the addresses that it advertises. */
+/** Reads a machine's roles from its own configuration. Returns the addresses that it advertises. */
 function ownRoles(
   hosts: readonly PlannedHost[],
   machines: readonly Machine[],
@@ -204,7 +204,7 @@ function reach(text: string): number {
   return address.family === 4 ? 0 : 1;
 }
 
-/** What a certificate permits is no route: a subnet is routed only if a configuration installs a route. */
+/** Ignore subnets that only a certificate permits: a subnet is routed only if a configuration installs a route. */
 function routeSubnets(
   hosts: readonly PlannedHost[],
   routes: readonly (Said & { via: string })[],

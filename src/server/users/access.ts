@@ -163,7 +163,7 @@ async function bySession(
 ): Promise<Caller | undefined> {
   const isChange = changes(asking);
   if (isChange) requireOwnPage(asking.request, publicUrl);
-  // A page also sends requests without a person, and these must not extend the session.
+  // A page also sends requests by itself, which must not extend the session.
   const isUse = isChange || !(unattended === true || asking.request.headers.get("session-use") === "none");
   const found = await findSession(db, token, { now: now(), address: asking.address, isUse });
   // The user that the page names. Meanwhile another one may have signed in, in another tab.

@@ -114,7 +114,10 @@ export async function addMember(
   });
 }
 
-/** Sends the link of an invitation, and takes it out of the answer. If that fails, the inviter passes it on. */
+/**
+ * Sends the link of an invitation by e-mail, and removes it from the answer. If sending fails, the inviter passes it
+ * on.
+ */
 export async function emailInvitation(
   { mail, log, publicUrl }: Pick<ServerOptions, "mail" | "log" | "publicUrl">,
   { slug }: Pick<Org, "slug">,
@@ -159,7 +162,10 @@ async function findInvitation(
   return invitation;
 }
 
-/** What the link shows before it is accepted. Not whether the address has a user: the inviter may hold the link. */
+/**
+ * The page of a link before it is accepted. It does not show whether the address has a user: the inviter may hold the
+ * link.
+ */
 export async function showInvitation(
   services: Pick<SignInServices, "db" | "system" | "throttle">,
   secret: string,

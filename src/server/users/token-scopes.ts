@@ -1,4 +1,4 @@
-// What a service token may do besides its role: its scopes, and the networks that it may come from.
+// Limits of a service token besides its role: its scopes, and the networks that it may come from.
 
 import { AppError } from "../../base/errors.ts";
 import { networkContains, parseAddress, parseNetwork } from "../../base/ip.ts";

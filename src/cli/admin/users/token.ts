@@ -212,7 +212,7 @@ export const revoke: Implementation = {
 
 export const serviceCreate: Implementation = {
   notes: `A program sends it as \`Authorization: Bearer TOKEN\`, or ${brand.executable} takes it with --access-token-file. It has no
-rights over people, tokens, CAs and settings. It is printed once.`,
+rights over users, tokens, CAs and settings. It is printed once.`,
   args: {
     ...orgArg,
     NAME: { type: "positional", description: "A name that identifies it" },

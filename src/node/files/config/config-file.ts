@@ -58,7 +58,7 @@ export function finishConfig(
   return stringifyYaml(names === undefined ? own : withAddresses(own, names));
 }
 
-/** It never names a group: the socket gives full control of the engine. */
+/** Never set a group: the socket gives full control of the engine. */
 export function localApiSection(directory: string): YamlMap {
   const socket = controlSocket(directory);
   return { control: socket === undefined ? { enabled: false } : { enabled: true, socket } };

@@ -17,12 +17,12 @@ import { readValidJson } from "../organizations.ts";
 const text = (max: number) => v.pipe(v.string(), v.maxLength(max));
 const count = v.pipe(v.number(), v.integer(), v.minValue(0));
 
-/** What decided: `default` is on wherever the machine can. */
+/** The source of the decision: `default` is on wherever the machine can. */
 const deciders = ["default", "platform", "engine", "kernel", "organization", "root", "traffic"] as const;
 const Switch = v.object({ on: v.boolean(), by: v.picklist(deciders) });
 type Switch = v.InferOutput<typeof Switch>;
 
-/** As sync.json keeps it. */
+/** The decision, as sync.json keeps it. */
 export const DataPlane = v.object({
   /** The engine and the kernel that it was decided for: with others it is decided again. Empty: unknown. */
   engine: text(64),
@@ -38,7 +38,7 @@ export const DataPlane = v.object({
   port: v.optional(count),
   /** Why the buffers are not as large as they should be: `rmem_max` permits no more. */
   is_limited: v.optional(v.boolean()),
-  /** What traffic proved, if that turned them off. */
+  /** The result of a measurement that turned them off. */
   reason: v.optional(text(400)),
   /** When (ms since 1970) the engine was last seen to send single packets because the kernel refused large ones. */
   unsegmented_at: v.optional(v.number()),
@@ -63,7 +63,7 @@ type Basis = {
   /** The engine of the next start; undefined: unknown, so that the former decision stays. Without one: the oldest. */
   engine: string | undefined;
   kernel: Kernel;
-  /** What the control plane sent, filtered. */
+  /** The filtered configuration of the control plane. */
   sent: YamlMap;
   /** overrides.yml */
   own: YamlMap;
@@ -174,7 +174,7 @@ export function ownSwitches({ tun, udp }: DataPlane): string[] {
 
 // What is in force
 
-/** As `status` shows it. */
+/** The settings in force, as `status` shows them. */
 export type DataPlaneSeen = DataPlaneReport & {
   why?: DataPlaneWhy;
   /** The same as a sentence, without a full stop. */

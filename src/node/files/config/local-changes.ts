@@ -1,6 +1,6 @@
-// What this machine itself changes in config.yml. To heal tunnels: underlay addresses that it denies for a while, how soon
-// relayed tunnels try the direct path, and which relays it has chosen. For the time without a lighthouse: underlay addresses
-// of peers. Kept beside the control socket, so that every rewriting of config.yml keeps it.
+// Changes of config.yml by this machine itself. To heal tunnels: underlay addresses that it denies for a while, how
+// soon relayed tunnels try the direct path, and which relays it has chosen. For the time without a lighthouse:
+// underlay addresses of peers. Kept beside the control socket, so that every rewriting of config.yml keeps it.
 
 import { join } from "node:path";
 import * as v from "valibot";

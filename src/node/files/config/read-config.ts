@@ -1,4 +1,4 @@
-// What a config.yml in force says. Loaded by commands that run every minute: no schemas and no certificates here.
+// Reads a config.yml in force. Loaded by commands that run every minute: no schemas and no certificates here.
 
 import { join } from "node:path";
 import { AppError } from "../../../base/errors.ts";
@@ -104,7 +104,7 @@ export function overlayRoles(configYml: string): {
   };
 }
 
-/** What the health of an organization needs to know beside the roles. `mtu`: undefined for the engine's default. */
+/** Settings for the health of an organization beside the roles. `mtu`: undefined for the engine's default. */
 export function overlaySettings(configYml: string): {
   mtu: number | undefined;
   /** Fingerprints of revoked certificates. */
@@ -127,7 +127,7 @@ export function staticHosts(configYml: string): { overlay: string; host: string;
   );
 }
 
-/** Those of lighthouses alone. */
+/** The addresses of lighthouses only. */
 export function underlayOf(configYml: string): { lighthouse: string; host: string; port: number }[] {
   const hosts = staticHosts(configYml);
   return overlayRoles(configYml).lighthouses.flatMap((lighthouse) =>

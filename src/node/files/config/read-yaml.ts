@@ -4,7 +4,7 @@
 import { AppError } from "../../../base/errors.ts";
 import { isMap, yamlLimits, type YamlMap, type YamlValue } from "../../../base/yaml.ts";
 
-/** What the tree may still use: nodes, characters and levels. `what` names the text in errors. */
+/** Remaining limits of the tree: nodes, characters and levels. `what` names the text in errors. */
 type Budget = { nodes: number; characters: number; depth: number; what: string };
 
 /** Parses a text of the control plane or of this machine's administrator. Throws bad_configuration if it is too large. */

@@ -115,7 +115,7 @@ function withOurOwn(config: YamlMap): YamlMap {
   };
 }
 
-/** What sync.json keeps of the check. */
+/** The part of the check that sync.json keeps. */
 export function checkedState({
   leftOut,
   surroundings,
@@ -180,7 +180,7 @@ export function refuseNetworks(place: Place, log: Pick<Log, "warn">): void {
     });
 }
 
-/** What of this machine the overlay takes over, or lies in; not what root permits. */
+/** The networks of this machine that the overlay overlaps, without those that root permits. */
 export function overlapsOfPlace(place: Place): Overlap[] {
   return overlapsWithMachine(situationOf(place));
 }

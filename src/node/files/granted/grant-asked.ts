@@ -1,4 +1,4 @@
-// What the decisions of grants.ts know, and how they change a configuration. Decides nothing.
+// The input of the decisions of grants.ts, and how they change a configuration. Decides nothing.
 
 import type { LeftOut } from "../../../engine/left-out.ts";
 import { isMap, type YamlMap, type YamlValue } from "../../../base/yaml.ts";
@@ -19,11 +19,11 @@ export type Granted = {
   /** The configuration without what is left out. */
   granted: YamlMap;
   leftOut: LeftOut[];
-  /** What only stays because it was in force before, and the permission for good. */
+  /** Settings that stay only because they were in force before, with the permission that would keep them. */
   kept: { key: string; flag: PermissionFlag; entry: string }[];
   /** Routes to networks that this machine is in, and why they are not installed. */
   here: Map<string, string>;
-  /** What was left out only for now: entries for `surroundingsOf`. */
+  /** Settings that are left out only for now: entries for `surroundingsOf`. */
   waiting: string[];
 };
 

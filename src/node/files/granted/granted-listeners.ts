@@ -238,5 +238,5 @@ export function decideHubs(asked: Asked): void {
   result.granted = { ...result.granted, static_host_map: Object.fromEntries(kept) };
 }
 
-/** Also names of it, "any address", addresses of links, and those that are no host's. */
+/** Includes names of this machine, "any address", link-local addresses, and those that no host has. */
 export const isLoopback = (host: string): boolean => host === "" || specialHost(host) !== undefined;

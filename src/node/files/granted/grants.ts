@@ -145,7 +145,7 @@ function decideRoutes(asked: Asked): void {
   put(asked, "tun", { unsafe_routes: kept });
 }
 
-/** Of the routes that are granted: one of the internet that only stays because it was in force before. */
+/** A granted route to a part of the internet that stays only because it was in force before. */
 function needsPermission(text: string, { routes, former_routes: former }: Permissions): boolean {
   const network = former.includes(text) ? parseNetwork(text) : undefined;
   return network !== undefined && !parseAll(routes).some((each) => holdsNetwork(each, network));
@@ -263,7 +263,7 @@ export function overlapRefusal(situation: Situation): Refusal | undefined {
   return { code: "collision", network: taken.overlay, reason: `it takes over ${taken.with}, ${taken.name}` };
 }
 
-/** What of this machine the overlay takes over, or lies in; not what root permits. */
+/** The networks of this machine that the overlay overlaps, without those that root permits. */
 export function overlapsWithMachine({ machine, permissions, networks }: Situation): Overlap[] {
   const { attached, routes } = ownNetworks(machine);
   return overlapsOf(networks, {

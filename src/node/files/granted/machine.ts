@@ -1,4 +1,5 @@
-// This machine as the decision in grants.ts sees it: what of it is in use, and what its organizations use and need.
+// The input of grants.ts about this machine: its interfaces, networks and ports in use, and what its organizations
+// use and need.
 
 import { basename, dirname, join } from "node:path";
 import * as v from "valibot";
@@ -13,7 +14,7 @@ import { staticHosts, unsafeRoutes } from "../config/read-config.ts";
 import { readOwnYaml } from "../config/read-yaml.ts";
 import { lookUp, ownHosts, planeOf, readResolved, type OwnHost } from "./resolved-hosts.ts";
 
-/** What an organization uses by its configuration in force. */
+/** Interfaces, ports and networks of an organization's configuration in force. */
 export type InForce = {
   device?: string | undefined;
   listen?: { host?: string | undefined; port?: number | undefined; so_mark?: number | undefined } | undefined;
@@ -176,7 +177,7 @@ const mostSurroundings = 4096;
 /** Entry for a port that was left out because a program of this machine had it. */
 export const takenPort = (port: number): string => `udp/${port}`;
 
-/** What of this machine decides about an organization's routes, in short: a change of it is a reason to decide again. */
+/** A short text of the machine's state that decides about an organization's routes: decide again when it changes. */
 export function surroundingsOf(slug: string, machine: Machine, waiting: readonly string[]): string[] {
   const { attached, routes } = ownNetworks(machine);
   const isTaken = (entry: string) =>

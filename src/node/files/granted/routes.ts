@@ -106,7 +106,7 @@ export type Overlap = {
   isWider: boolean;
 };
 
-/** What of this machine an overlay takes over, or, where `isWider`, lies in. */
+/** A network of this machine that an overlay takes over, or, where `isWider`, lies in. */
 export function overlapsOf(
   texts: readonly string[],
   { attached, routes, needed, allowed }: Pick<RouteRules, "attached" | "routes" | "needed" | "allowed">,

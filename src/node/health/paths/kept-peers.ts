@@ -143,7 +143,7 @@ export class KeptPeers {
     return { since: Math.abs(now - wholeAt) < wholeEveryMs ? since : 0 };
   }
 
-  /** What the control plane answered. An answer that cannot be parsed changes nothing. */
+  /** Takes the control plane's answer. One that cannot be parsed changes nothing. */
   take(answered: unknown): void {
     const parsed = v.safeParse(PeerAddresses, answered);
     if (!parsed.success) return;

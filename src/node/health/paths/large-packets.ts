@@ -26,10 +26,10 @@ type Path = {
   to: string;
   from: string;
   mtu: number;
-  /** What a measurement is of: after another engine, size or tunnel it says nothing. */
+  /** The subject of a measurement: after a change of engine, size or tunnel it does not count. */
   of: string;
   isOften: boolean;
-  /** To a lighthouse; of a lighthouse that asks none, to any peer. */
+  /** Whether the measurement is to a lighthouse; on a lighthouse, which asks none, to any peer. */
   isMain: boolean;
   /** Nothing is measured: only the offloads of a lighthouse's engine are tried. */
   isTried: boolean;

@@ -140,7 +140,7 @@ export class OffloadTrial {
     }
   }
 
-  /** What was found for this engine and kernel. */
+  /** The result for this engine and kernel. */
   #present(engine: string): Trial | undefined {
     const trial = readTrial(this.#deps.place.directory);
     return trial?.engine === engine && trial.kernel === this.#deps.kernel ? trial : undefined;

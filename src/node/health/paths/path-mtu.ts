@@ -24,7 +24,7 @@ export async function largestThrough(
   to: string,
   open: OpenEcho,
   system: Pick<System, "sleep">,
-  /** What the interface takes. */
+  /** The MTU of the interface. */
   full = fullBytes,
   /** The round trip of small packets, if it is known. */
   rttMs = answerMs,
@@ -58,7 +58,7 @@ export async function largestThrough(
       const sizes = Array.from({ length: atOnce }, (_, at) => from + (at + 1) * step);
       low = Math.max(low, await largestOf(sizes.filter((bytes) => bytes < full)));
     }
-    // Not by chance: the path may lose some packets of any size.
+    // Rules out chance: the path may lose some packets of any size.
     return (await largestOf([full])) > 0 ? { bytes: full, isFull: true } : { bytes: low, isFull: false };
   } finally {
     socket.close();

@@ -20,7 +20,7 @@ const reviewEveryMs = 600_000;
 /** A relay must be that much better to replace another one: each change is a reload. */
 const leastGainMs = 10;
 const leastGain = 0.7;
-/** Of a relay that was not measured. */
+/** Round trip of a relay that was not measured. */
 const unknownRttMs = 10_000;
 
 /** The relays that a node measures, in the order of its own hash. */

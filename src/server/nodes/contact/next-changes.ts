@@ -1,4 +1,5 @@
-// What the next configuration of a node changes: its present files, as they were sent, beside those that it would get now.
+// The changes of a node's next configuration: its present files, as they were sent, beside those that it would get
+// now.
 
 import type { NextChanges } from "../../../api/nodes.ts";
 import { formatTime } from "../../../base/duration.ts";

@@ -181,7 +181,7 @@ function grantOf(ownerId: number) {
   return { groups: [], ownerId, boundTo: null, ephemeralSilenceS: null };
 }
 
-/** What an event says of a request. */
+/** The content of events about a request. */
 function shown({ name, hostPublicKey, machine, address }: EnrollmentRow) {
   return { name, key_sha256: fingerprintOfHostKey(hostPublicKey), machine, seen_from: address };
 }

@@ -11,7 +11,7 @@ import { registrants } from "../../store/tables/nodes.ts";
 import { registrationTokens } from "../../store/tables/joining.ts";
 import { requireEnrolling } from "./self-enrollment.ts";
 
-/** What a credential permits. `tokenId` null: an administrator. */
+/** The rights of a credential. `tokenId` null: an administrator. */
 export type Grant = {
   tokenId: number | null;
   groups: string[];
@@ -23,7 +23,9 @@ export type Grant = {
   isNamed: boolean;
   /** The token is marked as approved. */
   isApproved: boolean;
-  /** What a user confirmed in the browser, see digestOf. Null: the token is not bound to a machine. */
+  /**
+   * Digest of the machine that a user confirmed in the browser (digestOf). Null: the token is not bound to a machine.
+   */
   boundDigest: string | null;
   /** Whether the new node is a phone. */
   isPhone?: true;

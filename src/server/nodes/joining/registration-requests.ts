@@ -38,7 +38,7 @@ const lifetimeMs = 7 * 86_400_000;
 const maxOfOneUser = 20;
 /** Bounds the list: a stolen token with many uses must not fill it. */
 const maxOfOrganization = 1000;
-/** A repetition is recorded at most this often. */
+/** How often a repeated request is recorded at most. */
 const askedEveryMs = 60_000;
 /** How often the machine asks. Often at first, because a user may be watching. */
 const promptS = 5;
@@ -63,7 +63,7 @@ export function registrationItemOf(row: Row): Registration {
   };
 }
 
-/** What an event says of a request. */
+/** The content of events about a request. */
 function shown({ name, hostPublicKey, groups, ownerId, seenFrom }: RegistrationRequestRow) {
   const key_sha256 = fingerprintOfHostKey(hostPublicKey);
   return { name, key_sha256, groups, owner_id: ownerId, seen_from: seenFrom };

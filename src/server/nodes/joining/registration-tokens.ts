@@ -108,7 +108,7 @@ export async function createRegistrationToken(
 /** Seconds: the longest life of a key that `agent up` accepts as a word of its command line. */
 export const shortLivedS = 3600;
 
-/** What to type on a new machine. */
+/** The command line for a new machine. */
 export function joinText({ join_key }: Pick<NewRegistrationToken, "join_key">): string {
   const line = `${brand.executable} up`;
   return parseJoinKey(join_key).isShortLived
@@ -130,7 +130,7 @@ async function boundNode(
   if (value === undefined) return undefined;
   const sql = `SELECT ${nodePick.select()} FROM nodes WHERE org_id = $1 AND ${column} = $2 AND state <> 'revoked'`;
   const node = await queryOne(tx, nodePick, sql, [org.id, value]);
-  // Also for a held name: the administrator assigns it on purpose.
+  // Allowed for a held name, too: the administrator assigns it on purpose.
   if (node === undefined && node_name !== undefined)
     return (await insertPending(tx, org, { name: node_name }, actor, now)).id;
   if (node?.state === "pending" || (node !== undefined && isHandRun(node))) return node.id;

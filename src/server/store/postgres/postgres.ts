@@ -217,7 +217,7 @@ async function commitTogether(
         concerns: batch[0]?.concerns ?? "rows",
         run: async (text, params = []) => changed(await query(inside, text, params)),
         notify: async (channel, payload) => void told.push({ channel, payload }),
-        // Each statement is one.
+        // PostgreSQL needs none: each statement already lets other requests run.
         pause: () => Promise.resolve(),
       };
       for (const [at, work] of batch.entries()) {

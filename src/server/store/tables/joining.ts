@@ -59,7 +59,7 @@ export const registrationRequests = table(
   {
     id: serial,
     orgId: integer("REFERENCES organizations (id)"),
-    /** Of everything that the approval covers. */
+    /** Digest of everything that the approval covers. */
     digest: text(),
     state: wordWithDefault(["waiting", "approved", "refused"], "waiting"),
     name: text(),
@@ -100,7 +100,7 @@ export const enrollments = table(
     id: serial,
     /** Names the request in the address of the page. Not a secret: it confirms nothing. */
     code: text("UNIQUE"),
-    /** Of the machine's own secret. After the confirmation it is the registration token. */
+    /** Hash of the machine's own secret. After the confirmation it is the registration token. */
     tokenHash: text("UNIQUE"),
     /** The name that the node asks for. */
     name: text(),

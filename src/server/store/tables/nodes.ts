@@ -111,7 +111,10 @@ export type NodeRow = TableRow<typeof nodes>;
 
 const namedIf = (condition: string) =>
   `CASE WHEN ${condition} THEN name || ' ' || ip || ' ' || coalesce(ip6, '') || ' ' || groups ELSE '' END`;
-/** What peers know of a node; empty if it has no name. An index has this expression: never change it. */
+/**
+ * The names and addresses that peers know of a node; empty if it has no name. An index has this expression: never
+ * change it.
+ */
 export const named = namedIf("state = 'active' AND is_named = 1");
 /** Nodes that changed since names were published. An index has exactly this condition. */
 export const isUnpublished = `named_as <> ${named}`;
@@ -298,7 +301,7 @@ export const sentConfigs = table(
 export const sentFiles = table("sent_files", {
   nodeId: key,
   orgId: integer("REFERENCES organizations (id)"),
-  /** What was sent last. */
+  /** The configuration that was sent last. */
   version: integer(),
   configDigest: text(),
   others: text(),

@@ -100,7 +100,7 @@ export const organizations = table(
     nodeApproval: since(26, wordWithDefault(["none", "all", "unapproved"], "none")),
     /** Members may sign the command line in by a code that they type in a browser. */
     deviceCodes: since(31, truth(1)),
-    /** Who may add machines of their own by confirming them in a browser. */
+    /** Which users may add machines of their own by confirming them in a browser. */
     selfEnrollment: since(35, wordWithDefault(["off", "admins", "members"], "admins")),
     /** A domain, beside `.internal`, that names end in on machines whose root allows it. */
     nameSuffix: since(36, textOrNull()),

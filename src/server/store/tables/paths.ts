@@ -40,7 +40,7 @@ export const paths = table(
   },
 );
 
-// What relays forwarded for others this month, as they report it, and their monthly limits.
+// Bytes that relays forwarded for others this month, as they report them, and their monthly limits.
 
 export const relayTraffic = table(
   "relay_traffic",
@@ -54,11 +54,11 @@ export const relayTraffic = table(
     /** The counter of the machine, and what it showed last. A machine that restarts begins another one. */
     counter: textWithDefault("DEFAULT ''"),
     counted: integerWithDefault("DEFAULT 0"),
-    /** Of a month; null: none. */
+    /** Monthly limit; null: none. */
     limitBytes: integerOrNull(),
     /** The limit of this month is reached: the node is no relay until the next one. */
     isPaused: truth(0),
-    /** Of the last report, ms. */
+    /** Time of the last report, ms. */
     reportedAt: integerOrNull(),
   },
   {

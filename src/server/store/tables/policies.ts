@@ -21,7 +21,7 @@ import * as v from "valibot";
 
 export const policies = table("policies", {
   orgId: key,
-  /** Rises with each change of rules, groups, routes, relays and tests by people. */
+  /** Rises with each change of rules, groups, routes, relays and tests by users. */
   version: integerWithDefault("DEFAULT 0"),
   /** Rules, groups and memberships are changed by the file alone. */
   byFile: truth(0),
@@ -40,7 +40,7 @@ export const policies = table("policies", {
   checkedState: textWithDefault("DEFAULT ''"),
   /** Until when an application goes back unless it is confirmed, ms. */
   unconfirmedUntil: integerOrNull(),
-  /** What takes the unconfirmed application back, JSON. */
+  /** The inverse of the unconfirmed application, JSON. */
   undo: textOrNull(),
   createdAt: integer(),
 });

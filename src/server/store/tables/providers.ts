@@ -62,7 +62,10 @@ export const identityProviders = table("identity_providers", {
   orgId: since(34, integerOrNull("REFERENCES organizations (id)")),
   /** The name of an organization's provider: each organization chooses its own. */
   label: since(34, textOrNull()),
-  /** Whether the last sign-in gave a refresh token, by which the server asks whether people are still there; null: not known. */
+  /**
+   * Whether the last sign-in gave a refresh token, with which the server asks whether users are still there; null:
+   * not known.
+   */
   proof: since(38, wordOrNull(["refresh", "none"])),
   /**
    * Nodes of its users are not revoked before this time, ms, because the provider was away when the users had to sign

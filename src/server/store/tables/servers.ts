@@ -67,7 +67,7 @@ export function liveReplicas(reader: Pick<Reader, "all">): Promise<ReplicaRow[]>
   return queryAll(reader, replicas, sql);
 }
 
-// What each server did in the last minutes, for the staff's page of servers.
+// Figures of each server by the minute, for the staff's page of servers.
 
 export const serverSamples = table(
   "server_samples",

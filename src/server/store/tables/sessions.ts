@@ -73,12 +73,13 @@ export const refreshTokens = table(
   },
 );
 
-// On which nodes' machines sessions of command lines are, as these machines proved. When such a node is revoked, they end.
+// The nodes on whose machines sessions of command lines are, as these machines proved. When such a node is revoked,
+// the sessions end.
 
 export const sessionNodes = table(
   "session_nodes",
   {
-    /** Of the session's tokens. */
+    /** Family of the session's tokens. */
     family: text(),
     nodeId: integer("REFERENCES nodes (id)"),
     provenAt: integer(),
@@ -95,11 +96,11 @@ export const deviceRequests = table(
   "device_requests",
   {
     id: serial,
-    /** Of the code that the command line polls with. */
+    /** Hash of the code that the command line polls with. */
     deviceHash: text("UNIQUE"),
-    /** Of the code that the user types in the browser. */
+    /** Hash of the code that the user types in the browser. */
     userHash: text("UNIQUE"),
-    /** What the machine calls itself. It proves nothing. */
+    /** The machine's description of itself. It proves nothing. */
     machine: text(),
     address: text(),
     createdAt: integer(),

@@ -51,7 +51,7 @@ export const passkeys = table(
     credentialId: text("UNIQUE"),
     /** COSE, in base64url. */
     publicKey: text(),
-    /** Of the last use; 0 for synced passkeys. */
+    /** Counter of the last use; 0 for synced passkeys. */
     counter: integer(),
     /** Words separated by spaces, as the browser reported them. */
     transports: text(),

@@ -1,4 +1,4 @@
-// What an ACME server answers (RFC 8555, RFC 9773). Every byte of it is foreign: texts have maxima, URLs are HTTPS, and
+// Answers of an ACME server (RFC 8555, RFC 9773). Every byte is from outside: texts have maxima, URLs are HTTPS, and
 // unknown members are ignored.
 
 import * as v from "valibot";

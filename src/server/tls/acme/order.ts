@@ -71,7 +71,7 @@ export async function obtainCertificate(
 /** The order has failed at the authority. A new attempt needs a new one. */
 class OrderEnded extends AcmeProblem {}
 
-/** What the authority calls the certificate that these settings ask for. */
+/** The authority's identifier of the certificate that these settings ask for. */
 function wishOf(options: AcmeOptions, { meta: { profiles } }: Directory): Wish {
   const { directoryUrl, profile } = options;
   const { type, value } = identifierOf(options);

@@ -25,7 +25,7 @@ import { doStaffNeedFactor, markProven, placeOf, type UserCaller } from "./step-
 type User = { userId: number; email: string };
 
 const secretBytes = 20;
-/** A new secret waits so long for its first code. */
+/** How long a new secret waits for its first code. */
 const pendingMs = 3_600_000;
 const recoveryCodeCount = 10;
 /** 80 bits: no code can be guessed, so a plain hash is safe. */
@@ -94,7 +94,7 @@ export async function confirmTotp(
       return undefined;
     }
     const isFirst = (await methodsOf(tx, userId)).length === 0;
-    // In one transaction: a request of the same browser that comes between would be asked for a proof.
+    // In one transaction: otherwise a concurrent request of the same browser would be asked for a proof.
     await markProven(tx, caller, now);
     await tx.run("DELETE FROM totp_secrets WHERE user_id = $1 AND confirmed_at IS NOT NULL", [userId]);
     await totpSecrets.update(tx, { id: pending.id }, { confirmedAt: now, lastStep });
@@ -129,7 +129,9 @@ export async function removeTotp(
   });
 }
 
-/** After a removal. Throws conflict if nothing is left of what the user needs; without a factor, recovery codes end. */
+/**
+ * Called after a removal. Throws conflict if a needed second factor is gone; without a factor, recovery codes end.
+ */
 export async function requireRemainingFactor(tx: Transaction, userId: number): Promise<void> {
   if ((await methodsOf(tx, userId)).length > 0) return;
   const user = await users.find(tx, { id: userId });

@@ -1,5 +1,5 @@
-// Passkeys: registration, and the proof of one at sign-in or for a fresh second factor. A passkey with user verification is
-// two factors: the device, and the person's finger, face or PIN.
+// Passkeys: registration, and the proof of one at sign-in or for a fresh second factor. A passkey with user
+// verification is two factors: the device, and the user's finger, face or PIN.
 
 import { createPublicKey, type JsonWebKeyInput } from "node:crypto";
 import type { AuthenticationResponseJSON } from "@simplewebauthn/server";
@@ -60,7 +60,9 @@ export async function registrationOptions(services: PasskeyServices, user: UserC
   });
 }
 
-/** The library does not look: our pages are in no frames, so what was made in one was made for another site. */
+/**
+ * The library does not check this: our pages are in no frames, so a passkey from a frame was made for another site.
+ */
 function refuseFramed({ response }: { response: { clientDataJSON: string } }): void {
   const text = Buffer.from(response.clientDataJSON, "base64url").toString();
   const data = v.safeParse(v.pipe(v.string(), v.parseJson(), ClientData), text);
@@ -119,9 +121,9 @@ export async function addPasskey(
 }
 
 /**
- * A passkey that can never be proved would count as a second factor. The library looks at the algorithm alone: key type (1),
- * algorithm (3) and curve (-1) have to belong together, and the key has to be one (RFC 9053). Every algorithm that
- * `registrationOptions` offers has to be here.
+ * Refuses keys that can never be proved, which would count as a second factor. The library checks only the algorithm:
+ * key type (1), algorithm (3) and curve (-1) have to belong together, and the key has to be valid (RFC 9053). Every
+ * algorithm that `registrationOptions` offers has to be here.
  */
 async function requireUsableKey(publicKey: Uint8Array<ArrayBuffer>): Promise<void> {
   const { cose, decodeCredentialPublicKey } = await import("@simplewebauthn/server/helpers");

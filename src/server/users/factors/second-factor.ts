@@ -1,5 +1,5 @@
-// Second factors at sign-in and for a fresh proof: codes of an authenticator app, and recovery codes. Codes are checked and
-// counted in one transaction of the user, so that parallel guesses on any replica cannot pass the limit.
+// Second factors at sign-in and for a fresh proof: codes of an authenticator app, and recovery codes. Codes are
+// checked and counted in one transaction of the user, so that parallel guesses on any replica cannot pass the limit.
 
 import { AppError } from "../../../base/errors.ts";
 import { hashToken } from "../../../pki/opaque.ts";

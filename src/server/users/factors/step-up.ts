@@ -1,5 +1,6 @@
-// Asks people for a second factor: always in organizations that require one, and again within 10 minutes before what would
-// hurt most in the hands of a thief. A proof belongs to one sign-in: a browser's session, or a family of tokens.
+// Asks users for a second factor: always in organizations that require one, and again within 10 minutes before what
+// would do most harm in the hands of a thief. A proof belongs to one sign-in: a browser's session, or a family of
+// tokens.
 
 import { factorsApi, freshMinutes, totpApi } from "../../../api/factors.ts";
 import { AppError } from "../../../base/errors.ts";
@@ -76,7 +77,7 @@ export async function hasProven(db: Database, { userId, signIn }: UserCaller): P
 
 const latest = computed({ at: integerOrNull() });
 
-/** Read after the user's methods: who added the first one a moment ago has proven it, too. */
+/** Read after the user's methods: a user who has just added the first one has also proven it. */
 async function provenAt(db: Database, signIn: SignIn): Promise<number | null> {
   const [sql, id] =
     "session" in signIn

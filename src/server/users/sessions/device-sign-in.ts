@@ -71,7 +71,7 @@ export function makeUserCode({ random }: Pick<ServerOptions["system"], "random">
   return code;
 }
 
-/** As people type it: any case, with spaces and dashes. */
+/** As users type it: any case, with spaces and dashes. */
 const hashOfTyped = (code: string) => hashToken(code.toUpperCase().replaceAll(/[\s-]/g, ""));
 
 /** Throws not_found for a code that no machine shows, or throttled after several of them. */

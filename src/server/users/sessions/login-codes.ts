@@ -24,7 +24,10 @@ const Content = v.object({
   userId: v.number(),
   challenge: Challenge,
   at: v.number(),
-  /** By which the code is spent: its text has more than one form. Codes of the release before have none. */
+  /**
+   * The id under which the use is stored: the code's text has more than one form. Codes of the release before have
+   * none.
+   */
   nonce: v.optional(v.string()),
   /** The browser's session. Codes of the release before have none. */
   session: v.optional(v.number()),
@@ -61,7 +64,7 @@ export async function useLoginCode(
   const isFirst = await db.writeFor("rows", (tx) => useOnce(tx, `login ${nonce}`, at + lifetimeMs));
   const user = await users.find(db, { id: userId, isActive: true });
   if (!isFirst || user === undefined || user.sessionsFrom >= at) throw expired();
-  // What ends the session, such as leaving its provider, ends what it agreed to.
+  // The code ends with the browser's session, for example when the user leaves the provider.
   if (session !== undefined && (await browserSessions.find(db, { id: session, userId })) === undefined)
     throw expired();
   return sessions.start(userId, user.passwordHash, from, { by });

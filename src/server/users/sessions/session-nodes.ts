@@ -1,5 +1,6 @@
-// On which machines sessions of command lines are. A machine proves it with the token of its node, so nobody binds the session of
-// another user, or a session to another machine. When the node is revoked, these sessions end.
+// The machines of command-line sessions. A machine proves that a session is on it with the token of its node, so that
+// no user binds another user's session, or a session to another machine. When the node is revoked, these sessions
+// end.
 
 import { timingSafeEqual } from "node:crypto";
 import { maxProvenNodes, type ProvenNodes } from "../../../api/sessions.ts";

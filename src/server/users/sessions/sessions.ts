@@ -26,7 +26,7 @@ type AccessClaims = {
   family?: string;
 };
 
-/** A sign-in by a provider of identities: what follows from it ends with it. */
+/** A sign-in by a provider of identities: sessions that follow from it end with it. */
 export type ByProvider = { providerId: number; endsAt: number };
 
 export type Sessions = {

@@ -5,8 +5,8 @@
 import { AppError } from "../../../base/errors.ts";
 
 /**
- * On whose behalf a password is hashed. `source`: the network, or the device if it is known. `domain`: that of the address, which
- * is mostly one for an organization; the organization itself would tell by the time whether there is such a user.
+ * The owner of a hash. `source`: the network, or the device if it is known. `domain`: that of the address, which
+ * mostly stands for one organization. Using the organization itself would reveal by the time whether the user exists.
  */
 export type Turn = { user: string; source: string; domain?: string; isKnown: boolean };
 
@@ -15,15 +15,15 @@ export type InTurn = <T>(turn: Turn, work: () => Promise<T>) => Promise<T>;
 
 type Waiting = Turn & { since: number; start(): void; refuse(error: AppError): void };
 
-/** Waiting ones, and how many more will try again. */
+/** Maximum waiting sign-ins, and assumed further retries. */
 type Lane = { waiting: Set<Waiting>; turnedAway: number };
 
 /** Forgotten users, sources and domains wait like new ones. */
 const maxRemembered = 1000;
 
 /**
- * Refused ones are told different times, so that they do not all come back at once: about as many in a second as get their
- * turn.
+ * Refused sign-ins get different times to retry, so that they do not all come back at once: about as many in a second
+ * as get their turn.
  */
 const againPerS = 16;
 const firstAgainS = 2;
@@ -89,8 +89,8 @@ function makeOrder() {
       for (const key of keysOf(turn)) remember(key);
     },
     /**
-     * The one whose user, source and domain have all waited longest for a turn. New ones wait since they came: otherwise
-     * invented users would always go first.
+     * The waiting item whose user, source and domain have all waited longest for a turn. New ones count from their
+     * arrival: otherwise invented users would always go first.
      */
     first(lane: ReadonlySet<Waiting>): Waiting | undefined {
       return least([...lane], (each) =>

@@ -38,7 +38,7 @@ async function sendLink(
   email: string,
 ): Promise<void> {
   const user = await users.find(db, { email, isActive: true });
-  // With a password, a user of a provider could sign in after leaving there.
+  // Not for users of a provider: with a password they could sign in after leaving it.
   if (user?.passwordHash === "") return;
   if (user === undefined || throttle.counted("resets", email) >= maxOfUser) return;
   throttle.count("resets", email);

@@ -16,7 +16,7 @@ export type Passwords = {
   ): Promise<boolean>;
 };
 
-/** Of argon2id; `memoryCost` in KiB. */
+/** Cost of argon2id; `memoryCost` in KiB. */
 type Cost = { memoryCost: number; timeCost: number };
 
 const realCost: Cost = { memoryCost: 19_456, timeCost: 2 };

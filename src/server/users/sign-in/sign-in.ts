@@ -39,7 +39,7 @@ export type Proven = { userId: number; isStaff: boolean; passwordHash: string; d
 type Attempt = { kind: "user" | "stranger"; turn: Turn; network: string; device: string | undefined };
 
 /**
- * How many guesses at one user count for their network. More would let one user's forgotten password keep out the others
+ * How many guesses at one user count for their network. More would let one user's forgotten password block the others
  * behind that address.
  */
 const guessesPerUser = 5;
@@ -88,7 +88,7 @@ async function attemptOf(
 ): Promise<Attempt> {
   const network = networkOf(address);
   const domain = email.slice(email.lastIndexOf("@") + 1);
-  // Also asked without a user, so that the time tells nothing.
+  // Also done without a user, so that the time reveals nothing.
   const isKnown = await isKnownNetwork(db, { userId: userId ?? 0, network, now: system.now() });
   if (userId === undefined) {
     const turn = { user: `stranger ${email}`, source: network, domain, isKnown };

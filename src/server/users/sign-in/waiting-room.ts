@@ -1,25 +1,25 @@
-// Machines that wait for a user: sign-ins of the command line, and machines that join by a browser. Their requests need no
-// credentials, so what waits is bounded, and the room is shared by the networks that the requests come from.
+// Machines that wait for a user: sign-ins of the command line, and machines that join by a browser. Their requests
+// need no credentials, so their number is bounded, and the networks of the requests share the room.
 
 import { AppError } from "../../../base/errors.ts";
 import { parseAddress } from "../../../base/ip.ts";
 import type { Transaction } from "../../store/database.ts";
 import { computed, integer, queryAll, text } from "../../store/table.ts";
 
-/** All that wait together. */
+/** Maximum waiting requests in all. */
 const maxWaiting = 1000;
-/** From one site. One attacker has a whole IPv6 /48. */
+/** Maximum from one site. One attacker has a whole IPv6 /48. */
 const maxOfSite = 50;
 const row = computed({ id: integer(), address: text() });
 const waitingIn = {
   device_requests: "SELECT id, address FROM device_requests ORDER BY id",
-  // A confirmed one has its user's word.
+  // Confirmed requests do not count: a user vouches for them.
   enrollments: "SELECT id, address FROM enrollments WHERE org_id IS NULL ORDER BY id",
 };
 
 /**
- * Makes room for a request of this address. In a full room the newest of the network goes that has most in it. Throws throttled
- * if that is the network of this address, or if its site has its maximum.
+ * Makes room for a request of this address. In a full room, the newest request of the network with the most is
+ * removed. Throws throttled if that is the network of this address, or if its site has its maximum.
  */
 export async function makeRoom(
   tx: Pick<Transaction, "all" | "run">,
