@@ -5,6 +5,8 @@ import { describe, expect, test } from "bun:test";
 import { existsSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import packageJson from "../package.json" with { type: "json" };
+import { organizationSettings } from "../src/api/organizations.ts";
+import type { Setting } from "../src/protocol/settings.ts";
 import { buildInfo } from "../src/build-info.ts";
 import { makeOpenApi } from "../src/server/docs/openapi.ts";
 import type { Route } from "../src/server/http/route.ts";
@@ -126,6 +128,21 @@ test("docs/api.md lists the endpoints of the server", async () => {
     (_, begin: string, end: string) => `${begin}\n${table}\n\n${end}`,
   );
   expectGolden("../../docs/api.md", text);
+});
+
+test("docs/administration.md lists the settings of organizations", () => {
+  const rows = Object.entries<Setting>(organizationSettings).map(
+    ([field, { flag, words, hint, none, help }]) => {
+      const values = (words ?? [hint, none].filter((each) => each !== undefined)).join("\\|");
+      return `| \`--${flag}\` ${values} | \`${field}\` | ${help} |`;
+    },
+  );
+  const table = ["| flag | field of the API | does |", "|---|---|---|", ...rows].join("\n");
+  const text = readDocument("docs/administration.md").replace(
+    /(<!-- settings[^>]*-->\n)[^]*(<!-- end of settings -->)/,
+    (_, begin: string, end: string) => `${begin}\n${table}\n\n${end}`,
+  );
+  expectGolden("../../docs/administration.md", text);
 });
 
 test("docs/openapi.json is the OpenAPI document, for programs that are generated without a server", async () => {

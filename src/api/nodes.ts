@@ -1,19 +1,22 @@
 // Nodes as users and programs see and change them. The calls of nodes are in node-calls.ts.
 
 import * as v from "valibot";
-import { Cidr, ConfigOverrides } from "../engine/allowed-settings.ts";
+import { brand } from "../brand.ts";
+import { Cidr } from "../engine/allowed-settings.ts";
 import { RenewAnswer } from "../protocol/checkin.ts";
 import { Node } from "../protocol/node.ts";
 import { sessionsEndedHeader } from "../protocol/sign-in.ts";
 import { NodeName, Port, PublicAddress } from "../protocol/values.ts";
 import { foreignText, formerEmailKey } from "../base/text.ts";
 import { endpoint, hasSome, isOn } from "./endpoint.ts";
+import { declare, taken } from "../protocol/settings.ts";
 import {
   filesHeaders,
   GroupName,
   ListQuery,
   maxEmailLength,
   notModified,
+  overridesSetting,
   reachErrors,
   Text,
   Time,
@@ -24,25 +27,91 @@ import {
 export const maxGroups = 64;
 export const maxSubnets = 64;
 
-const fields = {
-  groups: v.optional(v.pipe(v.array(GroupName), v.maxLength(maxGroups))),
-  subnets: v.optional(v.pipe(v.array(Cidr), v.maxLength(maxSubnets))),
-  is_lighthouse: v.optional(v.boolean()),
-  is_relay: v.optional(v.boolean()),
-  public_ip: v.optional(v.nullable(PublicAddress)),
-  external_port: v.optional(v.nullable(Port)),
-  config_overrides: v.optional(ConfigOverrides),
-};
-const address = v.pipe(foreignText(45), v.minLength(2));
-
-export const NodeRequest = v.strictObject({ name: NodeName, ip_address: v.optional(address), ...fields });
-export type NodeRequest = v.InferOutput<typeof NodeRequest>;
-export const NodePatch = v.strictObject({
-  name: v.optional(NodeName),
-  ip_address: v.optional(address),
-  is_name_server: v.optional(v.boolean()),
-  ...fields,
+/** What administrators change of a node, in the order of the help. */
+export const nodeSettings = declare({
+  name: {
+    takes: NodeName,
+    flag: "name",
+    hint: "NEW",
+    help: "A new name",
+    section: "Machine",
+    label: "Name",
+    more: "The former one ends at once, also inside the network.",
+  },
+  ip_address: {
+    takes: v.pipe(foreignText(45), v.minLength(2)),
+    flag: "ip-address",
+    hint: "A",
+    help: "Another overlay address",
+  },
+  groups: {
+    takes: v.pipe(v.array(GroupName), v.maxLength(maxGroups)),
+    flag: "group",
+    hint: "G",
+    help: "Add a group",
+    removal: "Remove a group",
+    section: "Machine",
+    label: "Groups",
+  },
+  subnets: {
+    takes: v.pipe(v.array(Cidr), v.maxLength(maxSubnets)),
+    flag: "subnet",
+    hint: "CIDR",
+    help: "Let the node route this network behind it",
+    removal: "Route it no longer",
+    section: "Machine",
+    label: "Networks behind it",
+    more: "Separated by commas or blanks, such as 192.168.7.0/24. The machine routes them for the others.",
+  },
+  is_lighthouse: {
+    takes: v.boolean(),
+    flag: "lighthouse",
+    help: "Make it a lighthouse; it needs a public address",
+    removal: "A lighthouse no longer",
+    section: "Roles",
+    label: "Lighthouse: machines find each other by it. It needs a public address",
+  },
+  is_relay: {
+    takes: v.boolean(),
+    flag: "relay",
+    help: "Make it a relay",
+    removal: "A relay no longer",
+    section: "Roles",
+    label:
+      "Relay: it forwards for machines that do not reach each other directly. Both must reach it: best by a public address",
+  },
+  is_name_server: {
+    takes: v.boolean(),
+    flag: "names",
+    help: "Make it a name server: it answers nodes that ask it for names of nodes",
+    removal: "A name server no longer",
+    section: "Roles",
+    label: `Name server: it answers machines that ask it for names, once root on it has run ${brand.executable} names --on --peers`,
+  },
+  public_ip: {
+    takes: v.nullable(PublicAddress),
+    flag: "public-ip",
+    hint: "ADDRESS",
+    none: "none",
+    help: "Public address or DNS name; none removes it",
+    section: "Machine",
+    label: "Public address",
+    more: "IP address or DNS name, by which the others reach it first. Empty: none.",
+  },
+  external_port: {
+    takes: v.nullable(Port),
+    flag: "external-port",
+    hint: "N",
+    range: { min: 1, max: 65_535 },
+    help: "Public UDP port",
+  },
+  config_overrides: overridesSetting,
 });
+const { name: Name, is_name_server: _nameServer, ...others } = taken(nodeSettings);
+
+export const NodeRequest = v.strictObject({ name: Name, ...v.partial(v.strictObject(others)).entries });
+export type NodeRequest = v.InferOutput<typeof NodeRequest>;
+export const NodePatch = v.partial(v.strictObject(taken(nodeSettings)));
 export type NodePatch = v.InferOutput<typeof NodePatch>;
 
 const Transfer = v.strictObject({

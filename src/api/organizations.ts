@@ -1,13 +1,14 @@
 // Organizations and their settings.
 
 import * as v from "valibot";
-import { ConfigOverrides } from "../engine/allowed-settings.ts";
+import { brand } from "../brand.ts";
 import { lastHost, maskNetwork, parseNetwork, specialNetwork } from "../base/ip.ts";
 import { NameSuffix } from "../protocol/names.ts";
 import { Slug } from "../protocol/values.ts";
 import { foreignText, label } from "../base/text.ts";
 import { endpoint, roles } from "./endpoint.ts";
-import { Email, ListQuery, since, Text, Time, word } from "./values.ts";
+import { declare, needFresh, sent, taken } from "../protocol/settings.ts";
+import { Email, ListQuery, overridesSetting, since, Text, Time, word } from "./values.ts";
 
 const overlayNetwork = (family: 4 | 6) =>
   v.pipe(
@@ -43,6 +44,8 @@ export const enrollers = ["off", "admins", "members"] as const;
 export const approvals = ["none", "all", "unapproved"] as const;
 /** Seconds between the tests of a tunnel. */
 export const aliveSeconds = { min: 1, max: 30 } as const;
+/** After how long a node may be told as away. Servers remember for eight days when they did not run. */
+export const awayMinutes = { min: 5, max: 7 * 1440 } as const;
 export const reauthenticateDays = { min: 8, max: 3650 } as const;
 const wholeWithin = ({ min, max }: { min: number; max: number }) =>
   v.pipe(v.number(), v.integer(), v.minValue(min), v.maxValue(max));
@@ -63,67 +66,192 @@ const NewOrganization = v.strictObject({
   certificate_version: v.optional(CertificateVersion),
 });
 
-const OrganizationPatch = v.strictObject({
-  name: v.optional(Name),
-  /** One step at a time between 1, both and 2. */
-  certificate_version: v.optional(CertificateVersion),
-  /** Can be set once. */
-  network6: v.optional(overlayNetwork(6)),
-  /** Seconds; null: the default of the node's engine. */
-  alive_interval: v.optional(v.nullable(wholeWithin(aliveSeconds))),
-  config_overrides: v.optional(ConfigOverrides),
-  /** Whether the server starts a CA rotation by itself in time. */
-  ca_rotation_auto: v.optional(v.boolean()),
-  /** Whether nodes get the names of all nodes, also of those that no firewall rule lets them reach. */
-  names_to_all: v.optional(v.boolean()),
-  /** A domain, beside `.internal`, that names end in on machines whose root allows it; null: none. */
-  name_suffix: v.optional(v.nullable(NameSuffix)),
-  /** Whether nodes may report their paths. False: the stored ones are deleted. */
-  path_reports: v.optional(v.boolean()),
-  /** Whether members need a second factor. */
-  second_factor_required: v.optional(v.boolean()),
-  /** Whether the nodes of a user are revoked when the user is removed or disabled. */
-  revoke_leaver_nodes: v.optional(v.boolean()),
-  /**
-   * Whether the nodes of a user are revoked 24 hours after the last sign-in, if nothing else says that the user is still there:
-   * the provider gives no token to ask by, and the user has no password and no passkey.
-   */
-  revoke_unproven_nodes: v.optional(v.boolean()),
-  /** Whether members may sign the command line in by a code that they type in a browser. */
-  device_codes: v.optional(v.boolean()),
-  /** Which users may add machines of their own by confirming them in a browser. */
-  self_enrollment: v.optional(v.picklist(enrollers)),
-  /** Every how many days users confirm that their nodes are still theirs, or the nodes are revoked; null: never. */
-  reauthenticate_days: v.optional(v.nullable(wholeWithin(reauthenticateDays))),
-  /** Which new nodes an administrator has to approve; `unapproved`: all but those of tokens that are marked as approved. */
-  node_approval: v.optional(v.picklist(approvals)),
+/** A switch. `words`: of the flag, for false and true. */
+const onOff = <const W extends readonly [string, string]>(...words: W) => ({
+  takes: v.boolean(),
+  sends: since("0.2.0", v.boolean()),
+  words,
 });
+const oneOf = <const W extends readonly string[]>(words: W) => ({
+  takes: v.picklist(words),
+  sends: since("0.2.0", word(words)),
+  words,
+});
+/** A whole number, or null. */
+const numberOrNull = (range: { min: number; max: number }) => ({
+  takes: v.nullable(wholeWithin(range)),
+  sends: since("0.2.0", v.nullable(v.number())),
+  range,
+});
+
+/** What administrators change of an organization. The order is the one of answers, help and pages. */
+export const organizationSettings = declare({
+  name: {
+    takes: Name,
+    sends: Text,
+    flag: "name",
+    hint: "N",
+    help: "A display name",
+    section: "Names",
+    label: "Name",
+    describes: true,
+  },
+  certificate_version: {
+    takes: CertificateVersion,
+    sends: CertificateVersion,
+    flag: "certificate-version",
+    words: ["1", "both", "2"],
+    values: [1, "both", 2],
+    help: "Version of the overlay certificates. Go from 1 to both, then to 2; refused while an engine is too old",
+    section: "Certificates",
+    label: "Version of the certificates. 2 needs engine 1.10 on all machines; go step by step",
+    choices: ["1: IPv4", "1 and 2: the step between", "2: IPv4 and IPv6"],
+  },
+  network6: {
+    takes: overlayNetwork(6),
+    sends: v.nullable(Text),
+    flag: "network6",
+    hint: "CIDR",
+    help: "Add an IPv6 overlay network; it cannot be removed",
+    section: "Certificates",
+    label: "IPv6 network",
+    more: "It needs version 2, and stays. The first address restarts each engine once.",
+    placeholder: "fd77::/64",
+    stays: true,
+  },
+  alive_interval: {
+    ...numberOrNull(aliveSeconds),
+    sends: v.nullable(v.number()),
+    flag: "alive-interval",
+    hint: "S",
+    none: "default",
+    unit: "s",
+    help: "Seconds between the engine's tests of a tunnel, 1 to 30; default: the engine's own",
+  },
+  config_overrides: overridesSetting,
+  ca_rotation_auto: {
+    ...onOff("manual", "auto"),
+    sends: v.boolean(),
+    flag: "ca-rotation",
+    help: "Replace the CAs automatically half a year before they expire, or only by hand",
+    section: "Certificates",
+    label: "The control plane replaces the CAs by itself before they end",
+  },
+  names_to_all: {
+    ...onOff("rules", "all"),
+    flag: "names",
+    help: "Tell nodes the names of the nodes that firewall rules let them reach, or of all nodes",
+    section: "Names",
+    label: "Machines get the names of all machines, not only of those that rules let them reach",
+  },
+  name_suffix: {
+    takes: v.nullable(NameSuffix),
+    sends: since("0.2.0", v.nullable(Text)),
+    flag: "name-suffix",
+    hint: "DOMAIN",
+    none: "none",
+    help: `A domain that names end in beside .internal, on machines whose root allows it (${brand.executable} names allow)`,
+    section: "Names",
+    label: "Second domain, beside .internal (root of each machine has to allow it)",
+  },
+  path_reports: {
+    ...onOff("off", "on"),
+    flag: "path-reports",
+    help: "Whether nodes report how they reach their peers; off deletes what they reported",
+    section: "Machines",
+    label: "Machines report how they reach each other. Off deletes what they reported",
+  },
+  notify_away_minutes: {
+    ...numberOrNull(awayMinutes),
+    flag: "notify-away",
+    hint: "MINUTES",
+    none: "off",
+    unit: "minutes",
+    help: "Tell webhooks and the audit log when a node has not checked in for so many minutes, 5 to 10080, and when it is back",
+    section: "Machines",
+    label: "Tell webhooks when a machine is away for longer than",
+    offered: [5, 15, 60, 720],
+  },
+  second_factor_required: {
+    ...onOff("optional", "required"),
+    flag: "second-factor",
+    help: "Whether members need a second factor to work in the organization",
+    section: "Users",
+    label: "Members need a second factor. Those without one must set it up before they go on",
+  },
+  revoke_leaver_nodes: {
+    ...onOff("keep", "revoke"),
+    flag: "leaver-nodes",
+    help: "Keep or revoke the nodes of a user who is removed or disabled",
+    section: "Users",
+    label: "The machines of a person who is removed or disabled are revoked",
+  },
+  // Nothing else says that the user is still there: the provider gives no token to ask by, and the user has no password and
+  // no passkey.
+  revoke_unproven_nodes: {
+    ...onOff("keep", "revoke"),
+    flag: "unproven-nodes",
+    help: "Keep or revoke the nodes of a user 24 hours after the last sign-in, where only a provider that cannot be asked knows the user",
+    section: "Users",
+    label:
+      "The machines of a person whose provider cannot be asked (see below) are revoked 24 hours after the last sign-in. People with a password or a passkey keep theirs",
+  },
+  // The console has it on the page of the machines that wait.
+  node_approval: {
+    ...oneOf(approvals),
+    flag: "approval",
+    label: "These wait for approval",
+    more: "Machines that are registered already need none when they register again; phones do, for each import.",
+    choices: [
+      "No machine: a valid key is enough",
+      "Every new machine",
+      "Machines whose token is not marked as approved",
+    ],
+    help: "Which new machines an administrator has to approve; unapproved: all but those of tokens marked --approved",
+  },
+  device_codes: {
+    ...onOff("forbid", "allow"),
+    flag: "device-codes",
+    help: "Whether members may sign the command line in by a code, typed in a browser of another machine",
+    section: "Users",
+    label: "Members may sign the command line in by a code typed in a browser",
+  },
+  self_enrollment: {
+    ...oneOf(enrollers),
+    flag: "self-enrollment",
+    help: `Who may add machines of their own with ${brand.executable} up URL, by confirming them in a browser`,
+    section: "Users",
+    label: `Who may add machines of their own by confirming them in a browser (${brand.executable} up with the address of the control plane)`,
+    choices: ["Nobody", "Administrators", "All members"],
+  },
+  reauthenticate_days: {
+    ...numberOrNull(reauthenticateDays),
+    flag: "reauthenticate",
+    hint: "DAYS",
+    none: "off",
+    unit: "days",
+    help: "Every how many days users confirm in the console that their nodes are still theirs, 8 to 3650. Others are revoked",
+    section: "Users",
+    label:
+      "How often users confirm that their machines are still theirs. Others are cut off; users are told 7 days before",
+    offered: [30, 90, 180, 365],
+  },
+});
+const OrganizationPatch = v.partial(v.strictObject(taken(organizationSettings)));
 export type OrganizationPatch = v.InferOutput<typeof OrganizationPatch>;
 
+const { name, network6, ...others } = sent(organizationSettings);
 export const Organization = v.object({
   id: v.number(),
   slug: Text,
-  name: Text,
+  name,
   network: Text,
-  network6: v.nullable(Text),
+  network6,
   /** The caller's role; null for staff without a membership. */
   role: v.nullable(word(roles)),
   node_count: v.number(),
   config_version: v.number(),
-  certificate_version: CertificateVersion,
-  alive_interval: v.nullable(v.number()),
-  config_overrides: v.record(v.string(), v.unknown()),
-  ca_rotation_auto: v.boolean(),
-  names_to_all: since("0.2.0", v.boolean()),
-  name_suffix: since("0.2.0", v.nullable(Text)),
-  path_reports: since("0.2.0", v.boolean()),
-  second_factor_required: since("0.2.0", v.boolean()),
-  revoke_leaver_nodes: since("0.2.0", v.boolean()),
-  revoke_unproven_nodes: since("0.2.0", v.boolean()),
-  node_approval: since("0.2.0", word(approvals)),
-  device_codes: since("0.2.0", v.boolean()),
-  self_enrollment: since("0.2.0", word(enrollers)),
-  reauthenticate_days: since("0.2.0", v.nullable(v.number())),
+  ...others,
   created_at: Time,
 });
 export type Organization = v.InferOutput<typeof Organization>;
@@ -173,25 +301,7 @@ export const organizationsApi = {
     access: "admin",
     summary: "Change an organization",
     grows: true,
-    // A fresh second factor for settings, which affect machines or users; not for a name.
-    fresh: {
-      name: false,
-      certificate_version: true,
-      network6: true,
-      alive_interval: true,
-      config_overrides: true,
-      ca_rotation_auto: true,
-      names_to_all: true,
-      name_suffix: true,
-      path_reports: true,
-      second_factor_required: true,
-      revoke_leaver_nodes: true,
-      revoke_unproven_nodes: true,
-      device_codes: true,
-      self_enrollment: true,
-      reauthenticate_days: true,
-      node_approval: true,
-    },
+    fresh: needFresh(organizationSettings),
     body: OrganizationPatch,
     answers: { 200: { description: "The organization", schema: Organization } },
     errors: ["conflict", "too_many_certificates"],

@@ -2,10 +2,16 @@
 // (src/base/text.ts), with a maximum of their own.
 
 import * as v from "valibot";
+import { ConfigOverrides } from "../engine/allowed-settings.ts";
 import { parseDuration } from "../base/duration.ts";
 import type { ErrorCode } from "../base/errors.ts";
 import { comparedText, emailKey, foreignText, formerEmailKey } from "../base/text.ts";
 import { oneLine } from "../base/unprintable.ts";
+
+/** A node is online if it is active, and holds a poll or has checked in within this time. */
+export const onlineMs = 150_000;
+/** The UDP port of an engine, where nothing says another. */
+export const defaultOverlayPort = 4242;
 
 /** Not `maxLength`, which would be a promise of the OpenAPI document. */
 const atMost = (max: number) =>
@@ -141,3 +147,12 @@ export const notModified = {
   description: "Nothing changed for this node: If-None-Match matches",
   headers: { "X-Config-Version": "The current configuration version; the files are the same" },
 };
+
+/** Engine settings that an administrator chose, of organizations and nodes. */
+export const overridesSetting = {
+  takes: ConfigOverrides,
+  sends: v.record(v.string(), v.unknown()),
+  flag: "config-overrides",
+  hint: "FILE",
+  help: "Replace all overrides by the JSON object of this file (- is standard input); {} removes them",
+} as const;

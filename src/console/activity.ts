@@ -162,10 +162,10 @@ export type Change = { field: string; removed: readonly string[]; added: readonl
 const maxDepth = 4;
 /** Words of the pages that differ from those of the API. */
 const pageWords = new Map([["subnets", "networks behind it"]]);
-/** "external_port" as "external port", "node_approval" as "machine approval"; other names stay as they are. */
+/** "external_port" as "external port", "node_id" as "machine id"; other names, such as of flags, stay as they are. */
 const wordsOf = (key: string) =>
   pageWords.get(key) ??
-  key.replaceAll(/(?<=[a-z0-9])_(?=[a-z0-9])/g, " ").replaceAll(/\bnode(s?)\b/g, "machine$1");
+  key.replaceAll(/(?<=[a-z0-9])_(?=[a-z0-9])/g, " ").replaceAll(/(?<!-)\bnode(s?)\b/g, "machine$1");
 
 /** The changes: added and removed items of lists, and the fields of records that differ. */
 export function changesOf({ before, after }: Pick<AuditEvent, "before" | "after">): Change[] {

@@ -2,6 +2,7 @@
 // that share something, and so puts all of it into one. A browser has six connections, so fifteen small files need
 // three rounds.
 
+import "./access/rules.ts";
 import "./actor.ts";
 import "./authorities.ts";
 import "./due-phones.ts";

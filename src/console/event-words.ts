@@ -5,10 +5,16 @@ import { sentenceOf, toRule } from "./access/rules.ts";
 import { changesOf, type Change, type Things } from "./activity.ts";
 import { isRecord, type Names } from "./actor.ts";
 import type { Event as AuditEvent } from "../api/events.ts";
+import { wordOf, type Settings } from "../protocol/settings.ts";
 import { ruleChangeOf } from "./rule-change.ts";
 
-/** `words`: of groups of providers. */
-export type Known = { names: Names; things: Things; words: ReadonlyMap<string, string> };
+/** `words`: of groups of providers. `settings`: whose changes an event of a type holds. */
+export type Known = {
+  names: Names;
+  things: Things;
+  words: ReadonlyMap<string, string>;
+  settings?: Readonly<Record<string, Settings>> | undefined;
+};
 
 /** `@`: the actor, `#`: the subject, `%`: its former name. Other types are a verb and a noun. */
 const phrases: Readonly<Record<string, string>> = {
@@ -28,10 +34,12 @@ const phrases: Readonly<Record<string, string>> = {
   "member.invited": "@ invited #",
   "member.signed_out": "@ signed # out",
   "member.updated": "@ changed the role of #",
+  "node.away": "# is away",
   "node.cloned": "Two machines use the keys of #",
   "node.ended": "# ended",
   "node.engine_refused": "The engine of # is refused",
   "node.healing": "# repaired a tunnel",
+  "node.online": "# is online again",
   "node.reauthenticated": "@ confirmed the machine #",
   "node.reauthentication_due": "The user of # has to confirm it",
   "node.registered": "# joined",
@@ -138,9 +146,9 @@ export function readableChanges(event: AuditEvent, known: Known): readonly Chang
     added: (rules?.added ?? []).map(say),
   };
   if (rules !== undefined && type.startsWith("rule.")) return [told];
-  // The name is not shown as removed: it is the event's subject.
-  const was = readable(type === "node.revoked" ? null : before, known);
-  const is = readable(after, known);
+  // Its name is not taken away: it is what the event is about.
+  const was = readable(type, type === "node.revoked" ? null : before, known);
+  const is = readable(type, after, known);
   if (was?.["name"] === undefined || is?.["name"] === undefined) {
     delete was?.["name"];
     delete is?.["name"];
@@ -159,10 +167,16 @@ export function readableChanges(event: AuditEvent, known: Known): readonly Chang
   return [...(rules === undefined ? [] : [told]), ...named];
 }
 
-function readable(details: AuditEvent["before"], { names, things }: Known): AuditEvent["before"] {
+function readable(
+  type: string,
+  details: AuditEvent["before"],
+  { names, things, settings }: Known,
+): AuditEvent["before"] {
   if (details === null) return null;
   const entries = Object.entries(details).flatMap(([key, value]): [string, unknown][] => {
     if (ofNoReader.has(key)) return [];
+    const setting = settings?.[type]?.[key];
+    if (setting !== undefined) return [[setting.flag, wordOf(setting, value)]];
     if (key === "owner_id")
       return [["owner", typeof value === "number" ? (names.get(value) ?? `user ${value}`) : value]];
     if ((key === "node_id" || key === "node") && typeof value === "number")

@@ -1,5 +1,6 @@
 // Machines as lists keep them.
 
+import { onlineMs } from "../api/values.ts";
 import { shownGroups } from "../protocol/owner-group.ts";
 import type { Node } from "../protocol/node.ts";
 import { naturalKey } from "./ui/order.ts";
@@ -73,9 +74,6 @@ export function machineOf(node: Node): Machine {
 
 /** A machine was in contact with the control plane: its id, when (ms), and the configuration that it has applied. */
 export type Contact = readonly [id: number, at: number, applied: number | null];
-
-/** A machine is online if it was in contact within this time; the control plane decides so, too. */
-const onlineMs = 150_000;
 
 /** The machines after contacts, and which of them have applied another configuration. The same list if none is new. */
 export function afterContacts(

@@ -9,7 +9,7 @@ import { makeEarlyDue } from "./nodes/lifecycle/renewal.ts";
 import { settle, announceExpiring } from "./nodes/lifecycle/upkeep.ts";
 import { endRequests } from "./nodes/joining/registration-requests.ts";
 import { reauthenticate } from "./nodes/lifecycle/reauthentication.ts";
-import { endSilentNodes } from "./nodes/contact/silence.ts";
+import { endSilentNodes, tellAway } from "./nodes/contact/silence.ts";
 import { publishLateNames } from "./names/publish.ts";
 import { checkLeavers } from "./oidc/leaving.ts";
 import { endUnproven } from "./oidc/unproven.ts";
@@ -36,7 +36,9 @@ const clockMs = 1000;
 const policiesMs = 1000;
 /** Maximum delay of the end of an ephemeral node. */
 const silenceMs = 2000;
-/** Maximum delay until users are told that their nodes end, and of the end. */
+/** Every how many of these turns the nodes that are away are looked for, of which organizations are told. */
+const awayTurns = 10;
+/** How late users are told that their nodes end, and how late these end. */
 const ownersMs = 30_000;
 /** No phase of a CA rotation is shorter. */
 const rotationMs = 1000;
@@ -127,9 +129,14 @@ function partsOf(services: Services, leases: Leases): Part[] {
       };
       return repeated("upkeep of nodes", upkeepMs, upkeep, { ...own, lease });
     }),
-    leased("ephemeral nodes", (own, lease) =>
-      repeated("ephemeral nodes", silenceMs, () => endSilentNodes(own), { ...own, lease }),
-    ),
+    leased("ephemeral nodes", (own, lease) => {
+      let turn = 0;
+      const work = async () => {
+        await endSilentNodes(own);
+        if (turn++ % awayTurns === 0) await tellAway(own);
+      };
+      return repeated("ephemeral nodes", silenceMs, work, { ...own, lease });
+    }),
     leased("confirmations of nodes", (own, lease) =>
       repeated("confirmations of nodes", ownersMs, () => reauthenticate(own), { ...own, lease }),
     ),

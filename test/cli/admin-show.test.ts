@@ -2,7 +2,11 @@
 // `--json` is the API's answer.
 
 import { afterEach, beforeEach, expect, test } from "bun:test";
+import type { Event as AuditEvent } from "../../src/api/events.ts";
+import { organizationSettings } from "../../src/api/organizations.ts";
+import { flagWords, type Setting } from "../../src/protocol/settings.ts";
 import { run } from "../../src/cli/run.ts";
+import { readableChanges } from "../../src/console/event-words.ts";
 import { makeHostKey } from "../../src/pki/keys.ts";
 import { signInBrowser } from "../support/browser-session.ts";
 import { makeNodeWorld, registerByCommand, type NodeWorld } from "../support/node.ts";
@@ -75,22 +79,54 @@ test("an owner and an expired certificate are said", async () => {
   expect(text).toContain(" (expired), version 1\u001b[0m\n");
 });
 
-test("an organization is shown with the names of the flags that change it", async () => {
-  await world.api("PATCH", "/api/org/acme/", { node_approval: "all", device_codes: false });
-  const text = await shown("org show acme");
-  for (const line of [
-    "approval             all",
-    "device-codes         forbid",
-    "your role            owner",
-  ])
-    expect(text).toContain(`${line}\n`);
-  const { update } = await import("../../src/cli/admin/org.ts");
-  const { targetFlags } = await import("../../src/cli/admin/target.ts");
-  const settings = Object.keys(update.args ?? {}).filter(
-    (name) => !["SLUG", "config-overrides", ...Object.keys(targetFlags)].includes(name),
+/** Another value of each setting: as a word of the flag, and as the API has it. */
+function another({ takes, words, values, none, range, hint }: Setting, present: unknown): [string, unknown] {
+  const all = values ?? (takes.type === "boolean" ? [false, true] : words);
+  const at = [1, 0].find((each) => all?.[each] !== present) ?? 0;
+  if (words !== undefined) return [words[at] ?? "", all?.[at]];
+  if (range !== undefined) return [String(range.min), range.min];
+  if (none !== undefined && present !== null) return [none, null];
+  const text = { N: "Another", CIDR: "fd77::/64", DOMAIN: "corp.example" }[hint ?? ""] ?? "";
+  return [text, text];
+}
+
+test("each setting of an organization is changed by its flag, stored, shown, and recorded with its word", async () => {
+  await world.api("PATCH", "/api/org/acme/", { node_approval: "none" });
+  const settings = Object.entries<Setting>(organizationSettings).filter(
+    // The owner, who has no second factor, could not go on.
+    ([field, { hint }]) => hint !== "FILE" && field !== "second_factor_required",
   );
-  expect(settings.length).toBeGreaterThan(8);
-  for (const name of settings) expect(text).toContain(`\n${name} `);
+  expect(settings.length).toBeGreaterThan(13);
+  for (const [field, setting] of settings) {
+    const before = Object(await world.api("GET", "/api/org/acme/"));
+    const [word, value] = another(setting, before[field]);
+    expect(flagWords(organizationSettings, { [field]: value })).toEqual([`--${setting.flag}`, word]);
+    const out = Bun.stripANSI(await shown(`org update acme --${setting.flag} ${word}`));
+    const says = setting.unit === undefined ? word : `${word} ${setting.unit}`;
+    expect([field, out]).toEqual([field, `acme: ${setting.flag} is now ${says}\n`]);
+    const after = Object(await world.api("GET", "/api/org/acme/"));
+    expect([field, after]).toEqual([
+      field,
+      { ...before, [field]: value, config_version: after.config_version },
+    ]);
+    expect(Bun.stripANSI(await shown("org show acme"))).toContain(`\n${setting.flag.padEnd(21)}${says}\n`);
+    const event = (await world.api("GET", "/api/org/acme/events/?before=999999&limit=1")) as AuditEvent[];
+    expect(event[0]).toMatchObject({ type: "organization.updated", after: { [field]: value } });
+    const known = {
+      names: new Map(),
+      things: new Map(),
+      words: new Map(),
+      settings: { "organization.updated": organizationSettings },
+    };
+    const [change] = event.flatMap((each) => readableChanges(each, known));
+    expect([field, change]).toMatchObject([
+      field,
+      field === "name" ? { field } : { field: setting.flag, added: [word] },
+    ]);
+    if (setting.none === undefined) continue;
+    await shown(`org update acme --${setting.flag} ${setting.none}`);
+    expect(await world.api("GET", "/api/org/acme/")).toMatchObject({ [field]: null });
+  }
 });
 
 test("events and CAs fit the terminal", async () => {

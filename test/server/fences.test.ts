@@ -120,6 +120,15 @@ const cases: Readonly<Record<string, Case>> = {
     left: `SELECT count(*) AS n FROM nodes WHERE id = $node
       AND NOT EXISTS (SELECT 1 FROM owner_proofs WHERE node_id = $node AND told_at IS NOT NULL)`,
   },
+  "a node that is away is told": {
+    loop: "ephemeral nodes",
+    due: [
+      "UPDATE organizations SET notify_away_minutes = 5 WHERE id = 1",
+      `INSERT INTO sightings (node_id, last_checkin_at) VALUES ($node, 1)
+         ON CONFLICT (node_id) DO UPDATE SET last_checkin_at = 1`,
+    ],
+    left: "SELECT count(*) AS n FROM nodes WHERE id = $node AND away_since IS NULL",
+  },
   "after a pause of the server, people without a proof get a day": {
     loop: "people without a proof",
     due: [

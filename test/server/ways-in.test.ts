@@ -62,6 +62,7 @@ const own = [
   "server/users/sessions/login-codes.ts",
   "server/policy-files/apply.ts",
   "server/policy/edit-policy.ts",
+  "server/organizations/organizations.ts",
   "server/organizations/patch-organization.ts",
   "server/policy/policy-nodes.ts",
   "server/policy/rules.ts",

@@ -15,7 +15,7 @@ export const hour = 60 * minute;
 export function useEphemeral(take: (made: Made) => void) {
   let server: TestServer;
   let org: Organization;
-  const { configVersion } = useNumbered((made) => {
+  const { configVersion, call, signInAgain } = useNumbered((made) => {
     ({ server, org } = made);
     take(made);
   });
@@ -29,6 +29,11 @@ export function useEphemeral(take: (made: Made) => void) {
   };
   return {
     configVersion,
+    /** A request of the admin, however long ago the sign-in was. */
+    async call(...of: Parameters<typeof call>) {
+      await signInAgain();
+      return call(...of);
+    },
     ephemeralToken,
     job: async (name: string, fields: object = {}) =>
       registerNode(server, org, name, { registration_token: await ephemeralToken(fields) }),

@@ -21,6 +21,7 @@ export * from "../../src/protocol/path-report.ts";
 export * from "../../src/protocol/registration.ts";
 export * from "../../src/protocol/relayed-report.ts";
 export * from "../../src/protocol/second-lighthouse.ts";
+export * from "../../src/protocol/settings.ts";
 export * from "../../src/protocol/sign-in.ts";
 export * from "../../src/protocol/stored.ts";
 export * from "../../src/protocol/values.ts";

@@ -8,7 +8,6 @@ import type { Admin } from "../../server/admin.ts";
 import type { OrganizationAccess } from "../../server/http/route.ts";
 import type { Context } from "../command.ts";
 import { readDataOptions } from "../server/server-flags.ts";
-import { readNamedFile, type Flags } from "../values.ts";
 import { chooseTarget, nameOfLocal, requireLocalData, sayTarget, type Target } from "./target.ts";
 
 /** Runs `work` on the data that the flags name, whether `serve` runs or not. `begins`: may create the data. `writes`: names the target. */
@@ -85,29 +84,4 @@ export async function onlyPlanned(
 export function readId(id: string): number {
   if (!/^\d{1,15}$/.test(id)) throw new AppError("usage", `ID must be a number, not "${id}"`);
   return Number(id);
-}
-
-export const overridesFlag: Flags = {
-  "config-overrides": {
-    type: "string",
-    valueHint: "FILE",
-    description:
-      "Replace all overrides by the JSON object of this file (- is standard input); {} removes them",
-  },
-};
-
-/** The object of --config-overrides, not validated yet; undefined without the flag. */
-export async function readOverrides({ values, system }: Context): Promise<unknown> {
-  const file = values.text("config-overrides");
-  if (file === undefined) return undefined;
-  const text = await readNamedFile("config-overrides", file, system);
-  try {
-    return JSON.parse(text);
-  } catch (error) {
-    const name = file === "-" ? "standard input" : file;
-    throw new AppError("usage", `--config-overrides: ${name} is not JSON`, {
-      cause: error,
-      hint: 'Give an object such as {} or {"tun":{"mtu":1400}}.',
-    });
-  }
 }

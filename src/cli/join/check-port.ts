@@ -34,7 +34,7 @@ export const command: Implementation = {
     const { settings, words, values, output } = context;
     const { examinePort, parsePorts, readEnginePorts } = await import("../../node/engine/ports.ts");
     const engines = readEnginePorts(settings.configRoot);
-    const ports = words.length > 0 ? parsePorts(words) : portsOf(engines);
+    const ports = words.length > 0 ? parsePorts(words) : await portsOf(engines);
     const apiBase = values.text("api-base");
     if (settings.dryRun) {
       output.plan(apiBase === undefined ? [] : await planProbes(ports, apiBase, context));
@@ -52,11 +52,10 @@ export const command: Implementation = {
   },
 };
 
-const defaultPort = 4242;
-
-function portsOf(engines: readonly EnginePort[]): number[] {
+async function portsOf(engines: readonly EnginePort[]): Promise<number[]> {
+  const { defaultOverlayPort } = await import("../../api/values.ts");
   const fixed = engines.map(({ port }) => port).filter((port) => port > 0);
-  return fixed.length > 0 ? [...new Set(fixed)] : [defaultPort];
+  return fixed.length > 0 ? [...new Set(fixed)] : [defaultOverlayPort];
 }
 
 /** The organization of that control plane: only a check-in can ask for a probe. */

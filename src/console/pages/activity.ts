@@ -18,6 +18,7 @@ import {
 } from "../activity.ts";
 import { dayOf } from "../ago.ts";
 import type { Event as AuditEvent } from "../../api/events.ts";
+import { organizationSettings } from "../../api/organizations.ts";
 import { eventText } from "../event-words.ts";
 import { eventsPath, readEvents, useLog } from "../events.ts";
 import { html } from "../html.ts";
@@ -38,6 +39,7 @@ const enough = 100;
 /** Events that are read for that. */
 const readAtOnce = 5000;
 const shownAtOnce = 100;
+const settings = { "organization.updated": organizationSettings };
 
 const textOf = (details: AuditEvent["after"]) => (details === null ? "" : JSON.stringify(details));
 
@@ -154,7 +156,7 @@ function Log({ own, names }: { own: string; names: Names }) {
     ${log.error === undefined ? null : html`<${Failure} error=${log.error} />`}
     ${
       shown.length > 0
-        ? html`<${Events} events=${shown.slice(0, goal.rows)} names=${names} things=${things} />`
+        ? html`<${Events} events=${shown.slice(0, goal.rows)} ...${{ names, things, settings }} />`
         : busy
           ? html`<${Loading} rows=${20} />`
           : html`<${Empty}

@@ -1,8 +1,9 @@
 // The dialog that changes a machine: name, groups, the networks behind it, and its roles.
 
 import { organizationsApi } from "../../api/organizations.ts";
-import { nodesApi } from "../../api/nodes.ts";
+import { nodesApi, nodeSettings } from "../../api/nodes.ts";
 import { apiPath } from "../../api/endpoint.ts";
+import { flagWords } from "../../protocol/settings.ts";
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Node } from "../../protocol/node.ts";
 import { gatewayWords } from "../access/networks.ts";
@@ -27,23 +28,15 @@ import { tell } from "../ui/told.ts";
 import { GroupsField } from "./groups-field.ts";
 import { Effects } from "./machine-standing.ts";
 
-function flagsOf(node: Node, changes: Changes): string[] {
-  const list = (flag: string, before: readonly string[], after: readonly string[] | undefined) => [
-    ...(after ?? before).filter((each) => !before.includes(each)).flatMap((each) => [`--add-${flag}`, each]),
-    ...before
-      .filter((each) => !(after ?? before).includes(each))
-      .flatMap((each) => [`--remove-${flag}`, each]),
+function flagsOf(node: Node, { groups, subnets, ...changes }: Changes): string[] {
+  const list = (flag: string, before: readonly string[], after = before) => [
+    ...after.filter((each) => !before.includes(each)).flatMap((each) => [`--add-${flag}`, each]),
+    ...before.filter((each) => !after.includes(each)).flatMap((each) => [`--remove-${flag}`, each]),
   ];
-  const role = (flag: string, isOn: boolean | undefined) =>
-    isOn === undefined ? [] : [isOn ? `--${flag}` : `--no-${flag}`];
   return [
-    ...(changes.name === undefined ? [] : ["--name", changes.name]),
-    ...list("group", node.groups, changes.groups),
-    ...list("subnet", node.subnets, changes.subnets),
-    ...(changes.public_ip === undefined ? [] : ["--public-ip", changes.public_ip ?? "none"]),
-    ...role("lighthouse", changes.is_lighthouse),
-    ...role("relay", changes.is_relay),
-    ...role("names", changes.is_name_server),
+    ...list("group", node.groups, groups),
+    ...list("subnet", node.subnets, subnets),
+    ...flagWords(nodeSettings, changes),
   ];
 }
 
@@ -94,7 +87,7 @@ export function Edit({ node, close }: { node: Node; close(): void }) {
       ${foreign.length === 0 ? null : html`<${Foreign} now=${before} fields=${foreign} />`}
       <${Effects} node=${before} groups=${groups} subnets=${subnets} />
       ${added.length === 0 ? null : html`<p class="quiet">${gatewayWords}</p>`}
-      <${FormFailure} error=${error} shown=${texts.map(([key]) => key)} />
+      <${FormFailure} error=${error} shown=${texts} />
       <div class="actions">
         <button class="primary" disabled=${isRunning || !isTyped}>Save</button>
         <button type="button" onClick=${close}>Cancel</button>
@@ -110,10 +103,10 @@ export function Edit({ node, close }: { node: Node; close(): void }) {
 /** Changes by others while the dialog was open. */
 function Foreign({ now, fields }: { now: Node; fields: readonly Key[] }) {
   const shown = typedOf(now);
-  const words = [...texts, ...roles].flatMap(([key, label]) => {
+  const words = [...texts, ...roles].flatMap((key) => {
     const value = shown[key];
     const is = typeof value === "boolean" ? (value ? "yes" : "no") : value || "none";
-    return fields.includes(key) ? [`${label.split(":")[0]}: ${is}`] : [];
+    return fields.includes(key) ? [`${nodeSettings[key].label.split(":")[0]}: ${is}`] : [];
   });
   return html`<div class="notice" role="alert">
     <p>Another administrator has just changed this machine. It has now:</p>
@@ -137,27 +130,8 @@ function Routed({ networks, close }: { networks: readonly string[]; close(): voi
   <//>`;
 }
 
-const texts = [
-  ["name", "Name", "The former one ends at once, also inside the network."],
-  ["groups", "Groups", undefined],
-  [
-    "subnets",
-    "Networks behind it",
-    "Separated by commas or blanks, such as 192.168.7.0/24. The machine routes them for the others.",
-  ],
-  ["public_ip", "Public address", "IP address or DNS name, by which the others reach it first. Empty: none."],
-] as const;
-const roles = [
-  ["is_lighthouse", "Lighthouse: machines find each other by it. It needs a public address"],
-  [
-    "is_relay",
-    "Relay: it forwards for machines that do not reach each other directly. Both must reach it: best by a public address",
-  ],
-  [
-    "is_name_server",
-    "Name server: it answers machines that ask it for names, once root on it has run agent names --on --peers",
-  ],
-] as const;
+const texts = ["name", "groups", "subnets", "public_ip"] as const;
+const roles = ["is_lighthouse", "is_relay", "is_name_server"] as const;
 
 type FieldsProps = {
   typed: Typed;
@@ -169,11 +143,11 @@ type FieldsProps = {
 
 function Fields({ typed, type, error, sent }: FieldsProps) {
   return html`${texts.map(
-    ([key, label, help]) =>
+    (key) =>
       html`<${key === "groups" ? GroupsField : Text}
         key=${key}
-        label=${label}
-        help=${help}
+        label=${nodeSettings[key].label}
+        help=${Object(nodeSettings[key]).more}
         errors=${sentencesOf(error?.fields, key, key === "groups" || key === "subnets" ? sent[key] : [])}
         value=${typed[key]}
         set=${(text: string) => type({ ...typed, [key]: text })}
@@ -181,10 +155,10 @@ function Fields({ typed, type, error, sent }: FieldsProps) {
       />`,
   )}
   ${roles.map(
-    ([key, label]) =>
+    (key) =>
       html`<p key=${key}>
         <${Check}
-          label=${label}
+          label=${nodeSettings[key].label}
           checked=${typed[key]}
           set=${(isOn: boolean) => type({ ...typed, [key]: isOn })}
         />

@@ -3,6 +3,7 @@
 import { nodesApi } from "../../api/nodes.ts";
 import { apiPath } from "../../api/endpoint.ts";
 import { type Path, pathsApi } from "../../api/paths.ts";
+import { defaultOverlayPort } from "../../api/values.ts";
 import { useEffect, useState } from "preact/hooks";
 import { describeDataPlane } from "../../engine/data-plane-words.ts";
 import { groupsByOwner } from "../../protocol/owner-group.ts";
@@ -140,7 +141,7 @@ function rolesOf({ is_lighthouse, is_relay, is_name_server, public_ip, external_
     is_lighthouse && "lighthouse",
     is_relay && "relay",
     is_name_server && "name server",
-    public_ip !== null && `reached at ${public_ip}:${external_port ?? 4242}`,
+    public_ip !== null && `reached at ${public_ip}:${external_port ?? defaultOverlayPort}`,
   ];
   return roles.filter(Boolean).join(", ") || "none";
 }

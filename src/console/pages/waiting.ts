@@ -2,7 +2,7 @@
 
 import { countOf } from "../../base/duration.ts";
 import { registrationsApi } from "../../api/node-calls.ts";
-import { organizationsApi, type Organization } from "../../api/organizations.ts";
+import { organizationSettings, organizationsApi, type Organization } from "../../api/organizations.ts";
 import { registrationTokensApi } from "../../api/tokens.ts";
 import { apiPath } from "../../api/endpoint.ts";
 import type { VNode } from "preact";
@@ -19,7 +19,7 @@ import { item } from "../terminal.ts";
 import { Bulk } from "../ui/bulk.ts";
 import { tell } from "../ui/told.ts";
 import { Export } from "../ui/tools.ts";
-import { Check, Choice, FormFailure, useAction } from "../ui/form.ts";
+import { Check, FormFailure, SettingField, useAction } from "../ui/form.ts";
 import { Confirm, Empty, Facts, Failure, FromTerminal, Loading, State, valueOf, When } from "../ui/parts.ts";
 import { approvedPath, registrationsPath, type Registration } from "../registrations.ts";
 import { isOnlyFor, nameOfKey, twiceIn } from "../token-words.ts";
@@ -324,12 +324,6 @@ function Approved({ give }: { give(answer: Answer): void }) {
     </ul>`;
 }
 
-const rules = [
-  ["none", "No machine: a valid key is enough"],
-  ["unapproved", "Machines whose token is not marked as approved"],
-  ["all", "Every new machine"],
-] as const;
-
 type Approval = Organization["node_approval"];
 
 /** The setting of the organization. */
@@ -349,13 +343,13 @@ function Rule() {
   if (data === undefined)
     return error === undefined ? html`<${Loading} rows=${2} />` : html`<${Failure} error=${error} />`;
   return html`<form class="narrow" onSubmit=${saving.submit}>
-    <${Choice}
-      label="These wait for approval"
-      help="Machines that are registered already need none when they register again; phones do, for each import."
-      errors=${saving.error?.fields["node_approval"]}
-      value=${wanted}
-      set=${choose}
-      choices=${rules}
+    <${SettingField}
+      field="node_approval"
+      setting=${organizationSettings.node_approval}
+      present=${data}
+      now=${change}
+      error=${saving.error}
+      set=${({ node_approval }: typeof change) => choose(node_approval)}
     />
     <${FormFailure} error=${saving.error} shown=${["node_approval"]} />
     <div class="actions">

@@ -17,13 +17,16 @@ import { When } from "./parts.ts";
 
 const noNames: Names = new Map();
 
-type EventsProps = { events: readonly AuditEvent[]; names?: Names; things?: Things };
+type EventsProps = { events: readonly AuditEvent[]; names?: Names; things?: Things } & Pick<
+  Known,
+  "settings"
+>;
 
-export function Events({ events, names = noNames, things = thingsOf(events) }: EventsProps) {
+export function Events({ events, names = noNames, things = thingsOf(events), settings }: EventsProps) {
   const own = slug.value ?? "";
   const named = useNamed(own, unnamed(events, things), things);
   const words = useProviderWords(own, events.some(namesProvider));
-  const known = useMemo((): Known => ({ names, things: named, words }), [names, named, words]);
+  const known = useMemo((): Known => ({ names, things: named, words, settings }), [names, named, words]);
   return html`<ol class="events">
     ${events.map((event) => html`<${One} key=${event.id} event=${event} known=${known} />`)}
   </ol>`;

@@ -9,6 +9,7 @@ import { nodesApi } from "../../api/nodes.ts";
 import { existsSync, lstatSync } from "node:fs";
 import { hostname } from "node:os";
 import { join } from "node:path";
+import { defaultOverlayPort } from "../../api/values.ts";
 import { brand } from "../../brand.ts";
 import { quoteWord } from "../../base/plan.ts";
 import { buildInfo } from "../../build-info.ts";
@@ -340,8 +341,6 @@ function hintFor({ code, message }: AppError, { slug, credential }: Registration
   }
 }
 
-const defaultPort = 4242;
-
 /** Refuses a fixed port that another organization of this machine uses: two engines cannot share one. */
 function refuseTakenPort(configRoot: string, { slug, wishes }: Registration): void {
   const port = wishedPort(wishes);
@@ -357,7 +356,7 @@ function refuseTakenPort(configRoot: string, { slug, wishes }: Registration): vo
 function wishedPort(wishes: Registration["wishes"]): number {
   const { is_lighthouse, is_relay, public_ip, external_port, listen_port } = wishes;
   const isFixed = is_lighthouse === true || is_relay === true || public_ip !== undefined;
-  return listen_port ?? (isFixed ? (external_port ?? defaultPort) : 0);
+  return listen_port ?? (isFixed ? (external_port ?? defaultOverlayPort) : 0);
 }
 
 /** A port below 1024 on the command line is a permission for it. */

@@ -2,6 +2,7 @@
 // all the blocklist, is rendered once and kept in a ConfigView.
 
 import { createHash } from "node:crypto";
+import { defaultOverlayPort } from "../../api/values.ts";
 import { joinHostPort, parseAddress } from "../../base/ip.ts";
 import { deviceName } from "../../engine/interface-names.ts";
 import {
@@ -102,8 +103,6 @@ export function kindOf({ named }: ConfigView, node: ConfigNode): NodeKind {
 
 /** Placeholders in `pki`: the node replaces them with its own paths. */
 const pkiPlaceholders = { ca: "ca.crt", cert: "host.crt", key: "host.key" } as const;
-
-const defaultOverlayPort = 4242;
 
 export function makeConfigView(source: ConfigSource): ConfigView {
   const blocklistYaml = stringifyYaml({ pki: { blocklist: [...source.blocklist] } }).slice("pki:\n".length);

@@ -41,12 +41,8 @@ const templates: Bun.BunPlugin = {
   },
 };
 
-/** Browsers get only methods, paths and plain values of the contract. */
+/** Of the contract, browsers take methods and paths, plain values, and of settings neither schemas nor what the help says. */
 function withoutSchemas(module: Record<string, unknown>): string {
-  const shown = (name: string, value: unknown) => {
-    if (name.endsWith("Api")) return JSON.stringify(value, methodAndPath);
-    return typeof value === "function" || "kind" in Object(value) ? undefined : JSON.stringify(value);
-  };
   return Object.entries(module)
     .map(([name, value]) => [name, shown(name, value)])
     .filter(([, text]) => text !== undefined)
@@ -54,24 +50,39 @@ function withoutSchemas(module: Record<string, unknown>): string {
     .join("");
 }
 
+function shown(name: string, value: unknown): string | undefined {
+  if (name.endsWith("Api")) return JSON.stringify(value, methodAndPath);
+  if (name.endsWith("Settings")) return JSON.stringify(value, shownToUsers);
+  return typeof value === "function" || "kind" in Object(value) ? undefined : JSON.stringify(value);
+}
+
 const methodAndPath = (_: string, value: object) => {
   const { method, path } = Object(value);
   return path === undefined ? value : { method, path };
 };
 
-/** In place of `nodesApi.list`: a page has the endpoints that it names, not all of their subject. */
+const ofCommands = ["takes", "sends", "help", "removal", "hint", "range", "describes"];
+/** Of settings that no form has, the names. */
+const shownToUsers = (key: string, value: unknown) => {
+  const { takes, section, flag, words, none, hint } = Object(value);
+  if (key !== "" && takes !== undefined && section === undefined)
+    return hint === "FILE" ? undefined : { flag, words, none };
+  return ofCommands.includes(key) ? undefined : value;
+};
+
+/** In place of `nodesApi.list`: a page has the endpoints and settings that it names, not all of their subject. */
 const contract: Record<string, Record<string, object>> = Object.assign(
   {},
   ...(await Promise.all([...new Bun.Glob("*.ts").scanSync(api)].map((file) => import(join(api, file))))),
 );
 const withEndpoints = (source: string) =>
   source.replaceAll(
-    /(?<!typeof )(\bapiPath\(\s*)?\b(\w+Api)\.(\w+)\b/g,
+    /(?<!typeof )(\bapiPath\(\s*)?\b(\w+(?:Api|Settings))\.(\w+)\b/g,
     (text, pathOnly: string | undefined, subject: string, name: string) => {
       const found = contract[subject]?.[name];
       if (found === undefined) return text;
       if (pathOnly !== undefined) return `${pathOnly}${JSON.stringify(found, ["path"])}`;
-      return `(${JSON.stringify(found, methodAndPath)})`;
+      return `(${shown(subject, found)})`;
     },
   );
 

@@ -12,7 +12,7 @@ import type { ServerOptions } from "../options.ts";
 import { readStatus } from "../store/acme-state.ts";
 import { relayFigures } from "../paths/relayed.ts";
 import type { PathReports } from "../paths/reports.ts";
-import { onlineMs } from "../store/nodes.ts";
+import { onlineMs } from "../../api/values.ts";
 import { lastBackupAt } from "../store/meta.ts";
 import { listReplicas, type ReplicaReport } from "../store/replicas.ts";
 import type { Database } from "../store/database.ts";

@@ -4,7 +4,7 @@ import { maxOnlinePoints, type OnlineHistory } from "../../api/nodes.ts";
 import { formatTime } from "../../base/duration.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Database, Reader } from "../store/database.ts";
-import { onlineMs } from "../store/nodes.ts";
+import { onlineMs } from "../../api/values.ts";
 import { computed, integer, integerOrNull, queryAll, queryNumber, queryOne } from "../store/table.ts";
 import { organizations } from "../store/tables/organizations.ts";
 

@@ -5,7 +5,8 @@ import { maxFirst, type NodeTrouble } from "../../api/paths.ts";
 import { formatTime } from "../../base/duration.ts";
 import { advisoriesFor } from "../../engine/features.ts";
 import type { Params, Reader } from "../store/database.ts";
-import { isOnline, nodeColumns, nodeRecord, onlineMs } from "../store/nodes.ts";
+import { onlineMs } from "../../api/values.ts";
+import { isOnline, nodeColumns, nodeRecord } from "../store/nodes.ts";
 import { nodesWithSightings } from "../store/sightings.ts";
 import {
   computed,

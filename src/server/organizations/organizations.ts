@@ -1,7 +1,13 @@
 // Creates organizations with their two CAs, order key and initial rules, and deletes them. A deleted organization
 // keeps its rows, so that its nodes still learn that they are revoked.
 
-import type { CertificateVersion, Organization, OrganizationRequest } from "../../api/organizations.ts";
+import * as v from "valibot";
+import {
+  Organization,
+  organizationSettings,
+  type CertificateVersion,
+  type OrganizationRequest,
+} from "../../api/organizations.ts";
 import { formatTime } from "../../base/duration.ts";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
@@ -39,28 +45,22 @@ export function orderKeyContext(kid: string): string {
   return `order key ${kid}`;
 }
 
+/** The setting's column: two have another name than the field. */
+const columnOf = (field: string): keyof OrganizationRow =>
+  (({ ca_rotation_auto: "rotationAuto", second_factor_required: "secondFactor" })[field] ??
+    field.replaceAll(/_(\w)/g, (_, letter: string) => letter.toUpperCase())) as keyof OrganizationRow;
+const settingColumns = Object.keys(organizationSettings).map((field) => [field, columnOf(field)] as const);
+/** The columns of a change of settings. */
+export const settingsRow = (settings: Readonly<Record<string, unknown>>): Partial<OrganizationRow> =>
+  Object.fromEntries(settingColumns.map(([field, column]) => [column, settings[field]]));
+
 const shown = organizations.pick(
   "id",
   "slug",
-  "name",
   "network",
-  "network6",
   "lastVersion",
-  "certificateVersion",
-  "aliveInterval",
-  "configOverrides",
-  "rotationAuto",
-  "namesToAll",
-  "nameSuffix",
-  "pathReports",
-  "secondFactor",
-  "revokeLeaverNodes",
-  "revokeUnprovenNodes",
-  "nodeApproval",
-  "deviceCodes",
-  "selfEnrollment",
-  "reauthenticateDays",
   "createdAt",
+  ...settingColumns.map(([, column]) => column),
 );
 const counted = computed({ nodeCount: integer() });
 export const organizationColumns = `${shown.select("o")},
@@ -68,31 +68,15 @@ export const organizationColumns = `${shown.select("o")},
 
 export function organizationOf(row: Row, role: Organization["role"]): Organization {
   const org = shown.parse(row);
-  return {
-    id: org.id,
-    slug: org.slug,
-    name: org.name,
-    network: org.network,
-    network6: org.network6,
+  // In the order of the schema.
+  return v.parse(Organization, {
+    ...org,
+    ...Object.fromEntries(settingColumns.map(([field, column]) => [field, org[column]])),
     role,
     node_count: counted.parse(row).nodeCount,
     config_version: org.lastVersion,
-    certificate_version: org.certificateVersion,
-    alive_interval: org.aliveInterval,
-    config_overrides: org.configOverrides,
-    ca_rotation_auto: org.rotationAuto,
-    names_to_all: org.namesToAll,
-    name_suffix: org.nameSuffix,
-    path_reports: org.pathReports,
-    second_factor_required: org.secondFactor,
-    revoke_leaver_nodes: org.revokeLeaverNodes,
-    revoke_unproven_nodes: org.revokeUnprovenNodes,
-    node_approval: org.nodeApproval,
-    device_codes: org.deviceCodes,
-    self_enrollment: org.selfEnrollment,
-    reauthenticate_days: org.reauthenticateDays,
     created_at: formatTime(org.createdAt),
-  };
+  });
 }
 
 /** The initial content of an imported organization: its overlay CA and its nodes. */

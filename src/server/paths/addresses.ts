@@ -2,6 +2,7 @@
 // from what lighthouses and relays report: they tell nodes these addresses anyway. What any other node reports of a peer
 // counts only if the peer itself calls the control plane from that address: else one node could send others to a victim.
 
+import { defaultOverlayPort } from "../../api/values.ts";
 import { joinHostPort, parseUnderlay } from "../../base/ip.ts";
 import { maxKeptPeers, maxRemotes, type PathState, type PeerAddresses } from "../../protocol/path-report.ts";
 import type { Names } from "../names/names.ts";
@@ -44,7 +45,6 @@ const rowsForMs = 7 * 86_400_000;
 const mostNodes = 200_000;
 const mostOrganizations = 1000;
 const mostReported = 50_000;
-const defaultPort = 4242;
 
 const specialPick = nodes.pick("id", "ip", "publicIp", "externalPort", "isLighthouse", "isRelay");
 const rowPick = paths.pick("peer", "remote", "at");
@@ -140,7 +140,7 @@ async function readKnown(
     // Nodes have hubs with a public address in their configuration.
     if (publicIp === null || hubs.includes(id)) continue;
     declared.add(ip);
-    const remote = joinHostPort(publicIp, externalPort ?? defaultPort);
+    const remote = joinHostPort(publicIp, externalPort ?? defaultOverlayPort);
     put(known, known.declared, { peer: ip, remote, at: known.readAt === 0 ? 1 : now });
   }
   for (const ip of known.declared.keys()) if (!declared.has(ip)) known.declared.delete(ip);

@@ -4,7 +4,8 @@
 import type { Authorities } from "../certificates/authorities.ts";
 import { ourselves, record } from "../audit/record.ts";
 import { issueOverlay, readIssuingOrg } from "../certificates/issue.ts";
-import { findNode, isSeen, onlineMs, type NodeRecord } from "../store/nodes.ts";
+import { onlineMs } from "../../api/values.ts";
+import { findNode, isSeen, type NodeRecord } from "../store/nodes.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Reader, Transaction } from "../store/database.ts";
 import { queryAll, queryOne } from "../store/table.ts";

@@ -5,7 +5,7 @@
 import { messageOf } from "../../base/errors.ts";
 import { record, ourselves, type Actor } from "../audit/record.ts";
 import { outdatePhones } from "../certificates/issue.ts";
-import { onlineMs } from "../store/nodes.ts";
+import { onlineMs } from "../../api/values.ts";
 import type { NodeStore } from "../nodes/node-store.ts";
 import { renewCertificates } from "../nodes/lifecycle/renewal.ts";
 import type { ServerOptions } from "../options.ts";

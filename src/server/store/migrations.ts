@@ -237,6 +237,7 @@ const steps: readonly (readonly string[])[] = [
   // For the few nodes that each open console asks for.
   ["CREATE INDEX sightings_cloned ON sightings (node_id) WHERE overlay_state = 'cloned'"],
   [sightings.add("dataPlane")],
+  [organizations.add("notifyAwayMinutes"), organizations.add("notifyAwayFrom"), nodes.add("awaySince")],
 ];
 
 /**

@@ -3,6 +3,7 @@
 import * as v from "valibot";
 import { formatTime } from "../../base/duration.ts";
 import { AppError } from "../../base/errors.ts";
+import { onlineMs } from "../../api/values.ts";
 import { findingOf } from "../../protocol/finding-kinds.ts";
 import type { Node } from "../../protocol/node.ts";
 import { DataPlaneReport } from "../../protocol/values.ts";
@@ -80,9 +81,6 @@ export function nameTaken(name: string, isUnclaimed = false): AppError {
 export const confirmsNothing = Number.MAX_SAFE_INTEGER - 1;
 
 export type CurrentCertificate = Node["certificate"];
-
-/** A node is online if it is active, and holds a poll or has checked in within this time. */
-export const onlineMs = 150_000;
 
 export function isSeen({ lastCheckinAt }: Pick<NodeRecord, "lastCheckinAt">, now: number): boolean {
   return lastCheckinAt !== null && lastCheckinAt > now - onlineMs;

@@ -5,7 +5,7 @@ import * as v from "valibot";
 import { ListedMember } from "../../../src/api/members.ts";
 import { checkPolicies } from "../../../src/server/policy-files/upkeep.ts";
 import type { Organization } from "../../../src/api/organizations.ts";
-import { onlineMs } from "../../../src/server/store/nodes.ts";
+import { onlineMs } from "../../../src/api/values.ts";
 import { registerNode, registrationToken } from "../../support/nodes.ts";
 import { useNumbered } from "../../support/numbered.ts";
 import type { TestServer } from "../../support/server.ts";

@@ -1,66 +1,22 @@
 // `agent admin node update`: name, address, groups, subnets, roles and overrides of a node.
 
-import { nodesApi } from "../../../api/nodes.ts";
+import { nodesApi, nodeSettings } from "../../../api/nodes.ts";
 import { request } from "../../../api/request.ts";
 import { brand } from "../../../brand.ts";
-import { AppError } from "../../../base/errors.ts";
+import { given } from "../../../base/given.ts";
 import { isPrivate, parseNetwork } from "../../../base/ip.ts";
 import type { Node } from "../../../protocol/node.ts";
 import type { Context, Implementation } from "../../command.ts";
 import { quoteWord } from "../../../base/plan.ts";
 import { orgArg } from "../../server/server-flags.ts";
-import { given } from "../../../base/given.ts";
-import { type Flags } from "../../values.ts";
 import { write } from "../api.ts";
-import { overridesFlag, readOverrides } from "../data.ts";
 import { checked, missingGroups, nodeByName, sayNewGroups } from "../lookup.ts";
+import { readSettings, settingFlags } from "../setting-flags.ts";
 import { nodeArg } from "./node-show.ts";
 import { targetFlags } from "../target.ts";
 
-const changes: Flags = {
-  name: { type: "string", valueHint: "NEW", description: "A new name" },
-  "ip-address": { type: "string", valueHint: "A", description: "Another overlay address" },
-  "add-group": { type: "string", valueHint: "G", repeatable: true, description: "Add a group (repeatable)" },
-  "remove-group": {
-    type: "string",
-    valueHint: "G",
-    repeatable: true,
-    description: "Remove a group (repeatable)",
-  },
-  "add-subnet": {
-    type: "string",
-    valueHint: "CIDR",
-    repeatable: true,
-    description: "Let the node route this network behind it (repeatable)",
-  },
-  "remove-subnet": {
-    type: "string",
-    valueHint: "CIDR",
-    repeatable: true,
-    description: "Route it no longer (repeatable)",
-  },
-  relay: { type: "boolean", description: "Make it a relay", negativeDescription: "A relay no longer" },
-  lighthouse: {
-    type: "boolean",
-    description: "Make it a lighthouse; it needs a public address",
-    negativeDescription: "A lighthouse no longer",
-  },
-  names: {
-    type: "boolean",
-    description: "Make it a name server: it answers nodes that ask it for names of nodes",
-    negativeDescription: "A name server no longer",
-  },
-  "public-ip": {
-    type: "string",
-    valueHint: "ADDRESS",
-    description: "Public address or DNS name (none: remove it)",
-  },
-  "external-port": { type: "string", valueHint: "N", description: "Public UDP port" },
-  ...overridesFlag,
-};
-
 export const update: Implementation = {
-  args: { ...orgArg, ...nodeArg, ...changes, ...targetFlags },
+  args: { ...orgArg, ...nodeArg, ...settingFlags(nodeSettings), ...targetFlags },
   examples: [
     `${brand.executable} admin node update acme laptop --add-group staff --remove-group guests`,
     `${brand.executable} admin node update acme router --add-subnet 192.168.7.0/24 --relay`,
@@ -69,10 +25,7 @@ export const update: Implementation = {
   async run(context) {
     const { words, output } = context;
     const [slug = "", name = ""] = words;
-    if (!Object.keys(changes).some((flag) => context.values.text(flag) !== undefined)) {
-      throw new AppError("usage", "Say what to change: such as --add-group, --relay or --config-overrides");
-    }
-    const fixed = await fixedPart(context);
+    const fixed = await readSettings(context, nodeSettings);
     // Check the flags before anything is asked. Only then are the node's own groups known.
     await checked(nodesApi.update.body, { ...fixed, ...listsOf(context, { groups: [], subnets: [] }) });
     let new_groups: string[] = [];
@@ -124,26 +77,7 @@ function sayNeeds(output: Context["output"], slug: string, { name, ip_address }:
   );
 }
 
-/** The fields that do not depend on the node's present values. */
-async function fixedPart(context: Context) {
-  const { values } = context;
-  const publicIp = values.text("public-ip");
-  return given({
-    name: values.text("name"),
-    ip_address: values.text("ip-address"),
-    is_relay: values.text("relay") === undefined ? undefined : values.on("relay"),
-    is_name_server: values.text("names") === undefined ? undefined : values.on("names"),
-    is_lighthouse: values.text("lighthouse") === undefined ? undefined : values.on("lighthouse"),
-    public_ip: publicIp === "none" ? null : publicIp,
-    external_port: values.integer("external-port", 1, 65_535),
-    config_overrides: await readOverrides(context),
-  });
-}
-
-/**
- * Reports values to remove that the node does not have: often a typing error, which would leave something
- * unintentionally.
- */
+/** What was to be removed, but the node does not have: often a typing error, so that something stays unintentionally. */
 function notThere({ values }: Context, { name, groups, subnets }: Node): string[] {
   const beyond = (kind: string, own: readonly string[]) =>
     values.list(`remove-${kind}`).filter((each) => !own.includes(each));

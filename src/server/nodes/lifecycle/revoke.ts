@@ -192,6 +192,8 @@ export async function restoreNode(
       revokedBy: null,
       orderSeq: order.seq,
       orderJws: order.jws,
+      watchedFrom: system.now(),
+      awaySince: null,
     };
     const state = wasRegistered
       ? { state: "active" as const }

@@ -81,7 +81,7 @@ export const nodes = table(
     ownerKnown: since(22, truth(0)),
     /** An ephemeral node ends after this silence, in seconds; null: the node stays. See nodes/ephemeral.ts. */
     ephemeralSilenceS: since(25, integerOrNull()),
-    /** Silence of an ephemeral node counts from this time at the earliest, ms. */
+    /** Silence of an ephemeral or restored node counts from this time at the earliest, ms. */
     watchedFrom: since(25, integerOrNull()),
     /** When an ephemeral node ended, ms. Its state is `revoked` then, and none of its certificates is blocked. */
     endedAt: since(25, integerOrNull()),
@@ -95,6 +95,8 @@ export const nodes = table(
     phone: since(46, wordOrNull(["android", "ios"])),
     /** When the newest site file of a phone was made, ms. */
     importedAt: since(46, integerOrNull()),
+    /** The last check-in before the absence that was told, ms; null: none was told, or the node is back. */
+    awaySince: since(56, integerOrNull()),
   },
   {
     indexes: [

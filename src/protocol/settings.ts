@@ -1,0 +1,74 @@
+// What a setting is: a field that people change, declared once beside the schemas of its subject (src/api/organizations.ts,
+// nodes.ts). Requests, answers, flags, `show`, the console's forms and the documents follow from it. Imports nothing at run
+// time, because browsers load it.
+
+import type * as v from "valibot";
+
+export type Scalar = string | number | boolean | null;
+export type Setting = {
+  /** What requests may give, and what answers hold, where no schema beside them says that. Browsers get neither. */
+  takes: v.GenericSchema;
+  sends?: v.GenericSchema;
+  /** The flag of the `update` command. `show` and the documents have this name too. Of a list: --add-FLAG and --remove-FLAG. */
+  flag: string;
+  /** One line, for help and documents. */
+  help: string;
+  /** The help of --no-FLAG or --remove-FLAG. */
+  removal?: string;
+  /** What the help of the flag calls the value, where `words` do not say it. A switch with neither is --FLAG and --no-FLAG. */
+  hint?: string;
+  /** All words of the flag: of a switch, those for false and true. */
+  words?: readonly string[];
+  /** What `words` stand for, where that is neither a switch nor the words themselves. */
+  values?: readonly Scalar[];
+  /** The word of the flag for null. */
+  none?: string;
+  /** Of a whole number. */
+  range?: { min: number; max: number };
+  unit?: "s" | "minutes" | "days";
+  /** Its part of the console's page. Without one, the page does not have it. */
+  section?: string;
+  label?: string;
+  /** Below the console's field. */
+  more?: string;
+  placeholder?: string;
+  /** The console's words for `words`. */
+  choices?: readonly string[];
+  /** The numbers that the console offers. */
+  offered?: readonly number[];
+  /** It describes only, so that nobody has to prove a second factor for it. */
+  describes?: true;
+  /** Once set, it stays. */
+  stays?: true;
+};
+export type Settings = Readonly<Record<string, Setting>>;
+
+/** Keeps the exact types of the schemas. */
+export const declare = <const S extends Settings>(declared: S): S => declared;
+
+/** What a request may give of them, what answers hold, and which need a fresh second factor. */
+export const taken = <S extends Settings>(settings: S) =>
+  fieldsOf(settings, ({ takes }) => takes) as { [K in keyof S]: S[K]["takes"] };
+export const sent = <S extends Settings>(settings: S) =>
+  fieldsOf(settings, ({ sends }) => sends) as { [K in keyof S]: S[K]["sends"] };
+export const needFresh = <S extends Settings>(settings: S) =>
+  fieldsOf(settings, ({ describes }) => describes !== true) as { [K in keyof S]: boolean };
+
+const fieldsOf = <T>(settings: Settings, of: (setting: Setting) => T): Record<string, T> =>
+  Object.fromEntries(Object.entries(settings).map(([field, setting]) => [field, of(setting)]));
+
+/** The flag's word for a value. */
+export function wordOf({ words, none = "none" }: Setting, value: unknown): string {
+  if (typeof value === "boolean") return words?.[Number(value)] ?? "";
+  return typeof value === "string" || typeof value === "number" ? `${value}` : none;
+}
+
+/** The words of a command line that make these changes. Lists have their own. */
+export const flagWords = (settings: Settings, changes: object): string[] =>
+  Object.entries(changes).flatMap(([field, value]) => {
+    const setting = settings[field];
+    if (setting === undefined) return [];
+    if (typeof value === "boolean" && setting.words === undefined)
+      return [`--${value ? "" : "no-"}${setting.flag}`];
+    return [`--${setting.flag}`, wordOf(setting, value)];
+  });
