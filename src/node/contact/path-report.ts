@@ -1,5 +1,6 @@
 // Reports how this node reaches its peers, with its check-ins: only what changed, at most every 30 s. Never disturbs a
-// check-in: the control plane says whether it stored a report, and a report that got no answer is sent again.
+// check-in: the control plane says whether it stored a report. After a report without an answer, which may be stored or
+// not, all paths are reported.
 
 import * as v from "valibot";
 import {
@@ -43,14 +44,15 @@ export function makePathReporter(
 ): PathReporter {
   let reported = store?.read();
   let isWanted = reported !== undefined;
-  let sent: ReportedPaths | undefined;
+  let sent: { before: ReportedPaths | undefined; after: ReportedPaths } | undefined;
   let sentHealings = 0;
   let nextAt = 0;
-  const keep = (paths: ReportedPaths) => {
+  const keep = (paths: ReportedPaths | undefined) => {
+    reported = paths;
     try {
-      store?.write(paths);
+      if (paths !== undefined) store?.write(paths);
     } catch {
-      // Then the next process reports all paths.
+      // The next process goes on from what was written before.
     }
   };
   return {
@@ -63,38 +65,48 @@ export function makePathReporter(
       if (!isWanted) return {};
       const states = peers();
       if (states === undefined) return undefined;
-      const paths = statesOf(states);
-      const isDue = reported === undefined || Math.abs(at - reported.whole_at) >= wholeEveryMs;
-      const { whole_at: since = at, paths: before = [] } = reported ?? {};
-      const changes = isDue ? undefined : changesOf(before, paths);
+      const next = nextReport(reported, statesOf(states), at);
       const news = healings.slice(0, maxHealings);
-      if (!isDue && changes === undefined && news.length === 0) return undefined;
+      if (next === undefined && news.length === 0) return undefined;
       nextAt = at + reportEveryMs;
       sentHealings = news.length;
-      const more = news.length === 0 ? {} : { healings: news };
-      if (!isDue && changes === undefined) return more;
-      sent =
-        changes === undefined
-          ? { whole_at: at, paths }
-          : { whole_at: since, paths: applied(before, changes) };
-      return { ...(changes ?? { whole: true, changed: paths }), ...more };
+      if (next !== undefined) {
+        sent = { before: reported, after: next.after };
+        // Until the answer, nobody knows what the control plane has.
+        keep(reported && { ...reported, whole_at: -wholeEveryMs });
+      }
+      return { ...next?.report, ...(news.length === 0 ? {} : { healings: news }) };
     },
     answered(how) {
       if (how === "taken") {
         isWanted = true;
         healings.splice(0, sentHealings);
-        if (sent !== undefined) {
-          reported = sent;
-          keep(sent);
-        }
-      } else if (how === "later") nextAt = now() + reportEveryMs;
-      else {
+        if (sent !== undefined) keep(sent.after);
+      } else if (how === "later") {
+        nextAt = now() + reportEveryMs;
+        if (sent !== undefined) keep(sent.before);
+      } else {
         [isWanted, reported] = [false, undefined];
         nextAt = now() + unwantedMs;
       }
       [sent, sentHealings] = [undefined, 0];
     },
   };
+}
+
+/**
+ * What to report of the paths, and what the control plane has after it: all paths if that is due, else the changes.
+ * Undefined: nothing. Pure.
+ */
+function nextReport(
+  reported: ReportedPaths | undefined,
+  paths: PathState[],
+  at: number,
+): { report: Partial<PathsReport>; after: ReportedPaths } | undefined {
+  if (reported === undefined || Math.abs(at - reported.whole_at) >= wholeEveryMs)
+    return { report: { whole: true, changed: paths }, after: { whole_at: at, paths } };
+  const changes = changesOf(reported.paths, paths);
+  return changes && { report: changes, after: { ...reported, paths: applied(reported.paths, changes) } };
 }
 
 /** The paths of the most important peers: broken ones, those that answer, then those with the youngest tunnels. */

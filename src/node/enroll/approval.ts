@@ -51,8 +51,8 @@ export function makeApproved(
   };
 }
 
-/** The control plane restarts, or the network is away. */
-function isPassing(error: unknown): error is AppError {
+/** The control plane restarts, or the network is away for a moment. */
+export function isPassing(error: unknown): error is AppError {
   const codes = ["control_plane_unreachable", "throttled", "storage_unavailable"];
   return error instanceof AppError && codes.includes(error.code);
 }

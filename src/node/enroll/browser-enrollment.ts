@@ -21,6 +21,7 @@ import { listOrganizations } from "../files/list-organizations.ts";
 import { withLock } from "../files/lock.ts";
 import { readRemains } from "../files/damaged-organization.ts";
 import { temporarySibling } from "../files/replacement.ts";
+import { isPassing } from "./approval.ts";
 import { enrollmentFile, makeKeys, openPending, type Keys } from "./pending.ts";
 
 const text = (max: number) => v.pipe(v.string(), v.minLength(1), v.maxLength(max));
@@ -86,13 +87,6 @@ async function begin(
   throw new AppError("untrusted_answer", "The control plane gave no address to open");
 }
 
-/** The control plane restarts, or the network is away for a moment. */
-const passing: ReadonlySet<string> = new Set([
-  "control_plane_unreachable",
-  "throttled",
-  "storage_unavailable",
-]);
-
 async function poll(
   client: Client,
   { enrollment_token, interval, expires_in }: AnswerOf<typeof enrollmentsApi.create>,
@@ -105,7 +99,7 @@ async function poll(
       const { body } = await client.request(request(enrollmentsApi.poll, {}, { enrollment_token }));
       if (body?.state === "confirmed" && body.organization !== null) return body.organization;
     } catch (error) {
-      if (!(error instanceof AppError) || !passing.has(error.code)) throw error;
+      if (!isPassing(error)) throw error;
     }
   }
   throw new AppError("enrollment_ended", `No user confirmed this machine within ${expires_in / 60} minutes`, {

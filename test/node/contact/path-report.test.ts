@@ -97,20 +97,38 @@ test("nothing is reported again before 30 s, whatever changes", () => {
   expect(reporter.report()).toEqual({ changed: [], gone: [direct.peer, relayed.peer] });
 });
 
-test("a report that got no answer, or came too early, is sent again", () => {
+test("a report that came too early is sent again as it was: the control plane did not store it", () => {
   begin();
   peers = [seen(direct)];
-  for (const how of [undefined, "later"] as const) {
+  for (const how of ["later", "taken"]) {
     pass();
     expect(reporter.report()).toEqual({ changed: [], gone: [relayed.peer] });
-    if (how !== undefined) reporter.answered(how);
+    reporter.answered(how);
   }
-  pass();
-  expect(reporter.report()).toEqual({ changed: [], gone: [relayed.peer] });
-  reporter.answered("taken");
   pass();
   expect(reporter.report()).toBeUndefined();
 });
+
+test.each([["this process"], ["the next one"]])(
+  "after a report without an answer %p reports everything, also what is again as before: it may be stored",
+  (which) => {
+    begin();
+    peers = [seen(direct)];
+    pass();
+    expect(reporter.report()).toEqual({ changed: [], gone: [relayed.peer] });
+    peers = [seen(direct), seen(relayed)];
+    if (which === "the next one") reporter = make();
+    for (const how of [undefined, "later", "taken"]) {
+      pass();
+      expect(reporter.report()).toEqual({ whole: true, changed: [direct, relayed] });
+      if (how !== undefined) reporter.answered(how);
+    }
+    pass();
+    expect(reporter.report()).toBeUndefined();
+    reporter = make();
+    expect(reporter.report()).toBeUndefined();
+  },
+);
 
 test.each([["unwanted"], [undefined], ["a word of a newer server"]])(
   "after the answer %p it asks again in ten minutes, and then reports everything",
