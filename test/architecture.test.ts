@@ -206,7 +206,7 @@ describe("floors", () => {
       { name: "services.ts", holds: "the composition of all parts" },
       { name: "pipeline.ts", holds: "the checks of a request, in order" },
       { name: "background.ts", holds: "what runs beside requests" },
-      { name: "routes", holds: "the endpoints" },
+      { name: "…routes.ts", holds: "the endpoints, each subject's in its folder" },
       { name: "routes.ts", holds: "the table of endpoints" },
       { name: "app.ts", holds: "the HTTP application" },
       { name: "operator.ts", holds: "the same for commands on the data directory" },
@@ -231,7 +231,7 @@ describe("floors", () => {
     // The handlers of a subject stand beside it, and use everything below the application.
     const floorOf = (file: string) =>
       names.indexOf(
-        /^server\/[^/]+\/([a-z]+-)?routes\.ts$/.test(file) ? "routes" : (file.split("/")[1] ?? ""),
+        /^server\/[^/]+\/([a-z]+-)*routes\.ts$/.test(file) ? "…routes.ts" : (file.split("/")[1] ?? ""),
       );
 
     test(`src/${place}: every import leads down or stays: ${names.join(" < ")}`, () => {

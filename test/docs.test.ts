@@ -2,7 +2,7 @@
 // that the commands take, every link leads somewhere, and the endpoints are those of the server.
 
 import { describe, expect, test } from "bun:test";
-import { existsSync } from "node:fs";
+import { existsSync, readdirSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import packageJson from "../package.json" with { type: "json" };
 import { organizationSettings } from "../src/api/organizations.ts";
@@ -108,6 +108,20 @@ test("each file that ARCHITECTURE.md names without its folder exists", () => {
   const names = inlineCode("ARCHITECTURE.md").filter((code) => /^[\w-]+\.ts$/.test(code));
   expect(names.length).toBeGreaterThan(10);
   expect(names.filter((name) => !present.has(name))).toEqual([]);
+});
+
+describe("the floors of ARCHITECTURE.md", () => {
+  const [, floors = ""] = readDocument("ARCHITECTURE.md").split(/^## Floors$/m);
+  for (const [, place = "", rows = ""] of floors.matchAll(/^\| `(src\/\w+\/)` \| holds \|\n((?:\|.*\n)+)/gm)) {
+    test(`are the folders of ${place}: all, and none that is gone`, () => {
+      const named = [...rows.matchAll(/^\|([^|]*)\|/gm)].flatMap(([, cell = ""]) =>
+        [...cell.matchAll(/`([\w-]+)\/`/g)].map(([, folder = ""]) => folder),
+      );
+      const present = readdirSync(join(root, place), { withFileTypes: true });
+      const folders = present.filter((each) => each.isDirectory()).map(({ name }) => name);
+      expect(named.sort()).toEqual(folders.sort());
+    });
+  }
 });
 
 test("ARCHITECTURE.md has at most 12 KB", () => {

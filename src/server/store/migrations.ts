@@ -1,6 +1,6 @@
 // The migrations of the control plane's database: an append-only list, written once for SQLite and PostgreSQL. `adapt`
-// below replaces the few words that differ. Reads and writes no rows of the tables it creates, but for its own in
-// `meta`.
+// below replaces the few words that differ. Of the tables it creates, it reads and writes its own rows in
+// `meta` and reads which replicas live; no step reads or changes a row.
 
 import { AppError } from "../../base/errors.ts";
 import type { Database, Reader, Transaction } from "./database.ts";
@@ -69,6 +69,7 @@ import { paths as pathTable, relayTraffic } from "./tables/paths.ts";
  * released step: the test with the fixture of version 5 checks what these steps created.
  */
 const steps: readonly (readonly string[])[] = [
+  // 1
   [
     meta,
     notices,
@@ -90,6 +91,7 @@ const steps: readonly (readonly string[])[] = [
     webhooks,
     deliveries,
   ].flatMap(({ create }) => create),
+  // 2
   [
     webhooks.add("seenEventId"),
     "CREATE INDEX webhooks_org ON webhooks (org_id) WHERE deleted_at IS NULL",
@@ -98,15 +100,21 @@ const steps: readonly (readonly string[])[] = [
     `CREATE INDEX certificates_expiring ON certificates (not_after, expiring_told_at, org_id)
        WHERE state = 'current' AND kind = 'overlay'`,
   ],
+  // 3
   [
     authorities.add("retiredAt"),
     organizations.add("rotationHeardFrom"),
     "CREATE INDEX certificates_authority ON certificates (authority_id) WHERE state = 'current'",
   ],
+  // 4
   [organizations.add("moveOpen"), organizations.add("movingNode")],
+  // 5
   [organizations.add("rotationBack")],
+  // 6
   [organizations.add("blocklistMark")],
+  // 7
   [memberships.add("invitedBy"), webhooks.add("createdBy"), ...registrants.create],
+  // 8
   [
     ...heldNames.create,
     addresses.add("freeAt"),
@@ -118,13 +126,16 @@ const steps: readonly (readonly string[])[] = [
     // Nodes that may override the conntrack timeout.
     "CREATE INDEX nodes_overridden ON nodes (org_id) WHERE config_overrides <> '{}'",
   ],
+  // 9
   [
     organizations.add("rotationSettledAt"),
     organizations.add("rotationNow"),
     organizations.add("moveSettledAt"),
     nodes.add("keepsFormer"),
   ],
+  // 10
   [...knownNetworks.create, refreshTokens.add("endsAt")],
+  // 11
   [
     events.add("chainBytes"),
     "CREATE INDEX events_archived ON events (org_id, id) WHERE type = 'events.archived'",
@@ -134,9 +145,13 @@ const steps: readonly (readonly string[])[] = [
     `CREATE INDEX nodes_width ON nodes (org_id, ${nodeBytes}) WHERE state <> 'revoked'`,
     "CREATE INDEX retired_tokens_at ON retired_tokens (retired_at)",
   ],
+  // 12
   [addresses.add("recheckVersion"), organizations.add("flowRechecks")],
+  // 13
   [...leases.create, ...replicas.create],
+  // 14
   [nodes.add("pinsDefaults")],
+  // 15
   [
     organizations.add("namesVersion"),
     organizations.add("namesSince"),
@@ -147,24 +162,34 @@ const steps: readonly (readonly string[])[] = [
     `CREATE INDEX nodes_unpublished ON nodes (org_id) WHERE ${formerlyUnpublished}`,
     ...nameAliases.create,
   ],
+  // 16
   [...policies.create],
+  // 17
   [organizations.add("pathReports"), ...pathTable.create],
+  // 18
   [organizations.add("lighthousesRelay")],
+  // 19
   [...browserSessions.create],
+  // 20
   [
     ...[totpSecrets, recoveryCodes, wrongCodes].flatMap(({ create }) => create),
     refreshTokens.add("factorAt"),
     organizations.add("secondFactor"),
   ],
+  // 21
   [serviceTokens.add("scopes"), serviceTokens.add("networks")],
+  // 22
   [
     nodes.add("ownerId"),
     nodes.add("ownerKnown"),
     organizations.add("revokeLeaverNodes"),
     "CREATE INDEX nodes_owner ON nodes (owner_id) WHERE owner_id IS NOT NULL",
   ],
+  // 23
   [...passkeys.create, ...usedChallenges.create],
+  // 24
   [...passwordResets.create],
+  // 25
   [
     nodes.add("ephemeralSilenceS"),
     nodes.add("watchedFrom"),
@@ -177,19 +202,28 @@ const steps: readonly (readonly string[])[] = [
     "CREATE INDEX nodes_ended ON nodes (ended_at) WHERE ended_at IS NOT NULL",
     `CREATE INDEX nodes_unnamed ON nodes (org_id) WHERE ${isUnpublished}`,
   ],
+  // 26
   [organizations.add("nodeApproval"), registrationTokens.add("isApproved"), ...registrationRequests.create],
+  // 27
   [
     ...identityProviders.create,
     ...identities.create,
     browserSessions.add("providerId"),
     memberships.add("providerId"),
   ],
+  // 28
   [...sentConfigs.create, ...sentFiles.create],
+  // 29
   [...deviceRequests.create],
+  // 30
   [...relayTraffic.create],
+  // 31
   [organizations.add("deviceCodes")],
+  // 32
   [refreshTokens.add("providerId"), deviceRequests.add("providerId"), deviceRequests.add("providerUntil")],
+  // 33
   [...onlineCounts.create, "CREATE INDEX online_counts_at ON online_counts (at)"],
+  // 34
   [
     users.add("boundOrgId"),
     identityProviders.add("orgId"),
@@ -197,26 +231,38 @@ const steps: readonly (readonly string[])[] = [
     ...organizationIdentities.create,
     ...verifiedDomains.create,
   ],
+  // 35
   [organizations.add("selfEnrollment"), registrationTokens.add("boundDigest"), ...enrollments.create],
+  // 36
   [organizations.add("nameSuffix")],
+  // 37
   [identityProviders.add("nodeGroups")],
+  // 38
   [identityProviders.add("proof"), ...providerGrants.create],
+  // 39
   [organizations.add("reauthenticateDays"), organizations.add("reauthenticateFrom"), ...ownerProofs.create],
+  // 40
   [nodes.add("ownerGroups"), ...groupUsers.create],
+  // 41
   [
     organizations.add("revokeUnprovenNodes"),
     organizations.add("revokeUnprovenFrom"),
     ownerProofs.add("givenAt"),
     identityProviders.add("heldUntil"),
   ],
-  // Certificates from the future, which a server looks for all the time.
+  // 42: Certificates from the future, which a server looks for all the time.
   ["CREATE INDEX certificates_begin ON certificates (not_before) WHERE state = 'current'"],
+  // 43
   [nodes.add("isNameServer")],
+  // 44
   [...providerGroups.create],
+  // 45
   [providerGrants.add("refusedAt")],
+  // 46
   [...serverSamples.create],
+  // 47
   [nodes.add("phone"), nodes.add("importedAt")],
-  // For the frequent queries of consoles (nodes/attention.ts), without reading all nodes.
+  // 48: For the frequent queries of consoles (nodes/attention.ts), without reading all nodes.
   [
     "CREATE INDEX nodes_engines ON nodes (org_id, overlay_version) WHERE state = 'active'",
     "CREATE INDEX nodes_phones ON nodes (org_id) WHERE phone IS NOT NULL",
@@ -224,18 +270,23 @@ const steps: readonly (readonly string[])[] = [
        WHERE state = 'current' AND kind = 'overlay'`,
     "CREATE INDEX paths_broken ON paths (org_id, node_id, peer) WHERE probe = 'broken'",
   ],
+  // 49
   [registrationRequests.add("askedAt")],
+  // 50
   [serviceTokens.add("lastUsedAt")],
+  // 51
   [totpSecrets.add("place")],
-  // For the size of what an organization stores, without reading the users of all.
+  // 52: For the size of what an organization stores, without reading the users of all.
   ["CREATE INDEX users_bound ON users (bound_org_id) WHERE bound_org_id IS NOT NULL"],
+  // 53
   [
     browserSessions.add("family"),
     "CREATE UNIQUE INDEX browser_sessions_family ON browser_sessions (family)",
     ...sessionNodes.create,
   ],
-  // For the few nodes that each open console asks for.
+  // 54: For the few nodes that each open console asks for.
   ["CREATE INDEX sightings_cloned ON sightings (node_id) WHERE overlay_state = 'cloned'"],
+  // 55
   [sightings.add("dataPlane")],
   [organizations.add("notifyAwayMinutes"), organizations.add("notifyAwayFrom"), nodes.add("awaySince")],
 ];
