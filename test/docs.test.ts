@@ -112,7 +112,9 @@ test("each file that ARCHITECTURE.md names without its folder exists", () => {
 
 describe("the floors of ARCHITECTURE.md", () => {
   const [, floors = ""] = readDocument("ARCHITECTURE.md").split(/^## Floors$/m);
-  for (const [, place = "", rows = ""] of floors.matchAll(/^\| `(src\/\w+\/)` \| holds \|\n((?:\|.*\n)+)/gm)) {
+  for (const [, place = "", rows = ""] of floors.matchAll(
+    /^\| `(src\/\w+\/)` \| holds \|\n((?:\|.*\n)+)/gm,
+  )) {
     test(`are the folders of ${place}: all, and none that is gone`, () => {
       const named = [...rows.matchAll(/^\|([^|]*)\|/gm)].flatMap(([, cell = ""]) =>
         [...cell.matchAll(/`([\w-]+)\/`/g)].map(([, folder = ""]) => folder),

@@ -55,7 +55,7 @@ const ofProvider = v.strictObject({
     ),
   ),
 });
-/** What requests hold. It becomes a `RuleRequest`, which has more checks. */
+/** What requests hold. It becomes a `CheckedRule`, which has more checks. */
 const AskedRule = v.strictObject({
   ...ruleFields,
   peer: v.union([...Peer.options, ofProvider]),
@@ -65,7 +65,7 @@ export type AskedRule = v.InferOutput<typeof AskedRule>;
 const AskedPatch = v.partial(AskedRule);
 export type AskedPatch = v.InferOutput<typeof AskedPatch>;
 
-export const RuleRequest = v.pipe(
+export const CheckedRule = v.pipe(
   v.strictObject(ruleFields),
   v.forward(
     v.check((rule) => rule.protocol !== "icmp" || rule.ports === "any", "ICMP has no ports: enter any."),
@@ -76,7 +76,7 @@ export const RuleRequest = v.pipe(
     ["target"],
   ),
 );
-export type RuleRequest = v.InferOutput<typeof RuleRequest>;
+export type CheckedRule = v.InferOutput<typeof CheckedRule>;
 
 /** A side of a rule of any version: `{ any: true }`, or one kind and what it names. */
 const AnySide = v.record(Text, v.union([v.boolean(), v.number(), Text]));

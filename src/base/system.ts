@@ -73,7 +73,8 @@ export type FetchInit = {
   body?: string | Uint8Array<ArrayBuffer>;
   signal?: AbortSignal;
   redirect?: "error" | "follow" | "manual";
-  tls?: { ca?: string; rejectUnauthorized?: boolean; serverName?: string };
+  /** Certificates are always verified. */
+  tls?: { ca?: string; serverName?: string };
   keepalive?: boolean;
 };
 

@@ -5,7 +5,7 @@ import { AppError } from "../../base/errors.ts";
 import type { ItemOf } from "../../api/endpoint.ts";
 import { nodesApi } from "../../api/nodes.ts";
 import { request } from "../../api/request.ts";
-import { RuleRequest, rulesApi } from "../../api/rules.ts";
+import { CheckedRule, rulesApi } from "../../api/rules.ts";
 import { networksBehind } from "../../protocol/networks-behind.ts";
 import {
   certifiedGroups,
@@ -161,7 +161,7 @@ export const create: Implementation = {
       target: { any: true },
     } as const;
     // Check the flags before anything is asked. Only then can node names be resolved.
-    await checked(RuleRequest, { ...any, ...(await asked(values, unknownIds)) });
+    await checked(CheckedRule, { ...any, ...(await asked(values, unknownIds)) });
     let new_groups: string[] = [];
     let present: Rule[] = [];
     let networks: readonly string[] = [];

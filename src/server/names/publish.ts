@@ -7,7 +7,7 @@ import type { ServerOptions } from "../options.ts";
 import { requireLockOf, type Reader, type Transaction } from "../store/database.ts";
 import { raiseNamesVersion } from "../store/versions.ts";
 import { computed, integer, queryAll, text, truth } from "../store/table.ts";
-import { nameAliases, isUnpublished, named, nodes, type NodeRow } from "../store/tables/nodes.ts";
+import { nameAliases, isUnpublished, nodes, publishedText, type NodeRow } from "../store/tables/nodes.ts";
 
 /** Nodes that get one version at most: one answer to a node can hold as many. */
 const publishedTogether = 1000;
@@ -38,7 +38,7 @@ async function publishTogether(tx: Transaction, orgId: number, ids: readonly num
   const changed = found.filter(({ isLate }) => isLate);
   if (changed.length === 0) return;
   const publish = `UPDATE nodes SET names_version = (SELECT names_version FROM organizations WHERE id = $1),
-     named_as = ${named} WHERE org_id = $1 AND id IN (${places(changed.length)})`;
+     named_as = ${publishedText} WHERE org_id = $1 AND id IN (${places(changed.length)})`;
   const [version] = await Promise.all([
     raiseNamesVersion(tx, orgId),
     tx.run(publish, [orgId, ...changed.map(({ id }) => id)]),

@@ -62,9 +62,7 @@ async function write(
       await nameOf(peer),
       witness === undefined ? undefined : await nameOf(witness),
     ];
-    const named = {
-      ...given({ peer_name: peerName, witness_name: witnessName }),
-    };
+    const named = given({ peer_name: peerName, witness_name: witnessName });
     await record(tx, { ...event, after: { peer, ...named, ...evidence } });
   }
 }

@@ -1,7 +1,7 @@
 // The changes that make the organization match its policy file. Pure.
 
 import { certifiedGroups } from "../../protocol/owner-group.ts";
-import type { Peer, Rule, RuleRequest } from "../../api/rules.ts";
+import type { Peer, Rule, CheckedRule } from "../../api/rules.ts";
 import type { PolicyNode } from "../policy/policy-nodes.ts";
 import type { PolicyTest } from "../policy/policy-tests.ts";
 import { identityOf } from "../policy/reach.ts";
@@ -31,7 +31,7 @@ export type Current = People & {
 };
 
 /** A rule that takes the place of a deleted one, and one that a rollback creates, has its id. */
-export type NewRule = RuleRequest & { id?: number };
+export type NewRule = CheckedRule & { id?: number };
 export type NodeChange = { id: number; name: string; groups: Delta; subnets: Delta; relay: boolean | null };
 type Named = { name: string; description: string };
 

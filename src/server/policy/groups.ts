@@ -37,7 +37,7 @@ function reserved(name: string, field: string): AppError {
   return new AppError("validation_failed", sentence, { errors: { [field]: [sentence] } });
 }
 
-/** The same for groups that existed before, with whatever name. */
+/** Makes those that are not there yet, whatever their names: also reserved ones, which existed before. */
 export async function insertGroups(
   tx: Transaction,
   orgId: number,

@@ -6,7 +6,7 @@ import { maxFaults, type Fault } from "./document.ts";
 import { providerGroupOf, type NamedProvider, type ProviderGroup } from "./group-users.ts";
 import { reservedSentence } from "./firewall.ts";
 import { isReservedGroup } from "../../api/values.ts";
-import { type Peer, type RuleRequest, type Target } from "../../api/rules.ts";
+import { type Peer, type CheckedRule, type Target } from "../../api/rules.ts";
 import { faulty, isNetworkWord, nodeNameOf, type ParsedPolicy } from "./policy-file.ts";
 import type { PolicyTest } from "./policy-tests.ts";
 import { identityOf } from "./reach.ts";
@@ -16,7 +16,7 @@ import { emailKey, formerEmailKey } from "../../base/text.ts";
 /** What a file asks for. An undefined key leaves that part as it is. */
 export type Desired = {
   groups: readonly DesiredGroup[] | undefined;
-  rules: readonly (Omit<RuleRequest, "description"> & { description: string | undefined })[] | undefined;
+  rules: readonly (Omit<CheckedRule, "description"> & { description: string | undefined })[] | undefined;
   /** The networks behind each node. */
   routes: ReadonlyMap<number, readonly string[]> | undefined;
   relays: ReadonlySet<number> | undefined;

@@ -6,7 +6,7 @@ import { record, type Actor } from "../audit/record.ts";
 import { decide, type Member, type TestableRules } from "./firewall.ts";
 import {
   isSelf,
-  RuleRequest,
+  CheckedRule,
   type AskedPatch,
   type AskedRule,
   type Explained,
@@ -59,7 +59,7 @@ export async function createRule(store: Store, org: Org, asked: AskedRule, actor
   const { system } = store;
   return edit(store, org, async (tx) => {
     await requireRoom(tx, org);
-    const request = parse(RuleRequest, { ...asked, ...(await namedSides(tx, store, org, asked)) });
+    const request = parse(CheckedRule, { ...asked, ...(await namedSides(tx, store, org, asked)) });
     await checkReferences(tx, org, request, system.now());
     const row = { ...valuesOf(request), orgId: org.id, createdAt: system.now() };
     const after = v.parse(StoredRule, await firewallRules.insertReturning(tx, row));
@@ -81,7 +81,7 @@ export async function patchRule(
     const before = await findRule(tx, org, id);
     const { id: _, ...present } = before;
     // Fields that are valid one by one may be invalid together.
-    const request = parse(RuleRequest, {
+    const request = parse(CheckedRule, {
       ...present,
       ...patch,
       ...(await namedSides(tx, store, org, patch)),
@@ -192,7 +192,7 @@ function noSuchNode(id: number, field: string): AppError {
 }
 
 /** Creates the groups of the rule. Its nodes must exist, and its users must be members. */
-async function checkReferences(tx: Transaction, org: Org, rule: RuleRequest, now: number): Promise<void> {
+async function checkReferences(tx: Transaction, org: Org, rule: CheckedRule, now: number): Promise<void> {
   for (const field of ["peer", "target"] as const) {
     const side = rule[field];
     const owner = "group" in side ? ownerOf(side.group) : undefined;
@@ -223,7 +223,7 @@ async function requireProviderGroup(tx: Transaction, org: Org, people: string, f
   throw new AppError("validation_failed", sentence, { errors: { [field]: [sentence] } });
 }
 
-function valuesOf({ description = "", ...rule }: RuleRequest) {
+function valuesOf({ description = "", ...rule }: CheckedRule) {
   return { ...rule, description };
 }
 

@@ -11,7 +11,7 @@ export type VerifiedArchive = {
   last: number;
   events: number;
   last_hash: string;
-  /** The archive whose end the chain continues; null if none of the given ones. */
+  /** What continues it: "the database" after the newest, else the file of an archive; null: none of the given ones. */
   next: string | null;
 };
 
@@ -35,7 +35,7 @@ export function verifyArchives(
   });
   const verified = archives.map(({ header, file }) => {
     const { organization, organization_id, first, last, events, last_hash } = header;
-    const isCut = chains.some(
+    const isNewest = chains.some(
       ({ archived }) => archived?.organization_id === organization_id && archived.last_hash === last_hash,
     );
     const after = archives.find(
@@ -48,7 +48,7 @@ export function verifyArchives(
       last,
       events,
       last_hash,
-      next: isCut ? "the database" : (after?.file ?? null),
+      next: isNewest ? "the database" : (after?.file ?? null),
     };
   });
   return { verified, faults };

@@ -5,7 +5,7 @@ import { AppError } from "../../../src/base/errors.ts";
 import { operator, type Actor } from "../../../src/server/audit/record.ts";
 import { applyPolicy } from "../../../src/server/policy-files/apply.ts";
 import type { Organization } from "../../../src/api/organizations.ts";
-import type { RuleRequest } from "../../../src/api/rules.ts";
+import type { CheckedRule } from "../../../src/api/rules.ts";
 import { createRule } from "../../../src/server/policy/rules.ts";
 import { listRules } from "../../../src/server/policy/stored-rules.ts";
 import { memberships } from "../../../src/server/store/tables/organizations.ts";
@@ -30,7 +30,7 @@ const room = { requireRoom: () => Promise.resolve() };
 const policy =
   "groups: {web: {}, db: {}}\ntests:\n  - deny: {from: group:db, to: group:web, protocol: tcp}\n";
 const withTests = () => applyPolicy(server.app.services, org, { policy, prune: false }, operator, room);
-const rule = (ports: string): RuleRequest => ({
+const rule = (ports: string): CheckedRule => ({
   direction: "inbound",
   protocol: "udp",
   ports,

@@ -10,7 +10,7 @@ import {
   firstRules,
   type Member,
 } from "../../../src/server/policy/firewall.ts";
-import { RuleRequest, type Rule } from "../../../src/api/rules.ts";
+import { CheckedRule, type Rule } from "../../../src/api/rules.ts";
 import { GroupName } from "../../../src/api/values.ts";
 
 const laptop: Member = { id: 1, name: "laptop", ip: "10.77.0.1", ip6: null, groups: ["staff"] };
@@ -149,7 +149,7 @@ describe("the schema of rules", () => {
     { peer: { group: "web-1" } },
     { peer: { cidr: "10.0.0.0/8" } },
   ])("%p is accepted", (change) =>
-    expect(v.safeParse(RuleRequest, { ...good, ...change }).success).toBe(true),
+    expect(v.safeParse(CheckedRule, { ...good, ...change }).success).toBe(true),
   );
 
   test.each([
@@ -169,7 +169,7 @@ describe("the schema of rules", () => {
     { target: { cidr: "10.0.0.0/8" } },
     { extra: 1 },
   ])("%p is refused", (change) =>
-    expect(v.safeParse(RuleRequest, { ...good, ...change }).success).toBe(false),
+    expect(v.safeParse(CheckedRule, { ...good, ...change }).success).toBe(false),
   );
 
   test("a group cannot have the name that the engine reads as every peer", () => {

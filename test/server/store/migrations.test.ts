@@ -1,11 +1,16 @@
 // Migrates the fixture with data of the former version. Everything that worked on it must still work.
 
 import { expect, test } from "bun:test";
-import { readdirSync } from "node:fs";
+import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { Database as Sqlite } from "bun:sqlite";
 import { openSqlite } from "../../../src/server/store/sqlite/sqlite.ts";
-import { formerVersion, newestVersion, tableNames } from "../../../src/server/store/migrations.ts";
+import {
+  formerVersion,
+  newestVersion,
+  schemaStatements,
+  tableNames,
+} from "../../../src/server/store/migrations.ts";
 import { users } from "../../../src/server/store/tables/users.ts";
 import { fixture, writeFixture } from "../../support/fixture.ts";
 import { registerNode } from "../../support/nodes.ts";
@@ -139,4 +144,27 @@ test("a database one release newer is used unchanged; a newer one is refused", a
   change(`UPDATE meta SET value = '${newestVersion + 1}' WHERE key = 'schema_readable_from'`);
   expect(String(await open().catch((error: unknown) => error))).toContain("knows versions up to");
   expect(formerVersion).toBeLessThan(newestVersion);
+});
+
+test("each column that came later says which migration adds it, and each migration has its number beside it", () => {
+  const step = (number: number) =>
+    schemaStatements(number)
+      .slice(schemaStatements(number - 1).length)
+      .join("\n");
+  const said = readdirSync(directory).flatMap((file) =>
+    [...readFileSync(join(directory, file), "utf8").matchAll(/^ +(\w+): since\((\d+),/gm)].map(
+      ([, key = "", number]) => ({
+        column: key.replace(/[A-Z]/g, (capital) => `_${capital.toLowerCase()}`),
+        migration: Number(number),
+      }),
+    ),
+  );
+  expect(said.length).toBeGreaterThan(50);
+  const isAdded = ({ column, migration }: (typeof said)[number]) =>
+    new RegExp(`ADD COLUMN ${column} `).test(step(migration));
+  expect(said.filter((each) => !isAdded(each))).toEqual([]);
+
+  const source = readFileSync(join(directory, "../migrations.ts"), "utf8");
+  const numbers = [...source.matchAll(/^  \/\/ (\d+)(?:: .*)?\n  \[/gm)].map(([, number]) => Number(number));
+  expect(numbers).toEqual(Array.from({ length: newestVersion }, (_, at) => at + 1));
 });

@@ -130,14 +130,15 @@ async function boundNode(
   if (value === undefined) return undefined;
   const sql = `SELECT ${nodePick.select()} FROM nodes WHERE org_id = $1 AND ${column} = $2 AND state <> 'revoked'`;
   const node = await queryOne(tx, nodePick, sql, [org.id, value]);
-  // Allowed for a held name, too: the administrator assigns it on purpose.
-  if (node === undefined && node_name !== undefined)
-    return (await insertPending(tx, org, { name: node_name }, actor, now)).id;
-  if (node?.state === "pending" || (node !== undefined && isHandRun(node))) return node.id;
-  if (node !== undefined) throw registeredAlready(node_id === undefined ? "node_name" : "node_id", node.name);
-  throw new AppError("validation_failed", "The request does not hold what it should.", {
-    errors: { node_id: ["There is no node with this id, or it was revoked."] },
-  });
+  if (node === undefined) {
+    // Allowed for a held name, too: the administrator assigns it on purpose.
+    if (node_name !== undefined) return (await insertPending(tx, org, { name: node_name }, actor, now)).id;
+    throw new AppError("validation_failed", "The request does not hold what it should.", {
+      errors: { node_id: ["There is no node with this id, or it was revoked."] },
+    });
+  }
+  if (node.state === "pending" || isHandRun(node)) return node.id;
+  throw registeredAlready(node_id === undefined ? "node_name" : "node_id", node.name);
 }
 
 /** Only an administrator lets a machine take the place of another one: by revoking that one, or with --replace. */

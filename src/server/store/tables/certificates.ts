@@ -1,4 +1,4 @@
-// CAs of organizations.
+// CAs of organizations, and the certificates that they signed.
 
 import {
   integer,

@@ -79,7 +79,7 @@ export const registrationRequests = table(
     createdAt: integer(),
     expiresAt: integer(),
     /** About when its machine asked last. NULL: it has not since this is recorded. */
-    askedAt: since(48, integerOrNull()),
+    askedAt: since(49, integerOrNull()),
   },
   {
     indexes: [

@@ -1,4 +1,5 @@
-// Nodes.
+// Nodes, and what belongs to one: groups, addresses, held names, aliases, proofs of owners, who registered it, what it
+// last reported and was last sent.
 
 import { Overrides } from "./organizations.ts";
 import type { Reader } from "../database.ts";
@@ -70,7 +71,7 @@ export const nodes = table(
     pinsDefaults: since(14, truth(1)),
     /** The version of the organization's names that last changed this node; 0: it was never published. */
     namesVersion: since(15, integerWithDefault("DEFAULT 0")),
-    /** `named` when it was last published. */
+    /** `publishedText` when it was last published. */
     namedAs: since(15, textWithDefault("DEFAULT ''")),
     /** The user whose node it is; null: the organization's. */
     ownerId: since(22, integerOrNull()),
@@ -79,7 +80,7 @@ export const nodes = table(
      * registered them.
      */
     ownerKnown: since(22, truth(0)),
-    /** An ephemeral node ends after this silence, in seconds; null: the node stays. See nodes/ephemeral.ts. */
+    /** An ephemeral node ends after this silence, in seconds; null: the node stays. See nodes/contact/silence.ts. */
     ephemeralSilenceS: since(25, integerOrNull()),
     /** Silence of an ephemeral or restored node counts from this time at the earliest, ms. */
     watchedFrom: since(25, integerOrNull()),
@@ -90,11 +91,11 @@ export const nodes = table(
     /** Groups that the node has while it is its owner's, see nodes/owner-groups.ts. */
     ownerGroups: since(40, jsonWithDefault(v.array(v.string()), "[]")),
     /** It answers its peers' DNS queries for names of nodes, if root on the machine lets it. */
-    isNameServer: since(42, truth(0)),
+    isNameServer: since(43, truth(0)),
     /** The system of a phone, which never checks in, see nodes/phones.ts; null: a machine with an agent. */
-    phone: since(46, wordOrNull(["android", "ios"])),
+    phone: since(47, wordOrNull(["android", "ios"])),
     /** When the newest site file of a phone was made, ms. */
-    importedAt: since(46, integerOrNull()),
+    importedAt: since(47, integerOrNull()),
     /** The last check-in before the absence that was told, ms; null: none was told, or the node is back. */
     awaySince: since(56, integerOrNull()),
   },
@@ -117,9 +118,9 @@ const namedIf = (condition: string) =>
  * The names and addresses that peers know of a node; empty if it has no name. An index has this expression: never
  * change it.
  */
-export const named = namedIf("state = 'active' AND is_named = 1");
+export const publishedText = namedIf("state = 'active' AND is_named = 1");
 /** Nodes that changed since names were published. An index has exactly this condition. */
-export const isUnpublished = `named_as <> ${named}`;
+export const isUnpublished = `named_as <> ${publishedText}`;
 /** The expression of the release before, which can still work on the database. */
 export const formerlyUnpublished = `named_as <> ${namedIf("state = 'active'")}`;
 
@@ -157,7 +158,7 @@ export const nodeGroups = table(
 /**
  * Every host number below next_host, and those above it that were requested. Without a node the address is free. With a
  * node it is taken. With heldUntil too, its node has left it: it becomes free when every active node has confirmed
- * heldVersion, or when the certificate that names it has expired, and open flows have ended, see holds.ts.
+ * heldVersion, or when the certificate that names it has expired, and open flows have ended, see allocation/holds.ts.
  */
 export const addresses = table(
   "addresses",
@@ -186,7 +187,7 @@ export const addresses = table(
 
 // Names that nodes gave up, reserved against others for a while.
 
-/** Names that nodes gave up, held while peers may still grant them something, see holds.ts. */
+/** Names that nodes gave up, held while peers may still grant them something, see allocation/holds.ts. */
 export const heldNames = table(
   "held_names",
   {

@@ -80,7 +80,7 @@ export const organizations = table(
     rotationNow: since(9, truth(0)),
     /** When the node of the rolling update had confirmed, ms; a lighthouse waits some time after it. */
     moveSettledAt: since(9, integerOrNull()),
-    /** How often engines had to check open flows again, see holds.ts. */
+    /** How often engines had to check open flows again, see allocation/holds.ts. */
     flowRechecks: since(12, integerWithDefault("DEFAULT 0")),
     /** Rises with each change of names; see names/publish.ts. */
     namesVersion: since(15, integerWithDefault("DEFAULT 0")),

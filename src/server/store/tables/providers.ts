@@ -150,7 +150,7 @@ export const providerGrants = table(
     /** When the provider is asked next. */
     nextAt: integer(),
     /** Since when the provider refuses the token without saying why, ms; null: it does not. */
-    refusedAt: since(44, integerOrNull()),
+    refusedAt: since(45, integerOrNull()),
   },
   {
     constraints: ["UNIQUE (provider_id, subject)"],

@@ -1,4 +1,5 @@
-// Values that servers and admin commands share through the database, by key.
+// What servers share through the database: values by key (`meta`), who runs each loop, wake-ups, the replicas, samples of
+// their load, and how many nodes were online.
 
 import {
   table,

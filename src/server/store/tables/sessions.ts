@@ -39,7 +39,7 @@ export const browserSessions = table(
     /** The provider of the sign-in; null: without a provider. */
     providerId: since(27, integerOrNull()),
     /** The tokens of a command line's session. Null: the session of a browser. */
-    family: since(52, textOrNull()),
+    family: since(53, textOrNull()),
   },
   { indexes: ["CREATE INDEX browser_sessions_user ON browser_sessions (user_id, id)"] },
 );
@@ -147,7 +147,7 @@ export const serviceTokens = table(
     /** Networks with spaces between from which the token is valid. NULL: from everywhere. */
     networks: since(21, textOrNull()),
     /** About when the API accepted it last. NULL: not since this is recorded. */
-    lastUsedAt: since(49, integerOrNull()),
+    lastUsedAt: since(50, integerOrNull()),
   },
   { indexes: ["CREATE INDEX service_tokens_org ON service_tokens (org_id, id)"] },
 );

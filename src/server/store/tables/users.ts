@@ -93,7 +93,7 @@ export const totpSecrets = table(
     lastStep: integerWithDefault("DEFAULT 0"),
     createdAt: integer(),
     /** The sign-in that began it; no other may confirm it. NULL: begun before this was recorded, or confirmed. */
-    place: since(50, textOrNull()),
+    place: since(51, textOrNull()),
   },
   { indexes: ["CREATE INDEX totp_secrets_user ON totp_secrets (user_id)"] },
 );
