@@ -1,12 +1,8 @@
 // Lets a rule name a group of a provider of identities for the first time, and removes groups that the policy names
 // no longer: a policy may name a limited number.
 
-import {
-  providerGroupOf,
-  readProviderGroups,
-  readProviders,
-  requireFewProviderGroups,
-} from "../policy/group-users.ts";
+import { providerGroupOf } from "../policy/provider-words.ts";
+import { readProviderGroups, readProviders, requireFewProviderGroups } from "../policy/group-users.ts";
 import { providerFault } from "../policy/resolve.ts";
 import { AppError } from "../../base/errors.ts";
 import type { Transaction } from "../store/database.ts";

@@ -4,8 +4,8 @@ import { AppError } from "../../base/errors.ts";
 import { nextRound } from "../http/heavy-work.ts";
 import { storedTests } from "../policy/edit-policy.ts";
 import { momentOf } from "../policy/unchanged-since.ts";
+import { providerWords } from "../policy/provider-words.ts";
 import {
-  providerWords,
   readCarriers,
   readGroupUsers,
   readProviderGroups,

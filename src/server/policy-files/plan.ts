@@ -5,7 +5,8 @@ import { AppError } from "../../base/errors.ts";
 import { inSlices, mapInPieces } from "../http/heavy-work.ts";
 import type { Member } from "../policy/firewall.ts";
 import type { Peer, Rule } from "../../api/rules.ts";
-import { providerWords, readCarriers, type GroupUser } from "../policy/group-users.ts";
+import { readCarriers, type GroupSource } from "../policy/group-users.ts";
+import { providerWords } from "../policy/provider-words.ts";
 import { parsePolicy } from "../policy/policy-file.ts";
 import { runTests, type PolicyTest, type TestFailure } from "../policy/policy-tests.ts";
 import { isNothing, showAccess } from "../policy/packets.ts";
@@ -143,7 +144,7 @@ export async function showPlan(reader: Reader, orgId: number, planned: Planned):
 
 /** The users who join or leave a group, by group. */
 function membersOf({ add, remove }: Changes["people"], side: SideWriter): Plan["groups"]["members"] {
-  const word = ({ people }: GroupUser) => side({ group: people });
+  const word = ({ people }: GroupSource) => side({ group: people });
   const names = new Set([...add, ...remove].map(({ name }) => name));
   return [...names].map((group) => ({
     group,

@@ -1,14 +1,19 @@
 // The changes that make the membership of users, and of providers' groups, match the policy file. Pure.
 
 import { ownerOf, providerOf } from "../../protocol/owner-group.ts";
-import { makeOwnerGroups, type Carriers, type GroupUser, type ProviderGroup } from "../policy/group-users.ts";
+import {
+  makeOwnerGroups,
+  type Carriers,
+  type GroupSource,
+  type ProviderGroup,
+} from "../policy/group-users.ts";
 import type { PolicyNode } from "../policy/policy-nodes.ts";
 import type { Desired } from "../policy/resolve.ts";
 
 /** The organization as it is. */
 export type People = {
   nodes: readonly PolicyNode[];
-  people: readonly GroupUser[];
+  people: readonly GroupSource[];
   providerGroups: readonly ProviderGroup[];
   /** The words of files for these, `idp:Engineering`. */
   words: ReadonlyMap<string, string>;
@@ -24,7 +29,7 @@ type OwnedChange = { id: number; name: string; groups: Delta };
 
 export type UserChanges = {
   /** Users, and groups of providers, whose nodes join or leave a group. */
-  people: { add: GroupUser[]; remove: GroupUser[] };
+  people: { add: GroupSource[]; remove: GroupSource[] };
   /** Groups of providers that the policy names from now on, or no longer. */
   providerGroups: { add: ProviderGroup[]; remove: ProviderGroup[] };
   /** The effect of both on existing nodes. */
@@ -67,9 +72,9 @@ export function personIn({ users, words }: Pick<People, "users" | "words">, peop
 }
 
 export function changedPeople(
-  present: readonly GroupUser[],
+  present: readonly GroupSource[],
   { add, remove }: UserChanges["people"],
-): readonly GroupUser[] {
+): readonly GroupSource[] {
   const removed = new Set(remove);
   return [...present.filter((each) => !removed.has(each)), ...add];
 }

@@ -9,8 +9,11 @@ import { computed, integer, queryAll, text } from "../store/table.ts";
 import { identityProviders, groupUsers, providerGroups } from "../store/tables/providers.ts";
 import { oneSpelling } from "../../base/text.ts";
 
-/** `people`: the group of the nodes of a user, or of the users of a provider's group. */
-export type GroupUser = { name: string; people: string };
+/**
+ * What a group of nodes has its nodes from. `people` is the name of a group, too: of the nodes of a user, or of the
+ * users of a provider's group.
+ */
+export type GroupSource = { name: string; people: string };
 export type ProviderGroup = { people: string; providerId: number; name: string };
 /** The members of the organization who have a provider's group, by `people`. */
 export type Carriers = ReadonlyMap<string, ReadonlySet<number>>;
@@ -36,7 +39,7 @@ export function providerGroup(providerId: number, name: string): ProviderGroup {
 
 const person = groupUsers.pick("name", "people");
 
-export function readGroupUsers(reader: Pick<Reader, "all">, orgId: number): Promise<GroupUser[]> {
+export function readGroupUsers(reader: Pick<Reader, "all">, orgId: number): Promise<GroupSource[]> {
   const sql = `SELECT ${person.select()} FROM group_people WHERE org_id = $1 ORDER BY name, people`;
   return queryAll(reader, person, sql, [orgId]);
 }
@@ -97,7 +100,7 @@ export async function ownerGroupsOf(
 
 /** The groups of a user's nodes, sorted. */
 export function makeOwnerGroups(
-  people: readonly GroupUser[],
+  people: readonly GroupSource[],
   carriers: Carriers,
 ): (ownerId: number) => string[] {
   const byPeople = Map.groupBy(people, (each) => each.people);
@@ -137,38 +140,4 @@ export async function groupsThatProvidersDecide(
   const found = await queryAll(reader, deciding, sql, [orgId, userId]);
   const own = found.flatMap(({ nodeGroups }) => nodeGroups).filter((each) => each.orgId === orgId);
   return new Set(own.map(({ nodeGroup }) => nodeGroup));
-}
-
-/** `Engineering` at the only provider, else `Okta/Engineering`. Undefined: there is no such provider, or there are several. */
-export function providerGroupOf(
-  providers: readonly NamedProvider[],
-  text: string,
-): ProviderGroup | undefined {
-  const at = providers.find(({ name }) => text.startsWith(`${name}/`) && text.length > name.length + 1);
-  if (at !== undefined) return providerGroup(at.id, text.slice(at.name.length + 1));
-  const [only, second] = providers;
-  return only === undefined || second !== undefined ? undefined : providerGroup(only.id, text);
-}
-
-/** The words of a policy file for the groups, `idp:Engineering`. A group of a provider that is gone has none. */
-export function providerWords(
-  providers: readonly NamedProvider[],
-  groups: readonly ProviderGroup[],
-): ReadonlyMap<string, string> {
-  return new Map(
-    groups.flatMap(({ people, providerId, name }) => {
-      const short = providerGroupOf(providers, name)?.people === people;
-      const at = providers.find(({ id }) => id === providerId);
-      return at === undefined ? [] : [[people, `idp:${short ? name : `${at.name}/${name}`}`]];
-    }),
-  );
-}
-
-export async function namedProviderGroups(reader: Pick<Reader, "all">, orgId: number) {
-  const groups = await readProviderGroups(reader, orgId);
-  const words = providerWords(await readProviders(reader, orgId), groups);
-  return groups.flatMap(({ people: group, name }) => {
-    const word = words.get(group);
-    return word === undefined ? [] : [{ group, name, word }];
-  });
 }

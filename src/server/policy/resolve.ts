@@ -3,7 +3,8 @@
 import { formatAddress, parseAddress, parseNetwork } from "../../base/ip.ts";
 import { mapInPieces } from "../http/heavy-work.ts";
 import { maxFaults, type Fault } from "./document.ts";
-import { providerGroupOf, type NamedProvider, type ProviderGroup } from "./group-users.ts";
+import type { NamedProvider, ProviderGroup } from "./group-users.ts";
+import { providerGroupOf } from "./provider-words.ts";
 import { reservedSentence } from "./firewall.ts";
 import { isReservedGroup } from "../../api/values.ts";
 import { type Peer, type CheckedRule, type Target } from "../../api/rules.ts";

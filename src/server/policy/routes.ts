@@ -9,7 +9,7 @@ import { inTurnOf, testingOf } from "../pipeline.ts";
 import { adds } from "../retention/budget.ts";
 import type { Services } from "../services.ts";
 import { listRows, type Listed } from "../store/list-rows.ts";
-import { namedProviderGroups } from "./group-users.ts";
+import { namedProviderGroups } from "./provider-words.ts";
 import { createRule, deleteRule, findRule, patchRule, testRules } from "./rules.ts";
 import { ruleColumns, ruleOf } from "./stored-rules.ts";
 

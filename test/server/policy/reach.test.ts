@@ -14,7 +14,7 @@ import { type Peer, type Rule } from "../../../src/api/rules.ts";
 import { ownerGroup, ownerGroupIn, ownerOf, selfGroup } from "../../../src/protocol/owner-group.ts";
 import { changedNodes, changedRules, differences } from "../../../src/server/policy-files/differences.ts";
 import { accessChanges } from "../../../src/server/policy-files/plan.ts";
-import { providerGroup, type GroupUser } from "../../../src/server/policy/group-users.ts";
+import { providerGroup, type GroupSource } from "../../../src/server/policy/group-users.ts";
 import { parsePolicy } from "../../../src/server/policy/policy-file.ts";
 import type { PolicyNode } from "../../../src/server/policy/policy-nodes.ts";
 import { resolvePolicy } from "../../../src/server/policy/resolve.ts";
@@ -85,7 +85,7 @@ function makeFiles(seed: number) {
       below(4) === 0 ? { ...rule, [pick(["peer", "target"])]: { group: pick([...words.keys()]) } } : rule,
     );
   /** By definition, without the code of the server. */
-  const groupsOf = (owner: number | null, people: readonly GroupUser[]): string[] => {
+  const groupsOf = (owner: number | null, people: readonly GroupSource[]): string[] => {
     if (owner === null) return [];
     const own = ofProvider.flatMap((each) =>
       carriers.get(each.people)?.has(owner) === true ? [each.people] : [],
@@ -93,7 +93,7 @@ function makeFiles(seed: number) {
     const found = people.filter((each) => [ownerGroup(owner), ...own].includes(each.people));
     return [...new Set([...own, ...found.map(({ name }) => name)])].sort();
   };
-  const nodeOf = (member: Member, given: readonly string[], people: readonly GroupUser[]): PolicyNode => {
+  const nodeOf = (member: Member, given: readonly string[], people: readonly GroupSource[]): PolicyNode => {
     const ownerId = member.groups.map(ownerOf).find((id) => id !== undefined) ?? null;
     const ownerGroups = groupsOf(ownerId, people);
     const owned = ownerId === null ? [] : [...ownerGroups, ownerGroup(ownerId)];

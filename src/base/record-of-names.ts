@@ -4,8 +4,10 @@ import * as v from "valibot";
 
 /**
  * Like v.record, which drops the keys `constructor` and `prototype` without an issue, although users may choose them.
+ * v.map keeps all keys, so it parses the entries; v.record still says what is no object. `~run` is how schemas of
+ * valibot 1 call each other: it returns the dataset, `typed` if it is what the schema promises.
  */
-export function named<V>(
+export function recordOfNames<V>(
   key: v.GenericSchema<string, string>,
   value: v.GenericSchema<unknown, V>,
 ): v.GenericSchema<Record<string, unknown>, Record<string, V>> {

@@ -1,0 +1,44 @@
+// How a policy names groups of providers of identities: from its words to the group, and back.
+
+import type { Reader } from "../store/database.ts";
+import {
+  providerGroup,
+  readProviderGroups,
+  readProviders,
+  type NamedProvider,
+  type ProviderGroup,
+} from "./group-users.ts";
+
+/** `Engineering` at the only provider, else `Okta/Engineering`. Undefined: there is no such provider, or there are several. */
+export function providerGroupOf(
+  providers: readonly NamedProvider[],
+  text: string,
+): ProviderGroup | undefined {
+  const at = providers.find(({ name }) => text.startsWith(`${name}/`) && text.length > name.length + 1);
+  if (at !== undefined) return providerGroup(at.id, text.slice(at.name.length + 1));
+  const [only, second] = providers;
+  return only === undefined || second !== undefined ? undefined : providerGroup(only.id, text);
+}
+
+/** The words of a policy file for the groups, `idp:Engineering`. A group of a provider that is gone has none. */
+export function providerWords(
+  providers: readonly NamedProvider[],
+  groups: readonly ProviderGroup[],
+): ReadonlyMap<string, string> {
+  return new Map(
+    groups.flatMap(({ people, providerId, name }) => {
+      const short = providerGroupOf(providers, name)?.people === people;
+      const at = providers.find(({ id }) => id === providerId);
+      return at === undefined ? [] : [[people, `idp:${short ? name : `${at.name}/${name}`}`]];
+    }),
+  );
+}
+
+export async function namedProviderGroups(reader: Pick<Reader, "all">, orgId: number) {
+  const groups = await readProviderGroups(reader, orgId);
+  const words = providerWords(await readProviders(reader, orgId), groups);
+  return groups.flatMap(({ people: group, name }) => {
+    const word = words.get(group);
+    return word === undefined ? [] : [{ group, name, word }];
+  });
+}
