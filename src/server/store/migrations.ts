@@ -288,6 +288,7 @@ const steps: readonly (readonly string[])[] = [
   ["CREATE INDEX sightings_cloned ON sightings (node_id) WHERE overlay_state = 'cloned'"],
   // 55
   [sightings.add("dataPlane")],
+  // 56
   [organizations.add("notifyAwayMinutes"), organizations.add("notifyAwayFrom"), nodes.add("awaySince")],
 ];
 
