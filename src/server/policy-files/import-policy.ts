@@ -177,7 +177,10 @@ class Importing {
       }
     };
     // Without both, everything is permitted.
-    if (acls === undefined && grants === undefined) add("any", "any", everything);
+    if (acls === undefined && grants === undefined) {
+      add("any", "any", everything);
+      this.#note("", "all traffic is permitted", "without acls and grants the original permits it, too");
+    }
     for (const [at, acl] of (acls ?? []).entries()) this.#acl(`acls.${at}`, lowerKeys(acl), add);
     for (const [at, grant] of (grants ?? []).entries()) this.#grant(`grants.${at}`, lowerKeys(grant), add);
     return [...found.values()];

@@ -146,7 +146,10 @@ test("a default posture is refused: each rule would permit more than the origina
 });
 
 test("a policy without rules permits everything, one with an empty list nothing", () => {
-  expect(imported("{}").rules).toEqual(["any any tcp/any", "any any udp/any", "any any icmp/any"]);
+  const { rules, notes } = imported("{}");
+  expect(rules).toEqual(["any any tcp/any", "any any udp/any", "any any icmp/any"]);
+  expect(notes).toEqual(["1 all traffic is permitted: without acls and grants the original permits it, too"]);
+  expect(imported('{"acls": []}').notes).toEqual([]);
   expect(imported('{"ACLs": []}').rules).toEqual([]);
 });
 
