@@ -4,9 +4,9 @@
 import * as v from "valibot";
 import { foreignText, label } from "../base/text.ts";
 import { endpoint } from "./endpoint.ts";
-import { maxCodeLength, started } from "./sessions.ts";
+import { started } from "./sessions.ts";
 import { Password } from "./users.ts";
-import { Text, Time } from "./values.ts";
+import { maxCodeLength, Text, Time } from "./values.ts";
 
 /** For so long a proof counts as fresh. */
 export const freshMinutes = 10;

@@ -7,10 +7,8 @@ import { TokenPair } from "../protocol/sign-in.ts";
 import { text } from "../protocol/values.ts";
 import { endpoint } from "./endpoint.ts";
 import { maxPasswordLength, Me } from "./users.ts";
-import { ListQuery, Machine, maxEmailLength, since, Text, Time, word } from "./values.ts";
+import { ListQuery, Machine, maxCodeLength, maxEmailLength, since, Text, Time, word } from "./values.ts";
 
-/** The code of an authenticator app, or a recovery code. */
-export const maxCodeLength = 64;
 /** Send `otp`, a code of the second factor, only after `second_factor_required`. */
 export const TokenRequest = v.strictObject({
   email: text(maxEmailLength),

@@ -4,7 +4,7 @@
 import * as v from "valibot";
 import { foreignText } from "../base/text.ts";
 import { endpoint } from "./endpoint.ts";
-import { AccessReport, Email, ListQuery, since, Text, Time } from "./values.ts";
+import { AccessReport, Email, ListQuery, maxCodeLength, since, Text, Time } from "./values.ts";
 
 export const minPasswordLength = 8;
 export const maxPasswordLength = 1024;
@@ -19,7 +19,12 @@ export const NewPassword = v.pipe(
 /** Of a link. */
 const secret = foreignText(64);
 const PasswordRequest = v.strictObject({ current_password: Password, new_password: NewPassword });
-const JoinRequest = v.strictObject({ secret, password: NewPassword });
+/** `otp`, a code of the second factor, for an existing user that has one. */
+const JoinRequest = v.strictObject({
+  secret,
+  password: NewPassword,
+  otp: v.optional(foreignText(maxCodeLength)),
+});
 const Invitation = v.strictObject({ secret });
 const SetupRequest = v.strictObject({ secret, email: Email, password: NewPassword });
 const UserRequest = v.strictObject({
@@ -87,7 +92,7 @@ export const joiningApi = {
     summary: "Accept an invitation, with a new password or with the password of an existing user",
     body: JoinRequest,
     answers: joined,
-    errors: ["not_found", "invalid_credentials", "throttled"],
+    errors: ["not_found", "invalid_credentials", "second_factor_required", "invalid_code", "throttled"],
   }),
   find: endpoint({
     name: "join_find",

@@ -156,3 +156,6 @@ export const overridesSetting = {
   hint: "FILE",
   help: "Replace all overrides by the JSON object of this file (- is standard input); {} removes them",
 } as const;
+
+/** The code of an authenticator app, or a recovery code. */
+export const maxCodeLength = 64;

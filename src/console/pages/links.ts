@@ -2,7 +2,7 @@
 // password), and the sign-in of the API's documentation. Browsers do not send the fragment, so no log has the secret.
 
 import { docsApi } from "../../api/pages.ts";
-import { maxCodeLength } from "../../api/sessions.ts";
+import { maxCodeLength } from "../../api/values.ts";
 import "../core.ts";
 import type { VNode } from "preact";
 import { useEffect, useState } from "preact/hooks";
@@ -90,7 +90,7 @@ const join: LinkPage = {
     return welcome(joined, "You can sign in with this address and your password.");
   },
   asSignedIn: {
-    text: "Or, if you sign in by a provider or with a passkey: sign in in this browser first, then open this link again.",
+    text: "Or, if you sign in by a provider, with a passkey or with a second factor: sign in in this browser first, then open this link again.",
     action: "Join as the user who is signed in",
     send: async (secret) =>
       welcome(await call(joiningApi.acceptAsUser, {}, { secret }), "You sign in as before."),

@@ -1,6 +1,6 @@
 // The user's second factors: authenticator app, passkeys, and recovery codes, which are shown once.
 
-import { maxCodeLength } from "../../api/sessions.ts";
+import { maxCodeLength } from "../../api/values.ts";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { apiPath, type SentOf } from "../../api/endpoint.ts";
 import { factorsApi, maxPasskeyName, passkeysApi, totpApi, type Passkey } from "../../api/factors.ts";

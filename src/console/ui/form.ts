@@ -1,6 +1,6 @@
 // Common parts of forms: one request at a time, its failure, and fields that hold texts.
 
-import { maxCodeLength } from "../../api/sessions.ts";
+import { maxCodeLength } from "../../api/values.ts";
 import type { VNode } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Scalar, Setting } from "../../protocol/settings.ts";

@@ -12,6 +12,7 @@ import { principal, record, type Actor } from "../audit/record.ts";
 import { sendMail } from "./mail.ts";
 import { requireRole } from "./late-rights.ts";
 import { confirmOwner, type OwnerConfirmation } from "./ownership.ts";
+import { provenAtSignIn, type FactorServices } from "./factors/second-factor.ts";
 import { signIn, type Origin, type SignInServices } from "./sign-in/sign-in.ts";
 import { wrongCredentials } from "./sessions/sessions.ts";
 import type { OrganizationAccess } from "../http/route.ts";
@@ -214,8 +215,8 @@ export async function acceptAsUser(
 
 /** Accepts an invitation: with the user's password, or with a new password if the address has no user. */
 export async function acceptInvitation(
-  services: SignInServices,
-  { secret, password }: { secret: string; password: string },
+  services: SignInServices & FactorServices,
+  { secret, password, otp }: { secret: string; password: string; otp?: string | undefined },
   origin: Origin,
 ): Promise<{ email: string; org_slug: string }> {
   const { address } = origin;
@@ -225,6 +226,7 @@ export async function acceptInvitation(
   const { email, orgId, slug } = invitation;
   const isNew = invitation.userId === null;
   const known = isNew ? undefined : await signIn(services, { email, password }, origin);
+  if (known !== undefined) await provenAtSignIn(services, known, otp, address);
   const network = networkOf(address);
   const turn = { user: email, source: network, isKnown: false };
   const hashed = isNew ? await passwords.hash(password, turn) : "";

@@ -2,6 +2,8 @@
 
 import { afterEach, beforeEach, describe, expect, test } from "bun:test";
 import { setImmediate } from "node:timers/promises";
+import * as v from "valibot";
+import { NewMember } from "../../../../src/api/members.ts";
 import { operator } from "../../../../src/server/audit/record.ts";
 import { resetFactors } from "../../../../src/server/users/factors/own-factors.ts";
 import { checkSecrets } from "../../../../src/server/backup/key-rotation.ts";
@@ -13,7 +15,7 @@ import {
   signInBrowser,
 } from "../../../support/browser-session.ts";
 import { addApp, appWith, beginApp, type App } from "../../../support/factors.ts";
-import { makeAcme, pair } from "../../../support/people.ts";
+import { makeAcme, makeNumbered, pair } from "../../../support/people.ts";
 import { makeTestServer, password, type Answer, type TestServer } from "../../../support/server.ts";
 
 const email = "owner@example.org";
@@ -70,6 +72,22 @@ describe("with a second factor", () => {
       const answer = await send(app.code());
       expect([path, answer.status < 300]).toEqual([path, true]);
     }
+  });
+
+  test("so does an invitation, which stays open without the code", async () => {
+    const app = await addApp(server, owner);
+    const { org, admin: token } = await makeNumbered(server, 1);
+    const body = { email, role: "member" };
+    const invited = await server.send("POST", `/api/org/${org.slug}/members/`, { token, body });
+    const { link = "" } = v.parse(NewMember, invited.json);
+    const join = (otp?: string) =>
+      server.send("POST", "/api/join/", {
+        body: { secret: link.replace(/^.*#/, ""), password, ...(otp === undefined ? {} : { otp }) },
+      });
+    next();
+    expect(codeOf(await join())).toEqual([401, "second_factor_required"]);
+    expect(codeOf(await join("000000"))).toEqual([401, "invalid_code"]);
+    expect(codeOf(await join(app.code()))).toEqual(ok);
   });
 
   test("a code of the present step or one beside it is taken, each step once", async () => {
