@@ -61,6 +61,8 @@ export type ManifestRules = {
   seenSequence: number;
   /** True if the administrator asked for an older release: then accept any sequence number and age. */
   allowOld: boolean;
+  /** What to do about an outdated release, for the command that reads it. */
+  ifOutdated: string;
 };
 
 /** Verifies and parses the manifest; throws the reason if it is refused. */
@@ -88,7 +90,7 @@ export function readManifest(bytes: Uint8Array, signature: string, rules: Manife
       "failed",
       `The release is outdated: its sequence number is ${manifest.sequence}, and this machine has seen ${rules.seenSequence}`,
       {
-        hint: "Use an up-to-date mirror. `agent self-update --allow-downgrade` accepts an older release.",
+        hint: rules.ifOutdated,
       },
     );
   }

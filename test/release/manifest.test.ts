@@ -28,7 +28,7 @@ const manifest: Manifest = {
   artifacts: [{ target: "bun-linux-x64", file: "agent-1.2.3-linux-x64.tar.gz", size: 5, sha256: hash }],
   engines: [{ version: "1.11.1", file: "nebula-linux-amd64.tar.gz", sha256: hash }],
 };
-const rules = { keys: [key], nowMs, seenSequence: 7, allowOld: false };
+const rules = { keys: [key], nowMs, seenSequence: 7, allowOld: false, ifOutdated: "" };
 
 function read(text: string, changed: Partial<typeof rules> = {}, signer = key): Manifest {
   const bytes = Buffer.from(text);

@@ -246,7 +246,11 @@ export async function waitUntilReady(
     }
     if (!alive())
       throw new AppError("engine_failed", `The overlay engine ended: ${lastError || "no reason given"}`, {
-        hint: `Find out why: \`${brand.executable} doctor\`.`,
+        // The doctor sees no more of an engine that ended without an error.
+        hint:
+          lastError === ""
+            ? `Its last lines may show why: \`${brand.executable} logs\`.`
+            : `Find out why: \`${brand.executable} doctor\`.`,
       });
     if (!options.silent && (await isInVain(waited, options))) return;
     await system.sleep(lookEveryMs);

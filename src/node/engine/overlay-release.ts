@@ -152,6 +152,7 @@ async function fetchList(source: EngineSource, system: Needs) {
 const listRequest = ({ releaseUrl }: EngineSource) => ({
   releaseUrl: releaseUrl?.replace("{version}", ""),
   allowDowngrade: false,
+  isForEngine: true,
 });
 
 function noList({ releaseUrl, version }: EngineSource, cause: AppError): AppError {

@@ -53,7 +53,7 @@ export async function fetchRelease(
 /** Throws if the release must not be installed, with the reason. */
 export function checkRelease(
   { base, manifest: bytes, signature }: Published,
-  request: UpdateRequest,
+  request: UpdateRequest & { isForEngine?: boolean },
   places: { stateDb: string },
   system: Pick<System, "now">,
 ): Manifest {
@@ -62,6 +62,10 @@ export function checkRelease(
     nowMs: system.now(),
     seenSequence: readSeenSequence(places.stateDb),
     allowOld: request.allowDowngrade,
+    ifOutdated:
+      request.isForEngine === true
+        ? `Use an up-to-date mirror, or install an engine whose file you have: \`${brand.executable} overlay install --source file\`.`
+        : `Use an up-to-date mirror. \`${brand.executable} self-update --allow-downgrade\` accepts an older release.`,
   });
   if (request.version !== undefined && manifest.version !== request.version) {
     throw new AppError("failed", `The release at ${base} is ${manifest.version}, not ${request.version}`);

@@ -234,6 +234,11 @@ test("waitUntilReady() resolves at the ready line, and rejects with the reason o
     String(error),
   );
   expect(failure).toContain("device or resource busy");
+  // The doctor knows no reason either.
+  const silent = waitUntilReady(fileLog(log)(), () => false, { silent: false }, system);
+  await expect(silent).rejects.toMatchObject({
+    details: { hint: "Its last lines may show why: `agent logs`." },
+  });
 });
 
 test("fileLog() returns complete new lines once, also after a truncation", () => {

@@ -30,6 +30,7 @@ import { planProvision, provideEngine, type Newcomer } from "../../../src/node/e
 import type { Step } from "../../../src/base/plan.ts";
 import { engineVersion } from "../../../src/node/engine/engine.ts";
 import { findEngineRelease } from "../../../src/node/engine/overlay-release.ts";
+import { writeSeenSequence } from "../../../src/node/files/update-marker.ts";
 import { checkForUpdate } from "../../../src/node/update/self-update.ts";
 import { archiveName } from "../../../src/platform/engine-archive.ts";
 import { findPackageManager } from "../../../src/platform/packages.ts";
@@ -164,6 +165,21 @@ describe("without the signed list", () => {
     } finally {
       trust([key.text]);
     }
+  });
+});
+
+test("the hint about an outdated list names no command that replaces the agent", async () => {
+  const mirror = join(directory.path, "release");
+  await makeRelease(mirror, { version: "0.2.0", sequence: 5, executables: {} }, key);
+  writeSeenSequence(stateDb, 6);
+  const found = findEngineRelease(
+    { releaseUrl: mirror, version: "1.10.3" },
+    stateDb,
+    systemWith(away).system,
+  );
+  await expect(found).rejects.toMatchObject({
+    message: expect.stringContaining("is outdated"),
+    details: { hint: expect.stringMatching(/^(?!.*self-update).*`agent overlay install --source file`/) },
   });
 });
 
