@@ -619,7 +619,7 @@ describe("machines in the console", () => {
       await page.keyboard.press("j");
       expect(await page.evaluate("document.activeElement.closest('[role=row]') !== null")).toBe(true);
       const [file] = await Promise.all([page.waitForEvent("download"), button("Export CSV").click()]);
-      expect(file.suggestedFilename()).toBe("acme-people.csv");
+      expect(file.suggestedFilename()).toBe("acme-members.csv");
     },
     limitMs,
   );

@@ -44,7 +44,7 @@ import { describeMember, examineMembers } from "../update/overlay-switch.ts";
 import { controlPlane, isSilent } from "./control-plane.ts";
 import { fail, runCheck, ok, skipped, warn, type Check, type Finding } from "./check.ts";
 import { meeting } from "./meeting.ts";
-import { controlPlaneOf } from "../files/granted/control-planes.ts";
+import { controlPlaneOf, type KnownControlPlane } from "../files/granted/control-planes.ts";
 import { leftOutFinding, permissions, placeOf } from "./taken.ts";
 import { examineTraffic, type Seen } from "./traffic.ts";
 import { readText } from "../../base/open-file.ts";
@@ -52,9 +52,18 @@ import { readText } from "../../base/open-file.ts";
 const run = brand.executable;
 const sync = `${run} sync-config`;
 
+/** Nothing of it if its files cannot be read: another finding says so. */
+function knownControlPlane(directory: string): Partial<KnownControlPlane> {
+  try {
+    return controlPlaneOf(directory) ?? {};
+  } catch {
+    return {};
+  }
+}
+
 /** The same node again, with new keys: an administrator revokes those that it has. */
 function registerAgain({ slug, directory, config }: Organization): string {
-  const { apiBase = "URL", caFingerprint } = controlPlaneOf(directory) ?? {};
+  const { apiBase = "URL", caFingerprint } = knownControlPlane(directory);
   const pin = caFingerprint === undefined ? "" : ` --ca-fingerprint ${caFingerprint}`;
   const plain = apiBase.startsWith("http:") ? " --allow-plain-http" : "";
   const node = `${quoteWord(slug)} ${quoteWord(config.name)}`;
