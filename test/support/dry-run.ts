@@ -51,9 +51,12 @@ const isQuery = (line: string) => queries.some((each) => each.test(line));
 const isOfOneBoot = (path: string) => path.startsWith("/run/overlay-agent-health/");
 
 /** Locks are empty files that stay, SQLite has its own; an organization's generations are named by the links to them. */
+/** A daemon notes its peers after a while, and perhaps within the moment that is watched. */
 const isInternal = (path: string) =>
   isOfOneBoot(path) ||
-  /(^|\/)(run\/systemd\/started|lock|[^/]*\.lock|[^/]*\.db-(wal|shm)|current|generations(\/.*)?)$/.test(path);
+  /(^|\/)(run\/peers\.json|run\/systemd\/started|lock|[^/]*\.lock|[^/]*\.db-(wal|shm)|current|generations(\/.*)?)$/.test(
+    path,
+  );
 
 /** A process id, or the time of a run, differs between the plan and the run. */
 const steady = (text: string) =>
