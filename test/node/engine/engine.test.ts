@@ -1,6 +1,7 @@
 // The engine as a program: log lines as versions 1.6.1 and 1.11.0 write them, and the proof of a reload.
 
 import { afterEach, beforeEach, expect, test } from "bun:test";
+import { rejection } from "../../pki/thrown.ts";
 import { appendFileSync, chmodSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -236,7 +237,7 @@ test("waitUntilReady() resolves at the ready line, and rejects with the reason o
   expect(failure).toContain("device or resource busy");
   // The doctor knows no reason either.
   const silent = waitUntilReady(fileLog(log)(), () => false, { silent: false }, system);
-  await expect(silent).rejects.toMatchObject({
+  expect(await rejection(silent)).toMatchObject({
     details: { hint: "Its last lines may show why: `agent logs`." },
   });
 });

@@ -2,6 +2,7 @@
 // nothing installed by a build with release keys.
 
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "bun:test";
+import { rejection } from "../../pki/thrown.ts";
 import {
   chmodSync,
   existsSync,
@@ -177,7 +178,7 @@ test("the hint about an outdated list names no command that replaces the agent",
     stateDb,
     systemWith(away).system,
   );
-  await expect(found).rejects.toMatchObject({
+  expect(await rejection(found)).toMatchObject({
     message: expect.stringContaining("is outdated"),
     details: { hint: expect.stringMatching(/^(?!.*self-update).*`agent overlay install --source file`/) },
   });
