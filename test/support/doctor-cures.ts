@@ -181,6 +181,8 @@ export const cures: readonly Cure[] = [
       return `echo ${await plane.makeToken(["--node", "vm"])} > /root/token`;
     },
     typed: (remedy) => remedy.replace("FILE", "/root/token").replace(/, with .*/, ""),
+    // A check of the former node may run for up to a minute.
+    undo: "systemctl stop overlay-agent-auth.service; systemctl start --no-block overlay-agent-auth.service",
   },
   {
     name: "a route into the internet that the organization sends",

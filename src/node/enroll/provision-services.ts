@@ -5,18 +5,11 @@ import { join } from "node:path";
 import { brand, defaultPlaces } from "../../brand.ts";
 import { messageOf } from "../../base/errors.ts";
 import type { Log } from "../../base/log.ts";
-import { applyChanges, planChanges, type Change } from "../../platform/apply.ts";
+import { applyChanges, planChanges } from "../../platform/apply.ts";
 import { daemonArgs } from "../../platform/daemon-args.ts";
 import { daemonByHand, hasSystemd, serviceManager } from "../../platform/service-manager.ts";
 import { unmask } from "../../platform/service-state.ts";
-import {
-  authTimer,
-  authUnit,
-  daemonUnit,
-  engineUnit,
-  systemctl,
-  type Team,
-} from "../../platform/systemd/systemd.ts";
+import { authTimer, daemonUnit, engineUnit, type Team } from "../../platform/systemd/systemd.ts";
 import { needsWintun } from "../../platform/windows/wintun.ts";
 import { quoteWord, type Step } from "../../base/plan.ts";
 import type { Mode } from "../../protocol/values.ts";
@@ -34,13 +27,6 @@ export type Started = {
   left: string[];
 };
 
-/** A check that waits for changes has the former credentials of the node: it begins again, where it runs. */
-function startChanges(teams: readonly Team[], settings: ServiceSettings, system: System): Change[] {
-  const changes = planServices(teams, settings, system);
-  const isChecked = hasSystemd(system) && teams.some(({ mode }) => mode === "server");
-  return isChecked ? [...changes, systemctl("try-restart", "--no-block", authUnit)] : changes;
-}
-
 /** The plan of startOverlay, for --dry-run. `added` may not be in the configuration root yet. */
 export async function planStart(
   added: Team & Newcomer,
@@ -51,7 +37,7 @@ export async function planStart(
   const library = needsWintun(system) ? planWintun(wintunRequest, settings, system) : [];
   if (!runsServices(system)) return [...engine, ...library];
   const modes = [...readModes(settings.configRoot).filter(({ slug }) => slug !== added.slug), added];
-  return [...engine, ...library, ...planChanges(startChanges(modes, settings, system))];
+  return [...engine, ...library, ...planChanges(planServices(modes, settings, system))];
 }
 
 const wintunRequest = { version: undefined, releaseUrl: undefined, file: undefined };
@@ -90,7 +76,7 @@ export async function startOverlay(
       ],
     };
   }
-  await applyChanges(startChanges(readModes(settings.configRoot), settings, system), system);
+  await applyChanges(planServices(readModes(settings.configRoot), settings, system), system);
   return { started: true, left: [] };
 }
 
