@@ -66,7 +66,7 @@ test("a wide rule, a public network and a side without its kind are told before 
     expect.stringContaining("8.8.8.0/24 is a public range"),
   ]);
   const named = await agent("admin org update dns --name Names");
-  expect(named.stdout).toBe("dns: its name is now Names\n");
+  expect(named.stdout).toBe("dns: name is now Names\n");
   const side = await agent("admin rule create acme --peer alpha");
   expect(side.stderr).toContain("Write node:alpha for the node");
   const gone = await agent("admin org delete dns --confirm acme");

@@ -107,7 +107,7 @@ describe("the console", () => {
         expect(sizes.length).toBeGreaterThan(3);
         return sizes.reduce((sum, size) => sum + size, 0);
       };
-      expect(await scripts("", undefined)).toBeLessThan(36_000);
+      expect(await scripts("", undefined)).toBeLessThan(38_000);
       expect(await scripts("acme/machines/", storageState)).toBeLessThanOrEqual(60 * 1024);
     },
     limitMs,
