@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { SQL } from "bun";
 import { beforeEach, describe, expect, test } from "bun:test";
 import type { Organization } from "../../../src/api/organizations.ts";
-import { tellAway } from "../../../src/server/nodes/contact/silence.ts";
+import { tellAway } from "../../../src/server/nodes/contact/away.ts";
 import { hour, minute, useEphemeral } from "../../support/ephemeral.ts";
 import { newestVersion } from "../../../src/server/store/migrations.ts";
 import { openSqlite } from "../../../src/server/store/sqlite/sqlite.ts";
