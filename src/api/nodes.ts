@@ -9,6 +9,7 @@ import { sessionsEndedHeader } from "../protocol/sign-in.ts";
 import { NodeName, Port, PublicAddress } from "../protocol/values.ts";
 import { foreignText, formerEmailKey } from "../base/text.ts";
 import { endpoint, hasSome, isOn } from "./endpoint.ts";
+import { overridesSetting } from "./organizations.ts";
 import { declare, taken } from "../protocol/settings.ts";
 import {
   filesHeaders,
@@ -16,7 +17,6 @@ import {
   ListQuery,
   maxEmailLength,
   notModified,
-  overridesSetting,
   reachErrors,
   Text,
   Time,

@@ -2,13 +2,14 @@
 
 import * as v from "valibot";
 import { brand } from "../brand.ts";
+import { ConfigOverrides } from "../engine/allowed-settings.ts";
 import { lastHost, maskNetwork, parseNetwork, specialNetwork } from "../base/ip.ts";
 import { NameSuffix } from "../protocol/names.ts";
 import { Slug } from "../protocol/values.ts";
 import { foreignText, label } from "../base/text.ts";
 import { endpoint, roles } from "./endpoint.ts";
 import { declare, needFresh, sent, taken } from "../protocol/settings.ts";
-import { Email, ListQuery, overridesSetting, since, Text, Time, word } from "./values.ts";
+import { Email, ListQuery, since, Text, Time, word } from "./values.ts";
 
 const overlayNetwork = (family: 4 | 6) =>
   v.pipe(
@@ -83,6 +84,15 @@ const numberOrNull = (range: { min: number; max: number }) => ({
   sends: since("0.2.0", v.nullable(v.number())),
   range,
 });
+
+/** Engine settings that an administrator chose, of organizations and nodes. */
+export const overridesSetting = {
+  takes: ConfigOverrides,
+  sends: v.record(v.string(), v.unknown()),
+  flag: "config-overrides",
+  hint: "FILE",
+  help: "Replace all overrides by the JSON object of this file (- is standard input); {} removes them",
+} as const;
 
 /** What administrators change of an organization. The order is the one of answers, help and pages. */
 export const organizationSettings = declare({
@@ -184,7 +194,7 @@ export const organizationSettings = declare({
     flag: "leaver-nodes",
     help: "Keep or revoke the nodes of a user who is removed or disabled",
     section: "Users",
-    label: "The machines of a person who is removed or disabled are revoked",
+    label: "The machines of a user who is removed or disabled are revoked",
   },
   // Nothing else says that the user is still there: the provider gives no token to ask by, and the user has no password and
   // no passkey.
@@ -194,7 +204,7 @@ export const organizationSettings = declare({
     help: "Keep or revoke the nodes of a user 24 hours after the last sign-in, where only a provider that cannot be asked knows the user",
     section: "Users",
     label:
-      "The machines of a person whose provider cannot be asked (see below) are revoked 24 hours after the last sign-in. People with a password or a passkey keep theirs",
+      "The machines of a user whose provider cannot be asked (see below) are revoked 24 hours after the last sign-in. Users with a password or a passkey keep theirs",
   },
   // The console has it on the page of the machines that wait.
   node_approval: {

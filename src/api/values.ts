@@ -2,7 +2,6 @@
 // (src/base/text.ts), with a maximum of their own.
 
 import * as v from "valibot";
-import { ConfigOverrides } from "../engine/allowed-settings.ts";
 import { parseDuration } from "../base/duration.ts";
 import type { ErrorCode } from "../base/errors.ts";
 import { comparedText, emailKey, foreignText, formerEmailKey } from "../base/text.ts";
@@ -147,15 +146,6 @@ export const notModified = {
   description: "Nothing changed for this node: If-None-Match matches",
   headers: { "X-Config-Version": "The current configuration version; the files are the same" },
 };
-
-/** Engine settings that an administrator chose, of organizations and nodes. */
-export const overridesSetting = {
-  takes: ConfigOverrides,
-  sends: v.record(v.string(), v.unknown()),
-  flag: "config-overrides",
-  hint: "FILE",
-  help: "Replace all overrides by the JSON object of this file (- is standard input); {} removes them",
-} as const;
 
 /** The code of an authenticator app, or a recovery code. */
 export const maxCodeLength = 64;

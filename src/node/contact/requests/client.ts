@@ -4,7 +4,6 @@
 import { given } from "../../../base/given.ts";
 import { nodeCallsApi, registrationsApi } from "../../../api/node-calls.ts";
 import { request } from "../../../api/request.ts";
-import { healthApi } from "../../../api/servers.ts";
 import * as v from "valibot";
 import {
   AppError,
@@ -61,6 +60,8 @@ const retryAfterMs = [250, 1000] as const;
 
 /** Loaded on demand: nodes do not sign in. */
 const signInApi = () => import("../../../api/sessions.ts");
+/** Loaded on demand: the clock is asked for where it may be wrong. */
+const serversApi = () => import("../../../api/servers.ts");
 
 export type Client = ReturnType<typeof makeClient>;
 
@@ -125,6 +126,7 @@ export function makeClient(options: ClientOptions) {
 
     /** The server's clock from its Date header, ms since 1970. */
     async serverTime(): Promise<number | undefined> {
+      const { healthApi } = await serversApi();
       const asked = { ...request(healthApi.alive, {}), schema: v.unknown(), repeatable: true };
       const { headers } = await call(asked);
       const time = Date.parse(headers.get("Date") ?? "");
