@@ -5,7 +5,7 @@ import { afterAll, beforeAll, expect, test } from "bun:test";
 import { parseNetworks } from "../../src/server/http/edge.ts";
 import { operator } from "../../src/server/audit/record.ts";
 import { deleteOrganization } from "../../src/server/organizations/organizations.ts";
-import { type Organization } from "../../src/api/organizations.ts";
+import type { Organization } from "../../src/api/organizations.ts";
 import { revokeToken } from "../../src/server/offboarding/left-access.ts";
 import { changeRole, removeMember } from "../../src/server/offboarding/member-changes.ts";
 import { createServiceToken } from "../../src/server/users/service-tokens.ts";

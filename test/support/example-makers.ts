@@ -14,7 +14,7 @@ import { addProvider } from "./oidc-sign-in.ts";
 import { addApp, type App } from "./factors.ts";
 import { makeKeys, registerNode, registrationToken, sendRegistration, type RegisteredNode } from "./nodes.ts";
 import { membershipOf } from "./people.ts";
-import { type TestServer } from "./server.ts";
+import type { TestServer } from "./server.ts";
 
 export const callers = [
   "nobody",

@@ -8,7 +8,7 @@ import { operator } from "../../src/server/audit/record.ts";
 import { addMember } from "../../src/server/users/members.ts";
 import { makePasswords } from "../../src/server/users/sign-in/passwords.ts";
 import { createOrganization } from "../../src/server/organizations/organizations.ts";
-import { type Organization } from "../../src/api/organizations.ts";
+import type { Organization } from "../../src/api/organizations.ts";
 import type { Role } from "../../src/api/endpoint.ts";
 import type { ServerOptions } from "../../src/server/options.ts";
 import type { Database } from "../../src/server/store/database.ts";

@@ -10,7 +10,7 @@ import type { Context, Implementation } from "../command.ts";
 import { confirmable, ownerChoice, ownerFlags } from "../join/owner-flags.ts";
 import type { Facts } from "../table.ts";
 import { given } from "../../base/given.ts";
-import { type Args } from "../values.ts";
+import type { Args } from "../values.ts";
 import { read, write } from "./api.ts";
 import { checked } from "./lookup.ts";
 import { changedLines, readSettings, settingFacts, settingFlags } from "./setting-flags.ts";

@@ -8,7 +8,7 @@ import { quoteWord } from "../../base/plan.ts";
 import type { Context, Implementation } from "../command.ts";
 import { orgArg } from "../server/server-flags.ts";
 import { given } from "../../base/given.ts";
-import { type Args } from "../values.ts";
+import type { Args } from "../values.ts";
 import { read, write, type Api } from "./api.ts";
 import { checked, idOf } from "./lookup.ts";
 import { chooseTarget, targetFlags } from "./target.ts";

@@ -70,7 +70,7 @@ async function unitsOf(
     modes.has("server") ? checksState(system) : undefined,
     asksDaemon ? unitState(daemonUnit, system) : undefined,
   ]);
-  return { ...given({ server, desktop }) };
+  return given({ server, desktop });
 }
 
 export function findingsOf(team: OrganizationState, watcher: Watcher, now: number): Finding[] {

@@ -6,7 +6,7 @@ import * as v from "valibot";
 import { formatTime } from "../../base/duration.ts";
 import { messageOf } from "../../base/errors.ts";
 import { readTextIfThere } from "../../base/files.ts";
-import { type ConfigFiles } from "../../protocol/download.ts";
+import type { ConfigFiles } from "../../protocol/download.ts";
 import { NodeConfig } from "../../protocol/stored.ts";
 import { isMap, stringifyYaml } from "../../base/yaml.ts";
 import {

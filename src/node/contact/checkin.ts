@@ -15,7 +15,7 @@ import { ageOf } from "../../platform/process-identity.ts";
 import type { System } from "../../base/system.ts";
 import type { Client } from "./requests/client.ts";
 import { isApplied, versionInForce, type SyncState } from "../files/generations.ts";
-import { type Organization } from "../files/organizations.ts";
+import type { Organization } from "../files/organizations.ts";
 
 export type Report = {
   /** The version that runs or would run; undefined if unknown: then the control plane keeps the one reported before. */

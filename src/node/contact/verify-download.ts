@@ -5,7 +5,7 @@ import { AppError, messageOf } from "../../base/errors.ts";
 import { decodeBundle } from "../../pki/bundle.ts";
 import { decodeCaBundle, verifyCertificate } from "../../pki/nebula.ts";
 import { publicOfHostKey } from "../../pki/keys.ts";
-import { type DownloadAnswer } from "../../protocol/download.ts";
+import type { DownloadAnswer } from "../../protocol/download.ts";
 import { NodeConfig } from "../../protocol/stored.ts";
 import * as v from "valibot";
 

@@ -11,7 +11,7 @@ import { removeTree, writeFileAtomic } from "../../base/files.ts";
 import type { Log } from "../../base/log.ts";
 import { Order } from "../../protocol/orders.ts";
 import { NodeConfig } from "../../protocol/stored.ts";
-import { type OrderKey } from "../../protocol/values.ts";
+import type { OrderKey } from "../../protocol/values.ts";
 import { readJsonFile, readValidJson, type Organization } from "./organizations.ts";
 import {
   damagedNote,

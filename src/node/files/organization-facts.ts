@@ -4,7 +4,7 @@
 import type { LeftOut } from "../../engine/left-out.ts";
 import type { DataPlane } from "./config/data-plane.ts";
 import type { SyncState } from "./generations.ts";
-import { type Organization } from "./organizations.ts";
+import type { Organization } from "./organizations.ts";
 import { readRevokedNote } from "./revoked-notes.ts";
 
 export type OrganizationFacts = {

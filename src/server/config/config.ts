@@ -19,7 +19,7 @@ import { conntrackDefaults, flowTimes } from "./flow-timeout.ts";
 import { compileRules } from "../policy/firewall.ts";
 import { isSelf, type Rule } from "../../api/rules.ts";
 import { certifiedGroups, ownerOf } from "../../protocol/owner-group.ts";
-import { type NodeRow } from "../store/tables/nodes.ts";
+import type { NodeRow } from "../store/tables/nodes.ts";
 
 /** The columns of a node that its own configuration depends on. */
 export type ConfigNode = Pick<

@@ -4,7 +4,7 @@
 import type { NodePatch, NodeRequest } from "../../api/nodes.ts";
 import * as v from "valibot";
 import { AppError } from "../../base/errors.ts";
-import { type Node } from "../../protocol/node.ts";
+import type { Node } from "../../protocol/node.ts";
 import { record, type Actor, type AuditEvent } from "../audit/record.ts";
 import { editPolicy, editReach, type Testing } from "../policy/edit-policy.ts";
 import { ensureGroups } from "../policy/groups.ts";
@@ -16,7 +16,7 @@ import {
   type IssuingOrg,
 } from "../certificates/issue.ts";
 import { fitPage, pageOf, searchPattern, type Page } from "../http/lists.ts";
-import { type ListQuery } from "../../api/values.ts";
+import type { ListQuery } from "../../api/values.ts";
 import {
   findNode,
   nameTaken,

@@ -6,7 +6,7 @@
 import type { NewPhone, PhoneImport, PhoneSite } from "../../api/phones.ts";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
-import { type RegisterWaiting } from "../../protocol/registration.ts";
+import type { RegisterWaiting } from "../../protocol/registration.ts";
 import { record, type Actor } from "../audit/record.ts";
 import { issueOverlay, readIssuingOrg, type IssuingOrg } from "../certificates/issue.ts";
 import { renderSite } from "../config/phone-site.ts";

@@ -10,7 +10,7 @@ import {
   type Network,
 } from "../../base/ip.ts";
 import { ownerGroupIn } from "../../protocol/owner-group.ts";
-import { type Member } from "./firewall.ts";
+import type { Member } from "./firewall.ts";
 import { isSelf, portRange, type Rule } from "../../api/rules.ts";
 import { makeOwned, type Owners } from "./owned-pairs.ts";
 import { intersect, isNothing, merged, nothing, sizeOf, subtract, type Access } from "./packets.ts";

@@ -7,7 +7,7 @@ import type { NamedProvider, ProviderGroup } from "./group-users.ts";
 import { providerGroupOf } from "./provider-words.ts";
 import { reservedSentence } from "./firewall.ts";
 import { isReservedGroup } from "../../api/values.ts";
-import { type Peer, type CheckedRule, type Target } from "../../api/rules.ts";
+import type { Peer, CheckedRule, Target } from "../../api/rules.ts";
 import { faulty, isNetworkWord, nodeNameOf, type ParsedPolicy } from "./policy-file.ts";
 import type { PolicyTest } from "./policy-tests.ts";
 import { identityOf } from "./reach.ts";

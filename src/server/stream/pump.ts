@@ -1,7 +1,7 @@
 // Sends one stream its events, and checks repeatedly whether its caller may still have them.
 
 import { listEvents, shownTo } from "../audit/read.ts";
-import { type Event } from "../../api/events.ts";
+import type { Event } from "../../api/events.ts";
 import type { OrganizationCall } from "../http/route.ts";
 import type { Contact } from "../nodes/contact/reports.ts";
 import type { Reader } from "../store/database.ts";

@@ -2,7 +2,7 @@
 // hands them to all its streams, on any replica: the database says what is new, so no notification can be lost.
 
 import { listEvents, listEventsBefore } from "../audit/read.ts";
-import { type Event } from "../../api/events.ts";
+import type { Event } from "../../api/events.ts";
 import type { Contact, Reports } from "../nodes/contact/reports.ts";
 import type { Reader } from "../store/database.ts";
 import type { System } from "../../base/system.ts";

@@ -6,7 +6,7 @@ import { join, relative } from "node:path";
 import { AppError, fromSystemError, messageOf, systemErrorCode } from "../../base/errors.ts";
 import { caKeyBanners } from "../../pki/ca-key.ts";
 import { certificateBanners, decodeBundle } from "../../pki/bundle.ts";
-import { type NebulaCertificate } from "../../pki/nebula.ts";
+import type { NebulaCertificate } from "../../pki/nebula.ts";
 import { formatPem, parsePem } from "../../pki/pem.ts";
 import { readBytes } from "../../base/open-file.ts";
 import { quoted, readConfigs, type HandConfigs, type YamlFile } from "./hand-config.ts";

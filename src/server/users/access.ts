@@ -9,7 +9,7 @@ import {
   type OrganizationAccess,
   type Route,
 } from "../http/route.ts";
-import { type Role } from "../../api/endpoint.ts";
+import type { Role } from "../../api/endpoint.ts";
 import { cookiesOf, docsCookie, readCookie, sessionCookie } from "../http/cookies.ts";
 import { hasOpaqueOrigin } from "../http/opaque-origin.ts";
 import { requireOwnPage } from "../http/own-page.ts";

@@ -14,7 +14,7 @@ import { rememberNetwork } from "../store/tables/organizations.ts";
 import { meta } from "../store/tables/servers.ts";
 import type { Passwords } from "./sign-in/passwords.ts";
 import { insertUser } from "./users.ts";
-import { type User } from "../../api/users.ts";
+import type { User } from "../../api/users.ts";
 
 const firstAccountMs = 30 * 60_000;
 const prefix = "first_account ";

@@ -13,7 +13,7 @@ import { acceptOrder } from "../../../src/node/files/orders.ts";
 import { keepCopy, openForRevocations } from "../../../src/node/files/damaged-organization.ts";
 import { readRevokedNote } from "../../../src/node/files/revoked-notes.ts";
 import { makeSigningKey, publicHalf, signOrder, type SigningKey } from "../../../src/pki/tokens.ts";
-import { type Order } from "../../../src/protocol/orders.ts";
+import type { Order } from "../../../src/protocol/orders.ts";
 import { RegisterAnswer } from "../../../src/protocol/registration.ts";
 import { rejection } from "../../pki/thrown.ts";
 import { followEdge, makeControl, makeNodeWorld, nodePath, type NodeWorld } from "../../support/node.ts";

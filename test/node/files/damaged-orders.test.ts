@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { checkAuth, type AuthOutcome } from "../../../src/node/contact/check-auth.ts";
 import { generationFile } from "../../../src/node/files/generations.ts";
 import { acceptOrder } from "../../../src/node/files/orders.ts";
-import { type Organization } from "../../../src/node/files/organizations.ts";
+import type { Organization } from "../../../src/node/files/organizations.ts";
 import { readRevokedNote } from "../../../src/node/files/revoked-notes.ts";
 import { rejection } from "../../pki/thrown.ts";
 import { followEdge, makeControl, makeNodeWorld, nodePath, type NodeWorld } from "../../support/node.ts";

@@ -9,7 +9,7 @@ import { decodeBundle } from "../../../src/pki/bundle.ts";
 import { fingerprint } from "../../../src/pki/nebula.ts";
 import { DownloadAnswer } from "../../../src/protocol/download.ts";
 import { paths } from "../../support/paths.ts";
-import { type RegisterAnswer } from "../../../src/protocol/registration.ts";
+import type { RegisterAnswer } from "../../../src/protocol/registration.ts";
 import { makeKeys } from "../../support/nodes.ts";
 import {
   admin,

@@ -7,7 +7,7 @@ import {
   takeAddress,
   type Networks,
 } from "../../../src/server/allocation/address-pool.ts";
-import { type Params, type Transaction } from "../../../src/server/store/database.ts";
+import type { Params, Transaction } from "../../../src/server/store/database.ts";
 import { makeTestServer, type TestServer } from "../../support/server.ts";
 
 const taken = 65_000;

@@ -8,7 +8,7 @@ import { ErrorBody } from "../../../src/protocol/error-body.ts";
 import { paths } from "../../support/paths.ts";
 import { operator } from "../../../src/server/audit/record.ts";
 import { deleteOrganization } from "../../../src/server/organizations/organizations.ts";
-import { type Organization } from "../../../src/api/organizations.ts";
+import type { Organization } from "../../../src/api/organizations.ts";
 import { createServiceToken } from "../../../src/server/users/service-tokens.ts";
 import { maxPollsPerNode } from "../../../src/server/config/changes.ts";
 import { useNumbered } from "../../support/numbered.ts";

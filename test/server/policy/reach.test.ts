@@ -10,7 +10,7 @@ import {
   testable,
   type Member,
 } from "../../../src/server/policy/firewall.ts";
-import { type Peer, type Rule } from "../../../src/api/rules.ts";
+import type { Peer, Rule } from "../../../src/api/rules.ts";
 import { ownerGroup, ownerGroupIn, ownerOf, selfGroup } from "../../../src/protocol/owner-group.ts";
 import { changedNodes, changedRules, differences } from "../../../src/server/policy-files/differences.ts";
 import { accessChanges } from "../../../src/server/policy-files/plan.ts";

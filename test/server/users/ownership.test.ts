@@ -10,7 +10,7 @@ import { changeRole } from "../../../src/server/offboarding/member-changes.ts";
 import { createUser, findOwner, setPassword } from "../../../src/server/users/users.ts";
 import { setActive } from "../../../src/server/offboarding/user-status.ts";
 import { deleteOrganization } from "../../../src/server/organizations/organizations.ts";
-import { type Organization } from "../../../src/api/organizations.ts";
+import type { Organization } from "../../../src/api/organizations.ts";
 import { codeOf } from "../../support/nodes.ts";
 import { makeAcme, makeNumbered, pair, signInTo } from "../../support/people.ts";
 import { makeTestServer, password, type Answer, type TestServer } from "../../support/server.ts";

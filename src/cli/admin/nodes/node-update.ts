@@ -95,5 +95,5 @@ function listsOf({ values }: Context, present: Pick<Node, "groups" | "subnets">)
   };
   const groups = changed(present.groups, "group");
   const subnets = changed(present.subnets, "subnet");
-  return { ...given({ groups, subnets }) };
+  return given({ groups, subnets });
 }

@@ -19,7 +19,7 @@ import { confirmable, ownerIdFlag } from "../../join/owner-flags.ts";
 import { orgArg } from "../../server/server-flags.ts";
 import type { Cell } from "../../table.ts";
 import { given } from "../../../base/given.ts";
-import { type Args } from "../../values.ts";
+import type { Args } from "../../values.ts";
 import { read, write, type Api } from "../api.ts";
 import { checked, memberByEmail } from "../lookup.ts";
 import { targetFlags } from "../target.ts";

@@ -21,7 +21,7 @@ import type { Reader, Transaction } from "../../store/database.ts";
 import { isUnsafe } from "../contact/refused-engine.ts";
 import { queryAll } from "../../store/table.ts";
 import { certificates } from "../../store/tables/certificates.ts";
-import { type NodeRow } from "../../store/tables/nodes.ts";
+import type { NodeRow } from "../../store/tables/nodes.ts";
 import { notifyNode, raiseOwnVersion } from "../../store/versions.ts";
 
 /** The kinds of certificates to sign. */

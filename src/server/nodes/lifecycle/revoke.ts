@@ -33,7 +33,7 @@ import { isPeerOfRule } from "../../policy/rules.ts";
 import { endSessionsOn } from "../../users/sessions/session-nodes.ts";
 import { settle } from "./upkeep.ts";
 import { fitPage, pageOf, searchPattern, type Page } from "../../http/lists.ts";
-import { type ListQuery } from "../../../api/values.ts";
+import type { ListQuery } from "../../../api/values.ts";
 import { raiseConfigVersion, raiseOwnVersion, notifyNode } from "../../store/versions.ts";
 
 type Org = { id: number; slug: string };

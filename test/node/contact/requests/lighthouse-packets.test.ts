@@ -10,7 +10,7 @@ import { followOrganization } from "../../../../src/node/contact/follow.ts";
 import { makeLighthousePackets } from "../../../../src/node/contact/requests/lighthouse-packets.ts";
 import { lighthouseTargets } from "../../../../src/node/files/granted/lighthouse-targets.ts";
 import { readSyncState, writeSyncState } from "../../../../src/node/files/generations.ts";
-import { type Organization } from "../../../../src/node/files/organizations.ts";
+import type { Organization } from "../../../../src/node/files/organizations.ts";
 import { syncOrganization } from "../../../../src/node/contact/sync.ts";
 import { formatTime } from "../../../../src/base/duration.ts";
 import { realSystem } from "../../../../src/base/system.ts";

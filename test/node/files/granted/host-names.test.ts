@@ -10,7 +10,7 @@ import { followOnce, type Turn } from "../../../../src/node/contact/follow.ts";
 import { readYaml } from "../../../../src/node/files/config/read-yaml.ts";
 import { resolveNames } from "../../../../src/node/files/granted/host-names.ts";
 import { readSyncState } from "../../../../src/node/files/generations.ts";
-import { type Organization } from "../../../../src/node/files/organizations.ts";
+import type { Organization } from "../../../../src/node/files/organizations.ts";
 import { describeEveryEngine } from "../../../support/engines.ts";
 import { makeControl, makeNodeWorld, nodePath, type NodeWorld } from "../../../support/node.ts";
 import { makeKeys, sendRegistration } from "../../../support/nodes.ts";

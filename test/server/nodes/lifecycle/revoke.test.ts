@@ -8,7 +8,7 @@ import { verifyOrder } from "../../../../src/pki/tokens.ts";
 import { ErrorBody } from "../../../../src/protocol/error-body.ts";
 import { operator } from "../../../../src/server/audit/record.ts";
 import { deleteOrganization } from "../../../../src/server/organizations/organizations.ts";
-import { type Organization } from "../../../../src/api/organizations.ts";
+import type { Organization } from "../../../../src/api/organizations.ts";
 import { flowTimes, longestFlowMs } from "../../../../src/server/config/flow-timeout.ts";
 import { blockAfterMs, settle } from "../../../../src/server/nodes/lifecycle/upkeep.ts";
 import { raiseConfigVersion } from "../../../../src/server/store/versions.ts";
