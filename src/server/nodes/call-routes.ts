@@ -77,10 +77,17 @@ async function leave(services: Services, call: OrganizationCall, input: CheckinR
 }
 
 /** Whether this check-in shows that two machines use the node's keys. Only the node itself knows its machine. */
-function takeMachine({ clones }: Services, call: OrganizationCall, { machine }: CheckinRequest): boolean {
+function takeMachine(
+  { changes, clones }: Services,
+  call: OrganizationCall,
+  { machine }: CheckinRequest,
+): boolean {
   const { org, caller, address } = call;
   if (caller.kind !== "node" || machine === undefined) return false;
-  return clones.take({ orgId: org.id, nodeId: caller.nodeId, machine, address });
+  if (!clones.take({ orgId: org.id, nodeId: caller.nodeId, machine, address })) return false;
+  // The other machine holds a poll.
+  changes.wakeNode(org.id, caller.nodeId);
+  return true;
 }
 
 /** If nothing else is wrong, a node with a wrong clock is shown with that. Its own probes do not find it. */
@@ -111,11 +118,13 @@ async function checkIn(
   const { org, request, caller } = call;
   const { hasPeers, ...answers } = await answersTo(services, call, input);
   const waitS = isNews || hasPeers ? 0 : call.waitS;
-  const sent = clones.has(call.id()) ? asClone(input) : input;
+  const isCloned = clones.has(call.id());
+  const sent = isCloned ? asClone(input) : input;
+  const isNewClone = () => !isCloned && clones.has(call.id());
   const answer =
     waitS === 0
       ? await checkins.checkin(org, call.id(), sent)
-      : await checkins.held(org, call.id(), sent, { waitS, aborted: request.signal });
+      : await checkins.held(org, call.id(), sent, { waitS, aborted: request.signal, isNews: isNewClone });
   // After the wait, because the other machine may have come meanwhile.
   const cloned = clones.has(call.id()) ? { cloned: true } : {};
   const elsewhere =

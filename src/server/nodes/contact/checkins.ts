@@ -44,12 +44,12 @@ export type Checkins = {
   atOnce(org: Org, nodeId: number, request: CheckinRequest): CheckinAnswer | undefined;
   /** Throws node_revoked with the order, or conflict for a node that is not registered. */
   checkin(org: Org, nodeId: number, request: CheckinRequest): Promise<CheckinAnswer>;
-  /** Waits up to `waitS` seconds for a change, or until `aborted`. */
+  /** Waits up to `waitS` seconds for a change, or until `aborted`. Who has other news wakes the node, and `isNews` says so. */
   held(
     org: Org,
     nodeId: number,
     request: CheckinRequest,
-    waiting: { waitS: number; aborted: AbortSignal },
+    waiting: { waitS: number; aborted: AbortSignal; isNews(): boolean },
   ): Promise<CheckinAnswer>;
   /** Records that the node has exactly the files of this version. */
   takeApplied(org: Org, nodeId: number, version: number): Promise<void>;
@@ -112,7 +112,7 @@ export function makeCheckins(given: Omit<Deps, "settle">): Checkins {
       const names = await newsOfNames(deps, org, nodeId, request);
       return { ...answer(org, found, seen, names), ...(await othersOf(deps, org, nodeId, request)) };
     },
-    async held(org, nodeId, request, { waitS, aborted }) {
+    async held(org, nodeId, request, { waitS, aborted, isNews }) {
       // Open the poll before the first read: then no change in between is missed.
       const poll = changes.open(org.id, nodeId);
       const onAbort = () => poll.close();
@@ -129,7 +129,7 @@ export function makeCheckins(given: Omit<Deps, "settle">): Checkins {
           // part.
           const isOther = (request.refused_config_version ?? seen) !== found.version;
           const names = known ?? (isOther ? await newsOfNames(deps, org, nodeId, request) : undefined);
-          const hasNews = (isOther && !found.node.isEnded) || names !== undefined;
+          const hasNews = (isOther && !found.node.isEnded) || names !== undefined || isNews();
           if (hasNews || !isWoken) {
             // Answer before the write, whose lock may be held: the node confirms again at its next check-in.
             if (!hasNews) await confirming;

@@ -11,7 +11,7 @@ import type { TestServer } from "../../../support/server.ts";
 let server: TestServer;
 let org: Organization;
 
-const { call, showNode } = useNumbered((made) => ({ server, org } = made));
+const { call, callNode, parked, showNode } = useNumbered((made) => ({ server, org } = made));
 
 const minute = 60_000;
 const [original, copy] = ["0123456789abcdef", "fedcba9876543210"];
@@ -55,6 +55,20 @@ test("machines that alternate are told, with an event an hour, the node and the 
     await isTold(node, machine);
   }
   expect(await events()).toHaveLength(2);
+});
+
+test("the poll that the other machine holds is answered at once, and not held again for what it knows", async () => {
+  const node = await registerNode(server, org, "web");
+  await isTold(node, original);
+  const held = isTold(node, copy, 50);
+  await parked(node);
+  expect(await isTold(node, original, 50)).toBe(true);
+  expect(await held).toBe(true);
+  const next = isTold(node, original, 50);
+  await parked(node);
+  expect(await Promise.race([next, Bun.sleep(100).then(() => "held")])).toBe("held");
+  await callNode("PATCH", node, "", { config_overrides: { tun: { mtu: 1400 } } });
+  expect(await next).toBe(true);
 });
 
 test("it ends when one of them has been silent for two and a half minutes", async () => {
