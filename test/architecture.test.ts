@@ -96,15 +96,10 @@ const homes: Record<string, { homes: RegExp; reason: string }> = {
   preact: { homes: /^console\//, reason: "pages for browsers" },
   "preact/hooks": { homes: /^console\//, reason: "pages for browsers" },
   "@preact/signals": { homes: /^console\//, reason: "pages for browsers" },
-  htm: {
-    homes: /^(console\/html|server\/console\/templates)\.ts$/,
-    reason: "templates of the console, compiled while it is bundled",
-  },
   "oxc-minify": { homes: /^server\/console\/bundler\.ts$/, reason: "loaded by the build alone" },
-  "oxc-parser": { homes: /^server\/console\/templates\.ts$/, reason: "loaded by the build alone" },
   "d3-force": { homes: /^console\/map\/layout\.ts$/, reason: "the map of the console" },
-  uplot: { homes: /^console\/ui\/plot\.ts$/, reason: "plots of the console" },
-  uqr: { homes: /^(console\/ui\/qr|cli\/admin\/users\/factor)\.ts$/, reason: "QR codes" },
+  uplot: { homes: /^console\/ui\/plot\.tsx$/, reason: "plots of the console" },
+  uqr: { homes: /^(console\/ui\/qr|cli\/admin\/users\/factor)\.tsx?$/, reason: "QR codes" },
   yaml: {
     homes: /^server\/(policy|transfer)/,
     reason:
@@ -406,8 +401,8 @@ describe("files", () => {
   });
 
   test("are named in kebab-case, and no folder is a drawer", () => {
-    expect(files.filter((file) => !/^([a-z0-9-]+\/)*[a-z0-9-]+(\.d)?\.ts$/.test(file))).toEqual([]);
-    expect(files.filter((file) => /(^|\/)(utils?|lib|common|helpers?|misc)(\/|\.ts$)/.test(file))).toEqual(
+    expect(files.filter((file) => !/^([a-z0-9-]+\/)*[a-z0-9-]+(\.d)?\.tsx?$/.test(file))).toEqual([]);
+    expect(files.filter((file) => /(^|\/)(utils?|lib|common|helpers?|misc)(\/|\.tsx?$)/.test(file))).toEqual(
       [],
     );
   });

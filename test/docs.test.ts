@@ -103,7 +103,7 @@ test("each path of the source that is named in ARCHITECTURE.md and CONTRIBUTING.
 
 test("each file that ARCHITECTURE.md names without its folder exists", () => {
   const present = new Set(
-    [...new Bun.Glob("**/*.ts").scanSync(join(root, "src"))].map((path) => basename(path)),
+    [...new Bun.Glob("**/*.{ts,tsx}").scanSync(join(root, "src"))].map((path) => basename(path)),
   );
   const names = inlineCode("ARCHITECTURE.md").filter((code) => /^[\w-]+\.ts$/.test(code));
   expect(names.length).toBeGreaterThan(10);

@@ -126,7 +126,7 @@ test("every line of the source that is printed for pasting quotes its values", a
   const root = join(import.meta.dir, "../src");
   const found: string[] = [];
   let lines = 0;
-  for (const file of new Bun.Glob("**/*.ts").scanSync(root)) {
+  for (const file of new Bun.Glob("**/*.{ts,tsx}").scanSync(root)) {
     const source = await Bun.file(join(root, file)).text();
     const marked = source.matchAll(/\\`\$\{(?:brand\.executable|run)\}((?:(?!\\`)[^\n])*)\\`/g);
     const named = source.matchAll(/const line = `\$\{brand\.executable\}([^\n]*)`;/g);

@@ -14,17 +14,17 @@ export type Page = {
 
 /** Below an organization, by the segment behind its slug; "" is the first page. In the order of the navigation. */
 export const organizationPages: Readonly<Record<string, Page>> = {
-  "": { title: "Overview", letter: "o", load: async () => (await import("./pages/overview.ts")).Overview },
+  "": { title: "Overview", letter: "o", load: async () => (await import("./pages/overview.tsx")).Overview },
   machines: {
     title: "Machines",
     letter: "m",
-    load: async () => (await import("./pages/machine-pages.ts")).MachinePages,
+    load: async () => (await import("./pages/machine-pages.tsx")).MachinePages,
   },
   map: {
     title: "Map",
     letter: "x",
     load: async () => {
-      const { MapPage, readPathsAhead } = await import("./pages/map.ts");
+      const { MapPage, readPathsAhead } = await import("./pages/map.tsx");
       readPathsAhead();
       return MapPage;
     },
@@ -32,12 +32,12 @@ export const organizationPages: Readonly<Record<string, Page>> = {
   access: {
     title: "Access",
     letter: "a",
-    load: async () => (await import("./pages/access.ts")).Access,
+    load: async () => (await import("./pages/access.tsx")).Access,
   },
   activity: {
     title: "Activity",
     letter: "v",
-    load: async () => (await import("./pages/administration.ts")).Activity,
+    load: async () => (await import("./pages/activity.tsx")).Activity,
   },
   certificates: {
     title: "Certificates",
@@ -85,14 +85,14 @@ const sidePages: Readonly<Record<string, Page>> = {
 export const staffPages: Readonly<Record<string, Page>> = {
   organizations: {
     title: "Organizations",
-    load: async () => (await import("./pages/staff.ts")).Organizations,
+    load: async () => (await import("./pages/staff.tsx")).Organizations,
   },
-  users: { title: "Users", load: async () => (await import("./pages/staff.ts")).Users },
+  users: { title: "Users", load: async () => (await import("./pages/staff.tsx")).Users },
   "audit-log": {
     title: "Audit log",
-    load: async () => (await import("./pages/administration.ts")).AuditLog,
+    load: async () => (await import("./pages/activity.tsx")).AuditLog,
   },
-  servers: { title: "Servers", load: async () => (await import("./pages/staff.ts")).Servers },
+  servers: { title: "Servers", load: async () => (await import("./pages/staff.tsx")).Servers },
 };
 
 /** Below /console/-/: what belongs to no organization. */

@@ -1,5 +1,6 @@
 // The equivalents of a page for a terminal: lines for a shell, and calls of the API.
 
+import type { Method } from "../api/endpoint.ts";
 import { quoteWord } from "../base/plan.ts";
 
 /**
@@ -10,8 +11,8 @@ export type Words = readonly (string | number)[];
 /** `command`: one command, or several; with `each`, one for every item, which is the word `item` in it. */
 export type Terminal = {
   command: Words | readonly Words[];
-  each?: Words;
-  call?: readonly [method: "GET" | "POST" | "PATCH" | "DELETE", path: string, body?: unknown];
+  each?: Words | undefined;
+  call?: readonly [method: Method, path: string, body?: unknown];
 };
 
 /** The word that stands for each item. */

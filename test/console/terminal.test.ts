@@ -74,7 +74,7 @@ test("the body of a call is one word", () => {
 test("a line that a page writes itself has no value but the slug of an organization", async () => {
   const root = join(import.meta.dir, "../../src/console");
   let lines = 0;
-  for (const file of new Bun.Glob("**/*.ts").scanSync(root)) {
+  for (const file of new Bun.Glob("**/*.{ts,tsx}").scanSync(root)) {
     if (file === "terminal.ts") continue;
     const source = await Bun.file(join(root, file)).text();
     for (const [line] of source.matchAll(/`(?:sudo )?agent [^`]*`/g)) {

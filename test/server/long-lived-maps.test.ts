@@ -88,7 +88,7 @@ const signs: Record<Bound, (name: string, value: string, text: string) => boolea
 test("every lasting map is keyed by rows, or has a maximum", async () => {
   const found: Record<string, Record<string, Bound | undefined>> = {};
   const unsigned: string[] = [];
-  for (const file of [...new Bun.Glob("**/*.ts").scanSync(root)].sort()) {
+  for (const file of [...new Bun.Glob("**/*.{ts,tsx}").scanSync(root)].sort()) {
     const text = await Bun.file(join(root, file)).text();
     for (const [name, value] of lastingMaps(file, text)) {
       const bound = bounds[file]?.[name];

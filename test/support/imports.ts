@@ -17,7 +17,7 @@ export type Import = {
 
 /** Every file of src/, relative, sorted. */
 export function sourceFiles(): string[] {
-  return [...new Bun.Glob("**/*.ts").scanSync(sourceRoot)].sort();
+  return [...new Bun.Glob("**/*.{ts,tsx}").scanSync(sourceRoot)].sort();
 }
 
 const known = new Map<string, Import[]>();
@@ -30,7 +30,7 @@ export function importsOf(file: string): Import[] {
 }
 
 function readImports(file: string): Import[] {
-  if (!file.endsWith(".ts") || !existsSync(join(sourceRoot, file))) return [];
+  if (!/\.tsx?$/.test(file) || !existsSync(join(sourceRoot, file))) return [];
   const text = withoutComments(readFileSync(join(sourceRoot, file), "utf8"));
   const statements = [
     ...text.matchAll(/^\s*(?:import|export)\s+(type\s+)?(?:[\w*{][^;"]*?\sfrom\s+)"([^"]+)"/gm),

@@ -1,8 +1,7 @@
 // Pages whose files are small and much alike: one file of all takes fewer bytes than one for each.
 
-export { Activity, AuditLog } from "./activity.ts";
-export { Certificates } from "./certificates.ts";
-export { People } from "./people.ts";
-export { Settings } from "./settings.ts";
-export { Tokens } from "./tokens.ts";
-export { Webhooks } from "./webhooks.ts";
+export { Certificates } from "./certificates.tsx";
+export { People } from "./people.tsx";
+export { Settings } from "./settings.tsx";
+export { Tokens } from "./tokens.tsx";
+export { Webhooks } from "./webhooks.tsx";

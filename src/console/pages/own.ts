@@ -1,5 +1,5 @@
 // Pages of one user: one file for all takes fewer bytes than one for each.
 
-export { Account } from "./account.ts";
-export { CommandLine } from "./command-line.ts";
-export { Join } from "./join.ts";
+export { Account } from "./account.tsx";
+export { CommandLine } from "./command-line.tsx";
+export { Join } from "./join.tsx";

@@ -1,8 +1,8 @@
 // A column of times in a list.
 
 import { utc } from "../times.ts";
-import { moment } from "./parts.ts";
-import type { Column } from "./rows.ts";
+import { moment } from "./parts.tsx";
+import type { Column } from "./rows.tsx";
 
 /** `at`: ISO 8601, or ms since 1970; those without come last. `never`: words without a time. */
 export function timeColumn<T>(

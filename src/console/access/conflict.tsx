@@ -1,0 +1,220 @@
+// Another user or tab saved rules since the edits of this tab began: both are shown, with who saved and when.
+
+import { apiPath } from "../../api/endpoint.ts";
+import { eventsApi } from "../../api/events.ts";
+import { useState } from "preact/hooks";
+import { actorOf, isAbout } from "../actor.ts";
+import { me } from "../me.ts";
+import { useMemberNames } from "../member-names.ts";
+import { useResource } from "../resource.ts";
+import { When } from "../ui/parts.tsx";
+import { rebase, takeTheirs, type Draft } from "./draft.ts";
+import type { Saved } from "./saved.ts";
+import { ruleChanges, clashKey, mergeRules, type Choice, type Change, type Clash } from "./merge.ts";
+import { identityOf, sentenceOf, type Rule } from "./rules.ts";
+import { Description, Sentence } from "./sentence.tsx";
+
+type Props = { draft: Draft; saved: Saved; theirs: Saved };
+type Author = { name: string; at: string };
+
+export function Conflict({ draft, saved, theirs }: Props) {
+  const [choices, choose] = useState<ReadonlyMap<string, Choice>>(new Map());
+  const mine = draft.rules.value ?? saved.rules;
+  const changes = ruleChanges(saved.rules, theirs.rules);
+  const { clashes } = mergeRules(saved.rules, mine, theirs.rules);
+  const authorOf = useAuthors(draft.slug);
+  const open = clashes.filter((clash) => !choices.has(clashKey(clash)));
+  return (
+    <div class="failure" role="alert">
+      <p>
+        <Authors changes={changes} authorOf={authorOf} did="saved rules since these edits began" />, so they
+        are not saved.
+      </p>
+      <div class="versions">
+        <div>
+          <h3>Saved</h3>
+          <ChangeList changes={changes} />
+        </div>
+        <div>
+          <h3>Yours</h3>
+          <ChangeList changes={ruleChanges(saved.rules, mine)} />
+        </div>
+      </div>
+      {clashes.map((clash) => (
+        <Chooser
+          key={clashKey(clash)}
+          clash={clash}
+          author={authorOf(clash.theirs ?? clash.base)}
+          choice={choices.get(clashKey(clash))}
+          choose={(choice: Choice) => choose(new Map([...choices, [clashKey(clash), choice]]))}
+        />
+      ))}
+      <div class="actions">
+        <button type="button" disabled={open.length > 0} onClick={() => rebase(draft, choices)}>
+          Add my changes to the saved rules
+        </button>
+        <button type="button" onClick={() => takeTheirs(draft)}>
+          Keep the saved rules, drop my changes
+        </button>
+      </div>
+      {open.length === 0 ? null : <p class="quiet">Choose first, for each rule that was changed twice.</p>}
+    </div>
+  );
+}
+
+/** Rules that others saved while the page only showed them: they are not what this page saved. */
+export function News({ slug, changes }: { slug: string; changes: readonly Change[] }) {
+  return changes.length === 0 ? null : <Others slug={slug} changes={changes} />;
+}
+
+function Others({ slug, changes }: { slug: string; changes: readonly Change[] }) {
+  const authorOf = useAuthors(slug);
+  return (
+    <div class="notice" role="status">
+      <p>
+        <Authors changes={changes} authorOf={authorOf} did="saved rules while this page was open" />:
+      </p>
+      <ChangeList changes={changes} />
+    </div>
+  );
+}
+
+type AuthorOf = (rule: Rule | undefined) => Author | undefined;
+
+type AuthorsProps = { changes: readonly Change[]; authorOf: AuthorOf; did: string };
+
+/** The users, and the time of the last change. */
+function Authors({ changes, authorOf, did }: AuthorsProps) {
+  const authors = changes.flatMap(({ before, after }) => authorOf(after ?? before) ?? []);
+  const names = [...new Set(authors.map(({ name }) => name))].join(", ");
+  const last = authors
+    .map(({ at }) => at)
+    .sort()
+    .at(-1);
+  return (
+    <>
+      <bdi>{names || "Another user or tab"}</bdi> {did}
+      {last === undefined ? null : (
+        <>
+          {" "}
+          (<When at={last} />)
+        </>
+      )}
+    </>
+  );
+}
+
+/** The newest event about a rule that differs is the one that made it so. */
+function useAuthors(slug: string): AuthorOf {
+  const { data = [] } = useResource(
+    apiPath(eventsApi.list, { slug }, { before: "999999999999999", limit: "200" }),
+  );
+  const names = useMemberNames(slug);
+  return (rule) => {
+    const about = data.filter((each) => isAbout(each, `rule/${rule?.id}`));
+    const event = about.toSorted((a, b) => b.id - a.id)[0];
+    if (event === undefined) return undefined;
+    const name = actorOf({ ...event, actor: { ...event.actor, ip: null } }, names);
+    return { name: name === me.value?.email ? "You, in another tab," : name, at: event.at };
+  };
+}
+
+type ChooserProps = {
+  clash: Clash;
+  author: Author | undefined;
+  choice: Choice | undefined;
+  choose: (choice: Choice) => void;
+};
+
+function Chooser({ clash: { base, mine, theirs }, author, choice, choose }: ChooserProps) {
+  const option = (value: Choice, rule: Rule | undefined, whose: unknown) => (
+    <label class="check">
+      <input
+        type="radio"
+        name={`clash-${base.id}`}
+        checked={choice === value}
+        onChange={() => choose(value)}
+      />
+      <span>
+        {whose}: <Version rule={rule} />
+      </span>
+    </label>
+  );
+  return (
+    <fieldset>
+      <legend>Rule {base.id} was changed there and here. Which version is to hold?</legend>
+      <p class="quiet">
+        It was: <Version rule={base} />
+      </p>
+      {option(
+        "theirs",
+        theirs,
+        author === undefined ? (
+          "Saved"
+        ) : (
+          <>
+            Saved (<bdi>{author.name}</bdi>, <When at={author.at} />)
+          </>
+        ),
+      )}
+      {option("mine", mine, "Yours")}
+      {mine === undefined || theirs === undefined || identityOf(mine) === identityOf(theirs)
+        ? null
+        : option("both", mine, "Both: the saved one, and yours as a new rule")}
+    </fieldset>
+  );
+}
+
+function Version({ rule }: { rule: Rule | undefined }) {
+  if (rule === undefined) return <strong>deleted</strong>;
+  return (
+    <>
+      <Sentence rule={rule} />
+      {rule.description === "" ? null : (
+        <>
+          {" "}
+          (<bdi>{rule.description}</bdi>)
+        </>
+      )}
+    </>
+  );
+}
+
+function ChangeList({ changes }: { changes: readonly Change[] }) {
+  return (
+    <ul class="plain-list effects">
+      {changes.map(({ before, after }) => (
+        <li key={`${before?.id} ${after?.id}`}>
+          <ChangeLines before={before} after={after} />
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+/** If only the description differs, the sentence is shown once. */
+function ChangeLines({ before, after }: Change) {
+  const number = before !== undefined && before.id > 0 ? `Rule ${before.id}: ` : "";
+  if (before === undefined || after === undefined || sentenceOf(before) !== sentenceOf(after))
+    return (
+      <>
+        {number}{" "}
+        {before === undefined ? null : (
+          <del>
+            − <Version rule={before} />
+          </del>
+        )}
+        {after === undefined ? null : (
+          <ins>
+            + <Version rule={after} />
+          </ins>
+        )}
+      </>
+    );
+  return (
+    <>
+      {number}
+      <Sentence rule={after} />, description <Description before={before} after={after} />
+    </>
+  );
+}

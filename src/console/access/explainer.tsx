@@ -1,0 +1,376 @@
+// Explains why A cannot reach B: which rule decides, and the state of the network between them. The question is in
+// the address, so that it can be sent to a colleague.
+
+import { rulesApi, type Explained, type RuleTest } from "../../api/rules.ts";
+import { pathsApi } from "../../api/paths.ts";
+import { nodesApi } from "../../api/nodes.ts";
+import { apiPath } from "../../api/endpoint.ts";
+import { useEffect, useState } from "preact/hooks";
+import type { Node } from "../../protocol/node.ts";
+import { ApiError, call } from "../api.ts";
+import type { Machine } from "../machines.ts";
+import { organization } from "../me.ts";
+import { useNodes } from "../node-list.ts";
+import { configurationOf } from "../nodes.ts";
+import { useList, useResource } from "../resource.ts";
+import { pathOf, query, setQuery } from "../router.ts";
+import { Failure, Field, FromTerminal, Line, State, valueOf, When } from "../ui/parts.tsx";
+import { spaced } from "./class-words.ts";
+import type { Saved } from "./saved.ts";
+import { routerTo } from "./networks.ts";
+import { conclusionOf, machineFacts, packetOf, pathFact, ruledOn, type Fact } from "./link.ts";
+import { portsFault, type Rule } from "./rules.ts";
+import { Sentence } from "./sentence.tsx";
+
+const maxOffered = 50;
+const none: readonly Machine[] = [];
+const offeredOf = (nodes: readonly Machine[], name: string) =>
+  nodes.filter((node) => node.name.includes(name));
+
+type Props = { saved: Saved; slug: string; isEdited: boolean };
+
+/** `isEdited`: there are unsaved edits, which do not count here. */
+export function Explainer({ saved, slug, isEdited }: Props) {
+  const question = questionOf(query.value);
+  const { from, to, protocol, port } = question;
+  const fault = port === "" || portsFault(port) === undefined ? undefined : "Enter a port from 1 to 65535.";
+  const { data = none, isWhole: isRead } = useNodes();
+  // Until all of the list is read, a missing name may still come.
+  const nodes = isRead ? data : none;
+  const [sender, receiver] = [useMachine(slug, nodes, from), useMachine(slug, nodes, to)];
+  const isWhole = sender !== undefined && receiver !== undefined && fault === undefined;
+  const body: RuleTest | undefined = isWhole
+    ? {
+        from: sender.id,
+        to: receiver.id,
+        protocol: protocol === "any" ? "tcp" : protocol,
+        ...(port === "" ? {} : { port: Number(port) }),
+      }
+    : undefined;
+  const { answer, error } = useVerdict(slug, body, saved);
+  const packet = packetOf(question);
+  useEffect(() => {
+    // A link with a question leads to it, below the rules.
+    if (query.peek().has("from")) document.getElementById("explainer")?.scrollIntoView();
+  }, []);
+  return (
+    <section aria-labelledby="explainer">
+      <h2 id="explainer">May one machine reach another?</h2>
+      <QuestionForm question={question} nodes={nodes} fault={fault} />
+      <div role="status">
+        {error === undefined ? null : <Failure error={error} />}
+        {[from, to]
+          .flatMap((name) => unknownOf(name, nodes, [sender, receiver]) ?? [])
+          .map((sentence) => (
+            <p>
+              <bdi>{sentence}</bdi>
+            </p>
+          ))}
+        {from !== "" && to !== "" ? null : (
+          <p class="quiet">
+            Name two machines. Without a port, the answer is all that is allowed between them.
+          </p>
+        )}
+        {answer === undefined || !isWhole ? null : (
+          <Answer
+            answer={answer}
+            rules={saved.rules}
+            from={sender}
+            to={receiver}
+            slug={slug}
+            question={question}
+          />
+        )}
+        {isWhole && isEdited ? (
+          <p class="quiet">These are the rules as they are saved, without your changes.</p>
+        ) : null}
+      </div>
+      {isWhole ? (
+        <FromTerminal
+          command={["policy", "test", slug, from, to, ...(packet === "" ? [] : [packet])]}
+          call={["POST", apiPath(rulesApi.test, { slug }), body]}
+        />
+      ) : null}
+    </section>
+  );
+}
+
+/** The typed text is no machine, or only the beginning of names. */
+function unknownOf(
+  name: string,
+  nodes: readonly Machine[],
+  found: readonly (Node | undefined)[],
+): string | undefined {
+  if (name === "" || nodes.length === 0) return undefined;
+  if (nodes.some((node) => node.name === name) || found.some((node) => node?.name === name)) return undefined;
+  const router = routerTo(name, nodes)?.name;
+  if (router !== undefined) return `${name} is behind ${router}, whose rules decide: name ${router}.`;
+  const alike = offeredOf(nodes, name).map((node) => node.name);
+  const hint =
+    alike.length === 0
+      ? ""
+      : ` Machines with this in their names: ${alike.slice(0, 5).join(", ")}${alike.length > 5 ? ", …" : ""}.`;
+  return `There is no machine ${name}.${hint}`;
+}
+
+const protocols = [
+  ["any", "any"],
+  ["tcp", "tcp"],
+  ["udp", "udp"],
+  ["icmp", "icmp (ping)"],
+] as const;
+type Protocol = (typeof protocols)[number][0];
+type Question = Record<"from" | "to" | "port", string> & { protocol: Protocol };
+
+function questionOf(words: URLSearchParams): Question {
+  const word = (key: string) => words.get(key) ?? "";
+  const [known] = protocols.find(([each]) => each === word("protocol")) ?? protocols[0];
+  // Only tcp and udp have ports, and most questions with a port are about tcp.
+  const protocol = known === "any" && word("port") !== "" ? "tcp" : known;
+  return { from: word("from"), to: word("to"), protocol, port: protocol === "icmp" ? "" : word("port") };
+}
+
+type FormProps = {
+  question: Question;
+  nodes: readonly Machine[];
+  fault: string | undefined;
+};
+
+function QuestionForm({ question: { from, to, protocol, port }, nodes, fault }: FormProps) {
+  const set = (key: string) => (event: Event) => setQuery({ [key]: valueOf(event) });
+  /** Enter accepts a beginning that only one machine has. */
+  const complete = (event: Event) => {
+    event.preventDefault();
+    for (const key of ["from", "to"]) {
+      // Reads the address: the last typed text may not be drawn yet.
+      const [only, ...others] = offeredOf(nodes, query.peek().get(key) ?? "");
+      if (only !== undefined && others.length === 0) setQuery({ [key]: only.name });
+    }
+  };
+  const picker = (label: string, key: string, name: string) => (
+    <NodePicker label={label} name={name} set={set(key)} nodes={nodes} />
+  );
+  return (
+    <form class="question" onSubmit={complete}>
+      {picker("From machine", "from", from)} {picker("To machine", "to", to)}
+      <Field label="Protocol">
+        <select value={protocol} onChange={set("protocol")}>
+          {protocols.map(([each, title]) => (
+            <option key={each} value={each}>
+              {title}
+            </option>
+          ))}
+        </select>
+      </Field>
+      <Field label="Port" errors={fault === undefined ? undefined : [fault]}>
+        <input
+          inputmode="numeric"
+          maxlength={5}
+          placeholder="all"
+          disabled={protocol === "icmp"}
+          value={port}
+          onInput={set("port")}
+        />
+      </Field>
+      <button class="unseen" tabindex={-1}>
+        Ask
+      </button>
+    </form>
+  );
+}
+
+/** The machine of this name, also one that is revoked. */
+function useMachine(slug: string, nodes: readonly Machine[], name: string): Node | undefined {
+  const id = nodes.find((node) => node.name === name)?.id;
+  const isOther = name !== "" && nodes.length > 0 && offeredOf(nodes, name).length === 0;
+  const { data } = useResource(id === undefined ? "" : apiPath(nodesApi.retrieve, { slug, id }));
+  const revoked = { revoked: "true", page_size: "200", search: name } as const;
+  const others = useList(isOther ? apiPath(nodesApi.list, { slug }, revoked) : "").data;
+  return id === undefined ? (isOther ? others?.find((node) => node.name === name) : undefined) : data;
+}
+
+type AnswerProps = {
+  answer: Explained;
+  rules: readonly Rule[];
+  from: Node;
+  to: Node;
+  slug: string;
+  question: Question;
+};
+
+function Answer({ answer, rules, from, to, slug, question }: AnswerProps) {
+  const peersOf = ({ id }: Node) => apiPath(pathsApi.ofNode, { slug, id }, { page_size: "1000" });
+  const [there, back] = [useList(peersOf(from)).data, useList(peersOf(to)).data];
+  const [ahead, behind] = [
+    there?.find(({ peer }) => peer === to.id),
+    back?.find(({ peer }) => peer === from.id),
+  ];
+  const paths = [ahead, behind].flatMap((path) => path ?? []);
+  // Without both, the control plane does not look at the rules.
+  const isActive = from.state === "active" && to.state === "active";
+  const ruled = ruledOn(question, answer);
+  const [state, sentence] = conclusionOf({ ...ruled, from, to, paths });
+  const isOne = packetOf(question) !== "";
+  const facts = [pathFact(from, to, ahead), pathFact(to, from, behind)].flatMap((fact) => fact ?? []);
+  const both = [answer.outbound_rule_id, answer.rule_id].flatMap(
+    (id) => rules.find((rule) => rule.id === id) ?? [],
+  );
+  const all = answer.permitted.length === 0 ? "nothing" : spaced(answer.permitted.join(", "));
+  return (
+    <>
+      <p>
+        <strong>
+          <State name={state} word={<bdi>{sentence}</bdi>} />
+        </strong>
+      </p>
+      {!isOne || !isActive ? null : (
+        <p>
+          <bdi>{spaced(answer.reason)}</bdi>
+        </p>
+      )}
+      {!isOne || !answer.allowed ? null : (
+        <>
+          <p>Both rules are needed:</p>
+          {both.map((rule) => (
+            <Deciding key={rule.id} rule={rule} />
+          ))}
+        </>
+      )}
+      {isActive ? (
+        <p>
+          All that the rules allow from <bdi>{from.name}</bdi> to <bdi>{to.name}</bdi>: <strong>{all}</strong>
+          .{" "}
+          {to.subnets.length === 0 ? null : (
+            <>
+              {" "}
+              The same holds for the networks behind it: <bdi>{to.subnets.join(", ")}</bdi>.
+            </>
+          )}
+        </p>
+      ) : null}
+      <ul class="plain-list">
+        {[...machineFacts(from), ...machineFacts(to), ...facts].map((fact) => (
+          <FactLine key={fact.about + fact.words} fact={fact} />
+        ))}
+        {facts.length > 0 || there === undefined || back === undefined ? null : (
+          <li class="quiet">
+            {organization.value?.role === "member"
+              ? "You see the paths of your own machines only: none between them is known."
+              : "No path between them was reported."}
+          </li>
+        )}
+      </ul>
+      {ruled.isAllowed && isActive && state === "attention" ? (
+        <>
+          <p>On the machine that is away, or on both, this says why:</p>
+          <Line text="agent doctor" />
+        </>
+      ) : null}
+      {[from, to].map((node) =>
+        node.online && configurationOf(node).isBehind ? (
+          <>
+            <p key={node.id}>
+              On <bdi>{node.name}</bdi>, this applies the newest configuration, or says why not:
+            </p>
+            <Line text="sudo agent sync-config" />
+          </>
+        ) : null,
+      )}
+      <p class="quiet">
+        More on the pages of{" "}
+        <a href={pathOf(slug, "machines", from.id)}>
+          <bdi>{from.name}</bdi>
+        </a>{" "}
+        and{" "}
+        <a href={pathOf(slug, "machines", to.id)}>
+          <bdi>{to.name}</bdi>
+        </a>
+        .
+      </p>
+    </>
+  );
+}
+
+function FactLine({ fact: { state, about, words, at } }: { fact: Fact }) {
+  return (
+    <li>
+      <State
+        name={state}
+        word={
+          <>
+            <bdi>{about}</bdi>: {words}
+          </>
+        }
+      />
+      {at === null ? null : (
+        <>
+          {" "}
+          <When at={at} />
+        </>
+      )}
+    </li>
+  );
+}
+
+function Deciding({ rule }: { rule: Rule }) {
+  const show = () => {
+    setQuery({ rule: String(rule.id), search: undefined });
+    document.getElementById(`rule-${rule.id}`)?.scrollIntoView({ block: "center" });
+  };
+  return (
+    <p>
+      Rule {rule.id}: <Sentence rule={rule} />{" "}
+      <button type="button" class="small" onClick={show}>
+        Show it
+      </button>
+    </p>
+  );
+}
+
+type Found = { question?: string; answer?: Explained; error?: ApiError };
+
+/** Repeated when the rules change. Another question has no answer until its own arrives. */
+function useVerdict(slug: string, body: RuleTest | undefined, saved: Saved): Found {
+  const [found, find] = useState<Found>({});
+  const question = body && JSON.stringify(body);
+  useEffect(() => {
+    if (body === undefined || question === undefined) return undefined;
+    let isOver = false;
+    const timer = setTimeout(() => {
+      call(rulesApi.test, { slug }, body).then(
+        (answer) => isOver || find({ question, answer }),
+        (error: unknown) => {
+          if (!(error instanceof ApiError)) throw error;
+          if (!isOver) find({ question, error });
+        },
+      );
+    }, 200);
+    return () => {
+      isOver = true;
+      clearTimeout(timer);
+    };
+  }, [slug, question, saved]);
+  return question !== undefined && question === found.question ? found : {};
+}
+
+type PickerProps = {
+  label: string;
+  name: string;
+  set: (event: Event) => void;
+  nodes: readonly Machine[];
+};
+
+function NodePicker({ label, name, set, nodes }: PickerProps) {
+  const list = label.replaceAll(" ", "-");
+  const offered = offeredOf(nodes, name).slice(0, maxOffered);
+  return (
+    <Field label={label}>
+      <input list={list} maxlength={255} autocomplete="off" spellcheck={false} value={name} onInput={set} />
+      <datalist id={list}>
+        {offered.map((node) => (
+          <option key={node.id} value={node.name} />
+        ))}
+      </datalist>
+    </Field>
+  );
+}

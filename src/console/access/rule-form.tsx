@@ -1,0 +1,346 @@
+// One rule as a sentence whose parts are picked or typed.
+
+import { apiPath } from "../../api/endpoint.ts";
+import { groupsApi } from "../../api/groups.ts";
+import { useState } from "preact/hooks";
+import { call } from "../api.ts";
+import type { Machine } from "../machines.ts";
+import { useMemberNames } from "../member-names.ts";
+import { useNodes } from "../node-list.ts";
+import { useProviderWords } from "../provider-words.ts";
+import { refresh, useList } from "../resource.ts";
+import { useAction } from "../ui/form.tsx";
+import { Dialog, Failure, Field, valueOf } from "../ui/parts.tsx";
+import { edit, type Draft } from "./draft.ts";
+import { networksBehind } from "../../protocol/networks-behind.ts";
+import { gatewayWords, networkFault } from "./networks.ts";
+import { contentOf, endsOf, newId, portsFault, sentenceOf, sidesFor, withEnds, type Rule } from "./rules.ts";
+
+const fresh: Rule = {
+  id: 0,
+  direction: "inbound",
+  protocol: "tcp",
+  ports: "any",
+  peer: "",
+  target: "",
+  description: "",
+};
+
+/** `web` is the group or the machine of this name; "all machines" is `any`. A name that is new is a new group. */
+export function toWord(typed: string, groups: readonly string[], nodes: readonly string[]): string {
+  const text = typed.trim();
+  if (/^(any|all|all machines)$/i.test(text)) return "any";
+  if (text === "" || text.includes("/") || /^(group|node|user|idp):/.test(text)) return text;
+  return !groups.includes(text) && nodes.includes(text) ? `node:${text}` : `group:${text}`;
+}
+
+type Named = Parameters<typeof sidesFor>[1] & {
+  /** Whether the groups were read. */
+  isRead: boolean;
+};
+
+/** All words that a side can have. */
+export function useSides(slug: string): Named {
+  const known = useList(apiPath(groupsApi.list, { slug }, { page_size: "1000" })).data;
+  return {
+    isRead: known !== undefined,
+    groups: (known ?? []).map(({ name }) => name),
+    words: [...useProviderWords(slug).values()],
+    emails: [...useMemberNames(slug).values()],
+    nodes: (useNodes().data ?? []).map(({ name }) => name),
+  };
+}
+
+/** The group that a side names and that does not exist. */
+function missingOf(typed: string, { isRead, groups, nodes }: Named): string | undefined {
+  const [kind, name = ""] = toWord(typed, groups, nodes).split(/:(.*)/);
+  return isRead && kind === "group" && !groups.includes(name) ? name : undefined;
+}
+
+type Props = { rule: Rule | undefined; draft: Draft; close: () => void };
+
+export function RuleForm({ rule, draft, close }: Props) {
+  const [now, set] = useState<Rule>(rule ?? fresh);
+  // Errors of the ports are shown after sending, not while the user types.
+  const [isChecked, check] = useState(false);
+  const machines = useNodes().data ?? [];
+  const sides = useSides(draft.slug);
+  const ends = endsOf(now);
+  const word = (typed: string) => toWord(typed, sides.groups, sides.nodes);
+  const missing = [ends.from, ends.to].flatMap((each) => missingOf(each, sides) ?? []);
+  const whole = withEnds(now, { from: word(ends.from), to: word(ends.to) });
+  const isLong = now.description.length > 255;
+  const present = (draft.rules.value ?? draft.saved.value?.rules ?? []).find(({ id }) => id === rule?.id);
+  const isForeign = rule !== undefined && (present && contentOf(present)) !== contentOf(rule);
+  const submit = (event: Event) => {
+    event.preventDefault();
+    check(true);
+    if (
+      isLong ||
+      missing.length > 0 ||
+      portsFault(now.ports) !== undefined ||
+      networkFault(whole.target, machines) !== undefined
+    )
+      return;
+    const id = present?.id ?? newId(draft.rules.value ?? draft.saved.value?.rules ?? []);
+    if (present === undefined) edit(draft, (rules) => [...rules, { ...whole, id }]);
+    else edit(draft, (rules) => rules.map((each) => (each.id === id ? whole : each)));
+    close();
+    requestAnimationFrame(() => document.getElementById(`rule-${id}`)?.scrollIntoView({ block: "nearest" }));
+  };
+  const mayBeNetwork = (key: "from" | "to") => (key === "from") === (now.direction === "inbound");
+  const side = (key: "from" | "to") => (
+    <SidePicker
+      label={key === "from" ? "From" : "To"}
+      word={ends[key]}
+      set={(typed: string) => set(withEnds(now, { ...ends, [key]: typed }))}
+      sides={sides}
+      mayBeNetwork={mayBeNetwork(key)}
+      verb={mayBeNetwork(key) ? undefined : key === "to" ? "send to" : "reach"}
+      fault={mayBeNetwork(key) ? undefined : networkFault(whole.target, machines)}
+      isChecked={isChecked}
+    />
+  );
+  return (
+    <Dialog
+      title={rule === undefined ? "Add a rule" : "Edit the rule"}
+      hasUnsaved={contentOf(now) !== contentOf(rule ?? fresh)}
+      close={close}
+    >
+      <form onSubmit={submit}>
+        {side("from")}
+        <Field label="May">
+          <select
+            value={now.direction}
+            onChange={(event: Event) =>
+              set(
+                withEnds({ ...now, direction: valueOf(event) === "outbound" ? "outbound" : "inbound" }, ends),
+              )
+            }
+          >
+            <option value="inbound">reach (the receiver lets it in)</option>
+            <option value="outbound">send to (the sender lets it out)</option>
+          </select>
+        </Field>
+        {side("to")}
+        <TrafficFields
+          rule={now}
+          set={(traffic) => set({ ...now, ...traffic })}
+          fault={isChecked ? portsFault(now.ports) : undefined}
+        />
+        <Field label="Description" errors={isLong ? ["Enter at most 255 characters."] : undefined}>
+          <input
+            value={now.description}
+            onInput={(event: Event) => set({ ...now, description: valueOf(event) })}
+          />
+        </Field>
+        <SideHelp />
+        {isForeign ? <Foreign rule={present} /> : null}
+        {ends.from === "" || ends.to === "" ? null : <InWords rule={whole} machines={machines} />}
+        {[...new Set(missing)].map((name) => (
+          <NewGroup key={name} name={name} slug={draft.slug} />
+        ))}
+        <div class="actions">
+          <button class="primary">
+            {rule === undefined
+              ? "Add to the draft"
+              : isForeign
+                ? "Replace that in the draft"
+                : "Change in the draft"}
+          </button>
+          <button type="button" onClick={close}>
+            Cancel
+          </button>
+        </div>
+      </form>
+    </Dialog>
+  );
+}
+
+/** Whether others changed the rule while the dialog was open. */
+function Foreign({ rule }: { rule: Rule | undefined }) {
+  const now = rule === undefined ? "It is deleted" : `It is now: ${sentenceOf(rule)} “${rule.description}”`;
+  return (
+    <p class="notice" role="alert">
+      <bdi>Another user has changed this rule. {now}.</bdi>
+    </p>
+  );
+}
+
+/** The rule as a sentence, with the networks that it opens, too. */
+function InWords({ rule, machines }: { rule: Rule; machines: readonly Machine[] }) {
+  const behind = networksBehind([endsOf(rule).to], machines);
+  const more = behind.length === 0 ? "" : `, and the networks behind (${behind.join("; ")})`;
+  return (
+    <p role="status">
+      <bdi>
+        {sentenceOf(rule)}
+        {more}
+      </bdi>
+    </p>
+  );
+}
+
+type Traffic = Pick<Rule, "protocol" | "ports">;
+const protocols = ["any", "tcp", "udp", "icmp"] as const;
+/** A newer control plane may send a protocol that this console does not know. */
+export const protocolOf = (word: string) => protocols.find((each) => each === word) ?? "any";
+
+type TrafficProps = { rule: Traffic; set(traffic: Traffic): void; fault: string | undefined };
+
+export function TrafficFields({ rule, set, fault }: TrafficProps) {
+  return (
+    <div class="pair">
+      <Field label="Protocol">
+        <select
+          value={rule.protocol}
+          onChange={(event: Event) => {
+            const protocol = protocolOf(valueOf(event));
+            set({ ...rule, protocol, ports: protocol === "icmp" ? "any" : rule.ports });
+          }}
+        >
+          <option value="any">any protocol</option>
+          <option value="tcp">tcp</option>
+          <option value="udp">udp</option>
+          <option value="icmp">icmp (ping)</option>
+        </select>
+      </Field>
+      <Field
+        label="Ports"
+        help="any (any port), 443, or 8000-8010"
+        errors={fault === undefined ? undefined : [fault]}
+      >
+        <input
+          required
+          maxlength={11}
+          pattern="any|[0-9]{1,5}(-[0-9]{1,5})?"
+          disabled={rule.protocol === "icmp"}
+          value={rule.ports}
+          onInput={(event: Event) => set({ ...rule, ports: valueOf(event).trim() })}
+        />
+      </Field>
+    </div>
+  );
+}
+
+type SidePickerProps = {
+  label: "From" | "To";
+  word: string;
+  set: (typed: string) => void;
+  sides: Named;
+  mayBeNetwork: boolean;
+  /** If given, the side may be a network. */
+  verb?: string | undefined;
+  /** The error of a network on a side that cannot have one. */
+  fault: string | undefined;
+  /** Whether the form was sent. */
+  isChecked: boolean;
+};
+
+export function SidePicker({
+  label,
+  word,
+  set,
+  sides,
+  mayBeNetwork,
+  verb,
+  fault,
+  isChecked,
+}: SidePickerProps) {
+  const list = `sides-${label}`;
+  const offered = sidesFor(word, sides, mayBeNetwork);
+  const missing = missingOf(word, sides);
+  // Do not offer a new group for the beginning of a machine's name.
+  const alike = missing === undefined ? [] : sides.nodes.filter((name) => name.startsWith(missing));
+  return (
+    <>
+      <Field
+        label={label}
+        errors={fault === undefined ? undefined : [fault]}
+        help={`A group, a machine${mayBeNetwork ? ", a network" : " (with the networks behind it)"}, or any.${verb === undefined ? "" : ` A network: with "${verb}".`}`}
+      >
+        <input
+          required
+          maxlength={260}
+          list={list}
+          autocomplete="off"
+          spellcheck={false}
+          value={word}
+          onInput={(event: Event) => set(valueOf(event))}
+        />
+        <datalist id={list}>
+          {offered.map((each) => (
+            <option key={each} value={each} />
+          ))}
+        </datalist>
+      </Field>
+      <div class={isChecked ? "bad" : "limited"} role="status">
+        {alike.length === 0 ? null : (
+          <>
+            Machines:{" "}
+            <bdi>
+              {alike.slice(0, 5).join(", ")}
+              {alike.length > 5 ? ", …" : ""}
+            </bdi>
+            .{" "}
+          </>
+        )}
+        {missing === undefined ? null : (
+          <>
+            There is no group <bdi>{missing}</bdi>: create it, or name another.
+          </>
+        )}
+      </div>
+    </>
+  );
+}
+
+/** The words that are needed less often. */
+function SideHelp() {
+  return (
+    <details>
+      <summary>More that From and To can name</summary>
+      <dl>
+        {sideHelp.map(([word, meaning]) => (
+          <>
+            <dt>
+              <code>{word}</code>
+            </dt>
+            <dd>{meaning}</dd>
+          </>
+        ))}
+      </dl>
+      <p>{gatewayWords}</p>
+    </details>
+  );
+}
+
+const sideHelp = [
+  ["user:EMAIL", "the machines of a member"],
+  ["idp:GROUP", "the machines of the users in a group at a provider of identities"],
+  ["self", "machines with the same owner: in From where they may reach, in To where they may send"],
+  ["192.168.5.0/24", "a network: in From where it may reach, in To where machines may send to it"],
+] as const;
+
+/** After the fields, so that Tab after a typing error leads to the next field, not to this button. */
+function NewGroup({ name, slug }: { name: string; slug: string }) {
+  const { error, run } = useAction(async () => {
+    await call(groupsApi.create, { slug }, { name });
+    await refresh(apiPath(groupsApi.list, { slug }));
+  });
+  return (
+    <>
+      <p>
+        <button type="button" class="small" onClick={run}>
+          Create the group <bdi>{name}</bdi>
+        </button>
+      </p>
+      {error?.fields["name"]?.map((sentence) => (
+        <small class="bad" role="alert">
+          {sentence}
+        </small>
+      ))}
+      {error === undefined || error.fields["name"] !== undefined ? null : <Failure error={error} />}
+    </>
+  );
+}

@@ -1,0 +1,214 @@
+// The tests of the policy: what must be reachable and what must not. Edits are part of the draft, beside those of rules.
+
+import { apiPath } from "../../api/endpoint.ts";
+import { policyApi } from "../../api/policy.ts";
+import { useState } from "preact/hooks";
+import { useNodes } from "../node-list.ts";
+import { Choice } from "../ui/form.tsx";
+import { Dialog, FromTerminal, State } from "../ui/parts.tsx";
+import { editTests, testsLeft, testsOf, type Draft } from "./draft.ts";
+import { networkFault } from "./networks.ts";
+import { protocolOf, SidePicker, toWord, TrafficFields, useSides } from "./rule-form.tsx";
+import { rowButton } from "./rule-table.tsx";
+import { TestSentence } from "./sentence.tsx";
+import { portsFault } from "./rules.ts";
+import { listOf, type Saved } from "./saved.ts";
+import { beyond, isTestAboutGone, keyOf, wordsOfTest, type PolicyTest } from "./test-text.ts";
+
+type Props = { draft: Draft; saved: Saved; mayEdit: boolean };
+
+const states = {
+  true: ["online", "passes"],
+  false: ["attention", "fails"],
+  null: ["away", "not decided"],
+} as const;
+
+export function PolicyTests({ draft, saved, mayEdit }: Props) {
+  const [open, setOpen] = useState<PolicyTest | "new" | undefined>(undefined);
+  const tests = testsOf(draft);
+  const plan = draft.plan.value;
+  const fresh = beyond(listOf(saved), tests);
+  // Numbered as the control plane does: in the order of the request.
+  const numbered = testsLeft(draft);
+  const row = (test: PolicyTest, state: "same" | "new" | "deleted") => {
+    const number = numbered.indexOf(test) + 1;
+    const passes =
+      plan === undefined
+        ? test.passes
+        : !plan.tests.failing.some((each) => each.startsWith(`Test ${number}:`));
+    const [name, word] = states[`${passes}`];
+    const words = wordsOfTest(test);
+    const button = (label: string, onClick: () => void) => rowButton(label, words, onClick);
+    return (
+      <tr key={state + words} class={state}>
+        <td>{number || ""}</td>
+        <td>
+          {state === "deleted" ? (
+            <del>
+              <TestSentence test={test} />
+            </del>
+          ) : (
+            <>
+              <TestSentence test={test} />
+              <div>
+                <State name={name} word={word} />
+              </div>
+            </>
+          )}
+          {isTestAboutGone(test) ? (
+            <div class="limited">
+              What it names is revoked or gone, and the next change of the tests deletes it.
+            </div>
+          ) : null}
+        </td>
+        <td>
+          {state === "same" ? null : <span class="limited">{state}</span>}
+          {!mayEdit ? null : state === "deleted" ? (
+            button("Put back", () => editTests(draft, [...tests, test]))
+          ) : (
+            <>
+              {button("Edit", () => setOpen(test))}
+              {button("Delete", () =>
+                editTests(
+                  draft,
+                  tests.filter((each) => keyOf(each) !== keyOf(test)),
+                ),
+              )}
+            </>
+          )}
+        </td>
+      </tr>
+    );
+  };
+  const gone = beyond(tests, listOf(saved));
+  return (
+    <section aria-labelledby="tests">
+      <div class="tools">
+        <h2 id="tests">Tests</h2>
+        {mayEdit ? (
+          <button type="button" onClick={() => setOpen("new")}>
+            Add a test
+          </button>
+        ) : null}
+      </div>
+      {tests.length + gone.length === 0 ? (
+        <p class="quiet">
+          None. A test says what must be reachable, or must not be. Rules that break it cannot be saved.
+        </p>
+      ) : (
+        <table class="rules">
+          <thead>
+            <tr>
+              <th scope="col">No.</th>
+              <th scope="col">Test</th>
+              <th scope="col">{mayEdit ? "Edit" : ""}</th>
+            </tr>
+          </thead>
+          <tbody>
+            {tests.map((test) => row(test, fresh.includes(test) ? "new" : "same"))}
+            {gone.map((test) => row(test, "deleted"))}
+          </tbody>
+        </table>
+      )}
+      <FromTerminal
+        command={["policy", "get", draft.slug]}
+        call={["GET", apiPath(policyApi.retrieve, { slug: draft.slug })]}
+      />
+      {open === undefined ? null : (
+        <TestForm draft={draft} old={open === "new" ? undefined : open} close={() => setOpen(undefined)} />
+      )}
+    </section>
+  );
+}
+
+const expectations = [
+  ["deny", "must not reach"],
+  ["accept", "must reach"],
+] as const;
+
+type FormProps = { draft: Draft; old: PolicyTest | undefined; close(): void };
+
+/** No preset protocol: a test that forbids only one would leave the others open. */
+const presets = { accept: "tcp", deny: "any" } as const;
+const fresh: PolicyTest = {
+  expect: "deny",
+  from: "",
+  to: "",
+  protocol: presets.deny,
+  ports: "any",
+  passes: null,
+};
+
+function TestForm({ draft, old, close }: FormProps) {
+  const [test, set] = useState(old ?? fresh);
+  const [isChecked, check] = useState(false);
+  const sides = useSides(draft.slug);
+  const machines = useNodes().data ?? [];
+  const word = (typed: string) => toWord(typed, sides.groups, sides.nodes);
+  const whole = { ...test, from: word(test.from), to: word(test.to), passes: null };
+  const submit = (event: Event) => {
+    event.preventDefault();
+    check(true);
+    if (
+      [networkFault(whole.from, machines), networkFault(whole.to, machines), portsFault(test.ports)].some(
+        Boolean,
+      )
+    )
+      return;
+    const tests = testsOf(draft);
+    // The list may have been read again since the dialog was opened.
+    const isOld = (each: PolicyTest) => old !== undefined && keyOf(each) === keyOf(old);
+    editTests(
+      draft,
+      old === undefined ? [...tests, whole] : tests.map((each) => (isOld(each) ? whole : each)),
+    );
+    close();
+  };
+  const side = (key: "from" | "to") => (
+    <SidePicker
+      label={key === "from" ? "From" : "To"}
+      word={test[key]}
+      set={(text: string) => set({ ...test, [key]: text })}
+      sides={sides}
+      mayBeNetwork={false}
+      fault={networkFault(whole[key], machines)}
+      isChecked={isChecked}
+    />
+  );
+  return (
+    <Dialog
+      title={old === undefined ? "Add a test" : "Edit the test"}
+      hasUnsaved={keyOf(test) !== keyOf(old ?? fresh)}
+      close={close}
+    >
+      <form onSubmit={submit}>
+        {side("from")}
+        <Choice
+          label="Expect"
+          value={test.expect}
+          set={(expect) =>
+            // Keep the user's choice.
+            set({
+              ...test,
+              expect,
+              protocol: old || test.protocol !== presets[test.expect] ? test.protocol : presets[expect],
+            })
+          }
+          choices={expectations}
+        />
+        {side("to")}
+        <TrafficFields
+          rule={{ ...test, protocol: protocolOf(test.protocol) }}
+          set={(traffic) => set({ ...test, ...traffic })}
+          fault={isChecked ? portsFault(test.ports) : undefined}
+        />
+        <div class="actions">
+          <button class="primary">{old === undefined ? "Add to the draft" : "Change in the draft"}</button>
+          <button type="button" onClick={close}>
+            Cancel
+          </button>
+        </div>
+      </form>
+    </Dialog>
+  );
+}

@@ -1,0 +1,68 @@
+// The console starts here.
+
+import "./core.ts";
+import { render } from "preact";
+import { isSignedOut } from "./api.ts";
+import { App } from "./app.tsx";
+import { startLive } from "./live.ts";
+import { start } from "./me.ts";
+import { readAhead } from "./node-list.ts";
+import { findPage, loadView, organizationPages, type Page } from "./pages.ts";
+import { followLinks, root, segments, segmentsOf } from "./router.ts";
+import { startStepUp } from "./step-up.tsx";
+
+/** Maximum wait. */
+const liveAfterMs = 500;
+/** Pages that begin with the list of machines. */
+const listing: ReadonlySet<string> = new Set(["machines", "map"]);
+
+const place = document.getElementById("console");
+if (place !== null && !location.pathname.startsWith(root)) {
+  const { Links } = await import("./pages/links.tsx");
+  render(<Links />, place);
+} else if (place !== null) {
+  followLinks(document);
+  loadAhead();
+  startStepUp();
+  // Without a session, send no requests.
+  if (place.dataset["session"] === undefined) isSignedOut.value = true;
+  else {
+    start();
+    readListAhead(segments.peek());
+    // While the answers are on their way. Without an organization in the address, it is that of the only one.
+    const { page } = findPage(segments.peek()) ?? { page: organizationPages[""] };
+    loadAheadOf(page);
+  }
+  render(<App />, place);
+  whenIdle(startLive);
+}
+
+/** The worker costs a thread of its own: first the page is shown. */
+function whenIdle(work: () => void): void {
+  // Safari lacks it.
+  const { requestIdleCallback } = globalThis as Partial<Pick<Window, "requestIdleCallback">>;
+  if (requestIdleCallback === undefined) setTimeout(work, liveAfterMs);
+  else requestIdleCallback(work, { timeout: liveAfterMs });
+}
+
+function readListAhead([own, section = "", ...rest]: readonly string[]): void {
+  if (own !== undefined && own !== "-" && listing.has(section) && rest.length === 0) readAhead(own);
+}
+
+function loadAheadOf(page: Page | undefined): void {
+  // If its file does not arrive, the page says so when it is opened.
+  if (page !== undefined) loadView(page).catch(() => undefined);
+}
+
+/** A page's file, and the list that it begins with, are loaded while the pointer, or the focus, is on a link to it. */
+function loadAhead(): void {
+  const look = ({ target }: Event) => {
+    const link = target instanceof Element ? target.closest("a") : null;
+    if (link === null || link.origin !== location.origin || !link.pathname.startsWith(root)) return;
+    const asked = segmentsOf(link.pathname);
+    readListAhead(asked);
+    loadAheadOf(findPage(asked)?.page);
+  };
+  addEventListener("pointerover", look, { passive: true });
+  addEventListener("focusin", look, { passive: true });
+}

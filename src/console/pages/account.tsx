@@ -1,0 +1,123 @@
+// The signed-in user's account: password, second factors, and the browsers and command lines that are signed in.
+
+import "../core.ts";
+import { useState } from "preact/hooks";
+import { apiPath } from "../../api/endpoint.ts";
+import { ownSessionsApi } from "../../api/sessions.ts";
+import { minPasswordLength, ownUserApi } from "../../api/users.ts";
+import { call, isSignedOut } from "../api.ts";
+import { isFactorMissing, me } from "../me.ts";
+import { chooseDateLanguage, dateLanguage, dateLanguages, exact, now } from "../times.ts";
+import { Choice, FormFailure, Text, useAction } from "../ui/form.tsx";
+import { Identities } from "./identities.tsx";
+import { SecondFactors } from "./second-factors.tsx";
+import { SessionList, type SessionsPath } from "./session-list.tsx";
+
+/** While a required second factor is missing, this page stands in place of every other. */
+export function Account() {
+  const factors = <SecondFactors />;
+  if (isFactorMissing.value)
+    return (
+      <>
+        <h1>Set up a second factor</h1>
+        <p>
+          An organization of yours, or this control plane, requires a second factor. Add an authenticator app
+          or a passkey; then you can go on.
+        </p>
+        {factors}
+      </>
+    );
+  return (
+    <>
+      <h1>Account</h1>
+      <p>
+        You are signed in as <bdi>{me.value?.email}</bdi>, user {me.value?.id}.
+      </p>
+      {factors}
+      <Password />
+      <Identities />
+      <Sessions />
+      <Dates />
+    </>
+  );
+}
+
+function Dates() {
+  return (
+    <section>
+      <h2>Dates</h2>
+      <div class="narrow">
+        <Choice
+          label="Write dates"
+          help={`In this browser. Now is ${exact(now.value)}.`}
+          value={dateLanguage.value}
+          set={chooseDateLanguage}
+          choices={dateLanguages}
+        />
+      </div>
+    </section>
+  );
+}
+
+function Password() {
+  const [present, setPresent] = useState("");
+  const [next, setNext] = useState("");
+  const { error, isRunning, submit } = useAction(async () => {
+    await call(ownUserApi.changePassword, {}, { current_password: present, new_password: next });
+    setPresent("");
+    setNext("");
+    isSignedOut.value = true;
+  });
+  const isWrong = error?.code === "invalid_credentials";
+  return (
+    <section>
+      <h2>Password</h2>
+      <form class="narrow" onSubmit={submit}>
+        <input
+          type="text"
+          class="unseen"
+          tabindex={-1}
+          aria-hidden="true"
+          autocomplete="username"
+          readonly
+          value={me.value?.email}
+        />
+        <Text
+          label="Current password"
+          errors={isWrong ? ["This is not your password."] : error?.fields["current_password"]}
+          value={present}
+          set={setPresent}
+          control={{ type: "password", autocomplete: "current-password", required: true }}
+        />
+        <Text
+          label="New password"
+          help={`At least ${minPasswordLength} characters.`}
+          errors={error?.fields["new_password"]}
+          value={next}
+          set={setNext}
+          control={{
+            type: "password",
+            autocomplete: "new-password",
+            required: true,
+            minlength: minPasswordLength,
+          }}
+        />
+        <FormFailure error={isWrong ? undefined : error} shown={["current_password", "new_password"]} />
+        <button disabled={isRunning}>Change the password and sign out everywhere</button>
+      </form>
+    </section>
+  );
+}
+
+const ownSessions: SessionsPath = (...query) => apiPath(ownSessionsApi.list, {}, ...query);
+const endOwn = (id: number) => call(ownSessionsApi.delete, { id });
+
+function Sessions() {
+  return (
+    <section>
+      <h2>Sessions</h2>
+      <p class="quiet">A new second factor ends no session.</p>
+      <SessionList list={ownSessions} endOne={endOwn} command={["session", "list"]} />
+    </section>
+  );
+}

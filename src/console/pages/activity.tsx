@@ -1,0 +1,269 @@
+// Everything that was changed, as it happens: filters in the address, what changed, export, and the chain of hashes.
+
+import "../core.ts";
+import { useEffect, useMemo, useState } from "preact/hooks";
+import { actorOf, type Names } from "../actor.ts";
+import {
+  changesOf,
+  countWords,
+  exportName,
+  filterKeys,
+  filterOf,
+  makeMatch,
+  spanOf,
+  subjectOf,
+  thingsOf,
+  type Filter,
+  type Things,
+} from "../activity.ts";
+import { dayOf } from "../ago.ts";
+import type { Event as AuditEvent } from "../../api/events.ts";
+import { organizationSettings } from "../../api/organizations.ts";
+import { eventText } from "../event-words.ts";
+import { eventsPath, readEvents, useLog } from "../events.ts";
+import { isLive } from "../live.ts";
+import { me, organization, slug } from "../me.ts";
+import { useMemberNames, useUserNames } from "../member-names.ts";
+import { query, setQuery } from "../router.ts";
+import { commandText } from "../terminal.ts";
+import { Verification } from "../ui/chain.tsx";
+import { Events } from "../ui/events.tsx";
+import { Empty, Failure, Field, FromTerminal, Line, Loading, State, valueOf } from "../ui/parts.tsx";
+import { tell } from "../ui/told.tsx";
+import { ReadingExport, Search } from "../ui/tools.tsx";
+
+const pageSize = 1000;
+/** Found events that are looked for before the page asks whether to go on. */
+const enough = 100;
+/** Events that are read for that. */
+const readAtOnce = 5000;
+const shownAtOnce = 100;
+const settings = { "organization.updated": organizationSettings };
+
+const textOf = (details: AuditEvent["after"]) => (details === null ? "" : JSON.stringify(details));
+
+const columnsFor = (names: Names, things: Things) => [
+  { title: "at", text: ({ at }: AuditEvent) => at },
+  { title: "type", text: ({ type }: AuditEvent) => type },
+  { title: "subject", text: (event: AuditEvent) => subjectOf(event, things) },
+  { title: "actor", text: (event: AuditEvent) => actorOf(event, names) },
+  {
+    title: "changes",
+    text: (event: AuditEvent) =>
+      changesOf(event)
+        .map(
+          ({ field, removed, added }) =>
+            `${field}: ${[...removed.map((text) => `-${text}`), ...added.map((text) => `+${text}`)].join(" ")}`,
+        )
+        .join("; "),
+  },
+  { title: "before", text: ({ before }: AuditEvent) => textOf(before) },
+  { title: "after", text: ({ after }: AuditEvent) => textOf(after) },
+  { title: "id", text: ({ id }: AuditEvent) => `${id}` },
+  { title: "hash", text: ({ hash }: AuditEvent) => hash },
+  { title: "sentence", text: sayer(names, things) },
+];
+
+const sayer = (names: Names, things: Things) => (event: AuditEvent) =>
+  eventText(event, { names, things, words: new Map() });
+
+export function Activity() {
+  const own = slug.value ?? "";
+  const names = useMemberNames(own);
+  return own === "" ? null : <Log key={own} own={own} names={names} />;
+}
+
+/** Events that belong to no organization. Only staff get them. */
+export function AuditLog() {
+  return me.value?.is_staff === true ? <OfNone /> : <Empty text="The audit log is for staff." />;
+}
+
+const OfNone = () => <Log own="" names={useUserNames()} />;
+
+/** What the log contains, and what it does not. */
+const about = (own: string) => (
+  <p class="quiet">
+    {own === "" ? "What belongs to no organization, such as users. " : ""}Sign-ins that succeed are no events:
+    see Account, and <code>agent admin session list</code>.
+  </p>
+);
+
+/** `own`: the slug; "": of what belongs to no organization. */
+function Log({ own, names }: { own: string; names: Names }) {
+  const log = useLog(own, pageSize);
+  /** A sentence about events that the last export leaves out. */
+  const [cut, setCut] = useState("");
+  const filter = filterOf(query.value);
+  const key = JSON.stringify(filter);
+  const things = useMemo(() => thingsOf(log.events), [log.events]);
+  const found = useMemo(
+    () => log.events.filter(makeMatch(filter, names, things, sayer(names, things))),
+    [log.events, names, things, key],
+  );
+  const { shown, newer, release } = useHeld(found, key);
+  // Reads further back by itself until there is something to show.
+  const [wanted, want] = useState({ key, events: readAtOnce, found: enough, rows: shownAtOnce });
+  const goal = wanted.key === key ? wanted : { key, events: readAtOnce, found: enough, rows: shownAtOnce };
+  const isFiltered = filterKeys.some((each) => filter[each] !== "");
+  const start = spanOf(filter).start;
+  const oldest = log.events.at(-1);
+  const isAll = log.isAll || (start !== undefined && oldest !== undefined && Date.parse(oldest.at) < start);
+  const isOver = isAll || log.isFull;
+  const isSearching = isFiltered && !isOver && shown.length < goal.found && log.events.length < goal.events;
+  useEffect(() => {
+    if (isSearching && !log.isReading) log.older();
+  }, [isSearching, log.isReading, oldest?.id]);
+  const more = () => {
+    want({
+      key,
+      events: log.events.length + readAtOnce,
+      found: shown.length + enough,
+      rows: goal.rows + shownAtOnce,
+    });
+    if (!isOver) log.older();
+  };
+  const hasMore = shown.length > goal.rows || !isOver;
+  const busy = log.isReading && (isSearching || log.events.length === 0);
+  return (
+    <>
+      <h1>{own === "" ? "Audit log" : "Activity"}</h1>
+      {about(own)}
+      <div class="tools">
+        <Search label="Search events" />
+        {own === "" ? null : (
+          <State name={isLive.value ? "online" : "away"} word={isLive.value ? "live" : "not live"} />
+        )}
+        <span class="quiet" role="status">
+          {countWords({ found: shown.length, read: log.events.length }, { isFiltered, isAll })}
+        </span>
+        <ReadingExport read={(read: (count: number) => void) => exported(own, filter, names, read, setCut)} />
+      </div>
+      <div role="status">
+        {cut === "" ? null : (
+          <>
+            <p class="limited">
+              <bdi>{cut}</bdi>
+            </p>
+            <Line text={`${commandText({ command: commandOf(own) })} --json --lines 100000 > events.json`} />
+          </>
+        )}
+      </div>
+      <Filters filter={filter} events={log.events} />
+      {organization.value?.role === "member" ? null : <Verification own={own} />}
+      <p class="newer" role="status">
+        {newer === 0 ? null : (
+          <button type="button" onClick={release}>
+            {newer} newer
+          </button>
+        )}
+      </p>
+      {log.error === undefined ? null : <Failure error={log.error} />}
+      {shown.length > 0 ? (
+        <Events events={shown.slice(0, goal.rows)} {...{ names, things, settings }} />
+      ) : busy ? (
+        <Loading rows={20} />
+      ) : (
+        <Empty text={isAll ? "No event matches." : "None of the events that were read matches."} />
+      )}
+      <p hidden={!hasMore}>
+        <button type="button" disabled={log.isReading} onClick={more}>
+          {isFiltered ? "Look further back" : "Older events"}
+        </button>
+      </p>
+      <FromTerminal command={commandOf(own)} call={["GET", eventsPath(own, { after: "0", limit: "1000" })]} />
+    </>
+  );
+}
+
+const commandOf = (own: string) => ["events", ...(own === "" ? [] : [own])];
+
+/** Exports all that the filter covers, also events that the page has not read. */
+async function exported(
+  own: string,
+  filter: Filter,
+  names: Names,
+  read: (count: number) => void,
+  setCut: (sentence: string) => void,
+) {
+  const { events, isAll } = await readEvents(own, spanOf(filter), read);
+  const things = thingsOf(events);
+  const items = events.filter(makeMatch(filter, names, things, sayer(names, things)));
+  const file = exportName(own || "control-plane", filter, items, isAll);
+  if (isAll)
+    tell(`${file} has all ${items.length} events that match. Its times are UTC, its days this browser's.`);
+  setCut(
+    isAll
+      ? ""
+      : `${file} has not all: of the newest ${events.length} events${filter.to === "" ? "" : ` until ${filter.to}`}, ${items.length} match. For older ones choose earlier days, or read all from the terminal:`,
+  );
+  return { file, items, columns: columnsFor(names, things) };
+}
+
+/** As near to the top of the page as this, in pixels, new events come in by themselves. */
+const nearTop = 40;
+
+/** Events that come while the user reads further down wait until they are asked for. `key`: of the filters. */
+function useHeld(found: readonly AuditEvent[], key: string) {
+  const [held, hold] = useState<{ key: string; id: number } | undefined>(undefined);
+  const newest = found[0]?.id;
+  useEffect(() => {
+    const look = () => {
+      if (scrollY <= nearTop) hold(undefined);
+      else if (newest !== undefined) hold((before) => (before?.key === key ? before : { key, id: newest }));
+    };
+    addEventListener("scroll", look, { passive: true });
+    return () => removeEventListener("scroll", look);
+  }, [key, newest]);
+  const last = held?.key === key ? held.id : Number.POSITIVE_INFINITY;
+  const shown = useMemo(() => found.filter(({ id }) => id <= last), [found, last]);
+  const release = () => {
+    hold(undefined);
+    scrollTo(0, 0);
+  };
+  return { shown, newer: found.length - shown.length, release };
+}
+
+const dayMs = 86_400_000;
+
+const fields = [
+  ["actor", "Actor", "text"],
+  ["type", "Type", "text"],
+  ["subject", "Subject", "text"],
+  ["from", "From", "date"],
+  ["to", "To", "date"],
+] as const;
+
+function Filters({ filter, events }: { filter: Filter; events: readonly AuditEvent[] }) {
+  const types = useMemo(() => [...new Set(events.map(({ type }) => type))].sort(), [events]);
+  const isOn = fields.some(([key]) => filter[key] !== "");
+  const lastWeek = () => setQuery({ from: dayOf(Date.now() - 6 * dayMs), to: dayOf(Date.now()) });
+  const clear = () => setQuery(Object.fromEntries(fields.map(([key]) => [key, undefined])));
+  return (
+    <div class="filters" role="group" aria-label="Filters">
+      {fields.map(([key, label, type]) => (
+        <Field key={key} label={label}>
+          <input
+            type={type}
+            value={filter[key]}
+            list={key === "type" ? "event-types" : undefined}
+            placeholder={key === "type" ? "node.*" : undefined}
+            onInput={(event: Event) => setQuery({ [key]: valueOf(event) })}
+          />
+        </Field>
+      ))}
+      <datalist id="event-types">
+        {types.map((type) => (
+          <option key={type} value={type} />
+        ))}
+      </datalist>
+      <button type="button" onClick={lastWeek}>
+        The last 7 days
+      </button>
+      {isOn ? (
+        <button type="button" onClick={clear}>
+          Clear the filters
+        </button>
+      ) : null}
+    </div>
+  );
+}

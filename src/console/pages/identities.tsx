@@ -1,0 +1,104 @@
+// The user's identities at providers: linking and unlinking.
+
+import { useState } from "preact/hooks";
+import { apiPath, type SentOf } from "../../api/endpoint.ts";
+import { identitiesApi, providerSignInApi } from "../../api/providers.ts";
+import { call } from "../api.ts";
+import { factors } from "../me.ts";
+import { linkAt, refusalOf, type Provider } from "../providers.ts";
+import { refresh, useResource } from "../resource.ts";
+import { query } from "../router.ts";
+import { FormFailure, Text, useAction } from "../ui/form.tsx";
+import { Confirm, Dialog, Failure, When } from "../ui/parts.tsx";
+
+type Identity = SentOf<typeof identitiesApi.list>[number];
+
+const path = apiPath(identitiesApi.list, {});
+
+export function Identities() {
+  const providers = useResource(apiPath(providerSignInApi.list, {}));
+  const { data = [], error } = useResource(path);
+  const [linking, link] = useState<Provider | undefined>(undefined);
+  const [unlinking, unlink] = useState<Identity | undefined>(undefined);
+  const choices = providers.data ?? [];
+  if (error !== undefined) return <Failure error={error} />;
+  if (choices.length === 0 && data.length === 0) return null;
+  const refusal = refusalOf(query.value);
+  return (
+    <section>
+      <h2>Sign-in by a provider</h2>
+      {refusal === undefined ? null : <p role="alert">{refusal}</p>}
+      <ul class="plain-list">
+        {data.map((each) => (
+          <li key={each.id}>
+            <bdi>{each.provider}</bdi>: <bdi>{each.email ?? "without an address"}</bdi>
+            <span class="quiet">
+              last used <When at={each.last_used_at} />
+            </span>
+            <button type="button" class="small" onClick={() => unlink(each)}>
+              Unlink
+            </button>
+          </li>
+        ))}
+      </ul>
+      {choices.map((each) => (
+        <p key={each.id}>
+          <button type="button" onClick={() => link(each)}>
+            Link an identity at <bdi>{each.name}</bdi>
+          </button>
+        </p>
+      ))}
+      {linking === undefined ? null : <Link provider={linking} close={() => link(undefined)} />}
+      {unlinking === undefined ? null : (
+        <Confirm
+          title="Unlink this identity?"
+          action="Unlink it"
+          effect={
+            <p>
+              It signs you in no longer, browsers that signed in with it are signed out, and you lose the
+              roles and groups that it gave.
+            </p>
+          }
+          run={async () => {
+            await call(identitiesApi.unlink, { id: unlinking.id });
+            await refresh(path);
+          }}
+          close={() => unlink(undefined)}
+        />
+      )}
+    </section>
+  );
+}
+
+/** Users without a second factor confirm the link with their password. */
+function Link({ provider, close }: { provider: Provider; close(): void }) {
+  const [password, setPassword] = useState("");
+  const own = factors.value;
+  const hasFactor = own !== undefined && (own.totp || own.passkeys > 0);
+  const { error, isRunning, submit } = useAction(() =>
+    linkAt(provider.id, password === "" ? {} : { current_password: password }),
+  );
+  return (
+    <Dialog title="Link an identity" close={close}>
+      <form onSubmit={submit}>
+        <p>
+          You sign in at <bdi>{provider.name}</bdi> now. Afterwards that identity signs you in here.
+        </p>
+        {hasFactor ? null : (
+          <Text
+            label="Your password here"
+            help="Leave it empty if you have none."
+            errors={error?.fields["current_password"]}
+            value={password}
+            set={setPassword}
+            control={{ type: "password", autocomplete: "current-password" }}
+          />
+        )}
+        <FormFailure error={error} shown={["current_password"]} />
+        <button class="primary" disabled={isRunning}>
+          Go on
+        </button>
+      </form>
+    </Dialog>
+  );
+}

@@ -1,0 +1,277 @@
+// The pages before anybody is signed in: those that links with a secret open (the first user, an invitation, a new
+// password), and the sign-in of the API's documentation. Browsers do not send the fragment, so no log has the secret.
+
+import { docsApi } from "../../api/pages.ts";
+import { maxCodeLength } from "../../api/values.ts";
+import "../core.ts";
+import type { VNode } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import {
+  joiningApi,
+  maxPasswordLength,
+  minPasswordLength,
+  passwordResetApi,
+  type Joined,
+} from "../../api/users.ts";
+import { call } from "../api.ts";
+import { pathOf, root } from "../router.ts";
+import { Check, FormFailure, Text, useAttempts } from "../ui/form.tsx";
+import { Failure } from "../ui/parts.tsx";
+
+type Credentials = { secret: string; email: string; password: string; otp: string };
+type LinkPage = {
+  title: string;
+  text: string;
+  action: string;
+  fields: readonly (keyof typeof controls)[];
+  /** A link without its secret was not copied completely. */
+  needsSecret?: boolean;
+  /** The other way: as the signed-in user of this browser, without a password. */
+  asSignedIn?: { text: string; action: string; send(secret: string): Promise<VNode> };
+  /** Reads the purpose of the link. Throws an ApiError if it is no longer valid. */
+  find?(secret: string): Promise<VNode>;
+  send(typed: Credentials): Promise<VNode>;
+};
+
+const controls = {
+  email: ["E-mail", { type: "email", autocomplete: "username", required: true }],
+  password: ["Password", { type: "password", autocomplete: "current-password", required: true }],
+  newPassword: [
+    `Password, of at least ${minPasswordLength} characters`,
+    {
+      type: "password",
+      autocomplete: "new-password",
+      minlength: minPasswordLength,
+      maxlength: maxPasswordLength,
+      required: true,
+    },
+  ],
+  otp: [
+    "Code of your second factor, if you have one",
+    { autocomplete: "one-time-code", maxlength: maxCodeLength },
+  ],
+} as const;
+
+const toConsole = (path: string, words: string) => (
+  <p>
+    <a class="button primary" href={path}>
+      {words}
+    </a>
+  </p>
+);
+
+const setup: LinkPage = {
+  title: "First user",
+  text: "This control plane has no user yet. Yours will be staff: it makes organizations and names their owners.",
+  action: "Create the user",
+  fields: ["email", "newPassword"],
+  needsSecret: true,
+  async send({ secret, email, password }) {
+    const made = await call(joiningApi.setup, {}, { secret, email, password });
+    return (
+      <>
+        <h1>
+          Welcome, <bdi>{made.email}</bdi>
+        </h1>
+        <p>Sign in with the password that you chose. The first organization is made there.</p>
+        {toConsole(root, "Open the console")}
+      </>
+    );
+  },
+};
+
+const welcome = ({ email, org_slug }: Joined, text: string) => (
+  <>
+    <h1>
+      Welcome to <bdi>{org_slug}</bdi>, <bdi>{email}</bdi>
+    </h1>
+    <p>{text}</p>
+    {toConsole(pathOf(org_slug), "Open the console")}
+  </>
+);
+
+const join: LinkPage = {
+  title: "You are invited",
+  text: "Choose a password. If you are a user of this control plane already, enter your present password.",
+  action: "Join",
+  fields: ["newPassword"],
+  needsSecret: true,
+  async find(secret) {
+    const { email, org_slug } = await call(joiningApi.find, {}, { secret });
+    return (
+      <p>
+        <bdi>{email}</bdi> is invited to the organization <bdi>{org_slug}</bdi>.
+      </p>
+    );
+  },
+  async send({ secret, password }) {
+    const joined = await call(joiningApi.accept, {}, { secret, password });
+    return welcome(joined, "You can sign in with this address and your password.");
+  },
+  asSignedIn: {
+    text: "Or, if you sign in by a provider, with a passkey or with a second factor: sign in in this browser first, then open this link again.",
+    action: "Join as the user who is signed in",
+    send: async (secret) =>
+      welcome(await call(joiningApi.acceptAsUser, {}, { secret }), "You sign in as before."),
+  },
+};
+
+const reset: LinkPage = {
+  title: "Choose a new password",
+  text: "It ends all sessions of your user. Second factors stay.",
+  action: "Set the password",
+  fields: ["newPassword"],
+  needsSecret: true,
+  async send({ secret, password }) {
+    await call(passwordResetApi.confirm, {}, { secret, password });
+    return (
+      <>
+        <h1>The new password is set</h1>
+        <p>All sessions have ended. Sign in again where you need it.</p>
+        {toConsole(root, "Sign in")}
+      </>
+    );
+  },
+};
+
+const forgotten: LinkPage = {
+  title: "Forgot your password?",
+  text: "You get a link by e-mail, with which you choose a new one.",
+  action: "Send the link",
+  fields: ["email"],
+  async send({ email }) {
+    await call(passwordResetApi.request, {}, { email });
+    return (
+      <>
+        <h1>Look into your mailbox</h1>
+        <p>
+          If <bdi>{email}</bdi> belongs to a user, a link is on its way. It works once.
+        </p>
+        <p>
+          <a href={root}>Back to the sign-in</a>
+        </p>
+      </>
+    );
+  },
+};
+
+const documentation: LinkPage = {
+  title: "Sign in",
+  text: "Only staff may read the documentation of this control plane.",
+  action: "Sign in",
+  fields: ["email", "password", "otp"],
+  async send({ email, password, otp }) {
+    await call(docsApi.signIn, {}, { email, password, ...(otp === "" ? {} : { otp }) });
+    location.reload();
+    return <h1>Signed in</h1>;
+  },
+};
+
+function pageOf(secret: string): LinkPage {
+  switch (location.pathname) {
+    case "/setup/":
+      return setup;
+    case "/join/":
+      return join;
+    case "/reset/":
+      return secret === "" ? forgotten : reset;
+    default:
+      return documentation;
+  }
+}
+
+export function Links() {
+  const [secret] = useState(location.hash.slice(1));
+  const page = pageOf(secret);
+  const [done, finish] = useState<VNode | undefined>(undefined);
+  // Typed once: who mistypes it could not sign in.
+  const [isShown, show] = useState(false);
+  const [typed, type] = useState({ email: "", password: "", otp: "" });
+  const { error, isRunning, attempt } = useAttempts();
+  const [found, setFound] = useState<VNode | undefined>(undefined);
+  const finding = useAttempts();
+  const finishWith = (work: () => Promise<VNode>) =>
+    attempt(async () => {
+      finish(await work());
+      // The link works once.
+      if (page.needsSecret === true) history.replaceState(null, "", location.pathname);
+    });
+  const submit = (event: Event) => {
+    event.preventDefault();
+    void finishWith(() => page.send({ ...typed, secret }));
+  };
+  const { asSignedIn } = page;
+  // Another link was opened in this tab.
+  useEffect(() => addEventListener("hashchange", () => location.reload()), []);
+  useEffect(() => {
+    document.title = page.title;
+    document.querySelector<HTMLInputElement>("input")?.focus();
+    if (page.find !== undefined && secret !== "")
+      void finding.attempt(async () => setFound(await page.find?.(secret)));
+  }, [page]);
+  if (done !== undefined) return <main class="sign-in">{done}</main>;
+  if (page.needsSecret === true && secret === "")
+    return (
+      <main class="sign-in">
+        <h1>{page.title}</h1>
+        <p>The link is not whole: the part behind # is missing, or it was used already. Copy it whole.</p>
+        <p>
+          <a href={root}>To the sign-in</a>
+        </p>
+      </main>
+    );
+  if (finding.error !== undefined)
+    return (
+      <main class="sign-in">
+        <h1>{page.title}</h1>
+        <Failure error={finding.error} />
+      </main>
+    );
+  return (
+    <main class="sign-in">
+      <h1>{page.title}</h1>
+      {found}
+      <p>{page.text}</p>
+      <form onSubmit={submit}>
+        {page.fields.map((field) => {
+          const key = field === "newPassword" ? "password" : field;
+          const [label, control] = controls[field];
+          return (
+            <Text
+              key={key}
+              label={label}
+              errors={error?.fields[key]}
+              value={typed[key]}
+              set={(text: string) => type({ ...typed, [key]: text })}
+              control={{
+                ...control,
+                ...(field === "newPassword" && isShown ? { type: "text" } : {}),
+                id: key,
+                name: key,
+              }}
+            />
+          );
+        })}
+        {page.fields.includes("newPassword") ? (
+          <Check label="Show the password" checked={isShown} set={show} />
+        ) : null}
+        <FormFailure error={error} shown={["email", "password", "otp"]} />
+        <button class="primary" disabled={isRunning}>
+          {page.action}
+        </button>
+      </form>
+      {asSignedIn === undefined ? null : (
+        <>
+          <p>{asSignedIn.text}</p>
+          <button
+            type="button"
+            disabled={isRunning}
+            onClick={() => finishWith(() => asSignedIn.send(secret))}
+          >
+            {asSignedIn.action}
+          </button>
+        </>
+      )}
+    </main>
+  );
+}

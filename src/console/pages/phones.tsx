@@ -1,0 +1,314 @@
+// Site files for the Nebula app on phones. The page makes the key, and completes the file that the control plane signed.
+
+import { organizationsApi } from "../../api/organizations.ts";
+import { registrationsApi } from "../../api/node-calls.ts";
+import { nodesApi } from "../../api/nodes.ts";
+import { apiPath } from "../../api/endpoint.ts";
+import "../core.ts";
+import { useEffect, useState } from "preact/hooks";
+import type { Node } from "../../protocol/node.ts";
+import { call } from "../api.ts";
+import { partsOf, sentencesOf } from "../field-parts.ts";
+import { mayAddOwn, mayAdminister, slug } from "../me.ts";
+import { isImportDue } from "../nodes.ts";
+import { importOf, importPhone, putImport, type PhoneImport } from "../phone-imports.ts";
+import { whyNoKey } from "../phone-key.ts";
+import { registrationsPath } from "../registrations.ts";
+import { refresh, useList, useResource } from "../resource.ts";
+import { pathOf } from "../router.ts";
+import { Choice, FormFailure, Text, useAction } from "../ui/form.tsx";
+import { Confirm, dated, Empty, Facts, State, When } from "../ui/parts.tsx";
+import { download } from "../ui/tools.tsx";
+import { GroupsField } from "./groups-field.tsx";
+
+const systems = [
+  ["android", "Android"],
+  ["ios", "iPhone or iPad"],
+] as const;
+
+export function Phones() {
+  const own = slug.value ?? "";
+  const held = importOf(own);
+  const [chosen, choose] = useState<Node | undefined>(undefined);
+  const [missing, setMissing] = useState<string | undefined>(undefined);
+  const [isLeaving, leave] = useState(false);
+  useEffect(() => void whyNoKey().then(setMissing), []);
+  const again = held?.again ?? chosen;
+  const end = () => {
+    putImport(own, undefined);
+    choose(undefined);
+  };
+  return (
+    <>
+      <p>
+        <a href={pathOf(own, "machines")}>Machines</a>
+      </p>
+      <h1>Phones</h1>
+      {content()}
+      {isLeaving ? (
+        <Confirm
+          title="Give up the key?"
+          action="Give it up"
+          effect="You have not downloaded the file. Its key is only in this tab and is lost then: the phone has to be added or imported again."
+          run={async () => end()}
+          close={() => leave(false)}
+        />
+      ) : null}
+    </>
+  );
+
+  function content() {
+    if (!mayAddOwn.value)
+      return (
+        <Empty text="The organization does not let you add machines of your own. An administrator can allow it in the settings." />
+      );
+    if (missing !== undefined) return <p role="alert">{missing}</p>;
+    if (held?.made !== undefined) {
+      const { made } = held;
+      return (
+        <File
+          made={made}
+          save={() => {
+            download(`${own}-${made.node.name}.yml`, made.file, "application/yaml");
+            putImport(own, { ...held, made: { ...made, file: "" } });
+          }}
+          done={() => (made.file === "" ? end() : leave(true))}
+          renew={(node: Node) => {
+            end();
+            choose(node);
+          }}
+        />
+      );
+    }
+    return (
+      <>
+        <p>
+          For the app Mobile Nebula of Defined Networking. This page makes the key of the phone, and puts it
+          into a file that the app imports. The key is sent nowhere, and not kept.
+        </p>
+        <Form
+          key={again?.id}
+          again={again}
+          held={held}
+          cancel={held?.key === undefined ? end : () => leave(true)}
+        />
+        {again === undefined ? <Own own={own} choose={choose} /> : null}
+      </>
+    );
+  }
+}
+
+function Own({ own, choose }: { own: string; choose(phone: Node): void }) {
+  const { data = [] } = useList(apiPath(nodesApi.list, { slug: own }, { page_size: "1000", owner: "me" }));
+  const phones = data.filter(({ phone, state }) => phone != null && state === "active");
+  if (phones.length === 0) return null;
+  return (
+    <>
+      <h2>Your phones</h2>
+      <ul class="plain-list">
+        {phones.map((node) => (
+          <li key={node.id}>
+            <a href={pathOf(own, "machines", node.id)}>
+              <bdi>{node.name}</bdi>
+            </a>{" "}
+            {isImportDue(node.phone) ? (
+              <State name="limited" word="import it again now" />
+            ) : (
+              <span>
+                (import it again: <When at={node.phone?.import_by ?? null} />)
+              </span>
+            )}{" "}
+            <button type="button" onClick={() => choose(node)}>
+              Import again
+            </button>
+          </li>
+        ))}
+      </ul>
+    </>
+  );
+}
+
+type FormProps = { again: Node | undefined; held: PhoneImport | undefined; cancel(): void };
+
+function Form({ again, held, cancel }: FormProps) {
+  const own = slug.value ?? "";
+  const [name, setName] = useState(held?.name ?? "");
+  const [groups, setGroups] = useState(held?.groups.join(", ") ?? "");
+  const [system, setSystem] = useState<PhoneImport["system"]>(
+    held?.system ?? again?.phone?.system ?? "android",
+  );
+  const { key, isWaiting = false, error } = held ?? {};
+  const { submit } = useAction(() =>
+    importPhone(own, {
+      again,
+      system,
+      name: name.trim().toLowerCase().replace(/\s+/g, "-"),
+      groups: partsOf(groups),
+    }),
+  );
+  return (
+    <>
+      <h2>
+        {again === undefined ? (
+          "Add a phone"
+        ) : (
+          <>
+            Import <bdi>{again.name}</bdi> again
+          </>
+        )}
+      </h2>
+      {again === undefined ? null : (
+        <p>It keeps its name and address. What it has now stops working at once.</p>
+      )}
+      <form class="narrow" onSubmit={submit}>
+        {again === undefined ? (
+          <Text
+            label="Name"
+            help="Small letters, digits and -."
+            errors={error?.fields["name"]}
+            value={name}
+            set={setName}
+            control={{
+              name: "name",
+              required: true,
+              autocapitalize: "none",
+              spellcheck: false,
+              readonly: key !== undefined,
+            }}
+          />
+        ) : null}
+        {again === undefined && mayAdminister.value ? (
+          <GroupsField
+            label="Groups"
+            errors={sentencesOf(error?.fields, "groups", partsOf(groups))}
+            value={groups}
+            set={setGroups}
+          />
+        ) : null}
+        <Choice label="System" value={system} set={setSystem} choices={systems} />
+        <FormFailure error={error} shown={["name", "groups"]} />
+        <div role="status">
+          {key === undefined || !isWaiting ? null : (
+            <Waits own={own} name={held?.name || again?.name} sha256={key.sha256} />
+          )}
+        </div>
+        <div class="actions">
+          <button class="primary" disabled={key !== undefined}>
+            Make the file
+          </button>
+          {again === undefined && key === undefined ? null : (
+            <button type="button" onClick={cancel}>
+              Cancel
+            </button>
+          )}
+        </div>
+      </form>
+    </>
+  );
+}
+
+/** Users who may approve it do so here. */
+function Waits({ own, name, sha256 }: { own: string; name: string | undefined; sha256: string }) {
+  const { data = [] } = useList(mayAdminister.value ? registrationsPath(own) : "");
+  const request = data.find(({ key_sha256 }) => key_sha256 === sha256);
+  const { error, isRunning, run } = useAction(async () => {
+    if (request !== undefined) await call(registrationsApi.approve, { slug: own, id: request.id });
+    await refresh(apiPath(organizationsApi.retrieve, { slug: own }));
+  });
+  return (
+    <>
+      <p>
+        <bdi>{name}</bdi> waits for an administrator's approval, with key <code>{sha256.slice(0, 16)}</code>.
+        Keep this tab open: only it has the key. Other pages of the console can be opened in it.
+      </p>
+      {request === undefined ? null : (
+        <p>
+          <button type="button" class="primary" disabled={isRunning} onClick={run}>
+            Approve it
+          </button>
+        </p>
+      )}
+      <FormFailure error={error} />
+    </>
+  );
+}
+
+type FileProps = {
+  made: { node: Node; file: string };
+  save(): void;
+  done(): void;
+  /** Imports the phone again. */
+  renew(node: Node): void;
+};
+
+/** The key is dropped with the download. */
+function File({ made: { node, file }, save, done, renew }: FileProps) {
+  const { data: now } = useResource(apiPath(nodesApi.retrieve, { slug: slug.value ?? "", id: node.id }));
+  const day = (at: string | null | undefined) => (at == null ? "never" : dated(Date.parse(at)));
+  if (now !== undefined && isImportDue(now.phone))
+    return (
+      <>
+        <h2>
+          The file of <bdi>{now.name}</bdi>
+        </h2>
+        <p class="notice" role="status">
+          It is out of date: the phone was changed since, or the CAs were. Make it again.
+        </p>
+        <button type="button" class="primary" onClick={() => renew(now)}>
+          Import again
+        </button>
+      </>
+    );
+  return (
+    <>
+      <h2>
+        The file of <bdi>{node.name}</bdi>
+      </h2>
+      {node.groups.length === 0 ? (
+        <p class="notice">
+          It is in no group. If it needs one, import it only later: an administrator adds groups on{" "}
+          <a href={pathOf(slug.value ?? "", "machines", node.id)}>its page</a>, then choose Import again.
+        </p>
+      ) : null}
+      {file === "" ? (
+        <p role="status">It was offered for download. This page has the key no more.</p>
+      ) : (
+        <p>
+          <button type="button" class="primary" onClick={save}>
+            Download the file
+          </button>
+        </p>
+      )}
+      <ol>
+        <li>
+          The file holds the private key of the phone. Send it to nobody: best open this page on the phone
+          itself.
+        </li>
+        <li>
+          In the app, add a site <strong>From file</strong>, choose the file, give it a name, and save.
+        </li>
+        <li>Delete the former site of this network in the app: each import makes a new one.</li>
+        <li>Delete the downloaded file.</li>
+      </ol>
+      <Facts
+        facts={[
+          ["Address", node.ip_address],
+          ["Valid until", day(node.certificate?.not_after)],
+          ["Import again before", day(node.phone?.import_by)],
+          ["Made, with all revocations until then", day(node.phone?.imported_at)],
+        ]}
+      />
+      <p>
+        The app renews nothing by itself: come here again before that date, and after each rotation of the
+        CAs. It learns of revocations only by that, too: until then, or until its certificate ends, the phone
+        accepts machines that are revoked from now on. What protects the others does not wait: they refuse
+        this phone within seconds after it is revoked.
+      </p>
+      <p>
+        <button type="button" onClick={done}>
+          Done
+        </button>
+      </p>
+    </>
+  );
+}

@@ -1,0 +1,27 @@
+// The reason of a revocation: a field, and the sent text.
+
+import { useState } from "preact/hooks";
+import { Text } from "../ui/form.tsx";
+
+export function useReason() {
+  const [reason, set] = useState("");
+  const why = reason.trim();
+  return {
+    field: (
+      <Text
+        label="Reason"
+        help="Optional. It stands in the log, and whoever has the machine can read it."
+        value={reason}
+        set={set}
+        control={{ maxlength: 500 }}
+      />
+    ),
+    given: why === "" ? {} : { reason: why },
+    query: why === "" ? "" : `?reason=${encodeURIComponent(why)}`,
+    flags: why === "" ? [] : ["--reason", why],
+  };
+}
+
+/** The effect of revoking one machine, or several. */
+export const revoking = (isOne: boolean, hasPhone = false) =>
+  `Machines that are online drop ${isOne ? "it" : "them"} within seconds, the others when they are back${hasPhone ? "; phones reach nothing then" : `, and ${isOne ? "its overlay stops" : "their overlays stop"}`}. Revoked machines stay in the list under Revoked, and can be restored there. Names and addresses become free within 7 days.`;

@@ -1,0 +1,201 @@
+// Actions on all selected machines of the list.
+
+import { organizationsApi } from "../../api/organizations.ts";
+import { apiPath, type Endpoint } from "../../api/endpoint.ts";
+import { nodesApi } from "../../api/nodes.ts";
+import type { ComponentChildren } from "preact";
+import { useState } from "preact/hooks";
+import type { Node } from "../../protocol/node.ts";
+import { call } from "../api.ts";
+import { partsOf } from "../field-parts.ts";
+import type { Machine } from "../machines.ts";
+import { slug } from "../me.ts";
+import { useNodes } from "../node-list.ts";
+import { refresh } from "../resource.ts";
+import { lossWith } from "../role-loss.ts";
+import { pathOf } from "../router.ts";
+import { item, type Terminal } from "../terminal.ts";
+import { Bulk, type Item } from "../ui/bulk.tsx";
+import { FromTerminal } from "../ui/parts.tsx";
+import { GroupsField } from "./groups-field.tsx";
+import { revoking, useReason } from "./revoke-reason.tsx";
+
+type Verb = "groups" | "renew" | "revoke" | "restore";
+/** `fits`: the machines that it can be done with. */
+const verbs: readonly (readonly [Verb, words: string, fits: (machine: Machine) => boolean])[] = [
+  ["groups", "Change groups", ({ state }) => state !== "revoked"],
+  ["renew", "Renew certificates", ({ state }) => state === "active"],
+  ["revoke", "Revoke", ({ state }) => state !== "revoked"],
+  ["restore", "Restore", ({ state }) => state === "revoked"],
+];
+
+type Props = {
+  machines: readonly Machine[];
+  /** Number of machines that were selected until a filter hid them. */
+  dropped: number;
+  clear(): void;
+};
+
+function wordsOf(count: number, dropped: number): string {
+  if (count === 0 && dropped === 0) return "Tick machines to change several at once.";
+  return `${count} selected${dropped === 0 ? "" : `. Not shown, so unticked: ${dropped}`}`;
+}
+
+/** Shown even while nothing is selected: the table below must not move under the pointer. */
+export function Selected({ machines, dropped, clear }: Props) {
+  // Keeps the machines of the question, although the list changes meanwhile.
+  const [asked, ask] = useState<{ verb: Verb; machines: readonly Machine[] } | undefined>(undefined);
+  const Asked = asked && dialogs[asked.verb];
+  return (
+    <div class="tools steady" role="group" aria-label="Selected machines">
+      <span role="status" class={machines.length === 0 ? "quiet" : ""}>
+        {wordsOf(machines.length, dropped)}
+      </span>
+      {verbs.map(([verb, words, fits]) =>
+        machines.some(fits) ? (
+          <button
+            type="button"
+            key={verb}
+            class={verb === "revoke" ? "danger" : ""}
+            onClick={() => ask({ verb, machines: machines.filter(fits) })}
+          >
+            {words}
+          </button>
+        ) : null,
+      )}
+      {machines.length === 0 ? null : (
+        <button type="button" onClick={clear}>
+          Clear the selection
+        </button>
+      )}
+      {asked === undefined || Asked === undefined ? null : (
+        <Asked machines={asked.machines} close={() => ask(undefined)} />
+      )}
+    </div>
+  );
+}
+
+type DialogProps = { machines: readonly (Item & Pick<Node, "phone">)[]; close(): void };
+
+/** One machine is called by its name. */
+const shared = ({ machines, close }: DialogProps, verb: string) => ({
+  action: `${verb} ${machines.length === 1 ? machines[0]?.name : `${machines.length} machines`}`,
+  items: machines,
+  hasNames: machines.length > 1,
+  after: () => refresh(apiPath(organizationsApi.retrieve, { slug: slug.value ?? "" })),
+  close,
+});
+const withSlug = (path: string) => path.replace("{slug}", slug.value ?? "");
+
+/** The same from the terminal, for each machine. */
+function forEach(
+  machines: readonly Item[],
+  verb: string,
+  { method, path }: Pick<Endpoint, "method" | "path">,
+  flags: readonly string[] = [],
+  query = "",
+): Terminal {
+  const own = slug.value ?? "";
+  const [one, ...others] = machines;
+  const isOne = one !== undefined && others.length === 0;
+  return {
+    command: ["node", verb, own, isOne ? one.name : item, ...flags],
+    ...(isOne ? {} : { each: machines.map(({ name }) => name) }),
+    call: [method, withSlug(isOne ? path.replace("{id}", `${one.id}`) : path) + query],
+  };
+}
+
+function Groups(props: DialogProps) {
+  const { machines } = props;
+  const own = slug.value ?? "";
+  const [adds, setAdds] = useState("");
+  const [removes, setRemoves] = useState("");
+  const [added, removed] = [partsOf(adds), partsOf(removes)];
+  const flags = [
+    ...added.flatMap((group) => ["--add-group", group]),
+    ...removed.flatMap((group) => ["--remove-group", group]),
+  ];
+  const run = async ({ id }: Item) => {
+    // The list may be a moment old, and the request replaces all groups.
+    const { groups: present } = await call(nodesApi.retrieve, { slug: own, id });
+    const groups = [...new Set([...present, ...added])].filter((group) => !removed.includes(group));
+    if (groups.join("\n") !== present.join("\n")) await call(nodesApi.update, { slug: own, id }, { groups });
+  };
+  return (
+    <Bulk {...shared(props, "Change the groups of")} run={run}>
+      <GroupsField
+        label="Add to groups"
+        help="Separated by commas. A new name makes a new group."
+        value={adds}
+        set={setAdds}
+      />
+      <GroupsField label="Remove from groups" help="Separated by commas." value={removes} set={setRemoves} />
+      <FromTerminal
+        {...forEach(machines, "update", nodesApi.update, flags)}
+        call={["PATCH", withSlug(nodesApi.update.path), { groups: ["…"] }]}
+      />
+    </Bulk>
+  );
+}
+
+type Plain = (typeof nodesApi)["renewCertificate" | "restore"];
+
+/** Actions without a form. */
+const plain =
+  (words: string, verb: string, endpoint: Plain, effect: () => ComponentChildren) => (props: DialogProps) => (
+    <Bulk {...shared(props, words)} run={({ id }: Item) => call(endpoint, { slug: slug.value ?? "", id })}>
+      {effect()}
+      <FromTerminal {...forEach(props.machines, verb, endpoint)} />
+    </Bulk>
+  );
+
+function Revoke(props: DialogProps) {
+  const { machines } = props;
+  const own = slug.value ?? "";
+  const { data: all = [] } = useNodes();
+  const lost = lossWith(machines, all);
+  const { field, query, given, flags } = useReason();
+  return (
+    <Bulk
+      {...shared(props, "Revoke")}
+      isDanger={true}
+      asksCount={true}
+      run={({ id }: Item) => call(nodesApi.revoke, { slug: own, id }, given)}
+    >
+      <p>
+        {revoking(
+          machines.length === 1,
+          machines.some(({ phone }) => phone),
+        )}
+      </p>
+      {lost.map((sentence) => (
+        <p class="limited" key={sentence}>
+          <bdi>{sentence}</bdi>
+        </p>
+      ))}{" "}
+      {field}
+      <FromTerminal {...forEach(machines, "revoke", nodesApi.revoke, flags, query)} />
+    </Bulk>
+  );
+}
+
+/** The confirmation before an action, also for one machine. */
+export const dialogs = {
+  groups: Groups,
+  renew: plain("Renew the certificates of", "renew", nodesApi.renewCertificate, () => (
+    <p>A new certificate comes with the next check-in. No connection is lost.</p>
+  )),
+  revoke: Revoke,
+  restore: plain("Restore", "restore", nodesApi.restore, () => (
+    <>
+      <p>
+        A restored machine gets a new certificate for its former keys when it is next online. Then the others
+        accept it again.
+      </p>
+      <p class="limited">
+        If a stranger may have had it, do not restore it:{" "}
+        <a href={pathOf(slug.value ?? "", "machines", "add")}>add it</a> anew, with new keys.
+      </p>
+    </>
+  )),
+};

@@ -1,0 +1,366 @@
+// Pages for staff: the organizations, users and servers of this control plane.
+
+import type { Server } from "../../api/servers.ts";
+import { serversPath } from "../use-needs.ts";
+import { apiPath } from "../../api/endpoint.ts";
+import { organizationsApi, type Organization } from "../../api/organizations.ts";
+import "../core.ts";
+import { useState } from "preact/hooks";
+import { minPasswordLength, usersApi, type User } from "../../api/users.ts";
+import { call } from "../api.ts";
+import { me, organizations, readMe } from "../me.ts";
+import { freeNetwork, overlapped } from "../overlay-networks.ts";
+import { counted } from "../removed-words.ts";
+import { refresh, useResource } from "../resource.ts";
+import { go, pathOf } from "../router.ts";
+import { Check, FormFailure, Text, useAction } from "../ui/form.tsx";
+import { List, textColumn } from "../ui/list.tsx";
+import {
+  Confirm,
+  dated,
+  Dialog,
+  type Fact,
+  Facts,
+  Failure,
+  FromTerminal,
+  Line,
+  Loading,
+  State,
+  When,
+} from "../ui/parts.tsx";
+import type { Column } from "../ui/rows.tsx";
+import { timeColumn } from "../ui/time-column.ts";
+import { InstallationProviders } from "./installation-providers.tsx";
+import { ServerHistory } from "./server-history.tsx";
+import { OwnerNumber, useEnding } from "./user-fields.tsx";
+
+const organizationsPath = apiPath(organizationsApi.list, {});
+const usersPath = apiPath(usersApi.list, {});
+
+export function Organizations() {
+  const [isMaking, make] = useState(false);
+  return (
+    <>
+      <h1>Organizations</h1>
+      <List
+        label="Organizations"
+        path={organizationsPath}
+        columns={[
+          textColumn("slug", "Slug", 2, ({ slug }: Organization) => slug),
+          textColumn("name", "Name", 3, ({ name }: Organization) => name),
+          textColumn("network", "Network", 2, ({ network }: Organization) => network),
+          textColumn("machines", "Machines", 1, ({ node_count }: Organization) => `${node_count}`),
+          textColumn("role", "Your role", 1, ({ role }: Organization) => role ?? "staff, reads"),
+          timeColumn("created", "Created", ({ created_at }: Organization) => created_at),
+        ]}
+        keyOf={({ id }: Organization) => id}
+        linkOf={({ slug }: Organization) => pathOf(slug)}
+        empty="None yet. An organization is one overlay network with its machines and members."
+        command={["org", "list"]}
+      >
+        <button type="button" class="primary" onClick={() => make(true)}>
+          Create an organization
+        </button>
+      </List>
+      {isMaking ? <NewOrganization close={() => make(false)} /> : null}
+    </>
+  );
+}
+
+function NewOrganization({ close }: { close(): void }) {
+  const [slug, setSlug] = useState("");
+  const [network, setNetwork] = useState(() => freeNetwork(organizations.value));
+  const [owner, setOwner] = useState(me.value?.email ?? "");
+  const [ownerId, setOwnerId] = useState("");
+  const other = overlapped(network, organizations.value);
+  const body = {
+    slug,
+    network,
+    ...(owner === me.value?.email ? {} : { owner }),
+    ...(ownerId === "" ? {} : { owner_id: Number(ownerId) }),
+  };
+  const { error, isRunning, submit } = useAction(async () => {
+    await call(organizationsApi.create, {}, body);
+    await Promise.all([readMe(), refresh(organizationsPath)]);
+    close();
+    go(pathOf(slug));
+  });
+  return (
+    <Dialog title="Create an organization" close={close} hasUnsaved={slug !== ""}>
+      <form onSubmit={submit}>
+        <Text
+          label="Slug"
+          help="Lower-case letters, digits and hyphens. It is part of addresses and stays."
+          errors={error?.fields["slug"]}
+          value={slug}
+          set={setSlug}
+          control={{ required: true, autocomplete: "off" }}
+        />
+        <Text
+          label="Network"
+          help="Of the overlay. Choose one that no machine uses otherwise; it stays."
+          errors={error?.fields["network"]}
+          value={network}
+          set={setNetwork}
+          control={{ required: true, autocomplete: "off" }}
+        />
+        <div class="limited" role="status">
+          {other && (
+            <>
+              It overlaps the network of <bdi>{other.slug}</bdi>: a machine cannot be in both organizations.
+            </>
+          )}
+        </div>
+        <Text
+          label="Owner"
+          help="The e-mail address of a user of this control plane."
+          errors={error?.fields["owner"]}
+          value={owner}
+          set={setOwner}
+          control={{ type: "email", required: true, autocomplete: "off" }}
+        />
+        <OwnerNumber error={error} value={ownerId} set={setOwnerId} />
+        <FormFailure error={error} shown={["slug", "network", "owner"]} />
+        <div class="actions">
+          <button class="primary" disabled={isRunning}>
+            Create the organization
+          </button>
+          <button type="button" onClick={close}>
+            Cancel
+          </button>
+        </div>
+        <FromTerminal
+          command={["org", "create", slug, "--network", network, "--owner", owner]}
+          call={["POST", organizationsPath, body]}
+        />
+      </form>
+    </Dialog>
+  );
+}
+
+export function Users() {
+  const [asked, ask] = useState<User | "new" | undefined>(undefined);
+  const close = () => ask(undefined);
+  const columns: readonly Column<User>[] = [
+    textColumn("email", "E-mail", 4, ({ email }) => email),
+    textColumn("id", "Number", 1, ({ id }) => `${id}`),
+    textColumn("staff", "Staff", 1, ({ is_staff }) => (is_staff ? "staff" : "-")),
+    {
+      key: "state",
+      title: "State",
+      width: 1,
+      text: ({ is_active }) => (is_active ? "active" : "disabled"),
+      cell: ({ is_active }) => (
+        <State name={is_active ? "online" : "revoked"} word={is_active ? "active" : "disabled"} />
+      ),
+    },
+    timeColumn("seen", "Last sign-in", ({ last_login_at }) => last_login_at),
+    timeColumn("created", "Created", ({ created_at }) => created_at),
+    {
+      key: "actions",
+      title: "Actions",
+      width: 1,
+      text: () => "",
+      cell: (user) => (
+        <button type="button" class="small" onClick={() => ask(user)}>
+          {user.is_active ? "Disable" : "Enable"}
+          <span class="unseen"> {user.email}</span>
+        </button>
+      ),
+    },
+  ];
+  return (
+    <>
+      <h1>Users</h1>
+      <List
+        label="Users"
+        path={usersPath}
+        columns={columns}
+        keyOf={({ id }: User) => id}
+        empty="There are no users."
+        command={["user", "list"]}
+      >
+        <button type="button" class="primary" onClick={() => ask("new")}>
+          Create a user
+        </button>
+      </List>
+      <InstallationProviders />
+      {asked === "new" ? <NewUser close={close} /> : null}
+      {typeof asked === "object" ? <Activation user={asked} close={close} /> : null}
+    </>
+  );
+}
+
+function NewUser({ close }: { close(): void }) {
+  const [email, setEmail] = useState("");
+  const [password, setPassword] = useState("");
+  const [isStaff, setStaff] = useState(false);
+  const { error, isRunning, submit } = useAction(async () => {
+    await call(usersApi.create, {}, { email, password, is_staff: isStaff });
+    await refresh(usersPath);
+    close();
+  });
+  return (
+    <Dialog title="Create a user" close={close} hasUnsaved={email !== ""}>
+      <form onSubmit={submit}>
+        <p class="quiet">
+          Owners can also invite members to their organizations. Invited members choose their own password.
+        </p>
+        <Text
+          label="E-mail"
+          errors={error?.fields["email"]}
+          value={email}
+          set={setEmail}
+          control={{ type: "email", required: true, autocomplete: "off" }}
+        />
+        <Text
+          label="Password"
+          help={`At least ${minPasswordLength} characters.`}
+          errors={error?.fields["password"]}
+          value={password}
+          set={setPassword}
+          control={{
+            type: "password",
+            required: true,
+            minlength: minPasswordLength,
+            autocomplete: "new-password",
+          }}
+        />
+        <p>
+          <Check
+            label="Staff: manages users and organizations, and reads all of them"
+            checked={isStaff}
+            set={setStaff}
+          />
+        </p>
+        <FormFailure error={error} shown={["email", "password"]} />
+        <div class="actions">
+          <button class="primary" disabled={isRunning}>
+            Create the user
+          </button>
+          <button type="button" onClick={close}>
+            Cancel
+          </button>
+        </div>
+        <FromTerminal
+          command={["user", "create", email, ...(isStaff ? ["--staff"] : [])]}
+          call={["POST", usersPath, { email, password: "…", is_staff: isStaff }]}
+        />
+      </form>
+    </Dialog>
+  );
+}
+
+function Activation({ user, close }: { user: User; close(): void }) {
+  const { fields, body: ending, flags } = useEnding();
+  const path = apiPath(usersApi.retrieve, { id: user.id });
+  const isEnding = user.is_active;
+  const { data } = useResource(isEnding ? path : "");
+  const left = data?.access_left ?? [];
+  const body = { is_active: !isEnding, ...(isEnding ? ending : {}) };
+  const verb = isEnding ? "Disable" : "Enable";
+  return (
+    <Confirm
+      title={`${verb} ${user.email}?`}
+      action={`${verb} ${user.email}`}
+      isDanger={isEnding}
+      effect={
+        isEnding ? (
+          <>
+            <p>
+              {user.id === me.value?.id
+                ? "This is you: you are signed out, and only other staff can enable you again."
+                : "All sessions end within seconds, and the user cannot sign in. It can be enabled again."}
+            </p>
+            <p role="status">
+              {data === undefined
+                ? null
+                : left.length === 0
+                  ? "They have no machine and no token."
+                  : `Still working: ${counted(left)}.`}
+            </p>
+            {data !== undefined && left.length === 0 ? null : fields}
+            <FromTerminal command={["user", "disable", user.email, ...flags]} call={["PATCH", path, body]} />
+          </>
+        ) : (
+          <>
+            <p>They can sign in again. Machines and tokens that were revoked stay so.</p>
+            <FromTerminal command={["user", "enable", user.email]} call={["PATCH", path, body]} />
+          </>
+        )
+      }
+      run={async () => {
+        await call(usersApi.update, { id: user.id }, body);
+        await refresh(usersPath);
+      }}
+      close={close}
+    />
+  );
+}
+
+export function Servers() {
+  const { data, error } = useResource(serversPath);
+  if (data === undefined)
+    return (
+      <>
+        <h1>Servers</h1>
+        {error === undefined ? <Loading /> : <Failure error={error} />}
+      </>
+    );
+  const { host, version, started_at } = data.answering;
+  return (
+    <>
+      <h1>Servers</h1>
+      <p>
+        <bdi>{host}</bdi> answers this page: version {version}, started {dated(Date.parse(started_at))}.
+      </p>
+      <p>Database: {data.database === "postgres" ? "PostgreSQL" : "SQLite, a file that one server uses"}.</p>
+      <p>
+        {data.last_backup_at === null ? (
+          "There is no backup yet."
+        ) : (
+          <>
+            The last backup was made <When at={data.last_backup_at} />.
+          </>
+        )}{" "}
+        One a day is good. On the machine of the control plane, with /backup on another disk:
+      </p>
+      <Line text="sudo agent admin backup /backup/control-$(date +%F).db" />
+      {data.servers.map((server) => (
+        <OneServer key={server.id} server={server} />
+      ))}
+      <ServerHistory />
+      <FromTerminal command={["server", "list"]} call={["GET", serversPath]} />
+    </>
+  );
+}
+
+function OneServer({ server }: { server: Server }) {
+  const facts: readonly Fact[] = [
+    ["Version", server.version],
+    ["Started", dated(Date.parse(server.started_at))],
+    ["Last seen", <When at={server.last_seen_at} />],
+    ["Background loops", server.leases.join(", ") || "none"],
+    ["Clock ahead", `${server.clock_ahead_ms} ms`],
+    ["Notices behind", `${server.notices_behind_ms} ms`],
+    [
+      "Last error",
+      server.last_error === null ? (
+        "none"
+      ) : (
+        <>
+          {server.last_error} <When at={server.last_error_at} />
+        </>
+      ),
+    ],
+  ];
+  return (
+    <section class="notice">
+      <h2>
+        <bdi>{server.host}</bdi>
+        <State name={server.running ? "online" : "away"} word={server.running ? "running" : "stopped"} />
+      </h2>
+      <Facts facts={facts} />
+    </section>
+  );
+}

@@ -1,0 +1,274 @@
+// Tokens: for machines that register, and for programs that use the API.
+
+import { registrationTokensApi, serviceTokensApi } from "../../api/tokens.ts";
+import { apiPath, type SentOf } from "../../api/endpoint.ts";
+import "../core.ts";
+import { useState } from "preact/hooks";
+import { call } from "../api.ts";
+import { partsOf, sentencesOf } from "../field-parts.ts";
+import { slug } from "../me.ts";
+import type { Names } from "../actor.ts";
+import { useMemberNames } from "../member-names.ts";
+import { mayDo, nameOfKey, unused } from "../token-words.ts";
+import { refresh } from "../resource.ts";
+import { pathOf } from "../router.ts";
+import { Check, Choice, FormFailure, Text, useAction } from "../ui/form.tsx";
+import { tell } from "../ui/told.tsx";
+import { List, textColumn } from "../ui/list.tsx";
+import { Confirm, Dialog, FromTerminal, ShownOnce, When } from "../ui/parts.tsx";
+import type { Column } from "../ui/rows.tsx";
+import { timeColumn } from "../ui/time-column.ts";
+
+type RegistrationToken = SentOf<typeof registrationTokensApi.retrieve>;
+type ServiceToken = SentOf<typeof serviceTokensApi.retrieve>;
+const fromOf = ({ networks }: ServiceToken) => networks?.join(", ") ?? "everywhere";
+type Kind = "registration_tokens" | "service_tokens";
+type Token = RegistrationToken | ServiceToken;
+type Revoked = { kind: Kind; token: Token; name: string };
+
+/** Time and user. A user who is no member has no name here; the events of the token have the number. */
+function madeColumns<T extends Token>(own: string, kind: Kind, names: Names): Column<T>[] {
+  const by = ({ created_by }: T) => names.get(created_by ?? 0) ?? "see Activity";
+  return [
+    timeColumn("made", "Made", ({ created_at }) => created_at),
+    {
+      key: "by",
+      title: "By",
+      width: 2,
+      text: by,
+      cell: (token) => (
+        <a href={`${pathOf(own, "activity")}?subject=${kind.slice(0, -1)}/${token.id}`} title={by(token)}>
+          <bdi>{by(token)}</bdi>
+        </a>
+      ),
+    },
+  ];
+}
+
+export function Tokens() {
+  const own = slug.value ?? "";
+  const [revoked, revoke] = useState<Revoked | undefined>(undefined);
+  const [isMaking, make] = useState(false);
+  const names = useMemberNames(own);
+  const actions = <T extends Token>(kind: Kind, nameOf: (token: T) => string): Column<T> => ({
+    key: "actions",
+    title: "Actions",
+    width: 1,
+    text: () => "",
+    cell: (token) => (
+      <button type="button" class="small" onClick={() => revoke({ kind, token, name: nameOf(token) })}>
+        Revoke<span class="unseen"> {nameOf(token)}</span>
+      </button>
+    ),
+  });
+  return (
+    <>
+      <h1>Tokens</h1>
+      <h2>Join keys for machines</h2>
+      <List
+        label="Registration tokens"
+        path={apiPath(registrationTokensApi.list, { slug: own })}
+        columns={[
+          textColumn("name", "Name", 2, nameOfKey),
+          textColumn("groups", "Groups", 2, ({ groups }: RegistrationToken) => groups.join(", ") || "none"),
+          textColumn("used", "Used", 1.5, ({ used, uses }: RegistrationToken) =>
+            used >= uses ? "used up" : `${used} of ${uses}`,
+          ),
+          ...madeColumns<RegistrationToken>(own, "registration_tokens", names),
+          timeColumn<RegistrationToken>("expires", "Ends", ({ expires_at }) => expires_at),
+          actions("registration_tokens", nameOfKey),
+        ]}
+        keyOf={({ id }: RegistrationToken) => id}
+        empty="None. Adding a machine makes one."
+        command={["token", "list", own]}
+      >
+        <a class="button" href={pathOf(own, "machines", "add")}>
+          Add a machine
+        </a>
+      </List>
+      <h2>Service tokens for programs</h2>
+      <List
+        label="Service tokens"
+        part="service-"
+        path={apiPath(serviceTokensApi.list, { slug: own })}
+        columns={[
+          textColumn("name", "Name", 2, ({ name }: ServiceToken) => name),
+          textColumn<ServiceToken>("may", "It may", 3, mayDo),
+          textColumn("networks", "From", 1.5, fromOf),
+          ...madeColumns<ServiceToken>(own, "service_tokens", names),
+          timeColumn<ServiceToken>("used", "Last used", ({ last_used_at }) => last_used_at, {
+            width: 1.5,
+            never: unused,
+          }),
+          timeColumn<ServiceToken>("expires", "Ends", ({ expires_at }) => expires_at),
+          actions("service_tokens", ({ name }: ServiceToken) => name),
+        ]}
+        keyOf={({ id }: ServiceToken) => id}
+        empty="None. A program needs one to use the API."
+        command={["service-token", "list", own]}
+      >
+        <button type="button" onClick={() => make(true)}>
+          Create a service token
+        </button>
+      </List>
+      {isMaking ? <NewServiceToken close={() => make(false)} /> : null}
+      {revoked === undefined ? null : <Revoke {...revoked} close={() => revoke(undefined)} />}
+    </>
+  );
+}
+
+function Revoke({ kind, token, name, close }: Revoked & { close(): void }) {
+  const own = slug.value ?? "";
+  const [nodes, setNodes] = useState(false);
+  const { id, created_at, expires_at } = token;
+  const of = kind === "service_tokens" ? serviceTokensApi : registrationTokensApi;
+  const query = { revoke_nodes: `${nodes}` } as const;
+  return (
+    <Confirm
+      title={`Revoke ${name}?`}
+      action={`Revoke ${name}`}
+      typeName={kind === "service_tokens" ? name : undefined}
+      effect={
+        <>
+          <p>
+            {"role" in token ? (
+              <>
+                It may {mayDo(token)}, from {fromOf(token)}. Last used{" "}
+                <When at={token.last_used_at} never={unused(token)} />, made
+              </>
+            ) : (
+              "Made"
+            )}{" "}
+            <When at={created_at} />, ends <When at={expires_at} />.{" "}
+            {kind === "service_tokens"
+              ? "Programs with this token are refused at once."
+              : "No machine registers with it any more, not even one that waits for approval, or was approved and has not come back."}{" "}
+            It cannot be restored; a new one can be made.
+          </p>
+          {"role" in token && token.role === "member" ? null : (
+            <Check label="Also revoke the machines that came with it" checked={nodes} set={setNodes} />
+          )}
+          <FromTerminal
+            command={[
+              kind === "service_tokens" ? "service-token" : "token",
+              "revoke",
+              own,
+              id,
+              ...(nodes ? ["--revoke-nodes"] : []),
+            ]}
+            call={["DELETE", apiPath(of.revoke, { slug: own, id }, query)]}
+          />
+        </>
+      }
+      run={async () => {
+        await call(of.revoke, { slug: own, id }, query);
+        await refresh(apiPath(of.list, { slug: own }));
+        tell(`${name} is revoked.`);
+      }}
+      close={close}
+    />
+  );
+}
+
+const scopes = [
+  ["read", "read: reads everything, changes nothing"],
+  ["nodes", "nodes: machines, aliases and paths"],
+  ["policy", "policy: rules, groups and their tests"],
+  ["webhooks", "webhooks: webhooks and their deliveries"],
+] as const;
+const lifetimes = [
+  ["30d", "30 days"],
+  ["90d", "90 days"],
+  ["365d", "a year"],
+] as const;
+
+function NewServiceToken({ close }: { close(): void }) {
+  const own = slug.value ?? "";
+  const [name, setName] = useState("");
+  const [role, setRole] = useState<"member" | "admin">("member");
+  const [expires, setExpires] = useState("90d");
+  const [chosen, choose] = useState<ReadonlySet<string>>(new Set(["read"]));
+  const [networks, setNetworks] = useState("");
+  const [secret, setSecret] = useState<string | undefined>(undefined);
+  const from = partsOf(networks);
+  const body = {
+    name,
+    role,
+    expires_in: expires,
+    scopes: scopes.map(([scope]) => scope).filter((scope) => chosen.has(scope)),
+    ...(from.length === 0 ? {} : { networks: from }),
+  };
+  const { error, isRunning, submit } = useAction(async () => {
+    const { token } = await call(serviceTokensApi.create, { slug: own }, body);
+    setSecret(token);
+    await refresh(apiPath(serviceTokensApi.list, { slug: own }));
+  });
+  const toggle = (scope: string) => (isOn: boolean) =>
+    choose(new Set([...chosen, scope].filter((each) => isOn || each !== scope)));
+  if (secret !== undefined)
+    return (
+      <ShownOnce title={`The token ${name}`} secret={secret} close={close}>
+        Keep it where the program reads its secrets.
+      </ShownOnce>
+    );
+  return (
+    <Dialog title="Create a service token" close={close} hasUnsaved={name !== ""}>
+      <form onSubmit={submit}>
+        <Text
+          label="Name"
+          errors={error?.fields["name"]}
+          value={name}
+          set={setName}
+          control={{ required: true, maxlength: 100 }}
+        />
+        <Choice
+          label="Role"
+          value={role}
+          set={setRole}
+          choices={[
+            ["member", "Member: reads what the boxes below allow"],
+            ["admin", "Administrator: changes what the boxes below allow"],
+          ]}
+        />
+        <fieldset>
+          <legend>It may use (one at least)</legend>
+          {scopes.map(([scope, label]) => (
+            <Check key={scope} label={label} checked={chosen.has(scope)} set={toggle(scope)} />
+          ))}
+        </fieldset>
+        <Text
+          label="Only from these networks"
+          help="Separated by commas, such as 192.0.2.0/24. Empty: from everywhere."
+          errors={sentencesOf(error?.fields, "networks", from)}
+          value={networks}
+          set={setNetworks}
+        />
+        <Choice label="Valid for" value={expires} set={setExpires} choices={lifetimes} />
+        <FormFailure error={error} shown={["name", "networks"]} />
+        <div class="actions">
+          <button class="primary" disabled={isRunning || chosen.size === 0}>
+            Create the token
+          </button>
+          <button type="button" onClick={close}>
+            Cancel
+          </button>
+        </div>
+        <FromTerminal
+          command={[
+            "service-token",
+            "create",
+            own,
+            name || "NAME",
+            "--role",
+            role,
+            "--expires",
+            expires,
+            ...body.scopes.flatMap((scope) => ["--scope", scope]),
+            ...from.flatMap((network) => ["--network", network]),
+          ]}
+          call={["POST", apiPath(serviceTokensApi.create, { slug: own }), body]}
+        />
+      </form>
+    </Dialog>
+  );
+}

@@ -1,0 +1,441 @@
+// Webhooks, and the deliveries of one.
+
+import { apiPath } from "../../api/endpoint.ts";
+import {
+  webhooksApi,
+  type ListedDelivery as Delivery,
+  type ListedWebhook as Webhook,
+} from "../../api/webhooks.ts";
+import "../core.ts";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { behindAll, type Things } from "../activity.ts";
+import { ApiError, call, get } from "../api.ts";
+import { isUnderWay, joined, machinesIn, outcomeOfAll, standingOf, type Known } from "../deliveries.ts";
+import { exampleEvents } from "../event-examples.ts";
+import { partsOf, sentencesOf } from "../field-parts.ts";
+import { onEvent } from "../live.ts";
+import { slug } from "../me.ts";
+import { refresh, useList, useResource } from "../resource.ts";
+import { go, pathOf, useShownName } from "../router.ts";
+import { dayOf } from "../ago.ts";
+import { useNamed } from "../ui/events.tsx";
+import { FormFailure, Text, useAction } from "../ui/form.tsx";
+import { List, textColumn } from "../ui/list.tsx";
+import {
+  Confirm,
+  Dialog,
+  Empty,
+  Failure,
+  FromTerminal,
+  Loading,
+  ShownOnce,
+  State,
+  When,
+} from "../ui/parts.tsx";
+import type { Column } from "../ui/rows.tsx";
+import { timeColumn } from "../ui/time-column.ts";
+import { tell } from "../ui/told.tsx";
+
+const webhooksPath = (own: string) => apiPath(webhooksApi.list, { slug: own });
+
+export function Webhooks({ rest: [id] }: { rest: readonly string[] }) {
+  return id === undefined ? <All /> : <One key={id} id={id} />;
+}
+
+function All() {
+  const own = slug.value ?? "";
+  const [isMaking, make] = useState(false);
+  return (
+    <>
+      <h1>Webhooks</h1>
+      <List
+        label="Webhooks"
+        path={webhooksPath(own)}
+        columns={[
+          textColumn("url", "URL", 4, ({ url }: Webhook) => url),
+          textColumn("events", "Events", 3, ({ events }: Webhook) => eventsOf(events)),
+          {
+            key: "state",
+            title: "State",
+            width: 1,
+            text: stateOf,
+            cell: (webhook: Webhook) =>
+              webhook.failing ? <State name="attention" word={stateOf(webhook)} /> : stateOf(webhook),
+          },
+          timeColumn("created", "Created", ({ created_at }: Webhook) => created_at),
+        ]}
+        keyOf={({ id }: Webhook) => id}
+        linkOf={({ id }: Webhook) => pathOf(own, "webhooks", id)}
+        empty="None. A webhook sends events to your program."
+        command={["webhook", "list", own]}
+      >
+        <button type="button" class="primary" onClick={() => make(true)}>
+          Create a webhook
+        </button>
+      </List>
+      {isMaking ? <Edit close={() => make(false)} /> : null}
+    </>
+  );
+}
+
+const stateOf = ({ failing }: Webhook) => (failing ? "failing" : "");
+
+const eventsOf = (events: readonly string[]) => (events.includes("*") ? "all" : events.join(", "));
+
+/** Creates a webhook, or changes the given one. */
+function Edit({ webhook: now, close }: { webhook?: Webhook; close(): void }) {
+  const own = slug.value ?? "";
+  // The former state: changes by others meanwhile stay.
+  const [webhook] = useState(now);
+  const former = { url: webhook?.url ?? "", events: webhook?.events.join(", ") ?? "*" };
+  const [url, setUrl] = useState(former.url);
+  const [events, setEvents] = useState(former.events);
+  const [secret, setSecret] = useState<string | undefined>(undefined);
+  const params = { slug: own, id: webhook?.id ?? 0 };
+  const listed = partsOf(events);
+  const body = {
+    ...(url === webhook?.url ? {} : { url }),
+    ...(String(listed) === String(webhook?.events) ? {} : { events: listed }),
+  };
+  const { error, isRunning, submit } = useAction(async () => {
+    const made = webhook === undefined ? await call(webhooksApi.create, params, { url, ...body }) : undefined;
+    if (made === undefined) await call(webhooksApi.update, params, body);
+    await refresh(webhooksPath(own));
+    if (made === undefined) close();
+    else setSecret(made.secret);
+  });
+  if (secret !== undefined)
+    return (
+      <ShownOnce title="The secret of the webhook" secret={secret} close={close}>
+        It signs each delivery, as standardwebhooks.com describes: the program checks it.
+      </ShownOnce>
+    );
+  const flags = (body.events ?? []).flatMap((event) => ["--event", event]);
+  return (
+    <Dialog
+      title={webhook === undefined ? "Create a webhook" : "Edit the webhook"}
+      hasUnsaved={url !== former.url || events !== former.events}
+      close={close}
+    >
+      <form onSubmit={submit}>
+        <Text
+          label="URL"
+          errors={error?.fields["url"]}
+          value={url}
+          set={setUrl}
+          control={{ type: "url", required: true, placeholder: "https://example.org/hook" }}
+        />
+        <Text
+          label="Events"
+          help={`Separated by commas, such as ${exampleEvents.join(", ")}. Machines are called node; * means all.`}
+          errors={sentencesOf(error?.fields, "events", listed)}
+          value={events}
+          set={setEvents}
+          control={{ required: true }}
+        />
+        <FormFailure error={error} shown={["url", "events"]} />
+        <div class="actions">
+          <button class="primary" disabled={isRunning}>
+            {webhook === undefined ? "Create the webhook" : "Save"}
+          </button>
+          <button type="button" onClick={close}>
+            Cancel
+          </button>
+        </div>
+        <FromTerminal
+          command={
+            webhook === undefined
+              ? ["webhook", "create", own, url, ...flags]
+              : [
+                  "webhook",
+                  "update",
+                  own,
+                  webhook.id,
+                  ...(body.url === undefined ? [] : ["--url", url]),
+                  ...flags,
+                ]
+          }
+          call={
+            webhook === undefined
+              ? ["POST", webhooksPath(own), body]
+              : ["PATCH", apiPath(webhooksApi.update, params), body]
+          }
+        />
+      </form>
+    </Dialog>
+  );
+}
+
+const states = {
+  waiting: ["limited", "waiting"],
+  delivered: ["online", "delivered"],
+  failed: ["attention", "failed"],
+} as const;
+
+/** The deliveries that were read. `path`: of their list. `again` sends one. */
+type Log = Known & { path: string; again(delivery: Delivery): Promise<void>; error: ApiError | undefined };
+
+/** Sends ended deliveries again, and waiting ones now, and reports the outcome. */
+function useSending(log: Log, wanted: readonly Delivery[]) {
+  const [sent, note] = useState<readonly number[]>([]);
+  const outcome = outcomeOfAll(log.items.filter(({ id }) => sent.includes(id)));
+  useEffect(() => {
+    if (outcome === undefined) return;
+    note([]);
+    tell(outcome.words, outcome.isFailure);
+  }, [outcome?.words]);
+  const { error, isRunning, run } = useAction(async () => {
+    for (const delivery of wanted)
+      await log.again(delivery).catch((failure: unknown) => {
+        // The delivery is already under way.
+        if (!(failure instanceof ApiError && failure.status === 409)) throw failure;
+      });
+    // An answer to an earlier request would bring back the former outcome.
+    await refresh(log.path);
+    note(wanted.map(({ id }) => id));
+  });
+  return { error, run, isBusy: isRunning || sent.length > 0 };
+}
+
+function SendAgain({ delivery, log }: { delivery: Delivery; log: Log }) {
+  const { error, run, isBusy } = useSending(log, [delivery]);
+  const words = delivery.state === "waiting" ? "Send now" : "Send again";
+  return (
+    <button type="button" class="small" disabled={isBusy} title={error?.message} onClick={run}>
+      {error === undefined ? words : "Not sent"}
+      <span class="unseen">: event {delivery.event_id}</span>
+    </button>
+  );
+}
+
+/** The state of the webhook in sentences, from the deliveries that were read. */
+function Standing({ log, failing }: { log: Log; failing?: boolean }) {
+  const { waiting, failure, lastSuccess } = standingOf(log.items);
+  const { error, run, isBusy } = useSending(log, waiting);
+  if (log.items.length === 0) return null;
+  // Where none of these was tried yet, only the control plane knows.
+  const isFailing = failure !== undefined || (lastSuccess === null && failing === true);
+  const sign = isFailing ? (
+    <>
+      <State name="attention" word="failing" />.{" "}
+    </>
+  ) : null;
+  return (
+    <>
+      <p>
+        {sign}Last success: <When at={lastSuccess} never="none" />.{" "}
+        {failure === undefined ? null : (
+          <>
+            {" "}
+            The last attempt failed: <bdi>{failure}</bdi>
+          </>
+        )}
+      </p>
+      {waiting.length === 0 ? null : (
+        <p>
+          Waiting for the next attempt: {waiting.length}.{" "}
+          <button type="button" disabled={isBusy} onClick={run}>
+            Send all of them now
+          </button>
+        </p>
+      )}
+      <FormFailure error={error} />
+    </>
+  );
+}
+
+/** A delivery is made after its event, which may be of the day before. */
+const lateMs = 3_600_000;
+
+/** The event's type and what it is about, with a link to these events on its day. */
+const eventColumn = (own: string, things: Things): Column<Delivery> => ({
+  key: "event",
+  title: "Event",
+  width: 3,
+  text: ({ event_type, event_subject: subject }) =>
+    `${event_type} ${subject} ${things.get(subject) ?? ""}`.trim(),
+  cell: ({ event_id, event_type: type, event_subject: subject, created_at }) => {
+    const made = Date.parse(created_at);
+    const words = new URLSearchParams({ type, subject, from: dayOf(made - lateMs), to: dayOf(made) });
+    return (
+      <a
+        href={`${pathOf(own, "activity")}?${words}`}
+        title={`${type} ${subject}: event ${event_id}, which is what was sent`}
+      >
+        <code>{type}</code> <bdi>{things.get(subject) ?? subject}</bdi>
+      </a>
+    );
+  },
+});
+
+const columnsOf = (own: string, things: Things): readonly Column<Delivery>[] => [
+  timeColumn("at", "Made", ({ created_at }) => created_at),
+  eventColumn(own, things),
+  {
+    key: "state",
+    title: "State",
+    width: 3,
+    text: ({ state }) => state,
+    cell: ({ state, next_attempt_at }) => {
+      const [name, word] = states[state];
+      return (
+        <>
+          <State name={name} word={word} />
+          {state === "waiting" && next_attempt_at !== null ? (
+            <>
+              {" "}
+              <span class="quiet">
+                next <When at={next_attempt_at} />
+              </span>
+            </>
+          ) : null}
+        </>
+      );
+    },
+  },
+  textColumn("attempts", "Attempts", 1, ({ attempts }) => `${attempts}`),
+  textColumn("answer", "Answer", 5, ({ status, message }) =>
+    [status, message].filter((each) => each !== null).join(" "),
+  ),
+];
+
+const nothing: Things = new Map();
+
+const readAtOnce = 200;
+const lookEveryMs = 3000;
+/** Deliveries are no events of the audit log. They are made within a second after their event. */
+const looksAfterEvent = 2;
+
+/** The newest deliveries, read again soon while one is under way, and older ones: `older` reads on. */
+function useDeliveries(params: { slug: string; id: number }): Log & { older(): Promise<void> } {
+  const [known, set] = useState<Known>({ items: [], isAll: false });
+  const { items } = known;
+  const path = apiPath(webhooksApi.deliveries, params);
+  const pathBefore = (id = behindAll) =>
+    apiPath(webhooksApi.deliveries, params, { before: `${id}`, limit: `${readAtOnce}` });
+  const join = (found: readonly Delivery[], before?: number) =>
+    set((now) => joined(now, found, found.length < readAtOnce, before));
+  const older = async (id = items.at(-1)?.id) => join(await get(pathBefore(id)), id);
+  const { data, error } = useResource(pathBefore(), { isCalm: true });
+  useEffect(() => data && join(data), [data]);
+  const looks = useRef(0);
+  useEffect(() => onEvent(() => void (looks.current = looksAfterEvent)), []);
+  useEffect(() => {
+    const timer = setInterval(() => {
+      const last = items.findLastIndex((each) => isUnderWay(each, Date.now()));
+      if (document.visibilityState === "hidden" || (last < 0 && looks.current-- <= 0)) return;
+      void refresh(path);
+      // The oldest deliveries of a webhook are sent first. A failure needs no sentence: the bar says that the control
+      // plane is away.
+      if (last >= readAtOnce) older(items[last - readAtOnce]?.id).catch(() => undefined);
+    }, lookEveryMs);
+    return () => clearInterval(timer);
+  }, [items]);
+  const again = async (delivery: Delivery) => {
+    const sent = await call(webhooksApi.sendAgain, { ...params, delivery: delivery.id }, {});
+    set((now) => joined(now, [{ ...delivery, ...sent }], false, delivery.id));
+  };
+  return { ...known, path, error, older, again };
+}
+
+function One({ id }: { id: string }) {
+  const own = slug.value ?? "";
+  const params = { slug: own, id: Number(id) };
+  const { data: webhooks, error } = useList(apiPath(webhooksApi.list, { slug: own }, { page_size: "1000" }));
+  const webhook = webhooks?.find((each) => `${each.id}` === id);
+  const log = useDeliveries(params);
+  const { items, isAll } = log;
+  const older = useAction(log.older);
+  const isPart = items.length > 0 && !isAll;
+  // It also names the file of an export.
+  const label = isPart ? `Newest ${items.length} deliveries` : "Deliveries";
+  const things = useNamed(own, machinesIn(items), nothing);
+  const [asked, ask] = useState<"edit" | "delete" | undefined>(undefined);
+  const close = () => ask(undefined);
+  // Its path may hold a secret.
+  useShownName(webhook === undefined ? "" : new URL(webhook.url).host);
+  const all = pathOf(own, "webhooks");
+  if (webhooks === undefined) return error === undefined ? <Loading /> : <Failure error={error} />;
+  if (webhook === undefined)
+    return (
+      <Empty text="There is no such webhook. It may have been deleted.">
+        <a href={all}>All webhooks</a>
+      </Empty>
+    );
+  return (
+    <>
+      <p>
+        <a href={all}>Webhooks</a>
+      </p>
+      <h1>
+        <bdi>{webhook.url}</bdi>
+      </h1>
+      <p>
+        Events: <bdi>{eventsOf(webhook.events)}</bdi>
+      </p>
+      <div class="actions">
+        <button type="button" onClick={() => ask("edit")}>
+          Edit
+        </button>
+        <button type="button" class="danger" onClick={() => ask("delete")}>
+          Delete
+        </button>
+      </div>
+      <h2>{label} of the last 30 days</h2>
+      <Standing log={log} failing={webhook.failing} />
+      <List
+        label={label}
+        path={log.path}
+        read={{ data: isPart || isAll ? items : undefined, error: log.error }}
+        columns={[
+          ...columnsOf(own, things),
+          {
+            key: "again",
+            title: "Actions",
+            width: 2,
+            text: () => "",
+            cell: (delivery: Delivery) => <SendAgain delivery={delivery} log={log} />,
+          },
+        ]}
+        keyOf={(delivery: Delivery) => delivery.id}
+        empty="None yet. The next event makes one."
+        command={["webhook", "deliveries", own, webhook.id]}
+      />
+      {isPart ? (
+        <>
+          <p>
+            Search and export cover these.{" "}
+            <button type="button" disabled={older.isRunning} onClick={older.run}>
+              Older deliveries
+            </button>
+          </p>
+          <FormFailure error={older.error} />
+        </>
+      ) : null}
+      {asked === "edit" ? <Edit webhook={webhook} close={close} /> : null}
+      {asked === "delete" ? (
+        <Confirm
+          title={`Delete the webhook ${webhook.url}?`}
+          action="Delete the webhook"
+          typeName={new URL(webhook.url).host}
+          effect={
+            <>
+              <p>
+                There is no way back: deliveries that wait are not sent, and a new webhook has another secret.
+              </p>
+              <FromTerminal
+                command={["webhook", "delete", own, webhook.id]}
+                call={["DELETE", apiPath(webhooksApi.delete, params)]}
+              />
+            </>
+          }
+          run={async () => {
+            await call(webhooksApi.delete, params);
+            go(all);
+          }}
+          close={close}
+        />
+      ) : null}
+    </>
+  );
+}

@@ -1,0 +1,156 @@
+// One action on several machines: confirmed once, carried out for each, and each refusal is named.
+
+import type { ComponentChildren } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { ApiError } from "../api.ts";
+import { Text } from "./form.tsx";
+import { Dialog } from "./parts.tsx";
+import { tell as confirm } from "./told.tsx";
+
+export type Item = { id: number; name: string };
+type Failed = { name: string; why: string };
+
+/** Requests at the same time. */
+const atOnce = 6;
+const maxNamed = 50;
+
+const refusedWords = (refused: readonly Failed[]) =>
+  refused.length === 0 ? "" : ` Refused: ${refused.map(({ name }) => name).join(" ")}`;
+
+/**
+ * Sends the first request alone: it may ask for a fresh second factor. `tell`: reports how many are done. Returns
+ * that, too.
+ */
+export async function runEach<T extends Item>(
+  items: readonly T[],
+  run: (item: T) => Promise<unknown>,
+  tell: (done: number) => void,
+  signal: AbortSignal,
+): Promise<[done: number, failed: Failed[]]> {
+  const failed: Failed[] = [];
+  const left = [...items];
+  let done = 0;
+  const one = async (item: T) => {
+    try {
+      await run(item);
+      tell(++done);
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error;
+      // The user gave no second factor: stop, because each further request would ask again.
+      if (error.code === "step_up_required") left.length = 0;
+      failed.push({ name: item.name, why: error.message });
+    }
+  };
+  const worker = async () => {
+    for (let item = left.shift(); item !== undefined && !signal.aborted; item = left.shift()) await one(item);
+  };
+  const first = left.shift();
+  if (first !== undefined) await one(first);
+  await Promise.all(Array.from({ length: atOnce }, worker));
+  return [done, failed];
+}
+
+type BulkProps<T extends Item> = {
+  /** The action, for the question and the button: "Revoke 3 machines". */
+  action: string;
+  items: readonly T[];
+  isDanger?: boolean;
+  /** Whether the user has to type the number of machines, if there are several. */
+  asksCount?: boolean;
+  /** False: `action` or `children` name the items. */
+  hasNames?: boolean;
+  run(item: T): Promise<unknown>;
+  /** Called after all of them. */
+  after(): Promise<void>;
+  close(): void;
+  /** The effect, fields, and the same from the terminal. */
+  children: ComponentChildren;
+};
+
+export function Bulk<T extends Item>(props: BulkProps<T>) {
+  const { isDanger = false, hasNames = true, run, after, close, children } = props;
+  // Keeps the items of the question, although the list changes meanwhile.
+  const [{ action, items: asked }] = useState(props);
+  const asksCount = props.asksCount === true && asked.length > 1;
+  const [typed, type] = useState("");
+  const [done, tell] = useState<number | undefined>(undefined);
+  const [failed, fail] = useState<readonly Failed[]>([]);
+  const over = useRef(new AbortController());
+  useEffect(() => () => over.current.abort(), []);
+  const submit = async (event: Event) => {
+    event.preventDefault();
+    tell(0);
+    const [count, refused] = await runEach(asked, run, tell, over.current.signal);
+    await after();
+    // Cancelled meanwhile, or the new list is too short for a question about several.
+    if (over.current.signal.aborted)
+      confirm(`${action}: ${count} of ${asked.length} are done.${refusedWords(refused)}`);
+    else if (refused.length > 0) fail(refused);
+    else {
+      close();
+      confirm(`${action}: done.`);
+    }
+  };
+  const isRunning = done !== undefined;
+  const status = isRunning ? `${done} of ${asked.length} are done.` : null;
+  // The action was confirmed, so the question and its effect are no longer shown.
+  if (failed.length > 0)
+    return (
+      <Dialog title={`${action}: ${failed.length} refused`} close={close}>
+        <p role="status">{status}</p>
+        <div class="failure" role="alert">
+          <ul>
+            {failed.map(({ name, why }) => (
+              <li key={name}>
+                <bdi>{name}</bdi>: <bdi>{why}</bdi>
+              </li>
+            ))}
+          </ul>
+        </div>
+        <div class="actions">
+          <button type="button" onClick={close}>
+            Close
+          </button>
+        </div>
+      </Dialog>
+    );
+  return (
+    <Dialog title={`${action}?`} close={close}>
+      <form onSubmit={submit}>
+        {hasNames ? (
+          <p>
+            {asked.slice(0, maxNamed).map(({ id, name }) => (
+              <>
+                <bdi key={id} class="word">
+                  {name}
+                </bdi>{" "}
+              </>
+            ))}
+            {asked.length > maxNamed ? `and ${asked.length - maxNamed} more` : ""}
+          </p>
+        ) : null}
+        {children}
+        {asksCount ? (
+          <Text
+            label={`Type ${asked.length}, the number of machines, to go on`}
+            value={typed}
+            set={type}
+            control={{ autocomplete: "off", inputmode: "numeric", autofocus: true }}
+          />
+        ) : null}
+        <p role="status">{status}</p>
+        <div class="actions">
+          <button
+            class={isDanger ? "danger" : "primary"}
+            disabled={isRunning || (asksCount && typed.trim() !== `${asked.length}`)}
+          >
+            {action}
+          </button>
+          <button type="button" onClick={close}>
+            Cancel
+          </button>
+        </div>
+      </form>
+    </Dialog>
+  );
+}

@@ -1,0 +1,203 @@
+// Common parts of forms: one request at a time, its failure, and fields that hold texts.
+
+import { maxCodeLength } from "../../api/values.ts";
+import type { VNode } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
+import type { Scalar, Setting } from "../../protocol/settings.ts";
+import { ApiError } from "../api.ts";
+import { isAbout } from "../field-parts.ts";
+import { Failure, Field, valueOf } from "./parts.tsx";
+
+export type Action = {
+  error: ApiError | undefined;
+  isRunning: boolean;
+  /** Runs once; a failure of the control plane is kept in `error`. */
+  run(): Promise<void>;
+  /** The handler of a form. */
+  submit(event: Event): void;
+};
+
+type Attempts = Pick<Action, "error" | "isRunning"> & {
+  attempt(work: () => Promise<unknown>): Promise<void>;
+};
+
+/** For several buttons in one place: the failure of the latest attempt is shown. */
+export function useAttempts(): Attempts {
+  const [error, fail] = useState<ApiError | undefined>(undefined);
+  const [isRunning, runs] = useState(false);
+  const attempt = async (work: () => Promise<unknown>) => {
+    runs(true);
+    fail(undefined);
+    try {
+      await work();
+    } catch (failure) {
+      if (!(failure instanceof ApiError)) throw failure;
+      fail(failure);
+    } finally {
+      runs(false);
+    }
+  };
+  return { error, isRunning, attempt };
+}
+
+export function useAction(work: () => Promise<unknown>): Action {
+  const { error, isRunning, attempt } = useAttempts();
+  const run = () => attempt(work);
+  const submit = (event: Event) => {
+    event.preventDefault();
+    void run();
+  };
+  return { error, isRunning, run, submit };
+}
+
+/** The failure of a form, unless all its sentences are shown beside fields (`shown`). */
+export function FormFailure({
+  error,
+  shown = [],
+}: {
+  error: ApiError | undefined;
+  shown?: readonly string[];
+}) {
+  const place = useRef<HTMLDivElement>(null);
+  useEffect(() => {
+    // A long form may hide the sentence: scroll to it.
+    const sentence = place.current?.closest("form")?.querySelector("small.bad, .failure");
+    sentence?.scrollIntoView({ block: "nearest" });
+  }, [error]);
+  if (error === undefined) return null;
+  const fields = Object.keys(error.fields);
+  const isShown = fields.length > 0 && fields.every((key) => shown.some((field) => isAbout(key, field)));
+  return <div ref={place}>{isShown ? null : <Failure error={error} />}</div>;
+}
+
+type TextProps = {
+  label: string;
+  help?: string | undefined;
+  errors?: readonly string[] | undefined;
+  value: string;
+  set(text: string): void;
+  /** Attributes of the control: type, name, autocomplete and the like. */
+  control?: Readonly<Record<string, unknown>>;
+};
+
+export function Text({ label, help, errors, value, set, control = {} }: TextProps): VNode {
+  return (
+    <Field label={label} help={help} errors={errors}>
+      <input {...control} value={value} onInput={(event: Event) => set(valueOf(event))} />
+    </Field>
+  );
+}
+
+/** A code of the authenticator app, or a recovery code. `control`: more attributes. */
+export function SecondFactorCode({ control = {}, ...props }: TextProps): VNode {
+  const all = {
+    name: "otp",
+    autocomplete: "one-time-code",
+    maxlength: maxCodeLength,
+    required: true,
+    ...control,
+  };
+  return <Text {...props} control={all} />;
+}
+
+/** One of a few: `choices` are pairs of value and words. */
+type ChoiceProps<W extends string> = Omit<TextProps, "control" | "value" | "set"> & {
+  value: W;
+  set(word: NoInfer<W>): void;
+  choices: readonly (readonly [W, string])[];
+  disabled?: boolean;
+};
+
+export function Choice<W extends string>({
+  choices,
+  value,
+  set,
+  disabled = false,
+  ...field
+}: ChoiceProps<W>) {
+  const pick = (event: Event) => {
+    const picked = choices.find(([word]) => word === valueOf(event))?.[0];
+    if (picked !== undefined) set(picked);
+  };
+  return (
+    <Field {...field}>
+      <select value={value} disabled={disabled} onChange={pick}>
+        {choices.map(([key, words]) => (
+          <option key={key} value={key}>
+            {words}
+          </option>
+        ))}
+      </select>
+    </Field>
+  );
+}
+
+type CheckProps = { label: string; checked: boolean; disabled?: boolean; set(isOn: boolean): void };
+
+export function Check({ label, checked, disabled = false, set }: CheckProps): VNode {
+  const change = ({ target }: Event) => set(target instanceof HTMLInputElement && target.checked);
+  return (
+    <label class="check">
+      <input type="checkbox" checked={checked} disabled={disabled} onChange={change} /> <span>{label}</span>
+    </label>
+  );
+}
+
+/** `present`: as it is saved; `now`: as it is typed. */
+type SettingProps = {
+  field: string;
+  setting: Setting;
+  present: object;
+  now: object;
+  error: ApiError | undefined;
+  disabled?: boolean;
+  set(more: object): void;
+};
+
+/** The field of a setting, as the contract declares it. */
+export function SettingField({
+  field,
+  setting,
+  present,
+  now,
+  error,
+  disabled = false,
+  set,
+}: SettingProps): VNode {
+  const { label = "", more, words, values = words, choices = words, placeholder } = setting;
+  const { offered, unit, none, stays = false } = setting;
+  const [saved, value]: Scalar[] = [present, now].map((each) => Object(each)[field]);
+  const put = (next: unknown) => set({ [field]: next });
+  if (typeof value === "boolean")
+    return (
+      <p>
+        <Check label={label} checked={value} disabled={disabled} set={put} />
+      </p>
+    );
+  // The command line and the API take any number.
+  const numbers = offered && [null, ...new Set([...offered, saved ?? offered[0]])];
+  const all = values ?? numbers;
+  const props = { label, help: more, errors: error?.fields[field] };
+  if (all !== undefined)
+    return (
+      <Choice
+        {...props}
+        value={String(value)}
+        disabled={disabled}
+        set={(word: string) => put(all.find((each) => String(each) === word))}
+        choices={all.map((each, at) => [
+          String(each),
+          choices?.[at] ?? (each === null ? "Never" : `${String(each)} ${unit}`),
+        ])}
+      />
+    );
+  const isOptional = stays || none !== undefined;
+  return (
+    <Text
+      {...props}
+      value={`${value ?? ""}`}
+      set={(text: string) => put(isOptional && text === "" ? null : text)}
+      control={{ placeholder, required: !isOptional, disabled: disabled || (stays && saved !== null) }}
+    />
+  );
+}

@@ -1,0 +1,26 @@
+// A sentence about a change that was made, for some seconds; screen readers say it, too.
+
+import { signal } from "@preact/signals";
+import { unturned } from "../error-words.ts";
+
+const shownMs = 6000;
+const told = signal<{ sentence: string; isFailure: boolean } | undefined>(undefined);
+let timer: ReturnType<typeof setTimeout> | undefined;
+
+export function tell(sentence: string, isFailure = false): void {
+  told.value = { sentence: unturned(sentence), isFailure };
+  clearTimeout(timer);
+  timer = setTimeout(() => {
+    told.value = undefined;
+  }, shownMs);
+}
+
+/** The place is in the page before there is a sentence: otherwise it would not be read out. */
+export function Told() {
+  const now = told.value;
+  return (
+    <div role="status" class={now && `told ${now.isFailure ? "bad" : "good"}`}>
+      {now?.sentence}
+    </div>
+  );
+}
