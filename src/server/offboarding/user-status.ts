@@ -1,5 +1,6 @@
 // Disables and enables users. Disabling ends the sessions and, on request, what the user could still use.
 
+import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
 import { record, type Actor } from "../audit/record.ts";
 import { settle } from "../nodes/lifecycle/upkeep.ts";
@@ -23,11 +24,14 @@ export async function setActive(
     await requireStaff(tx, actor);
     const changed = await tx.run(
       `UPDATE users SET is_active = $2 WHERE id = $1 AND ($2 = 1 OR is_staff = 0 OR EXISTS (
-         SELECT 1 FROM users o WHERE o.is_staff = 1 AND o.is_active = 1 AND o.id <> $1))`,
+         SELECT 1 FROM users o WHERE o.is_staff = 1 AND o.is_active = 1 AND o.bound_org_id IS NULL
+           AND o.id <> $1))`,
       [user.id, active ? 1 : 0],
     );
     if (changed === 0)
-      throw new AppError("conflict", `${email} is the last staff user and cannot be disabled`);
+      throw new AppError("conflict", `${email} is the last staff user and cannot be disabled`, {
+        hint: `Create another one first: \`${brand.executable} admin user create EMAIL --staff\`.`,
+      });
     const event = userEvent(system, actor, user.email);
     if (active) {
       await tx.notify("auth", `user ${user.id}`);

@@ -16,13 +16,15 @@ import { sent } from "../../protocol/settings.ts";
 /** The fields that a request may change: none but these are compared, written and recorded. */
 const Changeable = v.object(sent(organizationSettings));
 type Changeable = v.InferOutput<typeof Changeable>;
+/** Of a higher floor (users/factors/step-up.ts). */
+type RequireOwnFactor = (tx: Transaction, actor: Actor) => Promise<void>;
 
 export async function patchOrganization(
   { db, system, publicUrl }: Pick<ServerOptions, "db" | "system" | "publicUrl">,
   org: Pick<OrganizationAccess, "id" | "slug"> & { role: Organization["role"] },
   patch: OrganizationPatch,
   actor: Actor,
-  migrate: Migrate,
+  { migrate, requireOwnFactor }: { migrate: Migrate; requireOwnFactor: RequireOwnFactor },
 ): Promise<Organization> {
   return db.writeFor({ org: org.id }, async (tx) => {
     const shown = await findOrganization(tx, org, org.role);
@@ -31,6 +33,8 @@ export async function patchOrganization(
     const isChanged = (field: keyof Changeable) => after[field] !== before[field];
     const present = { id: org.id, network: shown.network, ...versionsOf(before) };
     await migrate(tx, present, versionsOf(after), system.now());
+    if (isChanged("second_factor_required") && after.second_factor_required)
+      await requireOwnFactor(tx, actor);
     if (isChanged("name_suffix") && after.name_suffix !== null)
       await checkNameSuffix(tx, org.id, after.name_suffix, { publicUrl });
     await organizations.update(

@@ -16,7 +16,7 @@ import { reportOf, tokensOf, type Access } from "../offboarding/left-access.ts";
 import { changeRole, removeMember } from "../offboarding/member-changes.ts";
 import { addMember, emailInvitation, findMember, listedColumns, listedMemberOf } from "../users/members.ts";
 import { findOwner } from "../users/users.ts";
-import { doStaffNeedFactor, hasProven } from "../users/factors/step-up.ts";
+import { doStaffNeedFactor, hasProven, requireOwnFactor } from "../users/factors/step-up.ts";
 import {
   createGroup,
   deleteGroup,
@@ -52,7 +52,8 @@ export const organizationHandlers = (services: Services): Handlers<typeof organi
       adds(await findOrganization(services.db, org, null), { name, config_overrides }),
     async handle(call, input) {
       const org = { ...call.org, role: roleOf(call) };
-      return { body: await patchOrganization(services, org, input, actorOf(call), migrateVersions) };
+      const rules = { migrate: migrateVersions, requireOwnFactor };
+      return { body: await patchOrganization(services, org, input, actorOf(call), rules) };
     },
   },
   async delete(call) {

@@ -9,6 +9,7 @@ import { removeMember } from "../../../src/server/offboarding/member-changes.ts"
 import type { Organization } from "../../../src/api/organizations.ts";
 import { createUser, findUser } from "../../../src/server/users/users.ts";
 import { setActive } from "../../../src/server/offboarding/user-status.ts";
+import { rejection } from "../../pki/thrown.ts";
 import { makeAcme, pair, signInTo } from "../../support/people.ts";
 import { makeTestServer, password, type Answer, type TestServer } from "../../support/server.ts";
 
@@ -26,21 +27,24 @@ afterEach(async () => {
 
 const signIn = (email: string, secret?: string) => signInTo(server, email, secret);
 
-test("the last staff user cannot be disabled", async () => {
+test("the last staff user cannot be disabled, and is told what to do", async () => {
   const { services } = server.app;
   await createUser(services, { email: "s1@example.org", password, isStaff: true }, operator);
   await expectConflict(() => setActive(services, "s1@example.org", false, operator));
   await createUser(services, { email: "s2@example.org", password, isStaff: true }, operator);
+  // A user of one organization's provider is never staff, whatever its row says.
+  const bind = (to: string) =>
+    server.db.write((tx) => tx.run(`UPDATE users SET bound_org_id = ${to} WHERE email = 's2@example.org'`));
+  await bind("1");
+  await expectConflict(() => setActive(services, "s1@example.org", false, operator));
+  await bind("NULL");
   await setActive(services, "s1@example.org", false, operator);
   await expectConflict(() => setActive(services, "s2@example.org", false, operator));
 });
 
 async function expectConflict(act: () => Promise<unknown>): Promise<void> {
-  const failure = await act().then(
-    () => undefined,
-    (error: unknown) => error,
-  );
-  expect(failure).toMatchObject({ code: "conflict" });
+  const { code, details } = await rejection(act());
+  expect([code, details.hint]).toEqual(["conflict", expect.stringContaining("admin user create")]);
 }
 
 describe("members", () => {

@@ -29,6 +29,7 @@ export async function setStaffNeedFactor(
 ): Promise<void> {
   await db.write(async (tx) => {
     await requireStaff(tx, actor);
+    if (isNeeded) await requireOwnFactor(tx, actor);
     const before = { staff_second_factor: await doStaffNeedFactor(tx) };
     const after = { staff_second_factor: isNeeded };
     await setMeta(tx, staffFactorKey, isNeeded ? "1" : "0");
@@ -67,6 +68,12 @@ export async function requireFactor(
     methods,
     hint: `Send a code to ${factorsApi.prove.path}, then the request again: a proof counts for ${freshMinutes} minutes.`,
   });
+}
+
+/** Before a user requires a second factor of all. Throws second_factor_missing. */
+export async function requireOwnFactor(reader: Pick<Reader, "get">, { kind, id }: Actor): Promise<void> {
+  if (kind !== "person" || id === null || (await methodsOf(reader, id)).length > 0) return;
+  throw missing("You have no second factor: if you require one, you lock yourself out.");
 }
 
 /** Whether the sign-in has proven a second factor at any time, as an organization that requires one demands. */
@@ -117,8 +124,8 @@ export async function markProven(
   else await refreshTokens.update(tx, { family: signIn.family, userId }, { factorAt: at });
 }
 
-function missing(): AppError {
-  return new AppError("second_factor_missing", "This needs a second factor, and you have none.", {
+function missing(message = "This needs a second factor, and you have none."): AppError {
+  return new AppError("second_factor_missing", message, {
     hint: `Add one with \`agent admin factor add\`, or by ${totpApi.create.path}.`,
   });
 }

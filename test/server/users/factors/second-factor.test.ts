@@ -6,6 +6,7 @@ import * as v from "valibot";
 import { NewMember } from "../../../../src/api/members.ts";
 import { operator } from "../../../../src/server/audit/record.ts";
 import { resetFactors } from "../../../../src/server/users/factors/own-factors.ts";
+import { setStaffNeedFactor } from "../../../../src/server/users/factors/step-up.ts";
 import { checkSecrets } from "../../../../src/server/backup/key-rotation.ts";
 import {
   ownPage,
@@ -355,15 +356,43 @@ describe("a required second factor", () => {
     expect(codeOf(await browser.send("GET", "/api/org/acme/nodes/"))).toEqual(ok);
   });
 
+  test("users without one cannot require it of all: they would lock themselves out", async () => {
+    const staff = await server.person("staff@example.org", { isStaff: true });
+    for (const [path, token, field] of [
+      ["/api/org/acme/", owner, "second_factor_required"],
+      ["/api/sign_in/", staff, "staff_second_factor"],
+    ] as const) {
+      const patch = (isOn: boolean) => server.send("PATCH", path, { token, body: { [field]: isOn } });
+      const refused = await patch(true);
+      expect([path, codeOf(refused), refused.json]).toEqual([
+        path,
+        [403, "second_factor_missing"],
+        expect.objectContaining({
+          detail: expect.stringContaining("lock yourself out"),
+          hint: expect.stringContaining("factor add"),
+        }),
+      ]);
+      expect((await server.send("GET", path, { token })).json).toMatchObject({ [field]: false });
+      expect(codeOf(await patch(false))).toEqual(ok);
+      await addApp(server, token);
+      expect(codeOf(await patch(true))).toEqual(ok);
+    }
+    // The operator needs no sign-in, so cannot be locked out.
+    await setStaffNeedFactor(server.app.services, false, operator);
+    await setStaffNeedFactor(server.app.services, true, operator);
+  });
+
   test("staff can require it of themselves", async () => {
     const token = await server.person("staff@example.org", { isStaff: true });
+    await addApp(server, token);
+    const other = await server.person("other@example.org", { isStaff: true });
     const patch = (body: object) => server.send("PATCH", "/api/sign_in/", { token, body });
     expect(codeOf(await patch({ staff_second_factor: true }))).toEqual(ok);
-    const read = (path: string) => server.send("GET", path, { token });
+    const read = (path: string) => server.send("GET", path, { token: other });
     for (const path of ["/api/users/", "/api/schema/", "/api/org/acme/nodes/"])
       expect([path, ...codeOf(await read(path))]).toEqual([path, 403, "second_factor_missing"]);
     expect(codeOf(await server.send("GET", "/api/org/acme/nodes/", { token: owner }))).toEqual(ok);
-    await addApp(server, token);
+    await addApp(server, other);
     expect(codeOf(await read("/api/users/"))).toEqual(ok);
     expect((await read("/api/sign_in/")).json).toEqual({ staff_second_factor: true });
   });
