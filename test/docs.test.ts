@@ -5,6 +5,7 @@ import { describe, expect, test } from "bun:test";
 import { existsSync, readdirSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import packageJson from "../package.json" with { type: "json" };
+import { eventKinds, eventNouns } from "../src/api/events.ts";
 import { organizationSettings } from "../src/api/organizations.ts";
 import type { Setting } from "../src/protocol/settings.ts";
 import { buildInfo } from "../src/build-info.ts";
@@ -138,12 +139,16 @@ test("docs/api.md lists the endpoints of the server", async () => {
       const does = summary.replaceAll("|", "\\|");
       return `| \`${method} ${shown}\` | ${access}${node === true ? " + node" : ""} | ${does} | ${asking(fresh)} |`;
     });
-  const table = ["| endpoint | access | does | fresh factor |", "|---|---|---|---|", ...rows].join("\n");
-  const text = readDocument("docs/api.md").replace(
-    /(<!-- endpoints[^>]*-->\n)[^]*(<!-- end of endpoints -->)/,
-    (_, begin: string, end: string) => `${begin}\n${table}\n\n${end}`,
-  );
-  expectGolden("../../docs/api.md", text);
+  expectTable("docs/api.md", "endpoints", ["endpoint", "access", "does", "fresh factor"], rows);
+});
+
+test("docs/api.md lists the types of events, what they are about, and since which version they are recorded", () => {
+  const rows = Object.entries(eventKinds).map(([type, { words, subjects, since }]) => {
+    const [first = "node"] = subjects;
+    const says = words.replace("&", `the ${eventNouns[first]} #`).replace("@", "ACTOR").replace("#", "NAME");
+    return `| \`${type}\` | ${subjects.map((subject) => `\`${subject}\``).join(", ")} | ${says} | ${since} |`;
+  });
+  expectTable("docs/api.md", "events", ["type", "subject", "means", "since"], rows);
 });
 
 test("docs/administration.md lists the settings of organizations", () => {
@@ -153,18 +158,24 @@ test("docs/administration.md lists the settings of organizations", () => {
       return `| \`--${flag}\` ${values} | \`${field}\` | ${help} |`;
     },
   );
-  const table = ["| flag | field of the API | does |", "|---|---|---|", ...rows].join("\n");
-  const text = readDocument("docs/administration.md").replace(
-    /(<!-- settings[^>]*-->\n)[^]*(<!-- end of settings -->)/,
-    (_, begin: string, end: string) => `${begin}\n${table}\n\n${end}`,
-  );
-  expectGolden("../../docs/administration.md", text);
+  expectTable("docs/administration.md", "settings", ["flag", "field of the API", "does"], rows);
 });
 
 test("docs/openapi.json is the OpenAPI document, for programs that are generated without a server", async () => {
   const text = JSON.stringify(makeOpenApi(await routes()), undefined, 1);
   expectGolden("../../docs/openapi.json", `${text.replace(buildInfo.version, packageJson.version)}\n`);
 });
+
+/** The table between the marks `name` and `end of name`. */
+function expectTable(file: string, name: string, columns: readonly string[], rows: readonly string[]) {
+  const table = [`| ${columns.join(" | ")} |`, `|${"---|".repeat(columns.length)}`, ...rows].join("\n");
+  const text = readDocument(file).replace(
+    new RegExp(`(<!-- ${name}:[^>]*-->\\n)[^]*(<!-- end of ${name} -->)`),
+    (_, begin: string, end: string) => `${begin}\n${table}\n\n${end}`,
+  );
+  expect(text).toContain(table);
+  expectGolden(`../../${file}`, text);
+}
 
 /** Where a fresh second factor is asked for. */
 function asking(fresh: Route["fresh"]): string {
