@@ -4,7 +4,7 @@ import type { Rule as StoredRule } from "../api/rules.ts";
 import { sentenceOf, toRule } from "./access/rules.ts";
 import { changesOf, type Change, type Things } from "./activity.ts";
 import { isRecord, type Names } from "./actor.ts";
-import type { Event as AuditEvent } from "../api/events.ts";
+import { eventKinds, eventNouns, type Event as AuditEvent } from "../api/events.ts";
 import { wordOf, type Settings } from "../protocol/settings.ts";
 import { ruleChangeOf } from "./rule-change.ts";
 
@@ -14,70 +14,6 @@ export type Known = {
   things: Things;
   words: ReadonlyMap<string, string>;
   settings?: Readonly<Record<string, Settings>> | undefined;
-};
-
-/** `@`: the actor, `#`: the subject, `%`: its former name. Other types are a verb and a noun. */
-const phrases: Readonly<Record<string, string>> = {
-  "blocklist.filling": "The blocklist of # fills up",
-  "ca.expiring": "The CA of # ends soon",
-  "ca.exported": "@ exported the CA of #",
-  "ca.imported": "@ imported a CA",
-  "ca.rotated": "@ changed the rotation of the CAs",
-  "certificate.expiring": "The certificate of # ends soon, and was not renewed",
-  "certificate.issued": "@ issued a certificate for #",
-  "certificate.renewed": "@ renewed the certificate of #",
-  "enrollment.confirmed": "@ let # join",
-  "enrollment.refused": "@ did not let # join",
-  "events.archived": "@ archived old events",
-  "member.created": "@ made # a member",
-  "member.deleted": "@ removed the member #",
-  "member.invited": "@ invited #",
-  "member.signed_out": "@ signed # out",
-  "member.updated": "@ changed the role of #",
-  "node.away": "# is away",
-  "node.cloned": "Two machines use the keys of #",
-  "node.ended": "# ended",
-  "node.engine_refused": "The engine of # is refused",
-  "node.healing": "# repaired a tunnel",
-  "node.online": "# is online again",
-  "node.reauthenticated": "@ confirmed the machine #",
-  "node.reauthentication_due": "The user of # has to confirm it",
-  "node.registered": "# joined",
-  "node.relay_limited": "@ limited what # relays",
-  "node.relay_paused": "# stopped relaying: its limit is reached",
-  "node.relay_resumed": "# relays again",
-  "node.returned": "# returned",
-  "node.transferred": "@ changed the owner of #",
-  "policy.applied": "@ changed the policy",
-  "policy.reverted": "@ rolled the policy back",
-  "policy.test_failed": "A test of the policy fails",
-  "registration.approved": "@ approved the machine #",
-  "registration.ended": "The request of # ended",
-  "registration.refused": "@ refused the machine #",
-  "registration.waiting": "# waits for approval",
-  "security.login_failed": "Wrong password or code for #",
-  "server.clock_confirmed": "@ confirmed the clock of the control plane",
-  "server.clock_jumped": "The clock of # jumped: no certificate is signed",
-  "server.clock_returned": "The clock of # is right again",
-  "server.restored": "@ restored a backup",
-  "server.updated": "@ changed the control plane",
-  "tls.certificate_failed": "The certificate for # was not renewed",
-  "tls.certificate_issued": "@ got a certificate for #",
-  "token.used": "A machine joined with the join key #",
-  "user.device_approved": "@ let the command line of # sign in",
-  "user.factor_added": "@ added a second factor of #",
-  "user.factor_removed": "@ removed a second factor of #",
-  "user.identity_linked": "@ linked a provider to #",
-  "user.identity_unlinked": "@ unlinked a provider from #",
-  "user.left_provider": "# has left the provider",
-  "user.password_changed": "@ changed the password of #",
-};
-const nouns: Readonly<Record<string, string>> = {
-  authority: "CA",
-  name: "alias",
-  node: "machine",
-  registration_token: "join key",
-  service_token: "service token",
 };
 
 const nameOf = (details: AuditEvent["after"]) =>
@@ -92,6 +28,10 @@ function whoOf({ actor: { kind, id } }: AuditEvent, { names, things }: Known): s
   return { operator: "The operator", server: "The control plane", nobody: "Somebody" }[kind] ?? kind;
 }
 
+/** A page that was loaded before an update of the control plane does not know new types. */
+const wordsOf = (type: string) =>
+  (eventKinds as Readonly<Record<string, { words: string }>>)[type]?.words ?? `${type}: &`;
+
 /** Every second part is a text from outside. `by`: the actor, if the sentence does not name it. */
 export function eventSentence(event: AuditEvent, known: Known): { parts: readonly string[]; by: string } {
   const { type, subject, before, after } = event;
@@ -103,12 +43,11 @@ export function eventSentence(event: AuditEvent, known: Known): { parts: readonl
       : (nameOf(after) ??
         nameOf(before) ??
         (kind === "user" ? known.names.get(Number(rest)) : known.things.get(subject)));
-  const noun = nouns[kind] ?? kind;
-  const verb = type.slice(type.indexOf(".") + 1).replaceAll("_", " ");
+  const noun = (eventNouns as Readonly<Record<string, string>>)[kind] ?? kind;
   const isNumber = name === undefined && /^\d+$/.test(rest);
-  const usual = `@ ${verb === "updated" ? "changed" : verb} ${isNumber ? "" : `the ${noun} `}${rest === "" ? "" : "#"}`;
   const isRenamed = type === "node.updated" && nameOf(before) !== undefined && nameOf(after) !== undefined;
-  const phrase = isRenamed ? "@ renamed the machine % to #" : (phrases[type] ?? usual);
+  const phrase = isRenamed ? "@ renamed the machine % to #" : wordsOf(type);
+  const whole = isNumber ? "#" : `the ${noun}${rest === "" ? "" : " #"}`;
   const who = whoOf(event, known);
   const says: Record<string, string> = {
     "@": who,
@@ -116,7 +55,10 @@ export function eventSentence(event: AuditEvent, known: Known): { parts: readonl
     "%": nameOf(before) ?? "",
   };
   return {
-    parts: phrase.split(/([@#%])/).map((part) => says[part] ?? part),
+    parts: phrase
+      .replace("&", whole)
+      .split(/([@#%])/)
+      .map((part) => says[part] ?? part),
     by: phrase.includes("@") ? "" : who,
   };
 }

@@ -4,7 +4,7 @@ import { expect, test } from "bun:test";
 import type { Event as AuditEvent } from "../../src/api/events.ts";
 import { eventSentence, readableChanges, unnamed, type Known } from "../../src/console/event-words.ts";
 import { ruleChangeOf } from "../../src/console/rule-change.ts";
-import { eventTypes } from "../../src/api/events.ts";
+import { eventKinds, eventTypes } from "../../src/api/events.ts";
 
 const engineering = `idp:4.${"0".repeat(32)}`;
 const known: Known = {
@@ -80,6 +80,18 @@ test("events of users and of the control plane are sentences, and users have the
   expect(say("tls.certificate_issued", "tls/vpn.example.org", { actor: server })).toBe(
     "The control plane got a certificate for vpn.example.org",
   );
+});
+
+test("every type of event has words, which name nothing but actor and subject", () => {
+  expect(eventTypes.length).toBeGreaterThan(80);
+  for (const type of eventTypes) {
+    const { words, subjects } = eventKinds[type];
+    expect([type, words, subjects.length > 0]).toEqual([type, expect.stringMatching(/^[@#&A-Z]/), true]);
+    expect([type, words.match(/[^\w ,:@#&]/g)]).toEqual([type, null]);
+    expect([type, (words.match(/[#&]/g) ?? []).length <= 1]).toEqual([type, true]);
+  }
+  // A page that is older than the control plane.
+  expect(say("node.painted", "node/3")).toBe("node.painted: the machine db-1 / ada@example.org");
 });
 
 test("names and actors are texts of others, and stand apart in every sentence", () => {

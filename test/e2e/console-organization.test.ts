@@ -356,7 +356,7 @@ describe("the organization in the console", () => {
       });
       // What it means for the reader is said before; the certificates of the machines are settings, too.
       await page.getByLabel(/Members need a second factor/).check();
-      await page.getByText("You have none: its set-up page").waitFor();
+      await page.getByText("You have none, and would lock yourself out").waitFor();
       await button("Discard").click();
       // Of an organization without a rotation.
       await scene.admin(["org", "create", "beta", "--network", "10.78.0.0/16", "--owner", owner]);

@@ -7,6 +7,7 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { makeOpaqueToken } from "../../src/pki/opaque.ts";
 import { parseNetworks } from "../../src/server/http/edge.ts";
+import { eventKinds } from "../../src/api/events.ts";
 import type { Organization } from "../../src/api/organizations.ts";
 import type { Route } from "../../src/server/http/route.ts";
 import type { Access } from "../../src/api/endpoint.ts";
@@ -228,6 +229,18 @@ test("requests to one organization change no row of another", async () => {
     }
   }
   expect(await rowsOf(other)).toEqual(before);
+});
+
+test("each recorded event is about a subject that its type declares", async () => {
+  const recorded = await server.db.all("SELECT DISTINCT type, subject FROM events");
+  const pairs = new Set(
+    recorded.map((row) => `${String(row["type"])} ${String(row["subject"]).split("/")[0]}`),
+  );
+  const declared = Object.entries(eventKinds).flatMap(([type, { subjects }]) =>
+    subjects.map((subject) => `${type} ${subject}`),
+  );
+  expect(pairs.size).toBeGreaterThan(40);
+  expect([...pairs].filter((pair) => !declared.includes(pair))).toEqual([]);
 });
 
 async function rowsOf(org: Organization): Promise<unknown> {

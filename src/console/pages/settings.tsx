@@ -14,7 +14,7 @@ import { useState } from "preact/hooks";
 import { call } from "../api.ts";
 import { factors, mayAdminister, organization, readMe, slug } from "../me.ts";
 import { refresh, useResource } from "../resource.ts";
-import { go, root } from "../router.ts";
+import { go, pathOf, root } from "../router.ts";
 import { FormFailure, SettingField, useAction } from "../ui/form.tsx";
 import { Confirm, Facts, Failure, FromTerminal, Loading } from "../ui/parts.tsx";
 import { tell } from "../ui/told.tsx";
@@ -84,7 +84,8 @@ function Form({ present }: { present: Organization }) {
       ))}
       {changes.second_factor_required && factors.value?.totp === false && factors.value.passkeys === 0 ? (
         <p class="limited" role="status">
-          You have none: its set-up page comes next.
+          You have none, and would lock yourself out: add one on the page{" "}
+          <a href={pathOf("-", "account")}>Account</a> first. What you changed here stays.
         </p>
       ) : null}
       <FormFailure error={error} shown={fields.map(([field]) => field)} />

@@ -56,6 +56,7 @@ function withoutSchemas(module: Record<string, unknown>): string {
 function shown(name: string, value: unknown): string | undefined {
   if (name.endsWith("Api")) return JSON.stringify(value, methodAndPath);
   if (name.endsWith("Settings")) return JSON.stringify(value, shownToUsers);
+  if (name === "eventKinds") return JSON.stringify(value, wordsAlone);
   return typeof value === "function" || "kind" in Object(value) ? undefined : JSON.stringify(value);
 }
 
@@ -63,6 +64,9 @@ const methodAndPath = (_: string, value: object) => {
   const { method, path } = Object(value);
   return path === undefined ? value : { method, path };
 };
+
+const wordsAlone = (key: string, value: unknown) =>
+  key === "subjects" || key === "since" ? undefined : value;
 
 const ofCommands = ["takes", "sends", "help", "removal", "hint", "range", "describes"];
 /** Of settings that no form has, the names. */
