@@ -2,7 +2,7 @@
 
 import * as v from "valibot";
 import { endpoint } from "./endpoint.ts";
-import { Text, Time, whole } from "./values.ts";
+import { Moment, Text, Time, whole } from "./values.ts";
 
 /** What an event is about: the first word of its `subject`, as in `node/7`, with the noun of the pages. */
 export const eventNouns = {
@@ -146,8 +146,23 @@ const EventQuery = v.strictObject({
   after: v.optional(whole(0, Number.MAX_SAFE_INTEGER), "0"),
   before: v.optional(whole(1, Number.MAX_SAFE_INTEGER)),
   limit: v.optional(whole(1, 1000), "100"),
+  /** Only events since this time, and before that one. */
+  from: v.optional(Moment),
+  until: v.optional(Moment),
 });
 export type EventQuery = v.InferOutput<typeof EventQuery>;
+
+const HoursQuery = v.strictObject({
+  days: v.optional(v.pipe(v.picklist(["1", "7", "30"]), v.transform(Number)), "7"),
+});
+const EventHour = v.object({
+  /** The beginning of the hour (UTC). */
+  at: Time,
+  count: v.number(),
+  /** By type of event; those without an event are left out. */
+  types: v.record(v.string(), v.number()),
+});
+export type EventHour = v.InferOutput<typeof EventHour>;
 
 const answers = {
   200: {
@@ -166,12 +181,22 @@ export const eventsApi = {
     summary:
       "The audit log after the event with the id `after`, oldest first. Use the last id of a page as the next `after`. " +
       "A page ends after `limit` events, or earlier: it has at most 1 MiB, but at least one event. The header `Link` " +
-      "tells whether there are more. With `before` instead, the newest events before that id, for reading backwards. In an event, `before` and `after` hold only what changed. " +
+      "tells whether there are more. With `before` instead, the newest events before that id, for reading backwards. `from` and `until` (ISO 8601) leave only the events of a time. In an event, `before` and `after` hold only what changed. " +
       "`hash` is the SHA-256 (hex) of the previous event's hash (empty for the first), a line feed, and the event's " +
       "JSON as in this answer, without spaces, `id` and `hash`. Users with the role member get the addresses of their own " +
       "actions only, and `hash` empty",
     query: EventQuery,
     answers,
+  }),
+  hours: endpoint({
+    name: "events_hours",
+    method: "GET",
+    path: "/api/org/{slug}/events/hours/",
+    access: "member",
+    summary:
+      "How many events the audit log has of each hour (UTC) of the last `days`, by type, oldest first. Hours without an event are left out. Their events: GET events/ with `from` and `until`",
+    query: HoursQuery,
+    answers: { 200: { description: "Hours", schema: v.array(EventHour) } },
   }),
   listOfNone: endpoint({
     name: "control_plane_events_list",

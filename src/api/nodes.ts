@@ -18,6 +18,7 @@ import {
   maxEmailLength,
   notModified,
   reachErrors,
+  since,
   Text,
   Time,
   word,
@@ -155,14 +156,32 @@ export type NextChanges = v.InferOutput<typeof NextChanges>;
 /** Points of one answer. */
 export const maxOnlinePoints = 300;
 const Count = v.object({ at: Time, online: v.number() });
+const counted = since("0.2.0", v.nullable(v.number()));
+/**
+ * Null: not counted then, or the organization wants no reports of paths; members, who see the paths of their own nodes alone,
+ * get null for all paths. Each pair of nodes counts once, as in GET paths/groups/.
+ */
+const HistoryPoint = v.object({
+  at: Time,
+  online: v.number(),
+  active: v.number(),
+  /** The active nodes that have applied their newest configuration. */
+  current: counted,
+  direct: counted,
+  relayed: counted,
+  broken: counted,
+  /** Of the paths that were probed, ms. */
+  rtt_ms_median: counted,
+  rtt_ms_95: counted,
+});
 export const OnlineHistory = v.object({
   /** Each point stands for this time. */
   every_s: v.number(),
-  points: v.array(v.object({ at: Time, online: v.number(), active: v.number() })),
+  points: v.array(HistoryPoint),
   /** Single counts of this time, not averages: the last one with the fewest and with the most, and the newest. */
   least: v.nullable(Count),
   most: v.nullable(Count),
-  last: v.nullable(Count),
+  last: v.nullable(HistoryPoint),
 });
 export type OnlineHistory = v.InferOutput<typeof OnlineHistory>;
 
@@ -222,7 +241,7 @@ export const nodesApi = {
     access: "member",
     scope: "nodes",
     summary:
-      "How many nodes were online, as counted every five minutes in the last `days`. Times in which no server ran, or no node was active, are left out",
+      "How many nodes were online and had their newest configuration, how many paths were direct, relayed and broken, and their round trips, as counted every five minutes in the last `days`. Times in which no server ran, or no node was active, are left out; what was not counted is null. Members get null for paths",
     query: v.strictObject({
       days: v.optional(v.pipe(v.picklist(["1", "2", "7", "30"]), v.transform(Number)), "1"),
     }),

@@ -3,7 +3,7 @@
 
 import * as v from "valibot";
 import { endpoint } from "./endpoint.ts";
-import { since, ListQuery, Text, Time, word } from "./values.ts";
+import { GroupName, since, ListQuery, Text, Time, word } from "./values.ts";
 
 export const pathKinds = ["direct", "relayed", "none", "unknown"] as const;
 export const probeResults = ["answers", "broken", "not_probed"] as const;
@@ -46,6 +46,82 @@ const PathCounts = v.object({
   broken: v.number(),
 });
 export type PathCounts = v.InferOutput<typeof PathCounts>;
+
+/** Groups of one answer of GET paths/groups/; beyond, those that are worst off. */
+export const maxMapGroups = 60;
+/** Paths that an answer names; the rest is counted. */
+export const maxNamedPaths = 20;
+
+/** Each pair of nodes once. */
+const kinds = { direct: v.number(), relayed: v.number(), broken: v.number() };
+const roundTrips = {
+  /** Of the paths that were probed, ms; null without one. */
+  rtt_ms_median: v.nullable(v.number()),
+  rtt_ms_95: v.nullable(v.number()),
+};
+/** A group of the map: the first group of a node, its name, or null for the nodes without one (`mapGroup`). */
+const MapGroupName = v.nullable(Text);
+
+const MapGroup = v.object({
+  name: MapGroupName,
+  /** The active nodes without phones: the sum of the next four. A node is in the last of them that holds. */
+  nodes: v.number(),
+  /** Online, and no path of theirs is relayed or broken. */
+  well: v.number(),
+  /** Online, with a relayed path that they report. */
+  relayed: v.number(),
+  /** Online, with a broken path that they report. */
+  broken: v.number(),
+  away: v.number(),
+  /** Lighthouses, relays and routers among the nodes. */
+  hubs: v.number(),
+  /** The paths of these nodes: to others and within the group. */
+  paths: v.object(kinds),
+});
+
+const MapPair = v.object({ from: MapGroupName, to: MapGroupName, ...kinds, ...roundTrips });
+
+const NamedPath = v.object({
+  node: v.number(),
+  node_name: Text,
+  group: MapGroupName,
+  peer: v.number(),
+  peer_name: Text,
+  peer_group: MapGroupName,
+  kind: word(["direct", "relayed", "broken"]),
+  rtt_ms: v.nullable(v.number()),
+});
+
+const GroupPaths = v.object({
+  /** When it was computed. */
+  at: Time,
+  /** Of all groups, also of those that are left out. */
+  totals: v.object({ nodes: v.number(), online: v.number(), ...kinds, ...roundTrips }),
+  /** At most 60, the worst first: by broken paths, nodes that are away, relayed paths, then by name. */
+  groups: v.array(MapGroup),
+  /** Groups beyond these, and their nodes. */
+  left_out: v.object({ groups: v.number(), nodes: v.number() }),
+  /** The pairs of these groups that have paths; `from` comes first by name (null last), and may be `to`. */
+  pairs: v.array(MapPair),
+  /** The first 20 broken paths; `totals` and `pairs` count all. */
+  broken: v.array(NamedPath),
+});
+export type GroupPaths = v.InferOutput<typeof GroupPaths>;
+
+const BetweenQuery = v.strictObject({
+  /** Without one: the nodes without a group. */
+  from: v.optional(GroupName),
+  to: v.optional(GroupName),
+});
+
+const BetweenGroups = v.object({
+  ...MapPair.entries,
+  /** How many paths have a round trip above the former bound, and up to this one; null: any. */
+  round_trips: v.array(v.object({ up_to_ms: v.nullable(v.number()), paths: v.number() })),
+  /** The worst 20 paths: broken ones, then by round trip. */
+  worst: v.array(NamedPath),
+});
+export type BetweenGroups = v.InferOutput<typeof BetweenGroups>;
 
 /** At least 1 MB: below, a relay would pause with its first connection. */
 const RelayPatch = v.strictObject({
@@ -90,6 +166,27 @@ export const pathsApi = {
       "How many paths each node has: direct, relayed, and broken, whose peer does not answer. Members see those of their own nodes",
     query: v.omit(ListQuery, ["search"]),
     answers: { 200: { description: "Counts", schema: v.array(PathCounts) } },
+  }),
+  groups: endpoint({
+    name: "paths_groups",
+    method: "GET",
+    path: "/api/org/{slug}/paths/groups/",
+    access: "member",
+    scope: "nodes",
+    summary:
+      "Nodes and paths summed by group, for a map of many nodes: the states of the nodes of each group, and between each two groups the paths by kind and their round trips. A node counts in its first group. Each pair of nodes counts once, with the worse of what both report; what nodes reported that are away does not count. Members see the paths of their own nodes. May be some seconds old",
+    answers: { 200: { description: "Groups", schema: GroupPaths } },
+  }),
+  between: endpoint({
+    name: "paths_between",
+    method: "GET",
+    path: "/api/org/{slug}/paths/between/",
+    access: "member",
+    scope: "nodes",
+    summary:
+      "The paths between the nodes of two groups, counted as in GET paths/groups/, or within one: by kind, by round trip, and the worst 20. Without `from` or `to`: the nodes without a group",
+    query: BetweenQuery,
+    answers: { 200: { description: "The paths", schema: BetweenGroups } },
   }),
   ofNode: endpoint({
     name: "nodes_peers",

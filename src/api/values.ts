@@ -59,6 +59,14 @@ export const whole = (min: number, max: number) =>
     v.maxValue(max, `At most ${max}.`),
   );
 
+/** A time of a query, ISO 8601 with its zone. The output is in ms. */
+export const Moment = v.pipe(
+  foreignText(40),
+  v.isoTimestamp("A time such as 2026-11-27T14:00:00Z is required."),
+  v.transform((text) => Date.parse(text)),
+  v.integer("A time such as 2026-11-27T14:00:00Z is required."),
+);
+
 /** The longest page of a list. */
 export const maxPageSize = 1000;
 export const ListQuery = v.strictObject({

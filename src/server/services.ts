@@ -27,6 +27,7 @@ import type { ServerOptions } from "./options.ts";
 import type { Transaction } from "./store/database.ts";
 import { makeRelayed, type Relayed } from "./paths/relayed.ts";
 import { makeAddresses, type Addresses } from "./paths/addresses.ts";
+import { makeGroupPaths, type GroupPathSums } from "./paths/group-paths.ts";
 import { makePathReports, type PathReports } from "./paths/reports.ts";
 import { makeAccessControl, type AccessControl } from "./users/access.ts";
 import { makePasswords, type Passwords } from "./users/sign-in/passwords.ts";
@@ -69,6 +70,7 @@ export type Services = ServerOptions & {
   sentFiles: SentFiles;
   probes: Probes;
   pathReports: PathReports;
+  groupPaths: GroupPathSums;
   addresses: Addresses;
   relayed: Relayed;
   /** Streams of events to consoles. */
@@ -137,6 +139,7 @@ export async function makeServices(given: ServerOptions): Promise<Services> {
     probes: makeProbes(system.monotonic),
     sentFiles: makeSentFiles(options),
     pathReports: makePathReports({ ...options, addresses }),
+    groupPaths: makeGroupPaths({ ...options, changes }),
     addresses,
     relayed: makeRelayed(options),
     streams: makeStreams({ ...options, reports }),

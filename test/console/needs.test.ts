@@ -118,8 +118,10 @@ test("the words of the plot are single counts with their times", () => {
     online,
     at: new Date(now + minutes * 60_000).toISOString(),
   });
+  const paths = { direct: null, relayed: null, broken: null, rtt_ms_median: null, rtt_ms_95: null };
+  const last = { ...count(7, 15), active: 9, current: null, ...paths };
   const time = (at: number) => `at ${(at - now) / 60_000}`;
-  expect(historyWords({ least: count(2, 5), most: count(9, 10), last: count(7, 15) }, time)).toBe(
+  expect(historyWords({ least: count(2, 5), most: count(9, 10), last }, time)).toBe(
     "Online (green) of all machines (grey): 2 at the fewest (at 5), 9 at the most (at 10), 7 at the last count (at 15)",
   );
   expect(historyWords({ least: null, most: null, last: null }, time)).toStartWith("Nothing was counted");

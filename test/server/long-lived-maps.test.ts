@@ -40,6 +40,7 @@ const bounds: Record<string, Record<string, Bound>> = {
   "oidc/outgoing.ts": { underWay: "waiting" },
   "oidc/routes.ts": { shown: "program" },
   "paths/addresses.ts": { calls: "max", kept: "max", reading: "waiting" },
+  "paths/group-paths.ts": { kept: "max" },
   "paths/healings.ts": { recorded: "max" },
   "paths/relayed.ts": { known: "max" },
   "paths/reports.ts": { lastAt: "max", statements: "program", wanted: "max" },

@@ -1,11 +1,20 @@
 // Reads the audit log page by page, for readers that follow it. record.ts writes it, verify.ts verifies its chains.
 
-import { Details, Event } from "../../api/events.ts";
+import { Details, Event, type EventHour } from "../../api/events.ts";
+import { formatTime } from "../../base/duration.ts";
+import { nextRound } from "../http/heavy-work.ts";
 import * as v from "valibot";
 import { maxPageBytes } from "../http/lists.ts";
 import type { OrganizationCall } from "../http/route.ts";
 import type { Reader } from "../store/database.ts";
-import { eventsAfter, eventsBefore, typesAfter, type EventRow } from "../store/tables/events.ts";
+import {
+  countsByHour,
+  eventsAfter,
+  eventsBefore,
+  spanOf,
+  typesAfter,
+  type EventRow,
+} from "../store/tables/events.ts";
 import { eventTime } from "./record.ts";
 
 /** The event as the API and webhooks show it. */
@@ -49,6 +58,9 @@ function withoutAddress(details: Event["before"]): Event["before"] {
   return rest;
 }
 
+/** A time in ms; the end is left out. */
+export type Span = { from?: number | undefined; until?: number | undefined };
+
 /**
  * The events of an organization, or for null of none, after the one with the id `after`, oldest first. A page ends at its
  * limit or at its maximum of bytes; `next` is the cursor for the rest, undefined if there is none.
@@ -56,20 +68,58 @@ function withoutAddress(details: Event["before"]): Event["before"] {
 export async function listEvents(
   db: Pick<Reader, "all">,
   orgId: number | null,
-  { after, limit }: { after: number; limit: number },
+  { after, limit, ...span }: { after: number; limit: number } & Span,
 ): Promise<{ events: Event[]; next: number | undefined }> {
-  const page = (await eventsAfter(db, orgId, after, { limit, bytes: maxPageBytes })).map(showEvent);
+  const within = await withinSpan(db, orgId, span);
+  if (within === "nothing") return { events: [], next: undefined };
+  const rows = await eventsAfter(db, orgId, after, { limit, bytes: maxPageBytes, within });
+  const page = rows.map(showEvent);
   const last = page.at(-1)?.id;
-  const isFull = page.length === limit;
-  const hasMore = last !== undefined && (isFull || (await typesAfter(db, orgId, last, 1)).length > 0);
-  return { events: page, next: hasMore ? last : undefined };
+  if (last === undefined) return { events: page, next: undefined };
+  const hasMore = async () =>
+    within === undefined
+      ? (await typesAfter(db, orgId, last, 1)).length > 0
+      : (await eventsAfter(db, orgId, last, { limit: 1, bytes: 1, within })).length > 0;
+  return { events: page, next: page.length === limit || (await hasMore()) ? last : undefined };
 }
 
 /** The newest events before the one with the id `before`, oldest first, with the same maxima. */
 export async function listEventsBefore(
   db: Pick<Reader, "all">,
   orgId: number | null,
-  { before, limit }: { before: number; limit: number },
+  { before, limit, ...span }: { before: number; limit: number } & Span,
 ): Promise<Event[]> {
-  return (await eventsBefore(db, orgId, before, { limit, bytes: maxPageBytes })).map(showEvent);
+  const within = await withinSpan(db, orgId, span);
+  if (within === "nothing") return [];
+  return (await eventsBefore(db, orgId, before, { limit, bytes: maxPageBytes, within })).map(showEvent);
+}
+
+async function withinSpan(db: Pick<Reader, "all">, orgId: number | null, { from, until }: Span) {
+  if (from === undefined && until === undefined) return undefined;
+  return (await spanOf(db, orgId, { from: from ?? 0, until: until ?? maxTime })) ?? "nothing";
+}
+
+/** The last time that JavaScript knows, ms. */
+const maxTime = 8.64e15;
+const hourMs = 3_600_000;
+
+/** Of the last days by hour, oldest first, read day by day: other requests get their chance between them. */
+export async function countEvents(
+  db: Pick<Reader, "all">,
+  orgId: number,
+  days: number,
+  now: number,
+): Promise<EventHour[]> {
+  const end = now - (now % hourMs) + hourMs;
+  const hours: EventHour[] = [];
+  for (let from = end - days * 24 * hourMs; from < end; from += 24 * hourMs) {
+    const rows = await countsByHour(db, orgId, from, from + 24 * hourMs);
+    for (const [at, found] of Map.groupBy(rows, (row) => row.at)) {
+      const types = Object.fromEntries(found.map(({ type, n }) => [type, n]));
+      const count = found.reduce((sum, { n }) => sum + n, 0);
+      hours.push({ at: formatTime(at), count, types });
+    }
+    await nextRound();
+  }
+  return hours;
 }

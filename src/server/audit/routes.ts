@@ -1,16 +1,20 @@
 // Handlers of src/api/events.ts.
 
 import type { Event, EventQuery, eventsApi } from "../../api/events.ts";
+import { formatTime } from "../../base/duration.ts";
 import { AppError } from "../../base/errors.ts";
 import type { Handlers } from "../http/attach.ts";
 import type { Services } from "../services.ts";
-import { listEvents, listEventsBefore, shownTo } from "./read.ts";
+import { countEvents, listEvents, listEventsBefore, shownTo } from "./read.ts";
 
 export const eventHandlers = (services: Services): Handlers<typeof eventsApi> => ({
   async list(call, input) {
     const { body, ...more } = await page(services, call.org.id, call.path, input);
     return { body: body.map((event) => shownTo(call, event)), ...more };
   },
+  hours: async ({ org }, { days }) => ({
+    body: await countEvents(services.db, org.id, days, services.system.now()),
+  }),
   listOfNone: (call, input) => page(services, null, call.path, input),
   async stream(call) {
     const after = lastEventId(call.request.headers.get("last-event-id"));
@@ -29,15 +33,19 @@ async function page(
   { db, publicUrl }: Services,
   orgId: number | null,
   path: string,
-  { after, before, limit }: EventQuery,
+  { after, before, limit, from, until }: EventQuery,
 ): Promise<{ body: Event[]; headers?: Record<string, string> }> {
   if (before !== undefined) {
     if (after > 0) throw new AppError("bad_request", "Give after or before, not both.");
-    return { body: await listEventsBefore(db, orgId, { before, limit }) };
+    return { body: await listEventsBefore(db, orgId, { before, limit, from, until }) };
   }
-  const { events: body, next: last } = await listEvents(db, orgId, { after, limit });
+  const { events: body, next: last } = await listEvents(db, orgId, { after, limit, from, until });
   if (last === undefined) return { body };
-  return { body, headers: { Link: `<${publicUrl}${path}?after=${last}&limit=${limit}>; rel="next"` } };
+  const times = Object.entries({ from, until }).filter(
+    (entry): entry is [string, number] => entry[1] !== undefined,
+  );
+  const more = times.map(([name, at]) => `&${name}=${formatTime(at)}`).join("");
+  return { body, headers: { Link: `<${publicUrl}${path}?after=${last}&limit=${limit}${more}>; rel="next"` } };
 }
 
 function lastEventId(text: string | null): number | undefined {

@@ -1,79 +1,102 @@
-// How many nodes of each organization were online: counted every five minutes, kept for 30 days.
+// How many nodes of each organization were online, and how they reached each other: counted every five minutes, kept for 30 days.
 
 import { maxOnlinePoints, type OnlineHistory } from "../../api/nodes.ts";
 import { formatTime } from "../../base/duration.ts";
+import { onlineMs } from "../../api/values.ts";
+import type { GroupPathSums } from "../paths/group-paths.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Database, Reader } from "../store/database.ts";
-import { onlineMs } from "../../api/values.ts";
 import { computed, integer, integerOrNull, queryAll, queryNumber, queryOne } from "../store/table.ts";
 import { organizations } from "../store/tables/organizations.ts";
+import { onlineCounts } from "../store/tables/servers.ts";
 
 const intervalMs = 300_000;
 const keptDays = 30;
 const dayMs = 86_400_000;
 /** Nodes of one query: few enough that check-ins do not wait for it. */
 const sliceSize = 2000;
-type Deps = Pick<ServerOptions, "system"> & { db: Database };
+type Deps = Pick<ServerOptions, "system"> & { db: Database; groupPaths: GroupPathSums };
 
-const ids = organizations.pick("id");
-const slice = computed({ n: integer(), online: integer(), last: integerOrNull() });
+const counting = organizations.pick("id", "configVersion", "pathReports");
+type Counting = ReturnType<typeof counting.parse>;
+const slice = computed({ n: integer(), online: integer(), applied: integer(), last: integerOrNull() });
+const sumOf = (condition: string) =>
+  `CAST(coalesce(sum(CASE WHEN ${condition} THEN 1 ELSE 0 END), 0) AS bigint)`;
+const applied = "applied_config_version >= own_version AND applied_config_version >= $4";
 const countSlice = `SELECT count(*) AS n, max(id) AS last,
-    CAST(coalesce(sum(CASE WHEN last_checkin_at > $3 THEN 1 ELSE 0 END), 0) AS bigint) AS online
-  FROM (SELECT id FROM nodes WHERE org_id = $1 AND state = 'active' AND phone IS NULL AND id > $2
+    ${sumOf("last_checkin_at > $3")} AS online, ${sumOf(applied)} AS applied
+  FROM (SELECT id, own_version FROM nodes WHERE org_id = $1 AND state = 'active' AND phone IS NULL AND id > $2
     ORDER BY id LIMIT ${sliceSize}) x
   LEFT JOIN sightings ON node_id = id`;
 
 /** Counts once in each interval. An interval in which no server runs stays empty. */
-export async function countOnline({ db, system }: Deps): Promise<void> {
+export async function countOnline({ db, system, groupPaths }: Deps): Promise<void> {
   const now = system.now();
   const at = now - (now % intervalMs);
   const newest = "SELECT coalesce(max(at), 0) AS n FROM online_counts";
   // A time in the future comes from a clock that was ahead.
   if ((await queryNumber(db, `${newest} WHERE at <= $1`, [now])) === at) return;
-  const all = await queryAll(db, ids, `SELECT ${ids.select()} FROM organizations WHERE deleted_at IS NULL`);
-  for (const { id } of all) {
-    const { online, active } = await countOf(db, id, now);
-    if (active === 0) continue;
-    await db.writeFor("rows", (tx) =>
-      tx.run(
-        `INSERT INTO online_counts (org_id, at, online, active) VALUES ($1, $2, $3, $4)
-         ON CONFLICT (org_id, at) DO NOTHING`,
-        [id, at, online, active],
-      ),
-    );
+  const sql = `SELECT ${counting.select()} FROM organizations WHERE deleted_at IS NULL`;
+  for (const org of await queryAll(db, counting, sql)) {
+    const nodes = await countNodes(db, org, now);
+    if (nodes.active === 0) continue;
+    const paths = org.pathReports ? await countPaths(groupPaths, org.id) : {};
+    const row = { orgId: org.id, at, ...nodes, ...paths };
+    await db.writeFor("rows", (tx) => onlineCounts.upsert(tx, row, "ON CONFLICT (org_id, at) DO NOTHING"));
   }
   await db.writeFor("rows", (tx) =>
     tx.run("DELETE FROM online_counts WHERE at < $1", [at - keptDays * dayMs]),
   );
 }
 
-async function countOf(db: Reader, orgId: number, now: number): Promise<{ online: number; active: number }> {
-  const sum = { online: 0, active: 0 };
+async function countNodes(db: Reader, { id: orgId, configVersion }: Counting, now: number) {
+  const sum = { online: 0, active: 0, applied: 0 };
   let last = 0;
   for (;;) {
-    const found = await queryOne(db, slice, countSlice, [orgId, last, now - onlineMs]);
+    const found = await queryOne(db, slice, countSlice, [orgId, last, now - onlineMs, configVersion]);
     sum.online += found?.online ?? 0;
     sum.active += found?.n ?? 0;
+    sum.applied += found?.applied ?? 0;
     if (found?.n !== sliceSize) return sum;
     last = found.last ?? 0;
   }
 }
 
-const point = computed({ at: integer(), online: integer(), active: integer() });
+async function countPaths(groupPaths: GroupPathSums, orgId: number) {
+  const { direct, relayed, broken, rtt_ms_median, rtt_ms_95 } = (await groupPaths.of(orgId, undefined)).answer
+    .totals;
+  return { direct, relayed, broken, rttMedian: microseconds(rtt_ms_median), rtt95: microseconds(rtt_ms_95) };
+}
 
-/** The last days; each point is the average of its interval. */
+const microseconds = (ms: number | null) => (ms === null ? null : Math.round(ms * 1000));
+
+const point = onlineCounts.pick(
+  "at",
+  "online",
+  "active",
+  "applied",
+  "direct",
+  "relayed",
+  "broken",
+  "rttMedian",
+  "rtt95",
+);
+const averages = ["online", "active", "applied", "direct", "relayed", "broken", "rtt_median", "rtt95"]
+  .map((column) => `CAST(round(avg(${column})) AS bigint) AS ${column}`)
+  .join(", ");
+
+/** The last days; each point is the average of its interval. `isMember`: sees the paths of their own nodes, so not these. */
 export async function onlineHistory(
   reader: Pick<Reader, "all">,
   orgId: number,
-  days: number,
-  now: number,
+  { days, now, isMember }: { days: number; now: number; isMember: boolean },
 ): Promise<OnlineHistory> {
   const step = Math.ceil((days * dayMs) / maxOnlinePoints / intervalMs) * intervalMs;
   const since = now - days * dayMs;
   const one = async (order: string) => {
-    const sql = `SELECT at, online, active FROM online_counts WHERE org_id = $1 AND at >= $2 ORDER BY ${order} LIMIT 1`;
+    const sql = `SELECT ${point.select()} FROM online_counts WHERE org_id = $1 AND at >= $2 ORDER BY ${order} LIMIT 1`;
     const [found] = await queryAll(reader, point, sql, [orgId, since]);
-    return found === undefined ? null : { at: formatTime(found.at), online: found.online };
+    return found === undefined ? null : showPoint(found, isMember);
   };
   const [least, most, last] = await Promise.all([
     one("online, at DESC"),
@@ -83,15 +106,33 @@ export async function onlineHistory(
   const rows = await queryAll(
     reader,
     point,
-    `SELECT at - at % $2 AS at, CAST(round(avg(online)) AS bigint) AS online, CAST(round(avg(active)) AS bigint) AS active
+    `SELECT at - at % $2 AS at, ${averages}
      FROM online_counts WHERE org_id = $1 AND at >= $3 GROUP BY at - at % $2 ORDER BY at - at % $2`,
     [orgId, step, since],
   );
+  const only = (found: typeof last) => found && { at: found.at, online: found.online };
   return {
     every_s: step / 1000,
-    points: rows.map(({ at, online, active }) => ({ at: formatTime(at), online, active })),
-    least,
-    most,
+    points: rows.map((row) => showPoint(row, isMember)),
+    least: only(least),
+    most: only(most),
     last,
+  };
+}
+
+function showPoint(row: ReturnType<typeof point.parse>, isMember: boolean): OnlineHistory["points"][number] {
+  const { at, online, active, applied: current } = row;
+  const path = (value: number | null) => (isMember ? null : value);
+  const ms = (us: number | null) => (us === null ? null : path(us / 1000));
+  return {
+    at: formatTime(at),
+    online,
+    active,
+    current,
+    direct: path(row.direct),
+    relayed: path(row.relayed),
+    broken: path(row.broken),
+    rtt_ms_median: ms(row.rttMedian),
+    rtt_ms_95: ms(row.rtt95),
   };
 }

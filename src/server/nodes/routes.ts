@@ -43,7 +43,11 @@ export const nodeHandlers = (services: Services): Handlers<typeof nodesApi> => (
     body: await createNode(services, call.org, input, actorOf(call)),
   }),
   online: async ({ org }, { days }) => ({
-    body: await onlineHistory(services.db, org.id, days, services.system.now()),
+    body: await onlineHistory(services.db, org.id, {
+      days,
+      now: services.system.now(),
+      isMember: org.role === "member",
+    }),
   }),
   revocations: async (call, input) =>
     listReply(call, services.publicUrl, await listRevocations(services, call.org.id, input)),

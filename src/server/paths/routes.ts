@@ -20,6 +20,7 @@ export const pathHandlers = ({
   publicUrl,
   changes,
   reports,
+  groupPaths,
 }: Services): Handlers<typeof pathsApi> => {
   const shown = (call: Access) => ({
     ownerId: ownerOf(call),
@@ -31,6 +32,10 @@ export const pathHandlers = ({
     async counts(call, input) {
       const asked = { ...input, search: "" };
       return listReply(call, publicUrl, await countPathsByNode(db, call.org.id, asked, shown(call)));
+    },
+    groups: async (call) => ({ body: (await groupPaths.of(call.org.id, ownerOf(call))).answer }),
+    async between(call, { from = null, to = null }) {
+      return { body: (await groupPaths.of(call.org.id, ownerOf(call))).between(from, to) };
     },
     async ofNode(call, input) {
       const { id: nodeId } = await findNode(db, call.org.id, call.id());

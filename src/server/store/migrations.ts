@@ -18,7 +18,7 @@ import {
 } from "./tables/sessions.ts";
 import { deliveries, webhooks } from "./tables/webhooks.ts";
 import { enrollments, registrationRequests, registrationTokens } from "./tables/joining.ts";
-import { events } from "./tables/events.ts";
+import { events, indexOfHours } from "./tables/events.ts";
 import {
   identities,
   identityProviders,
@@ -290,6 +290,16 @@ const steps: readonly (readonly string[])[] = [
   [sightings.add("dataPlane")],
   // 56
   [organizations.add("notifyAwayMinutes"), organizations.add("notifyAwayFrom"), nodes.add("awaySince")],
+  // 57
+  [
+    onlineCounts.add("applied"),
+    onlineCounts.add("direct"),
+    onlineCounts.add("relayed"),
+    onlineCounts.add("broken"),
+    onlineCounts.add("rttMedian"),
+    onlineCounts.add("rtt95"),
+    indexOfHours,
+  ],
 ];
 
 /**

@@ -88,7 +88,7 @@ export function isSeen({ lastCheckinAt }: Pick<NodeRecord, "lastCheckinAt">, now
 
 /** `changes`: the open polls of this server; the record holds the check-ins of all servers. */
 export function isOnline(
-  node: NodeRecord,
+  node: Pick<NodeRecord, "id" | "orgId" | "state" | "lastCheckinAt">,
   now: number,
   changes: { isHeld(organizationId: number, nodeId: number): boolean },
 ): boolean {

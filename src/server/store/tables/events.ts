@@ -43,6 +43,11 @@ const frameBytes = 256;
 const eventBytes = `octet_length(subject) + octet_length(actor) + coalesce(octet_length(before), 0)
   + coalesce(octet_length(after), 0) + ${frameBytes}`;
 
+/** Maxima of a page. `within`: only events of this time. */
+export type EventPage = { limit: number; bytes: number; within?: EventSpan | undefined };
+/** Times in ms, `until` left out, and the ids of the hours that they lie in. */
+export type EventSpan = { from: number; until: number; first: number; last: number };
+
 /**
  * The events after an id, oldest first: at most `limit`, and together at most `bytes` of JSON, but at least one. Ids rise
  * in the order of commits. `orgId` null: events of no organization.
@@ -51,20 +56,11 @@ export async function eventsAfter(
   reader: Pick<Reader, "all">,
   orgId: number | null,
   id: number,
-  { limit, bytes }: { limit: number; bytes: number },
+  page: EventPage,
 ): Promise<EventRow[]> {
-  const [owned, params] = ownedBy(orgId);
-  const sizes = `SELECT id, ${eventBytes} AS bytes FROM events WHERE id > $1 AND ${owned} ORDER BY id LIMIT $2`;
-  let room = bytes;
-  let last: number | undefined;
-  for (const next of await queryAll(reader, measured, sizes, [id, limit, ...params])) {
-    room -= next.bytes;
-    if (room < 0 && last !== undefined) break;
-    last = next.id;
-  }
-  if (last === undefined) return [];
-  const sql = `SELECT ${events.select()} FROM events WHERE id > $1 AND id <= $2 AND ${owned} ORDER BY id`;
-  return queryAll(reader, events, sql, [id, last, ...params]);
+  const after = Math.max(id, (page.within?.first ?? 0) - 1);
+  const fitting = await fittingIds(reader, orgId, { condition: "id > $1", order: "id", id: after }, page);
+  return fitting.length === 0 ? [] : eventsWith(reader, orgId, fitting, page);
 }
 
 /** The newest events before an id, oldest first; otherwise as eventsAfter. */
@@ -72,25 +68,89 @@ export async function eventsBefore(
   reader: Pick<Reader, "all">,
   orgId: number | null,
   id: number,
-  { limit, bytes }: { limit: number; bytes: number },
+  page: EventPage,
 ): Promise<EventRow[]> {
-  const [owned, params] = ownedBy(orgId);
-  const sizes = `SELECT id, ${eventBytes} AS bytes FROM events WHERE id < $1 AND ${owned} ORDER BY id DESC LIMIT $2`;
-  let room = bytes;
-  let first: number | undefined;
-  for (const next of await queryAll(reader, measured, sizes, [id, limit, ...params])) {
-    room -= next.bytes;
-    if (room < 0 && first !== undefined) break;
-    first = next.id;
-  }
-  if (first === undefined) return [];
-  const sql = `SELECT ${events.select()} FROM events WHERE id >= $1 AND id < $2 AND ${owned} ORDER BY id`;
-  return queryAll(reader, events, sql, [first, id, ...params]);
+  const before = Math.min(id, (page.within?.last ?? id) + 1);
+  const asked = { condition: "id < $1", order: "id DESC", id: before };
+  const fitting = await fittingIds(reader, orgId, asked, page);
+  return fitting.length === 0 ? [] : eventsWith(reader, orgId, fitting.reverse(), page);
 }
 
-/** The condition for one chain, with its parameter $3. */
-function ownedBy(orgId: number | null): [string, Params] {
-  return orgId === null ? ["org_id IS NULL", []] : ["org_id = $3", [orgId]];
+/** Ids of events that fit into the page, in their order. */
+async function fittingIds(
+  reader: Pick<Reader, "all">,
+  orgId: number | null,
+  { condition, order, id }: { condition: string; order: string; id: number },
+  { limit, bytes, within }: EventPage,
+): Promise<number[]> {
+  const [owned, params] = ownedBy(orgId, within);
+  const sql = `SELECT id, ${eventBytes} AS bytes FROM events WHERE ${condition} AND ${owned} ORDER BY ${order} LIMIT $2`;
+  let room = bytes;
+  const fitting: number[] = [];
+  for (const next of await queryAll(reader, measured, sql, [id, limit, ...params])) {
+    room -= next.bytes;
+    if (room < 0 && fitting.length > 0) break;
+    fitting.push(next.id);
+  }
+  return fitting;
+}
+
+async function eventsWith(
+  reader: Pick<Reader, "all">,
+  orgId: number | null,
+  ids: readonly number[],
+  { within }: EventPage,
+): Promise<EventRow[]> {
+  const [owned, params] = ownedBy(orgId, within);
+  const sql = `SELECT ${events.select()} FROM events WHERE id >= $1 AND id <= $2 AND ${owned} ORDER BY id`;
+  return queryAll(reader, events, sql, [ids[0] ?? 0, ids.at(-1) ?? 0, ...params]);
+}
+
+const hourMs = 3_600_000;
+/** In milliseconds, `at` is an integer in both databases, and so is the quotient. The index `events_hours` has these. */
+const hourOf = `(at / ${hourMs})`;
+export const indexOfHours = `CREATE INDEX events_hours ON events (org_id, ${hourOf}, type, id)`;
+
+const hoursOf = (from: number, until: number) => [Math.floor(from / hourMs), Math.ceil(until / hourMs)];
+
+const typesOfHour = computed({ hour: integer(), type: text(), n: integer() });
+
+/** How many events of each type an organization has in each hour from that time on. Read from the index alone. */
+export async function countsByHour(reader: Pick<Reader, "all">, orgId: number, from: number, until: number) {
+  const sql = `SELECT ${hourOf} AS hour, type, count(*) AS n FROM events
+    WHERE org_id = $1 AND ${hourOf} >= $2 AND ${hourOf} < $3 GROUP BY ${hourOf}, type ORDER BY ${hourOf}, type`;
+  const rows = await queryAll(reader, typesOfHour, sql, [orgId, ...hoursOf(from, until)]);
+  return rows.map(({ hour, type, n }) => ({ at: hour * hourMs, type, n }));
+}
+
+/**
+ * The condition for one chain, with its parameters from $3 on. Within a span, the ids bound what is read: a clock that was set back
+ * leaves events of other times between them.
+ */
+function ownedBy(orgId: number | null, within?: EventSpan): [string, Params] {
+  const chain = orgId === null ? "org_id IS NULL" : "org_id = $3";
+  const owner = orgId === null ? [] : [orgId];
+  if (within === undefined) return [chain, owner];
+  const { first, last, from, until } = within;
+  const place = (at: number) => `$${owner.length + 3 + at}`;
+  const span = `id >= ${place(0)} AND id <= ${place(1)} AND at >= ${place(2)} AND at < ${place(3)}`;
+  return [`${chain} AND ${span}`, [...owner, first, last, from, until]];
+}
+
+const ends = computed({ first: integerOrNull(), last: integerOrNull() });
+
+/** The span with its ids; undefined: no event is in it. */
+export async function spanOf(
+  reader: Pick<Reader, "all">,
+  orgId: number | null,
+  { from, until }: Pick<EventSpan, "from" | "until">,
+): Promise<EventSpan | undefined> {
+  const [chain, owner] = orgId === null ? ["org_id IS NULL", []] : ["org_id = $3", [orgId]];
+  const sql = `SELECT min(id) AS first, max(id) AS last FROM events
+    WHERE ${chain} AND ${hourOf} >= $1 AND ${hourOf} < $2`;
+  const [found] = await queryAll(reader, ends, sql, [...hoursOf(from, until), ...owner]);
+  const { first = null, last = null } = found ?? {};
+  return first === null || last === null ? undefined : { from, until, first, last };
 }
 
 const queued = events.pick("id", "type");

@@ -8,6 +8,7 @@ import {
   serial,
   integerOrNull,
   queryAll,
+  since,
   textOrNull,
   type TableRow,
 } from "../table.ts";
@@ -94,7 +95,7 @@ export const serverSamples = table(
   },
 );
 
-// How many nodes of an organization were online, every few minutes.
+// How many nodes of an organization were online, and how they reached each other, every few minutes.
 
 export const onlineCounts = table(
   "online_counts",
@@ -105,6 +106,15 @@ export const onlineCounts = table(
     online: integer(),
     /** All active nodes. */
     active: integer(),
+    /** Of them, those that have applied their newest configuration. Null here and below: an earlier version counted. */
+    applied: since(57, integerOrNull()),
+    /** Paths by kind, each pair of nodes once. Null: the organization wants no reports of paths. */
+    direct: since(57, integerOrNull()),
+    relayed: since(57, integerOrNull()),
+    broken: since(57, integerOrNull()),
+    /** Round trips in microseconds; null without a path that was probed. */
+    rttMedian: since(57, integerOrNull()),
+    rtt95: since(57, integerOrNull()),
   },
   { constraints: ["PRIMARY KEY (org_id, at)"] },
 );

@@ -1,0 +1,355 @@
+// Nodes and paths summed by group, for the map of many nodes and for the history of paths. Read in slices, and kept for a
+// time in proportion to what it took, so that any number of open consoles costs a fiftieth of a processor at most.
+
+import { maxMapGroups, maxNamedPaths, type BetweenGroups, type GroupPaths } from "../../api/paths.ts";
+import { formatTime } from "../../base/duration.ts";
+import { mapGroup } from "../../protocol/owner-group.ts";
+import { inSlices, makeHeavyWork, nextRound } from "../http/heavy-work.ts";
+import type { ServerOptions } from "../options.ts";
+import type { Reader } from "../store/database.ts";
+import { isHub, isOnline } from "../store/nodes.ts";
+import { nodesWithSightings } from "../store/sightings.ts";
+import { computed, integerOrNull, joined, queryAll } from "../store/table.ts";
+import { nodes } from "../store/tables/nodes.ts";
+import { paths } from "../store/tables/paths.ts";
+
+type Deps = Pick<ServerOptions, "db" | "system"> & { changes: Parameters<typeof isOnline>[2] };
+
+export type GroupPathSums = {
+  /** `ownerId`: a member, who sees the paths of their own nodes. */
+  of(orgId: number, ownerId: number | undefined): Promise<Sums>;
+};
+export type Sums = {
+  answer: GroupPaths;
+  /** Groups by name; null: the nodes without one. */
+  between(from: string | null, to: string | null): BetweenGroups;
+};
+
+/** Rows of one query: few enough that check-ins do not wait for it. */
+const sliceSize = 500;
+/** Sums are kept for so many times what they took, but not longer than `mostMs`. */
+const keptFor = 50;
+const mostMs = 15_000;
+const mostKept = 16;
+
+export function makeGroupPaths({ db, system, changes }: Deps): GroupPathSums {
+  const kept = new Map<string, { until: number; sums: Promise<Sums> }>();
+  const inTurn = makeHeavyWork({ perCaller: 2, perOwner: 8 });
+  const compute = async (orgId: number, ownerId: number | undefined) => {
+    const now = system.now();
+    const found = await readNodes(db, orgId, (node) => isOnline({ ...node, state: "active" }, now, changes));
+    const edges = await readEdges(db, orgId, found, ownerId);
+    return inSlices(sumsOf(found, edges, now));
+  };
+  return {
+    of(orgId, ownerId) {
+      const key = `${orgId}/${ownerId ?? ""}`;
+      const began = system.monotonic();
+      for (const [each, { until }] of kept) if (until < began) kept.delete(each);
+      const known = kept.get(key);
+      if (known !== undefined) return known.sums;
+      if (kept.size >= mostKept) kept.delete(kept.keys().next().value ?? "");
+      const sums = inTurn({ owner: orgId, caller: key }, async () => {
+        const from = performance.now();
+        const done = await compute(orgId, ownerId);
+        entry.until = system.monotonic() + Math.min(mostMs, keptFor * (performance.now() - from));
+        return done;
+      });
+      const entry = { until: Number.POSITIVE_INFINITY, sums };
+      kept.set(key, entry);
+      sums.catch(() => {
+        if (kept.get(key) === entry) kept.delete(key);
+      });
+      return sums;
+    },
+  };
+}
+
+type Summed = {
+  id: number;
+  name: string;
+  group: string | null;
+  ownerId: number | null;
+  isOnline: boolean;
+  isPhone: boolean;
+  isHub: boolean;
+  /** What the node itself reports. */
+  hasRelayed: boolean;
+  hasBroken: boolean;
+};
+type Found = { all: Summed[]; byId: Map<number, number>; byAddress: Map<string, number> };
+
+const nodePick = nodes.pick(
+  "id",
+  "orgId",
+  "name",
+  "ip",
+  "ip6",
+  "groups",
+  "ownerGroups",
+  "ownerId",
+  "phone",
+  "isLighthouse",
+  "isRelay",
+  "subnets",
+);
+const seenPick = joined("n", nodePick, "s", computed({ lastCheckinAt: integerOrNull() }));
+type NodeFound = ReturnType<typeof seenPick.parse>;
+const nodeSlice = `SELECT ${nodePick.select()}, last_checkin_at
+  FROM ${nodesWithSightings} WHERE org_id = $1 AND state = 'active' AND id > $2 ORDER BY id LIMIT ${sliceSize}`;
+
+async function readNodes(
+  reader: Reader,
+  orgId: number,
+  isSeen: (node: NodeFound) => boolean,
+): Promise<Found> {
+  const found: Found = { all: [], byId: new Map(), byAddress: new Map() };
+  for (let last = 0; ;) {
+    const rows = await queryAll(reader, seenPick, nodeSlice, [orgId, last]);
+    for (const row of rows) {
+      const at = found.all.length;
+      found.byId.set(row.id, at);
+      for (const address of [row.ip, row.ip6]) if (address !== null) found.byAddress.set(address, at);
+      found.all.push({
+        id: row.id,
+        name: row.name,
+        group: mapGroup({ groups: row.groups, owner_groups: row.ownerGroups }),
+        ownerId: row.ownerId,
+        isOnline: isSeen(row),
+        isPhone: row.phone !== null,
+        isHub: isHub(row),
+        hasRelayed: false,
+        hasBroken: false,
+      });
+      last = row.id;
+    }
+    if (rows.length < sliceSize) return found;
+    await nextRound();
+  }
+}
+
+const kindNames = ["direct", "relayed", "broken"] as const;
+const broken = 2;
+/** A pair of nodes by their places in `Found`, the smaller one first. `rtt` in ms; NaN without one. */
+type Edge = { a: number; b: number; kind: number; rtt: number };
+
+const pathPick = paths.pick("nodeId", "peer", "path", "probe", "rttUs");
+const pathSlice = `SELECT ${pathPick.select()} FROM paths
+  WHERE org_id = $1 AND (node_id, peer) > ($2, $3) AND node_id <= $4 ORDER BY node_id, peer LIMIT ${sliceSize}`;
+type PathFound = ReturnType<typeof pathPick.parse>;
+
+async function readEdges(
+  reader: Reader,
+  orgId: number,
+  found: Found,
+  ownerId: number | undefined,
+): Promise<Edge[]> {
+  const edges = new Map<number, Edge>();
+  const ends = found.all.map(({ id }) => id);
+  const own = found.all.filter((node) => node.ownerId === ownerId).map(({ id }) => id);
+  const ranges =
+    ownerId === undefined ? [[0, ends.at(-1) ?? 0] as const] : own.map((id) => [id, id] as const);
+  for (const [first, end] of ranges) {
+    for (let [node, peer] = [first, ""]; ;) {
+      const rows = await queryAll(reader, pathPick, pathSlice, [orgId, node, peer, end]);
+      for (const row of rows) addEdge(edges, found, row);
+      await nextRound();
+      const last = rows.at(-1);
+      if (last === undefined || rows.length < sliceSize) break;
+      [node, peer] = [last.nodeId, last.peer];
+    }
+  }
+  return [...edges.values()];
+}
+
+/** Both ends report a path: of the two, the worse counts. What a node reported before it went away does not. */
+function addEdge(edges: Map<number, Edge>, { all, byId, byAddress }: Found, row: PathFound): void {
+  const [from, to] = [byId.get(row.nodeId), byAddress.get(row.peer)];
+  const reporter = from === undefined ? undefined : all[from];
+  if (from === undefined || to === undefined || from === to || reporter?.isOnline !== true) return;
+  const kind = row.probe === "broken" ? broken : kindNames.findIndex((name) => name === row.path);
+  if (kind < 0) return;
+  if (kind === broken) reporter.hasBroken = true;
+  else if (kind > 0) reporter.hasRelayed = true;
+  const [a, b] = [Math.min(from, to), Math.max(from, to)];
+  const rtt = row.rttUs === null ? Number.NaN : row.rttUs / 1000;
+  const key = a * all.length + b;
+  const known = edges.get(key);
+  if (known === undefined) {
+    edges.set(key, { a, b, kind, rtt });
+    return;
+  }
+  known.kind = Math.max(known.kind, kind);
+  if (Number.isNaN(known.rtt) || rtt > known.rtt) known.rtt = rtt;
+}
+
+type Kinds = { direct: number; relayed: number; broken: number };
+const noKinds = (): Kinds => ({ direct: 0, relayed: 0, broken: 0 });
+const nameOf = (kind: number) => kindNames[kind] ?? "broken";
+
+function* sumsOf(found: Found, edges: readonly Edge[], now: number): Generator<undefined, Sums> {
+  const { all } = found;
+  const groups = yield* groupsOf(all);
+  const [pairs, totals] = [new Map<string, Pair>(), newPair(null, null)];
+  for (const [at, edge] of edges.entries()) {
+    if (at % 200 === 0) yield;
+    const [one, other] = [all[edge.a]?.group ?? null, all[edge.b]?.group ?? null];
+    const pair = pairOf(pairs, one, other);
+    for (const each of [pair, totals]) count(each, edge);
+    for (const group of new Set([one, other])) {
+      const sums = groups.get(group);
+      if (sums !== undefined) sums.paths[nameOf(edge.kind)] += 1;
+    }
+  }
+  const sorted = [...groups.values()].sort(worseGroup);
+  const shown = sorted.slice(0, maxMapGroups);
+  const names = new Set(shown.map(({ name }) => name));
+  const answers: ReturnType<typeof answerOf>[] = [];
+  for (const pair of pairs.values()) {
+    yield;
+    if (names.has(pair.from) && names.has(pair.to)) answers.push(answerOf(pair));
+  }
+  yield;
+  const { from: _, to: __, ...sums } = answerOf(totals);
+  yield;
+  const named = (edge: Edge) => namedPath(all, edge);
+  const counted = all.filter(({ isPhone }) => !isPhone);
+  const nodesShown = shown.reduce((sum, group) => sum + group.nodes, 0);
+  const packed = pack(edges);
+  return {
+    answer: {
+      at: formatTime(now),
+      totals: {
+        nodes: counted.length,
+        online: counted.filter((node) => node.isOnline).length,
+        ...sums,
+      },
+      groups: shown,
+      left_out: { groups: sorted.length - shown.length, nodes: counted.length - nodesShown },
+      pairs: answers.sort((a, b) => byName(a.from, b.from) || byName(a.to, b.to)),
+      broken: edges
+        .filter(({ kind }) => kind === broken)
+        .slice(0, maxNamedPaths)
+        .map(named),
+    },
+    between: (from, to) => between(all, packed, from, to),
+  };
+}
+
+type Group = GroupPaths["groups"][number];
+
+function* groupsOf(all: readonly Summed[]): Generator<undefined, Map<string | null, Group>> {
+  const groups = new Map<string | null, Group>();
+  for (const [at, node] of all.entries()) {
+    if (at % 200 === 0) yield;
+    const name = node.group;
+    const empty = { name, nodes: 0, well: 0, relayed: 0, broken: 0, away: 0, hubs: 0, paths: noKinds() };
+    const group = groups.get(name) ?? empty;
+    groups.set(name, group);
+    if (node.isPhone) continue;
+    group.nodes += 1;
+    group[stateOf(node)] += 1;
+    if (node.isHub) group.hubs += 1;
+  }
+  return groups;
+}
+
+function stateOf({ isOnline: here, hasBroken, hasRelayed }: Summed) {
+  if (!here) return "away";
+  return hasBroken ? "broken" : hasRelayed ? "relayed" : "well";
+}
+
+/** By name, those without one last. */
+function byName(a: string | null, b: string | null): number {
+  if (a === b) return 0;
+  return b === null || (a !== null && a < b) ? -1 : 1;
+}
+
+function worseGroup(a: Group, b: Group): number {
+  const worse = [b.paths.broken - a.paths.broken, b.away - a.away, b.paths.relayed - a.paths.relayed];
+  return worse.find((each) => each !== 0) ?? byName(a.name, b.name);
+}
+
+type Pair = { from: string | null; to: string | null; kinds: Kinds; rtts: number[] };
+const newPair = (from: string | null, to: string | null): Pair => ({ from, to, kinds: noKinds(), rtts: [] });
+
+function pairOf(pairs: Map<string, Pair>, one: string | null, other: string | null): Pair {
+  const [from, to] = byName(one, other) <= 0 ? [one, other] : [other, one];
+  // Names have no blanks.
+  const key = `${from ?? ""} ${to ?? ""}`;
+  const pair = pairs.get(key) ?? newPair(from, to);
+  pairs.set(key, pair);
+  return pair;
+}
+
+function count({ kinds, rtts }: Pair, { kind, rtt }: Edge): void {
+  kinds[nameOf(kind)] += 1;
+  if (kind !== broken && !Number.isNaN(rtt)) rtts.push(rtt);
+}
+
+function answerOf({ from, to, kinds, rtts }: Pair) {
+  const sorted = Float64Array.from(rtts).sort();
+  const at = (share: number) => sorted[Math.max(0, Math.ceil(sorted.length * share) - 1)] ?? null;
+  return { from, to, ...kinds, rtt_ms_median: at(0.5), rtt_ms_95: at(0.95) };
+}
+
+type Named = BetweenGroups["worst"][number];
+
+function namedPath(all: readonly Summed[], { a, b, kind, rtt }: Edge): Named {
+  const [one, other] = [all[a], all[b]];
+  // The one that reports it is named first.
+  const isOther = kind === broken && one?.hasBroken === false;
+  const [node, peer] = isOther ? [other, one] : [one, other];
+  return {
+    node: node?.id ?? 0,
+    node_name: node?.name ?? "",
+    group: node?.group ?? null,
+    peer: peer?.id ?? 0,
+    peer_name: peer?.name ?? "",
+    peer_group: peer?.group ?? null,
+    kind: nameOf(kind),
+    rtt_ms: kind === broken || Number.isNaN(rtt) ? null : rtt,
+  };
+}
+
+/** Kept while the sums are: four numbers a path instead of an object. */
+type Packed = { length: number; a: Uint32Array; b: Uint32Array; kind: Uint8Array; rtt: Float64Array };
+
+function pack(edges: readonly Edge[]): Packed {
+  return {
+    length: edges.length,
+    a: Uint32Array.from(edges, ({ a }) => a),
+    b: Uint32Array.from(edges, ({ b }) => b),
+    kind: Uint8Array.from(edges, ({ kind }) => kind),
+    rtt: Float64Array.from(edges, ({ rtt }) => rtt),
+  };
+}
+
+/** Upper bounds of round trips, ms. */
+const bounds = [1, 2, 5, 10, 20, 40, 80, 160, 320, 1000, null];
+
+function between(
+  all: readonly Summed[],
+  packed: Packed,
+  one: string | null,
+  other: string | null,
+): BetweenGroups {
+  const [from, to] = byName(one, other) <= 0 ? [one, other] : [other, one];
+  const pair = newPair(from, to);
+  const edges: Edge[] = [];
+  for (let at = 0; at < packed.length; at++) {
+    const [a = 0, b = 0] = [packed.a[at], packed.b[at]];
+    const [first, second] = [all[a]?.group ?? null, all[b]?.group ?? null];
+    if (!((first === from && second === to) || (first === to && second === from))) continue;
+    const edge = { a, b, kind: packed.kind[at] ?? broken, rtt: packed.rtt[at] ?? Number.NaN };
+    count(pair, edge);
+    edges.push(edge);
+  }
+  const weight = ({ kind, rtt }: Edge) => (kind === broken ? Number.MAX_VALUE : Number.isNaN(rtt) ? -1 : rtt);
+  const worst = edges.sort((a, b) => weight(b) - weight(a)).slice(0, maxNamedPaths);
+  const round_trips = bounds.map((up_to_ms, at) => {
+    const [above, upTo] = [bounds[at - 1] ?? -1, up_to_ms ?? Number.POSITIVE_INFINITY];
+    return { up_to_ms, paths: pair.rtts.filter((rtt) => rtt > above && rtt <= upTo).length };
+  });
+  return { ...answerOf(pair), round_trips, worst: worst.map((edge) => namedPath(all, edge)) };
+}

@@ -1,0 +1,119 @@
+// Nodes and paths summed by group, for a map of many nodes, and their history.
+
+import { expect, test } from "bun:test";
+import * as v from "valibot";
+import type { Organization } from "../../src/api/organizations.ts";
+import { pathsApi } from "../../src/api/paths.ts";
+import { registerNode, type RegisteredNode } from "../support/nodes.ts";
+import { useNumbered } from "../support/numbered.ts";
+import type { TestServer } from "../support/server.ts";
+
+let server: TestServer;
+let org: Organization;
+let admin: string;
+useNumbered((made) => ({ server, org, admin } = made));
+
+const send = (method: string, path: string, body?: unknown, token = admin) =>
+  server.send(method, `/api/org/${org.slug}/${path}`, { token, ...(body === undefined ? {} : { body }) });
+async function groups(token = admin) {
+  const answer = await send("GET", "paths/groups/", undefined, token);
+  expect(answer.status).toBe(200);
+  return v.parse(pathsApi.groups.answers[200].schema, answer.json);
+}
+async function between(query: string, token = admin) {
+  const { json } = await send("GET", `paths/between/?${query}`, undefined, token);
+  return v.parse(pathsApi.between.answers[200].schema, json);
+}
+async function node(name: string, ...of: string[]): Promise<RegisteredNode> {
+  const made = await registerNode(server, org, name);
+  if (of.length > 0) expect((await send("PATCH", `nodes/${made.id}/`, { groups: of })).status).toBe(200);
+  return made;
+}
+async function report(from: RegisteredNode, ...changed: object[]): Promise<void> {
+  server.clock.ms += 15_000;
+  await from.checkin({ paths: { whole: true, changed } });
+  await server.app.services.pathReports.stop();
+  await server.app.services.reports.stop();
+}
+const direct = (peer: RegisteredNode, rtt_ms: number) => ({
+  peer: peer.ip,
+  path: "direct",
+  remote: "192.0.2.7:4242",
+  probe: "answers",
+  rtt_ms,
+  loss: 0,
+});
+const relayed = (peer: RegisteredNode, rtt_ms: number) => ({
+  peer: peer.ip,
+  path: "relayed",
+  relays: ["lh1"],
+  probe: "answers",
+  rtt_ms,
+  loss: 0,
+});
+const broken = (peer: RegisteredNode) => ({ peer: peer.ip, path: "none", probe: "broken", loss: 1 });
+
+/** web-1 and web-2, app, and one node without a group. */
+async function scene() {
+  const [one, two, app, alone] = [
+    await node("web-1", "web", "eu"),
+    await node("web-2", "web"),
+    await node("app-1", "app", "web"),
+    await node("alone"),
+  ];
+  await report(one, direct(two, 10), direct(app, 20));
+  await report(two, relayed(app, 30), direct(one, 12));
+  await report(app, broken(one), direct(two, 40));
+  return { one, two, app, alone };
+}
+
+test("paths are summed by the first group of their nodes; a pair counts once, with the worse of both reports", async () => {
+  const { one, two, app } = await scene();
+  const { totals, groups: found, pairs, broken: first, left_out } = await groups();
+  expect(totals).toEqual({
+    nodes: 4,
+    online: 3,
+    direct: 1,
+    relayed: 1,
+    broken: 1,
+    rtt_ms_median: 12,
+    rtt_ms_95: 40,
+  });
+  const none = { well: 0, relayed: 0, broken: 0, away: 0, hubs: 0 };
+  const group = (name: string | null, nodes: number, more: object) => ({ name, nodes, ...none, ...more });
+  expect(found).toEqual([
+    group("app", 1, { broken: 1, paths: { direct: 0, relayed: 1, broken: 1 } }),
+    group("web", 2, { well: 1, relayed: 1, paths: { direct: 1, relayed: 1, broken: 1 } }),
+    group(null, 1, { away: 1, paths: { direct: 0, relayed: 0, broken: 0 } }),
+  ] as typeof found);
+  expect(pairs).toEqual([
+    { from: "app", to: "web", direct: 0, relayed: 1, broken: 1, rtt_ms_median: 40, rtt_ms_95: 40 },
+    { from: "web", to: "web", direct: 1, relayed: 0, broken: 0, rtt_ms_median: 12, rtt_ms_95: 12 },
+  ]);
+  expect(left_out).toEqual({ groups: 0, nodes: 0 });
+  expect(first).toEqual([
+    {
+      node: app.id,
+      node_name: "app-1",
+      group: "app",
+      peer: one.id,
+      peer_name: "web-1",
+      peer_group: "web",
+      kind: "broken",
+      rtt_ms: null,
+    },
+  ]);
+  const pair = await between("from=web&to=app");
+  expect(pair).toMatchObject({ from: "app", to: "web", direct: 0, relayed: 1, broken: 1, rtt_ms_median: 40 });
+  expect(pair.worst.map(({ kind, rtt_ms }) => [kind, rtt_ms])).toEqual([
+    ["broken", null],
+    ["relayed", 40],
+  ]);
+  expect(pair.round_trips.filter(({ paths }) => paths > 0)).toEqual([{ up_to_ms: 40, paths: 1 }]);
+  expect(await between("to=web")).toMatchObject({ from: "web", to: null, direct: 0, worst: [] });
+  // What it reported before it went away does not count.
+  server.clock.ms += 200_000;
+  for (const each of [one, two]) await each.checkin({});
+  await server.app.services.reports.stop();
+  expect((await groups()).totals).toMatchObject({ online: 2, direct: 2, relayed: 1, broken: 0 });
+});
