@@ -8,9 +8,6 @@ export function isPrivileged(): boolean {
   return shell.symbols.IsUserAnAdmin() !== 0;
 }
 
-/** For capabilities, /dev/net/tun and the keyring on the session bus. */
-export const isLinux = ({ platform }: { platform: string }): boolean => platform === "linux";
-
 /** A hint for a user without these rights. */
 export function privilegeHint({ platform }: { platform: string }): string {
   return platform === "win32"

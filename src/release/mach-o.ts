@@ -8,6 +8,32 @@ const pageBits = 12;
 const pageSize = 1 << pageBits;
 const hashSize = 32;
 
+/** Of loader.h: the header, the commands that we read, and where their fields are. */
+const header = { magic: 0xfeedfacf, commandCount: 16, size: 32 };
+const command = { kind: 0, size: 4, segment: 0x19, codeSignature: 0x1d };
+/** `LC_SEGMENT_64`. */
+const segment = { name: 8, nameEnd: 24, memorySize: 32, fileOffset: 40, fileSize: 48 };
+/** `LC_CODE_SIGNATURE`. */
+const signatureCommand = { offset: 8, size: 12 };
+/** Pages of ARM machines have 16 KB. */
+const segmentPage = 0x4000n;
+
+/** Of cs_blobs.h. Directories of this version have the place of the code at their end. */
+const superBlob = { magic: 0xfade0cc0, size: 20 };
+const codeDirectory = {
+  magic: 0xfade0c02,
+  version: 0x2_0400,
+  size: 88,
+  hashSize: 36,
+  textStart: 64,
+  textSize: 72,
+  textFlags: 80,
+};
+/** `CS_ADHOC` and `CS_LINKER_SIGNED`. */
+const adhocFromLinker = 0x2_0002;
+const sha256 = 2;
+const mainBinary = 1n;
+
 type MachO = {
   /** Offsets of two load commands: the signature, and the segment that contains it at its end. */
   signature: number;
@@ -20,15 +46,15 @@ type MachO = {
 /** Returns the executable with a new signature in place of the present one. */
 export function signMachO(executable: Uint8Array, identifier: string): Uint8Array {
   const { signature, linkEdit, textStart, textSize } = readCommands(executable);
-  const end = view(executable).getUint32(signature + 8, true);
+  const end = view(executable).getUint32(signature + signatureCommand.offset, true);
   const signed = new Uint8Array(end + signatureSize(end, identifier));
   signed.set(executable.subarray(0, end));
-  const header = view(signed);
-  header.setUint32(signature + 12, signed.length - end, true);
-  const linkEditSize = BigInt(signed.length) - header.getBigUint64(linkEdit + 40, true);
-  const wholePages = 0x4000n;
-  header.setBigUint64(linkEdit + 32, ((linkEditSize + wholePages - 1n) / wholePages) * wholePages, true);
-  header.setBigUint64(linkEdit + 48, linkEditSize, true);
+  const data = view(signed);
+  data.setUint32(signature + signatureCommand.size, signed.length - end, true);
+  const linkEditSize = BigInt(signed.length) - data.getBigUint64(linkEdit + segment.fileOffset, true);
+  const memorySize = ((linkEditSize + segmentPage - 1n) / segmentPage) * segmentPage;
+  data.setBigUint64(linkEdit + segment.memorySize, memorySize, true);
+  data.setBigUint64(linkEdit + segment.fileSize, linkEditSize, true);
   // Sign last: the sizes written above are part of the signed first page.
   signed.set(makeSignature(signed.subarray(0, end), identifier, textStart, textSize), end);
   return signed;
@@ -36,18 +62,18 @@ export function signMachO(executable: Uint8Array, identifier: string): Uint8Arra
 
 function readCommands(executable: Uint8Array): MachO {
   const data = view(executable);
-  if (data.getUint32(0, true) !== 0xfeedfacf) throw refuse("it is not a 64-bit Mach-O file");
+  if (data.getUint32(0, true) !== header.magic) throw refuse("it is not a 64-bit Mach-O file");
   const found: Partial<MachO> = {};
-  for (let at = 32, left = data.getUint32(16, true); left > 0; left--) {
-    const [kind, size] = [data.getUint32(at, true), data.getUint32(at + 4, true)];
-    const name = kind === 0x19 ? segmentName(executable, at) : "";
-    if (kind === 0x1d) found.signature = at;
+  for (let at = header.size, left = data.getUint32(header.commandCount, true); left > 0; left--) {
+    const kind = data.getUint32(at + command.kind, true);
+    const name = kind === command.segment ? segmentName(executable, at) : "";
+    if (kind === command.codeSignature) found.signature = at;
     if (name === "__LINKEDIT") found.linkEdit = at;
     if (name === "__TEXT") {
-      found.textStart = data.getBigUint64(at + 40, true);
-      found.textSize = data.getBigUint64(at + 48, true);
+      found.textStart = data.getBigUint64(at + segment.fileOffset, true);
+      found.textSize = data.getBigUint64(at + segment.fileSize, true);
     }
-    at += size;
+    at += data.getUint32(at + command.size, true);
   }
   const { signature, linkEdit, textStart, textSize } = found;
   if (signature === undefined || linkEdit === undefined || textStart === undefined || textSize === undefined)
@@ -56,15 +82,15 @@ function readCommands(executable: Uint8Array): MachO {
 }
 
 function segmentName(executable: Uint8Array, at: number): string {
-  return Buffer.from(executable.subarray(at + 8, at + 24))
+  return Buffer.from(executable.subarray(at + segment.name, at + segment.nameEnd))
     .toString("latin1")
     .replace(/\0.*$/, "");
 }
 
-const [superBlobSize, directorySize] = [20, 88];
-
 function signatureSize(codeLimit: number, identifier: string): number {
-  return superBlobSize + directorySize + identifier.length + 1 + Math.ceil(codeLimit / pageSize) * hashSize;
+  return (
+    superBlob.size + codeDirectory.size + identifier.length + 1 + Math.ceil(codeLimit / pageSize) * hashSize
+  );
 }
 
 /** A super blob with one code directory of version 0x20400, big-endian. */
@@ -77,19 +103,22 @@ function makeSignature(
   const bytes = new Uint8Array(signatureSize(code.length, identifier));
   const data = view(bytes);
   const pages = Math.ceil(code.length / pageSize);
-  const hashOffset = directorySize + identifier.length + 1;
-  const adhocFromLinker = 0x2_0002;
-  const [sha256, mainBinary] = [2, 1n];
-  const head = [0xfade0cc0, bytes.length, 1, 0, superBlobSize];
-  const directory = [0xfade0c02, bytes.length - superBlobSize, 0x2_0400, adhocFromLinker];
-  const places = [hashOffset, directorySize, 0, pages, code.length];
+  const hashOffset = codeDirectory.size + identifier.length + 1;
+  const head = [superBlob.magic, bytes.length, 1, 0, superBlob.size];
+  const directory = [
+    codeDirectory.magic,
+    bytes.length - superBlob.size,
+    codeDirectory.version,
+    adhocFromLinker,
+  ];
+  const places = [hashOffset, codeDirectory.size, 0, pages, code.length];
   for (const [index, value] of [...head, ...directory, ...places].entries()) data.setUint32(index * 4, value);
-  const at = superBlobSize;
-  bytes.set([hashSize, sha256, 0, pageBits], at + 36);
-  data.setBigUint64(at + 64, textStart);
-  data.setBigUint64(at + 72, textSize);
-  data.setBigUint64(at + 80, mainBinary);
-  bytes.set(Buffer.from(identifier), at + directorySize);
+  const at = superBlob.size;
+  bytes.set([hashSize, sha256, 0, pageBits], at + codeDirectory.hashSize);
+  data.setBigUint64(at + codeDirectory.textStart, textStart);
+  data.setBigUint64(at + codeDirectory.textSize, textSize);
+  data.setBigUint64(at + codeDirectory.textFlags, mainBinary);
+  bytes.set(Buffer.from(identifier), at + codeDirectory.size);
   for (let page = 0; page < pages; page++) {
     const hash = createHash("sha256")
       .update(code.subarray(page * pageSize, (page + 1) * pageSize))

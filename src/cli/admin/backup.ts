@@ -8,6 +8,7 @@ import type { Implementation } from "../command.ts";
 import { readDataOptions } from "../server/server-flags.ts";
 import { sayTarget, targetFlags } from "./target.ts";
 import type { Args } from "../values.ts";
+import type { Restored } from "../../server/backup/restore.ts";
 
 /** The backup is complete in any case: it may be the only copy. */
 function faultLines(faults: readonly string[]): string {
@@ -74,58 +75,48 @@ export const restore: Implementation = {
     if (settings.dryRun) return output.plan(planRestore(options, file, permitted.replace, system));
     sayTarget(target, context);
     const restored = await restoreBackup(options, file, permitted, system);
-    const {
-      organizations,
-      nodes,
-      audit_faults,
-      as_of,
-      set_aside,
-      revoked_nodes = 0,
-      lost_nodes = [],
-      authorities_lost = [],
-      deleted_rules = 0,
-      lost_rules = 0,
-      overrides_back = [],
-      staff,
-    } = restored;
-    const lines = [
-      `Restored ${organizations} organizations and ${nodes} nodes`,
-      ...(staff === undefined
-        ? []
-        : [
-            `The file was not authenticated. Check its staff users, who can do everything: ${staff.join(", ") || "none"}`,
-          ]),
-      // Unknown to this command.
-      ...(set_aside === undefined && as_of !== null
-        ? [
-            `The data is of ${as_of}. What was revoked, deleted or rotated after that is valid again: revoke and delete it again before you start the server`,
-          ]
-        : []),
-      ...(set_aside === undefined ? [] : [`The old database is now ${set_aside}`]),
-      ...(revoked_nodes === 0 ? [] : [`${revoked_nodes} nodes revoked since the backup stay revoked`]),
-      ...(lost_nodes.length === 0
-        ? []
-        : [
-            `Registered since the backup, so register them again with a token of \`${brand.executable} admin token create ORG --node NAME\`: ${lost_nodes.join(", ")}`,
-          ]),
-      ...(deleted_rules === 0
-        ? []
-        : [`${deleted_rules} firewall rules deleted since the backup stay deleted`]),
-      ...(lost_rules === 0
-        ? []
-        : [
-            `${lost_rules} firewall rules created since the backup are lost. Create those again that you need; the old database holds them`,
-          ]),
-      ...(overrides_back.length === 0
-        ? []
-        : [
-            `Overrides changed since the backup, so check these, which are those of the backup again: ${overrides_back.join(", ")}`,
-          ]),
-      ...authorities_lost.map(
-        (org) =>
-          `The CA of ${org} was replaced after the backup, and its predecessor is trusted again. Replace it: \`${brand.executable} admin ca rotate ${org}\``,
-      ),
-    ];
-    output.result({ ...restored }, `${faultLines(audit_faults)}${lines.join("\n")}\n`);
+    output.result(
+      { ...restored },
+      `${faultLines(restored.audit_faults)}${restoredLines(restored).join("\n")}\n`,
+    );
   },
 };
+
+/** What was restored, and what an administrator must check or do again. */
+function restoredLines(restored: Restored): string[] {
+  const { organizations, nodes, as_of, set_aside, staff } = restored;
+  const { revoked_nodes = 0, lost_nodes = [], authorities_lost = [] } = restored;
+  const { deleted_rules = 0, lost_rules = 0, overrides_back = [] } = restored;
+  const when = (isSo: boolean, line: string) => (isSo ? [line] : []);
+  return [
+    `Restored ${organizations} organizations and ${nodes} nodes`,
+    ...when(
+      staff !== undefined,
+      `The file was not authenticated. Check its staff users, who can do everything: ${staff?.join(", ") || "none"}`,
+    ),
+    // Without the old database, what happened since the backup is unknown.
+    ...when(
+      set_aside === undefined && as_of !== null,
+      `The data is of ${as_of}. What was revoked, deleted or rotated after that is valid again: revoke and delete it again before you start the server`,
+    ),
+    ...when(set_aside !== undefined, `The old database is now ${set_aside}`),
+    ...when(revoked_nodes > 0, `${revoked_nodes} nodes revoked since the backup stay revoked`),
+    ...when(
+      lost_nodes.length > 0,
+      `Registered since the backup, so register them again with a token of \`${brand.executable} admin token create ORG --node NAME\`: ${lost_nodes.join(", ")}`,
+    ),
+    ...when(deleted_rules > 0, `${deleted_rules} firewall rules deleted since the backup stay deleted`),
+    ...when(
+      lost_rules > 0,
+      `${lost_rules} firewall rules created since the backup are lost. Create those again that you need; the old database holds them`,
+    ),
+    ...when(
+      overrides_back.length > 0,
+      `Overrides changed since the backup, so check these, which are those of the backup again: ${overrides_back.join(", ")}`,
+    ),
+    ...authorities_lost.map(
+      (org) =>
+        `The CA of ${org} was replaced after the backup, and its predecessor is trusted again. Replace it: \`${brand.executable} admin ca rotate ${org}\``,
+    ),
+  ];
+}

@@ -34,7 +34,8 @@ async function run(context: Context): Promise<number> {
   const { listOrganizations } = await import("../../node/files/list-organizations.ts");
   const { openOrganization, parseSlug } = await import("../../node/files/organizations.ts");
   const { readRemains } = await import("../../node/files/damaged-organization.ts");
-  const { findUnfinished, removeTemporarySiblings } = await import("../../node/enroll/pending.ts");
+  const { findUnfinished } = await import("../../node/enroll/pending.ts");
+  const { removeTemporarySiblings } = await import("../../node/files/replacement.ts");
   const { chooseOne } = await import("../../daemon/asking/choose-slugs.ts");
   const slug = parseSlug(chooseOne(settings.configRoot, values.text("org-slug")));
   if (!settings.dryRun) removeTemporarySiblings(settings.configRoot, slug);

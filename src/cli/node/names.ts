@@ -100,8 +100,10 @@ export const command: Implementation = {
       return prepareNames(file, context.settings.configRoot);
     }
     if (verb === undefined) return words[0] === undefined ? list(context) : show(words[0], context);
-    const { isLinux } = await import("../../platform/privilege.ts");
-    if (!isLinux(context.system) && (verb === "run" || values.on("search") || values.on("peers"))) {
+    if (
+      context.system.platform !== "linux" &&
+      (verb === "run" || values.on("search") || values.on("peers"))
+    ) {
       throw new AppError("failed", "--run, --search and --peers exist on Linux only", {
         hint: `\`${run} names --on\` lets the daemon serve full names to the programs of this machine.`,
       });
@@ -113,8 +115,7 @@ export const command: Implementation = {
 async function on({ settings, system, output, values }: Context): Promise<void> {
   const services = await import("../../node/enroll/services.ts");
   const { applyChanges, planChanges } = await import("../../platform/apply.ts");
-  const { isLinux } = await import("../../platform/privilege.ts");
-  if (!isLinux(system)) {
+  if (system.platform !== "linux") {
     const planned = services.planNames(settings, system, { search: false, peers: [] });
     if (settings.dryRun) return output.plan(planChanges(planned));
     services.requireRoot(system);

@@ -12,7 +12,7 @@ import {
 } from "../../platform/names-places.ts";
 import { refuseForeignHosts } from "../names/keep-names.ts";
 import { agrees, askSystem, readNamesState, type NamesState } from "../names/find-names.ts";
-import { maxHostsNames, type MachineName } from "../names/machine-names.ts";
+import { maxHostsNames } from "../names/machine-names.ts";
 import { askResolver } from "../names/resolver.ts";
 import {
   describePeers,
@@ -43,19 +43,46 @@ export async function examineNames(
   ask = askResolver,
 ): Promise<Finding> {
   const state = await readNamesState(configRoot, path, service);
-  const restart = restartNames({ way });
+  const places = { state, path, way, owner };
+  if (!isOn) return examineOff(places);
+  return (
+    damagedFile(places) ??
+    faultOfService(places) ??
+    disturbedLink(places) ??
+    refusedSuffix(state) ??
+    silentPeers(state) ??
+    (await examineName(places, system, ask))
+  );
+}
+
+type Examined = Required<Pick<Places, "way" | "owner" | "path">> & { state: NamesState };
+
+/** With names off, a control plane may still expect a name server here, and the file may still have names. */
+function examineOff(places: Examined): Finding {
+  const { state, path } = places;
   const nameServer = state.zones.find(({ peers }) => peers !== undefined);
-  if (!isOn && nameServer !== undefined)
+  if (nameServer !== undefined)
     return warn(
       `${nameServer.slug} made this node a name server, but names are off`,
       `sudo ${run} names --on --peers`,
     );
-  if (!isOn && state.block === undefined && state.fault === undefined)
-    return skipped(`off: \`${run} names --on\``);
-  if (way === "resolved" && service?.serving.way !== "resolved") refuseForeignHosts(path, owner);
-  if (state.fault !== undefined)
-    return fail(`${path}: ${state.fault}`, "Remove the lines of the block by hand");
-  if (!isOn) return warn(`${path} has names, but the service is not installed`, `${run} names --clear`);
+  if (state.block === undefined && state.fault === undefined) return skipped(`off: \`${run} names --on\``);
+  return (
+    damagedFile(places) ?? warn(`${path} has names, but the service is not installed`, `${run} names --clear`)
+  );
+}
+
+/** Throws if another user may change a hosts file that programs here get names from. */
+function damagedFile({ state, path, way, owner }: Examined): Finding | undefined {
+  if (way === "resolved" && state.service?.serving.way !== "resolved") refuseForeignHosts(path, owner);
+  return state.fault === undefined
+    ? undefined
+    : fail(`${path}: ${state.fault}`, "Remove the lines of the block by hand");
+}
+
+function faultOfService({ state, path, way }: Examined): Finding | undefined {
+  const { service } = state;
+  const restart = restartNames({ way });
   if (way !== "resolved" && service === undefined) return fail("the daemon does not serve names", restart);
   if (!state.isCurrent) return warn(`the names in ${path} are not current`, restart);
   if (service?.fault !== undefined)
@@ -63,42 +90,41 @@ export async function examineNames(
       way === "resolved" ? `${service.fault}; the names are in ${path} instead` : service.fault,
       portCommand(resolverAddress.port),
     );
-  if (service?.serving.way === "none") return fail(service.serving.reason, restart);
-  const disturbed = service === undefined ? undefined : disturbedLink(service.serving, path);
-  if (disturbed !== undefined) return disturbed;
-  const refused = state.zones.find(({ suffix }) => suffix?.isRefused === true);
-  if (refused?.suffix !== undefined)
-    return warn(
-      describeSuffix({ slug: refused.slug, ...refused.suffix }),
-      `${run} names disallow ${refused.suffix.name} --org-slug ${refused.slug}, or mend what it says`,
-    );
-  const unanswered = service?.peers.find((each) => each.state === "off" || each.state === "failed");
-  if (unanswered !== undefined)
-    return warn(
-      describePeers(unanswered),
-      unanswered.state === "failed"
+  return service?.serving.way === "none" ? fail(service.serving.reason, restart) : undefined;
+}
+
+function refusedSuffix({ zones }: NamesState): Finding | undefined {
+  for (const { slug, suffix } of zones)
+    if (suffix?.isRefused === true)
+      return warn(
+        describeSuffix({ slug, ...suffix }),
+        `${run} names disallow ${suffix.name} --org-slug ${slug}, or mend what it says`,
+      );
+  return undefined;
+}
+
+/** Finds an organization for whose peers this name server does not answer. */
+function silentPeers({ service }: NamesState): Finding | undefined {
+  const silent = service?.peers.find((each) => each.state === "off" || each.state === "failed");
+  return (
+    silent &&
+    warn(
+      describePeers(silent),
+      silent.state === "failed"
         ? `See which program uses the port: ${portCommand(53)}`
-        : `sudo ${run} names --on --peers; or end the role: \`${run} admin node update ${quoteWord(unanswered.slug)} NODE --no-names\``,
-    );
-  const isWaiting = (slug: string) => linkOf(slug, service?.serving)?.state === "waiting";
-  const shown = state.names.find(
-    ({ names, slug }) => !isWaiting(slug) && names.some((name) => !state.taken.has(name)),
+        : `sudo ${run} names --on --peers; or end the role: \`${run} admin node update ${quoteWord(silent.slug)} NODE --no-names\``,
+    )
   );
-  const name = shown?.names.find((each) => !state.taken.has(each));
-  if (shown === undefined || name === undefined)
-    return ok(
-      state.names.length === 0 ? "on; there are no names yet" : "on; names come when an overlay runs",
-    );
-  return examineName({ name, shown, state, path, way }, system, ask);
 }
 
 /** Finds an interface whose settings another program reverts, or whose settings the system refuses. */
-function disturbedLink(serving: Way, path: string): Finding | undefined {
-  const links: readonly LinkState[] = "links" in serving ? serving.links : [];
+function disturbedLink({ state: { service }, path }: Examined): Finding | undefined {
+  if (service === undefined || !("links" in service.serving)) return undefined;
+  const { way, links }: { way: Way["way"]; links: readonly LinkState[] } = service.serving;
   const found = links.find(({ state }) => state === "disputed" || state === "refused");
   if (found === undefined) return undefined;
-  if (serving.way === "nrpt" || serving.way === "resolver_files")
-    return warn(`${found.slug}: ${found.reason ?? ""}`, routesCommand(serving.way, found.slug));
+  if (way === "nrpt" || way === "resolver_files")
+    return warn(`${found.slug}: ${found.reason ?? ""}`, routesCommand(way, found.slug));
   const device = found.device ?? found.slug;
   return found.state === "refused"
     ? warn(
@@ -108,19 +134,20 @@ function disturbedLink(serving: Way, path: string): Finding | undefined {
     : warn(`${device}: ${found.reason ?? ""}`, `resolvectl status ${device}; networkctl status ${device}`);
 }
 
-type Examined = Pick<NamesPlaces, "way"> & {
-  name: string;
-  shown: MachineName;
-  state: NamesState;
-  path: string;
-};
-
-/** Looks a name up by our resolver, then as programs do, by the C library. */
+/** Looks one of the names up by our resolver, then as programs do, by the C library. */
 async function examineName(
-  { name, shown, state, path, way }: Examined,
+  { state, path, way }: Examined,
   system: Needs,
   ask: typeof askResolver,
 ): Promise<Finding> {
+  const isWaiting = (slug: string) => linkOf(slug, state.service?.serving)?.state === "waiting";
+  const isFree = (name: string) => !state.taken.has(name);
+  const shown = state.names.find(({ names, slug }) => !isWaiting(slug) && names.some(isFree));
+  const name = shown?.names.find(isFree);
+  if (shown === undefined || name === undefined)
+    return ok(
+      state.names.length === 0 ? "on; there are no names yet" : "on; names come when an overlay runs",
+    );
   const isResolved = linkOf(shown.slug, state.service?.serving) !== undefined;
   const own = isResolved ? await ask(name) : undefined;
   if (isResolved && own === undefined)

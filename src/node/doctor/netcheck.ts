@@ -20,7 +20,7 @@ import { fullBytes, largestThrough } from "../health/paths/path-mtu.ts";
 import { peerNames } from "../files/hosts.ts";
 import { overlaySettings } from "../files/config/read-config.ts";
 import { readText } from "../../base/open-file.ts";
-import { assess, type Seen } from "./traffic.ts";
+import { examineFindings, type Seen } from "./traffic.ts";
 import { isSilent } from "./control-plane.ts";
 import { askHubs, udpFinding, type Asked } from "./underlay.ts";
 
@@ -50,7 +50,7 @@ export async function netcheck(organization: Organization, edge: Edge): Promise<
   const asking = hubs.filter((hub) => isLighthouse || hub.isLighthouse || hub.isRelay);
   const plane = edge.controlPlane();
   const isPlaneSilent = isSilent(plane);
-  const judged = await assess(organization, seen, edge.system, { isPlaneSilent });
+  const judged = await examineFindings(organization, seen, edge.system, { isPlaneSilent });
   const checks = await Promise.all([
     runCheck("udp", slug, async () =>
       udp(asked, { isLighthouse, slug, seen, isPlaneSilent: await isPlaneSilent }),

@@ -44,14 +44,14 @@ export async function examineTraffic(
   known: Known = {},
 ): Promise<Check[]> {
   const { slug } = organization;
-  const judged = await assess(organization, seen, system, known);
+  const found = await examineFindings(organization, seen, system, known);
   const checks = await Promise.all([
     runCheck("routes", slug, () => routes(organization, seen, system)),
     runCheck("forwarding", slug, () => forwarding(organization)),
     runCheck("interfaces", slug, () => interfaces(organization, system)),
     ...confirmation(slug, seen),
   ]);
-  return [...judged, ...checks];
+  return [...found, ...checks];
 }
 
 /** Warns of a confirmation that is due. The control plane asks for one 7 days before. */
@@ -61,23 +61,24 @@ function confirmation(slug: string, seen: Seen | undefined): Promise<Check>[] {
   return [runCheck("confirmation", slug, () => warn(what, next))];
 }
 
-/** One check for each finding of `status`. The doctor examines silent lighthouses itself. */
-export async function assess(
+/** One check for each finding of `status`, and one of the engine's state where the findings do not tell it. */
+export async function examineFindings(
   organization: Organization,
   seen: Seen | undefined,
   system: Pick<System, "lookup">,
   known: Known = {},
 ): Promise<Check[]> {
   const { slug } = organization;
-  const found = seen?.findings ?? [];
-  const told = await Promise.all(found.map((each) => tell(each, organization, system, known)));
-  const isTold = found.some(({ kind }) => kind === "not_running");
-  const isLeft = seen === undefined || seen.state !== "running" || found.length === 0;
-  const rest = isLeft && !isTold ? [state(slug, seen)] : [];
-  return Promise.all([...rest, ...told].map((each) => runCheck("traffic", slug, () => each)));
+  const { findings = [] } = seen ?? {};
+  const found = await Promise.all(findings.map((each) => examineFinding(each, organization, system, known)));
+  const tellState =
+    seen?.state === "running" ? findings.length > 0 : findings.some(({ kind }) => kind === "not_running");
+  const all = tellState ? found : [engineState(slug, seen), ...found];
+  return Promise.all(all.map((each) => runCheck("traffic", slug, () => each)));
 }
 
-async function tell(
+/** The doctor examines silent lighthouses itself, to say why they do not answer. */
+async function examineFinding(
   { kind, what, cure }: Found,
   organization: Organization,
   system: Pick<System, "lookup">,
@@ -95,7 +96,7 @@ async function tell(
   return fail(`${what}: ${unreached.why}`, unreached.cure);
 }
 
-function state(slug: string, seen: Seen | undefined): Finding {
+function engineState(slug: string, seen: Seen | undefined): Finding {
   if (seen === undefined) return skipped(`cannot see it without root: ${asRoot}`);
   if (seen.state !== "running") return notRunning(slug, seen);
   const { answering = 0, of = 0 } = seen.health?.lighthouses ?? {};

@@ -7,7 +7,7 @@ import { quoteWord } from "../../base/plan.ts";
 import type { RegisterAnswer, RegisterRequest, RegisterWaiting } from "../../protocol/registration.ts";
 import type { System } from "../../base/system.ts";
 
-export type Approved = (send: () => Promise<RegisterAnswer | RegisterWaiting>) => Promise<RegisterAnswer>;
+type Approved = (send: () => Promise<RegisterAnswer | RegisterWaiting>) => Promise<RegisterAnswer>;
 
 type Waiting = { slug: string } & WaitingOptions;
 export type WaitingOptions = {

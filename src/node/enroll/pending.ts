@@ -1,8 +1,8 @@
 // The private directory of an unfinished registration, beside the organizations' directories: first the keys, then the
-// other files, then one rename, which is the commit point. Sends no requests.
+// other files. replacement.ts then puts it in its place. Sends no requests.
 
 import { given } from "../../base/given.ts";
-import { chmodSync, existsSync, readdirSync, statSync } from "node:fs";
+import { existsSync, readdirSync, statSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import { formatTime } from "../../base/duration.ts";
 import { can } from "../../engine/features.ts";
@@ -35,7 +35,7 @@ import { readMachine } from "../files/granted/machine.ts";
 import { maskedNetworks } from "../files/granted/networks.ts";
 import { refuseForeignFile } from "../files/own-files.ts";
 import { writePermissions, type Permissions } from "../files/permissions.ts";
-import { finishReplacement, putInPlace, temporarySibling } from "../files/replacement.ts";
+import { temporarySibling } from "../files/replacement.ts";
 import { stoppedPath } from "../files/stopped.ts";
 import { checkedState, readSent, refuseNetworks, warnOfLeftOut } from "../files/config/sent-config.ts";
 import { markApplied, stageGeneration, switchGeneration } from "../files/generations.ts";
@@ -237,18 +237,6 @@ function copyOwnFiles(from: string, to: string, allow: Partial<Permissions>): vo
   if (Object.keys(allow).length > 0) writePermissions(to, allow);
 }
 
-/** Removes what a killed run left of a replaced or removed directory: it contains keys and a token. */
-export function removeTemporarySiblings(root: string, slug: string): void {
-  finishReplacement(root, slug);
-  for (const left of [temporarySibling(root, slug, "replaced"), temporarySibling(root, slug, "removed")]) {
-    try {
-      removeTree(left);
-    } catch (error) {
-      throw fromSystemError(`remove ${left}`, error);
-    }
-  }
-}
-
 /** The directory of a registration that was interrupted, or not approved yet; undefined without one. */
 export function findUnfinished(root: string, slug: string): string | undefined {
   const pending = temporarySibling(root, slug, "pending");
@@ -269,17 +257,4 @@ export async function removeUnfinished(
       throw fromSystemError(`remove ${pending}`, error);
     }
   });
-}
-
-/**
- * The commit point: the directory gets its final name. One that --force replaces is exchanged with it, unless it has other
- * keys: after a kill those would be taken for pending ones.
- */
-export function commitPending(pending: string, directory: string, hasOtherKeys: boolean): void {
-  try {
-    chmodSync(pending, 0o755);
-  } catch (error) {
-    throw fromSystemError(`put ${directory} in its place`, error);
-  }
-  putInPlace(pending, directory, hasOtherKeys ? () => false : undefined);
 }

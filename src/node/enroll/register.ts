@@ -31,24 +31,27 @@ import { withLock } from "../files/lock.ts";
 import { generationFiles } from "../files/generations.ts";
 import { listOrganizations } from "../files/list-organizations.ts";
 import { openOrganization } from "../files/organizations.ts";
-import { finishReplacement, temporarySibling } from "../files/replacement.ts";
+import {
+  finishReplacement,
+  putInPlace,
+  removeTemporarySiblings,
+  temporarySibling,
+} from "../files/replacement.ts";
 import { isStopped, setStopped } from "../files/stopped.ts";
 import { keepOrders } from "../files/orders.ts";
 import { readRemains } from "../files/damaged-organization.ts";
 import { findEngine, type EngineSettings } from "../engine/overlay.ts";
 import { forgetNode } from "./unregister.ts";
-import { makeApproved, type Approved, type WaitingOptions } from "./approval.ts";
+import { makeApproved, type WaitingOptions } from "./approval.ts";
 import { permissionsOrNone, planPermissions, type Permissions } from "../files/permissions.ts";
 import { planReplaced } from "../../base/plan-file.ts";
 import {
-  commitPending,
   fillPending,
   keepsKeys,
   makeKeys,
   openPending,
   planKeys,
   planLeftOut,
-  removeTemporarySiblings,
   type Keys,
 } from "./pending.ts";
 
@@ -97,74 +100,80 @@ type Edge = Pick<
   | "machineState"
 >;
 
+/** The steps of a registration, in their order. Before `takePlace` nothing is changed that is in use. */
 export async function register(
   registration: Registration,
   settings: { configRoot: string } & EngineSettings,
   { system, log }: { system: Edge; log: Log },
 ): Promise<Registered> {
-  finishReplacement(settings.configRoot, registration.slug);
+  const { configRoot } = settings;
+  const { slug, mode, apiCa, newKeys = false } = registration;
+  finishReplacement(configRoot, slug);
   const { directory, formerName } = admit(registration, settings);
-  const { newKeys = false, slug } = registration;
-  const former = newKeys ? readRemains(settings.configRoot, slug) : undefined;
+  const former = newKeys ? readRemains(configRoot, slug) : undefined;
   // Before any file is written: an invalid URL must leave nothing behind.
-  const client = makeClient({
-    base: registration.apiBase,
-    system,
-    log,
-    allowPlainHttp: registration.allowPlainHttp,
-    ...given({ ca: registration.apiCa }),
-    ...("accessToken" in registration.credential ? { token: registration.credential.accessToken } : {}),
-  });
-  const pending = temporarySibling(settings.configRoot, registration.slug, "pending");
-  const resumed = openPending(pending, directory);
+  const client = clientFor(registration, system, log);
+  const pending = temporarySibling(configRoot, slug, "pending");
+  const isResumed = openPending(pending, directory);
   return withLock(pending, "register", system, async () => {
-    removeTemporarySiblings(settings.configRoot, registration.slug);
+    removeTemporarySiblings(configRoot, slug);
     const keys = makeKeys(pending, directory, newKeys ? "new" : undefined);
     const name = registration.name ?? formerName ?? defaultNodeName();
     const request = await makeRequest(registration, name, keys, settings, system);
-    let answer: RegisterAnswer;
-    try {
-      const approved = makeApproved(registration, request, system);
-      answer = await sendRequest(client, registration, request, { log, approved, now: system.now() });
-    } catch (error) {
-      if (
-        isOver(error) ||
-        (registration.isEnrolled === true && isSpent(error)) ||
-        (!resumed && !mayHaveArrived(error))
-      )
-        removeTree(pending);
-      throw explain(error, registration, name);
-    }
+    const answer = await sendRequest(client, registration, request, { system, log }).catch(
+      (error: unknown) => {
+        if (mustDropKeys(error, registration, isResumed)) removeTree(pending);
+        throw explain(error, registration, name);
+      },
+    );
     if (registration.name !== undefined && answer.node.name !== name)
       log.warn(`The control plane calls this node "${answer.node.name}", not "${name}": rename it there`);
-    const { mode, apiCa } = registration;
     const allow = allowedBy(registration, directory);
     const options = { slug, mode, apiCa, allow, overlayVersion: request.overlay_version };
     await fillPending(pending, answer, options, keys, client.base, { system, log });
-    const commit = async () => {
-      // With new keys this is another node: orders for the former one do not apply.
-      if (!newKeys) keepOrders(directory, pending);
-      if (registration.mode === "server" && isStopped(directory)) setStopped(pending, true);
-      commitPending(pending, directory, newKeys);
-    };
-    await (existsSync(directory) ? withLock(directory, "register", system, commit) : commit());
-    const { config } = openOrganization(settings.configRoot, registration.slug);
+    await takePlace(pending, directory, registration, system);
     if (former !== undefined) await forgetNode(former, system);
+    const { config } = openOrganization(configRoot, slug);
     await storeInKeyring(accountOf(slug, config.node_id), answer.api_token, system);
     return { directory, answer };
   });
 }
 
+/** The prepared directory becomes the organization's, with what stays of the one that it replaces. */
+async function takePlace(
+  pending: string,
+  directory: string,
+  { mode, newKeys = false }: Registration,
+  system: Edge,
+): Promise<void> {
+  const commit = async () => {
+    // With new keys this is another node: orders for the former one do not apply.
+    if (!newKeys) keepOrders(directory, pending);
+    if (mode === "server" && isStopped(directory)) setStopped(pending, true);
+    // Directories of two nodes are not exchanged: after a kill the former keys would be taken for pending ones.
+    putInPlace(pending, directory, newKeys ? () => false : undefined);
+  };
+  await (existsSync(directory) ? withLock(directory, "register", system, commit) : commit());
+}
+
+function clientFor({ apiBase, apiCa, allowPlainHttp, credential }: Registration, system: Edge, log: Log) {
+  const token = "accessToken" in credential ? credential.accessToken : undefined;
+  return makeClient({ base: apiBase, system, log, allowPlainHttp, ...given({ ca: apiCa, token }) });
+}
+
+/** With `replaces`, a former node of this name is revoked first. */
 async function sendRequest(
   client: Client,
-  { slug, replaces }: Registration,
+  registration: Registration,
   request: RegisterRequest,
-  { log, approved, now }: { log: Log; approved: Approved; now: number },
+  { system, log }: { system: Edge; log: Log },
 ): Promise<RegisterAnswer> {
+  const { slug, replaces } = registration;
+  const approved = makeApproved(registration, request, system);
   const send = () => approved(() => client.register(slug, request));
   if (replaces === true) {
     const { continueReplacement } = await import("./replace-node.ts");
-    await continueReplacement(client, slug, request.name, { log, now });
+    await continueReplacement(client, slug, request.name, { log, now: system.now() });
   }
   try {
     return await send();
@@ -371,18 +380,18 @@ function planAllowed(allow: Partial<Permissions>, directory: string): Step[] {
   return Object.keys(allow).length === 0 ? [] : planPermissions(directory, allow);
 }
 
-/** A refusal is of these keys: running again asks anew, with others. Keys of a registration stay in its directory. */
-function isOver(error: unknown): boolean {
-  return error instanceof AppError && error.code === "registration_refused";
+/** Whether the next run must begin with other keys. `isResumed`: an earlier run may have sent these. */
+function mustDropKeys(error: unknown, { isEnrolled }: Registration, isResumed: boolean): boolean {
+  const code = error instanceof AppError ? error.code : "";
+  // An administrator refused these keys.
+  if (code === "registration_refused") return true;
+  // The confirmation in the browser was of these keys, and is used up.
+  const spent = ["token_not_valid", "conflict", "name_taken", "name_held"];
+  if (isEnrolled === true && spent.includes(code)) return true;
+  return !isResumed && !mayHaveArrived(error);
 }
 
-/** Drop the confirmation in the browser, so that the next run asks for another one. */
-function isSpent(error: unknown): boolean {
-  const codes = ["token_not_valid", "conflict", "name_taken", "name_held"];
-  return error instanceof AppError && codes.includes(error.code);
-}
-
-/** No refusal: an answer that is not clear, or a failure on this machine, such as a full disk. */
+/** The answer is not clear, or this machine failed, as on a full disk. */
 const uncertain: ReadonlySet<string> = new Set([
   "untrusted_answer",
   "approval_pending",

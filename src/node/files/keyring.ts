@@ -4,7 +4,6 @@
 
 import { given } from "../../base/given.ts";
 import { brand, keyringWord } from "../../brand.ts";
-import { isLinux } from "../../platform/privilege.ts";
 import type { System } from "../../base/system.ts";
 
 const childTimeoutMs = 3000;
@@ -34,7 +33,7 @@ export async function keyringState(system: Edge): Promise<"absent" | "answers" |
 }
 
 function hasKeyring({ platform, env }: Edge): boolean {
-  return !isLinux({ platform }) || (env["DBUS_SESSION_BUS_ADDRESS"] ?? "") !== "";
+  return platform !== "linux" || (env["DBUS_SESSION_BUS_ADDRESS"] ?? "") !== "";
 }
 
 async function ask(words: string[], input: string | undefined, system: Edge): Promise<string | undefined> {

@@ -2,7 +2,7 @@
 // Where two directories cannot be exchanged, a kill can come between two renames. The next command that opens the
 // organization then finishes the replacement, without a network.
 
-import { existsSync, readdirSync, rmSync } from "node:fs";
+import { chmodSync, existsSync, readdirSync, rmSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import { AppError, fromSystemError, systemErrorCode } from "../../base/errors.ts";
 import { removeTree, syncDirectory } from "../../base/files.ts";
@@ -19,11 +19,12 @@ export function temporarySibling(
   return join(root, `.${slug}.${what}`);
 }
 
-/** Puts the complete directory `pending` in its place. A directory that is there is replaced. */
+/** The commit point: the complete directory `pending` gets its place. A directory that is there is replaced. */
 export function putInPlace(pending: string, directory: string, exchange = exchangeDirectories): void {
   const root = dirname(directory);
   const aside = temporarySibling(root, basename(directory), "replaced");
   try {
+    chmodSync(pending, 0o755);
     removeTree(aside);
     if (!existsSync(directory)) rename(pending, directory);
     else if (exchange(pending, directory)) {
@@ -61,7 +62,19 @@ export function finishReplacement(root: string, slug: string): void {
   }
 }
 
-/** A directory that is being removed is not: its node-config.json may be gone already. */
+/** Removes what a killed run left of a replaced or removed directory: it contains keys and a token. */
+export function removeTemporarySiblings(root: string, slug: string): void {
+  finishReplacement(root, slug);
+  for (const left of [temporarySibling(root, slug, "replaced"), temporarySibling(root, slug, "removed")]) {
+    try {
+      removeTree(left);
+    } catch (error) {
+      throw fromSystemError(`remove ${left}`, error);
+    }
+  }
+}
+
+/** A directory that is being removed is incomplete: its node-config.json may be gone already. */
 function isComplete(directory: string): boolean {
   return ["node-config.json", "credentials.json"].every((name) => existsSync(join(directory, name)));
 }

@@ -169,7 +169,10 @@ class Reading {
   }
 }
 
-/** Where a token is. `wrap`: the token in its document, alone in the lists and maps around it. */
+/**
+ * Where a token is. The composer takes whole documents only: `wrap` puts a token into a copy of its document in which each
+ * list and map around it has this one entry, and `depth` says how many of them are around it.
+ */
 type Place = { path: string; depth: number; wrap(inner: CST.Token): CST.Document };
 type Tools = { reading: Reading; weights: Weights };
 type Collection = CST.BlockMap | CST.BlockSequence | CST.FlowCollection;
@@ -178,43 +181,62 @@ type Item = Collection["items"][number];
 /** The value of a token: a long list or map is composed in parts. */
 function* compose(token: CST.Token, place: Place, tools: Tools): Generator<unknown, unknown> {
   const { reading, weights } = tools;
-  const { path, depth, wrap } = place;
-  const read = (inner: CST.Token, first?: number) =>
-    reading.plain(within(contents([wrap(inner)], reading), depth), path, first);
-  if (!isCollection(token) || !isLong(weights, token)) return read(token);
-  const isSequence = token.type === "block-seq" || (token.type !== "block-map" && token.start.source === "[");
-  const whole = isSequence ? [] : new Map<string, unknown>();
+  if (!isCollection(token) || !isLong(weights, token)) return composeAtOnce(token, place, reading);
+  const whole = isSequence(token) ? [] : new Map<string, unknown>();
   for (const part of partsOf(token, tools)) {
     if (reading.faults.length >= enoughFaults) return null;
     yield;
-    const [item] = part.items;
-    const inner = item?.value ?? undefined;
-    if (item === undefined || inner === undefined || !isLong(weights, inner)) {
-      reading.join(read(withItems(token, part.items), part.first), path, whole);
-      continue;
-    }
-    if (isSequence && item.sep !== undefined) {
-      reading.fault(inner.offset, "Write this entry of the list in braces.");
-      return null;
-    }
-    // The key without its value, for its place and its faults.
-    const { value: _, ...bare } = item;
-    const names = read(withItems(token, [bare]), part.first);
-    const name = isSequence ? String(part.first) : (Object.keys(Object(names))[0] ?? "");
-    const below = {
-      path: path === "" ? name : `${path}.${name}`,
-      depth: depth + 1,
-      wrap: (each: CST.Token) => wrap(withItems(token, [{ ...item, value: each }])),
-    };
-    const value = yield* compose(inner, below, tools);
-    reading.join(isSequence ? [value] : Object.fromEntries([[name, value]]), path, whole);
+    // A long entry is alone in its part.
+    const [entry] = part.items;
+    const value = entry?.value ?? undefined;
+    const read =
+      entry === undefined || value === undefined || !isLong(weights, value)
+        ? composeAtOnce(withItems(token, part.items), place, reading, part.first)
+        : yield* composeEntry(token, { at: part.first, entry, value }, place, tools);
+    reading.join(read, place.path, whole);
   }
   return Array.isArray(whole) ? whole : Object.fromEntries(whole);
 }
 
+/** `first`: the number of the first item, if the token is a part of a list. */
+function composeAtOnce(token: CST.Token, { path, depth, wrap }: Place, reading: Reading, first?: number) {
+  return reading.plain(within(contents([wrap(token)], reading), depth), path, first);
+}
+
+type LongEntry = { at: number; entry: Item; value: CST.Token };
+
+/** A list or map with this entry alone, whose long value is composed in parts; null after a fault. */
+function* composeEntry(
+  token: Collection,
+  { at, entry, value }: LongEntry,
+  place: Place,
+  tools: Tools,
+): Generator<unknown, unknown> {
+  const isInList = isSequence(token);
+  if (isInList && entry.sep !== undefined) {
+    tools.reading.fault(value.offset, "Write this entry of the list in braces.");
+    return null;
+  }
+  // The key without its value, for its place and its faults.
+  const { value: _, ...bare } = entry;
+  const names = composeAtOnce(withItems(token, [bare]), place, tools.reading, at);
+  const name = isInList ? String(at) : (Object.keys(Object(names))[0] ?? "");
+  const inside: Place = {
+    path: place.path === "" ? name : `${place.path}.${name}`,
+    depth: place.depth + 1,
+    wrap: (inner) => place.wrap(withItems(token, [{ ...entry, value: inner }])),
+  };
+  const read = yield* compose(value, inside, tools);
+  return isInList ? [read] : Object.fromEntries([[name, read]]);
+}
+
+function isSequence(token: Collection): boolean {
+  return token.type === "block-seq" || (token.type === "flow-collection" && token.start.source === "[");
+}
+
 type Part = { first: number; items: Item[] };
 
-/** The items in parts of about a millisecond; a long item is a part of its own. */
+/** The items in parts that take about a millisecond each. A long item is a part of its own. */
 function* partsOf(token: Collection, { reading, weights }: Tools): Generator<Part> {
   let part: Part = { first: 0, items: [] };
   let weight = 0;

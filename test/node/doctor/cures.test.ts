@@ -65,7 +65,7 @@ const proofs: Record<string, Record<string, Proof>> = {
       "advice: it shows what disturbs",
     "disturbedLink: `resolvectl status ${device}; networkctl status ${device}`":
       "advice: it shows what disturbs",
-    "disturbedLink: routesCommand(serving.way, found.slug)": "advice: it shows what disturbs",
+    "disturbedLink: routesCommand(way, found.slug)": "advice: it shows what disturbs",
     'examineName: \'The line "hosts:" of /etc/nsswitch.conf needs "files"\'':
       "advice: an administrator edits the file",
     "examineName: `${run} names lists all; \\`${run} admin org update ORG --names rules\\` shows a node fewer`":
@@ -78,18 +78,18 @@ const proofs: Record<string, Record<string, Proof>> = {
       "e2e/resolved-names.test.ts",
       "answer again after the line that doctor prints where their resolver hangs",
     ],
-    'examineNames: "Remove the lines of the block by hand"':
+    'damagedFile: "Remove the lines of the block by hand"':
       "advice: only a person knows which lines are whose",
-    "examineNames: `${run} names --clear`": machine("names that are left in the file of names"),
-    "examineNames: `${run} names disallow ${refused.suffix.name} --org-slug ${refused.slug}, or mend what it says`":
+    "examineOff: `${run} names --clear`": machine("names that are left in the file of names"),
+    "refusedSuffix: `${run} names disallow ${suffix.name} --org-slug ${slug}, or mend what it says`":
       ["e2e/resolved-names.test.ts", "end in another domain only while root allows it"],
-    "examineNames: `sudo ${run} names --on --peers`": [
+    "examineOff: `sudo ${run} names --on --peers`": [
       "e2e/resolved-names.test.ts",
       "are answered to peers once root allows it",
     ],
-    "examineNames: portCommand(resolverAddress.port)": "advice: it shows which program has the port",
-    "examineNames: restart": machine("names in the file of names that are not current"),
-    'examineNames: unanswered.state === "failed" ? `See which program uses the port: ${portCommand(53)}` : `sudo ${run} names --on --peers; or end the role: \\`${run} admin node update ${quoteWord(unanswered.slug)} NODE --no-names\\``':
+    "faultOfService: portCommand(resolverAddress.port)": "advice: it shows which program has the port",
+    "faultOfService: restart": machine("names in the file of names that are not current"),
+    'silentPeers: silent.state === "failed" ? `See which program uses the port: ${portCommand(53)}` : `sudo ${run} names --on --peers; or end the role: \\`${run} admin node update ${quoteWord(silent.slug)} NODE --no-names\\``':
       ["e2e/resolved-names.test.ts", "are answered to peers once root allows it"],
   },
   "node/doctor/netcheck.ts": {
@@ -166,9 +166,9 @@ const proofs: Record<string, Record<string, Proof>> = {
     "notRunning: `${run} start ${quoteWord(slug)}`": machine("an engine that is stopped, and should run"),
     "routes: restart": machine("no route to the overlay"),
     "routes: silent.cure": "advice: on the router",
-    "tell: `${run} overlay install && ${cure}`": booted("is to install the engine where its file is gone"),
-    "tell: cure": "the table of kinds below",
-    "tell: unreached.cure": "advice: on the lighthouse, or in the network between",
+    "examineFinding: `${run} overlay install && ${cure}`": booted("is to install the engine where its file is gone"),
+    "examineFinding: cure": "the table of kinds below",
+    "examineFinding: unreached.cure": "advice: on the lighthouse, or in the network between",
   },
   "node/doctor/underlay.ts": {
     "udpFinding: cure": "advice: on the lighthouse, or in the network between",

@@ -25,7 +25,7 @@ type Edge = Pick<System, "run" | "env" | "platform" | "executable" | "isRoot" | 
 const marginMs = 30_000;
 
 /** A session from a pair of tokens. The server's clock may differ from this one: only the lifetime counts. */
-export function sessionOf({ access, refresh }: TokenPair, now: number): Session {
+export function sessionOf({ access, refresh }: TokenPair, now: number) {
   return { access, refresh, until: now + lifetimeMs(access) };
 }
 
@@ -49,44 +49,42 @@ export function clientOf(profile: Profile, system: Pick<System, "fetch" | "sleep
   });
 }
 
+type Renewal = { refused?: string; renewed?: (access: string) => Promise<void> };
+
 /** The token for the next requests. `refused`: an access token that the server no longer accepts. `renewed` gets a new one. */
 export async function profileToken(
   name: string,
   profile: Profile,
   system: Edge,
-  {
-    refused,
-    renewed = async () => undefined,
-  }: { refused?: string; renewed?: (access: string) => Promise<void> } = {},
+  { refused, renewed }: Renewal = {},
 ): Promise<string> {
-  const usable = (session: Session) => {
-    if ("token" in session) return session.token;
-    const isOver = session.until - marginMs <= system.now() || session.access === refused;
-    return isOver ? undefined : session.access;
-  };
-  const known = usable(await requireSession(name, profile, system));
-  if (known !== undefined && known !== refused) return known;
+  const present = usableToken(await requireSession(name, profile, system), refused, system.now());
+  if (present !== undefined) return present;
   const directory = profilesPlace(system);
   makeDirectory(directory, 0o700);
-  const path = join(directory, "lock");
-  let made: string | undefined;
-  const work = async () => {
-    // Another process may have exchanged it meanwhile.
+  const renew = async () => {
     const session = await requireSession(name, profile, system);
-    const present = usable(session);
-    if (present !== undefined && present !== refused) return present;
+    // Another process may have renewed the session in the meantime.
+    const known = usableToken(session, refused, system.now());
+    if (known !== undefined) return { token: known, isNew: false };
     if ("token" in session) throw signInAgain(name);
     const next = sessionOf(await exchange(name, profile, session.refresh, system), system.now());
     await writeSession(name, profile, next, system);
-    made = "access" in next ? next.access : undefined;
-    return made ?? "";
+    return { token: next.access, isNew: true };
   };
-  const token = await withLock(directory, `${brand.executable} admin`, system, work, {
-    path,
+  const { token, isNew } = await withLock(directory, `${brand.executable} admin`, system, renew, {
+    path: join(directory, "lock"),
     doing: "renewing the session of this user",
   });
-  if (made !== undefined) await renewed(made);
+  if (isNew) await renewed?.(token);
   return token;
+}
+
+/** The token of a session that requests may use now. A service token has no end that is known here. */
+function usableToken(session: Session, refused: string | undefined, now: number): string | undefined {
+  const token = "token" in session ? session.token : session.access;
+  const isOver = "until" in session && session.until - marginMs <= now;
+  return isOver || token === refused ? undefined : token;
 }
 
 async function exchange(name: string, profile: Profile, refresh: string, system: Edge): Promise<TokenPair> {
