@@ -59,7 +59,7 @@ export type Endpoint = {
   /** The maximum of the body, if it is not the usual one. */
   maxBody?: number;
   /** Concerns users or tokens: service tokens are refused. */
-  people?: true;
+  usersOnly?: true;
   /** Service tokens with this scope may call it; without one, they may only read. See server/users/token-scopes.ts. */
   scope?: "nodes" | "policy" | "webhooks";
   /** A POST that changes nothing, such as a plan: `read` is scope enough. */

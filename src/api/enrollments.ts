@@ -125,7 +125,7 @@ export const enrollmentsApi = {
     method: "POST",
     path: "/api/org/{slug}/enrollments/confirm/",
     access: "own",
-    people: true,
+    usersOnly: true,
     summary: "Let a machine join as a node of the own user, by the four words that it shows",
     grows: true,
     fresh: true,
@@ -151,7 +151,7 @@ export const reauthenticationsApi = {
     method: "POST",
     path: "/api/org/{slug}/nodes/{id}/reauthenticate/",
     access: "own",
-    people: true,
+    usersOnly: true,
     summary:
       "Confirm that an own node is still one's own. Changes neither its certificate nor its configuration",
     fresh: true,

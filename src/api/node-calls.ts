@@ -138,7 +138,7 @@ export const registrationsApi = {
     method: "POST",
     path: "/api/org/{slug}/registrations/{id}/approve/",
     access: "admin",
-    people: true,
+    usersOnly: true,
     summary:
       "Approve a machine with what the list shows of it. A machine that asks for something else waits again",
     fresh: true,
@@ -151,7 +151,7 @@ export const registrationsApi = {
     method: "POST",
     path: "/api/org/{slug}/registrations/{id}/refuse/",
     access: "admin",
-    people: true,
+    usersOnly: true,
     summary:
       "Refuse a machine that waits, or with `state: approved` one that was approved and has not come back. The use of its token is free again",
     fresh: true,

@@ -315,7 +315,7 @@ export const nodesApi = {
     method: "POST",
     path: "/api/org/{slug}/nodes/{id}/transfer/",
     access: "admin",
-    people: true,
+    usersOnly: true,
     summary:
       "Give a node to a member, or to the organization (`owner` null). When a member leaves, their nodes are listed, and revoked if the organization is so set",
     fresh: true,

@@ -55,7 +55,7 @@ export const phonesApi = {
     method: "POST",
     path: "/api/org/{slug}/phones/",
     access: "own",
-    people: true,
+    usersOnly: true,
     summary:
       "Add a phone of the own user by its public key. The users who may add machines without a key may do it (`self_enrollment`); only administrators give it groups",
     grows: true,
@@ -69,7 +69,7 @@ export const phonesApi = {
     method: "POST",
     path: "/api/org/{slug}/phones/{id}/import/",
     access: "own",
-    people: true,
+    usersOnly: true,
     summary:
       "Import an own phone again, with another key. Name and address stay; the certificate of the former key is blocked",
     fresh: true,

@@ -102,17 +102,17 @@ function aboutDaemon({ configRoot }: ActionDeps): Pick<Answer, "version" | "pid"
 
 async function status({ request, deps }: Call): Promise<Reply> {
   if (request.probe === true) await deps.engines.check(request.team);
-  const teams = await deps.engines.statusWithPeers(request.team);
-  return { message: summarize(teams), teams, ...aboutDaemon(deps) };
+  const statuses = await deps.engines.statusWithPeers(request.team);
+  return { message: summarize(statuses), teams: statuses, ...aboutDaemon(deps) };
 }
 
 /** With `peer`: only that peer, which is then probed for a minute. */
 async function peers({ request, deps }: Call): Promise<Reply> {
-  const team = slugOf(request);
-  const { peers, reportsTunnels, engineVersion } = await deps.engines.peers(team, request.peer);
+  const slug = slugOf(request);
+  const { peers, reportsTunnels, engineVersion } = await deps.engines.peers(slug, request.peer);
   return {
     message: countOf(peers.length, "peer"),
-    team,
+    team: slug,
     peers,
     reports_tunnels: reportsTunnels,
     ...given({ engine_version: engineVersion }),
@@ -127,10 +127,10 @@ export function summarize(statuses: readonly OrganizationState[]): string {
 
 function onOne(verb: "start" | "stop" | "restart" | "switch" | "forget", outcome: string): Action["run"] {
   return async ({ request, deps: { engines } }) => {
-    const team = slugOf(request);
-    await engines[verb](team);
-    const pid = engines.pid(team);
-    return { message: `${team} ${outcome}`, team, ...given({ pid }) };
+    const slug = slugOf(request);
+    await engines[verb](slug);
+    const pid = engines.pid(slug);
+    return { message: `${slug} ${outcome}`, team: slug, ...given({ pid }) };
   };
 }
 
@@ -145,12 +145,12 @@ async function prove({ request, deps }: Call): Promise<Reply> {
 }
 
 async function sync({ request, deps }: Call): Promise<Reply> {
-  const team = slugOf(request);
-  const outcome = await deps.engines.sync(team);
+  const slug = slugOf(request);
+  const outcome = await deps.engines.sync(slug);
   const { result, access, action, configVersion, reason, leftOut = [] } = outcome;
   return {
-    message: `${team}: ${access === "ok" ? result : access}${reason === undefined ? "" : `, ${reason}`}`,
-    team,
+    message: `${slug}: ${access === "ok" ? result : access}${reason === undefined ? "" : `, ${reason}`}`,
+    team: slug,
     result,
     access,
     action,
@@ -161,24 +161,24 @@ async function sync({ request, deps }: Call): Promise<Reply> {
 }
 
 async function logs({ request, client, deps }: Call): Promise<Reply> {
-  const team = slugOf(request);
-  const path = deps.engines.logPath(team);
+  const slug = slugOf(request);
+  const path = deps.engines.logPath(slug);
   const open = fileLog(path);
   const tail = open();
   const lines = lastLines(path, request.lines ?? defaultLines);
   for (let size = lines.join("\n").length; size > maxLogText; size -= (lines.shift() ?? "").length + 1);
-  if (request.follow === true && isFirstFollow(client, team)) {
+  if (request.follow === true && isFirstFollow(client, slug)) {
     client.stay();
     let waiting: string[] = [];
     void follow(client, deps, () => {
       // A burst is sent as fast as the client reads, so that it is not disconnected.
       if (waiting.length === 0) waiting = tail.read();
       while (waiting.length > 0 && client.unread() < burstBytes) {
-        client.notify({ event: "log", team, line: waiting.shift() ?? "" });
+        client.notify({ event: "log", team: slug, line: waiting.shift() ?? "" });
       }
     });
   }
-  return { message: `${lines.length} lines`, team, lines };
+  return { message: `${lines.length} lines`, team: slug, lines };
 }
 
 /** A client that follows a log twice gets its lines once. */
@@ -208,13 +208,13 @@ async function subscribe({ client, deps }: Call): Promise<Reply> {
   return { message: "Changes follow", teams: deps.engines.status() };
 }
 
-function slugOf({ action, team }: Request): string {
-  if (team === undefined)
+function slugOf({ action, team: slug }: Request): string {
+  if (slug === undefined)
     throw new AppError("validation_failed", `"${action}" needs "team": the slug of an organization`);
-  return team;
+  return slug;
 }
 
 /** The change of an organization as subscribers get it. */
-export function noticeOf(team: string, status: OrganizationState | undefined): Notice {
-  return status === undefined ? { event: "gone", team } : { event: "team", team, status };
+export function noticeOf(slug: string, status: OrganizationState | undefined): Notice {
+  return status === undefined ? { event: "gone", team: slug } : { event: "team", team: slug, status };
 }

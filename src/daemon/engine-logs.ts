@@ -17,7 +17,7 @@ const keptOfOne = 20;
 const mostRead = 16 * maxLogBytes;
 const readAtOnce = 4 * 1024 * 1024;
 
-/** `logs/<team>.log` beside the state database. */
+/** `logs/<slug>.log` beside the state database. */
 export function logPath(stateDirectory: string, slug: string): string {
   return join(stateDirectory, "logs", `${slug}.log`);
 }

@@ -4,9 +4,9 @@
 /** `groups`: those that a side of a rule may name. */
 export type Router = { name: string; groups: readonly string[]; subnets: readonly string[] };
 
-/** The machines with networks behind them that a side of a rule names. */
-const routersOf = (word: string, machines: readonly Router[]): readonly Router[] =>
-  machines.filter(
+/** The nodes with networks behind them that a side of a rule names. */
+const routersOf = (word: string, nodes: readonly Router[]): readonly Router[] =>
+  nodes.filter(
     ({ name, groups, subnets }) =>
       subnets.length > 0 &&
       (word === "any" ||
@@ -16,13 +16,13 @@ const routersOf = (word: string, machines: readonly Router[]): readonly Router[]
 
 const maxNamed = 5;
 
-/** "gw-berlin: 192.168.20.0/24, 192.168.30.0/24", of the first machines; the last is how many more there are. */
+/** "gw-berlin: 192.168.20.0/24, 192.168.30.0/24", of the first nodes; the last is how many more there are. */
 export function networksBehind(
   words: readonly string[],
-  machines: readonly Router[],
+  nodes: readonly Router[],
   max = maxNamed,
 ): readonly string[] {
-  const routers = [...new Set(words.flatMap((word) => routersOf(word, machines)))];
+  const routers = [...new Set(words.flatMap((word) => routersOf(word, nodes)))];
   const named = routers.slice(0, max).map(({ name, subnets }) => `${name}: ${subnets.join(", ")}`);
   const more = routers.length - named.length;
   return more === 0 ? named : [...named, `and ${more} more machines with networks`];

@@ -26,7 +26,7 @@ export type SetupData = {
   lighthouses: number;
   hasLighthouse: boolean;
   /** It has other nodes than lighthouses, so its join keys have been used on other machines. */
-  hasMachines: boolean;
+  hasOtherNodes: boolean;
   /** E-mail address of the only user, if that one has not signed in yet. */
   newcomer: string | undefined;
 };
@@ -50,7 +50,7 @@ export async function readSetup({ db }: Pick<Admin, "db">, slug: string | undefi
     nodes: lighthouses + others,
     lighthouses,
     hasLighthouse: lighthouses > 0,
-    hasMachines: others > 0,
+    hasOtherNodes: others > 0,
     newcomer: first?.email,
   };
 }

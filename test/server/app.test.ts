@@ -173,13 +173,13 @@ describe("every route and method", () => {
   test("a caller without the rights gets 403 before method, body and object are checked", async () => {
     const rank = { member: 1, admin: 2, owner: 3 } as const;
     for (const route of server.app.routes) {
-      const { access, method, people } = route;
+      const { access, method, usersOnly } = route;
       const garbage = method === "GET" || method === "DELETE" ? {} : { raw: "{" };
       const path = fill(route.path);
       if (access === "staff" || access === "docs") {
         expectError(await server.send(method, path, { token: tokens.owner, ...garbage }), 403);
       }
-      if (people === true) {
+      if (usersOnly === true) {
         expectError(
           await server.send(method, path, { token: tokens.service, ...garbage }),
           403,

@@ -129,13 +129,13 @@ const ranks: Partial<Record<Who, number>> = { member: 1, service: 2, admin: 2, o
 const needed: Partial<Record<Access, number>> = { member: 1, own: 1, admin: 2, register: 2, owner: 3 };
 
 /** The table of rights: the status of a refusal, or undefined if the caller has access. */
-function refusal({ access, people, node, path, method, scope }: Route, who: Who): number | undefined {
+function refusal({ access, usersOnly, node, path, method, scope }: Route, who: Who): number | undefined {
   if (who === "node") return node === true ? undefined : 403;
   if (access === "public") return undefined;
   if (who === "nobody") return access === "register" ? undefined : 401;
   if (who === "wrong" || who === "expired") return 401;
   if (access === "staff" || access === "docs") return who === "staff" ? undefined : 403;
-  if (who === "service" && (people === true || access === "person")) return 403;
+  if (who === "service" && (usersOnly === true || access === "person")) return 403;
   if (who === "service" && method !== "GET" && scope === undefined) return 403;
   if (!path.startsWith("/api/org/:slug/")) return undefined;
   if (who === "stranger") return 404;

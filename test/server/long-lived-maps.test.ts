@@ -44,7 +44,7 @@ const bounds: Record<string, Record<string, Bound>> = {
   "paths/healings.ts": { recorded: "max" },
   "paths/relayed.ts": { known: "max" },
   "paths/reports.ts": { lastAt: "max", statements: "program", wanted: "max" },
-  "users/sessions/callers.ts": { families: "max", people: "row", tokens: "max" },
+  "users/sessions/callers.ts": { families: "max", knownUsers: "row", tokens: "max" },
   "users/token-use.ts": { noted: "max" },
   "users/sign-in/password-queue.ts": { lastTurns: "max" },
   "policy-files/import-names.ts": { sections: "program" },

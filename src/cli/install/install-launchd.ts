@@ -31,8 +31,8 @@ export const command: Implementation = {
     const steps = planChanges(changes);
     if (settings.dryRun) return output.plan(steps);
     const slug = values.text("org-slug");
-    const teams = services.readModes(settings.configRoot).filter((team) => team.slug === slug);
-    requireOrganization(slug, teams, settings.configRoot);
+    const organizations = services.readModes(settings.configRoot).filter((each) => each.slug === slug);
+    requireOrganization(slug, organizations, settings.configRoot);
     await applyChanges(changes, system);
     if (values.on("uninstall")) {
       // A daemon that was killed has not removed its names.

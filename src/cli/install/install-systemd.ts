@@ -20,19 +20,19 @@ export const command: Implementation = {
     if (!settings.dryRun) requireManager("systemd", system);
     const { applyChanges, planChanges } = await import("../../platform/apply.ts");
     const slug = values.text("org-slug");
-    const teams = services
+    const organizations = services
       .readModes(settings.configRoot)
-      .filter((team) => slug === undefined || team.slug === slug);
-    requireOrganization(slug, teams, settings.configRoot);
+      .filter((each) => slug === undefined || each.slug === slug);
+    requireOrganization(slug, organizations, settings.configRoot);
     if (!settings.dryRun) services.requireSystemd(system);
     if (!values.on("uninstall") && isManagerHere("systemd", system))
       services.requireSafePrograms(settings, system);
     const changes = values.on("uninstall")
       ? services.planSystemdRemoval(slug, settings)
-      : services.planSystemdServices(teams, settings, system);
+      : services.planSystemdServices(organizations, settings, system);
     const steps = planChanges(changes);
     if (settings.dryRun) return output.plan(steps);
-    if (!values.on("uninstall") && teams.some(({ mode }) => mode === "server")) {
+    if (!values.on("uninstall") && organizations.some(({ mode }) => mode === "server")) {
       const { requireEngine } = await import("../../node/engine/overlay.ts");
       requireEngine(settings, system);
     }

@@ -55,8 +55,8 @@ export const command: Implementation = {
     const steps = uninstall ? [...planChanges(changes), ...library] : [...library, ...planChanges(changes)];
     if (settings.dryRun) return output.plan(steps);
     const slug = values.text("org-slug");
-    const teams = readModes(settings.configRoot).filter((team) => team.slug === slug);
-    requireOrganization(slug, teams, settings.configRoot);
+    const organizations = readModes(settings.configRoot).filter((each) => each.slug === slug);
+    requireOrganization(slug, organizations, settings.configRoot);
     if (uninstall) await stopDaemon(context);
     else await installWintun(request, places, system);
     await applyChanges(changes, system);

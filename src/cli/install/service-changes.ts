@@ -13,10 +13,10 @@ export const serviceFlags: Flags = {
 /** Throws if --org-slug names an organization that does not exist here. */
 export function requireOrganization(
   slug: string | undefined,
-  teams: readonly unknown[],
+  organizations: readonly unknown[],
   configRoot: string,
 ): void {
-  if (slug !== undefined && teams.length === 0)
+  if (slug !== undefined && organizations.length === 0)
     throw new AppError("not_registered", `There is no organization "${slug}" in ${configRoot}`);
 }
 

@@ -100,11 +100,11 @@ async function fix({ settings, system, log }: Context): Promise<void> {
   const { requireRoot, readModes } = await import("../../node/enroll/services.ts");
   const { provideEngine } = await import("../../node/enroll/provide-engine.ts");
   const { bringServices } = await import("../../node/enroll/provision-services.ts");
-  const teams = readModes(settings.configRoot);
-  if (teams.length === 0) return;
+  const organizations = readModes(settings.configRoot);
+  if (organizations.length === 0) return;
   requireRoot(system);
   await provideEngine(settings, { system, log });
-  await bringServices(teams, settings, system);
+  await bringServices(organizations, settings, system);
   const { observe } = await import("../../daemon/asking/doctor-checks.ts");
   const places = { ...settings, address: daemonAddress(settings) };
   const end = system.now() + startsWithinMs;
@@ -119,9 +119,9 @@ async function planFix({ settings, system, output }: Context): Promise<number> {
   const { readModes } = await import("../../node/enroll/services.ts");
   const { planBringing } = await import("../../node/enroll/provision-services.ts");
   const { planProvision } = await import("../../node/enroll/provide-engine.ts");
-  const teams = readModes(settings.configRoot);
-  const engine = teams.length === 0 ? [] : await planProvision(settings, system);
-  output.plan([...engine, ...planBringing(teams, settings, system)]);
+  const organizations = readModes(settings.configRoot);
+  const engine = organizations.length === 0 ? [] : await planProvision(settings, system);
+  output.plan([...engine, ...planBringing(organizations, settings, system)]);
   return 0;
 }
 

@@ -86,8 +86,8 @@ async function synchronizeItself(slug: string, { settings, system, log }: Contex
 async function examineDirectory(slug: string, ask: Ask): ReturnType<Member["examine"]> {
   const { identifyProcess } = await import("../../platform/process-identity.ts");
   const { teams = [] } = await ask({ action: "status", team: slug });
-  const pid = teams.flatMap((team) =>
-    typeof team !== "string" && team.team === slug ? (team.pid ?? []) : [],
+  const pid = teams.flatMap((each) =>
+    typeof each !== "string" && each.team === slug ? (each.pid ?? []) : [],
   );
   return { process: identifyProcess(pid[0] ?? 0), program: undefined };
 }

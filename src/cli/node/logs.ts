@@ -30,33 +30,33 @@ export const command: Implementation = {
     const { readableLine } = await import("../../daemon/asking/log-text.ts");
     const text = values.on("raw") || output.json ? (line: string) => line : readableLine;
     const range = { lines: values.integer("lines", 0, 10_000) ?? 100, follow: values.on("follow") };
-    const teams = chooseOrganizations(settings.configRoot, words[0], output.say);
-    const reached = teams.filter(({ config }) => config.mode === "desktop" || hasSystemd(system));
-    for (const { slug } of teams.filter((each) => !reached.includes(each))) {
+    const organizations = chooseOrganizations(settings.configRoot, words[0], output.say);
+    const reached = organizations.filter(({ config }) => config.mode === "desktop" || hasSystemd(system));
+    for (const { slug } of organizations.filter((each) => !reached.includes(each))) {
       output.say(
         `${slug}: its log is in the journal of systemd, which does not run here. See where its engine was started.`,
       );
     }
     const address = daemonAddress(settings);
-    const logs = teams.map(({ slug }) => ({ team: slug, lines: new Array<string>() }));
+    const logs = organizations.map(({ slug }) => ({ team: slug, lines: new Array<string>() }));
     const work = reached.map(({ slug, directory, config }) =>
       followLog({ slug, directory, mode: config.mode, ...range }, address, system, (line) => {
-        if (range.follow) output.raw(shown(context, slug, text(line), teams.length > 1));
+        if (range.follow) output.raw(shown(context, slug, text(line), organizations.length > 1));
         else logs.find(({ team }) => team === slug)?.lines.push(line);
       }),
     );
     const results = await Promise.allSettled(work);
     const status = worst(results, reached, output);
     if (range.follow) return status;
-    const printed = logs.flatMap(({ team, lines }) =>
-      lines.map((line) => shown(context, team, text(line), teams.length > 1)),
+    const printed = logs.flatMap(({ team: slug, lines }) =>
+      lines.map((line) => shown(context, slug, text(line), organizations.length > 1)),
     );
     output.result({ logs }, printed.join(""));
     return status;
   },
 };
 
-function shown({ output }: Context, team: string, line: string, several: boolean): string {
-  if (output.json) return jsonLine({ team, line });
-  return printable(several ? `${team}: ${line}\n` : `${line}\n`);
+function shown({ output }: Context, slug: string, line: string, several: boolean): string {
+  if (output.json) return jsonLine({ team: slug, line });
+  return printable(several ? `${slug}: ${line}\n` : `${line}\n`);
 }

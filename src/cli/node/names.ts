@@ -100,10 +100,8 @@ export const command: Implementation = {
       return prepareNames(file, context.settings.configRoot);
     }
     if (verb === undefined) return words[0] === undefined ? list(context) : show(words[0], context);
-    if (
-      context.system.platform !== "linux" &&
-      (verb === "run" || values.on("search") || values.on("peers"))
-    ) {
+    const { isLinux } = await import("../../platform/network/kernel.ts");
+    if (!isLinux(context.system) && (verb === "run" || values.on("search") || values.on("peers"))) {
       throw new AppError("failed", "--run, --search and --peers exist on Linux only", {
         hint: `\`${run} names --on\` lets the daemon serve full names to the programs of this machine.`,
       });
@@ -115,7 +113,8 @@ export const command: Implementation = {
 async function on({ settings, system, output, values }: Context): Promise<void> {
   const services = await import("../../node/enroll/services.ts");
   const { applyChanges, planChanges } = await import("../../platform/apply.ts");
-  if (system.platform !== "linux") {
+  const { isLinux } = await import("../../platform/network/kernel.ts");
+  if (!isLinux(system)) {
     const planned = services.planNames(settings, system, { search: false, peers: [] });
     if (settings.dryRun) return output.plan(planChanges(planned));
     services.requireRoot(system);
@@ -141,9 +140,9 @@ async function on({ settings, system, output, values }: Context): Promise<void> 
 
 /** The networks of this machine's organizations. */
 async function overlayNetworks(configRoot: string): Promise<string[]> {
-  const { readMachineNames } = await import("../../node/names/machine-names.ts");
+  const { readNameRecords } = await import("../../node/names/name-records.ts");
   const { maskNetwork } = await import("../../base/ip.ts");
-  const { zones } = await readMachineNames(configRoot);
+  const { zones } = await readNameRecords(configRoot);
   const networks = zones.flatMap(({ addresses }) => addresses.flatMap((each) => maskNetwork(each) ?? []));
   if (networks.length > 0) return [...new Set(networks)].sort();
   throw new AppError("failed", "This machine has no overlay network yet, so there are no nodes to answer", {

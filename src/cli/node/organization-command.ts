@@ -52,12 +52,12 @@ export const switchOrganization = organizationCommand(
 async function runOnOrganization(verb: Verb, context: Context): Promise<void> {
   const { settings, output } = context;
   const { chooseOne } = await import("../../daemon/asking/choose-slugs.ts");
-  const team = chooseOne(settings.configRoot, context.words[0]);
+  const slug = chooseOne(settings.configRoot, context.words[0]);
   const { openOrganization } = await import("../../node/files/organizations.ts");
-  const organization = openOrganization(settings.configRoot, team);
+  const organization = openOrganization(settings.configRoot, slug);
   if (settings.dryRun) return output.plan(await planOnOrganization(verb, organization, context));
   const { message, pid } = await changeOrganization(verb, organization, context);
-  output.result({ team, message, ...given({ pid }) }, `${message}\n`);
+  output.result({ team: slug, message, ...given({ pid }) }, `${message}\n`);
 }
 
 type Done = { message: string; pid?: number | undefined };

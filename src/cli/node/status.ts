@@ -37,7 +37,7 @@ export const command: Implementation = {
 };
 
 async function look({ system, settings, words, values }: Context) {
-  const [team] = words;
+  const [slug] = words;
   const probe = values.on("check");
   const { areHealthy, isDaemonMissed, readStatus, renderStatus } =
     await import("../../daemon/asking/status-report.ts");
@@ -53,13 +53,13 @@ async function look({ system, settings, words, values }: Context) {
         ),
       }
     : {};
-  const report = await readStatus(places, { slug: team, ...probing }, system);
-  if (team !== undefined && report.teams.length === 0) {
-    throw new AppError("not_registered", `There is no organization "${team}" on this machine`, {
-      hint: `\`${brand.executable} status\` lists all. Register with \`${brand.executable} register --org-slug ${quoteWord(team)} …\`.`,
+  const report = await readStatus(places, { slug, ...probing }, system);
+  if (slug !== undefined && report.teams.length === 0) {
+    throw new AppError("not_registered", `There is no organization "${slug}" on this machine`, {
+      hint: `\`${brand.executable} status\` lists all. Register with \`${brand.executable} register --org-slug ${quoteWord(slug)} …\`.`,
     });
   }
-  const failed = probe && !areHealthy(report, team) ? 1 : 0;
+  const failed = probe && !areHealthy(report, slug) ? 1 : 0;
   const width = system.stdout.isTerminal ? system.stdout.columns : undefined;
   return {
     report,

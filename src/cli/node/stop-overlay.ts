@@ -36,30 +36,30 @@ export async function stopOverlay(
   if (await engine.running()) await engine.stop();
 }
 
-async function forgetInDaemon(team: string, context: Context): Promise<void> {
+async function forgetInDaemon(slug: string, context: Context): Promise<void> {
   const { settings, system } = context;
   const { askDaemon } = await import("../../daemon/ipc/client.ts");
   try {
-    await askDaemon(daemonAddress(settings), system, { action: "delete", team }, { patient: false });
+    await askDaemon(daemonAddress(settings), system, { action: "delete", team: slug }, { patient: false });
   } catch (error) {
     const code = error instanceof AppError ? error.code : undefined;
-    if (code === "daemon_unreachable") return forgetWithoutDaemon(team, context);
+    if (code === "daemon_unreachable") return forgetWithoutDaemon(slug, context);
     // The daemon does not know this organization.
     if (code !== "unknown_team") throw error;
   }
 }
 
 /** The next daemon must not apply the former desired state to a later registration. */
-async function forgetWithoutDaemon(team: string, { settings, system, log }: Context): Promise<void> {
+async function forgetWithoutDaemon(slug: string, { settings, system, log }: Context): Promise<void> {
   const { removeRecordWithoutDaemon } = await import("../../daemon/state.ts");
   try {
-    if (removeRecordWithoutDaemon(settings.stateDb, team, log, system.now, settings.configRoot)) return;
+    if (removeRecordWithoutDaemon(settings.stateDb, slug, log, system.now, settings.configRoot)) return;
     log.warn("The daemon does not answer. It drops the organization within a minute after it runs again", {
-      team,
+      team: slug,
     });
   } catch (error) {
     log.warn("The daemon's state of the organization could not be removed", {
-      team,
+      team: slug,
       reason: messageOf(error),
     });
   }

@@ -5,10 +5,10 @@ import type { Context } from "../command.ts";
 import type { Step } from "../../base/plan.ts";
 import { daemonAddress, planRequestIfThere } from "./daemon-address.ts";
 
-type Team = { slug: string; config: { mode: string } };
+type Served = { slug: string; config: { mode: string } };
 
 /** The daemon's answer to `sync`; undefined if no daemon runs, or if it does not run this organization. */
-export async function syncThroughDaemon({ slug, config }: Team, { settings, system }: Context) {
+export async function syncThroughDaemon({ slug, config }: Served, { settings, system }: Context) {
   if (config.mode !== "desktop") return undefined;
   const { connectDaemon } = await import("../../daemon/ipc/client.ts");
   let daemon;
@@ -30,7 +30,7 @@ export async function syncThroughDaemon({ slug, config }: Team, { settings, syst
 
 /** The plan of syncThroughDaemon. */
 export async function planSyncThroughDaemon(
-  { slug, config }: Team,
+  { slug, config }: Served,
   { settings, system }: Context,
 ): Promise<Step[]> {
   return config.mode === "desktop" ? planRequestIfThere(`sync ${slug}`, settings, system) : [];

@@ -63,7 +63,7 @@ export async function readSetupRequest(context: Context): Promise<SetupRequest> 
     wantsLighthouse: values.text("lighthouse") !== "false",
     // Shows join keys until a machine has joined, because a killed run may not have shown any. Later runs are for
     // changes.
-    machines: values.integer("machines", 0, 100) ?? (data.hasMachines ? 0 : 2),
+    machines: values.integer("machines", 0, 100) ?? (data.hasOtherNodes ? 0 : 2),
   };
 }
 
@@ -75,7 +75,7 @@ async function readData(dataDirectory: string, { system, values }: Context): Pro
     nodes: 0,
     lighthouses: 0,
     hasLighthouse: false,
-    hasMachines: false,
+    hasOtherNodes: false,
     newcomer: undefined,
   };
   const { databasePath } = await import("../../server/store/data-directory.ts");

@@ -5,12 +5,12 @@ import { lightOf } from "../../node/health/findings.ts";
 import type { OrganizationState } from "../ipc/messages.ts";
 
 /** "running", "degraded", "running, not probed", "running, not checked", or why no engine runs. */
-export function stateText(team: OrganizationState): string {
-  if (team.state !== "running") return team.state;
-  const light = lightOfOrganization(team);
+export function stateText(status: OrganizationState): string {
+  if (status.state !== "running") return status.state;
+  const light = lightOfOrganization(status);
   if (light === "degraded") return "degraded";
   if (light === undefined) return "running";
-  const isUnchecked = (team.findings ?? []).some(
+  const isUnchecked = (status.findings ?? []).some(
     ({ kind }) => kind === "not_checked" || kind === "disk_full",
   );
   return isUnchecked ? "running, not checked" : "running, not probed";
@@ -23,8 +23,10 @@ function lightOfOrganization({ findings, health }: OrganizationState): ReturnTyp
 }
 
 /** Whether traffic passes, as far as is known: the meaning of `status --check`. */
-export function isHealthy(team: OrganizationState): boolean {
-  return team.state === "running" && team.health !== undefined && lightOfOrganization(team) !== "degraded";
+export function isHealthy(status: OrganizationState): boolean {
+  return (
+    status.state === "running" && status.health !== undefined && lightOfOrganization(status) !== "degraded"
+  );
 }
 
 /** Every finding with what to do about it. */
@@ -33,8 +35,8 @@ export function findingNotes({ findings = [] }: OrganizationState): string[] {
 }
 
 /** The engine's reports, and how long it works without the control plane. */
-export function healthNotes(team: OrganizationState, now: number): string[] {
-  const { health, state } = team;
+export function healthNotes(status: OrganizationState, now: number): string[] {
+  const { health, state } = status;
   if (state !== "running" || health === undefined) return [];
   const { engine_version: version, lighthouses, tunnels, broken } = health;
   const parts = [
@@ -44,9 +46,9 @@ export function healthNotes(team: OrganizationState, now: number): string[] {
     ...(tunnels === undefined
       ? []
       : [`tunnels: ${tunnels.direct} direct, ${tunnels.relayed} relayed, ${broken.length} broken`]),
-    ...offloads(team),
-    ...offline(team, now),
-    ...age(team, now),
+    ...offloads(status),
+    ...offline(status, now),
+    ...age(status, now),
   ];
   return [parts.join("; ")];
 }

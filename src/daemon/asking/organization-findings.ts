@@ -45,12 +45,13 @@ export async function withFindings<R extends Report>(
   const hasUnits = modes.size > 0 && hasSystemd(system) && unitsServe(configRoot);
   const units = hasUnits ? await unitsOf(modes, answers, system) : undefined;
   const now = system.now();
-  const teams = report.teams.map((team) => {
-    const { checkedAt, isForgotten = false } = others.find(({ status }) => status.team === team.team) ?? {};
-    const unit = units?.[team.mode];
-    const daemon = team.mode === "desktop" ? { daemon: { answers, pid } } : {};
-    const findings = findingsOf(team, { unit, checkedAt, isForgotten, ...daemon }, now);
-    return findings.length === 0 ? team : { ...team, findings };
+  const teams = report.teams.map((status) => {
+    const { checkedAt, isForgotten = false } =
+      others.find((other) => other.status.team === status.team) ?? {};
+    const unit = units?.[status.mode];
+    const daemon = status.mode === "desktop" ? { daemon: { answers, pid } } : {};
+    const findings = findingsOf(status, { unit, checkedAt, isForgotten, ...daemon }, now);
+    return findings.length === 0 ? status : { ...status, findings };
   });
   return { ...report, teams };
 }
@@ -73,8 +74,8 @@ async function unitsOf(
   return given({ server, desktop });
 }
 
-export function findingsOf(team: OrganizationState, watcher: Watcher, now: number): Finding[] {
-  const { state, wanted, health, team: slug } = team;
+export function findingsOf(status: OrganizationState, watcher: Watcher, now: number): Finding[] {
+  const { state, wanted, health, team: slug } = status;
   if (state === "revoked") return [];
   if (watcher.isForgotten === true)
     return [
@@ -85,13 +86,13 @@ export function findingsOf(team: OrganizationState, watcher: Watcher, now: numbe
       ),
     ];
   const isRunning = state === "running";
-  const watch = isRunning || wanted === "up" ? watchFindings(team, watcher, now) : [];
+  const watch = isRunning || wanted === "up" ? watchFindings(status, watcher, now) : [];
   // What the process table does not show may run nevertheless, started in another way.
   const isUnknown = watch.some(({ kind }) => kind === "manager_silent");
-  if (!isRunning) return isUnknown ? watch : [...notRunning(team), ...watch];
+  if (!isRunning) return isUnknown ? watch : [...notRunning(status), ...watch];
   const certificate = certificateFindings(
     slug,
-    Date.parse(team.certificate_not_after) <= now ? "expired" : "valid",
+    Date.parse(status.certificate_not_after) <= now ? "expired" : "valid",
   );
   const healthy = health === undefined ? [] : ofHealth(slug, health);
   const known = new Set(healthy.map(({ kind }) => kind));

@@ -15,10 +15,10 @@ export async function probeNow(
   system: System,
 ): Promise<StatusReport> {
   const teams = await Promise.all(
-    report.teams.map(async (team) => {
-      const isWatched = team.mode === "desktop" && report.daemon.running;
-      if (team.state !== "running" || isWatched) return team;
-      const probed = system.isRoot ? await probe(team, settings, system) : team;
+    report.teams.map(async (status) => {
+      const isWatched = status.mode === "desktop" && report.daemon.running;
+      if (status.state !== "running" || isWatched) return status;
+      const probed = system.isRoot ? await probe(status, settings, system) : status;
       if (probed.health !== undefined) return probed;
       const why = system.isRoot ? "its engine was not found" : "only root can probe it now";
       return { ...probed, message: probed.message ?? `Whether traffic passes is unknown: ${why}` };
@@ -28,12 +28,12 @@ export async function probeNow(
 }
 
 async function probe(
-  team: OrganizationState,
+  status: OrganizationState,
   settings: OrganizationSettings,
   system: System,
 ): Promise<OrganizationState> {
-  const watch = makeServerHealth(openOrganization(settings.configRoot, team.team), settings, system);
+  const watch = makeServerHealth(openOrganization(settings.configRoot, status.team), settings, system);
   await withHealth(watch, () => watch.check(decidedWithinMs, { all: false }));
   const health = watch.look();
-  return health === undefined ? team : { ...team, health };
+  return health === undefined ? status : { ...status, health };
 }

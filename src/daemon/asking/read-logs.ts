@@ -27,10 +27,10 @@ export async function followLog(
   onLine: (line: string) => void,
 ): Promise<void> {
   if (request.mode === "server") return followJournal(request, system, onLine);
-  const { slug: team, lines, follow } = request;
+  const { slug, lines, follow } = request;
   const daemon = await connectDaemon(address, system, { patient: false });
   try {
-    const answer = await daemon.request({ action: "logs", team, lines, follow });
+    const answer = await daemon.request({ action: "logs", team: slug, lines, follow });
     for (const line of answer.lines ?? []) onLine(line);
     if (follow) {
       await daemon.notices((notice) => {
@@ -39,7 +39,7 @@ export async function followLog(
       throw new AppError(
         "daemon_unreachable",
         "The daemon closed the connection: it has ended, or lines came too fast",
-        { hint: `Run it again: \`${brand.executable} logs -f ${quoteWord(team)}\`.` },
+        { hint: `Run it again: \`${brand.executable} logs -f ${quoteWord(slug)}\`.` },
       );
     }
   } finally {

@@ -91,7 +91,8 @@ export function isDaemonMissed({ daemon, teams }: StatusReport): boolean {
  * counts only if nothing else runs, or if it was asked for.
  */
 export function areHealthy({ teams }: StatusReport, asked: string | undefined): boolean {
-  const isRight = (team: OrganizationState) => isHealthy(team) || (asked === undefined && isLeftDown(team));
+  const isRight = (status: OrganizationState) =>
+    isHealthy(status) || (asked === undefined && isLeftDown(status));
   return teams.some(isHealthy) && teams.every(isRight);
 }
 
@@ -138,21 +139,21 @@ export function renderStatus(report: StatusReport, now: number, width?: number):
   const lines = [headline(report)];
   if (teams.length > 0) {
     const withPeers = teams.some(({ peers }) => peers !== undefined);
-    const rows = teams.map((team) => row(team, withPeers, now));
+    const rows = teams.map((status) => row(status, withPeers, now));
     const peers = withPeers ? ["PEERS"] : [];
     const table = [
       ["ORGANIZATION", "STATE", "ADDRESS", "PROCESS", "UPTIME", ...peers, "CERTIFICATE", "LAST CHECK-IN"],
       ...rows,
     ];
     lines.push("", ...textTable(table, width));
-    const notes = teams.flatMap((team) =>
+    const notes = teams.flatMap((status) =>
       [
-        ...findingNotes(team),
-        ...healthNotes(team, now),
-        ...relayNotes(team),
-        ...dataPlaneNotes(team),
-        ...notesOn(team),
-      ].map((note) => `${team.team}: ${note}`),
+        ...findingNotes(status),
+        ...healthNotes(status, now),
+        ...relayNotes(status),
+        ...dataPlaneNotes(status),
+        ...notesOn(status),
+      ].map((note) => `${status.team}: ${note}`),
     );
     const all = [...notes, ...(report.names?.notes ?? [])];
     if (all.length > 0) lines.push("", ...all);
@@ -161,13 +162,13 @@ export function renderStatus(report: StatusReport, now: number, width?: number):
 }
 
 function notesOn(status: OrganizationState): string[] {
-  const { team, message, restart_pending: pending = [], left_out, findings = [], ...rest } = status;
+  const { team: slug, message, restart_pending: pending = [], left_out, findings = [], ...rest } = status;
   const keys = pending.filter((key) => rest.data_plane?.why !== "restart" || !/_?offloads$/.test(key));
-  const restart = `${keys.join(", ")} will apply after \`${brand.executable} restart ${quoteWord(team)}\``;
+  const restart = `${keys.join(", ")} will apply after \`${brand.executable} restart ${quoteWord(slug)}\``;
   return [
     ...(message === undefined || findings.some(({ what }) => what.endsWith(message)) ? [] : [message]),
     ...(rest.state === "stopped" && rest.wanted === "down"
-      ? [`To start it: \`${brand.executable} start ${quoteWord(team)}\``]
+      ? [`To start it: \`${brand.executable} start ${quoteWord(slug)}\``]
       : []),
     ...confirmationNotes(rest),
     ...(keys.length === 0 ? [] : [restart]),
@@ -190,21 +191,21 @@ function headline(report: StatusReport): string {
   const state = stateText(only);
   if (teams.length === 1)
     return `${missed}${only.team} is ${state === "running" ? `running as ${only.ip_address}` : state}`;
-  const degraded = teams.filter((team) => stateText(team) === "degraded").length;
+  const degraded = teams.filter((status) => stateText(status) === "degraded").length;
   const also = degraded === 0 ? "" : `, ${degraded} of them degraded`;
   return `${missed}${running.length} of ${teams.length} organizations running${also}`;
 }
 
-function row(team: OrganizationState, withPeers: boolean, now: number): string[] {
-  const checkin = team.last_checkin_at;
+function row(status: OrganizationState, withPeers: boolean, now: number): string[] {
+  const checkin = status.last_checkin_at;
   return [
-    team.active === true ? `${team.team} *` : team.team,
-    stateText(team),
-    team.ip_address,
-    team.pid === undefined ? "-" : String(team.pid),
-    team.uptime_s === undefined ? "-" : roughly(team.uptime_s),
-    ...(withPeers ? [String(team.peers ?? "-")] : []),
-    daysLeft(team.certificate_not_after, now),
+    status.active === true ? `${status.team} *` : status.team,
+    stateText(status),
+    status.ip_address,
+    status.pid === undefined ? "-" : String(status.pid),
+    status.uptime_s === undefined ? "-" : roughly(status.uptime_s),
+    ...(withPeers ? [String(status.peers ?? "-")] : []),
+    daysLeft(status.certificate_not_after, now),
     checkin === undefined ? "-" : `${roughly((now - Date.parse(checkin)) / 1000)} ago`,
   ];
 }

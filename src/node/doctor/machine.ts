@@ -6,6 +6,7 @@ import { diskSpaceAt } from "../../base/disk-space.ts";
 import { advisoriesFor, isOlderThan, parseEngineVersion, recommendedEngine } from "../../engine/features.ts";
 import { systemErrorCode } from "../../base/errors.ts";
 import { planChanges } from "../../platform/apply.ts";
+import { isLinux } from "../../platform/network/kernel.ts";
 import { safeCommand, whyUnsafe } from "../../platform/program-safety.ts";
 import { serviceCommand, serviceManager } from "../../platform/service-manager.ts";
 import { needsWintun, wintunFor } from "../../platform/windows/wintun.ts";
@@ -65,7 +66,7 @@ function tun({ overlayBinary }: ServiceSettings, { platform, arch, isRoot }: Sys
       ? ok(`${wintun.path} is installed`)
       : fail(`no ${wintun.path}`, `${run} install-tap`);
   }
-  if (platform !== "linux") return skipped(`${platform} has no /dev/net/tun`);
+  if (!isLinux({ platform })) return skipped(`${platform} has no /dev/net/tun`);
   const path = "/dev/net/tun";
   try {
     accessSync(path, constants.R_OK | constants.W_OK);
@@ -81,7 +82,7 @@ function tun({ overlayBinary }: ServiceSettings, { platform, arch, isRoot }: Sys
 
 /** CAP_NET_ADMIN is bit 12 (linux/capability.h). */
 function capability({ platform }: System): Finding {
-  if (platform !== "linux") return skipped(`${platform} has no capabilities`);
+  if (!isLinux({ platform })) return skipped(`${platform} has no capabilities`);
   const mask = /^CapBnd:\s*([0-9a-f]+)$/m.exec(readText("/proc/self/status"))?.[1] ?? "0";
   return (BigInt(`0x${mask}`) >> 12n) % 2n === 1n
     ? ok("CAP_NET_ADMIN is available")
@@ -149,9 +150,7 @@ function units(settings: ServiceSettings, system: System): Finding {
   });
   if (unsafe.length > 0) {
     const what = unsafe.map(({ path, why }) => `${path}: ${why}`).join(", ");
-    const cures = unsafe.flatMap(
-      ({ path }) => (system.platform === "linux" ? safeCommand(path) : undefined) ?? [],
-    );
+    const cures = unsafe.flatMap(({ path }) => (isLinux(system) ? safeCommand(path) : undefined) ?? []);
     return fail(`services of root must not run ${what}`, cures.join(" && ") || serviceCommand(system));
   }
   const gone = unitsWithoutProgram();

@@ -12,6 +12,7 @@ import { isOlderThan, parseEngineVersion } from "../../engine/features.ts";
 import { hasMode, readTextIfThere } from "../../base/files.ts";
 import type { Log } from "../../base/log.ts";
 import { ageOf } from "../../platform/process-identity.ts";
+import { isLinux } from "../../platform/network/kernel.ts";
 import { nftProgram } from "../../platform/network/relay-counter.ts";
 import { isHostKey, publicOfHostKey } from "../../pki/keys.ts";
 import { decodeBundle } from "../../pki/bundle.ts";
@@ -338,7 +339,7 @@ function relayTraffic({ config }: Organization, system: System): Finding {
   const nft = nftProgram(system);
   if (nft !== undefined) return ok(`${nft} counts what this relay forwards for other nodes`);
   const evidence = "what this relay forwards is not counted, so a monthly limit does not pause it";
-  return system.platform === "linux"
+  return isLinux(system)
     ? warn(
         `${evidence}: there is no program nft`,
         "apt-get install nftables # other systems: the package nftables",

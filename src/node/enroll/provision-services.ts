@@ -9,7 +9,7 @@ import { applyChanges, planChanges } from "../../platform/apply.ts";
 import { daemonArgs } from "../../platform/daemon-args.ts";
 import { daemonByHand, hasSystemd, serviceManager } from "../../platform/service-manager.ts";
 import { unmask } from "../../platform/service-state.ts";
-import { authTimer, daemonUnit, engineUnit, type Team } from "../../platform/systemd/systemd.ts";
+import { authTimer, daemonUnit, engineUnit, type OrganizationMode } from "../../platform/systemd/systemd.ts";
 import { needsWintun } from "../../platform/windows/wintun.ts";
 import { quoteWord, type Step } from "../../base/plan.ts";
 import type { Mode } from "../../protocol/values.ts";
@@ -29,7 +29,7 @@ export type Started = {
 
 /** The plan of startOverlay, for --dry-run. `added` may not be in the configuration root yet. */
 export async function planStart(
-  added: Team & Newcomer,
+  added: OrganizationMode & Newcomer,
   settings: ServiceSettings,
   system: System,
 ): Promise<Step[]> {
@@ -85,28 +85,32 @@ export async function startOverlay(
  * installed again leaves units that do not run, or none. Without changes it costs one call of systemctl.
  */
 export async function bringServices(
-  teams: readonly Team[],
+  organizations: readonly OrganizationMode[],
   settings: ServiceSettings,
   system: System,
 ): Promise<void> {
   if (!runsServices(system)) return;
   requireSafePrograms(settings, system);
-  if (hasSystemd(system)) await unmaskAll(teams, system);
-  await applyChanges(planServices(teams, settings, system, { onlyMissing: true }), system);
+  if (hasSystemd(system)) await unmaskAll(organizations, system);
+  await applyChanges(planServices(organizations, settings, system, { onlyMissing: true }), system);
 }
 
 /** The engines, too: systemd refuses to enable a unit while another one of the call is masked. */
-async function unmaskAll(teams: readonly Team[], system: System): Promise<void> {
-  const units = teams.flatMap(({ slug, mode }) =>
+async function unmaskAll(organizations: readonly OrganizationMode[], system: System): Promise<void> {
+  const units = organizations.flatMap(({ slug, mode }) =>
     mode === "server" ? [authTimer, engineUnit(slug)] : [daemonUnit],
   );
   for (const unit of new Set(units)) await unmask(unit, system);
 }
 
 /** The plan of bringServices. */
-export function planBringing(teams: readonly Team[], settings: ServiceSettings, system: System): Step[] {
+export function planBringing(
+  organizations: readonly OrganizationMode[],
+  settings: ServiceSettings,
+  system: System,
+): Step[] {
   return runsServices(system)
-    ? planChanges(planServices(teams, settings, system, { onlyMissing: true }))
+    ? planChanges(planServices(organizations, settings, system, { onlyMissing: true }))
     : [];
 }
 

@@ -33,7 +33,7 @@ import {
   withEngine,
   wantsDirectory,
   type SystemdState,
-  type Team,
+  type OrganizationMode,
   type UnitPlaces,
 } from "../../platform/systemd/systemd.ts";
 import { lacksProgram, programOf, readUnit } from "../../platform/systemd/unit-file.ts";
@@ -56,7 +56,7 @@ export type ServiceSettings = EngineSettings & {
  * The registered organizations with their modes, sorted by slug. A damaged organization is included, and so keeps its
  * services, if its mode can still be read.
  */
-export function readModes(configRoot: string): Team[] {
+export function readModes(configRoot: string): OrganizationMode[] {
   return listOrganizations(configRoot).flatMap((slug) => {
     const { mode } = readRemains(configRoot, slug);
     return mode === undefined ? [] : [{ slug, mode }];
@@ -65,7 +65,7 @@ export function readModes(configRoot: string): Team[] {
 
 /** The changes that make systemd run these organizations. Changes nothing and works on any machine. */
 export function planSystemdServices(
-  teams: readonly Team[],
+  organizations: readonly OrganizationMode[],
   settings: ServiceSettings,
   system: Pick<System, "platform" | "env" | "executable">,
   how: { onlyMissing?: boolean } = {},
@@ -76,7 +76,7 @@ export function planSystemdServices(
   // Names are switched on by their own command. Here their unit is only kept up to date.
   const isNamed = state.files.has(namesUnit) && how.onlyMissing !== true;
   const names = isNamed ? namesInstallation(places, state) : [];
-  return [...systemdInstallation(teams, places, state, how), ...names];
+  return [...systemdInstallation(organizations, places, state, how), ...names];
 }
 
 /**
@@ -191,14 +191,14 @@ export function refuseUnsafe(
  * that are there stay as they are, because an administrator may have edited them.
  */
 export function planServices(
-  teams: readonly Team[],
+  organizations: readonly OrganizationMode[],
   settings: ServiceSettings,
   system: Pick<System, "platform" | "env" | "executable">,
   how: { onlyMissing?: boolean } = {},
 ): Change[] {
   switch (serviceManager(system)) {
     case "systemd":
-      return planSystemdServices(teams, settings, system, how);
+      return planSystemdServices(organizations, settings, system, how);
     case "launchd":
       return planLaunchd(settings, system);
     case "task":

@@ -4,6 +4,7 @@
 
 import { given } from "../../base/given.ts";
 import { brand, keyringWord } from "../../brand.ts";
+import { isLinux } from "../../platform/network/kernel.ts";
 import type { System } from "../../base/system.ts";
 
 const childTimeoutMs = 3000;
@@ -33,7 +34,7 @@ export async function keyringState(system: Edge): Promise<"absent" | "answers" |
 }
 
 function hasKeyring({ platform, env }: Edge): boolean {
-  return platform !== "linux" || (env["DBUS_SESSION_BUS_ADDRESS"] ?? "") !== "";
+  return !isLinux({ platform }) || (env["DBUS_SESSION_BUS_ADDRESS"] ?? "") !== "";
 }
 
 async function ask(words: string[], input: string | undefined, system: Edge): Promise<string | undefined> {

@@ -66,8 +66,10 @@ const listedMs = 600_000;
 /** A node comes back to a lighthouse that restarted within 20 s. */
 const earlyMs = 30_000;
 
-const inForce = <T extends { at: number }>(said: T | undefined, { now }: Pick<Basis, "now">): T | undefined =>
-  said !== undefined && now - said.at < saidForMs ? said : undefined;
+const inForce = <T extends { at: number }>(
+  said: T | undefined,
+  { now }: Pick<Basis, "now">,
+): T | undefined => (said !== undefined && now - said.at < saidForMs ? said : undefined);
 
 /** Undefined if no engine runs, or before the first look. */
 export function assessHealth(basis: Basis): Health | undefined {

@@ -7,10 +7,10 @@ import { canonicalAddress } from "../../base/ip.ts";
 import type { System } from "../../base/system.ts";
 import { namesIn, splitHosts } from "./hosts-block.ts";
 import { isInHostsFile, linkOf, type ServiceState } from "./service-state.ts";
-import { hostsLines, readMachineNames, type MachineName, type MachineNames } from "./machine-names.ts";
+import { hostsLines, readNameRecords, type NameRecord, type NameRecords } from "./name-records.ts";
 import { within } from "../../base/within.ts";
 
-export type NamesState = MachineNames & {
+export type NamesState = NameRecords & {
   /** The lines of our block in the hosts file; undefined without a block. */
   block: readonly string[] | undefined;
   /** Names in the other lines of the hosts file. */
@@ -30,7 +30,7 @@ export async function readNamesState(
   path: string,
   service: ServiceState | undefined,
 ): Promise<NamesState> {
-  const known = await readMachineNames(configRoot);
+  const known = await readNameRecords(configRoot);
   const written = known.names.filter(({ slug }) => isInHostsFile(slug, service?.serving));
   try {
     const { rest, block } = splitHosts(readTextIfThere(path) ?? "");
@@ -51,7 +51,7 @@ export async function readNamesState(
 }
 
 /** The entries of `beta`, `beta.acme.internal` or an address. */
-export function findNames(names: readonly MachineName[], text: string): MachineName[] {
+export function findNames(names: readonly NameRecord[], text: string): NameRecord[] {
   const plain = text.toLowerCase().replace(/\.$/, "");
   const address = canonicalAddress(plain);
   return names.filter(
@@ -86,7 +86,7 @@ export async function askSystem(
 }
 
 /** Whether all that a program gets are addresses of this entry. */
-export function agrees({ addresses }: MachineName, { answers }: Answer): boolean {
+export function agrees({ addresses }: NameRecord, { answers }: Answer): boolean {
   const own = addresses.map(canonicalAddress);
   return answers.length > 0 && answers.every((each) => own.includes(each));
 }

@@ -12,7 +12,7 @@ import type { NamesPlaces } from "../../platform/names-places.ts";
 import type { System } from "../../base/system.ts";
 import { hasMarks } from "./hosts-block.ts";
 import { makeHostsEditor, openHosts, type HostsEditor } from "./hosts-editor.ts";
-import { hostsLines, maxHostsNames } from "./machine-names.ts";
+import { hostsLines, maxHostsNames } from "./name-records.ts";
 import { makeNamesReader, makePreparer, markOf, type Known } from "./names-reader.ts";
 import { preparedFile } from "./prepared-names.ts";
 import { makeService, onceEach, pauseMs } from "./service.ts";

@@ -3,7 +3,7 @@
 
 import { messageOf } from "../../base/errors.ts";
 import type { Links } from "./links.ts";
-import type { Zone } from "./machine-names.ts";
+import type { Zone } from "./name-records.ts";
 import type { Way } from "./service-state.ts";
 
 /** Without news. Another program may have changed the settings. */

@@ -16,7 +16,7 @@ import {
   type LinkNames,
 } from "../../platform/systemd/resolved.ts";
 import { domainOf } from "../files/hosts.ts";
-import type { Zone } from "./machine-names.ts";
+import type { Zone } from "./name-records.ts";
 import type { LinkState, Way } from "./service-state.ts";
 
 /** Without news. Another program may have changed the settings. */

@@ -21,7 +21,7 @@ import { domainsOf } from "./reverse-zones.ts";
 import { Suffix } from "./service-state.ts";
 import { examineSuffix } from "./suffixes.ts";
 
-export type MachineName = {
+export type NameRecord = {
   /** Full names, the preferred one first: `n-10.acme.internal`, `10.acme.internal`. */
   names: readonly string[];
   addresses: readonly string[];
@@ -51,8 +51,8 @@ export const Zone = v.object({
 });
 export type Zone = v.InferOutput<typeof Zone>;
 
-export type MachineNames = {
-  names: readonly MachineName[];
+export type NameRecords = {
+  names: readonly NameRecord[];
   /** Files of the organizations that have names here, if only after the next change. */
   zones: readonly Zone[];
   /** Organizations without names here, each with the reason. */
@@ -92,8 +92,8 @@ const neverBehindRouters = parseAll([
   "ff00::/8",
 ]);
 
-export async function readMachineNames(configRoot: string): Promise<MachineNames> {
-  const names: MachineName[] = [];
+export async function readNameRecords(configRoot: string): Promise<NameRecords> {
+  const names: NameRecord[] = [];
   const zones: Zone[] = [];
   const without: { slug: string; reason: string }[] = [];
   for (const slug of listOrganizations(configRoot)) {
@@ -116,7 +116,7 @@ export async function readMachineNames(configRoot: string): Promise<MachineNames
 async function namesOf(
   configRoot: string,
   slug: string,
-): Promise<{ names: MachineName[]; zone: Zone } | string> {
+): Promise<{ names: NameRecord[]; zone: Zone } | string> {
   const directory = join(configRoot, slug);
   if (foreignDomains.has(slug)) return `other software uses names below ${domainOf(slug)}`;
   if (existsSync(revokedNotePath(directory))) return "this node is revoked";
@@ -146,7 +146,7 @@ export function namesIn(
   networks: readonly string[],
   lighthouses: ReadonlySet<string>,
   suffix?: string,
-): MachineName[] {
+): NameRecord[] {
   const index = indexHosts(hosts, slug);
   const inside = parseAll(networks);
   const within = (list: typeof inside, text: string) => {
@@ -159,13 +159,13 @@ export function namesIn(
     domains.flatMap((domain) =>
       labels.filter((label) => !lookedUpUnasked.has(label)).map((label) => `${label}.${domain}`),
     );
-  const ofNodes = hosts.nodes.map((node): MachineName => {
+  const ofNodes = hosts.nodes.map((node): NameRecord => {
     const labels = hostLabels(node.name).filter((label) => isNode(index.byName(label), node));
     const addresses = [node.ip, node.ip6 ?? ""].filter(isOwn);
     const kind = addresses.some((each) => lighthouses.has(each)) ? "lighthouse" : "node";
     return { names: full(labels), addresses, slug, node: node.name, kind, ...classOf(node) };
   });
-  const ofAliases = hosts.aliases.flatMap((alias): MachineName[] => {
+  const ofAliases = hosts.aliases.flatMap((alias): NameRecord[] => {
     const found = index.byName(alias.name);
     if (found?.alias?.id !== alias.id) return [];
     const isAllowed = (text: string) =>
@@ -199,7 +199,7 @@ function isNode(found: { node: NamedNode; alias?: unknown } | undefined, node: N
  * `search`: short names too, of which the first organization's counts.
  */
 export function hostsLines(
-  names: readonly MachineName[],
+  names: readonly NameRecord[],
   taken: ReadonlySet<string>,
   search = false,
   machine = hostname(),

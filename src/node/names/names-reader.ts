@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { clean, type Log } from "../../base/log.ts";
 import type { System } from "../../base/system.ts";
 import { listOrganizations } from "../files/list-organizations.ts";
-import { readMachineNames, type Zone } from "./machine-names.ts";
+import { readNameRecords, type Zone } from "./name-records.ts";
 import { openNames, packNames, type PackedNames } from "./packed-names.ts";
 import { readPrepared, writePrepared, type Prepared } from "./prepared-names.ts";
 
@@ -67,7 +67,7 @@ export function makeNamesReader(configRoot: string, preparer?: Preparer): { look
 async function readAll(configRoot: string): Promise<Prepared> {
   // Before the reading: a change meanwhile is seen with the next look.
   const state = stateOf(configRoot);
-  const { zones, names } = await readMachineNames(configRoot);
+  const { zones, names } = await readNameRecords(configRoot);
   return { state, zones, packed: packNames(names) };
 }
 

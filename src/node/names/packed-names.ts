@@ -2,7 +2,7 @@
 // tens of megabytes. The block can be kept in a file, so that a start reads it instead of every name. Pure.
 
 import { parseAddress } from "../../base/ip.ts";
-import type { MachineName } from "./machine-names.ts";
+import type { NameRecord } from "./name-records.ts";
 
 /** Organizations may have overlapping networks, so an address may have several names. */
 const maxPointers = 8;
@@ -16,11 +16,11 @@ export type PackedNames = {
   /** The preferred names of an address, by its `addressKey`. */
   namesAt(key: string): string[];
   /** The node or address with a full name in lower case. */
-  named(name: string): MachineName | undefined;
+  named(name: string): NameRecord | undefined;
   /** The names with an address, by its `addressKey`. */
-  at(key: string): MachineName[];
+  at(key: string): NameRecord[];
   /** The names of the chosen organizations, in order, at most `maxOfKind` of each kind. */
-  list(isChosen: (slug: string) => boolean, maxOfKind: number): MachineName[];
+  list(isChosen: (slug: string) => boolean, maxOfKind: number): NameRecord[];
 };
 
 /** The address in hexadecimal digits: the same for each way to write it. */
@@ -33,7 +33,7 @@ export function addressKey(text: string): string | undefined {
 const nameKey = (name: string) => `n${name}`;
 const pointerKey = (key: string) => `p${key}`;
 
-export function packNames(names: readonly MachineName[]): Uint8Array {
+export function packNames(names: readonly NameRecord[]): Uint8Array {
   const records = new ByteWriter();
   const places = new Map<string, number[]>();
   for (const { kind, slug, node, names: own, addresses, class: known = "" } of names) {
@@ -73,7 +73,7 @@ export function openNames(packed: Uint8Array): PackedNames {
   const keysAt = headBytes + bytes.readUInt32LE(0);
   const sortedAt = keysAt + bytes.readUInt32LE(4);
   const count = bytes.readUInt32LE(8);
-  const recordsOf = (key: string): MachineName[] => {
+  const recordsOf = (key: string): NameRecord[] => {
     let [low, high] = [0, count - 1];
     while (low <= high) {
       const middle = (low + high) >> 1;
@@ -97,7 +97,7 @@ export function openNames(packed: Uint8Array): PackedNames {
     at: (key) => recordsOf(pointerKey(key)),
     list(isChosen, maxOfKind) {
       const taken = new Map<string, number>();
-      const found: MachineName[] = [];
+      const found: NameRecord[] = [];
       for (let at = headBytes; at < keysAt;) {
         const { record, end } = recordAt(bytes, at);
         at = end;
@@ -111,7 +111,7 @@ export function openNames(packed: Uint8Array): PackedNames {
   };
 }
 
-function recordAt(bytes: Buffer, place: number): { record: MachineName; end: number } {
+function recordAt(bytes: Buffer, place: number): { record: NameRecord; end: number } {
   let at = place;
   const byte = () => bytes.readUInt8(at++);
   const text = () => {

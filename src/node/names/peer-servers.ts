@@ -6,7 +6,7 @@ import { brand } from "../../brand.ts";
 import { messageOf } from "../../base/errors.ts";
 import { networkContains, parseAddress, parseAll } from "../../base/ip.ts";
 import type { System } from "../../base/system.ts";
-import type { Zone } from "./machine-names.ts";
+import type { Zone } from "./name-records.ts";
 import type { PackedNames } from "./packed-names.ts";
 import { openSockets, type Place } from "./resolver.ts";
 import type { PeerService } from "./service-state.ts";

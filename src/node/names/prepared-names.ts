@@ -4,7 +4,7 @@
 import * as v from "valibot";
 import { buildInfo } from "../../build-info.ts";
 import { writeFileAtomic } from "../../base/files.ts";
-import { Zone } from "./machine-names.ts";
+import { Zone } from "./name-records.ts";
 import { readBytes } from "../../base/open-file.ts";
 
 /** In the unit's CacheDirectory: it survives a restart of the machine. */

@@ -9,7 +9,7 @@ import { readTextIfThere, syncDirectory, writeNewFile } from "../../base/files.t
 import { rename } from "../../platform/file-system.ts";
 import { makeLastingLinks } from "./lasting-links.ts";
 import type { Links } from "./links.ts";
-import type { Zone } from "./machine-names.ts";
+import type { Zone } from "./name-records.ts";
 import type { Place } from "./resolver.ts";
 import type { LinkState } from "./service-state.ts";
 

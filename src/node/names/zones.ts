@@ -1,7 +1,7 @@
 // The data of the resolver: zones of the machine's organizations, and their packed names. Pure.
 
 import { mayLearn } from "../../protocol/names-for-peers.ts";
-import type { MachineName, Zone } from "./machine-names.ts";
+import type { NameRecord, Zone } from "./name-records.ts";
 import { addressKey, type PackedNames } from "./packed-names.ts";
 import { reverse4, reverse6 } from "./reverse-zones.ts";
 
@@ -89,7 +89,7 @@ export function indexForPeers(
       .at(addressKey(asking) ?? "")
       .find((each) => each.slug === slug && each.kind !== "alias");
     if (own === undefined) return undefined;
-    const learns = (each: MachineName) =>
+    const learns = (each: NameRecord) =>
       each.slug === slug && (each.node === own.node || may(own.class, each.class));
     const shown = {
       addressesOf(name: string) {

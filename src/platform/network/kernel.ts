@@ -17,12 +17,14 @@ export type Kernel = {
   canForceBuffers: boolean;
 };
 
+/** For capabilities, /dev/net/tun, and the keyring on the session bus. */
+export const isLinux = ({ platform }: { platform: string }): boolean => platform === "linux";
+
 export function readKernel(platform: NodeJS.Platform = process.platform): Kernel {
-  const isLinux = platform === "linux";
   const number = (path: string) => Number(readProc(path));
   const limits = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"].map(number);
   return {
-    isLinux,
+    isLinux: isLinux({ platform }),
     release: release(),
     memory: Math.min(totalmem(), ...limits.filter((each) => each > 0)),
     usualBuffer: number("/proc/sys/net/core/rmem_default") || 212_992,

@@ -30,7 +30,7 @@ export type UnitPlaces = {
   autostart: boolean;
 };
 
-export type Team = { slug: string; mode: "server" | "desktop" };
+export type OrganizationMode = { slug: string; mode: "server" | "desktop" };
 
 /** The paths on a machine with systemd, even if this machine has none. */
 export const placesForSystemd = <T extends DaemonPlaces>(places: T, system: Machine) =>
@@ -253,10 +253,10 @@ export const commonSandbox: readonly Setting[] = [
 
 /** The unit files for these organizations, and the units to start. */
 export function systemdUnits(
-  teams: readonly Team[],
+  organizations: readonly OrganizationMode[],
   places: UnitPlaces,
 ): { files: ReadonlyMap<string, string>; running: readonly string[] } {
-  const servers = teams.filter(({ mode }) => mode === "server");
+  const servers = organizations.filter(({ mode }) => mode === "server");
   const files = new Map<string, string>();
   const running: string[] = [];
   if (servers.length > 0) {
@@ -265,7 +265,7 @@ export function systemdUnits(
     files.set(authTimer, authTimerUnit());
     running.push(...servers.map(({ slug }) => engineUnit(slug)), authTimer);
   }
-  if (servers.length < teams.length || teams.length === 0) {
+  if (servers.length < organizations.length || organizations.length === 0) {
     files.set(daemonUnit, daemonService(places));
     running.push(daemonUnit);
   }
@@ -285,12 +285,12 @@ export type SystemdState = {
 
 /** Installs or updates the units. Unchanged units are not restarted. */
 export function systemdInstallation(
-  teams: readonly Team[],
+  organizations: readonly OrganizationMode[],
   places: UnitPlaces,
   state: SystemdState,
   { onlyMissing = false } = {},
 ): Change[] {
-  const { files: all, running } = systemdUnits(teams, places);
+  const { files: all, running } = systemdUnits(organizations, places);
   const present = new Map([...state.packaged, ...state.files]);
   const isThere = (text: string | undefined) => text !== undefined && !lacksProgram(text);
   const files = onlyMissing ? new Map([...all].filter(([name]) => !isThere(present.get(name)))) : all;
@@ -309,7 +309,7 @@ export function systemdInstallation(
   }
   if (isReread) changes.push(systemctl("daemon-reload"));
   // A registration with another mode was killed: the daemon runs these now.
-  const left = teams.filter(({ mode }) => mode === "desktop").map(({ slug }) => engineUnit(slug));
+  const left = organizations.filter(({ mode }) => mode === "desktop").map(({ slug }) => engineUnit(slug));
   const stray = left.filter((name) => state.enabled.has(name));
   if (stray.length > 0) changes.push(systemctl("disable", "--now", ...stray));
   changes.push(systemctl("enable", "--now", ...running));
@@ -324,19 +324,21 @@ export function systemdInstallation(
 /** Stops and removes the instance of one organization; without a slug, all units. */
 export function systemdRemoval(
   slug: string | undefined,
-  teams: readonly Team[],
+  organizations: readonly OrganizationMode[],
   state: Pick<SystemdState, "files" | "packaged">,
 ): Change[] {
   const known = new Set([...state.files.keys(), ...state.packaged.keys()]);
   if (slug !== undefined) {
-    const others = teams.some((team) => team.mode === "server" && team.slug !== slug);
+    const others = organizations.some((each) => each.mode === "server" && each.slug !== slug);
     if (!known.has(templateUnit)) return [];
     if (others) return [systemctl("disable", "--now", engineUnit(slug))];
     return [systemctl("disable", "--now", engineUnit(slug), authTimer), systemctl("stop", authUnit)];
   }
   const names = [...state.files.keys()];
   if (known.size === 0) return [];
-  const instances = teams.filter(({ mode }) => mode === "server").map((team) => engineUnit(team.slug));
+  const instances = organizations
+    .filter(({ mode }) => mode === "server")
+    .map((each) => engineUnit(each.slug));
   const units = [
     ...(known.has(templateUnit) ? instances : []),
     ...[guardUnit, authTimer, daemonUnit, namesUnit].filter((name) => known.has(name)),

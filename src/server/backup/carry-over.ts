@@ -64,7 +64,7 @@ export async function carryOver(old: Reader, tx: Transaction, now: number): Prom
     if (await hasLostAuthority(old, tx, id, now)) carried.authorities_lost.push(slug);
     await carryTokens(old, tx, id);
     await carryMembers(old, tx, id);
-    await carryPeople(old, tx, id);
+    await carryGroupUsers(old, tx, id);
     await carryWebhooks(old, tx, id);
   }
   await carryUsers(old, tx);
@@ -391,7 +391,7 @@ async function carryUsers(old: Reader, tx: Transaction): Promise<void> {
 const pick = nodes.pick("id", "ownerId", "ownerGroups");
 
 /** The caller has carried nodes, with their certificates, and members before. */
-export async function carryPeople(old: Reader, tx: Transaction, orgId: number): Promise<void> {
+export async function carryGroupUsers(old: Reader, tx: Transaction, orgId: number): Promise<void> {
   for (const { id, name, people } of await groupUsers.all(tx, { orgId })) {
     const isKept = (await groupUsers.find(old, { orgId, name, people })) !== undefined;
     const userId = ownerOf(people);

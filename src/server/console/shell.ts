@@ -38,7 +38,7 @@ const firstAnswers = [
   apiPath(factorsApi.retrieve, {}),
 ];
 const firstPage = { page_size: "1000", page: "1" };
-const machines = (slug: string) => apiPath(nodesApi.list, { slug }, firstPage);
+const nodes = (slug: string) => apiPath(nodesApi.list, { slug }, firstPage);
 /**
  * What the pages that begin with the list of machines need, by the segment behind the slug: their file, and what they ask
  * of the organization, to the letter. Every member may read it.
@@ -53,8 +53,8 @@ const firstOfPages: Readonly<Record<string, { file: string; asks: readonly ((slu
         (slug) => apiPath(pathsApi.relays, { slug }),
       ],
     },
-    machines: { file: "machine-pages", asks: [machines] },
-    map: { file: "map", asks: [machines, (slug) => apiPath(pathsApi.list, { slug }, firstPage)] },
+    machines: { file: "machine-pages", asks: [nodes] },
+    map: { file: "map", asks: [nodes, (slug) => apiPath(pathsApi.list, { slug }, firstPage)] },
   };
 /** A slug needs no escaping in HTML. What else stands in an address is not repeated in the page. */
 const slugAndPage = /^\/console\/(?:([a-z][a-z0-9-]*)\/)?(?:([a-z]+)\/)?$/;

@@ -157,8 +157,8 @@ function operation(route: Route): Json {
 }
 
 /** Whether service tokens may call it. */
-function isForPrograms({ access, people }: Route): boolean {
-  return people !== true && !["public", "person", "staff", "docs"].includes(access);
+function isForPrograms({ access, usersOnly }: Route): boolean {
+  return usersOnly !== true && !["public", "person", "staff", "docs"].includes(access);
 }
 
 function security(route: Route): Json[] {

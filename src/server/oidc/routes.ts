@@ -119,8 +119,8 @@ async function comeBack(
     if (user === undefined) return to(returnTo);
     const { id: userId, email } = user;
     const proven = { factorAt: null, providerId: answer.provider };
-    const person = { userId, email, isStaff: isStaff(user), ...proven };
-    return to(returnTo, (await startedReply(services, call, person)).cookies);
+    const signedIn = { userId, email, isStaff: isStaff(user), ...proven };
+    return to(returnTo, (await startedReply(services, call, signedIn)).cookies);
   } catch (error) {
     if (!(error instanceof AppError) || !shown.has(error.code)) throw error;
     return to(`${consoleRoot}?refused=${error.code}`);

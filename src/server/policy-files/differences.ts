@@ -7,18 +7,18 @@ import type { PolicyTest } from "../policy/policy-tests.ts";
 import { identityOf } from "../policy/reach.ts";
 import type { Desired, DesiredAlias } from "../policy/resolve.ts";
 import {
-  changedPeople,
+  changedGroupUsers,
   ownedChanges,
   userChanges,
-  personIn,
+  describeUsers,
   providerChanges,
   type Delta,
-  type People,
+  type PolicyUsers,
   type UserChanges,
 } from "./user-differences.ts";
 
 /** The organization as it is. */
-export type Current = People & {
+export type Current = PolicyUsers & {
   rules: readonly Rule[];
   nodes: readonly PolicyNode[];
   groups: readonly { name: string; description: string }[];
@@ -219,7 +219,7 @@ function* groupChanges(
       result.describe.push({ name, description, before: known.description });
     }
   }
-  const uses = yield* usesOf({ ...current, people: changedPeople(current.people, people) }, desired);
+  const uses = yield* usesOf({ ...current, people: changedGroupUsers(current.people, people) }, desired);
   for (const group of present.values()) {
     if (!prune) kept.push(`The group ${group.name} is not in the file. It stays without --prune.`);
     else if (uses.has(group.name)) {
@@ -236,7 +236,7 @@ function* usesOf(current: Current, desired: Desired): Generator<unknown, Map<str
   // Without `rules` in the file, the present rules stay, and need their groups.
   const rules = desired.rules === undefined ? current.rules : [];
   for (const rule of rules) for (const name of namedIn([rule])) uses.set(name, `rule ${rule.id} names it`);
-  for (const { name, people } of current.people) uses.set(name, `${personIn(current, people)} is in it`);
+  for (const { name, people } of current.people) uses.set(name, `${describeUsers(current, people)} is in it`);
   for (const [at, node] of current.nodes.entries()) {
     for (const name of node.given) uses.set(name, `node ${node.name} is in it`);
     if (at % 100 === 0) yield;

@@ -51,7 +51,7 @@ export async function execute(
   const created = await changeRules(tx, orgId, changes.rules, now);
   const deletedAliases = await deleteAliases(tx, orgId, changes.aliases.delete, now);
   const ofProviders = await changeProviderGroups(tx, orgId, changes.providerGroups, now);
-  const people = await changePeople(tx, orgId, changes.people, now);
+  const people = await changeGroupUsers(tx, orgId, changes.people, now);
   const isRegrouped = [people, ofProviders].some(({ add, remove }) => add.length + remove.length > 0);
   if (isRegrouped) await regroupOwned(tx, orgId, now, { isBounded: rollback === undefined });
   const { done, issued } = await changeNodes(tx, services, orgId, changes.nodes, actor, rollback);
@@ -89,7 +89,7 @@ export async function execute(
 }
 
 /** Returns the inverse changes. */
-async function changePeople(
+async function changeGroupUsers(
   tx: Transaction,
   orgId: number,
   { add, remove }: Changes["people"],

@@ -11,7 +11,7 @@ import { inSavepoint } from "../store/savepoint.ts";
 const words = v.array(v.string());
 const named = { name: v.string(), description: v.string() };
 const alias = { name: v.string(), nodeId: v.number(), address: v.nullable(v.string()) };
-const person = v.object({ name: v.string(), people: v.string() });
+const source = v.object({ name: v.string(), people: v.string() });
 const ofProvider = v.object({ people: v.string(), providerId: v.number(), name: v.string() });
 const delta = v.object({ add: words, remove: words });
 /** As it is stored until an application is confirmed. */
@@ -37,7 +37,7 @@ export const Undo = v.object({
       }),
     ),
     /** Absent in rows of earlier versions. */
-    people: v.optional(v.object({ add: v.array(person), remove: v.array(person) }), { add: [], remove: [] }),
+    people: v.optional(v.object({ add: v.array(source), remove: v.array(source) }), { add: [], remove: [] }),
     providerGroups: v.optional(v.object({ add: v.array(ofProvider), remove: v.array(ofProvider) }), {
       add: [],
       remove: [],

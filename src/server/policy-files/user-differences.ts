@@ -11,7 +11,7 @@ import type { PolicyNode } from "../policy/policy-nodes.ts";
 import type { Desired } from "../policy/resolve.ts";
 
 /** The organization as it is. */
-export type People = {
+export type PolicyUsers = {
   nodes: readonly PolicyNode[];
   people: readonly GroupSource[];
   providerGroups: readonly ProviderGroup[];
@@ -38,7 +38,7 @@ export type UserChanges = {
 
 /** Users are in a group by files alone. So a group that the file does not name loses them. */
 export function userChanges(
-  current: People,
+  current: PolicyUsers,
   { groups }: Desired,
   prune: boolean,
   kept: string[],
@@ -58,20 +58,23 @@ export function userChanges(
     if (prune) result.remove.push(each);
     else if (group !== undefined)
       kept.push(
-        `${personIn(current, people)} is in the group ${name}, not in the file. It stays without --prune.`,
+        `${describeUsers(current, people)} is in the group ${name}, not in the file. It stays without --prune.`,
       );
   }
   return result;
 }
 
 /** As in a file: `user:ada@example.org`, `idp:Engineering`. */
-export function personIn({ users, words }: Pick<People, "users" | "words">, people: string): string {
+export function describeUsers(
+  { users, words }: Pick<PolicyUsers, "users" | "words">,
+  people: string,
+): string {
   if (providerOf(people) !== undefined) return words.get(people) ?? `idp:#${people.slice("idp:".length)}`;
   const email = [...users].find(([, id]) => id === ownerOf(people))?.[0];
   return `user:${email ?? `#${ownerOf(people)}`}`;
 }
 
-export function changedPeople(
+export function changedGroupUsers(
   present: readonly GroupSource[],
   { add, remove }: UserChanges["people"],
 ): readonly GroupSource[] {
@@ -81,7 +84,7 @@ export function changedPeople(
 
 /** A group of a provider is stored while a rule, a test or a group of nodes names it. `named`: by rules and tests. */
 export function* providerChanges(
-  { providerGroups: present, people }: People,
+  { providerGroups: present, people }: PolicyUsers,
   desired: Desired,
   changes: UserChanges["people"],
   named: readonly string[],
@@ -89,12 +92,12 @@ export function* providerChanges(
   const known = new Set(present.map((each) => each.people));
   const add = desired.providerGroups.filter((each) => !known.has(each.people));
   yield;
-  const used = new Set([...named, ...changedPeople(people, changes).map((each) => each.people)]);
+  const used = new Set([...named, ...changedGroupUsers(people, changes).map((each) => each.people)]);
   return { add, remove: present.filter((each) => !used.has(each.people)) };
 }
 
 export function* ownedChanges(
-  { people, nodes, carriers, providerGroups: present }: People,
+  { people, nodes, carriers, providerGroups: present }: PolicyUsers,
   changes: UserChanges["people"],
   ofProviders: UserChanges["providerGroups"],
 ): Generator<unknown, OwnedChange[]> {
@@ -103,7 +106,7 @@ export function* ownedChanges(
   const removed = new Set(ofProviders.remove);
   const kept = [...present.filter((each) => !removed.has(each)), ...ofProviders.add];
   const stored = new Map(kept.map((each) => [each.people, carriers.get(each.people) ?? new Set<number>()]));
-  const groupsOf = makeOwnerGroups(changedPeople(people, changes), stored);
+  const groupsOf = makeOwnerGroups(changedGroupUsers(people, changes), stored);
   const found: OwnedChange[] = [];
   for (const [at, { id, name, ownerId, ownerGroups }] of nodes.entries()) {
     if (at % 100 === 0) yield;

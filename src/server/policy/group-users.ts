@@ -10,12 +10,13 @@ import { identityProviders, groupUsers, providerGroups } from "../store/tables/p
 import { oneSpelling } from "../../base/text.ts";
 
 /**
- * What a group of nodes has its nodes from. `people` is the name of a group, too: of the nodes of a user, or of the
- * users of a provider's group.
+ * The policy puts the nodes of these users into the group `name`. `people` (the column's name, also in stored rollbacks) is
+ * the group that stands for the users: `user:id.17` for one, `idp:3.` and a digest for those of a provider's group.
  */
 export type GroupSource = { name: string; people: string };
+/** `name`: at the provider. */
 export type ProviderGroup = { people: string; providerId: number; name: string };
-/** The members of the organization who have a provider's group, by `people`. */
+/** The members of the organization who have a provider's group, by its `people`. */
 export type Carriers = ReadonlyMap<string, ReadonlySet<number>>;
 
 /** Maximum groups of an organization: a certificate names all that its owner has. */
@@ -37,11 +38,11 @@ export function providerGroup(providerId: number, name: string): ProviderGroup {
   return { people: `idp:${providerId}.${digest}`, providerId, name };
 }
 
-const person = groupUsers.pick("name", "people");
+const source = groupUsers.pick("name", "people");
 
 export function readGroupUsers(reader: Pick<Reader, "all">, orgId: number): Promise<GroupSource[]> {
-  const sql = `SELECT ${person.select()} FROM group_people WHERE org_id = $1 ORDER BY name, people`;
-  return queryAll(reader, person, sql, [orgId]);
+  const sql = `SELECT ${source.select()} FROM group_people WHERE org_id = $1 ORDER BY name, people`;
+  return queryAll(reader, source, sql, [orgId]);
 }
 
 const named = providerGroups.pick("people", "providerId", "name");
@@ -84,9 +85,9 @@ export async function readOwnerGroups(
   orgId: number,
   ownerId?: number,
 ): Promise<(ownerId: number) => string[]> {
-  const people = await readGroupUsers(reader, orgId);
+  const sources = await readGroupUsers(reader, orgId);
   const groups = await readProviderGroups(reader, orgId);
-  return makeOwnerGroups(people, await readCarriers(reader, orgId, groups, ownerId));
+  return makeOwnerGroups(sources, await readCarriers(reader, orgId, groups, ownerId));
 }
 
 /** The groups that a new node of the user, or of the organization (null), has by its owner. */
@@ -100,14 +101,14 @@ export async function ownerGroupsOf(
 
 /** The groups of a user's nodes, sorted. */
 export function makeOwnerGroups(
-  people: readonly GroupSource[],
+  sources: readonly GroupSource[],
   carriers: Carriers,
 ): (ownerId: number) => string[] {
-  const byPeople = Map.groupBy(people, (each) => each.people);
+  const byUsers = Map.groupBy(sources, (each) => each.people);
   return (ownerId) => {
     const own = [...carriers].flatMap(([group, users]) => (users.has(ownerId) ? [group] : []));
     const names = [ownerGroup(ownerId), ...own]
-      .flatMap((each) => byPeople.get(each) ?? [])
+      .flatMap((each) => byUsers.get(each) ?? [])
       .map(({ name }) => name)
       // Skips reserved names, which groups of earlier versions may have: they would make nodes count as another
       // user's.

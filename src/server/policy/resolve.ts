@@ -77,14 +77,14 @@ export function* resolvePolicy({ file, placeOf }: ParsedPolicy, known: Known): G
     return found?.people ?? "";
   };
   /** The group of the nodes of a user or of a provider's group. */
-  const peopleIn = (word: string, path: string): string | undefined => {
+  const usersGroupOf = (word: string, path: string): string | undefined => {
     if (word.startsWith("user:")) return ownerGroup(member(word.slice("user:".length), path));
     return word.startsWith("idp:") ? idp(word.slice("idp:".length), path) : undefined;
   };
   const target = (word: string, path: string): Target => {
     if (word === "any") return { any: true };
     if (word.startsWith("node:")) return { node: node(word, path) };
-    const owned = peopleIn(word, path);
+    const owned = usersGroupOf(word, path);
     if (owned !== undefined) return { group: owned };
     const group = word.slice("group:".length);
     if (!names.has(group)) {
@@ -100,7 +100,7 @@ export function* resolvePolicy({ file, placeOf }: ParsedPolicy, known: Known): G
         ? { cidr: parseNetwork(word)?.text ?? word }
         : target(word, path);
 
-  const wanted = yield* groupsOf(groups ?? [], node, peopleIn);
+  const wanted = yield* groupsOf(groups ?? [], node, usersGroupOf);
   const rules = yield* mapInPieces(
     file.rules ?? [],
     ({ direction, protocol, ports, description, ...sides }, at) => ({
@@ -130,7 +130,7 @@ export function* resolvePolicy({ file, placeOf }: ParsedPolicy, known: Known): G
 function* groupsOf(
   groups: readonly (readonly [string, NonNullable<ParsedPolicy["file"]["groups"]>[string]])[],
   node: (word: string, path: string) => number,
-  peopleIn: (word: string, path: string) => string | undefined,
+  usersGroupOf: (word: string, path: string) => string | undefined,
 ): Generator<unknown, DesiredGroup[]> {
   const wanted: DesiredGroup[] = [];
   for (const [name, entry] of groups) {
@@ -138,7 +138,7 @@ function* groupsOf(
     const people = new Set<string>();
     yield* mapInPieces(entry?.members ?? [], (word, at) => {
       const path = `groups.${name}.members.${at}`;
-      const owned = peopleIn(word, path);
+      const owned = usersGroupOf(word, path);
       if (owned === undefined) members.add(node(word, path));
       else people.add(owned);
     });

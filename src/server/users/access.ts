@@ -89,7 +89,7 @@ export function makeAccessControl(deps: Deps): AccessControl {
     const token = rules.access === "docs" ? readCookie(cookies, docsCookie) : undefined;
     if (token !== undefined) {
       const { userId, issuedAt } = await sessions.verifyDocs(token);
-      return (await callers.person(userId, issuedAt)) ?? { kind: "none" };
+      return (await callers.user(userId, issuedAt)) ?? { kind: "none" };
     }
     if (session === undefined) return { kind: "none" };
     throw new AppError("token_not_valid", "This browser's session has ended. Sign in again.");
@@ -218,7 +218,7 @@ async function findOrganization(
 /** The checks that need no organization; `mayInOrganization` does the others. */
 function refusal(
   caller: Caller,
-  route: Pick<Route, "access" | "people">,
+  route: Pick<Route, "access" | "usersOnly">,
   request: Request,
 ): AppError | undefined {
   const { access } = route;
@@ -228,7 +228,7 @@ function refusal(
       ? undefined
       : new AppError("not_authenticated", "Authentication credentials were not provided.");
   }
-  if (caller.kind === "service" && (route.people === true || access === "person")) return denied();
+  if (caller.kind === "service" && (route.usersOnly === true || access === "person")) return denied();
   if ((access === "staff" || access === "docs") && !(caller.kind === "person" && caller.isStaff))
     return denied();
   return caller.kind === "service" && caller.networks !== null && hasOpaqueOrigin(request)

@@ -59,7 +59,7 @@ export const browserSessionHandlers = (services: Services): Handlers<typeof brow
   },
 });
 
-type Person = { userId: number; email: string; isStaff: boolean; factorAt: number | null };
+type SignedIn = { userId: number; email: string; isStaff: boolean; factorAt: number | null };
 
 /** Begins the session of a user who has proven everything. */
 export async function startedReply(
@@ -70,7 +70,7 @@ export async function startedReply(
     email,
     isStaff,
     ...proven
-  }: Person & {
+  }: SignedIn & {
     passwordHash?: string;
     device?: string;
     providerId?: number;

@@ -81,8 +81,10 @@ const proofs: Record<string, Record<string, Proof>> = {
     'damagedFile: "Remove the lines of the block by hand"':
       "advice: only a person knows which lines are whose",
     "examineOff: `${run} names --clear`": machine("names that are left in the file of names"),
-    "refusedSuffix: `${run} names disallow ${suffix.name} --org-slug ${slug}, or mend what it says`":
-      ["e2e/resolved-names.test.ts", "end in another domain only while root allows it"],
+    "refusedSuffix: `${run} names disallow ${suffix.name} --org-slug ${slug}, or mend what it says`": [
+      "e2e/resolved-names.test.ts",
+      "end in another domain only while root allows it",
+    ],
     "examineOff: `sudo ${run} names --on --peers`": [
       "e2e/resolved-names.test.ts",
       "are answered to peers once root allows it",
@@ -166,7 +168,9 @@ const proofs: Record<string, Record<string, Proof>> = {
     "notRunning: `${run} start ${quoteWord(slug)}`": machine("an engine that is stopped, and should run"),
     "routes: restart": machine("no route to the overlay"),
     "routes: silent.cure": "advice: on the router",
-    "examineFinding: `${run} overlay install && ${cure}`": booted("is to install the engine where its file is gone"),
+    "examineFinding: `${run} overlay install && ${cure}`": booted(
+      "is to install the engine where its file is gone",
+    ),
     "examineFinding: cure": "the table of kinds below",
     "examineFinding: unreached.cure": "advice: on the lighthouse, or in the network between",
   },

@@ -3,7 +3,7 @@
 import { describe, expect, test } from "bun:test";
 import { decode, encode, type Packet, type RecordType } from "dns-packet";
 import { answerQuery } from "../../../src/node/names/answer.ts";
-import type { MachineName } from "../../../src/node/names/machine-names.ts";
+import type { NameRecord } from "../../../src/node/names/name-records.ts";
 import { openNames, packNames } from "../../../src/node/names/packed-names.ts";
 import { domainsOf, reverseZones } from "../../../src/node/names/reverse-zones.ts";
 import { indexNames } from "../../../src/node/names/zones.ts";
@@ -11,7 +11,7 @@ import { makeRandom } from "../../support/random.ts";
 import { inFull } from "../../support/soak.ts";
 
 const networks = ["10.77.0.0/16", "fd00:77::/32"];
-const entry = (label: string, address: readonly string[], kind: MachineName["kind"] = "node") => ({
+const entry = (label: string, address: readonly string[], kind: NameRecord["kind"] = "node") => ({
   names: [`${label}.acme.internal`],
   addresses: address,
   slug: "acme",

@@ -10,7 +10,7 @@ import type { Organization } from "../../../src/node/files/organizations.ts";
 import { clearBlock, keepNames, makeNamesStep } from "../../../src/node/names/keep-names.ts";
 import { makeNamesReader } from "../../../src/node/names/names-reader.ts";
 import { agrees, askSystem, findNames, readNamesState } from "../../../src/node/names/find-names.ts";
-import { readMachineNames } from "../../../src/node/names/machine-names.ts";
+import { readNameRecords } from "../../../src/node/names/name-records.ts";
 import type { LinkState, ServiceState } from "../../../src/node/names/service-state.ts";
 import { realSystem } from "../../../src/base/system.ts";
 import { makeNodeWorld, type NodeWorld } from "../../support/node.ts";
@@ -140,14 +140,14 @@ describe.skipIf(process.platform !== "linux")("names of a machine", () => {
 
   test("of one damaged organization are missing alone, with the reason", async () => {
     writeFileSync(join(organization.directory, "host.crt"), "no certificate");
-    const { names, without } = await readMachineNames(configRoot);
+    const { names, without } = await readNameRecords(configRoot);
     expect(names).toEqual([]);
     expect(without).toHaveLength(1);
   });
 
   test("of an organization whose domain clouds or container engines use are left out, with the reason", async () => {
     cpSync(organization.directory, join(configRoot, "google"), { recursive: true });
-    const { names, without } = await readMachineNames(configRoot);
+    const { names, without } = await readNameRecords(configRoot);
     expect(names.map(({ slug }) => slug)).toEqual([organization.slug]);
     expect(without).toEqual([{ slug: "google", reason: "other software uses names below google.internal" }]);
   });

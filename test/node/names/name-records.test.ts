@@ -1,12 +1,7 @@
 // Which names programs of a machine get: no control plane can name foreign addresses, or take over foreign names.
 
 import { describe, expect, test } from "bun:test";
-import {
-  hostsLines,
-  maxHostsNames,
-  namesIn,
-  type MachineName,
-} from "../../../src/node/names/machine-names.ts";
+import { hostsLines, maxHostsNames, namesIn, type NameRecord } from "../../../src/node/names/name-records.ts";
 import type { HostsFile } from "../../../src/protocol/names.ts";
 
 const networks = ["10.77.0.0/16", "fd00:77::/64"];
@@ -78,7 +73,7 @@ describe("names", () => {
   });
 
   test("above the maximum: lighthouses and aliases stay, nodes are left out and counted", () => {
-    const name = (id: number, kind: MachineName["kind"]): MachineName => ({
+    const name = (id: number, kind: NameRecord["kind"]): NameRecord => ({
       names: [`x${id}.acme.internal`],
       addresses: [`10.77.${id >> 8}.${id & 255}`],
       slug: "acme",

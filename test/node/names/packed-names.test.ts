@@ -5,7 +5,7 @@ import { readFileSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { writeHosts } from "../../../src/node/files/hosts.ts";
 import { makeNamesReader, prepareNames } from "../../../src/node/names/names-reader.ts";
-import type { MachineName } from "../../../src/node/names/machine-names.ts";
+import type { NameRecord } from "../../../src/node/names/name-records.ts";
 import { addressKey, openNames, packNames } from "../../../src/node/names/packed-names.ts";
 import { readPrepared } from "../../../src/node/names/prepared-names.ts";
 import { writeOrganization } from "../../support/organization-engines.ts";
@@ -16,7 +16,7 @@ const keyOf = (address: string) => addressKey(address) ?? expect.unreachable();
 
 test("each of 600 names and its addresses are found, and nothing else", () => {
   const random = makeRandom(7);
-  const names = Array.from({ length: 600 }, (_, at): MachineName => {
+  const names = Array.from({ length: 600 }, (_, at): NameRecord => {
     const slug = ["acme", "ümlaut", "other"][at % 3] ?? "";
     const label = `${Math.floor(random() * 1e9).toString(36)}-${at}`;
     const all = [`n-${label}.${slug}.internal`, `${label}.${slug}.internal`];

@@ -6,7 +6,7 @@ import { createSocket } from "node:dgram";
 import { connect } from "node:net";
 import { tableOfClasses, type NamesForPeers } from "../../../src/protocol/names-for-peers.ts";
 import { atOnce } from "../../../src/server/http/heavy-work.ts";
-import type { MachineName, Zone } from "../../../src/node/names/machine-names.ts";
+import type { NameRecord, Zone } from "../../../src/node/names/name-records.ts";
 import { openNames, packNames } from "../../../src/node/names/packed-names.ts";
 import { makeAllowance, makePeerServers } from "../../../src/node/names/peer-servers.ts";
 import { describePeers } from "../../../src/node/names/service-state.ts";
@@ -27,7 +27,7 @@ const zone: Zone = {
   domains: ["acme.internal", "77.127.in-addr.arpa"],
   peers,
 };
-const entry = (node: string, address: string, more: Partial<MachineName> = {}): MachineName => ({
+const entry = (node: string, address: string, more: Partial<NameRecord> = {}): NameRecord => ({
   names: [`${node}.${more.slug ?? "acme"}.internal`],
   addresses: [address],
   slug: "acme",
@@ -45,7 +45,7 @@ const entries = [
   entry("db", "192.168.1.9", { names: ["printer.acme.internal"], kind: "alias" }),
   entry("other", "127.77.0.3", { slug: "home" }),
 ];
-const known = (own: Zone = zone, names: readonly MachineName[] = entries) => ({
+const known = (own: Zone = zone, names: readonly NameRecord[] = entries) => ({
   zones: [own],
   names: openNames(packNames(names)),
 });

@@ -11,7 +11,7 @@ import {
   writePermissions,
   writeAllowedSuffixes,
 } from "../../../src/node/files/permissions.ts";
-import { hostsLines, readMachineNames } from "../../../src/node/names/machine-names.ts";
+import { hostsLines, readNameRecords } from "../../../src/node/names/name-records.ts";
 import { makeNamesReader } from "../../../src/node/names/names-reader.ts";
 import { indexNames } from "../../../src/node/names/zones.ts";
 import { makeNodeWorld, type NodeWorld } from "../../support/node.ts";
@@ -31,7 +31,7 @@ const send = (text: string | undefined, directory = organization.directory) =>
   });
 /** The reason why the suffix is not served, or the domains of the organization. */
 const state = async (slug = "acme") => {
-  const { zones } = await readMachineNames(world.root);
+  const { zones } = await readNameRecords(world.root);
   const zone = zones.find((each) => each.slug === slug);
   return zone?.suffix?.reason ?? zone?.domains.filter((each) => !each.endsWith(".arpa")).join(" ");
 };
@@ -54,7 +54,7 @@ test("are served only after root allowed exactly this domain, and until root end
   expect(await state()).toContain("root has not allowed it");
   expect((await run("allow", suffix)).status).toBe(0);
   expect(await state()).toBe("acme.internal corp.example");
-  const { names } = await readMachineNames(world.root);
+  const { names } = await readNameRecords(world.root);
   expect(hostsLines(names, new Set()).lines).toEqual([
     `${ip} n-10.acme.internal 10.acme.internal n-10.corp.example 10.corp.example`,
     `${ip} db.acme.internal db.corp.example`,
@@ -167,5 +167,5 @@ test("are sent by the control plane with a check-in, and with --dry-run nothing 
 test("a damaged permissions.json costs this domain alone, and says so", async () => {
   writeFileSync(join(organization.directory, "permissions.json"), "{");
   expect(await state()).toContain("permissions.json");
-  expect((await readMachineNames(world.root)).names).toHaveLength(2);
+  expect((await readNameRecords(world.root)).names).toHaveLength(2);
 });

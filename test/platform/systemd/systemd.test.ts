@@ -11,7 +11,7 @@ import {
   systemdInstallation,
   systemdRemoval,
   systemdUnits,
-  type Team,
+  type OrganizationMode,
   type UnitPlaces,
 } from "../../../src/platform/systemd/systemd.ts";
 import { realSystem } from "../../../src/base/system.ts";
@@ -27,7 +27,7 @@ const places: UnitPlaces = {
   socketPath: "/var/run/overlay-agent/cmd.sock",
   autostart: true,
 };
-const both: Team[] = [
+const both: OrganizationMode[] = [
   { slug: "acme-2", mode: "server" },
   { slug: "home", mode: "desktop" },
 ];
@@ -98,7 +98,7 @@ describe.skipIf(!existsSync(analyze))("systemd-analyze", () => {
 });
 
 describe("units", () => {
-  const texts = (teams: Team[], changed: Partial<UnitPlaces> = {}) =>
+  const texts = (teams: OrganizationMode[], changed: Partial<UnitPlaces> = {}) =>
     systemdUnits(teams, { ...places, ...changed });
 
   test("each mode has its own units; without organizations only the daemon is installed", () => {
@@ -219,7 +219,7 @@ describe("plans", () => {
       "stop overlay-agent-auth.service",
       "daemon-reload",
     ]);
-    const two: Team[] = [...both, { slug: "other", mode: "server" }];
+    const two: OrganizationMode[] = [...both, { slug: "other", mode: "server" }];
     expect(argvs(systemdRemoval("other", two, state))).toEqual(["disable --now overlay-agent@other.service"]);
     expect(argvs(systemdRemoval("acme-2", both, state))).toEqual([
       "disable --now overlay-agent@acme-2.service overlay-agent-auth.timer",

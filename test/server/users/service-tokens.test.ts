@@ -190,9 +190,9 @@ describe("scopes", () => {
 
   test("every route that changes something is closed to tokens, or names its scope, or is listed here", () => {
     const open = server.app.routes.filter(
-      ({ method, access, people, scope }) =>
+      ({ method, access, usersOnly, scope }) =>
         method !== "GET" &&
-        people !== true &&
+        usersOnly !== true &&
         scope === undefined &&
         !["public", "person", "staff", "docs", "owner"].includes(access),
     );

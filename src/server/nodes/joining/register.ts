@@ -250,7 +250,7 @@ async function insert(
     state: "pending",
     groups: grant.groups,
     createdAt: now,
-    ...machineColumns(org, request, keys, grant),
+    ...nodeColumns(org, request, keys, grant),
     ephemeralSilenceS: grant.ephemeralSilenceS,
     watchedFrom: grant.ephemeralSilenceS === null ? null : now,
     isNamed: grant.isNamed,
@@ -265,7 +265,7 @@ function isClaimable(node: NodeRow): boolean {
 }
 
 /** The columns that a registration sets. A claimed node keeps values that the request omits. */
-function machineColumns(org: IssuingOrg, request: Request, keys: Keys, grant: Grant, claimed?: NodeRow) {
+function nodeColumns(org: IssuingOrg, request: Request, keys: Keys, grant: Grant, claimed?: NodeRow) {
   return {
     mode: request.mode ?? "desktop",
     isLighthouse: request.is_lighthouse === true || claimed?.isLighthouse === true,
@@ -313,7 +313,7 @@ async function claim(
     });
   }
   const groups = [...new Set([...node.groups, ...grant.groups])];
-  const columns = { groups, ...machineColumns(org, request, keys, grant, node) };
+  const columns = { groups, ...nodeColumns(org, request, keys, grant, node) };
   await nodes.update(tx, { id: node.id }, columns);
   // The other configurations already contain a node of an imported network.
   if (node.state === "active") await raiseConfigVersion(tx, node.orgId);

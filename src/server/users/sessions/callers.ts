@@ -30,7 +30,7 @@ export type CallerLookup = {
   /** Throws not_authenticated or token_not_valid. Calls `guessed` first for a token that was never issued. */
   bearer(header: string, isWrite: boolean, guessed: () => void): Promise<Caller>;
   /** The user, if active and the credential, issued at `issuedAt` ms, is newer than the last end of all sessions. */
-  person(userId: number, issuedAt: number): Promise<UserCaller | undefined>;
+  user(userId: number, issuedAt: number): Promise<UserCaller | undefined>;
 };
 
 type TokenCaller = Exclude<Caller, { kind: "person" | "none" }>;
@@ -48,7 +48,7 @@ export function makeCallerLookup(deps: Deps): CallerLookup {
   /** By the whole header: a cached request needs no parsing. */
   const tokens = new Map<string, TokenCaller & { generation: number }>();
   const orKnown = makeOrKnown();
-  const people = new Map<number, CachedUser>();
+  const knownUsers = new Map<number, CachedUser>();
   const ends = makeEnds(db, () => generation);
   const intern = makeInterner();
   // A row that was read before a change of rights must not be cached after it.
@@ -56,22 +56,22 @@ export function makeCallerLookup(deps: Deps): CallerLookup {
   db.listen("auth", () => {
     // Outdated tokens stay, for nodes that check in while the database is away.
     generation++;
-    people.clear();
+    knownUsers.clear();
     ends.forget();
   });
 
   const hasExpired = (caller: TokenCaller) =>
     caller.kind === "service" && caller.expiresAt !== null && caller.expiresAt <= deps.now();
 
-  const person = async (userId: number, issuedAt: number, isWrite = false) => {
-    let known = isWrite && !db.hasHeardAll() ? undefined : people.get(userId);
+  const user = async (userId: number, issuedAt: number, isWrite = false) => {
+    let known = isWrite && !db.hasHeardAll() ? undefined : knownUsers.get(userId);
     if (known === undefined) {
       const before = generation;
       const user = await users.find(db, { id: userId });
       if (user === undefined) return undefined;
       const { email, isActive, sessionsFrom } = user;
       known = { caller: { kind: "person", userId, email, isStaff: isStaff(user) }, isActive, sessionsFrom };
-      if (before === generation) people.set(userId, known);
+      if (before === generation) knownUsers.set(userId, known);
     }
     return known.isActive && issuedAt > known.sessionsFrom ? known.caller : undefined;
   };
@@ -82,7 +82,7 @@ export function makeCallerLookup(deps: Deps): CallerLookup {
       throw error;
     });
     const { family = "" } = claims;
-    const caller = await person(claims.userId, claims.issuedAt, isWrite);
+    const caller = await user(claims.userId, claims.issuedAt, isWrite);
     if (caller === undefined || (await ends.isOver(family, isWrite))) throw notValid();
     return { ...caller, signIn: { family } };
   };
@@ -123,7 +123,7 @@ export function makeCallerLookup(deps: Deps): CallerLookup {
       const token = header.slice(scheme[0].length);
       return tokenShape.test(token) ? byToken(token, guessed) : byJwt(token, isWrite, guessed);
     },
-    person,
+    user,
   };
 }
 
