@@ -60,7 +60,6 @@ const mayImport: Record<string, { areas: string[]; reason: string }> = {
 
 const homes: Record<string, { homes: RegExp; reason: string }> = {
   citty: { homes: /^cli\/help\.ts$/, reason: "usage texts only; its parser lets unknown flags pass" },
-  consola: { homes: /^base\/log\.ts$/, reason: "one logger, whose reporter redacts every line" },
   hono: { homes: /^server\//, reason: "HTTP is the control plane's" },
   "@valibot/to-json-schema": { homes: /^server\//, reason: "the OpenAPI document is the control plane's" },
   "swagger-ui-dist": { homes: /^server\//, reason: "the docs pages are the control plane's" },
@@ -313,14 +312,9 @@ describe("the way to a command", () => {
   const onTheWay = (each: Import) =>
     each.kind === "static" || (each.kind === "lazy" && area(each.from) === "cli" && area(each.to) !== "cli");
 
-  test("every command starts without a library but the core of the logger", () => {
+  test("every command starts without a library", () => {
     const ways = reached("main.ts", (each) => each.kind === "static");
-    expect([...ways.keys()].filter((to) => !to.endsWith(".ts") && !to.startsWith("node:"))).toEqual([
-      "consola",
-    ]);
-    // The core costs 0.1 to 0.5 ms, consola/basic 2.5, all of consola 7.
-    const imported = readFileSync(join(sourceRoot, "base/log.ts"), "utf8").match(/"consola[^"]*"/g);
-    expect(imported).toEqual(['"consola/core"']);
+    expect([...ways.keys()].filter((to) => !to.endsWith(".ts") && !to.startsWith("node:"))).toEqual([]);
   });
 
   test("every command starts without the table of the admin commands", () => {

@@ -1,7 +1,6 @@
 // Log lines on stderr or in a file, and the functions that make foreign text safe for a log, an error or a terminal: they
 // cut it, replace control characters, and redact tokens and private keys, in linear time.
 
-import { createConsola, LogLevels, type ConsolaReporter } from "consola/core";
 import { brand } from "../brand.ts";
 import { fromSystemError, messageOf } from "./errors.ts";
 import { appendText } from "./open-file.ts";
@@ -30,34 +29,19 @@ export function makeLog(options: LogOptions): Log {
   const { file, format = "text", stamped, verbose } = options;
   const write = file === undefined ? options.write : writeToFile(file, options.write);
   const render = format === "json" ? jsonLine : stamped || file !== undefined ? stampedLine : terminalLine;
-  const reporter: ConsolaReporter = {
-    log({ type, args: [message, fields = {}] }) {
+  const at =
+    (level: keyof Log): Write =>
+    (message, fields = {}) => {
       const safe = Object.entries<Fields[string]>(fields).filter(([, value]) => value !== undefined);
       const line = {
         time: new Date(options.now()).toISOString(),
-        level: type,
-        message: clean(String(message)),
+        level,
+        message: clean(message),
         fields: safe.map(([key, value]) => [key, typeof value === "string" ? clean(value) : value] as const),
       };
       write(`${render(line)}\n`);
-    },
-  };
-  let logger: Log | undefined;
-  // Made for the first line: that takes half a millisecond, and most commands log nothing.
-  const log = (): Log =>
-    (logger ??= createConsola({
-      level: verbose ? LogLevels.debug : LogLevels.info,
-      // consola's throttle is off: it would drop repeated lines, and its timer keeps a finished process alive for a
-      // second.
-      throttle: Number.NEGATIVE_INFINITY,
-      reporters: [reporter],
-    }));
-  return {
-    debug: (message, fields) => void (verbose && log().debug(message, fields)),
-    info: (message, fields) => log().info(message, fields),
-    warn: (message, fields) => log().warn(message, fields),
-    error: (message, fields) => log().error(message, fields),
-  };
+    };
+  return { debug: verbose ? at("debug") : () => {}, info: at("info"), warn: at("warn"), error: at("error") };
 }
 
 type Line = {

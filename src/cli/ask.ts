@@ -1,5 +1,5 @@
-// Asks questions on a terminal, and hides the answer to a secret one. consola's prompts are not used: they show every
-// character that is typed, and add 8 ms to the start.
+// Asks questions on a terminal, and hides the answer to a secret one. No library for prompts: that of consola shows every
+// character that is typed, and adds 8 ms to the start.
 
 import { AppError } from "../base/errors.ts";
 import type { System } from "../base/system.ts";
