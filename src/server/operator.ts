@@ -4,7 +4,7 @@
 import { given } from "../base/given.ts";
 import { parseAll } from "../base/ip.ts";
 import type { Log } from "../base/log.ts";
-import type { FetchInit, System } from "../base/system.ts";
+import type { System } from "../base/system.ts";
 import { makeAnswers } from "./app.ts";
 import { withAdmin } from "./admin.ts";
 import { operator } from "./audit/record.ts";
@@ -41,15 +41,9 @@ export async function asOperator<T>(
     const edge: Edge = { addressOf: () => "", operator: { kind: "operator", uid: operator.id } };
     const answers = makeAnswers(services);
     try {
-      return await work(async (url, init = {}) => answers.fetch(requestOf(url, init), edge), publicUrl);
+      return await work(async (url, init) => answers.fetch(new Request(url, init), edge), publicUrl);
     } finally {
       services.changes.close();
     }
-  });
-}
-
-function requestOf(url: string, { method, headers, body, signal }: FetchInit): Request {
-  return new Request(url, {
-    ...given({ method, headers, body, signal }),
   });
 }

@@ -1,5 +1,5 @@
 // A connection to the system bus: calls, and changes of a name's owner. Without a library, because systemd-resolved alone
-// is called.
+// is called: docs/design/less-of-our-own.md has the figures beside `resolvectl`.
 
 import { AppError } from "../../base/errors.ts";
 import { decodeMessage, encodeCall, messageType, type Call, type Message } from "./dbus-wire.ts";

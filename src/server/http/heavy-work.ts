@@ -1,5 +1,6 @@
 // Work that takes milliseconds of the one thread: rendering configurations, packing them, testing rules. One piece runs at a
 // time, then other requests get their chance. Organizations take turns, and so do the credentials of one (fair-queue.ts).
+// Why this is no Worker: docs/design/less-of-our-own.md.
 
 import { AppError } from "../../base/errors.ts";
 import { makeFairQueue, type InTurn } from "./fair-queue.ts";
