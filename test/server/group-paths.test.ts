@@ -117,3 +117,42 @@ test("paths are summed by the first group of their nodes; a pair counts once, wi
   await server.app.services.reports.stop();
   expect((await groups()).totals).toMatchObject({ online: 2, direct: 2, relayed: 1, broken: 0 });
 });
+
+test("members get the sums of their own nodes' paths, and the states of all nodes", async () => {
+  const { one } = await scene();
+  const email = `member-of-${org.slug}@example.org`;
+  const member = await server.person(email);
+  await server.join(org, email, "member");
+  const kinds = { direct: 0, relayed: 0, broken: 0 };
+  expect((await groups(member)).totals).toMatchObject({ nodes: 4, online: 3, ...kinds });
+  expect((await groups(member)).broken).toEqual([]);
+  await send("POST", `nodes/${one.id}/transfer/`, { owner: email });
+  server.clock.ms += 16_000;
+  expect((await groups(member)).totals).toMatchObject({ nodes: 4, direct: 2, relayed: 0, broken: 0 });
+  expect((await groups()).totals).toMatchObject({ direct: 1, relayed: 1, broken: 1 });
+  expect(await between("from=app&to=web", member)).toMatchObject({ direct: 1, broken: 0 });
+  // A program sees what its role does; another organization sees nothing of it.
+  const other = await server.organization(`other-${org.slug}`);
+  const { json } = await server.send("GET", `/api/org/${other.slug}/paths/groups/`, { token: admin });
+  expect(json).not.toMatchObject({ totals: { nodes: 4 } });
+});
+
+test("of more groups than one answer has, those that are worst off are shown, and the others counted", async () => {
+  const { app, one } = await scene();
+  await server.db.write(async (tx) => {
+    for (let at = 0; at < 70; at++)
+      await tx.run(
+        `INSERT INTO nodes (org_id, name, ip, state, groups, created_at, registered_at) VALUES ($1, $2, $3, 'active', $4, 1, 1)`,
+        [org.id, `many-${at}`, `10.77.200.${at}`, JSON.stringify([`group-${at}`])],
+      );
+  });
+  server.clock.ms += 16_000;
+  await report(app, broken(one));
+  const { totals, groups: found, left_out, pairs } = await groups();
+  expect(found.slice(0, 3).map(({ name }) => name)).toEqual(["app", "web", "group-0"]);
+  expect(found).toHaveLength(60);
+  expect(totals.nodes).toBe(74);
+  expect(left_out).toEqual({ groups: 13, nodes: 74 - found.reduce((sum, { nodes }) => sum + nodes, 0) });
+  const names = found.map(({ name }) => name);
+  expect(pairs.every(({ from, to }) => names.includes(from) && names.includes(to))).toBe(true);
+});

@@ -1,10 +1,10 @@
 // Handlers of src/api/events.ts.
 
 import type { Event, EventQuery, eventsApi } from "../../api/events.ts";
-import { formatTime } from "../../base/duration.ts";
 import { AppError } from "../../base/errors.ts";
 import type { Handlers } from "../http/attach.ts";
 import type { Services } from "../services.ts";
+import { eventTime } from "./record.ts";
 import { countEvents, listEvents, listEventsBefore, shownTo } from "./read.ts";
 
 export const eventHandlers = (services: Services): Handlers<typeof eventsApi> => ({
@@ -44,7 +44,7 @@ async function page(
   const times = Object.entries({ from, until }).filter(
     (entry): entry is [string, number] => entry[1] !== undefined,
   );
-  const more = times.map(([name, at]) => `&${name}=${formatTime(at)}`).join("");
+  const more = times.map(([name, at]) => `&${name}=${eventTime(at)}`).join("");
   return { body, headers: { Link: `<${publicUrl}${path}?after=${last}&limit=${limit}${more}>; rel="next"` } };
 }
 

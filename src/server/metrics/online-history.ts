@@ -3,6 +3,7 @@
 import { maxOnlinePoints, type OnlineHistory } from "../../api/nodes.ts";
 import { formatTime } from "../../base/duration.ts";
 import { onlineMs } from "../../api/values.ts";
+import { nextRound } from "../http/heavy-work.ts";
 import type { GroupPathSums } from "../paths/group-paths.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Database, Reader } from "../store/database.ts";
@@ -59,6 +60,7 @@ async function countNodes(db: Reader, { id: orgId, configVersion }: Counting, no
     sum.applied += found?.applied ?? 0;
     if (found?.n !== sliceSize) return sum;
     last = found.last ?? 0;
+    await nextRound();
   }
 }
 

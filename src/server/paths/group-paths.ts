@@ -27,41 +27,44 @@ export type Sums = {
 
 /** Rows of one query: few enough that check-ins do not wait for it. */
 const sliceSize = 500;
-/** Sums are kept for so many times what they took, but not longer than `mostMs`. */
+/** What was read is kept for so many times what it took, but not longer than `mostMs`. */
 const keptFor = 50;
 const mostMs = 15_000;
-const mostKept = 16;
+const mostKept = 64;
 
 export function makeGroupPaths({ db, system, changes }: Deps): GroupPathSums {
-  const kept = new Map<string, { until: number; sums: Promise<Sums> }>();
-  const inTurn = makeHeavyWork({ perCaller: 2, perOwner: 8 });
+  const [keepNodes, keepSums] = [makeKept<Found>(system), makeKept<Sums>(system)];
+  const inTurn = makeHeavyWork({ perCaller: 2, perOwner: 256 });
   const compute = async (orgId: number, ownerId: number | undefined) => {
     const now = system.now();
-    const found = await readNodes(db, orgId, (node) => isOnline({ ...node, state: "active" }, now, changes));
-    const edges = await readEdges(db, orgId, found, ownerId);
-    return inSlices(sumsOf(found, edges, now));
+    const isSeen = (node: NodeFound) => isOnline({ ...node, state: "active" }, now, changes);
+    const found = await keepNodes(`${orgId}`, () => readNodes(db, orgId, isSeen));
+    const read = await readEdges(db, orgId, found, ownerId);
+    return inSlices(sumsOf(found, read, now));
   };
   return {
     of(orgId, ownerId) {
-      const key = `${orgId}/${ownerId ?? ""}`;
-      const began = system.monotonic();
-      for (const [each, { until }] of kept) if (until < began) kept.delete(each);
-      const known = kept.get(key);
-      if (known !== undefined) return known.sums;
-      if (kept.size >= mostKept) kept.delete(kept.keys().next().value ?? "");
-      const sums = inTurn({ owner: orgId, caller: key }, async () => {
-        const from = performance.now();
-        const done = await compute(orgId, ownerId);
-        entry.until = system.monotonic() + Math.min(mostMs, keptFor * (performance.now() - from));
-        return done;
-      });
-      const entry = { until: Number.POSITIVE_INFINITY, sums };
-      kept.set(key, entry);
-      sums.catch(() => {
-        if (kept.get(key) === entry) kept.delete(key);
-      });
-      return sums;
+      const caller = `${orgId}/${ownerId ?? ""}`;
+      return keepSums(caller, () => inTurn({ owner: orgId, caller }, () => compute(orgId, ownerId)));
     },
+  };
+}
+
+function makeKept<T>({ monotonic }: Pick<Deps["system"], "monotonic">) {
+  const kept = new Map<string, { until: number; value: Promise<T> }>();
+  return (key: string, read: () => Promise<T>): Promise<T> => {
+    const [now, began] = [monotonic(), performance.now()];
+    for (const [each, { until }] of kept) if (until < now) kept.delete(each);
+    const known = kept.get(key);
+    if (known !== undefined) return known.value;
+    if (kept.size >= mostKept) kept.delete(kept.keys().next().value ?? "");
+    const entry = { until: Number.POSITIVE_INFINITY, value: read() };
+    kept.set(key, entry);
+    const keep = () => {
+      entry.until = monotonic() + Math.min(mostMs, keptFor * (performance.now() - began));
+    };
+    entry.value.then(keep, () => void (kept.get(key) === entry && kept.delete(key)));
+    return entry.value;
   };
 }
 
@@ -73,9 +76,6 @@ type Summed = {
   isOnline: boolean;
   isPhone: boolean;
   isHub: boolean;
-  /** What the node itself reports. */
-  hasRelayed: boolean;
-  hasBroken: boolean;
 };
 type Found = { all: Summed[]; byId: Map<number, number>; byAddress: Map<string, number> };
 
@@ -118,8 +118,6 @@ async function readNodes(
         isOnline: isSeen(row),
         isPhone: row.phone !== null,
         isHub: isHub(row),
-        hasRelayed: false,
-        hasBroken: false,
       });
       last = row.id;
     }
@@ -133,6 +131,9 @@ const broken = 2;
 /** A pair of nodes by their places in `Found`, the smaller one first. `rtt` in ms; NaN without one. */
 type Edge = { a: number; b: number; kind: number; rtt: number };
 
+/** By pair; and by place of a node, the worst kind that it reports itself. */
+type Read = { edges: Map<number, Edge>; worst: Uint8Array };
+
 const pathPick = paths.pick("nodeId", "peer", "path", "probe", "rttUs");
 const pathSlice = `SELECT ${pathPick.select()} FROM paths
   WHERE org_id = $1 AND (node_id, peer) > ($2, $3) AND node_id <= $4 ORDER BY node_id, peer LIMIT ${sliceSize}`;
@@ -143,8 +144,8 @@ async function readEdges(
   orgId: number,
   found: Found,
   ownerId: number | undefined,
-): Promise<Edge[]> {
-  const edges = new Map<number, Edge>();
+): Promise<Read> {
+  const read: Read = { edges: new Map(), worst: new Uint8Array(found.all.length) };
   const ends = found.all.map(({ id }) => id);
   const own = found.all.filter((node) => node.ownerId === ownerId).map(({ id }) => id);
   const ranges =
@@ -152,25 +153,24 @@ async function readEdges(
   for (const [first, end] of ranges) {
     for (let [node, peer] = [first, ""]; ;) {
       const rows = await queryAll(reader, pathPick, pathSlice, [orgId, node, peer, end]);
-      for (const row of rows) addEdge(edges, found, row);
+      for (const row of rows) addEdge(read, found, row);
       await nextRound();
       const last = rows.at(-1);
       if (last === undefined || rows.length < sliceSize) break;
       [node, peer] = [last.nodeId, last.peer];
     }
   }
-  return [...edges.values()];
+  return read;
 }
 
 /** Both ends report a path: of the two, the worse counts. What a node reported before it went away does not. */
-function addEdge(edges: Map<number, Edge>, { all, byId, byAddress }: Found, row: PathFound): void {
+function addEdge({ edges, worst }: Read, { all, byId, byAddress }: Found, row: PathFound): void {
   const [from, to] = [byId.get(row.nodeId), byAddress.get(row.peer)];
   const reporter = from === undefined ? undefined : all[from];
   if (from === undefined || to === undefined || from === to || reporter?.isOnline !== true) return;
   const kind = row.probe === "broken" ? broken : kindNames.findIndex((name) => name === row.path);
   if (kind < 0) return;
-  if (kind === broken) reporter.hasBroken = true;
-  else if (kind > 0) reporter.hasRelayed = true;
+  worst[from] = Math.max(worst[from] ?? 0, kind);
   const [a, b] = [Math.min(from, to), Math.max(from, to)];
   const rtt = row.rttUs === null ? Number.NaN : row.rttUs / 1000;
   const key = a * all.length + b;
@@ -187,19 +187,23 @@ type Kinds = { direct: number; relayed: number; broken: number };
 const noKinds = (): Kinds => ({ direct: 0, relayed: 0, broken: 0 });
 const nameOf = (kind: number) => kindNames[kind] ?? "broken";
 
-function* sumsOf(found: Found, edges: readonly Edge[], now: number): Generator<undefined, Sums> {
-  const { all } = found;
-  const groups = yield* groupsOf(all);
+function* sumsOf({ all }: Found, { edges, worst }: Read, now: number): Generator<undefined, Sums> {
+  const groups = yield* groupsOf(all, worst);
   const [pairs, totals] = [new Map<string, Pair>(), newPair(null, null)];
-  for (const [at, edge] of edges.entries()) {
-    if (at % 200 === 0) yield;
+  const packed = emptyPack(edges.size);
+  const first: Edge[] = [];
+  let at = 0;
+  for (const edge of edges.values()) {
     const [one, other] = [all[edge.a]?.group ?? null, all[edge.b]?.group ?? null];
-    const pair = pairOf(pairs, one, other);
-    for (const each of [pair, totals]) count(each, edge);
-    for (const group of new Set([one, other])) {
-      const sums = groups.get(group);
-      if (sums !== undefined) sums.paths[nameOf(edge.kind)] += 1;
+    count(pairOf(pairs, one, other), edge);
+    count(totals, edge);
+    for (const name of one === other ? [one] : [one, other]) {
+      const group = groups.get(name);
+      if (group !== undefined) group.paths[nameOf(edge.kind)] += 1;
     }
+    if (edge.kind === broken && first.length < maxNamedPaths) first.push(edge);
+    packed.put(at, edge);
+    if (at++ % 200 === 0) yield;
   }
   const sorted = [...groups.values()].sort(worseGroup);
   const shown = sorted.slice(0, maxMapGroups);
@@ -209,36 +213,30 @@ function* sumsOf(found: Found, edges: readonly Edge[], now: number): Generator<u
     yield;
     if (names.has(pair.from) && names.has(pair.to)) answers.push(answerOf(pair));
   }
-  yield;
   const { from: _, to: __, ...sums } = answerOf(totals);
   yield;
-  const named = (edge: Edge) => namedPath(all, edge);
-  const counted = all.filter(({ isPhone }) => !isPhone);
-  const nodesShown = shown.reduce((sum, group) => sum + group.nodes, 0);
-  const packed = pack(edges);
+  const nodesOf = (some: readonly Group[]) => some.reduce((sum, group) => sum + group.nodes, 0);
+  const away = sorted.reduce((sum, group) => sum + group.away, 0);
+  const counted = nodesOf(sorted);
   return {
     answer: {
       at: formatTime(now),
-      totals: {
-        nodes: counted.length,
-        online: counted.filter((node) => node.isOnline).length,
-        ...sums,
-      },
+      totals: { nodes: counted, online: counted - away, ...sums },
       groups: shown,
-      left_out: { groups: sorted.length - shown.length, nodes: counted.length - nodesShown },
+      left_out: { groups: sorted.length - shown.length, nodes: counted - nodesOf(shown) },
       pairs: answers.sort((a, b) => byName(a.from, b.from) || byName(a.to, b.to)),
-      broken: edges
-        .filter(({ kind }) => kind === broken)
-        .slice(0, maxNamedPaths)
-        .map(named),
+      broken: first.map((edge) => namedPath(all, worst, edge)),
     },
-    between: (from, to) => between(all, packed, from, to),
+    between: (from, to) => between({ all, worst, packed }, from, to),
   };
 }
 
 type Group = GroupPaths["groups"][number];
 
-function* groupsOf(all: readonly Summed[]): Generator<undefined, Map<string | null, Group>> {
+function* groupsOf(
+  all: readonly Summed[],
+  worst: Uint8Array,
+): Generator<undefined, Map<string | null, Group>> {
   const groups = new Map<string | null, Group>();
   for (const [at, node] of all.entries()) {
     if (at % 200 === 0) yield;
@@ -248,16 +246,14 @@ function* groupsOf(all: readonly Summed[]): Generator<undefined, Map<string | nu
     groups.set(name, group);
     if (node.isPhone) continue;
     group.nodes += 1;
-    group[stateOf(node)] += 1;
+    group[node.isOnline ? (states[worst[at] ?? 0] ?? "well") : "away"] += 1;
     if (node.isHub) group.hubs += 1;
   }
   return groups;
 }
 
-function stateOf({ isOnline: here, hasBroken, hasRelayed }: Summed) {
-  if (!here) return "away";
-  return hasBroken ? "broken" : hasRelayed ? "relayed" : "well";
-}
+/** Of a node that is online, by the worst path that it reports. */
+const states = ["well", "relayed", "broken"] as const;
 
 /** By name, those without one last. */
 function byName(a: string | null, b: string | null): number {
@@ -288,17 +284,17 @@ function count({ kinds, rtts }: Pair, { kind, rtt }: Edge): void {
 }
 
 function answerOf({ from, to, kinds, rtts }: Pair) {
-  const sorted = Float64Array.from(rtts).sort();
+  const sorted = new Float64Array(rtts).sort();
   const at = (share: number) => sorted[Math.max(0, Math.ceil(sorted.length * share) - 1)] ?? null;
   return { from, to, ...kinds, rtt_ms_median: at(0.5), rtt_ms_95: at(0.95) };
 }
 
 type Named = BetweenGroups["worst"][number];
 
-function namedPath(all: readonly Summed[], { a, b, kind, rtt }: Edge): Named {
+function namedPath(all: readonly Summed[], reported: Uint8Array, { a, b, kind, rtt }: Edge): Named {
   const [one, other] = [all[a], all[b]];
   // The one that reports it is named first.
-  const isOther = kind === broken && one?.hasBroken === false;
+  const isOther = kind === broken && reported[a] !== broken;
   const [node, peer] = isOther ? [other, one] : [one, other];
   return {
     node: node?.id ?? 0,
@@ -312,16 +308,25 @@ function namedPath(all: readonly Summed[], { a, b, kind, rtt }: Edge): Named {
   };
 }
 
-/** Kept while the sums are: four numbers a path instead of an object. */
-type Packed = { length: number; a: Uint32Array; b: Uint32Array; kind: Uint8Array; rtt: Float64Array };
+type Packed = { put(at: number, edge: Edge): void; get(at: number): Edge; length: number };
 
-function pack(edges: readonly Edge[]): Packed {
+/** Kept while the sums are: four numbers a path instead of an object. */
+function emptyPack(length: number): Packed {
+  const [ends, kinds] = [new Uint32Array(2 * length), new Uint8Array(length)];
+  const rtts = new Float64Array(length);
   return {
-    length: edges.length,
-    a: Uint32Array.from(edges, ({ a }) => a),
-    b: Uint32Array.from(edges, ({ b }) => b),
-    kind: Uint8Array.from(edges, ({ kind }) => kind),
-    rtt: Float64Array.from(edges, ({ rtt }) => rtt),
+    length,
+    put(at, { a, b, kind, rtt }) {
+      ends.set([a, b], 2 * at);
+      kinds[at] = kind;
+      rtts[at] = rtt;
+    },
+    get: (at) => ({
+      a: ends[2 * at] ?? 0,
+      b: ends[2 * at + 1] ?? 0,
+      kind: kinds[at] ?? broken,
+      rtt: rtts[at] ?? Number.NaN,
+    }),
   };
 }
 
@@ -329,8 +334,7 @@ function pack(edges: readonly Edge[]): Packed {
 const bounds = [1, 2, 5, 10, 20, 40, 80, 160, 320, 1000, null];
 
 function between(
-  all: readonly Summed[],
-  packed: Packed,
+  { all, worst: reported, packed }: { all: readonly Summed[]; worst: Uint8Array; packed: Packed },
   one: string | null,
   other: string | null,
 ): BetweenGroups {
@@ -338,10 +342,9 @@ function between(
   const pair = newPair(from, to);
   const edges: Edge[] = [];
   for (let at = 0; at < packed.length; at++) {
-    const [a = 0, b = 0] = [packed.a[at], packed.b[at]];
-    const [first, second] = [all[a]?.group ?? null, all[b]?.group ?? null];
+    const edge = packed.get(at);
+    const [first, second] = [all[edge.a]?.group ?? null, all[edge.b]?.group ?? null];
     if (!((first === from && second === to) || (first === to && second === from))) continue;
-    const edge = { a, b, kind: packed.kind[at] ?? broken, rtt: packed.rtt[at] ?? Number.NaN };
     count(pair, edge);
     edges.push(edge);
   }
@@ -351,5 +354,5 @@ function between(
     const [above, upTo] = [bounds[at - 1] ?? -1, up_to_ms ?? Number.POSITIVE_INFINITY];
     return { up_to_ms, paths: pair.rtts.filter((rtt) => rtt > above && rtt <= upTo).length };
   });
-  return { ...answerOf(pair), round_trips, worst: worst.map((edge) => namedPath(all, edge)) };
+  return { ...answerOf(pair), round_trips, worst: worst.map((edge) => namedPath(all, reported, edge)) };
 }

@@ -4,7 +4,7 @@ import { afterAll, beforeAll, expect, test } from "bun:test";
 import { createHash } from "node:crypto";
 import * as v from "valibot";
 import { emptyChain, verifyEnd, verifyNext } from "../../../src/console/activity.ts";
-import { Event } from "../../../src/api/events.ts";
+import { Event, eventsApi } from "../../../src/api/events.ts";
 import { faultsIn, verifyChains } from "../../../src/server/audit/verify.ts";
 import { eventHash, eventText, operator, record } from "../../../src/server/audit/record.ts";
 import { events as table } from "../../../src/server/store/tables/events.ts";
@@ -377,4 +377,60 @@ test("the log is read backwards by before, which does not go with after", async 
   expect((await events(`?before=${ids[0]}`)).list).toEqual([]);
   const both = await server.send("GET", "/api/org/acme/events/?before=9&after=3", { token: owner });
   expect(both.status).toBe(400);
+});
+
+test("events are counted by hour and type, and read for a time; another organization's are not", async () => {
+  const hourMs = 3_600_000;
+  server.clock.ms += 48 * hourMs - (server.clock.ms % hourMs);
+  const start = server.clock.ms;
+  const signIn = async () => {
+    const user = await server.db.get("SELECT id FROM users WHERE email = 'ada@example.org'");
+    owner = (await server.app.services.sessions.start(Number(user?.["id"]))).access;
+  };
+  await signIn();
+  await send("POST", "groups/", { name: "late-1" });
+  await send("POST", "groups/", { name: "late-2" });
+  server.clock.ms = start + 1.5 * hourMs;
+  await signIn();
+  const other = await server.db.get("SELECT id FROM organizations WHERE slug = 'other'");
+  await server.db.writeFor({ org: Number(other?.["id"]) }, (tx) =>
+    record(tx, {
+      orgId: Number(other?.["id"]),
+      at: server.clock.ms,
+      type: "group.created",
+      actor: operator,
+      subject: "group/x",
+    }),
+  );
+  await send("POST", "groups/", { name: "late-3" });
+  const hours = async (query = "") => {
+    const { json } = await server.send("GET", `/api/org/acme/events/hours/${query}`, { token: owner });
+    return v.parse(eventsApi.hours.answers[200].schema, json);
+  };
+  const at = (hour: number) => new Date(start + hour * hourMs).toISOString();
+  expect(await hours("?days=1")).toEqual([
+    { at: at(0).replace(".000", ""), count: 2, types: { "group.created": 2 } },
+    { at: at(1).replace(".000", ""), count: 1, types: { "group.created": 1 } },
+  ]);
+  // What happened two days ago is in the week.
+  expect((await hours()).length).toBeGreaterThan(2);
+  const names = async (query: string) => (await events(query)).list.map(({ subject }) => subject);
+  const first = `?from=${at(0)}&until=${at(1)}`;
+  expect(await names(first)).toEqual(["group/late-1", "group/late-2"]);
+  expect(await names(`?from=${at(1)}&until=${at(2)}`)).toEqual(["group/late-3"]);
+  expect(await names(`?from=${at(1.2)}&until=${at(1.4)}`)).toEqual([]);
+  expect(await names(`?from=${at(1.2)}&until=${at(1.6)}`)).toEqual(["group/late-3"]);
+  expect(await names(`?from=${at(8)}&until=${at(9)}`)).toEqual([]);
+  // Pages, forwards and backwards.
+  const page = await events(`${first}&limit=1`);
+  const next = /<[^?]*(\?[^>]*)>/.exec(page.link ?? "")?.[1] ?? "";
+  expect(await names(next)).toEqual(["group/late-2"]);
+  expect((await events(first)).link).toBeNull();
+  const newest = `?before=${Number.MAX_SAFE_INTEGER}&from=${at(0)}&until=${at(1)}`.replace(
+    /9007\d+/,
+    "999999999999999",
+  );
+  expect(await names(`${newest}&limit=1`)).toEqual(["group/late-2"]);
+  for (const wrong of ["from=yesterday", "until=2026-11-27", "from=1", `from=${"9".repeat(50)}`])
+    expect((await send("GET", `events/?${wrong}`)).status).toBe(400);
 });

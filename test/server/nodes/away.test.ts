@@ -118,6 +118,23 @@ describe("nodes that are away", () => {
     expect(await toldDuring(() => live(minute, [db, web]))).toEqual([]);
   });
 
+  test("a node that a peer reaches is not away, until the peer reaches it no longer or is away itself", async () => {
+    await set(5);
+    const say = async (probe: string) => {
+      server.clock.ms += minute;
+      await db.checkin({ paths: { changed: [{ peer: web.ip, path: "direct", probe }] } });
+      await server.app.services.pathReports.stop();
+      await watch();
+    };
+    await say("answers");
+    expect(await toldDuring(() => live(20 * minute, [db]))).toEqual([]);
+    await say("broken");
+    expect(await toldDuring(() => live(minute, [db]))).toEqual(["away web"]);
+    expect(await toldDuring(() => live(2 * minute, [db, web]))).toEqual(["online web"]);
+    await say("answers");
+    expect(await toldDuring(() => live(10 * minute))).toEqual(["away web", "away db"]);
+  });
+
   test("of more nodes than one query reads, each is told", async () => {
     await set(5);
     const at = server.clock.ms;

@@ -1,4 +1,5 @@
-// Tells when nodes are away for longer than their organization allows (`notify_away_minutes`), and when they are back.
+// Tells when nodes are away for longer than their organization allows (`notify_away_minutes`), and when they are back. A node
+// whose peers say that it answers is not away: what fails is its way to the control plane, or the agent on it.
 
 import { onlineMs } from "../../../api/values.ts";
 import { formatTime } from "../../../base/duration.ts";
@@ -22,13 +23,16 @@ const changed = computed({
   lastCheckinAt: integer(),
   countedFrom: integer(),
 });
+/** Whether a node `n` answers a peer that is online ($5), which reports each change. */
+const answersPeers = `EXISTS (SELECT 1 FROM paths p JOIN sightings q ON q.node_id = p.node_id
+  WHERE p.org_id = n.org_id AND p.peer IN (n.ip, n.ip6) AND p.probe = 'answers' AND q.last_checkin_at > $5)`;
 /** Nodes that may have become away ($4: silent since then), and those that were told and are online ($5) again. */
 const changedInSlice = `SELECT n.id, n.name, n.away_since, s.last_checkin_at,
     ${later("coalesce(n.watched_from, 0)", "s.last_checkin_at")} AS counted_from
   FROM nodes n JOIN sightings s ON s.node_id = n.id
   WHERE n.org_id = $1 AND n.id > $2 AND n.id <= $3
     AND n.state = 'active' AND n.phone IS NULL AND n.ephemeral_silence_s IS NULL
-    AND ((n.away_since IS NULL AND (s.last_checkin_at <= $4 OR s.last_checkin_at > $6))
+    AND ((n.away_since IS NULL AND (s.last_checkin_at <= $4 OR s.last_checkin_at > $6) AND NOT ${answersPeers})
       OR (n.away_since <> s.last_checkin_at AND s.last_checkin_at > $5 AND s.last_checkin_at <= $6))
   ORDER BY n.id`;
 type Changed = ReturnType<(typeof changed)["parse"]>;
