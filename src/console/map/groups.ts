@@ -1,0 +1,60 @@
+// What the map and the small network of Overview know of groups and of the paths between them.
+
+import type { GroupPaths } from "../../api/paths.ts";
+
+export type Group = GroupPaths["groups"][number];
+export type Pair = GroupPaths["pairs"][number];
+export type NamedPath = GroupPaths["broken"][number];
+type Name = Group["name"];
+
+/** The picture has at most so many groups: the worst. */
+export const maxDrawn = 12;
+
+export const groupWord = (name: Name): string => name ?? "no group";
+/** As the address names a group; names have no blanks. */
+export const groupKey = (name: Name): string => name ?? "";
+
+export const pathsIn = ({
+  direct,
+  relayed,
+  broken,
+}: Omit<Pair, "from" | "to" | "rtt_ms_median" | "rtt_ms_95">) => direct + relayed + broken;
+export const onlineIn = ({ nodes, away }: Group): number => nodes - away;
+
+/** Groups that have nodes besides phones. */
+export const peopled = (groups: readonly Group[]): Group[] => groups.filter(({ nodes }) => nodes > 0);
+
+/** The group that stands in the middle: most of its nodes are lighthouses, relays or routers, and it has most of them. */
+export function hubOf(groups: readonly Group[]): Group | undefined {
+  const all = peopled(groups).filter(({ nodes, hubs }) => hubs > 0 && 2 * hubs >= nodes);
+  return all.toSorted((a, b) => b.hubs - a.hubs || byName(a, b))[0];
+}
+
+const byName = (a: Group, b: Group) =>
+  a.name === null ? 1 : b.name === null ? -1 : a.name < b.name ? -1 : a.name > b.name ? 1 : 0;
+
+/** The groups that a picture has, by name: the hub, and of the others the worst, as the control plane sorts them. */
+export function drawnOf(
+  groups: readonly Group[],
+  most = maxDrawn,
+): { hub: Group | undefined; ring: Group[] } {
+  const all = peopled(groups);
+  const hub = all.length > 1 ? hubOf(all) : undefined;
+  const ring = all.filter((group) => group !== hub).slice(0, hub === undefined ? most : most - 1);
+  return { hub, ring: ring.toSorted(byName) };
+}
+
+/** The pair of two groups, in any order. */
+export function pairFinder(pairs: readonly Pair[]): (a: Name, b: Name) => Pair | undefined {
+  const byNames = new Map(pairs.map((pair) => [pairKey(pair.from, pair.to), pair]));
+  return (a, b) => byNames.get(pairKey(a, b)) ?? byNames.get(pairKey(b, a));
+}
+
+/** As the address names it. */
+export const pairKey = (from: Name, to: Name): string => `${groupKey(from)} ${groupKey(to)}`;
+
+/** From 1, under 10 ms, to 5, 80 ms and more. */
+export const heatOf = (ms: number): number => [10, 20, 40, 80].filter((bound) => ms >= bound).length + 1;
+
+/** Round trips need no more digits than these. */
+export const msWords = (ms: number): string => `${ms < 10 ? Math.round(10 * ms) / 10 : Math.round(ms)}`;
