@@ -60,7 +60,7 @@ function Away() {
       ? old && `As of ${exact(old.readAt ?? 0)}; cannot be read now: ${old.error?.message}`
       : `The control plane does not answer since ${exact(since)}. Changes are not saved.`;
   return (
-    <div role="status" class={text && "away"}>
+    <div role="status" class={text && "outage"}>
       <bdi>{text}</bdi>
     </div>
   );

@@ -1,86 +1,158 @@
 // The column of navigation, and the keys that open pages.
 
 import { useEffect, useLayoutEffect, useState } from "preact/hooks";
+import { brand } from "../brand.ts";
+import { awaySince } from "./api.ts";
+import { isLive } from "./live.ts";
 import { isAdmin, me, organizations, shownOrganization, signOut, slug } from "./me.ts";
 import { opened } from "./palette.tsx";
-import { organizationPages, staffPages } from "./pages.ts";
+import { organizationPages, staffPages, type Page } from "./pages.ts";
 import { go, pathOf, segments } from "./router.ts";
 import { unsaved } from "./unsaved.ts";
 import { useNeeds } from "./use-needs.ts";
 import { useAction } from "./ui/form.tsx";
+import { Avatar, Icon, Logo, Sign } from "./ui/icon.tsx";
+import { Menu } from "./ui/menu.tsx";
 import { Failure, valueOf } from "./ui/parts.tsx";
+import { Count as Counter } from "./ui/tag.tsx";
+
+/** Of the network, before those of the organization. */
+const networkPages = ["", "machines", "map", "access", "activity"];
+/** On a phone, those at the bottom; the others are behind More. */
+const tabPages = networkPages.slice(0, 4);
 
 export function Navigation() {
   const shown = shownOrganization.value;
-  // In a narrow window, the pages are behind a button.
+  // On a phone, the column is a sheet that More opens.
   const [isOpen, open] = useState(false);
   const at = segments.value.join("/");
   // Before the browser draws the next page below it.
   useLayoutEffect(() => open(false), [at]);
   useKeys();
-  const out = useAction(signOut);
+  const pages = shown === undefined ? [] : pagesOf(shown.slug, isAdmin(shown));
+  const isTab = ({ segment }: Entry) => tabPages.includes(segment);
+  const isMore = !pages.some((each) => each.isHere && isTab(each));
   return (
-    <nav aria-label="Console">
-      <div class="bar">
+    <>
+      <nav aria-label="Console" class={isOpen ? "side open" : "side"}>
         <Chooser />
+        <button type="button" class="find" onClick={() => (opened.value = "palette")}>
+          <Icon name="search" />
+          Find<kbd>Ctrl K</kbd>
+        </button>
+        <Links entries={pages.filter(({ segment }) => networkPages.includes(segment))} />
+        {shown === undefined ? null : (
+          <>
+            <h2>Organization</h2>
+            <Links entries={pages.filter(({ segment }) => !networkPages.includes(segment))} />
+          </>
+        )}
+        {me.value?.is_staff === true ? (
+          <>
+            <h2>Control plane</h2>
+            <Links entries={staffEntries()} />
+          </>
+        ) : null}
+        <Me isHere={at === "-/account"} />
+      </nav>
+      <nav aria-label="Pages" class="tabbar">
+        <Links entries={pages.filter(isTab)} />
         <button
           type="button"
-          class="menu-button"
           aria-expanded={isOpen}
-          aria-controls="pages"
+          aria-current={isMore && !isOpen ? "page" : undefined}
           onClick={() => open(!isOpen)}
         >
-          Menu {shown !== undefined && isAdmin(shown) ? <Count key={shown.slug} isShort={true} /> : null}
+          <Icon name="menu" />
+          More
         </button>
-      </div>
-      <div id="pages" class={isOpen ? "open" : ""}>
-        {shown === undefined ? null : <Pages own={shown.slug} isForAdmin={isAdmin(shown)} />}
-        {me.value?.is_staff === true ? <Staff /> : null}
-        <div class="who">
-          <bdi class="quiet">{me.value?.email}</bdi>
-          <a href={pathOf("-", "account")} aria-current={at === "-/account" ? "page" : undefined}>
-            Account
-          </a>
-          <button type="button" class="plain" onClick={out.run}>
-            Sign out
-          </button>
-          {out.error === undefined ? null : (
-            <>
-              You are still signed in.
-              <Failure error={out.error} />
-            </>
-          )}
-          <small class="hint">
-            <kbd>Ctrl K</kbd> find a page or machine, <kbd>/</kbd> search this page, <kbd>?</kbd> keys
-          </small>
-        </div>
-      </div>
-    </nav>
+      </nav>
+    </>
   );
 }
 
-function Pages({ own, isForAdmin }: { own: string; isForAdmin: boolean }) {
+type Entry = Pick<Page, "title" | "icon"> & {
+  segment: string;
+  href: string;
+  isHere: boolean;
+  /** Of the organization whose needs are counted. */
+  counted?: string | undefined;
+  isDraft?: boolean;
+};
+
+function pagesOf(own: string, isForAdmin: boolean): Entry[] {
+  return Object.entries(organizationPages)
+    .filter(([, { isForAdmins }]) => isForAdmins !== true || isForAdmin)
+    .map(([segment, { title, icon }]) => ({
+      title,
+      icon,
+      segment,
+      href: segment === "" ? pathOf(own) : pathOf(own, segment),
+      isHere: slug.value === own && (segments.value[1]?.replace("phones", "machines") ?? "") === segment,
+      counted: segment === "" && isForAdmin ? own : undefined,
+      isDraft: unsaved.value.includes(`${own}/${segment}`),
+    }));
+}
+
+const staffEntries = (): Entry[] =>
+  Object.entries(staffPages).map(([segment, { title, icon }]) => ({
+    title,
+    icon,
+    segment,
+    href: pathOf("-", segment),
+    isHere: segments.value[0] === "-" && segments.value[1] === segment,
+  }));
+
+const Links = ({ entries }: { entries: readonly Entry[] }) => (
+  <ul>
+    {entries.map(({ title, icon = "right", href, isHere, counted, isDraft }) => (
+      <li key={href}>
+        <a href={href} title={title} aria-current={isHere ? "page" : undefined}>
+          <Icon name={icon} />
+          {title}
+          {counted === undefined ? null : <Count key={counted} />}
+          {isDraft === true ? <span class="count soft">draft</span> : null}
+        </a>
+      </li>
+    ))}
+  </ul>
+);
+
+/** Who is signed in, and whether what the page shows is live. */
+function Me({ isHere }: { isHere: boolean }) {
+  const out = useAction(signOut);
+  const email = me.value?.email ?? "";
+  const isCurrent = isLive.value && awaySince.value === undefined;
   return (
-    <ul>
-      {Object.entries(organizationPages).map(([segment, { title, isForAdmins }]) => {
-        if (isForAdmins === true && !isForAdmin) return null;
-        const isHere =
-          slug.value === own && (segments.value[1]?.replace("phones", "machines") ?? "") === segment;
-        const hasCount = segment === "" && isForAdmin;
-        return (
-          <li key={segment}>
-            <a
-              href={segment === "" ? pathOf(own) : pathOf(own, segment)}
-              aria-current={isHere ? "page" : undefined}
-            >
-              {title}
-              {hasCount ? <Count key={own} /> : null}
-              {unsaved.value.includes(`${own}/${segment}`) ? " (draft)" : null}
-            </a>
-          </li>
-        );
-      })}
-    </ul>
+    <div class="me">
+      <Avatar name={email} />
+      <div>
+        <bdi class="cut" title={email}>
+          {email}
+        </bdi>
+        <small>
+          <Sign name={isCurrent ? "on" : "off"} />
+          {isCurrent ? "Live" : "Not live"}
+        </small>
+      </div>
+      <Menu label="Your account" isSmall={true} isUp={true}>
+        <a href={pathOf("-", "account")} aria-current={isHere ? "page" : undefined}>
+          Account
+        </a>
+        <button type="button" class="ghost" onClick={() => (opened.value = "keys")}>
+          Keys
+        </button>
+        <button type="button" class="ghost" onClick={out.run}>
+          Sign out
+        </button>
+      </Menu>
+      {out.error === undefined ? null : (
+        <div role="alert">
+          You are still signed in.
+          <Failure error={out.error} />
+        </div>
+      )}
+    </div>
   );
 }
 
@@ -88,76 +160,48 @@ function Pages({ own, isForAdmin }: { own: string; isForAdmin: boolean }) {
 const countAfterMs = 1000;
 
 /** The number of things that need attention. Zero is not shown. */
-function Count({ isShort = false }: { isShort?: boolean }) {
+function Count() {
   const [isTime, setTime] = useState(false);
   useEffect(() => {
     const timer = setTimeout(() => setTime(true), countAfterMs);
     return () => clearTimeout(timer);
   }, []);
-  return isTime ? <Counted isShort={isShort} /> : null;
+  return isTime ? <Counted /> : null;
 }
 
-function Counted({ isShort }: { isShort: boolean }) {
+function Counted() {
   const { count } = useNeeds({ isCalm: true });
-  if (count === 0) return null;
-  const words = (
-    <>
-      {count > 99 ? "99+" : count}
-      <span class="unseen"> waiting for you</span>
-    </>
-  );
-  return isShort ? (
-    <>({words})</>
-  ) : (
-    <span class="count" title={`${count} waiting for you`}>
-      {words}
-    </span>
-  );
+  return count === 0 ? null : <Counter count={count} words="waiting for you" />;
 }
 
-/** Links for staff, whichever organization is shown. */
-function Staff() {
-  return (
-    <ul aria-label="Control plane">
-      {Object.entries(staffPages).map(([segment, { title }]) => {
-        const isHere = segments.value[0] === "-" && segments.value[1] === segment;
-        return (
-          <li key={segment}>
-            <a href={pathOf("-", segment)} aria-current={isHere ? "page" : undefined}>
-              {title}
-            </a>
-          </li>
-        );
-      })}
-    </ul>
-  );
-}
-
+/** Leads to Overview; with several organizations, chooses one. */
 function Chooser() {
   const all = organizations.value;
-  if (all.length < 2) {
-    const [only] = all;
-    if (only === undefined) return null;
+  const shown = shownOrganization.value;
+  const [only] = all;
+  if (all.length < 2)
     return (
-      <a class="chooser" href={pathOf(only.slug)}>
-        <bdi>{only.name}</bdi>
+      <a class="org" href={pathOf(...(only === undefined ? [] : [only.slug]))}>
+        <Logo />
+        <bdi class="cut">{only?.name ?? brand.title}</bdi>
       </a>
     );
-  }
   return (
-    <select
-      class="chooser"
-      aria-label="Organization"
-      value={shownOrganization.value?.slug ?? ""}
-      onChange={(event: Event) => go(pathOf(valueOf(event)))}
-    >
-      {shownOrganization.value === undefined ? <option value="">Choose an organization</option> : null}
-      {all.map((each) => (
-        <option key={each.slug} value={each.slug}>
-          {each.name}
-        </option>
-      ))}
-    </select>
+    <span class="org">
+      <Logo />
+      <select
+        aria-label="Organization"
+        value={shown?.slug ?? ""}
+        onChange={(event: Event) => go(pathOf(valueOf(event)))}
+      >
+        {shown === undefined ? <option value="">Choose an organization</option> : null}
+        {all.map((each) => (
+          <option key={each.slug} value={each.slug}>
+            {each.name}
+          </option>
+        ))}
+      </select>
+    </span>
   );
 }
 

@@ -6,7 +6,7 @@ import { findingOf, findingWords } from "../protocol/finding-kinds.ts";
 import { ago } from "./ago.ts";
 
 /** The states that are drawn, see `State` in ui/parts.ts. */
-export type StateName = "online" | "limited" | "attention" | "away" | "revoked";
+export type StateName = "waiting" | "online" | "limited" | "attention" | "away" | "revoked";
 
 /**
  * The state of a machine: its shape and its word. `isLate`: it has lacked a configuration for longer than is usual. `broken`: so many

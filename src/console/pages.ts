@@ -1,10 +1,12 @@
 // The table of pages. Each is a file of pages/, loaded when it is first shown.
 
 import type { FunctionComponent } from "preact";
+import type { IconName } from "./ui/drawings.ts";
 
 export type View = FunctionComponent<{ rest: readonly string[] }>;
 export type Page = {
   title: string;
+  icon?: IconName | undefined;
   /** The letter that opens it after `g`. */
   letter?: string;
   /** Hidden from members, whom the control plane refuses. */
@@ -14,14 +16,21 @@ export type Page = {
 
 /** Below an organization, by the segment behind its slug; "" is the first page. In the order of the navigation. */
 export const organizationPages: Readonly<Record<string, Page>> = {
-  "": { title: "Overview", letter: "o", load: async () => (await import("./pages/overview.tsx")).Overview },
+  "": {
+    title: "Overview",
+    icon: "overview",
+    letter: "o",
+    load: async () => (await import("./pages/overview.tsx")).Overview,
+  },
   machines: {
     title: "Machines",
+    icon: "machines",
     letter: "m",
     load: async () => (await import("./pages/machine-pages.tsx")).MachinePages,
   },
   map: {
     title: "Map",
+    icon: "map",
     letter: "x",
     load: async () => {
       const { MapPage, readPathsAhead } = await import("./pages/map.tsx");
@@ -31,38 +40,45 @@ export const organizationPages: Readonly<Record<string, Page>> = {
   },
   access: {
     title: "Access",
+    icon: "access",
     letter: "a",
     load: async () => (await import("./pages/access.tsx")).Access,
   },
   activity: {
     title: "Activity",
+    icon: "activity",
     letter: "v",
     load: async () => (await import("./pages/activity.tsx")).Activity,
   },
   certificates: {
     title: "Certificates",
+    icon: "certificates",
     letter: "c",
     load: async () => (await import("./pages/administration.ts")).Certificates,
   },
   people: {
     title: "Members",
+    icon: "people",
     letter: "p",
     load: async () => (await import("./pages/administration.ts")).People,
   },
   tokens: {
     title: "Tokens",
+    icon: "keys",
     letter: "t",
     isForAdmins: true,
     load: async () => (await import("./pages/administration.ts")).Tokens,
   },
   webhooks: {
     title: "Webhooks",
+    icon: "webhooks",
     letter: "w",
     isForAdmins: true,
     load: async () => (await import("./pages/administration.ts")).Webhooks,
   },
   settings: {
     title: "Settings",
+    icon: "settings",
     letter: "s",
     load: async () => (await import("./pages/administration.ts")).Settings,
   },
@@ -85,14 +101,20 @@ const sidePages: Readonly<Record<string, Page>> = {
 export const staffPages: Readonly<Record<string, Page>> = {
   organizations: {
     title: "Organizations",
+    icon: "organizations",
     load: async () => (await import("./pages/staff.tsx")).Organizations,
   },
-  users: { title: "Users", load: async () => (await import("./pages/staff.tsx")).Users },
+  users: { title: "Users", icon: "users", load: async () => (await import("./pages/staff.tsx")).Users },
   "audit-log": {
     title: "Audit log",
+    icon: "log",
     load: async () => (await import("./pages/activity.tsx")).AuditLog,
   },
-  servers: { title: "Servers", load: async () => (await import("./pages/staff.tsx")).Servers },
+  servers: {
+    title: "Servers",
+    icon: "servers",
+    load: async () => (await import("./pages/staff.tsx")).Servers,
+  },
 };
 
 /** Below /console/-/: what belongs to no organization. */

@@ -9,7 +9,8 @@ import { ApiError, get } from "./api.ts";
 import { isAdmin, mayAddOwn, me, organizations, shownOrganization } from "./me.ts";
 import { organizationPages, otherPages, staffPages } from "./pages.ts";
 import { go, pathOf } from "./router.ts";
-import { Dialog, valueOf } from "./ui/parts.tsx";
+import { Dialog } from "./ui/dialog.tsx";
+import { valueOf } from "./ui/parts.tsx";
 
 export const opened = signal<"palette" | "keys" | undefined>(undefined);
 const close = () => {

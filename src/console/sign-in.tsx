@@ -10,7 +10,9 @@ import { canUsePasskeys } from "./passkeys.ts";
 import { listProviders, refusalOf, signInAt, type Provider } from "./providers.ts";
 import { query } from "./router.ts";
 import { FormFailure, SecondFactorCode, Text, useAction, useAttempts } from "./ui/form.tsx";
-import { Dialog, Failure } from "./ui/parts.tsx";
+import { Icon, Logo } from "./ui/icon.tsx";
+import { Dialog } from "./ui/dialog.tsx";
+import { Failure } from "./ui/parts.tsx";
 
 export function SignIn() {
   const isAgain = me.value !== undefined;
@@ -23,8 +25,11 @@ export function SignIn() {
     );
   const refusal = refusalOf(query.value);
   return (
-    <main class="sign-in">
-      <p class="quiet">{brand.title}</p>
+    <main class="gate">
+      <p class="brand">
+        <Logo />
+        {brand.title}
+      </p>
       <h1>Sign in</h1>
       {refusal === undefined ? null : <p role="alert">{refusal}</p>}
       <Form />
@@ -64,6 +69,7 @@ function PasswordForm({ credentials, setCredentials, setMethods }: PasswordProps
   });
   return (
     <>
+      <Passkey />
       <form ref={form} onSubmit={submit}>
         <Text
           label="E-mail"
@@ -92,11 +98,10 @@ function PasswordForm({ credentials, setCredentials, setMethods }: PasswordProps
           }}
         />
         <FormFailure error={error} shown={["email", "password"]} />
-        <button class="primary" disabled={isRunning}>
+        <button class="primary full" disabled={isRunning}>
           Sign in
         </button>
       </form>
-      <Passkey />
       <Providers email={email} />
       <p>
         <a href="/reset/">Forgot your password?</a>
@@ -129,7 +134,7 @@ function Providers({ email }: { email: string }) {
     <>
       {all.map(({ id, name }) => (
         <div key={id} class="other-way">
-          <button type="button" disabled={isRunning} onClick={() => attempt(() => signInAt(id))}>
+          <button type="button" class="full" disabled={isRunning} onClick={() => attempt(() => signInAt(id))}>
             Sign in with <bdi>{name}</bdi>
           </button>
         </div>
@@ -145,7 +150,8 @@ function Passkey() {
   if (!canUsePasskeys) return null;
   return (
     <div class="other-way">
-      <button type="button" disabled={isRunning} onClick={run}>
+      <button type="button" class="full" disabled={isRunning} onClick={run}>
+        <Icon name="passkey" />
         Sign in with a passkey
       </button>
       {error === undefined ? null : <Failure error={error} />}

@@ -7,7 +7,7 @@ import { call, onStepUp } from "./api.ts";
 import { readMe } from "./me.ts";
 import { provePasskey } from "./passkeys.ts";
 import { FormFailure, SecondFactorCode, useAttempts } from "./ui/form.tsx";
-import { Dialog } from "./ui/parts.tsx";
+import { Dialog } from "./ui/dialog.tsx";
 
 type Asked = { methods: readonly string[]; answer: (isProven: boolean) => void };
 

@@ -1,10 +1,16 @@
 // The style sheet of the console: what its color schemes may differ in.
 
 import { expect, test } from "bun:test";
-import { readFileSync } from "node:fs";
+import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 
-const sheet = readFileSync(join(import.meta.dir, "../../src/console/style.css"), "utf8");
+const folder = join(import.meta.dir, "../../src/console/style");
+const files = [...readFileSync(`${folder}.css`, "utf8").matchAll(/^@import ".\/style\/([a-z]+\.css)";$/gm)];
+const sheet = files.map(([, name = ""]) => readFileSync(join(folder, name), "utf8")).join("\n");
+
+test("every file of the style is part of it", () => {
+  expect(files.map(([, name]) => name).sort()).toEqual(readdirSync(folder).sort());
+});
 
 test("the place of a page's scroll bar is kept, so that a dialog moves no page", () => {
   expect(sheet).toMatch(/^html \{\n  scrollbar-gutter: stable;\n\}$/m);
@@ -17,8 +23,8 @@ test("the dark scheme gives other values to the colors of the light one, and cha
   ].map(([, inside = ""]) => inside);
   expect([sheet.match(/prefers-color-scheme/g)?.length, more]).toEqual([1, []]);
   const colors = (text: string) =>
-    [...text.matchAll(/^ *(--[a-z-]+): oklch\([^)]*\);$/gm)].map(([, name]) => name);
-  const rest = dark.replaceAll(/^ *--[a-z-]+: oklch\([^)]*\);$/gm, "").replaceAll(/\s/g, "");
+    [...text.matchAll(/^ *(--[a-z0-9-]+): oklch\([^)]*\);$/gm)].map(([, name]) => name);
+  const rest = dark.replaceAll(/^ *--[a-z0-9-]+: oklch\([^)]*\);$/gm, "").replaceAll(/\s/g, "");
   expect(rest).toBe(":root{}");
   const light = colors(sheet.slice(0, sheet.indexOf("@media")));
   expect(colors(dark)).toEqual(light);

@@ -4,14 +4,16 @@ import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import type { Page } from "playwright-core";
 import { totpCode, totpStep } from "../../src/pki/totp.ts";
 import {
-  password,
-  signIn,
-  startConsole,
-  noViolations,
-  violationsInSchemes,
-  virtualDevice,
   type Console,
   holdRequests,
+  noViolations,
+  openAccount,
+  password,
+  signIn,
+  signOut,
+  startConsole,
+  violationsInSchemes,
+  virtualDevice,
 } from "../support/console.ts";
 import { bytesOfBase32 } from "../support/factors.ts";
 import { freePort } from "../support/free-port.ts";
@@ -59,7 +61,7 @@ describe("the account in the console", () => {
       await page.getByLabel("Your password").fill(password);
       await button("Show the QR code").click();
       await page.getByRole("img", { name: "QR code" }).waitFor();
-      const secret = await page.locator("dialog .line code").innerText();
+      const secret = await page.locator("dialog .cmd code").innerText();
       await page.getByLabel("The code that the app shows now").fill("000000");
       await button("Confirm").click();
       await page.getByText("The code does not belong to this secret.").waitFor();
@@ -70,7 +72,7 @@ describe("the account in the console", () => {
       expect(recoveryCodes).toHaveLength(10);
       await page.getByRole("heading", { name: "Machines" }).waitFor();
 
-      await button("Sign out").click();
+      await signOut(page);
       await signIn(page);
       await page.getByLabel("Code of your authenticator app").fill("000000");
       await button("Sign in").first().click();
@@ -88,7 +90,7 @@ describe("the account in the console", () => {
       const devTools = await scene.context.newCDPSession(page);
       await devTools.send("WebAuthn.enable");
       await devTools.send("WebAuthn.addVirtualAuthenticator", virtualDevice);
-      await page.getByRole("link", { name: "Account" }).click();
+      await openAccount(page);
       await button("Add a passkey").click();
       await page.getByLabel("Name").fill("laptop");
       await button("Add the passkey").click();
@@ -113,10 +115,10 @@ describe("the account in the console", () => {
       await page.getByText("Not changed: the second factor was not confirmed.").waitFor();
       await button("Cancel").click();
       await page.unroute(one);
-      await button("Sign out").first().click();
+      await signOut(page);
       await button("Sign in with a passkey").click();
       await overview();
-      await page.getByRole("link", { name: "Account" }).click();
+      await openAccount(page);
       await button("Remove laptop").waitFor();
     },
     limitMs,
@@ -133,7 +135,7 @@ describe("the account in the console", () => {
       await overview(other);
       await page.reload();
       await page.getByText("9 of them are left").waitFor();
-      await button("Sign out").nth(0).waitFor();
+      await page.getByRole("row").getByRole("button", { name: "Sign out" }).first().waitFor();
       await page
         .getByRole("row")
         .filter({ hasText: "this browser" })

@@ -206,7 +206,7 @@ describe("activity in the console", () => {
     async () => {
       const other = await page.context().newPage();
       await other.goto(`${scene.url()}/console/acme/activity/`);
-      await other.getByText("● live").waitFor();
+      await other.getByText("live", { exact: true }).waitFor();
       // As if far more had happened than one answer has.
       const newest = /before=9007199254740991/;
       await other.route(newest, (route) =>

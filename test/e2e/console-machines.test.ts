@@ -7,17 +7,18 @@ import { encode } from "uqr";
 import { parseJoinKey } from "../../src/protocol/join-key.ts";
 import {
   addRule,
+  type Console,
   cutListsIn,
+  holdRequests,
+  noViolations,
+  openAccount,
   overflowOf,
   password,
   signIn,
   speakingMachine,
   startConsole,
-  noViolations,
   violationsIn,
   violationsInSchemes,
-  type Console,
-  holdRequests,
 } from "../support/console.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { until } from "../support/until.ts";
@@ -88,7 +89,7 @@ describe("machines in the console", () => {
       const count = page.getByRole("link", { name: "1 waiting for you" });
       await count.waitFor();
       // Also beside the pages that belong to no organization.
-      await page.getByRole("link", { name: "Account" }).click();
+      await openAccount(page);
       await page.getByRole("heading", { name: "Account", level: 1 }).waitFor();
       await count.click();
       await page.getByRole("link", { name: "Approve or refuse" }).click();

@@ -41,7 +41,7 @@ describe("the organization in the console", () => {
     await page.getByRole("heading", { level: 1, name: title }).waitFor();
   };
   const row = (text: string) => page.getByRole("row").filter({ hasText: text });
-  const shownOnce = () => page.locator("dialog > .line code").innerText();
+  const shownOnce = () => page.locator("dialog > .cmd code").innerText();
 
   beforeAll(async () => {
     scene = await startConsole(["--webhook-allow", "127.0.0.0/8"]);
@@ -422,7 +422,7 @@ describe("the organization in the console", () => {
       await button("Add the provider").click();
       await page.getByRole("dialog", { name: "Edit Company" }).waitFor();
       const uri = `${scene.url()}/api/session/oidc/1/callback/`;
-      expect(await page.locator("dialog form > .line code").innerText()).toBe(uri);
+      expect(await page.locator("dialog form > .cmd code").innerText()).toBe(uri);
       await button("Cancel").click();
       await page.getByText("Not registered there yet").waitFor();
       expect(await violationsIn(page)).toEqual([]);

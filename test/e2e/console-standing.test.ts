@@ -8,15 +8,16 @@ import { CheckinAnswer } from "../../src/protocol/checkin.ts";
 import { makeKeys } from "../support/nodes.ts";
 import {
   addRule,
+  type Console,
   cutListsIn,
+  holdRequests,
+  openAccount,
   overflowOf,
   signIn,
   speakingMachine,
   startConsole,
-  violationsIn,
-  type Console,
-  holdRequests,
   untilLive,
+  violationsIn,
 } from "../support/console.ts";
 import { until } from "../support/until.ts";
 
@@ -408,7 +409,7 @@ describe("how machines stand in the console", () => {
       await page.getByRole("status").getByText("the rules allow it").waitFor();
       await page.getByRole("status").getByRole("link", { name: "web", exact: true }).click();
       await page.getByRole("heading", { level: 1, name: "web" }).waitFor();
-      await page.getByRole("link", { name: "Account" }).click();
+      await openAccount(page);
       await page.getByLabel("Write dates").selectOption("sv");
       await page.getByText(/Now is \d{4}-\d\d-\d\d/).waitFor();
       // The navigation stays with the organization.
@@ -461,7 +462,7 @@ describe("how machines stand in the console", () => {
       await last.waitFor({ state: "hidden" });
       await open("machines/");
       expect(await page.getByRole("link", { name: "Activity" }).count()).toBe(0);
-      await button("Menu").click();
+      await button("More").click();
       await page.getByRole("link", { name: "Activity" }).click();
       await page.getByRole("heading", { level: 1, name: "Activity" }).waitFor();
       await page.getByRole("link", { name: "Machines", exact: true }).waitFor({ state: "hidden" });

@@ -3,7 +3,16 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import type { Page } from "playwright-core";
 import { agent, cleanEnvironment } from "../support/agent.ts";
-import { owner, password, signIn, startConsole, violationsIn, type Console } from "../support/console.ts";
+import {
+  type Console,
+  openAccount,
+  owner,
+  password,
+  signIn,
+  signOut,
+  startConsole,
+  violationsIn,
+} from "../support/console.ts";
 import { freePort } from "../support/free-port.ts";
 import { startIdentityProvider, type IdentityProvider } from "../support/oidc.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
@@ -52,7 +61,7 @@ describe("single sign-on", () => {
       await page.getByRole("heading", { name: "Machines" }).waitFor();
       expect(new URL(page.url()).pathname).toBe("/console/acme/machines/");
       await page.getByText("ada@example.org").waitFor();
-      await page.getByRole("link", { name: "Account" }).click();
+      await openAccount(page);
       await page.getByText("Company: ada@example.org").waitFor();
       expect(await violationsIn(page)).toEqual([]);
     },
@@ -62,7 +71,7 @@ describe("single sign-on", () => {
   test(
     "sign-out leads to the provider, too, and a refusal there is explained on the sign-in page",
     async () => {
-      await button("Sign out").first().click();
+      await signOut(page);
       await page.waitForURL((url) => url.origin === provider.issuer);
       await page.context().clearCookies();
       provider.person = undefined;
@@ -78,7 +87,7 @@ describe("single sign-on", () => {
     "a user with a password links an identity",
     async () => {
       await signIn(page);
-      await page.getByRole("link", { name: "Account" }).click();
+      await openAccount(page);
       await button("Link an identity at Company").click();
       provider.person = { ...ada, sub: "owner", email: owner };
       await page.getByLabel("Your password here").fill(password);

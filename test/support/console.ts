@@ -163,6 +163,18 @@ export async function signIn(page: Page, email = owner, secret = password): Prom
   await page.getByRole("button", { name: "Sign in", exact: true }).click();
 }
 
+/** Opens the page of the account by its menu. */
+export async function openAccount(page: Page): Promise<void> {
+  await page.getByLabel("Your account").click();
+  await page.getByRole("link", { name: "Account" }).click();
+}
+
+/** Ends the session by the menu of the account. */
+export async function signOut(page: Page): Promise<void> {
+  await page.getByLabel("Your account").click();
+  await page.getByRole("navigation").getByRole("button", { name: "Sign out" }).click();
+}
+
 /** A rule of acme. `flags`: as one text. */
 export const addRule = ({ admin }: Pick<Console, "admin">, flags: string) =>
   admin(["rule", "create", "acme", ...flags.split(" ")]);
@@ -237,7 +249,8 @@ export async function violationsIn(page: Page): Promise<unknown> {
  * other colors and nothing else (test/console/style.test.ts), so only the rules about colors run again.
  */
 export async function violationsInSchemes(page: Page): Promise<unknown> {
-  await page.emulateMedia({ colorScheme: "light" });
+  // Grounds change at once, not in steps that axe would see.
+  await page.emulateMedia({ colorScheme: "light", reducedMotion: "reduce" });
   const light = await violationsIn(page);
   await page.emulateMedia({ colorScheme: "dark" });
   const dark = await page.evaluate(`(async () => { ${violations(colors)} })()`);

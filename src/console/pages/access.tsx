@@ -18,7 +18,8 @@ import { PolicyTests } from "../access/tests.tsx";
 import { isLive, onEvent } from "../live.ts";
 import { mayAdminister, slug } from "../me.ts";
 import { query, setQuery } from "../router.ts";
-import { Confirm, Failure, FromTerminal, Loading, When } from "../ui/parts.tsx";
+import { Confirm } from "../ui/dialog.tsx";
+import { Failure, FromTerminal, Loading, When } from "../ui/parts.tsx";
 
 export function Access() {
   const draft = draftOf(slug.value ?? "");

@@ -28,7 +28,8 @@ import { pathOf } from "../router.ts";
 import { Check } from "../ui/form.tsx";
 import { MachineList } from "../ui/machine-list.tsx";
 import { Export } from "../ui/tools.tsx";
-import { Confirm, Copy, dated, Failure, FromTerminal, Line, Loading, State, When } from "../ui/parts.tsx";
+import { Confirm } from "../ui/dialog.tsx";
+import { Copy, dated, Failure, FromTerminal, Line, Loading, State, When } from "../ui/parts.tsx";
 
 const pathOfCas = (own: string) => apiPath(authoritiesApi.retrieve, { slug: own });
 

@@ -9,7 +9,8 @@ import { linkAt, refusalOf, type Provider } from "../providers.ts";
 import { refresh, useResource } from "../resource.ts";
 import { query } from "../router.ts";
 import { FormFailure, Text, useAction } from "../ui/form.tsx";
-import { Confirm, Dialog, Failure, When } from "../ui/parts.tsx";
+import { Confirm, Dialog } from "../ui/dialog.tsx";
+import { Failure, When } from "../ui/parts.tsx";
 
 type Identity = SentOf<typeof identitiesApi.list>[number];
 

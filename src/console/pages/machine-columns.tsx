@@ -109,7 +109,7 @@ export function ColumnChoice({ all, chosen }: ChoiceProps) {
   return (
     <details class="menu" onKeyDown={press}>
       <summary class="button">Columns</summary>
-      <div>
+      <div class="menu-list fields">
         {all
           .filter(({ key }) => key !== first)
           .map(({ key, title }) => (

@@ -10,7 +10,8 @@ import { call } from "../api.ts";
 import { mayAdminister, slug } from "../me.ts";
 import { refresh, useList, useResource } from "../resource.ts";
 import { FormFailure, Text, useAction } from "../ui/form.tsx";
-import { Confirm, FromTerminal } from "../ui/parts.tsx";
+import { Confirm } from "../ui/dialog.tsx";
+import { FromTerminal } from "../ui/parts.tsx";
 import { tell } from "../ui/told.tsx";
 
 export function Names({ node }: { node: Node }) {

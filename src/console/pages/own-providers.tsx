@@ -9,7 +9,8 @@ import { slug } from "../me.ts";
 import { refresh, useResource } from "../resource.ts";
 import { FormFailure, Text, useAction } from "../ui/form.tsx";
 import { tell } from "../ui/told.tsx";
-import { Confirm, Empty, Failure, FromTerminal, Line, Loading, State } from "../ui/parts.tsx";
+import { Confirm } from "../ui/dialog.tsx";
+import { Empty, Failure, FromTerminal, Line, Loading, State } from "../ui/parts.tsx";
 import { EditProvider, NewProvider } from "./provider-form.tsx";
 
 type Domain = SentOf<typeof domainsApi.list>[number];

@@ -17,7 +17,8 @@ import { registrationsPath } from "../registrations.ts";
 import { refresh, useList, useResource } from "../resource.ts";
 import { pathOf } from "../router.ts";
 import { Choice, FormFailure, Text, useAction } from "../ui/form.tsx";
-import { Confirm, dated, Empty, Facts, State, When } from "../ui/parts.tsx";
+import { Confirm } from "../ui/dialog.tsx";
+import { dated, Empty, Facts, State, When } from "../ui/parts.tsx";
 import { download } from "../ui/tools.tsx";
 import { GroupsField } from "./groups-field.tsx";
 

@@ -18,7 +18,8 @@ import {
 } from "../provider-settings.ts";
 import { refresh } from "../resource.ts";
 import { Check, FormFailure, Text, useAction } from "../ui/form.tsx";
-import { Dialog, Field, FromTerminal, Line, valueOf } from "../ui/parts.tsx";
+import { Dialog } from "../ui/dialog.tsx";
+import { Field, FromTerminal, Line, valueOf } from "../ui/parts.tsx";
 
 const usual: ProviderSettings = {
   name: "",

@@ -10,7 +10,8 @@ import { addPasskey, canUsePasskeys, isPasskeyHost } from "../passkeys.ts";
 import { refresh, useResource } from "../resource.ts";
 import { FormFailure, Text, useAction } from "../ui/form.tsx";
 import { tell } from "../ui/told.tsx";
-import { Confirm, Copy, Dialog, Failure, Line, Loading, State, When } from "../ui/parts.tsx";
+import { Confirm, Dialog } from "../ui/dialog.tsx";
+import { Copy, Failure, Line, Loading, State, When } from "../ui/parts.tsx";
 import { Qr } from "../ui/qr.tsx";
 import { download } from "../ui/tools.tsx";
 

@@ -6,7 +6,7 @@ import type { Path } from "../../api/endpoint.ts";
 import type { Session } from "../../api/sessions.ts";
 import { refresh, useList } from "../resource.ts";
 import { List, textColumn } from "../ui/list.tsx";
-import { Confirm } from "../ui/parts.tsx";
+import { Confirm } from "../ui/dialog.tsx";
 import type { Column } from "../ui/rows.tsx";
 import { timeColumn } from "../ui/time-column.ts";
 import { browserWords } from "../user-agent.ts";

@@ -15,19 +15,8 @@ import { refresh, useResource } from "../resource.ts";
 import { go, pathOf } from "../router.ts";
 import { Check, FormFailure, Text, useAction } from "../ui/form.tsx";
 import { List, textColumn } from "../ui/list.tsx";
-import {
-  Confirm,
-  dated,
-  Dialog,
-  type Fact,
-  Facts,
-  Failure,
-  FromTerminal,
-  Line,
-  Loading,
-  State,
-  When,
-} from "../ui/parts.tsx";
+import { Confirm, Dialog } from "../ui/dialog.tsx";
+import { dated, type Fact, Facts, Failure, FromTerminal, Line, Loading, State, When } from "../ui/parts.tsx";
 import type { Column } from "../ui/rows.tsx";
 import { timeColumn } from "../ui/time-column.ts";
 import { InstallationProviders } from "./installation-providers.tsx";

@@ -15,7 +15,8 @@ import { pathOf } from "../router.ts";
 import { Check, Choice, FormFailure, Text, useAction } from "../ui/form.tsx";
 import { tell } from "../ui/told.tsx";
 import { List, textColumn } from "../ui/list.tsx";
-import { Confirm, Dialog, FromTerminal, ShownOnce, When } from "../ui/parts.tsx";
+import { Confirm, Dialog, ShownOnce } from "../ui/dialog.tsx";
+import { FromTerminal, When } from "../ui/parts.tsx";
 import type { Column } from "../ui/rows.tsx";
 import { timeColumn } from "../ui/time-column.ts";
 

@@ -19,8 +19,8 @@ import { Bulk } from "../ui/bulk.tsx";
 import { tell } from "../ui/told.tsx";
 import { Export } from "../ui/tools.tsx";
 import { Check, FormFailure, SettingField, useAction } from "../ui/form.tsx";
+import { Confirm } from "../ui/dialog.tsx";
 import {
-  Confirm,
   Empty,
   type Fact,
   Facts,

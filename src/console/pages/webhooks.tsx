@@ -21,17 +21,8 @@ import { dayOf } from "../ago.ts";
 import { useNamed } from "../ui/events.tsx";
 import { FormFailure, Text, useAction } from "../ui/form.tsx";
 import { List, textColumn } from "../ui/list.tsx";
-import {
-  Confirm,
-  Dialog,
-  Empty,
-  Failure,
-  FromTerminal,
-  Loading,
-  ShownOnce,
-  State,
-  When,
-} from "../ui/parts.tsx";
+import { Confirm, Dialog, ShownOnce } from "../ui/dialog.tsx";
+import { Empty, Failure, FromTerminal, Loading, State, When } from "../ui/parts.tsx";
 import type { Column } from "../ui/rows.tsx";
 import { timeColumn } from "../ui/time-column.ts";
 import { tell } from "../ui/told.tsx";

@@ -4,7 +4,7 @@ import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { ApiError } from "../api.ts";
 import { Text } from "./form.tsx";
-import { Dialog } from "./parts.tsx";
+import { Dialog } from "./dialog.tsx";
 import { tell as confirm } from "./told.tsx";
 
 export type Item = { id: number; name: string };

@@ -5,37 +5,36 @@ import type { ComponentChildren, VNode } from "preact";
 import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { ago } from "../ago.ts";
 import { ApiError } from "../api.ts";
-import { commandsIn, unturned } from "../error-words.ts";
-import { staying } from "../router.ts";
-import { setUnsaved } from "../unsaved.ts";
+import { commandsIn } from "../error-words.ts";
 import { exact, now, utc } from "../times.ts";
+import type { SignName } from "./drawings.ts";
+import { Icon, Sign } from "./icon.tsx";
 import type { StateName } from "../nodes.ts";
 import { callText, commandText, type Terminal } from "../terminal.ts";
 
-type View = VNode | readonly VNode[] | string | null | undefined;
+export type View = VNode | readonly VNode[] | string | null | undefined;
 
 /** A text of the control plane, which may contain a command. */
 export function Sentence({ text }: { text: string }) {
   return <bdi>{commandsIn(text).map((part, at) => (at % 2 === 0 ? part : <code>{part}</code>))}</bdi>;
 }
 
-/** Shows a state by shape, word and colour. */
-const states: Readonly<Record<StateName, readonly [shape: string, colour: string]>> = {
-  online: ["●", "good"],
-  limited: ["◐", "limited"],
-  attention: ["▲", "bad"],
-  away: ["○", "quiet"],
-  revoked: ["✕", "quiet"],
+/** Shows a state by shape and word; only what needs somebody has a coloured word. */
+const signOf: Readonly<Record<StateName, SignName>> = {
+  online: "on",
+  limited: "part",
+  waiting: "wait",
+  attention: "need",
+  away: "off",
+  revoked: "gone",
 };
 
-export function State({ name, word }: { name: StateName; word: View }) {
-  const [shape, colour] = states[name];
-  return (
-    <span class={`state ${colour}`}>
-      <span aria-hidden="true">{shape}</span> {word}
-    </span>
-  );
-}
+export const State = ({ name, word }: { name: StateName; word: View }) => (
+  <span class={name === "attention" ? "st is-bad" : "st"}>
+    <Sign name={signOf[name]} />
+    <span>{word}</span>
+  </span>
+);
 
 /** A time as "2 m ago"; the exact one in a title, and in UTC for copies. `at`: ISO 8601 or null. */
 export function When({ at, never = "never" }: { at: string | null; never?: string }) {
@@ -129,34 +128,36 @@ export function Empty({ text, children }: { text: string; children?: ComponentCh
   );
 }
 
+/** The button turns to a check for a moment: what changed is marked in place. */
 export function Copy({ text, label = "Copy" }: { text: string; label?: string }) {
-  const [said, say] = useState("");
+  const [said, say] = useState<"" | "Copied" | "Not copied: select the text">("");
   const copy = async () => {
     try {
       await navigator.clipboard.writeText(text);
       say("Copied");
-      setTimeout(() => say(""), 1500);
+      setTimeout(() => say(""), 2000);
     } catch {
       // The clipboard is refused by the browser, or missing without TLS.
       say("Not copied: select the text");
     }
   };
   return (
-    <button type="button" class="small" onClick={copy}>
-      {said || label}
+    <button type="button" class="small icon ghost" title={said || label} aria-label={label} onClick={copy}>
+      <Icon name={said === "Copied" ? "check" : "copy"} />
+      <span role="status" class={said.startsWith("Not") ? "" : "unseen"}>
+        {said}
+      </span>
     </button>
   );
 }
 
 /** A line to paste, with its button. */
-export function Line({ text }: { text: string }) {
-  return (
-    <div class="line">
-      <code>{text}</code>
-      <Copy text={text} />
-    </div>
-  );
-}
+export const Line = ({ text }: { text: string }) => (
+  <div class="cmd">
+    <code>{text}</code>
+    <Copy text={text} />
+  </div>
+);
 
 /** The same from the command line and from the API. */
 export function FromTerminal(same: Terminal) {
@@ -201,146 +202,6 @@ export function Field({ label, help, errors, children }: FieldProps) {
         ))}
       </div>
     </div>
-  );
-}
-
-type DialogProps = {
-  title: string;
-  close: () => void;
-  /** With unsaved input, Escape must be pressed twice, and going back stays on the page. */
-  hasUnsaved?: boolean;
-  children: ComponentChildren;
-};
-
-const inSight = (element: HTMLElement | null) => element?.scrollIntoView({ block: "nearest" });
-
-/** A modal dialog: Escape closes it, and the focus returns. */
-export function Dialog({ title: asked, close, hasUnsaved = false, children }: DialogProps) {
-  const title = unturned(asked);
-  const place = useRef<HTMLDialogElement>(null);
-  const [isWarned, warn] = useState(false);
-  // Before the next key event, so that the dialog gets it.
-  useLayoutEffect(() => {
-    const [before, dialog] = [document.activeElement, place.current];
-    dialog?.showModal();
-    return () => {
-      // While it is open, nothing else can have the focus.
-      dialog?.close();
-      if (before instanceof HTMLElement) before.focus({ preventScroll: true });
-    };
-  }, []);
-  useLayoutEffect(() => {
-    if (!hasUnsaved) return undefined;
-    staying.ask = () => warn(true);
-    // The browser asks when the tab leaves the console.
-    setUnsaved("dialog", true);
-    return () => {
-      staying.ask = undefined;
-      setUnsaved("dialog", false);
-    };
-  }, [hasUnsaved]);
-  const leave = () => (hasUnsaved && !isWarned ? warn(true) : close());
-  return (
-    <dialog
-      ref={place}
-      aria-label={title}
-      onCancel={(event: Event) => {
-        if (!event.cancelable) return;
-        event.preventDefault();
-        leave();
-      }}
-      onClose={() => {
-        // The browser closes at a second Escape without asking. Null: this page closed the dialog.
-        if (place.current === null) return;
-        leave();
-        // Fails if the dialog is gone already.
-        setTimeout(() => place.current?.showModal());
-      }}
-    >
-      <h2>{title}</h2>
-      {children}
-      {isWarned && hasUnsaved ? (
-        <p class="limited" role="alert" ref={inSight}>
-          This is not saved. Press Escape again, or Cancel, to discard it.
-        </p>
-      ) : null}
-    </dialog>
-  );
-}
-
-type ShownOnceProps = { title: string; secret: string; close: () => void; children: ComponentChildren };
-
-/** Only the button closes it, because the secret is not shown again. `children`: what it is for. */
-export function ShownOnce({ title, secret, close, children }: ShownOnceProps) {
-  return (
-    <Dialog title={title} close={() => undefined}>
-      <p>It is shown only now. {children}</p>
-      <Line text={secret} />
-      <div class="actions">
-        <button type="button" class="primary" onClick={close}>
-          I have kept it
-        </button>
-      </div>
-    </Dialog>
-  );
-}
-
-type ConfirmProps = {
-  /** The question. */
-  title: string;
-  /** The action, as text of the button: "Revoke db-1". */
-  action: string;
-  /** The effect, and how to undo it. */
-  effect: View;
-  /** Whether the user must type the name, because the action cannot be undone. */
-  typeName?: string | undefined;
-  /** False: the change removes nothing. */
-  isDanger?: boolean;
-  run: () => Promise<void>;
-  close: () => void;
-};
-
-export function Confirm({ title, action, effect, typeName, isDanger = true, run, close }: ConfirmProps) {
-  const [typed, type] = useState("");
-  const [error, fail] = useState<ApiError | undefined>(undefined);
-  const [isRunning, runs] = useState(false);
-  const submit = async (event: Event) => {
-    event.preventDefault();
-    runs(true);
-    try {
-      await run();
-      close();
-    } catch (failure) {
-      if (!(failure instanceof ApiError)) throw failure;
-      fail(failure);
-    } finally {
-      runs(false);
-    }
-  };
-  return (
-    <Dialog title={title} close={close}>
-      <form onSubmit={submit}>
-        <div>{effect}</div>
-        {typeName === undefined ? null : (
-          <Field label={`Type ${unturned(typeName)} to go on`}>
-            <input value={typed} autocomplete="off" onInput={(event: InputEvent) => type(valueOf(event))} />
-          </Field>
-        )}
-        {error === undefined ? null : <Failure error={error} />}
-        <div class="actions">
-          <button
-            class={isDanger ? "danger" : "primary"}
-            autofocus={!isDanger}
-            disabled={isRunning || (typeName !== undefined && unturned(typed) !== unturned(typeName))}
-          >
-            {isRunning ? "Working…" : unturned(action)}
-          </button>
-          <button type="button" onClick={close}>
-            Cancel
-          </button>
-        </div>
-      </form>
-    </Dialog>
   );
 }
 

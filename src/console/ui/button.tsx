@@ -1,0 +1,74 @@
+// Buttons, links that look like them, and small choices.
+
+import type { ComponentChildren } from "preact";
+import { Icon } from "./icon.tsx";
+import type { IconName } from "./drawings.ts";
+
+type ButtonProps = {
+  /** `primary` once a page; `tint` is the good answer in a row; `solid` is for the danger in a dialog. */
+  kind?: "primary" | "tint" | "ghost" | "danger" | "solid" | undefined;
+  /** For rows: 26 px instead of 30. */
+  isSmall?: boolean | undefined;
+  icon?: IconName | undefined;
+  /** Of a button that shows its icon alone: what it does. */
+  label?: string | undefined;
+  title?: string | undefined;
+  /** The button is a link. */
+  href?: string | undefined;
+  disabled?: boolean | undefined;
+  isPressed?: boolean | undefined;
+  onClick?: ((event: MouseEvent) => unknown) | undefined;
+  /** A button of a form sends it. */
+  type?: "submit" | "button" | undefined;
+  children?: ComponentChildren;
+};
+
+export function Button({
+  kind,
+  isSmall,
+  icon,
+  label,
+  title = label,
+  href,
+  isPressed,
+  type = "button",
+  children,
+  ...rest
+}: ButtonProps) {
+  const isIcon = children === undefined;
+  const classes = [href !== undefined && "button", kind, isSmall === true && "small", isIcon && "icon"];
+  const shared = { class: classes.filter(Boolean).join(" ") || undefined, title, "aria-label": label };
+  const inside = (
+    <>
+      {icon === undefined ? null : <Icon name={icon} />}
+      {children}
+    </>
+  );
+  return href === undefined ? (
+    <button type={type} aria-pressed={isPressed} {...shared} {...rest}>
+      {inside}
+    </button>
+  ) : (
+    <a href={href} {...shared}>
+      {inside}
+    </a>
+  );
+}
+
+type SegmentsProps<W extends string> = {
+  label: string;
+  value: W;
+  choices: readonly (readonly [W, string])[];
+  set(word: W): void;
+};
+
+/** One of a few ways to look at the same. */
+export const Segments = <W extends string>({ label, value, choices, set }: SegmentsProps<W>) => (
+  <div class="seg" role="group" aria-label={label}>
+    {choices.map(([word, words]) => (
+      <button type="button" key={word} aria-pressed={word === value} onClick={() => set(word)}>
+        {words}
+      </button>
+    ))}
+  </div>
+);

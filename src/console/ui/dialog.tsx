@@ -1,0 +1,149 @@
+// Dialogs: the question before an action, a form, and a secret that is shown once.
+
+import type { ComponentChildren } from "preact";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
+import { ApiError } from "../api.ts";
+import { unturned } from "../error-words.ts";
+import { staying } from "../router.ts";
+import { setUnsaved } from "../unsaved.ts";
+import { Failure, Field, Line, valueOf, type View } from "./parts.tsx";
+
+type DialogProps = {
+  title: string;
+  close: () => void;
+  /** With unsaved input, Escape must be pressed twice, and going back stays on the page. */
+  hasUnsaved?: boolean;
+  children: ComponentChildren;
+};
+
+const inSight = (element: HTMLElement | null) => element?.scrollIntoView({ block: "nearest" });
+
+/** A modal dialog: Escape closes it, and the focus returns. */
+export function Dialog({ title: asked, close, hasUnsaved = false, children }: DialogProps) {
+  const title = unturned(asked);
+  const place = useRef<HTMLDialogElement>(null);
+  const [isWarned, warn] = useState(false);
+  // Before the next key event, so that the dialog gets it.
+  useLayoutEffect(() => {
+    const [before, dialog] = [document.activeElement, place.current];
+    dialog?.showModal();
+    return () => {
+      // While it is open, nothing else can have the focus.
+      dialog?.close();
+      if (before instanceof HTMLElement) before.focus({ preventScroll: true });
+    };
+  }, []);
+  useLayoutEffect(() => {
+    if (!hasUnsaved) return undefined;
+    staying.ask = () => warn(true);
+    // The browser asks when the tab leaves the console.
+    setUnsaved("dialog", true);
+    return () => {
+      staying.ask = undefined;
+      setUnsaved("dialog", false);
+    };
+  }, [hasUnsaved]);
+  const leave = () => (hasUnsaved && !isWarned ? warn(true) : close());
+  return (
+    <dialog
+      ref={place}
+      aria-label={title}
+      onCancel={(event: Event) => {
+        if (!event.cancelable) return;
+        event.preventDefault();
+        leave();
+      }}
+      onClose={() => {
+        // The browser closes at a second Escape without asking. Null: this page closed the dialog.
+        if (place.current === null) return;
+        leave();
+        // Fails if the dialog is gone already.
+        setTimeout(() => place.current?.showModal());
+      }}
+    >
+      <h2>{title}</h2>
+      {children}
+      {isWarned && hasUnsaved ? (
+        <p class="limited" role="alert" ref={inSight}>
+          This is not saved. Press Escape again, or Cancel, to discard it.
+        </p>
+      ) : null}
+    </dialog>
+  );
+}
+
+type ShownOnceProps = { title: string; secret: string; close: () => void; children: ComponentChildren };
+
+/** Only the button closes it, because the secret is not shown again. `children`: what it is for. */
+export function ShownOnce({ title, secret, close, children }: ShownOnceProps) {
+  return (
+    <Dialog title={title} close={() => undefined}>
+      <p>It is shown only now. {children}</p>
+      <Line text={secret} />
+      <div class="actions">
+        <button type="button" class="primary" onClick={close}>
+          I have kept it
+        </button>
+      </div>
+    </Dialog>
+  );
+}
+
+type ConfirmProps = {
+  /** The question. */
+  title: string;
+  /** The action, as text of the button: "Revoke db-1". */
+  action: string;
+  /** The effect, and how to undo it. */
+  effect: View;
+  /** Whether the user must type the name, because the action cannot be undone. */
+  typeName?: string | undefined;
+  /** False: the change removes nothing. */
+  isDanger?: boolean;
+  run: () => Promise<void>;
+  close: () => void;
+};
+
+export function Confirm({ title, action, effect, typeName, isDanger = true, run, close }: ConfirmProps) {
+  const [typed, type] = useState("");
+  const [error, fail] = useState<ApiError | undefined>(undefined);
+  const [isRunning, runs] = useState(false);
+  const submit = async (event: Event) => {
+    event.preventDefault();
+    runs(true);
+    try {
+      await run();
+      close();
+    } catch (failure) {
+      if (!(failure instanceof ApiError)) throw failure;
+      fail(failure);
+    } finally {
+      runs(false);
+    }
+  };
+  return (
+    <Dialog title={title} close={close}>
+      <form onSubmit={submit}>
+        <div>{effect}</div>
+        {typeName === undefined ? null : (
+          <Field label={`Type ${unturned(typeName)} to go on`}>
+            <input value={typed} autocomplete="off" onInput={(event: InputEvent) => type(valueOf(event))} />
+          </Field>
+        )}
+        {error === undefined ? null : <Failure error={error} />}
+        <div class="actions">
+          <button
+            class={isDanger ? "solid" : "primary"}
+            autofocus={!isDanger}
+            disabled={isRunning || (typeName !== undefined && unturned(typed) !== unturned(typeName))}
+          >
+            {isRunning ? "Working…" : unturned(action)}
+          </button>
+          <button type="button" onClick={close}>
+            Cancel
+          </button>
+        </div>
+      </form>
+    </Dialog>
+  );
+}

@@ -1,0 +1,111 @@
+// A page: its title bar, which stays, and what lies below it.
+
+import type { ComponentChildren, VNode } from "preact";
+import { useState } from "preact/hooks";
+import { callText, commandText, type Terminal } from "../terminal.ts";
+import { Button } from "./button.tsx";
+import { Dialog } from "./dialog.tsx";
+import { Sign } from "./icon.tsx";
+import { Line } from "./parts.tsx";
+
+type PageProps = {
+  title: string;
+  /** Where the page lies: links before the title. */
+  above?: ComponentChildren;
+  /** The state of the object that the page is about. */
+  pill?: ComponentChildren;
+  /** One fact about all of it. */
+  fact?: ComponentChildren;
+  actions?: ComponentChildren;
+  /** What the page shows, from the command line and from the API. */
+  terminal?: Terminal | undefined;
+  /** No room around the content, which has a panel at its side. */
+  isWhole?: boolean;
+  children: ComponentChildren;
+};
+
+export function Page({ title, above, pill, fact, actions, terminal, isWhole, children }: PageProps): VNode {
+  return (
+    <>
+      <header class="top">
+        {above === undefined ? null : <span class="crumb">{above}</span>}
+        <h1>
+          <bdi>{title}</bdi>
+        </h1>
+        {pill}
+        {fact === undefined ? null : <span class="quiet no-phone cut">{fact}</span>}
+        <span class="spring" />
+        {terminal === undefined ? null : <TerminalButton {...terminal} />}
+        {actions}
+      </header>
+      <div class={isWhole === true ? "whole" : "page"}>{children}</div>
+    </>
+  );
+}
+
+/** The same from the command line and from the API, in a dialog. */
+export function TerminalButton(same: Terminal) {
+  const [isOpen, open] = useState(false);
+  return (
+    <>
+      <Button kind="ghost" icon="terminal" label="From the terminal" onClick={() => open(true)} />
+      {isOpen ? (
+        <Dialog title="From the terminal" close={() => open(false)}>
+          <Line text={commandText(same)} />
+          {same.call === undefined ? null : <Line text={callText(same.call)} />}
+          <div class="actions">
+            <Button onClick={() => open(false)}>Close</Button>
+          </div>
+        </Dialog>
+      ) : null}
+    </>
+  );
+}
+
+type PanelProps = {
+  title?: string | undefined;
+  /** Beside the title. */
+  beside?: ComponentChildren;
+  /** At the end of the head. */
+  actions?: ComponentChildren;
+  /** Its line is red: something in it needs somebody now. */
+  isAlarm?: boolean | undefined;
+  /** Room around the content, which is no list of rows. */
+  hasRoom?: boolean | undefined;
+  id?: string | undefined;
+  children: ComponentChildren;
+};
+
+/** Panels are one level: never one in another. */
+export const Panel = ({ title, beside, actions, isAlarm, hasRoom, id, children }: PanelProps) => (
+  <section class={isAlarm === true ? "panel alarm" : "panel"} id={id}>
+    {title === undefined ? null : (
+      <header>
+        <h2>{title}</h2>
+        {beside}
+        <span class="spring" />
+        {actions}
+      </header>
+    )}
+    {hasRoom === true ? <div class="in">{children}</div> : children}
+  </section>
+);
+
+type WhyProps = {
+  /** What happened; nothing needs somebody in one of kind `good` or `info`. */
+  title: ComponentChildren;
+  kind?: "bad" | "good" | "info";
+  /** Why, and what to do. */
+  children?: ComponentChildren;
+  actions?: ComponentChildren;
+};
+
+/** What happened, why, and what to do. At most one a page, on top. */
+export const Why = ({ title, kind = "bad", children, actions }: WhyProps) => (
+  <section class={`why ${kind === "bad" ? "" : kind}`}>
+    <Sign name={kind === "bad" ? "need" : kind === "good" ? "on" : "part"} />
+    <h2>{title}</h2>
+    {children}
+    {actions === undefined ? null : <div class="group">{actions}</div>}
+  </section>
+);
