@@ -465,7 +465,7 @@ describe("how machines stand in the console", () => {
       await button("More").click();
       await page.getByRole("link", { name: "Activity" }).click();
       await page.getByRole("heading", { level: 1, name: "Activity" }).waitFor();
-      await page.getByRole("link", { name: "Machines", exact: true }).waitFor({ state: "hidden" });
+      await page.getByRole("link", { name: "Settings", exact: true }).waitFor({ state: "hidden" });
       // Names without blanks wrap. Of one that is too long, all that was typed stays, and its field says it.
       const { id } = await speakingMachine(scene, "m".repeat(63));
       await open(`machines/${id}/`);
