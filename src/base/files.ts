@@ -1,6 +1,7 @@
 // Writes files that survive a kill, a full disk and a power cut: temporary file, sync, rename. Must not know what the
 // files mean.
 
+import { defer } from "./defer.ts";
 import {
   chmodSync,
   closeSync,
@@ -32,13 +33,10 @@ export function writeNewFile(
   isLasting = true,
 ): void {
   const fd = createFileFor(path, mode, owner);
-  try {
-    const bytes = typeof content === "string" ? Buffer.from(content) : content;
-    for (let at = 0; at < bytes.length;) at += writeSync(fd, bytes, at);
-    if (isLasting) fsyncSync(fd);
-  } finally {
-    closeSync(fd);
-  }
+  using _ = defer(() => closeSync(fd));
+  const bytes = typeof content === "string" ? Buffer.from(content) : content;
+  for (let at = 0; at < bytes.length;) at += writeSync(fd, bytes, at);
+  if (isLasting) fsyncSync(fd);
 }
 
 export type FileOwner = { uid: number; gid: number };
@@ -103,11 +101,8 @@ export function requireFreePlace(path: string, replaces?: "file" | "empty direct
 export function syncDirectory(path: string): void {
   if (!syncsDirectories) return;
   const fd = openDirectory(path);
-  try {
-    fsyncSync(fd);
-  } finally {
-    closeSync(fd);
-  }
+  using _ = defer(() => closeSync(fd));
+  fsyncSync(fd);
 }
 
 /** Creates the directory and its parents with exactly this mode. An existing directory keeps its mode. */

@@ -1,6 +1,7 @@
 // The one place that opens files that are already there: without waiting, only plain files, and only so many bytes. A FIFO
 // would block its reader until another process writes, and a device can do anything. Must not know what the files mean.
 
+import { defer } from "./defer.ts";
 import type { Stats } from "node:fs";
 import { AppError } from "./errors.ts";
 import { quoteWord } from "./plan.ts";
@@ -48,11 +49,8 @@ export function sqliteFiles(path: string): string[] {
 /** All bytes. Throws like openPlain, and bad_configuration if the file has more than `maxBytes`. */
 export function readBytes(path: string, maxBytes = maxFileBytes): Buffer {
   const fd = isHandedOver(path) ? fs().openSync(path, "r") : openPlain(path);
-  try {
-    return readOpen(fd, path, maxBytes);
-  } finally {
-    fs().closeSync(fd);
-  }
+  using _ = defer(() => fs().closeSync(fd));
+  return readOpen(fd, path, maxBytes);
 }
 
 /** A pipe of the shell, as in `--file <(command)`: the user who started this process waits for that command. */
@@ -72,12 +70,9 @@ export function readText(path: string, maxBytes = maxFileBytes): string {
 export function appendText(path: string, text: string, mode: number): void {
   const { closeSync, openSync, writeSync } = fs();
   const fd = openSync(path, flagsOf("append"), mode);
-  try {
-    const bytes = Buffer.from(text);
-    for (let at = 0; at < bytes.length;) at += writeSync(fd, bytes, at);
-  } finally {
-    closeSync(fd);
-  }
+  using _ = defer(() => closeSync(fd));
+  const bytes = Buffer.from(text);
+  for (let at = 0; at < bytes.length;) at += writeSync(fd, bytes, at);
 }
 
 /** From the present place to the end. The size of a file of /proc is 0, and another process may write. */

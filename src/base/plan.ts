@@ -42,6 +42,7 @@ export function diff(before: string, after: string, maxCells = 4_000_000): strin
   const marked = compareLines(lines(before), lines(after), maxCells);
   const isNear = (at: number) => marked.slice(Math.max(0, at - 3), at + 4).some((line) => line[0] !== " ");
   const hunks: string[] = [];
+  // How many lines of each text come before `at`.
   let [a, b] = [0, 0];
   for (let at = 0; at < marked.length;) {
     const from = { at, a, b };

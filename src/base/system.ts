@@ -1,6 +1,7 @@
 // Access to the outside world: clock, randomness, network, processes, environment, terminal. Functions take only the
 // members they use, so that tests can replace clock, processes and network.
 
+import { defer } from "./defer.ts";
 import { given } from "./given.ts";
 import { brand } from "../brand.ts";
 import { AppError, messageOf, systemErrorCode } from "./errors.ts";
@@ -261,11 +262,8 @@ function abortReason(signal: AbortSignal): Error {
 
 async function sendDatagram(from: string, to: string, port: number): Promise<void> {
   const socket = await Bun.udpSocket({ hostname: from });
-  try {
-    socket.send("", port, to);
-  } finally {
-    socket.close();
-  }
+  using _ = defer(() => socket.close());
+  socket.send("", port, to);
 }
 
 /** Stop reading this long after the program ended: its own children may keep the pipe open. */

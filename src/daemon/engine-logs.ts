@@ -2,6 +2,7 @@
 // renamed. Junk from the network makes an engine write the same error thousands of times a second: of those, the first and
 // the last are kept, and so every other line outlasts them.
 
+import { defer } from "../base/defer.ts";
 import { closeSync, ftruncateSync, renameSync, rmSync, statSync } from "node:fs";
 import { join } from "node:path";
 import type { Log } from "../base/log.ts";
@@ -104,9 +105,6 @@ function errorOf(line: string): string | undefined {
 
 function truncate(path: string): void {
   const fd = openPlain(path, "update");
-  try {
-    ftruncateSync(fd, 0);
-  } finally {
-    closeSync(fd);
-  }
+  using _ = defer(() => closeSync(fd));
+  ftruncateSync(fd, 0);
 }

@@ -2,6 +2,7 @@
 // Everything in it can be rebuilt from the config root, except which organizations a user has stopped: for these
 // there is a copy.
 
+import { defer } from "../base/defer.ts";
 import { Database } from "bun:sqlite";
 import { chmodSync, existsSync, mkdtempSync, renameSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -136,14 +137,11 @@ export function removeRecordWithoutDaemon(
   if (!isThere(path) || !isStateOf(path, configRoot)) return true;
   const lock = lockFile(stateLockPath(path));
   if (lock === undefined) return false;
-  try {
-    const store = openState(path, log, now);
-    store.removeRecord(slug);
-    store.close();
-    return true;
-  } finally {
-    lock.release();
-  }
+  using _ = defer(() => lock.release());
+  const store = openState(path, log, now);
+  store.removeRecord(slug);
+  store.close();
+  return true;
 }
 
 function describeLoss(path: string, aside: string | undefined, count: number): string | undefined {

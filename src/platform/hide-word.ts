@@ -1,5 +1,6 @@
 // Removes a secret from the command line that other users of this machine can see (ps, /proc/PID/cmdline).
 
+import { defer } from "../base/defer.ts";
 import { closeSync, writeSync } from "node:fs";
 import { openPlain, readBytes } from "../base/open-file.ts";
 
@@ -17,11 +18,8 @@ export function hideWord(word: string): void {
     if (places.length === 0) return;
     const { length } = Buffer.from(word);
     const memory = openPlain("/proc/self/mem", "update");
-    try {
-      for (const at of places) writeSync(memory, Buffer.alloc(length, "x"), 0, length, start + at);
-    } finally {
-      closeSync(memory);
-    }
+    using _ = defer(() => closeSync(memory));
+    for (const at of places) writeSync(memory, Buffer.alloc(length, "x"), 0, length, start + at);
   } catch {
     // Hardened kernels forbid it.
   }

@@ -1,6 +1,7 @@
 // Facts about processes on each system: start time, arguments, output file. Start times are opaque texts: equal for the
 // same process, different for two processes that had the same id.
 
+import { defer } from "../base/defer.ts";
 import { closeSync, readdirSync, readlinkSync, readSync, statSync } from "node:fs";
 import { systemErrorCode } from "../base/errors.ts";
 import { windowsAge, windowsStart } from "./windows/windows.ts";
@@ -102,11 +103,8 @@ function runsWith(pid: number, tail: Buffer, line: Buffer): boolean {
 }
 
 function readAndClose(file: number, into: Buffer): number {
-  try {
-    return readSync(file, into, 0, into.length, 0);
-  } finally {
-    closeSync(file);
-  }
+  using _ = defer(() => closeSync(file));
+  return readSync(file, into, 0, into.length, 0);
 }
 
 /** The file that is the standard output of a process; undefined if it is not a file, or unknown. */

@@ -1,6 +1,7 @@
 // Replaces an executable so that a kill at any moment leaves the old or the new one: write beside it, sync, let the
 // caller try it, keep the old one, rename. Must not know which program it is.
 
+import { defer } from "../base/defer.ts";
 import {
   closeSync,
   existsSync,
@@ -192,11 +193,8 @@ function syncFile(path: string): void {
   if (lstatSync(path).isSymbolicLink()) return;
   const fd = openToSync(path);
   if (fd === undefined) return;
-  try {
-    fsyncSync(fd);
-  } finally {
-    closeSync(fd);
-  }
+  using _ = defer(() => closeSync(fd));
+  fsyncSync(fd);
 }
 
 /** Undefined for a running executable on Windows, which cannot be opened, but was synced before it ran. */

@@ -1,6 +1,7 @@
 // Opens the data for the admin commands. They work on the same data as `serve`, without a server; a running server learns
 // of changes through the database.
 
+import { defer } from "../base/defer.ts";
 import type { SecretKeys } from "../pki/secrets.ts";
 import type { System } from "../base/system.ts";
 import { openData, type DataOptions } from "./store/data-directory.ts";
@@ -30,14 +31,11 @@ export async function withAdmin<T>(
   work: (admin: Admin) => Promise<T>,
 ): Promise<T> {
   const { db, secretKey, clock } = await openData(options, "visitor", system);
-  try {
-    const known = await publicUrlOf(db);
-    const publicUrl = options.publicUrl ?? known.publicUrl;
-    const passwords = makePasswords();
-    const believing = { ...system, now: clock.now };
-    const admin = { db, place: options, system: believing, clock, secretKey, passwords };
-    return await work({ ...admin, ...known, publicUrl });
-  } finally {
-    await db.close();
-  }
+  await using _ = defer(() => db.close());
+  const known = await publicUrlOf(db);
+  const publicUrl = options.publicUrl ?? known.publicUrl;
+  const passwords = makePasswords();
+  const believing = { ...system, now: clock.now };
+  const admin = { db, place: options, system: believing, clock, secretKey, passwords };
+  return await work({ ...admin, ...known, publicUrl });
 }

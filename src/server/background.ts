@@ -14,7 +14,7 @@ import { endSilentNodes } from "./nodes/contact/silence.ts";
 import { publishLateNames } from "./names/publish.ts";
 import { checkLeavers } from "./oidc/leaving.ts";
 import { endUnproven } from "./oidc/unproven.ts";
-import { deleteEndedPaths } from "./paths/ended.ts";
+import { deleteEndedPaths } from "./paths/reports.ts";
 import { advanceRollingUpdates } from "./rollout/rolling-update.ts";
 import { checkPolicies, revertUnconfirmed } from "./policy-files/upkeep.ts";
 import { countOnline } from "./metrics/online-history.ts";

@@ -1,6 +1,7 @@
 // The HTTP application for `agent admin` on the data directory: in this process, without a listener, and with the rights of
 // the operator. A running server learns of changes through the database.
 
+import { defer } from "../base/defer.ts";
 import { given } from "../base/given.ts";
 import { parseAll } from "../base/ip.ts";
 import type { Log } from "../base/log.ts";
@@ -40,10 +41,7 @@ export async function asOperator<T>(
     });
     const edge: Edge = { addressOf: () => "", operator: { kind: "operator", uid: operator.id } };
     const answers = makeAnswers(services);
-    try {
-      return await work(async (url, init) => answers.fetch(new Request(url, init), edge), publicUrl);
-    } finally {
-      services.changes.close();
-    }
+    using _ = defer(() => services.changes.close());
+    return await work(async (url, init) => answers.fetch(new Request(url, init), edge), publicUrl);
   });
 }

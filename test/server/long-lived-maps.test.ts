@@ -45,7 +45,7 @@ const bounds: Record<string, Record<string, Bound>> = {
   "paths/relayed.ts": { known: "max" },
   "paths/reports.ts": { lastAt: "max", statements: "program", wanted: "max" },
   "users/sessions/callers.ts": { families: "max", knownUsers: "row", tokens: "max" },
-  "users/token-use.ts": { noted: "max" },
+  "users/token-scopes.ts": { noted: "max" },
   "users/sign-in/password-queue.ts": { lastTurns: "max" },
   "policy-files/import-names.ts": { sections: "program" },
   "policy-files/import-policy.ts": { "#groups": "part", known: "program" },

@@ -17,6 +17,7 @@ import { maxPageSize } from "../../api/values.ts";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
 import type { Answer, ApiRequest, Client } from "../../node/contact/requests/client.ts";
+import type { Profile } from "../../node/files/profiles.ts";
 import { quoteWord, type Step } from "../../base/plan.ts";
 import type { Context } from "../command.ts";
 import { readCode } from "../one-time-code.ts";
@@ -141,8 +142,8 @@ export async function withSender<T>(
   const { system, log } = context;
   const { makeClient } = await import("../../node/contact/requests/client.ts");
   const explained =
-    (client: Client) =>
-    async <A>(request: ApiRequest<A>) => {
+    (client: Client): Sender =>
+    async (request) => {
       try {
         return await client.request(request);
       } catch (error) {
@@ -156,15 +157,27 @@ export async function withSender<T>(
       work(explained(makeClient({ base: "http://localhost", system: { ...system, fetch } }))),
     );
   }
+  const { profile, token } = target;
+  if ("profile" in token) return work(await senderOfProfile(context, profile, token.profile, explained));
+  const { clientOf } = await import("../../node/contact/requests/session.ts");
+  return work(explained(clientOf(profile, system, token.given)));
+}
+
+/** Sends with the session of a profile: renews its token, and proves the second factor where the server asks for it. */
+async function senderOfProfile(
+  context: Context,
+  profile: Profile,
+  name: string,
+  explained: (client: Client) => Sender,
+): Promise<Sender> {
+  const { system } = context;
   const { clientOf, profileToken } = await import("../../node/contact/requests/session.ts");
-  const { profile, token: source } = target;
-  if ("given" in source) return work(explained(clientOf(profile, system, source.given)));
   const renewed = async (access: string) => {
     const { proveSession } = await import("../prove-session.ts");
     await proveSession(context, profile, access);
   };
-  let token = await profileToken(source.profile, profile, system, { renewed });
-  return work(async (request) => {
+  let token = await profileToken(name, profile, system, { renewed });
+  return async (request) => {
     try {
       return await explained(clientOf(profile, system, token))(request);
     } catch (error) {
@@ -172,11 +185,11 @@ export async function withSender<T>(
       if (error.code === "step_up_required") await stepUp(context, clientOf(profile, system, token), error);
       else if (error.code === "token_not_valid") {
         // The server ended the token early, or replaced its key: try a new one once.
-        token = await profileToken(source.profile, profile, system, { refused: token, renewed });
+        token = await profileToken(name, profile, system, { refused: token, renewed });
       } else throw error;
       return explained(clientOf(profile, system, token))(request);
     }
-  });
+  };
 }
 
 /** Proves the second factor again for this session. Without a code, the refusal stands. */

@@ -1,6 +1,7 @@
 // Reads the log of one organization's engine: from the daemon in mode desktop, from the journal in mode server. It must not
 // print.
 
+import { defer } from "../../base/defer.ts";
 import { dirname } from "node:path";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
@@ -29,21 +30,18 @@ export async function followLog(
   if (request.mode === "server") return followJournal(request, system, onLine);
   const { slug, lines, follow } = request;
   const daemon = await connectDaemon(address, system, { patient: false });
-  try {
-    const answer = await daemon.request({ action: "logs", team: slug, lines, follow });
-    for (const line of answer.lines ?? []) onLine(line);
-    if (follow) {
-      await daemon.notices((notice) => {
-        if (notice.event === "log") onLine(notice.line);
-      });
-      throw new AppError(
-        "daemon_unreachable",
-        "The daemon closed the connection: it has ended, or lines came too fast",
-        { hint: `Run it again: \`${brand.executable} logs -f ${quoteWord(slug)}\`.` },
-      );
-    }
-  } finally {
-    daemon.close();
+  using _ = defer(() => daemon.close());
+  const answer = await daemon.request({ action: "logs", team: slug, lines, follow });
+  for (const line of answer.lines ?? []) onLine(line);
+  if (follow) {
+    await daemon.notices((notice) => {
+      if (notice.event === "log") onLine(notice.line);
+    });
+    throw new AppError(
+      "daemon_unreachable",
+      "The daemon closed the connection: it has ended, or lines came too fast",
+      { hint: `Run it again: \`${brand.executable} logs -f ${quoteWord(slug)}\`.` },
+    );
   }
 }
 

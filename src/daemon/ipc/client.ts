@@ -1,6 +1,7 @@
 // The client of the daemon's socket: one connection, one request after the other. It must not load schemas, because
 // `status` must start in milliseconds. It trusts the answers: the daemon runs as root of this machine.
 
+import { defer } from "../../base/defer.ts";
 import { given } from "../../base/given.ts";
 import { brand } from "../../brand.ts";
 import { AppError, isErrorCode, systemErrorCode } from "../../base/errors.ts";
@@ -50,12 +51,9 @@ export async function askDaemon(
   { patient, meanwhile }: { patient: boolean; meanwhile?: () => Promise<void> },
 ): Promise<Answer> {
   const daemon = await connectDaemon(address, system, { patient });
-  try {
-    const [answer] = await Promise.all([daemon.request(request), meanwhile?.()]);
-    return answer;
-  } finally {
-    daemon.close();
-  }
+  using _ = defer(() => daemon.close());
+  const [answer] = await Promise.all([daemon.request(request), meanwhile?.()]);
+  return answer;
 }
 
 const answersWithinMs = 5000;

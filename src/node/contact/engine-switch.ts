@@ -1,6 +1,7 @@
 // Brings the running engine to the current generation of an organization's files, and back to an earlier generation. Before
 // that, the engine tests the configuration.
 
+import { defer } from "../../base/defer.ts";
 import { rmSync } from "node:fs";
 import { join } from "node:path";
 import { AppError, messageOf } from "../../base/errors.ts";
@@ -30,14 +31,11 @@ export async function testText(
   // Root must not run it. Renewals must not wait for that; the engine that runs shows whether it takes the text.
   if (whyForeign(engine, system.isRoot, system) !== undefined) return;
   const path = join(directory, "test.yml");
-  try {
-    // A killed run may have left it.
-    rmSync(path, { force: true });
-    writeNewFile(path, text, 0o644);
-    await testConfig(engine, path, system, name);
-  } finally {
-    rmSync(path, { force: true });
-  }
+  using _ = defer(() => rmSync(path, { force: true }));
+  // A killed run may have left it.
+  rmSync(path, { force: true });
+  writeNewFile(path, text, 0o644);
+  await testConfig(engine, path, system, name);
 }
 
 /** Rejects with engine_failed if the engine does not run with the current generation. */

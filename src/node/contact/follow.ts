@@ -1,6 +1,7 @@
 // Follows one organization's control plane by long polls: applies news at once and carries out orders. An unreachable
 // control plane never stops a tunnel. Used by the daemon, check-auth and the demo.
 
+import { defer } from "../../base/defer.ts";
 import { given } from "../../base/given.ts";
 import { release } from "node:os";
 import { AppError, messageOf } from "../../base/errors.ts";
@@ -90,11 +91,8 @@ export async function followOrganization(
 ): Promise<void> {
   const isLasting = options.leftS === undefined || options.leftS() >= 1;
   const packets = makeLighthousePackets(organization, edge, isLasting);
-  try {
-    await takeTurns(organization, edge, options, () => packets.look());
-  } finally {
-    await packets.stop(options.signal.aborted ? 0 : (options.restMs ?? 0));
-  }
+  await using _ = defer(() => packets.stop(options.signal.aborted ? 0 : (options.restMs ?? 0)));
+  await takeTurns(organization, edge, options, () => packets.look());
 }
 
 async function takeTurns(

@@ -1,5 +1,6 @@
 // Pings an address from a host of the demo's network and records the time of each reply.
 
+import { defer } from "../../base/defer.ts";
 import { AppError } from "../../base/errors.ts";
 import { childEnvironment, type System } from "../../base/system.ts";
 import { requireProgram, type Network } from "./network.ts";
@@ -54,11 +55,8 @@ export function startPings(
       const late = system.sleep(ms, AbortSignal.any([timer.signal, end.signal])).then(() => {
         throw new AppError("failed", `${host} got no reply from ${address} within ${ms} ms`);
       });
-      try {
-        return await Promise.race([firstReply, late]);
-      } finally {
-        timer.abort();
-      }
+      using _ = defer(() => timer.abort());
+      return await Promise.race([firstReply, late]);
     },
     last: () => last,
     stop: async () => {

@@ -1,6 +1,7 @@
 // Which engine an organization runs: the program of its process, and the program of its next start. This is what a check-in
 // reports and what a configuration is checked for; never merely a file that was just installed.
 
+import { defer } from "../../base/defer.ts";
 import { closeSync, existsSync, fstatSync, statSync, type Stats } from "node:fs";
 import { isOlderThan, parseEngineVersion } from "../../engine/features.ts";
 import { AppError } from "../../base/errors.ts";
@@ -114,12 +115,9 @@ async function withProgram<T>(
 ): Promise<T | undefined> {
   const opened = openProgram(process.pid);
   if (opened === undefined) return undefined;
-  try {
-    // The file was opened before this check, so it is not the program of a later process with the same id.
-    return isAlive(process) ? await work({ path: opened.path, stat: fstatSync(opened.fd) }) : undefined;
-  } finally {
-    closeSync(opened.fd);
-  }
+  using _ = defer(() => closeSync(opened.fd));
+  // The file was opened before this check, so it is not the program of a later process with the same id.
+  return isAlive(process) ? await work({ path: opened.path, stat: fstatSync(opened.fd) }) : undefined;
 }
 
 /** A replacement by rename changes ctime, even if a package brings an old mtime. */

@@ -1,6 +1,7 @@
 // Reads new lines of a growing engine log, also after a rotation has truncated it. The file is neither kept open nor
 // watched: callers poll.
 
+import { defer } from "../../base/defer.ts";
 import { closeSync, fstatSync, readSync, statSync } from "node:fs";
 import { systemErrorCode } from "../../base/errors.ts";
 import { openPlain } from "../../base/open-file.ts";
@@ -65,12 +66,9 @@ export function readRange(path: string, from: number, to: number): Buffer {
     if (systemErrorCode(error) === "ENOENT") return Buffer.alloc(0);
     throw error;
   }
-  try {
-    const bytes = Buffer.alloc(Math.max(0, Math.min(to, fstatSync(fd).size) - from));
-    return bytes.subarray(0, readSync(fd, bytes, 0, bytes.length, from));
-  } finally {
-    closeSync(fd);
-  }
+  using _ = defer(() => closeSync(fd));
+  const bytes = Buffer.alloc(Math.max(0, Math.min(to, fstatSync(fd).size) - from));
+  return bytes.subarray(0, readSync(fd, bytes, 0, bytes.length, from));
 }
 
 /** Beside an engine's log: its last lines before the agent restarted it because it hung. */

@@ -1,6 +1,7 @@
 // The client of the engine's control API (from engine 1.12 on): one line of JSON each way on a Unix socket or a named pipe
 // (src/platform/systemd/control-socket.ts). Peers choose some of the text in the answers, so schemas limit every field.
 
+import { defer } from "../../base/defer.ts";
 import { given } from "../../base/given.ts";
 import * as v from "valibot";
 import { AppError, systemErrorCode } from "../../base/errors.ts";
@@ -229,16 +230,12 @@ async function exchange(
 ): Promise<Answer> {
   if (at === undefined) throw unreachable("", "is not in use: its path would be too long");
   const connection = openConnection(at, `${JSON.stringify(request)}\n`);
-  try {
-    const line = await within(system, withinMs, connection.line, "late" as const);
-    if (line === "late")
-      throw unreachable(at, `did not answer within ${withinMs / 1000} s`, new Error("late"));
-    const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), Response), line.text);
-    if (parsed.success) return parsed.output;
-    throw new AppError("engine_failed", `The overlay engine's control socket ${at} sent no valid answer`);
-  } finally {
-    connection.end();
-  }
+  using _ = defer(() => connection.end());
+  const line = await within(system, withinMs, connection.line, "late" as const);
+  if (line === "late") throw unreachable(at, `did not answer within ${withinMs / 1000} s`, new Error("late"));
+  const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), Response), line.text);
+  if (parsed.success) return parsed.output;
+  throw new AppError("engine_failed", `The overlay engine's control socket ${at} sent no valid answer`);
 }
 
 /** Sends a line and reads one. `end` may be called at any time, also before the connection exists. */

@@ -1,6 +1,7 @@
 // Installs an overlay engine from a release, a file or the system's package manager. It is tested before it replaces the
 // present one, which is kept for a roll back. Running engines keep running.
 
+import { defer } from "../../base/defer.ts";
 import { closeSync, existsSync, lstatSync, readlinkSync, rmSync, statSync } from "node:fs";
 import { brand, defaultPlaces } from "../../brand.ts";
 import { AppError, fromSystemError } from "../../base/errors.ts";
@@ -108,12 +109,8 @@ function runningEngine(
     const process = findEngineProcess(config);
     const opened = process === undefined ? undefined : openProgram(process.pid);
     if (opened === undefined) continue;
-    try {
-      if (readlinkSync(opened.path) === `${target} (deleted)`)
-        return readBytes(opened.path, maxUnpackedBytes);
-    } finally {
-      closeSync(opened.fd);
-    }
+    using _ = defer(() => closeSync(opened.fd));
+    if (readlinkSync(opened.path) === `${target} (deleted)`) return readBytes(opened.path, maxUnpackedBytes);
   }
   return undefined;
 }

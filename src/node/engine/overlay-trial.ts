@@ -1,6 +1,7 @@
 // Tests a new engine before it replaces the present one: it runs here, its version is allowed, and it accepts the
 // configurations in force. Its source does not matter here.
 
+import { defer } from "../../base/defer.ts";
 import { existsSync, lstatSync, realpathSync, rmSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { AppError } from "../../base/errors.ts";
@@ -30,20 +31,17 @@ export async function tryAndSwap(
   deps: TrialDeps,
 ): Promise<TrialOutcome> {
   const target = places.overlayBinary;
-  try {
-    const version = await candidateVersion(candidate, deps.system);
-    checkVersion(version, wanted, present);
-    // An older engine may refuse a configuration for the present one. The caller then fetches another one.
-    if (present === undefined || compareVersions(version, present.version) >= 0)
-      await checkConfigurations(candidate, places, present, deps);
-    const isThere = sameFile(candidate, target);
-    if (!isThere) swapIn(candidate, target);
-    const from = present?.version ?? null;
-    // The target may be a link to a package, which the package manager has just updated.
-    return { from, to: version, changed: !isThere || from !== version, path: target };
-  } finally {
-    rmSync(candidate, { force: true });
-  }
+  using _ = defer(() => rmSync(candidate, { force: true }));
+  const version = await candidateVersion(candidate, deps.system);
+  checkVersion(version, wanted, present);
+  // An older engine may refuse a configuration for the present one. The caller then fetches another one.
+  if (present === undefined || compareVersions(version, present.version) >= 0)
+    await checkConfigurations(candidate, places, present, deps);
+  const isThere = sameFile(candidate, target);
+  if (!isThere) swapIn(candidate, target);
+  const from = present?.version ?? null;
+  // The target may be a link to a package, which the package manager has just updated.
+  return { from, to: version, changed: !isThere || from !== version, path: target };
 }
 
 async function candidateVersion(candidate: string, system: System): Promise<string> {

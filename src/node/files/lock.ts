@@ -1,6 +1,7 @@
 // Only one process at a time changes an organization's directory. The lock is the kernel's (flock). The file's text only
 // names the holder, for the error message of a process that waited too long.
 
+import { defer } from "../../base/defer.ts";
 import { existsSync, readdirSync, rmSync, statSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import * as v from "valibot";
@@ -41,12 +42,9 @@ export async function withLock<T>(
     if (waited >= waitMs) throw busy(path, doing);
     await system.sleep(lookEveryMs);
   }
-  try {
-    removeLeftOver(directory);
-    return await work();
-  } finally {
-    lock.release();
-  }
+  using _ = defer(() => lock.release());
+  removeLeftOver(directory);
+  return await work();
 }
 
 /** Inside the directory if the system can rename or remove a directory with an open file; else beside it. */

@@ -2,6 +2,7 @@
 // Where two directories cannot be exchanged, a kill can come between two renames. The next command that opens the
 // organization then finishes the replacement, without a network.
 
+import { defer } from "../../base/defer.ts";
 import { chmodSync, existsSync, readdirSync, rmSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import { AppError, fromSystemError, systemErrorCode } from "../../base/errors.ts";
@@ -83,14 +84,11 @@ function isComplete(directory: string): boolean {
 function finish(from: string, directory: string, aside: string): boolean {
   const lock = lockOf(from);
   if (lock === undefined) return false;
-  try {
-    if (existsSync(directory)) return true;
-    rename(from, directory);
-    clean(dirname(directory), directory, aside);
-    return true;
-  } finally {
-    lock.release();
-  }
+  using _ = defer(() => lock.release());
+  if (existsSync(directory)) return true;
+  rename(from, directory);
+  clean(dirname(directory), directory, aside);
+  return true;
 }
 
 /** Undefined if another process holds it, or has just finished the replacement. */

@@ -1,6 +1,7 @@
 // The service of names. If programs ask systemd-resolved, it asks our resolver for the organizations' domains; else the
 // names are in a block of /etc/hosts. Either way, other names are found as before.
 
+import { defer } from "../../base/defer.ts";
 import { given } from "../../base/given.ts";
 import { closeSync } from "node:fs";
 import { basename, join } from "node:path";
@@ -152,17 +153,14 @@ export async function clearBlock(
   { now, sleep }: Pick<System, "now" | "sleep">,
 ): Promise<"same" | "written" | "later"> {
   const editor = makeHostsEditor(path, { now, ...given({ owner }) });
-  try {
-    if (!hasMarks(readTextIfThere(path) ?? "")) return "same";
-    let done = editor.put(() => []);
-    for (let tries = 0; done === "later" && tries < 15; tries++) {
-      await sleep(300);
-      done = editor.put(() => []);
-    }
-    return done;
-  } finally {
-    editor.close();
+  using _ = defer(() => editor.close());
+  if (!hasMarks(readTextIfThere(path) ?? "")) return "same";
+  let done = editor.put(() => []);
+  for (let tries = 0; done === "later" && tries < 15; tries++) {
+    await sleep(300);
+    done = editor.put(() => []);
   }
+  return done;
 }
 
 /** Throws, with the reason, if the file must not be changed. */

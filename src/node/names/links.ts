@@ -1,6 +1,7 @@
 // Tells systemd-resolved, for the interface of each organization, to ask our resolver for the organization's domains, and
 // nothing else. Repeats it when the interface or systemd-resolved starts again.
 
+import { defer } from "../../base/defer.ts";
 import { given } from "../../base/given.ts";
 import { networkInterfaces } from "node:os";
 import { messageOf } from "../../base/errors.ts";
@@ -157,15 +158,12 @@ export async function clearLinks(
   open: () => Promise<Bus> = openBus,
 ): Promise<void> {
   const bus = await open();
-  try {
-    if (!(await runsResolved(bus))) return;
-    const indexOf = openInterfaceIndex();
-    for (const device of Object.keys(networkInterfaces())) {
-      const link = indexOf(device);
-      if (link !== undefined) await revertLink(bus, link, server);
-    }
-  } finally {
-    bus.close();
+  using _ = defer(() => bus.close());
+  if (!(await runsResolved(bus))) return;
+  const indexOf = openInterfaceIndex();
+  for (const device of Object.keys(networkInterfaces())) {
+    const link = indexOf(device);
+    if (link !== undefined) await revertLink(bus, link, server);
   }
 }
 

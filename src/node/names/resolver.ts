@@ -2,6 +2,7 @@
 // machine only. Memory is bounded: a datagram is answered before the next one is read, and connections are few, short-lived
 // and without queues.
 
+import { defer } from "../../base/defer.ts";
 import { decode, encode } from "dns-packet";
 import { AppError, systemErrorCode } from "../../base/errors.ts";
 import { portCommand, resolverAddress } from "../../platform/names-places.ts";
@@ -138,13 +139,12 @@ export async function askResolver(
     socket: { data: (_socket, packet) => resolve(addressesIn(packet)), error: () => resolve(undefined) },
   });
   const late = setTimeout(() => resolve(undefined), askMs);
-  try {
-    socket.send(encode({ type: "query", id: 1, questions: [{ type: "A", name }] }));
-    return await promise;
-  } finally {
+  using _ = defer(() => {
     clearTimeout(late);
     socket.close();
-  }
+  });
+  socket.send(encode({ type: "query", id: 1, questions: [{ type: "A", name }] }));
+  return await promise;
 }
 
 function addressesIn(packet: Buffer): string[] | undefined {

@@ -1,5 +1,6 @@
 // Keys and values below HKEY_LOCAL_MACHINE, and what tells Windows that rules for name resolution have changed.
 
+import { defer } from "../../base/defer.ts";
 import { dlopen, FFIType } from "bun:ffi";
 import { AppError } from "../../base/errors.ts";
 import { wide } from "./windows.ts";
@@ -65,13 +66,10 @@ export const windowsRegistry: Registry = {
       "create",
       path,
     );
-    try {
-      for (const [name, value] of Object.entries(values)) {
-        const [type, bytes] = encoded(value);
-        check(c.RegSetValueExW(handle[0] ?? 0n, wide(name), 0, type, bytes, bytes.length), "write", path);
-      }
-    } finally {
-      c.RegCloseKey(handle[0] ?? 0n);
+    using _ = defer(() => c.RegCloseKey(handle[0] ?? 0n));
+    for (const [name, value] of Object.entries(values)) {
+      const [type, bytes] = encoded(value);
+      check(c.RegSetValueExW(handle[0] ?? 0n, wide(name), 0, type, bytes, bytes.length), "write", path);
     }
   },
   remove(path) {
@@ -88,11 +86,8 @@ function withKey<T>(path: string, work: (key: bigint) => T): T | undefined {
   if (code === notFound) return undefined;
   check(code, "open", path);
   const key = handle[0] ?? 0n;
-  try {
-    return work(key);
-  } finally {
-    c.RegCloseKey(key);
-  }
+  using _ = defer(() => c.RegCloseKey(key));
+  return work(key);
 }
 
 function keyNames(key: bigint): string[] {

@@ -1,6 +1,8 @@
 // Calls of the Windows kernel that Bun lacks: start times of processes, locks, directories with a security descriptor,
 // and handles for access.ts.
 
+import { defer } from "../../base/defer.ts";
+
 const symbols = {
   OpenProcess: { args: ["u32", "i32", "u32"], returns: "u64" },
   WaitForSingleObject: { args: ["u64", "u32"], returns: "u32" },
@@ -34,18 +36,13 @@ export function windowsStart(pid: number): string | undefined {
   const c = kernel();
   const process = c.OpenProcess(queryLimited | synchronize, 0, pid);
   if (process === 0n) return undefined;
-  try {
-    // An ended process can be opened while another process has a handle of it.
-    if (c.WaitForSingleObject(process, 0) !== stillRunning) return undefined;
-    const times = Array.from({ length: 4 }, () => new BigUint64Array(1));
-    const [created, exited, inKernel, inUser] = times;
-    if (!created || !exited || !inKernel || !inUser) return undefined;
-    return c.GetProcessTimes(process, created, exited, inKernel, inUser) === 0
-      ? undefined
-      : String(created[0]);
-  } finally {
-    c.CloseHandle(process);
-  }
+  using _ = defer(() => c.CloseHandle(process));
+  // An ended process can be opened while another process has a handle of it.
+  if (c.WaitForSingleObject(process, 0) !== stillRunning) return undefined;
+  const times = Array.from({ length: 4 }, () => new BigUint64Array(1));
+  const [created, exited, inKernel, inUser] = times;
+  if (!created || !exited || !inKernel || !inUser) return undefined;
+  return c.GetProcessTimes(process, created, exited, inKernel, inUser) === 0 ? undefined : String(created[0]);
 }
 
 /** Age in ms. */
@@ -75,11 +72,8 @@ export function withHandle<T>(path: string, rights: number, work: (handle: bigin
   const flags = path.startsWith("\\\\.\\pipe\\") ? 0 : directoriesToo;
   const handle = c.CreateFileW(wide(path), rights, shared, null, openExisting, flags, 0n);
   if (!isHandle(handle)) return undefined;
-  try {
-    return work(handle);
-  } finally {
-    c.CloseHandle(handle);
-  }
+  using _ = defer(() => c.CloseHandle(handle));
+  return work(handle);
 }
 
 /** Creates a directory with this security descriptor. Returns false if it exists or that fails. */

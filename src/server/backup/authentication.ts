@@ -1,6 +1,7 @@
 // Authenticates backups. The last line of a backup holds an HMAC-SHA256 of all bytes before it, under the secret key of
 // the control plane. SQLite ignores what follows its last page, so the file is still a database that any tool opens.
 
+import { defer } from "../../base/defer.ts";
 import { timingSafeEqual } from "node:crypto";
 import { closeSync, fstatSync, fsyncSync, readSync, writeSync } from "node:fs";
 import { createFileFor, type FileOwner } from "../../base/files.ts";
@@ -30,14 +31,11 @@ export function authenticate(path: string, keys: SecretKeys): void {
   const started = startMac(keys, purpose);
   if (started === undefined) throw new AppError("bad_configuration", "The secret key is missing");
   const fd = openPlain(path, "update");
-  try {
-    const { size } = fstatSync(fd);
-    readChunks(fd, size, (chunk) => void started.mac.update(chunk));
-    writeSync(fd, trailer(started.keyId, started.mac.digest("hex")), size);
-    fsyncSync(fd);
-  } finally {
-    closeSync(fd);
-  }
+  using _ = defer(() => closeSync(fd));
+  const { size } = fstatSync(fd);
+  readChunks(fd, size, (chunk) => void started.mac.update(chunk));
+  writeSync(fd, trailer(started.keyId, started.mac.digest("hex")), size);
+  fsyncSync(fd);
 }
 
 /** `missingKey`: the id of the key that the backup was made with, if the keys lack it. */
@@ -54,28 +52,25 @@ export function copyBackup(
   { mode, owner }: { mode: number; owner: FileOwner },
 ): Origin {
   const source = openPlain(from);
+  using _ = defer(() => closeSync(source));
+  const { size } = fstatSync(source);
+  const end = Buffer.alloc(Math.min(size, trailerBytes));
+  readSync(source, end, 0, end.length, size - end.length);
+  const [, keyId, sent = ""] = trailerPattern.exec(end.toString("latin1")) ?? [];
+  const started = keyId === undefined ? undefined : startMac(keys, purpose, keyId);
+  const target = createFileFor(to, mode, owner);
   try {
-    const { size } = fstatSync(source);
-    const end = Buffer.alloc(Math.min(size, trailerBytes));
-    readSync(source, end, 0, end.length, size - end.length);
-    const [, keyId, sent = ""] = trailerPattern.exec(end.toString("latin1")) ?? [];
-    const started = keyId === undefined ? undefined : startMac(keys, purpose, keyId);
-    const target = createFileFor(to, mode, owner);
-    try {
-      readChunks(source, keyId === undefined ? size : size - trailerBytes, (chunk) => {
-        started?.mac.update(chunk);
-        for (let at = 0; at < chunk.length;) at += writeSync(target, chunk, at);
-      });
-    } finally {
-      closeSync(target);
-    }
-    if (keyId === undefined) return { isAuthentic: false, isSigned: false };
-    if (started === undefined) return { isAuthentic: false, isSigned: true, missingKey: keyId };
-    const isAuthentic = timingSafeEqual(started.mac.digest(), Buffer.from(sent, "hex"));
-    return { isAuthentic, isSigned: true };
+    readChunks(source, keyId === undefined ? size : size - trailerBytes, (chunk) => {
+      started?.mac.update(chunk);
+      for (let at = 0; at < chunk.length;) at += writeSync(target, chunk, at);
+    });
   } finally {
-    closeSync(source);
+    closeSync(target);
   }
+  if (keyId === undefined) return { isAuthentic: false, isSigned: false };
+  if (started === undefined) return { isAuthentic: false, isSigned: true, missingKey: keyId };
+  const isAuthentic = timingSafeEqual(started.mac.digest(), Buffer.from(sent, "hex"));
+  return { isAuthentic, isSigned: true };
 }
 
 function readChunks(fd: number, length: number, take: (chunk: Uint8Array) => void): void {

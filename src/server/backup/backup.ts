@@ -1,6 +1,7 @@
 // `agent admin backup`: writes one SQLite file with everything but the secret key, from either database, while the server
 // runs. The file is verified before it gets its name. restore.ts restores it.
 
+import { defer } from "../../base/defer.ts";
 import { given } from "../../base/given.ts";
 import { closeSync, renameSync, rmSync, statSync } from "node:fs";
 import { dirname, resolve } from "node:path";
@@ -72,16 +73,13 @@ function whyUnrecorded(error: unknown): string {
 async function dump(url: string, db: Database, path: string, system: Pick<System, "now">): Promise<void> {
   closeSync(createFileFor(path, 0o600));
   const target = await openSqlite({ path, now: system.now, role: "visitor" });
-  try {
-    await onSnapshot(url, (reader) =>
-      target.write(async (tx) => {
-        await copyTables(reader, tx);
-        await raiseCounters(tx, await readCounters(reader, db.dialect));
-      }),
-    );
-  } finally {
-    await target.close();
-  }
+  await using _ = defer(() => target.close());
+  await onSnapshot(url, (reader) =>
+    target.write(async (tx) => {
+      await copyTables(reader, tx);
+      await raiseCounters(tx, await readCounters(reader, db.dialect));
+    }),
+  );
 }
 
 /**

@@ -1,6 +1,7 @@
 // `agent admin key rotate`: seals every stored secret with a new key. A run that is killed leaves everything readable, and
 // the next run continues: a key leaves its file only when no secret is sealed with it.
 
+import { defer } from "../../base/defer.ts";
 import { existsSync } from "node:fs";
 import { AppError } from "../../base/errors.ts";
 import { lockFile } from "../../platform/file-lock.ts";
@@ -86,33 +87,30 @@ export async function rotateSecretKey(
 ): Promise<KeyRotation> {
   const lock = lockFile(`${path}.lock`);
   if (lock === undefined) throw new AppError("busy", "Another run is rotating the secret key");
-  try {
-    const present = readSecretKeys(path);
-    // An interrupted run leaves two keys. This run continues it instead of creating a third key.
-    const isNew = present.length === 1;
-    if (isNew) {
-      present.unshift(system.random(32));
-      writeSecretKeys(path, present);
-    }
-    const [fresh, ...former] = present;
-    if (fresh === undefined) throw new AppError("internal", `${path} holds no key`);
-    const key_id = secretKeyId(fresh);
-    if (isNew && place.databaseUrl !== undefined) return { finished: false, key_id, resealed: 0 };
-    const seal = () => db.write((tx) => sealAll(tx, present, key_id));
-    let resealed = await seal();
-    for (let late = 1; late > 0; resealed += late) {
-      await system.sleep(stragglersMs);
-      late = await seal();
-    }
-    // Before the end of the rotation: if this fails, the next run repeats it.
-    if (place.databaseUrl === undefined) removeTraces(databasePath(place));
-    const former_key_file = formerKeyPath(path);
-    keepFormer(former_key_file, former);
-    writeSecretKeys(path, [fresh]);
-    return { finished: true, key_id, resealed, former_key_file };
-  } finally {
-    lock.release();
+  using _ = defer(() => lock.release());
+  const present = readSecretKeys(path);
+  // An interrupted run leaves two keys. This run continues it instead of creating a third key.
+  const isNew = present.length === 1;
+  if (isNew) {
+    present.unshift(system.random(32));
+    writeSecretKeys(path, present);
   }
+  const [fresh, ...former] = present;
+  if (fresh === undefined) throw new AppError("internal", `${path} holds no key`);
+  const key_id = secretKeyId(fresh);
+  if (isNew && place.databaseUrl !== undefined) return { finished: false, key_id, resealed: 0 };
+  const seal = () => db.write((tx) => sealAll(tx, present, key_id));
+  let resealed = await seal();
+  for (let late = 1; late > 0; resealed += late) {
+    await system.sleep(stragglersMs);
+    late = await seal();
+  }
+  // Before the end of the rotation: if this fails, the next run repeats it.
+  if (place.databaseUrl === undefined) removeTraces(databasePath(place));
+  const former_key_file = formerKeyPath(path);
+  keepFormer(former_key_file, former);
+  writeSecretKeys(path, [fresh]);
+  return { finished: true, key_id, resealed, former_key_file };
 }
 
 /** Every stored secret with the update of its row. */

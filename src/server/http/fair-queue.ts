@@ -2,6 +2,7 @@
 // callers do (credentials, networks): one with many requests delays another by one piece of work each time. What waits to be
 // written together has the same: a backlog. Knows no route.
 
+import { defer } from "../../base/defer.ts";
 import type { AppError } from "../../base/errors.ts";
 
 /** The owner and caller of a piece of work. `owner`: an id; `caller`: one credential or network. */
@@ -96,11 +97,8 @@ export function makeFairQueue(limits: QueueLimits): InTurn {
       startMore();
     });
     const begun = performance.now();
-    try {
-      return await work();
-    } finally {
-      void leave(turn.owner, performance.now() - begun);
-    }
+    using _ = defer(() => leave(turn.owner, performance.now() - begun));
+    return await work();
   };
 }
 

@@ -34,9 +34,9 @@ export const nodeCallHandlers = (services: Services): Handlers<typeof nodeCallsA
     return reply;
   },
   checkin(call, received) {
-    const isNews = takeMachine(services, call, received);
+    const isNews = noteMachine(services, call, received);
     if (call.caller.kind === "node") services.addresses.noteCall(call.caller.nodeId, call.address);
-    const input = takeClock(services, call, received);
+    const input = withClockFinding(services, call, received);
     if (call.isOwnCa && call.caller.kind === "node") return answerByOwnCa(services, call, input, isNews);
     if (input.leaving === true && call.caller.kind === "node") return leave(services, call, input);
     const isPlain = questions.every((each) => input[each] === undefined) && !services.clones.has(call.id());
@@ -47,7 +47,7 @@ export const nodeCallHandlers = (services: Services): Handlers<typeof nodeCallsA
 });
 
 type Answered = { body: CheckinAnswer };
-/** Parts of a check-in beside the state of the node. A check-in with one of them is not a plain one. */
+/** What a check-in may ask beside reporting the node's state. One that asks nothing is answered from memory. */
 const questions = ["addresses", "probe", "paths", "relayed"] as const;
 type Questions = Pick<CheckinRequest, (typeof questions)[number]>;
 
@@ -76,8 +76,8 @@ async function leave(services: Services, call: OrganizationCall, input: CheckinR
   return { body: { ...answer, left: true } };
 }
 
-/** Whether this check-in shows that two machines use the node's keys. Only the node itself knows its machine. */
-function takeMachine(
+/** True if this check-in shows that two machines use the node's keys. Only the node itself knows its machine. */
+function noteMachine(
   { changes, clones }: Services,
   call: OrganizationCall,
   { machine }: CheckinRequest,
@@ -90,8 +90,8 @@ function takeMachine(
   return true;
 }
 
-/** If nothing else is wrong, a node with a wrong clock is shown with that. Its own probes do not find it. */
-function takeClock(
+/** A wrong clock becomes the finding of a node that reports no other one. Its own probes do not find it. */
+function withClockFinding(
   { nodeClocks }: Services,
   call: OrganizationCall,
   request: CheckinRequest,
@@ -101,8 +101,8 @@ function takeClock(
   return request.overlay_state === "running" ? { ...request, overlay_state: "clock_differs" } : request;
 }
 
-/** Stands above the node's report: each of the two machines may report that it is well. */
-function asClone(sent: CheckinRequest): CheckinRequest {
+/** Replaces what the node reports: each of the two machines may report that it is well. */
+function withCloneFinding(sent: CheckinRequest): CheckinRequest {
   const { overlay_state: state } = sent;
   return state === undefined || state === "stopped" ? sent : { ...sent, overlay_state: "cloned" };
 }
@@ -119,7 +119,7 @@ async function checkIn(
   const { hasPeers, ...answers } = await answersTo(services, call, input);
   const waitS = isNews || hasPeers ? 0 : call.waitS;
   const isCloned = clones.has(call.id());
-  const sent = isCloned ? asClone(input) : input;
+  const sent = isCloned ? withCloneFinding(input) : input;
   const isNewClone = () => !isCloned && clones.has(call.id());
   const answer =
     waitS === 0

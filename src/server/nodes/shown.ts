@@ -40,16 +40,13 @@ export async function showAll(
 
 const sentPick = sentFiles.pick("nodeId", "version", "sentAt");
 
-/**
- * By id, nodes that are online and have not applied a configuration within `appliedMs`, with the earliest known time
- * in ms.
- */
+/** By id, nodes that are online and have not applied a configuration within `appliedMs`: since when, in ms, as far as known. */
 async function lackingSince(
   { db, system, ages }: NodeStore,
   orgId: number,
   { configVersion }: Versions,
   nodes: readonly Node[],
-): Promise<Map<number, number>> {
+): Promise<Map<number, number | undefined>> {
   const behind = nodes.filter(
     (node) => node.online && node.phone == null && appliedOf(node) < node.config_version,
   );
@@ -63,20 +60,20 @@ async function lackingSince(
   );
   const sent = new Map(rows.map((row) => [row.nodeId, row]));
   const settled = ages?.settled(orgId);
-  const since = behind.flatMap((node): [number, number][] => {
-    const { id, config_version: newest } = node;
-    const row = sent.get(id);
-    if (row !== undefined && appliedOf(node) < row.version)
-      return row.sentAt <= system.now() - appliedMs ? [[id, row.sentAt]] : [];
-    if (ages === undefined || settled === undefined) return [];
+  const sinceOf = (node: Node): number | undefined => {
+    const [applied, newest] = [appliedOf(node), node.config_version];
+    const row = sent.get(node.id);
+    // The node fetched newer files than it applied.
+    if (row !== undefined && applied < row.version)
+      return row.sentAt <= system.now() - appliedMs ? row.sentAt : undefined;
+    if (ages === undefined || settled === undefined) return undefined;
     const firstAt = (isSuch: (versions: Versions) => boolean) => ages.since(orgId, isSuch) ?? settled.at;
-    const applied = appliedOf(node);
-    if (applied < settled.configVersion) return [[id, firstAt((seen) => applied < seen.configVersion)]];
+    if (applied < settled.configVersion) return firstAt((seen) => applied < seen.configVersion);
     // The node's newest version may be its own.
     const isOldOwn = newest > configVersion && newest <= settled.lastVersion;
-    return isOldOwn ? [[id, firstAt((seen) => newest <= seen.lastVersion)]] : [];
-  });
-  return new Map(since);
+    return isOldOwn ? firstAt((seen) => newest <= seen.lastVersion) : undefined;
+  };
+  return new Map(behind.map((node) => [node.id, sinceOf(node)]));
 }
 
 const appliedOf = (node: Node) => node.applied_config_version ?? 0;

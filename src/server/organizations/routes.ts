@@ -11,7 +11,7 @@ import type { Handlers } from "../http/attach.ts";
 import { fitPage, listReply, pageOf, searchPattern } from "../http/lists.ts";
 import { noContent } from "../http/reply.ts";
 import type { Call, OrganizationCall } from "../http/route.ts";
-import { revokeAllNodes } from "../nodes/lifecycle/revoke-many.ts";
+import { revokeAllNodes } from "../nodes/lifecycle/revoke.ts";
 import { reportOf, tokensOf, type Access } from "../offboarding/left-access.ts";
 import { changeRole, removeMember } from "../offboarding/member-changes.ts";
 import { addMember, emailInvitation, findMember, listedColumns, listedMemberOf } from "../users/members.ts";

@@ -3,14 +3,14 @@
 
 import * as v from "valibot";
 import { messageOf } from "../../base/errors.ts";
-import { PathsReport, type PathState } from "../../protocol/path-report.ts";
+import { PathsReport, type PathState, maxPaths } from "../../protocol/path-report.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Transaction } from "../store/database.ts";
 import { makeBacklog } from "../http/fair-queue.ts";
 import type { Addresses } from "./addresses.ts";
 import { makeHealings } from "./healings.ts";
 import { pathFigures, type PathFigures } from "./list.ts";
-import { queryOne } from "../store/table.ts";
+import { queryOne, computed, integer, queryAll } from "../store/table.ts";
 import { organizations } from "../store/tables/organizations.ts";
 import { paths } from "../store/tables/paths.ts";
 
@@ -165,4 +165,23 @@ function upsert(rows: number): string {
   return `INSERT INTO paths (${columns.join(", ")})
     VALUES ${Array.from({ length: rows }, (_, at) => `(${row(at)})`).join(", ")}
     ON CONFLICT (node_id, peer) DO UPDATE SET ${kept.join(", ")}`;
+}
+
+const reporting = computed({ nodeId: integer() });
+const ended = `SELECT DISTINCT x.node_id FROM paths x JOIN nodes n ON n.id = x.node_id WHERE n.state <> 'active'`;
+const tooMany = `SELECT node_id FROM paths GROUP BY node_id HAVING count(*) > ${maxPaths}`;
+
+/** Deletes the paths of nodes that are revoked, and what a node reported beyond its maximum. */
+export async function deleteEndedPaths({ db }: Pick<ServerOptions, "db">): Promise<void> {
+  for (const { nodeId } of await queryAll(db, reporting, ended))
+    await db.writeFor("rows", (tx) => paths.delete(tx, { nodeId }));
+  for (const { nodeId } of await queryAll(db, reporting, tooMany)) {
+    await db.writeFor("rows", (tx) =>
+      tx.run(
+        `DELETE FROM paths WHERE node_id = $1 AND peer NOT IN
+           (SELECT peer FROM paths WHERE node_id = $1 ORDER BY at DESC, peer LIMIT ${maxPaths})`,
+        [nodeId],
+      ),
+    );
+  }
 }

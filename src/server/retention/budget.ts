@@ -2,6 +2,7 @@
 // machines and providers of identities can create. At the limit, what adds rows or lengthens texts is refused. Revocations, deletions, check-ins, renewals,
 // changes of rights and requests that only remove or shorten go on, and are recorded.
 
+import { defer } from "../../base/defer.ts";
 import { readdir, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { AppError, systemErrorCode } from "../../base/errors.ts";
@@ -42,13 +43,10 @@ export function makeBudget(deps: Deps): Budget {
     return running;
   };
   const measureAt = async (orgId: number, at: number) => {
-    try {
-      const stored = { bytes: await measure(deps, orgId), at };
-      known.set(orgId, stored);
-      return stored;
-    } finally {
-      measuring.delete(orgId);
-    }
+    using _ = defer(() => measuring.delete(orgId));
+    const stored = { bytes: await measure(deps, orgId), at };
+    known.set(orgId, stored);
+    return stored;
   };
   const refusal: Budget["refusal"] = async (org, request) => {
     // The row, and the event about it.

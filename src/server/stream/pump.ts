@@ -1,5 +1,6 @@
 // Sends one stream its events, and checks repeatedly whether its caller may still have them.
 
+import { defer } from "../../base/defer.ts";
 import { listEvents, shownTo } from "../audit/read.ts";
 import type { Event } from "../../api/events.ts";
 import type { OrganizationCall } from "../http/route.ts";
@@ -57,34 +58,31 @@ export async function pump(
     for (const contact of more) contacts.set(contact[0], contact);
     wake?.();
   });
-  try {
-    // The client hears at once that it is connected.
-    send(": open\n\n");
-    // Missed events are read after the first look of the tail: nothing falls between.
-    const ended = new Promise<void>((resolve) => signal.addEventListener("abort", () => resolve()));
-    await Promise.race([begun, ended]);
-    for (let isBehind = true; isBehind && !signal.aborted;) {
-      // There may be a million events to read, and the rights may end meanwhile.
-      await call.admitAgain();
-      const { events, next } = await listEvents(db, call.org.id, { after: last, limit: 200 });
-      if (!sendAll(events)) return;
-      isBehind = next !== undefined;
-    }
-    for (let heardAt = performance.now(); !signal.aborted; await pause()) {
-      await call.admitAgain();
-      if (waiting.length > maxWaiting) return;
-      const events = waiting;
-      waiting = [];
-      const seen = [...contacts.values()];
-      contacts = new Map();
-      if (seen.length > 0 && !send(`event: seen\ndata: ${JSON.stringify(seen)}\n\n`)) return;
-      const isQuiet = events.length === 0;
-      if (isQuiet && performance.now() - heardAt < beatEveryMs) continue;
-      if (isQuiet ? !send("event: beat\ndata:\n\n") : !sendAll(events)) return;
-      heardAt = performance.now();
-    }
-  } finally {
-    leave();
+  using _ = defer(() => leave());
+  // The client hears at once that it is connected.
+  send(": open\n\n");
+  // Missed events are read after the first look of the tail: nothing falls between.
+  const ended = new Promise<void>((resolve) => signal.addEventListener("abort", () => resolve()));
+  await Promise.race([begun, ended]);
+  for (let isBehind = true; isBehind && !signal.aborted;) {
+    // There may be a million events to read, and the rights may end meanwhile.
+    await call.admitAgain();
+    const { events, next } = await listEvents(db, call.org.id, { after: last, limit: 200 });
+    if (!sendAll(events)) return;
+    isBehind = next !== undefined;
+  }
+  for (let heardAt = performance.now(); !signal.aborted; await pause()) {
+    await call.admitAgain();
+    if (waiting.length > maxWaiting) return;
+    const events = waiting;
+    waiting = [];
+    const seen = [...contacts.values()];
+    contacts = new Map();
+    if (seen.length > 0 && !send(`event: seen\ndata: ${JSON.stringify(seen)}\n\n`)) return;
+    const isQuiet = events.length === 0;
+    if (isQuiet && performance.now() - heardAt < beatEveryMs) continue;
+    if (isQuiet ? !send("event: beat\ndata:\n\n") : !sendAll(events)) return;
+    heardAt = performance.now();
   }
 }
 

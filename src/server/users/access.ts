@@ -9,7 +9,7 @@ import {
   type OrganizationAccess,
   type Route,
 } from "../http/route.ts";
-import type { Role } from "../../api/endpoint.ts";
+import { type Role, roles } from "../../api/endpoint.ts";
 import { cookiesOf, docsCookie, readCookie, sessionCookie } from "../http/cookies.ts";
 import { hasOpaqueOrigin } from "../http/opaque-origin.ts";
 import { requireOwnPage } from "../http/own-page.ts";
@@ -17,11 +17,10 @@ import { countTokenGuess, type Throttle } from "../http/throttle.ts";
 import { findSession } from "./sessions/browser-sessions.ts";
 import type { Sessions } from "./sessions/sessions.ts";
 import { makeCallerLookup } from "./sessions/callers.ts";
-import { makeServiceAdmission } from "./token-use.ts";
+import { makeServiceAdmission } from "./token-scopes.ts";
 import { doStaffNeedFactor, requireFactor } from "./factors/step-up.ts";
 import type { Database } from "../store/database.ts";
 import { computed, integer, orNull, queryOne, text, truth, word } from "../store/table.ts";
-import { roles } from "../../api/endpoint.ts";
 
 type Deps = {
   db: Database;

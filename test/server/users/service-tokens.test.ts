@@ -2,7 +2,7 @@
 // On SQLite alone: other files run the same statements on PostgreSQL.
 
 import { afterEach, beforeEach, describe, expect, test } from "bun:test";
-import { makeServiceAdmission } from "../../../src/server/users/token-use.ts";
+import { makeServiceAdmission } from "../../../src/server/users/token-scopes.ts";
 import { makeAcme } from "../../support/people.ts";
 import { makeTestServer, type Answer, type TestServer } from "../../support/server.ts";
 

@@ -1,5 +1,6 @@
 // The health of an organization that no daemon runs, around the work of check-auth.
 
+import { defer } from "../../../base/defer.ts";
 import type { Organization } from "../../files/organizations.ts";
 import { healthRecord, type Watch, type Watched } from "../health-record.ts";
 
@@ -18,9 +19,6 @@ export async function savingHealth<T>(
     const { watchHealth } = await import("../server-watch.ts");
     return watchHealth(organization, watched, record, work);
   }
-  try {
-    return await work({ onCheckin: record.onCheckin });
-  } finally {
-    record.save(() => record.writeFormer());
-  }
+  using _ = defer(() => record.save(() => record.writeFormer()));
+  return await work({ onCheckin: record.onCheckin });
 }

@@ -1,6 +1,7 @@
 // When packets of the full size are measured on the paths in use whose peers answer small ones, and what that found: the path
 // to a lighthouse, and those to peers with traffic.
 
+import { defer } from "../../../base/defer.ts";
 import type { OpenEcho } from "../../../platform/network/echo-socket.ts";
 import type { System } from "../../../base/system.ts";
 import type { Inventory } from "../inventory.ts";
@@ -141,21 +142,18 @@ export class LargePackets {
     const { to, from, mtu, of, isMain, isTried } = path;
     const pace = this.#paceOf(path);
     pace.begin(of, this.lost.has(to));
-    try {
-      const { rttMs } = prober.record(to) ?? {};
-      const through = isTried ? undefined : await largestThrough(from, to, open, system, mtu, rttMs);
-      if (typeof through === "object") {
-        if (through.isFull) this.lost.delete(to);
-        else this.lost.set(to, through.bytes);
-      }
-      const { present } = inventory;
-      const passed = isTried || (typeof through === "object" && through.isFull);
-      if (present === undefined || !isMain || !passed) return;
-      const { engine } = present;
-      const name = inventory.nameOf(to);
-      if ((await offloads?.look({ engine, from, to, name, bytes: mtu, recentLog })) === true) pace.attend();
-    } finally {
-      pace.end(monotonic());
+    using _ = defer(() => pace.end(monotonic()));
+    const { rttMs } = prober.record(to) ?? {};
+    const through = isTried ? undefined : await largestThrough(from, to, open, system, mtu, rttMs);
+    if (typeof through === "object") {
+      if (through.isFull) this.lost.delete(to);
+      else this.lost.set(to, through.bytes);
     }
+    const { present } = inventory;
+    const passed = isTried || (typeof through === "object" && through.isFull);
+    if (present === undefined || !isMain || !passed) return;
+    const { engine } = present;
+    const name = inventory.nameOf(to);
+    if ((await offloads?.look({ engine, from, to, name, bytes: mtu, recentLog })) === true) pace.attend();
   }
 }

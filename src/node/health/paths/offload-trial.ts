@@ -1,6 +1,7 @@
 // Proves that the engine's offloads carry traffic, and turns them off where they do not: a driver or a filter may drop the
 // large packets that kernel and engine exchange. Packets one by one do not show it, many at once do.
 
+import { defer } from "../../../base/defer.ts";
 import { formatTime } from "../../../base/duration.ts";
 import { messageOf } from "../../../base/errors.ts";
 import type { Log } from "../../../base/log.ts";
@@ -60,19 +61,16 @@ export async function packetsTogether(
     await answers(sent, answerMs);
     return passedOf(sent);
   };
-  try {
-    let [together, alone] = [0, 0];
-    for (let burst = 0; burst < bursts; burst++) {
-      together += await send(false);
-      // Two, because the engine may be quick enough to take some packets of a burst one by one.
-      if (burst === 1 && together >= (2 * count * 3) / 4) return "pass";
-      alone += burst === 0 ? 0 : await send(true);
-    }
-    if (alone < (count * (bursts - 1) * 3) / 4) return "unknown";
-    return together < (count * bursts) / 2 ? "lost" : "pass";
-  } finally {
-    socket.close();
+  using _ = defer(() => socket.close());
+  let [together, alone] = [0, 0];
+  for (let burst = 0; burst < bursts; burst++) {
+    together += await send(false);
+    // Two, because the engine may be quick enough to take some packets of a burst one by one.
+    if (burst === 1 && together >= (2 * count * 3) / 4) return "pass";
+    alone += burst === 0 ? 0 : await send(true);
   }
+  if (alone < (count * (bursts - 1) * 3) / 4) return "unknown";
+  return together < (count * bursts) / 2 ? "lost" : "pass";
 }
 
 /** Twice a day: another network may have another driver. */

@@ -1,5 +1,6 @@
 // Measures the largest packet that passes through the overlay to a peer and back.
 
+import { defer } from "../../../base/defer.ts";
 import type { NoEcho, OpenEcho } from "../../../platform/network/echo-socket.ts";
 import type { System } from "../../../base/system.ts";
 
@@ -48,19 +49,16 @@ export async function largestThrough(
     }
     return Math.max(0, ...passed);
   };
-  try {
-    if ((await largestOf([full])) > 0) return { bytes: full, isFull: true };
-    let [low, step] = [await largestOf([smallest]), full - smallest];
-    if (low === 0) return "silent";
-    while (step > 8) {
-      step = Math.ceil(step / (atOnce + 1));
-      const from = low;
-      const sizes = Array.from({ length: atOnce }, (_, at) => from + (at + 1) * step);
-      low = Math.max(low, await largestOf(sizes.filter((bytes) => bytes < full)));
-    }
-    // Rules out chance: the path may lose some packets of any size.
-    return (await largestOf([full])) > 0 ? { bytes: full, isFull: true } : { bytes: low, isFull: false };
-  } finally {
-    socket.close();
+  using _ = defer(() => socket.close());
+  if ((await largestOf([full])) > 0) return { bytes: full, isFull: true };
+  let [low, step] = [await largestOf([smallest]), full - smallest];
+  if (low === 0) return "silent";
+  while (step > 8) {
+    step = Math.ceil(step / (atOnce + 1));
+    const from = low;
+    const sizes = Array.from({ length: atOnce }, (_, at) => from + (at + 1) * step);
+    low = Math.max(low, await largestOf(sizes.filter((bytes) => bytes < full)));
   }
+  // Rules out chance: the path may lose some packets of any size.
+  return (await largestOf([full])) > 0 ? { bytes: full, isFull: true } : { bytes: low, isFull: false };
 }

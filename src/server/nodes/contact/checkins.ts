@@ -1,5 +1,6 @@
 // Answers check-ins: takes the node's report and tells it about changes. A check-in may wait for a change (long poll).
 
+import { defer } from "../../../base/defer.ts";
 import { AppError } from "../../../base/errors.ts";
 import { formatTime } from "../../../base/duration.ts";
 import { maxPollWaitS, type CheckinAnswer, type CheckinRequest } from "../../../protocol/checkin.ts";
@@ -44,7 +45,7 @@ export type Checkins = {
   atOnce(org: Org, nodeId: number, request: CheckinRequest): CheckinAnswer | undefined;
   /** Throws node_revoked with the order, or conflict for a node that is not registered. */
   checkin(org: Org, nodeId: number, request: CheckinRequest): Promise<CheckinAnswer>;
-  /** Waits up to `waitS` seconds for a change, or until `aborted`. Who has other news wakes the node, and `isNews` says so. */
+  /** Waits up to `waitS` seconds for a change, or until `aborted`. `isNews`: asked after each wake-up, for news of other parts. */
   held(
     org: Org,
     nodeId: number,
@@ -78,9 +79,9 @@ export function makeCheckins(given: Omit<Deps, "settle">): Checkins {
     }
     const seen = seenVersion(found.node, sent, found.version);
     const request = isAhead(sent, found.version) ? await withoutUnreached(deps, org, sent) : sent;
-    note(deps, found.node, request);
+    noteReport(deps, found.node, request);
     const consequences = consequencesOf(found.node, request, system.now());
-    const isChanged = await apply(deps, org, found.node, consequences);
+    const isChanged = await applyConsequences(deps, org, found.node, consequences);
     const confirming = takeConfirmation(deps, org, found.node, consequences?.confirmed);
     // A held poll may not wait for it.
     confirming.catch(() => undefined);
@@ -103,7 +104,7 @@ export function makeCheckins(given: Omit<Deps, "settle">): Checkins {
       if (consequencesOf(node, request, system.now()) !== undefined) return undefined;
       if (needsQuery(deps, org, nodeId, request)) return undefined;
       const seen = seenVersion(node, request, version);
-      note(deps, node, request);
+      noteReport(deps, node, request);
       return answer(org, { node, version }, seen);
     },
     async checkin(org, nodeId, request) {
@@ -117,31 +118,30 @@ export function makeCheckins(given: Omit<Deps, "settle">): Checkins {
       const poll = changes.open(org.id, nodeId);
       const onAbort = () => poll.close();
       aborted.addEventListener("abort", onAbort, { once: true });
-      // An earlier disconnect fires no event any more.
-      if (aborted.aborted) onAbort();
-      try {
-        const end = system.now() + Math.min(waitS, maxPollWaitS) * 1000;
-        const { seen, confirming } = await report(org, nodeId, request);
-        for (let isWoken = true; ;) {
-          const known = await newsOfNames(deps, org, nodeId, request);
-          const found = await read(org, nodeId);
-          // One change may concern configuration and names, and come between both reads: wait a moment for the second
-          // part.
-          const isOther = (request.refused_config_version ?? seen) !== found.version;
-          const names = known ?? (isOther ? await newsOfNames(deps, org, nodeId, request) : undefined);
-          const hasNews = (isOther && !found.node.isEnded) || names !== undefined || isNews();
-          if (hasNews || !isWoken) {
-            // Answer before the write, whose lock may be held: the node confirms again at its next check-in.
-            if (!hasNews) await confirming;
-            if (!found.node.isEphemeral) reports.add(found.node, system.now(), {});
-            return { ...answer(org, found, seen, names), ...(await othersOf(deps, org, nodeId, request)) };
-          }
-          readAgainIfOld(deps, org, nodeId);
-          isWoken = await poll.wait(end - system.now());
-        }
-      } finally {
+      using _ = defer(() => {
         aborted.removeEventListener("abort", onAbort);
         poll.close();
+      });
+      // An earlier disconnect fires no event any more.
+      if (aborted.aborted) onAbort();
+      const end = system.now() + Math.min(waitS, maxPollWaitS) * 1000;
+      const { seen, confirming } = await report(org, nodeId, request);
+      for (let isWoken = true; ;) {
+        const known = await newsOfNames(deps, org, nodeId, request);
+        const found = await read(org, nodeId);
+        // One change may concern configuration and names, and come between both reads: wait a moment for the second
+        // part.
+        const isOther = (request.refused_config_version ?? seen) !== found.version;
+        const names = known ?? (isOther ? await newsOfNames(deps, org, nodeId, request) : undefined);
+        const hasNews = (isOther && !found.node.isEnded) || names !== undefined || isNews();
+        if (hasNews || !isWoken) {
+          // Answer before the write, whose lock may be held: the node confirms again at its next check-in.
+          if (!hasNews) await confirming;
+          if (!found.node.isEphemeral) reports.add(found.node, system.now(), {});
+          return { ...answer(org, found, seen, names), ...(await othersOf(deps, org, nodeId, request)) };
+        }
+        readAgainIfOld(deps, org, nodeId);
+        isWoken = await poll.wait(end - system.now());
       }
     },
     async takeApplied(org, nodeId, version) {
@@ -171,7 +171,7 @@ async function othersOf(
   return found === null ? {} : { others_online: found !== undefined };
 }
 
-/** What was read may be outdated, because the database is away. Keep the wake-up, and read again. */
+/** While the database is away, the node may have been read from memory: wakes it again, so that it is read anew. */
 function readAgainIfOld({ system, live, changes }: Deps, org: Org, nodeId: number): void {
   if (live.knownNode(org.id, nodeId) !== undefined && live.knownVersion(org.id) !== undefined) return;
   void system.sleep(readAgainMs).then(() => changes.wakeNode(org.id, nodeId));
@@ -228,7 +228,7 @@ function isRunning({ overlay_state: state, leaving }: CheckinRequest): boolean {
 }
 
 /** An ephemeral node with a stopped engine is silent: older agents do not say that they leave. */
-function note({ reports, system }: Deps, node: LiveNode, request: CheckinRequest): void {
+function noteReport({ reports, system }: Deps, node: LiveNode, request: CheckinRequest): void {
   if (!node.isEphemeral || isRunning(request)) reports.add(node, system.now(), request);
 }
 
@@ -281,7 +281,7 @@ function consequencesOf(node: LiveNode, request: CheckinRequest, now: number): C
 }
 
 /** True if the node was changed. */
-async function apply(
+async function applyConsequences(
   deps: Deps,
   org: Org,
   node: LiveNode,

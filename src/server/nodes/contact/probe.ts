@@ -2,6 +2,7 @@
 // 32 bytes, at most 6 a minute, so that the server cannot be used to flood others. And whether a lighthouse still has
 // the address at which nodes look for it.
 
+import { defer } from "../../../base/defer.ts";
 import {
   holdsNetwork,
   isPrivate,
@@ -44,11 +45,8 @@ export function makeProbes(now: () => number): Probes {
 
 async function datagram(address: string, port: number, text: string): Promise<void> {
   const socket = await Bun.udpSocket({ hostname: address.includes(":") ? "::" : "0.0.0.0" });
-  try {
-    socket.send(text, port, address);
-  } finally {
-    socket.close();
-  }
+  using _ = defer(() => socket.close());
+  socket.send(text, port, address);
 }
 
 /**

@@ -1,6 +1,7 @@
 // The connections of one process to PostgreSQL. A host that loses its power or network closes no connection: queries on it
 // would wait for a quarter of an hour. So a query that must be fast, the pulse, decides whether the connections still work.
 
+import { defer } from "../../../base/defer.ts";
 import { SQL } from "bun";
 import { AppError } from "../../../base/errors.ts";
 import { sessionSettings, sqlStateOf } from "./refusals.ts";
@@ -96,14 +97,11 @@ export function openPools(url: string, applicationName: string): Pools {
         void end(used, 0);
       };
       const timer = setTimeout(giveUp, pulseWithinMs);
-      try {
-        const result = await query(used.pulse);
-        // Not awaited: a failure is repeated by the next pulse.
-        void listenAgain().catch(() => undefined);
-        return result;
-      } finally {
-        clearTimeout(timer);
-      }
+      using _ = defer(() => clearTimeout(timer));
+      const result = await query(used.pulse);
+      // Not awaited: a failure is repeated by the next pulse.
+      void listenAgain().catch(() => undefined);
+      return result;
     },
     async listen(channel, listener) {
       subscription = { channel, listener };

@@ -1,5 +1,6 @@
 // Copies and checks SQLite files: a consistent copy of a file in use, and an integrity check. Knows no table.
 
+import { defer } from "../../../base/defer.ts";
 import { Database as Sqlite, SQLiteError } from "bun:sqlite";
 import { closeSync, existsSync, fsyncSync, rmSync } from "node:fs";
 import { constants, setPriority } from "node:os";
@@ -205,9 +206,6 @@ export function valuesOf(database: Sqlite, sql: string): unknown[][] {
 
 function syncFile(path: string): void {
   const fd = openPlain(path, "update");
-  try {
-    fsyncSync(fd);
-  } finally {
-    closeSync(fd);
-  }
+  using _ = defer(() => closeSync(fd));
+  fsyncSync(fd);
 }

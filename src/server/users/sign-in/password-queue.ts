@@ -2,6 +2,7 @@
 // one after the other, so that one with many sign-ins delays others by a few hashes. Known sources have a lane of their own with every
 // second turn: a flood from new networks does not keep users out.
 
+import { defer } from "../../../base/defer.ts";
 import { AppError } from "../../../base/errors.ts";
 
 /**
@@ -64,11 +65,8 @@ export function makeTurns(atOnce: number, maxWaiting: number): InTurn {
       running++;
       order.served(turn);
     } else await wait(turn);
-    try {
-      return await work();
-    } finally {
-      startNext();
-    }
+    using _ = defer(() => startNext());
+    return await work();
   };
 }
 
