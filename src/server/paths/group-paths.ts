@@ -23,6 +23,8 @@ export type Sums = {
   answer: GroupPaths;
   /** Groups by name; null: the nodes without one. */
   between(from: string | null, to: string | null): BetweenGroups;
+  /** Whether the node answers a peer that is online. */
+  isReached(nodeId: number): boolean;
 };
 
 /** Rows of one query: few enough that check-ins do not wait for it. */
@@ -131,8 +133,8 @@ const broken = 2;
 /** A pair of nodes by their places in `Found`, the smaller one first. `rtt` in ms; NaN without one. */
 type Edge = { a: number; b: number; kind: number; rtt: number };
 
-/** By pair; and by place of a node, the worst kind that it reports itself. */
-type Read = { edges: Map<number, Edge>; worst: Uint8Array };
+/** By pair; and by place of a node, the worst kind that it reports itself, and whether another says that it answers. */
+type Read = { edges: Map<number, Edge>; worst: Uint8Array; reached: Uint8Array };
 
 const pathPick = paths.pick("nodeId", "peer", "path", "probe", "rttUs");
 const pathSlice = `SELECT ${pathPick.select()} FROM paths
@@ -145,7 +147,8 @@ async function readEdges(
   found: Found,
   ownerId: number | undefined,
 ): Promise<Read> {
-  const read: Read = { edges: new Map(), worst: new Uint8Array(found.all.length) };
+  const ofNodes = () => new Uint8Array(found.all.length);
+  const read: Read = { edges: new Map(), worst: ofNodes(), reached: ofNodes() };
   const ends = found.all.map(({ id }) => id);
   const own = found.all.filter((node) => node.ownerId === ownerId).map(({ id }) => id);
   const ranges =
@@ -164,10 +167,11 @@ async function readEdges(
 }
 
 /** Both ends report a path: of the two, the worse counts. What a node reported before it went away does not. */
-function addEdge({ edges, worst }: Read, { all, byId, byAddress }: Found, row: PathFound): void {
+function addEdge({ edges, worst, reached }: Read, { all, byId, byAddress }: Found, row: PathFound): void {
   const [from, to] = [byId.get(row.nodeId), byAddress.get(row.peer)];
   const reporter = from === undefined ? undefined : all[from];
   if (from === undefined || to === undefined || from === to || reporter?.isOnline !== true) return;
+  if (row.probe === "answers") reached[to] = 1;
   const kind = row.probe === "broken" ? broken : kindNames.findIndex((name) => name === row.path);
   if (kind < 0) return;
   worst[from] = Math.max(worst[from] ?? 0, kind);
@@ -187,7 +191,11 @@ type Kinds = { direct: number; relayed: number; broken: number };
 const noKinds = (): Kinds => ({ direct: 0, relayed: 0, broken: 0 });
 const nameOf = (kind: number) => kindNames[kind] ?? "broken";
 
-function* sumsOf({ all }: Found, { edges, worst }: Read, now: number): Generator<undefined, Sums> {
+function* sumsOf(
+  { all, byId }: Found,
+  { edges, worst, reached }: Read,
+  now: number,
+): Generator<undefined, Sums> {
   const groups = yield* groupsOf(all, worst);
   const [pairs, totals] = [new Map<string, Pair>(), newPair(null, null)];
   const packed = emptyPack(edges.size);
@@ -228,6 +236,7 @@ function* sumsOf({ all }: Found, { edges, worst }: Read, now: number): Generator
       broken: first.map((edge) => namedPath(all, worst, edge)),
     },
     between: (from, to) => between({ all, worst, packed }, from, to),
+    isReached: (nodeId) => reached[byId.get(nodeId) ?? -1] === 1,
   };
 }
 

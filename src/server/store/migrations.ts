@@ -300,8 +300,6 @@ const steps: readonly (readonly string[])[] = [
     onlineCounts.add("rtt95"),
     indexOfHours,
   ],
-  // 58: Who says of a silent node that it answers.
-  ["CREATE INDEX paths_answering ON paths (org_id, peer) WHERE probe = 'answers'"],
 ];
 
 /**

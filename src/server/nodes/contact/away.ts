@@ -23,23 +23,24 @@ const changed = computed({
   lastCheckinAt: integer(),
   countedFrom: integer(),
 });
-/** Whether a node `n` answers a peer that is online ($5), which reports each change. */
-const answersPeers = `EXISTS (SELECT 1 FROM paths p JOIN sightings q ON q.node_id = p.node_id
-  WHERE p.org_id = n.org_id AND p.peer IN (n.ip, n.ip6) AND p.probe = 'answers' AND q.last_checkin_at > $5)`;
 /** Nodes that may have become away ($4: silent since then), and those that were told and are online ($5) again. */
 const changedInSlice = `SELECT n.id, n.name, n.away_since, s.last_checkin_at,
     ${later("coalesce(n.watched_from, 0)", "s.last_checkin_at")} AS counted_from
   FROM nodes n JOIN sightings s ON s.node_id = n.id
   WHERE n.org_id = $1 AND n.id > $2 AND n.id <= $3
     AND n.state = 'active' AND n.phone IS NULL AND n.ephemeral_silence_s IS NULL
-    AND ((n.away_since IS NULL AND (s.last_checkin_at <= $4 OR s.last_checkin_at > $6) AND NOT ${answersPeers})
+    AND ((n.away_since IS NULL AND (s.last_checkin_at <= $4 OR s.last_checkin_at > $6))
       OR (n.away_since <> s.last_checkin_at AND s.last_checkin_at > $5 AND s.last_checkin_at <= $6))
   ORDER BY n.id`;
+/** What nodes that are online report of their peers; may be some seconds old. */
+type Reached = {
+  groupPaths: { of(orgId: number, ownerId: undefined): Promise<{ isReached(nodeId: number): boolean }> };
+};
 type Changed = ReturnType<(typeof changed)["parse"]>;
 
 /** Records when nodes are away for longer than their organization allows, once for each absence, and when they are back. */
-export async function tellAway(services: Services): Promise<void> {
-  const { db, system } = services;
+export async function tellAway(services: Services & Reached): Promise<void> {
+  const { db, system, groupPaths } = services;
   const now = system.now();
   const watch = await watchSilence(services, now);
   if (watch === undefined) return;
@@ -52,7 +53,10 @@ export async function tellAway(services: Services): Promise<void> {
     };
     for (let after = 0, end; (end = await queryNumber(db, endOfSlice, [org.id, after])) > 0; after = end) {
       const params = [org.id, after, end, now - allowedMs, now - onlineMs, now + gapMs];
-      const found = (await queryAll(db, changed, changedInSlice, params)).filter(isTold);
+      const silent = (await queryAll(db, changed, changedInSlice, params)).filter(isTold);
+      if (silent.length === 0) continue;
+      const { isReached } = await groupPaths.of(org.id, undefined);
+      const found = silent.filter(({ id, awaySince }) => awaySince !== null || !isReached(id));
       for (let at = 0; at < found.length; at += together)
         await db.writeFor({ org: org.id }, async (tx) => {
           for (const node of found.slice(at, at + together)) await tell(tx, org.id, node, now);
