@@ -91,6 +91,7 @@ export const overridesSetting = {
   sends: v.record(v.string(), v.unknown()),
   flag: "config-overrides",
   hint: "FILE",
+  file: "json",
   help: "Replace all overrides by the JSON object of this file (- is standard input); {} removes them",
 } as const;
 

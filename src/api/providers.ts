@@ -5,9 +5,10 @@
 import * as v from "valibot";
 import { comparedText, foreignText } from "../base/text.ts";
 import { Slug } from "../protocol/values.ts";
+import { declare, sent, taken } from "../protocol/settings.ts";
 import { endpoint } from "./endpoint.ts";
 import { FirstFactor } from "./factors.ts";
-import { GroupName, isReservedGroup, Text, Time, typed, word } from "./values.ts";
+import { GroupName, initially, isReservedGroup, Text, Time, typed, word } from "./values.ts";
 
 /** The start page of the console. */
 export const consoleRoot = "/console/";
@@ -148,25 +149,176 @@ const NodeGroup = v.pipe(
   v.check((name) => !isReservedGroup(name), "The prefixes user:, idp: and autogroup: are reserved."),
 );
 const GroupNodeGroup = v.strictObject({ group: text(200), organization: text(63), node_group: NodeGroup });
-const settings = {
-  name: text(60),
-  client_id: text(200),
-  client_secret: text(1000),
-  scopes: v.pipe(
-    text(500),
-    v.check((words) => words.split(" ").includes("openid"), "The scopes must have openid."),
-  ),
-  groups_claim: text(200),
-  domains: list(Domain),
-  required_groups: list(text(200)),
-  tenant: v.nullable(v.pipe(text(300), v.regex(/^[^=]+=.+$/, "Enter CLAIM=VALUE, such as hd=example.org."))),
-  roles: list(GroupRole),
-  node_groups: list(GroupNodeGroup),
-  creates_users: v.boolean(),
-  trust: v.nullable(
-    v.pipe(text(60_000), v.regex(/^-----BEGIN CERTIFICATE-----/, "Enter certificates in PEM.")),
-  ),
-};
+/** The console hides these fields at first: they are rarely needed. */
+const more = "More: groups, domains, claims";
+/** What staff change of a provider of the installation. */
+export const providerSettings = declare({
+  name: {
+    takes: text(60),
+    sends: Text,
+    flag: "name",
+    hint: "NAME",
+    help: "Another name on the sign-in page",
+    section: "",
+    label: "Name",
+    more: "On the button of the sign-in page.",
+  },
+  client_id: {
+    takes: text(200),
+    sends: Text,
+    flag: "client-id",
+    hint: "ID",
+    help: "Another client",
+    section: "",
+    label: "Client ID",
+    more: "Empty: not registered yet.",
+    initial: "",
+  },
+  client_secret: {
+    takes: text(1000),
+    sends: v.never(),
+    flag: "client-secret",
+    hint: "SECRET",
+    secret: true,
+    help: "The secret of the client; without one, it is a public client",
+    section: "",
+    label: "Secret of the client",
+  },
+  scopes: {
+    takes: v.pipe(
+      text(500),
+      v.check((words) => words.split(" ").includes("openid"), "The scopes must have openid."),
+    ),
+    sends: Text,
+    flag: "scopes",
+    hint: "SCOPES",
+    help: "Default: openid email profile",
+    section: more,
+    label: "Scopes",
+    more: "With spaces between. With offline_access most providers can be asked whether users are still there.",
+    initial: "openid email profile",
+  },
+  groups_claim: {
+    takes: text(200),
+    sends: Text,
+    flag: "groups-claim",
+    hint: "CLAIM",
+    help: "Where the groups are, such as realm_access.roles (default: groups)",
+    section: more,
+    label: "Claim of the groups",
+    more: "Its name, or the way to it with dots: realm_access.roles.",
+    initial: "groups",
+  },
+  domains: {
+    takes: list(Domain),
+    sends: v.array(Text),
+    flag: "domain",
+    hint: "DOMAIN",
+    whole: true,
+    help: "Only verified addresses of this domain sign in (repeatable; default: all)",
+    section: more,
+    label: "Domains that may sign in",
+    more: "Verified ones, separated by commas. Empty: all.",
+    initial: [],
+  },
+  required_groups: {
+    takes: list(text(200)),
+    sends: v.array(Text),
+    flag: "require-group",
+    hint: "GROUP",
+    whole: true,
+    help: "Only users with one of these groups sign in (repeatable; default: all)",
+    section: more,
+    label: "Groups that may sign in",
+    more: "One a line. Empty: all.",
+    lines: true,
+    initial: [],
+  },
+  tenant: {
+    takes: v.nullable(v.pipe(text(300), v.regex(/^[^=]+=.+$/, "Enter CLAIM=VALUE, such as hd=example.org."))),
+    sends: v.nullable(Text),
+    flag: "tenant",
+    hint: "CLAIM=VALUE",
+    none: "",
+    help: "Only identities with this claim, such as hd=example.org",
+    section: more,
+    label: "Tenant",
+    more: "For issuers that many organizations share: CLAIM=VALUE, such as hd=example.org.",
+    initial: null,
+  },
+  roles: {
+    takes: list(GroupRole),
+    sends: v.array(v.object({ ...GroupRole.entries, role: word(providerRoles) })),
+    flag: "role",
+    hint: "GROUP=ORG:ROLE",
+    whole: true,
+    parts: ["group", "organization", "role"],
+    words: providerRoles,
+    help: "Users with the group become member or admin of the organization (repeatable); with --org, GROUP=ROLE",
+    section: "",
+    label: "Roles of groups",
+    more: "One a line, such as net-admins=admin or staff=member.",
+    lines: true,
+    lastPart: "member",
+    initial: [],
+  },
+  node_groups: {
+    takes: list(GroupNodeGroup),
+    /** Groups that the nodes of users with the group get. */
+    sends: v.array(v.object({ ...GroupNodeGroup.entries, node_group: GroupName })),
+    flag: "node-group",
+    hint: "GROUP=ORG:NODE_GROUP",
+    whole: true,
+    parts: ["group", "organization", "node_group"],
+    help: "The machines of users with the group get this group of nodes (repeatable); with --org, GROUP=NODE_GROUP",
+    section: more,
+    label: "Groups of machines",
+    more: "One a line, GROUP=GROUP OF MACHINES, such as developers=build: for the machines of these users.",
+    lines: true,
+    initial: [],
+  },
+  creates_users: {
+    takes: v.boolean(),
+    sends: v.boolean(),
+    flag: "users",
+    hint: "create|link",
+    words: ["link", "create"],
+    help: "create: an identity without a user gets one. link: only users that there are sign in; with --org, only groups with a role",
+    section: "",
+    label: "All others become members",
+    initial: false,
+  },
+  trust: {
+    takes: v.nullable(
+      v.pipe(text(60_000), v.regex(/^-----BEGIN CERTIFICATE-----/, "Enter certificates in PEM.")),
+    ),
+    sends: v.nullable(Text),
+    flag: "api-ca",
+    hint: "FILE",
+    file: "text",
+    help: "Trust the CAs in this PEM file for the provider",
+    initial: null,
+  },
+});
+/**
+ * What administrators change of a provider of their organization. `creates_users`: every identity that may sign in becomes a
+ * member. Else only those whose groups give a role.
+ */
+export const organizationProviderSettings = declare({
+  ...providerSettings,
+  roles: {
+    ...providerSettings.roles,
+    takes: list(v.strictObject({ group: text(200), role: typed(providerRoles) })),
+    hint: "GROUP=ROLE",
+    parts: ["group", "role"],
+  },
+  node_groups: {
+    ...providerSettings.node_groups,
+    takes: list(v.strictObject({ group: text(200), node_group: NodeGroup })),
+    hint: "GROUP=NODE_GROUP",
+    parts: ["group", "node_group"],
+  },
+});
 const Issuer = v.pipe(
   text(500),
   v.check((given) => {
@@ -176,52 +328,31 @@ const Issuer = v.pipe(
     return /^https?:$/.test(protocol) && search + hash + username + password === "";
   }, "Enter the issuer, a URL such as https://login.example.org."),
 );
-const NewProvider = v.strictObject({
+/** `client_id`, empty: we are not registered at the provider yet. The redirect URI can be shown, but no user can sign in. */
+const ofNew = {
   issuer: Issuer,
-  ...settings,
-  /** Empty: we are not registered at the provider yet. Then the redirect URI can be shown, but no user can sign in. */
+  ...initially(providerSettings),
+  name: providerSettings.name.takes,
   client_id: v.optional(v.pipe(foreignText(200), v.trim()), ""),
-  client_secret: v.optional(settings.client_secret),
-  scopes: v.optional(settings.scopes, "openid email profile"),
-  groups_claim: v.optional(settings.groups_claim, "groups"),
-  domains: v.optional(settings.domains, []),
-  required_groups: v.optional(settings.required_groups, []),
-  tenant: v.optional(settings.tenant, null),
-  roles: v.optional(settings.roles, []),
-  node_groups: v.optional(settings.node_groups, []),
-  creates_users: v.optional(settings.creates_users, false),
-  trust: v.optional(settings.trust, null),
-});
-const ProviderPatch = v.partial(v.strictObject(settings));
-
-/** `creates_users`: every identity that may sign in becomes a member. Else only those whose groups give a role. */
-const ownRoles = list(v.strictObject({ group: text(200), role: typed(providerRoles) }));
-const ownNodeGroups = list(v.strictObject({ group: text(200), node_group: NodeGroup }));
+  client_secret: v.optional(providerSettings.client_secret.takes),
+};
+const NewProvider = v.strictObject(ofNew);
+const ProviderPatch = v.partial(v.strictObject(taken(providerSettings)));
+const { roles, node_groups } = organizationProviderSettings;
 const NewOrganizationProvider = v.strictObject({
-  ...NewProvider.entries,
-  roles: v.optional(ownRoles, []),
-  node_groups: v.optional(ownNodeGroups, []),
+  ...ofNew,
+  ...initially({ roles, node_groups }),
 });
-const ownSettings = { ...settings, roles: ownRoles, node_groups: ownNodeGroups };
-const OrganizationProviderPatch = v.partial(v.strictObject(ownSettings));
+const OrganizationProviderPatch = v.partial(v.strictObject(taken(organizationProviderSettings)));
 
+const { name, client_id, client_secret: _, ...others } = sent(providerSettings);
 const Provider = v.object({
   id: v.number(),
-  name: Text,
+  name,
   issuer: Text,
-  /** Empty: we are not registered at the provider yet, so no user can sign in. */
-  client_id: Text,
+  client_id,
   has_secret: v.boolean(),
-  scopes: Text,
-  groups_claim: Text,
-  domains: v.array(Text),
-  required_groups: v.array(Text),
-  tenant: v.nullable(Text),
-  roles: v.array(v.object({ ...GroupRole.entries, role: word(providerRoles) })),
-  /** Groups that the nodes of users with the group get. */
-  node_groups: v.array(v.object({ ...GroupNodeGroup.entries, node_group: GroupName })),
-  creates_users: v.boolean(),
-  trust: v.nullable(Text),
+  ...others,
   /** To be registered at the provider. */
   redirect_uri: Text,
   created_at: Time,

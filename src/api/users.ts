@@ -3,8 +3,9 @@
 
 import * as v from "valibot";
 import { foreignText } from "../base/text.ts";
+import { declare } from "../protocol/settings.ts";
 import { endpoint } from "./endpoint.ts";
-import { AccessReport, Email, ListQuery, maxCodeLength, since, Text, Time } from "./values.ts";
+import { AccessReport, Email, initially, ListQuery, maxCodeLength, since, Text, Time } from "./values.ts";
 
 export const minPasswordLength = 8;
 export const maxPasswordLength = 1024;
@@ -27,17 +28,40 @@ const JoinRequest = v.strictObject({
 });
 const Invitation = v.strictObject({ secret });
 const SetupRequest = v.strictObject({ secret, email: Email, password: NewPassword });
-const UserRequest = v.strictObject({
-  email: Email,
-  password: NewPassword,
-  is_staff: v.optional(v.boolean(), false),
+/** What staff choose for a new user. It stays. */
+export const userSettings = declare({
+  is_staff: {
+    takes: v.boolean(),
+    flag: "staff",
+    help: "Can create users and organizations, see all of them, and open the API documentation",
+    section: "User",
+    label: "Staff: manages users and organizations, and reads all of them",
+    initial: false,
+    stays: true,
+  },
 });
-const UserPatch = v.strictObject({
-  is_active: v.boolean(),
-  /** When the user is disabled: also revoke these. */
-  revoke_tokens: v.optional(v.boolean(), false),
-  revoke_nodes: v.optional(v.boolean(), false),
+/** What else ends when a user is disabled, or a member removed. */
+export const leaverSettings = declare({
+  revoke_tokens: {
+    takes: v.boolean(),
+    flag: "revoke-tokens",
+    help: "Also revoke their registration and service tokens, and delete their webhooks",
+    section: "Leaver",
+    label:
+      "Also revoke their tokens, and delete their webhooks. With both, also machines that came by these tokens",
+    initial: false,
+  },
+  revoke_nodes: {
+    takes: v.boolean(),
+    flag: "revoke-nodes",
+    help: "Also revoke the nodes that belong to them, and with --revoke-tokens those that came by these tokens",
+    section: "Leaver",
+    label: "Also revoke the machines that belong to them",
+    initial: false,
+  },
 });
+const UserRequest = v.strictObject({ email: Email, password: NewPassword, ...initially(userSettings) });
+const UserPatch = v.strictObject({ is_active: v.boolean(), ...initially(leaverSettings) });
 
 export const Me = v.object({ id: v.number(), email: Text, is_staff: v.boolean() });
 export const User = v.object({

@@ -5,6 +5,7 @@ import * as v from "valibot";
 import { parseDuration } from "../base/duration.ts";
 import type { ErrorCode } from "../base/errors.ts";
 import { comparedText, emailKey, foreignText, formerEmailKey } from "../base/text.ts";
+import type { Settings } from "../protocol/settings.ts";
 import { oneLine } from "../base/unprintable.ts";
 
 /** A node is online if it is active, and holds a poll or has checked in within this time. */
@@ -40,6 +41,12 @@ export const word = <const W extends readonly string[]>(words: W) => open(v.stri
 /** One of these words in a request whose caller has a text that a user typed: the control plane refuses other texts. */
 export const typed = <const W extends readonly string[]>(words: W) =>
   v.picklist(words) as unknown as v.GenericSchema<string, W[number]>;
+
+/** What a request for a new thing takes of its settings: each has its initial value. */
+export const initially = <S extends Settings>(settings: S) =>
+  Object.fromEntries(
+    Object.entries(settings).map(([field, { takes, initial }]) => [field, v.optional(takes, initial)]),
+  ) as { [K in keyof S]: v.OptionalSchema<S[K]["takes"], v.InferInput<S[K]["takes"]>> };
 
 const digits = (max: number) =>
   v.pipe(

@@ -3,11 +3,15 @@
 import * as v from "valibot";
 import { foreignText } from "../base/text.ts";
 import { endpoint } from "./endpoint.ts";
-import { eventTypes } from "./events.ts";
-import { ListQuery, since, Text, Time, whole, word } from "./values.ts";
+import { declare, taken } from "../protocol/settings.ts";
+import { eventTypes, type EventType } from "./events.ts";
+import { initially, ListQuery, since, Text, Time, whole, word } from "./values.ts";
 
 const families = [...new Set(eventTypes.map((type) => type.replace(/\..*/, ".*")))];
 const subscribable: readonly string[] = ["*", ...families, ...eventTypes];
+
+type Family = EventType extends `${infer F}.${string}` ? F : never;
+const examples: (EventType | `${Family}.*`)[] = ["node.*", "policy.applied"];
 
 const Url = v.pipe(
   foreignText(2048),
@@ -34,9 +38,32 @@ const Subscribed = v.pipe(
   v.maxLength(64),
 );
 
-export const WebhookRequest = v.strictObject({ url: Url, events: v.optional(Subscribed, ["*"]) });
+/** What administrators change of a webhook. */
+export const webhookSettings = declare({
+  url: {
+    takes: Url,
+    flag: "url",
+    hint: "URL",
+    help: "Another URL; the secret stays",
+    section: "Webhook",
+    label: "URL",
+    placeholder: "https://example.org/hook",
+  },
+  events: {
+    takes: Subscribed,
+    flag: "event",
+    hint: "TYPE",
+    whole: true,
+    help: "Only events of this type, such as node.revoked or node.* (repeatable; default: all)",
+    section: "Webhook",
+    label: "Events",
+    more: `Separated by commas, such as ${examples.join(", ")}. Machines are called node; * means all.`,
+    initial: ["*"],
+  },
+});
+export const WebhookRequest = v.strictObject({ url: Url, events: initially(webhookSettings).events });
 export type WebhookRequest = v.InferOutput<typeof WebhookRequest>;
-const WebhookPatch = v.strictObject({ url: v.optional(Url), events: v.optional(Subscribed) });
+const WebhookPatch = v.partial(v.strictObject(taken(webhookSettings)));
 export type WebhookPatch = v.InferOutput<typeof WebhookPatch>;
 
 export const Webhook = v.object({ id: v.number(), url: Text, events: v.array(Text), created_at: Time });

@@ -9,7 +9,10 @@ export type Setting = {
   /** What requests may give, and what answers hold, where no schema beside them says that. Browsers get neither. */
   takes: v.GenericSchema;
   sends?: v.GenericSchema;
-  /** The flag of the `update` command. `show` and the documents have this name too. Of a list: --add-FLAG and --remove-FLAG. */
+  /**
+   * The flag of the `update` command. `show` and the documents have this name too. Of a list: --add-FLAG and --remove-FLAG, or,
+   * if a change replaces the `whole` of it, the flag once for each item.
+   */
   flag: string;
   /** One line, for help and documents. */
   help: string;
@@ -17,12 +20,23 @@ export type Setting = {
   removal?: string;
   /** What the help of the flag calls the value, where `words` do not say it. A switch with neither is --FLAG and --no-FLAG. */
   hint?: string;
-  /** All words of the flag: of a switch, those for false and true. */
+  /** All words of the flag: of a switch, those for false and true; of items, those of the last part. */
   words?: readonly string[];
   /** What `words` stand for, where that is neither a switch nor the words themselves. */
   values?: readonly Scalar[];
-  /** The word of the flag for null. */
+  /** The word of the flag for null. An empty one is given by `update` alone, and so is that of a `whole` list for none. */
   none?: string;
+  whole?: true;
+  /** Of a list of objects: their fields, in the text `GROUP=ORG:ROLE`. */
+  parts?: readonly string[];
+  /** The last part, where the console's text has none. */
+  lastPart?: string;
+  /** What a new thing has, unless the request says another. */
+  initial?: Scalar | readonly string[];
+  /** The flag names a file. */
+  file?: "json" | "text";
+  /** Answers and events do not have it, and the flag has a second one for a file. */
+  secret?: true;
   /** Of a whole number. */
   range?: { min: number; max: number };
   unit?: "s" | "minutes" | "days";
@@ -32,6 +46,8 @@ export type Setting = {
   /** Below the console's field. */
   more?: string;
   placeholder?: string;
+  /** The console has a line of its own for each item of the list, not commas. */
+  lines?: true;
   /** The console's words for `words`. */
   choices?: readonly string[];
   /** The numbers that the console offers. */
@@ -57,17 +73,41 @@ export const needFresh = <S extends Settings>(settings: S) =>
 const fieldsOf = <T>(settings: Settings, of: (setting: Setting) => T): Record<string, T> =>
   Object.fromEntries(Object.entries(settings).map(([field, setting]) => [field, of(setting)]));
 
+/** `client_id` as `clientId`, the name of its column, which events of providers have too. */
+export const columnOf = (field: string) =>
+  field.replaceAll(/_(\w)/g, (_, letter: string) => letter.toUpperCase());
+
+/** The text of an item of a list. */
+export const itemText = ({ parts }: Setting, item: unknown): string => {
+  const [first, ...others] = (parts ?? []).map((part) => String(Object(item)[part]));
+  return first === undefined ? String(item) : `${first}=${others.join(":")}`;
+};
+
+/** The item of a text. Names of groups have equals signs and, of nodes, colons. */
+export function itemOf({ parts, lastPart = "" }: Setting, text: string): unknown {
+  if (parts === undefined) return text;
+  const [, first = text, rest = ""] = /^(.+)=(.*)$/s.exec(text) ?? [];
+  const others = rest.split(":");
+  const values = [first, ...others.splice(0, parts.length - 2), others.join(":") || lastPart];
+  return Object.fromEntries(parts.map((part, at) => [part, values[at]?.trim() ?? ""]));
+}
+
 /** The flag's word for a value. */
 export function wordOf({ words, none = "none" }: Setting, value: unknown): string {
-  if (typeof value === "boolean") return words?.[Number(value)] ?? "";
+  if (typeof value === "boolean") return words?.[Number(value)] ?? (value ? "yes" : "no");
   return typeof value === "string" || typeof value === "number" ? `${value}` : none;
 }
 
-/** The words of a command line that make these changes. Lists have their own. */
+/** The words of a command line that make these changes. Lists that change item by item have their own. */
 export const flagWords = (settings: Settings, changes: object): string[] =>
   Object.entries(changes).flatMap(([field, value]) => {
     const setting = settings[field];
     if (setting === undefined) return [];
+    if (setting.secret === true) return [`--${setting.flag}-file`, "FILE"];
+    if (Array.isArray(value)) {
+      const items = value.length === 0 ? [""] : value.map((item) => itemText(setting, item));
+      return items.flatMap((item) => [`--${setting.flag}`, item]);
+    }
     if (typeof value === "boolean" && setting.words === undefined)
       return [`--${value ? "" : "no-"}${setting.flag}`];
     return [`--${setting.flag}`, wordOf(setting, value)];

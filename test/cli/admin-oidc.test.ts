@@ -76,7 +76,7 @@ test.each([
   [["--client-id", "a", "--role", "x=acme:owner"], "GROUP=ORG:member"],
   [["--client-id", "a", "--node-group", "x=office"], "GROUP=ORG:NODE_GROUP"],
   [["--client-id", "a", "--node-group", "x=acme:user:id.1"], "reserved"],
-  [["--client-id", "a", "--users", "all"], "create or link"],
+  [["--client-id", "a", "--users", "all"], "--users must be one of link, create"],
   [["--client-id", "a", "--domain", "@"], "domain such as example.org"],
   [["--client-id", "a", "--role", "x=beta:member"], "no organization beta"],
 ])("wrong settings are refused: %p", async (settings, sentence) => {

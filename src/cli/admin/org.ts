@@ -13,7 +13,7 @@ import { given } from "../../base/given.ts";
 import type { Args } from "../values.ts";
 import { read, write } from "./api.ts";
 import { checked } from "./lookup.ts";
-import { changedLines, readSettings, settingFacts, settingFlags } from "./setting-flags.ts";
+import { changedLines, readChanges, settingFacts, settingFlags } from "./setting-flags.ts";
 import { targetFlags } from "./target.ts";
 
 type Organization = AnswerOf<typeof organizationsApi.retrieve>;
@@ -95,7 +95,7 @@ export const update: Implementation = {
     const [slug = ""] = words;
     const body = await checked(
       organizationsApi.update.body,
-      await readSettings(context, organizationSettings),
+      await readChanges(context, organizationSettings),
     );
     const org = await write(context, () => request(organizationsApi.update, { slug }, body));
     if (org === undefined) return;

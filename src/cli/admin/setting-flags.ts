@@ -1,20 +1,26 @@
 // Flags, values and shown words of settings, by their declarations (src/protocol/settings.ts).
 
-import { wordOf, type Setting, type Settings } from "../../protocol/settings.ts";
+import { itemOf, wordOf, type Setting, type Settings } from "../../protocol/settings.ts";
 import { AppError } from "../../base/errors.ts";
+import { given } from "../../base/given.ts";
 import type { Context } from "../command.ts";
 import { readNamedFile, type Flags } from "../values.ts";
 
-export function settingFlags(settings: Settings): Flags {
-  return Object.assign({}, ...Object.values(settings).map(flagsOf));
+/** `isNew`: of the command that creates: nothing can be emptied there. */
+export function settingFlags(settings: Settings, { isNew = false } = {}): Flags {
+  return Object.assign({}, ...Object.values(settings).map((setting) => flagsOf(setting, isNew)));
 }
 
-function flagsOf({ takes, flag, hint, words, none, help, removal = "" }: Setting): Flags {
+function flagsOf(setting: Setting, isNew: boolean): Flags {
+  const { takes, flag, hint, words, none, help, removal, whole, secret } = setting;
   if (hint === undefined && words === undefined)
-    return { [flag]: { type: "boolean", description: help, negativeDescription: removal } };
-  const valueHint = words?.join("|") ?? [hint, none].filter(Boolean).join("|");
-  if (!isList(takes)) return { [flag]: { type: "string", valueHint, description: help } };
+    return { [flag]: { type: "boolean", description: help, ...given({ negativeDescription: removal }) } };
+  const valueHint = [hint ?? words?.join("|"), none].filter(Boolean).join("|");
+  const clears: true | undefined = !isNew && (whole ?? none === "") ? true : undefined;
+  const one = { type: "string", valueHint, description: help, ...given({ secret, clears }) } as const;
+  if (!isList(takes)) return { [flag]: one };
   const list = { type: "string", valueHint, repeatable: true } as const;
+  if (whole === true) return { [flag]: { ...one, repeatable: true } };
   return {
     [`add-${flag}`]: { ...list, description: `${help} (repeatable)` },
     [`remove-${flag}`]: { ...list, description: `${removal} (repeatable)` },
@@ -23,34 +29,48 @@ function flagsOf({ takes, flag, hint, words, none, help, removal = "" }: Setting
 
 const isList = ({ type }: Setting["takes"]) => type === "array";
 
-/** What the flags give, not validated yet. Not of lists, of which the flags say what changes. Throws usage without any. */
+/** What the flags give, not validated yet. Not of lists that change item by item. */
 export async function readSettings(context: Context, settings: Settings): Promise<Record<string, unknown>> {
   const found: Record<string, unknown> = {};
-  for (const [field, setting] of Object.entries(settings)) {
-    if (context.values.text(setting.flag) !== undefined) found[field] = await valueOf(context, setting);
-  }
+  for (const [field, setting] of Object.entries(settings)) found[field] = await valueOf(context, setting);
+  return given(found);
+}
+
+/** The same, of a command that changes. Throws usage without any flag. */
+export async function readChanges(context: Context, settings: Settings): Promise<Record<string, unknown>> {
   const flags = Object.keys(settingFlags(settings));
-  if (!flags.some((flag) => context.values.text(flag) !== undefined))
-    throw new AppError(
-      "usage",
-      `Say what to change: such as --${flags[0]}, --${flags[1]} or --config-overrides`,
-    );
-  return found;
+  if (flags.some((flag) => context.values.text(flag) !== undefined)) return readSettings(context, settings);
+  const [first, second, ...more] = flags.map((flag) => `--${flag}`);
+  const words = more.length === 0 ? `${first} or ${second}` : `such as ${first}, ${second} or ${more.at(-1)}`;
+  throw new AppError("usage", `Say what to change: ${words}`);
 }
 
-async function valueOf(context: Context, setting: Setting) {
-  const { takes, flag, hint, words, none, range } = setting;
-  const values = setting.values ?? (takes.type === "boolean" ? [false, true] : words);
-  const text = context.values.text(flag);
-  if (hint === undefined && words === undefined) return context.values.on(flag);
-  if (words !== undefined) return values?.[words.indexOf(context.values.choice(flag, words) ?? "")];
+async function valueOf({ values, system }: Context, setting: Setting): Promise<unknown> {
+  const { takes, flag, hint, words, none, range, file, whole, secret } = setting;
+  if (secret === true) return values.secret(flag);
+  const text = values.text(flag);
+  if (text === undefined) return undefined;
+  if (whole === true)
+    return values.list(flag).flatMap((item) => (item === "" ? [] : [itemIn(setting, item)]));
+  const meant = setting.values ?? (takes.type === "boolean" ? [false, true] : words);
+  if (words !== undefined) return meant?.[words.indexOf(values.choice(flag, words) ?? "")];
+  if (hint === undefined) return values.on(flag);
   if (text === none) return null;
-  if (range !== undefined) return context.values.integer(flag, range.min, range.max);
-  return hint === "FILE" ? readJson(context, flag) : text;
+  if (range !== undefined) return values.integer(flag, range.min, range.max);
+  if (file === undefined) return text;
+  return file === "json" ? readJson(flag, text, system) : readNamedFile(flag, text, system);
 }
 
-async function readJson({ values, system }: Context, flag: string): Promise<unknown> {
-  const file = values.text(flag) ?? "";
+function itemIn(setting: Setting, text: string): unknown {
+  const { flag, parts = [], words, hint = "" } = setting;
+  const item = itemOf({ ...setting, lastPart: "" }, text);
+  const values = parts.map((part) => Object(item)[part]);
+  if (!values.includes("") && (words?.includes(values.at(-1)) ?? true)) return item;
+  const forms = words?.map((word) => hint.replace(/\w+$/, word)).join(" or ") ?? hint;
+  throw new AppError("usage", `--${flag} must be ${forms}, not "${text}"`);
+}
+
+async function readJson(flag: string, file: string, system: Context["system"]): Promise<unknown> {
   const text = await readNamedFile(flag, file, system);
   try {
     return JSON.parse(text);
@@ -72,7 +92,7 @@ export const changedLines = (settings: Settings, name: string, of: object, chang
 /** `90 days`. Null where the control plane is too old to send the setting. */
 function shownSetting(setting: Setting, value: unknown): string | null {
   if (value === undefined) return null;
-  if (setting.hint === "FILE") return Object.keys(Object(value)).join(", ") || "none";
+  if (setting.file === "json") return Object.keys(Object(value)).join(", ") || "none";
   const word = wordOf(setting, value);
   return value === null || setting.unit === undefined ? word : `${word} ${setting.unit}`;
 }

@@ -1,26 +1,20 @@
 // `agent admin webhook …`: URLs that get the events of an organization.
 
 import { request } from "../../api/request.ts";
-import { webhooksApi } from "../../api/webhooks.ts";
+import { webhooksApi, webhookSettings } from "../../api/webhooks.ts";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
 import { quoteWord } from "../../base/plan.ts";
 import type { Context, Implementation } from "../command.ts";
 import { orgArg } from "../server/server-flags.ts";
-import { given } from "../../base/given.ts";
 import type { Args } from "../values.ts";
 import { read, write, type Api } from "./api.ts";
 import { checked, idOf } from "./lookup.ts";
+import { readChanges, readSettings, settingFlags } from "./setting-flags.ts";
 import { chooseTarget, targetFlags } from "./target.ts";
 
+const { url: _, ...ofNew } = webhookSettings;
 const webhookArg: Args = { ID: { type: "positional", description: "The webhook's number or URL" } };
-const eventFlag = {
-  type: "string",
-  valueHint: "TYPE",
-  repeatable: true,
-  description: "Only events of this type, such as node.revoked or node.* (repeatable; default: all)",
-} as const;
-
 const webhooksOf = (api: Api, slug: string) => api.all(webhooksApi.list, { slug });
 const paramsOf = async (api: Api, slug: string, word: string) => ({
   slug,
@@ -54,17 +48,14 @@ export const create: Implementation = {
   args: {
     ...orgArg,
     URL: { type: "positional", description: "The URL that gets the events" },
-    event: eventFlag,
+    ...settingFlags(ofNew, { isNew: true }),
     ...targetFlags,
   },
   examples: [`${brand.executable} admin webhook create acme https://example.org/hook --event 'node.*'`],
   async run(context) {
     const [slug = "", url = ""] = context.words;
-    const events = context.values.list("event");
-    const body = await checked(webhooksApi.create.body, {
-      url,
-      ...(events.length === 0 ? {} : { events: [...events] }),
-    });
+    const fields = { ...(await readSettings(context, ofNew)), url };
+    const body = await checked(webhooksApi.create.body, fields);
     const made = await write(context, () => request(webhooksApi.create, { slug }, body));
     if (made === undefined) return;
     context.output.result(made, `Created webhook ${made.id}. Secret:\n${made.secret}\n`);
@@ -88,27 +79,19 @@ export const update: Implementation = {
   args: {
     ...orgArg,
     ...webhookArg,
-    url: { type: "string", valueHint: "URL", description: "Another URL; the secret stays" },
-    event: eventFlag,
+    ...settingFlags(webhookSettings),
     ...targetFlags,
   },
   examples: [`${brand.executable} admin webhook update acme 3 --event '*'`],
   async run(context) {
     const [slug = "", word = ""] = context.words;
-    const url = context.values.text("url");
-    const events = context.values.list("event");
-    if (url === undefined && events.length === 0)
-      throw new AppError("usage", "Say what to change: --url or --event");
-    const body = await checked(webhooksApi.update.body, {
-      ...given({ url }),
-      ...(events.length === 0 ? {} : { events: [...events] }),
-    });
+    const body = await checked(webhooksApi.update.body, await readChanges(context, webhookSettings));
     const changed = await write(context, async (api) =>
       request(webhooksApi.update, await paramsOf(api, slug, word), body),
     );
     if (changed === undefined) return;
     context.output.result(changed, `Updated webhook ${changed.id}\n`);
-    if (url !== undefined) await sayIfNotPublic(context, url);
+    if (body.url !== undefined) await sayIfNotPublic(context, body.url);
   },
 };
 

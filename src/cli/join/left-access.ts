@@ -4,6 +4,8 @@ import { brand } from "../../brand.ts";
 import { quoteWord } from "../../base/plan.ts";
 import type { InferInput } from "valibot";
 import type * as api from "../../api/values.ts";
+import { leaverSettings } from "../../api/users.ts";
+import { settingFlags } from "../admin/setting-flags.ts";
 import type { CommandOutput } from "../command.ts";
 import type { Flags, Values } from "../values.ts";
 
@@ -14,22 +16,12 @@ export const revokeNodesFlag: Flags = {
   "revoke-nodes": { type: "boolean", description: "Also revoke the nodes that were registered this way" },
 };
 
-export const leaverFlags: Flags = {
-  "revoke-tokens": {
-    type: "boolean",
-    description: "Also revoke their registration and service tokens, and delete their webhooks",
-  },
-  "revoke-nodes": {
-    type: "boolean",
-    description:
-      "Also revoke the nodes that belong to them, and with --revoke-tokens those that came by these tokens",
-  },
-};
+export const leaverFlags = settingFlags(leaverSettings);
 
 /** The fields from the flags that end access. */
 export const leaverEnds = (values: Values) => ({
-  revoke_tokens: values.on("revoke-tokens"),
-  revoke_nodes: values.on("revoke-nodes"),
+  revoke_tokens: values.on(leaverSettings.revoke_tokens.flag),
+  revoke_nodes: values.on(leaverSettings.revoke_nodes.flag),
 });
 
 /** More lines would push the result off the screen. --json lists up to 1000. */

@@ -9,6 +9,7 @@ import {
   type ProviderPatch,
 } from "../../api/providers.ts";
 import { apiPath } from "../../api/endpoint.ts";
+import { columnOf } from "../../protocol/settings.ts";
 import { AppError } from "../../base/errors.ts";
 import { formatTime } from "../../base/duration.ts";
 import { sealSecret } from "../../pki/secrets.ts";
@@ -146,17 +147,6 @@ function sayWhy(error: unknown): never {
   throw new AppError("provider_unavailable", error.message, { cause, hint });
 }
 
-const columns: readonly (readonly [keyof ProviderPatch, keyof IdentityProviderRow])[] = [
-  ["client_id", "clientId"],
-  ["scopes", "scopes"],
-  ["groups_claim", "groupsClaim"],
-  ["domains", "domains"],
-  ["required_groups", "requiredGroups"],
-  ["tenant", "tenant"],
-  ["creates_users", "createsUsers"],
-  ["trust", "trust"],
-];
-
 export async function changeProvider(
   services: Services,
   { orgId }: Scope,
@@ -165,11 +155,9 @@ export async function changeProvider(
   actor: Actor,
 ): Promise<Provider> {
   const { db, system, secretKey } = services;
-  const { client_secret, name } = given;
+  const { client_secret, name, roles: _, node_groups: __, ...plain } = given;
   const changes: Partial<IdentityProviderRow> = {
-    ...Object.fromEntries(
-      columns.flatMap(([from, to]) => (given[from] === undefined ? [] : [[to, given[from]]])),
-    ),
+    ...Object.fromEntries(Object.entries(plain).map(([field, value]) => [columnOf(field), value])),
     ...(name === undefined ? {} : storedName({ orgId }, name)),
   };
   const changed = db.write(async (tx) => {

@@ -11,6 +11,7 @@ import {
 import { formatTime } from "../../base/duration.ts";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
+import { columnOf } from "../../protocol/settings.ts";
 import { makeOpaqueToken } from "../../pki/opaque.ts";
 import { sealSecret } from "../../pki/secrets.ts";
 import { organizationDeleted } from "../../protocol/orders.ts";
@@ -46,10 +47,13 @@ export function orderKeyContext(kid: string): string {
 }
 
 /** The setting's column: two have another name than the field. */
-const columnOf = (field: string): keyof OrganizationRow =>
-  (({ ca_rotation_auto: "rotationAuto", second_factor_required: "secondFactor" })[field] ??
-    field.replaceAll(/_(\w)/g, (_, letter: string) => letter.toUpperCase())) as keyof OrganizationRow;
-const settingColumns = Object.keys(organizationSettings).map((field) => [field, columnOf(field)] as const);
+const otherNames: Readonly<Record<string, keyof OrganizationRow>> = {
+  ca_rotation_auto: "rotationAuto",
+  second_factor_required: "secondFactor",
+};
+const settingColumns = Object.keys(organizationSettings).map(
+  (field) => [field, otherNames[field] ?? (columnOf(field) as keyof OrganizationRow)] as const,
+);
 /** The columns of a change of settings. */
 export const settingsRow = (settings: Readonly<Record<string, unknown>>): Partial<OrganizationRow> =>
   Object.fromEntries(settingColumns.map(([field, column]) => [column, settings[field]]));

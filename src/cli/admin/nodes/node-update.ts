@@ -11,7 +11,7 @@ import { quoteWord } from "../../../base/plan.ts";
 import { orgArg } from "../../server/server-flags.ts";
 import { write } from "../api.ts";
 import { checked, missingGroups, nodeByName, sayNewGroups } from "../lookup.ts";
-import { readSettings, settingFlags } from "../setting-flags.ts";
+import { readChanges, settingFlags } from "../setting-flags.ts";
 import { nodeArg } from "./node-show.ts";
 import { targetFlags } from "../target.ts";
 
@@ -25,7 +25,7 @@ export const update: Implementation = {
   async run(context) {
     const { words, output } = context;
     const [slug = "", name = ""] = words;
-    const fixed = await readSettings(context, nodeSettings);
+    const fixed = await readChanges(context, nodeSettings);
     // Check the flags before anything is asked. Only then are the node's own groups known.
     await checked(nodesApi.update.body, { ...fixed, ...listsOf(context, { groups: [], subnets: [] }) });
     let new_groups: string[] = [];

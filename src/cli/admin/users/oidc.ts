@@ -1,15 +1,19 @@
 // `agent admin oidc …`: the providers of identities (OpenID Connect) by which users sign in.
 
-import { organizationProvidersApi, providersApi } from "../../../api/providers.ts";
+import {
+  organizationProvidersApi,
+  organizationProviderSettings,
+  providersApi,
+  providerSettings,
+} from "../../../api/providers.ts";
 import type { GivenOf } from "../../../api/endpoint.ts";
 import { request } from "../../../api/request.ts";
 import { brand } from "../../../brand.ts";
-import { AppError } from "../../../base/errors.ts";
 import type { Context, Implementation } from "../../command.ts";
-import { given } from "../../../base/given.ts";
-import { readNamedFile, type Flags, type Values } from "../../values.ts";
+import type { Flags } from "../../values.ts";
 import { read, write, type Api } from "../api.ts";
 import { checked, idOf } from "../lookup.ts";
+import { readSettings, settingFlags } from "../setting-flags.ts";
 import { targetFlags } from "../target.ts";
 
 const orgFlag: Flags = {
@@ -24,113 +28,9 @@ const orgOf = ({ values }: Pick<Context, "values">) => values.text("org");
 const providerArg = {
   PROVIDER: { type: "positional", description: "The provider's number or name" },
 } as const;
-const settings = {
-  "client-secret": {
-    type: "string",
-    valueHint: "SECRET",
-    secret: true,
-    description: "The secret of the client; without one, it is a public client",
-  },
-  scopes: { type: "string", valueHint: "SCOPES", description: "Default: openid email profile" },
-  "groups-claim": {
-    type: "string",
-    valueHint: "CLAIM",
-    description: "Where the groups are, such as realm_access.roles (default: groups)",
-  },
-  domain: {
-    type: "string",
-    valueHint: "DOMAIN",
-    repeatable: true,
-    description: "Only verified addresses of this domain sign in (repeatable; default: all)",
-  },
-  "require-group": {
-    type: "string",
-    valueHint: "GROUP",
-    repeatable: true,
-    description: "Only users with one of these groups sign in (repeatable; default: all)",
-  },
-  tenant: {
-    type: "string",
-    valueHint: "CLAIM=VALUE",
-    description: "Only identities with this claim, such as hd=example.org",
-  },
-  role: {
-    type: "string",
-    valueHint: "GROUP=ORG:ROLE",
-    repeatable: true,
-    description:
-      "Users with the group become member or admin of the organization (repeatable); with --org, GROUP=ROLE",
-  },
-  "node-group": {
-    type: "string",
-    valueHint: "GROUP=ORG:NODE_GROUP",
-    repeatable: true,
-    description:
-      "The machines of users with the group get this group of nodes (repeatable); with --org, GROUP=NODE_GROUP",
-  },
-  users: {
-    type: "string",
-    valueHint: "create|link",
-    description:
-      "create: an identity without a user gets one. link: only users that there are sign in; with --org, only groups with a role",
-  },
-  "api-ca": {
-    type: "string",
-    valueHint: "FILE",
-    description: "Trust the CAs in this PEM file for the provider",
-  },
-} as const satisfies Flags;
-
-async function settingsFrom({ values, system }: Context): Promise<Record<string, unknown>> {
-  const secret = await values.secret("client-secret");
-  const ca = values.text("api-ca");
-  const users = values.text("users");
-  const org = values.text("org");
-  if (users !== undefined && users !== "create" && users !== "link")
-    throw new AppError("usage", `--users must be create or link, not "${users}"`);
-  return given({
-    client_secret: secret,
-    scopes: values.text("scopes"),
-    groups_claim: values.text("groups-claim"),
-    domains: listOf(values, "domain"),
-    required_groups: listOf(values, "require-group"),
-    tenant: values.text("tenant") === "" ? null : values.text("tenant"),
-    roles: listOf(values, "role")?.map(org === undefined ? roleOf : ownRoleOf),
-    node_groups: listOf(values, "node-group")?.map((each) => nodeGroupOf(each, org !== undefined)),
-    creates_users: users === undefined ? undefined : users === "create",
-    trust: ca === undefined ? undefined : await readNamedFile("api-ca", ca, system),
-  });
-}
-
-/** `""` alone empties a list. */
-function listOf(values: Values, flag: string): string[] | undefined {
-  const all = values.list(flag);
-  return all.length === 0 ? undefined : all.filter((each) => each !== "");
-}
-
-function roleOf(text: string) {
-  const [, group, organization, role] = /^(.+)=([^:=]+):(member|admin)$/.exec(text) ?? [];
-  if (group === undefined || organization === undefined || role === undefined)
-    throw new AppError("usage", `--role must be GROUP=ORG:member or GROUP=ORG:admin, not "${text}"`);
-  return { group, organization, role };
-}
-
-function ownRoleOf(text: string) {
-  const [, group, role] = /^(.+)=(member|admin)$/.exec(text) ?? [];
-  if (group === undefined || role === undefined)
-    throw new AppError("usage", `--role must be GROUP=member or GROUP=admin with --org, not "${text}"`);
-  return { group, role };
-}
-
-function nodeGroupOf(text: string, isOwn: boolean) {
-  const [, group, organization, node_group] =
-    (isOwn ? /^(.+)=()([^=]+)$/ : /^(.+)=([^:=]+):([^=]+)$/).exec(text) ?? [];
-  if (group === undefined || organization === undefined || node_group === undefined) {
-    const form = isOwn ? "GROUP=NODE_GROUP with --org" : "GROUP=ORG:NODE_GROUP";
-    throw new AppError("usage", `--node-group must be ${form}, not "${text}"`);
-  }
-  return { group, node_group, ...(isOwn ? {} : { organization }) };
-}
+const { name: _, ...ofNew } = providerSettings;
+const settingsOf = (slug: string | undefined) =>
+  slug === undefined ? providerSettings : organizationProviderSettings;
 
 const listIn = (api: Api, slug: string | undefined) =>
   slug === undefined ? api.call(providersApi.list, {}) : api.call(organizationProvidersApi.list, { slug });
@@ -170,12 +70,12 @@ internal ones only with --webhook-allow.`,
   args: {
     NAME: { type: "positional", description: "The name on the sign-in page" },
     ISSUER: { type: "positional", description: "The issuer's URL" },
+    ...settingFlags(ofNew, { isNew: true }),
     "client-id": {
       type: "string",
       valueHint: "ID",
       description: "The client that you registered (default: none yet; `oidc update` adds it)",
     },
-    ...settings,
     ...orgFlag,
     ...targetFlags,
   },
@@ -185,13 +85,8 @@ internal ones only with --webhook-allow.`,
   ],
   async run(context) {
     const [name, issuer] = context.words;
-    const fields = {
-      name,
-      issuer,
-      ...given({ client_id: context.values.text("client-id") }),
-      ...(await settingsFrom(context)),
-    };
     const slug = orgOf(context);
+    const fields = { ...(await readSettings(context, settingsOf(slug))), name, issuer };
     const change =
       slug === undefined
         ? request(providersApi.create, {}, await checked(providersApi.create.body, fields))
@@ -215,24 +110,15 @@ export const update: Implementation = {
   notes: `Flags that are not given change nothing. --domain "", --require-group "", --role "" and --node-group "" empty a list, --tenant "" removes the tenant.`,
   args: {
     ...providerArg,
-    name: { type: "string", valueHint: "NAME", description: "Another name on the sign-in page" },
-    "client-id": { type: "string", valueHint: "ID", description: "Another client" },
-    ...settings,
-    domain: { ...settings.domain, clears: true },
-    "require-group": { ...settings["require-group"], clears: true },
-    tenant: { ...settings.tenant, clears: true },
-    role: { ...settings.role, clears: true },
-    "node-group": { ...settings["node-group"], clears: true },
+    ...settingFlags(providerSettings),
     ...orgFlag,
     ...targetFlags,
   },
   examples: [`${brand.executable} admin oidc update Company --role net-admins=acme:admin`],
   async run(context) {
-    const { values } = context;
     const [word = ""] = context.words;
-    const names = given({ name: values.text("name"), client_id: values.text("client-id") });
     const slug = orgOf(context);
-    const fields = { ...names, ...(await settingsFrom(context)) };
+    const fields = await readSettings(context, settingsOf(slug));
     const changeOf =
       slug === undefined
         ? installationChange(await checked(providersApi.update.body, fields))

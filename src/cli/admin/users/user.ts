@@ -1,7 +1,7 @@
 // `agent admin user …`: users of the control plane.
 
 import { request } from "../../../api/request.ts";
-import { NewPassword, ownUserApi, usersApi } from "../../../api/users.ts";
+import { NewPassword, ownUserApi, usersApi, userSettings } from "../../../api/users.ts";
 import { Email } from "../../../api/values.ts";
 import { brand } from "../../../brand.ts";
 import { AppError } from "../../../base/errors.ts";
@@ -19,6 +19,7 @@ import { readNamedFile, type Args } from "../../values.ts";
 import { read, write } from "../api.ts";
 import { onData, onlyPlanned } from "../data.ts";
 import { userByEmail } from "../lookup.ts";
+import { settingFlags } from "../setting-flags.ts";
 import { chooseTarget, targetFlags } from "../target.ts";
 
 const emailArg: Args = { EMAIL: { type: "positional", description: "The user's e-mail address" } };
@@ -55,16 +56,13 @@ async function readLogin(context: Context): Promise<{ email: string; password: s
 export const create: Implementation = {
   args: {
     ...emailArg,
-    staff: {
-      type: "boolean",
-      description: "Can create users and organizations, see all of them, and open the API documentation",
-    },
+    ...settingFlags(userSettings),
     "password-file": passwordFile,
     ...targetFlags,
   },
   examples: [`${brand.executable} admin user create ada@example.org --staff`],
   async run(context) {
-    const body = { ...(await readLogin(context)), is_staff: context.values.on("staff") };
+    const body = { ...(await readLogin(context)), is_staff: context.values.on(userSettings.is_staff.flag) };
     const user = await write(context, () => request(usersApi.create, {}, body), { begins: true });
     if (user === undefined) return;
     context.output.result(user, `Created user ${user.email}${user.is_staff ? " (staff)" : ""}\n`);
