@@ -7,7 +7,10 @@ import { basename, dirname, join } from "node:path";
 import packageJson from "../package.json" with { type: "json" };
 import { eventKinds, eventNouns } from "../src/api/events.ts";
 import { organizationSettings } from "../src/api/organizations.ts";
-import type { Setting } from "../src/protocol/settings.ts";
+import { providerSettings } from "../src/api/providers.ts";
+import { leaverSettings, userSettings } from "../src/api/users.ts";
+import { webhookSettings } from "../src/api/webhooks.ts";
+import type { Settings } from "../src/protocol/settings.ts";
 import { buildInfo } from "../src/build-info.ts";
 import { makeOpenApi } from "../src/server/docs/openapi.ts";
 import type { Route } from "../src/server/http/route.ts";
@@ -151,14 +154,23 @@ test("docs/api.md lists the types of events, what they are about, and since whic
   expectTable("docs/api.md", "events", ["type", "subject", "means", "since"], rows);
 });
 
-test("docs/administration.md lists the settings of organizations", () => {
-  const rows = Object.entries<Setting>(organizationSettings).map(
-    ([field, { flag, words, hint, none, help }]) => {
-      const values = (words ?? [hint, none].filter((each) => each !== undefined)).join("\\|");
-      return `| \`--${flag}\` ${values} | \`${field}\` | ${help} |`;
-    },
+const settingRows = (settings: Settings) =>
+  Object.entries(settings).map(([field, { flag, words, hint, none, help }]) => {
+    const values = [hint ?? words?.join("|"), none].filter(Boolean).join("|");
+    const shown = `\`--${flag}\` ${values.replaceAll("|", "\\|")}`.trim();
+    return `| ${shown} | \`${field}\` | ${help} |`;
+  });
+const settingColumns = ["flag", "field of the API", "does"];
+
+test("docs/administration.md lists the settings of organizations, providers, webhooks and users", () => {
+  const file = "docs/administration.md";
+  expectTable(file, "settings", settingColumns, settingRows(organizationSettings));
+  expectTable(file, "settings of providers", settingColumns, settingRows(providerSettings));
+  const others = { webhook: webhookSettings, "user create": userSettings, "user disable": leaverSettings };
+  const rows = Object.entries<Settings>(others).flatMap(([command, settings]) =>
+    settingRows(settings).map((row) => `| \`${command}\` ${row}`),
   );
-  expectTable("docs/administration.md", "settings", ["flag", "field of the API", "does"], rows);
+  expectTable(file, "other settings", ["command", ...settingColumns], rows);
 });
 
 test("docs/openapi.json is the OpenAPI document, for programs that are generated without a server", async () => {

@@ -230,7 +230,7 @@ export const organizationSettings = declare({
   self_enrollment: {
     ...oneOf(enrollers),
     flag: "self-enrollment",
-    help: `Who may add machines of their own with ${brand.executable} up URL, by confirming them in a browser`,
+    help: `Who may add machines without a join key: run ${brand.executable} up URL there, then confirm it in a browser`,
     section: "Users",
     label: `Who may add machines of their own by confirming them in a browser (${brand.executable} up with the address of the control plane)`,
     choices: ["Nobody", "Administrators", "All members"],

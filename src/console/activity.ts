@@ -165,7 +165,7 @@ const pageWords = new Map([["subnets", "networks behind it"]]);
 /** "external_port" as "external port", "node_id" as "machine id"; other names, such as of flags, stay as they are. */
 const wordsOf = (key: string) =>
   pageWords.get(key) ??
-  key.replaceAll(/(?<=[a-z0-9])_(?=[a-z0-9])/g, " ").replaceAll(/(?<!-)\bnode(s?)\b/g, "machine$1");
+  key.replaceAll(/(?<=[a-z0-9])_(?=[a-z0-9])/g, " ").replaceAll(/(?<!-)\bnode(s?)\b(?!-)/g, "machine$1");
 
 /** The changes: added and removed items of lists, and the fields of records that differ. */
 export function changesOf({ before, after }: Pick<AuditEvent, "before" | "after">): Change[] {

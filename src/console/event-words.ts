@@ -5,7 +5,7 @@ import { sentenceOf, toRule } from "./access/rules.ts";
 import { changesOf, type Change, type Things } from "./activity.ts";
 import { isRecord, type Names } from "./actor.ts";
 import { eventKinds, eventNouns, type Event as AuditEvent } from "../api/events.ts";
-import { wordOf, type Settings } from "../protocol/settings.ts";
+import { columnOf, itemText, wordOf, type Settings } from "../protocol/settings.ts";
 import { ruleChangeOf } from "./rule-change.ts";
 
 /** `words`: of groups of providers. `settings`: whose changes an event of a type holds. */
@@ -117,8 +117,16 @@ function readable(
   if (details === null) return null;
   const entries = Object.entries(details).flatMap(([key, value]): [string, unknown][] => {
     if (ofNoReader.has(key)) return [];
-    const setting = settings?.[type]?.[key];
-    if (setting !== undefined) return [[setting.flag, wordOf(setting, value)]];
+    const setting = Object.entries(settings?.[type] ?? {}).find(
+      ([field]) => field === key || columnOf(field) === key,
+    )?.[1];
+    if (setting !== undefined)
+      return [
+        [
+          setting.flag,
+          Array.isArray(value) ? value.map((item) => itemText(setting, item)) : wordOf(setting, value),
+        ],
+      ];
     if (key === "owner_id")
       return [["owner", typeof value === "number" ? (names.get(value) ?? `user ${value}`) : value]];
     if ((key === "node_id" || key === "node") && typeof value === "number")

@@ -1,8 +1,8 @@
 // Fields that hold a list, and the control plane's errors about a part of it. Pure.
 
 /** "a, b" as a list without empty parts. */
-export const partsOf = (text: string): string[] =>
-  text.split(",").flatMap((part) => (part.trim() === "" ? [] : [part.trim()]));
+export const partsOf = (text: string, between = ","): string[] =>
+  text.split(between).flatMap((part) => (part.trim() === "" ? [] : [part.trim()]));
 
 /** Networks, separated by commas or blanks: an address has neither. */
 export const networksIn = (text: string): string[] => text.split(/[\s,]+/).filter((part) => part !== "");

@@ -78,10 +78,10 @@ export const columnOf = (field: string) =>
   field.replaceAll(/_(\w)/g, (_, letter: string) => letter.toUpperCase());
 
 /** The text of an item of a list. */
-export const itemText = ({ parts }: Setting, item: unknown): string => {
-  const [first, ...others] = (parts ?? []).map((part) => String(Object(item)[part]));
+export function itemText({ parts }: Setting, item: unknown): string {
+  const [first, ...others] = (parts ?? []).map((part) => Object(item)[part] ?? Object(item)[columnOf(part)]);
   return first === undefined ? String(item) : `${first}=${others.join(":")}`;
-};
+}
 
 /** The item of a text. Names of groups have equals signs and, of nodes, colons. */
 export function itemOf({ parts, lastPart = "" }: Setting, text: string): unknown {

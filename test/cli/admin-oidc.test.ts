@@ -3,6 +3,10 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
+import type { Event as AuditEvent } from "../../src/api/events.ts";
+import { organizationProviderSettings, providerSettings } from "../../src/api/providers.ts";
+import { readableChanges } from "../../src/console/event-words.ts";
+import type { Setting } from "../../src/protocol/settings.ts";
 import { adminJson, runAdmin } from "../support/admin.ts";
 import { startHostileProvider, type HostileProvider } from "../support/hostile-provider.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
@@ -10,6 +14,7 @@ import { temporaryDirectory } from "../support/temporary.ts";
 const directory = temporaryDirectory();
 const data = join(directory.path, "data");
 const secretFile = join(directory.path, "secret");
+const certificate = join(directory.path, "ca.pem");
 let provider: HostileProvider;
 
 const admin = (...args: string[]) => runAdmin(data, args);
@@ -18,6 +23,7 @@ const must = (...args: string[]) => adminJson(data, args);
 beforeAll(async () => {
   provider = await startHostileProvider();
   writeFileSync(secretFile, "a secret of the client\n");
+  writeFileSync(certificate, "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n");
   await must("org", "create", "acme", "--network", "10.77.0.0/16");
 });
 afterAll(async () => {
@@ -84,6 +90,73 @@ test.each([
   expect([status === 0, err]).toEqual([false, expect.stringContaining(sentence)]);
   expect(await must("oidc", "list")).toEqual({ providers: [] });
 });
+
+/** A value of each setting, as words of its flag and as the API answers it. */
+const given: Record<keyof typeof providerSettings, (own: boolean) => [words: string[], value: unknown]> = {
+  name: () => [["Other"], "Other"],
+  client_id: () => [["client-2"], "client-2"],
+  client_secret: () => [["s3cret"], undefined],
+  scopes: () => [["openid groups"], "openid groups"],
+  groups_claim: () => [["realm_access.roles"], "realm_access.roles"],
+  domains: () => [
+    ["example.org", "example.com"],
+    ["example.org", "example.com"],
+  ],
+  required_groups: () => [["cn=vpn,ou=groups"], ["cn=vpn,ou=groups"]],
+  tenant: () => [["hd=example.org"], "hd=example.org"],
+  roles: (own) => [
+    [own ? "cn=net=admin" : "cn=net=acme:admin"],
+    [{ group: "cn=net", organization: "acme", role: "admin" }],
+  ],
+  node_groups: (own) => [
+    [own ? "dev=a:b" : "dev=acme:a:b"],
+    [{ group: "dev", organization: "acme", node_group: "a:b" }],
+  ],
+  creates_users: () => [["create"], true],
+  trust: () => [[certificate], expect.stringContaining("BEGIN CERTIFICATE")],
+};
+
+test.each([
+  ["the installation", [], providerSettings],
+  ["an organization", ["--org", "acme"], organizationProviderSettings],
+] as const)(
+  "each setting of a provider of %s is changed by its flag, and its event has the page's words",
+  async (_, scope, settings) => {
+    const own = scope.length > 0;
+    for (const domain of own ? ["example.org", "example.com"] : [])
+      await must("domain", "vouch", "acme", domain);
+    const { id } = Object(
+      await must("oidc", "create", "Each", provider.issuer, "--client-id", "agent", ...scope),
+    );
+    for (const [field, setting] of Object.entries<Setting>(settings)) {
+      const [words, value] = given[field as keyof typeof given](own);
+      const flags = words.flatMap((word) => [`--${setting.flag}`, word]);
+      const update = (more: readonly string[]) => must("oidc", "update", `${id}`, ...more, ...scope);
+      const stored = Object(await update(flags));
+      expect([field, stored[field]]).toEqual([field, value]);
+      const log = Object(await must("events", ...(own ? ["acme"] : []), "--lines", "1"));
+      const known = {
+        names: new Map(),
+        things: new Map(),
+        words: new Map(),
+        settings: { "provider.updated": organizationProviderSettings },
+      };
+      const changes = (log.events as AuditEvent[]).flatMap((event) => readableChanges(event, known));
+      if (typeof value === "string" && field !== "name" && field !== "client_secret")
+        expect([field, changes]).toEqual([
+          field,
+          [expect.objectContaining({ field: setting.flag, added: [value] })],
+        ]);
+      if (setting.whole === true) {
+        const shown = own ? words : changes[0]?.added;
+        expect([field, changes]).toEqual([field, [{ field: setting.flag, removed: [], added: shown ?? [] }]]);
+      }
+      if (setting.whole !== true && setting.none === undefined) continue;
+      expect(Object(await update([`--${setting.flag}`, ""]))[field]).toEqual(setting.initial);
+    }
+    await must("oidc", "delete", `${id}`, ...scope);
+  },
+);
 
 test("a rule takes a group of a provider by its name there, and the list shows its word", async () => {
   const rule = ["rule", "create", "acme", "--protocol", "tcp", "--ports", "22", "--peer", "idp:On call"];

@@ -1,7 +1,6 @@
 // What the page Webhooks says about events and deliveries.
 
 import { expect, test } from "bun:test";
-import * as v from "valibot";
 import {
   isUnderWay,
   joined,
@@ -10,17 +9,7 @@ import {
   outcomeOfAll,
   standingOf,
 } from "../../src/console/deliveries.ts";
-import { exampleEvents } from "../../src/console/event-examples.ts";
-import { WebhookRequest, type ListedDelivery as Delivery } from "../../src/api/webhooks.ts";
-
-test("the types of events that the dialog offers as examples exist", () => {
-  expect(exampleEvents.length).toBeGreaterThan(0);
-  const { success } = v.safeParse(WebhookRequest, {
-    url: "https://example.org/hook",
-    events: [...exampleEvents],
-  });
-  expect(success).toBe(true);
-});
+import type { ListedDelivery as Delivery } from "../../src/api/webhooks.ts";
 
 const delivery = (id: number, more: Partial<Delivery>): Delivery => ({
   id,

@@ -18,6 +18,10 @@ import {
 } from "../activity.ts";
 import { dayOf } from "../ago.ts";
 import type { Event as AuditEvent } from "../../api/events.ts";
+import { organizationProviderSettings } from "../../api/providers.ts";
+import { userSettings } from "../../api/users.ts";
+import { webhookSettings } from "../../api/webhooks.ts";
+import type { Settings } from "../../protocol/settings.ts";
 import { organizationSettings } from "../../api/organizations.ts";
 import { eventText } from "../event-words.ts";
 import { eventsPath, readEvents, useLog } from "../events.ts";
@@ -38,7 +42,12 @@ const enough = 100;
 /** Events that are read for that. */
 const readAtOnce = 5000;
 const shownAtOnce = 100;
-const settings = { "organization.updated": organizationSettings };
+const settings: Readonly<Record<string, Settings>> = {
+  "organization.updated": organizationSettings,
+  "provider.updated": organizationProviderSettings,
+  "webhook.updated": webhookSettings,
+  "user.created": userSettings,
+};
 
 const textOf = (details: AuditEvent["after"]) => (details === null ? "" : JSON.stringify(details));
 

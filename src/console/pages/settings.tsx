@@ -15,10 +15,12 @@ import { call } from "../api.ts";
 import { factors, mayAdminister, organization, readMe, slug } from "../me.ts";
 import { refresh, useResource } from "../resource.ts";
 import { go, pathOf, root } from "../router.ts";
-import { FormFailure, SettingField, useAction } from "../ui/form.tsx";
+import { FormFailure, useAction } from "../ui/form.tsx";
 import { Confirm } from "../ui/dialog.tsx";
 import { Facts, Failure, FromTerminal, Loading } from "../ui/parts.tsx";
 import { tell } from "../ui/told.tsx";
+import { SettingField } from "../ui/setting-fields.tsx";
+import { differing } from "../setting-values.ts";
 import { setUnsaved } from "../unsaved.ts";
 import { OwnProviders } from "./own-providers.tsx";
 
@@ -55,9 +57,6 @@ function keep(own: string, edits: Edits): void {
   drafts.value = new Map(drafts.peek()).set(own, edits);
   setUnsaved(`${own}/settings`, Object.keys(edits).length > 0);
 }
-/** The edits that differ from `base`. */
-const differing = (edits: object, base: object): Edits =>
-  Object.fromEntries(Object.entries(edits).filter(([field, value]) => value !== Object(base)[field]));
 
 function Form({ present }: { present: Organization }) {
   const own = slug.value ?? "";

@@ -6,7 +6,7 @@ import { apiPath } from "../../api/endpoint.ts";
 import { organizationsApi, type Organization } from "../../api/organizations.ts";
 import "../core.ts";
 import { useState } from "preact/hooks";
-import { minPasswordLength, usersApi, type User } from "../../api/users.ts";
+import { minPasswordLength, usersApi, userSettings, type User } from "../../api/users.ts";
 import { call } from "../api.ts";
 import { me, organizations, readMe } from "../me.ts";
 import { freeNetwork, overlapped } from "../overlay-networks.ts";
@@ -216,11 +216,7 @@ function NewUser({ close }: { close(): void }) {
           }}
         />
         <p>
-          <Check
-            label="Staff: manages users and organizations, and reads all of them"
-            checked={isStaff}
-            set={setStaff}
-          />
+          <Check label={userSettings.is_staff.label} checked={isStaff} set={setStaff} />
         </p>
         <FormFailure error={error} shown={["email", "password"]} />
         <div class="actions">
@@ -232,7 +228,7 @@ function NewUser({ close }: { close(): void }) {
           </button>
         </div>
         <FromTerminal
-          command={["user", "create", email, ...(isStaff ? ["--staff"] : [])]}
+          command={["user", "create", email, ...(isStaff ? [`--${userSettings.is_staff.flag}`] : [])]}
           call={["POST", usersPath, { email, password: "…", is_staff: isStaff }]}
         />
       </form>

@@ -1,31 +1,25 @@
 // Common fields of forms about users: those of staff, and those of the administrators of an organization.
 
+import { leaverSettings } from "../../api/users.ts";
 import { useState } from "preact/hooks";
 import type { ApiError } from "../api.ts";
 import { Check, Text } from "../ui/form.tsx";
 
+const endings = ["revoke_nodes", "revoke_tokens"] as const;
+
 /** Other access that ends when a user is disabled or removed. `count`: of the machines, if it is known. */
 export function useEnding(count?: number) {
-  const [nodes, setNodes] = useState(false);
-  const [tokens, setTokens] = useState(false);
-  return {
-    fields: (
-      <>
-        <Check
-          label={`Also revoke the machines that belong to them${count === undefined ? "" : `: ${count}`}`}
-          checked={nodes}
-          set={setNodes}
-        />
-        <Check
-          label="Also revoke their tokens, and delete their webhooks. With both, also machines that came by these tokens"
-          checked={tokens}
-          set={setTokens}
-        />
-      </>
-    ),
-    body: { revoke_nodes: nodes, revoke_tokens: tokens },
-    flags: [...(nodes ? ["--revoke-nodes"] : []), ...(tokens ? ["--revoke-tokens"] : [])],
-  };
+  const [body, put] = useState({ revoke_nodes: false, revoke_tokens: false });
+  const fields = endings.map((field) => (
+    <Check
+      key={field}
+      label={`${leaverSettings[field].label}${field === "revoke_tokens" || count === undefined ? "" : `: ${count}`}`}
+      checked={body[field]}
+      set={(isOn) => put({ ...body, [field]: isOn })}
+    />
+  ));
+  const flags = endings.filter((field) => body[field]).map((field) => `--${leaverSettings[field].flag}`);
+  return { fields, body, flags };
 }
 
 type NumberProps = { error: ApiError | undefined; value: string; set(text: string): void };

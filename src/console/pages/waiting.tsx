@@ -18,7 +18,7 @@ import { item } from "../terminal.ts";
 import { Bulk } from "../ui/bulk.tsx";
 import { tell } from "../ui/told.tsx";
 import { Export } from "../ui/tools.tsx";
-import { Check, FormFailure, SettingField, useAction } from "../ui/form.tsx";
+import { Check, FormFailure, useAction } from "../ui/form.tsx";
 import { Confirm } from "../ui/dialog.tsx";
 import {
   Empty,
@@ -31,6 +31,7 @@ import {
   valueOf,
   When,
 } from "../ui/parts.tsx";
+import { SettingField } from "../ui/setting-fields.tsx";
 import { approvedPath, registrationsPath, type Registration } from "../registrations.ts";
 import { isOnlyFor, nameOfKey, twiceIn } from "../token-words.ts";
 

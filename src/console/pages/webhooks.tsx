@@ -1,31 +1,32 @@
 // Webhooks, and the deliveries of one.
 
-import { apiPath } from "../../api/endpoint.ts";
+import { apiPath, type GivenOf } from "../../api/endpoint.ts";
 import {
   webhooksApi,
+  webhookSettings,
   type ListedDelivery as Delivery,
   type ListedWebhook as Webhook,
 } from "../../api/webhooks.ts";
+import { flagWords } from "../../protocol/settings.ts";
 import "../core.ts";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { behindAll, type Things } from "../activity.ts";
 import { ApiError, call, get } from "../api.ts";
 import { isUnderWay, joined, machinesIn, outcomeOfAll, standingOf, type Known } from "../deliveries.ts";
-import { exampleEvents } from "../event-examples.ts";
-import { partsOf, sentencesOf } from "../field-parts.ts";
 import { onEvent } from "../live.ts";
 import { slug } from "../me.ts";
 import { refresh, useList, useResource } from "../resource.ts";
 import { go, pathOf, useShownName } from "../router.ts";
 import { dayOf } from "../ago.ts";
 import { useNamed } from "../ui/events.tsx";
-import { FormFailure, Text, useAction } from "../ui/form.tsx";
+import { FormFailure, useAction } from "../ui/form.tsx";
 import { List, textColumn } from "../ui/list.tsx";
 import { Confirm, Dialog, ShownOnce } from "../ui/dialog.tsx";
 import { Empty, Failure, FromTerminal, Loading, State, When } from "../ui/parts.tsx";
 import type { Column } from "../ui/rows.tsx";
 import { timeColumn } from "../ui/time-column.ts";
 import { tell } from "../ui/told.tsx";
+import { SettingFields, useSettings } from "../ui/setting-fields.tsx";
 
 const webhooksPath = (own: string) => apiPath(webhooksApi.list, { slug: own });
 
@@ -78,19 +79,13 @@ function Edit({ webhook: now, close }: { webhook?: Webhook; close(): void }) {
   const own = slug.value ?? "";
   // The former state: changes by others meanwhile stay.
   const [webhook] = useState(now);
-  const former = { url: webhook?.url ?? "", events: webhook?.events.join(", ") ?? "*" };
-  const [url, setUrl] = useState(former.url);
-  const [events, setEvents] = useState(former.events);
+  const form = useSettings<GivenOf<typeof webhooksApi.create>>(webhookSettings, webhook);
+  const { now: typed, changes } = form;
   const [secret, setSecret] = useState<string | undefined>(undefined);
   const params = { slug: own, id: webhook?.id ?? 0 };
-  const listed = partsOf(events);
-  const body = {
-    ...(url === webhook?.url ? {} : { url }),
-    ...(String(listed) === String(webhook?.events) ? {} : { events: listed }),
-  };
   const { error, isRunning, submit } = useAction(async () => {
-    const made = webhook === undefined ? await call(webhooksApi.create, params, { url, ...body }) : undefined;
-    if (made === undefined) await call(webhooksApi.update, params, body);
+    const made = webhook === undefined ? await call(webhooksApi.create, params, typed) : undefined;
+    if (made === undefined) await call(webhooksApi.update, params, changes);
     await refresh(webhooksPath(own));
     if (made === undefined) close();
     else setSecret(made.secret);
@@ -101,30 +96,16 @@ function Edit({ webhook: now, close }: { webhook?: Webhook; close(): void }) {
         It signs each delivery, as standardwebhooks.com describes: the program checks it.
       </ShownOnce>
     );
-  const flags = (body.events ?? []).flatMap((event) => ["--event", event]);
+  const { url: _, ...events } = changes;
   return (
     <Dialog
       title={webhook === undefined ? "Create a webhook" : "Edit the webhook"}
-      hasUnsaved={url !== former.url || events !== former.events}
+      hasUnsaved={Object.keys(changes).length > 0}
       close={close}
     >
       <form onSubmit={submit}>
-        <Text
-          label="URL"
-          errors={error?.fields["url"]}
-          value={url}
-          set={setUrl}
-          control={{ type: "url", required: true, placeholder: "https://example.org/hook" }}
-        />
-        <Text
-          label="Events"
-          help={`Separated by commas, such as ${exampleEvents.join(", ")}. Machines are called node; * means all.`}
-          errors={sentencesOf(error?.fields, "events", listed)}
-          value={events}
-          set={setEvents}
-          control={{ required: true }}
-        />
-        <FormFailure error={error} shown={["url", "events"]} />
+        <SettingFields settings={webhookSettings} form={form} error={error} />
+        <FormFailure error={error} shown={Object.keys(webhookSettings)} />
         <div class="actions">
           <button class="primary" disabled={isRunning}>
             {webhook === undefined ? "Create the webhook" : "Save"}
@@ -136,20 +117,13 @@ function Edit({ webhook: now, close }: { webhook?: Webhook; close(): void }) {
         <FromTerminal
           command={
             webhook === undefined
-              ? ["webhook", "create", own, url, ...flags]
-              : [
-                  "webhook",
-                  "update",
-                  own,
-                  webhook.id,
-                  ...(body.url === undefined ? [] : ["--url", url]),
-                  ...flags,
-                ]
+              ? ["webhook", "create", own, typed.url, ...flagWords(webhookSettings, events)]
+              : ["webhook", "update", own, webhook.id, ...flagWords(webhookSettings, changes)]
           }
           call={
             webhook === undefined
-              ? ["POST", webhooksPath(own), body]
-              : ["PATCH", apiPath(webhooksApi.update, params), body]
+              ? ["POST", webhooksPath(own), typed]
+              : ["PATCH", apiPath(webhooksApi.update, params), changes]
           }
         />
       </form>

@@ -3,7 +3,6 @@
 import { maxCodeLength } from "../../api/values.ts";
 import type { VNode } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import type { Scalar, Setting } from "../../protocol/settings.ts";
 import { ApiError } from "../api.ts";
 import { isAbout } from "../field-parts.ts";
 import { Failure, Field, valueOf } from "./parts.tsx";
@@ -140,64 +139,5 @@ export function Check({ label, checked, disabled = false, set }: CheckProps): VN
     <label class="check">
       <input type="checkbox" checked={checked} disabled={disabled} onChange={change} /> <span>{label}</span>
     </label>
-  );
-}
-
-/** `present`: as it is saved; `now`: as it is typed. */
-type SettingProps = {
-  field: string;
-  setting: Setting;
-  present: object;
-  now: object;
-  error: ApiError | undefined;
-  disabled?: boolean;
-  set(more: object): void;
-};
-
-/** The field of a setting, as the contract declares it. */
-export function SettingField({
-  field,
-  setting,
-  present,
-  now,
-  error,
-  disabled = false,
-  set,
-}: SettingProps): VNode {
-  const { label = "", more, words, values = words, choices = words, placeholder } = setting;
-  const { offered, unit, none, stays = false } = setting;
-  const [saved, value]: Scalar[] = [present, now].map((each) => Object(each)[field]);
-  const put = (next: unknown) => set({ [field]: next });
-  if (typeof value === "boolean")
-    return (
-      <p>
-        <Check label={label} checked={value} disabled={disabled} set={put} />
-      </p>
-    );
-  // The command line and the API take any number.
-  const numbers = offered && [null, ...new Set([...offered, saved ?? offered[0]])];
-  const all = values ?? numbers;
-  const props = { label, help: more, errors: error?.fields[field] };
-  if (all !== undefined)
-    return (
-      <Choice
-        {...props}
-        value={String(value)}
-        disabled={disabled}
-        set={(word: string) => put(all.find((each) => String(each) === word))}
-        choices={all.map((each, at) => [
-          String(each),
-          choices?.[at] ?? (each === null ? "Never" : `${String(each)} ${unit}`),
-        ])}
-      />
-    );
-  const isOptional = stays || none !== undefined;
-  return (
-    <Text
-      {...props}
-      value={`${value ?? ""}`}
-      set={(text: string) => put(isOptional && text === "" ? null : text)}
-      control={{ placeholder, required: !isOptional, disabled: disabled || (stays && saved !== null) }}
-    />
   );
 }

@@ -68,12 +68,12 @@ const methodAndPath = (_: string, value: object) => {
 const wordsAlone = (key: string, value: unknown) =>
   key === "subjects" || key === "since" ? undefined : value;
 
-const ofCommands = ["takes", "sends", "help", "removal", "hint", "range", "describes"];
+const ofCommands = ["takes", "sends", "help", "removal", "hint", "range", "describes", "whole", "file"];
 /** Of settings that no form has, the names. */
 const shownToUsers = (key: string, value: unknown) => {
-  const { takes, section, flag, words, none, hint } = Object(value);
+  const { takes, section, flag, words, none, file } = Object(value);
   if (key !== "" && takes !== undefined && section === undefined)
-    return hint === "FILE" ? undefined : { flag, words, none };
+    return file !== undefined ? undefined : { flag, words, none };
   return ofCommands.includes(key) ? undefined : value;
 };
 

@@ -1,0 +1,126 @@
+// The fields of settings, as the contract declares them. Only pages with such fields load them.
+
+import type { VNode } from "preact";
+import { useState } from "preact/hooks";
+import { itemOf, itemText, type Scalar, type Setting, type Settings } from "../../protocol/settings.ts";
+import type { ApiError } from "../api.ts";
+import { partsOf, sentencesOf } from "../field-parts.ts";
+import { differing, valuesOf } from "../setting-values.ts";
+import { Check, Choice, Text } from "./form.tsx";
+import { Field, valueOf } from "./parts.tsx";
+
+/** `present`: as it is saved; `now`: as it is typed. `set`: undefined leaves a secret as it is. */
+type SettingProps = {
+  field: string;
+  setting: Setting;
+  present: object;
+  now: object;
+  error: ApiError | undefined;
+  disabled?: boolean;
+  set(more: object): void;
+};
+
+/** The field of a setting, as the contract declares it. */
+export function SettingField({
+  field,
+  setting,
+  present,
+  now,
+  error,
+  disabled = false,
+  set,
+}: SettingProps): VNode {
+  const { label = "", more, words, values = words, choices = words, placeholder } = setting;
+  const { offered, unit, none, initial, secret = false, stays = false } = setting;
+  const saved: Scalar = Object(present)[field];
+  const value: Scalar | readonly unknown[] = Object(now)[field] ?? null;
+  const put = (next: unknown) => set({ [field]: next });
+  if (typeof value === "boolean")
+    return (
+      <p>
+        <Check label={label} checked={value} disabled={disabled} set={put} />
+      </p>
+    );
+  if (typeof value === "object" && value !== null)
+    return <ListField setting={setting} value={value} errors={error?.fields} field={field} put={put} />;
+  // The command line and the API take any number.
+  const numbers = offered && [null, ...new Set([...offered, saved ?? offered[0]])];
+  const all = values ?? numbers;
+  const props = { label, help: more, errors: error?.fields[field] };
+  if (all !== undefined)
+    return (
+      <Choice
+        {...props}
+        value={String(value)}
+        disabled={disabled}
+        set={(word: string) => put(all.find((each) => String(each) === word))}
+        choices={all.map((each, at) => [
+          String(each),
+          choices?.[at] ?? (each === null ? "Never" : `${String(each)} ${unit}`),
+        ])}
+      />
+    );
+  const empty = secret ? undefined : stays || none !== undefined ? null : "";
+  return (
+    <Text
+      {...props}
+      value={`${value ?? ""}`}
+      set={(text: string) => put(text === "" ? empty : text)}
+      control={{
+        placeholder,
+        required: empty === "" && initial !== "",
+        disabled: disabled || (stays && saved !== null),
+        ...(secret ? { type: "password", autocomplete: "off" } : {}),
+      }}
+    />
+  );
+}
+
+type ListProps = Pick<SettingProps, "field" | "setting"> & {
+  value: readonly unknown[];
+  errors: ApiError["fields"] | undefined;
+  put(items: readonly unknown[]): void;
+};
+
+/** A list whose changes replace the whole of it. */
+function ListField({ field, setting, value, errors, put }: ListProps): VNode {
+  const { label = "", more, lines = false, initial } = setting;
+  const items = value.map((item) => itemText(setting, item));
+  const [text, type] = useState(items.join(lines ? "\n" : ", "));
+  const edit = (event: Event) => {
+    const typed = valueOf(event);
+    type(typed);
+    put(partsOf(typed, lines ? "\n" : ",").map((item) => itemOf(setting, item)));
+  };
+  return (
+    <Field label={label} help={more} errors={sentencesOf(errors, field, items)}>
+      {lines ? (
+        <textarea rows={3} value={text} onInput={edit} />
+      ) : (
+        <input value={text} required={String(initial) !== ""} onInput={edit} />
+      )}
+    </Field>
+  );
+}
+
+export type SettingsForm<T> = { present: T; now: T; changes: Partial<T>; set(more: object): void };
+
+/** The values of a form. `of`: the thing as it is saved; without it, a new one. `kept`: typed before. */
+export function useSettings<T extends object>(settings: Settings, of?: object, kept?: T): SettingsForm<T> {
+  const [present] = useState(() => valuesOf<T>(settings, of));
+  const [now, put] = useState(kept ?? present);
+  const set = (more: object) => put((before) => ({ ...before, ...more }));
+  return { present, now, changes: differing(now, present), set };
+}
+
+type FieldsProps<T> = { settings: Settings; form: SettingsForm<T>; error: ApiError | undefined };
+
+export function SettingFields<T extends object>({ settings, form, error }: FieldsProps<T>): VNode {
+  return (
+    <>
+      {Object.entries(settings).map(([field, setting]) => (
+        <SettingField key={field} {...form} {...{ field, setting, error }} />
+      ))}
+    </>
+  );
+}
