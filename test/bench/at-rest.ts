@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { compileFlags } from "../../build.ts";
 import { agent, buildAgent } from "../support/agent.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
-import { median, print, residentKb, spread, startProgram } from "./measure.ts";
+import { figure, median, residentKb, startProgram } from "./measure.ts";
 
 async function buildFloor(outfile: string): Promise<string> {
   const result = await Bun.build({
@@ -44,25 +44,12 @@ if (import.meta.main) {
     bare.push(await once(floor, "/"));
     ours.push(await once(server, "/healthz"));
   }
-  const of = (key: "ms" | "mb") =>
-    median(ours.map((each) => each[key])) / median(bare.map((each) => each[key]));
-  for (const [name, figures] of [
-    ["bare server", bare],
-    ["control plane", ours],
+  for (const [key, what, unit, most] of [
+    ["mb", "memory", "MB", 1.4],
+    ["ms", "first answer", "ms", 2],
   ] as const) {
-    const [mb, ms] = [
-      spread(
-        figures.map((each) => each.mb),
-        1,
-      ),
-      spread(
-        figures.map((each) => each.ms),
-        1,
-      ),
-    ];
-    print(`${name.padEnd(30)} ${mb} MB, first answer after ${ms} ms`);
+    const [floor, values] = [bare, ours].map((runs) => runs.map((each) => each[key]));
+    figure(what, values ?? [], { unit, floor: floor ?? [] });
+    figure(`${what}, of the bare server`, median(values ?? []) / median(floor ?? []), { digits: 2, most });
   }
-  print(
-    `of the bare server             memory ${of("mb").toFixed(2)}, bar 1.4; start ${of("ms").toFixed(2)}, bar 2`,
-  );
 }

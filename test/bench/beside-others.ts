@@ -17,7 +17,7 @@ import { goProgram } from "../support/go-programs.ts";
 import type { Host } from "../support/namespaces.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { until } from "../support/until.ts";
-import { bar, median, processorSeconds } from "./measure.ts";
+import { figure, median, processorSeconds } from "./measure.ts";
 import { built, hasTailscale, startTailscale } from "./tailscale.ts";
 
 const [rounds = 6, seconds = 5] = process.argv.slice(2).map(Number);
@@ -219,9 +219,12 @@ for (const { name } of ways)
   );
 if (isBeside) {
   const ratio = (kind: (typeof kinds)[number]) => of("ours", kind) / of("tailscaled", kind);
-  bar("TCP × 1, of tailscaled", ratio("one"), 1.3, "least");
-  bar("TCP × 4, of tailscaled", ratio("four"), 1.3, "least");
-  bar("processor time a Gbit, of tailscaled", ratio("cpu"), 0.7, "most");
-  bar("ping added, of tailscaled", ratio("pingMs"), 0.8, "most");
+  figure("TCP × 1, of tailscaled", ratio("one"), { digits: 2, least: 1.3 });
+  figure("TCP × 4, of tailscaled", ratio("four"), { digits: 2, least: 1.3 });
+  figure("processor time a Gbit, of tailscaled", ratio("cpu"), { digits: 2, most: 0.7 });
+  figure("ping added, of tailscaled", ratio("pingMs"), { digits: 2, most: 0.8 });
 }
-bar("through a relay, of direct", of("ours, through a relay", "one") / of("ours", "one"), 0.5, "least");
+figure("through a relay, of direct", of("ours, through a relay", "one") / of("ours", "one"), {
+  digits: 2,
+  least: 0.5,
+});

@@ -11,12 +11,12 @@ import { temporaryDirectory } from "../support/temporary.ts";
 import {
   describeFloor,
   describeLoads,
+  figure,
   guide,
   inTurns,
   load,
   print,
   ratios,
-  spread,
   startFloor,
   startServer,
   writeRequests,
@@ -66,12 +66,11 @@ if (import.meta.main) {
   print(describeLoads("1,000 of 100,000, others away", loads.away));
   print(describeLoads("1,000 of 100,000 nodes", loads.same));
   print(describeLoads("all of 100,000 nodes", loads.all));
-  print(`of the floor, 1,000 nodes      ${spread(ratios(loads.thousand, loads.floor), 2)}, bar 0.6`);
-  const others = spread(ratios(loads.away, loads.thousand), 2);
-  print(`100,000 nodes, others away     ${others} of 1,000 nodes, bar: 1`);
-  const same = spread(ratios(loads.same, loads.thousand), 2);
-  print(`100,000 nodes, same check-ins  ${same} of 1,000 nodes, bar: 1`);
-  print(`of the floor, same check-ins   ${spread(ratios(loads.same, loads.floor), 2)}, bar 0.6`);
-  print(`100,000 nodes, all reporting   ${spread(ratios(loads.all, loads.thousand), 2)} of 1,000 nodes`);
-  print(`of the floor, all reporting    ${spread(ratios(loads.all, loads.floor), 2)}`);
+  const of = (what: string, ratio: readonly number[], bar = {}) => figure(what, ratio, { digits: 2, ...bar });
+  of("of the floor, 1,000 nodes", ratios(loads.thousand, loads.floor), { least: 0.6 });
+  of("100,000 nodes, others away, of 1,000 (1 is the aim)", ratios(loads.away, loads.thousand));
+  of("100,000 nodes, same check-ins, of 1,000 (1 is the aim)", ratios(loads.same, loads.thousand));
+  of("of the floor, same check-ins", ratios(loads.same, loads.floor), { least: 0.6 });
+  of("100,000 nodes, all reporting, of 1,000", ratios(loads.all, loads.thousand));
+  of("of the floor, all reporting", ratios(loads.all, loads.floor));
 }

@@ -16,16 +16,15 @@ import { makeLan } from "../support/namespaces.ts";
 import { makeOrganization, type Organization } from "../support/overlay.ts";
 import { measureStartup } from "../support/startup.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
-import { anonymousMb } from "./measure.ts";
+import { anonymousMb, figure, print, processorSeconds, quantile } from "./measure.ts";
 
 const [count = 1, changes = 30, quietMinutes = 10] = process.argv.slice(2).map(Number);
 /** Bar for one organization after ten quiet minutes. The kernel can drop file pages, so RssAnon counts, not VmRSS. */
 const maxAnonymousMb = 10;
-const say = (text: string) => process.stdout.write(`${text}\n`);
-const quantile = (values: number[], q: number) =>
-  values.toSorted((a, b) => a - b)[Math.floor(q * (values.length - 1))] ?? 0;
-const spread = (values: number[]) =>
-  `p50 ${quantile(values, 0.5).toFixed(2)} ms, p99 ${quantile(values, 0.99).toFixed(2)} ms (${values.length})`;
+const shown = (what: string, values: number[]) => {
+  figure(what, values, { unit: "ms", digits: 2 });
+  figure(`${what}, p99`, quantile(values, 0.99), { unit: "ms", digits: 2 });
+};
 
 buildAgent();
 using directory = temporaryDirectory();
@@ -52,28 +51,20 @@ for (const { slug } of organizations)
     ({ state, last_checkin_at }) => state === "running" && last_checkin_at !== undefined,
   );
 
-const ticks = () => {
-  const fields = readFileSync(`/proc/${daemon.pid}/stat`, "utf8").split(" ");
-  return Number(fields[13]) + Number(fields[14]);
-};
-const memory = () => `RssAnon ${anonymousMb(daemon.pid).toFixed(1)} MB`;
 async function measureQuiet(what: string): Promise<void> {
-  const before = ticks();
+  const before = processorSeconds(daemon.pid);
   await Bun.sleep(quietMinutes * 60_000);
-  const cpu = (ticks() - before) / (quietMinutes * 60);
-  say(
-    `${count} organizations${what}, quiet for ${quietMinutes} minutes: ${memory()}, ${cpu.toFixed(2)} % of a core`,
-  );
-  if (count === 1 && anonymousMb(daemon.pid) > maxAnonymousMb) {
-    say(`above the bar of ${maxAnonymousMb} MB`);
-    process.exitCode = 1;
-  }
+  const percent = ((processorSeconds(daemon.pid) - before) / (quietMinutes * 60)) * 100;
+  const named = `${count} organizations${what}, quiet for ${quietMinutes} minutes`;
+  const bar = count === 1 ? { most: maxAnonymousMb } : {};
+  figure(`${named}: RssAnon`, anonymousMb(daemon.pid), { unit: "MB", ...bar });
+  figure(`${named}: processor`, percent, { unit: "%", digits: 2 });
 }
 // The load comes first: the user's access token expires during the quiet minutes.
 await roundTrips(places);
 await statusStart(places);
 await changesToReload(organizations[0]);
-say(`after the load: ${memory()}`);
+figure("after the load: RssAnon", anonymousMb(daemon.pid), { unit: "MB" });
 await restart("SIGTERM");
 await measureQuiet("");
 await restart("SIGUSR2");
@@ -99,7 +90,7 @@ async function roundTrips({ socketPath }: Places): Promise<void> {
       await client.request({ action });
       times.push(performance.now() - from);
     }
-    say(`round trip of ${action}: ${spread(times)}`);
+    shown(`round trip of ${action}`, times);
   }
   client.close();
 }
@@ -107,7 +98,7 @@ async function roundTrips({ socketPath }: Places): Promise<void> {
 async function statusStart({ flags }: Places): Promise<void> {
   const status = { name: "agent status", argv: [agent, "status", ...flags] };
   for (const { name, p50, p90, ratio } of await measureStartup(directory.path, 60, [status]))
-    say(
+    print(
       `start of ${name}: p50 ${p50.toFixed(1)} ms, p90 ${p90.toFixed(1)} ms, ${ratio.toFixed(2)} times the empty program`,
     );
 }
@@ -133,5 +124,5 @@ async function changesToReload(organization: Organization | undefined): Promise<
     // The daemon polls again within this time.
     await Bun.sleep(1500);
   }
-  say(`change to reload: ${spread(times)}`);
+  shown("change to reload", times);
 }

@@ -18,7 +18,7 @@ import {
   writeRequests,
   type Request,
 } from "./measure.ts";
-import { registrations } from "./registrations.ts";
+import { registrations } from "./registration.ts";
 import { groups, seed, slug, type Seeded } from "./seed.ts";
 
 const nodes = 1000;

@@ -11,7 +11,7 @@ import { realSystem } from "../../src/base/system.ts";
 import { join } from "node:path";
 import { buildAgent } from "../support/agent.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
-import { median, print, startServer } from "./measure.ts";
+import { figure, median, print, startServer } from "./measure.ts";
 import { seed, slug } from "./seed.ts";
 
 /** Rules as an earlier version let an organization store them, and another organization with the rights of an admin. */
@@ -127,11 +127,10 @@ if (import.meta.main) {
         const { id } = (await node.json()) as { id: number };
         revocations.push(await timed(() => ask(`${api}nodes/${id}/`, { method: "DELETE", token: other })));
       }
-      const show = (values: number[]) =>
-        `${median(values).toFixed(0)} (max ${Math.max(...values).toFixed(0)})`;
-      print(
-        `${name}, ${connections} connections: /healthz ${show(health)}, change ${show(changes)}, revocation ${show(revocations)} ms`,
-      );
+      const what = `${name}, ${connections} connections`;
+      figure(`${what}: /healthz`, health, { unit: "ms", digits: 0, most: 100 });
+      figure(`${what}: change`, changes, { unit: "ms", digits: 0, most: 300 });
+      figure(`${what}: revocation`, revocations, { unit: "ms", digits: 0, most: 300 });
     }
   }
   await server.stop();

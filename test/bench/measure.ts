@@ -51,9 +51,9 @@ function childOf(pid: number): number {
   return Number(stdout.toString().trim().split(" ")[0]);
 }
 
-/** A floor is a program of its own beside this file. */
+/** A floor is a process of its own. */
 export function startFloor(name: string, args: readonly string[] = [], options = {}): Promise<Program> {
-  return startProgram([process.execPath, join(import.meta.dir, `floor-${name}.ts`), ...args], options);
+  return startProgram([process.execPath, join(import.meta.dir, "floor.ts"), name, ...args], options);
 }
 
 /** The compiled control plane. `flags`: --data-dir at least. */
@@ -168,11 +168,53 @@ function threadsOf(pid: number): string[] {
   return readdirSync(`/proc/${pid}/task`).map((each) => `/proc/${pid}/task/${each}`);
 }
 
-/** Says whether a figure meets its bar. One that does not makes the bench fail. */
-export function bar(what: string, figure: number, limit: number, kind: "least" | "most"): void {
-  const isMet = kind === "least" ? figure >= limit : figure <= limit;
+/** `floor`: what was measured of it in the same turns. `most`, `least`: the bar. */
+type Beside = {
+  unit?: string;
+  digits?: number;
+  floor?: number | readonly number[];
+  most?: number;
+  least?: number;
+};
+
+/** Prints a figure (median and spread), its floor, and whether it meets its bar. A missed bar makes the bench fail. */
+export function figure(
+  what: string,
+  measured: number | readonly number[],
+  { unit = "", digits = 1, floor, most, least }: Beside = {},
+): void {
+  const list = [measured].flat();
+  const middle = median(list);
+  const show = (values: readonly number[]) =>
+    `${values.length === 1 ? written(values[0] ?? Number.NaN, digits) : spread(values, digits)}${unit === "" ? "" : ` ${unit}`}`;
+  const isMet = middle <= (most ?? Infinity) && middle >= (least ?? -Infinity);
   if (!isMet) process.exitCode = 1;
-  print(`${isMet ? "met   " : "MISSED"} ${what}: ${figure.toFixed(2)} (bar: at ${kind} ${limit})`);
+  const bar = most ?? least;
+  const verdict = bar === undefined ? "" : isMet ? "met" : "MISSED";
+  const ofFloor =
+    floor === undefined
+      ? ""
+      : `; floor ${show([floor].flat())}, ${(middle / median([floor].flat())).toFixed(2)} of it`;
+  const limit = bar === undefined ? "" : `; bar: at ${most === undefined ? "least" : "most"} ${bar}`;
+  print(`${verdict.padEnd(6)} ${what}: ${show(list)}${ofFloor}${limit}`);
+}
+
+/** Runs the measurement that the first argument names, else the first one, with the other arguments. */
+export async function choose(measurements: Record<string, (args: string[]) => Promise<void>>): Promise<void> {
+  const [first = "", ...rest] = process.argv.slice(2);
+  const [standard] = Object.values(measurements);
+  const chosen = measurements[first];
+  if (chosen !== undefined) return chosen(rest);
+  if (first !== "" && Number.isNaN(Number(first)))
+    throw new Error(
+      `There is no measurement "${first}": choose one of ${Object.keys(measurements).join(", ")}`,
+    );
+  await standard?.(process.argv.slice(2));
+}
+
+export function quantile(values: readonly number[], part: number): number {
+  const sorted = [...values].sort((a, b) => a - b);
+  return sorted[Math.max(0, Math.ceil(sorted.length * part) - 1)] ?? Number.NaN;
 }
 
 export function median(values: readonly number[]): number {
@@ -184,8 +226,12 @@ export function median(values: readonly number[]): number {
 
 /** "52,300 (49,100 to 55,000)". */
 export function spread(values: readonly number[], digits = 0): string {
-  const write = (value: number) => value.toLocaleString("en", { maximumFractionDigits: digits });
-  return `${write(median(values))} (${write(Math.min(...values))} to ${write(Math.max(...values))})`;
+  const [middle, least, most] = [median(values), Math.min(...values), Math.max(...values)];
+  return `${written(middle, digits)} (${written(least, digits)} to ${written(most, digits)})`;
+}
+
+function written(value: number, digits: number): string {
+  return value.toLocaleString("en", { maximumFractionDigits: digits });
 }
 
 /** Runs the contestants in turns, so that a busy machine slows all of them alike. */

@@ -1,15 +1,23 @@
 // `sudo bun test/bench/names.ts [NAMES] [SECONDS]`: the service of names in a network of its own, with NAMES nodes (50,000)
 // that have IPv4 and IPv6 addresses. Bars: p99 of a lookup under 1 ms, 20,000 queries for each second of processor time,
 // under 40 MB more RssAnon than with one node, first answer under 200 ms after a start (with the names prepared).
+// `sudo bun test/bench/names.ts changes [NODES] [CHANGES]`: how soon after a rename, by the API, `getent` finds the new name on
+// a real node that holds its check-in, among NODES simulated ones (1,000) that hold theirs (bar: p99 under 2 s). Beside it,
+// the floor: how soon the answer of the same rename is there. The names are in a hosts file, the slower of both ways.
 
 import { encode, type RecordType } from "dns-packet";
-import { mkdirSync } from "node:fs";
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import * as v from "valibot";
 import { writeHosts } from "../../src/node/files/hosts.ts";
 import { resolverAddress } from "../../src/platform/names-places.ts";
-import { agent, buildAgent, cleanEnvironment } from "../support/agent.ts";
+import { agent, buildAgent, cleanEnvironment, runAgent } from "../support/agent.ts";
 import { writeOrganization } from "../support/organization-engines.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
+import { NamesAnswer } from "../../src/protocol/names.ts";
+import { paths } from "../support/paths.ts";
+import { choose, figure, processorSeconds, quantile, startServer } from "./measure.ts";
+import { seed, slug, tokenOf } from "./seed.ts";
 
 const { host, port } = resolverAddress;
 const v4 = (at: number) => `10.77.${(at + 256) >> 8}.${(at + 256) & 255}`;
@@ -139,14 +147,154 @@ async function measure(names: number, seconds: number): Promise<Measured> {
   };
 }
 
-if (import.meta.main) {
-  if (process.argv[2] === "client") await client(Number(process.argv[3]), Number(process.argv[4]));
-  const names = Number(process.argv[2] ?? 50_000);
-  const seconds = Number(process.argv[3] ?? 5);
+async function service([count = "50000", lasting = "5"]: string[]): Promise<void> {
+  const names = Number(count);
+  const seconds = Number(lasting);
   buildAgent();
   const few = await measure(1, seconds);
   const many = await measure(names, seconds);
-  const rounded = (each: Measured) =>
-    Object.fromEntries(Object.entries(each).map(([key, value]) => [key, Math.round(value * 1000) / 1000]));
-  process.stdout.write(`${JSON.stringify({ names, one: rounded(few), many: rounded(many) }, null, 2)}\n`);
+  for (const [what, each] of [
+    ["one name", few],
+    [`${names} names`, many],
+  ] as const) {
+    figure(`${what}: lookup, p50`, each.p50, { unit: "ms", digits: 3 });
+    figure(`${what}: lookup, p99`, each.p99, { unit: "ms", digits: 3, most: 1 });
+    figure(`${what}: answers a second`, each.rate, { digits: 0 });
+    figure(`${what}: queries for a second of processor time`, each.perCore, { digits: 0, least: 20_000 });
+    figure(`${what}: first answer after a start`, each.startMs, { unit: "ms", digits: 0, most: 200 });
+    figure(`${what}: failed`, each.failed, { most: 0 });
+  }
+  figure(`RssAnon with ${names} names, more than with one`, many.rssMb - few.rssMb, { unit: "MB", most: 40 });
+}
+
+const betweenMs = 1500;
+const Answer = v.object({ config_version: v.number(), names: v.optional(NamesAnswer) });
+
+/** Nodes that hold their check-ins all the time and take names, as a process of its own: this one is busy measuring. */
+async function holdCheckins(url: string, nodes: number): Promise<void> {
+  const hold = async (id: number) => {
+    let version = 1;
+    let names = { version: 0, view: "" };
+    for (;;) {
+      const body = { version: "1.0.0", uptime: 1, config_version: version, overlay_version: "1.10.3", names };
+      const answer = await fetch(url + paths.checkin(slug, id), {
+        method: "POST",
+        headers: {
+          Authorization: `Bearer ${tokenOf(id)}`,
+          "Content-Type": "application/json",
+          Prefer: "wait=55",
+        },
+        body: JSON.stringify(body),
+      });
+      const { config_version, names: taken } = v.parse(Answer, await answer.json());
+      version = config_version;
+      if (taken !== undefined) names = { version: taken.version, view: taken.view };
+    }
+  };
+  await Promise.all(Array.from({ length: nodes }, (_, at) => hold(at + 1)));
+}
+
+async function measureChanges(nodes: number, changes: number): Promise<void> {
+  buildAgent();
+  await using stack = new AsyncDisposableStack();
+  const { path } = stack.use(temporaryDirectory());
+  const data = join(path, "data");
+  const seeded = await seed({ dataDirectory: data }, nodes);
+  const must = async (words: string[]) => {
+    const { status, stderr } = await runAgent(words);
+    if (status !== 0) throw new Error(stderr);
+  };
+  await must(["admin", "org", "update", slug, "--names", "all", "--data-dir", data]);
+  const { url, pid } = stack.use(await startServer(["--data-dir", data]));
+  const start = (argv: string[], env: Record<string, string> = {}) => {
+    const child = Bun.spawn(argv, {
+      env: { ...cleanEnvironment(), ...env },
+      stdin: "pipe",
+      stdout: "pipe",
+      stderr: "inherit",
+    });
+    stack.defer(async () => {
+      child.kill("SIGKILL");
+      await child.exited;
+    });
+    return child;
+  };
+  const root = join(path, "root");
+  const token = join(path, "token");
+  writeFileSync(token, seeded.registration);
+  const api = ["--api-base", url, "--allow-plain-http", "--org-slug", slug, "--node-name", "real"];
+  const where = ["--mode", "server", "--no-start", "--config-root", root];
+  await must(["register", ...api, ...where, "--registration-token-file", token]);
+  const change = async (place: string, body: object) => {
+    const headers = { Authorization: `Bearer ${seeded.admin}`, "Content-Type": "application/json" };
+    const answer = await fetch(url + place, { method: "PATCH", headers, body: JSON.stringify(body) });
+    if (answer.status !== 200) throw new Error(`${place}: ${answer.status} ${await answer.text()}`);
+  };
+  start([process.execPath, import.meta.path, "hold", url, String(nodes)], {
+    BUN_CONFIG_MAX_HTTP_REQUESTS: String(nodes + 100),
+  });
+  start([
+    "sh",
+    "-c",
+    `while :; do ${agent} check-auth --all --wait 58 --config-root ${root} >/dev/null 2>&1; done`,
+  ]);
+  mkdirSync(join(path, "etc"));
+  const machine = start([
+    "unshare",
+    "--mount",
+    "sh",
+    "-ec",
+    `mount --bind ${path}/etc /etc && mount -t tmpfs none /run
+    echo 127.0.0.1 localhost >/etc/hosts; echo hosts: files >/etc/nsswitch.conf
+    RUNTIME_DIRECTORY=/run ${agent} names --run --config-root ${root} >/dev/null 2>&1 &
+    while read name; do until getent hosts $name.${slug}.internal >/dev/null; do sleep 0.01; done; echo $name; done
+    kill $!`,
+  ]);
+  const lines = machine.stdout.pipeThrough(new TextDecoderStream()).getReader();
+  const found = async (name: string) => {
+    void machine.stdin.write(`${name}\n`);
+    await machine.stdin.flush();
+    const { value } = await lines.read();
+    if (value?.trim() !== name) throw new Error(`Found ${value ?? "nothing"} instead of ${name}`);
+  };
+  await change(paths.node(slug, 1), { name: "first" });
+  await found("first");
+  // All simulated nodes hold a check-in by now.
+  await Bun.sleep(10_000);
+  const [times, floor, files]: [number[], number[], number[]] = [[], [], []];
+  const hostsFile = join(root, slug, "hosts.json");
+  const fileAt = async (name: string) => {
+    while (!readFileSync(hostsFile, "utf8").includes(`"${name}"`)) await Bun.sleep(5);
+    return performance.now();
+  };
+  const busyBefore = processorSeconds(pid);
+  for (let at = 1; at <= changes; at++) {
+    await Bun.sleep(betweenMs);
+    const from = performance.now();
+    await change(paths.node(slug, at), { name: `changed-${at}` });
+    floor.push(performance.now() - from);
+    const written = fileAt(`changed-${at}`);
+    await found(`changed-${at}`);
+    files.push((await written) - from);
+    times.push(performance.now() - from);
+  }
+  const p99 = (all: readonly number[]) => quantile(all, 0.99);
+  const options = { unit: "ms", digits: 0 };
+  figure(`rename to getent, ${nodes} nodes, ${changes} changes`, times, { ...options, floor });
+  figure("the same, p99", p99(times), { ...options, floor: p99(floor), most: 2000 });
+  figure("hosts.json after the rename", files, options);
+  const busyMs = ((processorSeconds(pid) - busyBefore) * 1000) / changes;
+  figure(`processor of the control plane for a change with its ${nodes} answers`, busyMs, options);
+  await machine.stdin.end();
+  await machine.exited;
+}
+
+if (import.meta.main) {
+  await choose({
+    service,
+    changes: ([nodes = "1000", changes = "100"]) => measureChanges(Number(nodes), Number(changes)),
+    // Processes that this bench starts.
+    client: ([names, seconds]) => client(Number(names), Number(seconds)),
+    hold: ([url = "", nodes]) => holdCheckins(url, Number(nodes)),
+  });
 }

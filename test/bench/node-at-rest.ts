@@ -11,7 +11,16 @@ import { makeLan, type Host } from "../support/namespaces.ts";
 import { owner } from "../support/overlay.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { until } from "../support/until.ts";
-import { bar, median, print, privateMb, processorSeconds, residentKb, spread, switches } from "./measure.ts";
+import {
+  figure,
+  median,
+  print,
+  privateMb,
+  processorSeconds,
+  residentKb,
+  spread,
+  switches,
+} from "./measure.ts";
 import { hasTailscale, startTailscale } from "./tailscale.ts";
 
 const [rounds = 3, seconds = 60, settleS = 60] = process.argv.slice(2).map(Number);
@@ -176,9 +185,9 @@ for (const [at, { name }] of contestants.entries()) {
 print(
   `the control plane of two nodes: ${privateMb(serving).toFixed(1)} MB private, ${(residentKb(serving) / 1024).toFixed(1)} MB resident`,
 );
-bar("private memory, MB", of(0, "mb"), bars.mb, "most");
-bar("processor, %", of(0, "cpu"), bars.cpu, "most");
-bar("traffic, MB a day", of(0, "traffic"), bars.traffic, "most");
+figure("private memory, MB", of(0, "mb"), { digits: 2, most: bars.mb });
+figure("processor, %", of(0, "cpu"), { digits: 2, most: bars.cpu });
+figure("traffic, MB a day", of(0, "traffic"), { digits: 2, most: bars.traffic });
 if (isBeside)
   for (const key of ["mb", "cpu", "switches", "traffic"] as const)
     print(`${key}: ${(of(0, key) / of(1, key)).toFixed(2)} of tailscaled`);

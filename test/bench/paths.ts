@@ -5,7 +5,7 @@
 import { makeTestServer } from "../support/server.ts";
 import { registerNode } from "../support/nodes.ts";
 import { listPaths, pathFigures } from "../../src/server/paths/list.ts";
-import { print, spread } from "./measure.ts";
+import { figure, print } from "./measure.ts";
 
 const [nodes, tunnels, rounds] = [10_000, 20, 5];
 
@@ -74,8 +74,8 @@ const timed = async (work: () => Promise<unknown>) => {
 const query = { page: 1, page_size: 100, search: "" };
 const range = changed.map((each) => 100 * each);
 print(`${nodes} nodes report ${tunnels} paths each: ${all.toFixed(1)} s of processor time`);
-print(`memory: ${Math.round(more)} MB more (bar: 40 MB)`);
-print(`two changed paths of each node every 30 s: ${spread(range, 1)} % of a core (bar: 5 %)`);
+figure("memory, more than before", more, { unit: "MB", digits: 0, most: 40 });
+figure("two changed paths of each node every 30 s", range, { unit: "% of a core", most: 5 });
 print(
   `one page of the list, processor time: ${await timed(() => listPaths(server.db, org.id, query, { ownerId: undefined, isOnline: () => true }))} ms`,
 );

@@ -1,7 +1,8 @@
 // `bun test/bench/scale.ts [NODES]`: 10,000 nodes in one organization, on SQLite and on PostgreSQL: start to the first
 // answer (bar: 500 ms), the first rename after a start (bar: 30 ms), later ones (bar: median 10 ms), memory (bar: 150 MB).
 // Renames come with the processor time of the server and of PostgreSQL, which other programs of the machine lengthen less,
-// and beside their floor: one BEGIN, UPDATE and COMMIT by this process, in turns with them, on the same disk and cluster.
+// and beside their floor: one BEGIN, UPDATE and COMMIT by this process, in turns with them, on the same disk and cluster. The list
+// of nodes: a page of 100 anywhere in it (bar: 5 ms), and all of it in pages of 1,000 (bar: 1 s).
 
 import { join } from "node:path";
 import { SQL } from "bun";
@@ -10,17 +11,8 @@ import { buildAgent } from "../support/agent.ts";
 import { createDatabase, postmasterOf, startPostgres } from "../support/postgres.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { checkins } from "./checkin.ts";
-import { openDurable } from "./group-commit.ts";
-import {
-  load,
-  median,
-  print,
-  residentKb,
-  spread,
-  startServer,
-  writeRequests,
-  type Program,
-} from "./measure.ts";
+import { openDurable } from "./floor.ts";
+import { figure, load, residentKb, startServer, writeRequests, type Program } from "./measure.ts";
 import { childrenOf, processorMs } from "./processor.ts";
 import { seed, slug } from "./seed.ts";
 
@@ -106,16 +98,13 @@ async function measure({ name, flags, admin, nodes, directory, floor, postmaster
       await rename(server, admin, { id: 1000 + run, name: `first-${run}-${Date.now()}` }, postmaster),
     );
   }
-  const shown = (renamed: readonly Renamed[]) =>
-    `${spread(
-      renamed.map(({ ms }) => ms),
-      1,
-    )} ms, processor ${spread(
-      renamed.map((each) => each.processorMs),
-      1,
-    )} ms`;
-  print(`${name}: first rename after a start ${shown(firsts)}, bar 30`);
-  print(`${name}: start to first answer ${spread(starts)} ms, bar 500`);
+  const show = (what: string, renamed: readonly Renamed[], beside: Parameters<typeof figure>[2]) => {
+    const figures = (key: keyof Renamed) => renamed.map((each) => each[key]);
+    figure(`${name}: ${what}`, figures("ms"), { unit: "ms", ...beside });
+    figure(`${name}: ${what}, processor`, figures("processorMs"), { unit: "ms" });
+  };
+  show("first rename after a start", firsts, { most: 30 });
+  figure(`${name}: start to first answer`, starts, { unit: "ms", digits: 0, most: 500 });
   await using server = await startServer(flags);
   const everyone = writeRequests(join(directory, "all"), checkins(nodes, nodes));
   await load(server.url, everyone, { seconds: 5 });
@@ -127,15 +116,48 @@ async function measure({ name, flags, admin, nodes, directory, floor, postmaster
       const node = { id: from + run, name: `renamed-${from + run}` };
       renames.push(await rename(server, admin, node, postmaster));
     }
-    print(`${name}: one rename ${when} ${shown(renames)}, bar: median 10; its floor ${spread(floors, 1)} ms`);
+    show(`one rename ${when}`, renames, { floor: floors, most: 10 });
   };
   // The server writes the reports of the last second meanwhile.
   await later("right after these check-ins", 4000);
   await Bun.sleep(restMs);
   await later("at rest", 5000);
-  print(
-    `${name}: memory ${(residentKb(server.pid) / 1024).toFixed(0)} MB, bar 150 (${median(starts).toFixed(0)} ms to start)`,
-  );
+  figure(`${name}: memory`, residentKb(server.pid) / 1024, { unit: "MB", digits: 0, most: 150 });
+  await list(name, server.url, admin, nodes);
+}
+
+/** The list of nodes: pages of 100 anywhere in it, and all of it. */
+async function list(name: string, url: string, admin: string, nodes: number): Promise<void> {
+  const get = async (query: string) => {
+    const from = performance.now();
+    const answer = await fetch(`${url}/api/org/${slug}/nodes/?${query}`, {
+      headers: { Authorization: `Bearer ${admin}` },
+    });
+    const list: unknown = await answer.json();
+    if (!Array.isArray(list)) throw new Error(`${answer.status} ${JSON.stringify(list)}`);
+    return { ms: performance.now() - from, length: list.length };
+  };
+  const pages = [1, 2, 50, 99, 100].filter((page) => page * 100 <= nodes);
+  for (let warm = 0; warm < 50; warm++) await get(`page=${pages[warm % pages.length]}`);
+  for (const page of pages) {
+    const times: number[] = [];
+    for (let run = 0; run < 20; run++) {
+      const { ms, length } = await get(`page=${page}`);
+      if (length !== 100) throw new Error(`Page ${page} has ${length} nodes`);
+      times.push(ms);
+    }
+    figure(`${name}: page ${page} of 100 nodes`, times, { unit: "ms", most: 5 });
+  }
+  const whole: number[] = [];
+  for (let run = 0; run < 5; run++) {
+    const from = performance.now();
+    let seen = 0;
+    for (let page = 1; page <= nodes / 1000; page++)
+      seen += (await get(`page=${page}&page_size=1000`)).length;
+    if (seen !== nodes) throw new Error(`${seen} nodes`);
+    whole.push(performance.now() - from);
+  }
+  figure(`${name}: all ${nodes} nodes in pages of 1,000`, whole, { unit: "ms", digits: 0, most: 1000 });
 }
 
 if (import.meta.main) {

@@ -2,6 +2,8 @@
 // `provider`), and by a real provider of identities. Each succeeds, or gets 429 with `Retry-After` and tries again then, until
 // all are signed in. Meanwhile 10,000 nodes check in, each every 6 seconds (bar: p99 10 ms). The provider runs in this process:
 // it takes one processor while it works.
+// `bun test/bench/signins.ts storm [SECONDS]`: check-ins of 100,000 nodes, each once a minute (bar: p99 20 ms, 400 MB), and
+// the same while 32 people sign in again and again (bar: p99 50 ms).
 
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -10,10 +12,21 @@ import { openData } from "../../src/server/store/data-directory.ts";
 import { realSystem } from "../../src/base/system.ts";
 import { buildAgent } from "../support/agent.ts";
 import { freePort } from "../support/free-port.ts";
-import { signInAt, startIdentityProvider, type IdentityProvider } from "../support/oidc.ts";
+import { type IdentityProvider, signInAt, startIdentityProvider } from "../support/oidc.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
+import { tokenPairsApi } from "../../src/api/sessions.ts";
 import { checkins } from "./checkin.ts";
-import { load, print, startProgram, writeRequests, type Load } from "./measure.ts";
+import {
+  choose,
+  figure,
+  type Load,
+  load,
+  print,
+  residentKb,
+  startProgram,
+  startServer,
+  writeRequests,
+} from "./measure.ts";
 import { password, seed } from "./seed.ts";
 
 const nodes = 10_000;
@@ -154,13 +167,16 @@ async function atOnce(all: readonly (() => Promise<number>)[]) {
   return `all in after ${seconds.toFixed(1)} s, ${first} at the first try, ${Math.max(...refused)} refusals at most`;
 }
 
-function describe(name: string, { rate, p50Ms, p99Ms, maxMs }: Load): string {
-  const latencies = `p50 ${p50Ms.toFixed(1)}, p99 ${p99Ms.toFixed(1)}, longest ${maxMs.toFixed(0)} ms`;
-  return `${name.padEnd(30)} ${rate.toFixed(0)} check-ins a second: ${latencies}, bar p99 10`;
+/** How long check-ins took. */
+function describe(name: string, { rate, p50Ms, p99Ms, maxMs }: Load, most: number): void {
+  figure(`${name}, check-ins, p99`, p99Ms, { unit: "ms", most });
+  print(
+    `${"".padEnd(7)}${rate.toFixed(0)} a second, p50 ${p50Ms.toFixed(1)} ms, longest ${maxMs.toFixed(0)} ms`,
+  );
 }
 
-if (import.meta.main) {
-  const count = Number(process.argv[2] ?? 1000);
+async function atATime([given = "1000", only]: string[]): Promise<void> {
+  const count = Number(given);
   using directory = temporaryDirectory();
   const data = join(directory.path, "data");
   await seed({ dataDirectory: data }, nodes, { people: 1 });
@@ -175,7 +191,7 @@ if (import.meta.main) {
   await using server = await startProgram([buildAgent(), "serve", "--json", ...flags]);
   await load(server.url, requests, { seconds: 8 });
   const before = mainThreadMs(server.pid);
-  print(describe("alone", await load(server.url, requests, { seconds: 10, ...pace })));
+  describe("alone", await load(server.url, requests, { seconds: 10, ...pace }), 10);
   /** Of the main thread, for check-ins. */
   const share = (mainThreadMs(server.pid) - before) / 10_000;
   const measured = async (name: string, all: readonly (() => Promise<number>)[]) => {
@@ -184,13 +200,13 @@ if (import.meta.main) {
     const begun = mainThreadMs(server.pid);
     const since = performance.now();
     const running = atOnce(all);
-    print(describe(name, await loading));
+    describe(name, await loading, 10);
     const said = await running;
     const spentMs = mainThreadMs(server.pid) - begun - Math.min(9000, performance.now() - since) * share;
-    print(`${"".padEnd(30)} ${said}; ${(spentMs / count).toFixed(2)} ms of the main thread for each`);
+    print(`${"".padEnd(7)}${said}; ${(spentMs / count).toFixed(2)} ms of the main thread for each`);
   };
   const numbers = Array.from({ length: count }, (_, at) => at);
-  if (process.argv[3] !== "provider")
+  if (only !== "provider")
     await measured(
       `${count} passwords at once`,
       numbers.map((at) => () => withPassword(url, at)),
@@ -200,3 +216,47 @@ if (import.meta.main) {
   await measured(`${count} by a provider at once`, prepared);
   await server.stop();
 }
+
+const many = 100_000;
+const people = 32;
+
+async function storm([lasting = "20"]: string[]): Promise<void> {
+  const seconds = Number(lasting);
+  buildAgent();
+  using directory = temporaryDirectory();
+  const data = join(directory.path, "data");
+  const { people: emails } = await seed({ dataDirectory: data }, many, { people });
+  const requests = writeRequests(join(directory.path, "requests"), checkins(many, many));
+  await using server = await startServer(["--data-dir", data]);
+  // All nodes once, so that all are in memory.
+  await load(server.url, requests, { seconds: 10 });
+  const calm = await load(server.url, requests, { seconds, ...pace });
+  describe("100,000 nodes", calm, 20);
+  figure("memory", residentKb(server.pid) / 1024, { unit: "MB", digits: 0, most: 400 });
+
+  const ended = new AbortController();
+  let signedIn = 0;
+  const signIn = async (email: string) => {
+    while (!ended.signal.aborted) {
+      const body = JSON.stringify({ email, password });
+      const headers = { "Content-Type": "application/json" };
+      const answer = await fetch(`${server.url}${tokenPairsApi.create.path}`, {
+        method: "POST",
+        headers,
+        body,
+      });
+      if (answer.status !== 200) throw new Error(`Signing in: ${answer.status} ${await answer.text()}`);
+      await answer.body?.cancel();
+      signedIn++;
+    }
+  };
+  const stormy = Promise.all(emails.map(signIn));
+  const storming = await load(server.url, requests, { seconds, ...pace });
+  ended.abort();
+  await stormy;
+  describe("the same in a sign-in storm", storming, 50);
+  figure(`sign-ins a second, ${people} at once`, signedIn / seconds);
+  await server.stop();
+}
+
+if (import.meta.main) await choose({ atOnce: atATime, storm });

@@ -7,7 +7,7 @@ import * as v from "valibot";
 import { paths } from "../support/paths.ts";
 import { RegisterAnswer } from "../../src/protocol/registration.ts";
 import { openPostgres } from "../../src/server/store/postgres/postgres.ts";
-import { registration } from "../bench/registrations.ts";
+import { registration } from "../bench/registration.ts";
 import { seed, slug } from "../bench/seed.ts";
 import { agentJson, buildAgent, runAgent, startControlPlane, type ControlPlane } from "../support/agent.ts";
 import { startBalancer } from "../support/balancer.ts";

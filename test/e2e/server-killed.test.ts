@@ -9,7 +9,7 @@ import { RegisterAnswer } from "../../src/protocol/registration.ts";
 import { realSystem } from "../../src/base/system.ts";
 import { openData } from "../../src/server/store/data-directory.ts";
 import { median } from "../bench/measure.ts";
-import { registration } from "../bench/registrations.ts";
+import { registration } from "../bench/registration.ts";
 import { seed, slug, tokenOf } from "../bench/seed.ts";
 import { agentJson, buildAgent, startControlPlane, type ControlPlane } from "../support/agent.ts";
 import { makeRandom } from "../support/random.ts";

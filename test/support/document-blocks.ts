@@ -280,7 +280,7 @@ export const blockRuns: Readonly<Record<string, BlockRun>> = {
   "CONTRIBUTING.md: npx --yes bun@1.4.4 install --frozen-lockfile": {
     not: "the run of these tests began with it",
   },
-  "CONTRIBUTING.md: bun test/bench/demo-picture.ts": {
+  "CONTRIBUTING.md: bun test/bench/demo.ts picture": {
     not: "it writes pictures below docs/; test/e2e/demo.test.ts runs the demo, test/e2e/console*.test.ts the console",
   },
   "docs/platforms.md: sudo agent install-launchd": { not: "there is no Mac among the machines of tests" },

@@ -4,7 +4,7 @@
 import * as v from "valibot";
 import { paths } from "./paths.ts";
 import { RegisterAnswer } from "../../src/protocol/registration.ts";
-import { registration } from "../bench/registrations.ts";
+import { registration } from "../bench/registration.ts";
 import { slug } from "../bench/seed.ts";
 
 export type Acknowledged = {
