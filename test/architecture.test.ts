@@ -307,6 +307,8 @@ describe("the way to a command", () => {
     "node:https",
     "node:net",
     "node:tls",
+    "node:dgram",
+    "node:zlib",
   ];
   // What a cli file loads inside run() is on the way; what the doer loads lazily is not, unless it is needed.
   const onTheWay = (each: Import) =>
@@ -353,6 +355,14 @@ describe("the way to a command", () => {
       expect(late.filter((each) => ways.has(each)).map((each) => ways.get(each))).toEqual([]);
     });
   }
+
+  test("the daemon starts without streams and sockets of Node.js, of which each is a megabyte or two at rest", () => {
+    const ways = reached("cli/node/daemon.ts", onTheWay);
+    expect(ways.has("daemon/daemon.ts")).toBe(true);
+    const large = ["stream", "crypto", "zlib", "net", "tls", "http", "https", "dgram", "child_process"];
+    const found = large.map((name) => `node:${name}`).filter((each) => ways.has(each));
+    expect(found.map((each) => ways.get(each))).toEqual([]);
+  });
 
   for (const file of [
     "cli/install/version.ts",

@@ -1,13 +1,15 @@
 // Reads one regular file with an exact name from a .tar.gz, .tar.zst or .zip, up to a maximum size. Must not write to
 // disk, and must not use any path from the archive.
 
-import { gunzipSync, inflateRawSync, zstdDecompressSync } from "node:zlib";
 import { AppError, messageOf } from "../base/errors.ts";
 
 /** Maximum size of an archive and of its unpacked content. The engine's archives are under 40 MB. */
 export const maxUnpackedBytes = 300 * 1024 * 1024;
 
 export type ArchiveKind = "tar.gz" | "tar.zst" | "zip";
+
+/** Loaded on demand: the daemon needs only the maximum, and these streams are 1.6 MB of its memory. */
+const zlib = (): typeof import("node:zlib") => require("node:zlib");
 
 /** Detects the kind by the first bytes. Undefined for anything else, such as a plain executable. */
 export function archiveKind(bytes: Uint8Array): ArchiveKind | undefined {
@@ -28,9 +30,9 @@ export function readMember(bytes: Uint8Array, name: string): Uint8Array {
 function readMembers(bytes: Uint8Array, name: string): Uint8Array[] {
   switch (archiveKind(bytes)) {
     case "tar.gz":
-      return readTar(unpack(gunzipSync, bytes), name);
+      return readTar(unpack(zlib().gunzipSync, bytes), name);
     case "tar.zst":
-      return readTar(unpack(zstdDecompressSync, bytes), name);
+      return readTar(unpack(zlib().zstdDecompressSync, bytes), name);
     case "zip":
       return readZip(bytes, name);
     case undefined:
@@ -39,7 +41,10 @@ function readMembers(bytes: Uint8Array, name: string): Uint8Array[] {
 }
 
 /** A truncated .zst decompresses without an error here; readTar refuses it because its end is missing. */
-function unpack(decompress: typeof gunzipSync | typeof zstdDecompressSync, bytes: Uint8Array): Uint8Array {
+function unpack(
+  decompress: (bytes: Uint8Array, options: { maxOutputLength: number }) => Uint8Array,
+  bytes: Uint8Array,
+): Uint8Array {
   try {
     return decompress(bytes, { maxOutputLength: maxUnpackedBytes });
   } catch {
@@ -133,7 +138,7 @@ function zipMember(zip: Uint8Array, view: DataView, entry: number): Uint8Array {
   if (size > maxUnpackedBytes || start + packed > zip.length) refuse("it is truncated or too large");
   const content = zip.subarray(start, start + packed);
   if (method !== 0 && method !== 8) refuse("the member in it uses an unsupported compression method");
-  const plain = method === 0 ? content : inflateRawSync(content, { maxOutputLength: size + 1 });
+  const plain = method === 0 ? content : zlib().inflateRawSync(content, { maxOutputLength: size + 1 });
   if (plain.length !== size || Bun.hash.crc32(plain) !== view.getUint32(entry + 16, true)) {
     refuse("its checksum is wrong");
   }

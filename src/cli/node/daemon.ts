@@ -20,8 +20,6 @@ export const daemon = lazyCommand({ description: "Run the daemon" }, async () =>
       output.plan(await planDaemon(daemonSettings, { system, log, say: output.say }));
       return 0;
     }
-    // The executable is built for short commands (build.ts).
-    Bun.unsafe.setJITPolicy(1);
     const { runDaemon } = await import("../../daemon/daemon.ts");
     const { connectControlPlane } = await import("../../daemon/control-plane.ts");
     const controlPlane = connectControlPlane(settings, system, log);

@@ -149,10 +149,14 @@ function socketAddress(address: string, { domain }: Family): Uint8Array {
   return result;
 }
 
+let library: Library | undefined;
+
+/** Once: each time compiles its functions anew, and nothing frees them. */
 function load(): Library | undefined {
+  if (library !== undefined) return library;
   for (const name of libraryNames()) {
     try {
-      return dlopen(name, symbols).symbols;
+      return (library = dlopen(name, symbols).symbols);
     } catch {
       // Try the other C library.
     }

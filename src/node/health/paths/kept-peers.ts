@@ -3,7 +3,6 @@
 // static_host_map. An address only decides where encrypted handshakes go; who answers is proven by certificates.
 
 import { given } from "../../../base/given.ts";
-import { createSocket } from "node:dgram";
 import { statSync } from "node:fs";
 import { networkInterfaces } from "node:os";
 import { join } from "node:path";
@@ -313,17 +312,14 @@ const ofThisMachine: Pick<KeptDeps, "ownAddresses" | "sourceFor" | "portsOf"> = 
     ),
   // The kernel chooses the address of a connected socket; no packet is sent.
   async sourceFor(host) {
-    const socket = createSocket(host.includes(":") ? "udp6" : "udp4");
-    const { promise, resolve, reject } = Promise.withResolvers<void>();
-    socket.on("error", reject);
-    socket.connect(9, host, resolve);
     try {
-      await promise;
-      return socket.address().address;
+      const hostname = host.includes(":") ? "::" : "0.0.0.0";
+      const socket = await Bun.udpSocket({ hostname, connect: { hostname: host, port: 9 } });
+      const { address } = socket.address;
+      socket.close();
+      return address;
     } catch {
       return undefined;
-    } finally {
-      socket.close();
     }
   },
 };
