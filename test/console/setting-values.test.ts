@@ -1,11 +1,13 @@
 // The values and texts of settings in forms.
 
 import { expect, test } from "bun:test";
+import { join } from "node:path";
+import * as v from "valibot";
 import { organizationProviderSettings, providerSettings } from "../../src/api/providers.ts";
 import { leaverSettings } from "../../src/api/users.ts";
 import { webhookSettings } from "../../src/api/webhooks.ts";
 import { differing, valuesOf } from "../../src/console/setting-values.ts";
-import { flagWords, itemOf, itemText } from "../../src/protocol/settings.ts";
+import { flagWords, itemOf, itemText, type Setting } from "../../src/protocol/settings.ts";
 
 const { roles, node_groups } = organizationProviderSettings;
 const saved = {
@@ -64,4 +66,35 @@ test("a new thing begins with what the control plane would take, and only change
     "--role cn=net,ou=groups=admin --role staff=member".split(" "),
   );
   expect(flagWords(leaverSettings, { revoke_nodes: true })).toEqual(["--revoke-nodes"]);
+});
+
+const api = await Promise.all(
+  [...new Bun.Glob("src/api/*.ts").scanSync(".")].map((file) => import(join("../..", file))),
+);
+const declared = api.flatMap((module) =>
+  Object.entries<Record<string, Setting>>(module).filter(([name]) => name.endsWith("Settings")),
+);
+
+test("each declared setting has its words: a flag of its own, help, and a label where a page has it", () => {
+  expect(declared.map(([name]) => name).sort()).toEqual([
+    "leaverSettings",
+    "nodeSettings",
+    "organizationProviderSettings",
+    "organizationSettings",
+    "providerSettings",
+    "userSettings",
+    "webhookSettings",
+  ]);
+  for (const [name, settings] of declared) {
+    const all = Object.entries(settings);
+    expect([name, new Set(all.map(([, { flag }]) => flag)).size]).toEqual([name, all.length]);
+    for (const [field, { flag, help, section, label = "", takes, initial, words, choices = words }] of all) {
+      expect([name, field, /^[a-z0-9-]+$/.test(flag), help.length > 8]).toEqual([name, field, true, true]);
+      if (section !== undefined) expect([name, field, label !== ""]).toEqual([name, field, true]);
+      expect([name, field, choices?.length]).toEqual([name, field, words?.length]);
+      // An empty client is one that follows.
+      if (initial !== undefined && initial !== "")
+        expect([name, field, v.safeParse(takes, initial).success]).toEqual([name, field, true]);
+    }
+  }
 });
