@@ -9,6 +9,7 @@ import { openData } from "../../src/server/store/data-directory.ts";
 import { realSystem } from "../../src/base/system.ts";
 import { password, seed, tokenOf } from "../bench/seed.ts";
 import { runAgent } from "./agent.ts";
+import { seedCounts, seedEvents } from "./console-history.ts";
 import { makeKeys } from "./nodes.ts";
 
 export const owner = "you@example.org";
@@ -75,17 +76,13 @@ export async function seedScene(data: string): Promise<void> {
           end,
         ]);
       }
-      for (let at = now - 7 * dayMs - ((now - 7 * dayMs) % 300_000); at < now; at += 300_000) {
-        const hour = (at % dayMs) / hourMs;
-        const online =
-          255 + Math.round(22 * Math.sin(((hour - 6) / 24) * 2 * Math.PI)) + ((at / 300_000) % 3);
-        await tx.run("INSERT INTO online_counts (org_id, at, online, active) VALUES (1, $1, $2, $3)", [
-          at,
-          online,
-          machines.length,
-        ]);
-      }
     });
+    const online = machines.filter((machine) => !isAway(machine));
+    const kinds = online.flatMap((machine) => pathsOf(machine)).map(kindOf);
+    const of = (kind: string) => kinds.filter((each) => each === kind).length;
+    const past = { pairs: kinds.length, relayed: of("relayed"), broken: of("broken") };
+    await seedCounts(db, 1, { machines: machines.length, online: online.length, ...past }, now);
+    await seedEvents(db, 1, { machines, relay: "relay-1" }, now);
   } finally {
     await db.close();
   }
@@ -155,31 +152,38 @@ async function requests(page: Page, wishes: readonly Wish[]): Promise<void> {
   if (refused.length > 0) throw new Error(refused.slice(0, 5).join("\n"));
 }
 
-/** Every machine that is online checks in with its paths: to lighthouses, to peers of the rules, some relayed or broken. */
+const of = (group: string) => machines.filter(({ groups }) => groups.includes(group));
+const peersOf: Readonly<Record<string, Machine[]>> = {
+  web: of("app").slice(0, 3),
+  app: of("db").slice(0, 2),
+  staff: of("web").slice(0, 1),
+};
+
+/** To lighthouses, to peers of the rules, some relayed or broken. */
+function pathsOf({ id, groups }: Machine) {
+  const peers = [...machines.slice(0, 2), ...(peersOf[groups[0] ?? ""] ?? [])].filter(
+    (peer) => peer.id !== id,
+  );
+  return peers.map((peer, at) => {
+    const isRelayed = at > 1 && (id + at) % 9 === 0;
+    const isBroken = (id === idOf("web-5") && at === 2) || (id === idOf("app-11") && at === 2);
+    return {
+      peer: address(peer.id),
+      path: isBroken ? "none" : isRelayed ? "relayed" : "direct",
+      ...(isRelayed && !isBroken ? { relays: ["relay-1"] } : {}),
+      ...(isRelayed || isBroken ? {} : { remote: `203.0.113.${peer.id & 255}:4242` }),
+      probe: isBroken ? "broken" : "answers",
+      ...(isBroken ? {} : { rtt_ms: 4 + ((id * 7 + at * 13) % 60) / 2, loss: 0 }),
+    };
+  });
+}
+const kindOf = ({ probe, path }: { probe: string; path: string }) => (probe === "broken" ? probe : path);
+
+/** Every machine that is online checks in with its paths. */
 async function reportPaths(url: string): Promise<void> {
-  const of = (group: string) => machines.filter(({ groups }) => groups.includes(group));
-  const peersOf: Readonly<Record<string, Machine[]>> = {
-    web: of("app").slice(0, 3),
-    app: of("db").slice(0, 2),
-    staff: of("web").slice(0, 1),
-  };
   for (const machine of machines.filter((each) => !isAway(each))) {
-    const { id, groups } = machine;
-    const peers = [...machines.slice(0, 2), ...(peersOf[groups[0] ?? ""] ?? [])].filter(
-      (peer) => peer.id !== id,
-    );
-    const changed = peers.map((peer, at) => {
-      const isRelayed = at > 1 && (id + at) % 9 === 0;
-      const isBroken = (id === idOf("web-5") && at === 2) || (id === idOf("app-11") && at === 2);
-      return {
-        peer: address(peer.id),
-        path: isBroken ? "none" : isRelayed ? "relayed" : "direct",
-        ...(isRelayed && !isBroken ? { relays: ["relay-1"] } : {}),
-        ...(isRelayed || isBroken ? {} : { remote: `203.0.113.${peer.id & 255}:4242` }),
-        probe: isBroken ? "broken" : "answers",
-        ...(isBroken ? {} : { rtt_ms: 4 + ((id * 7 + at * 13) % 60) / 2, loss: 0 }),
-      };
-    });
+    const { id } = machine;
+    const changed = pathsOf(machine);
     const { config_version } = await checkIn(url, id, { paths: { whole: true, changed } });
     // web-5 has not applied the newest configuration yet.
     if (id !== idOf("web-5")) await checkIn(url, id, { config_version });
