@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { SQL } from "bun";
 import { beforeEach, expect, test } from "bun:test";
 import * as v from "valibot";
-import { countEvents } from "../../../src/server/audit/read.ts";
+import { countEvents, listEvents } from "../../../src/server/audit/read.ts";
 import { countOnline, onlineHistory } from "../../../src/server/metrics/online-history.ts";
 import { openSqlite } from "../../../src/server/store/sqlite/sqlite.ts";
 import type { Organization } from "../../../src/api/organizations.ts";
@@ -132,17 +132,20 @@ const path = ({ ip }: { ip: string }) => ({
 });
 
 /** After a migration: counts of the version before stay, what it did not count is null, and its events have their hours. */
-async function expectMigrated(old: TestServer, orgId: number): Promise<void> {
+async function expectMigrated(old: TestServer, orgId: number, direct: number): Promise<void> {
   await countOnline(old.app.services);
   const { points } = await onlineHistory(old.db, orgId, { days: 30, now: old.clock.ms, isMember: false });
   expect(points).toMatchObject([
     { online: 3, active: 5, current: null, direct: null, rtt_ms_95: null },
-    { current: expect.any(Number), direct: 0, rtt_ms_95: null },
+    { current: expect.any(Number), direct, rtt_ms_95: direct === 0 ? null : 12.5 },
   ]);
   const hours = await countEvents(old.db, orgId, 30, old.clock.ms);
-  const stored = await old.db.all("SELECT id FROM events WHERE org_id = $1", [orgId]);
+  const stored = await old.db.all("SELECT id FROM events WHERE org_id = $1 ORDER BY id", [orgId]);
   expect(stored.length).toBeGreaterThan(0);
   expect(hours.reduce((sum, hour) => sum + hour.count, 0)).toBe(stored.length);
+  const span = { from: old.clock.ms - 30 * 86_400_000, until: old.clock.ms + 1 };
+  const { events } = await listEvents(old.db, orgId, { after: 0, limit: 1000, ...span });
+  expect(events.map(({ id }) => id)).toEqual(stored.map(({ id }) => Number(id)));
 }
 const before = "INSERT INTO online_counts (org_id, at, online, active) VALUES ($1, $2, 3, 5)";
 
@@ -160,7 +163,7 @@ test("a database of 0.1.0 gets the counts", async () => {
   });
   old.clock.ms = now + 86_400_000;
   await old.db.write((tx) => tx.run(before, [1, now - (now % (5 * minuteMs))]));
-  await expectMigrated(old, 1);
+  await expectMigrated(old, 1, 0);
 });
 
 describePostgres("on PostgreSQL", () => {
@@ -171,7 +174,12 @@ describePostgres("on PostgreSQL", () => {
     const secretKey = crypto.getRandomValues(new Uint8Array(32));
     {
       await using former = await makeTestServer({ open: openedAt(url), secretKey });
-      await registerNode(former, await former.organization("acme"), "web");
+      const own = await former.organization("acme");
+      const [web, db] = [await registerNode(former, own, "web"), await registerNode(former, own, "db")];
+      former.clock.ms += 30_000;
+      await web.checkin({ paths: { whole: true, changed: [path(db)] } });
+      await former.app.services.pathReports.stop();
+      await former.app.services.reports.stop();
     }
     await using sql = new SQL(url);
     await undoHistory(sql);
@@ -180,6 +188,6 @@ describePostgres("on PostgreSQL", () => {
     const at = first.clock.ms - (first.clock.ms % (5 * minuteMs));
     await first.db.write((tx) => tx.run(before, [1, at - 86_400_000]));
     await countOnline(second.app.services);
-    await expectMigrated(first, 1);
+    await expectMigrated(first, 1, 1);
   });
 });
