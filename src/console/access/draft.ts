@@ -101,36 +101,43 @@ function testsOn(draft: Draft, newest: Saved): Tests | undefined {
   return areSameTests(merged, listOf(newest)) ? undefined : merged;
 }
 
+/** Takes what is saved now. The edits of this tab stay on it, unless another user changed rules since they began. */
 function receive(draft: Draft, newest: Saved): void {
   const { saved, rules, theirs, error } = draft;
   const hasFailed = error.value !== undefined && !isRefused(draft);
-  // The answer proves that these tests pass.
+  // An answer came: the connection works, and the session is valid again.
   if (error.value?.status === 0 || error.value?.status === 401) error.value = undefined;
-  const known = saved.value;
-  const renew = (list: readonly Rule[]) => inNewWords(list, known?.words ?? newest.words, newest.words);
-  const before = known && { ...known, rules: renew(known.rules), words: newest.words };
-  const renewed = rules.value && renew(rules.value);
-  const isRenewed = renewed !== rules.value;
-  if (isRenewed) [saved.value, rules.value] = [before, renewed];
-  const hasEdits = rules.value !== undefined && before !== undefined && !areEqual(before.rules, rules.value);
-  const edited = hasEdits ? (rules.value ?? []) : newest.rules;
+  const { before, isRenamed } = inPresentWords(draft, newest);
+  const edits = before && rules.value && !areEqual(before.rules, rules.value) ? rules.value : undefined;
   const tests = testsOn(draft, newest);
-  if (!hasEdits && before !== undefined)
+  if (before !== undefined && edits === undefined)
     draft.news.value = [...draft.news.value, ...ruleChanges(before.rules, newest.rules)];
-  if (before === undefined || (areEqual(newest.rules, edited) && tests === undefined)) {
+  if (before === undefined || (areEqual(newest.rules, edits ?? newest.rules) && tests === undefined)) {
+    // Nothing is left to save.
     saved.value = newest;
     // Without edits, the sentences about a change that could not be taken back stay.
     if (rules.value === undefined) error.value = undefined;
     else discard(draft);
-  } else if (!hasEdits || areEqual(newest.rules, before.rules)) {
+  } else if (edits === undefined || areEqual(newest.rules, before.rules)) {
     const isNew = newest.policy.version !== before.policy.version;
     saved.value = newest;
-    if (isNew && !hasEdits) rules.value = newest.rules;
+    if (isNew && edits === undefined) rules.value = newest.rules;
     draft.tests.value = tests;
     theirs.value = undefined;
-    // Groups or machines changed, so the same edits may do something else; or the plan had no answer.
-    if (isNew || isRenewed || (hasFailed && draft.plan.value === undefined)) planEdits(draft);
+    // Groups or nodes changed, so the same edits may do something else; or the plan had no answer.
+    if (isNew || isRenamed || (hasFailed && draft.plan.value === undefined)) planEdits(draft);
   } else theirs.value = newest;
+}
+
+/** Groups and nodes may have new names: renames them in the edits. `before`: what was saved, with these names. */
+function inPresentWords({ saved, rules }: Draft, { words }: Saved) {
+  const known = saved.value;
+  if (known === undefined) return { before: undefined, isRenamed: false };
+  const before = { ...known, rules: inNewWords(known.rules, known.words, words), words };
+  const renamed = rules.value && inNewWords(rules.value, known.words, words);
+  const isRenamed = renamed !== rules.value;
+  if (isRenamed) [saved.value, rules.value] = [before, renamed];
+  return { before, isRenamed };
 }
 
 export function discard(draft: Draft): void {
