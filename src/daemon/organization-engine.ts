@@ -71,7 +71,7 @@ export class OrganizationEngine {
 
   readonly #news: ControlPlaneNews = {
     // Saved only with the next change: one write a minute for each organization is not worth it.
-    peers: () => (this.health.look() === undefined ? undefined : this.health.peers()),
+    peers: () => (this.health.current() === undefined ? undefined : this.health.peers()),
     healings: () => this.health.healings,
     light: {
       kind: () => this.health.light.kind(),
@@ -155,7 +155,7 @@ export class OrganizationEngine {
       active: store.active() === this.#slug,
       notice: store.loss,
     });
-    const health = status.state === "running" ? this.health.look() : undefined;
+    const health = status.state === "running" ? this.health.current() : undefined;
     const relayed = this.#relayed;
     const { confirm } = this.#record;
     return {

@@ -83,7 +83,7 @@ export function kernelThreads(): ReadonlySet<number> {
   return new Set();
 }
 
-/** `line` is filled anew for each of hundreds of processes: readBytes allocates and reads twice, for 2 to 3 times the time. */
+/** `line` is reused for each of hundreds of processes: readBytes allocates and reads twice, for 2 to 3 times the time. */
 function runsWith(pid: number, tail: Buffer, line: Buffer): boolean {
   try {
     const file = openPlain(`/proc/${pid}/cmdline`);

@@ -37,9 +37,9 @@ const clockMs = 1000;
 const policiesMs = 1000;
 /** Maximum delay of the end of an ephemeral node. */
 const silenceMs = 2000;
-/** Every how many of these turns the nodes that are away are looked for, of which organizations are told. */
+/** After this many of these turns, looks for nodes that are away, of which organizations are notified. */
 const awayTurns = 10;
-/** How late users are told that their nodes end, and how late these end. */
+/** The longest delay until users are notified that their nodes end, and until these end. */
 const ownersMs = 30_000;
 /** No phase of a CA rotation is shorter. */
 const rotationMs = 1000;

@@ -20,7 +20,7 @@ const promptMs = 100;
 
 /** Requests that wait for their round: of one caller, and of one organization. Each takes some KiB. */
 const mostPaced = { perCaller: 5000, perOwner: 20_000, refusal: tooManyPaced };
-/** Check-ins come from whole fleets, and most take microseconds: so many begin in a round. Long ones count as other requests. */
+/** Check-ins come from whole fleets, and most take microseconds: this many begin in a round. Long ones count as other requests. */
 const checkinsInRound = 16;
 const mostCheckins = { perCaller: 1000, perOwner: 200_000, refusal: tooManyPaced };
 /** Owners that are no organizations: callers without credentials, and users outside of organizations. */

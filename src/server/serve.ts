@@ -17,7 +17,7 @@ import type { Database } from "./store/database.ts";
 import { openData, prepareDirectory, type DataOptions } from "./store/data-directory.ts";
 import type { ListenAddress } from "./http/edge.ts";
 import { offerFirstAccount } from "./users/first-account.ts";
-import { acmeOf, openDoors, type DoorOptions } from "./tls/listener-set.ts";
+import { acmeOf, openListeners, type ListenerOptions } from "./tls/listener-set.ts";
 import { listenForMetrics } from "./tls/listeners.ts";
 import { writeMetrics } from "./metrics/metrics.ts";
 import { rememberPublicUrl } from "./store/meta.ts";
@@ -25,7 +25,7 @@ import { rehearseWrite } from "./nodes/joining/rehearsal.ts";
 import { checkReplica } from "./store/replicas.ts";
 
 export type ServeOptions = DataOptions &
-  DoorOptions & {
+  ListenerOptions & {
     allowPlainHttp: boolean;
     webhookNetworks?: readonly Network[];
     accessLifetimeS: number;
@@ -111,12 +111,12 @@ async function start(options: ServeOptions, lock: () => void, edges: Edges): Pro
   try {
     await checkReplica(db, { secretKey, now: clock.wall });
     const acme = acmeOf(options);
-    const doors = await openDoors(options, { db, secretKey, system, log });
-    ends.push(() => doors.stop());
+    const listeners = await openListeners(options, { db, secretKey, system, log });
+    ends.push(() => listeners.stop());
     // A successor listens only when it can answer: until then its requests go to the former process.
-    const port = options.isSuccessor === true ? options.listen.port : doors.bind();
+    const port = options.isSuccessor === true ? options.listen.port : listeners.bind();
     const url = options.publicUrl ?? ownUrl(options, port);
-    const { caFingerprint: fingerprint, isForeignCa } = doors;
+    const { caFingerprint: fingerprint, isForeignCa } = listeners;
     const caFingerprint = given({ caFingerprint: fingerprint });
     const foreign = isForeignCa === true ? { isForeignCa } : {};
     await rememberPublicUrl(db, { publicUrl: url, ...caFingerprint, ...foreign });
@@ -133,8 +133,8 @@ async function start(options: ServeOptions, lock: () => void, edges: Edges): Pro
     });
     await warnOfLostPasskeys(db, url, log);
     await rehearseWrite({ ...app.services, log });
-    doors.answerWith(app);
-    if (options.isSuccessor === true) doors.bind();
+    listeners.answerWith(app);
+    if (options.isSuccessor === true) listeners.bind();
     const metricsUrl = serveMetrics(options, app, log, ends);
     const firstAccountLink = await offerFirstAccount(app.services);
     return {

@@ -11,7 +11,7 @@ import type { LighthouseAnswer } from "../../node/contact/requests/lighthouse-an
 import type { ProbeResult } from "../../node/contact/requests/probe.ts";
 import type { Registration } from "../../node/enroll/register.ts";
 import type { Organization } from "../../node/files/organizations.ts";
-import type { Remains } from "../../node/files/damaged-organization.ts";
+import type { Salvaged } from "../../node/files/damaged-organization.ts";
 import { quoteWord, type Step } from "../../base/plan.ts";
 import type { Mode } from "../../protocol/values.ts";
 import type { Context } from "../command.ts";
@@ -99,11 +99,11 @@ function sayPublicAddress(publicIp: string | null, { values, output, log }: Cont
 /**
  * The present registration with the key's organization. Throws if it belongs to another control plane, or is revoked.
  */
-async function readFormer({ slug, apiBase }: JoinKey, { settings, values }: Context): Promise<Remains> {
-  const { readRemains } = await import("../../node/files/damaged-organization.ts");
+async function readFormer({ slug, apiBase }: JoinKey, { settings, values }: Context): Promise<Salvaged> {
+  const { salvageOrganization } = await import("../../node/files/damaged-organization.ts");
   const { readRevokedNote } = await import("../../node/files/revoked-notes.ts");
   const { checkBase } = await import("../../node/contact/requests/client.ts");
-  const former = readRemains(settings.configRoot, slug);
+  const former = salvageOrganization(settings.configRoot, slug);
   const leave = `${brand.executable} unregister --org-slug ${quoteWord(slug)}`;
   if (former.apiBase !== undefined && checkBase(former.apiBase, true) !== checkBase(apiBase, true)) {
     throw new AppError(
@@ -122,7 +122,7 @@ async function readFormer({ slug, apiBase }: JoinKey, { settings, values }: Cont
 }
 
 async function chooseMode(
-  former: Remains,
+  former: Salvaged,
   isForeground: boolean,
   { values, system }: Context,
 ): Promise<Mode> {

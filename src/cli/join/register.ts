@@ -140,9 +140,9 @@ async function readRegistration(context: Context) {
     ...(values.on("is-lighthouse") ? { is_lighthouse: true } : {}),
     ...(values.on("is-relay") ? { is_relay: true } : values.on("no-relay") ? { is_relay: false } : {}),
   };
-  const { readRemains } = await import("../../node/files/damaged-organization.ts");
+  const { salvageOrganization } = await import("../../node/files/damaged-organization.ts");
   // Registering again without --mode keeps the mode.
-  const former = readRemains(context.settings.configRoot, slug);
+  const former = salvageOrganization(context.settings.configRoot, slug);
   const mode = values.choice("mode", ["server", "desktop"]) ?? former.mode ?? "desktop";
   const { refuseMode } = await import("../../platform/service-manager.ts");
   refuseMode(mode, context.system);

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { brand } from "../../brand.ts";
 import { AppError, fromSystemError, messageOf } from "../../base/errors.ts";
 import type { Registration } from "../../node/enroll/register.ts";
-import type { Remains } from "../../node/files/damaged-organization.ts";
+import type { Salvaged } from "../../node/files/damaged-organization.ts";
 import { quoteWord, type Step } from "../../base/plan.ts";
 import type { RegisterAnswer } from "../../protocol/registration.ts";
 import type { Mode } from "../../protocol/values.ts";
@@ -13,7 +13,7 @@ import type { Context } from "../command.ts";
 import { daemonAddress, planRequestIfThere } from "../node/daemon-address.ts";
 
 /** `former`: what this machine has of the organization. `isStarted`: install engine and services, and start them. */
-export type Enrollment = { registration: Registration; former: Remains; isStarted: boolean };
+export type Enrollment = { registration: Registration; former: Salvaged; isStarted: boolean };
 
 export type Enrolled = {
   directory: string;

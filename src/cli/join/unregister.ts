@@ -33,7 +33,7 @@ async function run(context: Context): Promise<number> {
   const { settings, system, values, output, log } = context;
   const { listOrganizations } = await import("../../node/files/list-organizations.ts");
   const { openOrganization, parseSlug } = await import("../../node/files/organizations.ts");
-  const { readRemains } = await import("../../node/files/damaged-organization.ts");
+  const { salvageOrganization } = await import("../../node/files/damaged-organization.ts");
   const { findUnfinished } = await import("../../node/enroll/pending.ts");
   const { removeTemporarySiblings } = await import("../../node/files/replacement.ts");
   const { chooseOne } = await import("../../daemon/asking/choose-slugs.ts");
@@ -45,37 +45,37 @@ async function run(context: Context): Promise<number> {
     if (unfinished !== undefined) return forgetUnfinished(slug, unfinished, context);
     openOrganization(settings.configRoot, slug);
   }
-  const remains = readRemains(settings.configRoot, slug);
+  const salvaged = salvageOrganization(settings.configRoot, slug);
   const accessToken = await values.secret("access-token");
   const { deleteOnServer, deletionOf, farewellOf, planRemoval, removeLocally, sayFarewell } =
     await import("../../node/enroll/unregister.ts");
-  const request = deletionOf(remains);
+  const request = deletionOf(salvaged);
   const { serviceRemoval, stopOverlay } = await import("../node/stop-overlay.ts");
-  const changes = await serviceRemoval(remains, context);
+  const changes = await serviceRemoval(salvaged, context);
   if (settings.dryRun) {
     const { planChanges } = await import("../../platform/apply.ts");
-    const told = accessToken === undefined ? farewellOf(remains) : request;
+    const told = accessToken === undefined ? farewellOf(salvaged) : request;
     const asked: Step[] = told === undefined ? [] : [told];
     const daemon =
-      remains.mode === "server" ? [] : await planRequestIfThere(`delete ${slug}`, settings, system);
-    output.plan([...asked, ...planChanges(changes), ...daemon, ...planRemoval(remains, system)]);
+      salvaged.mode === "server" ? [] : await planRequestIfThere(`delete ${slug}`, settings, system);
+    output.plan([...asked, ...planChanges(changes), ...daemon, ...planRemoval(salvaged, system)]);
     return 0;
   }
   requireWritable(settings.configRoot, await import("node:fs"));
-  const { nodeId, name = "This machine" } = remains;
+  const { nodeId, name = "This machine" } = salvaged;
   const isAsked = accessToken !== undefined && request !== undefined && nodeId !== undefined;
   // The control plane first: if it refuses, nothing changes on this machine.
-  const untold = isAsked || request === undefined ? undefined : await sayFarewell(remains, system, log);
+  const untold = isAsked || request === undefined ? undefined : await sayFarewell(salvaged, system, log);
   const isTold = !isAsked && request !== undefined && untold === undefined;
-  const deleted = isTold || (isAsked && (await deleteOnServer(remains, nodeId, accessToken, system, log)));
-  await stopOverlay(remains, changes, context);
-  const notRemoved = await removeLocally(remains, `${brand.executable} unregister`, system);
+  const deleted = isTold || (isAsked && (await deleteOnServer(salvaged, nodeId, accessToken, system, log)));
+  await stopOverlay(salvaged, changes, context);
+  const notRemoved = await removeLocally(salvaged, `${brand.executable} unregister`, system);
   const left = untold === undefined || request === undefined ? undefined : `${request.method} ${request.url}`;
   output.result(
     {
       org_slug: slug,
       node_id: nodeId ?? null,
-      directory: remains.directory,
+      directory: salvaged.directory,
       deleted,
       ...given({ request_left: left }),
       ...(notRemoved.length === 0 ? {} : { not_removed: notRemoved }),
@@ -85,7 +85,7 @@ async function run(context: Context): Promise<number> {
   if (left !== undefined) {
     output.say(
       `The control plane could not be told (${untold ?? ""}), so it still lists the node. An administrator can delete it:\n  ` +
-        `${brand.executable} admin node delete ${quoteWord(slug)} ${quoteWord(remains.name ?? String(nodeId))}`,
+        `${brand.executable} admin node delete ${quoteWord(slug)} ${quoteWord(salvaged.name ?? String(nodeId))}`,
     );
   } else if (!isAsked && !isTold) {
     output.say(

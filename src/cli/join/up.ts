@@ -235,11 +235,11 @@ async function planAll(
 ): Promise<number> {
   const { planOnOrganization } = await import("../node/organization-command.ts");
   const { farewellOf } = await import("../../node/enroll/unregister.ts");
-  const { readRemains } = await import("../../node/files/damaged-organization.ts");
+  const { salvageOrganization } = await import("../../node/files/damaged-organization.ts");
   const plans = organizations.map(async (each) => {
     const steps = await planOnOrganization(verb, each, context);
     if (verb !== "stop" || each.config.ephemeral !== true) return steps;
-    const farewell = farewellOf(readRemains(context.settings.configRoot, each.slug));
+    const farewell = farewellOf(salvageOrganization(context.settings.configRoot, each.slug));
     return farewell === undefined ? steps : [...steps, farewell];
   });
   context.output.plan((await Promise.all(plans)).flat());

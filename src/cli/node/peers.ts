@@ -20,15 +20,15 @@ export const command: Implementation = {
   async run(context) {
     if (context.values.on("watch")) {
       const { watch } = await import("./watch.ts");
-      return watch(context, () => look(context), measured);
+      return watch(context, () => readReport(context), measured);
     }
-    const { report, text, status } = await look(context);
+    const { report, text, status } = await readReport(context);
     context.output.result(report, text);
     return status;
   },
 };
 
-async function look({ system, settings, words, output }: Context) {
+async function readReport({ system, settings, words, output }: Context) {
   const { chooseSlugs } = await import("../../daemon/asking/choose-slugs.ts");
   const { readPeers } = await import("../../daemon/asking/read-peers.ts");
   const { renderPeers } = await import("../../daemon/asking/peers-text.ts");

@@ -28,15 +28,15 @@ export const command: Implementation = {
     if (context.values.on("peers")) return (await import("./peers.ts")).command.run(context);
     if (context.values.on("watch")) {
       const { watch } = await import("./watch.ts");
-      return watch(context, () => look(context), times);
+      return watch(context, () => readReport(context), times);
     }
-    const { report, text, status } = await look(context);
+    const { report, text, status } = await readReport(context);
     context.output.result(report, text);
     return status;
   },
 };
 
-async function look({ system, settings, words, values }: Context) {
+async function readReport({ system, settings, words, values }: Context) {
   const [slug] = words;
   const probe = values.on("check");
   const { areHealthy, isDaemonMissed, readStatus, renderStatus } =

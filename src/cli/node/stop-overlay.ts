@@ -1,12 +1,12 @@
 // Stops and removes the services of an organization that leaves this machine or gets another mode.
 
 import { AppError, messageOf } from "../../base/errors.ts";
-import type { Remains } from "../../node/files/damaged-organization.ts";
+import type { Salvaged } from "../../node/files/damaged-organization.ts";
 import type { Change } from "../../platform/apply.ts";
 import type { Context } from "../command.ts";
 import { daemonAddress } from "./daemon-address.ts";
 
-type Leaving = Pick<Remains, "slug" | "directory" | "mode">;
+type Leaving = Pick<Salvaged, "slug" | "directory" | "mode">;
 
 /** The units to remove; none if systemd does not run this organization. */
 export async function serviceRemoval(

@@ -13,12 +13,12 @@ const lookEveryMs = 1000;
  */
 export async function watch(
   { system, output }: Pick<Context, "system" | "output">,
-  look: () => Promise<{ report: Record<string, unknown>; text: string }>,
+  read: () => Promise<{ report: Record<string, unknown>; text: string }>,
   passing: RegExp,
 ): Promise<never> {
   let shown = "";
   for (;;) {
-    const { report, text } = await look();
+    const { report, text } = await read();
     const redraw = !output.json && takesEscapes(system.stdout, system.env);
     const seen = JSON.stringify(report).replace(passing, "");
     if (redraw) output.raw(`\u001b[H\u001b[2J${printable(text)}`);

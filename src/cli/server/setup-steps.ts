@@ -91,9 +91,9 @@ async function warnOfHubs(
   host: string,
   { settings, log }: Pick<Context, "settings" | "log">,
 ): Promise<void> {
-  const { readRemains } = await import("../../node/files/damaged-organization.ts");
+  const { salvageOrganization } = await import("../../node/files/damaged-organization.ts");
   for (const { id, name, slug } of hubs) {
-    if (readRemains(settings.configRoot, slug).nodeId === id) continue;
+    if (salvageOrganization(settings.configRoot, slug).nodeId === id) continue;
     const line = `${brand.executable} admin node update ${quoteWord(slug)} ${quoteWord(name)} --public-ip ADDRESS`;
     log.warn(
       `Nodes of ${slug} look for ${name} at ${host}, the name of this control plane, and this machine is not ${name}`,
@@ -264,9 +264,9 @@ async function lighthouseStep(
   { settings: { configRoot } }: Context,
 ): Promise<"join" | "finish" | undefined> {
   if (org === undefined || !wantsLighthouse) return undefined;
-  const { readRemains } = await import("../../node/files/damaged-organization.ts");
+  const { salvageOrganization } = await import("../../node/files/damaged-organization.ts");
   const { isPending } = await import("../../node/enroll/pending.ts");
-  if (readRemains(configRoot, org.slug).apiBase !== undefined) return "finish";
+  if (salvageOrganization(configRoot, org.slug).apiBase !== undefined) return "finish";
   return hasLighthouse && !isPending(configRoot, org.slug) ? undefined : "join";
 }
 

@@ -34,6 +34,6 @@ async function probe(
 ): Promise<OrganizationState> {
   const watch = makeServerHealth(openOrganization(settings.configRoot, status.team), settings, system);
   await withHealth(watch, () => watch.check(decidedWithinMs, { all: false }));
-  const health = watch.look();
+  const health = watch.current();
   return health === undefined ? status : { ...status, health };
 }

@@ -38,11 +38,11 @@ export async function readPeers(
     return { peers, reports_tunnels, ...given({ engine_version }) };
   } catch (error) {
     if (!(error instanceof AppError) || !notByDaemon.includes(error.code)) throw error;
-    return look(slug, peer, settings, system, error);
+    return readServerPeers(slug, peer, settings, system, error);
   }
 }
 
-async function look(
+async function readServerPeers(
   slug: string,
   peer: string | undefined,
   settings: OrganizationSettings,

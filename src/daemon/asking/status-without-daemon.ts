@@ -39,8 +39,8 @@ export async function readStatusWithoutDaemon(
     const status = await readStatus({ configRoot, stateDb }, slug, saved, system);
     return { status, isDamaged: false, checkedAt };
   } catch (error) {
-    const { readRemains } = await import("../../node/files/damaged-organization.ts");
-    const { mode = "server", name = "", directory } = readRemains(configRoot, slug);
+    const { salvageOrganization } = await import("../../node/files/damaged-organization.ts");
+    const { mode = "server", name = "", directory } = salvageOrganization(configRoot, slug);
     const observed = observeProcess(join(directory, "config.yml"));
     const hint = error instanceof AppError ? error.details.hint : undefined;
     const message = hint === undefined ? messageOf(error) : `${messageOf(error)}. ${hint}`;

@@ -19,7 +19,7 @@ export type AuthOutcome = { report: AuthReport; status: number };
 
 /**
  * systemd starts a run each minute. Packets to lighthouses continue after the wait, but the run must end before the next
- * one is due: else the unit would never be at rest.
+ * one is due: otherwise the unit would never be idle.
  */
 const restMs = (waitS: number) => Math.max(0, Math.min(180 * waitS, 59_000 - 1000 * waitS));
 

@@ -40,7 +40,7 @@ export type Light = {
   addresses(): CheckinRequest["addresses"];
   /** The control plane cannot be reached. */
   noteSilence(): void;
-  /** Resolves when something else was found; rejects at the signal. */
+  /** Resolves when the findings change; rejects at the signal. */
   changed(signal: AbortSignal): Promise<void>;
 };
 
@@ -59,7 +59,7 @@ const tellEveryMs = 5000;
 /** When a lighthouse ends, all nodes have news at the same moment. */
 const tellWithinMs = 3000;
 
-/** The engine as it is, and what the control plane is told of it. */
+/** The engine as it is, and what of it is reported to the control plane. */
 export async function reportNow({ control, light, system }: Reported, inUse: EngineInUse): Promise<Report> {
   const process = await control.process();
   const isMissed = process === undefined && (await control.wanted?.()) === true;
@@ -67,7 +67,7 @@ export async function reportNow({ control, light, system }: Reported, inUse: Eng
   return { ...report, startedAt: process && system.now() - ageOf(process) };
 }
 
-/** Aborts a held poll when the control plane should know something else. */
+/** Aborts a held poll when what was reported with it has changed. */
 export async function endOutdated(edge: Reported, told: Report, poll: AbortController): Promise<void> {
   const { light, system } = edge;
   if (light === undefined) return;

@@ -92,29 +92,28 @@ export async function followOrganization(
   const isLasting = options.leftS === undefined || options.leftS() >= 1;
   const packets = makeLighthousePackets(organization, edge, isLasting);
   await using _ = defer(() => packets.stop(options.signal.aborted ? 0 : (options.restMs ?? 0)));
-  await takeTurns(organization, edge, options, () => packets.look());
+  await takeTurns(organization, edge, options, () => packets.refresh());
 }
 
 async function takeTurns(
   organization: Organization,
   edge: FollowEdge,
   { signal, leftS = () => Number.POSITIVE_INFINITY, onTurn, onPause }: FollowOptions,
-  look: () => void,
+  refreshPackets: () => void,
 ): Promise<void> {
   const syncLocally = makeLocalSync(organization, edge);
   const names = makeNamesKeeper(organization, edge);
   const pace = makePace(edge.system);
   do {
     const state = await syncLocally();
-    // Look before the check-in: another process may have changed the configuration, and the control plane may be
-    // unreachable.
-    look();
+    // Before the check-in: another process may have changed the configuration, and the control plane may be away.
+    refreshPackets();
     const before = edge.system.now();
     let pauseMs: number;
     let refused: number | undefined;
     try {
       const turn = await followOnce(organization, edge, { ...pace.next(leftS()), signal, names, state });
-      look();
+      refreshPackets();
       onTurn?.(turn);
       const reason = turn.syncError === undefined ? turn.sync?.reason : messageOf(turn.syncError);
       pauseMs = pace.answered({

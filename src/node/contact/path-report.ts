@@ -72,7 +72,7 @@ export function makePathReporter(
       sentHealings = news.length;
       if (next !== undefined) {
         sent = { before: reported, after: next.after };
-        // Until the answer, nobody knows what the control plane has.
+        // Until the answer, it is unknown what the control plane has.
         keep(reported && { ...reported, whole_at: -wholeEveryMs });
       }
       return { ...next?.report, ...(news.length === 0 ? {} : { healings: news }) };

@@ -226,7 +226,7 @@ export async function watchHealth<T>(
   const clock = { now: system.now, monotonic };
   const save = () =>
     record.save(() => {
-      record.write(health.look());
+      record.write(health.current());
       exchangeProbes(directory, slug, health, clock);
       writeHealing(directory, slug, healer, clock);
     });
@@ -251,7 +251,7 @@ function reporterOf(
   { now }: Pick<System, "now">,
 ): PathReporter {
   const path = join(directory, `${slug}.reported.json`);
-  const peers = () => (health.look() === undefined ? undefined : health.peers());
+  const peers = () => (health.current() === undefined ? undefined : health.peers());
   const store = {
     read: () => readValidJson(path, ReportedPaths),
     write(reported: ReportedPaths) {

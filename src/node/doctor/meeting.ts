@@ -22,7 +22,7 @@ export function meeting(
   const configYml = readText(join(directory, "config.yml"));
   const { relays, isRelay } = overlayRoles(configYml);
   const hubs = staticHosts(configYml).map(({ overlay }) => overlay);
-  // `netcheck` asks lighthouses for this node's own address. They then tell the engine that somebody looks for it,
+  // `netcheck` asks lighthouses for this node's own address. They then tell the engine that another node looks for it,
   // and the engine tries a handshake with itself.
   const notPeers = new Set([...hubs, config.ip_address, config.ip_address6]);
   const failed = failedHandshakes(log, now).filter((address) => !notPeers.has(address));

@@ -39,7 +39,7 @@ export function askHubs(hubs: readonly Hub[], system: Pick<System, "lookup">): P
   );
 }
 
-/** With the address of a name: one that leads to another machine is seen by nothing else. */
+/** With the address that a name leads to: only this shows that it is another machine's. */
 function placeOf({ host, port, name, overlay, address = host }: Asked): string {
   const whose = name === overlay ? "" : ` of ${name}`;
   return `UDP ${joinHostPort(host, port)}${whose}${address === host ? "" : ` (${address})`}`;
@@ -93,7 +93,7 @@ export function whyUnreached(
   }
 }
 
-/** What else may be wrong where nothing answers at the address of a name. */
+/** What may be wrong, beside the usual causes, where nothing answers at the address of a name. */
 function nameToo({ host, address = host }: Asked): string {
   return address === host
     ? ""

@@ -11,7 +11,7 @@ export type EngineAnswer =
 
 /**
  * Linux tells each address only once a second that a port is closed (icmp_ratelimit), and the handshakes of the engine here
- * use that up as well: so many packets, for three seconds.
+ * use that up as well, so this many packets are sent for three seconds.
  */
 const waitMs = 150;
 const tries = 20;

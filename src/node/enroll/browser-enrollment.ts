@@ -19,7 +19,7 @@ import type { System } from "../../base/system.ts";
 import type { Client } from "../contact/requests/client.ts";
 import { listOrganizations } from "../files/list-organizations.ts";
 import { withLock } from "../files/lock.ts";
-import { readRemains } from "../files/damaged-organization.ts";
+import { salvageOrganization } from "../files/damaged-organization.ts";
 import { temporarySibling } from "../files/replacement.ts";
 import { isPassing } from "./approval.ts";
 import { enrollmentFile, makeKeys, openPending, type Keys } from "./pending.ts";
@@ -146,7 +146,7 @@ export function findEnrollment(
 /** The organizations of a control plane that this machine is registered with. */
 export function organizationsAt(configRoot: string, isSame: (apiBase: string) => boolean): string[] {
   return listOrganizations(configRoot).filter((slug) => {
-    const { apiBase } = readRemains(configRoot, slug);
+    const { apiBase } = salvageOrganization(configRoot, slug);
     return apiBase !== undefined && isSame(apiBase);
   });
 }

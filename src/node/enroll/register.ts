@@ -39,7 +39,7 @@ import {
 } from "../files/replacement.ts";
 import { isStopped, setStopped } from "../files/stopped.ts";
 import { keepOrders } from "../files/orders.ts";
-import { readRemains } from "../files/damaged-organization.ts";
+import { salvageOrganization } from "../files/damaged-organization.ts";
 import { findEngine, type EngineSettings } from "../engine/overlay.ts";
 import { forgetNode } from "./unregister.ts";
 import { makeApproved, type WaitingOptions } from "./approval.ts";
@@ -110,7 +110,7 @@ export async function register(
   const { slug, mode, apiCa, newKeys = false } = registration;
   finishReplacement(configRoot, slug);
   const { directory, formerName } = admit(registration, settings);
-  const former = newKeys ? readRemains(configRoot, slug) : undefined;
+  const former = newKeys ? salvageOrganization(configRoot, slug) : undefined;
   // Before any file is written: an invalid URL must leave nothing behind.
   const client = clientFor(registration, system, log);
   const pending = temporarySibling(configRoot, slug, "pending");
@@ -241,7 +241,7 @@ function admit(registration: Registration, { configRoot }: { configRoot: string 
     return { directory, formerName: undefined };
   }
   refuseExisting(directory, registration);
-  const formerName = keepsKeys(directory) ? readRemains(configRoot, slug).name : undefined;
+  const formerName = keepsKeys(directory) ? salvageOrganization(configRoot, slug).name : undefined;
   if (name !== undefined && formerName !== undefined && name !== formerName) {
     throw new AppError(
       "conflict",
@@ -260,7 +260,7 @@ function admit(registration: Registration, { configRoot }: { configRoot: string 
 
 /** Two nodes cannot have one name, and the other machine keeps that of the present node. */
 function refuseSameName({ slug, name = defaultNodeName() }: Registration, configRoot: string): void {
-  const { name: present } = readRemains(configRoot, slug);
+  const { name: present } = salvageOrganization(configRoot, slug);
   if (present === undefined)
     throw new AppError("not_registered", `This machine is no node of "${slug}", so it needs no other keys`, {
       hint: `Leave out --new-keys.`,

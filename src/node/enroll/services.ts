@@ -42,7 +42,7 @@ import { rootOfTask, taskInstallation, taskRemoval, taskRestart } from "../../pl
 import type { System } from "../../base/system.ts";
 import { listOrganizations } from "../files/list-organizations.ts";
 import { findEngine, type EngineSettings } from "../engine/overlay.ts";
-import { readRemains } from "../files/damaged-organization.ts";
+import { salvageOrganization } from "../files/damaged-organization.ts";
 
 export type ServiceSettings = EngineSettings & {
   configRoot: string;
@@ -58,7 +58,7 @@ export type ServiceSettings = EngineSettings & {
  */
 export function readModes(configRoot: string): OrganizationMode[] {
   return listOrganizations(configRoot).flatMap((slug) => {
-    const { mode } = readRemains(configRoot, slug);
+    const { mode } = salvageOrganization(configRoot, slug);
     return mode === undefined ? [] : [{ slug, mode }];
   });
 }

@@ -26,27 +26,30 @@ import { withLock } from "../files/lock.ts";
 import { savedHealthDirectory, savedHealthFiles } from "../health/saved-health.ts";
 import { openOrganization } from "../files/organizations.ts";
 import { temporarySibling } from "../files/replacement.ts";
-import type { Remains } from "../files/damaged-organization.ts";
+import type { Salvaged } from "../files/damaged-organization.ts";
 
 /** The request that deletes the node on the control plane; undefined if its id or URL cannot be read. */
-export function deletionOf({ slug, apiBase, nodeId }: Remains): (Step & { step: "request" }) | undefined {
+export function deletionOf({ slug, apiBase, nodeId }: Salvaged): (Step & { step: "request" }) | undefined {
   if (apiBase === undefined || nodeId === undefined) return undefined;
   return { step: "request", method: "DELETE", url: apiBase + apiPath(nodesApi.revoke, { slug, id: nodeId }) };
 }
 
 /** All files in the directory, including those of the administrator, and what checks wrote down about the node's peers. */
-export function planRemoval(remains: Remains, system: Pick<ConnectionEdge, "platform">): Step[] {
-  return [...healthFiles(remains, system), remains.directory].flatMap(planRemoved);
+export function planRemoval(salvaged: Salvaged, system: Pick<ConnectionEdge, "platform">): Step[] {
+  return [...healthFiles(salvaged, system), salvaged.directory].flatMap(planRemoved);
 }
 
 /** A later registration under the same name must not go on from what this node saw. */
-function healthFiles({ directory, slug }: Remains, { platform }: Pick<ConnectionEdge, "platform">): string[] {
+function healthFiles(
+  { directory, slug }: Salvaged,
+  { platform }: Pick<ConnectionEdge, "platform">,
+): string[] {
   return savedHealthFiles(savedHealthDirectory(join(directory, ".."), platform), slug);
 }
 
 /** False if the control plane no longer had the node. Throws if it cannot delete it. */
 export async function deleteOnServer(
-  { slug, directory }: Remains,
+  { slug, directory }: Salvaged,
   nodeId: number,
   accessToken: string,
   system: ConnectionEdge,
@@ -65,7 +68,7 @@ export async function deleteOnServer(
 }
 
 /** The request that tells the control plane that this node leaves; undefined if its files are too damaged for it. */
-export function farewellOf({ slug, apiBase, nodeId }: Remains): (Step & { step: "request" }) | undefined {
+export function farewellOf({ slug, apiBase, nodeId }: Salvaged): (Step & { step: "request" }) | undefined {
   if (apiBase === undefined || nodeId === undefined) return undefined;
   return {
     step: "request",
@@ -79,7 +82,7 @@ export function farewellOf({ slug, apiBase, nodeId }: Remains): (Step & { step: 
  * not, or undefined. A control plane that is away must not keep a machine from leaving.
  */
 export async function sayFarewell(
-  { slug, directory }: Pick<Remains, "slug" | "directory">,
+  { slug, directory }: Pick<Salvaged, "slug" | "directory">,
   system: ConnectionEdge,
   log: Log,
 ): Promise<string | undefined> {
@@ -97,11 +100,11 @@ export async function sayFarewell(
 
 /** Returns what could not be removed. Throws if the organization is still in its place. */
 export async function removeLocally(
-  remains: Remains,
+  salvaged: Salvaged,
   command: string,
   system: ConnectionEdge,
 ): Promise<NotRemoved[]> {
-  const { directory, slug, nodeId } = remains;
+  const { directory, slug, nodeId } = salvaged;
   const keyring = nodeId === undefined ? [] : await forgetToken(accountOf(slug, nodeId), system);
   return withLock(directory, command, system, async () => {
     const root = join(directory, "..");
@@ -117,7 +120,7 @@ export async function removeLocally(
       throw fromSystemError(`remove ${directory}`, error);
     }
     await removeRelayCounter(slug, system);
-    const seen = healthFiles(remains, system).flatMap(removeAllPossible);
+    const seen = healthFiles(salvaged, system).flatMap(removeAllPossible);
     return [...keyring, ...kept, ...seen, ...removeAllPossible(gone)];
   });
 }
@@ -126,10 +129,10 @@ export async function removeLocally(
  * Removes what belongs to a node that another machine continues: the token in the keyring, and the peers that it
  * reached.
  */
-export async function forgetNode(remains: Remains, system: ConnectionEdge): Promise<void> {
-  const { slug, nodeId } = remains;
+export async function forgetNode(salvaged: Salvaged, system: ConnectionEdge): Promise<void> {
+  const { slug, nodeId } = salvaged;
   if (nodeId !== undefined) await forgetToken(accountOf(slug, nodeId), system);
-  healthFiles(remains, system).forEach(removeAllPossible);
+  healthFiles(salvaged, system).forEach(removeAllPossible);
 }
 
 async function forgetToken(account: string, system: ConnectionEdge): Promise<NotRemoved[]> {

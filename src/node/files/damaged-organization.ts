@@ -12,7 +12,7 @@ import { generations } from "./generations.ts";
 import { credentialsIfOwn, openOrganization, readValidJson, type Organization } from "./organizations.ts";
 import { finishReplacement } from "./replacement.ts";
 
-export type Remains = Pick<Organization, "slug" | "directory"> & {
+export type Salvaged = Pick<Organization, "slug" | "directory"> & {
   nodeId: number | undefined;
   name: string | undefined;
   mode: Mode | undefined;
@@ -22,7 +22,7 @@ export type Remains = Pick<Organization, "slug" | "directory"> & {
 const Part = <T>(key: string, schema: v.GenericSchema<unknown, T>) => v.object({ [key]: schema });
 
 /** Looks in node-config.json first, then in its copies. Damage never makes it fail. */
-export function readRemains(configRoot: string, slug: string): Remains {
+export function salvageOrganization(configRoot: string, slug: string): Salvaged {
   const directory = join(configRoot, slug);
   finishReplacement(configRoot, slug);
   const files = [join(directory, "node-config.json"), ...copiesOf(directory)];

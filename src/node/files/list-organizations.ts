@@ -6,7 +6,7 @@ import { slugPattern } from "../../base/slug.ts";
 
 /**
  * The slugs in alphabetical order; none if the configuration root does not exist. An organization is a directory with an
- * entry node-config.json, even a broken link: then it is damaged, but not gone. So is whatever else has the name of one: a
+ * entry node-config.json, even a broken link: then it is damaged, but not gone. So is anything else with the name of one: a
  * file, a link, a FIFO. One whose replacement was interrupted between two renames is included: opening it finishes that
  * (replacement.ts).
  */

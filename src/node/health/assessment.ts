@@ -15,7 +15,7 @@ import { failedHandshakes, lastHandshake } from "./handshakes.ts";
 import type { Healer } from "./healer.ts";
 import { outlivesMs } from "./healing.ts";
 import type { EngineSeen, Inventory } from "./inventory.ts";
-import { judge, type Contact, type Health, type LighthouseState, type Observation } from "./verdict.ts";
+import { conclude, type Contact, type Health, type LighthouseState, type Observation } from "./verdict.ts";
 import { describePeer, orderPeers, type PeerReport } from "./peer-report.ts";
 import { relaysToMeasure } from "./probe-targets.ts";
 import { isAnswering, isBroken, type Prober, brokenAfter, type ProbeRecord } from "./prober.ts";
@@ -96,7 +96,7 @@ export function assessHealth(basis: Basis): Health | undefined {
     ...peers,
   ].slice(0, mostBroken);
   const { from, to } = facts.certificate;
-  const judgement = judge({
+  const conclusion = conclude({
     slug: basis.place.slug,
     lighthouses,
     contact: facts.isLighthouse ? contactOf(basis, facts, engine) : undefined,
@@ -119,7 +119,7 @@ export function assessHealth(basis: Basis): Health | undefined {
   });
   const direct = tunnels.all.filter(({ remote }) => remote !== undefined).length;
   return {
-    ...judgement,
+    ...conclusion,
     lighthouses: {
       answering: lighthouses.filter(({ state }) => isUsable(state)).length,
       of: lighthouses.length,

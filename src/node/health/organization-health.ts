@@ -44,9 +44,9 @@ export type HealthDeps = InventoryDeps & {
   /** Repairs dead tunnels (healer.ts). */
   healer?: Pick<Healer, "step" | "noteOf" | "givenUp" | "healings">;
   /** Turns offloads off that lose packets. */
-  offloads?: Pick<OffloadTrial, "look">;
+  offloads?: Pick<OffloadTrial, "tryIfDue">;
   /** Keeps the addresses of peers for the time without a lighthouse. */
-  kept?: Pick<KeptPeers, "look" | "asked" | "take" | "next">;
+  kept?: Pick<KeptPeers, "refresh" | "asked" | "take" | "next">;
   /** Without a healer: what that of another process knows. */
   known?: Pick<Healer, "noteOf" | "givenUp">;
   /** The verdict changed, or what `status` says of lighthouses and broken peers. */
@@ -143,7 +143,7 @@ export class OrganizationHealth {
 
   /** Between this node and its control plane, which says what this machine cannot know. */
   readonly light = {
-    kind: () => reportedKind(this.look()?.findings ?? []),
+    kind: () => reportedKind(this.current()?.findings ?? []),
     isBusy: (): boolean => this.#inventory.mayHaveTraffic(this.#deps.monotonic()),
     addresses: () => this.#deps.kept?.asked(this.#hasNoLighthouse()),
     noteAnswer: (answer: Noted): void => {
@@ -172,8 +172,8 @@ export class OrganizationHealth {
     return this.#inventory.goneAmong(addresses);
   }
 
-  /** Undefined if no engine runs, or before the first look. */
-  look(): Health | undefined {
+  /** Undefined if no engine runs, or before the first check. */
+  current(): Health | undefined {
     return assessHealth(this.#basis());
   }
 
@@ -272,7 +272,7 @@ export class OrganizationHealth {
   }
 
   #hasNoLighthouse(): boolean {
-    return this.look()?.findings?.some(({ kind }) => kind === "lighthouses_silent") === true;
+    return this.current()?.findings?.some(({ kind }) => kind === "lighthouses_silent") === true;
   }
 
   /** A lighthouse needs no addresses: the nodes come to it. */
@@ -281,7 +281,7 @@ export class OrganizationHealth {
     const { kept, recentLog } = this.#deps;
     if (kept === undefined || present === undefined || present.facts.isLighthouse) return;
     const { own, lighthouses, relays, isInside } = present.facts;
-    await kept.look({
+    await kept.refresh({
       pid: present.engine.pid,
       working: tunnels.all,
       handshakes: reportsTunnels ? undefined : async () => madeHandshakes(await recentLog()),
@@ -369,7 +369,7 @@ export class OrganizationHealth {
   }
 
   #announce(): void {
-    const { verdict, findings, lighthouses, broken } = this.look() ?? {};
+    const { verdict, findings, lighthouses, broken } = this.current() ?? {};
     const shown = JSON.stringify([verdict, findings, lighthouses, broken]);
     if (shown === this.#announced) return;
     this.#announced = shown;

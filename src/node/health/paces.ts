@@ -50,7 +50,7 @@ const measureRarelyMs = 300_000;
 
 /**
  * When a packet of the full size goes to a lighthouse, and back: often while there is traffic, whose loss a user notices.
- * Without, soon after a change of the path, then rarely: every 30 s would be 8 MB a day. Who asks has it measured at once.
+ * Without, soon after a change of the path, then rarely: every 30 s would be 8 MB a day. A user who asks gets it measured at once.
  */
 export class MeasurePace {
   /** What was measured last. If size or path differ now, measure at once. */

@@ -117,7 +117,7 @@ export class Prober {
     this.#limitFormer();
   }
 
-  /** Without those that never answered; the longest silent ones are dropped last, as nothing else tells of them. */
+  /** Without those that never answered. The longest silent ones are dropped last: only the probes know of them. */
   #limitFormer(): void {
     for (const [address, { answeredAt }] of this.#former)
       if (answeredAt === undefined) this.#former.delete(address);

@@ -97,9 +97,9 @@ export type Observation = {
   large: { to: readonly string[]; bytes: number; cure: string } | undefined;
 };
 
-type Judgement = Pick<Health, "verdict" | "reason"> & { findings: Finding[] };
+type Conclusion = Pick<Health, "verdict" | "reason"> & { findings: Finding[] };
 
-export function judge(seen: Observation): Judgement {
+export function conclude(seen: Observation): Conclusion {
   const { slug, stuck, silent, large } = seen;
   const findings = [
     ...certificateFindings(slug, seen.certificate),

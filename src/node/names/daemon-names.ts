@@ -45,7 +45,7 @@ export async function serveNamesInDaemon(
       isOn = isWanted;
       if (isWanted) {
         service ??= makeService({ statePath, links: openWay(way, system) }, system, log);
-        await service.serve(await reader.look());
+        await service.serve(await reader.read());
       }
       warn("");
     } catch (error) {

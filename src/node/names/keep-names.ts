@@ -49,7 +49,7 @@ export async function keepNames(places: Places, { system, log }: Needs, signal?:
   );
   const block = makeNamesStep(places, system);
   const runtime = system.env["RUNTIME_DIRECTORY"];
-  // The unit of an earlier release has no network and no such directory. It keeps what it has: names in the hosts file.
+  // The unit of an earlier release has no network and no such directory. It keeps the names in the hosts file.
   const service =
     runtime === undefined
       ? undefined
@@ -69,7 +69,7 @@ export async function keepNames(places: Places, { system, log }: Needs, signal?:
     while (!isReplaced()) {
       let waitMs = everyMs;
       try {
-        const known = await reader.look();
+        const known = await reader.read();
         const inBlock = await service?.serve(known);
         if (block.run(known, inBlock) === "fought") {
           warn(`Another program removes the names from ${places.path} each time; trying again in 10 seconds`);

@@ -16,7 +16,7 @@ const prepareMs = 60_000;
 /** The names from the organizations' files. */
 export type Known = { zones: readonly Zone[]; names: PackedNames };
 
-/** The file of prepared names, and what writes it anew: false if it could not. */
+/** The file of prepared names. `run` rewrites it; false on failure. */
 type Preparer = { read(): Prepared | undefined; run(): Promise<boolean> };
 
 export function makePreparer(
@@ -42,7 +42,7 @@ export async function prepareNames(path: string, configRoot: string): Promise<vo
 }
 
 /** The same object as long as the files do not change. */
-export function makeNamesReader(configRoot: string, preparer?: Preparer): { look(): Promise<Known> } {
+export function makeNamesReader(configRoot: string, preparer?: Preparer): { read(): Promise<Known> } {
   let seen: string | undefined;
   let known: Known | undefined;
   const read = async (state: string): Promise<Prepared> => {
@@ -53,7 +53,7 @@ export function makeNamesReader(configRoot: string, preparer?: Preparer): { look
     return ((await preparer.run()) ? preparer.read() : undefined) ?? readAll(configRoot);
   };
   return {
-    async look() {
+    async read() {
       const state = stateOf(configRoot);
       if (known !== undefined && state === seen) return known;
       const { state: readState, zones, packed } = await read(state);
@@ -65,7 +65,7 @@ export function makeNamesReader(configRoot: string, preparer?: Preparer): { look
 }
 
 async function readAll(configRoot: string): Promise<Prepared> {
-  // Before the reading: a change meanwhile is seen with the next look.
+  // Before the reading: the next call sees a change that comes meanwhile.
   const state = stateOf(configRoot);
   const { zones, names } = await readNameRecords(configRoot);
   return { state, zones, packed: packNames(names) };

@@ -43,7 +43,7 @@ export async function guardUpdate({ stateDb, system, log }: Needs): Promise<void
     // From now on the guard continues after a reboot.
     await system.run(systemctlCommand("enable", guardUnit));
     if (existsSync(marker.candidate)) putInPlace(marker.candidate, marker.executable);
-    const reason = await judge(marker, system);
+    const reason = await whyFailed(marker, system);
     result = reason === undefined ? "healthy" : "returned";
     if (reason === undefined) log.info(`Version ${marker.to} works`);
     else {
@@ -82,18 +82,18 @@ export async function planGuard(executable: string, system: System): Promise<Ste
 }
 
 /** Returns the reason of a failure, or undefined. */
-async function judge(marker: Marker, system: System): Promise<string | undefined> {
+async function whyFailed(marker: Marker, system: System): Promise<string | undefined> {
   const version = await versionOf(marker.executable, system);
   // A power failure after the rollback, but before the result was saved.
   if (version === marker.from) return "it failed before the machine went down";
   if (version !== marker.to) return "it does not report its version";
-  const problems = await Promise.all([judgeDaemon(system), judgeCheck(marker, system)]);
+  const problems = await Promise.all([whyDaemonFailed(system), whyCheckFailed(marker, system)]);
   // Last, so that the former process of the control plane answers while a bad version is found.
-  return problems.find((problem) => problem !== undefined) ?? (await judgeControlPlane(marker, system));
+  return problems.find((problem) => problem !== undefined) ?? (await whyControlPlaneFailed(marker, system));
 }
 
 /** Its former process answers until the new one does. The next update also finds this step if it is left out. */
-async function judgeControlPlane(marker: Marker, system: System): Promise<string | undefined> {
+async function whyControlPlaneFailed(marker: Marker, system: System): Promise<string | undefined> {
   try {
     await handOverControlPlane(marker.executable, system, takesOverWithinMs);
     return undefined;
@@ -104,7 +104,7 @@ async function judgeControlPlane(marker: Marker, system: System): Promise<string
 }
 
 /** The daemon must report that it is ready and keep running. */
-async function judgeDaemon(system: System): Promise<string | undefined> {
+async function whyDaemonFailed(system: System): Promise<string | undefined> {
   if (!(await judgesDaemon(system))) return undefined;
   await system.run(systemctlCommand("reset-failed", daemonUnit));
   await system.run(systemctlCommand("restart", "--no-block", daemonUnit));
@@ -136,7 +136,7 @@ async function judgesDaemon(system: System): Promise<boolean> {
 }
 
 /** In server mode, `check-auth` must give the same answer as with the previous version. */
-async function judgeCheck(marker: Marker, system: System): Promise<string | undefined> {
+async function whyCheckFailed(marker: Marker, system: System): Promise<string | undefined> {
   if (!judgesCheck()) return undefined;
   const check = async (executable: string) =>
     system.run(checkCommand(executable), { timeoutMs: checkWithinMs });

@@ -12,7 +12,7 @@ export type Networks = Pick<OrganizationRow, "id" | "network" | "network6">;
 export type NodeAddress = { host: number; ip: string; ip6: string | null };
 
 /**
- * Chooses an address for a node: the requested one, else the lowest freed one, else the next one that was never used.
+ * Chooses an address for a node: the requested one; without a request the lowest freed one, or the next one that was never used.
  * The caller takes it with `takeAddress` in the same transaction. Throws address_taken, network_full or
  * validation_failed.
  */

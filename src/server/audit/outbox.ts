@@ -40,7 +40,7 @@ const batch = 500;
 const maxClaims = 32;
 
 /**
- * `next_at` of a delivery that is sent at once because somebody asked: below zero, so due, and it keeps the time of its
+ * `next_at` of a delivery that is sent at once because a user asked: below zero, so due, and it keeps the time of its
  * next own attempt. The attempt that was asked for is none of the delivery's own, so their schedule stays.
  */
 export const askedFor = (ownAt: number): number => -ownAt;

@@ -85,7 +85,7 @@ export async function countBlocklist(
 }
 
 /**
- * The same if the list may have `least` entries, else 0. Asked before each certificate and after each block: as long as half
+ * The same if the list may have `least` entries; otherwise 0. Asked before each certificate and after each block: as long as half
  * of that many certificates are blocked, which may all have twins, an index alone answers it.
  */
 async function entriesFrom(

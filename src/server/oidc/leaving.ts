@@ -176,7 +176,7 @@ async function applyClaims(
 
 /**
  * Ends what depends on the provider: sessions, and what its groups gave. A user without another way to sign in is
- * treated as disabled: the nodes end too, if the organization is set so. The role stays, but nobody can use it.
+ * treated as disabled: the nodes end too, if the organization is set so. The role stays, but the user cannot use it.
  */
 async function leave(
   services: Services,

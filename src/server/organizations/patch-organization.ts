@@ -66,7 +66,7 @@ export async function patchOrganization(
   });
 }
 
-/** Nobody is told that these nodes are back. */
+/** Drops the note of absences: no event says later that these nodes are back. */
 const forgetAway = (tx: Transaction, orgId: number) =>
   tx.run("UPDATE nodes SET away_since = NULL WHERE org_id = $1 AND away_since IS NOT NULL", [orgId]);
 

@@ -13,7 +13,7 @@ import {
   testsFailed,
 } from "../policy/edit-policy.ts";
 import { requireRole } from "../users/late-rights.ts";
-import { momentOf } from "../policy/unchanged-since.ts";
+import { stateStamp } from "../policy/unchanged-since.ts";
 import { adds } from "../retention/budget.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Transaction } from "../store/database.ts";
@@ -46,7 +46,7 @@ export async function applyPolicy(
   for (let tries = 1; ; tries++) {
     requireEditable(await policies.find(db, { orgId: org.id }), request);
     const planned = await planChanges(db, org.id, request, true);
-    const { version, moment } = planned.snapshot;
+    const { version, stamp } = planned.snapshot;
     if (request.version !== undefined && request.version !== version) throw changed(request.version, version);
     if (planned.failures.length > 0) throw testsFailed(planned.failures, "The policy is not applied");
     const plan = await showPlan(db, org.id, planned);
@@ -57,7 +57,7 @@ export async function applyPolicy(
       // Planning takes long, so it happened outside of this transaction.
       await requireRole(tx, org.id, actor);
       requireEditable(await policies.find(tx, { orgId: org.id }), request);
-      if ((await momentOf(tx, org.id)) !== moment) return false;
+      if ((await stateStamp(tx, org.id)) !== stamp) return false;
       await write(tx, services, org, { request, planned, until }, actor);
       return true;
     });
@@ -225,7 +225,7 @@ const newest = `SELECT type, at FROM events WHERE org_id = $1 AND subject = 'pol
 
 /**
  * Rolls back an application that waits for confirmation. Nodes that were revoked meanwhile stay revoked, and what has
- * become impossible is left out: otherwise the policy would stay as it is, and nobody could change it. `due`: only if
+ * become impossible is left out: otherwise the policy would stay as it is, and no user could change it. `due`: only if
  * its time has passed.
  */
 export async function revertPolicy(

@@ -3,7 +3,7 @@
 import { AppError } from "../../base/errors.ts";
 import { nextRound } from "../http/heavy-work.ts";
 import { storedTests } from "../policy/edit-policy.ts";
-import { momentOf } from "../policy/unchanged-since.ts";
+import { stateStamp } from "../policy/unchanged-since.ts";
 import { providerWords } from "../policy/provider-words.ts";
 import {
   readCarriers,
@@ -26,15 +26,15 @@ export type Snapshot = Current & {
   row: PolicyRow | undefined;
   providers: readonly NamedProvider[];
   version: number;
-  /** Differs from that of another moment if a node or the policy changed in between. */
-  moment: string;
+  /** Differs from an earlier one if a node or the policy changed in between. */
+  stamp: string;
 };
 
 const maxTries = 5;
 
 export async function readSnapshot(reader: Reader, orgId: number): Promise<Snapshot> {
   for (let tries = 1; ; tries++) {
-    const moment = await momentOf(reader, orgId);
+    const stamp = await stateStamp(reader, orgId);
     const row = await policies.find(reader, { orgId });
     const nodes = await readPolicyNodes(reader, orgId, nextRound);
     const rules = await listRules(reader, { id: orgId });
@@ -47,7 +47,7 @@ export async function readSnapshot(reader: Reader, orgId: number): Promise<Snaps
     const snapshot: Snapshot = {
       row,
       version: row?.version ?? 0,
-      moment,
+      stamp,
       rules,
       nodes,
       groups: await nodeGroups.all(reader, { orgId }),
@@ -63,7 +63,7 @@ export async function readSnapshot(reader: Reader, orgId: number): Promise<Snaps
       isGivenElsewhere: (node, group) => isFromToken(node, group) || isFromProvider(node, group),
     };
     await nextRound();
-    if ((await momentOf(reader, orgId)) === moment) return snapshot;
+    if ((await stateStamp(reader, orgId)) === stamp) return snapshot;
     if (tries === maxTries) {
       throw new AppError("busy", "The organization changes all the time. Try again in a moment.");
     }

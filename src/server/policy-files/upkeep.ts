@@ -6,7 +6,7 @@ import { messageOf } from "../../base/errors.ts";
 import type { Log } from "../../base/log.ts";
 import { ourselves, record } from "../audit/record.ts";
 import type { ServerOptions } from "../options.ts";
-import { momentOf } from "../policy/unchanged-since.ts";
+import { stateStamp } from "../policy/unchanged-since.ts";
 import type { Reader } from "../store/database.ts";
 import { computed, integer, queryAll, queryOne, text } from "../store/table.ts";
 import { policies } from "../store/tables/policies.ts";
@@ -41,17 +41,17 @@ export async function checkPolicies({ db, system }: Pick<Services, "db" | "syste
   const sql = `SELECT p.org_id, p.checked_state FROM policies p JOIN organizations o ON o.id = p.org_id
     WHERE (p.text IS NOT NULL OR p.tests <> '[]') AND o.deleted_at IS NULL`;
   for (const { orgId, checkedState } of await queryAll(db, checked, sql)) {
-    if ((await momentOf(db, orgId)) === checkedState) continue;
+    if ((await stateStamp(db, orgId)) === checkedState) continue;
     const snapshot = await readSnapshot(db, orgId);
     const failing = (await testsNow(snapshot)).map(({ sentence }) => sentence);
     const text = snapshot.row?.text ?? null;
     const isDrifted = text !== null && (await hasDrifted(db, orgId, text));
     await db.writeFor({ org: orgId }, async (tx) => {
       const row = await policies.find(tx, { orgId });
-      if (row === undefined || (await momentOf(tx, orgId)) !== snapshot.moment) return;
+      if (row === undefined || (await stateStamp(tx, orgId)) !== snapshot.stamp) return;
       const now = system.now();
       const driftedAt = isDrifted ? (row.driftedAt ?? now) : null;
-      await policies.update(tx, { orgId }, { failing, driftedAt, checkedState: snapshot.moment });
+      await policies.update(tx, { orgId }, { failing, driftedAt, checkedState: snapshot.stamp });
       const news = failing.filter((sentence) => !row.failing.includes(sentence));
       if (news.length === 0) return;
       const event = { orgId, at: now, actor: ourselves, subject: "policy" };

@@ -13,7 +13,7 @@ import { queryOne } from "../store/table.ts";
 import { policies, type PolicyRow } from "../store/tables/policies.ts";
 import { serviceTokens } from "../store/tables/sessions.ts";
 import { users } from "../store/tables/users.ts";
-import { momentOf } from "./unchanged-since.ts";
+import { stateStamp } from "./unchanged-since.ts";
 import { readPolicyNodes } from "./policy-nodes.ts";
 import { PolicyTest, runTests, type Tested, type TestFailure } from "./policy-tests.ts";
 import { readRules } from "./stored-rules.ts";
@@ -68,7 +68,7 @@ export async function editReach<T>(editing: Editing, edit: (tx: Transaction) => 
       await requirePassing(tried);
       await testing.admitAgain();
 
-      const done = await write(editing, tried.moment, edit);
+      const done = await write(editing, tried.stamp, edit);
       if (done !== undefined) return done.result;
       if (tries === maxTries)
         throw new AppError("busy", "The organization changes all the time. Try again in a moment.");
@@ -95,19 +95,19 @@ async function writeUntested<T>(
   }
 }
 
-/** Undefined if the organization has changed since `moment`. */
+/** Undefined if the organization has changed since `stamp`. */
 function write<T>(
   { db, orgId, now }: Editing,
-  moment: string,
+  stamp: string,
   edit: (tx: Transaction) => Promise<T>,
 ): Promise<{ result: T } | undefined> {
   return db.writeFor({ org: orgId }, async (tx) => {
-    if ((await momentOf(tx, orgId)) !== moment) return undefined;
+    if ((await stateStamp(tx, orgId)) !== stamp) return undefined;
     return { result: await editPolicy(tx, orgId, now, () => edit(tx)) };
   });
 }
 
-type Tried = { moment: string; tests: PolicyTest[]; before: Tested; after: Tested };
+type Tried = { stamp: string; tests: PolicyTest[]; before: Tested; after: Tested };
 
 /** Rolls a transaction back. */
 class TriedOut extends Error {
@@ -124,11 +124,11 @@ async function tryOut(
 ): Promise<Tried> {
   try {
     return await db.writeFor({ org: orgId }, async (tx): Promise<never> => {
-      const moment = await momentOf(tx, orgId);
+      const stamp = await stateStamp(tx, orgId);
       const row = await begin(tx, orgId, now);
       const before = await stateIn(tx, orgId);
       await edit(tx);
-      throw new TriedOut({ moment, tests: storedTests(row), before, after: await stateIn(tx, orgId) });
+      throw new TriedOut({ stamp, tests: storedTests(row), before, after: await stateIn(tx, orgId) });
     });
   } catch (error) {
     if (error instanceof TriedOut) return error.tried;

@@ -44,7 +44,7 @@ export async function deleteEnded(deps: Deps, keptMs: number, isEnding: () => bo
 
 /**
  * Ephemeral nodes that ended, whose name and address are free again. One whose name peers knew stays until a peer that
- * missed its end gets all names anew.
+ * missed its end gets all names again.
  */
 const goneNodes = `SELECT n.id FROM nodes n WHERE n.ended_at < $1
   AND (n.is_named = 0 OR n.names_version <

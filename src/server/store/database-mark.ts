@@ -16,7 +16,7 @@ export function isBegun(dataDirectory: string): boolean {
   return existsSync(markPath(dataDirectory));
 }
 
-/** Call it after the first commit: a first start that was cut short before begins anew. */
+/** Call it after the first commit: a first start that was interrupted before it starts again from nothing. */
 export function markBegun(dataDirectory: string): void {
   const path = markPath(dataDirectory);
   if (existsSync(path)) return;

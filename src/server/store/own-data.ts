@@ -20,7 +20,7 @@ export function refuseForeignData(directory: string): void {
 
 /**
  * The same for one file or directory; a missing one is allowed. Only root is in danger: other users can open only
- * what they could also write. A link that root made is intended, and no other user can make such a one.
+ * what they could also write. A link that root made is intended, and only root can make one that belongs to root.
  */
 export function refuseForeignEntry(path: string): void {
   if (process.getuid?.() !== 0) return;

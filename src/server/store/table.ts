@@ -5,7 +5,7 @@ import * as v from "valibot";
 import { AppError } from "../../base/errors.ts";
 import type { Params, Reader, Row, Transaction, Value } from "./database.ts";
 
-/** `T`: the value in a row. `Given`: whether an insert has to give it (else the database has a default). */
+/** `T`: the value in a row. `Given`: whether an insert must have it; without it, the database has a default. */
 export type Column<T, Given extends boolean = boolean> = {
   /** The SQL after the column's name in CREATE TABLE. */
   ddl(name: string): string;

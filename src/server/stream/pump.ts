@@ -11,7 +11,7 @@ import type { Tail } from "./tail.ts";
 
 /** A demotion, or the end of a session, closes the stream within this time, ms. */
 const checkEveryMs = 3000;
-/** How often the client hears something; it takes 25 s of silence for the end of the connection. */
+/** How often the client gets data: it takes 25 s without any for the end of the connection. */
 const beatEveryMs = 9000;
 const maxWaiting = 1000;
 
@@ -59,7 +59,7 @@ export async function pump(
     wake?.();
   });
   using _ = defer(() => leave());
-  // The client hears at once that it is connected.
+  // The client sees at once that it is connected.
   send(": open\n\n");
   // Missed events are read after the first look of the tail: nothing falls between.
   const ended = new Promise<void>((resolve) => signal.addEventListener("abort", () => resolve()));

@@ -34,7 +34,7 @@ export type AcmeTls = {
   movesNodes?: boolean;
 };
 
-export type DoorOptions = {
+export type ListenerOptions = {
   listen: ListenAddress;
   publicUrl?: string;
   /** The operator's files, a certificate of the server's own CA, or one from an ACME server. */
@@ -50,16 +50,16 @@ export type DoorOptions = {
 type Deps = { db: Database; secretKey: SecretKeys; system: Pick<System, "now" | "random">; log: Log };
 
 /** `caFingerprint`: what new nodes must pin. */
-export type Doors = Listeners & Pick<Known, "caFingerprint" | "isForeignCa">;
+export type OpenListeners = Listeners & Pick<Known, "caFingerprint" | "isForeignCa">;
 
-export function acmeOf({ tls }: Pick<DoorOptions, "tls">): AcmeTls | undefined {
+export function acmeOf({ tls }: Pick<ListenerOptions, "tls">): AcmeTls | undefined {
   return typeof tls === "object" && "acme" in tls ? tls : undefined;
 }
 
-export async function openDoors(options: DoorOptions, deps: Deps): Promise<Doors> {
+export async function openListeners(options: ListenerOptions, deps: Deps): Promise<OpenListeners> {
   const { tls } = options;
   const acme = acmeOf(options);
-  if (acme !== undefined) return openAcmeDoors(options, acme, deps);
+  if (acme !== undefined) return openAcmeListeners(options, acme, deps);
   if (tls === "auto") {
     const own = await ownTls(options, [], deps);
     const { caFingerprint, source } = own;
@@ -69,16 +69,16 @@ export async function openDoors(options: DoorOptions, deps: Deps): Promise<Doors
   return { ...makeListeners({ ...options, tls: files }, deps.log), ...pinOf(options) };
 }
 
-function withCa(source: TlsSource, { foreignCa }: DoorOptions): TlsSource {
+function withCa(source: TlsSource, { foreignCa }: ListenerOptions): TlsSource {
   return foreignCa === undefined ? source : withForeignCa(source, foreignCa);
 }
 
-function pinOf({ foreignCa }: DoorOptions): Pick<Known, "caFingerprint" | "isForeignCa"> {
+function pinOf({ foreignCa }: ListenerOptions): Pick<Known, "caFingerprint" | "isForeignCa"> {
   return foreignCa === undefined ? {} : { caFingerprint: foreignCa.fingerprint, isForeignCa: true };
 }
 
 async function ownTls(
-  { listen, publicUrl }: DoorOptions,
+  { listen, publicUrl }: ListenerOptions,
   former: readonly string[],
   deps: Deps,
 ): Promise<OwnTls> {
@@ -88,7 +88,11 @@ async function ownTls(
   return openOwnTls(deps, ownNames([...names, listen.hostname, hostname()]));
 }
 
-async function openAcmeDoors(options: DoorOptions, acme: AcmeTls, deps: Deps): Promise<Doors> {
+async function openAcmeListeners(
+  options: ListenerOptions,
+  acme: AcmeTls,
+  deps: Deps,
+): Promise<OpenListeners> {
   const { db, log } = deps;
   const { openAcmeSource } = await import("./acme/source.ts");
   const { listenForChallenges } = await import("./acme/http-challenges.ts");
@@ -96,7 +100,7 @@ async function openAcmeDoors(options: DoorOptions, acme: AcmeTls, deps: Deps): P
   const own = await ownTls(options, former === undefined ? [] : [former], deps);
   const pinnedListen = await ownCaListen(options, acme, former, db);
   const source = withCa(await openAcmeSource(deps, own.source), options);
-  const door = makeListeners({ ...options, tls: source }, log);
+  const listeners = makeListeners({ ...options, tls: source }, log);
   const pinned =
     pinnedListen === undefined
       ? undefined
@@ -105,7 +109,7 @@ async function openAcmeDoors(options: DoorOptions, acme: AcmeTls, deps: Deps): P
   return {
     ...pinOf(options),
     bind() {
-      const port = door.bind();
+      const port = listeners.bind();
       const at = pinned?.bind();
       if (at !== undefined) log.info("nodes that pinned the own CA find it here", { port: at });
       const { challengeListen: listen } = acme;
@@ -119,12 +123,12 @@ async function openAcmeDoors(options: DoorOptions, acme: AcmeTls, deps: Deps): P
     answerWith(app) {
       // Nothing to do: the other listener writes what is in memory, after the last answer of both.
       pinned?.answerWith({ ...byOwnCa(app), flush: async () => undefined });
-      door.answerWith(app);
+      listeners.answerWith(app);
     },
     async stop() {
       await stopChallenges?.();
       await pinned?.stop();
-      await door.stop();
+      await listeners.stop();
     },
   };
 }
@@ -154,7 +158,7 @@ async function formerUrl(db: Database): Promise<string | undefined> {
 
 /** Throws bad_configuration where the public certificate would take the port of nodes that pinned the own CA. */
 async function ownCaListen(
-  { listen }: DoorOptions,
+  { listen }: ListenerOptions,
   { ownCaListen: given }: AcmeTls,
   former: string | undefined,
   db: Database,

@@ -1,4 +1,4 @@
-// Sends e-mail over the SMTP server that `serve` was given. Its failures are told to the caller: an invitation then has its
+// Sends e-mail over the SMTP server that `serve` was given. The caller gets its failures: an invitation then has its
 // link in the answer, as without an SMTP server.
 
 import { AppError } from "../../base/errors.ts";

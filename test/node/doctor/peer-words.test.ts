@@ -78,7 +78,7 @@ test("no sentence of status, doctor and netcheck writes the overlay address of a
   const running = health.run(over.signal);
   const met = new Set<Kind>();
   const examine = async () => {
-    const findings = health.look()?.findings ?? [];
+    const findings = health.current()?.findings ?? [];
     for (const { kind } of findings) met.add(kind);
     const seen: OrganizationState = {
       team: "acme",
@@ -88,7 +88,7 @@ test("no sentence of status, doctor and netcheck writes the overlay address of a
       name: "desk",
       ip_address: "10.77.0.5",
       certificate_not_after: "2027-02-18T12:00:00Z",
-      health: health.look() ?? expect.unreachable(),
+      health: health.current() ?? expect.unreachable(),
       findings,
     };
     const system = {

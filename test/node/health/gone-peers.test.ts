@@ -17,7 +17,7 @@ async function withSilentPeer(
   const { address } = network.peer("b");
   await network.pass(30_000, () => health.named.add([address], network.now));
   // The loop loads files when it begins, which simulated time does not wait for.
-  while (health.look() === undefined) {
+  while (health.current() === undefined) {
     await Bun.sleep(5);
     await network.pass(1000);
   }
@@ -30,7 +30,7 @@ async function withSilentPeer(
       return (await looking).peers.filter((each) => !isUnknown(each)).map(({ name }) => name);
     };
     return {
-      status: health.look()?.broken,
+      status: health.current()?.broken,
       peers: health.peers().map(({ name }) => name),
       whois: [...(await asked("b")), ...(await asked(address))],
     };

@@ -66,7 +66,7 @@ test("a look from another process is degraded by a tunnel that nothing has heale
     };
     health.prober.restore(peer, record);
     await health.check(0, { all: false });
-    return { reason: health.look()?.reason, note: health.peers()[0]?.note };
+    return { reason: health.current()?.reason, note: health.peers()[0]?.note };
   };
   const without = await look({});
   expect(without.reason).not.toContain("stay dead");

@@ -95,7 +95,7 @@ const ofHub: readonly Fault[] = [
 ];
 
 function look(health: OrganizationHealth, { broken }: Right): Right {
-  const { verdict = "none", findings = [], broken: silent = [] } = health.look() ?? {};
+  const { verdict = "none", findings = [], broken: silent = [] } = health.current() ?? {};
   return {
     verdict,
     kinds: findings.map(({ kind }) => kind),
@@ -181,7 +181,7 @@ test("a route through routers that are silent is not in effect, one through a ro
   const over = new AbortController();
   const running = health.run(over.signal);
   const look = () => {
-    const { findings = [], routes } = health.look() ?? {};
+    const { findings = [], routes } = health.current() ?? {};
     return { kinds: findings.map(({ kind }) => kind).filter((kind) => kind !== "peers_silent"), routes };
   };
   await network.pass(30_000);
@@ -194,7 +194,7 @@ test("a route through routers that are silent is not in effect, one through a ro
   await network.pass(hourMs, () =>
     expect(look()).toEqual({ kinds: ["routers_silent"], routes: { answering: 0, of: 1 } }),
   );
-  expect(health.look()?.reason).toBe(
+  expect(health.current()?.reason).toBe(
     "192.168.9.0/24 cannot be reached: no answer from the router office, spare",
   );
   network.peer("spare").isOn = true;
@@ -214,10 +214,10 @@ test("a router that was off from the start, and one that refuses ICMP", async ()
   const over = new AbortController();
   const running = health.run(over.signal);
   await network.pass(20_000);
-  expect(health.look()?.findings?.map(({ kind }) => kind)).toEqual(["routers_silent"]);
+  expect(health.current()?.findings?.map(({ kind }) => kind)).toEqual(["routers_silent"]);
   Object.assign(network.peer("office"), { isOn: true, refusesIcmp: true });
   await network.pass(30_000);
-  expect(health.look()).toMatchObject({ verdict: "running", routes: { answering: 1, of: 1 } });
+  expect(health.current()).toMatchObject({ verdict: "running", routes: { answering: 1, of: 1 } });
   over.abort();
   await network.pass(1000);
   await running;
@@ -233,7 +233,7 @@ test("large packets that are lost are told within 15 s of traffic, and cost litt
         network.peer(name).largest = 1200;
         await network.pass(toldMs, () => network.talk("b", 5));
         expect([ms, name, look(health, right)]).toEqual([ms, name, right]);
-        expect(health.look()?.reason).toContain(`on the way to ${name}:`);
+        expect(health.current()?.reason).toContain(`on the way to ${name}:`);
         network.peer(name).largest = 1500;
         await network.pass(toldMs, () => network.talk("b", 5));
         expect([ms, name, look(health, green)]).toEqual([ms, name, green]);
@@ -297,12 +297,12 @@ test("a lighthouse that nodes answered since the control plane knew of none miss
   const running = health.run(over.signal);
   health.light.noteAnswer({ others_online: false });
   await network.pass(30_000);
-  const kinds = () => health.look()?.findings?.map(({ kind }) => kind);
+  const kinds = () => health.current()?.findings?.map(({ kind }) => kind);
   expect(kinds()).toEqual([]);
   for (const peer of network.peers) peer.losesFrom = true;
   await network.pass(toldMs);
   expect(kinds()).toEqual(["nodes_silent", "peers_silent"]);
-  const what = () => health.look()?.reason;
+  const what = () => health.current()?.reason;
   health.light.noteSilence();
   await network.pass(hourMs);
   expect(what()).toBe("None of the 2 probed peers answers this lighthouse, nor does the control plane");
@@ -323,7 +323,7 @@ test("a lighthouse whose port was closed from the start is degraded as soon as a
   const over = new AbortController();
   const running = health.run(over.signal);
   await network.pass(31_000);
-  const kinds = () => health.look()?.findings?.map(({ kind }) => kind);
+  const kinds = () => health.current()?.findings?.map(({ kind }) => kind);
   expect(kinds()).toEqual(["contact_unknown"]);
   health.light.noteAnswer({ others_online: true });
   expect(kinds()).toEqual(["no_node_came"]);
@@ -369,7 +369,7 @@ test.each([false, true])(
           expect(asked).toBeGreaterThan(last);
         }
       },
-      { offloads: { look } },
+      { offloads: { tryIfDue: look } },
     );
   },
 );

@@ -27,13 +27,13 @@ test("a check returns at once when the engine has stopped", async () => {
   });
   await health.check(0, { all: false });
   expect(health.prober.targets()).toEqual(["10.77.0.9"]);
-  expect(health.look()?.lighthouses).toEqual({ answering: 0, of: 1 });
+  expect(health.current()?.lighthouses).toEqual({ answering: 0, of: 1 });
   isRunning = false;
   waits.length = 0;
   await health.check(60_000, { all: false });
   await health.check(60_000, { all: true });
   expect(waits).toEqual([]);
-  expect(health.look()).toBeUndefined();
+  expect(health.current()).toBeUndefined();
   expect(health.peers()).toEqual([]);
 });
 
@@ -59,7 +59,7 @@ test("a lighthouse whose engine reports no tunnels lists the other lighthouse, a
   const { peers } = await old.lookAtPeers(0);
   expect(peers.map(({ address, path }) => [address, path])).toEqual([[other, "unknown"]]);
   expect(old.prober.targets()).toEqual([other]);
-  expect(old.look()).toMatchObject({ verdict: "not_probed", is_lighthouse: true });
+  expect(old.current()).toMatchObject({ verdict: "not_probed", is_lighthouse: true });
   expect((await make([]).lookAtPeers(0)).peers).toEqual([]);
 });
 
@@ -73,7 +73,7 @@ test("two answers in a row tell that the clock of this machine is wrong, one tha
   await health.check(0, { all: false });
   const answer = (aheadMs: number) =>
     health.light.noteAnswer({ server_time: new Date(world.system.now() - aheadMs).toISOString() });
-  const said = () => health.look()?.findings?.filter(({ kind }) => kind === "clock_differs");
+  const said = () => health.current()?.findings?.filter(({ kind }) => kind === "clock_differs");
   answer(7_200_000);
   // It may have waited while the machine slept.
   expect(said()).toEqual([]);

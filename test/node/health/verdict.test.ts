@@ -1,6 +1,6 @@
 import { expect, test } from "bun:test";
 import type { DiskState } from "../../../src/base/disk-space.ts";
-import { judge, type LighthouseState, type Observation } from "../../../src/node/health/verdict.ts";
+import { conclude, type LighthouseState, type Observation } from "../../../src/node/health/verdict.ts";
 
 const hub = (state: LighthouseState, name = "hub") => ({ name, state });
 const seen = (change: Partial<Observation>): Observation => ({
@@ -26,14 +26,14 @@ const seen = (change: Partial<Observation>): Observation => ({
   ...change,
 });
 const told = (change: Partial<Observation>) => {
-  const { verdict, reason } = judge(seen(change));
+  const { verdict, reason } = conclude(seen(change));
   return reason === undefined ? { verdict } : { verdict, reason };
 };
-const kinds = (change: Partial<Observation>) => judge(seen(change)).findings.map(({ kind }) => kind);
-const verdict = (change: Partial<Observation>) => judge(seen(change)).verdict;
+const kinds = (change: Partial<Observation>) => conclude(seen(change)).findings.map(({ kind }) => kind);
+const verdict = (change: Partial<Observation>) => conclude(seen(change)).verdict;
 
 test("running: a lighthouse answers, or the engine has a tunnel to one that never answered", () => {
-  expect(judge(seen({}))).toEqual({ verdict: "running", findings: [] });
+  expect(conclude(seen({}))).toEqual({ verdict: "running", findings: [] });
   expect(verdict({ lighthouses: [hub("tunnel")] })).toBe("running");
   expect(verdict({ lighthouses: [hub("lost"), hub("answers", "hub2")] })).toBe("running");
 });
@@ -47,11 +47,11 @@ test("degraded, with the reason: no lighthouse, a lighthouse that is lost, an ex
     verdict: "degraded",
     reason: "There is no lighthouse: this node cannot find other nodes, nor they this one",
   });
-  expect(judge(seen({ lighthouses: [hub("lost")] })).reason).toBe("The lighthouse hub does not answer");
-  expect(judge(seen({ lighthouses: [hub("lost"), hub("lost")] })).reason).toBe(
+  expect(conclude(seen({ lighthouses: [hub("lost")] })).reason).toBe("The lighthouse hub does not answer");
+  expect(conclude(seen({ lighthouses: [hub("lost"), hub("lost")] })).reason).toBe(
     "None of the 2 lighthouses answers",
   );
-  expect(judge(seen({ lighthouses: [hub("lost")], kept: 3, unmet: ["b"] })).reason).toBe(
+  expect(conclude(seen({ lighthouses: [hub("lost")], kept: 3, unmet: ["b"] })).reason).toBe(
     "The lighthouse hub does not answer; 3 peers are found by addresses that this node keeps; no handshake with b: off, moved, or behind a NAT for which both need a lighthouse and a relay",
   );
   expect(told({ certificate: "expired" }).reason).toBe("The certificate has expired");
@@ -59,7 +59,7 @@ test("degraded, with the reason: no lighthouse, a lighthouse that is lost, an ex
 
 test("a lighthouse and the control plane that are both silent are told together, without blame for a firewall", () => {
   const cut = { isCutOff: true, lighthouses: [hub("lost")] };
-  expect(judge(seen(cut)).findings).toMatchObject([
+  expect(conclude(seen(cut)).findings).toMatchObject([
     {
       kind: "lighthouses_silent",
       what: "The lighthouse hub does not answer, nor does the control plane",
@@ -67,15 +67,15 @@ test("a lighthouse and the control plane that are both silent are told together,
     },
   ]);
   const contact = { isMade: false, silent: 3, isEarly: false, othersOnline: undefined };
-  expect(judge(seen({ ...cut, contact })).findings).toMatchObject([
+  expect(conclude(seen({ ...cut, contact })).findings).toMatchObject([
     { kind: "nodes_silent", cure: expect.stringContaining("way out") },
   ]);
   // A peer that is found proves a connection.
-  expect(judge(seen({ ...cut, kept: 1 })).findings).toMatchObject([
+  expect(conclude(seen({ ...cut, kept: 1 })).findings).toMatchObject([
     { kind: "lighthouses_silent", cure: "agent doctor" },
   ]);
   // The control plane alone is no matter of traffic.
-  expect(judge(seen({ isCutOff: true })).findings).toEqual([]);
+  expect(conclude(seen({ isCutOff: true })).findings).toEqual([]);
 });
 
 test("degraded while a tunnel stays dead after all attempts to heal it, though the lighthouse answers", () => {
@@ -93,7 +93,7 @@ test("degraded while another machine uses the keys, though the lighthouse answer
 });
 
 test("running, with a note, while the clock differs from the control plane's", () => {
-  const { verdict, findings } = judge(seen({ clockAheadMs: -3_600_000 }));
+  const { verdict, findings } = conclude(seen({ clockAheadMs: -3_600_000 }));
   expect(verdict).toBe("running");
   expect(findings).toEqual([
     expect.objectContaining({
@@ -106,7 +106,7 @@ test("running, with a note, while the clock differs from the control plane's", (
 test("running, with a note, where the control plane sees a lighthouse at another address than nodes do", () => {
   const contact = { isMade: true, silent: 0, isEarly: false, othersOnline: true };
   const elsewhere = { public_ip: "198.51.100.7", seen: "198.51.100.8" };
-  const { verdict, findings } = judge(seen({ contact, elsewhere }));
+  const { verdict, findings } = conclude(seen({ contact, elsewhere }));
   expect(verdict).toBe("running");
   expect(findings).toEqual([
     {
@@ -117,9 +117,9 @@ test("running, with a note, where the control plane sees a lighthouse at another
     },
   ]);
   for (const text of ["hub.example", "$(id)", ""])
-    expect(judge(seen({ contact, elsewhere: { ...elsewhere, seen: text } })).findings).toEqual([]);
+    expect(conclude(seen({ contact, elsewhere: { ...elsewhere, seen: text } })).findings).toEqual([]);
   // The address of another node decides nothing.
-  expect(judge(seen({ elsewhere })).findings).toEqual([]);
+  expect(conclude(seen({ elsewhere })).findings).toEqual([]);
 });
 
 test("without another node and without a lighthouse there is nothing that could be degraded", () => {
@@ -150,7 +150,7 @@ test("a subnet whose routers are silent degrades it, and the routers are named",
     { network: "192.168.9.0/24", routers: ["office"] },
     { network: "10.2.0.0/16", routers: ["office", "spare"] },
   ];
-  expect(judge(seen({ unrouted }))).toMatchObject({
+  expect(conclude(seen({ unrouted }))).toMatchObject({
     verdict: "degraded",
     findings: [
       {
@@ -169,19 +169,19 @@ test("a disk is told before it is full, and a full one makes no light green", ()
     freeBytes: 1,
     totalBytes: 9,
   });
-  expect(judge(seen({ disk: disk("ok") })).findings).toEqual([]);
-  expect(judge(seen({ disk: disk("filling") }))).toMatchObject({
+  expect(conclude(seen({ disk: disk("ok") })).findings).toEqual([]);
+  expect(conclude(seen({ disk: disk("filling") }))).toMatchObject({
     verdict: "running",
     findings: [{ kind: "disk_filling", what: "The disk is nearly full: 1 GB of 90 GB are free at /etc" }],
   });
-  expect(judge(seen({ disk: disk("full") }))).toMatchObject({
+  expect(conclude(seen({ disk: disk("full") }))).toMatchObject({
     verdict: "not_probed",
     findings: [{ kind: "disk_full", what: "The disk is full: 1 GB of 90 GB are free at /etc" }],
   });
 });
 
 test("large packets that are lost degrade it, with the cure", () => {
-  const { verdict: told, findings } = judge(seen({ large: { to: ["hub"], bytes: 1284, cure: "mtu" } }));
+  const { verdict: told, findings } = conclude(seen({ large: { to: ["hub"], bytes: 1284, cure: "mtu" } }));
   expect([told, findings]).toEqual([
     "degraded",
     [
@@ -201,7 +201,7 @@ test("an engine that does not report its tunnels, and refused ICMP: not probed, 
     verdict: "not_probed",
     reason: "No lighthouse answers ICMP, and engine 1.6.1 does not report its tunnels",
   });
-  expect(judge(seen({ ...old, isDenied: true })).reason).toBe("This process may not send ICMP");
+  expect(conclude(seen({ ...old, isDenied: true })).reason).toBe("This process may not send ICMP");
 });
 
 test("before the first probes are decided nothing is claimed", () => {

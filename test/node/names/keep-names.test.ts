@@ -43,7 +43,7 @@ describe.skipIf(process.platform !== "linux")("names of a machine", () => {
   const step = () => {
     const reader = makeNamesReader(configRoot);
     const { run, close } = makeNamesStep({ path, owner }, { now: Date.now });
-    return { run: async (inBlock?: (slug: string) => boolean) => run(await reader.look(), inBlock), close };
+    return { run: async (inBlock?: (slug: string) => boolean) => run(await reader.read(), inBlock), close };
   };
 
   beforeEach(async () => {

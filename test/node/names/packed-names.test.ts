@@ -71,16 +71,16 @@ function manyNames() {
 test("many names are prepared once, and again after a change or for a damaged file", async () => {
   using machine = manyNames();
   const reader = machine.start();
-  const known = await reader.look();
+  const known = await reader.read();
   expect(known.zones.map(({ slug }) => slug)).toEqual(["acme"]);
   expect(known.names.addressesOf("beta.acme.internal")).toEqual(["10.77.1.0"]);
   expect(statSync(machine.path).mode & 0o777).toBe(0o600);
-  expect(await reader.look()).toBe(known);
-  expect((await machine.start().look()).names.namesAt(keyOf("10.77.1.0"))).toEqual(["beta.acme.internal"]);
+  expect(await reader.read()).toBe(known);
+  expect((await machine.start().read()).names.namesAt(keyOf("10.77.1.0"))).toEqual(["beta.acme.internal"]);
   expect(machine.runs()).toBe(1);
 
   machine.write("gamma");
-  const changed = await reader.look();
+  const changed = await reader.read();
   expect(changed.names.addressesOf("beta.acme.internal")).toBeUndefined();
   expect(changed.names.addressesOf("gamma.acme.internal")).toEqual(["10.77.1.0"]);
   expect(machine.runs()).toBe(2);
@@ -88,13 +88,13 @@ test("many names are prepared once, and again after a change or for a damaged fi
   const bytes = readFileSync(machine.path);
   bytes.writeUInt8(bytes.readUInt8(bytes.length - 9) ^ 1, bytes.length - 9);
   writeFileSync(machine.path, bytes);
-  expect((await machine.start().look()).names.addressesOf("gamma.acme.internal")).toEqual(["10.77.1.0"]);
+  expect((await machine.start().read()).names.addressesOf("gamma.acme.internal")).toEqual(["10.77.1.0"]);
   expect(machine.runs()).toBe(3);
 
   machine.disk.isFull = true;
   machine.write("delta");
-  const present = await reader.look();
+  const present = await reader.read();
   expect(present.names.addressesOf("delta.acme.internal")).toEqual(["10.77.1.0"]);
-  expect(await reader.look()).toBe(present);
+  expect(await reader.read()).toBe(present);
   expect(machine.runs()).toBe(4);
 }, 30_000);

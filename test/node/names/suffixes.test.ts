@@ -70,7 +70,7 @@ test("are served only after root allowed exactly this domain, and until root end
 test("follow the permission in the resolver, with NXDOMAIN for names that do not exist", async () => {
   const reader = makeNamesReader(world.root);
   const find = async (name: string) => {
-    const { names, zones } = await reader.look();
+    const { names, zones } = await reader.read();
     const index = indexNames(names, zones);
     return [index.zoneOf(name), index.find(name)?.addresses];
   };

@@ -1,7 +1,7 @@
 // Planning on an organization of thousands of nodes reads them in pages, and other requests are answered between these.
 
 import { expect, test } from "bun:test";
-import { momentOf } from "../../../src/server/policy/unchanged-since.ts";
+import { stateStamp } from "../../../src/server/policy/unchanged-since.ts";
 import { operator } from "../../../src/server/audit/record.ts";
 import { applyPolicy } from "../../../src/server/policy-files/apply.ts";
 import { planChanges } from "../../../src/server/policy-files/plan.ts";
@@ -82,19 +82,19 @@ test("the moment of an organization counts its lasting nodes in indexes: their r
       ),
     );
   await add("db", "NULL, NULL");
-  const before = await momentOf(db, id);
+  const before = await stateStamp(db, id);
   await add("job", "600, 0");
-  expect(await momentOf(db, id)).toBe(before);
+  expect(await stateStamp(db, id)).toBe(before);
   await add("web", "NULL, NULL");
-  const after = await momentOf(db, id);
+  const after = await stateStamp(db, id);
   expect(after).not.toBe(before);
   await db.write((tx) => tx.run("UPDATE nodes SET state = 'revoked' WHERE name = 'db'"));
-  expect(await momentOf(db, id)).not.toBe(after);
+  expect(await stateStamp(db, id)).not.toBe(after);
 
   if (onPostgres) return;
   let asked: { sql: string; params: Params } | undefined;
   const get: Reader["get"] = (sql, params = []) => ((asked = { sql, params }), db.get(sql, params));
-  await momentOf({ get }, id);
+  await stateStamp({ get }, id);
   const plan = await db.all(`EXPLAIN QUERY PLAN ${asked?.sql}`, asked?.params);
   const ofNodes = plan.map(({ detail }) => String(detail)).filter((each) => each.includes(" nodes "));
   // The last one ends at the first row.

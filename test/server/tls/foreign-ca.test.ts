@@ -11,7 +11,7 @@ import { parseJoinKey } from "../../../src/protocol/join-key.ts";
 import { issueServerX509, makeX509Ca, openIssuer } from "../../../src/pki/x509.ts";
 import { publicUrlOf, rememberPublicUrl } from "../../../src/server/store/meta.ts";
 import { openData } from "../../../src/server/store/data-directory.ts";
-import { openDoors } from "../../../src/server/tls/listener-set.ts";
+import { openListeners } from "../../../src/server/tls/listener-set.ts";
 import { readForeignCa } from "../../../src/server/tls/foreign-ca.ts";
 import { realSystem } from "../../../src/base/system.ts";
 import { runAdmin } from "../../support/admin.ts";
@@ -81,7 +81,7 @@ test("a restart with ACME does not take the root for the server's own CA, which 
   const acme = { directoryUrl: "https://127.0.0.1:1/directory", name: "127.0.0.1" };
   const options = { listen: { hostname: "127.0.0.1", port }, publicUrl, trustedProxies: [] };
   const log = makeLog({ verbose: false, write: () => undefined, now: Date.now, stamped: true });
-  const doors = await openDoors(
+  const doors = await openListeners(
     { ...options, tls: { acme }, foreignCa },
     { db: again.db, secretKey, system, log },
   );

@@ -17,7 +17,7 @@ export type PacketEdge = {
 
 export type LighthousePackets = {
   /** Call it when the configuration may have changed. Sends packets while they are needed. */
-  look(): void;
+  refresh(): void;
   /** Continues for at most `ms`, then stops. Does not reject. */
   stop(ms: number): Promise<void>;
 };
@@ -54,7 +54,7 @@ export function makeLighthousePackets(
     sending = undefined;
   };
   return {
-    look: () => void (sending ??= send()),
+    refresh: () => void (sending ??= send()),
     async stop(ms) {
       if (ms > 0 && sending !== undefined)
         await Promise.race([sending, edge.system.sleep(ms, over.signal).catch(() => undefined)]);

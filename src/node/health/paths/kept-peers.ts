@@ -100,7 +100,7 @@ export type KeptSeen = {
   handshakes?: (() => Promise<readonly Working[]>) | undefined;
   /** No lighthouse answers. */
   areLost: boolean;
-  /** Whether a tunnel with the address is of use: not with this node itself, lighthouses and relays. */
+  /** Whether a tunnel with the address is useful. False for this node itself, lighthouses and relays. */
   isPeer(address: string): boolean;
   /** Whether an address is in the overlay. */
   isInside(address: string): boolean;
@@ -157,7 +157,7 @@ export class KeptPeers {
   }
 
   /** Notes working addresses, forgets peers that are gone, and gives the engine the changed map. Does not reject. */
-  async look(seen: KeptSeen): Promise<void> {
+  async refresh(seen: KeptSeen): Promise<void> {
     try {
       await this.#keepPort(seen);
       await this.#learn(seen);
@@ -221,7 +221,7 @@ export class KeptPeers {
     }
   }
 
-  /** The most used first, then what the control plane told, in its order. */
+  /** The most used first, then those that the control plane sent, in its order. */
   #trim(): void {
     const now = this.#deps.system.now();
     for (const [peer, each] of this.#peers) {

@@ -15,7 +15,7 @@ type Deps = {
   monotonic(): number;
   open: OpenEcho;
   /** Turns offloads off that lose packets. */
-  offloads?: Pick<OffloadTrial, "look">;
+  offloads?: Pick<OffloadTrial, "tryIfDue">;
   /** The last lines of the engine's log. */
   recentLog(): Promise<readonly string[]>;
   inventory: Inventory;
@@ -154,6 +154,6 @@ export class LargePackets {
     if (present === undefined || !isMain || !passed) return;
     const { engine } = present;
     const name = inventory.nameOf(to);
-    if ((await offloads?.look({ engine, from, to, name, bytes: mtu, recentLog })) === true) pace.attend();
+    if ((await offloads?.tryIfDue({ engine, from, to, name, bytes: mtu, recentLog })) === true) pace.attend();
   }
 }

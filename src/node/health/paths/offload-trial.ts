@@ -75,11 +75,11 @@ export async function packetsTogether(
 
 /** Twice a day: another network may have another driver. */
 const againMs = 12 * 3_600_000;
-/** While nothing is certain: so often soon, then rarely. A trial is 300 KB. */
+/** While nothing is certain: a few times soon, then rarely. A trial is 300 KB. */
 const soonMs = 60_000;
 const triesSoon = 5;
 const rarelyMs = 3_600_000;
-/** Something else lost the packets: it may have ended. */
+/** After a trial that showed another cause for the loss, which may have ended. */
 const clearedMs = 7 * 86_400_000;
 
 export type OffloadDeps = {
@@ -112,8 +112,8 @@ export class OffloadTrial {
     this.#deps = deps;
   }
 
-  /** Looks whether it is time, measures, and acts on it. Returns whether it is to be called soon again. Does not reject. */
-  async look(probed: Probed): Promise<boolean> {
+  /** Measures if it is time, and acts on the result. Returns whether it is to be called soon again. Does not reject. */
+  async tryIfDue(probed: Probed): Promise<boolean> {
     const { place, log, system } = this.#deps;
     const now = system.now();
     const { version: engine, pid } = probed.engine;

@@ -23,7 +23,7 @@ const changed = computed({
   lastCheckinAt: integer(),
   countedFrom: integer(),
 });
-/** Nodes that may have become away ($4: silent since then), and those that were told and are online ($5) again. */
+/** Nodes that may have become away ($4: silent since then), and those that were reported and are online ($5) again. */
 const changedInSlice = `SELECT n.id, n.name, n.away_since, s.last_checkin_at,
     ${later("coalesce(n.watched_from, 0)", "s.last_checkin_at")} AS counted_from
   FROM nodes n JOIN sightings s ON s.node_id = n.id

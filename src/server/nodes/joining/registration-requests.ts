@@ -56,7 +56,7 @@ export function registrationItemOf(row: Row): Registration {
     platform: request.platform,
     version: request.agentVersion,
     created_at: formatTime(request.createdAt),
-    // The approval has set this time anew.
+    // The approval has prolonged this time.
     approved_at: request.state === "approved" ? formatTime(request.expiresAt - lifetimeMs) : null,
     last_asked_at: request.askedAt === null ? null : formatTime(request.askedAt),
     expires_at: formatTime(request.expiresAt),
@@ -74,7 +74,7 @@ export const answerable = (now: number, state: "waiting" | "approved" = "waiting
   `AND state = '${state}' AND expires_at > ${now} AND NOT EXISTS (SELECT 1 FROM registration_tokens t
     WHERE t.id = registration_requests.token_id AND t.revoked_at IS NOT NULL)`;
 
-/** The request with both of these keys, whatever else it says. One that has expired ends here. */
+/** The request with both of these keys, whatever else it asks for. One that has expired ends here. */
 export async function findRequest(
   tx: Transaction,
   orgId: number,

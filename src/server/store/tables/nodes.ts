@@ -96,7 +96,7 @@ export const nodes = table(
     phone: since(47, wordOrNull(["android", "ios"])),
     /** When the newest site file of a phone was made, ms. */
     importedAt: since(47, integerOrNull()),
-    /** The last check-in before the absence that was told, ms; null: none was told, or the node is back. */
+    /** The last check-in before the reported absence, ms; null: none was reported, or the node is back. */
     awaySince: since(56, integerOrNull()),
   },
   {
@@ -308,7 +308,7 @@ export const sentFiles = table("sent_files", {
   version: integer(),
   configDigest: text(),
   others: text(),
-  /** Since when it has files that it has not applied, or else when it was sent these; ms. */
+  /** Since when the node has files that it has not applied; otherwise when these files were sent. In ms. */
   sentAt: integer(),
   /** The configuration before that, which the node has confirmed. A node may refuse what was sent last. */
   formerVersion: integerOrNull(),

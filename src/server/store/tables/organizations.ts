@@ -114,7 +114,7 @@ export const organizations = table(
     revokeUnprovenNodes: since(41, truth(0)),
     /** Start of the first period, ms: neither a new setting nor an outage of the server revokes a node at once. */
     revokeUnprovenFrom: since(41, integerWithDefault("DEFAULT 0")),
-    /** A node that has not checked in for so many minutes is told as away; null: none is. */
+    /** A node that has not checked in for this many minutes is reported as away; null: no node is. */
     notifyAwayMinutes: since(56, integerOrNull()),
     /** Since when that counts, ms. */
     notifyAwayFrom: since(56, integerWithDefault("DEFAULT 0")),

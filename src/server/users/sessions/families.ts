@@ -36,7 +36,7 @@ export async function listFamily(
   const { at, family, endsAt, ...kept } = session;
   const used = { endsAt, lastUsedAt: at, address };
   if ((await browserSessions.update(tx, { family }, used)) > 0) return;
-  // A hash never has this form, so no cookie is of this session.
+  // A hash never has this form, so no cookie belongs to this session.
   const row = { ...kept, ...used, family, tokenHash: `family ${family}`, device, createdAt: at };
   await browserSessions.insert(tx, row);
 }

@@ -54,7 +54,7 @@ test("a lighthouse alone gets a packet every 0.7 s while there is traffic, from 
   let isBusy = false;
   const light = { isBusy: () => isBusy };
   const packets = makeLighthousePackets(organization, { system: system(), light });
-  packets.look();
+  packets.refresh();
   await clock.pass(600_000);
   expect(sent).toEqual([]);
   isBusy = true;
@@ -71,7 +71,7 @@ test("a lighthouse alone gets a packet every 0.7 s while there is traffic, from 
 test("a run that ends at once sends a packet only after a change", async () => {
   const look = async () => {
     const packets = makeLighthousePackets(organization, { system: system() }, false);
-    packets.look();
+    packets.refresh();
     await clock.pass(1);
     await packets.stop(0);
     return sent.splice(0);
@@ -88,15 +88,15 @@ test("each of several lighthouses gets two packets a second for three minutes af
   // Load lazy imports first: the simulated clock does not wait for them.
   expect(lighthouseTargets(organization).map(({ to }) => to)).toEqual(["10.77.0.9", "10.77.0.8"]);
   const packets = makeLighthousePackets(organization, { system: system() });
-  packets.look();
+  packets.refresh();
   await clock.pass(10_000);
   expect(sent.slice(0, 2)).toEqual(["10.77.0.1 10.77.0.9 9", "10.77.0.1 10.77.0.8 9"]);
   expect(sent).toHaveLength(42);
   // Another look() sends no additional packets.
-  packets.look();
+  packets.refresh();
   await clock.pass(300_000);
   expect(sent).toHaveLength(720);
-  packets.look();
+  packets.refresh();
   await clock.pass(10_000);
   expect(sent).toHaveLength(720);
   await packets.stop(0);
@@ -105,7 +105,7 @@ test("each of several lighthouses gets two packets a second for three minutes af
 test("nothing is sent without a recent change to several lighthouses, by a lighthouse, or out of the overlay", async () => {
   const send = async () => {
     const packets = makeLighthousePackets(organization, { system: system() });
-    packets.look();
+    packets.refresh();
     await clock.pass(5000);
     await packets.stop(0);
     return sent.splice(0);
@@ -127,7 +127,7 @@ test("nothing is sent without a recent change to several lighthouses, by a light
 test("a change time in the future, after the clock was set back, does not extend the sending", async () => {
   change({ at: start + 86_400_000, hosts: two });
   const packets = makeLighthousePackets(organization, { system: system() });
-  packets.look();
+  packets.refresh();
   await clock.pass(170_000);
   change({ at: start - 1_000_000, hosts: two });
   await clock.pass(300_000);
@@ -140,7 +140,7 @@ test("a failed packet is ignored, and the next one is sent", async () => {
   let tries = 0;
   const failing = { ...system(), sendDatagram: () => Promise.reject(new Error(`EADDRNOTAVAIL ${tries++}`)) };
   const packets = makeLighthousePackets(organization, { system: failing });
-  packets.look();
+  packets.refresh();
   await clock.pass(5000);
   expect(tries).toBe(11);
   await packets.stop(0);
@@ -148,11 +148,11 @@ test("a failed packet is ignored, and the next one is sent", async () => {
 
 test("after the last turn packets continue for the given time only, and only after a change", async () => {
   const packets = makeLighthousePackets(organization, { system: system() });
-  packets.look();
+  packets.refresh();
   await packets.stop(9000);
   change({});
   const more = makeLighthousePackets(organization, { system: system() });
-  more.look();
+  more.refresh();
   await clock.pass(1000);
   const stopped = more.stop(9100);
   await clock.pass(30_000);

@@ -69,13 +69,13 @@ function makeWorld() {
 test("the engine gets the addresses at which tunnels worked, and keeps them after them, and in the next process", async () => {
   using world = makeWorld();
   const kept = world.make();
-  await kept.look(world.seen({ "10.77.0.2": "203.0.113.2:4001", [hub]: "203.0.113.1:4242" }));
+  await kept.refresh(world.seen({ "10.77.0.2": "203.0.113.2:4001", [hub]: "203.0.113.1:4242" }));
   expect(world.map()).toEqual({ "10.77.0.2": ["203.0.113.2:4001"] });
   world.now += hour;
-  await kept.look(world.seen({}));
+  await kept.refresh(world.seen({}));
   expect(world.map()).toEqual({ "10.77.0.2": ["203.0.113.2:4001"] });
   const next = world.make();
-  await next.look(world.seen({}));
+  await next.refresh(world.seen({}));
   expect([world.map(), next.next(256).length, world.applied.length]).toEqual([
     { "10.77.0.2": ["203.0.113.2:4001"] },
     1,
@@ -103,23 +103,23 @@ test("an address in the overlay, of this machine or of everybody is not kept, an
   ];
   await world
     .make()
-    .look(world.seen(Object.fromEntries(remotes.map((each, at) => [`10.77.1.${at + 1}`, each]))));
+    .refresh(world.seen(Object.fromEntries(remotes.map((each, at) => [`10.77.1.${at + 1}`, each]))));
   expect(world.map()).toEqual({});
 });
 
 test("a peer that is revoked, deleted or out of reach leaves the engine's map at the next look", async () => {
   using world = makeWorld();
   const kept = world.make();
-  await kept.look(world.seen({ "10.77.0.2": "203.0.113.2:1", "10.77.0.3": "203.0.113.3:1" }));
+  await kept.refresh(world.seen({ "10.77.0.2": "203.0.113.2:1", "10.77.0.3": "203.0.113.3:1" }));
   kept.take({ since: 7, peers: [{ peer: "10.77.0.4", remotes: ["203.0.113.4:1"] }] });
-  await kept.look(world.seen({}, { areLost: true }));
+  await kept.refresh(world.seen({}, { areLost: true }));
   world.gone = new Set(["10.77.0.2", "10.77.0.4"]);
-  await kept.look(world.seen({}));
+  await kept.refresh(world.seen({}));
   expect(world.map()).toEqual({ "10.77.0.3": ["203.0.113.3:1"] });
   // Also one that an earlier process gave the engine, and that this one does not know.
   writePeerMap(world.directory, { "10.77.0.4": ["203.0.113.4:1"] });
   writeFileSync(world.path, "damaged");
-  await world.make().look(world.seen({}));
+  await world.make().refresh(world.seen({}));
   expect(world.map()).toEqual({});
 });
 
@@ -127,13 +127,13 @@ test("a private address that worked counts in the network where it did", async (
   using world = makeWorld();
   world.own = ["192.168.1.9/24"];
   const kept = world.make();
-  await kept.look(world.seen({ "10.77.0.2": "192.168.1.20:4001", "10.77.0.3": "10.200.0.3:4001" }));
+  await kept.refresh(world.seen({ "10.77.0.2": "192.168.1.20:4001", "10.77.0.3": "10.200.0.3:4001" }));
   expect(Object.keys(world.map())).toEqual(["10.77.0.2", "10.77.0.3"]);
   world.own = ["192.168.1.77/24"];
-  await kept.look(world.seen({}, { areLost: true }));
+  await kept.refresh(world.seen({}, { areLost: true }));
   expect(world.map()).toEqual({});
   world.own = ["192.168.1.9/24"];
-  await kept.look(world.seen({}, { areLost: true }));
+  await kept.refresh(world.seen({}, { areLost: true }));
   expect(Object.keys(world.map())).toHaveLength(2);
 });
 
@@ -142,10 +142,10 @@ test("a private address that the control plane tells counts only on a network of
   const kept = world.make();
   const remotes = ["192.168.1.20:4001", "203.0.113.2:4001"];
   kept.take({ since: 7, peers: [{ peer: "10.77.0.2", remotes }] });
-  await kept.look(world.seen({}));
+  await kept.refresh(world.seen({}));
   expect(world.map()).toEqual({ "10.77.0.2": ["203.0.113.2:4001"] });
   world.own = ["192.168.1.9/24"];
-  await kept.look(world.seen({}, { areLost: true }));
+  await kept.refresh(world.seen({}, { areLost: true }));
   expect(world.map()).toEqual({ "10.77.0.2": remotes });
 });
 
@@ -156,13 +156,13 @@ test("at most 256 peers, the most used first, then those that the control plane 
   kept.take({ since: 7, peers: many.slice(0, 200).map((peer) => ({ peer, remotes: ["203.0.113.7:1"] })) });
   const [often = "", once = ""] = many.slice(-2);
   for (let at = 0; at < 3; at++) {
-    await kept.look(
+    await kept.refresh(
       world.seen({ [often]: "203.0.113.8:1", ...(at === 0 ? { [once]: "203.0.113.9:1" } : {}) }),
     );
     world.now += hour;
   }
   expect(Object.keys(world.map()).slice(0, 2)).toEqual([often, once]);
-  await kept.look(
+  await kept.refresh(
     world.seen(Object.fromEntries(many.map((peer) => [peer, "203.0.113.7:1"])), { areLost: true }),
   );
   expect([kept.next(257).length, Object.keys(world.map())[0]]).toEqual([256, often]);
@@ -172,17 +172,17 @@ test("an hour, a day and a month later the map is right: a new address replaces 
   using world = makeWorld();
   const kept = world.make();
   for (let minute = 0; minute < 60; minute++) {
-    await kept.look(
+    await kept.refresh(
       world.seen({ "10.77.0.2": `203.0.113.2:${4000 + minute}`, "10.77.0.3": "203.0.113.3:1" }),
     );
     world.now += 60 * second;
   }
-  await kept.look(world.seen({}, { areLost: true }));
+  await kept.refresh(world.seen({}, { areLost: true }));
   expect(world.map()).toEqual({ "10.77.0.3": ["203.0.113.3:1"], "10.77.0.2": ["203.0.113.2:4059"] });
   world.now += 29 * day;
-  await kept.look(world.seen({ "10.77.0.3": "203.0.113.3:1" }));
+  await kept.refresh(world.seen({ "10.77.0.3": "203.0.113.3:1" }));
   world.now += 2 * day;
-  await kept.look(world.seen({}, { areLost: true }));
+  await kept.refresh(world.seen({}, { areLost: true }));
   expect(world.map()).toEqual({ "10.77.0.3": ["203.0.113.3:1"] });
 });
 
@@ -190,18 +190,18 @@ test("the engine is reloaded every two minutes at most, at once without a lighth
   using world = makeWorld();
   const kept = world.make();
   for (let at = 0; at < 12; at++) {
-    await kept.look(world.seen({ "10.77.0.2": `203.0.113.2:${4000 + at}` }));
+    await kept.refresh(world.seen({ "10.77.0.2": `203.0.113.2:${4000 + at}` }));
     world.now += 10 * second;
   }
   expect(world.applied).toHaveLength(1);
-  await kept.look(world.seen({ "10.77.0.2": "203.0.113.2:5000" }, { areLost: true }));
+  await kept.refresh(world.seen({ "10.77.0.2": "203.0.113.2:5000" }, { areLost: true }));
   expect(world.map()).toEqual({ "10.77.0.2": ["203.0.113.2:5000"] });
   world.fails = true;
-  await kept.look(world.seen({ "10.77.0.2": "203.0.113.2:5001" }, { areLost: true }));
+  await kept.refresh(world.seen({ "10.77.0.2": "203.0.113.2:5001" }, { areLost: true }));
   expect(world.said).toEqual(["Cannot keep the addresses of peers"]);
   world.fails = false;
   world.now += 61 * second;
-  await kept.look(world.seen({}, { areLost: true }));
+  await kept.refresh(world.seen({}, { areLost: true }));
   expect(world.map()).toEqual({ "10.77.0.2": ["203.0.113.2:5001"] });
 });
 
@@ -225,10 +225,10 @@ test("the control plane is asked now and then, for everything once a day, and so
   kept.take({ since: 8, whole: true, peers: [{ peer: "10.77.0.2", remotes: ["203.0.113.2:1"] }] });
   for (const answer of [null, "x", { since: -1 }, { since: 9, peers: [{ peer: "x", remotes: [] }] }])
     kept.take(answer);
-  await kept.look(world.seen({}));
+  await kept.refresh(world.seen({}));
   expect(world.map()).toEqual({ "10.77.0.2": ["203.0.113.2:1"] });
   kept.take({ since: 10, whole: true, peers: [] });
-  await kept.look(world.seen({}, { areLost: true }));
+  await kept.refresh(world.seen({}, { areLost: true }));
   expect(world.map()).toEqual({});
 });
 
@@ -240,7 +240,7 @@ test("kept peers are asked in turn", async () => {
     remotes: ["203.0.113.2:1"],
   }));
   kept.take({ since: 1, peers });
-  await kept.look(world.seen({}));
+  await kept.refresh(world.seen({}));
   expect(new Set([...kept.next(4), ...kept.next(4)]).size).toBe(6);
   expect(world.make().next(4)).toHaveLength(4);
 });
@@ -297,16 +297,16 @@ test("in config.yml, what the control plane says of hubs stands above kept peers
 test("the port that the engine got is kept for its next start, once, and not where the configuration has one", async () => {
   using world = makeWorld();
   const kept = world.make();
-  await kept.look(world.seen({}));
+  await kept.refresh(world.seen({}));
   // A lookup of a name has a socket, too.
   world.ports = [40_001, 40_002];
-  await kept.look(world.seen({}));
+  await kept.refresh(world.seen({}));
   expect(world.keptPorts).toEqual([]);
   world.ports = [40_001];
-  await kept.look(world.seen({}));
-  await kept.look(world.seen({}));
+  await kept.refresh(world.seen({}));
+  await kept.refresh(world.seen({}));
   expect(world.keptPorts).toEqual([40_001]);
   writeFileSync(join(world.directory, "config.yml"), "listen: { port: 4242 }\n");
-  await kept.look(world.seen({}, { pid: 2 }));
+  await kept.refresh(world.seen({}, { pid: 2 }));
   expect(world.keptPorts).toEqual([40_001]);
 });

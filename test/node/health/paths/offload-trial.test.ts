@@ -102,7 +102,7 @@ function trialOn({ open, system }: ReturnType<typeof network>) {
   const deps = { decide: note("decide"), restart: note("restart"), log: here.world.log };
   const trial = new OffloadTrial({ place: { slug, directory }, kernel, open, system, ...deps });
   const look = (version: string | undefined = engine) =>
-    trial.look({
+    trial.tryIfDue({
       engine: { pid, version, ageMs: 0 },
       from: "10.77.0.2",
       to: "10.77.0.1",
