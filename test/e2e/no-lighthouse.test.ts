@@ -78,7 +78,7 @@ asRoot("without a lighthouse", () => {
           const config_overrides = { punchy: { delay: `${news}s` } };
           const changed = await acme.api("PATCH", paths.node("acme", member("lh").id), { config_overrides });
           expect(changed.status).toBe(200);
-          await Bun.sleep(3000);
+          for (let tries = 0; (await reported()) < 6 && tries < 6; tries++) await Bun.sleep(500);
         }
         const lighthouse = member("lh");
         lighthouse.daemon.signal("SIGKILL");

@@ -67,7 +67,7 @@ asRoot("a control plane", () => {
           // News ends the poll, and the next check-in has the report.
           const config_overrides = { punchy: { delay: `${news}s` } };
           expect((await acme.api("PATCH", paths.node("acme", a.id), { config_overrides })).status).toBe(200);
-          await Bun.sleep(3000);
+          for (let tries = 0; ofA(await list()).length < 2 && tries < 6; tries++) await Bun.sleep(500);
         }
         const reported = ofA(await list());
         expect(reported.find(({ peer_name }) => peer_name === "hub")).toMatchObject({

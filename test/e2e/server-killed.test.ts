@@ -15,6 +15,7 @@ import { agentJson, buildAgent, startControlPlane, type ControlPlane } from "../
 import { makeRandom } from "../support/random.ts";
 import { inFull } from "../support/soak.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
+import { until } from "../support/until.ts";
 
 const kills = inFull ? 200 : 20;
 const workers = 8;
@@ -158,7 +159,7 @@ test("SIGTERM under load: held requests are answered, acknowledged writes stay, 
   const load = Array.from({ length: workers }, (_, worker) =>
     writeUntilGone(server.url, `s${worker}`, done, { revoke: false }),
   );
-  await Bun.sleep(1000);
+  await until(() => done.nodes.size >= workers);
   expect(await server.stop()).toBe(0);
   expect((await waiting).status).toBe(200);
   expect(performance.now() - begin).toBeLessThan(30_000);

@@ -6,6 +6,7 @@ import { join } from "node:path";
 import { isOwnName, parseListen } from "../../src/server/http/edge.ts";
 import type { ServeOptions } from "../../src/server/serve.ts";
 import { rawAnswer, refusal, useServing } from "../support/serving.ts";
+import { until } from "../support/until.ts";
 
 const here = useServing();
 
@@ -40,8 +41,7 @@ describe("listening", () => {
     // A file replaces the directory: ENOTDIR.
     renameSync(files, `${files}.away`);
     writeFileSync(files, "");
-    await Bun.sleep(5500);
-    expect(here.logged).toContain("the former one stays in use");
+    await until(() => here.logged.includes("the former one stays in use"));
     const answer = await fetch(`${url}/healthz`, { tls: { rejectUnauthorized: false } });
     expect(answer.status).toBe(200);
   });

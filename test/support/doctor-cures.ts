@@ -251,9 +251,10 @@ async function endRoutes({ machine }: MachineNode, site: Site): Promise<void> {
 /** Another program takes a port that an administrator of this machine chose, while the engine is stopped. */
 async function takePort(machine: Machine, { inside }: Host): Promise<string> {
   await machine.must(`${set("listen: { port: 4567 }")} && agent sync-config && agent stop acme`);
-  const code = "Bun.udpSocket({ hostname: '0.0.0.0', port: 4567 }); setTimeout(() => process.exit(), 60_000)";
-  const child = Bun.spawn(inside([process.execPath, "-e", code]));
-  await Bun.sleep(1000);
-  if (child.exitCode !== null) throw new Error("No program took the port");
+  const open = "await Bun.udpSocket({ hostname: '0.0.0.0', port: 4567 }); console.log('open')";
+  const code = `${open}; setTimeout(() => process.exit(), 60_000)`;
+  const child = Bun.spawn(inside([process.execPath, "-e", code]), { stdout: "pipe" });
+  const { done } = await child.stdout.getReader().read();
+  if (done) throw new Error("No program took the port");
   return "agent start acme; true";
 }

@@ -11,6 +11,7 @@ import { DownloadAnswer } from "../../../src/protocol/download.ts";
 import { paths } from "../../support/paths.ts";
 import type { RegisterAnswer } from "../../../src/protocol/registration.ts";
 import { makeKeys } from "../../support/nodes.ts";
+import { until } from "../../support/until.ts";
 import {
   admin,
   checkin,
@@ -101,7 +102,8 @@ test("a certificate issued after the backup is blocked with its node, and lost n
   const applied = { version: "1", uptime: 1, config_version: b.config.config_version };
   expect((await post(url, paths.checkin("acme", b.node.id), applied, b.api_token)).status).toBe(200);
   // The report is written within a second.
-  await Bun.sleep(900);
+  const Applied = v.object({ applied_config_version: v.nullable(v.number()) });
+  await until(async () => v.parse(Applied, await json("node show acme b")).applied_config_version);
   await must(`backup ${place.backup}`);
   const renewal = await send(url, "POST", paths.renewCert("acme", b.node.id), await signIn(url), {});
   expect(renewal.status).toBe(200);

@@ -7,6 +7,7 @@ import { findNode } from "../../../src/server/store/nodes.ts";
 import type { Organization } from "../../../src/api/organizations.ts";
 import { useNumbered } from "../../support/numbered.ts";
 import type { TestServer } from "../../support/server.ts";
+import { until } from "../../support/until.ts";
 import {
   certificateOf,
   checkinOf,
@@ -40,7 +41,7 @@ describe("a check-in", () => {
     const certificate = certificateOf(node.answer.config, server.clock.ms);
     expect(Date.parse(answer.certificate_not_after)).toBe(certificate.notAfter * 1000);
     expect(await showNode(node)).toMatchObject({ online: true, state: "active" });
-    await Bun.sleep(900);
+    await until(async () => (await written(node))["reported_version"] === "1.0.0", { ms: 10_000 });
     expect(await showNode(node)).toMatchObject({ agent_version: "1.0.0", applied_config_version: 1 });
     server.clock.ms += 151_000;
     expect(await showNode(node)).toMatchObject({ online: false });
@@ -64,7 +65,7 @@ describe("a check-in", () => {
       checkinOf(await node.checkin({ config_version: 1, ...more }));
       expect((await showNode(node)).data_plane).toEqual(shown);
     }
-    await Bun.sleep(900);
+    await server.app.services.reports.stop();
     expect(await showNode(node)).toMatchObject({ data_plane: { tun_offloads: false } });
     expect((await written(node))["data_plane"]).toBe('{"tun_offloads":false,"udp_offloads":false}');
   });
@@ -137,7 +138,7 @@ describe("a check-in", () => {
   test("is part of the node that admin commands show", async () => {
     const node = await registerNode(server, org, "web");
     await node.checkin({ config_version: 1 });
-    await Bun.sleep(900);
+    await server.app.services.reports.stop();
     expect(await findNode(server.db, org.id, node.id)).toMatchObject({
       lastCheckinAt: server.clock.ms,
       agentVersion: "1.0.0",
@@ -259,7 +260,9 @@ describe("download_config", () => {
     const archive = new Bun.Archive(await response.bytes());
     const files = await archive.files();
     const { files: expected } = downloadOf(await node.download());
-    expect([...files.keys()].toSorted()).toEqual(Object.keys(expected).toSorted());
+    const names = ["ca.crt", "config.yml", "host.crt", "node-config.json", "node.crt"];
+    expect([...files.keys()].toSorted()).toEqual(names);
+    expect(Object.keys(expected).toSorted()).toEqual(names);
     expect(await files.get("config.yml")?.text()).toBe(expected["config.yml"]);
   });
 

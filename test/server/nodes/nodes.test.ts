@@ -9,7 +9,6 @@ import { verifyOrder } from "../../../src/pki/tokens.ts";
 import { CheckinAnswer } from "../../../src/protocol/checkin.ts";
 import { DownloadAnswer } from "../../../src/protocol/download.ts";
 import { ErrorBody } from "../../../src/protocol/error-body.ts";
-import { Node } from "../../../src/protocol/node.ts";
 import { codeOf, useAcme } from "../../support/acme.ts";
 import { makeKeys } from "../../support/nodes.ts";
 
@@ -115,24 +114,6 @@ describe("download_config", () => {
     const packed = await new Bun.Archive(await tar.bytes()).files();
     expect(await packed.get("config.yml")?.text()).toContain("port: 4343");
   });
-
-  test("is available as a tar archive of the same files", async () => {
-    const { node, api_token } = await register("alpha");
-    const answer = await acme.server.app.fetch(
-      new Request(`https://control.example/api/org/acme/nodes/${node.id}/download_config/?format=tar`, {
-        headers: { Authorization: `Bearer ${api_token}` },
-      }),
-      { addressOf: () => "192.0.2.1" },
-    );
-    const files = await new Bun.Archive(await answer.bytes()).files();
-    expect([...files.keys()].sort()).toEqual([
-      "ca.crt",
-      "config.yml",
-      "host.crt",
-      "node-config.json",
-      "node.crt",
-    ]);
-  });
 });
 
 describe("revocation", () => {
@@ -215,21 +196,6 @@ describe("revocation", () => {
     const [fresh] = decodeBundle(own["host.crt"]);
     expect(fresh === undefined ? "" : fingerprint(fresh)).not.toBe(fingerprint(old));
   });
-});
-
-test("a check-in is stored within a second, and omitted fields keep their values", async () => {
-  const { node, api_token } = await register("alpha");
-  const answer = await post(
-    `nodes/${node.id}/checkin/`,
-    { ...checkinBody(1), overlay_state: "running", something_new: [1] },
-    api_token,
-  );
-  expect(v.parse(CheckinAnswer, answer.json).config_version).toBe(node.config_version);
-  await Bun.sleep(800);
-  const shown = v.parse(Node, (await get(`nodes/${node.id}/`, acme.admin)).json);
-  expect(shown).toMatchObject({ online: true, agent_version: "1.0.0", applied_config_version: 1 });
-  acme.server.clock.ms += 151_000;
-  expect((await get(`nodes/${node.id}/`, acme.admin)).json).toMatchObject({ online: false });
 });
 
 test("the list is paged, counted and searched", async () => {
