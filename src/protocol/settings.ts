@@ -24,7 +24,7 @@ export type Setting = {
   words?: readonly string[];
   /** What `words` stand for, where that is neither a switch nor the words themselves. */
   values?: readonly Scalar[];
-  /** The word of the flag for null. An empty one is given by `update` alone, and so is that of a `whole` list for none. */
+  /** The word of the flag for null. An empty one is given by `update` alone, and so is that of a `whole` list that may be empty. */
   none?: string;
   whole?: true;
   /** Of a list of objects: their fields, in the text `GROUP=ORG:ROLE`. */

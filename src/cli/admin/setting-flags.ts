@@ -12,11 +12,13 @@ export function settingFlags(settings: Settings, { isNew = false } = {}): Flags 
 }
 
 function flagsOf(setting: Setting, isNew: boolean): Flags {
-  const { takes, flag, hint, words, none, help, removal, whole, secret } = setting;
+  const { takes, flag, hint, words, none, help, removal, whole, secret, initial } = setting;
   if (hint === undefined && words === undefined)
     return { [flag]: { type: "boolean", description: help, ...given({ negativeDescription: removal }) } };
   const valueHint = [hint ?? words?.join("|"), none].filter(Boolean).join("|");
-  const clears: true | undefined = !isNew && (whole ?? none === "") ? true : undefined;
+  // A list may be empty if it begins so.
+  const isEmptied = none === "" || (whole === true && initial?.toString() === "");
+  const clears: true | undefined = isEmptied && !isNew ? true : undefined;
   const one = { type: "string", valueHint, description: help, ...given({ secret, clears }) } as const;
   if (!isList(takes)) return { [flag]: one };
   const list = { type: "string", valueHint, repeatable: true } as const;
