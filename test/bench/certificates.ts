@@ -8,6 +8,7 @@ import { makeHostKey, readHostPublicKey } from "../../src/pki/keys.ts";
 import { decodeBundle, encodePem } from "../../src/pki/bundle.ts";
 import { makeCa, signCertificate, verifyCertificate } from "../../src/pki/nebula.ts";
 import { renderConfig } from "../support/config-source.ts";
+import { figure } from "./measure.ts";
 
 const rounds = Number(process.argv[2] ?? 15);
 const now = 1_800_000_000;
@@ -20,18 +21,14 @@ function rate(work: () => void): number {
   return (calls / (performance.now() - start)) * 1000;
 }
 
-function print(title: string, bare: () => void, whole: () => void): void {
+function measure(title: string, bare: () => void, whole: () => void): void {
   const runs = Array.from({ length: rounds }, () => {
     const [floor, ours] = [rate(bare), rate(whole)];
     return { floor, ours, ratio: ours / floor };
-  }).sort((a, b) => a.ratio - b.ratio);
-  const [worst, middle, best] = [runs[0], runs[Math.floor(rounds / 2)], runs.at(-1)];
-  if (worst === undefined || middle === undefined || best === undefined) return;
-  const spread = `${worst.ratio.toFixed(2)} to ${best.ratio.toFixed(2)}`;
-  process.stdout.write(
-    `${title.padEnd(34)} ${middle.ratio.toFixed(2)} of the bare rate (${spread}), ` +
-      `${Math.round(middle.ours)} a second beside ${Math.round(middle.floor)}\n`,
-  );
+  });
+  const all = (key: keyof (typeof runs)[number]) => runs.map((each) => each[key]);
+  figure(`${title}, a second`, all("ours"), { digits: 0, floor: all("floor") });
+  figure(`${title}, of the bare rate`, all("ratio"), { digits: 2, least: 0.6 });
 }
 
 const { privateKey, publicKey } = generateKeyPairSync("ed25519");
@@ -54,15 +51,15 @@ for (const version of [1, 2] as const) {
   const trusted = [ca.certificate];
   const signature = sign(null, certificate.details, privateKey);
   const bareVerify = () => void verify(null, certificate.details, publicKey, signature);
-  print(
+  measure(
     `version ${version}, sign`,
     () => void sign(null, certificate.details, privateKey),
     () => {
       signCertificate(template, ca);
     },
   );
-  print(`version ${version}, verify`, bareVerify, () => verifyCertificate(certificate, trusted, now));
-  print(`version ${version}, decode PEM and verify`, bareVerify, () => {
+  measure(`version ${version}, verify`, bareVerify, () => verifyCertificate(certificate, trusted, now));
+  measure(`version ${version}, decode PEM and verify`, bareVerify, () => {
     for (const each of decodeBundle(pem)) verifyCertificate(each, trusted, now);
   });
 }
@@ -99,17 +96,15 @@ const source = {
   blocklist: Array.from({ length: 10_000 }, () => randomBytes(32).toString("hex")),
 };
 
-/** Milliseconds of the middle one of 50 runs, and of the slowest. */
-function printTime(title: string, work: () => void): void {
+function time(title: string, work: () => void): void {
   const times = Array.from({ length: 50 }, () => {
     const start = performance.now();
     work();
     return performance.now() - start;
-  }).sort((a, b) => a - b);
-  const [middle = 0, slowest = 0] = [times[25], times.at(-1)];
-  process.stdout.write(`${title.padEnd(34)} ${middle.toFixed(2)} ms, at most ${slowest.toFixed(2)} ms\n`);
+  });
+  figure(title, times, { unit: "ms", digits: 2, most: 20 });
 }
 
-printTime("10,000 blocked, the first node", () => void renderConfig(makeConfigView(source), node));
+time("10,000 blocked, the first node", () => void renderConfig(makeConfigView(source), node));
 const view = makeConfigView(source);
-printTime("10,000 blocked, each further node", () => void renderConfig(view, node));
+time("10,000 blocked, each further node", () => void renderConfig(view, node));

@@ -18,6 +18,7 @@ import { makeRandom } from "../support/random.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 import {
   describeLoads,
+  figure,
   inTurns,
   load,
   print,
@@ -186,6 +187,6 @@ if (import.meta.main) {
     ["three servers", seen.three],
   ] as const)
     print(`${describeLoads(name, loads)}\n${describeCosts(loads)}`);
-  print(`three servers of one           ${spread(ratios(seen.three, seen.one), 2)}, bar 2.5`);
+  figure("three servers, of one", ratios(seen.three, seen.one), { digits: 2, least: 2.5 });
   for (const server of servers) await server.stop();
 }
