@@ -55,9 +55,9 @@ type Reported = {
 export class Outdated extends Error {}
 
 /** A state that changes often is reported at most this often. */
-const tellEveryMs = 5000;
-/** When a lighthouse ends, all nodes have news at the same moment. */
-const tellWithinMs = 3000;
+const reportEveryMs = 5000;
+/** When a lighthouse ends, all nodes have news at the same moment: each waits for its share of this time. */
+const spreadMs = 3000;
 
 /** The engine as it is, and what of it is reported to the control plane. */
 export async function reportNow({ control, light, system }: Reported, inUse: EngineInUse): Promise<Report> {
@@ -68,16 +68,16 @@ export async function reportNow({ control, light, system }: Reported, inUse: Eng
 }
 
 /** Aborts a held poll when what was reported with it has changed. */
-export async function endOutdated(edge: Reported, told: Report, poll: AbortController): Promise<void> {
+export async function endOutdated(edge: Reported, reported: Report, poll: AbortController): Promise<void> {
   const { light, system } = edge;
   if (light === undefined) return;
   const from = system.now();
   const [share = 0] = system.random(1);
   while (!poll.signal.aborted) {
     await light.changed(poll.signal);
-    const waitMs = Math.max(0, tellEveryMs - Math.abs(system.now() - from)) + (tellWithinMs * share) / 256;
+    const waitMs = Math.max(0, reportEveryMs - Math.abs(system.now() - from)) + (spreadMs * share) / 256;
     await system.sleep(waitMs, poll.signal);
-    if ((await reportNow(edge, await edge.engine())).overlayState !== told.overlayState)
+    if ((await reportNow(edge, await edge.engine())).overlayState !== reported.overlayState)
       poll.abort(new Outdated());
   }
 }

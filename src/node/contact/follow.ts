@@ -137,20 +137,29 @@ async function takeTurns(
         reason: messageOf(error),
       });
     }
-    if (pauseMs > 0) {
-      const ended = new AbortController();
-      const endPause = () => ended.abort(new Error("Asked again"));
-      onPause?.(endPause);
-      const ms = Math.min(pauseMs, leftS() * 1000);
-      const over = AbortSignal.any([signal, ended.signal]);
-      if (refused !== undefined)
-        void untilNewer(organization, edge, { ms, refused, signal: over }).then(endPause);
-      await pause(ms, edge, over);
-      endPause();
-      onPause?.(undefined);
-    }
+    const ms = Math.min(pauseMs, leftS() * 1000);
+    if (pauseMs > 0) await pauseAfterTurn(organization, edge, { ms, refused, signal, onPause });
   } while (!signal.aborted && leftS() >= 1);
 }
+
+/** `refused`: the version that could not be applied, so that a newer one ends the pause. */
+async function pauseAfterTurn(
+  organization: Organization,
+  edge: FollowEdge,
+  { ms, refused, signal, onPause }: Pick<FollowOptions, "signal"> & Pause,
+): Promise<void> {
+  const ended = new AbortController();
+  const endPause = () => ended.abort(new Error("Asked again"));
+  onPause?.(endPause);
+  const over = AbortSignal.any([signal, ended.signal]);
+  if (refused !== undefined)
+    void untilNewer(organization, edge, { ms, refused, signal: over }).then(endPause);
+  await pause(ms, edge, over);
+  endPause();
+  onPause?.(undefined);
+}
+
+type Pause = { ms: number; refused: number | undefined; onPause: FollowOptions["onPause"] };
 
 /**
  * During the pause after a configuration that could not be applied: resolves when the control plane has something newer, or

@@ -163,47 +163,42 @@ export class OffloadTrial {
   ): Promise<void> {
     const { place, kernel, log, decide, restart, system } = this.#deps;
     if (together !== "pass" && together !== "lost") return;
-    const write = (state: Trial["state"], reason: string, unsegmented = false) => {
-      const at = formatTime(system.now());
+    const doPass = together === "pass";
+    const write = (state: Trial["state"], reason: string, unsegmented = false) =>
       writeTrial(place.directory, {
         state,
         engine,
         kernel,
         reason,
         pid,
-        at,
+        at: formatTime(system.now()),
         ...(unsegmented ? { unsegmented } : {}),
       });
-    };
-    const told = { team: place.slug, peer: name, engine, kernel };
-    if (inForce === true) {
-      if (together === "pass") {
-        const unsegmented =
-          (trial?.pid === pid && trial.unsegmented === true) ||
-          sendsOneByOne(await recentLog().catch(() => []));
-        write("passed", "", unsegmented);
-        if (unsegmented) await decide(engine);
-        return;
-      }
+    const about = { team: place.slug, peer: name, engine, kernel };
+    if (inForce === true && doPass) {
+      const wasUnsegmented = trial?.pid === pid && trial.unsegmented === true;
+      const unsegmented = wasUnsegmented || sendsOneByOne(await recentLog().catch(() => []));
+      write("passed", "", unsegmented);
+      if (unsegmented) await decide(engine);
+    } else if (inForce === true) {
       write(
         "trial",
         `Offloads are off to see whether they lose packets: those sent together to ${name} were lost`,
       );
-      log.warn("Packets that are sent together are lost: restarting the engine without offloads", told);
+      log.warn("Packets that are sent together are lost: restarting the engine without offloads", about);
       await decide(engine);
-      return restart();
-    }
-    if (trial?.state !== "trial") return;
-    if (together === "pass") {
+      await restart();
+    } else if (trial?.state === "trial" && doPass) {
       const reason = `Offloads are off: with them, packets sent together to ${name} were lost; without them they pass (engine ${engine}, kernel ${kernel})`;
       write("off", reason);
-      log.warn("Without offloads the packets pass: they stay off with this engine and this kernel", told);
-      return decide(engine);
+      log.warn("Without offloads the packets pass: they stay off with this engine and this kernel", about);
+      await decide(engine);
+    } else if (trial?.state === "trial") {
+      write("cleared", "");
+      log.warn("The packets are lost without offloads too: turning them on again", about);
+      await decide(engine);
+      await restart();
     }
-    write("cleared", "");
-    log.warn("The packets are lost without offloads too: turning them on again", told);
-    await decide(engine);
-    return restart();
   }
 }
 

@@ -29,7 +29,7 @@ export function isUnsafe(overlayVersion: string | null | undefined): boolean {
   return isRefusedEngine(parseEngineVersion(overlayVersion));
 }
 
-/** Records an event if the engine is refused. Whether it is. */
+/** Records an event if the engine is refused, and returns whether it is. */
 export async function recordRefusal(
   tx: Transaction,
   { id, orgId }: { id: number; orgId: number },
