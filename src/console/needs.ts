@@ -1,13 +1,18 @@
-// What needs a user's attention, in words: loaded with the overview alone. Pure.
+// What needs a user, in words: the verdict of Overview, and one row for each need, the worst first. Pure.
 
-import type { Attention } from "../api/paths.ts";
 import type { SentOf } from "../api/endpoint.ts";
 import type { nodesApi } from "../api/nodes.ts";
+import type { Attention, GroupPaths, Relay } from "../api/paths.ts";
+import type { Warning } from "../api/servers.ts";
+import type { ListedWebhook } from "../api/webhooks.ts";
 import { separateCopy } from "../protocol/finding-kinds.ts";
+import { secondLighthouse } from "../protocol/second-lighthouse.ts";
 import { ago } from "./ago.ts";
-
-type Found<T> = { count: number; first: readonly T[] };
-type Named = { id: number; name: string };
+import { stepOf, type Rotation } from "./authorities.ts";
+import { vulnerabilitiesOf } from "./nodes.ts";
+import type { Registration } from "./registrations.ts";
+import { relayText } from "./relays.ts";
+import type { SignName } from "./ui/drawings.ts";
 
 type Failing = NonNullable<Attention["failing_tests"]>;
 
@@ -16,80 +21,386 @@ export const testsWords = ({ count, all }: Failing): string =>
     ? "The test of the policy fails"
     : `${count} of ${all} tests of the policy ${count === 1 ? "fails" : "fail"}`;
 
-/** `more`: the machine's problem. */
-export type Need = Named & { more: string };
+/** `href`: below the organization; of the control plane, it begins with "-". */
+type Target = readonly (string | number)[];
+/** What the row offers: a page, or a command for the machine in question. */
+export type Act = { words: string; to: Target; query?: string } | { words: string; copy: string };
 
-/** `show`: the filter of the list of machines that has all of them. */
-export type Needy = { title: string; show: string; count: number; needs: readonly Need[] };
+/** One thing that needs somebody. */
+export type Need = {
+  key: string;
+  sign: SignName;
+  /** Of what: a node, or a part of the organization. */
+  name: string;
+  to: Target;
+  what: string;
+  /** More of it, as a title. */
+  more?: string;
+  /** Since when, or when it ends; ISO 8601. */
+  at?: string | null;
+  act: Act;
+};
 
-type Ill = Pick<Attention, "hubs_away" | "broken_paths" | "not_applied" | "cloned">;
+export type Found = {
+  attention: Attention;
+  waiting: readonly Registration[];
+  failingTests: Failing | null | undefined;
+  rotation: Rotation | undefined;
+  relays: readonly Relay[];
+  webhooks: readonly Pick<ListedWebhook, "id" | "url">[];
+  lastBackupAt: string | null | undefined;
+  warnings: readonly Warning[];
+};
 
-/** Machines that others need and that are away, those that do not reach a peer, and those that take no configuration. */
-export function degraded(ill: Ill, now: number): Needy[] {
-  const { hubs_away, broken_paths, not_applied, cloned } = ill;
+const updateEngine = "sudo agent overlay update";
+export const backupCommand = "sudo agent admin backup /backup/control-$(date +%F).db";
+
+/** All needs, the worst first: what does not work, who waits, what will not work some day. `now`: ms. */
+export function needRows(own: string, found: Found, now: number): Need[] {
+  const { attention, waiting, failingTests, rotation, relays, webhooks, lastBackupAt, warnings } = found;
+  const list = (words: string, query: string): Act => ({ words, to: ["machines"], query });
+  const rest = (
+    key: string,
+    { count, first }: { count: number; first: readonly unknown[] },
+    show: string,
+  ): Need[] =>
+    count <= first.length
+      ? []
+      : [
+          {
+            key: `more ${key}`,
+            sign: "need",
+            name: `${count - first.length} more`,
+            to: ["machines"],
+            what: "have the same fault",
+            act: list("Show all", `show=${show}`),
+          },
+        ];
+  const one = (
+    kind: string,
+    { id, name }: { id: number; name: string },
+    what: string,
+  ): Omit<Need, "act"> => ({
+    key: `${kind} ${id}`,
+    sign: "need",
+    name,
+    to: ["machines", id],
+    what,
+  });
+  const open = (id: number, words = "Open"): Act => ({ words, to: ["machines", id] });
+  const {
+    cloned,
+    hubs_away,
+    broken_paths,
+    not_applied,
+    not_renewed,
+    vulnerable_engines: engines,
+  } = attention;
   return [
-    needy(
-      "Keys that two machines use",
-      "cloned",
-      cloned,
-      () =>
-        `is two machines with the same keys, and tunnels alternate between them. On the copy alone: ${separateCopy}, with a new join key`,
-    ),
-    needy("Lighthouses and relays away", "hubs", hubs_away, ({ is_lighthouse }) =>
-      is_lighthouse
-        ? "is away: machines find each other by this lighthouse"
-        : "is away: it relays for others",
-    ),
-    needy("Machines that do not reach a peer", "broken", broken_paths, ({ peers, peer_count }) => {
-      const rest = peer_count - peers.length;
-      return `does not reach ${peers.join(", ")}${rest > 0 ? ` and ${rest} more` : ""}`;
+    ...warnings.map(({ code, text, hint }): Need => ({
+      key: code,
+      sign: "need",
+      name: "Control plane",
+      to: ["-", "servers"],
+      what: text,
+      more: hint,
+      act: { words: "Open", to: ["-", "servers"] },
+    })),
+    ...cloned.first.map((each) => ({
+      ...one("cloned", each, "is two machines with the same keys, and tunnels alternate between them"),
+      more: `On the copy alone: ${separateCopy}, with a new join key`,
+      act: open(each.id),
+    })),
+    ...rest("cloned", cloned, "cloned"),
+    ...hubs_away.first.map((each) => ({
+      ...one(
+        "hub",
+        each,
+        each.is_lighthouse
+          ? "is away: nodes find each other by this lighthouse"
+          : "is away: it relays for others",
+      ),
+      act: open(each.id),
+    })),
+    ...rest("hub", hubs_away, "hubs"),
+    ...broken_paths.first.map((each) => {
+      const others = each.peer_count - each.peers.length;
+      return {
+        ...one(
+          "broken",
+          each,
+          `does not reach ${each.peers.join(", ")}${others > 0 ? ` and ${others} more` : ""}`,
+        ),
+        act: open(each.id, "Why?"),
+      };
     }),
-    needy(
-      "Machines that take no configuration",
-      "late",
-      not_applied,
-      ({ since }) =>
-        `checks in, but has not applied the configuration of ${ago(Date.parse(since), now)}: rules that were saved since are not in force on it`,
-    ),
+    ...rest("broken", broken_paths, "broken"),
+    ...not_applied.first.map((each) => ({
+      ...one(
+        "late",
+        each,
+        "checks in, but has not applied the configuration: new rules are not in force on it",
+      ),
+      at: each.since,
+      act: { words: "Copy the command", copy: "sudo agent sync-config" },
+    })),
+    ...rest("late", not_applied, "late"),
+    ...not_renewed.first.map((each) => ({
+      ...one(
+        "renew",
+        each,
+        `has not renewed its certificate, which ends ${ago(Date.parse(each.not_after), now)}`,
+      ),
+      at: each.not_after,
+      act: { words: "Copy the command", copy: "sudo agent checkin" },
+    })),
+    ...(not_renewed.count > not_renewed.first.length
+      ? [
+          {
+            ...rest("renew", not_renewed, "")[0],
+            act: list("Show all", "order=ends&columns=state,ends,seen"),
+          } as Need,
+        ]
+      : []),
+    ...(failingTests
+      ? [
+          {
+            key: "tests",
+            sign: "need",
+            name: "Access",
+            to: ["access"],
+            what: testsWords(failingTests),
+            act: { words: "Show", to: ["access"] },
+          } as const,
+        ]
+      : []),
+    ...waiting.map((each): Need => ({
+      key: `waiting ${each.id}`,
+      sign: "wait",
+      name: each.name,
+      to: ["machines", "waiting"],
+      what: `asks to join from ${each.seen_from}`,
+      at: each.created_at,
+      act: { words: "Approve or refuse", to: ["machines", "waiting"] },
+    })),
+    ...(engines.count === 0
+      ? []
+      : [
+          {
+            key: "engines",
+            sign: "part",
+            name: engines.count === 1 ? (engines.first[0]?.name ?? "1 engine") : `${engines.count} engines`,
+            to: engines.count === 1 ? ["machines", engines.first[0]?.id ?? 0] : ["machines"],
+            what: `${engines.count === 1 ? "runs an engine" : "are of versions"} with known vulnerabilities`,
+            more: engines.first
+              .map((each) => `${each.name}: ${each.overlay_version}, ${vulnerabilitiesOf(each)}`)
+              .join("\n"),
+            act:
+              engines.count === 1
+                ? { words: "Update command", copy: updateEngine }
+                : list("Show", "show=vulnerable"),
+          } as const,
+        ]),
+    ...relays
+      .filter(({ paused }) => paused)
+      .map((each): Need => ({
+        key: `relay ${each.node}`,
+        sign: "part",
+        name: each.node_name,
+        to: ["machines", each.node],
+        what: relayText(each),
+        act: open(each.node),
+      })),
+    ...webhooks.map(({ id, url }): Need => ({
+      key: `webhook ${id}`,
+      sign: "part",
+      name: "Webhook",
+      to: ["webhooks", id],
+      what: `${url} does not take what is sent`,
+      act: { words: "Deliveries", to: ["webhooks", id] },
+    })),
+    ...(rotation === undefined
+      ? []
+      : [
+          {
+            key: "rotation",
+            sign: "part",
+            name: "CAs",
+            to: ["certificates"],
+            what: `${stepOf(rotation)}${rotation.paused ? " It is paused." : ""}`,
+            act: {
+              words: rotation.paused ? (rotation.rolling_back ? "Resume" : "Resume or roll back") : "Show",
+              to: ["certificates"],
+            },
+          } as const,
+        ]),
+    ...(lastBackupAt === undefined
+      ? []
+      : [
+          {
+            key: "backup",
+            sign: "part",
+            name: "Backup",
+            to: ["-", "servers"],
+            what:
+              lastBackupAt === null
+                ? "There is none of the control plane yet"
+                : "The last one of the control plane is old",
+            at: lastBackupAt,
+            act: { words: "Copy the command", copy: backupCommand },
+          } as const,
+        ]),
+    ...adviceRow(own, attention),
   ];
 }
 
-const needy = <T extends Named>(
-  title: string,
-  show: string,
-  { count, first }: Found<T>,
-  more: (each: T) => string,
-): Needy => ({
-  title,
-  show,
-  count,
-  needs: first.map((each) => ({ id: each.id, name: each.name, more: more(each) })),
-});
+/** No need that counts: the network works. */
+function adviceRow(own: string, { active, lighthouses }: Attention): Need[] {
+  const advice = secondLighthouse(own, { nodes: active, lighthouses });
+  if (advice === undefined) return [];
+  return [
+    {
+      key: "lighthouse",
+      sign: "part",
+      name: "One lighthouse",
+      to: ["machines"],
+      what: `${advice.why}: ${advice.lines[0]}, and there sudo ${advice.lines[1]}`,
+      act: { words: "Copy the command", copy: advice.lines[0] },
+    },
+  ];
+}
 
-/** How many machines are online: a state if that is less than half of them. */
-export function onlineOf({ active, online }: Pick<Attention, "active" | "online">): {
+export type Verdict = {
+  sign: SignName;
   words: string;
-  isBad: boolean;
-} {
-  if (active === 0) return { words: "No machine is registered.", isBad: false };
-  if (online === 0) return { words: `None of ${active} machines is online.`, isBad: true };
-  const isBad = online * 2 < active;
+  /** A lighthouse is away: what that means, for the panel whose line turns red. */
+  alarm?: { id: number; name: string; facts: string };
+};
+
+const nodesWord = (count: number) => (count === 1 ? "1 node" : `${count} nodes`);
+
+/** Whether all is well, in one sentence. `count`: of all needs. `broken`: paths that are broken. */
+export function verdictOf(attention: Attention, broken: number, count: number): Verdict {
+  const { active, online, hubs_away, cloned, not_applied, lighthouses } = attention;
+  if (active === 0) return { sign: "off", words: "No node is registered" };
+  if (online === 0) return { sign: "need", words: `None of ${nodesWord(active)} is online` };
+  const dark = hubs_away.first.find(({ is_lighthouse }) => is_lighthouse);
+  const relay = hubs_away.first.find(({ is_lighthouse }) => !is_lighthouse);
+  const ill = attention.broken_paths.count;
+  const said = [
+    dark && `Lighthouse ${dark.name} is away`,
+    online * 2 < active && `only ${online} of ${active} nodes are online`,
+    broken > 0
+      ? `${broken === 1 ? "1 path is" : `${broken} paths are`} broken`
+      : ill > 0 && `${nodesWord(ill)} lack peers`,
+    relay && `${relay.name} is away`,
+    cloned.count > 0 && `${nodesWord(cloned.count)} with copied keys`,
+    not_applied.count > 0 && `${nodesWord(not_applied.count)} without the newest configuration`,
+  ].filter((each): each is string => typeof each === "string");
+  // Two facts can be read at a glance; the rows below have all.
+  const [first, second] = said;
+  if (first === undefined) return { sign: "on", words: count === 0 ? "All is well" : "The network is well" };
+  const words = `${first.charAt(0).toUpperCase()}${first.slice(1)}${second === undefined ? "" : `, ${second}`}`;
+  if (dark === undefined) return { sign: "need", words };
+  const others = Math.max(
+    0,
+    lighthouses - hubs_away.first.filter(({ is_lighthouse }) => is_lighthouse).length,
+  );
+  const found =
+    others === 0
+      ? "Nodes that have not talked before do not find each other until it is back."
+      : `New tunnels are found by ${others === 1 ? "the other lighthouse" : `the other ${others} lighthouses`} alone.`;
+  const lost = ill === 0 ? "No node has lost a peer." : `${nodesWord(ill)} lost peers.`;
   return {
-    words: `${isBad ? "Only " : ""}${online} of ${active} machines ${online === 1 ? "is" : "are"} online.`,
-    isBad,
+    sign: "need",
+    words,
+    alarm: { id: dark.id, name: dark.name, facts: `Tunnels that are up stay up. ${found} ${lost}` },
   };
 }
 
-export type OnlineCount = { at: string; online: number };
 type History = SentOf<typeof nodesApi.online>;
+type Point = History["points"][number];
+export type TileText = { value: string; of?: string; facts: string; isBad: boolean; line: (number | null)[] };
 
-/** The plot in words. Uses single counts, because points of the plot can be averages. */
-export function historyWords(
-  { least, most, last }: Pick<History, "least" | "most" | "last">,
-  time: (at: number) => string,
-): string {
-  if (least === null || most === null || last === null)
-    return "Nothing was counted in this time; it is counted every five minutes.";
-  const told = ({ online, at }: OnlineCount, words: string) => `${online} ${words} (${time(Date.parse(at))})`;
-  return `Online (green) of all machines (grey): ${told(least, "at the fewest")}, ${told(most, "at the most")}, ${told(last, "at the last count")}`;
+/** For so long a value is compared with what it was. */
+const hourMs = 3_600_000;
+
+/** The tiles of Overview from what was counted: numbers without lines where history is missing. */
+export function tilesOf(
+  { active, online }: Pick<Attention, "active" | "online">,
+  history: History | undefined,
+  totals: GroupPaths["totals"] | undefined,
+): {
+  online: TileText;
+  paths: TileText | undefined;
+  trips: TileText | undefined;
+  current: { value: string; of: string; facts: string; share: number } | undefined;
+} {
+  const points = history?.points ?? [];
+  const lineOf = (value: (point: Point) => number | null | undefined) =>
+    points.map((each) => value(each) ?? null);
+  const last = history?.last ?? undefined;
+  const before = points.findLast(
+    ({ at }) => last !== undefined && Date.parse(at) <= Date.parse(last.at) - hourMs,
+  );
+  const fewer = before === undefined ? 0 : Math.round(before.online) - online;
+  const isFewer = fewer > Math.max(3, active / 50);
+  const { least, most } = history ?? {};
+  const range =
+    least && most
+      ? least.online === most.online
+        ? `${most.online} all the time`
+        : `${least.online} to ${most.online}`
+      : "";
+  const direct = totals === undefined ? 0 : totals.direct + totals.relayed + totals.broken;
+  return {
+    online: {
+      value: `${online}`,
+      of: `of ${active}`,
+      facts: isFewer ? `${fewer} fewer than an hour ago` : range,
+      isBad: isFewer,
+      line: lineOf((each) => each.online),
+    },
+    paths:
+      totals === undefined || direct === 0
+        ? undefined
+        : {
+            value: shareWords(totals.direct, direct),
+            of: "%",
+            facts: `${totals.relayed} relayed, ${totals.broken === 0 ? "none" : totals.broken} broken`,
+            isBad: totals.broken > 0,
+            line: lineOf(({ direct: ok, relayed, broken }) =>
+              ok == null || ok + (relayed ?? 0) + (broken ?? 0) === 0
+                ? null
+                : (100 * ok) / (ok + (relayed ?? 0) + (broken ?? 0)),
+            ),
+          },
+    trips:
+      totals?.rtt_ms_median == null
+        ? undefined
+        : {
+            value: msWords(totals.rtt_ms_median),
+            of: "ms",
+            facts: totals.rtt_ms_95 === null ? "" : `95 of 100 within ${msWords(totals.rtt_ms_95)} ms`,
+            isBad: false,
+            line: lineOf((each) => each.rtt_ms_median),
+          },
+    current:
+      last?.current == null
+        ? undefined
+        : {
+            value: last.current >= last.active ? "all" : `${last.current}`,
+            of: last.current >= last.active ? `${last.active} nodes` : `of ${last.active}`,
+            facts:
+              last.current >= last.active
+                ? "have the newest"
+                : `${last.active - last.current} behind, or away`,
+            share: last.active === 0 ? 0 : last.current / last.active,
+          },
+  };
 }
+
+/** All is 100 only where nothing is missing. */
+const shareWords = (part: number, all: number): string =>
+  part === all ? "100" : Math.min(99.9, Math.floor((1000 * part) / all) / 10).toFixed(1);
+const msWords = (ms: number): string => `${ms < 10 ? Math.round(10 * ms) / 10 : Math.round(ms)}`;

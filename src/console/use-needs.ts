@@ -9,7 +9,7 @@ import { webhooksApi, type ListedWebhook } from "../api/webhooks.ts";
 import type { ApiError } from "./api.ts";
 import type { Rotation } from "./authorities.ts";
 import { isBackupDue } from "./days.ts";
-import { isAdmin, me, shownOrganization } from "./me.ts";
+import { isAdmin, me, shownOrganization, slug } from "./me.ts";
 import { registrationsPath, type Registration } from "./registrations.ts";
 import { relaysPath } from "./relays.ts";
 import { useList, useResource, type Resource } from "./resource.ts";
@@ -17,7 +17,7 @@ import { now } from "./times.ts";
 
 export type Needs = {
   /** Undefined until all is read, so that the page does not grow while it is looked at. */
-  machines: Attention | undefined;
+  attention: Attention | undefined;
   error: ApiError | undefined;
   /** Machines that wait for approval; for administrators only. */
   waiting: readonly Registration[];
@@ -45,6 +45,9 @@ const none = "";
 
 export const attentionPath = (own: string) => apiPath(attentionApi.retrieve, { slug: own });
 
+/** Of the organization whose page is shown. */
+export const useRelays = (): readonly Relay[] => useList(relaysPath(slug.value ?? "")).data ?? [];
+
 /** Machines that need attention. `isCalm`: see `useResource`. */
 export function useAttention(
   own: string,
@@ -58,7 +61,7 @@ export function useNeeds({ isCalm = false }: { isCalm?: boolean } = {}): Needs {
   const shown = shownOrganization.value;
   const own = shown?.slug ?? "";
   const use = { isCalm };
-  const attention = useAttention(own, use);
+  const read = useAttention(own, use);
   const registrations = useList(isAdmin(shown) ? registrationsPath(own) : none);
   const cas = useResource(apiPath(authoritiesApi.retrieve, { slug: own }), use);
   const allRelays = useList(relaysPath(own), use);
@@ -72,7 +75,7 @@ export function useNeeds({ isCalm = false }: { isCalm?: boolean } = {}): Needs {
     isCalm: true,
   });
   const asked = [
-    attention,
+    read,
     cas,
     allRelays,
     ...(isAdmin(shown) ? [registrations, allWebhooks] : []),
@@ -80,18 +83,18 @@ export function useNeeds({ isCalm = false }: { isCalm?: boolean } = {}): Needs {
   ];
   // While one part is unknown, the console cannot say that all is well.
   const missing = asked.filter(({ data }) => data === undefined);
-  const machines = missing.length === 0 ? attention.data : undefined;
+  const attention = missing.length === 0 ? read.data : undefined;
   const error = missing.find((each) => each.error !== undefined)?.error;
   const [waiting, relays, servers] = [registrations.data ?? [], allRelays.data ?? [], controlPlane.data];
   const webhooks = (allWebhooks.data ?? []).filter(({ failing }) => failing);
-  const failingTests = isAdmin(shown) ? machines?.failing_tests : undefined;
+  const failingTests = isAdmin(shown) ? attention?.failing_tests : undefined;
   const rotation = cas.data?.rotation.phase === "none" ? undefined : cas.data?.rotation;
   const lastBackupAt =
     servers !== undefined && isBackupDue(servers.last_backup_at, now.value)
       ? servers.last_backup_at
       : undefined;
   const warnings = servers?.warnings ?? [];
-  const { hubs_away, broken_paths, not_applied, not_renewed, vulnerable_engines, cloned } = machines ?? {};
+  const { hubs_away, broken_paths, not_applied, not_renewed, vulnerable_engines, cloned } = attention ?? {};
   const lists = [cloned, hubs_away, broken_paths, not_applied, not_renewed, vulnerable_engines];
   const named = lists.flatMap((found) => (found?.first ?? []).map(({ id }) => id));
   const counts = [
@@ -109,7 +112,7 @@ export function useNeeds({ isCalm = false }: { isCalm?: boolean } = {}): Needs {
   ];
   const count = counts.reduce((sum, each) => sum + each, 0);
   return {
-    machines,
+    attention,
     error,
     waiting,
     failingTests,

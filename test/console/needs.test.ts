@@ -3,79 +3,117 @@
 import { expect, test } from "bun:test";
 import { isBackupDue, lastDays } from "../../src/console/days.ts";
 import { withGaps } from "../../src/console/ui/gaps.ts";
-import { degraded, historyWords, onlineOf, testsWords } from "../../src/console/needs.ts";
+import { needRows, testsWords, tilesOf, verdictOf } from "../../src/console/needs.ts";
+import type { Attention } from "../../src/api/paths.ts";
 
 const now = Date.UTC(2026, 10, 1);
 const day = 86_400_000;
 
-test("hubs that are away, machines that do not reach peers, and those that take no configuration: none hides the others", () => {
-  const hubs_away = {
-    count: 2,
+const none = { count: 0, first: [] };
+const well: Attention = {
+  nodes: 9,
+  active: 8,
+  online: 8,
+  lighthouses: 2,
+  hubs_away: none,
+  not_renewed: none,
+  vulnerable_engines: none,
+  not_applied: none,
+  cloned: none,
+  phones_due: none,
+  ending_first: [],
+  broken_paths: none,
+  failing_tests: null,
+};
+const found = {
+  attention: well,
+  waiting: [],
+  failingTests: null,
+  rotation: undefined,
+  relays: [],
+  webhooks: [],
+  lastBackupAt: undefined,
+  warnings: [],
+};
+const lighthouse = { id: 3, name: "lh-1", is_lighthouse: true };
+const relay = { id: 4, name: "relay-1", is_lighthouse: false };
+
+test("what needs somebody is one row each, the worst first: none hides the others", () => {
+  const broken_paths = {
+    count: 30,
     first: [
-      { id: 3, name: "node-3", is_lighthouse: true },
-      { id: 4, name: "node-4", is_lighthouse: false },
+      { id: 1, name: "node-1", peers: ["peer-1", "peer-2", "10.77.1.4"], peer_count: 4 },
+      { id: 2, name: "node-2", peers: ["peer-1"], peer_count: 1 },
     ],
   };
-  const peers = ["peer-1", "peer-2", "10.77.1.4"];
-  const unreached = [
-    { id: 1, name: "node-1", peers, peer_count: 4 },
-    { id: 2, name: "node-2", peers: ["peer-1"], peer_count: 1 },
-  ];
-  const not_applied = {
-    count: 1,
-    first: [{ id: 5, name: "node-5", since: new Date(now - 1_200_000).toISOString() }],
+  const attention = {
+    ...well,
+    hubs_away: { count: 2, first: [lighthouse, relay] },
+    broken_paths,
+    not_applied: {
+      count: 1,
+      first: [{ id: 5, name: "node-5", since: new Date(now - 1_200_000).toISOString() }],
+    },
+    cloned: { count: 1, first: [{ id: 6, name: "node-6" }] },
   };
-  const cloned = { count: 1, first: [{ id: 6, name: "node-6" }] };
-  const found = degraded(
-    { hubs_away, broken_paths: { count: 30, first: unreached }, not_applied, cloned },
+  const rows = needRows(
+    "acme",
+    { ...found, attention, lastBackupAt: null, failingTests: { count: 1, all: 5 } },
     now,
   );
-  expect(found.map(({ show, count }) => [show, count])).toEqual([
-    ["cloned", 1],
-    ["hubs", 2],
-    ["broken", 30],
-    ["late", 1],
+  expect(rows.map(({ name, what }) => `${name} ${what}`)).toEqual([
+    "node-6 is two machines with the same keys, and tunnels alternate between them",
+    "lh-1 is away: nodes find each other by this lighthouse",
+    "relay-1 is away: it relays for others",
+    "node-1 does not reach peer-1, peer-2, 10.77.1.4 and 1 more",
+    "node-2 does not reach peer-1",
+    "28 more have the same fault",
+    "node-5 checks in, but has not applied the configuration: new rules are not in force on it",
+    "Access 1 of 5 tests of the policy fails",
+    "Backup There is none of the control plane yet",
   ]);
-  expect(found.map(({ needs }) => needs)).toEqual([
-    [
-      {
-        id: 6,
-        name: "node-6",
-        more: "is two machines with the same keys, and tunnels alternate between them. On the copy alone: agent up --new-keys --node-name NAME, with a new join key",
-      },
-    ],
-    [
-      { id: 3, name: "node-3", more: "is away: machines find each other by this lighthouse" },
-      { id: 4, name: "node-4", more: "is away: it relays for others" },
-    ],
-    [
-      { id: 1, name: "node-1", more: "does not reach peer-1, peer-2, 10.77.1.4 and 1 more" },
-      { id: 2, name: "node-2", more: "does not reach peer-1" },
-    ],
-    [
-      {
-        id: 5,
-        name: "node-5",
-        more: "checks in, but has not applied the configuration of 20m ago: rules that were saved since are not in force on it",
-      },
-    ],
+  expect(rows[0]?.more).toBe("On the copy alone: agent up --new-keys --node-name NAME, with a new join key");
+  expect(new Set(rows.map(({ key }) => key)).size).toBe(rows.length);
+});
+
+test("one lighthouse for many nodes is an advice, with its line", () => {
+  const [row, ...more] = needRows(
+    "acme",
+    { ...found, attention: { ...well, active: 12, lighthouses: 1 } },
+    now,
+  );
+  expect([row?.name, row?.act, more]).toEqual([
+    "One lighthouse",
+    { words: "Copy the command", copy: "agent admin token create acme --lighthouse" },
+    [],
   ]);
 });
 
-test("less than half of the machines online needs attention", () => {
-  expect(onlineOf({ active: 0, online: 0 })).toEqual({ words: "No machine is registered.", isBad: false });
-  expect(onlineOf({ active: 2, online: 0 })).toEqual({
-    words: "None of 2 machines is online.",
-    isBad: true,
+test("the verdict is one sentence, and a lighthouse that is away says what that means", () => {
+  expect(verdictOf({ ...well, active: 0 }, 0, 0).words).toBe("No node is registered");
+  expect(verdictOf({ ...well, online: 0 }, 0, 0)).toEqual({
+    sign: "need",
+    words: "None of 8 nodes is online",
   });
-  expect(onlineOf({ active: 3, online: 1 })).toEqual({
-    words: "Only 1 of 3 machines is online.",
-    isBad: true,
+  expect(verdictOf(well, 0, 0)).toEqual({ sign: "on", words: "All is well" });
+  expect(verdictOf(well, 0, 2)).toEqual({ sign: "on", words: "The network is well" });
+  expect(verdictOf({ ...well, online: 3 }, 0, 0).words).toBe("Only 3 of 8 nodes are online");
+  const hubs_away = { count: 1, first: [relay] };
+  expect(verdictOf({ ...well, hubs_away }, 2, 3).words).toBe("2 paths are broken, relay-1 is away");
+  const dark = { ...well, hubs_away: { count: 2, first: [relay, lighthouse] } };
+  expect(verdictOf(dark, 0, 2)).toEqual({
+    sign: "need",
+    words: "Lighthouse lh-1 is away, relay-1 is away",
+    alarm: {
+      id: 3,
+      name: "lh-1",
+      facts:
+        "Tunnels that are up stay up. New tunnels are found by the other lighthouse alone. No node has lost a peer.",
+    },
   });
-  expect(onlineOf({ active: 2, online: 1 })).toEqual({
-    words: "1 of 2 machines is online.",
-    isBad: false,
-  });
+  expect(verdictOf({ ...dark, lighthouses: 1 }, 0, 2).alarm?.facts).toContain(
+    "Nodes that have not talked before do not find each other until it is back.",
+  );
 });
 
 test("tests of the policy that fail are counted", () => {
@@ -113,16 +151,39 @@ test("a time without counts is a gap of the plot", () => {
   ]);
 });
 
-test("the words of the plot are single counts with their times", () => {
-  const count = (online: number, minutes: number) => ({
+test("tiles have numbers without lines where nothing was counted, and no number where nothing is known", () => {
+  const bare = tilesOf(well, undefined, undefined);
+  expect(bare.online).toEqual({ value: "8", of: "of 8", facts: "", isBad: false, line: [] });
+  expect([bare.paths, bare.trips, bare.current]).toEqual([undefined, undefined, undefined]);
+});
+
+test("tiles say when fewer are online than an hour ago, and are whole only where nothing is missing", () => {
+  const paths = { direct: 90, relayed: 10, broken: 0, rtt_ms_median: 9.25, rtt_ms_95: 61 };
+  const point = (minutes: number, online: number) => ({
+    at: new Date(now - minutes * 60_000).toISOString(),
     online,
-    at: new Date(now + minutes * 60_000).toISOString(),
+    active: 40,
+    current: 39,
+    ...paths,
   });
-  const paths = { direct: null, relayed: null, broken: null, rtt_ms_median: null, rtt_ms_95: null };
-  const last = { ...count(7, 15), active: 9, current: null, ...paths };
-  const time = (at: number) => `at ${(at - now) / 60_000}`;
-  expect(historyWords({ least: count(2, 5), most: count(9, 10), last }, time)).toBe(
-    "Online (green) of all machines (grey): 2 at the fewest (at 5), 9 at the most (at 10), 7 at the last count (at 15)",
-  );
-  expect(historyWords({ least: null, most: null, last: null }, time)).toStartWith("Nothing was counted");
+  const last = point(0, 20);
+  const history = {
+    every_s: 300,
+    points: [point(90, 38), point(65, 37), last],
+    least: { at: last.at, online: 20 },
+    most: { at: last.at, online: 38 },
+    last,
+  };
+  const totals = { nodes: 40, online: 20, ...paths, direct: 999, relayed: 1 };
+  const shown = tilesOf({ active: 40, online: 20 }, history, totals);
+  expect(shown.online).toEqual({
+    value: "20",
+    of: "of 40",
+    facts: "17 fewer than an hour ago",
+    isBad: true,
+    line: [38, 37, 20],
+  });
+  expect(shown.paths).toMatchObject({ value: "99.9", facts: "1 relayed, none broken", line: [90, 90, 90] });
+  expect(shown.trips).toMatchObject({ value: "9.3", facts: "95 of 100 within 61 ms" });
+  expect(shown.current).toEqual({ value: "39", of: "of 40", facts: "1 behind, or away", share: 0.975 });
 });

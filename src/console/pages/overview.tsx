@@ -1,32 +1,46 @@
-// What needs a user's attention, each with the action; and how many machines are online.
+// The first page: whether all is well, what needs somebody, and what changed. In this order it is read.
 
-import type { Warning } from "../../api/servers.ts";
-import type { Relay, Attention } from "../../api/paths.ts";
 import "../core.ts";
-import type { VNode } from "preact";
-import { useEffect } from "preact/hooks";
-import { stepOf, type Rotation } from "../authorities.ts";
-import { mayAdminister, slug } from "../me.ts";
-import { onSeen } from "../live.ts";
-import { degraded, onlineOf, testsWords } from "../needs.ts";
-import { vulnerabilitiesOf } from "../nodes.ts";
+import { eventsApi } from "../../api/events.ts";
+import { apiPath } from "../../api/endpoint.ts";
+import { nodesApi } from "../../api/nodes.ts";
+import { pathsApi, type Attention, type GroupPaths } from "../../api/paths.ts";
+import { useEffect, useMemo, useState } from "preact/hooks";
+import { behindAll, thingsOf } from "../activity.ts";
 import { DuePhones } from "../due-phones.tsx";
+import { eventSentence, unnamed } from "../event-words.ts";
+import { onSeen } from "../live.ts";
+import { groupKey, groupWord, peopled } from "../map/groups.ts";
+import { isAdmin, mayAdminister, organization, slug } from "../me.ts";
+import { useMemberNames } from "../member-names.ts";
+import { backupCommand, needRows, tilesOf, verdictOf, type Act, type Need, type TileText } from "../needs.ts";
 import { OwnMachines } from "../own-machines.tsx";
+import { useProviderWords } from "../provider-words.ts";
 import { relayText } from "../relays.ts";
-import { pathOf } from "../router.ts";
-import { secondLighthouse } from "../../protocol/second-lighthouse.ts";
-import { refresh } from "../resource.ts";
+import { refresh, useResource } from "../resource.ts";
+import { pathOf, query, setQuery } from "../router.ts";
 import { now } from "../times.ts";
+import { Button, Segments } from "../ui/button.tsx";
+import { useNamed } from "../ui/events.tsx";
+import { Fleet, perSquare, Share, Spark, Tile } from "../ui/figures.tsx";
+import { Avatar, Icon, Sign } from "../ui/icon.tsx";
+import { Network } from "../ui/network.tsx";
+import { Page, Panel } from "../ui/page.tsx";
+import { Failure, Line, Loading, When } from "../ui/parts.tsx";
+import { Count } from "../ui/tag.tsx";
 import { attentionPath, serversPath, useNeeds, type Needs } from "../use-needs.ts";
-import { OnlinePlot } from "../ui/online-plot.tsx";
-import { Empty, Failure, Line, Loading, moment, State, When } from "../ui/parts.tsx";
 
-/** Maximum shown of each kind; the rest is counted, and a link leads to it. */
-const maxShown = 20;
 /** Check-ins are no events. Those of this time are read together. */
 const settleMs = 3000;
+/** More needs are counted, and a link leads to them. */
+const maxRows = 40;
+const spans = [
+  ["1", "24 h"],
+  ["7", "7 d"],
+  ["30", "30 d"],
+] as const;
 
-/** Reads again after machines were in contact. */
+/** Reads again after nodes were in contact. */
 function useContacts(own: string): void {
   useEffect(() => {
     let timer: ReturnType<typeof setTimeout> | undefined;
@@ -47,298 +61,418 @@ export function Overview() {
   const own = slug.value ?? "";
   const needs = useNeeds();
   useContacts(own);
-  const { machines, error } = needs;
-  const plane = <OfControlPlane warnings={needs.warnings} />;
-  const waiting = (
-    <>
-      <OwnMachines own={own} /> <Waiting own={own} waiting={needs.waiting} />{" "}
-      {needs.failingTests ? (
-        <>
-          <h2>Policy</h2>
-          <p>
-            {testsWords(needs.failingTests)}: <a href={pathOf(own, "access")}>Access</a>
-          </p>
-        </>
-      ) : null}
-    </>
-  );
-  const backup = needs.lastBackupAt === undefined ? null : <Backup at={needs.lastBackupAt} />;
-  if (machines === undefined)
-    return (
-      <>
-        <h1>Overview</h1>
-        {error === undefined ? <Loading rows={16} /> : <Failure error={error} />}
-      </>
-    );
-  if (machines.nodes === 0)
-    return (
-      <>
-        <h1>Overview</h1>
-        {plane} {waiting} {backup}
-        <Empty text="There is no machine yet. The first one is usually a lighthouse: a machine with a public address.">
-          <a class="button primary" href={pathOf(own, "machines", "add")}>
-            Add a machine
-          </a>
-        </Empty>
-      </>
-    );
-  const { words, isBad } = onlineOf(machines);
-  return (
-    <>
-      <h1>Overview</h1>
-      <p>
-        {isBad ? (
-          <>
-            <State name="attention" word={words} />{" "}
-            <a href={`${pathOf(own, "machines")}?show=away&order=-seen`}>Which are away?</a>
-          </>
-        ) : (
-          words
-        )}
-        {machines.nodes === machines.active ? null : (
-          <>
-            {" "}
-            <span class="quiet">{machines.nodes - machines.active} more: phones, or not registered yet.</span>
-          </>
-        )}
-      </p>
-      {plane} {waiting}
-      <OfMachines own={own} machines={machines} />
-      <OneLighthouse own={own} machines={machines} />
-      <DuePhones own={own} due={machines.phones_due} />
-      {needs.rotation === undefined ? null : <Running own={own} rotation={needs.rotation} />}
-      <Relays relays={needs.relays} />
-      <Listed
-        title="Webhooks that fail"
-        all={pathOf(own, "webhooks")}
-        items={needs.webhooks.map(({ id, url }) => (
-          <a href={pathOf(own, "webhooks", id)}>
-            <bdi>{url}</bdi>
-          </a>
-        ))}
-      />
-      {backup}
-      <OnlinePlot own={own} />
-    </>
-  );
-}
-
-/** Such as a jump of its clock, or a full disk. */
-function OfControlPlane({ warnings }: { warnings: readonly Warning[] }) {
-  if (warnings.length === 0) return null;
-  return (
-    <>
-      <h2>Control plane</h2>
-      <ul>
-        {warnings.map(({ code, text, hint }) => (
-          <li key={code}>
-            <State name="attention" word={text} /> <span class="quiet">{hint}</span>
-          </li>
-        ))}
-      </ul>
-    </>
-  );
-}
-
-/** Problems of machines. */
-function OfMachines({ own, machines }: { own: string; machines: Attention }) {
-  const { not_applied, not_renewed, vulnerable_engines: engines } = machines;
-  const ill = degraded(machines, now.value).filter(({ count }) => count > 0);
-  const all = pathOf(own, "machines");
-  const named = ({ id, name }: { id: number; name: string }, more: unknown) => (
-    <>
-      <a href={pathOf(own, "machines", id)}>
-        <bdi>{name}</bdi>
-      </a>{" "}
-      {more}
-    </>
-  );
-  return (
-    <>
-      {ill.map(({ title, show, count, needs }) => (
-        <Listed
-          key={show}
-          title={title}
-          items={needs.map((each) => named(each, <bdi>{each.more}</bdi>))}
-          count={count}
-          all={`${all}?show=${show}`}
-        />
-      ))}
-      {ill.length === 0 ? null : (
-        <>
-          <p class="quiet">On the machine, this says why:</p>
-          <Line text="agent doctor" />
-          {not_applied.count === 0 ? null : (
-            <>
-              <p class="quiet">This applies the newest configuration:</p>
-              <Line text="sudo agent sync-config" />
-            </>
-          )}
-        </>
-      )}
-      {not_renewed.count === 0 ? (
-        <p class="quiet">No certificate is overdue for renewal.</p>
-      ) : (
-        <>
-          <Listed
-            title="Certificates that are not renewed"
-            items={not_renewed.first.map((each) =>
-              named(each, <>ends {moment(Date.parse(each.not_after))}</>),
-            )}
-            count={not_renewed.count}
-            all={`${all}?order=ends&columns=state,ends,seen`}
-          />
-          <p class="quiet">A machine renews when it checks in. On the machine, this asks at once:</p>
-          <Line text="sudo agent checkin" />
-        </>
-      )}
-      <Listed
-        title="Engines with known vulnerabilities"
-        items={engines.first.map((each) =>
-          named(
-            each,
-            <bdi>
-              runs engine {each.overlay_version}: {vulnerabilitiesOf(each)}
-            </bdi>,
-          ),
-        )}
-        count={engines.count}
-        all={`${all}?show=vulnerable`}
-      />
-      {engines.count === 0 ? null : (
-        <>
-          <p class="quiet">On the machine, this updates it:</p>
-          <Line text="sudo agent overlay update" />
-        </>
-      )}
-    </>
-  );
-}
-
-function OneLighthouse({ own, machines }: { own: string; machines: Attention }) {
-  const advice = secondLighthouse(own, { nodes: machines.active, lighthouses: machines.lighthouses });
-  if (advice === undefined || !mayAdminister.value) return null;
-  const [here, there] = advice.lines;
-  return (
-    <>
-      <h2>One lighthouse</h2>
-      <p>{advice.why}:</p>
-      <Line text={here} />
-      <Line text={`sudo ${there}`} />
-    </>
-  );
-}
-
-/** Relayed traffic, because it costs money: shown from the first report on. */
-function Relays({ relays }: { relays: readonly Relay[] }) {
-  const counted = relays.filter(({ bytes }) => bytes !== null);
-  if (counted.length === 0) return null;
-  const own = slug.value ?? "";
-  const order = counted.toSorted(
-    (a, b) => Number(b.paused) - Number(a.paused) || (b.bytes ?? 0) - (a.bytes ?? 0),
-  );
-  return (
-    <Listed
-      title="Relays"
-      all={`${pathOf(own, "machines")}?show=relay`}
-      items={order.map((relay) => (
-        <>
-          <a href={pathOf(own, "machines", relay.node)}>
-            <bdi>{relay.node_name}</bdi>
-          </a>
-          <span class={relay.paused ? "limited" : "quiet"}> {relayText(relay)}</span>
-        </>
-      ))}
+  const { data: network } = useResource(apiPath(pathsApi.groups, { slug: own }), { isCalm: true });
+  const days = spans.find(([each]) => each === query.value.get("days"))?.[0] ?? "1";
+  const { attention, error } = needs;
+  const isEmpty = attention?.nodes === 0;
+  const add = mayAdminister.value ? (
+    <Button kind="primary" icon="plus" href={pathOf(own, "machines", "add")}>
+      <span>
+        Add<span class="no-phone"> a node</span>
+      </span>
+    </Button>
+  ) : null;
+  const time = isEmpty ? null : (
+    <Segments
+      label="Time"
+      value={days}
+      choices={spans}
+      set={(word) => setQuery({ days: word === "1" ? undefined : word })}
     />
   );
+  const command = ["org", "show", own];
+  return (
+    <Page
+      title="Overview"
+      actions={
+        <>
+          {time}
+          {add}
+        </>
+      }
+      terminal={{ command, call: ["GET", attentionPath(own)] }}
+    >
+      {attention === undefined ? (
+        error === undefined ? (
+          <Loading rows={16} />
+        ) : (
+          <Failure error={error} />
+        )
+      ) : isEmpty ? (
+        <FirstNodes own={own} needs={needs} />
+      ) : (
+        <Whole own={own} days={days} needs={needs} attention={attention} network={network} />
+      )}
+    </Page>
+  );
 }
 
-function Waiting({ own, waiting: data }: { own: string; waiting: Needs["waiting"] }) {
-  if (data.length === 0) return null;
+type WholeProps = {
+  own: string;
+  days: (typeof spans)[number][0];
+  needs: Needs;
+  attention: Attention;
+  network: GroupPaths | undefined;
+};
+
+function Whole({ own, days, needs, attention, network }: WholeProps) {
+  const rows = needRows(own, { ...needs, attention }, now.value);
+  const changed = <Changed own={own} />;
+  const isCalm = rows.length < 4;
   return (
     <>
-      <Listed
-        title="Machines that wait for approval"
-        all={pathOf(own, "machines", "waiting")}
-        items={data.map((machine) => (
-          <>
-            <bdi>{machine.name}</bdi> <span class="quiet">from {machine.seen_from}</span>{" "}
-            <When at={machine.created_at} />
-          </>
-        ))}
-      />
-      <p>
-        <a class="button primary" href={pathOf(own, "machines", "waiting")}>
-          Approve or refuse
-        </a>
-      </p>
+      <State attention={attention} network={network} count={needs.count} own={own} />
+      <Tiles own={own} days={days} attention={attention} network={network} />
+      <div class="two">
+        <div class="stackd">
+          <NeedsYou own={own} rows={rows} count={needs.count} />
+          <OwnMachines own={own} />
+          <DuePhones own={own} due={attention.phones_due} />
+          {isCalm ? changed : null}
+        </div>
+        <div class="stackd">
+          {network === undefined || network.groups.length < 2 ? null : (
+            <Panel title="Network" actions={<a href={pathOf(own, "map")}>Map</a>} hasRoom={true}>
+              <Network groups={network.groups} pairs={network.pairs} />
+            </Panel>
+          )}
+          <Relays own={own} relays={needs.relays} />
+          {isCalm ? null : changed}
+        </div>
+      </div>
     </>
   );
 }
 
-type RunningProps = { own: string; rotation: Rotation };
+type StateProps = { own: string; attention: Attention; network: GroupPaths | undefined; count: number };
 
-function Running({ own, rotation }: RunningProps) {
-  const { paused, rolling_back, waiting_for } = rotation;
+/** The verdict over the fleet. */
+function State({ own, attention, network, count }: StateProps) {
+  const { sign, words, alarm } = verdictOf(attention, network?.totals.broken ?? 0, count);
+  const groups = peopled(network?.groups ?? []).map(({ name, well, relayed, broken, away }) => ({
+    name: groupWord(name),
+    href: `${pathOf(own, "machines")}?group=${encodeURIComponent(groupKey(name))}`,
+    on: well,
+    part: relayed,
+    need: broken,
+    off: away,
+  }));
+  const left = network?.left_out.groups ?? 0;
+  const per = perSquare(groups);
   return (
-    <>
-      <h2>Rotation of the CAs</h2>
-      <p>
-        {stepOf(rotation)} {paused ? <strong>It is paused.</strong> : null}
-      </p>
-      {waiting_for.length === 0 ? null : (
-        <p>
-          It waits for {waiting_for.length === 1 ? "1 machine" : `${waiting_for.length} machines`} to confirm.
+    <Panel isAlarm={alarm !== undefined} hasRoom={true}>
+      <div class="apart">
+        <p class="verdict" role="status">
+          <Sign name={sign} />
+          <bdi>{words}</bdi>
+        </p>
+        <div class="legend no-phone">
+          <span>
+            <Sign name="on" />
+            online
+          </span>
+          <span>
+            <Sign name="part" />
+            relayed
+          </span>
+          <span>
+            <Sign name="off" />
+            away
+          </span>
+          <span>
+            <Sign name="need" />
+            broken
+          </span>
+        </div>
+      </div>
+      {alarm === undefined ? null : (
+        <>
+          <p class="quiet mt8">
+            <bdi>{alarm.facts}</bdi>
+          </p>
+          <div class="group mt8">
+            <Button kind="primary" href={pathOf(own, "machines", alarm.id)}>
+              Open <bdi>{alarm.name}</bdi>
+            </Button>
+            <CopyButton words="sudo agent doctor" copy="sudo agent doctor" />
+            <Button kind="ghost" href={`${pathOf(own, "machines")}?show=broken`}>
+              What else is hit?
+            </Button>
+          </div>
+        </>
+      )}
+      {groups.length === 0 ? null : <Fleet groups={groups} />}
+      {per === 1 && left === 0 ? null : (
+        <p class="help">
+          {per === 1 ? "" : `A square stands for up to ${per} nodes. `}
+          {left === 0 ? "" : `${left} more groups, which are better off, are not shown.`}
         </p>
       )}
-      <p>
-        <a class="button" href={pathOf(own, "certificates")}>
-          {paused ? (rolling_back ? "Resume it" : "Resume or roll back") : "Look at it"}
-        </a>
-      </p>
-    </>
+    </Panel>
   );
 }
 
-/** The backup of the control plane: only staff can make one. */
-function Backup({ at }: { at: string | null }) {
+/** A button that copies its command, and says so. */
+function CopyButton({ words, copy }: { words: string; copy: string }) {
+  const [isDone, done] = useState(false);
+  const run = async () => {
+    await navigator.clipboard.writeText(copy);
+    done(true);
+    setTimeout(() => done(false), 2000);
+  };
   return (
-    <>
-      <h2>Backup</h2>
-      <p>
-        {at === null ? (
-          "There is no backup of the control plane yet."
-        ) : (
-          <>
-            The last backup of the control plane was made <When at={at} />.
-          </>
-        )}{" "}
-        On its machine:
-      </p>
-      <Line text="sudo agent admin backup /backup/control-$(date +%F).db" />
-    </>
+    <Button isSmall={true} icon={isDone ? "check" : "copy"} title={copy} onClick={run}>
+      {words}
+      {isDone ? (
+        <span class="unseen" role="status">
+          {" "}
+          copied
+        </span>
+      ) : null}
+    </Button>
   );
 }
 
-type ListedProps = { title: string; items: readonly VNode[]; count?: number; all: string };
+type TilesProps = Omit<WholeProps, "needs">;
 
-/** `count`: of all, if `items` are not all. `all`: where all of them are. */
-function Listed({ title, items, count = items.length, all }: ListedProps) {
-  if (items.length === 0) return null;
-  const shown = items.slice(0, maxShown);
+function Tiles({ own, days, attention, network }: TilesProps) {
+  const { data: history } = useResource(apiPath(nodesApi.online, { slug: own }, { days }), { isCalm: true });
+  const { online, paths, trips, current } = tilesOf(attention, history, network?.totals);
+  const tile = (label: string, text: TileText, href: string) => (
+    <Tile
+      label={label}
+      value={text.value}
+      of={text.of}
+      facts={<span class={text.isBad ? "is-bad" : ""}>{text.facts}</span>}
+      href={href}
+    >
+      <Spark values={text.line} isBad={text.isBad} />
+    </Tile>
+  );
   return (
-    <>
-      <h2>{title}</h2>
-      <ul class="plain-list">
-        {shown.map((item, at) => (
-          <li key={at}>{item}</li>
-        ))}
-        {count > shown.length ? (
+    <div class="tiles">
+      {tile("Online", online, `${pathOf(own, "machines")}?show=away`)}
+      {paths === undefined ? null : tile("Direct paths", paths, `${pathOf(own, "map")}?view=table`)}
+      {trips === undefined ? null : tile("Median round trip", trips, `${pathOf(own, "map")}?view=matrix`)}
+      {current === undefined ? null : (
+        <Tile
+          label="Newest configuration"
+          value={current.value}
+          of={current.of}
+          facts={current.facts}
+          href={`${pathOf(own, "machines")}?show=late`}
+        >
+          <Share share={current.share} />
+        </Tile>
+      )}
+    </div>
+  );
+}
+
+function NeedsYou({ own, rows, count }: { own: string; rows: readonly Need[]; count: number }) {
+  const all = <a href={`${pathOf(own, "machines")}?show=attention`}>Show in nodes</a>;
+  return (
+    <Panel
+      title="Needs you"
+      beside={count === 0 ? null : <Count count={count} words="need you" />}
+      actions={rows.length === 0 ? null : all}
+    >
+      <ul class="lines needs">
+        {rows.length === 0 ? (
           <li>
-            <a href={all}>and {count - shown.length} more</a>
+            <Sign name="on" />
+            <span class="name">Nothing</span>
+            <span class="what quiet">What needs somebody stands here, with what to do.</span>
+          </li>
+        ) : (
+          rows.slice(0, maxRows).map((need) => <Row key={need.key} own={own} need={need} />)
+        )}
+        {rows.length > maxRows ? (
+          <li>
+            <Sign name="part" />
+            <span class="name">{rows.length - maxRows} more</span>
           </li>
         ) : null}
       </ul>
-    </>
+    </Panel>
+  );
+}
+
+const hrefOf = (own: string, to: Need["to"]) => (to[0] === "-" ? pathOf(...to) : pathOf(own, ...to));
+
+function Row({ own, need: { sign, name, to, what, more, at, act } }: { own: string; need: Need }) {
+  return (
+    <li>
+      <Sign name={sign} />
+      <a class="name cut" href={hrefOf(own, to)} title={name}>
+        <bdi>{name}</bdi>
+      </a>
+      <span class="what quiet cut" title={more === undefined ? what : `${what}\n${more}`}>
+        <bdi>{what}</bdi>
+      </span>
+      {at == null ? <span /> : <When at={at} />}
+      <span class="acts">
+        <ActButton own={own} act={act} />
+      </span>
+    </li>
+  );
+}
+
+const ActButton = ({ own, act }: { own: string; act: Act }) =>
+  "copy" in act ? (
+    <CopyButton words={act.words} copy={act.copy} />
+  ) : (
+    <Button isSmall={true} href={`${hrefOf(own, act.to)}${act.query === undefined ? "" : `?${act.query}`}`}>
+      {act.words}
+    </Button>
+  );
+
+/** Relayed traffic, because it costs money: shown from the first report on. */
+function Relays({ own, relays }: { own: string; relays: Needs["relays"] }) {
+  const counted = relays.filter(({ bytes }) => bytes !== null);
+  if (counted.length === 0) return null;
+  return (
+    <Panel title="Relays" actions={<a href={`${pathOf(own, "machines")}?show=relay`}>Nodes</a>}>
+      <ul class="lines recent">
+        {counted
+          .toSorted((a, b) => Number(b.paused) - Number(a.paused) || (b.bytes ?? 0) - (a.bytes ?? 0))
+          .slice(0, maxRows)
+          .map((relay) => (
+            <li key={relay.node}>
+              <Sign name={relay.paused ? "part" : "on"} />
+              <span class="cut" title={relayText(relay)}>
+                <a class="name" href={pathOf(own, "machines", relay.node)}>
+                  <bdi>{relay.node_name}</bdi>
+                </a>{" "}
+                <span class="quiet">{relayText(relay)}</span>
+              </span>
+            </li>
+          ))}
+      </ul>
+    </Panel>
+  );
+}
+
+const shownEvents = "8";
+
+/** The newest events, as sentences. */
+function Changed({ own }: { own: string }) {
+  const { data = [] } = useResource(
+    apiPath(eventsApi.list, { slug: own }, { before: `${behindAll}`, limit: shownEvents }),
+  );
+  const events = data.toReversed();
+  const names = useMemberNames(own);
+  const known = useMemo(() => thingsOf(events), [data]);
+  const things = useNamed(own, unnamed(events, known), known);
+  const words = useProviderWords(own, false);
+  if (events.length === 0) return null;
+  return (
+    <Panel title="Changed" actions={<a href={pathOf(own, "activity")}>Activity</a>}>
+      <ul class="lines recent">
+        {events.map((event) => {
+          const { parts, by } = eventSentence(event, { names, things, words });
+          const text = parts.join("");
+          const { kind, id } = event.actor;
+          const who = kind === "person" ? (names.get(id ?? 0) ?? "?") : kind;
+          return (
+            <li key={event.id}>
+              <Avatar
+                name={who}
+                icon={kind === "person" ? undefined : kind === "node" ? "machines" : "servers"}
+              />
+              <span class="cut" title={by === "" ? text : `${text} (${by})`}>
+                {parts.map((part, at) => (at % 2 === 0 ? part : <bdi key={at}>{part}</bdi>))}
+              </span>
+              <When at={event.at} />
+            </li>
+          );
+        })}
+      </ul>
+    </Panel>
+  );
+}
+
+/** An organization without a node: the three steps to a network, and what can be done meanwhile. */
+function FirstNodes({ own, needs }: { own: string; needs: Needs }) {
+  const shown = organization.value;
+  const meanwhile = [
+    ["people", "Invite somebody", pathOf(own, "people")],
+    ["passkey", "Add a passkey", pathOf("-", "account")],
+    ["access", "Look at the rules", pathOf(own, "access")],
+  ] as const;
+  const waiting = needs.waiting.length;
+  return (
+    <div class="start">
+      <div>
+        <div class="hello">
+          <h2>Your network has no node yet</h2>
+          <p class="quiet mt8">
+            Three nodes make a network worth having: one that the others can reach, and two that talk. It
+            takes about five minutes.
+          </p>
+        </div>
+        <ol class="steps mt12">
+          <li class="here">
+            <span class="n">1</span>
+            <h2>A lighthouse: a machine with a public address</h2>
+            <p class="quiet">The others find each other through it. It needs an open UDP port.</p>
+            {isAdmin(shown) ? (
+              <p class="group mt8">
+                <Button kind="primary" icon="plus" href={`${pathOf(own, "machines", "add")}?kind=lighthouse`}>
+                  Add a lighthouse
+                </Button>
+              </p>
+            ) : null}
+            {waiting === 0 ? null : (
+              <p class="mt8">
+                <a href={pathOf(own, "machines", "waiting")}>
+                  {waiting === 1 ? "1 node waits" : `${waiting} nodes wait`} for approval
+                </a>
+              </p>
+            )}
+          </li>
+          <li class="later">
+            <span class="n">2</span>
+            <h2>A second node</h2>
+            <p class="quiet">The same line with another key. No open port is needed.</p>
+          </li>
+          <li class="later">
+            <span class="n">3</span>
+            <h2>Let them talk</h2>
+            <p class="quiet">
+              Two rules are there from the start: all may send, all answer pings. You add what else may be
+              reached.
+            </p>
+          </li>
+        </ol>
+      </div>
+      <aside class="stackd">
+        <Panel title="Your network" hasRoom={true}>
+          <dl class="facts">
+            <dt>Name</dt>
+            <dd>{own}.internal</dd>
+            <dt>Addresses</dt>
+            <dd class="mono">{shown?.network}</dd>
+          </dl>
+        </Panel>
+        <Panel title="Meanwhile">
+          <ul class="lines recent">
+            {meanwhile.map(([icon, words, href]) => (
+              <li key={words}>
+                <Icon name={icon} />
+                <a class="name" href={href}>
+                  {words}
+                </a>
+              </li>
+            ))}
+          </ul>
+        </Panel>
+        {needs.lastBackupAt === undefined ? null : (
+          <Panel title="Make a backup" hasRoom={true}>
+            <Line text={backupCommand} />
+          </Panel>
+        )}
+      </aside>
+    </div>
   );
 }

@@ -71,37 +71,45 @@ export const Share = ({ share }: { share: number }) => (
   </svg>
 );
 
-/** Of a node in the fleet: filled, half, hollow, triangle. */
-export type Square = "on" | "part" | "off" | "need";
-export type Squares = { name: string; href: string; squares: readonly Square[] };
+/** Of a group: online and well, with a relayed path, with a broken path, away. */
+export type FleetGroup = { name: string; href: string; on: number; part: number; need: number; off: number };
 
-const letters: Readonly<Record<Square, string | undefined>> = {
-  on: undefined,
-  part: "p",
-  off: "o",
-  need: "x",
-};
+const kinds = ["need", "part", "on", "off"] as const;
+const squareOf = { need: "x", part: "p", on: undefined, off: "o" };
+/** More are not told apart, and take too long to draw. */
+const maxSquares = 1500;
 
-/** One square a node, by group. */
-export const Fleet = ({ groups }: { groups: readonly Squares[] }) => (
-  <div class="strip">
-    {groups.map(({ name, href, squares }) => {
-      const online = squares.filter((each) => each !== "off").length;
-      return (
-        <a key={name} href={href} title={`${name}: ${online} of ${squares.length} online`}>
-          <span class="waffle" aria-hidden="true">
-            {squares.map((each) => (
-              <i class={letters[each]} />
-            ))}
-          </span>
-          <span class="gname">
-            <bdi>{name}</bdi>{" "}
-            <span class="faint">
-              {online}/{squares.length}
+/** How many nodes a square stands for, so that all fit. */
+export const perSquare = (groups: readonly FleetGroup[]): number =>
+  Math.ceil(groups.reduce((sum, { on, part, need, off }) => sum + on + part + need + off, 0) / maxSquares) ||
+  1;
+
+/** One square a node, by group: what needs somebody first. A square of many nodes is as bad as its kind, however few they are. */
+export function Fleet({ groups }: { groups: readonly FleetGroup[] }) {
+  const per = perSquare(groups);
+  return (
+    <div class="strip">
+      {groups.map((group) => {
+        const online = group.on + group.part + group.need;
+        const all = online + group.off;
+        return (
+          <a key={group.name} href={group.href} title={`${group.name}: ${online} of ${all} online`}>
+            <span class="waffle" aria-hidden="true">
+              {kinds.map((kind) =>
+                Array.from({ length: Math.ceil(group[kind] / per) }, (_, at) => (
+                  <i key={`${kind}${at}`} class={squareOf[kind]} />
+                )),
+              )}
             </span>
-          </span>
-        </a>
-      );
-    })}
-  </div>
-);
+            <span class="gname">
+              <bdi class="cut">{group.name}</bdi>{" "}
+              <span class="faint">
+                {online}/{all}
+              </span>
+            </span>
+          </a>
+        );
+      })}
+    </div>
+  );
+}
