@@ -53,205 +53,163 @@ export type Found = {
 };
 
 const updateEngine = "sudo agent overlay update";
-export const backupCommand = "sudo agent admin backup /backup/control-$(date +%F).db";
+const backupCommand = "sudo agent admin backup /backup/control-$(date +%F).db";
 
 /** All needs, the worst first: what does not work, who waits, what will not work some day. `now`: ms. */
-export function needRows(own: string, found: Found, now: number): Need[] {
-  const { attention, waiting, failingTests, rotation, relays, webhooks, lastBackupAt, warnings } = found;
-  const list = (words: string, query: string): Act => ({ words, to: ["machines"], query });
-  const rest = (
-    key: string,
-    { count, first }: { count: number; first: readonly unknown[] },
-    show: string,
-  ): Need[] =>
-    count <= first.length
-      ? []
-      : [
-          {
-            key: `more ${key}`,
-            sign: "need",
-            name: `${count - first.length} more`,
-            to: ["machines"],
-            what: "have the same fault",
-            act: list("Show all", `show=${show}`),
-          },
-        ];
-  const one = (
-    kind: string,
-    { id, name }: { id: number; name: string },
-    what: string,
-  ): Omit<Need, "act"> => ({
-    key: `${kind} ${id}`,
+export const needRows = (own: string, found: Found, now: number): Need[] => [
+  ...found.warnings.map(({ code, text, hint }): Need => ({
+    key: code,
     sign: "need",
-    name,
-    to: ["machines", id],
-    what,
-  });
-  const open = (id: number, words = "Open"): Act => ({ words, to: ["machines", id] });
-  const {
-    cloned,
-    hubs_away,
-    broken_paths,
-    not_applied,
-    not_renewed,
-    vulnerable_engines: engines,
-  } = attention;
+    name: "Control plane",
+    to: ["-", "servers"],
+    what: text,
+    more: hint,
+    act: { words: "Open", to: ["-", "servers"] },
+  })),
+  ...illRows(found.attention, now),
+  ...(found.failingTests
+    ? [
+        {
+          key: "tests",
+          sign: "need",
+          name: "Access",
+          to: ["access"],
+          what: testsWords(found.failingTests),
+          act: { words: "Show", to: ["access"] },
+        } as const,
+      ]
+    : []),
+  ...found.waiting.map((each): Need => ({
+    key: `waiting ${each.id}`,
+    sign: "wait",
+    name: each.name,
+    to: ["machines", "waiting"],
+    what: `asks to join from ${each.seen_from}`,
+    at: each.created_at,
+    act: { words: "Approve or refuse", to: ["machines", "waiting"] },
+  })),
+  ...laterRows(found),
+  ...adviceRow(own, found.attention),
+];
+
+type Listed<T> = { count: number; first: readonly T[] };
+type Named = { id: number; name: string };
+
+/** A row for each that is listed, and one for the rest, which leads to all of them. */
+function rowsOf<T extends Named>(
+  kind: string,
+  query: string,
+  { count, first }: Listed<T>,
+  rowOf: (each: T) => Pick<Need, "what"> & Partial<Need>,
+): Need[] {
+  const rows = first.map((each): Need => ({
+    key: `${kind} ${each.id}`,
+    sign: "need",
+    name: each.name,
+    to: ["machines", each.id],
+    act: { words: "Open", to: ["machines", each.id] },
+    ...rowOf(each),
+  }));
+  const rest = count - first.length;
+  if (rest <= 0) return rows;
+  const act = { words: "Show all", to: ["machines"], query };
   return [
-    ...warnings.map(({ code, text, hint }): Need => ({
-      key: code,
-      sign: "need",
-      name: "Control plane",
-      to: ["-", "servers"],
-      what: text,
-      more: hint,
-      act: { words: "Open", to: ["-", "servers"] },
-    })),
-    ...cloned.first.map((each) => ({
-      ...one("cloned", each, "is two machines with the same keys, and tunnels alternate between them"),
+    ...rows,
+    { key: kind, sign: "need", name: `${rest} more`, to: ["machines"], what: "have the same fault", act },
+  ];
+}
+
+/** Nodes that do not work, or soon will not. */
+function illRows(attention: Attention, now: number): Need[] {
+  const { cloned, hubs_away, broken_paths, not_applied, not_renewed } = attention;
+  const toCopy = (copy: string): Act => ({ words: "Copy the command", copy });
+  return [
+    ...rowsOf("cloned", "show=cloned", cloned, () => ({
+      what: "is two machines with the same keys, and tunnels alternate between them",
       more: `On the copy alone: ${separateCopy}, with a new join key`,
-      act: open(each.id),
     })),
-    ...rest("cloned", cloned, "cloned"),
-    ...hubs_away.first.map((each) => ({
-      ...one(
-        "hub",
-        each,
-        each.is_lighthouse
-          ? "is away: nodes find each other by this lighthouse"
-          : "is away: it relays for others",
-      ),
-      act: open(each.id),
+    ...rowsOf("hub", "show=hubs", hubs_away, ({ is_lighthouse }) => ({
+      what: is_lighthouse
+        ? "is away: nodes find each other by this lighthouse"
+        : "is away: it relays for others",
     })),
-    ...rest("hub", hubs_away, "hubs"),
-    ...broken_paths.first.map((each) => {
-      const others = each.peer_count - each.peers.length;
+    ...rowsOf("broken", "show=broken", broken_paths, ({ id, peers, peer_count }) => {
+      const others = peer_count - peers.length;
       return {
-        ...one(
-          "broken",
-          each,
-          `does not reach ${each.peers.join(", ")}${others > 0 ? ` and ${others} more` : ""}`,
-        ),
-        act: open(each.id, "Why?"),
+        what: `does not reach ${peers.join(", ")}${others > 0 ? ` and ${others} more` : ""}`,
+        act: { words: "Why?", to: ["machines", id] },
       };
     }),
-    ...rest("broken", broken_paths, "broken"),
-    ...not_applied.first.map((each) => ({
-      ...one(
-        "late",
-        each,
-        "checks in, but has not applied the configuration: new rules are not in force on it",
-      ),
-      at: each.since,
-      act: { words: "Copy the command", copy: "sudo agent sync-config" },
+    ...rowsOf("late", "show=late", not_applied, ({ since }) => ({
+      what: "checks in, but has not applied the configuration: new rules are not in force on it",
+      at: since,
+      act: toCopy("sudo agent sync-config"),
     })),
-    ...rest("late", not_applied, "late"),
-    ...not_renewed.first.map((each) => ({
-      ...one(
-        "renew",
-        each,
-        `has not renewed its certificate, which ends ${ago(Date.parse(each.not_after), now)}`,
-      ),
-      at: each.not_after,
-      act: { words: "Copy the command", copy: "sudo agent checkin" },
+    ...rowsOf("renew", "order=ends&columns=state,ends,seen", not_renewed, ({ not_after }) => ({
+      what: `has not renewed its certificate, which ends ${ago(Date.parse(not_after), now)}`,
+      at: not_after,
+      act: toCopy("sudo agent checkin"),
     })),
-    ...(not_renewed.count > not_renewed.first.length
-      ? [
-          {
-            ...rest("renew", not_renewed, "")[0],
-            act: list("Show all", "order=ends&columns=state,ends,seen"),
-          } as Need,
-        ]
-      : []),
-    ...(failingTests
-      ? [
-          {
-            key: "tests",
-            sign: "need",
-            name: "Access",
-            to: ["access"],
-            what: testsWords(failingTests),
-            act: { words: "Show", to: ["access"] },
-          } as const,
-        ]
-      : []),
-    ...waiting.map((each): Need => ({
-      key: `waiting ${each.id}`,
-      sign: "wait",
-      name: each.name,
-      to: ["machines", "waiting"],
-      what: `asks to join from ${each.seen_from}`,
-      at: each.created_at,
-      act: { words: "Approve or refuse", to: ["machines", "waiting"] },
-    })),
-    ...(engines.count === 0
-      ? []
-      : [
-          {
-            key: "engines",
-            sign: "part",
-            name: engines.count === 1 ? (engines.first[0]?.name ?? "1 engine") : `${engines.count} engines`,
-            to: engines.count === 1 ? ["machines", engines.first[0]?.id ?? 0] : ["machines"],
-            what: `${engines.count === 1 ? "runs an engine" : "are of versions"} with known vulnerabilities`,
-            more: engines.first
-              .map((each) => `${each.name}: ${each.overlay_version}, ${vulnerabilitiesOf(each)}`)
-              .join("\n"),
-            act:
-              engines.count === 1
-                ? { words: "Update command", copy: updateEngine }
-                : list("Show", "show=vulnerable"),
-          } as const,
-        ]),
+  ];
+}
+
+/** What works, and wants somebody all the same. */
+function laterRows({ attention, relays, webhooks, rotation, lastBackupAt }: Found): Need[] {
+  const { count, first } = attention.vulnerable_engines;
+  const [only] = count === 1 ? first : [];
+  const rows: (Omit<Need, "sign"> | false)[] = [
+    count > 0 && {
+      key: "engines",
+      name: only?.name ?? `${count} engines`,
+      to: only === undefined ? ["machines"] : ["machines", only.id],
+      what: `${only === undefined ? "are of versions" : "runs an engine"} with known vulnerabilities`,
+      more: first
+        .map((each) => `${each.name}: ${each.overlay_version}, ${vulnerabilitiesOf(each)}`)
+        .join("\n"),
+      act:
+        only === undefined
+          ? { words: "Show", to: ["machines"], query: "show=vulnerable" }
+          : { words: "Update command", copy: updateEngine },
+    },
     ...relays
       .filter(({ paused }) => paused)
-      .map((each): Need => ({
+      .map((each) => ({
         key: `relay ${each.node}`,
-        sign: "part",
         name: each.node_name,
         to: ["machines", each.node],
         what: relayText(each),
-        act: open(each.node),
+        act: { words: "Open", to: ["machines", each.node] },
       })),
-    ...webhooks.map(({ id, url }): Need => ({
+    ...webhooks.map(({ id, url }) => ({
       key: `webhook ${id}`,
-      sign: "part",
       name: "Webhook",
       to: ["webhooks", id],
       what: `${url} does not take what is sent`,
       act: { words: "Deliveries", to: ["webhooks", id] },
     })),
-    ...(rotation === undefined
-      ? []
-      : [
-          {
-            key: "rotation",
-            sign: "part",
-            name: "CAs",
-            to: ["certificates"],
-            what: `${stepOf(rotation)}${rotation.paused ? " It is paused." : ""}`,
-            act: {
-              words: rotation.paused ? (rotation.rolling_back ? "Resume" : "Resume or roll back") : "Show",
-              to: ["certificates"],
-            },
-          } as const,
-        ]),
-    ...(lastBackupAt === undefined
-      ? []
-      : [
-          {
-            key: "backup",
-            sign: "part",
-            name: "Backup",
-            to: ["-", "servers"],
-            what:
-              lastBackupAt === null
-                ? "There is none of the control plane yet"
-                : "The last one of the control plane is old",
-            at: lastBackupAt,
-            act: { words: "Copy the command", copy: backupCommand },
-          } as const,
-        ]),
-    ...adviceRow(own, attention),
+    rotation !== undefined && {
+      key: "rotation",
+      name: "CAs",
+      to: ["certificates"],
+      what: `${stepOf(rotation)}${rotation.paused ? " It is paused." : ""}`,
+      act: {
+        words: rotation.paused ? (rotation.rolling_back ? "Resume" : "Resume or roll back") : "Show",
+        to: ["certificates"],
+      },
+    },
+    lastBackupAt !== undefined && {
+      key: "backup",
+      name: "Backup",
+      to: ["-", "servers"],
+      what:
+        lastBackupAt === null
+          ? "There is none of the control plane yet"
+          : "The last one of the control plane is old",
+      at: lastBackupAt,
+      act: { words: "Copy the command", copy: backupCommand },
+    },
   ];
+  return rows.filter((row) => row !== false).map((row) => ({ ...row, sign: "part" }));
 }
 
 /** No need that counts: the network works. */

@@ -214,8 +214,8 @@ describe("machines in the console", () => {
       await page.getByRole("link", { name: "Overview" }).click();
       await page.getByRole("listitem").filter({ hasText: "relay-1" }).getByText("(UTC): 2.5 MB.").waitFor();
       await scene.admin(["relay", "limit", "acme", "relay-1", "2MB"]);
-      await page.getByText("2.5 MB of 2 MB. The limit is reached").waitFor();
-      await page.getByRole("link", { name: "relay-1" }).click();
+      await page.getByText("2.5 MB of 2 MB. The limit is reached").first().waitFor();
+      await page.getByRole("link", { name: "relay-1" }).first().click();
       await page.getByRole("heading", { name: "relay-1" }).waitFor();
       await page.getByText("2.5 MB of 2 MB. The limit is reached").waitFor();
     },

@@ -13,7 +13,7 @@ import { onSeen } from "../live.ts";
 import { groupKey, groupWord, peopled } from "../map/groups.ts";
 import { isAdmin, mayAdminister, organization, slug } from "../me.ts";
 import { useMemberNames } from "../member-names.ts";
-import { backupCommand, needRows, tilesOf, verdictOf, type Act, type Need, type TileText } from "../needs.ts";
+import { needRows, tilesOf, verdictOf, type Act, type Need, type TileText } from "../needs.ts";
 import { OwnMachines } from "../own-machines.tsx";
 import { useProviderWords } from "../provider-words.ts";
 import { relayText } from "../relays.ts";
@@ -26,7 +26,7 @@ import { Fleet, perSquare, Share, Spark, Tile } from "../ui/figures.tsx";
 import { Avatar, Icon, Sign } from "../ui/icon.tsx";
 import { Network } from "../ui/network.tsx";
 import { Page, Panel } from "../ui/page.tsx";
-import { Failure, Line, Loading, When } from "../ui/parts.tsx";
+import { Failure, Loading, When } from "../ui/parts.tsx";
 import { Count } from "../ui/tag.tsx";
 import { attentionPath, serversPath, useNeeds, type Needs } from "../use-needs.ts";
 
@@ -73,12 +73,14 @@ export function Overview() {
     </Button>
   ) : null;
   const time = isEmpty ? null : (
-    <Segments
-      label="Time"
-      value={days}
-      choices={spans}
-      set={(word) => setQuery({ days: word === "1" ? undefined : word })}
-    />
+    <span class="no-phone">
+      <Segments
+        label="Time"
+        value={days}
+        choices={spans}
+        set={(word) => setQuery({ days: word === "1" ? undefined : word })}
+      />
+    </span>
   );
   const command = ["org", "show", own];
   return (
@@ -99,7 +101,7 @@ export function Overview() {
           <Failure error={error} />
         )
       ) : isEmpty ? (
-        <FirstNodes own={own} needs={needs} />
+        <FirstNodes own={own} needs={needs} attention={attention} />
       ) : (
         <Whole own={own} days={days} needs={needs} attention={attention} network={network} />
       )}
@@ -393,14 +395,14 @@ function Changed({ own }: { own: string }) {
 }
 
 /** An organization without a node: the three steps to a network, and what can be done meanwhile. */
-function FirstNodes({ own, needs }: { own: string; needs: Needs }) {
+function FirstNodes({ own, needs, attention }: Pick<WholeProps, "own" | "needs" | "attention">) {
   const shown = organization.value;
+  const rows = needRows(own, { ...needs, attention }, now.value);
   const meanwhile = [
     ["people", "Invite somebody", pathOf(own, "people")],
     ["passkey", "Add a passkey", pathOf("-", "account")],
     ["access", "Look at the rules", pathOf(own, "access")],
   ] as const;
-  const waiting = needs.waiting.length;
   return (
     <div class="start">
       <div>
@@ -423,13 +425,6 @@ function FirstNodes({ own, needs }: { own: string; needs: Needs }) {
                 </Button>
               </p>
             ) : null}
-            {waiting === 0 ? null : (
-              <p class="mt8">
-                <a href={pathOf(own, "machines", "waiting")}>
-                  {waiting === 1 ? "1 node waits" : `${waiting} nodes wait`} for approval
-                </a>
-              </p>
-            )}
           </li>
           <li class="later">
             <span class="n">2</span>
@@ -445,6 +440,7 @@ function FirstNodes({ own, needs }: { own: string; needs: Needs }) {
             </p>
           </li>
         </ol>
+        {rows.length === 0 ? null : <NeedsYou own={own} rows={rows} count={needs.count} />}
       </div>
       <aside class="stackd">
         <Panel title="Your network" hasRoom={true}>
@@ -467,11 +463,6 @@ function FirstNodes({ own, needs }: { own: string; needs: Needs }) {
             ))}
           </ul>
         </Panel>
-        {needs.lastBackupAt === undefined ? null : (
-          <Panel title="Make a backup" hasRoom={true}>
-            <Line text={backupCommand} />
-          </Panel>
-        )}
       </aside>
     </div>
   );

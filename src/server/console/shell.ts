@@ -51,6 +51,7 @@ const firstOfPages: Readonly<Record<string, { file: string; asks: readonly ((slu
         (slug) => apiPath(attentionApi.retrieve, { slug }),
         (slug) => apiPath(authoritiesApi.retrieve, { slug }),
         (slug) => apiPath(pathsApi.relays, { slug }),
+        (slug) => apiPath(pathsApi.groups, { slug }),
       ],
     },
     machines: { file: "machine-pages", asks: [nodes] },
