@@ -9,6 +9,7 @@ import { separateCopy } from "../protocol/finding-kinds.ts";
 import { secondLighthouse } from "../protocol/second-lighthouse.ts";
 import { ago } from "./ago.ts";
 import { stepOf, type Rotation } from "./authorities.ts";
+import { msWords } from "./map/groups.ts";
 import { vulnerabilitiesOf } from "./nodes.ts";
 import type { Registration } from "./registrations.ts";
 import { relayText } from "./relays.ts";
@@ -361,4 +362,3 @@ export function tilesOf(
 /** All is 100 only where nothing is missing. */
 const shareWords = (part: number, all: number): string =>
   part === all ? "100" : Math.min(99.9, Math.floor((1000 * part) / all) / 10).toFixed(1);
-const msWords = (ms: number): string => `${ms < 10 ? Math.round(10 * ms) / 10 : Math.round(ms)}`;

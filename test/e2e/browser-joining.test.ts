@@ -69,7 +69,7 @@ asRoot("a machine without a key", () => {
     await page.getByText("goes on by itself").waitFor();
     expect(await violationsIn(page)).toEqual([]);
     await page.goto(`${scene.url}/console/acme/machines/`);
-    await page.getByRole("link", { name: "Add a machine" }).click();
+    await page.getByRole("link", { name: "Add a node", exact: true }).click();
     await page.getByText(`sudo agent up ${scene.url} --org acme`).waitFor();
     expect(await violationsIn(page)).toEqual([]);
     await pings(box);

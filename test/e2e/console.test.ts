@@ -51,7 +51,7 @@ describe("the console", () => {
       await signIn(page);
       await page.getByRole("heading", { name: "Overview" }).waitFor();
       expect(new URL(page.url()).pathname).toBe("/console/acme/");
-      await page.getByText("There is no machine yet.").waitFor();
+      await page.getByText("Your network has no node yet").waitFor();
     },
     limitMs,
   );
@@ -73,7 +73,7 @@ describe("the console", () => {
   test(
     "a machine is added by one line, and seen when it arrives",
     async () => {
-      await page.getByRole("link", { name: "Add a machine" }).click();
+      await page.getByRole("link", { name: "Add a node", exact: true }).click();
       await page.getByLabel("Groups").fill("web");
       await page.getByRole("button", { name: "Make the join key" }).click();
       const key = (await page.getByText(/^oaj1/).textContent()) ?? "";
@@ -300,9 +300,9 @@ describe("the console", () => {
       await signIn(other, early);
       await other.getByText("web-1").waitFor();
       await scene.admin(["member", "update", "acme", early, "--role", "admin"]);
-      expect(await other.getByRole("link", { name: "Add a machine" }).count()).toBe(0);
+      expect(await other.getByRole("link", { name: "Add a node", exact: true }).count()).toBe(0);
       await other.evaluate("startLive()");
-      await other.getByRole("link", { name: "Add a machine" }).click();
+      await other.getByRole("link", { name: "Add a node", exact: true }).click();
       await other.reload();
       await other.getByRole("button", { name: "Make the join key" }).click();
       const key = (await other.getByText(/^oaj1/).textContent()) ?? "";
