@@ -109,8 +109,7 @@ const Links = ({ entries }: { entries: readonly Entry[] }) => (
       <li key={href}>
         <a href={href} title={title} aria-current={isHere ? "page" : undefined}>
           <Icon name={icon} />
-          {title}
-          {counted === undefined ? null : <Count key={counted} />}
+          {title} {counted === undefined ? null : <Count key={counted} />}
           {isDraft === true ? <span class="count soft">draft</span> : null}
         </a>
       </li>
