@@ -103,6 +103,8 @@ export async function runDaemon(settings: DaemonSettings, deps: DaemonDeps): Pro
   if (settings.address.kind === "pipe" && !libc.restrictPipe(settings.address.name, brand.id))
     log.warn("Cannot set the access list of the pipe: only administrators can use the daemon");
   opened.defer(() => engines.handOver());
+  // What loading the program has left behind, before objects that stay settle between it: a megabyte less at rest.
+  Bun.gc(true);
   engines.open(settings.autostart);
 
   rounds.push(

@@ -1,6 +1,6 @@
 // `bun test/bench/startup.ts [RUNS] [OTHER]`: start-up times of the executable, and of another build of it (a path), in turns
 // with an empty program. Bars: 2 times the empty program for local commands; 3 times, plus the time of one request, for
-// commands that a server runs every minute; 1.15 times the processor time of the other build.
+// commands that a server runs every minute; 40 ms for `node list`; 1.15 times the processor time of the other build.
 // `bun test/bench/startup.ts status [RUNS]`: `agent status` against a minimal program, compiled with the same flags, that asks
 // the same socket (bar: 1.5 times), and `agent peers` with 100 tunnels (bar: 10 ms more). The engine and its control socket
 // are scripts.
@@ -8,10 +8,12 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
+import { tokenPairsApi } from "../../src/api/sessions.ts";
+import { TokenPair } from "../../src/protocol/sign-in.ts";
 import { paths } from "../support/paths.ts";
 import { Credentials } from "../../src/protocol/stored.ts";
 import { agent, buildAgent, startControlPlane } from "../support/agent.ts";
-import { makeOrganization, registerNode } from "../support/overlay.ts";
+import { makeOrganization, owner, registerNode } from "../support/overlay.ts";
 import { buildProgram, measureStartup } from "../support/startup.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { ask, placesBelow, registerDesktop, startDaemon, untilStatus } from "../support/daemon.ts";
@@ -40,6 +42,13 @@ async function commands([runs = "60", other]: string[]): Promise<void> {
   await answer.json();
   `;
   const here = ["--config-root", root, "--overlay-binary", "/nowhere/overlay"];
+  const list = ["admin", "node", "list", "acme"];
+  const signedIn = await acme.api("POST", tokenPairsApi.create.path, owner);
+  const { access } = v.parse(TokenPair, await signedIn.json());
+  const lists = {
+    "agent admin node list": [agent, ...list, "--data-dir", plane.dataDirectory],
+    "… over the network": [agent, ...list, "--api-base", plane.url, "--access-token", access],
+  };
   const lines = [["version", "--no-check"], ["--help"], ["status"], ["checkin"], ["check-auth"]];
   const figures = await measureStartup(directory.path, Number(runs), [
     { name: "empty program, a request", argv: [await buildProgram(directory.path, "request", request)] },
@@ -47,6 +56,7 @@ async function commands([runs = "60", other]: string[]): Promise<void> {
       name: `agent ${word}`,
       argv: [agent, word, ...here],
     })),
+    ...Object.entries(lists).map(([name, argv]) => ({ name, argv })),
     ...(other === undefined
       ? []
       : lines.map((words) => ({ name: `other ${words.join(" ")}`, argv: [other, ...words, ...here] }))),
@@ -59,6 +69,7 @@ async function commands([runs = "60", other]: string[]): Promise<void> {
     "agent status": 3 * empty,
     "agent checkin": 3 * empty + (asking - empty),
     "agent check-auth": 3 * empty + (asking - empty),
+    ...Object.fromEntries(Object.keys(lists).map((name) => [name, 40])),
   };
   const cpuOf = (wanted: string) => figures.find(({ name }) => name === wanted)?.cpu ?? Number.NaN;
   for (const { name, p10, p50, p90, ratio, cpu } of figures) {
