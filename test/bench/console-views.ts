@@ -23,7 +23,7 @@ const pages = [
   ["Overview", "main p"],
   ["Machines", "[role=row] a"],
   ["Map", "svg.map, main .empty"],
-  ["Access", ".rules td, main .empty"],
+  ["Access", ".rule .say, main .empty"],
   ["Activity", ".events li"],
   ["Certificates", "main h2"],
   ["People", "[role=row] time"],

@@ -5,7 +5,7 @@ import { expect, test } from "bun:test";
 import { gatewayWords, networkFault, routerTo } from "../../src/console/access/networks.ts";
 import { networksBehind } from "../../src/protocol/networks-behind.ts";
 import type { Rule } from "../../src/console/access/rules.ts";
-import { undoing } from "../../src/console/access/undo.ts";
+import { undoing } from "../../src/console/access/merge.ts";
 import type { Event as AuditEvent } from "../../src/api/events.ts";
 import { ruleChangeOf } from "../../src/console/rule-change.ts";
 

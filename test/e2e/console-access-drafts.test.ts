@@ -12,7 +12,7 @@ const limitMs = 120_000;
 describe("drafts on the page Access", () => {
   let scene: Console;
   let page: Page;
-  const { row, saving, unedited, add, discard } = useAccess(() => page);
+  const { row, act, saving, unedited, add, discard } = useAccess(() => page);
 
   beforeAll(async () => {
     scene = await startAccess();
@@ -26,8 +26,10 @@ describe("drafts on the page Access", () => {
     "tests are edited beside rules: one that fails now is kept with the rule that repairs it, and both are saved in one step",
     async () => {
       await row("machines in db must not reach machines in web on tcp 22").getByText("passes").waitFor();
-      await page.getByText("agent admin policy get acme").waitFor({ state: "attached" });
       const dialog = page.getByRole("dialog");
+      await page.locator("#tests").getByRole("button", { name: "From the terminal" }).click();
+      await dialog.getByText("agent admin policy get acme").waitFor();
+      await dialog.getByRole("button", { name: "Close" }).click();
       await page.getByRole("button", { name: "Add a test" }).click();
       // What must not be reached is meant with every protocol.
       expect(await dialog.locator("select").last().inputValue()).toBe("any");
@@ -39,7 +41,10 @@ describe("drafts on the page Access", () => {
       const added = row("machines in db must reach machines in web on tcp 5432");
       await added.getByText("fails").waitFor();
       await page.getByText("Test 2: db-1 must reach web-1 on tcp 5432, but tcp 5432 is refused.").waitFor();
-      await page.getByText("+ Test: machines in db must reach machines in web on tcp 5432").waitFor();
+      await page.getByText("1 new test").waitFor();
+      await page.getByRole("button", { name: "What changes" }).click();
+      await dialog.getByText("+ Test: machines in db must reach machines in web on tcp 5432").waitFor();
+      await dialog.getByRole("button", { name: "Close" }).click();
       expect(await saving().isDisabled()).toBe(true);
       await add("db", "web", "5432");
       await added.getByText("passes").waitFor();
@@ -54,15 +59,15 @@ describe("drafts on the page Access", () => {
       await page.getByRole("button", { name: "Undo" }).click();
       await added.getByText("deleted").waitFor();
       await row("machines in db may reach machines in web on tcp 5432").getByText("deleted").waitFor();
-      await added.getByRole("button", { name: /^Put back/ }).click();
+      await act(added, "Put back");
       await added.getByText("fails").waitFor();
-      await added.getByRole("button", { name: /^Delete/ }).click();
+      await act(added, "Delete");
       await page.getByText("The test passes.").waitFor();
       await saving().click();
       await unedited();
       await added.waitFor({ state: "detached" });
       const first = row("machines in db must not reach machines in web on tcp 22");
-      await first.getByRole("button", { name: /^Edit/ }).click();
+      await act(first, "Edit");
       // What was chosen stays when the expectation changes; Escape does not drop it.
       await dialog.locator("select").last().selectOption("udp");
       await dialog.getByLabel("Expect").selectOption("must reach");
@@ -90,13 +95,14 @@ describe("drafts on the page Access", () => {
       await changed.getByText("new").waitFor();
       // What it changes makes the bar higher.
       await page.getByText("Not saved: 1 pair of machines gains access, 0 lose it.").waitFor();
-      const bar = page.locator(".save-bar");
+      await page.getByText("1 pair gains", { exact: true }).first().waitFor();
+      const bar = page.getByRole("region", { name: "Draft" });
       const isClear = async (what: Locator) => {
         const [one, other] = [await what.boundingBox(), await bar.boundingBox()];
         return one !== null && other !== null && one.y >= 0 && one.y + one.height <= other.y + 1;
       };
       await until(() => isClear(changed), { what: "the new rule in sight" });
-      const terminal = page.getByText("From the terminal").first();
+      const terminal = page.locator("#tests").getByRole("button", { name: "From the terminal" });
       await terminal.evaluate("(element) => element.scrollIntoView({ block: 'nearest' })");
       expect(await isClear(terminal)).toBe(true);
       expect((await bar.boundingBox())?.height).toBeLessThan(130);
@@ -111,17 +117,16 @@ describe("drafts on the page Access", () => {
     "rules that fail a test or have a fault cannot be saved, and the server's sentence is beside the rule",
     async () => {
       await add("db", "web", "any");
-      await page.getByText("The test fails. Nothing is saved while a test fails:").waitFor();
-      // What keeps it from being saved stands first, and names the rule.
-      const preview = page.locator(".preview");
-      await preview
+      const bar = page.getByRole("region", { name: "Draft" });
+      await bar.getByRole("heading", { name: "The test fails" }).waitFor();
+      // What keeps it from being saved stands beside Save, and its reason names the rule.
+      await bar.getByRole("status").getByText("Save is off while the test fails").waitFor();
+      await bar
         .getByText("db-1 must not reach web-1 on tcp 22, but tcp 22 is permitted by a new rule.")
         .waitFor();
-      expect(await preview.innerText()).toMatch(
-        /The test fails[^]*1 pair of machines gains access, 0 lose it:/,
-      );
+      await bar.getByRole("heading", { name: "1 pair gains" }).waitFor();
       expect(await saving().isDisabled()).toBe(true);
-      await row("machines in db may reach").getByRole("button", { name: /^Edit/ }).click();
+      await act(row("machines in db may reach"), "Edit");
       await page.getByRole("dialog").getByLabel("Ports").fill("70000");
       await page.getByRole("button", { name: "Change in the draft" }).click();
       await page.getByRole("dialog").getByRole("alert").getByText("Enter ports from 1 to 65535").waitFor();
@@ -136,9 +141,7 @@ describe("drafts on the page Access", () => {
       await row("machines of x may reach").getByText("Enter a member as user:EMAIL").waitFor();
       await page.getByRole("alert").getByText("New rule, machines of x may reach").waitFor();
       expect(await saving().isDisabled()).toBe(true);
-      await row("machines of x may reach")
-        .getByRole("button", { name: /^Delete/ })
-        .click();
+      await act(row("machines of x may reach"), "Delete");
       await unedited();
     },
     limitMs,
@@ -147,9 +150,7 @@ describe("drafts on the page Access", () => {
   test(
     "rules that another administrator saved appear beside the unsaved edits, and both are kept",
     async () => {
-      await row("tcp 5432")
-        .getByRole("button", { name: /^Delete/ })
-        .click();
+      await act(row("tcp 5432"), "Delete");
       await page.getByText("web-1 → db-1 loses tcp 5432").first().waitFor();
       await addRule(scene, "--protocol udp --ports 53 --target group:db");
       await page.getByRole("heading", { name: "Saved", exact: true }).waitFor();
@@ -210,7 +211,7 @@ describe("drafts on the page Access", () => {
     "an edit of a rule that another administrator changed is no addition: both are shown to choose from",
     async () => {
       const edited = row("all machines may reach machines in db on udp 53");
-      await edited.getByRole("button", { name: /^Edit/ }).click();
+      await act(edited, "Edit");
       await page.getByRole("dialog").getByLabel("From").fill("web");
       await page.getByRole("button", { name: "Change in the draft" }).click();
       const { rules } = await scene.adminJson(["rule", "list", "acme"]);
@@ -225,7 +226,9 @@ describe("drafts on the page Access", () => {
       await choice.waitFor();
       await page.getByText("You, in another tab, saved rules since these edits began").waitFor();
       await page.getByText("+ all machines may reach machines in db on udp 54").waitFor();
-      expect(await page.locator(".preview").getByText("gains or loses access").count()).toBe(0);
+      const bar = page.getByRole("region", { name: "Draft" });
+      await bar.getByText("Save is off: rules were saved since these edits began").waitFor();
+      expect(await bar.getByRole("heading").count()).toBe(0);
       const put = page.getByRole("button", { name: "Add my changes to the saved rules" });
       expect(await put.isDisabled()).toBe(true);
       await choice.getByLabel(/^Both: the saved one/).waitFor();
@@ -237,9 +240,9 @@ describe("drafts on the page Access", () => {
       const saved = await scene.admin(["rule", "list", "acme"]);
       expect(saved.match(/\b53\b/g)).toHaveLength(1);
       // It is still the rule of this number, and its history begins where it was made.
-      await row("machines in web may reach machines in db on udp 53")
-        .getByRole("link", { name: `History of rule ${id}` })
-        .click();
+      const merged = row("machines in web may reach machines in db on udp 53");
+      await merged.locator("summary").click();
+      await merged.getByRole("link", { name: `History of rule ${id}` }).click();
       await page.locator(".events li").filter({ hasText: "rule.created" }).waitFor();
       await page.locator(".events li").filter({ hasText: "policy.applied" }).waitFor();
       // An update by the API can be looked at, too, although its event tells only what differs.
@@ -260,7 +263,7 @@ describe("drafts on the page Access", () => {
     async () => {
       const dialog = page.getByRole("dialog");
       const edited = row("machines in web may reach machines in db on udp 53");
-      await edited.getByRole("button", { name: /^Edit/ }).click();
+      await act(edited, "Edit");
       const { rules } = await scene.adminJson(["rule", "list", "acme"]);
       const { id } = (rules as { id: number; ports: string }[]).find(({ ports }) => ports === "53") ?? {
         id: 0,
@@ -274,9 +277,7 @@ describe("drafts on the page Access", () => {
       await page.getByRole("button", { name: "Replace that in the draft" }).click();
       await dialog.waitFor({ state: "detached" });
       await edited.getByText("mine").waitFor();
-      await page.getByRole("button", { name: "Discard the changes" }).click();
-      await dialog.getByRole("button", { name: "Discard" }).click();
-      await unedited();
+      await discard();
       await edited.getByText("theirs").waitFor();
     },
     limitMs,
@@ -289,7 +290,10 @@ describe("drafts on the page Access", () => {
     async () => {
       await scene.restart(async () => {
         await add("web", "db", "7100");
-        await page.locator(".preview").getByText("The control plane does not answer.").waitFor();
+        await page
+          .getByRole("region", { name: "Draft" })
+          .getByText("The control plane does not answer.")
+          .waitFor();
       });
       await gains("7100");
       await discard();
@@ -313,13 +317,13 @@ describe("drafts on the page Access", () => {
     async () => {
       await page.route("**/policy/plan/", (route) => route.fulfill({ status: 502 }));
       await add("web", "db", "7300");
-      const retry = page.locator(".preview").getByRole("button", { name: "Try again" });
+      const retry = page.getByRole("region", { name: "Draft" }).getByRole("button", { name: "Try again" });
       await retry.waitFor();
       await page.unroute("**/policy/plan/");
       await retry.click();
       await gains("7300");
       // By script: the form may be there before the click.
-      const save = `document.querySelector(".save-bar .primary").click()`;
+      const save = `document.querySelector(".draft .primary").click()`;
       await page.evaluate(`fetch("/api/session/", { method: "DELETE" }).then(() => ${save})`);
       await signIn(page);
       await until(() => saving().isEnabled(), { what: "Save after signing in again" });
@@ -374,25 +378,26 @@ describe("drafts on the page Access", () => {
       const revoked = row("web-1 (revoked) may reach machines in db on tcp 8100");
       await revoked.getByText("the next save deletes this rule").waitFor();
       // The rule is as it was saved.
-      expect(await page.getByRole("listitem").filter({ hasText: "(revoked)" }).count()).toBe(0);
+      expect(await page.getByRole("status").filter({ hasText: "(revoked)" }).count()).toBe(0);
       await add("db", "db", "8200");
-      await page
-        .locator(".preview")
-        .getByText(/− Rule \d+: web-1 \(revoked\) may reach machines in db on tcp 8100/)
-        .waitFor();
       await revoked.getByText("deleted", { exact: true }).waitFor();
-      await page.getByText(/^agent admin rule create acme .* && agent admin rule delete acme \d+$/).waitFor({
-        state: "attached",
-      });
+      await page.getByText("1 new rule, 1 deleted").waitFor();
+      const dialog = page.getByRole("dialog");
+      await page.getByRole("button", { name: "What changes" }).click();
+      await dialog.getByText(/− Rule \d+: web-1 \(revoked\) may reach machines in db on tcp 8100/).waitFor();
+      await dialog.getByRole("button", { name: "Close" }).click();
+      await page.getByRole("button", { name: "From the terminal" }).first().click();
+      await dialog
+        .getByText(/^agent admin rule create acme .* && agent admin rule delete acme \d+$/)
+        .waitFor();
+      await dialog.getByRole("button", { name: "Close" }).click();
       // The rules are the same after the machine is restored.
       await scene.admin(["node", "restore", "acme", "web-1"]);
       await rule.waitFor();
       await rule.getByText("deleted", { exact: true }).waitFor({ state: "detached" });
       await until(() => saving().isEnabled(), { what: "a draft that may be saved" });
       // Without the other edit, nothing is left to save.
-      await row("machines in db may reach machines in db on tcp 8200")
-        .getByRole("button", { name: /^Delete/ })
-        .click();
+      await act(row("machines in db may reach machines in db on tcp 8200"), "Delete");
       await unedited();
       await rule.waitFor();
     },

@@ -21,7 +21,7 @@ const hostile = `<img src=x onerror="document.title='ran'"> \u202egnp.exe ${"a".
 describe("the page Access", () => {
   let scene: Console;
   let page: Page;
-  const { row, saving, add, discard } = useAccess(() => page);
+  const { row, act, saving, add, discard } = useAccess(() => page);
   const takenBack = async () => {
     await page.getByText("These edits take the change back.").waitFor();
     await page.getByText("web-1 → db-1 loses tcp 5432").first().waitFor();
@@ -49,7 +49,7 @@ describe("the page Access", () => {
       await row("all machines may send to all machines on anything").waitFor();
       const release = await holdRequests(page, "**/groups/?page_size=1000");
       await page.reload();
-      await page.getByRole("heading", { name: "Which group reaches which" }).waitFor();
+      await page.getByRole("heading", { name: "Who reaches what" }).waitFor();
       expect(await page.getByText("There is no group yet.").count()).toBe(0);
       release();
       await page.getByRole("columnheader", { name: "2 other groups" }).waitFor();
@@ -60,14 +60,14 @@ describe("the page Access", () => {
       // The only class is the only pair.
       expect(await page.getByText("Each pair").count()).toBe(0);
       await page.getByText("With your changes, 1 cell is different").waitFor();
-      expect(await page.locator(".matrix .marked").allInnerTexts()).toEqual([
-        expect.stringMatching(/^icmp, \+\stcp\s5432$/),
-      ]);
+      await page.getByRole("heading", { name: "Who reaches what, after saving" }).waitFor();
+      const cell = page.getByRole("button", { name: "web to db: icmp, + tcp 5432" });
+      expect(await cell.innerText()).toBe("+5432");
       await page.getByRole("link", { name: "Machines" }).first().click();
       await page.getByRole("heading", { name: "Machines" }).waitFor();
       await page.goBack();
       await row("machines in web may reach machines in db on tcp 5432").getByText("new").waitFor();
-      await page.getByRole("link", { name: "Access (draft)" }).waitFor();
+      await page.getByRole("link", { name: /^Access ?draft/ }).waitFor();
       const question = page.waitForEvent("dialog");
       // The browser asks; staying keeps the edits.
       void page.evaluate("location.reload()");
@@ -77,22 +77,25 @@ describe("the page Access", () => {
       await saving().click();
       await page.getByRole("status").getByText("Saved.").waitFor();
       // What was done can still be copied, whole.
-      await page.getByRole("status").getByText("From the terminal").click();
+      const done = page.getByRole("region", { name: "Saved" });
+      await done.getByRole("button", { name: "From the terminal" }).click();
       await page.getByText(/^agent admin rule create acme .*5432/).waitFor();
       await page.getByText(/^POST \/api\/org\/acme\/policy\/apply\/ '\{"policy":"\{.*5432/).waitFor();
+      await page.getByRole("button", { name: "Close" }).click();
       expect(await saving().count()).toBe(0);
-      await page.getByText("Who gained and lost access").click();
-      await page.getByText("web-1 → db-1 gains tcp 5432").first().waitFor();
+      await done.getByRole("button", { name: "Who gained and lost access" }).click();
+      await page.getByRole("dialog").getByText("web-1 → db-1 gains tcp 5432").waitFor();
+      await page.getByRole("button", { name: "Close" }).click();
       // It can be taken back: the edits that do so are looked at first.
       await page.getByRole("button", { name: "Undo" }).click();
       await takenBack();
       // The new list was there before the draft went: the rule has its number.
-      await row("machines in web may reach machines in db on tcp 5432")
-        .getByRole("link", { name: /^History of rule \d+$/ })
-        .waitFor();
-      expect(await page.getByText("(draft)").count()).toBe(0);
+      const saved = row("machines in web may reach machines in db on tcp 5432");
+      await saved.locator("summary").click();
+      await saved.getByRole("link", { name: /^History of rule \d+$/ }).waitFor();
+      expect(await page.getByText("draft", { exact: true }).count()).toBe(0);
       expect(await scene.admin(["rule", "list", "acme"])).toContain("5432");
-      await row("machines in web may reach machines in db on tcp 5432").getByRole("link").click();
+      await saved.getByRole("link").click();
       const applied = page.locator(".events li").filter({ hasText: "policy.applied" });
       await applied.getByText(/^\d+: machines in web may reach machines in db on tcp 5432/).waitFor();
       await applied.getByRole("link", { name: "Undo" }).click();
@@ -155,12 +158,11 @@ describe("the page Access", () => {
   test(
     "the matrix and the explainer name the rule that decides, and what the network does",
     async () => {
-      await page.getByRole("button", { name: "icmp, tcp 5432" }).click();
+      await page.getByRole("button", { name: "web to db: icmp, tcp 5432" }).click();
       await page
         .getByRole("status")
         .getByText(/web reaches db on/)
         .waitFor();
-      await page.getByRole("button", { name: "May one machine reach another?" }).click();
       // A beginning and Enter are enough, once the machines are there; without a port, the answer is everything.
       await page.locator("#From-machine option").first().waitFor({ state: "attached" });
       await page.getByLabel("From machine").fill("web");
@@ -171,26 +173,36 @@ describe("the page Access", () => {
       await page.getByText("web-1: has applied none").waitFor();
       await page.getByText("No path between them was reported.").waitFor();
       await page.getByText("Not now: the rules allow icmp, tcp 5432, but web-1 and db-1 are away.").waitFor();
-      await page.getByLabel("Protocol").selectOption("udp");
+      const traffic = page.getByLabel("Protocol and port");
+      await traffic.fill("udp");
       await page.getByText("No: the rules do not allow udp.").waitFor();
-      await page.getByLabel("Protocol").selectOption("any");
+      await traffic.fill("anything");
       await page.getByText("agent doctor", { exact: true }).waitFor();
-      await page.getByLabel("Port", { exact: true }).fill("5432");
+      // A port alone is one of tcp, and the address has both.
+      await traffic.fill("5432");
       await page.getByText("Both rules are needed:").waitFor();
-      await page.getByText(/^Rule \d+: all machines may send to all machines/).waitFor();
-      await page.getByRole("button", { name: "Show it" }).last().click();
-      await page.locator("tr.marked").waitFor();
+      const explainer = page.locator("#explainer");
+      await explainer.getByText(/^Rule \d+: all machines may send to all machines/).waitFor();
+      await explainer
+        .getByRole("button", { name: /^Show rule/ })
+        .last()
+        .click();
+      await page.locator("li.marked").waitFor();
       await page.reload();
+      expect(await traffic.inputValue()).toBe("tcp 5432");
       await page.getByText("Both rules are needed:").waitFor();
       // No question has the answer to another one.
       const release = await holdRequests(page, "**/firewall_rules/test/");
-      await page.getByLabel("Port", { exact: true }).fill("5433");
+      await traffic.fill("tcp 5433");
       await page.getByText("Both rules are needed:").waitFor({ state: "detached" });
       release();
       await page.getByText("No inbound rule of db-1 permits tcp 5433 from web-1.").waitFor();
       await page.getByText("No: the rules do not allow it.").waitFor();
-      await page.getByLabel("Port", { exact: true }).fill("99999");
-      await page.getByText("Enter a port from 1 to 65535.").waitFor();
+      for (const bad of ["99999", "tcp http"]) {
+        await traffic.fill(bad);
+        await page.getByText("Enter a port from 1 to 65535.").waitFor();
+        expect(await traffic.inputValue()).toBe(bad);
+      }
       await page.getByLabel("From machine").fill("laptop");
       await page.getByText("There is no machine laptop.").waitFor();
       // While the machines are read, nothing is said of what may be among the others.
@@ -205,9 +217,9 @@ describe("the page Access", () => {
       // A link may hold anything; what it says is never part of a line for the terminal.
       const forged = "?from=web-1&to=db-1&port=22&protocol=$(reboot)";
       await page.goto(`${scene.url()}/console/acme/access/${forged}`);
-      await page
-        .getByText("agent admin policy test acme web-1 db-1 tcp/22", { exact: true })
-        .waitFor({ state: "attached" });
+      await explainer.getByRole("button", { name: "From the terminal" }).click();
+      await page.getByText("agent admin policy test acme web-1 db-1 tcp/22", { exact: true }).waitFor();
+      await page.getByRole("button", { name: "Close" }).click();
     },
     limitMs,
   );
@@ -233,17 +245,14 @@ describe("the page Access", () => {
       await page.getByLabel("To machine").fill("192.168.30.7");
       await page.getByText("192.168.30.7 is behind web-1, whose rules decide: name web-1.").waitFor();
       // Of a rule whose description alone was edited, both descriptions are shown.
-      await opened.getByRole("button", { name: /^Edit/ }).click();
+      await act(opened, "Edit");
       await page.getByRole("dialog").getByLabel("Description").fill("printers");
       await page.getByRole("button", { name: "Change in the draft" }).click();
       await opened.getByText("+ printers").waitFor();
       expect(await opened.locator("del").count()).toBe(0);
       await saving().click();
       await page.getByRole("status").getByText("Saved.").waitFor();
-      await page
-        .getByRole("status")
-        .getByText("No machine, and no network behind one, gains or loses access.")
-        .waitFor();
+      await page.getByText("No machine, and no network behind one, gains or loses access.").waitFor();
       expect(await page.getByText("Who gained and lost access").count()).toBe(0);
       await page.getByRole("button", { name: "Add a rule" }).click();
       const dialog = page.getByRole("dialog");
@@ -259,7 +268,10 @@ describe("the page Access", () => {
       await dialog.getByLabel("Ports").fill("8444");
       await dialog.getByText("and the networks behind (web-1: 192.168.30.0/24)").waitFor();
       await dialog.getByRole("button", { name: "Add to the draft" }).click();
-      await page.locator(".preview").getByText("web-1: 192.168.30.0/24").waitFor();
+      await page
+        .getByRole("region", { name: "Draft" })
+        .getByText("The new rules also open the networks behind web-1: 192.168.30.0/24.")
+        .waitFor();
       await discard();
     },
     limitMs,
@@ -287,9 +299,7 @@ describe("the page Access", () => {
     "the page and its dialog are accessible, light and dark",
     async () => {
       await page.reload();
-      await row("tcp 5432")
-        .getByRole("button", { name: /^Delete/ })
-        .click();
+      await act(row("tcp 5432"), "Delete");
       await page.getByText("loses tcp 5432").first().waitFor();
       expect(await violationsInSchemes(page)).toEqual(noViolations);
       await page.getByRole("button", { name: "Add a rule" }).click();

@@ -211,7 +211,7 @@ describe.each(["firefox", "webkit"] as const)("the console in %s", (engine) => {
       await browser.fill(field("To"), "group:db");
       await browser.click(button("Add to the draft"));
       await browser.until(text(" gain"));
-      await browser.click(button("Discard the changes"));
+      await browser.click(button("Discard"));
       await browser.click(button("Discard them"));
     },
     limitMs,

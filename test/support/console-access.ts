@@ -1,6 +1,6 @@
 // The page Access in a browser, for its end-to-end tests: an organization with the machines web-1 and db-1, each in its group.
 
-import type { Page } from "playwright-core";
+import type { Locator, Page } from "playwright-core";
 import { owner, signIn, startConsole, type Console } from "./console.ts";
 
 const policy = `tests:
@@ -32,11 +32,21 @@ export async function startAccess(): Promise<Console> {
 export function useAccess(page: () => Page) {
   const saving = () => page().getByRole("button", { name: "Save the rules" });
   /** While edits are saved the bar stays, and its button has another name. */
-  const unedited = () => page().locator(".save-bar").waitFor({ state: "detached" });
+  const unedited = () => page().getByRole("region", { name: "Draft" }).waitFor({ state: "detached" });
   return {
     saving,
     unedited,
-    row: (text: string | RegExp) => page().getByRole("row").filter({ hasText: text }),
+    row: (text: string | RegExp) =>
+      page()
+        .getByRole("list", { name: /^(Rules|Tests)$/ })
+        .getByRole("listitem")
+        .filter({ hasText: text }),
+    /** An action of the menu of a row. */
+    async act(row: Locator, action: string) {
+      // Its name begins with "Rule 7: ", "New rule: " or "Test: ".
+      await row.locator("summary").click();
+      await row.getByRole("button", { name: action, exact: true }).click();
+    },
     async add(from: string, to: string, ports: string, description = "") {
       await page().getByRole("button", { name: "Add a rule" }).click();
       const dialog = page().getByRole("dialog");
@@ -47,7 +57,7 @@ export function useAccess(page: () => Page) {
       await dialog.getByRole("button", { name: "Add to the draft" }).click();
     },
     async discard() {
-      await page().getByRole("button", { name: "Discard the changes" }).click();
+      await page().getByRole("button", { name: "Discard", exact: true }).click();
       await page().getByRole("button", { name: "Discard them" }).click();
       await unedited();
     },

@@ -28,33 +28,65 @@ export const gainersFirst = <T extends Effect>(effects: readonly T[]): readonly 
 /** Groups that rules name but no machine shows. */
 const isOfPeople = (group: string) => /^(user|idp):/.test(group);
 
-/** "web-1, web-2", "64 machines in web", "12 of 64 machines in web (web-1, web-2, web-3, …)", "all 300 machines". */
-export function classWords({ groups, nodes, count, are }: Class, machines: readonly Named[]): string {
+type Combination = { has: readonly string[]; times: number };
+const combinations = new WeakMap<readonly Named[], readonly Combination[]>();
+
+/** The lists of groups that machines have, and how many have each: ten thousand machines share a few lists. */
+function combinationsOf(machines: readonly Named[]): readonly Combination[] {
+  const known = combinations.get(machines);
+  if (known !== undefined) return known;
+  const byList = new Map<readonly string[], Combination>();
+  for (const machine of machines) {
+    const key = machine.owner_groups === undefined ? machine.groups : [];
+    const found = byList.get(key);
+    if (found === undefined) byList.set(key, { has: shownGroups(machine), times: 1 });
+    else found.times += 1;
+  }
+  const made = [...byList.values()];
+  combinations.set(machines, made);
+  return made;
+}
+
+/** A class in words around its groups. `isExact`: it has all machines of these groups and no others. */
+type ClassParts = { before: string; groups: readonly string[]; after: string; isExact: boolean };
+
+export function classParts({ groups, nodes, count, are }: Class, machines: readonly Named[]): ClassParts {
   const names = nodes.join(", ");
-  if (count <= nodes.length) return names;
+  const plain = (before: string): ClassParts => ({ before, groups: [], after: "", isExact: false });
+  if (count <= nodes.length) return plain(names);
   const own = groups.filter((group) => !isOfPeople(group));
   if (are !== undefined) {
     const inGroups = own.length === 0 ? "" : ` in ${own.join(" and ")}`;
-    return `${numberText(count)} networks behind machines${inGroups} (${names}, …)`;
+    return plain(`${numberText(count)} networks behind machines${inGroups} (${names}, …)`);
   }
-  if (count === machines.length) return `all ${numberText(count)} machines`;
-  const within = (wanted: readonly string[]) =>
-    machines.filter((machine) => {
-      const has = shownGroups(machine);
-      return wanted.every((group) => has.includes(group));
-    }).length;
+  if (count === machines.length) return plain(`all ${numberText(count)} machines`);
+  const within = (wanted: readonly string[]) => {
+    let found = 0;
+    for (const { has, times } of combinationsOf(machines))
+      if (wanted.every((group) => has.includes(group))) found += times;
+    return found;
+  };
   const exact = [...own.map((group) => [group]), own].find((each) => within(each) === count);
-  if (exact !== undefined) return `${numberText(count)} machines in ${exact.join(" and ")}`;
+  if (exact !== undefined)
+    return { before: `${numberText(count)} machines in `, groups: exact, after: "", isExact: true };
   // A machine may have joined or left since the list was read.
-  if (own.length === 0 || within(own) < count) return `${names} and ${numberText(count - nodes.length)} more`;
-  return `${numberText(count)} of ${numberText(within(own))} machines in ${own.join(" and ")} (${names}, …)`;
+  if (own.length === 0 || within(own) < count)
+    return plain(`${names} and ${numberText(count - nodes.length)} more`);
+  const before = `${numberText(count)} of ${numberText(within(own))} machines in `;
+  return { before, groups: own, after: ` (${names}, …)`, isExact: false };
+}
+
+/** "web-1, web-2", "64 machines in web", "12 of 64 machines in web (web-1, web-2, web-3, …)", "all 300 machines". */
+export function classWords(one: Class, machines: readonly Named[]): string {
+  const { before, groups, after } = classParts(one, machines);
+  return before + groups.join(" and ") + after;
 }
 
 /** Texts of the control plane write tcp/5432; the sentences of this page write tcp 5432. */
 export const spaced = (text: string): string => text.replace(/\b(tcp|udp)\//g, "$1 ");
 
 /** One gains, several gain. */
-const verbFor = (count: number, verb: string): string => (count === 1 ? `${verb}s` : verb);
+export const verbFor = (count: number, verb: string): string => (count === 1 ? `${verb}s` : verb);
 
 /** The access that a class gains or loses. */
 export const accessWords = (count: number, verb: "gain" | "lose", what: readonly string[]): string =>
@@ -63,15 +95,26 @@ export const accessWords = (count: number, verb: "gain" | "lose", what: readonly
 type Pairs = Effect & { pairs: number; from: Class; to: Class };
 type Access = { classes: readonly Pairs[]; classes_left_out: number };
 
-/** "768 pairs of machines gain access, 1 loses it". Of many classes, the control plane leaves out those of the fewest pairs. */
-export function pairsWords({ classes, classes_left_out }: Access): string {
-  const [gaining = 0, losing = 0] = (["gains", "loses"] as const).map((kind) =>
-    classes.reduce((sum, each) => sum + (each[kind].length > 0 ? each.pairs : 0), 0),
-  );
+/** How many pairs gain, or lose. Of many classes, the control plane leaves out those of the fewest pairs. */
+function pairsOf({ classes, classes_left_out }: Access, kind: "gains" | "loses") {
+  const count = classes.reduce((sum, each) => sum + (each[kind].length > 0 ? each.pairs : 0), 0);
   const isWide = classes.some(({ from, to }) => (from.are ?? to.are) !== undefined);
   const what = isWide ? "machines, and of networks behind them," : "machines";
-  const pairs = `${numberText(gaining)} ${gaining === 1 ? "pair" : "pairs"} of ${what} ${verbFor(gaining, "gain")}`;
-  return `${classes_left_out > 0 ? "at least " : ""}${pairs} access, ${numberText(losing)} ${verbFor(losing, "lose")} it`;
+  const words = `${numberText(count)} ${count === 1 ? "pair" : "pairs"} of ${what}`;
+  return { count, words: classes_left_out > 0 ? `at least ${words}` : words };
+}
+
+/** "768 pairs of machines gain access, 1 loses it". */
+export function pairsWords(access: Access): string {
+  const [gaining, losing] = [pairsOf(access, "gains"), pairsOf(access, "loses")];
+  return `${gaining.words} ${verbFor(gaining.count, "gain")} access, ${numberText(losing.count)} ${verbFor(losing.count, "lose")} it`;
+}
+
+/** The same for one of both, where there is little room: "768 pairs gain". Undefined: none does. */
+export function shortPairs(access: Access, kind: "gain" | "lose"): string | undefined {
+  const { count } = pairsOf(access, `${kind}s`);
+  const pairs = `${numberText(count)} ${count === 1 ? "pair" : "pairs"} ${verbFor(count, kind)}`;
+  return count === 0 ? undefined : access.classes_left_out > 0 ? `At least ${pairs}` : pairs;
 }
 
 /** "2 of 5 tests fail". */

@@ -7,6 +7,8 @@ import { actorOf, isAbout } from "../actor.ts";
 import { me } from "../me.ts";
 import { useMemberNames } from "../member-names.ts";
 import { useResource } from "../resource.ts";
+import { Button } from "../ui/button.tsx";
+import { Why } from "../ui/page.tsx";
 import { When } from "../ui/parts.tsx";
 import { rebase, takeTheirs, type Draft } from "./draft.ts";
 import type { Saved } from "./saved.ts";
@@ -25,39 +27,44 @@ export function Conflict({ draft, saved, theirs }: Props) {
   const authorOf = useAuthors(draft.slug);
   const open = clashes.filter((clash) => !choices.has(clashKey(clash)));
   return (
-    <div class="failure" role="alert">
-      <p>
-        <Authors changes={changes} authorOf={authorOf} did="saved rules since these edits began" />, so they
-        are not saved.
-      </p>
-      <div class="versions">
-        <div>
-          <h3>Saved</h3>
-          <ChangeList changes={changes} />
+    <div role="alert">
+      <Why
+        title={
+          <>
+            <Authors changes={changes} authorOf={authorOf} did="saved rules since these edits began" />, so
+            they are not saved.
+          </>
+        }
+        actions={
+          <>
+            <Button kind="tint" disabled={open.length > 0} onClick={() => rebase(draft, choices)}>
+              Add my changes to the saved rules
+            </Button>
+            <Button onClick={() => takeTheirs(draft)}>Keep the saved rules, drop my changes</Button>
+          </>
+        }
+      >
+        <div class="versions">
+          <div>
+            <h3>Saved</h3>
+            <ChangeList changes={changes} />
+          </div>
+          <div>
+            <h3>Yours</h3>
+            <ChangeList changes={ruleChanges(saved.rules, mine)} />
+          </div>
         </div>
-        <div>
-          <h3>Yours</h3>
-          <ChangeList changes={ruleChanges(saved.rules, mine)} />
-        </div>
-      </div>
-      {clashes.map((clash) => (
-        <Chooser
-          key={clashKey(clash)}
-          clash={clash}
-          author={authorOf(clash.theirs ?? clash.base)}
-          choice={choices.get(clashKey(clash))}
-          choose={(choice: Choice) => choose(new Map([...choices, [clashKey(clash), choice]]))}
-        />
-      ))}
-      <div class="actions">
-        <button type="button" disabled={open.length > 0} onClick={() => rebase(draft, choices)}>
-          Add my changes to the saved rules
-        </button>
-        <button type="button" onClick={() => takeTheirs(draft)}>
-          Keep the saved rules, drop my changes
-        </button>
-      </div>
-      {open.length === 0 ? null : <p class="quiet">Choose first, for each rule that was changed twice.</p>}
+        {clashes.map((clash) => (
+          <Chooser
+            key={clashKey(clash)}
+            clash={clash}
+            author={authorOf(clash.theirs ?? clash.base)}
+            choice={choices.get(clashKey(clash))}
+            choose={(choice: Choice) => choose(new Map([...choices, [clashKey(clash), choice]]))}
+          />
+        ))}
+        {open.length === 0 ? null : <p class="quiet">Choose first, for each rule that was changed twice.</p>}
+      </Why>
     </div>
   );
 }
@@ -70,11 +77,18 @@ export function News({ slug, changes }: { slug: string; changes: readonly Change
 function Others({ slug, changes }: { slug: string; changes: readonly Change[] }) {
   const authorOf = useAuthors(slug);
   return (
-    <div class="notice" role="status">
-      <p>
-        <Authors changes={changes} authorOf={authorOf} did="saved rules while this page was open" />:
-      </p>
-      <ChangeList changes={changes} />
+    <div role="status">
+      <Why
+        kind="info"
+        icon="people"
+        title={
+          <>
+            <Authors changes={changes} authorOf={authorOf} did="saved rules while this page was open" />:
+          </>
+        }
+      >
+        <ChangeList changes={changes} />
+      </Why>
     </div>
   );
 }
@@ -93,7 +107,8 @@ function Authors({ changes, authorOf, did }: AuthorsProps) {
     .at(-1);
   return (
     <>
-      <bdi>{names || "Another user or tab"}</bdi> {did}
+      <bdi>{names || "Another user or tab"}</bdi>
+      {names.endsWith("in another tab") ? "," : ""} {did}
       {last === undefined ? null : (
         <>
           {" "}
@@ -115,7 +130,7 @@ function useAuthors(slug: string): AuthorOf {
     const event = about.toSorted((a, b) => b.id - a.id)[0];
     if (event === undefined) return undefined;
     const name = actorOf({ ...event, actor: { ...event.actor, ip: null } }, names);
-    return { name: name === me.value?.email ? "You, in another tab," : name, at: event.at };
+    return { name: name === me.value?.email ? "You, in another tab" : name, at: event.at };
   };
 }
 
@@ -182,10 +197,12 @@ function Version({ rule }: { rule: Rule | undefined }) {
 
 function ChangeList({ changes }: { changes: readonly Change[] }) {
   return (
-    <ul class="plain-list effects">
+    <ul class="effects">
       {changes.map(({ before, after }) => (
-        <li key={`${before?.id} ${after?.id}`}>
-          <ChangeLines before={before} after={after} />
+        <li key={`${before?.id} ${after?.id}`} class="wraps">
+          <span>
+            <ChangeLines before={before} after={after} />
+          </span>
         </li>
       ))}
     </ul>

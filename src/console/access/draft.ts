@@ -10,11 +10,10 @@ import { call, ApiError } from "../api.ts";
 import { ruleChangeOf } from "../rule-change.ts";
 import type { Terminal } from "../terminal.ts";
 import { setUnsaved } from "../unsaved.ts";
-import { inNewWords, ruleChanges, mergeRules, type Change, type Choice } from "./merge.ts";
+import { inNewWords, ruleChanges, mergeRules, undoing, type Change, type Choice } from "./merge.ts";
 import { areEqual, commandsOf, editsOf, policyText, rulesLeft, type Edits, type Rule } from "./rules.ts";
 import { inWords, listOf, read, type Saved } from "./saved.ts";
 import { areSameTests, isTestAboutGone, mergeTests, testsText, type Tests } from "./test-text.ts";
-import { undoing } from "./undo.ts";
 
 export type Draft = {
   slug: string;

@@ -5,7 +5,7 @@ import { rulesApi, type Explained, type RuleTest } from "../../api/rules.ts";
 import { pathsApi } from "../../api/paths.ts";
 import { nodesApi } from "../../api/nodes.ts";
 import { apiPath } from "../../api/endpoint.ts";
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useId, useState } from "preact/hooks";
 import type { Node } from "../../protocol/node.ts";
 import { ApiError, call } from "../api.ts";
 import type { Machine } from "../machines.ts";
@@ -14,11 +14,13 @@ import { useNodes } from "../node-list.ts";
 import { configurationOf } from "../nodes.ts";
 import { useList, useResource } from "../resource.ts";
 import { pathOf, query, setQuery } from "../router.ts";
-import { Failure, Field, FromTerminal, Line, State, valueOf, When } from "../ui/parts.tsx";
+import { Panel, TerminalButton } from "../ui/page.tsx";
+import { Failure, Line, State, valueOf, When } from "../ui/parts.tsx";
 import { spaced } from "./class-words.ts";
 import type { Saved } from "./saved.ts";
 import { routerTo } from "./networks.ts";
 import { conclusionOf, machineFacts, packetOf, pathFact, ruledOn, type Fact } from "./link.ts";
+import { ShowRule } from "./rule-list.tsx";
 import { portsFault, type Rule } from "./rules.ts";
 import { Sentence } from "./sentence.tsx";
 
@@ -33,7 +35,10 @@ type Props = { saved: Saved; slug: string; isEdited: boolean };
 export function Explainer({ saved, slug, isEdited }: Props) {
   const question = questionOf(query.value);
   const { from, to, protocol, port } = question;
-  const fault = port === "" || portsFault(port) === undefined ? undefined : "Enter a port from 1 to 65535.";
+  const fault =
+    port === "" || portsFault(port) === undefined
+      ? undefined
+      : "Enter a port from 1 to 65535. Others are: anything, icmp, udp, udp 53.";
   const { data = none, isWhole: isRead } = useNodes();
   // Until all of the list is read, a missing name may still come.
   const nodes = isRead ? data : none;
@@ -54,10 +59,21 @@ export function Explainer({ saved, slug, isEdited }: Props) {
     if (query.peek().has("from")) document.getElementById("explainer")?.scrollIntoView();
   }, []);
   return (
-    <section aria-labelledby="explainer">
-      <h2 id="explainer">May one machine reach another?</h2>
+    <Panel
+      id="explainer"
+      title="May one machine reach another?"
+      actions={
+        isWhole ? (
+          <TerminalButton
+            command={["policy", "test", slug, from, to, ...(packet === "" ? [] : [packet])]}
+            call={["POST", apiPath(rulesApi.test, { slug }), body]}
+          />
+        ) : undefined
+      }
+      hasRoom
+    >
       <QuestionForm question={question} nodes={nodes} fault={fault} />
-      <div role="status">
+      <div role="status" class="answer">
         {error === undefined ? null : <Failure error={error} />}
         {[from, to]
           .flatMap((name) => unknownOf(name, nodes, [sender, receiver]) ?? [])
@@ -85,13 +101,7 @@ export function Explainer({ saved, slug, isEdited }: Props) {
           <p class="quiet">These are the rules as they are saved, without your changes.</p>
         ) : null}
       </div>
-      {isWhole ? (
-        <FromTerminal
-          command={["policy", "test", slug, from, to, ...(packet === "" ? [] : [packet])]}
-          call={["POST", apiPath(rulesApi.test, { slug }), body]}
-        />
-      ) : null}
-    </section>
+    </Panel>
   );
 }
 
@@ -113,22 +123,37 @@ function unknownOf(
   return `There is no machine ${name}.${hint}`;
 }
 
-const protocols = [
-  ["any", "any"],
-  ["tcp", "tcp"],
-  ["udp", "udp"],
-  ["icmp", "icmp (ping)"],
-] as const;
-type Protocol = (typeof protocols)[number][0];
+const protocols = ["any", "tcp", "udp", "icmp"] as const;
+type Protocol = (typeof protocols)[number];
 type Question = Record<"from" | "to" | "port", string> & { protocol: Protocol };
 
 function questionOf(words: URLSearchParams): Question {
   const word = (key: string) => words.get(key) ?? "";
-  const [known] = protocols.find(([each]) => each === word("protocol")) ?? protocols[0];
-  // Only tcp and udp have ports, and most questions with a port are about tcp.
-  const protocol = known === "any" && word("port") !== "" ? "tcp" : known;
-  return { from: word("from"), to: word("to"), protocol, port: protocol === "icmp" ? "" : word("port") };
+  return { from: word("from"), to: word("to"), ...trafficFrom(word("protocol"), word("port")) };
 }
+
+type Traffic = Pick<Question, "protocol" | "port">;
+
+function trafficFrom(named: string, port: string): Traffic {
+  const known = protocols.find((each) => each === named) ?? "any";
+  // Only tcp and udp have ports, and most questions with a port are about tcp.
+  const protocol = known === "any" && port !== "" ? "tcp" : known;
+  return { protocol, port: protocol === "icmp" ? "" : port };
+}
+
+/** "tcp 443", "443", "udp", "icmp", "anything". What is none of these is taken for a port, which has a fault. */
+function trafficOfText(text: string): Traffic {
+  const [first = "", ...rest] = text
+    .trim()
+    .toLowerCase()
+    .split(/[\s/]+/);
+  if (first === "anything") return trafficFrom("any", rest.join(" "));
+  const isProtocol = protocols.some((each) => each === first);
+  return isProtocol ? trafficFrom(first, rest.join(" ")) : trafficFrom("", [first, ...rest].join(" "));
+}
+
+const textOf = ({ protocol, port }: Traffic) =>
+  protocol === "any" ? "" : [protocol, port].filter(Boolean).join(" ");
 
 type FormProps = {
   question: Question;
@@ -136,8 +161,17 @@ type FormProps = {
   fault: string | undefined;
 };
 
-function QuestionForm({ question: { from, to, protocol, port }, nodes, fault }: FormProps) {
+function QuestionForm({ question: { from, to, ...traffic }, nodes, fault }: FormProps) {
+  const id = useId();
+  // As it was typed, while it says what the address says.
+  const [typed, type] = useState("");
+  const isTyped = textOf(trafficOfText(typed)) === textOf(traffic);
   const set = (key: string) => (event: Event) => setQuery({ [key]: valueOf(event) });
+  const setTraffic = (event: Event) => {
+    type(valueOf(event));
+    const { protocol, port } = trafficOfText(valueOf(event));
+    setQuery({ protocol: protocol === "any" ? undefined : protocol, port });
+  };
   /** Enter accepts a beginning that only one machine has. */
   const complete = (event: Event) => {
     event.preventDefault();
@@ -147,31 +181,33 @@ function QuestionForm({ question: { from, to, protocol, port }, nodes, fault }: 
       if (only !== undefined && others.length === 0) setQuery({ [key]: only.name });
     }
   };
-  const picker = (label: string, key: string, name: string) => (
-    <NodePicker label={label} name={name} set={set(key)} nodes={nodes} />
-  );
   return (
-    <form class="question" onSubmit={complete}>
-      {picker("From machine", "from", from)} {picker("To machine", "to", to)}
-      <Field label="Protocol">
-        <select value={protocol} onChange={set("protocol")}>
-          {protocols.map(([each, title]) => (
-            <option key={each} value={each}>
-              {title}
-            </option>
-          ))}
-        </select>
-      </Field>
-      <Field label="Port" errors={fault === undefined ? undefined : [fault]}>
-        <input
-          inputmode="numeric"
-          maxlength={5}
-          placeholder="all"
-          disabled={protocol === "icmp"}
-          value={port}
-          onInput={set("port")}
-        />
-      </Field>
+    <form class="ask" onSubmit={complete}>
+      <NodePicker label="From machine" name={from} set={set("from")} nodes={nodes} />
+      <span>may reach</span>
+      <NodePicker label="To machine" name={to} set={set("to")} nodes={nodes} />
+      <span>on</span>
+      <input
+        class="mono"
+        aria-label="Protocol and port"
+        aria-invalid={fault !== undefined}
+        aria-describedby={id}
+        list={`${id}-list`}
+        maxlength={20}
+        placeholder="anything"
+        autocomplete="off"
+        spellcheck={false}
+        value={isTyped ? typed : textOf(traffic)}
+        onInput={setTraffic}
+      />
+      <datalist id={`${id}-list`}>
+        {["anything", "icmp", "tcp", "udp", "tcp 22", "tcp 443", "udp 53"].map((each) => (
+          <option key={each} value={each} />
+        ))}
+      </datalist>
+      <small id={id} class="is-bad" role="alert">
+        {fault}
+      </small>
       <button class="unseen" tabindex={-1}>
         Ask
       </button>
@@ -218,10 +254,8 @@ function Answer({ answer, rules, from, to, slug, question }: AnswerProps) {
   const all = answer.permitted.length === 0 ? "nothing" : spaced(answer.permitted.join(", "));
   return (
     <>
-      <p>
-        <strong>
-          <State name={state} word={<bdi>{sentence}</bdi>} />
-        </strong>
+      <p class="verdict-line">
+        <State name={state} word={<bdi>{sentence}</bdi>} />
       </p>
       {!isOne || !isActive ? null : (
         <p>
@@ -248,7 +282,7 @@ function Answer({ answer, rules, from, to, slug, question }: AnswerProps) {
           )}
         </p>
       ) : null}
-      <ul class="plain-list">
+      <ul class="facts-list">
         {[...machineFacts(from), ...machineFacts(to), ...facts].map((fact) => (
           <FactLine key={fact.about + fact.words} fact={fact} />
         ))}
@@ -312,20 +346,11 @@ function FactLine({ fact: { state, about, words, at } }: { fact: Fact }) {
   );
 }
 
-function Deciding({ rule }: { rule: Rule }) {
-  const show = () => {
-    setQuery({ rule: String(rule.id), search: undefined });
-    document.getElementById(`rule-${rule.id}`)?.scrollIntoView({ block: "center" });
-  };
-  return (
-    <p>
-      Rule {rule.id}: <Sentence rule={rule} />{" "}
-      <button type="button" class="small" onClick={show}>
-        Show it
-      </button>
-    </p>
-  );
-}
+const Deciding = ({ rule }: { rule: Rule }) => (
+  <p>
+    <ShowRule id={rule.id} />: <Sentence rule={rule} />
+  </p>
+);
 
 type Found = { question?: string; answer?: Explained; error?: ApiError };
 
@@ -364,13 +389,22 @@ function NodePicker({ label, name, set, nodes }: PickerProps) {
   const list = label.replaceAll(" ", "-");
   const offered = offeredOf(nodes, name).slice(0, maxOffered);
   return (
-    <Field label={label}>
-      <input list={list} maxlength={255} autocomplete="off" spellcheck={false} value={name} onInput={set} />
+    <>
+      <input
+        aria-label={label}
+        placeholder="machine"
+        list={list}
+        maxlength={255}
+        autocomplete="off"
+        spellcheck={false}
+        value={name}
+        onInput={set}
+      />
       <datalist id={list}>
         {offered.map((node) => (
           <option key={node.id} value={node.name} />
         ))}
       </datalist>
-    </Field>
+    </>
   );
 }

@@ -1,28 +1,31 @@
-// The matrix of groups: rows send, columns receive.
+// The matrix of groups: rows send, columns receive. And who is in the groups that rules name.
 
 import { apiPath } from "../../api/endpoint.ts";
 import { groupsApi } from "../../api/groups.ts";
 import type { VNode } from "preact";
 import { useMemo, useState } from "preact/hooks";
 import { slug } from "../me.ts";
+import type { Machine } from "../machines.ts";
+import { useNodes } from "../node-list.ts";
 import { useList } from "../resource.ts";
+import { pathOf } from "../router.ts";
+import { Panel, Why } from "../ui/page.tsx";
 import { Empty } from "../ui/parts.tsx";
-import { cellOf, isChanged, linesOf, matrixOf, type ChangedCell, type Line } from "./matrix.ts";
+import { Tag } from "../ui/tag.tsx";
+import { numberText } from "./class-words.ts";
+import { cellOf, isChanged, linesOf, matrixOf, shortTraffic, type ChangedCell, type Line } from "./matrix.ts";
 import type { Rule } from "./rules.ts";
 import { Sentence } from "./sentence.tsx";
+import { ShowRule } from "./rule-list.tsx";
 
 /** Maximum groups of a readable matrix: above it, the search of machines and the explainer answer better. */
 const maxGroups = 40;
+/** As many have room beside the rules. */
+const maxBeside = 7;
 
-type GroupMatrixProps = { saved: readonly Rule[]; draft: readonly Rule[] | undefined };
-
-/** With a draft, the cells that it changes are marked. */
-export function GroupMatrix({ saved, draft }: GroupMatrixProps) {
-  const rules = draft ?? saved;
-  const own = slug.value ?? "";
-  const { data } = useList(apiPath(groupsApi.list, { slug: own }, { page_size: "1000" }));
-  const [chosen, choose] = useState<readonly [Line, Line] | undefined>(undefined);
-  // Groups that the draft no longer names keep a line, so that its change is seen.
+/** The lines of the matrix. Groups that the draft no longer names keep theirs, so that its change is seen. */
+function useLines(saved: readonly Rule[], rules: readonly Rule[]) {
+  const { data } = useList(apiPath(groupsApi.list, { slug: slug.value ?? "" }, { page_size: "1000" }));
   const lines = useMemo(
     () =>
       linesOf(
@@ -31,6 +34,16 @@ export function GroupMatrix({ saved, draft }: GroupMatrixProps) {
       ),
     [data, saved, rules],
   );
+  return { lines, isRead: data !== undefined };
+}
+
+type GroupMatrixProps = { saved: readonly Rule[]; draft: readonly Rule[] | undefined };
+
+/** With a draft, the cells that it changes are marked. */
+export function GroupMatrix({ saved, draft }: GroupMatrixProps) {
+  const rules = draft ?? saved;
+  const { lines, isRead } = useLines(saved, rules);
+  const [chosen, choose] = useState<readonly [Line, Line] | undefined>(undefined);
   const shown = lines.slice(0, maxGroups);
   const names = shown.map(({ all }) => all.join()).join("\n");
   const cells = useMemo(
@@ -44,31 +57,60 @@ export function GroupMatrix({ saved, draft }: GroupMatrixProps) {
   );
   const changed = cells.flat().filter(isChanged).length;
   // Keeps the table object, which Preact then does not redraw: it may have 1,600 cells.
-  const table = useMemo(() => drawTable(shown, cells, choose), [cells, names]);
+  const table = useMemo(
+    () => drawTable(shown, cells, chosen, choose),
+    [cells, names, chosen?.[0].title, chosen?.[1].title],
+  );
+  const title = draft === undefined ? "Who reaches what" : "Who reaches what, after saving";
   return (
-    <section aria-labelledby="matrix">
-      <h2 id="matrix">Which group reaches which</h2>
+    <Panel
+      title={title}
+      actions={
+        shown.length > 0 && draft === undefined ? (
+          <span class="faint no-phone cut">press a cell: its rules</span>
+        ) : undefined
+      }
+      hasRoom
+    >
       {shown.length === 0 ? (
-        data && (
+        isRead ? (
           <Empty text="There is no group yet. Machines get groups when they are added, and rules name them." />
-        )
+        ) : null
       ) : (
         <>
-          <p class="quiet">
+          <div class="sideways" tabindex={0} role="region" aria-label="Matrix of groups">
+            {table}
+          </div>
+          <p class="legend">
+            <span>
+              <b class="faint">·</b> ping only
+            </span>
+            {draft === undefined ? null : (
+              <>
+                <span class="is-good">+ gains</span>
+                <span class="is-bad">− loses</span>
+              </>
+            )}
+            <span>tcp unless it says udp</span>
+          </p>
+          {draft === undefined ? null : (
+            <p class="help" role="status">
+              {changedWords(changed)}
+            </p>
+          )}
+          <p class="help">
             For machines that are in one group each. Rules about single machines and networks are not counted.
             {lines.length > maxGroups ? ` The first ${maxGroups} of ${lines.length} groups.` : ""}
             {shown.some(({ all }) => all.length > 1) ? " Groups that no rule names are alike: one line." : ""}
           </p>
-          {draft === undefined ? null : <p role="status">{changedWords(changed)}</p>}
-          <div class="wide" tabindex={0} role="region" aria-label="Matrix of groups">
-            {table}
-          </div>
         </>
       )}
       <div role="status">
-        {chosen === undefined ? null : <Reasons rules={rules} from={chosen[0]} to={chosen[1]} />}
+        {chosen === undefined ? null : (
+          <Reasons rules={rules} saved={saved} from={chosen[0]} to={chosen[1]} />
+        )}
       </div>
-    </section>
+    </Panel>
   );
 }
 
@@ -77,16 +119,22 @@ function changedWords(count: number): string {
   return `With your changes, ${count === 1 ? "1 cell is" : `${count} cells are`} different: marked, with + for what comes and − for what goes.`;
 }
 
+type Pair = readonly [Line, Line];
+
 function drawTable(
   lines: readonly Line[],
   cells: readonly (readonly ChangedCell[])[],
-  choose: (pair: readonly [Line, Line]) => void,
+  chosen: Pair | undefined,
+  choose: (pair: Pair) => void,
 ): VNode {
   return (
-    <table class="matrix">
+    <table class={lines.length > maxBeside ? "mx long" : "mx"}>
+      <caption class="unseen">The groups of rows reach those of columns</caption>
       <thead>
         <tr>
-          <th scope="col">from \ to</th>
+          <th>
+            <span class="unseen">reaches </span>→
+          </th>
           {lines.map((to) => (
             <th scope="col" key={to.title}>
               <Title line={to} />
@@ -102,7 +150,8 @@ function drawTable(
             </th>
             {lines.map((to, at) => {
               const cell = cells[row]?.[at];
-              return cell === undefined ? null : drawCell(cell, to.title, () => choose([from, to]));
+              const isChosen = chosen?.[0].title === from.title && chosen[1].title === to.title;
+              return cell === undefined ? null : drawCell(cell, from, to, isChosen, () => choose([from, to]));
             })}
           </tr>
         ))}
@@ -111,58 +160,131 @@ function drawTable(
   );
 }
 
-function Title({ line: { title, all } }: { line: Line }) {
-  return <bdi title={all.join(", ")}>{title}</bdi>;
-}
+const Title = ({ line: { title, all } }: { line: Line }) => (
+  <bdi class="cut" title={all.join(", ")}>
+    {title}
+  </bdi>
+);
 
-function drawCell(cell: ChangedCell, to: string, open: () => void): VNode {
+function drawCell(cell: ChangedCell, from: Line, to: Line, isChosen: boolean, open: () => void): VNode {
   const { traffic, added, removed } = cell;
-  // Wraps between entries, not between protocol and port.
-  const text = (each: string) => each.replace(" ", "\u00A0");
-  const words = traffic.map((each, at) => (
-    <>
-      {at === 0 ? "" : ", "}
-      {added.includes(each) ? <ins>+ {text(each)}</ins> : text(each)}
-    </>
-  ));
-  const now =
-    traffic.length === 0 ? (
-      <span class="quiet">nothing</span>
-    ) : (
-      <button type="button" class="plain" onClick={open}>
-        {words}
-      </button>
+  if (traffic.length + removed.length === 0)
+    return (
+      <td key={to.title} class="none">
+        <span class="unseen">nothing</span>
+      </td>
     );
-  if (!isChanged(cell)) return <td key={to}>{now}</td>;
+  const kept = traffic.filter((each) => !added.includes(each));
+  const isPing = kept.length + added.length + removed.length === 1 && kept[0] === "icmp";
+  const kind = added.length > 0 ? "add" : removed.length > 0 ? "del" : isPing ? "" : "yes";
+  const shown = [
+    ...(kept.length > 1 || kept[0] !== "icmp" || added.length + removed.length === 0
+      ? shortTraffic(kept)
+      : []),
+    ...shortTraffic(added).map((each) => `+${each}`),
+    ...shortTraffic(removed).map((each) => `−${each}`),
+  ];
+  const words = [...kept, ...added.map((each) => `+ ${each}`), ...removed.map((each) => `− ${each}`)].join(
+    ", ",
+  );
+  const about = `${from.title} to ${to.title}: ${isPing ? "ping only" : words}`;
   return (
-    <td key={to} class="marked">
-      {now}
-      {removed.map((each) => (
-        <>
-          {" "}
-          <del>− {text(each)}</del>
-        </>
-      ))}
+    <td key={to.title} class={isChosen ? `${kind} sel` : kind}>
+      <button type="button" title={about} aria-label={about} onClick={open}>
+        {shown.slice(0, 2).map((each, at) => (
+          <span key={each}>
+            {each}
+            {at === 0 && shown.length > 1 ? "," : shown.length > 2 ? "…" : ""}
+          </span>
+        ))}
+      </button>
     </td>
   );
 }
 
-function Reasons({ rules, from, to }: { rules: readonly Rule[]; from: Line; to: Line }) {
+type ReasonsProps = { rules: readonly Rule[]; saved: readonly Rule[]; from: Line; to: Line };
+
+function Reasons({ rules, saved, from, to }: ReasonsProps) {
   const { traffic, rules: deciding } = cellOf(rules, from.name, to.name);
+  const ended = cellOf(saved, from.name, to.name).traffic.filter((each) => !traffic.includes(each));
+  const { data = [], isWhole } = useNodes();
+  const count = (line: Line) =>
+    data.filter(({ groups }) => line.all.some((each) => groups.includes(each))).length;
   return (
-    <>
-      <p>
-        <bdi>{from.title}</bdi> {from.all.length > 1 ? "reach" : "reaches"} <bdi>{to.title}</bdi> on{" "}
-        {traffic.length === 0 ? "nothing" : traffic.join(", ")}, by
-      </p>
+    <Why
+      kind="info"
+      icon="access"
+      title={
+        <>
+          <bdi>{from.title}</bdi> {from.all.length > 1 ? "reach" : "reaches"} <bdi>{to.title}</bdi> on{" "}
+          {traffic.length === 0 ? "nothing" : traffic.join(", ")}
+          {deciding.length === 0 ? "" : ", by"}
+        </>
+      }
+    >
       <ul>
         {deciding.map((rule) => (
           <li key={rule.id}>
-            {rule.id > 0 ? `rule ${rule.id}: ` : ""}
-            <Sentence rule={rule} />
+            {rule.id > 0 ? <ShowRule id={rule.id} /> : "New rule"}: <Sentence rule={rule} />
           </li>
         ))}
       </ul>
-    </>
+      {ended.length === 0 ? null : <p class="is-bad">No longer on {ended.join(", ")}.</p>}
+      {isWhole ? (
+        <p class="quiet">
+          {numberText(count(from))} × {numberText(count(to))} machines.
+        </p>
+      ) : null}
+    </Why>
+  );
+}
+
+const maxNames = 4;
+
+type Members = { count: number; names: readonly string[] };
+
+/** How many machines are in each group, and the first of them. */
+function membersOf(machines: readonly Machine[]): ReadonlyMap<string, Members> {
+  const found = new Map<string, { count: number; names: string[] }>();
+  for (const { groups, name } of machines)
+    for (const group of groups) {
+      const known = found.get(group);
+      if (known === undefined) found.set(group, { count: 1, names: [name] });
+      else if (++known.count <= maxNames) known.names.push(name);
+    }
+  return found;
+}
+
+/** Who is in what the rules name. */
+export function Groups({ rules }: { rules: readonly Rule[] }) {
+  const own = slug.value ?? "";
+  const { lines } = useLines(rules, rules);
+  const { data, isWhole } = useNodes();
+  const members = useMemo(() => membersOf(isWhole ? (data ?? []) : []), [data, isWhole]);
+  const named = lines.filter(({ all }) => all.length === 1).slice(0, maxGroups);
+  if (!isWhole || named.length === 0) return null;
+  return (
+    <Panel title="Groups" beside={<span class="faint no-phone cut">who is in what a rule names</span>}>
+      <ul class="lines rule" aria-label="Groups">
+        {named.map(({ name }) => {
+          const { count, names } = members.get(name) ?? { count: 0, names: [] };
+          const words = names.join(", ") + (count > names.length ? "…" : "");
+          return (
+            <li key={name}>
+              <span class="no">{numberText(count)}</span>
+              <span class="say">
+                <Tag text={name} />
+                <bdi class="quiet cut" title={words}>
+                  {count === 0 ? "no machine" : words}
+                </bdi>
+              </span>
+              <a href={`${pathOf(own, "machines")}?group=${encodeURIComponent(name)}`}>
+                Show<span class="unseen"> the machines in {name}</span>
+              </a>
+            </li>
+          );
+        })}
+      </ul>
+    </Panel>
   );
 }

@@ -13,24 +13,32 @@ export type Cell = {
 const concerns = (word: string, group: string) => word === "any" || word === `group:${group}`;
 
 /** The traffic that a machine that is only in `from` may open to a machine that is only in `to`. */
-export function cellOf(rules: readonly Rule[], from: string, to: string): Cell {
-  const into = rules.filter(
-    (rule) => rule.direction === "inbound" && concerns(rule.peer, from) && concerns(rule.target, to),
-  );
-  const out = rules.filter(
-    (rule) => rule.direction === "outbound" && concerns(rule.target, from) && concerns(rule.peer, to),
-  );
-  const pairs = into.flatMap((one) =>
-    out.flatMap((other) => {
+export const cellOf = (rules: readonly Rule[], from: string, to: string): Cell =>
+  cellBetween(outOf(rules, from), into(rules, to), from, to);
+
+const outOf = (rules: readonly Rule[], from: string) =>
+  rules.filter(({ direction, target }) => direction === "outbound" && concerns(target, from));
+const into = (rules: readonly Rule[], to: string) =>
+  rules.filter(({ direction, target }) => direction === "inbound" && concerns(target, to));
+
+/** `out`: the rules that let `from` send; `letIn`: those that let something reach `to`. */
+function cellBetween(out: readonly Rule[], letIn: readonly Rule[], from: string, to: string): Cell {
+  const [sent, reached] = [
+    out.filter(({ peer }) => concerns(peer, to)),
+    letIn.filter(({ peer }) => concerns(peer, from)),
+  ];
+  const pairs = reached.flatMap((one) =>
+    sent.flatMap((other) => {
       const both = common(one, other);
       return both === undefined ? [] : [{ both, rules: [one, other] }];
     }),
   );
   const all = pairs.find(({ both }) => both.protocol === "any" && both.ports === "any");
   const shown = all === undefined ? pairs : [all];
+  const deciding = new Set(pairs.flatMap((pair) => pair.rules));
   return {
     traffic: [...new Set(shown.map(({ both }) => trafficOf(both)))],
-    rules: rules.filter((rule) => pairs.some((pair) => pair.rules.includes(rule))),
+    rules: [...deciding].sort((one, other) => one.id - other.id),
   };
 }
 
@@ -64,16 +72,33 @@ export function matrixOf(
   rules: readonly Rule[],
   before: readonly Rule[] = rules,
 ): readonly (readonly ChangedCell[])[] {
-  return groups.map((from) =>
-    groups.map((to) => {
-      const cell = cellOf(rules, from, to);
-      const old = before === rules ? cell.traffic : cellOf(before, from, to).traffic;
+  // Each rule is looked at once a group, not once a pair of groups.
+  const cells = (all: readonly Rule[]) => {
+    const letIn = groups.map((to) => into(all, to));
+    return groups.map((from) => {
+      const out = outOf(all, from);
+      return groups.map((to, at) => cellBetween(out, letIn[at] ?? [], from, to));
+    });
+  };
+  const now = cells(rules);
+  const former = before === rules ? now : cells(before);
+  return now.map((row, from) =>
+    row.map((cell, to) => {
+      const old = former[from]?.[to]?.traffic ?? [];
       return {
         ...cell,
         added: cell.traffic.filter((each) => !old.includes(each)),
         removed: old.filter((each) => !cell.traffic.includes(each)),
       };
     }),
+  );
+}
+
+/** What a cell has room for: "5432", "udp 53"; a port alone is one of tcp. Ping is left out beside others. */
+export function shortTraffic(traffic: readonly string[]): readonly string[] {
+  const others = traffic.filter((each) => each !== "icmp");
+  return (others.length > 0 ? others : traffic).map((each) =>
+    each === "icmp" ? "·" : each === "anything" ? "all" : each.replace(/^tcp /, "").replace(/^port /, "any "),
   );
 }
 

@@ -1,7 +1,7 @@
-// Merges edits of two users of the same rules. An edit is applied to the rule that it began with; where both changed
-// the same rule, the user chooses. Pure.
+// Merges edits of two users of the same rules, and undoes a saved change. An edit is applied to the rule that it began
+// with; where both changed the same rule, the user chooses. Pure.
 
-import { contentOf, identityOf, newId, type Rule } from "./rules.ts";
+import { contentOf, identityOf, isAboutGone, newId, sentenceOf, type Edits, type Rule } from "./rules.ts";
 
 /** A rule that differs. Without `before` it is new, without `after` it was deleted. */
 export type Change = { before: Rule | undefined; after: Rule | undefined };
@@ -108,4 +108,26 @@ export function mergeRules(
     rules.push(isTaken || rule.id > 0 ? { ...rule, id: newId([...rules, ...mine]) } : rule);
   }
   return { rules, clashes };
+}
+
+/** Undoes a saved change: edits that reverse it, on the present rules. `left`: what cannot be undone, as sentences. */
+export function undoing(
+  present: readonly Rule[],
+  { added, removed }: Edits,
+): { rules: readonly Rule[]; left: readonly string[] } {
+  const gone = removed.filter(isAboutGone);
+  const back = removed.filter((rule) => !isAboutGone(rule));
+  const heirs = pairsOf(back, added);
+  // Below the numbers that a draft gives its new rules.
+  const lowest = Math.min(0, ...present.map(({ id }) => id));
+  const wanted = back.map((rule, at) => ({ ...rule, id: heirs.get(rule)?.id ?? lowest - 1 - at }));
+  const { rules, clashes } = mergeRules(added, wanted, present);
+  const left = [
+    ...clashes.map(
+      ({ base, theirs }) =>
+        `${sentenceOf(base)}: this rule was ${theirs === undefined ? "deleted" : "changed"} since, and stays so.`,
+    ),
+    ...gone.map((rule) => `${sentenceOf(rule)}: what this rule names is gone, so the rule cannot come back.`),
+  ];
+  return { rules, left };
 }

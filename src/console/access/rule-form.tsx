@@ -10,11 +10,14 @@ import { useNodes } from "../node-list.ts";
 import { useProviderWords } from "../provider-words.ts";
 import { refresh, useList } from "../resource.ts";
 import { useAction } from "../ui/form.tsx";
+import { Button } from "../ui/button.tsx";
 import { Dialog } from "../ui/dialog.tsx";
+import { Why } from "../ui/page.tsx";
 import { Failure, Field, valueOf } from "../ui/parts.tsx";
 import { edit, type Draft } from "./draft.ts";
 import { networksBehind } from "../../protocol/networks-behind.ts";
 import { gatewayWords, networkFault } from "./networks.ts";
+import { Sentence } from "./sentence.tsx";
 import { contentOf, endsOf, newId, portsFault, sentenceOf, sidesFor, withEnds, type Rule } from "./rules.ts";
 
 const fresh: Rule = {
@@ -142,16 +145,14 @@ export function RuleForm({ rule, draft, close }: Props) {
           <NewGroup key={name} name={name} slug={draft.slug} />
         ))}
         <div class="actions">
-          <button class="primary">
+          <Button kind="primary" type="submit">
             {rule === undefined
               ? "Add to the draft"
               : isForeign
                 ? "Replace that in the draft"
                 : "Change in the draft"}
-          </button>
-          <button type="button" onClick={close}>
-            Cancel
-          </button>
+          </Button>
+          <Button onClick={close}>Cancel</Button>
         </div>
       </form>
     </Dialog>
@@ -162,9 +163,13 @@ export function RuleForm({ rule, draft, close }: Props) {
 function Foreign({ rule }: { rule: Rule | undefined }) {
   const now = rule === undefined ? "It is deleted" : `It is now: ${sentenceOf(rule)} “${rule.description}”`;
   return (
-    <p class="notice" role="alert">
-      <bdi>Another user has changed this rule. {now}.</bdi>
-    </p>
+    <div role="alert">
+      <Why kind="info" icon="people" title="Another user has changed this rule.">
+        <p>
+          <bdi>{now}.</bdi>
+        </p>
+      </Why>
+    </div>
   );
 }
 
@@ -173,11 +178,9 @@ function InWords({ rule, machines }: { rule: Rule; machines: readonly Machine[] 
   const behind = networksBehind([endsOf(rule).to], machines);
   const more = behind.length === 0 ? "" : `, and the networks behind (${behind.join("; ")})`;
   return (
-    <p role="status">
-      <bdi>
-        {sentenceOf(rule)}
-        {more}
-      </bdi>
+    <p role="status" class="detail">
+      <Sentence rule={rule} />
+      <bdi>{more}</bdi>
     </p>
   );
 }
@@ -275,7 +278,8 @@ export function SidePicker({
           ))}
         </datalist>
       </Field>
-      <div class={isChecked ? "bad" : "limited"} role="status">
+      <Picks word={word} set={set} sides={sides} />
+      <div class={isChecked ? "is-bad" : "limited"} role="status">
         {alike.length === 0 ? null : (
           <>
             Machines:{" "}
@@ -293,6 +297,40 @@ export function SidePicker({
         )}
       </div>
     </>
+  );
+}
+
+const maxPicks = 6;
+
+/** Groups to press, for a pointer: keys have the list of the field. */
+function Picks({ word, set, sides: { groups, nodes } }: Pick<SidePickerProps, "word" | "set" | "sides">) {
+  const chosen = toWord(word, groups, nodes);
+  const isChosen = (name: string) => chosen === `group:${name}`;
+  const isWhole = chosen === "any" || groups.some(isChosen);
+  const fitting = (isWhole ? groups : groups.filter((name) => name.includes(word.trim()))).toSorted(
+    (one, other) => Number(isChosen(other)) - Number(isChosen(one)) || (one < other ? -1 : 1),
+  );
+  const shown = fitting.slice(0, maxPicks);
+  const pick = (text: string, value: string, isOn: boolean) => (
+    <button
+      type="button"
+      key={value}
+      class="chip"
+      tabindex={-1}
+      aria-pressed={isOn}
+      onClick={() => set(value)}
+    >
+      <bdi>{text}</bdi>
+    </button>
+  );
+  return (
+    <div class="picks">
+      {pick("all machines", "any", chosen === "any")}
+      {shown.map((name) => pick(name, name, isChosen(name)))}
+      {fitting.length > shown.length ? (
+        <span class="faint">and {fitting.length - shown.length} more</span>
+      ) : null}
+    </div>
   );
 }
 
@@ -332,12 +370,12 @@ function NewGroup({ name, slug }: { name: string; slug: string }) {
   return (
     <>
       <p>
-        <button type="button" class="small" onClick={run}>
+        <Button isSmall onClick={run}>
           Create the group <bdi>{name}</bdi>
-        </button>
+        </Button>
       </p>
       {error?.fields["name"]?.map((sentence) => (
-        <small class="bad" role="alert">
+        <small class="is-bad" role="alert">
           {sentence}
         </small>
       ))}

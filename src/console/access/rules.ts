@@ -124,6 +124,41 @@ export function editsOf(base: readonly Rule[], draft: readonly Rule[]): Edits {
   };
 }
 
+/** A rule of the list, with what the draft does to it. `before`: as it is saved. */
+export type Row = { rule: Rule; before?: Rule; state: "same" | "new" | "changed" | "deleted" };
+
+export function rowsOf(base: readonly Rule[], draft: readonly Rule[]): readonly Row[] {
+  const byId = new Map(draft.map((rule) => [rule.id, rule]));
+  const known = new Set(base.map(({ id }) => id));
+  return [
+    ...base.map((before): Row => {
+      const rule = byId.get(before.id);
+      if (rule === undefined) return { rule: before, state: "deleted" };
+      return rule === before || contentOf(rule) === contentOf(before)
+        ? { rule, state: "same" }
+        : { rule, before, state: "changed" };
+    }),
+    ...draft.filter(({ id }) => !known.has(id)).map((rule): Row => ({ rule, state: "new" })),
+  ];
+}
+
+/** "1 new rule, 2 changed, 1 test deleted". */
+export function changeWords(rows: readonly Row[], tests: Readonly<Record<"fresh" | "gone", number>>): string {
+  const count = (state: Row["state"]) => rows.filter((row) => row.state === state).length;
+  const said: string[] = [];
+  const say = (times: number, what: string, word: string) => {
+    if (times === 0) return;
+    const noun = said.some((each) => each.includes(what)) ? "" : times === 1 ? what : `${what}s`;
+    said.push(
+      [times, ...(word === "new" ? [word, noun] : [noun, word])].filter((each) => each !== "").join(" "),
+    );
+  };
+  for (const state of ["new", "changed", "deleted"] as const) say(count(state), "rule", state);
+  say(tests.fresh, "test", "new");
+  say(tests.gone, "test", "deleted");
+  return said.join(", ");
+}
+
 /** A number for a rule that is not saved yet: below zero, as the control plane gives the others. */
 export const newId = (rules: readonly Rule[]): number =>
   rules.reduce((least, { id }) => Math.min(least, id), 0) - 1;

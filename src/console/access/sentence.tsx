@@ -1,36 +1,75 @@
-// Rules and tests as sentences, whose names stand out. Other pages show them, too: nothing of the page Access is needed here.
+// Rules and tests as sentences, whose groups and ports stand out. Other pages show them, too: nothing of the page Access is
+// needed here.
 
+import type { ComponentChild } from "preact";
+import { Tag } from "../ui/tag.tsx";
 import { endsOf, sideWords, trafficWords, verbOf, type Rule } from "./rules.ts";
 import { verbOfTest, type PolicyTest } from "./test-text.ts";
 
-export function Sentence({ rule }: { rule: Rule }) {
-  return flow(endsOf(rule), `may ${verbOf(rule)}`, rule);
-}
+type Parts = Record<"from" | "verb" | "to" | "traffic", string>;
+/** All of it is new, or is deleted. */
+type Mark = "ins" | "del" | undefined;
 
-export const TestSentence = ({ test }: { test: PolicyTest }) => flow(test, verbOfTest(test), test);
+const partsOf = (rule: Rule): Parts => ({
+  ...endsOf(rule),
+  verb: `may ${verbOf(rule)}`,
+  traffic: trafficWords(rule),
+});
 
-function flow(
-  { from, to }: { from: string; to: string },
-  verb: string,
-  rule: Parameters<typeof trafficWords>[0],
-) {
-  const traffic = <strong>{trafficWords(rule)}</strong>;
+/** `before`: the rule as it is saved; what differs is struck and set anew. */
+export const Sentence = ({ rule, before, mark }: { rule: Rule; before?: Rule | undefined; mark?: Mark }) =>
+  flow(partsOf(rule), before && partsOf(before), mark);
+
+export const TestSentence = ({ test, mark }: { test: PolicyTest; mark?: Mark }) =>
+  flow({ ...test, verb: verbOfTest(test), traffic: trafficWords(test) }, undefined, mark);
+
+function flow(now: Parts, before: Parts | undefined, mark: Mark) {
+  const part = (key: keyof Parts, draw: (word: string) => ComponentChild) => {
+    const old = before?.[key];
+    if (old !== undefined && old !== now[key])
+      return (
+        <>
+          <del>{draw(old)}</del> <ins>{draw(now[key])}</ins>
+        </>
+      );
+    const Marked = mark;
+    return Marked === undefined ? draw(now[key]) : <Marked>{draw(now[key])}</Marked>;
+  };
+  const word = (text: string) => text;
   return (
-    <span>
-      <SideName word={from} /> {verb} <SideName word={to} /> on {traffic}
+    <span class="sentence">
+      {part("from", side)} {part("verb", word)} {part("to", side)} on{" "}
+      {part("traffic", (text) => (
+        <Tag text={text} isPort />
+      ))}
     </span>
   );
 }
 
-function SideName({ word }: { word: string }) {
+/** A group is a tag; its words are there for those who hear or copy the sentence. */
+function side(word: string) {
   const { before, name } = sideWords(word);
+  if (word === "any")
+    return (
+      <>
+        <Tag text="all" isAll />
+        <span class="unseen"> machines</span>
+      </>
+    );
+  if (word.startsWith("group:"))
+    return (
+      <>
+        <span class="unseen">{before}</span>
+        <Tag text={name} />
+      </>
+    );
   return (
-    <>
+    <span>
       {before}
-      <strong>
+      <b>
         <bdi>{name}</bdi>
-      </strong>
-    </>
+      </b>
+    </span>
   );
 }
 

@@ -5,12 +5,15 @@ import { policyApi } from "../../api/policy.ts";
 import { useState } from "preact/hooks";
 import { useNodes } from "../node-list.ts";
 import { Choice } from "../ui/form.tsx";
+import { Button } from "../ui/button.tsx";
 import { Dialog } from "../ui/dialog.tsx";
-import { FromTerminal, State } from "../ui/parts.tsx";
+import { Menu } from "../ui/menu.tsx";
+import { Panel, TerminalButton } from "../ui/page.tsx";
+import { State } from "../ui/parts.tsx";
 import { editTests, testsLeft, testsOf, type Draft } from "./draft.ts";
 import { networkFault } from "./networks.ts";
 import { protocolOf, SidePicker, toWord, TrafficFields, useSides } from "./rule-form.tsx";
-import { rowButton } from "./rule-table.tsx";
+import { RowState } from "./rule-list.tsx";
 import { TestSentence } from "./sentence.tsx";
 import { portsFault } from "./rules.ts";
 import { listOf, type Saved } from "./saved.ts";
@@ -27,98 +30,107 @@ const states = {
 export function PolicyTests({ draft, saved, mayEdit }: Props) {
   const [open, setOpen] = useState<PolicyTest | "new" | undefined>(undefined);
   const tests = testsOf(draft);
-  const plan = draft.plan.value;
   const fresh = beyond(listOf(saved), tests);
-  // Numbered as the control plane does: in the order of the request.
-  const numbered = testsLeft(draft);
-  const row = (test: PolicyTest, state: "same" | "new" | "deleted") => {
-    const number = numbered.indexOf(test) + 1;
-    const passes =
-      plan === undefined
-        ? test.passes
-        : !plan.tests.failing.some((each) => each.startsWith(`Test ${number}:`));
-    const [name, word] = states[`${passes}`];
-    const words = wordsOfTest(test);
-    const button = (label: string, onClick: () => void) => rowButton(label, words, onClick);
-    return (
-      <tr key={state + words} class={state}>
-        <td>{number || ""}</td>
-        <td>
-          {state === "deleted" ? (
-            <del>
-              <TestSentence test={test} />
-            </del>
-          ) : (
-            <>
-              <TestSentence test={test} />
-              <div>
-                <State name={name} word={word} />
-              </div>
-            </>
-          )}
-          {isTestAboutGone(test) ? (
-            <div class="limited">
-              What it names is revoked or gone, and the next change of the tests deletes it.
-            </div>
-          ) : null}
-        </td>
-        <td>
-          {state === "same" ? null : <span class="limited">{state}</span>}
-          {!mayEdit ? null : state === "deleted" ? (
-            button("Put back", () => editTests(draft, [...tests, test]))
-          ) : (
-            <>
-              {button("Edit", () => setOpen(test))}
-              {button("Delete", () =>
-                editTests(
-                  draft,
-                  tests.filter((each) => keyOf(each) !== keyOf(test)),
-                ),
-              )}
-            </>
-          )}
-        </td>
-      </tr>
-    );
-  };
   const gone = beyond(tests, listOf(saved));
+  const row = (test: PolicyTest, state: TestRow["state"]) => (
+    <TestLine
+      key={state + keyOf(test)}
+      row={{ test, state }}
+      draft={draft}
+      edit={mayEdit ? () => setOpen(test) : undefined}
+    />
+  );
   return (
-    <section aria-labelledby="tests">
-      <div class="tools">
-        <h2 id="tests">Tests</h2>
-        {mayEdit ? (
-          <button type="button" onClick={() => setOpen("new")}>
-            Add a test
-          </button>
-        ) : null}
-      </div>
+    <Panel
+      id="tests"
+      title="Tests"
+      beside={<span class="faint no-phone cut">what must be reachable, or must not be</span>}
+      actions={
+        <>
+          <TerminalButton
+            command={["policy", "get", draft.slug]}
+            call={["GET", apiPath(policyApi.retrieve, { slug: draft.slug })]}
+          />
+          {mayEdit ? (
+            <Button isSmall onClick={() => setOpen("new")}>
+              Add a test
+            </Button>
+          ) : null}
+        </>
+      }
+    >
       {tests.length + gone.length === 0 ? (
-        <p class="quiet">
+        <p class="in quiet">
           None. A test says what must be reachable, or must not be. Rules that break it cannot be saved.
         </p>
       ) : (
-        <table class="rules">
-          <thead>
-            <tr>
-              <th scope="col">No.</th>
-              <th scope="col">Test</th>
-              <th scope="col">{mayEdit ? "Edit" : ""}</th>
-            </tr>
-          </thead>
-          <tbody>
-            {tests.map((test) => row(test, fresh.includes(test) ? "new" : "same"))}
-            {gone.map((test) => row(test, "deleted"))}
-          </tbody>
-        </table>
+        <ul class="lines rule" aria-label="Tests">
+          {tests.map((test) => row(test, fresh.includes(test) ? "new" : "same"))}
+          {gone.map((test) => row(test, "deleted"))}
+        </ul>
       )}
-      <FromTerminal
-        command={["policy", "get", draft.slug]}
-        call={["GET", apiPath(policyApi.retrieve, { slug: draft.slug })]}
-      />
       {open === undefined ? null : (
         <TestForm draft={draft} old={open === "new" ? undefined : open} close={() => setOpen(undefined)} />
       )}
-    </section>
+    </Panel>
+  );
+}
+
+type TestRow = { test: PolicyTest; state: "same" | "new" | "deleted" };
+const marks = { same: undefined, new: "ins", deleted: "del" } as const;
+
+/** `edit`: opens the dialog; undefined if the user may not edit. */
+type LineProps = { row: TestRow; draft: Draft; edit: (() => void) | undefined };
+
+function TestLine({ row: { test, state }, draft, edit }: LineProps) {
+  const tests = testsOf(draft);
+  const plan = draft.plan.value;
+  // Numbered as the control plane does: in the order of the request.
+  const number = testsLeft(draft).indexOf(test) + 1;
+  const passes =
+    plan === undefined ? test.passes : !plan.tests.failing.some((each) => each.startsWith(`Test ${number}:`));
+  const [name, word] = states[`${passes}`];
+  return (
+    <li class={state}>
+      <span class="no">{number || ""}</span>
+      <span class="say" title={wordsOfTest(test)}>
+        <TestSentence test={test} mark={marks[state]} />
+      </span>
+      <span class="group tight">
+        {state === "deleted" ? null : <State name={name} word={word} />}
+        <RowState state={state} />
+        {edit === undefined ? null : (
+          <Menu label={`Test: ${wordsOfTest(test)}`} isSmall>
+            {state === "deleted" ? (
+              <button type="button" onClick={() => editTests(draft, [...tests, test])}>
+                Put back
+              </button>
+            ) : (
+              <>
+                <button type="button" onClick={edit}>
+                  Edit
+                </button>
+                <button
+                  type="button"
+                  class="danger"
+                  onClick={() =>
+                    editTests(
+                      draft,
+                      tests.filter((each) => keyOf(each) !== keyOf(test)),
+                    )
+                  }
+                >
+                  Delete
+                </button>
+              </>
+            )}
+          </Menu>
+        )}
+      </span>
+      {isTestAboutGone(test) ? (
+        <p class="limited">What it names is revoked or gone, and the next change of the tests deletes it.</p>
+      ) : null}
+    </li>
   );
 }
 
@@ -182,7 +194,7 @@ function TestForm({ draft, old, close }: FormProps) {
       hasUnsaved={keyOf(test) !== keyOf(old ?? fresh)}
       close={close}
     >
-      <form onSubmit={submit}>
+      <form class="rule-form" onSubmit={submit}>
         {side("from")}
         <Choice
           label="Expect"
@@ -204,10 +216,10 @@ function TestForm({ draft, old, close }: FormProps) {
           fault={isChecked ? portsFault(test.ports) : undefined}
         />
         <div class="actions">
-          <button class="primary">{old === undefined ? "Add to the draft" : "Change in the draft"}</button>
-          <button type="button" onClick={close}>
-            Cancel
-          </button>
+          <Button kind="primary" type="submit">
+            {old === undefined ? "Add to the draft" : "Change in the draft"}
+          </Button>
+          <Button onClick={close}>Cancel</Button>
         </div>
       </form>
     </Dialog>

@@ -1,4 +1,4 @@
-// Which machines may reach which others: the rules, their sum, and the rule that decides.
+// Which machines may reach which others: the rules, their sum beside them, and the rule that decides.
 
 import { apiPath } from "../../api/endpoint.ts";
 import { policyApi } from "../../api/policy.ts";
@@ -6,25 +6,32 @@ import "../core.ts";
 import { effect } from "@preact/signals";
 import { useEffect, useState } from "preact/hooks";
 import { awaySince, call } from "../api.ts";
+import { Conflict, News } from "../access/conflict.tsx";
 import { Explainer } from "../access/explainer.tsx";
-import { failText } from "../access/class-words.ts";
-import { Faults } from "../access/faults.tsx";
+import { failText, spaced } from "../access/class-words.ts";
 import { draftOf, forget, load, undoEvent, type Draft } from "../access/draft.ts";
+import { DraftPanel } from "../access/draft-panel.tsx";
 import type { Saved } from "../access/saved.ts";
-import { GroupMatrix } from "../access/group-matrix.tsx";
-import { Preview, SaveBar } from "../access/preview.tsx";
-import { RuleTable } from "../access/rule-table.tsx";
+import { GroupMatrix, Groups } from "../access/group-matrix.tsx";
+import { RuleForm } from "../access/rule-form.tsx";
+import { RuleList, rulesTerminal } from "../access/rule-list.tsx";
+import type { Rule } from "../access/rules.ts";
 import { PolicyTests } from "../access/tests.tsx";
 import { isLive, onEvent } from "../live.ts";
 import { mayAdminister, slug } from "../me.ts";
 import { query, setQuery } from "../router.ts";
+import { Button } from "../ui/button.tsx";
 import { Confirm } from "../ui/dialog.tsx";
+import { Menu } from "../ui/menu.tsx";
+import { Page, Why } from "../ui/page.tsx";
 import { Failure, FromTerminal, Loading, When } from "../ui/parts.tsx";
 
 export function Access() {
   const draft = draftOf(slug.value ?? "");
   useSaved(draft);
+  const [open, setOpen] = useState<Rule | "new" | undefined>(undefined);
   const saved = draft.saved.value;
+  const error = draft.error.value;
   const mayEdit = mayAdminister.value && saved?.policy.by_file === false && saved.policy.unconfirmed === null;
   const undone = Number(query.value.get("undo") ?? 0);
   useEffect(() => {
@@ -33,37 +40,87 @@ export function Access() {
     setQuery({ undo: undefined });
     void undoEvent(draft, undone);
   }, [draft, undone, mayEdit]);
-  if (saved === undefined) {
-    const error = draft.error.value;
+  if (saved === undefined)
     return (
-      <>
-        <h1>Access</h1>
+      <Page title="Access">
         {error === undefined ? <Loading /> : <Failure error={error} retry={() => void load(draft)} />}
-      </>
+      </Page>
     );
-  }
+  const edited = draft.rules.value;
   return (
-    <>
-      <div class="title">
-        <h1>Access</h1>
-        <button type="button" onClick={toExplainer}>
-          May one machine reach another?
-        </button>
-      </div>
-      <Notices draft={draft} saved={saved} />
-      <Undoing sentences={draft.undo.value} />
-      <RuleTable draft={draft} saved={saved} mayEdit={mayEdit} />
-      {mayEdit || draft.rules.value !== undefined ? (
+    <Page
+      title="Access"
+      fact={factOf(saved)}
+      terminal={rulesTerminal(draft, saved)}
+      actions={
         <>
-          <Preview draft={draft} saved={saved} />
-          <SaveBar draft={draft} />
+          <span class="no-phone">
+            <Button onClick={() => lead("tests")}>Tests</Button>
+          </span>
+          <span class="only-phone">
+            <Menu label="More on this page">
+              <button type="button" onClick={() => lead("explainer")}>
+                May one machine reach another?
+              </button>
+              <button type="button" onClick={() => lead("tests")}>
+                Tests
+              </button>
+            </Menu>
+          </span>
+          {mayEdit ? (
+            <Button kind="primary" icon="plus" label="Add a rule" onClick={() => setOpen("new")}>
+              <span>
+                Add<span class="no-phone"> a rule</span>
+              </span>
+            </Button>
+          ) : null}
         </>
-      ) : null}
-      <Explainer saved={saved} slug={draft.slug} isEdited={draft.rules.value !== undefined} />
-      <GroupMatrix saved={saved.rules} draft={draft.rules.value} />
-      <PolicyTests draft={draft} saved={saved} mayEdit={mayEdit} />
-    </>
+      }
+    >
+      <div class="stackd">
+        <Notices draft={draft} saved={saved} />
+        <div class="access">
+          <div class="stackd">
+            <RuleList draft={draft} saved={saved} open={mayEdit ? setOpen : undefined} />
+            {edited === undefined ? <Groups rules={saved.rules} /> : null}
+            <PolicyTests draft={draft} saved={saved} mayEdit={mayEdit} />
+          </div>
+          <div class={saved.rules.length > maxInSight ? "stackd stays" : "stackd"}>
+            <GroupMatrix saved={saved.rules} draft={edited} />
+            <Explainer saved={saved} slug={draft.slug} isEdited={edited !== undefined} />
+          </div>
+        </div>
+      </div>
+      <DraftPanel draft={draft} saved={saved} />
+      {open === undefined ? null : (
+        <RuleForm rule={open === "new" ? undefined : open} draft={draft} close={() => setOpen(undefined)} />
+      )}
+    </Page>
   );
+}
+
+/** Beside more rules, the matrix stays when the page is scrolled. */
+const maxInSight = 20;
+
+/** "6 rules · 13 tests pass". */
+function factOf({ rules, policy: { tests } }: Saved): string {
+  const { failing, count } = tests;
+  const said =
+    count === 0
+      ? "no tests"
+      : failing.length > 0
+        ? failText(failing.length, count).toLowerCase()
+        : count === 1
+          ? "1 test passes"
+          : `${count} tests pass`;
+  return `${rules.length} ${rules.length === 1 ? "rule" : "rules"} · ${said}`;
+}
+
+/** Leads to a part of the page, and to its first field. */
+function lead(id: string): void {
+  const part = document.getElementById(id);
+  part?.scrollIntoView();
+  part?.querySelector<HTMLElement>("input, button")?.focus({ preventScroll: true });
 }
 
 /** Reads the rules as they are saved, again when something may have changed them. */
@@ -91,76 +148,100 @@ function useSaved(draft: Draft): void {
   }, [draft]);
 }
 
+type NoticesProps = { draft: Draft; saved: Saved };
+
+/** What needs a look before the rules: why they cannot be edited here, tests that fail, and what others did. */
+function Notices({ draft, saved }: NoticesProps) {
+  const { policy } = saved;
+  const { tests } = policy;
+  const { rules, theirs, news, undo, error } = draft;
+  return (
+    <>
+      {policy.by_file ? (
+        <Why kind="info" icon="access" title="These rules are changed by their policy file only:">
+          <p>
+            <code>agent admin policy apply {draft.slug} FILE</code>
+          </p>
+        </Why>
+      ) : null}
+      {mayAdminister.value ? null : (
+        <p class="quiet">Administrators of the organization change rules. You can read them.</p>
+      )}
+      {policy.unconfirmed === null ? null : <Unconfirmed draft={draft} unconfirmed={policy.unconfirmed} />}
+      {tests.failing.length === 0 ? null : (
+        <div role="alert">
+          <Why title={`${failText(tests.failing.length, tests.count)} with the saved rules:`}>
+            <ul>
+              {tests.failing.map((line) => (
+                <li key={line}>
+                  <bdi>{spaced(line)}</bdi>
+                </li>
+              ))}
+            </ul>
+          </Why>
+        </div>
+      )}
+      {theirs.value === undefined ? null : <Conflict draft={draft} saved={saved} theirs={theirs.value} />}
+      <Undoing sentences={undo.value} />
+      <News slug={draft.slug} changes={news.value} />
+      {/* A save that failed has kept its edits; without edits, only reading can have failed. */}
+      {rules.value !== undefined || error.value === undefined ? null : <Failure error={error.value} />}
+    </>
+  );
+}
+
 function Undoing({ sentences }: { sentences: readonly string[] }) {
   useEffect(() => {
     if (sentences.length > 0)
-      document.querySelector(".rules :is(.new, .changed, .deleted)")?.scrollIntoView({ block: "nearest" });
+      document.querySelector(".rule > :is(.new, .changed, .deleted)")?.scrollIntoView({ block: "nearest" });
   }, [sentences]);
+  const [first, ...more] = sentences;
   return (
-    <div role="status" class={sentences.length === 0 ? "" : "notice"}>
-      {sentences.map((sentence) => (
-        <p key={sentence}>
-          <bdi>{sentence}</bdi>
-        </p>
-      ))}
+    <div role="status">
+      {first === undefined ? null : (
+        <Why kind="info" icon="access" title={<bdi>{first}</bdi>}>
+          {more.map((sentence) => (
+            <p key={sentence}>
+              <bdi>{sentence}</bdi>
+            </p>
+          ))}
+        </Why>
+      )}
     </div>
   );
 }
 
-/** Links to the explainer, which is below the rules, of which there may be many. */
-function toExplainer(): void {
-  const title = document.getElementById("explainer");
-  title?.scrollIntoView();
-  title?.parentElement?.querySelector("input")?.focus({ preventScroll: true });
-}
+type UnconfirmedProps = { draft: Draft; unconfirmed: NonNullable<Saved["policy"]["unconfirmed"]> };
 
-type NoticesProps = { draft: Draft; saved: Saved };
-
-/** Why the rules cannot be edited here, and tests that already fail. */
-function Notices({ draft, saved: { policy } }: NoticesProps) {
+function Unconfirmed({ draft, unconfirmed }: UnconfirmedProps) {
   const [asked, answer] = useState<"confirm" | "revert" | undefined>(undefined);
-  const { unconfirmed, tests } = policy;
   const endpoint = asked === "revert" ? policyApi.revert : policyApi.confirm;
   const run = async () => {
     await call(endpoint, { slug: draft.slug });
     await load(draft);
   };
-  const close = () => answer(undefined);
   return (
-    <>
-      {policy.by_file ? (
-        <p class="notice">
-          These rules are changed by their policy file only:{" "}
-          <code>agent admin policy apply {draft.slug} FILE</code>
-        </p>
-      ) : null}
-      {mayAdminister.value ? null : (
-        <p class="notice">Administrators of the organization change rules. You can read them.</p>
-      )}
-      {unconfirmed === null ? null : (
-        <div class="notice" role="status">
-          <p>
+    <div role="status">
+      <Why
+        title={
+          <>
             <bdi>{unconfirmed.by}</bdi> has applied a policy that goes back <When at={unconfirmed.until} />{" "}
-            unless it is confirmed. Until then, the rules stay as they are.
-          </p>
-          {mayAdminister.value ? (
-            <div class="actions">
-              <button type="button" onClick={() => answer("confirm")}>
+            unless it is confirmed.
+          </>
+        }
+        actions={
+          mayAdminister.value ? (
+            <>
+              <Button kind="tint" onClick={() => answer("confirm")}>
                 Keep it
-              </button>
-              <button type="button" onClick={() => answer("revert")}>
-                Take it back
-              </button>
-            </div>
-          ) : null}
-        </div>
-      )}
-      {tests.failing.length === 0 ? null : (
-        <Faults
-          title={`${failText(tests.failing.length, tests.count)} with the saved rules`}
-          lines={tests.failing}
-        />
-      )}
+              </Button>
+              <Button onClick={() => answer("revert")}>Take it back</Button>
+            </>
+          ) : undefined
+        }
+      >
+        <p>Until then, the rules stay as they are.</p>
+      </Why>
       {asked === undefined ? null : (
         <Confirm
           title={asked === "confirm" ? "Keep this policy?" : "Take this policy back?"}
@@ -180,9 +261,9 @@ function Notices({ draft, saved: { policy } }: NoticesProps) {
             </>
           }
           run={run}
-          close={close}
+          close={() => answer(undefined)}
         />
       )}
-    </>
+    </div>
   );
 }

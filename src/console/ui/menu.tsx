@@ -1,7 +1,7 @@
 // A menu: a button that opens a list of actions below it. Escape, a click elsewhere, or an action closes it.
 
 import type { ComponentChildren } from "preact";
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import type { IconName } from "./drawings.ts";
 import { Icon } from "./icon.tsx";
 
@@ -16,21 +16,21 @@ type MenuProps = {
   children: ComponentChildren;
 };
 
+/** What it lists is made when it is opened: a list may have hundreds of menus. */
 export function Menu({ label, icon = "more", words, isSmall = false, isUp = false, children }: MenuProps) {
+  const [isOpen, open] = useState(false);
   const place = useRef<HTMLDetailsElement>(null);
+  const focus = () => place.current?.querySelector("summary")?.focus();
   useEffect(() => {
-    const close = () => void (place.current !== null && (place.current.open = false));
+    if (!isOpen) return undefined;
+    place.current?.querySelector(".menu-list")?.scrollIntoView({ block: "nearest" });
     const press = (event: KeyboardEvent) => {
-      if (event.key !== "Escape" || place.current?.open !== true) return;
-      const hadFocus = place.current.contains(document.activeElement);
-      close();
-      if (hadFocus) place.current.querySelector("summary")?.focus();
+      if (event.key !== "Escape") return;
+      if (place.current?.contains(document.activeElement) === true) focus();
+      open(false);
     };
     const click = ({ target }: Event) => {
-      const isOnMenu = target instanceof Node && place.current?.contains(target) === true;
-      // The fields of a menu keep it open.
-      const isAction = target instanceof Element && target.closest("a, button") !== null;
-      if (!isOnMenu || isAction) close();
+      if (!(target instanceof Node && place.current?.contains(target) === true)) open(false);
     };
     document.addEventListener("click", click);
     document.addEventListener("keydown", press);
@@ -38,18 +38,33 @@ export function Menu({ label, icon = "more", words, isSmall = false, isUp = fals
       document.removeEventListener("click", click);
       document.removeEventListener("keydown", press);
     };
-  }, []);
+  }, [isOpen]);
+  // The fields of a menu keep it open.
+  const isAction = ({ target }: Event) => target instanceof Element && target.closest("a, button") !== null;
   return (
-    <details class={isUp ? "menu up" : "menu"} ref={place}>
+    <details class={isUp ? "menu up" : "menu"} ref={place} open={isOpen}>
       <summary
         class={`button ghost ${isSmall ? "small" : ""} ${words === undefined ? "icon" : ""}`}
         aria-label={words === undefined ? label : undefined}
         title={label}
+        onClick={(event: Event) => {
+          event.preventDefault();
+          open(!isOpen);
+        }}
       >
         <Icon name={icon} />
         {words}
       </summary>
-      <div class="menu-list">{children}</div>
+      {isOpen ? (
+        <div
+          class="menu-list"
+          // Before the action: a dialog that it opens gives the focus back to what has it now.
+          onClickCapture={(event: Event) => void (isAction(event) && focus())}
+          onClick={(event: Event) => void (isAction(event) && open(false))}
+        >
+          {children}
+        </div>
+      ) : null}
     </details>
   );
 }

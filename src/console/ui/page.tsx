@@ -5,7 +5,8 @@ import { useState } from "preact/hooks";
 import { callText, commandText, type Terminal } from "../terminal.ts";
 import { Button } from "./button.tsx";
 import { Dialog } from "./dialog.tsx";
-import { Sign } from "./icon.tsx";
+import type { IconName } from "./drawings.ts";
+import { Icon, Sign } from "./icon.tsx";
 import { Line } from "./parts.tsx";
 
 type PageProps = {
@@ -95,15 +96,21 @@ type WhyProps = {
   /** What happened; nothing needs somebody in one of kind `good` or `info`. */
   title: ComponentChildren;
   kind?: "bad" | "good" | "info";
+  /** Instead of the sign. */
+  icon?: IconName;
   /** Why, and what to do. */
   children?: ComponentChildren;
   actions?: ComponentChildren;
 };
 
 /** What happened, why, and what to do. At most one a page, on top. */
-export const Why = ({ title, kind = "bad", children, actions }: WhyProps) => (
+export const Why = ({ title, kind = "bad", icon, children, actions }: WhyProps) => (
   <section class={`why ${kind === "bad" ? "" : kind}`}>
-    <Sign name={kind === "bad" ? "need" : kind === "good" ? "on" : "part"} />
+    {icon === undefined ? (
+      <Sign name={kind === "bad" ? "need" : kind === "good" ? "on" : "part"} />
+    ) : (
+      <Icon name={icon} />
+    )}
     <h2>{title}</h2>
     {children}
     {actions === undefined ? null : <div class="group">{actions}</div>}

@@ -3,20 +3,39 @@
 import { useState } from "preact/hooks";
 import { query, setQuery } from "../router.ts";
 import { hasWords, searchWords } from "../search.ts";
+import { Button } from "./button.tsx";
 import { toCsv, type CsvColumn } from "./csv.ts";
 import { useAction } from "./form.tsx";
+import { Icon } from "./icon.tsx";
 import { valueOf } from "./parts.tsx";
 
-/** `name`: of the words in the query. */
-export function Search({ label, name = "search" }: { label: string; name?: string }) {
-  return (
+/** `name`: of the words in the query. `isFolded`: an icon alone until it is used. */
+export function Search({
+  label,
+  name = "search",
+  isFolded = false,
+}: {
+  label: string;
+  name?: string;
+  isFolded?: boolean;
+}) {
+  const field = (
     <input
       type="search"
       aria-label={label}
+      title={isFolded ? `${label} (/)` : undefined}
       placeholder="Search"
       value={query.value.get(name) ?? ""}
       onInput={(event: Event) => setQuery({ [name]: valueOf(event) })}
     />
+  );
+  return isFolded ? (
+    <span class="search folded">
+      <Icon name="search" />
+      {field}
+    </span>
+  ) : (
+    field
   );
 }
 
@@ -28,13 +47,21 @@ export function searched(name = "search"): (text: string) => boolean {
 
 type ExportProps<T> = { file: string; items: readonly T[]; columns: readonly CsvColumn<T>[] };
 
-/** `isPart`: there is more than `items`. */
-export function Export<T>({ file, items, columns, isPart }: ExportProps<T> & { isPart?: boolean }) {
+/** `isPart`: there is more than `items`. `isIcon`: in the head of a panel. */
+export function Export<T>({
+  file,
+  items,
+  columns,
+  isPart = false,
+  isIcon = false,
+}: ExportProps<T> & { isPart?: boolean; isIcon?: boolean }) {
   const save = () => download(file, toCsv(items, columns), "text/csv");
-  return (
-    <button type="button" disabled={isPart} onClick={save}>
+  return isIcon ? (
+    <Button kind="ghost" isSmall icon="download" label="Export CSV" disabled={isPart} onClick={save} />
+  ) : (
+    <Button disabled={isPart} onClick={save}>
       Export CSV
-    </button>
+    </Button>
   );
 }
 

@@ -1,0 +1,441 @@
+// The bar of the draft: the machines that gain and lose access, and the tests, before it is saved. Then what was saved.
+
+import type { Plan } from "../../api/policy.ts";
+import { useState } from "preact/hooks";
+import type { ApiError } from "../api.ts";
+import { useNodes } from "../node-list.ts";
+import { Button } from "../ui/button.tsx";
+import { Confirm, Dialog } from "../ui/dialog.tsx";
+import { DraftBar, SavedBar } from "../ui/draft-bar.tsx";
+import { Sign } from "../ui/icon.tsx";
+import { TerminalButton } from "../ui/page.tsx";
+import { Failure } from "../ui/parts.tsx";
+import { Tag } from "../ui/tag.tsx";
+import {
+  accessWords,
+  classParts,
+  classWords,
+  failText,
+  gainersFirst,
+  numberText,
+  pairsWords,
+  shortPairs,
+  spaced,
+  verbFor,
+  type Class,
+} from "./class-words.ts";
+import { discard, isRefused, planEdits, save, testsLeft, undo, type Draft } from "./draft.ts";
+import { shownRules } from "./rule-list.tsx";
+import { listOf, type Saved } from "./saved.ts";
+import { Sentence, TestSentence } from "./sentence.tsx";
+import { beyond, type Tests } from "./test-text.ts";
+import { networksBehind } from "../../protocol/networks-behind.ts";
+import {
+  changeWords,
+  editsOf,
+  endsOf,
+  faultLines,
+  rowsOf,
+  type Edits,
+  type Named,
+  type Rule,
+} from "./rules.ts";
+
+type Props = { draft: Draft; saved: Saved };
+
+export function DraftPanel({ draft, saved }: Props) {
+  const done = draft.done.value;
+  return (
+    <>
+      <p class="unseen" role="status">
+        {done === undefined ? "" : "Saved."}
+      </p>
+      {draft.rules.value !== undefined ? (
+        <Unsaved draft={draft} saved={saved} />
+      ) : done === undefined ? null : (
+        <JustSaved draft={draft} done={done} />
+      )}
+    </>
+  );
+}
+
+const nothingWords = "No machine, and no network behind one, gains or loses access.";
+const effectOf = ({ access }: Plan) => (access.pairs_changed === 0 ? nothingWords : `${pairsWords(access)}.`);
+
+const shortEffect = ({ access }: Plan) =>
+  (["gain", "lose"] as const).flatMap((kind) => shortPairs(access, kind) ?? []).join(", ");
+
+type JustSavedProps = { draft: Draft; done: NonNullable<Draft["done"]["value"]> };
+
+function JustSaved({ draft, done: { terminal, plan, edits, tests } }: JustSavedProps) {
+  const [isShown, show] = useState(false);
+  const change = { ...edits, fresh: beyond(tests[0], tests[1]), gone: beyond(tests[1], tests[0]) };
+  return (
+    <>
+      <SavedBar
+        words={effectOf(plan)}
+        actions={
+          <>
+            {plan.access.pairs_changed === 0 ? null : (
+              <Button onClick={() => show(true)}>Who gained and lost access</Button>
+            )}
+            <TerminalButton {...terminal} />
+            <Button onClick={() => undo(draft, edits, [], tests)}>Undo</Button>
+          </>
+        }
+      />
+      {isShown ? (
+        <Dialog title="Who gained and lost access" close={() => show(false)}>
+          <Details plan={plan} change={change} close={() => show(false)} />
+        </Dialog>
+      ) : null}
+    </>
+  );
+}
+
+type Change = Edits & Record<"fresh" | "gone", Tests>;
+
+function changeOf(draft: Draft, saved: Saved, rules: readonly Rule[]): Change {
+  const tests = testsLeft(draft);
+  return {
+    ...editsOf(saved.rules, rules),
+    fresh: beyond(listOf(saved), tests),
+    gone: beyond(tests, listOf(saved)),
+  };
+}
+
+function Unsaved({ draft, saved }: Props) {
+  const [open, setOpen] = useState<"discard" | "details" | undefined>(undefined);
+  const { theirs, error, isSaving, tests } = draft;
+  const rules = shownRules(draft, saved);
+  const change = changeOf(draft, saved, rules);
+  // Of edits on rules that are not the saved ones any more, nobody knows the effect.
+  const plan = theirs.value === undefined ? draft.plan.value : undefined;
+  const close = () => setOpen(undefined);
+  return (
+    <>
+      <DraftBar
+        changes={changeWords(rowsOf(saved.rules, rules), {
+          fresh: change.fresh.length,
+          gone: change.gone.length,
+        })}
+        effect={
+          plan && { sentence: `Not saved: ${effectOf(plan).replace(/^N/, "n")}`, short: shortEffect(plan) }
+        }
+        refusal={refusalOf(draft)}
+        isReady={plan !== undefined && plan.version === saved.policy.version}
+        isRunning={isSaving.value}
+        saved={tests.value === undefined ? "the rules" : "the rules and tests"}
+        save={() => void save(draft)}
+        discard={() => setOpen("discard")}
+        actions={
+          plan === undefined ? null : (
+            <Button kind="ghost" onClick={() => setOpen("details")}>
+              What changes
+            </Button>
+          )
+        }
+        failure={
+          error.value === undefined ? undefined : <Refusal draft={draft} rules={rules} error={error.value} />
+        }
+      >
+        {plan !== undefined ? (
+          <Columns plan={plan} added={change.added} />
+        ) : (error.value ?? theirs.value) === undefined ? (
+          <p class="quiet">Working out what changes.</p>
+        ) : undefined}
+      </DraftBar>
+      {open === "discard" ? (
+        <Confirm
+          title="Discard the changes?"
+          action="Discard them"
+          effect={<p>The rules stay as they are saved. What you edited since cannot be brought back.</p>}
+          run={async () => discard(draft)}
+          close={close}
+        />
+      ) : null}
+      {open === "details" && plan !== undefined ? (
+        <Dialog title="Before you save" close={close}>
+          <Details plan={plan} change={change} close={close} />
+        </Dialog>
+      ) : null}
+    </>
+  );
+}
+
+function refusalOf(draft: Draft): string | undefined {
+  const { plan, theirs } = draft;
+  if (theirs.value !== undefined) return "Save is off: rules were saved since these edits began";
+  if (isRefused(draft)) return "Save is off: there is a fault";
+  const { failing = [], after = 0 } = plan.value?.tests ?? {};
+  return failing.length === 0
+    ? undefined
+    : after === 1
+      ? "Save is off while the test fails"
+      : "Save is off while a test fails";
+}
+
+/** The control plane names lines of the file that the page sent. The user has not seen that file: the page names rules. */
+type RefusalProps = { draft: Draft; rules: readonly Rule[]; error: ApiError };
+
+function Refusal({ draft, rules, error }: RefusalProps) {
+  const sentences = error.fields["policy"] ?? [];
+  const retry = draft.plan.value === undefined ? () => planEdits(draft) : undefined;
+  if (sentences.length === 0) return <Failure error={error} retry={retry} />;
+  return (
+    <div class="failure" role="alert">
+      <p>The rules cannot be saved:</p>
+      <ul>
+        {faultLines(rules, sentences).map((line) => (
+          <li key={line}>
+            <bdi>{spaced(line)}</bdi>
+          </li>
+        ))}
+      </ul>
+    </div>
+  );
+}
+
+/** What a column of the bar has room for. */
+const maxRows = 3;
+
+/** Gains, losses and tests. */
+function Columns({ plan: { access, tests }, added }: { plan: Plan; added: readonly Rule[] }) {
+  const { data = [], isWhole } = useNodes();
+  const nodes = isWhole ? data : [];
+  const behind = networksBehind(
+    added.map((rule) => endsOf(rule).to),
+    data,
+  );
+  const half = (kind: "gain" | "lose") => {
+    const head = shortPairs(access, kind);
+    const rows = access.classes.filter((each) => each[`${kind}s`].length > 0);
+    const more = rows.length - maxRows + access.classes_left_out;
+    return (
+      <div>
+        <h3 title={head && pairsWords(access)}>
+          {head === undefined ? null : <Sign name={kind === "gain" ? "on" : "need"} />}
+          {head ?? (kind === "gain" ? "No machine gains access" : "No machine loses access")}
+        </h3>
+        <ul>
+          {rows.slice(0, maxRows).map((row, at) => (
+            <EffectRow key={at} row={row} kind={kind} nodes={nodes} />
+          ))}
+          {more > 0 ? <li class="quiet">and {numberText(more)} more kinds of machines</li> : null}
+          {kind === "lose" || behind.length === 0 ? null : (
+            <li class="wraps">
+              <span>
+                The new rules also open the networks behind <bdi>{behind.join("; ")}</bdi>.
+              </span>
+            </li>
+          )}
+        </ul>
+      </div>
+    );
+  };
+  return (
+    <>
+      {access.pairs_changed === 0 && behind.length === 0 ? (
+        <div>
+          <h3>{nothingWords}</h3>
+        </div>
+      ) : (
+        <>
+          {half("gain")}
+          {half("lose")}
+        </>
+      )}
+      <TestColumn tests={tests} />
+    </>
+  );
+}
+
+function TestColumn({ tests: { after, failing } }: Pick<Plan, "tests">) {
+  if (failing.length === 0)
+    return (
+      <div>
+        <h3>
+          {after === 0 ? null : <Sign name="on" />}
+          {after === 0
+            ? "There are no tests to check."
+            : after === 1
+              ? "The test passes."
+              : `All ${after} tests pass.`}
+        </h3>
+      </div>
+    );
+  return (
+    <div>
+      <h3>
+        <Sign name="need" />
+        {failText(failing.length, after)}
+      </h3>
+      <ul role="alert">
+        {failing.slice(0, maxRows).map((line) => (
+          <li key={line} class="wraps">
+            <bdi>{spaced(line)}</bdi>
+            <a href="#tests">Show</a>
+          </li>
+        ))}
+      </ul>
+      {after === failing.length ? null : <p class="quiet">{numberText(after - failing.length)} pass</p>}
+    </div>
+  );
+}
+
+type Effect = Plan["access"]["classes"][number];
+type EffectProps = { row: Effect; kind: "gain" | "lose"; nodes: readonly Named[] };
+
+/** "web → db tcp 5432", and how many pairs: "60 × 12". */
+function EffectRow({ row: { from, to, owners = "any", pairs, ...row }, kind, nodes }: EffectProps) {
+  const isNamed = [from, to].every(({ count, nodes: names }) => count <= names.length);
+  const product = from.count * to.count === pairs;
+  const owned =
+    owners === "any" ? "" : ` (with ${owners === "same" ? "the same owner" : "different owners"})`;
+  return (
+    <li>
+      <span class="cut" title={`${classWords(from, nodes)} → ${classWords(to, nodes)}${owned}`}>
+        <ClassName of={from} nodes={nodes} /> → <ClassName of={to} nodes={nodes} />
+        {owned} <Traffic count={from.count} kind={kind} what={row[`${kind}s`]} />
+      </span>
+      <span class="num">
+        {isNamed ? "" : product ? `${numberText(from.count)} × ${numberText(to.count)}` : numberText(pairs)}
+      </span>
+    </li>
+  );
+}
+
+/** The head of the column says it to the eye. */
+const Traffic = ({
+  count,
+  kind,
+  what,
+}: {
+  count: number;
+  kind: "gain" | "lose";
+  what: readonly string[];
+}) => (
+  <>
+    <span class="unseen">{verbFor(count, kind)} </span>
+    {what.map((each) => (
+      <Tag key={each} text={spaced(each)} isPort />
+    ))}
+  </>
+);
+
+function ClassName({ of, nodes }: { of: Class; nodes: readonly Named[] }) {
+  const { before, groups, after, isExact } = classParts(of, nodes);
+  return (
+    <>
+      <bdi class={isExact ? "unseen" : undefined}>{before}</bdi>
+      {groups.map((group) => (
+        <Tag key={group} text={group} />
+      ))}
+      <bdi>{after}</bdi>
+    </>
+  );
+}
+
+type DetailsProps = { plan: Plan; change: Change; close(): void };
+
+/** All of it, in words. */
+function Details({ plan: { access }, change: { added, removed, fresh, gone }, close }: DetailsProps) {
+  const { data = [], isWhole } = useNodes();
+  const nodes = isWhole ? data : [];
+  return (
+    <>
+      <ul class="effects">
+        {removed.map((rule) => (
+          <li class="wraps">
+            <del>
+              − {rule.id > 0 ? `Rule ${rule.id}: ` : ""}
+              <Sentence rule={rule} />
+            </del>
+          </li>
+        ))}
+        {added.map((rule) => (
+          <li class="wraps">
+            <ins>
+              + {rule.id > 0 ? `Rule ${rule.id}: ` : ""}
+              <Sentence rule={rule} />
+            </ins>
+          </li>
+        ))}
+        {gone.map((test) => (
+          <li class="wraps">
+            <del>
+              − Test: <TestSentence test={test} />
+            </del>
+          </li>
+        ))}
+        {fresh.map((test) => (
+          <li class="wraps">
+            <ins>
+              + Test: <TestSentence test={test} />
+            </ins>
+          </li>
+        ))}
+      </ul>
+      {access.pairs_changed === 0 ? (
+        <p>{nothingWords}</p>
+      ) : (
+        <>
+          <p>{pairsWords(access)}:</p>
+          <ul class="effects">
+            {gainersFirst(access.classes).map(({ from, to, owners = "any", gains, loses }, at) => (
+              <li key={at} class="wraps">
+                <span>
+                  <bdi>{classWords(from, nodes)}</bdi> → <bdi>{classWords(to, nodes)}</bdi>{" "}
+                  {owners === "any"
+                    ? null
+                    : `(${owners === "same" ? "with the same owner" : "with different owners"}) `}
+                  <Gains count={from.count} gains={gains} loses={loses} />
+                </span>
+              </li>
+            ))}
+          </ul>
+          {access.classes_left_out === 0 ? null : (
+            <p>And {numberText(access.classes_left_out)} more kinds of machines.</p>
+          )}
+          {access.classes.length === access.pairs_changed ? null : <Pairs access={access} />}
+        </>
+      )}
+      <div class="actions">
+        <Button onClick={close}>Close</Button>
+      </div>
+    </>
+  );
+}
+
+const Pairs = ({ access }: Pick<Plan, "access">) => (
+  <details>
+    <summary>
+      Each pair
+      {access.pairs.length < access.pairs_changed ? `, the first ${numberText(access.pairs.length)}` : ""}
+    </summary>
+    <ul class="effects">
+      {gainersFirst(access.pairs).map(({ from, to, gains, loses }) => (
+        <li key={`${from.name} ${to.name}`} class="wraps">
+          <span>
+            <bdi>{from.name}</bdi> → <bdi>{to.name}</bdi> <Gains count={1} gains={gains} loses={loses} />
+          </span>
+        </li>
+      ))}
+    </ul>
+  </details>
+);
+
+type GainsProps = { count: number; gains: readonly string[]; loses: readonly string[] };
+
+function Gains({ count, gains, loses }: GainsProps) {
+  return (
+    <>
+      {gains.length === 0 ? null : (
+        <>
+          <ins>{accessWords(count, "gain", gains)}</ins>{" "}
+        </>
+      )}
+      {loses.length === 0 ? null : <del>{accessWords(count, "lose", loses)}</del>}
+    </>
+  );
+}
