@@ -33,8 +33,8 @@ export const organizationPages: Readonly<Record<string, Page>> = {
     icon: "map",
     letter: "x",
     load: async () => {
-      const { MapPage, readPathsAhead } = await import("./pages/map.tsx");
-      readPathsAhead();
+      const { MapPage, readMapAhead } = await import("./pages/map.tsx");
+      readMapAhead();
       return MapPage;
     },
   },

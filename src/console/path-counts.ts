@@ -7,11 +7,11 @@ import { useList } from "./resource.ts";
 
 export type CountsByNode = ReadonlyMap<number, PathCounts>;
 
-/** By machine. */
+const countsPath = (own: string) => apiPath(pathsApi.counts, { slug: own }, { page_size: "1000" });
+
+/** By node. Nothing is asked for the organization "". */
 export function usePathCounts(own: string): CountsByNode {
-  const { data } = useList(apiPath(pathsApi.counts, { slug: own }, { page_size: "1000" }), {
-    isCalm: true,
-  });
+  const { data } = useList(own === "" ? "" : countsPath(own), { isCalm: true });
   // The same map while nothing changed: columns are made of it.
   return useMemo(
     () =>

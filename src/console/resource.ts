@@ -101,6 +101,12 @@ function use(path: string, read: () => Promise<unknown>, isCalm: boolean): Resou
   return entry.state.value;
 }
 
+/** Begins to read an answer before a component needs it, if there is none. */
+export function readAheadOf(path: string): void {
+  const entry = entryOf(path, () => get(path));
+  if (entry.state.peek().data === undefined) void entry.read();
+}
+
 /** Reads again what is shown and begins with the path; the rest when it is shown next. */
 export async function refresh(prefix = ""): Promise<void> {
   const shown = [...entries].filter(([path, { users }]) => path.startsWith(prefix) && users > 0);

@@ -26,14 +26,7 @@ const pictures: readonly [name: string, path: string, prepare: (page: Page) => P
     `machines/${idOf("web-5")}/`,
     (page) => page.getByRole("row").filter({ hasText: "broken" }).waitFor(),
   ],
-  [
-    "map",
-    "map/?group=web",
-    async (page) => {
-      await page.getByRole("img", { name: /^Map:/ }).waitFor();
-      await page.waitForTimeout(1500);
-    },
-  ],
+  ["map", "map/", (page) => page.getByRole("group", { name: "Groups and the paths between them" }).waitFor()],
   ["access", "access/", addRule],
   ["activity", "activity/", (page) => page.getByText("node.revoked").waitFor()],
 ];

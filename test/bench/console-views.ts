@@ -22,7 +22,7 @@ const hoverMs = 100;
 const pages = [
   ["Overview", "main p"],
   ["Machines", "[role=row] a"],
-  ["Map", "svg.map, main .empty"],
+  ["Map", "main svg.draw, main .mx, main .empty"],
   ["Access", ".rule .say, main .empty"],
   ["Activity", ".events li"],
   ["Certificates", "main h2"],

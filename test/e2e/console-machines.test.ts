@@ -139,7 +139,7 @@ describe("machines in the console", () => {
   let db: Awaited<ReturnType<typeof machine>>;
 
   test(
-    "the map shows which paths carry traffic, draws them by kind, and filters by group",
+    "the map shows which paths carry traffic, and draws those of a few nodes by kind",
     async () => {
       await scene.admin(["org", "update", "acme", "--approval", "none"]);
       const hub = await machine("hub", []);
@@ -160,12 +160,18 @@ describe("machines in the console", () => {
       await page.getByRole("link", { name: "Map" }).click();
       // The relay is away, so the path over it is as it was reported.
       await page.getByText("paths: 1 direct, 0 relayed, 1 broken, 1 old").waitFor();
-      const map = page.getByRole("img", { name: /^Map:/ });
+      const map = page.getByRole("group", { name: "Nodes and the paths between them" });
       await map.waitFor();
       const broken = page.getByRole("list", { name: "Broken paths" }).getByRole("listitem");
-      expect(await broken.allInnerTexts()).toEqual([expect.stringMatching(/hub – db|db – hub/)]);
-      for (const kind of ["direct", "relayed", "broken"])
-        expect(await map.locator(`line.${kind}`).count()).toBe(1);
+      // The node that reports it is named first.
+      expect(await broken.allInnerTexts()).toEqual([expect.stringMatching(/^db – hub/)]);
+      expect(await broken.getByRole("link", { name: "Why?" }).getAttribute("href")).toMatch(
+        /\?from=db&to=hub$/,
+      );
+      for (const kind of ["direct", "relay", "broken"])
+        expect([kind, await map.locator(`path.${kind}`).count()]).toEqual([kind, 1]);
+      await map.getByText("as reported").waitFor({ state: "attached" });
+      await page.getByRole("button", { name: "Table" }).click();
       const relayed = page.getByRole("row").filter({ hasText: "relayed by hub" });
       await relayed.getByText("as reported").waitFor();
       expect(await relayed.innerText()).not.toContain("12.5");
@@ -191,9 +197,7 @@ describe("machines in the console", () => {
       await dbs.getByRole("heading", { name: "Access" }).waitFor();
       expect(new URL(dbs.url()).search).toBe("?from=db&to=hub");
       await dbs.close();
-      await page.getByLabel("Group").selectOption("web");
-      await page.getByText("paths: 1 direct, 0 relayed, 0 broken, 1 old").waitFor();
-      expect(new URL(page.url()).search).toBe("?group=web");
+      expect(new URL(page.url()).search).toBe("?view=table");
       // A tab that was opened in the background is ready when it is looked at.
       const tab = await scene.context.newPage();
       await tab.addInitScript('Object.defineProperty(document, "visibilityState", { value: "hidden" })');
@@ -622,7 +626,7 @@ describe("machines in the console", () => {
       const refused = scene.register("web-3", await token()).catch(() => "refused");
       await page.setViewportSize({ width: 360, height: 740 });
       await page.goto(`${scene.url()}/console/acme/map/`);
-      await page.getByRole("img", { name: /^Map:/ }).waitFor();
+      await page.getByRole("group", { name: "Nodes and the paths between them" }).waitFor();
       expect([await violationsInSchemes(page), await overflowOf(page)]).toEqual([noViolations, 0]);
       await page.goto(`${scene.url()}/console/acme/machines/`);
       const [name, address] = [

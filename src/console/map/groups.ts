@@ -58,3 +58,24 @@ export const heatOf = (ms: number): number => [10, 20, 40, 80].filter((bound) =>
 
 /** Round trips need no more digits than these. */
 export const msWords = (ms: number): string => `${ms < 10 ? Math.round(10 * ms) / 10 : Math.round(ms)}`;
+
+/** Whether the pair is the one that the address names, in any order. */
+export const isPair = ({ from, to }: Pick<Pair, "from" | "to">, selected: string): boolean =>
+  pairKey(from, to) === selected || pairKey(to, from) === selected;
+
+export const pairName = ({ from, to }: Pick<Pair, "from" | "to">): string =>
+  `${groupWord(from)} – ${groupWord(to)}`;
+
+export const countWords = (count: number, noun: string): string =>
+  `${count.toLocaleString("en").replaceAll(",", " ")} ${noun}${count === 1 ? "" : "s"}`;
+
+/** "staff – web: 116 paths, median 41 ms, 9 relayed, 1 broken". */
+export function pairWords(pair: Pair): string {
+  const { rtt_ms_median: median, relayed, broken } = pair;
+  return [
+    `${pairName(pair)}: ${countWords(pathsIn(pair), "path")}`,
+    ...(median === null ? [] : [`median ${msWords(median)} ms`]),
+    ...(relayed === 0 ? [] : [`${relayed} relayed`]),
+    ...(broken === 0 ? [] : [`${broken} broken`]),
+  ].join(", ");
+}

@@ -26,14 +26,16 @@ export function ringOrder<T>(
   weight: (a: T, b: T) => number,
 ): { order: T[]; compared: number } {
   const count = items.length;
-  const weights = items.map((a) => items.map((b) => weight(a, b)));
+  const weights = Float64Array.from(items.flatMap((a) => items.map((b) => weight(a, b))));
   let compared = 0;
   const cost = (order: readonly number[]) => {
     compared++;
     let sum = 0;
-    for (let a = 0; a < count; a++)
+    for (let a = 0; a < count; a++) {
+      const row = (order[a] ?? 0) * count;
       for (let b = a + 1; b < count; b++)
-        sum += (weights[order[a] ?? 0]?.[order[b] ?? 0] ?? 0) * Math.min(b - a, count - b + a);
+        sum += (weights[row + (order[b] ?? 0)] ?? 0) * Math.min(b - a, count - b + a);
+    }
     return sum;
   };
   let best = items.map((_, at) => at);
@@ -78,7 +80,7 @@ function swapped(order: readonly number[], a: number, b: number): number[] {
 type Ellipse = { x: number; y: number };
 /** Beyond this number, places follow the size of boxes: above each other at the sides, beside each other at top and bottom. */
 const maxEqual = 6;
-const samples = 720;
+const samples = 240;
 
 /** The centres of boxes around (0, 0), clockwise from the top; of four in the corners. */
 export function onEllipse(count: number, { x, y }: Ellipse, size: Size): Point[] {
@@ -152,3 +154,16 @@ export function place(
 
 const touch = (boxes: readonly Box[], gap: number): boolean =>
   boxes.some((box, at) => boxes.slice(at + 1).some((other) => overlap(box, other, gap)));
+
+const maxKept = 12;
+const kept = new Map<string, unknown>();
+
+/** Orders and places of the pages shown last: going back costs nothing, and nothing moves while its key is the same. */
+export function keptFor<T>(key: string, make: () => T): T {
+  const known = kept.get(key) as T | undefined;
+  const value = known ?? make();
+  kept.delete(key);
+  kept.set(key, value);
+  for (const old of kept.keys()) if (kept.size > maxKept) kept.delete(old);
+  return value;
+}

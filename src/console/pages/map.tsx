@@ -1,305 +1,379 @@
-// The map: which paths carry traffic, and the same facts as a table.
+// The map: which paths carry traffic, as a picture, as a matrix, and as a table.
 
-import { pathsApi } from "../../api/paths.ts";
+import type { ComponentChildren } from "preact";
+import { useMemo } from "preact/hooks";
 import { apiPath } from "../../api/endpoint.ts";
+import { pathsApi, type GroupPaths } from "../../api/paths.ts";
 import "../core.ts";
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { ApiError, ask } from "../api.ts";
-import { graphOf, maxDots, type Dot, type Edge, type Graph, type Path } from "../map/graph.ts";
-import { Drawing, wordsOf } from "../map/drawing.tsx";
-import { placesOf, type Place } from "../map/layout.ts";
+import { edgesOf, isCurrent, worstFirst, type Edge } from "../map/edges.ts";
+import {
+  drawnOf,
+  groupKey,
+  groupWord,
+  maxDrawn,
+  pairKey,
+  pathsIn,
+  peopled,
+  type Group,
+  type Pair,
+} from "../map/groups.ts";
+import { ManyMatrix, Matrix } from "../map/matrix.tsx";
+import { maxNodes, NodesPicture } from "../map/nodes-picture.tsx";
+import { GroupPicture, perSquareOf } from "../map/picture.tsx";
+import {
+  AwayNodes,
+  BrokenPairs,
+  BrokenPaths,
+  endsOf,
+  FewPaths,
+  Legend,
+  PairPanel,
+  SlowestPairs,
+  WorstGroups,
+} from "../map/side.tsx";
+import { groupLink, PairsTable, PathsTable } from "../map/tables.tsx";
+import type { Machine } from "../machines.ts";
 import { mayAdminister, slug } from "../me.ts";
-import { shownGroups } from "../../protocol/owner-group.ts";
 import { useNodes } from "../node-list.ts";
-import { pathOf, query, setQuery } from "../router.ts";
-import { searchWords } from "../search.ts";
-import { utc, whileSeen } from "../times.ts";
-import { Empty, Failure, FromTerminal, Loading, moment, State, valueOf } from "../ui/parts.tsx";
-import { ordered } from "../ui/order.ts";
-import { Rows, type Column } from "../ui/rows.tsx";
-import { Export, Search, searched } from "../ui/tools.tsx";
+import { usePathCounts } from "../path-counts.ts";
+import { query, setQuery } from "../router.ts";
+import { readAheadOf, useList, useResource } from "../resource.ts";
+import { Segments } from "../ui/button.tsx";
+import { Fleet } from "../ui/figures.tsx";
+import { isNarrow } from "../ui/narrow.ts";
+import { Page, Panel } from "../ui/page.tsx";
+import { Empty, Failure, Loading } from "../ui/parts.tsx";
 
-/** Paths change without an event of the audit log. */
-const readEveryMs = 15_000;
-const pageSize = 1000;
-const maxPages = 20;
+/** Beyond these, the picture would be a tangle: the matrix comes first. */
+const maxPictureNodes = 1500;
+/** A matrix with numbers has room for so many groups beside the picture, and on a phone. */
+const maxNarrow = 8;
 
-type Read = { paths: readonly Path[]; total: number } | undefined;
+type View = "picture" | "matrix" | "table";
+const viewNames = { picture: "Picture", matrix: "Matrix", table: "Table" } as const;
 
-/** The last answer, shown at once after going back. */
-let kept: { own: string; read: Read } | undefined;
-
-/** Asked for while the pointer was on the link to the page. */
-let ahead: { own: string; at: number; answer: Promise<Read> } | undefined;
-
-/** Begins to read the paths of the organization before the page is shown. */
-export function readPathsAhead(): void {
+/** Begins to read what the page shows before it is shown. */
+export function readMapAhead(): void {
   const own = slug.peek();
   if (own === undefined) return;
-  const answer = readPaths(own);
-  ahead = { own, at: Date.now(), answer };
-  // Ignore the failure: the page reads again, and reports it.
-  answer.catch(() => {
-    ahead = undefined;
-  });
-}
-
-/** A preloaded answer is used once, while it is fresh. */
-function takeAhead(own: string): Promise<Read> | undefined {
-  const taken = ahead;
-  ahead = undefined;
-  return taken?.own === own && Date.now() - taken.at < readEveryMs ? taken.answer : undefined;
-}
-
-/** The paths of the organization, at most 20,000, current while the page is shown. */
-function usePaths(own: string): { read: Read; error: ApiError | undefined } {
-  const [read, setRead] = useState<Read>(kept?.own === own ? kept.read : undefined);
-  const [error, fail] = useState<ApiError | undefined>(undefined);
-  useEffect(() => {
-    const over = new AbortController();
-    const look = async () => {
-      try {
-        const read = await (takeAhead(own) ?? readPaths(own, over.signal));
-        if (over.signal.aborted) return;
-        kept = { own, read };
-        setRead(read);
-        fail(undefined);
-      } catch (failure) {
-        if (over.signal.aborted) return;
-        if (!(failure instanceof ApiError)) throw failure;
-        fail(failure);
-      }
-    };
-    const end = whileSeen(look, readEveryMs);
-    return () => {
-      end();
-      over.abort();
-    };
-  }, [own]);
-  return { read, error };
-}
-
-async function readPaths(own: string, signal?: AbortSignal): Promise<Read> {
-  const paths: Path[] = [];
-  for (let page = 1; page <= maxPages; page++) {
-    const asked = { page_size: String(pageSize), page: String(page) };
-    const where = apiPath(pathsApi.list, { slug: own }, asked);
-    const { data, headers } = await ask("GET", where, signal && { signal });
-    paths.push(...data);
-    const total = Number(headers.get("x-total-count"));
-    if (headers.get("link")?.includes('rel="next"') !== true || page === maxPages) return { paths, total };
-  }
-  return undefined;
-}
-
-function usePlaces(graph: Graph | undefined): ReadonlyMap<string, Place> | undefined {
-  const [places, place] = useState<ReadonlyMap<string, Place> | undefined>(undefined);
-  const last = useRef<ReadonlyMap<string, Place>>(new Map());
-  // Machines check in all the time: a layout goes on as long as the dots are the same.
-  const dots = graph?.dots.map(({ key }) => key).join();
-  useEffect(() => {
-    if (graph === undefined) return undefined;
-    const over = new AbortController();
-    void placesOf(graph, last.current, over.signal).then((found) => {
-      if (found === undefined) return;
-      last.current = found;
-      place(found);
-    });
-    return () => over.abort();
-  }, [dots]);
-  return places;
+  readAheadOf(apiPath(pathsApi.groups, { slug: own }));
 }
 
 export function MapPage() {
   const own = slug.value ?? "";
-  const { data: nodes, error: nodesError } = useNodes();
-  const { read, error: pathsError } = usePaths(own);
-  const group = query.value.get("group") ?? "";
-  const graph = useMemo(
-    () => (nodes === undefined || read === undefined ? undefined : graphOf(nodes, read.paths, group)),
-    [nodes, read, group],
-  );
-  const places = usePlaces(graph);
-  const error = nodesError ?? pathsError;
-  // Without the places of the dots, the table would stand elsewhere.
-  if (graph === undefined || nodes === undefined || read === undefined || places === undefined)
-    return (
-      <>
-        <h1>Map</h1>
-        {error === undefined ? <Loading rows={12} /> : <Failure error={error} />}
-      </>
-    );
-  if (graph.dots.length === 0 && group === "")
-    return (
-      <>
-        <h1>Map</h1>
-        <Empty text="There is no machine yet. The map shows machines, and which paths between them carry traffic." />
-      </>
-    );
-  const groups = [...new Set(nodes.flatMap(shownGroups))].sort();
-  const pairs = (edges: readonly Edge[]) => edges.reduce((sum, edge) => sum + edge.pairs, 0);
-  const current = graph.edges.filter(isCurrent);
-  const old = pairs(graph.edges) - pairs(current);
-  const count = (kind: Edge["kind"]) => pairs(current.filter((edge) => edge.kind === kind));
-  const summary = `${graph.dots.reduce((sum, { machines }) => sum + machines, 0)} machines; paths${mayAdminister.value ? "" : " of yours, as only administrators see all"}: ${count("direct")} direct, ${count("relayed")} relayed, ${count("broken")} broken${old === 0 ? "" : `, ${old} old: who reports or relays them is away`}`;
-  return (
-    <>
-      <h1>Map</h1>
-      <div class="tools">
-        <select
-          aria-label="Group"
-          class="short"
-          value={group}
-          onChange={(event: Event) => setQuery({ group: valueOf(event) })}
-        >
-          <option value="">All groups</option>
-          {groups.map((name) => (
-            <option key={name} value={name}>
-              {name}
-            </option>
-          ))}
-        </select>
-        <span role="status">{summary}</span>
-      </div>
-      <p class="quiet">
-        {graph.isGrouped
-          ? `More than ${maxDots} machines: each dot is a group, as large as it has machines. `
-          : ""}
-        {read.paths.length < read.total
-          ? `Of ${read.total} paths the first ${read.paths.length} are shown. `
-          : ""}{" "}
-        Diamonds are lighthouses, squares have networks behind them, hollow ones are away. Lines: solid is
-        direct, dashed is relayed, dotted red is broken; faint ones are old, reported before one end went
-        away.
-      </p>
-      <Broken graph={graph} />
-      <Drawing graph={graph} places={places} label={`Map: ${summary}`} />
-      <Table graph={graph} />
-      <FromTerminal command={["path", "list", own]} call={["GET", apiPath(pathsApi.list, { slug: own })]} />
-    </>
-  );
+  const { data: sums, error } = useResource(apiPath(pathsApi.groups, { slug: own }), { isCalm: true });
+  if (sums === undefined)
+    return <Frame own={own}>{error === undefined ? <Loading rows={12} /> : <Failure error={error} />}</Frame>;
+  if (sums.totals.nodes <= maxNodes) return <FewNodes own={own} sums={sums} />;
+  const isMany = sums.totals.nodes > maxPictureNodes;
+  return isMany ? <GroupMap own={own} sums={sums} nodes={undefined} /> : <SomeNodes own={own} sums={sums} />;
 }
 
-const isCurrent = ({ oldAt }: Edge) => oldAt === undefined;
-const maxBroken = 10;
+type FrameProps = {
+  own: string;
+  fact?: string;
+  view?: View;
+  views?: readonly View[];
+  children: ComponentChildren;
+};
 
-/** A dot that stands for a group is no machine. */
-function linkTo({ id, label }: Pick<Dot, "id" | "label"> = { label: "" }) {
-  const name = <bdi title={label}>{label}</bdi>;
-  return id === undefined ? name : <a href={pathOf(slug.value ?? "", "machines", id)}>{name}</a>;
-}
-
-/** Problems, above the picture. */
-function Broken({ graph: { dots, edges } }: { graph: Graph }) {
-  const broken = edges.filter((edge) => edge.kind === "broken" && isCurrent(edge));
-  if (broken.length === 0) return null;
-  const byKey = new Map(dots.map((dot) => [dot.key, dot]));
-  const end = (key: string) => linkTo(byKey.get(key));
+function Frame({ own, fact, view, views = [], children }: FrameProps) {
   return (
-    <ul class="plain-list" aria-label="Broken paths">
-      {broken.slice(0, maxBroken).map((edge) => (
-        <li key={`${edge.from} ${edge.to}`}>
-          {end(edge.from)} – {end(edge.to)} <State name="attention" word={wordsOf(edge)} />
-        </li>
-      ))}
-      {broken.length > maxBroken ? (
-        <li>
-          <a href="?search=broken">and {broken.length - maxBroken} more</a>
-        </li>
-      ) : null}
-    </ul>
-  );
-}
-
-const kinds = { direct: "online", relayed: "limited", broken: "attention" } as const;
-
-function Table({ graph: { dots, edges } }: { graph: Graph }) {
-  const own = slug.value ?? "";
-  const byKey = new Map(dots.map((dot) => [dot.key, dot]));
-  const nameOf = (key: string) => byKey.get(key)?.label ?? "";
-  const end = (key: string, title: string, of: (edge: Edge) => string): Column<Edge> => ({
-    key,
-    title,
-    width: 3,
-    text: (edge) => nameOf(of(edge)),
-    cell: (edge) => linkTo(byKey.get(of(edge))),
-    isNatural: true,
-  });
-  const columns: readonly Column<Edge>[] = [
-    end("from", "Machine", ({ from }) => from),
-    end("to", "Peer", ({ to }) => to),
-    {
-      key: "path",
-      title: "Path",
-      width: 3,
-      text: (edge) => wordsOf(edge, utc),
-      cell(edge) {
-        const { kind, oldAt } = edge;
-        const word = wordsOf({ ...edge, rttMs: undefined, oldAt: undefined });
-        return oldAt === undefined
-          ? State({ name: kinds[kind], word })
-          : State({
-              name: "away",
-              word: (
-                <>
-                  {word}, as reported {moment(oldAt)}
-                </>
-              ),
-            });
-      },
-      compare: (a, b) => a.kind.localeCompare(b.kind),
-      isEmpty: (edge) => !isCurrent(edge),
-    },
-    {
-      key: "time",
-      title: "Round trip",
-      width: 2,
-      text: ({ rttMs, oldAt }) => (rttMs === undefined || oldAt !== undefined ? "" : `${rttMs}`),
-      cell: ({ rttMs, oldAt }) => (rttMs === undefined || oldAt !== undefined ? "-" : `${rttMs} ms`),
-      compare: (a, b) => (a.rttMs ?? -1) - (b.rttMs ?? -1),
-      isRestless: true,
-    },
-  ];
-  // Broken ones come first, old ones last.
-  const order = query.value.get("order") ?? "path";
-  const isFound = searched();
-  const [first = ""] = searchWords(query.value.get("search") ?? "");
-  const has = (key: string) => nameOf(key).toLowerCase().includes(first);
-  const shown = ordered(
-    edges
-      .filter((edge) => isFound(columns.map(({ text }) => text(edge)).join(" ")))
-      // The machine that is searched stands first, whichever end it is.
-      .map((edge) => (has(edge.from) || !has(edge.to) ? edge : { ...edge, from: edge.to, to: edge.from })),
-    columns,
-    order,
-  );
-  return (
-    <>
-      <h2>Paths</h2>
-      <div class="tools">
-        <Search label="Search paths" />
-        <Export file={`${own}-paths.csv`} items={shown} columns={columns} />
-      </div>
-      {edges.length === 0 ? (
-        <p class="quiet">
-          {mayAdminister.value ? "No machine" : "None of yours"} has reported a path: there is no tunnel,
-          engines are older than 1.12, or reports are switched off.
+    <Page
+      title="Map"
+      fact={fact === undefined || isNarrow.value ? undefined : <span role="status">{fact}</span>}
+      actions={
+        view === undefined ? undefined : (
+          <Segments
+            label="View"
+            value={view}
+            choices={views.map((each) => [each, viewNames[each]] as const)}
+            set={(next) => setQuery({ view: next, order: undefined, search: undefined })}
+          />
+        )
+      }
+      terminal={{ command: ["path", "list", own], call: ["GET", apiPath(pathsApi.list, { slug: own })] }}
+    >
+      {fact !== undefined && isNarrow.value ? (
+        <p class="quiet" role="status">
+          {fact}
         </p>
+      ) : null}
+      {children}
+    </Page>
+  );
+}
+
+function viewOf(views: readonly View[]): View {
+  const asked = query.value.get("view");
+  return views.find((each) => each === asked) ?? views[0] ?? "table";
+}
+
+/** The address of the page with some words changed. */
+function linkWith(changes: Readonly<Record<string, string | undefined>>): string {
+  const next = new URLSearchParams(query.value);
+  for (const [key, value] of Object.entries(changes)) {
+    if (value === undefined) next.delete(key);
+    else next.set(key, value);
+  }
+  return `?${next}`;
+}
+
+type Kinds = Pick<GroupPaths["totals"], "direct" | "relayed" | "broken">;
+const ofWhom = () => (mayAdminister.value ? "" : " of yours, as only administrators see all");
+const factOf = (nodes: number, { direct, relayed, broken }: Kinds, more = "") =>
+  `${nodes.toLocaleString("en").replaceAll(",", " ")} nodes; paths${ofWhom()}: ${direct} direct, ${relayed} relayed, ${broken} broken${more}`;
+
+/** Each node is a box. Phones, which are not counted, may be too many. */
+function FewNodes({ own, sums }: { own: string; sums: GroupPaths }) {
+  const { data, error } = useNodes();
+  const asked = { slug: own };
+  const { data: paths, error: failure } = useList(apiPath(pathsApi.list, asked, { page_size: "1000" }), {
+    isCalm: true,
+  });
+  const nodes = useMemo(() => data?.filter(({ state }) => state === "active"), [data]);
+  const edges = useMemo(() => edgesOf(paths ?? [], nodes ?? []), [paths, nodes]);
+  if (nodes === undefined || paths === undefined) {
+    const wrong = error ?? failure;
+    return <Frame own={own}>{wrong === undefined ? <Loading rows={12} /> : <Failure error={wrong} />}</Frame>;
+  }
+  if (nodes.length > maxNodes) return <GroupMap own={own} sums={sums} nodes={nodes} />;
+  if (nodes.length === 0)
+    return (
+      <Frame own={own}>
+        <Empty text="There is no node yet. The map shows nodes, and which paths between them carry traffic." />
+      </Frame>
+    );
+  const current = edges.filter(isCurrent);
+  const count = (kind: Edge["kind"]) => current.filter((edge) => edge.kind === kind).length;
+  const old = edges.length - current.length;
+  const kinds = { direct: count("direct"), relayed: count("relayed"), broken: count("broken") };
+  const more = old === 0 ? "" : `, ${old} old: who reports or relays them is away`;
+  const views = ["picture", "table"] as const;
+  const view = viewOf(views);
+  const nameOf = (id: number) => nodes.find((node) => node.id === id)?.name ?? "";
+  const broken = current.filter(({ kind }) => kind === "broken");
+  const ends = broken.map(({ from, to }) => ({
+    from: { id: from, name: nameOf(from) },
+    to: { id: to, name: nameOf(to) },
+  }));
+  return (
+    <Frame own={own} fact={factOf(nodes.length, kinds, more)} view={view} views={views}>
+      {view === "table" ? (
+        <PathsTable own={own} nodes={nodes} edges={edges} />
       ) : (
-        <div class="wide">
-          <div class="least">
-            <Rows
-              label="Paths"
-              items={shown}
-              columns={columns}
-              keyOf={({ from, to, kind }: Edge) => `${from} ${to} ${kind}`}
-              order={order}
-              held={`${query.value}`}
-              setOrder={(next: string) => setQuery({ order: next })}
+        <div class="map-page">
+          <section class="panel canvas">
+            <NodesPicture
+              own={own}
+              nodes={nodes}
+              edges={edges.toSorted(worstFirst)}
+              isNarrow={isNarrow.value}
             />
+            <footer class="in">
+              <Legend entries={["direct", "relayed", "broken", ...(old === 0 ? [] : ["old" as const])]} />
+            </footer>
+          </section>
+          <div class="stackd">
+            <BrokenPaths
+              own={own}
+              broken={ends}
+              count={ends.length}
+              all={linkWith({ view: "table", search: "broken" })}
+            />
+            <FewPaths nodes={nodes} edges={edges} all={linkWith({ view: "table" })} />
+            <AwayNodes nodes={nodes} />
           </div>
         </div>
       )}
+    </Frame>
+  );
+}
+
+function SomeNodes({ own, sums }: { own: string; sums: GroupPaths }) {
+  const { data, error } = useNodes();
+  const nodes = useMemo(() => data?.filter(({ state }) => state === "active"), [data]);
+  if (nodes === undefined)
+    return <Frame own={own}>{error === undefined ? <Loading rows={12} /> : <Failure error={error} />}</Frame>;
+  return <GroupMap own={own} sums={sums} nodes={nodes} />;
+}
+
+type GroupMapProps = { own: string; sums: GroupPaths; nodes: readonly Machine[] | undefined };
+
+/** `nodes`: undefined if they are too many to draw each. */
+function GroupMap({ own, sums, nodes }: GroupMapProps) {
+  const counts = usePathCounts(nodes === undefined ? "" : own);
+  const { totals, pairs, groups } = sums;
+  const all = peopled(groups);
+  const isMany = nodes === undefined || all.length > maxDrawn;
+  const views: readonly View[] = isNarrow.value
+    ? ["matrix", "table"]
+    : isMany
+      ? ["matrix", "picture", "table"]
+      : ["picture", "matrix", "table"];
+  const inOrder: readonly View[] = ["picture", "matrix", "table"];
+  const view = viewOf(views);
+  const selected = pairOf(query.value.get("pair"), all);
+  const linkTo = (pair: Pair) => linkWith({ pair: pairKey(pair.from, pair.to) });
+  const shown = { own, sums, nodes, counts, selected: selected?.key, linkTo };
+  const isPhone = isNarrow.value;
+  return (
+    <Frame
+      own={own}
+      fact={factOf(totals.nodes, totals)}
+      view={view}
+      views={inOrder.filter((each) => views.includes(each))}
+    >
+      {view === "table" && selected === undefined ? (
+        <>
+          <PairsTable own={own} pairs={pairs} linkTo={linkTo} />
+          {nodes === undefined ? null : <AllPaths own={own} nodes={nodes} />}
+        </>
+      ) : (
+        <div class="map-page">
+          {isPhone ? null : view === "table" ? (
+            <PairsTable own={own} pairs={pairs} linkTo={linkTo} />
+          ) : (
+            <Canvas {...shown} isMatrix={view === "matrix"} />
+          )}
+          <div class="stackd">
+            {selected === undefined ? (
+              <Side {...shown} isMany={isMany} hasMatrix={view === "matrix" && !isPhone} />
+            ) : (
+              <PairPanel
+                own={own}
+                from={selected.from}
+                to={selected.to}
+                groups={all}
+                close={linkWith({ pair: undefined })}
+              />
+            )}
+          </div>
+        </div>
+      )}
+    </Frame>
+  );
+}
+
+type Shown = GroupMapProps & {
+  counts: ReturnType<typeof usePathCounts>;
+  selected: string | undefined;
+  linkTo(pair: Pair): string;
+};
+
+/** The pair that the address names, if it has these groups. */
+function pairOf(words: string | null, groups: readonly Group[]) {
+  const [first, second] = words?.split(" ") ?? [];
+  const found = (key: string | undefined) => groups.find(({ name }) => groupKey(name) === key)?.name;
+  const [from, to] = [found(first), found(second)];
+  if (words === null || from === undefined || to === undefined) return undefined;
+  return { key: pairKey(from, to), from, to };
+}
+
+/** In a matrix: the group in the middle of the picture first. */
+function linesOf(groups: readonly Group[], most?: number): Group[] {
+  const { hub, ring } = drawnOf(groups, most);
+  return hub === undefined ? ring : [hub, ...ring];
+}
+
+function Canvas({ own, sums, nodes, counts, selected, linkTo, isMatrix }: Shown & { isMatrix: boolean }) {
+  const { groups, pairs, left_out, totals, broken } = sums;
+  const all = peopled(groups);
+  const lines = linesOf(groups, Math.max(groups.length, 1));
+  const perSquare = isMatrix ? 1 : perSquareOf(groups, nodes);
+  const notes = [
+    ...(isMatrix || all.length <= maxDrawn
+      ? []
+      : [`the ${maxDrawn} worst of ${all.length + left_out.groups} groups`]),
+    ...(isMatrix && left_out.groups > 0
+      ? [`the ${all.length} worst of ${all.length + left_out.groups} groups`]
+      : []),
+    ...(perSquare === 1 ? [] : [`a square: up to ${perSquare} nodes`]),
+    ...(isMatrix || totals.broken <= broken.length
+      ? []
+      : [`${broken.length} of ${totals.broken} broken paths`]),
+  ];
+  return (
+    <section class="panel canvas">
+      {isMatrix ? (
+        <div class="in">
+          {lines.length > maxDrawn ? (
+            <ManyMatrix groups={lines} pairs={pairs} selected={selected} linkTo={linkTo} />
+          ) : (
+            <Matrix place="canvas" groups={lines} pairs={pairs} selected={selected} linkTo={linkTo} />
+          )}
+        </div>
+      ) : (
+        <GroupPicture
+          own={own}
+          sums={sums}
+          nodes={nodes}
+          counts={counts}
+          selected={selected}
+          linkTo={linkTo}
+        />
+      )}
+      <footer class="in">
+        <Legend entries={isMatrix ? ["heat", "blank", "frame"] : ["width", "heat", "relayed", "broken"]} />
+        {notes.length === 0 ? null : <p class="quiet">{notes.join("; ")}</p>}
+      </footer>
+    </section>
+  );
+}
+
+type SideProps = Shown & { isMany: boolean; hasMatrix: boolean };
+
+function Side({ own, sums, nodes, selected, linkTo, isMany, hasMatrix }: SideProps) {
+  const { groups, pairs, broken, totals, left_out } = sums;
+  const isPhone = isNarrow.value;
+  const lines = linesOf(groups, maxNarrow);
+  const isWhole = lines.length === peopled(groups).length;
+  return (
+    <>
+      {isMany && !isPhone && nodes === undefined ? (
+        <BrokenPairs pairs={pairs} linkTo={linkTo} all={linkWith({ view: "table" })} />
+      ) : (
+        <BrokenPaths
+          own={own}
+          broken={broken.map(endsOf)}
+          count={totals.broken}
+          all={linkWith({ view: "table", search: "broken" })}
+        />
+      )}
+      {hasMatrix || (!isPhone && !isWhole) ? null : (
+        <Panel title="Round trips" beside={<span class="faint">median, ms</span>} hasRoom>
+          <Matrix place="side" groups={lines} pairs={pairs} selected={selected} linkTo={linkTo} />
+          {!isWhole ? <p class="quiet">The {lines.length} worst groups; the table has all.</p> : null}
+        </Panel>
+      )}
+      {isMany ? <WorstGroups own={own} groups={groups} leftOut={left_out.groups} /> : null}
+      <SlowestPairs pairs={pairs.filter((pair) => pathsIn(pair) > 0)} linkTo={linkTo} />
+      {isPhone ? (
+        <Panel title="Groups" hasRoom>
+          <Fleet groups={fleetOf(own, lines)} />
+        </Panel>
+      ) : null}
     </>
   );
+}
+
+/** On a phone, the groups are squares without bands. */
+const fleetOf = (own: string, groups: readonly Group[]) =>
+  groups.map(({ name, well, relayed, broken, away }) => ({
+    name: groupWord(name),
+    href: groupLink(own, name),
+    on: well,
+    part: relayed,
+    need: broken,
+    off: away,
+  }));
+
+/** The paths of nodes, at most 20,000. */
+function AllPaths({ own, nodes }: { own: string; nodes: readonly Machine[] }) {
+  const { data, error } = useList(apiPath(pathsApi.list, { slug: own }, { page_size: "1000" }), {
+    isCalm: true,
+  });
+  const edges = useMemo(() => (data === undefined ? undefined : edgesOf(data, nodes)), [data, nodes]);
+  if (edges === undefined) return error === undefined ? <Loading rows={6} /> : <Failure error={error} />;
+  return <PathsTable own={own} nodes={nodes} edges={edges} />;
 }

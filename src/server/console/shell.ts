@@ -55,7 +55,7 @@ const firstOfPages: Readonly<Record<string, { file: string; asks: readonly ((slu
       ],
     },
     machines: { file: "machine-pages", asks: [nodes] },
-    map: { file: "map", asks: [nodes, (slug) => apiPath(pathsApi.list, { slug }, firstPage)] },
+    map: { file: "map", asks: [nodes, (slug) => apiPath(pathsApi.groups, { slug })] },
   };
 /** A slug needs no escaping in HTML. What else stands in an address is not repeated in the page. */
 const slugAndPage = /^\/console\/(?:([a-z][a-z0-9-]*)\/)?(?:([a-z]+)\/)?$/;

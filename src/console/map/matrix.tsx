@@ -1,0 +1,223 @@
+// The matrix of the groups: with the median of round trips in its cells, or, of many groups, with colours alone.
+
+import { useMemo, useState } from "preact/hooks";
+import { go } from "../router.ts";
+import { cut } from "./boxes.ts";
+import {
+  groupWord,
+  heatOf,
+  isPair,
+  msWords,
+  pairFinder,
+  pairName,
+  pairWords,
+  pathsIn,
+  type Group,
+  type Pair,
+} from "./groups.ts";
+import { Sign } from "../ui/icon.tsx";
+
+type Props = {
+  /** In the order of the lines. */
+  groups: readonly Group[];
+  pairs: readonly Pair[];
+  selected: string | undefined;
+  linkTo(pair: Pair): string;
+};
+
+/** How wide all columns are at least. Names that do not fit stand upright above them. */
+const leastWidth = { side: 200, canvas: 480 } as const;
+const letter = 6.4;
+
+export function Matrix({
+  groups,
+  pairs,
+  selected,
+  linkTo,
+  place,
+}: Props & { place: keyof typeof leastWidth }) {
+  const find = pairFinder(pairs);
+  const words = groups.map(({ name }) => groupWord(name));
+  const isUpright = words.some((word) => word.length * letter > leastWidth[place] / words.length);
+  return (
+    <table class={isUpright ? "mx trips upright" : "mx trips"}>
+      <caption class="unseen">Median round trip between groups, milliseconds</caption>
+      <thead>
+        <tr>
+          <td class="none" />
+          {words.map((word) => (
+            <th key={word} scope="col" title={word}>
+              <bdi>{word}</bdi>
+            </th>
+          ))}
+        </tr>
+      </thead>
+      <tbody>
+        {groups.map((row, at) => (
+          <tr key={words[at]}>
+            <th scope="row" title={words[at]}>
+              <bdi class="cut">{words[at]}</bdi>
+            </th>
+            {groups.map((column, other) =>
+              other < at ? (
+                <td key={words[other]} class="none" />
+              ) : (
+                <LinkCell
+                  key={words[other]}
+                  pair={find(row.name, column.name)}
+                  selected={selected}
+                  linkTo={linkTo}
+                />
+              ),
+            )}
+          </tr>
+        ))}
+      </tbody>
+    </table>
+  );
+}
+
+function LinkCell({
+  pair,
+  selected,
+  linkTo,
+}: { pair: Pair | undefined } & Pick<Props, "selected" | "linkTo">) {
+  if (pair === undefined || pathsIn(pair) === 0) return <td />;
+  const { rtt_ms_median: median, broken } = pair;
+  const isShown = selected !== undefined && isPair(pair, selected);
+  const classes = [median !== null && `h${heatOf(median)}`, broken > 0 && "x", isShown && "sel"];
+  return (
+    <td class={classes.filter(Boolean).join(" ") || undefined}>
+      <a href={linkTo(pair)} title={pairWords(pair)} aria-current={isShown ? "true" : undefined}>
+        {median === null ? "–" : msWords(Math.round(median))}
+        {broken === 0 ? null : <span class="unseen">, {broken} broken</span>}
+      </a>
+      {broken === 0 ? null : <Sign name="need" />}
+    </td>
+  );
+}
+
+const cell = { width: 17, height: 16 };
+const left = 108;
+const top = 84;
+
+/** One drawing: keys and the pointer choose a cell, the line below says what it is. The table has the same as links. */
+export function ManyMatrix({ groups, pairs, selected, linkTo }: Props) {
+  const [at, move] = useState<{ row: number; column: number } | undefined>(undefined);
+  const { cells, heats, frames } = useMemo(() => cellsOf(groups, pairs), [groups, pairs]);
+  const found = (where: typeof at) =>
+    cells.find((each) => each.row === where?.row && each.column === where.column)?.pair;
+  const chosen = cells.find(({ pair }) => selected !== undefined && isPair(pair, selected));
+  const [width, height] = [left + groups.length * cell.width, top + groups.length * cell.height];
+  /** The matrix has each pair once, above its diagonal. */
+  const placeOf = (event: MouseEvent & { currentTarget: SVGSVGElement }) => {
+    const { left: x, top: y, width: shown } = event.currentTarget.getBoundingClientRect();
+    const unit = width / shown;
+    const column = Math.floor(((event.clientX - x) * unit - left) / cell.width);
+    const row = Math.floor(((event.clientY - y) * unit - top) / cell.height);
+    return { row: Math.min(row, column), column: Math.max(row, column) };
+  };
+  const open = (where: typeof at) => {
+    const pair = found(where);
+    if (pair !== undefined) go(linkTo(pair));
+  };
+  const steps: Readonly<Record<string, readonly [number, number]>> = {
+    ArrowUp: [-1, 0],
+    ArrowDown: [1, 0],
+    ArrowLeft: [0, -1],
+    ArrowRight: [0, 1],
+  };
+  const onKeyDown = (event: KeyboardEvent) => {
+    if (event.key === "Enter") return open(at);
+    const step = steps[event.key];
+    if (step === undefined) return;
+    event.preventDefault();
+    const within = (value: number) => Math.min(groups.length - 1, Math.max(0, value));
+    const row = within((at?.row ?? 0) + step[0]);
+    move({ row, column: Math.max(row, within((at?.column ?? -1) + step[1])) });
+  };
+  const pair = found(at);
+  return (
+    <>
+      <svg
+        class="draw matrix"
+        viewBox={`0 0 ${width} ${height}`}
+        style={{ maxWidth: `${width}px` }}
+        role="application"
+        tabindex={0}
+        aria-label={`Matrix of ${groups.length} groups: arrow keys choose two of them, Enter shows their paths. The table has the same.`}
+        onMouseMove={(event) => move(placeOf(event))}
+        onMouseLeave={() => move(undefined)}
+        onClick={(event) => open(placeOf(event))}
+        onKeyDown={onKeyDown}
+      >
+        <LineNames groups={groups} row={at?.row} column={at?.column} />
+        {heats.map((rects, heat) => (
+          <path key={heat} class={`heat-${heat + 1}`} d={rects} />
+        ))}
+        <path class="frame" d={frames} />
+        {at === undefined || pair === undefined ? null : (
+          <path class="cursor" d={rectOf(at.row, at.column, 0)} />
+        )}
+        {chosen === undefined ? null : <path class="cursor" d={rectOf(chosen.row, chosen.column, 0)} />}
+      </svg>
+      <p class="quiet" role="status">
+        {at === undefined || at.row < 0 || at.column >= groups.length
+          ? "Point at a cell, or press arrow keys."
+          : pair === undefined
+            ? `${pairName({ from: groups[at.row]?.name ?? null, to: groups[at.column]?.name ?? null })}: no path`
+            : pairWords(pair)}
+      </p>
+    </>
+  );
+}
+
+const rectOf = (row: number, column: number, inset: number) =>
+  `M${left + column * cell.width + inset} ${top + row * cell.height + inset}h${16 - 2 * inset}v${15 - 2 * inset}h${2 * inset - 16}z`;
+
+type Cell = { pair: Pair; row: number; column: number };
+
+/** The cells that have paths, and all of a colour as one path. */
+function cellsOf(groups: readonly Group[], pairs: readonly Pair[]) {
+  const find = pairFinder(pairs);
+  const cells = groups.flatMap((row, y) =>
+    groups.slice(y).flatMap((column, x): Cell[] => {
+      const pair = find(row.name, column.name);
+      return pair === undefined || pathsIn(pair) === 0 ? [] : [{ pair, row: y, column: x + y }];
+    }),
+  );
+  const rects = (wanted: (pair: Pair) => boolean, inset: number) =>
+    cells.flatMap(({ pair, row, column }) => (wanted(pair) ? rectOf(row, column, inset) : [])).join("");
+  const heats = [1, 2, 3, 4, 5].map((heat) =>
+    rects(({ rtt_ms_median: median }) => heatOf(median ?? 0) === heat, 0),
+  );
+  return { cells, heats, frames: rects(({ broken }) => broken > 0, 1) };
+}
+
+type NamesProps = { groups: readonly Group[]; row: number | undefined; column: number | undefined };
+
+const LineNames = ({ groups, row, column }: NamesProps) => (
+  <>
+    {groups.map(({ name }, line) => {
+      const word = groupWord(name);
+      return (
+        <g key={word} aria-hidden="true">
+          <text
+            class={row === line ? "th" : "ts"}
+            x={left - 8}
+            y={top + line * cell.height + 12}
+            text-anchor="end"
+          >
+            {cut(word, left - 12, letter)}
+          </text>
+          <text
+            class={column === line ? "th" : "ts"}
+            transform={`translate(${left + line * cell.width + 12} ${top - 6}) rotate(-90)`}
+          >
+            {cut(word, top - 10, letter)}
+          </text>
+        </g>
+      );
+    })}
+  </>
+);

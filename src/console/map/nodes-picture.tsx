@@ -1,0 +1,205 @@
+// The picture of a few nodes: a box for each, lighthouses in the middle, and a line for each path.
+
+import { mapGroup } from "../../protocol/owner-group.ts";
+import { ago } from "../ago.ts";
+import type { Machine } from "../machines.ts";
+import { pathOf } from "../router.ts";
+import { exact, now } from "../times.ts";
+import { pathOfCurve, waysOf } from "./bands.ts";
+import { cut } from "./boxes.ts";
+import { isCurrent, wordsOf, type Edge } from "./edges.ts";
+import { msWords } from "./groups.ts";
+import { Mark, roleOf } from "./picture.tsx";
+import { keptFor, place, ringOrder, type Box, type Placed } from "./ring.ts";
+
+/** Beyond this number of nodes, the map is drawn by groups. */
+export const maxNodes = 24;
+/** More of them stand on the ring. */
+const maxInMiddle = 4;
+
+type Props = { own: string; nodes: readonly Machine[]; edges: readonly Edge[]; isNarrow: boolean };
+
+const margin = 16;
+const labelHeight = 18;
+
+/** On a phone, the ring is higher than wide. `count`: four stand in the corners of the same ground. */
+function groundOf(count: number, isNarrow: boolean) {
+  const corners = count === 4 ? Math.SQRT2 : 1;
+  return isNarrow
+    ? {
+        ellipse: { x: 106 * corners, y: 178 * corners },
+        gap: 16,
+        margin: 2,
+        least: { width: 358, height: 440 },
+      }
+    : {
+        ellipse: count === 4 ? { x: 216 * corners, y: 146 * corners } : { x: 248, y: 180 },
+        gap: margin,
+        margin,
+        least: { width: 692, height: 420 },
+      };
+}
+
+export function NodesPicture({ own, nodes, edges, isNarrow }: Props) {
+  const ids = nodes.map(({ id, is_lighthouse }) => `${id}${is_lighthouse ? "!" : ""}`).join();
+  const { order, middle } = keptFor(`nodes ${own} ${ids}`, () => orderOf(nodes, edges));
+  // Many boxes are small ones.
+  const size = { width: isNarrow ? 142 : nodes.length > 10 ? 144 : 164, height: 60 };
+  const shape = `${order.join()}/${middle.join()} ${size.width} ${isNarrow}`;
+  const placed = keptFor(`boxes ${shape}`, () =>
+    place(
+      order.map(() => size),
+      columnSize(middle.length, size),
+      groundOf(order.length, isNarrow),
+    ),
+  );
+  const boxes = boxesOf(order, middle, placed, size);
+  const byId = new Map(nodes.map((node) => [node.id, node]));
+  const key = edges.map((edge) => `${keyOf(edge)}${labelOf(edge)}`).join();
+  const ways = keptFor(`lines ${shape} ${key}`, () => waysOfEdges(edges, boxes, placed));
+  const nameOf = (id: number) => byId.get(id)?.name ?? "";
+  return (
+    <svg
+      class="draw"
+      viewBox={`0 0 ${Math.ceil(placed.width)} ${Math.ceil(placed.height)}`}
+      role="group"
+      aria-label="Nodes and the paths between them"
+    >
+      {edges.map((edge) => {
+        const way = ways.get(keyOf(edge));
+        if (way === undefined) return null;
+        const kind = edge.kind === "relayed" ? "relay" : edge.kind;
+        return (
+          <g key={keyOf(edge)} class={isCurrent(edge) ? undefined : "dim"}>
+            <title>{`${nameOf(edge.from)} – ${nameOf(edge.to)}: ${wordsOf(edge, exact)}`}</title>
+            <path class={kind} d={pathOfCurve(way.curve)} />
+          </g>
+        );
+      })}
+      {[...order, ...middle].map((id) => {
+        const [node, box] = [byId.get(id), boxes.get(id)];
+        if (node === undefined || box === undefined) return null;
+        return (
+          <NodeBox
+            key={id}
+            own={own}
+            node={node}
+            box={box}
+            kind={kindOf(node, edges)}
+            isHub={middle.includes(id)}
+          />
+        );
+      })}
+      {edges.map((edge) => {
+        const label = ways.get(keyOf(edge))?.label;
+        if (label === undefined || !isCurrent(edge)) return null;
+        const width = labelWidth(edge);
+        return (
+          <g key={keyOf(edge)}>
+            <rect
+              class={edge.kind === "broken" ? "lab ill" : "lab"}
+              x={label.x - width / 2}
+              y={label.y - labelHeight / 2}
+              width={width}
+              height={labelHeight}
+              rx="9"
+            />
+            <text class="ts" x={label.x} y={label.y + 4} text-anchor="middle">
+              {labelOf(edge)}
+            </text>
+          </g>
+        );
+      })}
+    </svg>
+  );
+}
+
+const keyOf = ({ from, to }: Edge) => `${from} ${to}`;
+
+function labelOf({ kind, rttMs, relays }: Edge): string {
+  if (kind === "broken") return "broken";
+  const trip = rttMs === undefined ? kind : `${msWords(rttMs)} ms`;
+  return relays.length === 0 ? trip : `${trip} via ${cut(relays.join(", "), 110)}`;
+}
+const labelWidth = (edge: Edge) => 14 + 6 * labelOf(edge).length;
+
+/** Lighthouses are in the middle, the others on the ring in the order of their paths. */
+function orderOf(nodes: readonly Machine[], edges: readonly Edge[]) {
+  const byName = nodes.toSorted((a, b) => (a.nameKey < b.nameKey ? -1 : 1));
+  const middle = byName.flatMap(({ id, is_lighthouse }) => (is_lighthouse ? [id] : [])).slice(0, maxInMiddle);
+  const rest = byName.flatMap(({ id }) => (middle.includes(id) ? [] : [id]));
+  const joined = new Set(edges.flatMap(({ from, to }) => [`${from} ${to}`, `${to} ${from}`]));
+  const { order } = ringOrder(rest, (a, b) => Number(joined.has(`${a} ${b}`)));
+  return { order, middle };
+}
+
+const between = 12;
+
+function columnSize(count: number, { width, height }: { width: number; height: number }) {
+  return count === 0 ? undefined : { width, height: count * (height + between) - between };
+}
+
+function boxesOf(
+  order: readonly number[],
+  middle: readonly number[],
+  placed: Placed,
+  size: { width: number; height: number },
+): ReadonlyMap<number, Box> {
+  const boxes = new Map<number, Box>();
+  for (const [at, id] of order.entries()) {
+    const box = placed.ring[at];
+    if (box !== undefined) boxes.set(id, box);
+  }
+  const { x = 0, y = 0 } = placed.middle ?? {};
+  for (const [at, id] of middle.entries()) boxes.set(id, { x, y: y + at * (size.height + between), ...size });
+  return boxes;
+}
+
+function waysOfEdges(edges: readonly Edge[], boxes: ReadonlyMap<number, Box>, { width, height }: Placed) {
+  const wanted = edges.flatMap((edge) => {
+    const [from, to] = [boxes.get(edge.from), boxes.get(edge.to)];
+    if (from === undefined || to === undefined) return [];
+    const label = { width: labelWidth(edge), height: labelHeight };
+    const weight = edge.kind === "broken" ? 2 : edge.kind === "relayed" ? 1 : 0;
+    return [{ key: keyOf(edge), from, to, label, weight }];
+  });
+  return waysOf(wanted, { boxes: [...boxes.values()], size: { width, height } });
+}
+
+function kindOf({ id, online }: Machine, edges: readonly Edge[]) {
+  if (!online) return "off";
+  const own = edges.filter((edge) => isCurrent(edge) && (edge.from === id || edge.to === id));
+  // Only the node that reports a broken path has the mark.
+  if (own.some(({ kind, from }) => kind === "broken" && from === id)) return "need";
+  return own.some(({ kind }) => kind === "relayed") ? "part" : "on";
+}
+
+type BoxProps = { own: string; node: Machine; box: Box; kind: ReturnType<typeof kindOf>; isHub: boolean };
+
+function NodeBox({ own, node, box: { x, y, width, height }, kind, isHub }: BoxProps) {
+  const about = roleOf(node) || (mapGroup(node) ?? "");
+  const state = node.phone !== null ? "phone" : node.online ? "" : sinceOf(node);
+  const words = `${node.name}: ${node.phone !== null ? "phone" : node.online ? "online" : "away"}`;
+  return (
+    <a href={pathOf(own, "machines", node.id)}>
+      <title>{words}</title>
+      <rect class={isHub ? "box hub" : "box"} x={x} y={y} width={width} height={height} rx="8" />
+      <Mark kind={kind} x={x + 17} y={y + 21} />
+      <text class="th" x={x + 30} y={y + 25}>
+        {cut(node.name, width - 42 - 7 * state.length, 7.5)}
+      </text>
+      <text class="ts" x={x + width - 12} y={y + 25} text-anchor="end">
+        {state}
+      </text>
+      <text class="tm" x={x + 13} y={y + 46}>
+        {cut(node.ip_address, width - 24, 6.6)}
+      </text>
+      <text class="ts" x={x + width - 12} y={y + 46} text-anchor="end">
+        {cut(about, Math.max(0, width - 30 - 6.6 * node.ip_address.length), 6)}
+      </text>
+    </a>
+  );
+}
+
+/** For how long it is away: "3h". */
+const sinceOf = ({ seenAt }: Machine) => (seenAt === null ? "" : ago(seenAt, now.value).replace(" ago", ""));

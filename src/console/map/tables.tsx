@@ -1,0 +1,216 @@
+// The facts of the map as tables: pairs of groups, and the paths of nodes.
+
+import type { Machine } from "../machines.ts";
+import { mayAdminister, slug } from "../me.ts";
+import { pathOf, query, setQuery } from "../router.ts";
+import { searchWords } from "../search.ts";
+import { utc } from "../times.ts";
+import { Panel } from "../ui/page.tsx";
+import { moment, State } from "../ui/parts.tsx";
+import { ordered } from "../ui/order.ts";
+import { Rows, type Column } from "../ui/rows.tsx";
+import { Export, Search, searched } from "../ui/tools.tsx";
+import { isCurrent, rank, wordsOf, type Edge } from "./edges.ts";
+import { groupKey, groupWord, msWords, pairKey, pairName, pathsIn, type Pair } from "./groups.ts";
+
+const pathStates = { direct: "online", relayed: "limited", broken: "attention" } as const;
+
+/** No report is no fault. */
+export const noPathsText = () =>
+  `${mayAdminister.value ? "No node" : "None of yours"} has reported a path: there is no tunnel, engines are older than 1.12, or reports are switched off.`;
+
+/** The nodes of a group. */
+export const groupLink = (own: string, name: Pair["from"]): string =>
+  `${pathOf(own, "machines")}?group=${encodeURIComponent(groupKey(name))}`;
+
+/** The name of a node, which leads to its page. */
+export const nodeLink = (id: number, name: string) => (
+  <a class="name" href={pathOf(slug.value ?? "", "machines", id)} title={name}>
+    <bdi>{name}</bdi>
+  </a>
+);
+
+type FilteredProps<T> = {
+  label: string;
+  items: readonly T[];
+  columns: readonly Column<T>[];
+  keyOf(item: T): string;
+  /** Which column orders them without a word of the address. */
+  first: string;
+  file: string;
+  title: string;
+  /** Words of the address for search and order; a page may have two tables. */
+  words?: { search: string; order: string };
+};
+
+const usual = { search: "search", order: "order" };
+
+function Filtered<T>({ label, items, columns, keyOf, first, file, title, words = usual }: FilteredProps<T>) {
+  const order = query.value.get(words.order) ?? first;
+  const isFound = searched(words.search);
+  const shown = ordered(
+    items.filter((item) => isFound(columns.map(({ text }) => text(item)).join(" "))),
+    columns,
+    order,
+  );
+  return (
+    <Panel
+      title={title}
+      actions={
+        <>
+          <span class="w240">
+            <Search label={`Search ${label.toLowerCase()}`} name={words.search} />
+          </span>
+          <Export file={file} items={shown} columns={columns} />
+        </>
+      }
+    >
+      {items.length === 0 ? (
+        <p class="in quiet">{noPathsText()}</p>
+      ) : (
+        <div class="wide">
+          <div class="least">
+            <Rows
+              label={label}
+              items={shown}
+              columns={columns}
+              keyOf={keyOf}
+              order={order}
+              held={`${query.value}`}
+              setOrder={(next: string) => setQuery({ [words.order]: next })}
+            />
+          </div>
+        </div>
+      )}
+    </Panel>
+  );
+}
+
+/** The paths of nodes. The node that is searched stands first, whichever end it is. */
+export function PathsTable({
+  own,
+  nodes,
+  edges,
+}: {
+  own: string;
+  nodes: readonly Machine[];
+  edges: readonly Edge[];
+}) {
+  const byId = new Map(nodes.map((node) => [node.id, node]));
+  const nameOf = (id: number) => byId.get(id)?.name ?? "";
+  const [first = ""] = searchWords(query.value.get("search") ?? "");
+  const has = (id: number) => nameOf(id).toLowerCase().includes(first);
+  const end = (key: string, title: string, of: (edge: Edge) => number): Column<Edge> => ({
+    key,
+    title,
+    width: 3,
+    text: (edge) => nameOf(of(edge)),
+    cell: (edge) => nodeLink(of(edge), nameOf(of(edge))),
+    isNatural: true,
+  });
+  const columns: readonly Column<Edge>[] = [
+    end("from", "Node", ({ from }) => from),
+    end("to", "Peer", ({ to }) => to),
+    {
+      key: "path",
+      title: "Path",
+      width: 3,
+      text: (edge) => wordsOf(edge, utc),
+      cell(edge) {
+        const { kind, oldAt } = edge;
+        const word = wordsOf({ ...edge, rttMs: undefined, oldAt: undefined }, utc);
+        if (oldAt === undefined) return State({ name: pathStates[kind], word });
+        const old = (
+          <>
+            {word}, as reported {moment(oldAt)}
+          </>
+        );
+        return State({ name: "away", word: old });
+      },
+      compare: (a, b) => rank[b.kind] - rank[a.kind],
+      isEmpty: (edge) => !isCurrent(edge),
+    },
+    {
+      key: "time",
+      title: "Round trip",
+      width: 2,
+      text: ({ rttMs, oldAt }) => (rttMs === undefined || oldAt !== undefined ? "" : `${rttMs}`),
+      cell: ({ rttMs, oldAt }) => (rttMs === undefined || oldAt !== undefined ? "-" : `${msWords(rttMs)} ms`),
+      compare: (a, b) => (a.rttMs ?? -1) - (b.rttMs ?? -1),
+      isRestless: true,
+    },
+  ];
+  const turned = edges.map((edge) =>
+    first === "" || has(edge.from) || !has(edge.to) ? edge : { ...edge, from: edge.to, to: edge.from },
+  );
+  return (
+    <Filtered
+      label="Paths"
+      title="Paths"
+      items={turned}
+      columns={columns}
+      keyOf={({ from, to, kind }) => `${Math.min(from, to)} ${Math.max(from, to)} ${kind}`}
+      first="path"
+      file={`${own}-paths.csv`}
+    />
+  );
+}
+
+/** The pairs of groups, each with all that a band or a cell says. */
+export function PairsTable({
+  own,
+  pairs,
+  linkTo,
+}: {
+  own: string;
+  pairs: readonly Pair[];
+  linkTo(pair: Pair): string;
+}) {
+  const number = (key: string, title: string, of: (pair: Pair) => number | null): Column<Pair> => ({
+    key,
+    title,
+    width: 1,
+    text: (pair) => `${of(pair) ?? ""}`,
+    cell: (pair) => `${of(pair) ?? "-"}`,
+    compare: (a, b) => (of(a) ?? 0) - (of(b) ?? 0),
+    isEmpty: (pair) => of(pair) === null,
+    isRestless: true,
+  });
+  const columns: readonly Column<Pair>[] = [
+    {
+      key: "groups",
+      title: "Groups",
+      width: 3,
+      text: ({ from, to }) => `${groupWord(from)} ${groupWord(to)}`,
+      cell: (pair) => (
+        <a class="name" href={linkTo(pair)}>
+          <bdi>{pairName(pair)}</bdi>
+        </a>
+      ),
+      isNatural: true,
+    },
+    number("paths", "Paths", pathsIn),
+    number("direct", "Direct", ({ direct }) => direct),
+    number("relayed", "Relayed", ({ relayed }) => relayed),
+    {
+      ...number("broken", "Broken", ({ broken }) => broken),
+      cell: ({ broken }) => (broken === 0 ? "0" : State({ name: "attention", word: `${broken}` })),
+    },
+    number("median", "Median, ms", ({ rtt_ms_median: median }) =>
+      median === null ? null : Number(msWords(median)),
+    ),
+    number("slow", "95 of 100, ms", ({ rtt_ms_95: slow }) => (slow === null ? null : Number(msWords(slow)))),
+  ];
+  return (
+    <Filtered
+      label="Pairs of groups"
+      title="Paths between groups"
+      items={pairs.filter((pair) => pathsIn(pair) > 0)}
+      columns={columns}
+      keyOf={({ from, to }) => pairKey(from, to)}
+      first="-broken"
+      file={`${own}-groups.csv`}
+      words={{ search: "groups", order: "by" }}
+    />
+  );
+}
