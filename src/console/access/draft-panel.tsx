@@ -25,7 +25,7 @@ import {
   type Class,
 } from "./class-words.ts";
 import { discard, isRefused, planEdits, save, testsLeft, undo, type Draft } from "./draft.ts";
-import { shownRules } from "./rule-list.tsx";
+import { shownRules, useSlices } from "./rule-list.tsx";
 import { listOf, type Saved } from "./saved.ts";
 import { Sentence, TestSentence } from "./sentence.tsx";
 import { beyond, type Tests } from "./test-text.ts";
@@ -342,6 +342,7 @@ type DetailsProps = { plan: Plan; change: Change; close(): void };
 function Details({ plan: { access }, change: { added, removed, fresh, gone }, close }: DetailsProps) {
   const { data = [], isWhole } = useNodes();
   const nodes = isWhole ? data : [];
+  const count = useSlices(access.classes.length, "", 40);
   return (
     <>
       <ul class="effects">
@@ -382,17 +383,19 @@ function Details({ plan: { access }, change: { added, removed, fresh, gone }, cl
         <>
           <p>{pairsWords(access)}:</p>
           <ul class="effects">
-            {gainersFirst(access.classes).map(({ from, to, owners = "any", gains, loses }, at) => (
-              <li key={at} class="wraps">
-                <span>
-                  <bdi>{classWords(from, nodes)}</bdi> → <bdi>{classWords(to, nodes)}</bdi>{" "}
-                  {owners === "any"
-                    ? null
-                    : `(${owners === "same" ? "with the same owner" : "with different owners"}) `}
-                  <Gains count={from.count} gains={gains} loses={loses} />
-                </span>
-              </li>
-            ))}
+            {gainersFirst(access.classes)
+              .slice(0, count)
+              .map(({ from, to, owners = "any", gains, loses }, at) => (
+                <li key={at} class="wraps">
+                  <span>
+                    <bdi>{classWords(from, nodes)}</bdi> → <bdi>{classWords(to, nodes)}</bdi>{" "}
+                    {owners === "any"
+                      ? null
+                      : `(${owners === "same" ? "with the same owner" : "with different owners"}) `}
+                    <Gains count={from.count} gains={gains} loses={loses} />
+                  </span>
+                </li>
+              ))}
           </ul>
           {access.classes_left_out === 0 ? null : (
             <p>And {numberText(access.classes_left_out)} more kinds of machines.</p>
@@ -407,23 +410,32 @@ function Details({ plan: { access }, change: { added, removed, fresh, gone }, cl
   );
 }
 
-const Pairs = ({ access }: Pick<Plan, "access">) => (
-  <details>
-    <summary>
-      Each pair
-      {access.pairs.length < access.pairs_changed ? `, the first ${numberText(access.pairs.length)}` : ""}
-    </summary>
-    <ul class="effects">
-      {gainersFirst(access.pairs).map(({ from, to, gains, loses }) => (
-        <li key={`${from.name} ${to.name}`} class="wraps">
-          <span>
-            <bdi>{from.name}</bdi> → <bdi>{to.name}</bdi> <Gains count={1} gains={gains} loses={loses} />
-          </span>
-        </li>
-      ))}
-    </ul>
-  </details>
-);
+function Pairs({ access }: Pick<Plan, "access">) {
+  // Made when it is opened: there may be a thousand.
+  const [isOpen, open] = useState(false);
+  const count = useSlices(isOpen ? access.pairs.length : 0, `${isOpen}`, 40);
+  const toggle = ({ currentTarget }: Event) =>
+    open(currentTarget instanceof HTMLDetailsElement && currentTarget.open);
+  return (
+    <details onToggle={toggle}>
+      <summary>
+        Each pair
+        {access.pairs.length < access.pairs_changed ? `, the first ${numberText(access.pairs.length)}` : ""}
+      </summary>
+      <ul class="effects">
+        {gainersFirst(isOpen ? access.pairs : [])
+          .slice(0, count)
+          .map(({ from, to, gains, loses }) => (
+            <li key={`${from.name} ${to.name}`} class="wraps">
+              <span>
+                <bdi>{from.name}</bdi> → <bdi>{to.name}</bdi> <Gains count={1} gains={gains} loses={loses} />
+              </span>
+            </li>
+          ))}
+      </ul>
+    </details>
+  );
+}
 
 type GainsProps = { count: number; gains: readonly string[]; loses: readonly string[] };
 

@@ -17,6 +17,8 @@ import { areSameTests, isTestAboutGone, mergeTests, testsText, type Tests } from
 
 export type Draft = {
   slug: string;
+  /** The rule whose dialog is open. */
+  edited: Signal<Rule | "new" | undefined>;
   saved: Signal<Saved | undefined>;
   /** Undefined: nothing is edited, also no test. Each edit makes another array. */
   rules: Signal<readonly Rule[] | undefined>;
@@ -45,6 +47,7 @@ export function draftOf(slug: string): Draft {
   if (known !== undefined) return known;
   const draft: Draft = {
     slug,
+    edited: signal<Rule | "new" | undefined>(undefined),
     saved: signal<Saved | undefined>(undefined),
     rules: signal<readonly Rule[] | undefined>(undefined),
     tests: signal<Tests | undefined>(undefined),

@@ -3,7 +3,7 @@
 import { apiPath } from "../../api/endpoint.ts";
 import { groupsApi } from "../../api/groups.ts";
 import type { VNode } from "preact";
-import { useMemo, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { slug } from "../me.ts";
 import type { Machine } from "../machines.ts";
 import { useNodes } from "../node-list.ts";
@@ -16,10 +16,12 @@ import { numberText } from "./class-words.ts";
 import { cellOf, isChanged, linesOf, matrixOf, shortTraffic, type ChangedCell, type Line } from "./matrix.ts";
 import type { Rule } from "./rules.ts";
 import { Sentence } from "./sentence.tsx";
-import { ShowRule } from "./rule-list.tsx";
+import { ShowRule, useSlices } from "./rule-list.tsx";
 
 /** Maximum groups of a readable matrix: above it, the search of machines and the explainer answer better. */
 const maxGroups = 40;
+/** Up to so many groups, cells of ping alone can be pressed, too. */
+const maxPressed = 20;
 /** As many have room beside the rules. */
 const maxBeside = 7;
 
@@ -39,12 +41,22 @@ function useLines(saved: readonly Rule[], rules: readonly Rule[]) {
 
 type GroupMatrixProps = { saved: readonly Rule[]; draft: readonly Rule[] | undefined };
 
+/** In a task of its own: an edit is drawn in the list first. */
+function useLater(value: readonly [saved: readonly Rule[], rules: readonly Rule[]]): typeof value {
+  const [shown, show] = useState(value);
+  useEffect(() => {
+    const timer = setTimeout(() => show(value));
+    return () => clearTimeout(timer);
+  }, [value]);
+  return shown;
+}
+
 /** With a draft, the cells that it changes are marked. */
-export function GroupMatrix({ saved, draft }: GroupMatrixProps) {
-  const rules = draft ?? saved;
+export function GroupMatrix({ draft, ...now }: GroupMatrixProps) {
+  const [saved, rules] = useLater(useMemo(() => [now.saved, draft ?? now.saved], [now.saved, draft]));
   const { lines, isRead } = useLines(saved, rules);
   const [chosen, choose] = useState<readonly [Line, Line] | undefined>(undefined);
-  const shown = lines.slice(0, maxGroups);
+  const shown = useMemo(() => lines.slice(0, maxGroups), [lines]);
   const names = shown.map(({ all }) => all.join()).join("\n");
   const cells = useMemo(
     () =>
@@ -55,12 +67,9 @@ export function GroupMatrix({ saved, draft }: GroupMatrixProps) {
       ),
     [saved, rules, names],
   );
-  const changed = cells.flat().filter(isChanged).length;
-  // Keeps the table object, which Preact then does not redraw: it may have 1,600 cells.
-  const table = useMemo(
-    () => drawTable(shown, cells, chosen, choose),
-    [cells, names, chosen?.[0].title, chosen?.[1].title],
-  );
+  const changed = draft === undefined ? 0 : cells.flat().filter(isChanged).length;
+  const drawn = useRows(shown, cells, chosen, choose);
+  const count = useSlices(shown.length, names, 10);
   const title = draft === undefined ? "Who reaches what" : "Who reaches what, after saving";
   return (
     <Panel
@@ -79,7 +88,7 @@ export function GroupMatrix({ saved, draft }: GroupMatrixProps) {
       ) : (
         <>
           <div class="sideways" tabindex={0} role="region" aria-label="Matrix of groups">
-            {table}
+            <Table lines={shown} rows={drawn.slice(0, count)} />
           </div>
           <p class="legend">
             <span>
@@ -121,44 +130,74 @@ function changedWords(count: number): string {
 
 type Pair = readonly [Line, Line];
 
-function drawTable(
+/** A row that stays the same is the same object, which Preact then does not look at: there may be 1,600 cells. */
+function useRows(
   lines: readonly Line[],
   cells: readonly (readonly ChangedCell[])[],
   chosen: Pair | undefined,
   choose: (pair: Pair) => void,
-): VNode {
-  return (
-    <table class={lines.length > maxBeside ? "mx long" : "mx"}>
-      <caption class="unseen">The groups of rows reach those of columns</caption>
-      <thead>
-        <tr>
-          <th>
-            <span class="unseen">reaches </span>→
-          </th>
-          {lines.map((to) => (
-            <th scope="col" key={to.title}>
-              <Title line={to} />
-            </th>
-          ))}
-        </tr>
-      </thead>
-      <tbody>
-        {lines.map((from, row) => (
-          <tr key={from.title}>
-            <th scope="row">
-              <Title line={from} />
-            </th>
-            {lines.map((to, at) => {
-              const cell = cells[row]?.[at];
-              const isChosen = chosen?.[0].title === from.title && chosen[1].title === to.title;
-              return cell === undefined ? null : drawCell(cell, from, to, isChosen, () => choose([from, to]));
-            })}
-          </tr>
-        ))}
-      </tbody>
-    </table>
-  );
+): readonly VNode[] {
+  const known = useRef(new Map<string, VNode>());
+  const drawn = useMemo(() => {
+    const titles = lines.map(({ title }) => title).join("\n");
+    return lines.map((from, row): readonly [string, VNode] => {
+      const all = cells[row] ?? [];
+      const column = chosen?.[0].title === from.title ? chosen[1].title : undefined;
+      const words = all.map(({ traffic, added, removed }) => [traffic, added, removed].join(";"));
+      const key = [titles, from.title, column, ...words].join("\n");
+      return [key, known.current.get(key) ?? drawRow(lines, from, all, column, choose)];
+    });
+  }, [lines, cells, chosen]);
+  known.current = new Map(drawn);
+  return drawn.map(([, row]) => row);
 }
+
+/** `column`: of the chosen cell. */
+const drawRow = (
+  lines: readonly Line[],
+  from: Line,
+  cells: readonly ChangedCell[],
+  column: string | undefined,
+  choose: (pair: Pair) => void,
+): VNode => (
+  <tr key={from.title}>
+    <th scope="row">
+      <Title line={from} />
+    </th>
+    {lines.map((to, at) => {
+      const cell = cells[at];
+      return cell === undefined
+        ? null
+        : drawCell({
+            cell,
+            from,
+            to,
+            isChosen: column === to.title,
+            isMany: lines.length > maxPressed,
+            open: () => choose([from, to]),
+          });
+    })}
+  </tr>
+);
+
+const Table = ({ lines, rows }: { lines: readonly Line[]; rows: readonly VNode[] }) => (
+  <table class={lines.length > maxBeside ? "mx long" : "mx"}>
+    <caption class="unseen">The groups of rows reach those of columns</caption>
+    <thead>
+      <tr>
+        <th>
+          <span class="unseen">reaches </span>→
+        </th>
+        {lines.map((to) => (
+          <th scope="col" key={to.title}>
+            <Title line={to} />
+          </th>
+        ))}
+      </tr>
+    </thead>
+    <tbody>{rows}</tbody>
+  </table>
+);
 
 const Title = ({ line: { title, all } }: { line: Line }) => (
   <bdi class="cut" title={all.join(", ")}>
@@ -166,7 +205,16 @@ const Title = ({ line: { title, all } }: { line: Line }) => (
   </bdi>
 );
 
-function drawCell(cell: ChangedCell, from: Line, to: Line, isChosen: boolean, open: () => void): VNode {
+type CellProps = {
+  cell: ChangedCell;
+  from: Line;
+  to: Line;
+  isChosen: boolean;
+  isMany: boolean;
+  open(): void;
+};
+
+function drawCell({ cell, from, to, isChosen, isMany, open }: CellProps): VNode {
   const { traffic, added, removed } = cell;
   if (traffic.length + removed.length === 0)
     return (
@@ -188,15 +236,24 @@ function drawCell(cell: ChangedCell, from: Line, to: Line, isChosen: boolean, op
     ", ",
   );
   const about = `${from.title} to ${to.title}: ${isPing ? "ping only" : words}`;
+  // Of very many cells, most are of this kind, and each button costs.
+  if (isPing && isMany)
+    return (
+      <td key={to.title} title={about}>
+        ·
+      </td>
+    );
   return (
     <td key={to.title} class={isChosen ? `${kind} sel` : kind}>
       <button type="button" title={about} aria-label={about} onClick={open}>
-        {shown.slice(0, 2).map((each, at) => (
-          <span key={each}>
-            {each}
-            {at === 0 && shown.length > 1 ? "," : shown.length > 2 ? "…" : ""}
-          </span>
-        ))}
+        {shown.length === 1
+          ? shown
+          : shown.slice(0, 2).map((each, at) => (
+              <span key={each}>
+                {each}
+                {at === 0 ? "," : shown.length > 2 ? "…" : ""}
+              </span>
+            ))}
       </button>
     </td>
   );

@@ -2,7 +2,8 @@
 
 import { rulesApi } from "../../api/rules.ts";
 import { apiPath } from "../../api/endpoint.ts";
-import { useState } from "preact/hooks";
+import type { VNode } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
 import type { Terminal } from "../terminal.ts";
 import { pathOf, query, setQuery } from "../router.ts";
 import { Button } from "../ui/button.tsx";
@@ -68,10 +69,9 @@ export const rulesTerminal = (draft: Draft, saved: Saved): Terminal =>
       }
     : terminalOf(draft.slug, saved, shownRules(draft, saved), draft.tests.value);
 
-/** `open`: opens the dialog of a rule; undefined if the user may not edit. */
-type Props = { draft: Draft; saved: Saved; open: ((rule: Rule) => void) | undefined };
+type Props = { draft: Draft; saved: Saved; mayEdit: boolean };
 
-export function RuleList({ draft, saved, open }: Props) {
+export function RuleList({ draft, saved, mayEdit }: Props) {
   const [isWhole, showWhole] = useState(false);
   const rules = shownRules(draft, saved);
   const search = query.value.get("search") ?? "";
@@ -83,6 +83,25 @@ export function RuleList({ draft, saved, open }: Props) {
   const rows = search === "" ? all : all.filter((row) => isFound(wordsOf(row, behind(row.rule, Infinity))));
   // Edited rules are always shown.
   const shown = isWhole ? rows : rows.filter(({ state }, at) => at < maxShown || state !== "same");
+  const count = useSlices(shown.length, search, 40);
+  const marked = query.value.get("rule");
+  // A row that stays the same is the same object, which Preact then does not look at: there may be two hundred.
+  const drawn = useRef(new Map<string, VNode>());
+  const draw = (row: Row): VNode => {
+    const { rule, before, state } = row;
+    const about = {
+      faults: faults.get(rule) ?? [],
+      behind: behind(rule),
+      isMarked: marked === String(rule.id),
+      mayEdit,
+    };
+    const key = JSON.stringify([draft.slug, state, rule, before, about]);
+    const known = drawn.current.get(key);
+    if (known !== undefined) return known;
+    const made = <RuleRow key={rule.id} row={row} draft={draft} {...about} />;
+    drawn.current.set(key, made);
+    return made;
+  };
   return (
     <Panel
       title="Rules"
@@ -104,16 +123,7 @@ export function RuleList({ draft, saved, open }: Props) {
         <NoRule slug={draft.slug} search={search} isRead={isRead} />
       ) : (
         <ul class="lines rule" aria-label="Rules">
-          {shown.map((row) => (
-            <RuleRow
-              key={row.rule.id}
-              row={row}
-              faults={faults.get(row.rule) ?? []}
-              behind={behind(row.rule)}
-              open={open}
-              draft={draft}
-            />
-          ))}
+          {shown.slice(0, count).map(draw)}
         </ul>
       )}
       {shown.length < rows.length ? (
@@ -123,6 +133,22 @@ export function RuleList({ draft, saved, open }: Props) {
       ) : null}
     </Panel>
   );
+}
+
+/**
+ * How many rows are drawn now: `size` more in each task, so that none is long. `of`: another list begins anew.
+ */
+export function useSlices(total: number, of: string, size: number): number {
+  const [made, make] = useState({ of, count: size });
+  const count = made.of === of ? made.count : size;
+  // One slice ahead: a row that is added is there at once.
+  const isWhole = count >= total + size;
+  useEffect(() => {
+    if (isWhole) return undefined;
+    const timer = setTimeout(() => make({ of, count: count + size }));
+    return () => clearTimeout(timer);
+  }, [of, count, isWhole]);
+  return count;
 }
 
 /** Rules name groups more often than machines. */
@@ -146,14 +172,14 @@ type RuleRowProps = {
   faults: readonly string[];
   /** The networks that it opens, too. */
   behind: readonly string[];
-  open: Props["open"];
+  isMarked: boolean;
+  mayEdit: boolean;
   draft: Draft;
 };
 
 const marks = { same: undefined, new: "ins", changed: undefined, deleted: "del" } as const;
 
-function RuleRow({ row: { rule, before, state }, faults, behind, open, draft }: RuleRowProps) {
-  const isMarked = query.value.get("rule") === String(rule.id);
+function RuleRow({ row: { rule, before, state }, faults, behind, isMarked, mayEdit, draft }: RuleRowProps) {
   const more = behind.length === 0 ? "" : `and the networks behind ${behind.join("; ")}`;
   const about = [rule.description, more].filter(Boolean).join(" · ");
   return (
@@ -175,7 +201,7 @@ function RuleRow({ row: { rule, before, state }, faults, behind, open, draft }: 
       </span>
       <span class="group tight">
         <RowState state={state} />
-        <RuleMenu rule={rule} state={state} open={open} draft={draft} />
+        <RuleMenu rule={rule} state={state} mayEdit={mayEdit} draft={draft} />
       </span>
       {isAboutGone(rule) ? (
         <p class="limited">
@@ -197,20 +223,20 @@ const kinds = { new: "good", changed: undefined, deleted: "bad" } as const;
 export const RowState = ({ state }: { state: Row["state"] }) =>
   state === "same" ? null : <Pill kind={kinds[state]}>{state}</Pill>;
 
-type RuleMenuProps = Pick<Row, "rule" | "state"> & Pick<RuleRowProps, "open" | "draft">;
+type RuleMenuProps = Pick<Row, "rule" | "state"> & Pick<RuleRowProps, "mayEdit" | "draft">;
 
-function RuleMenu({ rule, state, open, draft }: RuleMenuProps) {
+function RuleMenu({ rule, state, mayEdit, draft }: RuleMenuProps) {
   const isSaved = rule.id > 0;
   const isGone = state === "deleted" && isAboutGone(rule);
-  if (!isSaved && open === undefined) return null;
+  if (!isSaved && !mayEdit) return null;
   return (
     <Menu label={`${isSaved ? `Rule ${rule.id}` : "New rule"}: ${sentenceOf(rule)}`} isSmall>
-      {open === undefined || state === "deleted" ? null : (
-        <button type="button" onClick={() => open(rule)}>
+      {!mayEdit || state === "deleted" ? null : (
+        <button type="button" onClick={() => (draft.edited.value = rule)}>
           Edit
         </button>
       )}
-      {open === undefined || state !== "deleted" || isGone ? null : (
+      {!mayEdit || state !== "deleted" || isGone ? null : (
         <button type="button" onClick={() => edit(draft, (rules) => [...rules, rule])}>
           Put back
         </button>
@@ -224,7 +250,7 @@ function RuleMenu({ rule, state, open, draft }: RuleMenuProps) {
           History<span class="unseen"> of rule {rule.id}</span>
         </a>
       ) : null}
-      {open === undefined || state === "deleted" ? null : (
+      {!mayEdit || state === "deleted" ? null : (
         <button
           type="button"
           class="danger"

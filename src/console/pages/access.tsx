@@ -4,7 +4,7 @@ import { apiPath } from "../../api/endpoint.ts";
 import { policyApi } from "../../api/policy.ts";
 import "../core.ts";
 import { effect } from "@preact/signals";
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useMemo, useState } from "preact/hooks";
 import { awaySince, call } from "../api.ts";
 import { Conflict, News } from "../access/conflict.tsx";
 import { Explainer } from "../access/explainer.tsx";
@@ -15,7 +15,6 @@ import type { Saved } from "../access/saved.ts";
 import { GroupMatrix, Groups } from "../access/group-matrix.tsx";
 import { RuleForm } from "../access/rule-form.tsx";
 import { RuleList, rulesTerminal } from "../access/rule-list.tsx";
-import type { Rule } from "../access/rules.ts";
 import { PolicyTests } from "../access/tests.tsx";
 import { isLive, onEvent } from "../live.ts";
 import { mayAdminister, slug } from "../me.ts";
@@ -29,7 +28,6 @@ import { Failure, FromTerminal, Loading, When } from "../ui/parts.tsx";
 export function Access() {
   const draft = draftOf(slug.value ?? "");
   useSaved(draft);
-  const [open, setOpen] = useState<Rule | "new" | undefined>(undefined);
   const saved = draft.saved.value;
   const error = draft.error.value;
   const mayEdit = mayAdminister.value && saved?.policy.by_file === false && saved.policy.unconfirmed === null;
@@ -40,18 +38,20 @@ export function Access() {
     setQuery({ undo: undefined });
     void undoEvent(draft, undone);
   }, [draft, undone, mayEdit]);
+  const edited = draft.rules.value;
+  const tests = draft.tests.value;
+  const terminal = useMemo(() => saved && rulesTerminal(draft, saved), [draft, saved, edited, tests]);
   if (saved === undefined)
     return (
       <Page title="Access">
         {error === undefined ? <Loading /> : <Failure error={error} retry={() => void load(draft)} />}
       </Page>
     );
-  const edited = draft.rules.value;
   return (
     <Page
       title="Access"
       fact={factOf(saved)}
-      terminal={rulesTerminal(draft, saved)}
+      terminal={terminal}
       actions={
         <>
           <span class="no-phone">
@@ -68,7 +68,12 @@ export function Access() {
             </Menu>
           </span>
           {mayEdit ? (
-            <Button kind="primary" icon="plus" label="Add a rule" onClick={() => setOpen("new")}>
+            <Button
+              kind="primary"
+              icon="plus"
+              label="Add a rule"
+              onClick={() => (draft.edited.value = "new")}
+            >
               <span>
                 Add<span class="no-phone"> a rule</span>
               </span>
@@ -81,7 +86,7 @@ export function Access() {
         <Notices draft={draft} saved={saved} />
         <div class="access">
           <div class="stackd">
-            <RuleList draft={draft} saved={saved} open={mayEdit ? setOpen : undefined} />
+            <RuleList draft={draft} saved={saved} mayEdit={mayEdit} />
             {edited === undefined ? <Groups rules={saved.rules} /> : null}
             <PolicyTests draft={draft} saved={saved} mayEdit={mayEdit} />
           </div>
@@ -92,10 +97,19 @@ export function Access() {
         </div>
       </div>
       <DraftPanel draft={draft} saved={saved} />
-      {open === undefined ? null : (
-        <RuleForm rule={open === "new" ? undefined : open} draft={draft} close={() => setOpen(undefined)} />
-      )}
+      <Editor draft={draft} />
     </Page>
+  );
+}
+
+/** By itself, so that the page is not drawn again when the dialog opens. */
+function Editor({ draft }: { draft: Draft }) {
+  const open = draft.edited.value;
+  const close = () => (draft.edited.value = undefined);
+  // With the page, the dialog is left.
+  useEffect(() => close, [draft]);
+  return open === undefined ? null : (
+    <RuleForm rule={open === "new" ? undefined : open} draft={draft} close={close} />
   );
 }
 
