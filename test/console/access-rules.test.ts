@@ -2,13 +2,15 @@
 
 import { expect, test } from "bun:test";
 import * as v from "valibot";
-import { cellOf, isChanged, linesOf, matrixOf } from "../../src/console/access/matrix.ts";
+import { cellOf, isChanged, linesOf, matrixOf, shortTraffic } from "../../src/console/access/matrix.ts";
 import {
+  changeWords,
   commandsOf,
   faultLines,
   faultsByRule,
   policyText,
   portsFault,
+  rowsOf,
   rulesLeft,
   sentenceOf,
   sidesFor,
@@ -234,6 +236,31 @@ test("the matrix of a draft says which traffic of a cell comes and goes", () => 
   expect(changed(draft)).toEqual(["same", "+tcp 443 -", "+ -tcp 443", "same"]);
   // Another order of the same rules changes nothing.
   expect(changed(saved.toReversed())).toEqual(["same", "same", "same", "same"]);
+});
+
+test("a cell has the ports of tcp alone, and ping only where nothing else is", () => {
+  expect(shortTraffic(["icmp", "tcp 5432", "udp 53"])).toEqual(["5432", "udp 53"]);
+  expect(shortTraffic(["icmp"])).toEqual(["·"]);
+  expect(shortTraffic(["anything"])).toEqual(["all"]);
+  expect(shortTraffic(["tcp", "port 53"])).toEqual(["tcp", "any 53"]);
+});
+
+test("the bar of a draft counts rules and tests that are new, changed and deleted", () => {
+  const saved = [rule(1), rule(2), rule(3)];
+  const words = (draft: readonly Rule[], fresh = 0, gone = 0) =>
+    changeWords(rowsOf(saved, draft), { fresh, gone });
+  expect(words([rule(1), rule(2, { peer: "any" }), rule(3), rule(-1)])).toBe("1 new rule, 1 changed");
+  expect(words([])).toBe("3 rules deleted");
+  expect(words([rule(1), rule(2), rule(3, { description: "x" })], 2, 1)).toBe(
+    "1 rule changed, 2 new tests, 1 deleted",
+  );
+  expect(words(saved, 0, 1)).toBe("1 test deleted");
+  expect(rowsOf(saved, [rule(3), rule(-1)]).map(({ state }) => state)).toEqual([
+    "deleted",
+    "deleted",
+    "same",
+    "new",
+  ]);
 });
 
 test("groups that no rule names are one line of the matrix", () => {

@@ -8,6 +8,7 @@ import {
   gainersFirst,
   numberText,
   pairsWords,
+  shortPairs,
   spaced,
 } from "../../src/console/access/class-words.ts";
 import {
@@ -15,6 +16,9 @@ import {
   ruledOn,
   machineFacts,
   pathFact,
+  trafficFrom,
+  trafficIn,
+  trafficText,
   type Machine,
   type Path,
 } from "../../src/console/access/link.ts";
@@ -97,6 +101,10 @@ test("the bar counts the pairs that gain and those that lose; a pair may do both
     "at least 1 pair of machines gains access, 1 loses it",
   );
   expect(pairsWords({ classes: [], classes_left_out: 0 })).toBe("0 pairs of machines gain access, 0 lose it");
+  const short = (left: number) => (kind: "gain" | "lose") =>
+    shortPairs({ classes, classes_left_out: left }, kind);
+  expect([short(0)("gain"), short(3)("lose")]).toEqual(["768 pairs gain", "At least 1 pair loses"]);
+  expect(shortPairs({ classes: [], classes_left_out: 0 }, "gain")).toBeUndefined();
   expect([failText(1, 1), failText(1, 5), failText(2, 5)]).toEqual([
     "The test fails",
     "1 of 5 tests fails",
@@ -171,6 +179,26 @@ test("the answer joins what the rules say with what the network does", () => {
     phone: { system: "ios", imported_at: "2026-11-01T00:00:00Z", import_by: "2099-01-01T00:00:00Z" },
   });
   expect(say(a, phone)).toStartWith("Yes");
+});
+
+test("the traffic of a question is typed as sentences write it; a port alone is one of tcp", () => {
+  const read = (text: string) => trafficText(trafficIn(text));
+  expect(["tcp 443", "443", "UDP/53", "udp", "icmp", "anything", "any", ""].map(read)).toEqual([
+    "tcp 443",
+    "tcp 443",
+    "udp 53",
+    "udp",
+    "icmp",
+    "",
+    "",
+    "",
+  ]);
+  // What has no meaning is shown as a port with a fault, not dropped.
+  expect(trafficIn("http")).toEqual({ protocol: "tcp", port: "http" });
+  expect(trafficIn("tcp 80 81")).toEqual({ protocol: "tcp", port: "80 81" });
+  // An address may hold anything.
+  expect(trafficFrom("$(reboot)", "22")).toEqual({ protocol: "tcp", port: "22" });
+  expect(trafficFrom("icmp", "22")).toEqual({ protocol: "icmp", port: "" });
 });
 
 test("without a port, the question is about all of its protocol", () => {

@@ -159,10 +159,9 @@ describe("the page Access", () => {
     "the matrix and the explainer name the rule that decides, and what the network does",
     async () => {
       await page.getByRole("button", { name: "web to db: icmp, tcp 5432" }).click();
-      await page
-        .getByRole("status")
-        .getByText(/web reaches db on/)
-        .waitFor();
+      const reasons = page.getByRole("status").filter({ hasText: "web reaches db on icmp, tcp 5432, by" });
+      await reasons.getByText(/^Rule \d+: machines in web may reach machines in db on tcp 5432/).waitFor();
+      await reasons.getByText("1 × 1 machines.").waitFor();
       // A beginning and Enter are enough, once the machines are there; without a port, the answer is everything.
       await page.locator("#From-machine option").first().waitFor({ state: "attached" });
       await page.getByLabel("From machine").fill("web");
@@ -285,6 +284,13 @@ describe("the page Access", () => {
       await other.getByText("Administrators of the organization change rules").waitFor();
       expect(await other.getByRole("button", { name: "Add a rule" }).count()).toBe(0);
       expect(await overflowOf(other)).toBeLessThanOrEqual(0);
+      // On a phone, what lies below the rules is led to by a menu.
+      await other.setViewportSize({ width: 320, height: 640 });
+      await other.getByLabel("More on this page").click();
+      await other.getByRole("button", { name: "May one machine reach another?" }).click();
+      const asked = other.getByLabel("From machine");
+      await until(() => asked.evaluate("(field) => field === document.activeElement"), { what: "the focus" });
+      expect(await overflowOf(other)).toBeLessThanOrEqual(0);
       await context.close();
       await scene.admin(["policy", "update", "acme", "--by-file", "on"]);
       await page.reload();
@@ -301,6 +307,12 @@ describe("the page Access", () => {
       await page.reload();
       await act(row("tcp 5432"), "Delete");
       await page.getByText("loses tcp 5432").first().waitFor();
+      // With all that a cell, a menu and the explainer open.
+      await page.getByRole("button", { name: /^web to db/ }).click();
+      await row("tcp 5432").locator("summary").click();
+      await page.getByLabel("From machine").fill("web-1");
+      await page.getByLabel("To machine").fill("db-1");
+      await page.getByText(/^All that the rules allow/).waitFor();
       expect(await violationsInSchemes(page)).toEqual(noViolations);
       await page.getByRole("button", { name: "Add a rule" }).click();
       await page.getByRole("dialog").waitFor();

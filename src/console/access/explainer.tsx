@@ -19,7 +19,18 @@ import { Failure, Line, State, valueOf, When } from "../ui/parts.tsx";
 import { spaced } from "./class-words.ts";
 import type { Saved } from "./saved.ts";
 import { routerTo } from "./networks.ts";
-import { conclusionOf, machineFacts, packetOf, pathFact, ruledOn, type Fact } from "./link.ts";
+import {
+  conclusionOf,
+  machineFacts,
+  packetOf,
+  pathFact,
+  ruledOn,
+  trafficFrom,
+  trafficIn,
+  trafficText,
+  type Fact,
+  type Traffic,
+} from "./link.ts";
 import { ShowRule } from "./rule-list.tsx";
 import { portsFault, type Rule } from "./rules.ts";
 import { Sentence } from "./sentence.tsx";
@@ -123,37 +134,12 @@ function unknownOf(
   return `There is no machine ${name}.${hint}`;
 }
 
-const protocols = ["any", "tcp", "udp", "icmp"] as const;
-type Protocol = (typeof protocols)[number];
-type Question = Record<"from" | "to" | "port", string> & { protocol: Protocol };
+type Question = Record<"from" | "to", string> & Traffic;
 
 function questionOf(words: URLSearchParams): Question {
   const word = (key: string) => words.get(key) ?? "";
   return { from: word("from"), to: word("to"), ...trafficFrom(word("protocol"), word("port")) };
 }
-
-type Traffic = Pick<Question, "protocol" | "port">;
-
-function trafficFrom(named: string, port: string): Traffic {
-  const known = protocols.find((each) => each === named) ?? "any";
-  // Only tcp and udp have ports, and most questions with a port are about tcp.
-  const protocol = known === "any" && port !== "" ? "tcp" : known;
-  return { protocol, port: protocol === "icmp" ? "" : port };
-}
-
-/** "tcp 443", "443", "udp", "icmp", "anything". What is none of these is taken for a port, which has a fault. */
-function trafficOfText(text: string): Traffic {
-  const [first = "", ...rest] = text
-    .trim()
-    .toLowerCase()
-    .split(/[\s/]+/);
-  if (first === "anything") return trafficFrom("any", rest.join(" "));
-  const isProtocol = protocols.some((each) => each === first);
-  return isProtocol ? trafficFrom(first, rest.join(" ")) : trafficFrom("", [first, ...rest].join(" "));
-}
-
-const textOf = ({ protocol, port }: Traffic) =>
-  protocol === "any" ? "" : [protocol, port].filter(Boolean).join(" ");
 
 type FormProps = {
   question: Question;
@@ -165,11 +151,11 @@ function QuestionForm({ question: { from, to, ...traffic }, nodes, fault }: Form
   const id = useId();
   // As it was typed, while it says what the address says.
   const [typed, type] = useState("");
-  const isTyped = textOf(trafficOfText(typed)) === textOf(traffic);
+  const isTyped = trafficText(trafficIn(typed)) === trafficText(traffic);
   const set = (key: string) => (event: Event) => setQuery({ [key]: valueOf(event) });
   const setTraffic = (event: Event) => {
     type(valueOf(event));
-    const { protocol, port } = trafficOfText(valueOf(event));
+    const { protocol, port } = trafficIn(valueOf(event));
     setQuery({ protocol: protocol === "any" ? undefined : protocol, port });
   };
   /** Enter accepts a beginning that only one machine has. */
@@ -197,7 +183,7 @@ function QuestionForm({ question: { from, to, ...traffic }, nodes, fault }: Form
         placeholder="anything"
         autocomplete="off"
         spellcheck={false}
-        value={isTyped ? typed : textOf(traffic)}
+        value={isTyped ? typed : trafficText(traffic)}
         onInput={setTraffic}
       />
       <datalist id={`${id}-list`}>

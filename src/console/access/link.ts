@@ -70,15 +70,39 @@ export function pathFact(from: Machine, to: Machine, path: Path | undefined): Fa
 /** The rules' answer to a question. `what`: the traffic that they allow, or do not. */
 type Ruled = { isAllowed: boolean; what: string };
 
-type Question = { protocol: string; port: string };
+const protocols = ["any", "tcp", "udp", "icmp"] as const;
+/** What a question is about. Without a port: all of the protocol. */
+export type Traffic = { protocol: (typeof protocols)[number]; port: string };
+
+/** The words of an address, which may hold anything. */
+export function trafficFrom(named: string, port: string): Traffic {
+  const known = protocols.find((each) => each === named) ?? "any";
+  // Only tcp and udp have ports, and most questions with a port are about tcp.
+  const protocol = known === "any" && port !== "" ? "tcp" : known;
+  return { protocol, port: protocol === "icmp" ? "" : port };
+}
+
+/** "tcp 443", "443", "udp", "icmp", "anything". What is none of these is taken for a port, which has a fault. */
+export function trafficIn(text: string): Traffic {
+  const [first = "", ...rest] = text
+    .trim()
+    .toLowerCase()
+    .split(/[\s/]+/);
+  if (first === "anything") return trafficFrom("any", rest.join(" "));
+  const isProtocol = protocols.some((each) => each === first);
+  return isProtocol ? trafficFrom(first, rest.join(" ")) : trafficFrom("", [first, ...rest].join(" "));
+}
+
+export const trafficText = ({ protocol, port }: Traffic): string =>
+  protocol === "any" ? "" : [protocol, port].filter(Boolean).join(" ");
 
 /** The traffic in question, as commands write it: "tcp/443", "icmp"; empty: all of a protocol, or everything. */
-export const packetOf = ({ protocol, port }: Question): string =>
+export const packetOf = ({ protocol, port }: Traffic): string =>
   protocol === "icmp" ? "icmp" : port === "" ? "" : `${protocol}/${port}`;
 
 /** `permitted`: all that the rules permit between the two. Without a port, the question is about all of its protocol. */
 export function ruledOn(
-  question: Question,
+  question: Traffic,
   { allowed, permitted }: { allowed: boolean; permitted: readonly string[] },
 ): Ruled {
   const { protocol } = question;
