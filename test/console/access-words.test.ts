@@ -21,6 +21,7 @@ import {
   trafficText,
   type Machine,
   type Path,
+  type Traffic,
 } from "../../src/console/access/link.ts";
 
 const machines = Array.from({ length: 20 }, (_, at) => ({
@@ -203,7 +204,7 @@ test("the traffic of a question is typed as sentences write it; a port alone is 
 
 test("without a port, the question is about all of its protocol", () => {
   const answer = { allowed: false, permitted: ["icmp", "tcp/5432"] };
-  const ruled = (protocol: string, port = "") => ruledOn({ protocol, port }, answer);
+  const ruled = (protocol: Traffic["protocol"], port = "") => ruledOn({ protocol, port }, answer);
   expect(ruled("any")).toEqual({ isAllowed: true, what: "icmp, tcp 5432" });
   expect(ruled("tcp")).toEqual({ isAllowed: true, what: "tcp 5432" });
   expect(ruled("udp")).toEqual({ isAllowed: false, what: "udp" });

@@ -288,8 +288,8 @@ describe("the page Access", () => {
       await other.setViewportSize({ width: 320, height: 640 });
       await other.getByLabel("More on this page").click();
       await other.getByRole("button", { name: "May one machine reach another?" }).click();
-      const asked = other.getByLabel("From machine");
-      await until(() => asked.evaluate("(field) => field === document.activeElement"), { what: "the focus" });
+      const focused = () => other.evaluate("document.activeElement.ariaLabel");
+      await until(async () => (await focused()) === "From machine", { what: "the focus" });
       expect(await overflowOf(other)).toBeLessThanOrEqual(0);
       await context.close();
       await scene.admin(["policy", "update", "acme", "--by-file", "on"]);
