@@ -174,7 +174,7 @@ export const pathsApi = {
     access: "member",
     scope: "nodes",
     summary:
-      "Nodes and paths summed by group, for a map of many nodes: the states of the nodes of each group, and between each two groups the paths by kind and their round trips. A node counts in its first group. Each pair of nodes counts once, with the worse of what both report; what nodes reported that are away does not count. Members see the paths of their own nodes. May be some seconds old",
+      "Nodes and paths summed by group, for a map of many nodes: the states of the nodes of each group, and between each two groups the paths by kind and their round trips. A node counts in its first group. Each pair of nodes counts once, with the worse of what both report; what nodes reported that are away does not count, nor do paths over relays that are all away. Members see the paths of their own nodes. May be some seconds old",
     answers: { 200: { description: "Groups", schema: GroupPaths } },
   }),
   between: endpoint({

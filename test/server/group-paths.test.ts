@@ -118,6 +118,38 @@ test("paths are summed by the first group of their nodes; a pair counts once, wi
   expect((await groups()).totals).toMatchObject({ online: 2, direct: 2, relayed: 1, broken: 0 });
 });
 
+test("a path over relays that are all away does not count, until one of them is back", async () => {
+  const [one, two, relay] = [await node("web-1", "web"), await node("app-1", "app"), await node("hub")];
+  await relay.checkin({});
+  await report(one, { ...relayed(two, 30), relays: [relay.ip, "gone"] });
+  await report(two, { ...relayed(one, 30), relays: ["hub"] });
+  // A relay that is no node may be anywhere.
+  const counted = async () => {
+    const { totals, groups: found } = await groups();
+    return [totals.relayed, found.map(({ name, well, relayed: over }) => [name, well, over])];
+  };
+  server.clock.ms += 200_000;
+  for (const each of [one, two]) await each.checkin({});
+  await server.app.services.reports.stop();
+  expect(await counted()).toEqual([
+    1,
+    [
+      [null, 0, 0],
+      ["app", 1, 0],
+      ["web", 0, 1],
+    ],
+  ]);
+  await report(one, { ...relayed(two, 30), relays: [relay.ip] });
+  server.clock.ms += 16_000;
+  await two.checkin({});
+  await server.app.services.reports.stop();
+  expect((await groups()).totals.relayed).toBe(0);
+  await relay.checkin({});
+  await server.app.services.reports.stop();
+  server.clock.ms += 16_000;
+  expect((await groups()).totals.relayed).toBe(1);
+});
+
 test("members get the sums of their own nodes' paths, and the states of all nodes", async () => {
   const { one } = await scene();
   const email = `member-of-${org.slug}@example.org`;

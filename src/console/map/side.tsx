@@ -396,8 +396,7 @@ type Row = {
 
 /** The paths of nodes beside a drawing. */
 const PathRows = ({ caption, rows }: { caption: string; rows: readonly Row[] }) => (
-  <table class="t">
-    <caption class="unseen">{caption}</caption>
+  <table class="t" aria-label={caption}>
     <tbody>
       {rows.map(({ from, fromName, to, toName, kind, ms }) => (
         <tr key={`${from} ${to}`}>

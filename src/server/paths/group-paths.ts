@@ -79,7 +79,13 @@ type Summed = {
   isPhone: boolean;
   isHub: boolean;
 };
-type Found = { all: Summed[]; byId: Map<number, number>; byAddress: Map<string, number> };
+type Found = {
+  all: Summed[];
+  byId: Map<number, number>;
+  byAddress: Map<string, number>;
+  /** Names and addresses of nodes that are away: nodes report their relays by the one or the other. */
+  away: Set<string>;
+};
 
 const nodePick = nodes.pick(
   "id",
@@ -105,19 +111,22 @@ async function readNodes(
   orgId: number,
   isSeen: (node: NodeFound) => boolean,
 ): Promise<Found> {
-  const found: Found = { all: [], byId: new Map(), byAddress: new Map() };
+  const found: Found = { all: [], byId: new Map(), byAddress: new Map(), away: new Set() };
   for (let last = 0; ;) {
     const rows = await queryAll(reader, seenPick, nodeSlice, [orgId, last]);
     for (const row of rows) {
       const at = found.all.length;
       found.byId.set(row.id, at);
-      for (const address of [row.ip, row.ip6]) if (address !== null) found.byAddress.set(address, at);
+      const addresses = [row.ip, row.ip6].filter((address) => address !== null);
+      for (const address of addresses) found.byAddress.set(address, at);
+      const isHere = isSeen(row);
+      if (!isHere) for (const word of [row.name, ...addresses]) found.away.add(word);
       found.all.push({
         id: row.id,
         name: row.name,
         group: mapGroup({ groups: row.groups, owner_groups: row.ownerGroups }),
         ownerId: row.ownerId,
-        isOnline: isSeen(row),
+        isOnline: isHere,
         isPhone: row.phone !== null,
         isHub: isHub(row),
       });
@@ -129,14 +138,14 @@ async function readNodes(
 }
 
 const kindNames = ["direct", "relayed", "broken"] as const;
-const broken = 2;
+const [relayed, broken] = [1, 2];
 /** A pair of nodes by their places in `Found`, the smaller one first. `rtt` in ms; NaN without one. */
 type Edge = { a: number; b: number; kind: number; rtt: number };
 
 /** By pair; and by place of a node, the worst kind that it reports itself, and whether another says that it answers. */
 type Read = { edges: Map<number, Edge>; worst: Uint8Array; reached: Uint8Array };
 
-const pathPick = paths.pick("nodeId", "peer", "path", "probe", "rttUs");
+const pathPick = paths.pick("nodeId", "peer", "path", "relays", "probe", "rttUs");
 const pathSlice = `SELECT ${pathPick.select()} FROM paths
   WHERE org_id = $1 AND (node_id, peer) > ($2, $3) AND node_id <= $4 ORDER BY node_id, peer LIMIT ${sliceSize}`;
 type PathFound = ReturnType<typeof pathPick.parse>;
@@ -166,14 +175,23 @@ async function readEdges(
   return read;
 }
 
-/** Both ends report a path: of the two, the worse counts. What a node reported before it went away does not. */
-function addEdge({ edges, worst, reached }: Read, { all, byId, byAddress }: Found, row: PathFound): void {
+/**
+ * Both ends report a path: of the two, the worse counts. What a node reported before it went away does not, nor does a path
+ * over relays that are all away.
+ */
+function addEdge(
+  { edges, worst, reached }: Read,
+  { all, byId, byAddress, away }: Found,
+  row: PathFound,
+): void {
   const [from, to] = [byId.get(row.nodeId), byAddress.get(row.peer)];
   const reporter = from === undefined ? undefined : all[from];
   if (from === undefined || to === undefined || from === to || reporter?.isOnline !== true) return;
   if (row.probe === "answers") reached[to] = 1;
   const kind = row.probe === "broken" ? broken : kindNames.findIndex((name) => name === row.path);
   if (kind < 0) return;
+  const isOver = row.relays.length > 0 && row.relays.every((relay) => away.has(relay));
+  if (isOver && kind === relayed) return;
   worst[from] = Math.max(worst[from] ?? 0, kind);
   const [a, b] = [Math.min(from, to), Math.max(from, to)];
   const rtt = row.rttUs === null ? Number.NaN : row.rttUs / 1000;
