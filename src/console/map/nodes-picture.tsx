@@ -9,7 +9,7 @@ import { pathOfCurve, waysOf } from "./bands.ts";
 import { cut } from "./boxes.ts";
 import { isCurrent, wordsOf, type Edge } from "./edges.ts";
 import { msWords } from "./groups.ts";
-import { Mark, roleOf } from "./picture.tsx";
+import { Mark, roleOf } from "./squares.tsx";
 import { keptFor, place, ringOrder, type Box, type Placed } from "./ring.ts";
 
 /** Beyond this number of nodes, the map is drawn by groups. */

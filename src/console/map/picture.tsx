@@ -1,25 +1,11 @@
 // The picture of the groups: boxes of squares on a ring, bands between them, and the paths that are broken.
 
-import { Fragment } from "preact";
 import { useMemo } from "preact/hooks";
 import type { GroupPaths } from "../../api/paths.ts";
-import { mapGroup } from "../../protocol/owner-group.ts";
 import type { Machine } from "../machines.ts";
 import type { CountsByNode } from "../path-counts.ts";
 import { pathOfCurve, waysOf, type Way } from "./bands.ts";
-import {
-  cut,
-  groupSize,
-  maxNames,
-  maxSquares,
-  namesSize,
-  pitchOf,
-  squareAt,
-  squareKinds,
-  squaresFor,
-  squaresPath,
-  type SquareKind,
-} from "./boxes.ts";
+import { cut, groupSize, maxNames, namesSize, pitchOf, squareAt } from "./boxes.ts";
 import {
   drawnOf,
   groupWord,
@@ -34,11 +20,9 @@ import {
   type Group,
   type Pair,
 } from "./groups.ts";
+import { Names, perSquareOf, Squares, squaresOf, type Square } from "./squares.tsx";
 import { groupLink } from "./tables.tsx";
 import { centreOf, keptFor, place, ringOrder, type Box, type Placed, type Point, type Size } from "./ring.ts";
-
-/** A node of the picture, or several of a large organization. */
-type Square = { kind: SquareKind; id?: number; name?: string; role?: string };
 
 type Props = {
   own: string;
@@ -160,14 +144,6 @@ export function GroupPicture({ own, sums, nodes, counts, selected, linkTo }: Pro
 const dimmed = (name: string, isDim: boolean) => `${name}${isDim ? " dim" : ""}`;
 const point = ({ x, y }: Point) => `${Math.round(10 * x) / 10} ${Math.round(10 * y) / 10}`;
 
-/** How many nodes a square of the picture stands for. */
-export function perSquareOf(groups: readonly Group[], nodes: readonly Machine[] | undefined): number {
-  if (nodes !== undefined) return 1;
-  const { hub, ring } = drawnOf(groups);
-  const all = [...ring, ...(hub === undefined ? [] : [hub])].reduce((sum, group) => sum + group.nodes, 0);
-  return Math.max(1, Math.ceil(all / maxSquares));
-}
-
 /** The order stays while the groups are the same, however many paths they have. */
 function orderOf(own: string, ring: readonly Group[], find: ReturnType<typeof pairFinder>) {
   const names = ring.map(({ name }) => name);
@@ -207,46 +183,6 @@ function boxesOf(groups: readonly Group[], hub: Group | undefined, { ring, middl
   if (hub !== undefined && middle !== undefined) boxes.set(hub.name, middle);
   return boxes;
 }
-
-/** The squares of each group: its nodes in the order of names, or as many as its numbers say. */
-function squaresOf(
-  groups: readonly Group[],
-  nodes: readonly Machine[] | undefined,
-  counts: CountsByNode,
-): ReadonlyMap<Group["name"], Square[]> {
-  if (nodes === undefined) {
-    const perSquare = perSquareOf(groups, nodes);
-    return new Map(
-      groups.map(({ name, broken, relayed, well, away }) => {
-        const kinds = squaresFor({ need: broken, part: relayed, on: well, off: away }, perSquare);
-        return [name, kinds.map((kind) => ({ kind }))];
-      }),
-    );
-  }
-  const drawn = nodes.filter(({ state, phone }) => state === "active" && phone === null);
-  const sorted = drawn.toSorted((a, b) => rankOf(a) - rankOf(b) || (a.nameKey < b.nameKey ? -1 : 1));
-  const squares = new Map<Group["name"], Square[]>();
-  for (const node of sorted) {
-    const name = mapGroup(node);
-    const known = squares.get(name) ?? [];
-    squares.set(name, known);
-    known.push({ kind: kindOf(node, counts), id: node.id, name: node.name, role: roleOf(node) });
-  }
-  return squares;
-}
-
-function kindOf({ id, online }: Machine, counts: CountsByNode): SquareKind {
-  if (!online) return "off";
-  const counted = counts.get(id);
-  return (counted?.broken ?? 0) > 0 ? "need" : (counted?.relayed ?? 0) > 0 ? "part" : "on";
-}
-
-export const roleOf = (node: Pick<Machine, "is_lighthouse" | "is_relay" | "subnets">): string =>
-  node.is_lighthouse ? "lighthouse" : node.is_relay ? "relay" : node.subnets.length > 0 ? "router" : "";
-
-/** Those that the others need stand first. */
-const rankOf = (node: Machine) =>
-  node.is_lighthouse ? 0 : node.is_relay ? 1 : node.subnets.length > 0 ? 2 : 3;
 
 const labelOf = (pair: Pair) =>
   `${pathsIn(pair)}${pair.rtt_ms_median === null ? "" : ` · ${msWords(pair.rtt_ms_median)} ms`}`;
@@ -375,73 +311,6 @@ function brokenWords({ broken }: Group, squares: readonly Square[]): string {
   const first = squares.find(({ kind, name }) => kind === "need" && name !== undefined)?.name;
   if (first === undefined) return `${broken} broken`;
   return broken > 1 ? `${first} and ${broken - 1} more broken` : `${first} broken`;
-}
-
-function Squares({ x, y, squares, pitch }: Point & { squares: readonly Square[]; pitch: number }) {
-  const at = (wanted: SquareKind) =>
-    squares.flatMap(({ kind }, each) => {
-      if (kind !== wanted) return [];
-      const place = squareAt(each, squares.length, pitch);
-      return [{ x: x + place.x, y: y + place.y }];
-    });
-  return (
-    <>
-      {squareKinds.map((kind) => {
-        const places = at(kind);
-        if (places.length === 0) return null;
-        if (kind !== "part")
-          return <path key={kind} class={classes[kind]} d={squaresPath(places, kind, pitch)} />;
-        return (
-          <g key={kind}>
-            <path class="part-o" d={squaresPath(places, "off", pitch)} />
-            <path class="part" d={squaresPath(places, "half", pitch)} />
-          </g>
-        );
-      })}
-    </>
-  );
-}
-
-const classes = { need: "need", part: "part", on: "on", off: "away" } as const;
-
-function Names({ x, y, width, squares }: Point & { width: number; squares: readonly Square[] }) {
-  const shown = squares.slice(0, squares.length > maxNames + 1 ? maxNames : maxNames + 1);
-  return (
-    <>
-      {shown.map(({ name = "", kind, role = "" }, at) => {
-        const line = y + 44 + 20 * at;
-        return (
-          <Fragment key={name}>
-            <Mark kind={kind} x={x + 17} y={line - 4} />
-            <text x={x + 28} y={line}>
-              {cut(name, width - 44 - 5.5 * role.length, 6.5)}
-            </text>
-            <text class="ts" x={x + width - 10} y={line} text-anchor="end">
-              {role}
-            </text>
-          </Fragment>
-        );
-      })}
-      {shown.length < squares.length ? (
-        <text class="ts" x={x + 28} y={y + 44 + 20 * shown.length}>
-          and {squares.length - shown.length} more
-        </text>
-      ) : null}
-    </>
-  );
-}
-
-/** The state of one node. */
-export function Mark({ kind, x, y }: Point & { kind: SquareKind }) {
-  if (kind === "need") return <path class="need" d={`M${x} ${y - 5}l5.5 9.5h-11z`} />;
-  if (kind === "off") return <circle class="away" cx={x} cy={y} r="3.5" stroke-width="1.5" />;
-  if (kind === "on") return <circle class="on" cx={x} cy={y} r="4" />;
-  return (
-    <>
-      <circle class="part-o" cx={x} cy={y} r="4" stroke-width="1.5" />
-      <path class="part" d={`M${x} ${y - 4}a4 4 0 0 0 0 8z`} />
-    </>
-  );
 }
 
 type Ends = { key: string; from: Point; to: Point; groups: readonly [Group["name"], Group["name"]] };

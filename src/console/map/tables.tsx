@@ -5,6 +5,7 @@ import { mayAdminister, slug } from "../me.ts";
 import { pathOf, query, setQuery } from "../router.ts";
 import { searchWords } from "../search.ts";
 import { utc } from "../times.ts";
+import { Sign } from "../ui/icon.tsx";
 import { Panel } from "../ui/page.tsx";
 import { moment, State } from "../ui/parts.tsx";
 import { ordered } from "../ui/order.ts";
@@ -14,6 +15,38 @@ import { isCurrent, rank, wordsOf, type Edge } from "./edges.ts";
 import { groupKey, groupWord, msWords, pairKey, pairName, pathsIn, type Pair } from "./groups.ts";
 
 const pathStates = { direct: "online", relayed: "limited", broken: "attention" } as const;
+
+type Row = {
+  from: number;
+  fromName: string;
+  to: number;
+  toName: string;
+  kind: Edge["kind"];
+  ms: number | null;
+};
+
+/** The paths of nodes beside a drawing. */
+export const PathRows = ({ caption, rows }: { caption: string; rows: readonly Row[] }) => (
+  <table class="t" aria-label={caption}>
+    <tbody>
+      {rows.map(({ from, fromName, to, toName, kind, ms }) => (
+        <tr key={`${from} ${to}`}>
+          <td class="sign">
+            <Sign name={signs[kind]} />
+            <span class="unseen">{kind}</span>
+          </td>
+          <td>{nodeLink(from, fromName)}</td>
+          <td>{nodeLink(to, toName)}</td>
+          <td class={kind === "broken" ? "num is-bad" : "num"}>
+            {kind === "broken" || ms === null ? kind : `${msWords(ms)} ms`}
+          </td>
+        </tr>
+      ))}
+    </tbody>
+  </table>
+);
+
+const signs = { direct: "on", relayed: "part", broken: "need" } as const;
 
 /** No report is no fault. */
 export const noPathsText = () =>

@@ -19,7 +19,8 @@ import {
 } from "../map/groups.ts";
 import { ManyMatrix, Matrix } from "../map/matrix.tsx";
 import { maxNodes, NodesPicture } from "../map/nodes-picture.tsx";
-import { GroupPicture, perSquareOf } from "../map/picture.tsx";
+import { PairPanel } from "../map/pair.tsx";
+import { GroupPicture } from "../map/picture.tsx";
 import {
   AwayNodes,
   BrokenPairs,
@@ -27,10 +28,10 @@ import {
   endsOf,
   FewPaths,
   Legend,
-  PairPanel,
   SlowestPairs,
   WorstGroups,
 } from "../map/side.tsx";
+import { perSquareOf } from "../map/squares.tsx";
 import { groupLink, PairsTable, PathsTable } from "../map/tables.tsx";
 import type { Machine } from "../machines.ts";
 import { mayAdminister, slug } from "../me.ts";
