@@ -2,7 +2,6 @@
 // dialog, and what was typed on the page stays.
 
 import { useEffect, useRef, useState } from "preact/hooks";
-import { brand } from "../brand.ts";
 import { ApiError } from "./api.ts";
 import { useHeadingFocus } from "./heading-focus.ts";
 import { me, signIn, signInByPasskey, slug } from "./me.ts";
@@ -10,8 +9,10 @@ import { canUsePasskeys } from "./passkeys.ts";
 import { listProviders, refusalOf, signInAt, type Provider } from "./providers.ts";
 import { query } from "./router.ts";
 import { FormFailure, SecondFactorCode, Text, useAction, useAttempts } from "./ui/form.tsx";
-import { Icon, Logo } from "./ui/icon.tsx";
+import { Button } from "./ui/button.tsx";
+import { Icon } from "./ui/icon.tsx";
 import { Dialog } from "./ui/dialog.tsx";
+import { Gate } from "./ui/page.tsx";
 import { Failure } from "./ui/parts.tsx";
 
 export function SignIn() {
@@ -20,20 +21,24 @@ export function SignIn() {
   if (isAgain)
     return (
       <Dialog title="Your session has ended. Sign in to go on." close={() => undefined}>
-        <Form />
+        <div class="ways">
+          <Form />
+        </div>
       </Dialog>
     );
   const refusal = refusalOf(query.value);
   return (
-    <main class="gate">
-      <p class="brand">
-        <Logo />
-        {brand.title}
+    <Gate title="Sign in">
+      <p class="quiet">
+        to <bdi>{location.host}</bdi>
       </p>
-      <h1>Sign in</h1>
-      {refusal === undefined ? null : <p role="alert">{refusal}</p>}
+      {refusal === undefined ? null : (
+        <p class="is-bad" role="alert">
+          {refusal}
+        </p>
+      )}
       <Form />
-    </main>
+    </Gate>
   );
 }
 
@@ -59,6 +64,7 @@ function PasswordForm({ credentials, setCredentials, setMethods }: PasswordProps
   // A dialog opens with the field that has `autofocus`; a page needs a hand.
   useEffect(() => form.current?.querySelector<HTMLInputElement>("[autofocus]")?.focus(), []);
   const [isKnown] = useState(email !== "");
+  const { first, further } = useProviders(email);
   const { error, isRunning, submit } = useAction(async () => {
     try {
       await signIn(email, password);
@@ -69,10 +75,12 @@ function PasswordForm({ credentials, setCredentials, setMethods }: PasswordProps
   });
   return (
     <>
-      <Passkey />
+      <Passkey kind="primary" />
+      <Providers all={first} />
+      {canUsePasskeys || first.length > 0 ? <p class="or">or</p> : null}
       <form ref={form} onSubmit={submit}>
         <Text
-          label="E-mail"
+          label="E-mail address"
           errors={error?.fields["email"]}
           value={email}
           set={(text: string) => setCredentials({ email: text, password })}
@@ -84,45 +92,54 @@ function PasswordForm({ credentials, setCredentials, setMethods }: PasswordProps
             autofocus: !isKnown,
           }}
         />
-        <Text
-          label="Password"
-          errors={error?.fields["password"]}
-          value={password}
-          set={(text: string) => setCredentials({ email, password: text })}
-          control={{
-            type: "password",
-            name: "password",
-            autocomplete: "current-password",
-            required: true,
-            autofocus: isKnown,
-          }}
-        />
+        <div class="with-link">
+          <Text
+            label="Password"
+            errors={error?.fields["password"]}
+            value={password}
+            set={(text: string) => setCredentials({ email, password: text })}
+            control={{
+              type: "password",
+              name: "password",
+              autocomplete: "current-password",
+              required: true,
+              autofocus: isKnown,
+            }}
+          />
+          <a href="/reset/">Forgot it?</a>
+        </div>
         <FormFailure error={error} shown={["email", "password"]} />
-        <button class="primary full" disabled={isRunning}>
-          Sign in
+        <button class={canUsePasskeys ? "full" : "full primary"} disabled={isRunning}>
+          Continue
         </button>
       </form>
-      <Providers email={email} />
-      <p>
-        <a href="/reset/">Forgot your password?</a>
-      </p>
+      <Providers all={further} />
     </>
   );
 }
 
 const typedMs = 400;
 
-/** The browser leaves for the page of a provider, and comes back signed in. */
-function Providers({ email }: { email: string }) {
+/**
+ * Those of everybody, and those that the domain of the address adds: below the form, which does not move while somebody
+ * types in it.
+ */
+function useProviders(email: string): Record<"first" | "further", readonly Provider[]> {
+  const [first, setFirst] = useState<readonly Provider[]>([]);
   const [all, setAll] = useState<readonly Provider[]>([]);
-  const { error, isRunning, attempt } = useAttempts();
   const organization = slug.value;
   const domain = email.includes("@") ? email.slice(email.indexOf("@")) : "";
   useEffect(() => {
     const ending = new AbortController();
     const read = () =>
-      // Without an answer the page offers the other ways to sign in.
-      listProviders({ organization, email: domain }, ending.signal).then(setAll, () => undefined);
+      listProviders({ organization, email: domain }, ending.signal).then(
+        (found) => {
+          setAll(found);
+          if (domain === "") setFirst(found);
+        },
+        // Without an answer the page offers the other ways to sign in.
+        () => undefined,
+      );
     // Debounced: not for each letter.
     const timer = setTimeout(() => void read(), domain === "" ? 0 : typedMs);
     return () => {
@@ -130,14 +147,27 @@ function Providers({ email }: { email: string }) {
       ending.abort();
     };
   }, [organization, domain]);
+  return { first, further: all.filter(({ id }) => !first.some((each) => each.id === id)) };
+}
+
+/** The browser leaves for the page of a provider, and comes back signed in. */
+function Providers({ all }: { all: readonly Provider[] }) {
+  const { error, isRunning, attempt } = useAttempts();
   return (
     <>
       {all.map(({ id, name }) => (
-        <div key={id} class="other-way">
-          <button type="button" class="full" disabled={isRunning} onClick={() => attempt(() => signInAt(id))}>
-            Sign in with <bdi>{name}</bdi>
-          </button>
-        </div>
+        <button
+          key={id}
+          type="button"
+          class="full"
+          disabled={isRunning}
+          onClick={() => attempt(() => signInAt(id))}
+        >
+          <Icon name="open" />
+          <span class="cut">
+            With <bdi>{name}</bdi>
+          </span>
+        </button>
       ))}
       {error === undefined ? null : <Failure error={error} />}
     </>
@@ -145,17 +175,22 @@ function Providers({ email }: { email: string }) {
 }
 
 /** Signs in with a passkey alone: it is a second factor by itself. */
-function Passkey() {
+function Passkey({ kind }: { kind?: "primary" }) {
   const { error, isRunning, run } = useAction(signInByPasskey);
   if (!canUsePasskeys) return null;
   return (
-    <div class="other-way">
-      <button type="button" class="full" disabled={isRunning} onClick={run}>
+    <>
+      <button
+        type="button"
+        class={kind === undefined ? "full" : "full primary"}
+        disabled={isRunning}
+        onClick={run}
+      >
         <Icon name="passkey" />
-        Sign in with a passkey
+        With a passkey
       </button>
       {error === undefined ? null : <Failure error={error} />}
-    </div>
+    </>
   );
 }
 
@@ -186,16 +221,14 @@ function FactorForm({ credentials, methods, back }: FactorProps) {
           control={{ ref: place }}
         />
         <FormFailure error={error} shown={["otp"]} />
-        <div class="actions">
-          <button class="primary" disabled={isRunning}>
-            Sign in
-          </button>
-          <button type="button" onClick={back}>
-            Back
-          </button>
-        </div>
+        <button class="full primary" disabled={isRunning}>
+          Sign in
+        </button>
       </form>
       {methods.includes("passkey") ? <Passkey /> : null}
+      <Button kind="ghost" onClick={back}>
+        Back
+      </Button>
     </>
   );
 }

@@ -126,7 +126,7 @@ if (import.meta.main) {
     await page.goto(`${server.url}/console/${slug}/activity/`);
     await page.getByLabel("E-mail").fill(owner);
     await page.getByLabel("Password").fill(password);
-    await page.getByRole("button", { name: "Sign in", exact: true }).click();
+    await page.getByRole("button", { name: "Continue", exact: true }).click();
     await page.getByRole("heading", { level: 1, name: "Activity" }).waitFor();
     await page.waitForTimeout(500);
     const floor = await page.evaluate(`(async () => {

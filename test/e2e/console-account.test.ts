@@ -116,7 +116,7 @@ describe("the account in the console", () => {
       await button("Cancel").click();
       await page.unroute(one);
       await signOut(page);
-      await button("Sign in with a passkey").click();
+      await button("With a passkey").click();
       await overview();
       await openAccount(page);
       await button("Remove laptop").waitFor();
@@ -199,7 +199,7 @@ describe("the account in the console", () => {
       for (let at = 0; at < 3; at++) await page.keyboard.press("Escape");
       await dialog.locator(":focus[name=password]").waitFor();
       await dialog.getByLabel("Password").fill(second);
-      await dialog.getByRole("button", { name: "Sign in", exact: true }).click();
+      await dialog.getByRole("button", { name: "Continue", exact: true }).click();
       await dialog.getByLabel("Code of your authenticator app").fill(recoveryCodes[1] ?? "");
       await dialog.getByRole("button", { name: "Sign in", exact: true }).click();
       await dialog.waitFor({ state: "detached" });

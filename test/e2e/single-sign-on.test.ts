@@ -55,9 +55,9 @@ describe("single sign-on", () => {
     async () => {
       provider.person = ada;
       await page.goto(`${here}/console/acme/machines/`);
-      await button("Sign in with Company").waitFor();
+      await button("With Company").waitFor();
       expect(await violationsIn(page)).toEqual([]);
-      await button("Sign in with Company").click();
+      await button("With Company").click();
       await page.getByRole("heading", { name: "Machines" }).waitFor();
       expect(new URL(page.url()).pathname).toBe("/console/acme/machines/");
       await page.getByText("ada@example.org").waitFor();
@@ -76,7 +76,7 @@ describe("single sign-on", () => {
       await page.context().clearCookies();
       provider.person = undefined;
       await page.goto(`${here}/console/`);
-      await button("Sign in with Company").click();
+      await button("With Company").click();
       await page.getByText("This identity may not sign in here.").waitFor();
       expect(await violationsIn(page)).toEqual([]);
     },
@@ -176,13 +176,13 @@ describe("single sign-on", () => {
       await scene.admin(["domain", "vouch", "acme", "example.org"]);
       await page.context().clearCookies();
       await page.goto(`${here}/console/`);
-      await button("Sign in with Company").waitFor();
-      expect(await button("Sign in with Acme login").count()).toBe(0);
+      await button("With Company").waitFor();
+      expect(await button("With Acme login").count()).toBe(0);
       await page.getByLabel("E-mail").fill("ada@example.org");
-      await button("Sign in with Acme login").waitFor();
+      await button("With Acme login").waitFor();
       await page.goto(`${here}/console/acme/`);
       provider.person = ada;
-      await button("Sign in with Acme login").click();
+      await button("With Acme login").click();
       await page
         .getByText(/^ada@example\.org;\d+/)
         .first()

@@ -102,9 +102,9 @@ describe.each(["firefox", "webkit"] as const)("the console in %s", (engine) => {
 
   const open = (path: string) => browser.open(`${plane.url}/console/${path}`);
   const signInHere = async () => {
-    await browser.fill(field("E-mail"), email);
+    await browser.fill(field("E-mail address"), email);
     await browser.fill(field("Password"), password);
-    await browser.click(button("Sign in"));
+    await browser.click(button("Continue"));
   };
   const signOut = async () => {
     await browser.click(button("Sign out"));
@@ -231,8 +231,8 @@ describe.each(["firefox", "webkit"] as const)("the console in %s", (engine) => {
       await browser.chord("\uE009", "k");
       await browser.until('document.activeElement.closest("dialog") !== null');
       await browser.press(..."web-12".split(""));
-      await browser.until('document.querySelectorAll(".commands li").length > 0');
-      await browser.until(`document.querySelector(".commands").innerText.includes("web-12")`);
+      await browser.until('document.querySelectorAll('[role=option]').length > 0');
+      await browser.until(`document.querySelector("[role=listbox]").innerText.includes("web-12")`);
       await browser.press("\uE007");
       await browser.until(heading("web-12"));
       await browser.click(button("Revoke"));
@@ -275,7 +275,7 @@ describe.each(["firefox", "webkit"] as const)("the console in %s", (engine) => {
       await browser.click(button("Add the passkey"));
       await browser.until(`document.querySelector("dialog") === null && ${text("laptop")}`);
       await signOut();
-      await browser.click(button("Sign in with a passkey"));
+      await browser.click(button("With a passkey"));
       await browser.until(heading("Overview"));
     },
     limitMs,

@@ -160,7 +160,7 @@ export async function startConsole(flags: readonly string[] = [], port = freePor
 export async function signIn(page: Page, email = owner, secret = password): Promise<void> {
   await page.getByLabel("E-mail").fill(email);
   await page.getByLabel("Password").fill(secret);
-  await page.getByRole("button", { name: "Sign in", exact: true }).click();
+  await page.getByRole("button", { name: "Continue", exact: true }).click();
 }
 
 /** Opens the page of the account by its menu. */

@@ -7,6 +7,7 @@ import { call } from "../api.ts";
 import { me } from "../me.ts";
 import { query } from "../router.ts";
 import { FormFailure, Text, useAction } from "../ui/form.tsx";
+import { Gate } from "../ui/page.tsx";
 import { AskingMachine, type Asking } from "./asking-machine.tsx";
 
 export function CommandLine() {
@@ -14,10 +15,9 @@ export function CommandLine() {
   const [state = "", challenge = ""] = ["state", "challenge"].map((name) => query.value.get(name) ?? "");
   const isHere = Number.isInteger(port) && port > 0 && port < 65_536 && state !== "" && challenge !== "";
   return (
-    <>
-      <h1>Sign in the command line</h1>
+    <Gate title="Sign in the command line" isInside={true}>
       {isHere ? <Here port={port} state={state} challenge={challenge} /> : <ByCode />}
-    </>
+    </Gate>
   );
 }
 
@@ -36,7 +36,7 @@ function Here({ port, state, challenge }: HereProps) {
         have just started <code>agent login</code> here.
       </p>
       <FormFailure error={error} />
-      <button class="primary" disabled={isRunning} onClick={run}>
+      <button class="primary full" disabled={isRunning} onClick={run}>
         Sign it in
       </button>
     </>
@@ -65,7 +65,7 @@ function ByCode() {
         Type the code that your own terminal shows. Never type a code that you were sent: its sender would be
         signed in as <bdi>{me.value?.email}</bdi>.
       </p>
-      <form class="narrow" onSubmit={submit}>
+      <form onSubmit={submit}>
         <Text
           label="Code"
           errors={error?.fields["user_code"]}
@@ -80,7 +80,7 @@ function ByCode() {
           }}
         />
         <FormFailure error={error} shown={["user_code"]} />
-        <button class="primary" disabled={isRunning}>
+        <button class="primary full" disabled={isRunning}>
           Go on
         </button>
       </form>
@@ -105,14 +105,12 @@ function Decision({ code, found, setOutcome }: DecisionProps) {
         Sign it in only if you started <code>agent login</code> there yourself.
       </p>
       <FormFailure error={approval.error ?? refusal.error} />
-      <div class="actions">
-        <button class="primary" disabled={approval.isRunning} onClick={approval.run}>
-          Sign it in
-        </button>
-        <button class="danger" disabled={refusal.isRunning} onClick={refusal.run}>
-          Refuse
-        </button>
-      </div>
+      <button class="primary full" disabled={approval.isRunning} onClick={approval.run}>
+        Sign it in
+      </button>
+      <button class="danger full" disabled={refusal.isRunning} onClick={refusal.run}>
+        Refuse
+      </button>
     </>
   );
 }

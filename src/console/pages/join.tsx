@@ -8,6 +8,7 @@ import { ApiError, call } from "../api.ts";
 import { me } from "../me.ts";
 import { query } from "../router.ts";
 import { Choice, FormFailure, Text, useAction } from "../ui/form.tsx";
+import { Gate } from "../ui/page.tsx";
 import { Empty, Failure, Loading } from "../ui/parts.tsx";
 import { AskingMachine } from "./asking-machine.tsx";
 
@@ -24,10 +25,9 @@ export function Join() {
     });
   }, [request]);
   return (
-    <>
-      <h1>Let a machine join</h1>
+    <Gate title="Let a machine join" isInside={true}>
       {content()}
-    </>
+    </Gate>
   );
 
   function content() {
@@ -90,7 +90,7 @@ function Words({ request, found, setJoined }: WordsProps) {
         that machine only if it is before you. Never type words that you were sent: their sender's machine
         would join.
       </p>
-      <form class="narrow" onSubmit={submit}>
+      <form onSubmit={submit}>
         {choices.length > 1 ? (
           <Choice label="Organization" value={slug} set={setSlug} choices={choices} />
         ) : (
@@ -113,7 +113,7 @@ function Words({ request, found, setJoined }: WordsProps) {
           }}
         />
         <FormFailure error={error} shown={["words"]} />
-        <button class="primary" disabled={isRunning}>
+        <button class="primary full" disabled={isRunning}>
           Let it join
         </button>
       </form>

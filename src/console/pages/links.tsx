@@ -4,7 +4,7 @@
 import { docsApi } from "../../api/pages.ts";
 import { maxCodeLength } from "../../api/values.ts";
 import "../core.ts";
-import type { VNode } from "preact";
+import type { ComponentChildren, VNode } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import {
   joiningApi,
@@ -16,9 +16,12 @@ import {
 import { call } from "../api.ts";
 import { pathOf, root } from "../router.ts";
 import { Check, FormFailure, Text, useAttempts } from "../ui/form.tsx";
+import { Gate } from "../ui/page.tsx";
 import { Failure } from "../ui/parts.tsx";
 
 type Credentials = { secret: string; email: string; password: string; otp: string };
+/** What the page says when it is done. */
+type Done = { title: ComponentChildren; text: ComponentChildren };
 type LinkPage = {
   title: string;
   text: string;
@@ -27,10 +30,10 @@ type LinkPage = {
   /** A link without its secret was not copied completely. */
   needsSecret?: boolean;
   /** The other way: as the signed-in user of this browser, without a password. */
-  asSignedIn?: { text: string; action: string; send(secret: string): Promise<VNode> };
+  asSignedIn?: { text: string; action: string; send(secret: string): Promise<Done> };
   /** Reads the purpose of the link. Throws an ApiError if it is no longer valid. */
   find?(secret: string): Promise<VNode>;
-  send(typed: Credentials): Promise<VNode>;
+  send(typed: Credentials): Promise<Done>;
 };
 
 const controls = {
@@ -53,11 +56,9 @@ const controls = {
 } as const;
 
 const toConsole = (path: string, words: string) => (
-  <p>
-    <a class="button primary" href={path}>
-      {words}
-    </a>
-  </p>
+  <a class="button primary full" href={path}>
+    {words}
+  </a>
 );
 
 const setup: LinkPage = {
@@ -68,27 +69,35 @@ const setup: LinkPage = {
   needsSecret: true,
   async send({ secret, email, password }) {
     const made = await call(joiningApi.setup, {}, { secret, email, password });
-    return (
-      <>
-        <h1>
+    return {
+      title: (
+        <>
           Welcome, <bdi>{made.email}</bdi>
-        </h1>
-        <p>Sign in with the password that you chose. The first organization is made there.</p>
-        {toConsole(root, "Open the console")}
-      </>
-    );
+        </>
+      ),
+      text: (
+        <>
+          <p>Sign in with the password that you chose. The first organization is made there.</p>
+          {toConsole(root, "Open the console")}
+        </>
+      ),
+    };
   },
 };
 
-const welcome = ({ email, org_slug }: Joined, text: string) => (
-  <>
-    <h1>
+const welcome = ({ email, org_slug }: Joined, text: string): Done => ({
+  title: (
+    <>
       Welcome to <bdi>{org_slug}</bdi>, <bdi>{email}</bdi>
-    </h1>
-    <p>{text}</p>
-    {toConsole(pathOf(org_slug), "Open the console")}
-  </>
-);
+    </>
+  ),
+  text: (
+    <>
+      <p>{text}</p>
+      {toConsole(pathOf(org_slug), "Open the console")}
+    </>
+  ),
+});
 
 const join: LinkPage = {
   title: "You are invited",
@@ -124,13 +133,15 @@ const reset: LinkPage = {
   needsSecret: true,
   async send({ secret, password }) {
     await call(passwordResetApi.confirm, {}, { secret, password });
-    return (
-      <>
-        <h1>The new password is set</h1>
-        <p>All sessions have ended. Sign in again where you need it.</p>
-        {toConsole(root, "Sign in")}
-      </>
-    );
+    return {
+      title: "The new password is set",
+      text: (
+        <>
+          <p>All sessions have ended. Sign in again where you need it.</p>
+          {toConsole(root, "Sign in")}
+        </>
+      ),
+    };
   },
 };
 
@@ -141,17 +152,19 @@ const forgotten: LinkPage = {
   fields: ["email"],
   async send({ email }) {
     await call(passwordResetApi.request, {}, { email });
-    return (
-      <>
-        <h1>Look into your mailbox</h1>
-        <p>
-          If <bdi>{email}</bdi> belongs to a user, a link is on its way. It works once.
-        </p>
-        <p>
-          <a href={root}>Back to the sign-in</a>
-        </p>
-      </>
-    );
+    return {
+      title: "Look into your mailbox",
+      text: (
+        <>
+          <p>
+            If <bdi>{email}</bdi> belongs to a user, a link is on its way. It works once.
+          </p>
+          <p>
+            <a href={root}>Back to the sign-in</a>
+          </p>
+        </>
+      ),
+    };
   },
 };
 
@@ -163,7 +176,7 @@ const documentation: LinkPage = {
   async send({ email, password, otp }) {
     await call(docsApi.signIn, {}, { email, password, ...(otp === "" ? {} : { otp }) });
     location.reload();
-    return <h1>Signed in</h1>;
+    return { title: "Signed in", text: null };
   },
 };
 
@@ -183,14 +196,14 @@ function pageOf(secret: string): LinkPage {
 export function Links() {
   const [secret] = useState(location.hash.slice(1));
   const page = pageOf(secret);
-  const [done, finish] = useState<VNode | undefined>(undefined);
+  const [done, finish] = useState<Done | undefined>(undefined);
   // Typed once: who mistypes it could not sign in.
   const [isShown, show] = useState(false);
   const [typed, type] = useState({ email: "", password: "", otp: "" });
   const { error, isRunning, attempt } = useAttempts();
   const [found, setFound] = useState<VNode | undefined>(undefined);
   const finding = useAttempts();
-  const finishWith = (work: () => Promise<VNode>) =>
+  const finishWith = (work: () => Promise<Done>) =>
     attempt(async () => {
       finish(await work());
       // The link works once.
@@ -209,29 +222,26 @@ export function Links() {
     if (page.find !== undefined && secret !== "")
       void finding.attempt(async () => setFound(await page.find?.(secret)));
   }, [page]);
-  if (done !== undefined) return <main class="sign-in">{done}</main>;
+  if (done !== undefined) return <Gate title={done.title}>{done.text}</Gate>;
   if (page.needsSecret === true && secret === "")
     return (
-      <main class="sign-in">
-        <h1>{page.title}</h1>
+      <Gate title={page.title}>
         <p>The link is not whole: the part behind # is missing, or it was used already. Copy it whole.</p>
         <p>
           <a href={root}>To the sign-in</a>
         </p>
-      </main>
+      </Gate>
     );
   if (finding.error !== undefined)
     return (
-      <main class="sign-in">
-        <h1>{page.title}</h1>
+      <Gate title={page.title}>
         <Failure error={finding.error} />
-      </main>
+      </Gate>
     );
   return (
-    <main class="sign-in">
-      <h1>{page.title}</h1>
+    <Gate title={page.title}>
       {found}
-      <p>{page.text}</p>
+      <p class="quiet">{page.text}</p>
       <form onSubmit={submit}>
         {page.fields.map((field) => {
           const key = field === "newPassword" ? "password" : field;
@@ -256,15 +266,17 @@ export function Links() {
           <Check label="Show the password" checked={isShown} set={show} />
         ) : null}
         <FormFailure error={error} shown={["email", "password", "otp"]} />
-        <button class="primary" disabled={isRunning}>
+        <button class="primary full" disabled={isRunning}>
           {page.action}
         </button>
       </form>
       {asSignedIn === undefined ? null : (
         <>
-          <p>{asSignedIn.text}</p>
+          <p class="or">or</p>
+          <p class="quiet">{asSignedIn.text}</p>
           <button
             type="button"
+            class="full"
             disabled={isRunning}
             onClick={() => finishWith(() => asSignedIn.send(secret))}
           >
@@ -272,6 +284,6 @@ export function Links() {
           </button>
         </>
       )}
-    </main>
+    </Gate>
   );
 }

@@ -2,11 +2,12 @@
 
 import type { ComponentChildren, VNode } from "preact";
 import { useState } from "preact/hooks";
+import { brand } from "../../brand.ts";
 import { callText, commandText, type Terminal } from "../terminal.ts";
 import { Button } from "./button.tsx";
 import { Dialog } from "./dialog.tsx";
 import type { IconName } from "./drawings.ts";
-import { Icon, Sign } from "./icon.tsx";
+import { Icon, Logo, Sign } from "./icon.tsx";
 import { Line } from "./parts.tsx";
 
 type PageProps = {
@@ -115,4 +116,52 @@ export const Why = ({ title, kind = "bad", icon, children, actions }: WhyProps) 
     {children}
     {actions === undefined ? null : <div class="group">{actions}</div>}
   </section>
+);
+
+type GateProps = {
+  title: ComponentChildren;
+  /** Within the frame of the console, which has a `main` of its own. */
+  isInside?: boolean;
+  children: ComponentChildren;
+};
+
+/** A page of one column and one purpose: signing in, and what links open. */
+export function Gate({ title, isInside, children }: GateProps): VNode {
+  const content = (
+    <>
+      <p class="brand">
+        <Logo />
+        {brand.title}
+      </p>
+      <h1>{title}</h1>
+      {children}
+    </>
+  );
+  return isInside === true ? <div class="gate">{content}</div> : <main class="gate">{content}</main>;
+}
+
+type StepProps = {
+  at: number;
+  title: ComponentChildren;
+  /** What is done is a line, and what comes later is faint. */
+  state: "done" | "here" | "later";
+  children?: ComponentChildren;
+};
+
+/** One of a list of class `steps`. */
+export const Step = ({ at, title, state, children }: StepProps) => (
+  <li class={state} aria-current={state === "here" ? "step" : undefined}>
+    <span class="n">
+      {state === "done" ? (
+        <>
+          <Icon name="check" />
+          <span class="unseen">Done</span>
+        </>
+      ) : (
+        at
+      )}
+    </span>
+    <h2>{title}</h2>
+    {children}
+  </li>
 );

@@ -27,9 +27,14 @@ const policy = [
   "trusted-types console",
 ].join("; ");
 
-/** A ring of four nodes, the sign of the product, so that a tab is found again. */
-const icon =
-  "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E%3Cg fill='none' stroke='%233b6fd4' stroke-width='1.5'%3E%3Cpath d='M8 3 3 8l5 5 5-5z'/%3E%3C/g%3E%3Cg fill='%233b6fd4'%3E%3Ccircle cx='8' cy='3' r='2'/%3E%3Ccircle cx='3' cy='8' r='2'/%3E%3Ccircle cx='8' cy='13' r='2'/%3E%3Ccircle cx='13' cy='8' r='2'/%3E%3C/g%3E%3C/svg%3E";
+/** The mark of the product, so that a tab is found again. Tabs are dark or light as the system is. */
+const mark =
+  "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 24 24' fill='none' stroke-width='2.5' stroke-linecap='round'>" +
+  "<style>.r{stroke:#1b1b26}.t{stroke:#4a45cf}.e{fill:#4a45cf}" +
+  "@media(prefers-color-scheme:dark){.r{stroke:#ededf2}.t{stroke:#a7a6f7}.e{fill:#a7a6f7}}</style>" +
+  "<path class='r' d='M15.9 6.2A7 7 0 0 0 5.6 14.9M8.1 17.8A7 7 0 0 0 18.4 9.1'/><path class='t' d='M4.6 19.4 19.4 4.6'/>" +
+  "<circle class='e' cx='4.4' cy='19.6' r='2.6'/><circle class='e' cx='19.6' cy='4.4' r='2.6'/></svg>";
+const icon = `data:image/svg+xml,${encodeURIComponent(mark)}`;
 
 /** What the console asks first; see its `readMe`. The browser asks while it loads the scripts. */
 const firstAnswers = [
