@@ -87,8 +87,8 @@ export const organizationPages: Readonly<Record<string, Page>> = {
 /** Below an organization, too, but not in the navigation: other pages lead there. */
 const sidePages: Readonly<Record<string, Page>> = {
   "machines/add": {
-    title: "Add a machine",
-    load: async () => (await import("./pages/joining.ts")).AddMachine,
+    title: "Add a node",
+    load: async () => (await import("./pages/joining.ts")).AddNode,
   },
   "machines/waiting": {
     title: "Approval",

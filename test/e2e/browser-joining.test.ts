@@ -70,6 +70,7 @@ asRoot("a machine without a key", () => {
     expect(await violationsIn(page)).toEqual([]);
     await page.goto(`${scene.url}/console/acme/machines/`);
     await page.getByRole("link", { name: "Add a node", exact: true }).click();
+    await page.getByRole("radio", { name: "My own" }).check();
     await page.getByText(`sudo agent up ${scene.url} --org acme`).waitFor();
     expect(await violationsIn(page)).toEqual([]);
     await pings(box);
@@ -115,6 +116,7 @@ asRoot("a machine without a key", () => {
           sent.push(`${request.url()} ${JSON.stringify(request.headers())} ${request.postData() ?? ""}`),
         );
       await page.goto(`${url}/console/acme/machines/add/`);
+      await page.getByRole("radio", { name: "Phone" }).check();
       await page.getByRole("link", { name: "Add a phone" }).click();
       await page.getByLabel("Name").fill("iPhone ");
       await page.getByLabel("System").selectOption("ios");

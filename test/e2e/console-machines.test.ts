@@ -14,6 +14,7 @@ import {
   openAccount,
   overflowOf,
   password,
+  shownJoinKey,
   signIn,
   speakingMachine,
   startConsole,
@@ -68,7 +69,9 @@ describe("machines in the console", () => {
       // Whoever adds it is told, too.
       const adding = await scene.context.newPage();
       await adding.goto(`${scene.url()}/console/acme/machines/add/`);
+      await adding.getByRole("button", { name: "1 hour" }).click();
       await adding.getByLabel("The join key is valid for").fill("a while");
+      await adding.getByRole("button", { name: "no name" }).click();
       await adding.getByLabel("Name of the join key").fill("build machines");
       await adding.getByRole("button", { name: "Make the join key" }).click();
       await adding.getByText("Enter a duration such as").waitFor();
@@ -79,10 +82,12 @@ describe("machines in the console", () => {
       await adding.getByLabel("The join key is valid for").fill("48h");
       await adding.getByRole("button", { name: "Make the join key" }).click();
       await adding.getByText("“build machines” under Tokens").waitFor();
+      // agent up takes no key of two days as a word of its command line.
+      await adding.getByText("which may not stand on a command line").waitFor();
       const key = (await adding.getByText(/^oaj1/).textContent()) ?? "";
       const admitted = scene.register("web-1", parseJoinKey(key).registrationToken);
-      await adding.getByText("web-1 asks:").waitFor();
-      await adding.getByRole("link", { name: "compare the key that it shows, and approve" }).waitFor();
+      await adding.getByText("web-1 asks to join. Compare its key").waitFor();
+      await adding.getByRole("button", { name: "Approve web-1" }).waitFor();
       await adding.close();
       await page.getByRole("heading", { name: "web-1" }).waitFor();
       await button("Export CSV").waitFor();
@@ -119,9 +124,9 @@ describe("machines in the console", () => {
     async () => {
       await page.goto(`${scene.url()}/console/acme/machines/add/`);
       await button("Make the join key").click();
-      await page.getByText("1 machine, in no group").waitFor();
-      const key = (await page.getByText(/^oaj1/).textContent()) ?? "";
-      await page.getByText("As a QR code").click();
+      await page.getByText("1 node, in no group").waitFor();
+      const key = await shownJoinKey(page);
+      await page.getByRole("button", { name: "QR code" }).click();
       const drawn = await page
         .getByRole("img", { name: "The join key as a QR code" })
         .locator("path")

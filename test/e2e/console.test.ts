@@ -9,6 +9,7 @@ import {
   holdRequests,
   noViolations,
   owner,
+  shownJoinKey,
   signIn,
   signOut,
   startConsole,
@@ -76,7 +77,7 @@ describe("the console", () => {
       await page.getByRole("link", { name: "Add a node", exact: true }).click();
       await page.getByLabel("Groups").fill("web");
       await page.getByRole("button", { name: "Make the join key" }).click();
-      const key = (await page.getByText(/^oaj1/).textContent()) ?? "";
+      const key = await shownJoinKey(page);
       const { registrationToken: token } = parseJoinKey(key);
       await scene.register("web-1", token);
       await page.getByRole("link", { name: /web-1/ }).click();
@@ -305,7 +306,7 @@ describe("the console", () => {
       await other.getByRole("link", { name: "Add a machine" }).click();
       await other.reload();
       await other.getByRole("button", { name: "Make the join key" }).click();
-      const key = (await other.getByText(/^oaj1/).textContent()) ?? "";
+      const key = await shownJoinKey(other);
       await scene.register("early-1", parseJoinKey(key).registrationToken);
       await other.getByText("Waiting for the machine.").waitFor();
       await other.evaluate("startLive()");
@@ -452,8 +453,9 @@ describe("the console", () => {
         ["-/account/", "Account"],
       ] as const) {
         await tab.goto(`${scene.url()}/console/${path}`);
-        await here.waitFor();
-        expect(await here.innerText()).toBe(name);
+        // That of the account is in its menu.
+        await here.waitFor({ state: "attached" });
+        expect(await here.textContent()).toBe(name);
       }
       await tab.close();
     },

@@ -69,7 +69,7 @@ const pages: readonly (readonly [path: string, heading: string, text: string])[]
   ["acme/machines/", "Machines", "app-12"],
   ["acme/machines/?search=db-", "Machines", "db-12"],
   [`acme/machines/${idOf("web-5")}/`, "web-5", "broken"],
-  ["acme/machines/add/", "Add a machine", "Make the join key"],
+  ["acme/machines/add/", "Add a node", "Make the join key"],
   ["acme/machines/waiting/", "Approval of machines", "ci-71"],
   ["acme/phones/", "Phones", "Make the file"],
   ["acme/map/", "Map", "machines; paths:"],
@@ -231,7 +231,7 @@ describe.each(["firefox", "webkit"] as const)("the console in %s", (engine) => {
       await browser.chord("\uE009", "k");
       await browser.until('document.activeElement.closest("dialog") !== null');
       await browser.press(..."web-12".split(""));
-      await browser.until('document.querySelectorAll('[role=option]').length > 0');
+      await browser.until("document.querySelectorAll('[role=option]').length > 0");
       await browser.until(`document.querySelector("[role=listbox]").innerText.includes("web-12")`);
       await browser.press("\uE007");
       await browser.until(heading("web-12"));

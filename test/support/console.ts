@@ -163,6 +163,12 @@ export async function signIn(page: Page, email = owner, secret = password): Prom
   await page.getByRole("button", { name: "Continue", exact: true }).click();
 }
 
+/** The join key that the page Add a node shows. */
+export async function shownJoinKey(page: Page): Promise<string> {
+  const line = page.getByText(/agent up oaj1/);
+  return ((await line.textContent()) ?? "").replace(/^.* up /, "").trim();
+}
+
 /** Opens the page of the account by its menu. */
 export async function openAccount(page: Page): Promise<void> {
   await page.getByLabel("Your account").click();

@@ -107,7 +107,7 @@ export const isChanged = ({ added, removed }: ChangedCell): boolean => added.len
 type Traffic = Pick<Rule, "protocol" | "ports">;
 
 /** The traffic that both permit. An ICMP packet has no port, so a rule with ports never covers it. */
-function common(one: Traffic, other: Traffic): Traffic | undefined {
+export function common(one: Traffic, other: Traffic): Traffic | undefined {
   const protocol = one.protocol === "any" ? other.protocol : one.protocol;
   if (other.protocol !== "any" && other.protocol !== protocol) return undefined;
   const ports = commonPorts(one.ports, other.ports);

@@ -3,11 +3,12 @@
 import type { Rule as StoredRule } from "../../api/rules.ts";
 import { ownerOf, selfGroup } from "../../protocol/owner-group.ts";
 import type { Node } from "../../protocol/node.ts";
+import { common } from "./matrix.ts";
 
-type Machine = Pick<Node, "id" | "groups" | "owner_groups" | "subnets" | "owner_id">;
+export type Standee = Pick<Node, "id" | "groups" | "owner_groups" | "subnets" | "owner_id">;
 type Side = StoredRule["peer"];
 
-function covers(side: Side, machine: Machine): boolean {
+function covers(side: Side, machine: Standee): boolean {
   const { id, subnets, owner_id } = machine;
   if ("any" in side) return true;
   if ("group" in side) {
@@ -30,7 +31,7 @@ export type Standing = {
 };
 
 /** A connection needs both: the sender's firewall lets it out, the receiver's lets it in. */
-export function standingOf(rules: readonly StoredRule[], machine: Machine): Standing {
+export function standingOf(rules: readonly StoredRule[], machine: Standee): Standing {
   const inbound = rules.filter(({ direction }) => direction === "inbound");
   return {
     letsIn: inbound.filter(({ target }) => covers(target, machine)),
@@ -45,10 +46,10 @@ export type Reach = Record<"others" | "it", StoredRule[]>;
 /** The rules that begin and cease to concern the machine after a change of its groups or networks. */
 export function standingChange(
   rules: readonly StoredRule[],
-  before: Machine,
-  after: Machine,
+  before: Standee,
+  after: Standee,
 ): Record<"gains" | "loses", Reach> {
-  const beyond = (one: Machine, other: Machine) => {
+  const beyond = (one: Standee, other: Standee) => {
     const isNew = (side: Side) => covers(side, one) && !covers(side, other);
     // An outbound rule has its sender as target.
     const by = (inbound: "peer" | "target", outbound: "peer" | "target") =>
@@ -64,4 +65,41 @@ export function namedIn(rules: readonly StoredRule[]): number[] {
     [peer, target].flatMap((side) => ("node" in side ? [side.node] : [])),
   );
   return [...new Set(ids)].sort((a, b) => a - b);
+}
+
+/** `self` is the nodes with the same owner. */
+const isPeer = (side: Side, machine: Standee, of: Standee): boolean =>
+  covers(side, machine) &&
+  (!("group" in side) || side.group !== selfGroup || machine.owner_id === of.owner_id);
+
+/** Whether the rules let one send anything to the other. */
+function maySend({ letsOut }: Standing, from: Standee, { letsIn }: Standing, to: Standee): boolean {
+  const into = letsIn.filter(({ peer }) => isPeer(peer, from, to));
+  const out = into.length === 0 ? [] : letsOut.filter(({ peer }) => isPeer(peer, to, from));
+  return into.some((one) => out.some((other) => common(one, other) !== undefined));
+}
+
+/** How many of the others a machine may reach, and how many may reach it. */
+export function reachOf(
+  rules: readonly StoredRule[],
+  machine: Standee,
+  others: readonly Standee[],
+): Record<"reaches" | "reachedBy", number> {
+  const own = standingOf(rules, machine);
+  const named = new Set(namedIn(rules));
+  // Ten thousand nodes are of a few kinds.
+  const kinds = new Map<string, { one: Standee; count: number }>();
+  for (const one of others) {
+    const key = JSON.stringify([one.groups, one.subnets, one.owner_id, named.has(one.id) ? one.id : 0]);
+    const kind = kinds.get(key) ?? { one, count: 0 };
+    kind.count++;
+    kinds.set(key, kind);
+  }
+  let [reaches, reachedBy] = [0, 0];
+  for (const { one, count } of kinds.values()) {
+    const its = standingOf(rules, one);
+    if (maySend(own, machine, its, one)) reaches += count;
+    if (maySend(its, one, own, machine)) reachedBy += count;
+  }
+  return { reaches, reachedBy };
 }

@@ -1,5 +1,5 @@
 // Pages by which machines come: one file of all takes fewer bytes than one for each.
 
-export { AddMachine } from "./add.tsx";
+export { AddNode } from "./add.tsx";
 export { Phones } from "./phones.tsx";
 export { Waiting } from "./waiting.tsx";

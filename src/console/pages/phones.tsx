@@ -16,9 +16,12 @@ import { whyNoKey } from "../phone-key.ts";
 import { registrationsPath } from "../registrations.ts";
 import { refresh, useList, useResource } from "../resource.ts";
 import { pathOf } from "../router.ts";
+import { Button } from "../ui/button.tsx";
+import { Icon, Sign } from "../ui/icon.tsx";
 import { Choice, FormFailure, Text, useAction } from "../ui/form.tsx";
 import { Confirm } from "../ui/dialog.tsx";
-import { dated, Empty, Facts, State, When } from "../ui/parts.tsx";
+import { Page, Panel, Step, Why } from "../ui/page.tsx";
+import { dated, Empty, When } from "../ui/parts.tsx";
 import { download } from "../ui/tools.tsx";
 import { GroupsField } from "./groups-field.tsx";
 
@@ -40,11 +43,15 @@ export function Phones() {
     choose(undefined);
   };
   return (
-    <>
-      <p>
-        <a href={pathOf(own, "machines")}>Machines</a>
-      </p>
-      <h1>Phones</h1>
+    <Page
+      title="Phones"
+      above={
+        <>
+          <a href={pathOf(own, "machines")}>Nodes</a>
+          <Icon name="right" />
+        </>
+      }
+    >
       {content()}
       {isLeaving ? (
         <Confirm
@@ -55,15 +62,20 @@ export function Phones() {
           close={() => leave(false)}
         />
       ) : null}
-    </>
+    </Page>
   );
 
   function content() {
     if (!mayAddOwn.value)
       return (
-        <Empty text="The organization does not let you add machines of your own. An administrator can allow it in the settings." />
+        <Empty text="The organization does not let you add nodes of your own. An administrator can allow it in the settings." />
       );
-    if (missing !== undefined) return <p role="alert">{missing}</p>;
+    if (missing !== undefined)
+      return (
+        <div role="alert">
+          <Why title={missing} />
+        </div>
+      );
     if (held?.made !== undefined) {
       const { made } = held;
       return (
@@ -82,19 +94,23 @@ export function Phones() {
       );
     }
     return (
-      <>
-        <p>
-          For the app Mobile Nebula of Defined Networking. This page makes the key of the phone, and puts it
-          into a file that the app imports. The key is sent nowhere, and not kept.
-        </p>
+      <div class="start">
         <Form
           key={again?.id}
           again={again}
           held={held}
           cancel={held?.key === undefined ? end : () => leave(true)}
         />
-        {again === undefined ? <Own own={own} choose={choose} /> : null}
-      </>
+        <div class="stackd">
+          {again === undefined ? <Own own={own} choose={choose} /> : null}
+          <Panel title="What leaves this browser" hasRoom={true}>
+            <p class="quiet">
+              For the app Mobile Nebula of Defined Networking. This page makes the key of the phone, and puts
+              it into a file that the app imports. The key is sent nowhere, and not kept.
+            </p>
+          </Panel>
+        </div>
+      </div>
     );
   }
 }
@@ -104,28 +120,30 @@ function Own({ own, choose }: { own: string; choose(phone: Node): void }) {
   const phones = data.filter(({ phone, state }) => phone != null && state === "active");
   if (phones.length === 0) return null;
   return (
-    <>
-      <h2>Your phones</h2>
-      <ul class="plain-list">
+    <Panel title="Your phones">
+      <ul class="lines recent">
         {phones.map((node) => (
           <li key={node.id}>
-            <a href={pathOf(own, "machines", node.id)}>
-              <bdi>{node.name}</bdi>
-            </a>{" "}
-            {isImportDue(node.phone) ? (
-              <State name="limited" word="import it again now" />
-            ) : (
-              <span>
-                (import it again: <When at={node.phone?.import_by ?? null} />)
-              </span>
-            )}{" "}
-            <button type="button" onClick={() => choose(node)}>
+            <Sign name={isImportDue(node.phone) ? "need" : "on"} />
+            <span>
+              <a class="name" href={pathOf(own, "machines", node.id)}>
+                <bdi>{node.name}</bdi>
+              </a>{" "}
+              {isImportDue(node.phone) ? (
+                <span class="is-bad">import it again now</span>
+              ) : (
+                <span class="quiet">
+                  import it again: <When at={node.phone?.import_by ?? null} />
+                </span>
+              )}
+            </span>
+            <Button isSmall={true} onClick={() => choose(node)}>
               Import again
-            </button>
+            </Button>
           </li>
         ))}
       </ul>
-    </>
+    </Panel>
   );
 }
 
@@ -148,20 +166,22 @@ function Form({ again, held, cancel }: FormProps) {
     }),
   );
   return (
-    <>
-      <h2>
-        {again === undefined ? (
+    <Panel
+      title={
+        again === undefined ? (
           "Add a phone"
         ) : (
           <>
             Import <bdi>{again.name}</bdi> again
           </>
-        )}
-      </h2>
+        )
+      }
+      hasRoom={true}
+    >
       {again === undefined ? null : (
         <p>It keeps its name and address. What it has now stops working at once.</p>
       )}
-      <form class="narrow" onSubmit={submit}>
+      <form class="w440" onSubmit={submit}>
         {again === undefined ? (
           <Text
             label="Name"
@@ -204,7 +224,7 @@ function Form({ again, held, cancel }: FormProps) {
           )}
         </div>
       </form>
-    </>
+    </Panel>
   );
 }
 
@@ -246,70 +266,90 @@ type FileProps = {
 function File({ made: { node, file }, save, done, renew }: FileProps) {
   const { data: now } = useResource(apiPath(nodesApi.retrieve, { slug: slug.value ?? "", id: node.id }));
   const day = (at: string | null | undefined) => (at == null ? "never" : dated(Date.parse(at)));
+  const title = (shown: Node) => (
+    <>
+      The file of <bdi>{shown.name}</bdi>
+    </>
+  );
   if (now !== undefined && isImportDue(now.phone))
     return (
-      <>
-        <h2>
-          The file of <bdi>{now.name}</bdi>
-        </h2>
-        <p class="notice" role="status">
-          It is out of date: the phone was changed since, or the CAs were. Make it again.
+      <Panel title={title(now)} hasRoom={true}>
+        <p role="status">It is out of date: the phone was changed since, or the CAs were. Make it again.</p>
+        <p class="group mt8">
+          <Button kind="primary" onClick={() => renew(now)}>
+            Import again
+          </Button>
         </p>
-        <button type="button" class="primary" onClick={() => renew(now)}>
-          Import again
-        </button>
-      </>
+      </Panel>
     );
+  const isOffered = file === "";
   return (
-    <>
-      <h2>
-        The file of <bdi>{node.name}</bdi>
-      </h2>
-      {node.groups.length === 0 ? (
-        <p class="notice">
-          It is in no group. If it needs one, import it only later: an administrator adds groups on{" "}
-          <a href={pathOf(slug.value ?? "", "machines", node.id)}>its page</a>, then choose Import again.
-        </p>
-      ) : null}
-      {file === "" ? (
-        <p role="status">It was offered for download. This page has the key no more.</p>
-      ) : (
-        <p>
-          <button type="button" class="primary" onClick={save}>
-            Download the file
-          </button>
-        </p>
-      )}
-      <ol>
-        <li>
-          The file holds the private key of the phone. Send it to nobody: best open this page on the phone
-          itself.
-        </li>
-        <li>
-          In the app, add a site <strong>From file</strong>, choose the file, give it a name, and save.
-        </li>
-        <li>Delete the former site of this network in the app: each import makes a new one.</li>
-        <li>Delete the downloaded file.</li>
-      </ol>
-      <Facts
-        facts={[
-          ["Address", node.ip_address],
-          ["Valid until", day(node.certificate?.not_after)],
-          ["Import again before", day(node.phone?.import_by)],
-          ["Made, with all revocations until then", day(node.phone?.imported_at)],
-        ]}
-      />
-      <p>
-        The app renews nothing by itself: come here again before that date, and after each rotation of the
-        CAs. It learns of revocations only by that, too: until then, or until its certificate ends, the phone
-        accepts machines that are revoked from now on. What protects the others does not wait: they refuse
-        this phone within seconds after it is revoked.
-      </p>
-      <p>
-        <button type="button" onClick={done}>
-          Done
-        </button>
-      </p>
-    </>
+    <div class="start">
+      <Panel title={title(node)} hasRoom={true}>
+        {node.groups.length === 0 ? (
+          <Why kind="info" title="It is in no group.">
+            <p>
+              If it needs one, import it only later: an administrator adds groups on{" "}
+              <a href={pathOf(slug.value ?? "", "machines", node.id)}>its page</a>, then choose Import again.
+            </p>
+          </Why>
+        ) : null}
+        <ol class="steps mt12">
+          <Step at={1} title="Download the file" state={isOffered ? "done" : "here"}>
+            {isOffered ? (
+              <p role="status">It was offered for download. This page has the key no more.</p>
+            ) : (
+              <>
+                <p class="quiet">
+                  The file holds the private key of the phone. Send it to nobody: best open this page on the
+                  phone itself.
+                </p>
+                <p class="group mt8">
+                  <Button kind="primary" icon="download" onClick={save}>
+                    Download the file
+                  </Button>
+                </p>
+              </>
+            )}
+          </Step>
+          <Step at={2} title="Import it in the app" state={isOffered ? "here" : "later"}>
+            <p>
+              In the app, add a site <strong>From file</strong>, choose the file, give it a name, and save.
+            </p>
+          </Step>
+          <Step at={3} title="Clean up" state={isOffered ? "here" : "later"}>
+            <p>
+              Delete the former site of this network in the app: each import makes a new one. Delete the
+              downloaded file.
+            </p>
+            <p class="group mt8">
+              <Button onClick={done}>Done</Button>
+            </p>
+          </Step>
+        </ol>
+      </Panel>
+      <aside class="stackd">
+        <Panel title="What it has" hasRoom={true}>
+          <dl class="facts">
+            <dt>Address</dt>
+            <dd class="mono">{node.ip_address}</dd>
+            <dt>Valid until</dt>
+            <dd>{day(node.certificate?.not_after)}</dd>
+            <dt>Import again before</dt>
+            <dd>{day(node.phone?.import_by)}</dd>
+            <dt>Made</dt>
+            <dd>{day(node.phone?.imported_at)}, with all revocations until then</dd>
+          </dl>
+        </Panel>
+        <Panel title="What the app does not do" hasRoom={true}>
+          <p class="quiet">
+            The app renews nothing by itself: come here again before that date, and after each rotation of the
+            CAs. It learns of revocations only by that, too: until then, or until its certificate ends, the
+            phone accepts nodes that are revoked from now on. What protects the others does not wait: they
+            refuse this phone within seconds after it is revoked.
+          </p>
+        </Panel>
+      </aside>
+    </div>
   );
 }

@@ -65,7 +65,7 @@ export function TerminalButton(same: Terminal) {
 }
 
 type PanelProps = {
-  title?: string | undefined;
+  title?: ComponentChildren;
   /** Beside the title. */
   beside?: ComponentChildren;
   /** At the end of the head. */

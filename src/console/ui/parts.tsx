@@ -129,7 +129,15 @@ export function Empty({ text, children }: { text: string; children?: ComponentCh
 }
 
 /** The button turns to a check for a moment: what changed is marked in place. */
-export function Copy({ text, label = "Copy" }: { text: string; label?: string }) {
+export function Copy({
+  text,
+  label = "Copy",
+  isMain = false,
+}: {
+  text: string;
+  label?: string;
+  isMain?: boolean;
+}) {
   const [said, say] = useState<"" | "Copied" | "Not copied: select the text">("");
   const copy = async () => {
     try {
@@ -142,8 +150,15 @@ export function Copy({ text, label = "Copy" }: { text: string; label?: string })
     }
   };
   return (
-    <button type="button" class="small icon ghost" title={said || label} aria-label={label} onClick={copy}>
+    <button
+      type="button"
+      class={isMain ? "small primary" : "small icon ghost"}
+      title={said || label}
+      aria-label={label}
+      onClick={copy}
+    >
       <Icon name={said === "Copied" ? "check" : "copy"} />
+      {isMain ? label : null}
       <span role="status" class={said.startsWith("Not") ? "" : "unseen"}>
         {said}
       </span>
@@ -151,11 +166,11 @@ export function Copy({ text, label = "Copy" }: { text: string; label?: string })
   );
 }
 
-/** A line to paste, with its button. */
-export const Line = ({ text }: { text: string }) => (
+/** A line to paste, with its button. `isMain`: the one that the page is about. */
+export const Line = ({ text, isMain }: { text: string; isMain?: boolean }) => (
   <div class="cmd">
     <code>{text}</code>
-    <Copy text={text} />
+    <Copy text={text} isMain={isMain === true} />
   </div>
 );
 
