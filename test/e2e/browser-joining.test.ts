@@ -68,8 +68,7 @@ asRoot("a machine without a key", () => {
     await button.click();
     await page.getByText("goes on by itself").waitFor();
     expect(await violationsIn(page)).toEqual([]);
-    await page.goto(`${scene.url}/console/acme/machines/`);
-    await page.getByRole("link", { name: "Add a node", exact: true }).click();
+    await page.goto(`${scene.url}/console/acme/machines/add/`);
     await page.getByRole("radio", { name: "My own" }).check();
     await page.getByText(`sudo agent up ${scene.url} --org acme`).waitFor();
     expect(await violationsIn(page)).toEqual([]);
