@@ -1,13 +1,24 @@
 // The frame of every page: navigation, the bar that says when the control plane is away, and the page itself. Pages are
 // loaded when they are first shown.
 
+import type { ComponentType } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { awaySince, isSignedOut } from "./api.ts";
 import { useHeadingFocus } from "./heading-focus.ts";
 import { isFactorMissing, isOver, me, organizations, slug, start, startError } from "./me.ts";
 import { Navigation } from "./navigation.tsx";
-import { Palette } from "./palette.tsx";
-import { findPage, loadedView, loadView, otherPages, staffPages, type Page, type View } from "./pages.ts";
+import {
+  findPage,
+  loadedView,
+  loadView,
+  opened,
+  otherPages,
+  paletteProps,
+  type PaletteProps,
+  staffPages,
+  type Page,
+  type View,
+} from "./pages.ts";
 import { lists } from "./node-list.ts";
 import { entries } from "./resource.ts";
 import { go, pathOf, segments, shownName } from "./router.ts";
@@ -15,7 +26,7 @@ import { SignIn } from "./sign-in.tsx";
 import { StepUp } from "./step-up.tsx";
 import { exact, now } from "./times.ts";
 import { Empty, Failure, Loading } from "./ui/parts.tsx";
-import { Told } from "./ui/told.tsx";
+import { tell, Told } from "./ui/told.tsx";
 
 export function App() {
   if (isOver.value) return null;
@@ -64,6 +75,27 @@ function Away() {
       <bdi>{text}</bdi>
     </div>
   );
+}
+
+const paletteAfterMs = 1000;
+
+/** A moment after the first page, or when it is opened. */
+function Palette() {
+  const [Shown, setView] = useState<ComponentType<PaletteProps> | undefined>(undefined);
+  const kind = opened.value;
+  const isOpen = kind !== undefined;
+  useEffect(() => {
+    const load = () =>
+      void import("./palette.tsx").then(
+        (loaded) => setView(() => loaded.Palette),
+        // The next time that it is opened it is loaded again.
+        () => isOpen && ((opened.value = undefined), tell(notLoaded, true)),
+      );
+    if (isOpen) return load();
+    const timer = setTimeout(load, paletteAfterMs);
+    return () => clearTimeout(timer);
+  }, [isOpen]);
+  return Shown === undefined || kind === undefined ? null : <Shown {...paletteProps(kind)} />;
 }
 
 function Content() {
@@ -135,10 +167,12 @@ function Lazy({ page, rest }: LazyProps) {
   return Shown === undefined ? <Loading /> : <Shown rest={rest} />;
 }
 
+const notLoaded = "This page could not be loaded: perhaps the control plane was updated.";
+
 /** The page's file did not load. An updated control plane has files with other names. */
 function NotLoaded() {
   return (
-    <Empty text="This page could not be loaded: perhaps the control plane was updated.">
+    <Empty text={notLoaded}>
       <button type="button" class="primary" onClick={() => location.reload()}>
         Load it again
       </button>

@@ -1,7 +1,11 @@
 // The table of pages. Each is a file of pages/, loaded when it is first shown.
 
+import { signal } from "@preact/signals";
 import type { FunctionComponent } from "preact";
 import type { IconName } from "./ui/drawings.ts";
+
+/** Which dialog of the palette is open. Here, because its file is loaded later. */
+export const opened = signal<PaletteProps["kind"] | undefined>(undefined);
 
 export type View = FunctionComponent<{ rest: readonly string[] }>;
 export type Page = {
@@ -153,3 +157,15 @@ export function findPage(
   const rest = segments.slice(name === both ? 3 : 2);
   return page === undefined ? undefined : { page, rest, key: `${first}/${name}` };
 }
+
+/** What the palette is given: it would else be loaded with this file, and this one apart from the first. */
+const tables = { organizationPages, otherPages, staffPages };
+export type Tables = typeof tables;
+export type PaletteProps = { kind: "palette" | "keys"; pages: Tables; close(): void };
+export const paletteProps = (kind: PaletteProps["kind"]): PaletteProps => ({
+  kind,
+  pages: tables,
+  close: () => {
+    opened.value = undefined;
+  },
+});

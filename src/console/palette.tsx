@@ -1,61 +1,76 @@
-// The command palette (Ctrl K): pages, organizations, actions, and machines by name or address. And the list of all keys (?).
+// The command palette (Ctrl K): pages, actions, organizations, and nodes by name, alias or address. And the list of all
+// keys (?). Loaded when the first page is there.
 
+import "./core.ts";
 import { nodesApi } from "../api/nodes.ts";
 import { apiPath } from "../api/endpoint.ts";
-import { signal } from "@preact/signals";
 import type { VNode } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { ApiError, get } from "./api.ts";
 import { isAdmin, mayAddOwn, me, organizations, shownOrganization } from "./me.ts";
-import { organizationPages, otherPages, staffPages } from "./pages.ts";
+import { stateOf } from "./nodes.ts";
+import type { PaletteProps, Tables } from "./pages.ts";
 import { go, pathOf } from "./router.ts";
+import { Button } from "./ui/button.tsx";
 import { Dialog } from "./ui/dialog.tsx";
-import { valueOf } from "./ui/parts.tsx";
+import type { IconName, SignName } from "./ui/drawings.ts";
+import { Icon, Sign } from "./ui/icon.tsx";
+import { signOf, valueOf } from "./ui/parts.tsx";
 
-export const opened = signal<"palette" | "keys" | undefined>(undefined);
-const close = () => {
-  opened.value = undefined;
-};
+type Command = { title: string; path: string; icon: IconName; sign?: SignName; what?: string; hint?: string };
+type Group = { name: string; commands: readonly Command[] };
 
-type Command = { title: string; hint: string; path: string };
-const command = (title: string, path: string, hint = ""): Command => ({ title, hint, path });
-
-/** The pages that the user may open, and those of other organizations. */
-function commands(): Command[] {
+/** The pages that the user may open, what can be done, and what lies outside the organization. */
+function groupsOfPages({ organizationPages, otherPages, staffPages }: Tables): Group[] {
   const shown = shownOrganization.value;
   const own = shown?.slug;
-  const isStaff = me.value?.is_staff === true;
-  const inside =
+  const pages =
+    own === undefined
+      ? []
+      : Object.entries(organizationPages)
+          .filter(([, { isForAdmins }]) => isForAdmins !== true || isAdmin(shown))
+          .map(([segment, { title, icon = "right", letter }]) => ({
+            title,
+            icon,
+            path: segment === "" ? pathOf(own) : pathOf(own, segment),
+            ...(letter === undefined ? {} : { hint: `g ${letter}` }),
+          }));
+  const actions: Command[] =
     own === undefined
       ? []
       : [
-          ...Object.entries(organizationPages)
-            .filter(([, { isForAdmins }]) => isForAdmins !== true || isAdmin(shown))
-            .map(([segment, { title, letter }]) =>
-              command(title, segment === "" ? pathOf(own) : pathOf(own, segment), letter && `g ${letter}`),
-            ),
           ...(isAdmin(shown)
-            ? [
-                command("Add a machine", pathOf(own, "machines", "add")),
-                command("Approve machines", pathOf(own, "machines", "waiting")),
-              ]
+            ? ([
+                { title: "Add a node", icon: "plus", path: pathOf(own, "machines", "add") },
+                { title: "Approve nodes", icon: "check", path: pathOf(own, "machines", "waiting") },
+              ] as const)
             : []),
-          ...(mayAddOwn.value ? [command("Phones", pathOf(own, "phones"))] : []),
+          ...(mayAddOwn.value
+            ? ([{ title: "Phones", icon: "phone", path: pathOf(own, "phones") }] as const)
+            : []),
         ];
   const others = organizations.value
     .filter((each) => each.slug !== own)
-    .map(({ name, slug: other }) => command(name, pathOf(other), "organization"));
-  const staff = Object.entries(isStaff ? staffPages : {}).map(([segment, { title }]) =>
-    command(title, pathOf("-", segment), "control plane"),
+    .map(({ name, slug: other }) => ({
+      title: name,
+      icon: "organizations" as const,
+      path: pathOf(other),
+      what: other,
+    }));
+  const staff = Object.entries(me.value?.is_staff === true ? staffPages : {}).map(
+    ([segment, { title, icon = "right" }]) => ({ title, icon, path: pathOf("-", segment) }),
   );
-  return [...inside, ...others, ...staff, command(otherPages.account.title, pathOf("-", "account"))];
+  const account = { title: otherPages.account.title, icon: "users" as const, path: pathOf("-", "account") };
+  return [
+    { name: "Pages", commands: pages },
+    { name: "Do", commands: actions },
+    { name: "Organizations", commands: others },
+    { name: "Control plane", commands: [...staff, account] },
+  ];
 }
 
-/**
- * Machines whose name, alias or address has the text, read a moment after the last key. Until then, the former
- * results.
- */
-function useMachines(text: string): { machines: readonly Command[]; isSearching: boolean } {
+/** Nodes whose name, alias or address has the text, read a moment after the last key. Until then, the former results. */
+function useNodesOf(text: string): { nodes: readonly Command[]; isSearching: boolean } {
   const own = shownOrganization.value?.slug;
   const [{ of, all }, find] = useState<{ of: string; all: readonly Command[] }>({ of: "", all: [] });
   useEffect(() => {
@@ -67,7 +82,17 @@ function useMachines(text: string): { machines: readonly Command[]; isSearching:
       get(path, over.signal).then(
         (nodes) =>
           found(
-            nodes.map(({ id, name, ip_address }) => command(name, pathOf(own, "machines", id), ip_address)),
+            nodes.map((node) => {
+              const [state, hint] = stateOf(node);
+              return {
+                title: node.name,
+                icon: "machines",
+                sign: signOf[state],
+                path: pathOf(own, "machines", node.id),
+                what: node.ip_address,
+                hint,
+              };
+            }),
           ),
         (error: unknown) => {
           // The bar says that the control plane is away; pages are found without it.
@@ -82,29 +107,60 @@ function useMachines(text: string): { machines: readonly Command[]; isSearching:
       over.abort();
     };
   }, [own, text]);
-  return { machines: all, isSearching: of !== text };
+  return { nodes: all, isSearching: of !== text };
 }
 
-export function Palette(): VNode | null {
-  if (opened.value === undefined) return null;
-  return opened.value === "keys" ? <Keys /> : <Search />;
+/** What can be done with the first node that was found. */
+function actionsOn(own: string | undefined, first: Command | undefined): Group[] {
+  if (own === undefined || first === undefined) return [];
+  const name = encodeURIComponent(first.title);
+  return [
+    {
+      name: `With ${first.title}`,
+      commands: [
+        {
+          title: `Paths of ${first.title}`,
+          icon: "map",
+          path: `${pathOf(own, "map")}?view=table&search=${name}`,
+        },
+        {
+          title: `What may ${first.title} reach?`,
+          icon: "access",
+          path: `${pathOf(own, "access")}?from=${name}`,
+        },
+      ],
+    },
+  ];
 }
 
-function Search() {
+export const Palette = ({ kind, ...props }: PaletteProps): VNode =>
+  kind === "keys" ? <Keys {...props} /> : <Search {...props} />;
+
+function Search({ pages: tables, close }: Omit<PaletteProps, "kind">) {
   const [text, type] = useState("");
   const [at, move] = useState(0);
   const words = text.trim().toLowerCase();
-  const pages = useMemo(commands, []);
-  const { machines, isSearching } = useMachines(words);
-  const found = pages.filter(({ title }) => title.toLowerCase().includes(words));
-  const shown = [...found, ...machines];
+  const pages = useMemo(() => groupsOfPages(tables), []);
+  const { nodes, isSearching } = useNodesOf(words);
+  const found = pages.map(({ name, commands }) => ({
+    name,
+    commands: commands.filter(({ title }) => title.toLowerCase().includes(words)),
+  }));
+  // Behind the others: what is chosen already does not move when they arrive.
+  const groups = [
+    ...found,
+    { name: "Nodes", commands: nodes },
+    ...actionsOn(shownOrganization.value?.slug, nodes[0]),
+  ].filter(({ commands }) => commands.length > 0);
+  const shown = groups.flatMap(({ commands }) => commands);
+  const isPageFound = found.some(({ commands }) => commands.length > 0);
   const chosen = Math.min(at, shown.length - 1);
   const open = (command: Command | undefined) => {
     if (command === undefined) return;
     close();
     go(command.path);
   };
-  // Enter came before the machine was found.
+  // Enter came before the node was found.
   const isAwaiting = useRef(false);
   useEffect(() => {
     if (isAwaiting.current && !isSearching) open(shown[0]);
@@ -114,7 +170,7 @@ function Search() {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     if (step !== undefined) move((chosen + step + shown.length) % Math.max(1, shown.length));
     else if (event.key === "Enter") {
-      isAwaiting.current = isSearching && found[chosen] === undefined;
+      isAwaiting.current = isSearching && !isPageFound;
       if (!isAwaiting.current) open(shown[chosen]);
     } else return;
     event.preventDefault();
@@ -125,49 +181,70 @@ function Search() {
     isAwaiting.current = false;
   };
   return (
-    <Dialog title="Go to" close={close}>
-      <input
-        role="combobox"
-        aria-label="Page or machine"
-        aria-expanded="true"
-        aria-controls="commands"
-        aria-activedescendant={shown.length === 0 ? undefined : `command-${chosen}`}
-        placeholder="Page or machine"
-        maxlength={100}
-        value={text}
-        onInput={change}
-        onKeyDown={press}
-      />
-      <ul id="commands" role="listbox" aria-label="Found" class="commands">
-        {shown.map((command, place) => (
-          <li
-            key={command.path}
-            id={`command-${place}`}
-            role="option"
-            aria-selected={place === chosen}
-            onClick={() => open(command)}
-          >
-            <bdi>{command.title}</bdi> <span class="quiet">{command.hint}</span>
-          </li>
+    <Dialog title="Find" isPalette={true} close={close}>
+      <label>
+        <Icon name="search" />
+        <input
+          role="combobox"
+          aria-label="Page or node"
+          aria-expanded="true"
+          aria-controls="commands"
+          aria-activedescendant={shown.length === 0 ? undefined : `command-${chosen}`}
+          placeholder="Page or node"
+          maxlength={100}
+          value={text}
+          onInput={change}
+          onKeyDown={press}
+        />
+      </label>
+      <div id="commands" role="listbox" aria-label="Found">
+        {groups.map(({ name, commands }) => (
+          <div key={name} role="group" aria-label={name}>
+            <h3 aria-hidden="true">
+              <bdi>{name}</bdi>
+            </h3>
+            {commands.map((command) => {
+              const place = shown.indexOf(command);
+              return (
+                <div
+                  key={command.path}
+                  id={`command-${place}`}
+                  class="option"
+                  role="option"
+                  aria-selected={place === chosen}
+                  onClick={() => open(command)}
+                >
+                  {command.sign === undefined ? <Icon name={command.icon} /> : <Sign name={command.sign} />}
+                  <bdi class={command.sign === undefined ? "cut" : "name cut"}>{command.title}</bdi>{" "}
+                  <span class="quiet cut">{command.what}</span>{" "}
+                  {place === chosen ? (
+                    <kbd aria-hidden="true">Enter</kbd>
+                  ) : (
+                    <span class="faint">{command.hint}</span>
+                  )}
+                </div>
+              );
+            })}
+          </div>
         ))}
-      </ul>
-      <p class={shown.length === 0 ? "quiet" : "unseen"} role="status">
+      </div>
+      <p class={shown.length === 0 ? "quiet none" : "unseen"} role="status">
         {isSearching
           ? "Searching"
           : shown.length === 0
-            ? "No page or machine has this in its name, alias or address."
+            ? "No page or node has this in its name, alias or address."
             : `${shown.length} found`}
       </p>
     </Dialog>
   );
 }
 
-function Keys() {
+function Keys({ pages: { organizationPages }, close }: Omit<PaletteProps, "kind">) {
   const pages = Object.values(organizationPages).flatMap(({ title, letter }) =>
     letter === undefined ? [] : [[`g ${letter}`, title] as const],
   );
   const all = [
-    ["Ctrl K", "Go to a page or a machine"],
+    ["Ctrl K", "Go to a page or a node"],
     ["/", "Search on the page: Enter or ↓ goes to the first row, Escape leaves it once it is empty"],
     ["j k", "Next and previous row of a list"],
     ["Enter", "Open the row"],
@@ -177,21 +254,21 @@ function Keys() {
   ] as const;
   return (
     <Dialog title="Keys" close={close}>
-      <dl class="keys">
+      <dl class="facts keys mt8">
         {all.map(([keys, what]) => (
           <div key={keys}>
             <dt>
-              <kbd>{keys}</kbd>
+              {keys.split(" ").map((key) => (
+                <kbd key={key}>{key}</kbd>
+              ))}
             </dt>
             <dd>{what}</dd>
           </div>
         ))}
       </dl>
-      <p class="quiet">Control plane {me.value?.server_version}</p>
+      <p class="quiet mt8">Control plane {me.value?.server_version}</p>
       <div class="actions">
-        <button type="button" onClick={close}>
-          Close
-        </button>
+        <Button onClick={close}>Close</Button>
       </div>
     </Dialog>
   );

@@ -402,9 +402,9 @@ describe("machines in the console", () => {
       expect(await overflowOf(page)).toBeLessThanOrEqual(0);
       // It is found by it.
       await page.keyboard.press("Control+k");
-      await page.getByLabel("Page or machine").fill("no such name");
-      await page.getByText("No page or machine has this").waitFor();
-      await page.getByLabel("Page or machine").fill("intranet");
+      await page.getByLabel("Page or node").fill("no such name");
+      await page.getByText("No page or node has this").waitFor();
+      await page.getByLabel("Page or node").fill("intranet");
       await page.getByRole("option", { name: /^app / }).waitFor();
       await page.keyboard.press("Escape");
       await alias.getByRole("button", { name: "Delete intranet" }).click();
@@ -546,7 +546,7 @@ describe("machines in the console", () => {
     "Ctrl K finds pages and machines, ? lists the keys, j and Enter open a row",
     async () => {
       await page.keyboard.press("Control+k");
-      const field = page.getByRole("combobox", { name: "Page or machine" });
+      const field = page.getByRole("combobox", { name: "Page or node" });
       await field.fill("web");
       await page.getByRole("option", { name: /^web-1/ }).waitFor();
       expect(await violationsIn(page)).toEqual([]);

@@ -13,13 +13,21 @@ type DialogProps = {
   close: () => void;
   /** With unsaved input, Escape must be pressed twice, and going back stays on the page. */
   hasUnsaved?: boolean;
+  /** Without its title: a search stands on top. */
+  isPalette?: boolean;
   children: ComponentChildren;
 };
 
 const inSight = (element: HTMLElement | null) => element?.scrollIntoView({ block: "nearest" });
 
 /** A modal dialog: Escape closes it, and the focus returns. */
-export function Dialog({ title: asked, close, hasUnsaved = false, children }: DialogProps) {
+export function Dialog({
+  title: asked,
+  close,
+  hasUnsaved = false,
+  isPalette = false,
+  children,
+}: DialogProps) {
   const title = unturned(asked);
   const place = useRef<HTMLDialogElement>(null);
   const [isWarned, warn] = useState(false);
@@ -47,6 +55,7 @@ export function Dialog({ title: asked, close, hasUnsaved = false, children }: Di
   return (
     <dialog
       ref={place}
+      class={isPalette ? "palette" : undefined}
       aria-label={title}
       onCancel={(event: Event) => {
         if (!event.cancelable) return;
@@ -61,7 +70,7 @@ export function Dialog({ title: asked, close, hasUnsaved = false, children }: Di
         setTimeout(() => place.current?.showModal());
       }}
     >
-      <h2>{title}</h2>
+      {isPalette ? null : <h2>{title}</h2>}
       {children}
       {isWarned && hasUnsaved ? (
         <p class="limited" role="alert" ref={inSight}>

@@ -20,7 +20,7 @@ export function Sentence({ text }: { text: string }) {
 }
 
 /** Shows a state by shape and word; only what needs somebody has a coloured word. */
-const signOf: Readonly<Record<StateName, SignName>> = {
+export const signOf: Readonly<Record<StateName, SignName>> = {
   online: "on",
   limited: "part",
   waiting: "wait",
