@@ -207,10 +207,10 @@ export const organizationSettings = declare({
     label:
       "The machines of a user whose provider cannot be asked (see below) are revoked 24 hours after the last sign-in. Users with a password or a passkey keep theirs",
   },
-  // The console has it on the page of the machines that wait.
   node_approval: {
     ...oneOf(approvals),
     flag: "approval",
+    section: "Machines",
     label: "These wait for approval",
     more: "Machines that are registered already need none when they register again; phones do, for each import.",
     choices: [

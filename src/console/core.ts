@@ -11,6 +11,8 @@ import "./field-parts.ts";
 import "./leaving.ts";
 import "./member-names.ts";
 import "./named-nodes.ts";
+import "./nodes/neighbours.ts";
+import "./nodes/path-drawings.tsx";
 import "./node-list.ts";
 import "./nodes.ts";
 import "./own-machines.tsx";

@@ -15,14 +15,14 @@ export function DuePhones({ own, due }: { own: string; due: Attention["phones_du
       <ul class="plain-list">
         {due.first.map(({ id, name }) => (
           <li key={id}>
-            <a href={pathOf(own, "machines", id)}>
+            <a href={pathOf(own, "nodes", id)}>
               <bdi>{name}</bdi>
             </a>
           </li>
         ))}
         {more > 0 ? (
           <li>
-            <a href={`${pathOf(own, "machines")}?show=due`}>and {more} more</a>
+            <a href={`${pathOf(own, "nodes")}?show=due`}>and {more} more</a>
           </li>
         ) : null}
       </ul>

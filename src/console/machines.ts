@@ -3,6 +3,7 @@
 import { onlineMs } from "../api/values.ts";
 import { shownGroups } from "../protocol/owner-group.ts";
 import type { Node } from "../protocol/node.ts";
+import { isOverdue } from "./nodes.ts";
 import { naturalKey } from "./ui/order.ts";
 
 /** A machine of a list, as little of it as lists show: there may be ten thousand. Times are ms since 1970. */
@@ -30,6 +31,8 @@ export type Machine = Pick<
   isBehind: boolean;
   /** Whether two machines use its keys. */
   isCloned?: true;
+  /** Whether its certificate should have been renewed. */
+  isOverdue?: true;
   /** Whether it has lacked a configuration for longer than is usual. */
   isLate: boolean;
   /** The configuration version that it has applied. */
@@ -64,6 +67,7 @@ export function machineOf(node: Node): Machine {
     isBehind:
       node.state === "active" && node.phone == null && node.applied_config_version !== node.config_version,
     ...(node.finding === "cloned" ? { isCloned: true } : {}),
+    ...(isOverdue(node) ? { isOverdue: true } : {}),
     isLate: node.not_applied_since != null,
     applied: node.applied_config_version,
     ownerId: node.owner_id ?? null,

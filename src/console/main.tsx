@@ -13,8 +13,8 @@ import { startStepUp } from "./step-up.tsx";
 
 /** Maximum wait. */
 const liveAfterMs = 500;
-/** Pages that begin with the list of machines. */
-const listing: ReadonlySet<string> = new Set(["machines", "map"]);
+/** Pages that begin with the list of nodes. */
+const listing: ReadonlySet<string> = new Set(["nodes", "map"]);
 
 const place = document.getElementById("console");
 if (place !== null && !location.pathname.startsWith(root)) {

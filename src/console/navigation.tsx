@@ -16,7 +16,7 @@ import { Failure, valueOf } from "./ui/parts.tsx";
 import { Count as Counter } from "./ui/tag.tsx";
 
 /** Of the network, before those of the organization. */
-const networkPages = ["", "machines", "map", "access", "activity"];
+const networkPages = ["", "nodes", "map", "access", "activity"];
 /** On a phone, those at the bottom; the others are behind More. */
 const tabPages = networkPages.slice(0, 4);
 
@@ -87,7 +87,7 @@ function pagesOf(own: string, isForAdmin: boolean): Entry[] {
       icon,
       segment,
       href: segment === "" ? pathOf(own) : pathOf(own, segment),
-      isHere: slug.value === own && (segments.value[1]?.replace("phones", "machines") ?? "") === segment,
+      isHere: slug.value === own && (segments.value[1]?.replace("phones", "nodes") ?? "") === segment,
       counted: segment === "" && isForAdmin ? own : undefined,
       isDraft: unsaved.value.includes(`${own}/${segment}`),
     }));
@@ -224,7 +224,9 @@ function useKeys(): void {
         event.preventDefault();
         document.querySelector<HTMLInputElement>(search)?.focus();
       } else if (isAwaiting) {
-        const found = Object.entries(organizationPages).find(([, { letter }]) => letter === event.key);
+        // The page of nodes had the letter m before.
+        const pressed = event.key === "m" ? "n" : event.key;
+        const found = Object.entries(organizationPages).find(([, { letter }]) => letter === pressed);
         const own = shownOrganization.peek()?.slug;
         if (found !== undefined && own !== undefined)
           go(found[0] === "" ? pathOf(own) : pathOf(own, found[0]));

@@ -84,10 +84,10 @@ export const needRows = (own: string, found: Found, now: number): Need[] => [
     key: `waiting ${each.id}`,
     sign: "wait",
     name: each.name,
-    to: ["machines", "waiting"],
+    to: ["nodes", "waiting"],
     what: `asks to join from ${each.seen_from}`,
     at: each.created_at,
-    act: { words: "Approve or refuse", to: ["machines", "waiting"] },
+    act: { words: "Approve or refuse", to: ["nodes", "waiting"] },
   })),
   ...laterRows(found),
   ...adviceRow(own, found.attention),
@@ -107,16 +107,16 @@ function rowsOf<T extends Named>(
     key: `${kind} ${each.id}`,
     sign: "need",
     name: each.name,
-    to: ["machines", each.id],
-    act: { words: "Open", to: ["machines", each.id] },
+    to: ["nodes", each.id],
+    act: { words: "Open", to: ["nodes", each.id] },
     ...rowOf(each),
   }));
   const rest = count - first.length;
   if (rest <= 0) return rows;
-  const act = { words: "Show all", to: ["machines"], query };
+  const act = { words: "Show all", to: ["nodes"], query };
   return [
     ...rows,
-    { key: kind, sign: "need", name: `${rest} more`, to: ["machines"], what: "have the same fault", act },
+    { key: kind, sign: "need", name: `${rest} more`, to: ["nodes"], what: "have the same fault", act },
   ];
 }
 
@@ -138,7 +138,7 @@ function illRows(attention: Attention, now: number): Need[] {
       const others = peer_count - peers.length;
       return {
         what: `does not reach ${peers.join(", ")}${others > 0 ? ` and ${others} more` : ""}`,
-        act: { words: "Why?", to: ["machines", id] },
+        act: { words: "Why?", to: ["nodes", id] },
       };
     }),
     ...rowsOf("late", "show=late", not_applied, ({ since }) => ({
@@ -162,14 +162,14 @@ function laterRows({ attention, relays, webhooks, rotation, lastBackupAt }: Foun
     count > 0 && {
       key: "engines",
       name: only?.name ?? `${count} engines`,
-      to: only === undefined ? ["machines"] : ["machines", only.id],
+      to: only === undefined ? ["nodes"] : ["nodes", only.id],
       what: `${only === undefined ? "are of versions" : "runs an engine"} with known vulnerabilities`,
       more: first
         .map((each) => `${each.name}: ${each.overlay_version}, ${vulnerabilitiesOf(each)}`)
         .join("\n"),
       act:
         only === undefined
-          ? { words: "Show", to: ["machines"], query: "show=vulnerable" }
+          ? { words: "Show", to: ["nodes"], query: "show=vulnerable" }
           : { words: "Update command", copy: updateEngine },
     },
     ...relays
@@ -177,9 +177,9 @@ function laterRows({ attention, relays, webhooks, rotation, lastBackupAt }: Foun
       .map((each) => ({
         key: `relay ${each.node}`,
         name: each.node_name,
-        to: ["machines", each.node],
+        to: ["nodes", each.node],
         what: relayText(each),
-        act: { words: "Open", to: ["machines", each.node] },
+        act: { words: "Open", to: ["nodes", each.node] },
       })),
     ...webhooks.map(({ id, url }) => ({
       key: `webhook ${id}`,
@@ -222,7 +222,7 @@ function adviceRow(own: string, { active, lighthouses }: Attention): Need[] {
       key: "lighthouse",
       sign: "part",
       name: "One lighthouse",
-      to: ["machines"],
+      to: ["nodes"],
       what: `${advice.why}: ${advice.lines[0]}, and there sudo ${advice.lines[1]}`,
       act: { words: "Copy the command", copy: advice.lines[0] },
     },

@@ -92,6 +92,9 @@ export function useNodes(isRevoked = false, own = slug.value ?? ""): NodeList {
   return list.state.value;
 }
 
+/** The nodes of an organization as far as pages have read them; reads none. */
+export const knownNodes = (own: string): NodeList => lists.get(`${own} false`)?.state.value ?? none;
+
 /** Begins to read the machines of an organization before a page needs them, if none were read. */
 export function readAhead(own: string): void {
   const list = listOf(own, false);

@@ -1,4 +1,4 @@
-// Words of pages about machines.
+// Words of pages about nodes.
 
 import { advisoriesFor } from "../engine/features.ts";
 import type { Node } from "../protocol/node.ts";
@@ -8,29 +8,43 @@ import { ago } from "./ago.ts";
 /** The states that are drawn, see `State` in ui/parts.ts. */
 export type StateName = "waiting" | "online" | "limited" | "attention" | "away" | "revoked";
 
-/**
- * The state of a machine: its shape and its word. `isLate`: it has lacked a configuration for longer than is usual. `broken`: so many
- * of its peers do not answer it.
- */
-export function stateOf({
-  state,
-  online,
-  phone,
-  isLate = false,
-  broken = 0,
-  finding,
-}: Standing & { isLate?: boolean; broken?: number | undefined; finding?: string | null | undefined }): [
-  StateName,
-  string,
-] {
+/** `isLate`: it has lacked a configuration for longer than is usual. `broken`: so many of its peers do not answer it. */
+type Known = Standing &
+  Partial<Pick<Node, "finding" | "is_lighthouse" | "is_relay" | "overlay_version">> & {
+    isLate?: boolean | undefined;
+    broken?: number | undefined;
+    isOverdue?: boolean | undefined;
+  };
+
+/** The state of a node: its shape and its word. */
+export function stateOf(node: Known): [StateName, string] {
+  const { state, online, phone, broken = 0 } = node;
   if (state === "revoked") return ["revoked", "revoked"];
-  if (state === "pending") return ["limited", "not registered"];
+  if (state === "pending") return ["waiting", "not registered"];
   if (phone != null) return isImportDue(phone) ? ["limited", "phone, import it again"] : ["away", "phone"];
-  const kind = findingOf(finding);
-  if (online && kind !== undefined) return ["attention", findingWords[kind]];
-  if (online && broken > 0) return ["attention", "broken path"];
-  if (online && isLate) return ["limited", "online, old configuration"];
-  return online ? ["online", "online"] : ["away", "away"];
+  if (!online && node.is_lighthouse === true) return ["attention", "lighthouse away"];
+  if (!online && node.is_relay === true) return ["attention", "relay away"];
+  if (!online) return ["away", "away"];
+  const kind = findingOf(node.finding);
+  if (kind !== undefined) return ["attention", findingWords[kind]];
+  if (broken > 0) return ["attention", "broken path"];
+  if (node.isLate === true) return ["limited", "old configuration"];
+  if (node.isOverdue === true) return ["limited", "certificate not renewed"];
+  if (vulnerabilitiesOf({ overlay_version: node.overlay_version ?? null }) !== "")
+    return ["limited", "old engine"];
+  return ["online", "online"];
+}
+
+const weekMs = 7 * 86_400_000;
+
+/**
+ * Whether its certificate should have been renewed: it ends within a week, and less than a quarter of its life is left. The
+ * control plane counts the same (src/server/nodes/attention.ts).
+ */
+export function isOverdue({ state, certificate, phone, ephemeral }: Node, now = Date.now()): boolean {
+  if (state !== "active" || certificate === null || phone != null || ephemeral === true) return false;
+  const [begin, end] = [certificate.not_before, certificate.not_after].map(Date.parse) as [number, number];
+  return end < now + weekMs && (end - now) * 4 < end - begin;
 }
 
 type Standing = Pick<Node, "state" | "online" | "phone">;
@@ -83,12 +97,22 @@ export function behindWords(
 }
 
 /** All of the engine that runs: "CVE-2026-25793 (fixed in 1.10.3)". An update that mends one may leave another. */
-export const vulnerabilitiesOf = ({ overlay_version: version }: Pick<Node, "overlay_version">): string =>
-  version === null
-    ? ""
-    : advisoriesFor(version)
-        .map(({ id, fixed_in }) => `${id} (fixed in ${fixed_in})`)
-        .join(", ");
+export function vulnerabilitiesOf({ overlay_version: version }: Pick<Node, "overlay_version">): string {
+  if (version === null) return "";
+  const known = vulnerabilities.get(version);
+  if (known !== undefined) return known;
+  const words = advisoriesFor(version)
+    .map(({ id, fixed_in }) => `${id} (fixed in ${fixed_in})`)
+    .join(", ");
+  // Nodes choose the text of their version.
+  if (vulnerabilities.size >= maxVersions) vulnerabilities.clear();
+  vulnerabilities.set(version, words);
+  return words;
+}
+
+/** By version: a list of ten thousand nodes asks for each. */
+const vulnerabilities = new Map<string, string>();
+const maxVersions = 100;
 
 /** Why a machine has no paths to show. */
 export function noPathsOf(node: Standing): string {

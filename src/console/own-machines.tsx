@@ -39,7 +39,7 @@ function Due({ own }: { own: string }) {
       <ul class="plain-list">
         {mine.map(({ node_id: id, name, until }) => (
           <li key={id}>
-            <a href={pathOf(own, "machines", id)}>
+            <a href={pathOf(own, "nodes", id)}>
               <bdi>{name}</bdi>
             </a>{" "}
             <When at={until} />

@@ -3,6 +3,7 @@
 import { signal } from "@preact/signals";
 import type { FunctionComponent } from "preact";
 import type { IconName } from "./ui/drawings.ts";
+import { parts } from "./ui/part.ts";
 
 /** Which dialog of the palette is open. Here, because its file is loaded later. */
 export const opened = signal<PaletteProps["kind"] | undefined>(undefined);
@@ -26,11 +27,11 @@ export const organizationPages: Readonly<Record<string, Page>> = {
     letter: "o",
     load: async () => (await import("./pages/overview.tsx")).Overview,
   },
-  machines: {
-    title: "Machines",
+  nodes: {
+    title: "Nodes",
     icon: "machines",
-    letter: "m",
-    load: async () => (await import("./pages/machine-pages.tsx")).MachinePages,
+    letter: "n",
+    load: async () => (await import("./nodes/node-list.tsx")).NodeList,
   },
   map: {
     title: "Map",
@@ -88,15 +89,20 @@ export const organizationPages: Readonly<Record<string, Page>> = {
   },
 };
 
+parts.node = () => import("./nodes/node.ts");
+parts.joining = () => import("./pages/joining.ts");
+
+/** One node, by its number. */
+const nodePage: Page = {
+  title: "Nodes",
+  load: async () => (await import("./nodes/node.ts")).NodePage,
+};
+
 /** Below an organization, too, but not in the navigation: other pages lead there. */
 const sidePages: Readonly<Record<string, Page>> = {
-  "machines/add": {
+  "nodes/add": {
     title: "Add a node",
     load: async () => (await import("./pages/joining.ts")).AddNode,
-  },
-  "machines/waiting": {
-    title: "Approval",
-    load: async () => (await import("./pages/joining.ts")).Waiting,
   },
   phones: { title: "Phones", load: async () => (await import("./pages/joining.ts")).Phones },
 };
@@ -153,6 +159,8 @@ export function findPage(
     first === "-" ? otherPages : { ...organizationPages, ...sidePages };
   const both = `${second}/${third}`;
   const name = Object.hasOwn(table, both) ? both : second;
+  if (first !== "-" && name === "nodes" && third !== undefined)
+    return { page: nodePage, rest: segments.slice(2), key: `${first}/nodes/` };
   const page = Object.hasOwn(table, name) ? table[name] : undefined;
   const rest = segments.slice(name === both ? 3 : 2);
   return page === undefined ? undefined : { page, rest, key: `${first}/${name}` };

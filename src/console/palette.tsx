@@ -41,8 +41,8 @@ function groupsOfPages({ organizationPages, otherPages, staffPages }: Tables): G
       : [
           ...(isAdmin(shown)
             ? ([
-                { title: "Add a node", icon: "plus", path: pathOf(own, "machines", "add") },
-                { title: "Approve nodes", icon: "check", path: pathOf(own, "machines", "waiting") },
+                { title: "Add a node", icon: "plus", path: pathOf(own, "nodes", "add") },
+                { title: "Approve nodes", icon: "check", path: pathOf(own, "nodes", "waiting") },
               ] as const)
             : []),
           ...(mayAddOwn.value
@@ -88,7 +88,7 @@ function useNodesOf(text: string): { nodes: readonly Command[]; isSearching: boo
                 title: node.name,
                 icon: "machines",
                 sign: signOf[state],
-                path: pathOf(own, "machines", node.id),
+                path: pathOf(own, "nodes", node.id),
                 what: node.ip_address,
                 hint,
               };

@@ -3,7 +3,7 @@
 import type { Path } from "../api/endpoint.ts";
 import { computed, signal, type Signal } from "@preact/signals";
 import { useLayoutEffect } from "preact/hooks";
-import { ApiError, awaySince, get, getAll, isSignedOut } from "./api.ts";
+import { ApiError, ask, awaySince, get, getAll, isSignedOut } from "./api.ts";
 import { isLive, onEvent } from "./live.ts";
 
 export type Resource<T> = {
@@ -82,6 +82,12 @@ export function useResource<T>(path: Path<T> | string, { isCalm = false }: Use =
 /** All pages of a list. */
 export function useList<T>(path: Path<T[]> | string, { isCalm = false }: Use = {}): Resource<readonly T[]> {
   return use(path, () => getAll<T>(path), isCalm) as Resource<readonly T[]>;
+}
+
+/** How many items a list has, without reading them. */
+export function useTotal<T>(path: Path<T[]> | string): number | undefined {
+  const read = async () => Number((await ask("GET", path)).headers.get("x-total-count") ?? 0);
+  return use(path, read, false).data as number | undefined;
 }
 
 function use(path: string, read: () => Promise<unknown>, isCalm: boolean): Resource<unknown> {

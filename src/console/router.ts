@@ -8,8 +8,19 @@ import { useEffect } from "preact/hooks";
 export const root = "/console/";
 const address = signal(readAddress());
 
+/** Where the pages of nodes were before: in mails, documents and bookmarks. */
+function movedFrom(path: string, words: URLSearchParams): string {
+  const [all = "", own = "", rest = ""] =
+    /^(\/console\/[^/]+\/)(?:machines|nodes)(?=\/)(\/waiting\/)?/.exec(path) ?? [];
+  if (rest !== "") words.set("show", "waiting");
+  return all === "" ? path : `${own}nodes${rest === "" ? "" : "/"}${path.slice(all.length)}`;
+}
+
 function readAddress(): { path: string; query: URLSearchParams } {
-  return { path: location.pathname, query: new URLSearchParams(location.search) };
+  const words = new URLSearchParams(location.search);
+  const path = movedFrom(location.pathname, words);
+  if (path !== location.pathname) history.replaceState(null, "", withQuery(path, words) + location.hash);
+  return { path, query: words };
 }
 
 /** While a dialog has unsaved input, going back stays on the page, and the dialog asks. */
@@ -25,9 +36,11 @@ addEventListener("popstate", () => {
   staying.ask();
 });
 
-const withQuery = (path: string, words: URLSearchParams): string => [path, words].filter(String).join("?");
+function withQuery(path: string, words: URLSearchParams): string {
+  return [path, words].filter(String).join("?");
+}
 
-/** Segments below /console/: `["acme", "machines", "7"]`. */
+/** Segments below /console/: `["acme", "nodes", "7"]`. */
 export const segments = computed(() => segmentsOf(address.value.path));
 
 export function segmentsOf(path: string): string[] {
@@ -60,7 +73,7 @@ export function useShownName(name: string): void {
   }, [name]);
 }
 
-/** `pathOf("acme", "machines", 7)` is `/console/acme/machines/7/`. */
+/** `pathOf("acme", "nodes", 7)` is `/console/acme/nodes/7/`. */
 export function pathOf(...parts: readonly (string | number)[]): string {
   return root + parts.map((part) => `${encodeURIComponent(part)}/`).join("");
 }
@@ -74,15 +87,20 @@ export function go(path: string, { replace = false }: { replace?: boolean } = {}
   if (address.value.path !== before) scrollTo(0, 0);
 }
 
-/** Changes some words of the query; undefined and "" remove one. Typing in a filter makes no step of the way back. */
-export function setQuery(changes: Readonly<Record<string, string | undefined>>): void {
+type QueryChanges = Readonly<Record<string, string | undefined>>;
+
+/** The address of this page with other words of the query; undefined and "" remove one. */
+export function hrefWith(changes: QueryChanges): string {
   const next = new URLSearchParams(address.value.query);
   for (const [key, value] of Object.entries(changes)) {
     if (value === undefined || value === "") next.delete(key);
     else next.set(key, value);
   }
-  go(withQuery(address.value.path, next), { replace: true });
+  return withQuery(address.value.path, next);
 }
+
+/** Changes some words of the query. Typing in a filter makes no step of the way back. */
+export const setQuery = (changes: QueryChanges): void => go(hrefWith(changes), { replace: true });
 
 /** Clicks on links within the console change the page without loading it; the browser does the others. */
 export function followLinks(target: EventTarget): void {

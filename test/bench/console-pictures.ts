@@ -20,10 +20,10 @@ const maxBytes = 100_000;
 /** Each picture: its file, its page, and what is done there first. */
 const pictures: readonly [name: string, path: string, prepare: (page: Page) => Promise<void>][] = [
   ["overview", "", (page) => page.locator(".plot canvas").waitFor()],
-  ["machines", "machines/", (page) => page.getByText("1 broken, 3 direct").waitFor()],
+  ["machines", "nodes/", (page) => page.getByText("1 broken, 3 direct").waitFor()],
   [
     "machine",
-    `machines/${idOf("web-5")}/`,
+    `nodes/${idOf("web-5")}/`,
     (page) => page.getByRole("row").filter({ hasText: "broken" }).waitFor(),
   ],
   ["map", "map/", (page) => page.getByRole("group", { name: "Groups and the paths between them" }).waitFor()],

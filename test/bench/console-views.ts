@@ -21,7 +21,7 @@ const hoverMs = 100;
 /** Titles in the navigation, and what the page waits for beside its title. */
 const pages = [
   ["Overview", "main p"],
-  ["Machines", "[role=row] a"],
+  ["Nodes", "[role=row] a"],
   ["Map", "main svg.draw, main .mx, main .empty"],
   ["Access", ".rule .say, main .empty"],
   ["Activity", ".events li"],

@@ -28,21 +28,24 @@ function withImports(names: readonly string[], all = new Set<string>()): Set<str
 const bytesOf = (names: Iterable<string>) =>
   [...names].reduce((sum, name) => sum + (files.get(name)?.bytes ?? 0), 0);
 
-test("all scripts of the console are at most 167 KB, compressed", () => {
+test("all scripts of the console are at most 175 KB, compressed", () => {
   expect(bytesOf(files.keys())).toBeGreaterThan(50_000);
-  expect(bytesOf(files.keys())).toBeLessThanOrEqual(167 * 1024);
+  expect(bytesOf(files.keys())).toBeLessThanOrEqual(175 * 1024);
 });
 
-test("whichever page is shown first, a browser loads at most 64 KB, compressed", () => {
+test("whichever page is shown first, a browser loads at most 66 KB, compressed", () => {
   const start = [...named("main"), ...named("worker")];
-  const pages = [...new Set(named("main").flatMap(later))];
+  // The table of pages is in a file of its own where pages load parts by it.
+  const frame = withImports(start);
+  const pages = [...new Set([...frame].flatMap(later))];
   expect(start).toHaveLength(2);
   expect(pages.length).toBeGreaterThan(8);
   for (const page of pages) {
     // With what the page loads when it is shown, such as its plot.
     const needed = withImports([...start, page]);
-    const shown = withImports([...withImports([page])].flatMap(later), needed);
-    expect([page, bytesOf(shown) <= 64 * 1024, bytesOf(shown) > 15_000]).toEqual([page, true, true]);
+    const own = [...withImports([page])].filter((name) => !frame.has(name));
+    const shown = withImports(own.flatMap(later), needed);
+    expect([page, bytesOf(shown) <= 66 * 1024, bytesOf(shown) > 15_000]).toEqual([page, true, true]);
     // A browser has six connections. Without src/console/core.ts, these are about twenty small files.
     expect([page, needed.size <= 14]).toEqual([page, true]);
   }

@@ -1,7 +1,7 @@
 // What the dialog that edits a machine sends, while others change the same machine.
 
 import { expect, test } from "bun:test";
-import { changesOf, differing, rebased, typedOf } from "../../src/console/machine-change.ts";
+import { changesOf, differing, rebased, typedOf } from "../../src/console/nodes/change.ts";
 
 const before = {
   name: "shop",

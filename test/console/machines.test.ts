@@ -5,7 +5,7 @@ import { expect, test } from "bun:test";
 import { aliasWords } from "../../src/console/aliases.ts";
 import { namedIn, standingChange, standingOf } from "../../src/console/access/standing.ts";
 import { ownerGroup, selfGroup } from "../../src/protocol/owner-group.ts";
-import { exportName, filtered, groupsOf, selectedIn } from "../../src/console/machine-filter.ts";
+import { exportName, filtered, groupsOf, selectedIn } from "../../src/console/nodes/filter.ts";
 import { vulnerabilitiesOf } from "../../src/console/nodes.ts";
 import { afterContacts, machineOf, withoutSilent, type Machine } from "../../src/console/machines.ts";
 import type { Node } from "../../src/protocol/node.ts";
@@ -58,12 +58,12 @@ test("a list keeps a machine's times as numbers, what is searched in lower case,
 
 test("the name of an export tells its filter, but not what was searched", () => {
   const all = { show: "", group: "", owner: "", words: [] };
-  expect(exportName("acme", all)).toBe("acme-machines.csv");
-  expect(exportName("acme", { ...all, show: "vulnerable" })).toBe("acme-machines-vulnerable.csv");
+  expect(exportName("acme", all)).toBe("acme-nodes.csv");
+  expect(exportName("acme", { ...all, show: "vulnerable" })).toBe("acme-nodes-vulnerable.csv");
   expect(exportName("acme", { ...all, group: "eu/a b", words: ["ada"] })).toBe(
-    "acme-machines-eu_a_b-filtered.csv",
+    "acme-nodes-eu_a_b-filtered.csv",
   );
-  expect(exportName("acme", { ...all, owner: "7" })).toBe("acme-machines-filtered.csv");
+  expect(exportName("acme", { ...all, owner: "7" })).toBe("acme-nodes-filtered.csv");
 });
 
 test("an export names the known vulnerabilities of an engine, and where they end", () => {

@@ -90,7 +90,7 @@ test("each kind of what a machine found wrong is shown in words while it is onli
 });
 
 test("a machine that lacks a configuration for long is not shown as well", () => {
-  expect(stateOf({ ...online, isLate: true })).toEqual(["limited", "online, old configuration"]);
+  expect(stateOf({ ...online, isLate: true })).toEqual(["limited", "old configuration"]);
   expect(stateOf({ ...away, isLate: true })).toEqual(["away", "away"]);
   expect(stateOf({ ...revoked, isLate: true })).toEqual(["revoked", "revoked"]);
 });

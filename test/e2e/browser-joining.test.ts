@@ -68,7 +68,7 @@ asRoot("a machine without a key", () => {
     await button.click();
     await page.getByText("goes on by itself").waitFor();
     expect(await violationsIn(page)).toEqual([]);
-    await page.goto(`${scene.url}/console/acme/machines/add/`);
+    await page.goto(`${scene.url}/console/acme/nodes/add/`);
     await page.getByRole("radio", { name: "My own" }).check();
     await page.getByText(`sudo agent up ${scene.url} --org acme`).waitFor();
     expect(await violationsIn(page)).toEqual([]);
@@ -114,7 +114,7 @@ asRoot("a machine without a key", () => {
         .on("request", (request) =>
           sent.push(`${request.url()} ${JSON.stringify(request.headers())} ${request.postData() ?? ""}`),
         );
-      await page.goto(`${url}/console/acme/machines/add/`);
+      await page.goto(`${url}/console/acme/nodes/add/`);
       await page.getByRole("radio", { name: "Phone" }).check();
       await page.getByRole("link", { name: "Add a phone" }).click();
       await page.getByLabel("Name").fill("iPhone ");
@@ -173,8 +173,8 @@ asRoot("a machine without a key", () => {
     const shown = await key.innerText();
     expect(await overflowOf(page)).toBe(0);
     expect(await violationsIn(page)).toEqual([]);
-    await page.getByRole("link", { name: "Machines" }).first().click();
-    await page.getByRole("heading", { name: "Machines", level: 1 }).waitFor();
+    await page.getByRole("link", { name: "Nodes" }).first().click();
+    await page.getByRole("heading", { name: "Nodes", level: 1 }).waitFor();
     await page.goBack();
     expect(await key.innerText()).toBe(shown);
     const question = page.waitForEvent("dialog");
@@ -184,7 +184,7 @@ asRoot("a machine without a key", () => {
     await page.keyboard.press("Control+k");
     await page.getByRole("dialog").getByRole("combobox").fill("approve");
     await page.keyboard.press("Enter");
-    await page.getByRole("heading", { name: "Approval of machines" }).waitFor();
+    await page.getByRole("heading", { name: "Nodes", level: 1 }).waitFor();
     await page.getByText(shown).waitFor();
     await page.getByRole("button", { name: "Approve pixel" }).click();
     await page.getByRole("dialog").getByRole("button", { name: "Approve pixel" }).click();
@@ -224,7 +224,7 @@ asRoot("a machine without a key", () => {
     await page.getByRole("dialog").getByRole("button", { name: "Give it up" }).click();
     using database = new Database(join(data, "control.db"));
     database.run("UPDATE registration_requests SET asked_at = asked_at - 240000");
-    await page.goto(`${url}/console/acme/machines/waiting/`);
+    await page.goto(`${url}/console/acme/nodes/waiting/`);
     await page.getByText("Its page is closed or asleep").waitFor();
     expect(await overflowOf(page)).toBe(0);
     expect(await violationsIn(page)).toEqual([]);

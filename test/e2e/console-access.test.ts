@@ -63,8 +63,8 @@ describe("the page Access", () => {
       await page.getByRole("heading", { name: "Who reaches what, after saving" }).waitFor();
       const cell = page.getByRole("button", { name: "web to db: icmp, + tcp 5432" });
       expect(await cell.innerText()).toBe("+5432");
-      await page.getByRole("link", { name: "Machines" }).first().click();
-      await page.getByRole("heading", { name: "Machines" }).waitFor();
+      await page.getByRole("link", { name: "Nodes" }).first().click();
+      await page.getByRole("heading", { name: "Nodes" }).waitFor();
       await page.goBack();
       await row("machines in web may reach machines in db on tcp 5432").getByText("new").waitFor();
       await page.getByRole("link", { name: /^Access ?draft/ }).waitFor();
@@ -124,7 +124,7 @@ describe("the page Access", () => {
       await question.waitFor();
       await dialog.getByRole("button", { name: "Cancel" }).click();
       // Neither is it by the way back, which stays on this page.
-      await page.getByRole("link", { name: "Machines" }).first().click();
+      await page.getByRole("link", { name: "Nodes" }).first().click();
       await page.getByRole("link", { name: "Access" }).first().click();
       await page.getByRole("button", { name: "Add a rule" }).click();
       await dialog.getByLabel("From").fill("web");
@@ -144,7 +144,7 @@ describe("the page Access", () => {
       await dialog.getByText("Enter at most 255 characters.").waitFor();
       await dialog.getByRole("button", { name: "Cancel" }).click();
       await page.goBack();
-      await page.getByRole("heading", { name: "Machines", level: 1 }).waitFor();
+      await page.getByRole("heading", { name: "Nodes", level: 1 }).waitFor();
       await page.goForward();
       await page.getByRole("columnheader", { name: "cron" }).waitFor();
       // Rules name groups: the empty list says where machines are found.

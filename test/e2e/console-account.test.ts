@@ -51,7 +51,7 @@ describe("the account in the console", () => {
   test(
     "without a required second factor, every page is the one that sets it up, by QR code",
     async () => {
-      await page.goto(`${here}/console/acme/machines/`);
+      await page.goto(`${here}/console/acme/nodes/`);
       await signIn(page);
       await page.getByRole("heading", { name: "Set up a second factor" }).waitFor();
       await button("Set up an app").click();
@@ -70,7 +70,7 @@ describe("the account in the console", () => {
       await page.getByText("The app is set up.").waitFor();
       recoveryCodes = await keepCodes();
       expect(recoveryCodes).toHaveLength(10);
-      await page.getByRole("heading", { name: "Machines" }).waitFor();
+      await page.getByRole("heading", { name: "Nodes" }).waitFor();
 
       await signOut(page);
       await signIn(page);

@@ -17,7 +17,7 @@ describe("the console without answers", () => {
     scene = await startConsole();
     ({ page } = scene);
     await scene.admin(["node", "create", "acme", "web-1"]);
-    await page.goto(`${scene.url()}/console/acme/machines/`);
+    await page.goto(`${scene.url()}/console/acme/nodes/`);
     await signIn(page);
     await page.getByText("web-1").waitFor();
   }, limitMs);
@@ -26,7 +26,7 @@ describe("the console without answers", () => {
   test(
     "the server away: the page says so, keeps what was typed, and goes on by itself",
     async () => {
-      await page.goto(`${scene.url()}/console/acme/machines/`);
+      await page.goto(`${scene.url()}/console/acme/nodes/`);
       await page.getByText("web-1").waitFor();
       await page.getByRole("searchbox").fill("web");
       await scene.restart(() => page.getByText("does not answer since").waitFor());
@@ -100,7 +100,7 @@ describe("the console without answers", () => {
       await page.route("**/api/user/", (route) =>
         route.fulfill({ status: 502, json: { code: "bad_gateway", detail: "Nothing answers here." } }),
       );
-      await page.goto(`${scene.url()}/console/acme/machines/`);
+      await page.goto(`${scene.url()}/console/acme/nodes/`);
       await page.getByRole("alert").filter({ hasText: "Nothing answers here." }).waitFor();
       await page.getByRole("button", { name: "Try again" }).waitFor();
       await page.unroute("**/api/user/");
@@ -123,7 +123,7 @@ describe("the console without answers", () => {
   test(
     "a page whose file does not arrive says so, and is loaded again",
     async () => {
-      await page.goto(`${scene.url()}/console/acme/machines/`);
+      await page.goto(`${scene.url()}/console/acme/nodes/`);
       await page.getByText("web-1").waitFor();
       await page.route("**/console/files/*.js", (route) => route.fulfill({ status: 404 }));
       await page.getByRole("link", { name: "Access" }).click();

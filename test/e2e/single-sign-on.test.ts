@@ -54,12 +54,12 @@ describe("single sign-on", () => {
     "one click signs in, back to the page that was asked for, with the role that the group gives",
     async () => {
       provider.person = ada;
-      await page.goto(`${here}/console/acme/machines/`);
+      await page.goto(`${here}/console/acme/nodes/`);
       await button("With Company").waitFor();
       expect(await violationsIn(page)).toEqual([]);
       await button("With Company").click();
-      await page.getByRole("heading", { name: "Machines" }).waitFor();
-      expect(new URL(page.url()).pathname).toBe("/console/acme/machines/");
+      await page.getByRole("heading", { name: "Nodes" }).waitFor();
+      expect(new URL(page.url()).pathname).toBe("/console/acme/nodes/");
       await page.getByText("ada@example.org").waitFor();
       await openAccount(page);
       await page.getByText("Company: ada@example.org").waitFor();

@@ -66,11 +66,11 @@ afterAll(() => cleanup.disposeAsync());
 /** Each page, its heading, and a text that only its data has. */
 const pages: readonly (readonly [path: string, heading: string, text: string])[] = [
   ["acme/", "Overview", "web-5 does not reach app-1"],
-  ["acme/machines/", "Machines", "app-12"],
-  ["acme/machines/?search=db-", "Machines", "db-12"],
-  [`acme/machines/${idOf("web-5")}/`, "web-5", "broken"],
-  ["acme/machines/add/", "Add a node", "Make the join key"],
-  ["acme/machines/waiting/", "Approval of machines", "ci-71"],
+  ["acme/nodes/", "Nodes", "app-12"],
+  ["acme/nodes/?search=db-", "Nodes", "db-12"],
+  [`acme/nodes/${idOf("web-5")}/`, "web-5", "broken"],
+  ["acme/nodes/add/", "Add a node", "Make the join key"],
+  ["acme/nodes/waiting/", "Nodes", "ci-71"],
   ["acme/phones/", "Phones", "Make the file"],
   ["acme/map/", "Map", "machines; paths:"],
   ["acme/access/", "Access", "machines in app may reach machines in db on tcp 5432"],
@@ -223,7 +223,7 @@ describe.each(["firefox", "webkit"] as const)("the console in %s", (engine) => {
       await open("acme/");
       await browser.until(heading("Overview"));
       await browser.press("g", "m");
-      await browser.until(`${heading("Machines")} && document.querySelector("[type=search]") !== null`);
+      await browser.until(`${heading("Nodes")} && document.querySelector("[type=search]") !== null`);
       await browser.press("/");
       await browser.until('document.activeElement.type === "search"');
       await open("acme/");

@@ -80,7 +80,7 @@ async function scores(path: string, isSignedIn: boolean): Promise<Record<string,
 test.each([
   ["", false],
   ["acme/", true],
-  ["acme/machines/", true],
+  ["acme/nodes/", true],
   ["acme/access/", true],
 ] as const)(
   "Lighthouse, median of five: /console/%s",

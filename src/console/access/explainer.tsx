@@ -298,11 +298,11 @@ function Answer({ answer, rules, from, to, slug, question }: AnswerProps) {
       )}
       <p class="quiet">
         More on the pages of{" "}
-        <a href={pathOf(slug, "machines", from.id)}>
+        <a href={pathOf(slug, "nodes", from.id)}>
           <bdi>{from.name}</bdi>
         </a>{" "}
         and{" "}
-        <a href={pathOf(slug, "machines", to.id)}>
+        <a href={pathOf(slug, "nodes", to.id)}>
           <bdi>{to.name}</bdi>
         </a>
         .

@@ -335,7 +335,7 @@ export function Groups({ rules }: { rules: readonly Rule[] }) {
                   {count === 0 ? "no machine" : words}
                 </bdi>
               </span>
-              <a href={`${pathOf(own, "machines")}?group=${encodeURIComponent(name)}`}>
+              <a href={`${pathOf(own, "nodes")}?group=${encodeURIComponent(name)}`}>
                 Show<span class="unseen"> the machines in {name}</span>
               </a>
             </li>

@@ -114,7 +114,7 @@ export function RuleList({ draft, saved, mayEdit }: Props) {
             items={saved.rules}
             columns={columnsOf(behind)}
             isPart={!isRead}
-            isIcon
+            isSmall
           />
         </>
       }
@@ -160,8 +160,8 @@ function NoRule({ slug, search, isRead }: { slug: string; search: string; isRead
   return (
     <Empty text="No rule has these words. Rules mostly name groups, not machines.">
       <p>
-        <a href={`${pathOf(slug, "machines")}?search=${words}`}>Machines with these words</a>: the page of
-        each says what it may reach. <kbd>Ctrl K</kbd> finds machines from every page.
+        <a href={`${pathOf(slug, "nodes")}?search=${words}`}>Machines with these words</a>: the page of each
+        says what it may reach. <kbd>Ctrl K</kbd> finds machines from every page.
       </p>
     </Empty>
   );

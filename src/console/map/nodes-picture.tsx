@@ -181,7 +181,7 @@ function NodeBox({ own, node, box: { x, y, width, height }, kind, isHub }: BoxPr
   const state = node.phone !== null ? "phone" : node.online ? "" : sinceOf(node);
   const words = `${node.name}: ${node.phone !== null ? "phone" : node.online ? "online" : "away"}`;
   return (
-    <a href={pathOf(own, "machines", node.id)}>
+    <a href={pathOf(own, "nodes", node.id)}>
       <title>{words}</title>
       <rect class={isHub ? "box hub" : "box"} x={x} y={y} width={width} height={height} rx="8" />
       <Mark kind={kind} x={x + 17} y={y + 21} />

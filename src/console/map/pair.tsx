@@ -211,7 +211,7 @@ function Worst({ own, data: { from, to, worst } }: { own: string; data: BetweenG
     <Panel
       title="Worst first"
       actions={
-        <Export file={`${own}-${groupWord(from)}-${groupWord(to)}.csv`} items={worst} columns={csv} isIcon />
+        <Export file={`${own}-${groupWord(from)}-${groupWord(to)}.csv`} items={worst} columns={csv} isSmall />
       }
     >
       <PathRows caption="The worst paths of the two groups" rows={rows} />

@@ -54,11 +54,11 @@ export const noPathsText = () =>
 
 /** The nodes of a group. */
 export const groupLink = (own: string, name: Pair["from"]): string =>
-  `${pathOf(own, "machines")}?group=${encodeURIComponent(groupKey(name))}`;
+  `${pathOf(own, "nodes")}?group=${encodeURIComponent(groupKey(name))}`;
 
 /** The name of a node, which leads to its page. */
 export const nodeLink = (id: number, name: string) => (
-  <a class="name" href={pathOf(slug.value ?? "", "machines", id)} title={name}>
+  <a class="name" href={pathOf(slug.value ?? "", "nodes", id)} title={name}>
     <bdi>{name}</bdi>
   </a>
 );

@@ -84,7 +84,7 @@ export function AddNode() {
   const kind = offered.find((each) => each === query.value.get("kind")) ?? offered[0];
   const above = (
     <>
-      <a href={pathOf(own, "machines")}>Nodes</a>
+      <a href={pathOf(own, "nodes")}>Nodes</a>
       <Icon name="right" />
     </>
   );

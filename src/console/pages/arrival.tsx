@@ -226,7 +226,7 @@ export function Arrival({ token, joined, setJoined, again }: ArrivalProps) {
         {only === undefined && !isUsed ? null : (
           <p class="group mt12">
             {only === undefined ? null : (
-              <Button kind="primary" href={pathOf(own, "machines", only.id)}>
+              <Button kind="primary" href={pathOf(own, "nodes", only.id)}>
                 Open <bdi>{nameOf(only.id)}</bdi>
               </Button>
             )}
@@ -420,7 +420,7 @@ const Many = ({ own, uses, used, nameOf }: ManyProps) => (
       ) : null}
       {used.map(({ id, at }) => (
         <Moment key={id} sign="on" at={at}>
-          <a class="name" href={pathOf(own, "machines", id)}>
+          <a class="name" href={pathOf(own, "nodes", id)}>
             <bdi>{nameOf(id)}</bdi>
           </a>{" "}
           joined

@@ -149,7 +149,7 @@ function OfMachines({ own, data }: { own: string; data: Attention | undefined })
       <ul class="plain-list">
         {ending.map(({ id, name, not_after }) => (
           <li key={id}>
-            <a href={pathOf(own, "machines", id)}>
+            <a href={pathOf(own, "nodes", id)}>
               <bdi>{name}</bdi>
             </a>{" "}
             <span>ends {dated(Date.parse(not_after))}</span>
@@ -157,7 +157,7 @@ function OfMachines({ own, data }: { own: string; data: Attention | undefined })
         ))}
       </ul>
       <p>
-        <a href={`${pathOf(own, "machines")}?columns=state,groups,ends,seen&order=ends`}>
+        <a href={`${pathOf(own, "nodes")}?columns=state,groups,ends,seen&order=ends`}>
           All machines in this order
         </a>
       </p>

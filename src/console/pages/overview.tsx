@@ -66,7 +66,7 @@ export function Overview() {
   const { attention, error } = needs;
   const isEmpty = attention?.nodes === 0;
   const add = mayAdminister.value ? (
-    <Button kind="primary" icon="plus" href={pathOf(own, "machines", "add")}>
+    <Button kind="primary" icon="plus" href={pathOf(own, "nodes", "add")}>
       <span>
         Add<span class="no-phone"> a node</span>
       </span>
@@ -153,7 +153,7 @@ function State({ own, attention, network, count }: StateProps) {
   const { sign, words, alarm } = verdictOf(attention, network?.totals.broken ?? 0, count);
   const groups = peopled(network?.groups ?? []).map(({ name, well, relayed, broken, away }) => ({
     name: groupWord(name),
-    href: `${pathOf(own, "machines")}?group=${encodeURIComponent(groupKey(name))}`,
+    href: `${pathOf(own, "nodes")}?group=${encodeURIComponent(groupKey(name))}`,
     on: well,
     part: relayed,
     need: broken,
@@ -193,11 +193,11 @@ function State({ own, attention, network, count }: StateProps) {
             <bdi>{alarm.facts}</bdi>
           </p>
           <div class="group mt8">
-            <Button kind="primary" href={pathOf(own, "machines", alarm.id)}>
+            <Button kind="primary" href={pathOf(own, "nodes", alarm.id)}>
               Open <bdi>{alarm.name}</bdi>
             </Button>
             <CopyButton words="sudo agent doctor" copy="sudo agent doctor" />
-            <Button kind="ghost" href={`${pathOf(own, "machines")}?show=broken`}>
+            <Button kind="ghost" href={`${pathOf(own, "nodes")}?show=broken`}>
               What else is hit?
             </Button>
           </div>
@@ -253,7 +253,7 @@ function Tiles({ own, days, attention, network }: TilesProps) {
   );
   return (
     <div class="tiles">
-      {tile("Online", online, `${pathOf(own, "machines")}?show=away`)}
+      {tile("Online", online, `${pathOf(own, "nodes")}?show=away`)}
       {paths === undefined ? null : tile("Direct paths", paths, `${pathOf(own, "map")}?view=table`)}
       {trips === undefined ? null : tile("Median round trip", trips, `${pathOf(own, "map")}?view=matrix`)}
       {current === undefined ? null : (
@@ -262,7 +262,7 @@ function Tiles({ own, days, attention, network }: TilesProps) {
           value={current.value}
           of={current.of}
           facts={current.facts}
-          href={`${pathOf(own, "machines")}?show=late`}
+          href={`${pathOf(own, "nodes")}?show=late`}
         >
           <Share share={current.share} />
         </Tile>
@@ -272,7 +272,7 @@ function Tiles({ own, days, attention, network }: TilesProps) {
 }
 
 function NeedsYou({ own, rows, count }: { own: string; rows: readonly Need[]; count: number }) {
-  const all = <a href={`${pathOf(own, "machines")}?show=attention`}>Show in nodes</a>;
+  const all = <a href={`${pathOf(own, "nodes")}?show=attention`}>Show in nodes</a>;
   return (
     <Panel
       title="Needs you"
@@ -334,7 +334,7 @@ function Relays({ own, relays }: { own: string; relays: Needs["relays"] }) {
   const counted = relays.filter(({ bytes }) => bytes !== null);
   if (counted.length === 0) return null;
   return (
-    <Panel title="Relays" actions={<a href={`${pathOf(own, "machines")}?show=relay`}>Nodes</a>}>
+    <Panel title="Relays" actions={<a href={`${pathOf(own, "nodes")}?show=relay`}>Nodes</a>}>
       <ul class="lines recent">
         {counted
           .toSorted((a, b) => Number(b.paused) - Number(a.paused) || (b.bytes ?? 0) - (a.bytes ?? 0))
@@ -343,7 +343,7 @@ function Relays({ own, relays }: { own: string; relays: Needs["relays"] }) {
             <li key={relay.node}>
               <Sign name={relay.paused ? "part" : "on"} />
               <span class="cut" title={relayText(relay)}>
-                <a class="name" href={pathOf(own, "machines", relay.node)}>
+                <a class="name" href={pathOf(own, "nodes", relay.node)}>
                   <bdi>{relay.node_name}</bdi>
                 </a>{" "}
                 <span class="quiet">{relayText(relay)}</span>
@@ -420,7 +420,7 @@ function FirstNodes({ own, needs, attention }: Pick<WholeProps, "own" | "needs" 
             <p class="quiet">The others find each other through it. It needs an open UDP port.</p>
             {isAdmin(shown) ? (
               <p class="group mt8">
-                <Button kind="primary" icon="plus" href={`${pathOf(own, "machines", "add")}?kind=lighthouse`}>
+                <Button kind="primary" icon="plus" href={`${pathOf(own, "nodes", "add")}?kind=lighthouse`}>
                   Add a lighthouse
                 </Button>
               </p>

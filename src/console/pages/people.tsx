@@ -67,7 +67,7 @@ export function People() {
         node_count === 0 ? (
           <span class="quiet">0</span>
         ) : (
-          <a href={`${pathOf(own, "machines")}?owner=${user_id}`}>
+          <a href={`${pathOf(own, "nodes")}?owner=${user_id}`}>
             {node_count}
             <span class="unseen"> machines of {email}</span>
           </a>

@@ -47,7 +47,7 @@ export function Phones() {
       title="Phones"
       above={
         <>
-          <a href={pathOf(own, "machines")}>Nodes</a>
+          <a href={pathOf(own, "nodes")}>Nodes</a>
           <Icon name="right" />
         </>
       }
@@ -126,7 +126,7 @@ function Own({ own, choose }: { own: string; choose(phone: Node): void }) {
           <li key={node.id}>
             <Sign name={isImportDue(node.phone) ? "need" : "on"} />
             <span>
-              <a class="name" href={pathOf(own, "machines", node.id)}>
+              <a class="name" href={pathOf(own, "nodes", node.id)}>
                 <bdi>{node.name}</bdi>
               </a>{" "}
               {isImportDue(node.phone) ? (
@@ -290,7 +290,7 @@ function File({ made: { node, file }, save, done, renew }: FileProps) {
           <Why kind="info" title="It is in no group.">
             <p>
               If it needs one, import it only later: an administrator adds groups on{" "}
-              <a href={pathOf(slug.value ?? "", "machines", node.id)}>its page</a>, then choose Import again.
+              <a href={pathOf(slug.value ?? "", "nodes", node.id)}>its page</a>, then choose Import again.
             </p>
           </Why>
         ) : null}

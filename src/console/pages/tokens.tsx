@@ -83,8 +83,8 @@ export function Tokens() {
         empty="None. Adding a machine makes one."
         command={["token", "list", own]}
       >
-        <a class="button" href={pathOf(own, "machines", "add")}>
-          Add a machine
+        <a class="button" href={pathOf(own, "nodes", "add")}>
+          Add a node
         </a>
       </List>
       <h2>Service tokens for programs</h2>

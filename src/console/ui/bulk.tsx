@@ -1,4 +1,4 @@
-// One action on several machines: confirmed once, carried out for each, and each refusal is named.
+// One action on several nodes: confirmed once, carried out for each, and each refusal is named.
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
@@ -51,7 +51,7 @@ export async function runEach<T extends Item>(
 }
 
 type BulkProps<T extends Item> = {
-  /** The action, for the question and the button: "Revoke 3 machines". */
+  /** The action, for the question and the button: "Revoke 3 nodes". */
   action: string;
   items: readonly T[];
   isDanger?: boolean;
@@ -132,7 +132,7 @@ export function Bulk<T extends Item>(props: BulkProps<T>) {
         {children}
         {asksCount ? (
           <Text
-            label={`Type ${asked.length}, the number of machines, to go on`}
+            label={`Type ${asked.length}, the number of nodes, to go on`}
             value={typed}
             set={type}
             control={{ autocomplete: "off", inputmode: "numeric", autofocus: true }}

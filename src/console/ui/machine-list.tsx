@@ -32,7 +32,7 @@ export function MachineList({ own, ids, count = ids.length, title }: MachineList
           const [state, word] = stateOf({ ...node, isLate: node.not_applied_since != null });
           return (
             <li key={node.id}>
-              <a href={pathOf(own, "machines", node.id)}>
+              <a href={pathOf(own, "nodes", node.id)}>
                 <bdi>{node.name}</bdi>
               </a>{" "}
               <State name={state} word={word} /> <span class="quiet">{configurationOf(node).words}</span>

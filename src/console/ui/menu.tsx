@@ -10,14 +10,16 @@ type MenuProps = {
   icon?: IconName;
   /** Words on the button instead of the icon alone. */
   words?: string;
-  isSmall?: boolean;
+  isSmall?: boolean | undefined;
+  /** With a frame, as a button beside others. */
+  isPlain?: boolean | undefined;
   /** Opens upwards, for a button at the bottom. */
   isUp?: boolean;
   children: ComponentChildren;
 };
 
 /** What it lists is made when it is opened: a list may have hundreds of menus. */
-export function Menu({ label, icon = "more", words, isSmall = false, isUp = false, children }: MenuProps) {
+export function Menu({ label, icon = "more", words, isSmall, isPlain, isUp = false, children }: MenuProps) {
   const [isOpen, open] = useState(false);
   const place = useRef<HTMLDetailsElement>(null);
   const focus = () => place.current?.querySelector("summary")?.focus();
@@ -44,7 +46,14 @@ export function Menu({ label, icon = "more", words, isSmall = false, isUp = fals
   return (
     <details class={isUp ? "menu up" : "menu"} ref={place} open={isOpen}>
       <summary
-        class={`button ghost ${isSmall ? "small" : ""} ${words === undefined ? "icon" : ""}`}
+        class={[
+          "button",
+          isPlain !== true && "ghost",
+          isSmall === true && "small",
+          words === undefined && "icon",
+        ]
+          .filter(Boolean)
+          .join(" ")}
         aria-label={words === undefined ? label : undefined}
         title={label}
         onClick={(event: Event) => {

@@ -1,9 +1,17 @@
-// Whether the window is as narrow as a phone: lists become cards.
+// How much room the window has.
 
-import { signal } from "@preact/signals";
+import { signal, type ReadonlySignal } from "@preact/signals";
 
-const narrow = matchMedia("(max-width: 599px)");
-export const isNarrow = signal(narrow.matches);
-narrow.addEventListener("change", () => {
-  isNarrow.value = narrow.matches;
-});
+function matching(query: string): ReadonlySignal<boolean> {
+  const list = matchMedia(query);
+  const found = signal(list.matches);
+  list.addEventListener("change", () => {
+    found.value = list.matches;
+  });
+  return found;
+}
+
+/** As narrow as a phone: lists become cards, and the tabs are at the bottom. */
+export const isNarrow = matching("(max-width: 719px)");
+/** A panel has room beside a list. */
+export const isWide = matching("(min-width: 960px)");

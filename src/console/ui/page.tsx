@@ -30,8 +30,8 @@ export function Page({ title, above, pill, fact, actions, terminal, isWhole, chi
   return (
     <>
       <header class="top">
-        {above === undefined ? null : <span class="crumb">{above}</span>}
-        <h1>
+        {above === undefined ? null : <span class="crumb no-phone">{above}</span>}
+        <h1 class="cut" title={title}>
           <bdi>{title}</bdi>
         </h1>
         {pill}
@@ -46,11 +46,17 @@ export function Page({ title, above, pill, fact, actions, terminal, isWhole, chi
 }
 
 /** The same from the command line and from the API, in a dialog. */
-export function TerminalButton(same: Terminal) {
+export function TerminalButton({ isSmall, ...same }: Terminal & { isSmall?: boolean }) {
   const [isOpen, open] = useState(false);
   return (
     <>
-      <Button kind="ghost" icon="terminal" label="From the terminal" onClick={() => open(true)} />
+      <Button
+        kind="ghost"
+        isSmall={isSmall}
+        icon="terminal"
+        label="From the terminal"
+        onClick={() => open(true)}
+      />
       {isOpen ? (
         <Dialog title="From the terminal" close={() => open(false)}>
           <Line text={commandText(same)} />

@@ -129,15 +129,16 @@ export function Empty({ text, children }: { text: string; children?: ComponentCh
 }
 
 /** The button turns to a check for a moment: what changed is marked in place. */
-export function Copy({
-  text,
-  label = "Copy",
-  isMain = false,
-}: {
+type CopyProps = {
   text: string;
   label?: string;
+  /** With its label, as the action of the page. */
   isMain?: boolean;
-}) {
+  /** Shows what is copied: a command. */
+  isWithText?: boolean;
+};
+
+export function Copy({ text, label = "Copy", isMain = false, isWithText = false }: CopyProps) {
   const [said, say] = useState<"" | "Copied" | "Not copied: select the text">("");
   const copy = async () => {
     try {
@@ -152,13 +153,14 @@ export function Copy({
   return (
     <button
       type="button"
-      class={isMain ? "small primary" : "small icon ghost"}
+      class={isMain ? "small primary" : isWithText ? "small" : "small icon ghost"}
       title={said || label}
-      aria-label={label}
+      aria-label={isWithText ? undefined : label}
       onClick={copy}
     >
       <Icon name={said === "Copied" ? "check" : "copy"} />
       {isMain ? label : null}
+      {isWithText ? <code>{text}</code> : null}
       <span role="status" class={said.startsWith("Not") ? "" : "unseen"}>
         {said}
       </span>

@@ -24,16 +24,20 @@ export type Column<T> = {
   text(item: T): string;
   /** The column changes all the time, so changes are not marked. */
   isRestless?: true;
+  /** Stands at the right. */
+  isNumber?: true;
 };
 
+/** With buttons; a list without them has rows of 32 px. */
 const lineHeight = 36;
 /** On a phone, each row is a card of two lines; of more, if it has many columns with their titles. */
-const cardHeightOf = (titled: number) => (titled <= 3 ? 60 : titled <= 5 ? 84 : 124);
+const cardHeightOf = (titled: number, isTall: boolean) =>
+  titled === 0 ? (isTall ? 72 : 54) : titled <= 3 ? 60 : titled <= 5 ? 84 : 124;
 /** Rows above and below what is in sight, so that scrolling shows no gaps. */
 const margin = 6;
 const restMs = 100;
 /** How long a changed cell is marked. The mark does not blink: text that is read must not move. */
-const mark = { backgroundColor: ["var(--marked)", "var(--marked)"] };
+const mark = { backgroundColor: ["var(--mark)", "var(--mark)"] };
 const markMs = 2000;
 /** Data of an earlier visit is updated first: until then, the order is not held. */
 const settleMs = 2000;
@@ -59,28 +63,53 @@ type RowsProps<T> = {
   select?(keys: ReadonlySet<Key>): void;
   /** On a phone, the cells have the titles of their columns before them. */
   isTitled?: boolean;
+  height?: number;
+  /** Opens the row beside the list, by a click anywhere on it; without it, only its link leads to its page. */
+  open?: ((item: T) => void) | undefined;
+  /** The row that is open: the next one that gets the focus is opened, too. */
+  opened?: Key | undefined;
 };
 
 /** A row that is in the page, so that scrolling makes only those that come into sight. `epoch`: what all rows depend on. */
 type Drawn<T> = { item: T; place: number; epoch: { columns: readonly Column<T>[] }; view: VNode };
 
 export function Rows<T>(props: RowsProps<T>) {
-  const { label, columns, order, setOrder, select, isTitled = false } = props;
+  const { label, columns, order, setOrder, select, isTitled = false, height = lineHeight } = props;
   const { rows: items, moved, sort } = useHeld(props);
   const body = useRef<HTMLDivElement>(null);
   const isCards = isNarrow.value;
-  const cardHeight = cardHeightOf(isTitled ? columns.length : 0);
-  const rowHeight = isCards ? cardHeight : lineHeight;
+  const cardHeight = cardHeightOf(isTitled ? columns.length : 0, height === lineHeight);
+  const rowHeight = isCards ? cardHeight : height;
   const [from, to] = useVisible(body, items.length, rowHeight);
   const canSelect = select !== undefined;
   const template = useMemo(
     () => ({
       "--columns": `${canSelect ? "28px " : ""}${columns.map(({ width }) => `minmax(0,${width}fr)`).join(" ")}`,
-      "--card": `${cardHeight}px`,
+      "--row": `${rowHeight}px`,
     }),
-    [columns, canSelect, cardHeight],
+    [columns, canSelect, rowHeight],
   );
   const inSight = useDrawn({ ...props, items }, { from, to, rowHeight });
+  const itemOf = (target: EventTarget | null) => {
+    const row = target instanceof Element ? target.closest("[aria-rowindex]") : null;
+    return items[Number(row?.getAttribute("aria-rowindex")) - 2];
+  };
+  const click = (event: MouseEvent) => {
+    const { target } = event;
+    // A key that presses the link opens its page, and so does a click for a new tab.
+    const isPlain = event.detail > 0 && !(event.ctrlKey || event.metaKey || event.shiftKey || event.altKey);
+    const isOther = !(target instanceof Element) || target.closest("button, input, label") !== null;
+    const item = itemOf(target);
+    if (!isPlain || isOther || item === undefined || getSelection()?.isCollapsed === false) return;
+    event.preventDefault();
+    target.closest("[role=row]")?.querySelector<HTMLElement>(".first a")?.focus({ preventScroll: true });
+    props.open?.(item);
+  };
+  const follow = ({ target }: FocusEvent) => {
+    const item = itemOf(target);
+    const isLink = target instanceof Element && target.matches(".first a");
+    if (item !== undefined && isLink && props.opened !== undefined) props.open?.(item);
+  };
   return (
     <>
       <div
@@ -96,7 +125,14 @@ export function Rows<T>(props: RowsProps<T>) {
             <Head key={column.key} column={column} order={order} setOrder={setOrder} />
           ))}
         </div>
-        <div role="rowgroup" ref={body} class="body" style={{ height: `${items.length * rowHeight}px` }}>
+        <div
+          role="rowgroup"
+          ref={body}
+          class={props.open === undefined ? "body" : "body opens"}
+          style={{ height: `${items.length * rowHeight}px` }}
+          onClick={props.open && click}
+          onFocusIn={props.open && follow}
+        >
           {inSight}
         </div>
       </div>
@@ -138,11 +174,11 @@ type Sight = { from: number; to: number; rowHeight: number };
 
 /** The rows in sight. */
 function useDrawn<T>(props: RowsProps<T>, { from, to, rowHeight }: Sight): VNode[] {
-  const { items, columns, keyOf, selected } = props;
+  const { items, columns, keyOf, selected, opened } = props;
   const drawn = useRef(new Map<Key, Drawn<T>>());
   const newest = usePick(props);
   // Redraws relative times.
-  const epoch = useMemo(() => ({ columns }), [now.value, columns, rowHeight, selected]);
+  const epoch = useMemo(() => ({ columns }), [now.value, columns, rowHeight, selected, opened]);
   const next = new Map<Key, Drawn<T>>();
   // Keeps the row object: Preact does not redraw the same object.
   const inSight = items.slice(from, to).map((item, index) => {
@@ -191,7 +227,7 @@ function usePick<T>({ items, keyOf, selected, select }: RowsProps<T>) {
   return newest;
 }
 
-type DrawProps<T> = Pick<RowsProps<T>, "columns" | "keyOf" | "linkOf" | "selected" | "select"> & {
+type DrawProps<T> = Pick<RowsProps<T>, "columns" | "keyOf" | "linkOf" | "selected" | "select" | "opened"> & {
   item: T;
   place: number;
   /** In pixels. */
@@ -212,27 +248,30 @@ function drawRow<T>({
   linkOf,
   selected,
   select,
+  opened,
   pick,
   before,
 }: DrawProps<T>): VNode {
   const key = keyOf(item);
   const href = linkOf?.(item);
   const isSelected = selected?.has(key) === true;
+  const isOpen = key === opened;
   const isChanged = ({ key: name, text, isRestless }: Column<T>) => {
-    const was = before?.epoch.columns.find((column) => column.key === name)?.text(before.item);
+    const former = before?.epoch.columns.find((column) => column.key === name);
+    const was = before && former?.text(before.item);
     // A value that was unknown before has not changed.
-    return was && isRestless !== true && was !== text(item);
+    return was && isRestless !== true && former?.isRestless !== true && was !== text(item);
   };
   return (
     <div
       role="row"
       key={key}
       aria-rowindex={place + 2}
-      class={isSelected ? "row selected" : "row"}
+      class={isSelected || isOpen ? "row selected" : "row"}
       style={`top:${top}px`}
     >
       {select === undefined ? null : (
-        <div role="cell">
+        <div role="cell" class="pick">
           <input
             type="checkbox"
             aria-label={`Select ${columns[0]?.text(item)}`}
@@ -246,11 +285,17 @@ function drawRow<T>({
           role="cell"
           key={column.key}
           ref={isChanged(column) ? flash.bind(undefined) : null}
-          class={at === 0 ? "first" : ""}
+          class={`${at === 0 ? "first" : `c${at}`}${column.isNumber === true ? " num" : ""}`}
           data-column={column.key}
           data-title={column.title}
         >
-          {at === 0 && href !== undefined ? <a href={href}>{column.cell(item)}</a> : column.cell(item)}
+          {at === 0 && href !== undefined ? (
+            <a class="name" href={href} aria-current={isOpen ? "true" : undefined}>
+              {column.cell(item)}
+            </a>
+          ) : (
+            column.cell(item)
+          )}
         </div>
       ))}
     </div>
@@ -260,13 +305,19 @@ function drawRow<T>({
 type HeadProps = { column: Column<never>; order: string; setOrder(order: string): void };
 
 /** The title of a column. A click orders by it, a second one the other way round. */
-function Head({ column: { key, title, compare, isNatural }, order, setOrder }: HeadProps) {
+function Head({ column: { key, title, compare, isNatural, isNumber }, order, setOrder }: HeadProps) {
   const isUp = order === key;
   const isDown = order === `-${key}`;
   const direction = isUp ? "ascending" : isDown ? "descending" : "none";
-  if (compare === undefined && isNatural !== true) return <div role="columnheader">{title}</div>;
+  const place = isNumber === true ? "num" : undefined;
+  if (compare === undefined && isNatural !== true)
+    return (
+      <div role="columnheader" class={place}>
+        {title}
+      </div>
+    );
   return (
-    <div role="columnheader" aria-sort={direction}>
+    <div role="columnheader" aria-sort={direction} class={place}>
       <button type="button" class="plain" onClick={() => setOrder(isUp ? `-${key}` : key)}>
         {title}
         <span aria-hidden="true">{isUp ? " ↑" : isDown ? " ↓" : ""}</span>

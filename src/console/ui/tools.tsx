@@ -9,33 +9,29 @@ import { useAction } from "./form.tsx";
 import { Icon } from "./icon.tsx";
 import { valueOf } from "./parts.tsx";
 
-/** `name`: of the words in the query. `isFolded`: an icon alone until it is used. */
-export function Search({
-  label,
-  name = "search",
-  isFolded = false,
-}: {
+type SearchProps = {
   label: string;
+  /** Of the words in the query. */
   name?: string;
+  placeholder?: string;
+  /** An icon alone until it is used. */
   isFolded?: boolean;
-}) {
-  const field = (
-    <input
-      type="search"
-      aria-label={label}
-      title={isFolded ? `${label} (/)` : undefined}
-      placeholder="Search"
-      value={query.value.get(name) ?? ""}
-      onInput={(event: Event) => setQuery({ [name]: valueOf(event) })}
-    />
-  );
-  return isFolded ? (
-    <span class="search folded">
+};
+
+export function Search({ label, name = "search", placeholder = "Search", isFolded = false }: SearchProps) {
+  return (
+    <label class={isFolded ? "search folded" : "search w240"}>
       <Icon name="search" />
-      {field}
-    </span>
-  ) : (
-    field
+      <input
+        type="search"
+        aria-label={label}
+        title={isFolded ? `${label} (/)` : undefined}
+        placeholder={placeholder}
+        value={query.value.get(name) ?? ""}
+        onInput={(event: Event) => setQuery({ [name]: valueOf(event) })}
+      />
+      {name === "search" && !isFolded ? <kbd>/</kbd> : null}
+    </label>
   );
 }
 
@@ -47,21 +43,24 @@ export function searched(name = "search"): (text: string) => boolean {
 
 type ExportProps<T> = { file: string; items: readonly T[]; columns: readonly CsvColumn<T>[] };
 
-/** `isPart`: there is more than `items`. `isIcon`: in the head of a panel. */
+/** `isPart`: there is more than `items`. `isSmall`: in the head of a panel. */
 export function Export<T>({
   file,
   items,
   columns,
-  isPart = false,
-  isIcon = false,
-}: ExportProps<T> & { isPart?: boolean; isIcon?: boolean }) {
+  isPart,
+  isSmall,
+}: ExportProps<T> & { isPart?: boolean; isSmall?: boolean }) {
   const save = () => download(file, toCsv(items, columns), "text/csv");
-  return isIcon ? (
-    <Button kind="ghost" isSmall icon="download" label="Export CSV" disabled={isPart} onClick={save} />
-  ) : (
-    <Button disabled={isPart} onClick={save}>
-      Export CSV
-    </Button>
+  return (
+    <Button
+      kind={isSmall === true ? "ghost" : undefined}
+      isSmall={isSmall}
+      icon="download"
+      label="Export CSV"
+      disabled={isPart}
+      onClick={save}
+    />
   );
 }
 
@@ -77,9 +76,9 @@ export function ReadingExport<T>({ read }: ReadingProps<T>) {
   });
   return (
     <>
-      <button type="button" disabled={isRunning} onClick={run}>
-        {isRunning ? `Reading: ${count}…` : "Export CSV"}
-      </button>
+      <Button icon="download" label="Export CSV" disabled={isRunning} onClick={run}>
+        {isRunning ? `Reading: ${count}…` : undefined}
+      </Button>
       {error === undefined ? null : (
         <span class="bad" role="alert">
           No file was made: {error.message}

@@ -45,7 +45,7 @@ const firstAnswers = [
 const firstPage = { page_size: "1000", page: "1" };
 const nodes = (slug: string) => apiPath(nodesApi.list, { slug }, firstPage);
 /**
- * What the pages that begin with the list of machines need, by the segment behind the slug: their file, and what they ask
+ * What the pages that begin with the list of nodes need, by the segment behind the slug: their file, and what they ask
  * of the organization, to the letter. Every member may read it.
  */
 const firstOfPages: Readonly<Record<string, { file: string; asks: readonly ((slug: string) => string)[] }>> =
@@ -59,7 +59,7 @@ const firstOfPages: Readonly<Record<string, { file: string; asks: readonly ((slu
         (slug) => apiPath(pathsApi.groups, { slug }),
       ],
     },
-    machines: { file: "machine-pages", asks: [nodes] },
+    nodes: { file: "node-list", asks: [nodes] },
     map: { file: "map", asks: [nodes, (slug) => apiPath(pathsApi.groups, { slug })] },
   };
 /** A slug needs no escaping in HTML. What else stands in an address is not repeated in the page. */

@@ -1,4 +1,4 @@
-// The dialog that changes a machine: name, groups, the networks behind it, and its roles.
+// The dialog that changes a node: name, groups, the networks behind it, and its roles.
 
 import { organizationsApi } from "../../api/organizations.ts";
 import { nodesApi, nodeSettings } from "../../api/nodes.ts";
@@ -9,15 +9,7 @@ import type { Node } from "../../protocol/node.ts";
 import { gatewayWords } from "../access/networks.ts";
 import { get, type ApiError, call } from "../api.ts";
 import { networksIn, partsOf, sentencesOf } from "../field-parts.ts";
-import {
-  changesOf,
-  differing,
-  rebased,
-  typedOf,
-  type Changes,
-  type Key,
-  type Typed,
-} from "../machine-change.ts";
+import { changesOf, differing, rebased, typedOf, type Changes, type Key, type Typed } from "./change.ts";
 import { slug } from "../me.ts";
 import { refresh } from "../resource.ts";
 import { pathOf } from "../router.ts";
@@ -25,8 +17,8 @@ import { Check, FormFailure, Text, useAction } from "../ui/form.tsx";
 import { Dialog } from "../ui/dialog.tsx";
 import { FromTerminal } from "../ui/parts.tsx";
 import { tell } from "../ui/told.tsx";
-import { GroupsField } from "./groups-field.tsx";
-import { Effects } from "./machine-standing.tsx";
+import { GroupsField } from "../pages/groups-field.tsx";
+import { Effects } from "./firewall.tsx";
 
 function flagsOf(node: Node, { groups, subnets, ...changes }: Changes): string[] {
   const list = (flag: string, before: readonly string[], after = before) => [
@@ -40,7 +32,7 @@ function flagsOf(node: Node, { groups, subnets, ...changes }: Changes): string[]
   ];
 }
 
-/** `before`: the machine as the fields know it. `foreign`: what others changed meanwhile. */
+/** `before`: the node as the fields know it. `foreign`: what others changed meanwhile. */
 type State = { before: Node; typed: Typed; foreign: readonly Key[] };
 
 export function Edit({ node, close }: { node: Node; close(): void }) {
@@ -116,7 +108,7 @@ function Foreign({ now, fields }: { now: Node; fields: readonly Key[] }) {
   });
   return (
     <div class="notice" role="alert">
-      <p>Another administrator has just changed this machine. It has now:</p>
+      <p>Another administrator has just changed this node. It has now:</p>
       {words.map((each) => (
         <p key={each}>
           <bdi>{each}</bdi>
@@ -127,16 +119,16 @@ function Foreign({ now, fields }: { now: Node; fields: readonly Key[] }) {
   );
 }
 
-/** New networks behind a machine were saved: what is left to do. */
+/** New networks behind a node were saved: what is left to do. */
 function Routed({ networks, close }: { networks: readonly string[]; close(): void }) {
   return (
     <Dialog title="Saved" close={close}>
       <p>
-        The other machines now route {networks.join(", ")} through this one. On it, permit forwarding, and
-        give the network a way back: a route to the overlay, or masquerading.
+        The other nodes now route {networks.join(", ")} through this one. On it, permit forwarding, and give
+        the network a way back: a route to the overlay, or masquerading.
       </p>
       <p>
-        Next: which machines may reach it? See the rules on the page{" "}
+        Next: which nodes may reach it? See the rules on the page{" "}
         <a href={pathOf(slug.value ?? "", "access")}>Access</a>. {gatewayWords}
       </p>
       <div class="actions">

@@ -22,6 +22,6 @@ export function useReason() {
   };
 }
 
-/** The effect of revoking one machine, or several. */
+/** The effect of revoking one node, or several. */
 export const revoking = (isOne: boolean, hasPhone = false) =>
-  `Machines that are online drop ${isOne ? "it" : "them"} within seconds, the others when they are back${hasPhone ? "; phones reach nothing then" : `, and ${isOne ? "its overlay stops" : "their overlays stop"}`}. Revoked machines stay in the list under Revoked, and can be restored there. Names and addresses become free within 7 days.`;
+  `Nodes that are online drop ${isOne ? "it" : "them"} within seconds, the others when they are back${hasPhone ? "; phones reach nothing then" : `, and ${isOne ? "its overlay stops" : "their overlays stop"}`}. Revoked nodes stay in the list under Revoked, and can be restored there. Names and addresses become free within 7 days.`;

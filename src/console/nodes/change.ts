@@ -1,8 +1,8 @@
 // The fields of the dialog that changes a machine, and the request: only the fields that the user changed. Others may
 // change the same machine meanwhile. Pure.
 
-import type { Node } from "../protocol/node.ts";
-import { networksIn, partsOf } from "./field-parts.ts";
+import type { Node } from "../../protocol/node.ts";
+import { networksIn, partsOf } from "../field-parts.ts";
 
 export type Key =
   "name" | "groups" | "subnets" | "public_ip" | "is_lighthouse" | "is_relay" | "is_name_server";

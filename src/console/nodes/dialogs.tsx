@@ -1,4 +1,4 @@
-// Actions on all selected machines of the list.
+// The question before an action on one node, or on several.
 
 import { organizationsApi } from "../../api/organizations.ts";
 import { apiPath, type Endpoint } from "../../api/endpoint.ts";
@@ -8,7 +8,6 @@ import { useState } from "preact/hooks";
 import type { Node } from "../../protocol/node.ts";
 import { call } from "../api.ts";
 import { partsOf } from "../field-parts.ts";
-import type { Machine } from "../machines.ts";
 import { slug } from "../me.ts";
 import { useNodes } from "../node-list.ts";
 import { refresh } from "../resource.ts";
@@ -17,69 +16,14 @@ import { pathOf } from "../router.ts";
 import { item, type Terminal } from "../terminal.ts";
 import { Bulk, type Item } from "../ui/bulk.tsx";
 import { FromTerminal } from "../ui/parts.tsx";
-import { GroupsField } from "./groups-field.tsx";
+import { GroupsField } from "../pages/groups-field.tsx";
 import { revoking, useReason } from "./revoke-reason.tsx";
-
-type Verb = "groups" | "renew" | "revoke" | "restore";
-/** `fits`: the machines that it can be done with. */
-const verbs: readonly (readonly [Verb, words: string, fits: (machine: Machine) => boolean])[] = [
-  ["groups", "Change groups", ({ state }) => state !== "revoked"],
-  ["renew", "Renew certificates", ({ state }) => state === "active"],
-  ["revoke", "Revoke", ({ state }) => state !== "revoked"],
-  ["restore", "Restore", ({ state }) => state === "revoked"],
-];
-
-type Props = {
-  machines: readonly Machine[];
-  /** Number of machines that were selected until a filter hid them. */
-  dropped: number;
-  clear(): void;
-};
-
-function wordsOf(count: number, dropped: number): string {
-  if (count === 0 && dropped === 0) return "Tick machines to change several at once.";
-  return `${count} selected${dropped === 0 ? "" : `. Not shown, so unticked: ${dropped}`}`;
-}
-
-/** Shown even while nothing is selected: the table below must not move under the pointer. */
-export function Selected({ machines, dropped, clear }: Props) {
-  // Keeps the machines of the question, although the list changes meanwhile.
-  const [asked, ask] = useState<{ verb: Verb; machines: readonly Machine[] } | undefined>(undefined);
-  const Asked = asked && dialogs[asked.verb];
-  return (
-    <div class="tools steady" role="group" aria-label="Selected machines">
-      <span role="status" class={machines.length === 0 ? "quiet" : ""}>
-        {wordsOf(machines.length, dropped)}
-      </span>
-      {verbs.map(([verb, words, fits]) =>
-        machines.some(fits) ? (
-          <button
-            type="button"
-            key={verb}
-            class={verb === "revoke" ? "danger" : ""}
-            onClick={() => ask({ verb, machines: machines.filter(fits) })}
-          >
-            {words}
-          </button>
-        ) : null,
-      )}
-      {machines.length === 0 ? null : (
-        <button type="button" onClick={clear}>
-          Clear the selection
-        </button>
-      )}
-      {asked === undefined || Asked === undefined ? null : (
-        <Asked machines={asked.machines} close={() => ask(undefined)} />
-      )}
-    </div>
-  );
-}
 
 type DialogProps = { machines: readonly (Item & Pick<Node, "phone">)[]; close(): void };
 
-/** One machine is called by its name. */
+/** One node is called by its name. */
 const shared = ({ machines, close }: DialogProps, verb: string) => ({
-  action: `${verb} ${machines.length === 1 ? machines[0]?.name : `${machines.length} machines`}`,
+  action: `${verb} ${machines.length === 1 ? machines[0]?.name : `${machines.length} nodes`}`,
   items: machines,
   hasNames: machines.length > 1,
   after: () => refresh(apiPath(organizationsApi.retrieve, { slug: slug.value ?? "" })),
@@ -87,7 +31,7 @@ const shared = ({ machines, close }: DialogProps, verb: string) => ({
 });
 const withSlug = (path: string) => path.replace("{slug}", slug.value ?? "");
 
-/** The same from the terminal, for each machine. */
+/** The same from the terminal, for each node. */
 function forEach(
   machines: readonly Item[],
   verb: string,
@@ -179,7 +123,7 @@ function Revoke(props: DialogProps) {
   );
 }
 
-/** The confirmation before an action, also for one machine. */
+/** The confirmation before an action, also for one node. */
 export const dialogs = {
   groups: Groups,
   renew: plain("Renew the certificates of", "renew", nodesApi.renewCertificate, () => (
@@ -189,12 +133,12 @@ export const dialogs = {
   restore: plain("Restore", "restore", nodesApi.restore, () => (
     <>
       <p>
-        A restored machine gets a new certificate for its former keys when it is next online. Then the others
+        A restored node gets a new certificate for its former keys when it is next online. Then the others
         accept it again.
       </p>
       <p class="limited">
         If a stranger may have had it, do not restore it:{" "}
-        <a href={pathOf(slug.value ?? "", "machines", "add")}>add it</a> anew, with new keys.
+        <a href={pathOf(slug.value ?? "", "nodes", "add")}>add it</a> anew, with new keys.
       </p>
     </>
   )),

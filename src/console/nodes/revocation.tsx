@@ -1,4 +1,4 @@
-// Which machines have a revocation in force: until then they accept the revoked one.
+// Which nodes have a revocation in force: until then they accept the revoked one.
 
 import { nodesApi } from "../../api/nodes.ts";
 import { apiPath } from "../../api/endpoint.ts";
@@ -15,16 +15,16 @@ export function Revocation({ own, id, name }: { own: string; id: number; name: s
   if (late === 0)
     return (
       <p>
-        <State name="online" word={`All machines refuse it: ${total} of ${total} have confirmed.`} />
+        <State name="online" word={`All nodes refuse it: ${total} of ${total} have confirmed.`} />
       </p>
     );
   return (
     <>
       <p>
-        <State name="limited" word={`${applied} of ${total} machines have confirmed that they refuse it.`} />{" "}
-        The others may accept it until they have applied the newest configuration.
+        <State name="limited" word={`${applied} of ${total} nodes have confirmed that they refuse it.`} /> The
+        others may accept it until they have applied the newest configuration.
       </p>
-      <MachineList own={own} ids={waiting} count={late} title={`Machines that have not confirmed: ${late}`} />
+      <MachineList own={own} ids={waiting} count={late} title={`Nodes that have not confirmed: ${late}`} />
     </>
   );
 }

@@ -1,39 +1,47 @@
-// Which machines a list shows: by state, by group, by owner, and by words. The address has all of it. Pure.
+// Which nodes a list shows: by state, by group, by owner, and by words. The address has all of it. Pure.
 
-import type { AliasWords } from "./aliases.ts";
-import type { Machine } from "./machines.ts";
-import { isImportDue, vulnerabilitiesOf } from "./nodes.ts";
+import type { AliasWords } from "../aliases.ts";
+import type { Machine } from "../machines.ts";
+import { isImportDue, vulnerabilitiesOf } from "../nodes.ts";
 
 /** How many of its paths are relayed, and broken, by machine. */
 type PathCounts = ReadonlyMap<number, { relayed: number; broken: number }>;
 
 const weekMs = 7 * 86_400_000;
 
-/** Filters by their word in the address. "revoked" is another list of the control plane. */
+/** Filters by their word in the address. "waiting" and "revoked" are other lists of the control plane. */
 export const shows = [
-  ["", "All machines"],
-  ["online", "Online"],
+  ["", "All"],
+  ["needs", "Needs you"],
+  ["waiting", "Waiting"],
+  ["relayed", "Relayed"],
   ["away", "Away"],
+  ["revoked", "Revoked"],
+  ["online", "Online"],
   ["week", "Away for a week"],
   ["cloned", "Keys that two machines use"],
   ["hubs", "Lighthouses and relays away"],
   ["behind", "Configuration not the newest"],
   ["late", "Configuration late by ten minutes"],
   ["vulnerable", "Engine with known vulnerabilities"],
+  ["overdue", "Certificate not renewed"],
   ["broken", "Broken paths"],
-  ["relayed", "Relayed paths"],
   ["lighthouse", "Lighthouses"],
   ["relay", "Relays"],
   ["phones", "Phones"],
   ["due", "Phones to import again"],
   ["pending", "Not registered"],
-  ["revoked", "Revoked"],
 ] as const;
+/** Filters that are always in sight; the others are in a menu. */
+export const chips = shows.slice(0, 6);
+
+type Test = (machine: Machine, now: number, paths: PathCounts) => boolean;
 
 /** Phones never check in. */
 const isAway = ({ state, online, phone }: Machine) => state === "active" && !online && phone == null;
 
-const isShown: Readonly<Record<string, (machine: Machine, now: number, paths: PathCounts) => boolean>> = {
+const isShown: Readonly<Record<string, Test>> = {
+  needs: (...given) => needs.some((each) => isShown[each]?.(...given) === true),
   online: ({ state, online }) => state === "active" && online,
   away: isAway,
   week: (machine, now) => isAway(machine) && (machine.seenAt ?? 0) <= now - weekMs,
@@ -41,6 +49,7 @@ const isShown: Readonly<Record<string, (machine: Machine, now: number, paths: Pa
   hubs: (machine) => isAway(machine) && (machine.is_lighthouse || machine.is_relay),
   behind: ({ isBehind }) => isBehind,
   late: ({ isLate, online }) => isLate && online,
+  overdue: (machine) => machine.isOverdue === true,
   vulnerable: (machine) => machine.state === "active" && vulnerabilitiesOf(machine) !== "",
   broken: ({ id, online }, _now, paths) => online && (paths.get(id)?.broken ?? 0) > 0,
   relayed: ({ id, online }, _now, paths) => online && (paths.get(id)?.relayed ?? 0) > 0,
@@ -50,20 +59,30 @@ const isShown: Readonly<Record<string, (machine: Machine, now: number, paths: Pa
   due: ({ state, phone }, now) => state === "active" && isImportDue(phone, now),
   pending: ({ state }) => state === "pending",
 };
+/** What Overview counts of nodes, too. */
+const needs = ["cloned", "hubs", "broken", "late", "overdue", "vulnerable"];
+
+/** How many each chip leaves. */
+export const countShown = (
+  machines: readonly Machine[],
+  show: string,
+  now: number,
+  paths: PathCounts,
+): number => filtered(machines, { show, group: "", owner: "", words: [] }, now, paths).length;
 
 /** `words` in lower case. `owner`: the number of a user, or "". */
-export type MachineFilter = { show: string; group: string; owner: string; words: readonly string[] };
+export type NodeFilter = { show: string; group: string; owner: string; words: readonly string[] };
 
 /** The file name of an export. It contains the filter, but neither owner nor search, which may be private. */
-export function exportName(own: string, { show, group, owner, words }: MachineFilter): string {
+export function exportName(own: string, { show, group, owner, words }: NodeFilter): string {
   const part = owner !== "" || words.length > 0 ? "filtered" : "";
-  const parts = [own, "machines", show, group, part].filter(Boolean);
+  const parts = [own, "nodes", show, group, part].filter(Boolean);
   return `${parts.join("-").replaceAll(/[^\w.-]+/g, "_")}.csv`;
 }
 
 export function filtered(
   machines: readonly Machine[],
-  { show, group, owner, words }: MachineFilter,
+  { show, group, owner, words }: NodeFilter,
   now: number,
   paths: PathCounts = new Map(),
   aliases: AliasWords = new Map(),
@@ -81,7 +100,7 @@ export function filtered(
 
 export type Selection = ReadonlySet<number | string>;
 
-/** The selected machines that are shown: actions never apply to hidden ones. */
+/** The selected nodes that are shown: actions never apply to hidden ones. */
 export function selectedIn(selected: Selection, shown: readonly Machine[]): readonly Machine[] {
   return selected.size === 0 ? [] : shown.filter(({ id }) => selected.has(id));
 }

@@ -1,0 +1,166 @@
+// The columns that the list of nodes can have, and which of them the address chooses.
+
+import type { Names } from "../actor.ts";
+import type { AliasWords } from "../aliases.ts";
+import type { Machine } from "../machines.ts";
+import { isPresent, stateOf, vulnerabilitiesOf, type StateName } from "../nodes.ts";
+import { pathRank, pathWords, type CountsByNode } from "../path-counts.ts";
+import { setQuery } from "../router.ts";
+import { ago } from "../ago.ts";
+import { now } from "../times.ts";
+import { Check } from "../ui/form.tsx";
+import { textColumn } from "../ui/list.tsx";
+import { Menu } from "../ui/menu.tsx";
+import { isNarrow } from "../ui/narrow.ts";
+import { State } from "../ui/parts.tsx";
+import type { Column } from "../ui/rows.tsx";
+import { Tag } from "../ui/tag.tsx";
+import { timeColumn } from "../ui/time-column.ts";
+import { PathBars } from "./path-drawings.tsx";
+
+const first = "name";
+const byDefault = ["state", "address", "groups", "paths", "engine", "seen", "revoked"];
+/** Beside an open node. */
+const byDefaultBeside = byDefault.filter((key) => key !== "engine");
+/** For phones: a card has place for four. */
+const byDefaultNarrow = ["state", "address", "paths"];
+
+const usual = (isBeside: boolean) =>
+  isNarrow.value ? byDefaultNarrow : isBeside ? byDefaultBeside : byDefault;
+
+/** What needs you comes first, what is away or over comes last. */
+const ranks: readonly StateName[] = ["attention", "limited", "waiting", "online", "away", "revoked"];
+
+export function rolesOf({
+  is_lighthouse,
+  is_relay,
+  subnets,
+}: Pick<Machine, "is_lighthouse" | "is_relay" | "subnets">): string[] {
+  return [
+    ...(is_lighthouse ? ["lighthouse"] : []),
+    ...(is_relay ? ["relay"] : []),
+    ...(subnets.length > 0 ? ["router"] : []),
+  ];
+}
+
+/** Cells are made without components: a page of rows is drawn for each step of scrolling. */
+export function allColumns(
+  names: Names,
+  { paths, aliases }: { paths: CountsByNode; aliases: AliasWords },
+  isRevoked: boolean,
+): readonly Column<Machine>[] {
+  const standing = (node: Machine) =>
+    stateOf({
+      ...node,
+      broken: paths.get(node.id)?.broken,
+      finding: node.isCloned === true ? "cloned" : undefined,
+    });
+  const owner = ({ ownerId }: Machine) => (ownerId === null ? "" : (names.get(ownerId) ?? `user ${ownerId}`));
+  return [
+    { ...textColumn<Machine>(first, "Name", 2, ({ name }) => name), sortKey: ({ nameKey }) => nameKey },
+    {
+      ...textColumn<Machine>("state", "State", 2.8, (node) => standing(node)[1]),
+      // Before the paths are known, the state is not.
+      ...(paths.size === 0 ? { isRestless: true as const } : {}),
+      sortKey: (node) => ranks.indexOf(standing(node)[0]) + node.nameKey,
+      cell(node) {
+        const [name, word] = standing(node);
+        return <span title={word}>{State({ name, word })}</span>;
+      },
+    },
+    {
+      ...textColumn<Machine>("address", "Address", 2.2, ({ ip_address }) => ip_address),
+      cell: ({ ip_address }) => <span class="mono">{ip_address}</span>,
+    },
+    textColumn<Machine>("aliases", "Aliases", 3, ({ id }) => aliases.get(id) ?? ""),
+    {
+      ...textColumn<Machine>("groups", "Groups", 3, ({ groups }) => groups.join(", ")),
+      cell(node) {
+        const roles = rolesOf(node);
+        return (
+          <span title={[...node.groups, ...roles].join(", ")}>
+            {node.groups.map((text) => Tag({ text }))}
+            {roles.map((text) => Tag({ text, isAll: true }))}
+          </span>
+        );
+      },
+    },
+    textColumn<Machine>("roles", "Roles", 2, (node) => rolesOf(node).join(", ")),
+    textColumn<Machine>("networks", "Networks behind it", 2, ({ subnets }) => subnets.join(", ")),
+    textColumn<Machine>("owner", "Owner", 2, owner),
+    textColumn<Machine>("system", "System", 2, ({ platform }) => platform ?? ""),
+    {
+      key: "paths",
+      title: "Paths",
+      width: 1.6,
+      text: ({ id }) => pathWords(paths.get(id)),
+      cell(node) {
+        const counted = paths.get(node.id);
+        const words = pathWords(counted);
+        if (counted !== undefined && words !== "" && isPresent(node)) return PathBars({ counted, words });
+        const old = words === "" ? "none reported" : `${words}, as of ${ago(node.seenAt ?? 0, now.value)}`;
+        return (
+          <span class="faint" title={old}>
+            –
+          </span>
+        );
+      },
+      compare: (a, b) => pathRank(paths.get(a.id)) - pathRank(paths.get(b.id)),
+      isEmpty: (node) => !isPresent(node),
+    },
+    {
+      ...textColumn<Machine>("engine", "Engine", 1.4, ({ overlay_version }) => overlay_version ?? ""),
+      cell(node) {
+        const version = node.overlay_version ?? "";
+        const holes = node.state === "active" ? vulnerabilitiesOf(node) : "";
+        if (holes === "") return <bdi class="quiet">{version}</bdi>;
+        return <span title={holes}>{State({ name: "attention", word: version })}</span>;
+      },
+    },
+    textColumn<Machine>("agent", "Agent", 1.5, ({ agent_version }) => agent_version ?? ""),
+    textColumn<Machine>("configuration", "Configuration", 2, ({ isBehind }) =>
+      isBehind ? "not applied yet" : "applied",
+    ),
+    timeColumn<Machine>("ends", "Certificate ends", ({ endsAt }) => endsAt, { width: 2 }),
+    { ...timeColumn<Machine>("seen", "Seen", ({ seenAt }) => seenAt, { width: 1.2 }), isNumber: true },
+    ...(isRevoked ? [timeColumn<Machine>("revoked", "Revoked", ({ revokedAt }) => revokedAt)] : []),
+  ];
+}
+
+/** Whether the column is among those that `chosenColumns` gives. */
+export const isChosen = (key: string, asked: string): boolean => chosenColumns([{ key }], asked).length > 0;
+
+/** `asked`: keys of the address, separated by commas; "" means the usual ones. The name is always first. */
+export function chosenColumns<T extends { key: string }>(
+  all: readonly T[],
+  asked: string,
+  isBeside = false,
+): readonly T[] {
+  const keys = asked === "" ? usual(isBeside) : asked.split(",");
+  const chosen = all.filter(({ key }) => key === first || keys.includes(key));
+  return isNarrow.value ? chosen.slice(0, 1 + byDefaultNarrow.length) : chosen;
+}
+
+type ChoiceProps = { all: readonly Column<Machine>[]; asked: string };
+
+export function ColumnChoice({ all, asked }: ChoiceProps) {
+  const keys = chosenColumns(all, asked).map(({ key }) => key);
+  const set = (key: string, isOn: boolean) => {
+    const ordered = all
+      .map((each) => each.key)
+      .filter((each) => each !== first && (each === key ? isOn : keys.includes(each)));
+    // Only the name: stored as a word that is no column, because an empty list means the usual columns.
+    const text = ordered.length === 0 ? first : ordered.join(",");
+    const same = usual(false).filter((each) => all.some((column) => column.key === each));
+    setQuery({ columns: text === same.join(",") ? undefined : text });
+  };
+  return (
+    <Menu label="Columns" icon="columns" isPlain={true}>
+      {all
+        .filter(({ key }) => key !== first)
+        .map(({ key, title }) => (
+          <Check key={key} label={title} checked={keys.includes(key)} set={(isOn) => set(key, isOn)} />
+        ))}
+    </Menu>
+  );
+}

@@ -1,0 +1,63 @@
+// What can be done with all nodes of the list that are selected.
+
+import { useState } from "preact/hooks";
+import type { Machine } from "../machines.ts";
+import { Button } from "../ui/button.tsx";
+import { parts, usePart } from "../ui/part.ts";
+
+type Verb = "groups" | "renew" | "revoke" | "restore";
+/** `fits`: the nodes that it can be done with. */
+const verbs: readonly (readonly [Verb, words: string, fits: (machine: Machine) => boolean])[] = [
+  ["groups", "Change groups", ({ state }) => state !== "revoked"],
+  ["renew", "Renew certificates", ({ state }) => state === "active"],
+  ["revoke", "Revoke", ({ state }) => state !== "revoked"],
+  ["restore", "Restore", ({ state }) => state === "revoked"],
+];
+
+type Props = {
+  machines: readonly Machine[];
+  /** Number of nodes that were selected until a filter hid them. */
+  dropped: number;
+  clear(): void;
+};
+
+function wordsOf(count: number, dropped: number): string {
+  if (count === 0 && dropped === 0) return "";
+  return `${count} selected${dropped === 0 ? "" : `. Not shown, so unticked: ${dropped}`}`;
+}
+
+/** At the bottom, where it moves nothing: what can be done with all that are selected. */
+export function Selected({ machines, dropped, clear }: Props) {
+  // Keeps the nodes of the question, although the list changes meanwhile.
+  const [asked, ask] = useState<{ verb: Verb; machines: readonly Machine[] } | undefined>(undefined);
+  const part = usePart(machines.length === 0 ? undefined : parts.node);
+  const Asked = asked && part?.dialogs[asked.verb];
+  const words = wordsOf(machines.length, dropped);
+  return (
+    <section class={words === "" ? "unseen" : "draft"} aria-label="Selected nodes">
+      <header>
+        <span role="status">{words}</span>
+        <span class="spring" />
+        {verbs.map(([verb, title, fits]) =>
+          machines.some(fits) ? (
+            <Button
+              key={verb}
+              kind={verb === "revoke" ? "danger" : undefined}
+              onClick={() => ask({ verb, machines: machines.filter(fits) })}
+            >
+              {title}
+            </Button>
+          ) : null,
+        )}
+        {words === "" ? null : (
+          <Button kind="ghost" onClick={clear}>
+            Clear the selection
+          </Button>
+        )}
+      </header>
+      {asked === undefined || Asked === undefined ? null : (
+        <Asked machines={asked.machines} close={() => ask(undefined)} />
+      )}
+    </section>
+  );
+}
