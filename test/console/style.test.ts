@@ -16,6 +16,17 @@ test("the place of a page's scroll bar is kept, so that a dialog moves no page",
   expect(sheet).toMatch(/^html \{\n  scrollbar-gutter: stable;\n\}$/m);
 });
 
+test("every measure and colour that the console names is declared", () => {
+  const sources = readdirSync(join(folder, ".."), { recursive: true, encoding: "utf8" })
+    .filter((name) => /\.(css|tsx?)$/.test(name))
+    .map((name) => readFileSync(join(folder, "..", name), "utf8"))
+    .join("\n");
+  const declared = new Set([...sources.matchAll(/(--[a-z0-9-]+)["']?\s*:/g)].map(([, name]) => name));
+  const used = new Set([...sources.matchAll(/var\((--[a-z0-9-]+)/g)].map(([, name]) => name));
+  expect(used.size).toBeGreaterThan(20);
+  expect([...used].filter((name) => !declared.has(name))).toEqual([]);
+});
+
 /** Pages are checked whole in the light scheme, and by their colors alone in the dark one (test/support/console.ts). */
 test("the dark scheme gives other values to the colors of the light one, and changes nothing else", () => {
   const [dark = "", ...more] = [

@@ -318,16 +318,10 @@ function FactLine({ fact: { state, about, words, at } }: { fact: Fact }) {
         name={state}
         word={
           <>
-            <bdi>{about}</bdi>: {words}
+            <bdi>{about}</bdi>: {words} {at === null ? null : <When at={at} />}
           </>
         }
       />
-      {at === null ? null : (
-        <>
-          {" "}
-          <When at={at} />
-        </>
-      )}
     </li>
   );
 }

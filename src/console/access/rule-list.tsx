@@ -8,6 +8,7 @@ import type { Terminal } from "../terminal.ts";
 import { pathOf, query, setQuery } from "../router.ts";
 import { Button } from "../ui/button.tsx";
 import { Menu } from "../ui/menu.tsx";
+import { flash } from "../ui/rows.tsx";
 import { Panel } from "../ui/page.tsx";
 import { Empty, Loading } from "../ui/parts.tsx";
 import { Pill } from "../ui/tag.tsx";
@@ -18,6 +19,7 @@ import { useNodes } from "../node-list.ts";
 import { networksBehind } from "../../protocol/networks-behind.ts";
 import { Description, Sentence } from "./sentence.tsx";
 import {
+  contentOf,
   endsOf,
   faultsByRule,
   isAboutGone,
@@ -180,10 +182,11 @@ type RuleRowProps = {
 const marks = { same: undefined, new: "ins", changed: undefined, deleted: "del" } as const;
 
 function RuleRow({ row: { rule, before, state }, faults, behind, isMarked, mayEdit, draft }: RuleRowProps) {
+  const place = useMark(`${state} ${contentOf(rule)}`, state === "same");
   const more = behind.length === 0 ? "" : `and the networks behind ${behind.join("; ")}`;
   const about = [rule.description, more].filter(Boolean).join(" · ");
   return (
-    <li id={`rule-${rule.id}`} class={isMarked ? "marked" : state}>
+    <li ref={place} id={`rule-${rule.id}`} class={isMarked ? "marked" : state}>
       <span class="no">{rule.id > 0 ? rule.id : "+"}</span>
       <span class="say" title={sentenceOf(rule)}>
         <Sentence rule={rule} before={before} mark={marks[state]} />
@@ -215,6 +218,17 @@ function RuleRow({ row: { rule, before, state }, faults, behind, isMarked, mayEd
       ))}
     </li>
   );
+}
+
+/** Marks a row that was saved with other words, for a moment. What a draft changes has its sign. */
+function useMark(words: string, isSaved: boolean) {
+  const place = useRef<HTMLLIElement>(null);
+  const former = useRef(words);
+  useEffect(() => {
+    if (former.current !== words && isSaved) flash(place.current);
+    former.current = words;
+  }, [words]);
+  return place;
 }
 
 const kinds = { new: "good", changed: undefined, deleted: "bad" } as const;

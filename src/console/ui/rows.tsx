@@ -237,7 +237,7 @@ type DrawProps<T> = Pick<RowsProps<T>, "columns" | "keyOf" | "linkOf" | "selecte
 };
 
 /** Marks a cell for a moment. */
-const flash = (cell: HTMLElement | null) => void cell?.animate(mark, markMs);
+export const flash = (cell: HTMLElement | null) => void cell?.animate(mark, markMs);
 
 function drawRow<T>({
   item,
