@@ -2,7 +2,6 @@
 // that share something, and so puts all of it into one. A browser has six connections, so fifteen small files need
 // three rounds.
 
-import "./access/matrix.ts";
 import "./access/rules.ts";
 import "./actor.ts";
 import "./authorities.ts";
@@ -18,7 +17,6 @@ import "./nodes.ts";
 import "./own-machines.tsx";
 import "./pages/groups-field.tsx";
 import "./pages/user-fields.tsx";
-import "./path-counts.ts";
 import "./provider-words.ts";
 import "./providers.ts";
 import "./removed-words.ts";
