@@ -8,6 +8,7 @@ import { utc } from "../times.ts";
 import { Sign } from "../ui/icon.tsx";
 import { Panel } from "../ui/page.tsx";
 import { moment, State } from "../ui/parts.tsx";
+import { isNarrow } from "../ui/narrow.ts";
 import { ordered } from "../ui/order.ts";
 import { Rows, type Column } from "../ui/rows.tsx";
 import { Export, Search, searched } from "../ui/tools.tsx";
@@ -101,19 +102,17 @@ function Filtered<T>({ label, items, columns, keyOf, first, file, title, words =
       {items.length === 0 ? (
         <p class="in quiet">{noPathsText()}</p>
       ) : (
-        <div class="wide">
-          <div class="least">
-            <Rows
-              label={label}
-              items={shown}
-              columns={columns}
-              keyOf={keyOf}
-              order={order}
-              held={`${query.value}`}
-              setOrder={(next: string) => setQuery({ [words.order]: next })}
-            />
-          </div>
-        </div>
+        <Rows
+          label={label}
+          items={shown}
+          columns={columns}
+          keyOf={keyOf}
+          order={order}
+          held={`${query.value}`}
+          setOrder={(next: string) => setQuery({ [words.order]: next })}
+          isTitled={columns.length > 4}
+          height={32}
+        />
       )}
     </Panel>
   );
@@ -167,6 +166,7 @@ export function PathsTable({
       key: "time",
       title: "Round trip",
       width: 2,
+      isNumber: true,
       text: ({ rttMs, oldAt }) => (rttMs === undefined || oldAt !== undefined ? "" : `${rttMs}`),
       cell: ({ rttMs, oldAt }) => (rttMs === undefined || oldAt !== undefined ? "-" : `${msWords(rttMs)} ms`),
       compare: (a, b) => (a.rttMs ?? -1) - (b.rttMs ?? -1),
@@ -203,6 +203,7 @@ export function PairsTable({
     key,
     title,
     width: 1,
+    isNumber: true,
     text: (pair) => `${of(pair) ?? ""}`,
     cell: (pair) => `${of(pair) ?? "-"}`,
     compare: (a, b) => (of(a) ?? 0) - (of(b) ?? 0),
@@ -237,9 +238,9 @@ export function PairsTable({
   return (
     <Filtered
       label="Pairs of groups"
-      title="Paths between groups"
+      title="Between groups"
       items={pairs.filter((pair) => pathsIn(pair) > 0)}
-      columns={columns}
+      columns={isNarrow.value ? columns.filter(({ key }) => key !== "direct" && key !== "slow") : columns}
       keyOf={({ from, to }) => pairKey(from, to)}
       first="-broken"
       file={`${own}-groups.csv`}
