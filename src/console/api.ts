@@ -13,7 +13,6 @@ import {
 } from "../api/endpoint.ts";
 import type { ErrorBody } from "../protocol/error-body.ts";
 import { checkAnswer } from "./checked.ts";
-import { inPageWords } from "./error-words.ts";
 import { needsSession } from "./needs-session.ts";
 
 /** A refusal by the server, or a failure of the network. */
@@ -28,13 +27,11 @@ export class ApiError extends Error {
   readonly requestId: string | null;
 
   constructor(status: number, body: Partial<ErrorBody>, requestId: string | null) {
-    super(inPageWords(body.detail ?? `The control plane answered ${status}.`));
+    super(body.detail ?? `The control plane answered ${status}.`);
     this.status = status;
     this.code = body.code ?? "unknown";
     this.hint = body.hint;
-    this.fields = Object.fromEntries(
-      Object.entries(body.errors ?? {}).map(([field, sentences]) => [field, sentences.map(inPageWords)]),
-    );
+    this.fields = body.errors ?? {};
     this.requestId = requestId;
     this.methods = body.methods ?? [];
   }

@@ -259,8 +259,10 @@ function leaveSearch(event: KeyboardEvent): void {
 
 /** Moves the focus to the next or the previous row that has a link or a button. */
 function stepRow(step: 1 | -1): void {
-  const rows = [...document.querySelectorAll(row)];
-  const at = rows.findIndex((each) => each.contains(document.activeElement));
+  const rows = [...document.querySelectorAll(row)].filter((each) => each.closest("aside") === null);
+  const focused = rows.findIndex((each) => each.contains(document.activeElement));
+  // Without one, from the row that is open beside the list.
+  const at = focused === -1 ? rows.findIndex((each) => each.querySelector("[aria-current]")) : focused;
   rows[at === -1 ? 0 : Math.max(0, Math.min(rows.length - 1, at + step))]
     ?.querySelector<HTMLElement>(to)
     ?.focus();

@@ -1,6 +1,7 @@
 // How paths are drawn: bars in the list of nodes, and on a node's page lines whose length is the round trip.
 
 import type { Path, PathCounts } from "../../api/paths.ts";
+import { lengthOf } from "./path-length.ts";
 
 const maxBars = 6;
 
@@ -35,18 +36,6 @@ export function PathBars({ counted, words }: { counted: PathCounts; words: strin
       </span>
     </span>
   );
-}
-
-/** A path that reaches this, or is longer, is drawn over the whole width. */
-const longestMs = 300;
-/** Of the least round trip that is told apart. */
-const least = 0.1;
-const unknown = 0.45;
-
-/** The share of the line: logarithmic, so that both a room and an ocean can be seen. */
-export function lengthOf(rttMs: number | null): number {
-  if (rttMs === null) return unknown;
-  return Math.min(1, Math.max(least, Math.log1p(rttMs) / Math.log1p(longestMs)));
 }
 
 const left = 6;

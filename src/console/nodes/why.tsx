@@ -8,11 +8,10 @@ import type { ComponentChildren, VNode } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { findingOf, findingWords, separateCopy } from "../../protocol/finding-kinds.ts";
 import type { Node } from "../../protocol/node.ts";
-import { spaced } from "../access/class-words.ts";
 import { ApiError, call } from "../api.ts";
 import { me, slug } from "../me.ts";
 import { useMemberNames } from "../member-names.ts";
-import { behindWords, configurationOf, isImportDue, isOverdue, vulnerabilitiesOf } from "../nodes.ts";
+import { behindWords, isImportDue, isOverdue, vulnerabilitiesOf } from "../nodes.ts";
 import { useList, useResource } from "../resource.ts";
 import { ago } from "../ago.ts";
 import { exact, now, timeFormat, utc } from "../times.ts";
@@ -21,6 +20,7 @@ import { Why } from "../ui/page.tsx";
 import { Copy, When } from "../ui/parts.tsx";
 import { isBroken, whyPath } from "./paths.tsx";
 import { Revocation } from "./revocation.tsx";
+import { whyWords } from "./why-words.ts";
 
 /** `isShort`: beside the list. */
 type Props = { node: Node; peers: readonly Path[] | undefined; isShort?: boolean };
@@ -154,25 +154,6 @@ function Broken({ node, peer, more }: { node: Node; peer: Path; more: readonly P
       </p>
     </Why>
   );
-}
-
-/** What is known, the first obstacle last. Empty until it is read. */
-export function whyWords(
-  node: Node,
-  other: Node | undefined,
-  permitted: readonly string[] | undefined,
-): string {
-  if (other === undefined || permitted === undefined) return "";
-  const { name } = other;
-  if (other.state !== "active")
-    return `${name} is ${other.state === "revoked" ? "revoked" : "not registered"}.`;
-  if (permitted.length === 0) return `No rule allows it to reach ${name}.`;
-  const allowed = `The rules allow ${permitted.includes("any") ? "everything" : spaced(permitted.join(", "))}`;
-  if (!other.online) return `${allowed}, but ${name} is away: see whether its machine runs.`;
-  const behind = [node, other].filter((each) => configurationOf(each).isBehind).map((each) => each.name);
-  if (behind.length > 0)
-    return `${allowed}, and both are online, but ${behind.join(" and ")} ${behind.length === 1 ? "has" : "have"} not applied the newest rules.`;
-  return `${allowed}, and both are online with the newest rules: something between them probably drops UDP. On either machine, agent doctor says more.`;
 }
 
 /** What the rules permit from one to the other; undefined until it is known. */

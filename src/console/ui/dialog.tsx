@@ -3,7 +3,7 @@
 import type { ComponentChildren } from "preact";
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { ApiError } from "../api.ts";
-import { unturned } from "../error-words.ts";
+import { unturned } from "../foreign-words.ts";
 import { staying } from "../router.ts";
 import { setUnsaved } from "../unsaved.ts";
 import { Failure, Field, Line, valueOf, type View } from "./parts.tsx";

@@ -5,7 +5,7 @@ import type { ComponentChildren, VNode } from "preact";
 import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { ago } from "../ago.ts";
 import { ApiError } from "../api.ts";
-import { commandsIn } from "../error-words.ts";
+import { commandsIn } from "../foreign-words.ts";
 import { exact, now, utc } from "../times.ts";
 import type { SignName } from "./drawings.ts";
 import { Icon, Sign } from "./icon.tsx";
