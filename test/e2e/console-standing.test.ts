@@ -409,7 +409,7 @@ describe("how machines stand in the console", () => {
       await open(`nodes/${web.id}/`);
       await page.getByRole("link", { name: "May it reach another node?" }).click();
       await page.getByLabel("To machine").fill("hub");
-      await page.getByLabel("Port", { exact: true }).fill("22");
+      await page.getByLabel("Protocol and port").fill("tcp 22");
       await page.getByRole("status").getByText("the rules allow it").waitFor();
       await page.getByRole("status").getByRole("link", { name: "web", exact: true }).click();
       await page.getByRole("heading", { level: 1, name: "web" }).waitFor();

@@ -455,7 +455,7 @@ describe("the console", () => {
         await tab.goto(`${scene.url()}/console/${path}`);
         // That of the account is in its menu.
         await here.waitFor({ state: "attached" });
-        expect(await here.textContent()).toBe(name);
+        expect((await here.textContent())?.trim()).toBe(name);
       }
       await tab.close();
     },
