@@ -16,7 +16,7 @@ import {
   paletteProps,
   type PaletteProps,
   staffPages,
-  type Page,
+  type Page as PageEntry,
   type View,
 } from "./pages.ts";
 import { lists } from "./node-list.ts";
@@ -25,6 +25,8 @@ import { go, pathOf, segments, shownName } from "./router.ts";
 import { SignIn } from "./sign-in.tsx";
 import { StepUp } from "./step-up.tsx";
 import { exact, now } from "./times.ts";
+import { Icon, Sign } from "./ui/icon.tsx";
+import { Page, Panel } from "./ui/page.tsx";
 import { Empty, Failure, Loading } from "./ui/parts.tsx";
 import { tell, Told } from "./ui/told.tsx";
 
@@ -72,6 +74,7 @@ function Away() {
       : `The control plane does not answer since ${exact(since)}. Changes are not saved.`;
   return (
     <div role="status" class={text && "outage"}>
+      {text === undefined ? null : <Sign name="part" />}
       <bdi>{text}</bdi>
     </div>
   );
@@ -105,13 +108,17 @@ function Content() {
   if (slug.value !== undefined && !organizations.value.some((each) => each.slug === slug.value))
     return <Empty text="There is no such organization, or you are not a member of it." />;
   const found = findPage(segments.value);
-  const isForStaff = found !== undefined && Object.values(staffPages).includes(found.page);
+  const isForStaff =
+    found !== undefined && (found.page.isForStaff === true || Object.values(staffPages).includes(found.page));
   if (found === undefined || (isForStaff && me.value?.is_staff !== true))
     return (
-      <>
-        <h1>No such page</h1>
-        <a href={pathOf()}>Overview</a>
-      </>
+      <Page title="No such page">
+        <Empty text="Nothing is at this address.">
+          <a class="button" href={pathOf()}>
+            Overview
+          </a>
+        </Empty>
+      </Page>
     );
   return <Lazy key={found.key} page={found.page} rest={found.rest} />;
 }
@@ -136,23 +143,25 @@ function Start() {
   if (all.length === 0)
     return <Empty text="You are not a member of an organization yet. An owner can invite you." />;
   return (
-    <>
-      <h1>Organizations</h1>
-      <ul class="plain-list">
-        {all.map((each) => (
-          <li key={each.slug}>
-            <a href={pathOf(each.slug)}>
-              <bdi>{each.name}</bdi>
-            </a>{" "}
-            <span class="quiet">{each.slug}</span>
-          </li>
-        ))}
-      </ul>
-    </>
+    <Page title="Organizations">
+      <Panel>
+        <ul class="lines recent">
+          {all.map((each) => (
+            <li key={each.slug}>
+              <Icon name="organizations" />
+              <a class="name" href={pathOf(each.slug)}>
+                <bdi>{each.name}</bdi>
+              </a>
+              <span class="quiet">{each.slug}</span>
+            </li>
+          ))}
+        </ul>
+      </Panel>
+    </Page>
   );
 }
 
-type LazyProps = { page: Page; rest: readonly string[] };
+type LazyProps = { page: PageEntry; rest: readonly string[] };
 
 function Lazy({ page, rest }: LazyProps) {
   const [Shown, setView] = useState<View | undefined>(() => loadedView(page));

@@ -16,6 +16,7 @@ export type Page = {
   letter?: string;
   /** Hidden from members, whom the control plane refuses. */
   isForAdmins?: boolean;
+  isForStaff?: boolean;
   load(): Promise<View>;
 };
 
@@ -136,6 +137,12 @@ export const otherPages = {
     load: async () => (await import("./pages/own.ts")).CommandLine,
   },
   join: { title: "Let a machine join", load: async () => (await import("./pages/own.ts")).Join },
+  /** For developers: nothing leads to it. */
+  parts: {
+    title: "Parts",
+    isForStaff: true,
+    load: async () => (await import("./pages/parts.tsx")).Parts,
+  },
 } satisfies Readonly<Record<string, Page>>;
 
 const views = new Map<Page, View>();

@@ -112,7 +112,8 @@ export function Loading({ rows = 6 }: { rows?: number }) {
     return () => clearTimeout(timer);
   }, []);
   return (
-    <div class="skeleton" aria-busy="true" aria-label="Loading" style={{ height: `${rows * 36}px` }}>
+    <div class="skeleton" aria-busy="true" style={{ height: `${rows * 36}px` }}>
+      <span class="unseen">Loading</span>
       {isShown ? Array.from({ length: rows }, () => <div />) : null}
     </div>
   );
