@@ -1,7 +1,7 @@
 // A menu: a button that opens a list of actions below it. Escape, a click elsewhere, or an action closes it.
 
 import type { ComponentChildren } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { IconName } from "./drawings.ts";
 import { Icon } from "./icon.tsx";
 
@@ -23,7 +23,8 @@ export function Menu({ label, icon = "more", words, isSmall, isPlain, isUp = fal
   const [isOpen, open] = useState(false);
   const place = useRef<HTMLDetailsElement>(null);
   const focus = () => place.current?.querySelector("summary")?.focus();
-  useEffect(() => {
+  // Before the next key: Escape closes it however early.
+  useLayoutEffect(() => {
     if (!isOpen) return undefined;
     place.current?.querySelector(".menu-list")?.scrollIntoView({ block: "nearest" });
     const press = (event: KeyboardEvent) => {
