@@ -24,12 +24,12 @@ const pages = [
   ["Nodes", "[role=row] a"],
   ["Map", "main svg.draw, main .mx, main .empty"],
   ["Access", ".rule .say, main .empty"],
-  ["Activity", ".events li"],
+  ["Activity", ".events li, .log li, main .empty"],
   ["Certificates", "main h2"],
-  ["People", "[role=row] time"],
-  ["Tokens", "main .terminal"],
-  ["Webhooks", "main .terminal"],
-  ["Settings", "main input"],
+  ["Members", "[role=row]"],
+  ["Tokens", "main h1"],
+  ["Webhooks", "main h1"],
+  ["Settings", "main input, main select"],
 ] as const;
 
 /** Processor time of the page's main thread so far, ms. */
@@ -53,7 +53,7 @@ async function readable(page: Page, { title, content, click }: Wanted): Promise<
   }
   const taken = await page.evaluate<number>(`new Promise((resolve, reject) => {
     const title = ${JSON.stringify(title)};
-    const link = [...document.querySelectorAll("nav a")].find((each) => each.firstChild?.textContent?.trim() === title);
+    const link = [...document.querySelectorAll("nav a")].find((each) => each.textContent.trim().startsWith(title));
     const from = ${click} ? performance.now() : 0;
     if (${click}) link.click();
     const isThere = () =>
