@@ -25,5 +25,5 @@ export function networksBehind(
   const routers = [...new Set(words.flatMap((word) => routersOf(word, nodes)))];
   const named = routers.slice(0, max).map(({ name, subnets }) => `${name}: ${subnets.join(", ")}`);
   const more = routers.length - named.length;
-  return more === 0 ? named : [...named, `and ${more} more machines with networks`];
+  return more === 0 ? named : [...named, `and ${more} more nodes with networks`];
 }

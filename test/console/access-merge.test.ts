@@ -40,24 +40,24 @@ test("an edit of a rule never becomes an addition beside the old rule", () => {
   const [first] = merged(mine, moved).clashes;
   expect(first).toEqual({ base: port22, mine: closed, theirs: { ...port22, ports: "2222" } });
   expect(merged(mine, moved, "mine").rules).toEqual([
-    "1: machines in web may reach machines in db on tcp 443",
-    "7: machines in ci may reach machines in web on tcp 22",
+    "1: nodes in web may reach nodes in db on tcp 443",
+    "7: nodes in ci may reach nodes in web on tcp 22",
   ]);
   // Both: theirs stays, and mine is a new rule.
   expect(merged(mine, moved, "both").rules).toEqual([
-    "1: machines in web may reach machines in db on tcp 443",
-    "7: machines in ci may reach all machines on tcp 2222",
-    "-1: machines in ci may reach machines in web on tcp 22",
+    "1: nodes in web may reach nodes in db on tcp 443",
+    "7: nodes in ci may reach all nodes on tcp 2222",
+    "-1: nodes in ci may reach nodes in web on tcp 22",
   ]);
   expect(merged(mine, moved, "theirs").rules).toEqual([
-    "1: machines in web may reach machines in db on tcp 443",
-    "7: machines in ci may reach all machines on tcp 2222",
+    "1: nodes in web may reach nodes in db on tcp 443",
+    "7: nodes in ci may reach all nodes on tcp 2222",
   ]);
 });
 
 test("of one rule, the traffic of one user and the description of another are both kept", () => {
   const described = [rule(1), { ...port22, description: "deployments" }];
-  const both = ["7: machines in ci may reach machines in web on tcp 22 deployments"];
+  const both = ["7: nodes in ci may reach nodes in web on tcp 22 deployments"];
   for (const [mine, theirs] of [
     [[rule(1), closed], described],
     [described, [rule(1), closed]],
@@ -75,9 +75,9 @@ test("edits of different rules are all kept, each on its rule, without a questio
   expect(merged(mine, theirs)).toEqual({
     clashes: [],
     rules: [
-      "1: machines in web may reach machines in db on tcp 444",
-      "8: machines in web may reach machines in db on udp 53",
-      "-1: machines in web may reach machines in db on tcp 53",
+      "1: nodes in web may reach nodes in db on tcp 444",
+      "8: nodes in web may reach nodes in db on udp 53",
+      "-1: nodes in web may reach nodes in db on tcp 53",
     ],
   });
 });
@@ -95,8 +95,8 @@ test("a deletion of a rule that another user changed is asked about", () => {
 test("a rule that another console replaced by one with a new number is still the same rule", () => {
   const theirs = [rule(1), { ...port22, id: 12, ports: "2222" }];
   expect(merged([rule(1), closed], theirs, "mine").rules).toEqual([
-    "1: machines in web may reach machines in db on tcp 443",
-    "12: machines in ci may reach machines in web on tcp 22",
+    "1: nodes in web may reach nodes in db on tcp 443",
+    "12: nodes in ci may reach nodes in web on tcp 22",
   ]);
   // A port that I closed stays closed.
   expect(merged([rule(1)], theirs, "mine").rules).toHaveLength(1);
@@ -108,8 +108,8 @@ test("my edit of a rule that another user deleted is a new rule, if I choose it"
   const { clashes, rules } = merged([rule(1), closed], [rule(1)], "mine");
   expect(clashes).toEqual([{ base: port22, mine: closed, theirs: undefined }]);
   expect(rules).toEqual([
-    "1: machines in web may reach machines in db on tcp 443",
-    "-1: machines in ci may reach machines in web on tcp 22",
+    "1: nodes in web may reach nodes in db on tcp 443",
+    "-1: nodes in ci may reach nodes in web on tcp 22",
   ]);
   expect(merged([rule(1), closed], [rule(1)]).rules).toHaveLength(1);
   expect(merged([rule(1)], [rule(1)]).clashes).toEqual([]);
@@ -143,7 +143,7 @@ test("a change of the description alone is a change, once", () => {
   ]);
 });
 
-test("a machine that is revoked, restored or renamed is no change of a rule", () => {
+test("a node that is revoked, restored or renamed is no change of a rule", () => {
   const side = (id: number) => JSON.stringify({ node: id });
   const old = new Map([
     [side(7), "node:web-5"],

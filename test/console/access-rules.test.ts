@@ -46,7 +46,7 @@ const rule = (id: number, more: Partial<Rule> = {}): Rule => ({
 });
 
 test("rules read as sentences from the sender to the receiver, in both directions", () => {
-  expect(sentenceOf(rule(1))).toBe("machines in web may reach machines in db on tcp 443");
+  expect(sentenceOf(rule(1))).toBe("nodes in web may reach nodes in db on tcp 443");
   const out = rule(2, {
     direction: "outbound",
     protocol: "any",
@@ -54,15 +54,15 @@ test("rules read as sentences from the sender to the receiver, in both direction
     peer: "any",
     target: "node:a",
   });
-  expect(sentenceOf(out)).toBe("a may send to all machines on anything");
+  expect(sentenceOf(out)).toBe("a may send to all nodes on anything");
 });
 
-test("a rule about the machines of a user names the address, and a former member by number", () => {
+test("a rule about the nodes of a user names the address, and a former member by number", () => {
   const stored = { ...rule(1), peer: { group: "user:id.7" }, target: { group: "user:id.8" } };
   const shown = toRule(stored, new Map(), new Map([[7, "ada@example.org"]]), new Map());
   expect(shown.peer).toBe("user:ada@example.org");
   expect(sentenceOf(shown)).toBe(
-    "machines of ada@example.org may reach machines of a former member (8) on tcp 443",
+    "nodes of ada@example.org may reach nodes of a former member (8) on tcp 443",
   );
   expect(rulesLeft([], [shown])).toEqual([]);
   expect(policyText([{ ...shown, target: "any" }])).toContain('"peer":"user:ada@example.org"');
@@ -73,14 +73,14 @@ test("a rule about the users in a provider's group has its words, and no line wh
   const stored = { ...rule(1), peer: { group: here ?? "" }, target: { any: true as const } };
   const words = new Map([[here ?? "", "idp:On call / DE"]]);
   const shown = toRule(stored, new Map(), new Map(), words);
-  expect(sentenceOf(shown)).toBe("machines of users in On call / DE may reach all machines on tcp 443");
+  expect(sentenceOf(shown)).toBe("nodes of users in On call / DE may reach all nodes on tcp 443");
   expect(policyText([shown])).toContain('"peer":"idp:On call / DE"');
   const ended = toRule({ ...stored, peer: { group: gone ?? "" } }, new Map(), new Map(), words);
-  expect(sentenceOf(ended)).toContain("machines of a deleted provider's group may reach");
+  expect(sentenceOf(ended)).toContain("nodes of a deleted provider's group may reach");
   expect(rulesLeft([], [ended])).toEqual([]);
 });
 
-test("a rule between the machines of one owner is a sentence, and a word in the text", () => {
+test("a rule between the nodes of one owner is a sentence, and a word in the text", () => {
   const shown = toRule(
     { ...rule(1), peer: { group: "user:self" }, target: { any: true } },
     new Map(),
@@ -88,18 +88,18 @@ test("a rule between the machines of one owner is a sentence, and a word in the 
     new Map(),
   );
   expect(shown.peer).toBe("self");
-  expect(sentenceOf(shown)).toBe("machines with the same owner may reach all machines on tcp 443");
+  expect(sentenceOf(shown)).toBe("nodes with the same owner may reach all nodes on tcp 443");
   expect(policyText([shown])).toContain('"peer":"self"');
 });
 
-test("a rule about a machine that is revoked says its name, and no file holds it", () => {
+test("a rule about a node that is revoked says its name, and no file holds it", () => {
   const stored = { ...rule(1), peer: { node: 7 }, target: { node: 8 } };
   const shown = toRule(stored, new Map([[7, "#7 web-5"]]), new Map(), new Map());
-  expect(sentenceOf(shown)).toBe("web-5 (revoked) may reach a revoked or deleted machine (id 8) on tcp 443");
+  expect(sentenceOf(shown)).toBe("web-5 (revoked) may reach a revoked or deleted node (id 8) on tcp 443");
   expect(rulesLeft([], [shown])).toEqual([]);
 });
 
-test("an edit of rules drops those about machines that are gone, and faults find their rule", () => {
+test("an edit of rules drops those about nodes that are gone, and faults find their rule", () => {
   const stored = { ...rule(1), peer: { node: 7 }, target: { any: true as const } };
   const gone = toRule(stored, new Map(), new Map(), new Map());
   const edited = [gone, rule(2), rule(3, { ports: "0" }), rule(4, { peer: "user:x" })];
@@ -120,10 +120,10 @@ test("an edit of rules drops those about machines that are gone, and faults find
     [...sentences, "The rest."],
   );
   expect(lines.join("\n")).not.toContain("Line");
-  expect(
-    lines.some((line) => line.startsWith("No. 8, machines in web may reach machines in db on tcp 0: ")),
-  ).toBe(true);
-  expect(lines.some((line) => line.startsWith("New rule, machines of x may reach"))).toBe(true);
+  expect(lines.some((line) => line.startsWith("No. 8, nodes in web may reach nodes in db on tcp 0: "))).toBe(
+    true,
+  );
+  expect(lines.some((line) => line.startsWith("New rule, nodes of x may reach"))).toBe(true);
   expect(lines).toContain("The rest.");
 });
 
@@ -174,7 +174,7 @@ test("the command of an edited rule keeps its number, and says only what differs
   );
 });
 
-test("the matrix agrees with the control plane about machines of one group each", () => {
+test("the matrix agrees with the control plane about nodes of one group each", () => {
   const policies = makePolicies(24);
   const names = new Map<number, string>();
   const groups = ["web", "db", "staff"];
@@ -272,7 +272,7 @@ test("groups that no rule names are one line of the matrix", () => {
   expect(others?.all).toEqual(["eu", "us"]);
 });
 
-test("groups of providers and users are offered beside groups and machines", () => {
+test("groups of providers and users are offered beside groups and nodes", () => {
   const sides = { groups: ["ops"], words: ["idp:Operators"], emails: ["op@example.org"], nodes: ["op1"] };
   expect(sidesFor("op", sides, true)).toEqual(["group:ops", "user:op@example.org", "node:op1"]);
   expect(sidesFor("", sides, true)).toContain("self");
@@ -282,7 +282,7 @@ test("groups of providers and users are offered beside groups and machines", () 
   ).toHaveLength(50);
 });
 
-test("a test of a machine, user or group of a provider that is gone is in no file", () => {
+test("a test of a node, user or group of a provider that is gone is in no file", () => {
   const about = (from: string, to: string): PolicyTest => ({
     expect: "accept",
     from,
@@ -326,7 +326,7 @@ test("rules and tests are one file: what is not edited is not in it, and faults 
   const lines = faultLines(rules, sentences);
   expect(lines).toHaveLength(2);
   expect(lines[0]).toStartWith("Test 2: ");
-  expect(lines[1]).toStartWith("No. 3, machines in web may reach machines in db on tcp 0: ");
+  expect(lines[1]).toStartWith("No. 3, nodes in web may reach nodes in db on tcp 0: ");
 });
 
 test("edits of tests are put on the tests that others saved meanwhile", () => {
@@ -336,15 +336,15 @@ test("edits of tests are put on the tests that others saved meanwhile", () => {
   expect(areSameTests(base, [must("2", { passes: false }), ...base.slice(2), must("1")])).toBe(true);
   const mine = [must("1"), must("4"), ...base.slice(2), must("6")];
   expect(words(beyond(base, mine))).toEqual([
-    "machines in web must reach machines in db on tcp 4",
-    "machines in web must reach machines in db on tcp 6",
+    "nodes in web must reach nodes in db on tcp 4",
+    "nodes in web must reach nodes in db on tcp 6",
   ]);
   expect(mergeTests(base, mine, base)).toBe(mine);
   const theirs = [must("2"), ...base.slice(2), must("5"), must("6")];
   expect(words(mergeTests(base, mine, theirs))).toEqual([
-    "machines in web must not reach all machines on port 3",
-    "machines in web must reach machines in db on tcp 5",
-    "machines in web must reach machines in db on tcp 6",
-    "machines in web must reach machines in db on tcp 4",
+    "nodes in web must not reach all nodes on port 3",
+    "nodes in web must reach nodes in db on tcp 5",
+    "nodes in web must reach nodes in db on tcp 6",
+    "nodes in web must reach nodes in db on tcp 4",
   ]);
 });

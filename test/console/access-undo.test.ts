@@ -53,12 +53,12 @@ test("a description goes back, and what was taken back already stays", () => {
   expect(shown(undoing([rule(8, "22")], deletion).rules)).toEqual([[8, "22"]]);
 });
 
-test("what changed since stays, and so does what names a machine that is gone", () => {
+test("what changed since stays, and so does what names a node that is gone", () => {
   const change = { added: [rule(9, "8082")], removed: [rule(4, "8080")] };
   const later = undoing([rule(12, "8083")], change);
   expect(shown(later.rules)).toEqual([[12, "8083"]]);
   expect(later.left).toEqual([
-    "machines in web may reach machines in db on tcp 8082: this rule was changed since, and stays so.",
+    "nodes in web may reach nodes in db on tcp 8082: this rule was changed since, and stays so.",
   ]);
   expect(undoing([], change).left[0]).toEndWith("deleted since, and stays so.");
   const gone = undoing([], { added: [], removed: [rule(4, "22", { target: "node:#7" })] });
@@ -116,7 +116,7 @@ const machines = [
   { name: "db-1", groups: ["db"], subnets: [] },
 ];
 
-test("a side of a rule has the networks behind the machines that it names", () => {
+test("a side of a rule has the networks behind the nodes that it names", () => {
   const berlin = ["gw-berlin: 192.168.20.0/24, 192.168.30.0/24"];
   for (const word of ["any", "node:gw-berlin", "group:routers"])
     expect(networksBehind([word], machines)).toEqual(berlin);
@@ -129,13 +129,13 @@ test("a side of a rule has the networks behind the machines that it names", () =
   }));
   expect(networksBehind(["any"], many).slice(4)).toEqual([
     "r4: 10.4.0.0/16",
-    "and 2 more machines with networks",
+    "and 2 more nodes with networks",
   ]);
   // A search looks at all of them.
   expect(networksBehind(["any"], many, Infinity)[6]).toBe("r6: 10.6.0.0/16");
 });
 
-test("an address or a network is found behind its machine", () => {
+test("an address or a network is found behind its node", () => {
   const found = (text: string) => routerTo(text, [...machines, { ...exotic, name: "gw-6" }])?.name;
   expect(["192.168.20.7", "192.168.30.0/24", "10.9.255.1"].map(found)).toEqual([
     "gw-berlin",
@@ -147,11 +147,11 @@ test("an address or a network is found behind its machine", () => {
 });
 const exotic = { groups: [], subnets: ["fd00::/64", "10.0.0.0/12"] };
 
-test("a network that cannot stand in a side is answered with the machine in front of it", () => {
+test("a network that cannot stand in a side is answered with the node in front of it", () => {
   expect(networkFault("192.168.30.0/24", machines)).toStartWith(
     "192.168.30.0/24 is behind gw-berlin: name gw-berlin.",
   );
-  expect(networkFault("10.0.0.0/8", machines)).toContain("name the machine in front of 10.0.0.0/8");
+  expect(networkFault("10.0.0.0/8", machines)).toContain("name the node in front of 10.0.0.0/8");
   // What to do instead, where no rule can do it.
   for (const network of ["192.168.30.0/24", "10.0.0.0/8"])
     expect(networkFault(network, machines)).toEndWith(gatewayWords);

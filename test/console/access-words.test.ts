@@ -1,4 +1,4 @@
-// What the page Access says about kinds of machines, and about the network between two of them.
+// What the page Access says about kinds of nodes, and about the network between two of them.
 
 import { expect, test } from "bun:test";
 import {
@@ -29,33 +29,33 @@ const machines = Array.from({ length: 20 }, (_, at) => ({
 }));
 const names = ["a", "b", "c"];
 
-test("machines are named by their group when they are exactly the group", () => {
+test("nodes are named by their group when they are exactly the group", () => {
   const words = (groups: readonly string[], count: number) =>
     classWords({ groups, nodes: names, count }, machines);
-  expect(words(["web"], 12)).toBe("12 machines in web");
-  expect(words(["web", "eu"], 6)).toBe("6 machines in web and eu");
+  expect(words(["web"], 12)).toBe("12 nodes in web");
+  expect(words(["web", "eu"], 6)).toBe("6 nodes in web and eu");
   // The others are a class of their own.
-  expect(words(["web"], 6)).toBe("6 of 12 machines in web (a, b, c, …)");
-  expect(words([], 20)).toBe("all 20 machines");
+  expect(words(["web"], 6)).toBe("6 of 12 nodes in web (a, b, c, …)");
+  expect(words([], 20)).toBe("all 20 nodes");
   expect(words(["user:ada@example.org"], 5)).toBe("a, b, c and 2 more");
-  // The group has fewer machines in the list, which is older than the plan.
+  // The group has fewer nodes in the list, which is older than the plan.
   expect(words(["db"], 9)).toBe("a, b, c and 6 more");
   expect(classWords({ groups: ["web"], nodes: ["a", "b"], count: 2 }, machines)).toBe("a, b");
-  // By their owner, machines are in groups, too.
+  // By their owner, nodes are in groups, too.
   const owned = machines.map(() => ({ groups: [], owner_groups: ["staff", "user:id.7"] }));
   expect(classWords({ groups: ["staff"], nodes: names, count: 20 }, [...owned, { groups: [] }])).toBe(
-    "20 machines in staff",
+    "20 nodes in staff",
   );
 });
 
-test("networks behind machines are no machines", () => {
+test("networks behind nodes are no nodes", () => {
   const behind = ["10.1.0.0/24 behind gw", "10.2.0.0/24 behind gw", "10.3.0.0/24 behind gw2"];
   const words = (groups: readonly string[], count: number) =>
     classWords({ groups, nodes: behind, count, are: "networks" }, machines);
   expect(words(["web"], 3)).toBe(behind.join(", "));
-  // As many as there are machines, in the group and in all.
-  expect(words(["web"], 12)).toBe(`12 networks behind machines in web (${behind.join(", ")}, …)`);
-  expect(words([], 20)).toBe(`20 networks behind machines (${behind.join(", ")}, …)`);
+  // As many as there are nodes, in the group and in all.
+  expect(words(["web"], 12)).toBe(`12 networks behind nodes in web (${behind.join(", ")}, …)`);
+  expect(words([], 20)).toBe(`20 networks behind nodes (${behind.join(", ")}, …)`);
   const side = { groups: [], nodes: names, count: 1 };
   const networks = { ...side, are: "networks" } as const;
   const of = (pairs: number, to: typeof side | typeof networks) => ({
@@ -66,11 +66,11 @@ test("networks behind machines are no machines", () => {
     to,
   });
   expect(pairsWords({ classes: [of(2, side), of(1, networks)], classes_left_out: 0 })).toBe(
-    "3 pairs of machines, and of networks behind them, gain access, 0 lose it",
+    "3 pairs of nodes, and of networks behind them, gain access, 0 lose it",
   );
 });
 
-test("one machine gains, several gain, and traffic is written as in sentences", () => {
+test("one node gains, several gain, and traffic is written as in sentences", () => {
   expect([accessWords(1, "gain", ["icmp", "tcp/22"]), accessWords(2, "gain", ["icmp"])]).toEqual([
     "gains icmp, tcp 22",
     "gain icmp",
@@ -97,11 +97,11 @@ test("the bar counts the pairs that gain and those that lose; a pair may do both
     to,
   });
   const classes = [of(767, ["tcp/22"], []), of(1, ["tcp/22"], ["icmp"])];
-  expect(pairsWords({ classes, classes_left_out: 0 })).toBe("768 pairs of machines gain access, 1 loses it");
+  expect(pairsWords({ classes, classes_left_out: 0 })).toBe("768 pairs of nodes gain access, 1 loses it");
   expect(pairsWords({ classes: classes.slice(1), classes_left_out: 3 })).toBe(
-    "at least 1 pair of machines gains access, 1 loses it",
+    "at least 1 pair of nodes gains access, 1 loses it",
   );
-  expect(pairsWords({ classes: [], classes_left_out: 0 })).toBe("0 pairs of machines gain access, 0 lose it");
+  expect(pairsWords({ classes: [], classes_left_out: 0 })).toBe("0 pairs of nodes gain access, 0 lose it");
   const short = (left: number) => (kind: "gain" | "lose") =>
     shortPairs({ classes, classes_left_out: left }, kind);
   expect([short(0)("gain"), short(3)("lose")]).toEqual(["768 pairs gain", "At least 1 pair loses"]);
@@ -219,7 +219,7 @@ test("without a port, the question is about all of its protocol", () => {
   });
 });
 
-test("each machine has its state with its age, and whether it has the newest rules", () => {
+test("each node has its state with its age, and whether it has the newest rules", () => {
   const texts = (one: Machine) => machineFacts(one).map(({ state, words, at }) => [state, words, at]);
   expect(texts(machine("a"))).toEqual([
     ["online", "online, last check-in", "2026-11-23T10:00:00Z"],
@@ -237,7 +237,7 @@ test("each machine has its state with its age, and whether it has the newest rul
   expect(texts(revoked)).toEqual([["revoked", "revoked", "2026-11-20T00:00:00Z"]]);
 });
 
-test("the last known path has its age, and of a machine that is away it is old news", () => {
+test("the last known path has its age, and of a node that is away it is old news", () => {
   const [a, b] = [machine("a"), machine("b")];
   expect(pathFact(a, b, undefined)).toBeUndefined();
   expect(pathFact(a, b, direct)).toEqual({

@@ -146,7 +146,7 @@ test("rules are the sentences of the page Access", () => {
     target: { node: 3 },
     description: "for Ada",
   };
-  const sentence = "9: machines of users in Engineering may reach db-1 on tcp 22 (for Ada)";
+  const sentence = "9: nodes of users in Engineering may reach db-1 on tcp 22 (for Ada)";
   const told = (...of: Parameters<typeof event>) => readableChanges(event(...of), known);
   expect(told("rule.created", "rule/9", { after: rule })).toEqual([
     { field: "rules", removed: [], added: [sentence] },

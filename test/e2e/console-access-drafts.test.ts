@@ -18,14 +18,14 @@ describe("drafts on the page Access", () => {
     scene = await startAccess();
     ({ page } = scene);
     await addRule(scene, "--protocol tcp --ports 5432 --peer group:web --target group:db");
-    await row("machines in web may reach machines in db on tcp 5432").waitFor();
+    await row("nodes in web may reach nodes in db on tcp 5432").waitFor();
   }, limitMs);
   afterAll(() => scene[Symbol.asyncDispose]());
 
   test(
     "tests are edited beside rules: one that fails now is kept with the rule that repairs it, and both are saved in one step",
     async () => {
-      await row("machines in db must not reach machines in web on tcp 22").getByText("passes").waitFor();
+      await row("nodes in db must not reach nodes in web on tcp 22").getByText("passes").waitFor();
       const dialog = page.getByRole("dialog");
       await page.locator("#tests").getByRole("button", { name: "From the terminal" }).click();
       await dialog.getByText("agent admin policy get acme").waitFor();
@@ -38,12 +38,12 @@ describe("drafts on the page Access", () => {
       await dialog.getByLabel("To", { exact: true }).fill("web");
       await dialog.getByLabel("Ports").fill("5432");
       await dialog.getByRole("button", { name: "Add to the draft" }).click();
-      const added = row("machines in db must reach machines in web on tcp 5432");
+      const added = row("nodes in db must reach nodes in web on tcp 5432");
       await added.getByText("fails").waitFor();
       await page.getByText("Test 2: db-1 must reach web-1 on tcp 5432, but tcp 5432 is refused.").waitFor();
       await page.getByText("1 new test").waitFor();
       await page.getByRole("button", { name: "What changes" }).click();
-      await dialog.getByText("+ Test: machines in db must reach machines in web on tcp 5432").waitFor();
+      await dialog.getByText("+ Test: nodes in db must reach nodes in web on tcp 5432").waitFor();
       await dialog.getByRole("button", { name: "Close" }).click();
       expect(await saving().isDisabled()).toBe(true);
       await add("db", "web", "5432");
@@ -58,7 +58,7 @@ describe("drafts on the page Access", () => {
       // Taken back, both go.
       await page.getByRole("button", { name: "Undo" }).click();
       await added.getByText("deleted").waitFor();
-      await row("machines in db may reach machines in web on tcp 5432").getByText("deleted").waitFor();
+      await row("nodes in db may reach nodes in web on tcp 5432").getByText("deleted").waitFor();
       await act(added, "Put back");
       await added.getByText("fails").waitFor();
       await act(added, "Delete");
@@ -66,7 +66,7 @@ describe("drafts on the page Access", () => {
       await saving().click();
       await unedited();
       await added.waitFor({ state: "detached" });
-      const first = row("machines in db must not reach machines in web on tcp 22");
+      const first = row("nodes in db must not reach nodes in web on tcp 22");
       await act(first, "Edit");
       // What was chosen stays when the expectation changes; Escape does not drop it.
       await dialog.locator("select").last().selectOption("udp");
@@ -78,7 +78,7 @@ describe("drafts on the page Access", () => {
       await dialog.locator("select").last().selectOption("tcp");
       await dialog.getByLabel("Ports").fill("23");
       await dialog.getByRole("button", { name: "Change in the draft" }).click();
-      await row("machines in db must not reach machines in web on tcp 23").getByText("passes").waitFor();
+      await row("nodes in db must not reach nodes in web on tcp 23").getByText("passes").waitFor();
       await first.getByText("deleted").waitFor();
       await discard();
       await first.getByText("passes").waitFor();
@@ -91,10 +91,10 @@ describe("drafts on the page Access", () => {
     async () => {
       await page.setViewportSize({ width: 360, height: 740 });
       await add("web", "db", "6000");
-      const changed = row("machines in web may reach machines in db on tcp 6000");
+      const changed = row("nodes in web may reach nodes in db on tcp 6000");
       await changed.getByText("new").waitFor();
       // What it changes makes the bar higher.
-      await page.getByText("Not saved: 1 pair of machines gains access, 0 lose it.").waitFor();
+      await page.getByText("Not saved: 1 pair of nodes gains access, 0 lose it.").waitFor();
       await page.getByText("1 pair gains", { exact: true }).first().waitFor();
       const bar = page.getByRole("region", { name: "Draft" });
       const isClear = async (what: Locator) => {
@@ -126,7 +126,7 @@ describe("drafts on the page Access", () => {
         .waitFor();
       await bar.getByRole("heading", { name: "1 pair gains" }).waitFor();
       expect(await saving().isDisabled()).toBe(true);
-      await act(row("machines in db may reach"), "Edit");
+      await act(row("nodes in db may reach"), "Edit");
       await page.getByRole("dialog").getByLabel("Ports").fill("70000");
       await page.getByRole("button", { name: "Change in the draft" }).click();
       await page.getByRole("dialog").getByRole("alert").getByText("Enter ports from 1 to 65535").waitFor();
@@ -138,10 +138,10 @@ describe("drafts on the page Access", () => {
       await page.getByRole("dialog").getByText("There is no group nowhere:").waitFor();
       await page.getByRole("dialog").getByLabel("From").fill("user:x");
       await page.getByRole("button", { name: "Change in the draft" }).click();
-      await row("machines of x may reach").getByText("Enter a member as user:EMAIL").waitFor();
-      await page.getByRole("alert").getByText("New rule, machines of x may reach").waitFor();
+      await row("nodes of x may reach").getByText("Enter a member as user:EMAIL").waitFor();
+      await page.getByRole("alert").getByText("New rule, nodes of x may reach").waitFor();
       expect(await saving().isDisabled()).toBe(true);
-      await act(row("machines of x may reach"), "Delete");
+      await act(row("nodes of x may reach"), "Delete");
       await unedited();
     },
     limitMs,
@@ -156,8 +156,8 @@ describe("drafts on the page Access", () => {
       await page.getByRole("heading", { name: "Saved", exact: true }).waitFor();
       expect(await saving().isDisabled()).toBe(true);
       await page.getByText("operator saved rules since these edits began").waitFor();
-      await page.getByText("+ all machines may reach machines in db on udp 53").waitFor();
-      await page.getByText("− machines in web may reach machines in db on tcp 5432").waitFor();
+      await page.getByText("+ all nodes may reach nodes in db on udp 53").waitFor();
+      await page.getByText("− nodes in web may reach nodes in db on tcp 5432").waitFor();
       await page.getByRole("button", { name: "Add my changes to the saved rules" }).click();
       await page.getByText("web-1 → db-1 loses tcp 5432").first().waitFor();
       await saving().click();
@@ -191,7 +191,7 @@ describe("drafts on the page Access", () => {
         ["policy", "apply", "acme", "-"],
         `${tests}  - deny: {from: group:db, to: group:web, protocol: tcp, port: 24}\n`,
       );
-      await row("machines in db must not reach machines in web on tcp 24").waitFor();
+      await row("nodes in db must not reach nodes in web on tcp 24").waitFor();
       await until(() => saving().isEnabled(), { what: "the newer plan" });
       const late = page.waitForResponse(/policy\/plan\//);
       resolve();
@@ -202,7 +202,7 @@ describe("drafts on the page Access", () => {
       await unedited();
       expect(await scene.admin(["rule", "list", "acme"])).toContain("6100");
       await scene.admin(["policy", "apply", "acme", "-"], tests);
-      await row("machines in db must not reach machines in web on tcp 24").waitFor({ state: "detached" });
+      await row("nodes in db must not reach nodes in web on tcp 24").waitFor({ state: "detached" });
     },
     limitMs,
   );
@@ -210,7 +210,7 @@ describe("drafts on the page Access", () => {
   test(
     "an edit of a rule that another administrator changed is no addition: both are shown to choose from",
     async () => {
-      const edited = row("all machines may reach machines in db on udp 53");
+      const edited = row("all nodes may reach nodes in db on udp 53");
       await act(edited, "Edit");
       await page.getByRole("dialog").getByLabel("From").fill("web");
       await page.getByRole("button", { name: "Change in the draft" }).click();
@@ -225,14 +225,14 @@ describe("drafts on the page Access", () => {
       const choice = page.getByRole("group", { name: `Rule ${id} was changed there and here.` });
       await choice.waitFor();
       await page.getByText("You, in another tab, saved rules since these edits began").waitFor();
-      await page.getByText("+ all machines may reach machines in db on udp 54").waitFor();
+      await page.getByText("+ all nodes may reach nodes in db on udp 54").waitFor();
       const bar = page.getByRole("region", { name: "Draft" });
       await bar.getByText("Save is off: rules were saved since these edits began").waitFor();
       expect(await bar.getByRole("heading").count()).toBe(0);
       const put = page.getByRole("button", { name: "Add my changes to the saved rules" });
       expect(await put.isDisabled()).toBe(true);
       await choice.getByLabel(/^Both: the saved one/).waitFor();
-      await choice.getByLabel(/^Yours: machines in web/).check();
+      await choice.getByLabel(/^Yours: nodes in web/).check();
       await put.click();
       await page.getByRole("heading", { name: "Saved", exact: true }).waitFor({ state: "detached" });
       await saving().click();
@@ -240,7 +240,7 @@ describe("drafts on the page Access", () => {
       const saved = await scene.admin(["rule", "list", "acme"]);
       expect(saved.match(/\b53\b/g)).toHaveLength(1);
       // It is still the rule of this number, and its history begins where it was made.
-      const merged = row("machines in web may reach machines in db on udp 53");
+      const merged = row("nodes in web may reach nodes in db on udp 53");
       await merged.locator("summary").click();
       await merged.getByRole("link", { name: `History of rule ${id}` }).click();
       await page.locator(".events li").filter({ hasText: "rule.created" }).waitFor();
@@ -252,7 +252,7 @@ describe("drafts on the page Access", () => {
         .getByRole("link", { name: "Undo" })
         .click();
       await page.getByText("Nothing can be taken back").waitFor();
-      await row("machines in web may reach machines in db on udp 53").waitFor();
+      await row("nodes in web may reach nodes in db on udp 53").waitFor();
       expect(await edited.count()).toBe(0);
     },
     limitMs,
@@ -262,7 +262,7 @@ describe("drafts on the page Access", () => {
     "what another user changes while the dialog of a rule is open is shown there before it is replaced",
     async () => {
       const dialog = page.getByRole("dialog");
-      const edited = row("machines in web may reach machines in db on udp 53");
+      const edited = row("nodes in web may reach nodes in db on udp 53");
       await act(edited, "Edit");
       const { rules } = await scene.adminJson(["rule", "list", "acme"]);
       const { id } = (rules as { id: number; ports: string }[]).find(({ ports }) => ports === "53") ?? {
@@ -307,7 +307,7 @@ describe("drafts on the page Access", () => {
       await scene.restart(async () => {
         await addRule(scene, "--protocol tcp --ports 7200 --target group:db");
       });
-      await row("all machines may reach machines in db on tcp 7200").waitFor();
+      await row("all nodes may reach nodes in db on tcp 7200").waitFor();
     },
     limitMs,
   );
@@ -369,13 +369,13 @@ describe("drafts on the page Access", () => {
   );
 
   test(
-    "a rule about a revoked machine says so, and its deletion by a save is listed before it",
+    "a rule about a revoked node says so, and its deletion by a save is listed before it",
     async () => {
       await addRule(scene, "--protocol tcp --ports 8100 --peer node:web-1 --target group:db");
-      const rule = row("web-1 may reach machines in db on tcp 8100");
+      const rule = row("web-1 may reach nodes in db on tcp 8100");
       await rule.waitFor();
       await scene.admin(["node", "revoke", "acme", "web-1", "--reason", "lost"]);
-      const revoked = row("web-1 (revoked) may reach machines in db on tcp 8100");
+      const revoked = row("web-1 (revoked) may reach nodes in db on tcp 8100");
       await revoked.getByText("the next save deletes this rule").waitFor();
       // The rule is as it was saved.
       expect(await page.getByRole("status").filter({ hasText: "(revoked)" }).count()).toBe(0);
@@ -384,20 +384,20 @@ describe("drafts on the page Access", () => {
       await page.getByText("1 new rule, 1 deleted").waitFor();
       const dialog = page.getByRole("dialog");
       await page.getByRole("button", { name: "What changes" }).click();
-      await dialog.getByText(/− Rule \d+: web-1 \(revoked\) may reach machines in db on tcp 8100/).waitFor();
+      await dialog.getByText(/− Rule \d+: web-1 \(revoked\) may reach nodes in db on tcp 8100/).waitFor();
       await dialog.getByRole("button", { name: "Close" }).click();
       await page.getByRole("button", { name: "From the terminal" }).first().click();
       await dialog
         .getByText(/^agent admin rule create acme .* && agent admin rule delete acme \d+$/)
         .waitFor();
       await dialog.getByRole("button", { name: "Close" }).click();
-      // The rules are the same after the machine is restored.
+      // The rules are the same after the node is restored.
       await scene.admin(["node", "restore", "acme", "web-1"]);
       await rule.waitFor();
       await rule.getByText("deleted", { exact: true }).waitFor({ state: "detached" });
       await until(() => saving().isEnabled(), { what: "a draft that may be saved" });
       // Without the other edit, nothing is left to save.
-      await act(row("machines in db may reach machines in db on tcp 8200"), "Delete");
+      await act(row("nodes in db may reach nodes in db on tcp 8200"), "Delete");
       await unedited();
       await rule.waitFor();
     },

@@ -25,7 +25,7 @@ describe("the page Access", () => {
   const takenBack = async () => {
     await page.getByText("These edits take the change back.").waitFor();
     await page.getByText("web-1 → db-1 loses tcp 5432").first().waitFor();
-    const deleted = row("machines in web may reach machines in db on tcp 5432");
+    const deleted = row("nodes in web may reach nodes in db on tcp 5432");
     await deleted.getByText("deleted").waitFor();
     const isInSight = async () => {
       const [box, view] = [await deleted.boundingBox(), page.viewportSize()];
@@ -44,9 +44,9 @@ describe("the page Access", () => {
   afterAll(() => scene[Symbol.asyncDispose]());
 
   test(
-    "a rule is typed as a sentence; the page tells which machines gain access before it is saved",
+    "a rule is typed as a sentence; the page tells which nodes gain access before it is saved",
     async () => {
-      await row("all machines may send to all machines on anything").waitFor();
+      await row("all nodes may send to all nodes on anything").waitFor();
       const release = await holdRequests(page, "**/groups/?page_size=1000");
       await page.reload();
       await page.getByRole("heading", { name: "Who reaches what" }).waitFor();
@@ -56,7 +56,7 @@ describe("the page Access", () => {
       await add("web", "db", "5432", hostile);
       await page.getByText("web-1 → db-1 gains tcp 5432").first().waitFor();
       await page.getByText("The test passes.").waitFor();
-      await page.getByText("Not saved: 1 pair of machines gains access, 0 lose it.").waitFor();
+      await page.getByText("Not saved: 1 pair of nodes gains access, 0 lose it.").waitFor();
       // The only class is the only pair.
       expect(await page.getByText("Each pair").count()).toBe(0);
       await page.getByText("With your changes, 1 cell is different").waitFor();
@@ -66,7 +66,7 @@ describe("the page Access", () => {
       await page.getByRole("link", { name: "Nodes" }).first().click();
       await page.getByRole("heading", { name: "Nodes" }).waitFor();
       await page.goBack();
-      await row("machines in web may reach machines in db on tcp 5432").getByText("new").waitFor();
+      await row("nodes in web may reach nodes in db on tcp 5432").getByText("new").waitFor();
       await page.getByRole("link", { name: /^Access ?draft/ }).waitFor();
       const question = page.waitForEvent("dialog");
       // The browser asks; staying keeps the edits.
@@ -90,14 +90,14 @@ describe("the page Access", () => {
       await page.getByRole("button", { name: "Undo" }).click();
       await takenBack();
       // The new list was there before the draft went: the rule has its number.
-      const saved = row("machines in web may reach machines in db on tcp 5432");
+      const saved = row("nodes in web may reach nodes in db on tcp 5432");
       await saved.locator("summary").click();
       await saved.getByRole("link", { name: /^History of rule \d+$/ }).waitFor();
       expect(await page.getByText("draft", { exact: true }).count()).toBe(0);
       expect(await scene.admin(["rule", "list", "acme"])).toContain("5432");
       await saved.getByRole("link").click();
       const applied = page.locator(".events li").filter({ hasText: "policy.applied" });
-      await applied.getByText(/^\d+: machines in web may reach machines in db on tcp 5432/).waitFor();
+      await applied.getByText(/^\d+: nodes in web may reach nodes in db on tcp 5432/).waitFor();
       await applied.getByRole("link", { name: "Undo" }).click();
       await takenBack();
       expect(page.url()).not.toContain("undo");
@@ -147,9 +147,9 @@ describe("the page Access", () => {
       await page.getByRole("heading", { name: "Nodes", level: 1 }).waitFor();
       await page.goForward();
       await page.getByRole("columnheader", { name: "cron" }).waitFor();
-      // Rules name groups: the empty list says where machines are found.
+      // Rules name groups: the empty list says where nodes are found.
       await page.getByLabel("Search rules").fill("web-1");
-      await page.getByRole("link", { name: "Machines with these words" }).waitFor();
+      await page.getByRole("link", { name: "Nodes with these words" }).waitFor();
       await page.getByLabel("Search rules").fill("");
     },
     limitMs,
@@ -160,14 +160,14 @@ describe("the page Access", () => {
     async () => {
       await page.getByRole("button", { name: "web to db: icmp, tcp 5432" }).click();
       const reasons = page.getByRole("status").filter({ hasText: "web reaches db on icmp, tcp 5432, by" });
-      await reasons.getByText(/^Rule \d+: machines in web may reach machines in db on tcp 5432/).waitFor();
-      await reasons.getByText("1 × 1 machines.").waitFor();
-      // A beginning and Enter are enough, once the machines are there; without a port, the answer is everything.
-      await page.locator("#From-machine option").first().waitFor({ state: "attached" });
-      await page.getByLabel("From machine").fill("web");
-      await page.getByText("There is no machine web. Machines with this in their names: web-1.").waitFor();
-      await page.getByLabel("To machine").fill("db");
-      await page.getByLabel("To machine").press("Enter");
+      await reasons.getByText(/^Rule \d+: nodes in web may reach nodes in db on tcp 5432/).waitFor();
+      await reasons.getByText("1 × 1 nodes.").waitFor();
+      // A beginning and Enter are enough, once the nodes are there; without a port, the answer is everything.
+      await page.locator("#From-node option").first().waitFor({ state: "attached" });
+      await page.getByLabel("From node").fill("web");
+      await page.getByText("There is no node web. Nodes with this in their names: web-1.").waitFor();
+      await page.getByLabel("To node").fill("db");
+      await page.getByLabel("To node").press("Enter");
       await page.getByText("All that the rules allow from web-1 to db-1: icmp, tcp 5432.").waitFor();
       await page.getByText("web-1: has applied none").waitFor();
       await page.getByText("No path between them was reported.").waitFor();
@@ -181,7 +181,7 @@ describe("the page Access", () => {
       await traffic.fill("5432");
       await page.getByText("Both rules are needed:").waitFor();
       const explainer = page.locator("#explainer");
-      await explainer.getByText(/^Rule \d+: all machines may send to all machines/).waitFor();
+      await explainer.getByText(/^Rule \d+: all nodes may send to all nodes/).waitFor();
       await explainer
         .getByRole("button", { name: /^Show rule/ })
         .last()
@@ -202,17 +202,17 @@ describe("the page Access", () => {
         await page.getByText("Enter a port from 1 to 65535.").waitFor();
         expect(await traffic.inputValue()).toBe(bad);
       }
-      await page.getByLabel("From machine").fill("laptop");
-      await page.getByText("There is no machine laptop.").waitFor();
-      // While the machines are read, nothing is said of what may be among the others.
+      await page.getByLabel("From node").fill("laptop");
+      await page.getByText("There is no node laptop.").waitFor();
+      // While the nodes are read, nothing is said of what may be among the others.
       const releaseNodes = await holdRequests(page, "**/nodes/?page_size=1000&page=1");
       await page.reload();
-      await page.getByLabel("From machine").waitFor();
-      expect(await page.getByText("There is no machine laptop.").count()).toBe(0);
+      await page.getByLabel("From node").waitFor();
+      expect(await page.getByText("There is no node laptop.").count()).toBe(0);
       // Nor is it in a file.
       expect(await page.getByRole("button", { name: "Export CSV" }).isDisabled()).toBe(true);
       releaseNodes();
-      await page.getByText("There is no machine laptop.").waitFor();
+      await page.getByText("There is no node laptop.").waitFor();
       // A link may hold anything; what it says is never part of a line for the terminal.
       const forged = "?from=web-1&to=db-1&port=22&protocol=$(reboot)";
       await page.goto(`${scene.url()}/console/acme/access/${forged}`);
@@ -224,7 +224,7 @@ describe("the page Access", () => {
   );
 
   test(
-    "networks behind a machine are named with it; rules that others save are not taken for one's own",
+    "networks behind a node are named with it; rules that others save are not taken for one's own",
     async () => {
       await addRule(scene, "--ports 8443 --protocol tcp --target node:web-1");
       await page.getByText("operator saved rules while this page was open").waitFor();
@@ -232,7 +232,7 @@ describe("the page Access", () => {
       const opened = row("tcp 8443");
       await opened.getByText("and the networks behind web-1: 192.168.30.0/24").waitFor();
       // All that a row says is found, and is in the file.
-      const others = row("machines in web may reach machines in db on tcp 5432");
+      const others = row("nodes in web may reach nodes in db on tcp 5432");
       await page.getByLabel("Search rules").fill("192.168.30.0/24");
       await others.waitFor({ state: "detached" });
       expect(await opened.count()).toBe(1);
@@ -241,7 +241,7 @@ describe("the page Access", () => {
       const file = await Bun.file(await (await download).path()).text();
       expect(file).toContain('"","web-1: 192.168.30.0/24"');
       await page.getByLabel("Search rules").fill("");
-      await page.getByLabel("To machine").fill("192.168.30.7");
+      await page.getByLabel("To node").fill("192.168.30.7");
       await page.getByText("192.168.30.7 is behind web-1, whose rules decide: name web-1.").waitFor();
       // Of a rule whose description alone was edited, both descriptions are shown.
       await act(opened, "Edit");
@@ -251,18 +251,18 @@ describe("the page Access", () => {
       expect(await opened.locator("del").count()).toBe(0);
       await saving().click();
       await page.getByRole("status").getByText("Saved.").waitFor();
-      await page.getByText("No machine, and no network behind one, gains or loses access.").waitFor();
+      await page.getByText("No node, and no network behind one, gains or loses access.").waitFor();
       expect(await page.getByText("Who gained and lost access").count()).toBe(0);
       await page.getByRole("button", { name: "Add a rule" }).click();
       const dialog = page.getByRole("dialog");
       await dialog.getByLabel("From").fill("db");
       await dialog.getByLabel("To", { exact: true }).fill("192.168.30.0/24");
       await dialog.getByText("192.168.30.0/24 is behind web-1: name web-1.").waitFor();
-      await dialog.getByText("give it a machine of its own as gateway").first().waitFor();
+      await dialog.getByText("give it a node of its own as gateway").first().waitFor();
       await dialog.getByRole("button", { name: "Add to the draft" }).click();
-      // Half a name shows the machine before it offers a new group.
+      // Half a name shows the node before it offers a new group.
       await dialog.getByLabel("To", { exact: true }).fill("web-");
-      await dialog.getByText("Machines: web-1.").waitFor();
+      await dialog.getByText("Nodes: web-1.").waitFor();
       await dialog.getByLabel("To", { exact: true }).fill("web-1");
       await dialog.getByLabel("Ports").fill("8444");
       await dialog.getByText("and the networks behind (web-1: 192.168.30.0/24)").waitFor();
@@ -287,9 +287,9 @@ describe("the page Access", () => {
       // On a phone, what lies below the rules is led to by a menu.
       await other.setViewportSize({ width: 320, height: 640 });
       await other.getByLabel("More on this page").click();
-      await other.getByRole("button", { name: "May one machine reach another?" }).click();
+      await other.getByRole("button", { name: "May one node reach another?" }).click();
       const focused = () => other.evaluate("document.activeElement.ariaLabel");
-      await until(async () => (await focused()) === "From machine", { what: "the focus" });
+      await until(async () => (await focused()) === "From node", { what: "the focus" });
       expect(await overflowOf(other)).toBeLessThanOrEqual(0);
       await context.close();
       await scene.admin(["policy", "update", "acme", "--by-file", "on"]);
@@ -310,8 +310,8 @@ describe("the page Access", () => {
       // With all that a cell, a menu and the explainer open.
       await page.getByRole("button", { name: /^web to db/ }).click();
       await row("tcp 5432").locator("summary").click();
-      await page.getByLabel("From machine").fill("web-1");
-      await page.getByLabel("To machine").fill("db-1");
+      await page.getByLabel("From node").fill("web-1");
+      await page.getByLabel("To node").fill("db-1");
       await page.getByText(/^All that the rules allow/).waitFor();
       expect(await violationsInSchemes(page)).toEqual(noViolations);
       await page.getByRole("button", { name: "Add a rule" }).click();

@@ -73,7 +73,7 @@ const pages: readonly (readonly [path: string, heading: string, text: string])[]
   ["acme/nodes/waiting/", "Nodes", "ci-71"],
   ["acme/phones/", "Phones", "Make the file"],
   ["acme/map/", "Map", "machines; paths:"],
-  ["acme/access/", "Access", "machines in app may reach machines in db on tcp 5432"],
+  ["acme/access/", "Access", "nodes in app may reach nodes in db on tcp 5432"],
   // WebKit leaves out of `innerText` what is below the window: the newest event.
   ["acme/activity/", "Activity", "a member"],
   ["acme/certificates/", "Certificates", "the overlay"],

@@ -1,4 +1,4 @@
-// The page Access in a browser, for its end-to-end tests: an organization with the machines web-1 and db-1, each in its group.
+// The page Access in a browser, for its end-to-end tests: an organization with the nodes web-1 and db-1, each in its group.
 
 import type { Locator, Page } from "playwright-core";
 import { owner, signIn, startConsole, type Console } from "./console.ts";

@@ -1,11 +1,11 @@
-// Kinds of machines as a user knows them: by their groups where these say exactly which machines are meant. Pure.
+// Kinds of nodes as a user knows them: by their groups where these say exactly which nodes are meant. Pure.
 
 import { shownGroups } from "../../protocol/owner-group.ts";
 import type { Named } from "./rules.ts";
 
 /**
- * Machines that all rules treat alike: the groups of them that rules name, the first names, and how many. Or networks behind
- * such machines.
+ * Nodes that all rules treat alike: the groups of them that rules name, the first names, and how many. Or networks behind
+ * such nodes.
  */
 export type Class = {
   groups: readonly string[];
@@ -25,13 +25,13 @@ export const gainersFirst = <T extends Effect>(effects: readonly T[]): readonly 
   return effects.toSorted((one, other) => rank(one) - rank(other));
 };
 
-/** Groups that rules name but no machine shows. */
+/** Groups that rules name but no node shows. */
 const isOfPeople = (group: string) => /^(user|idp):/.test(group);
 
 type Combination = { has: readonly string[]; times: number };
 const combinations = new WeakMap<readonly Named[], readonly Combination[]>();
 
-/** The lists of groups that machines have, and how many have each: ten thousand machines share a few lists. */
+/** The lists of groups that nodes have, and how many have each: ten thousand nodes share a few lists. */
 function combinationsOf(machines: readonly Named[]): readonly Combination[] {
   const known = combinations.get(machines);
   if (known !== undefined) return known;
@@ -47,7 +47,7 @@ function combinationsOf(machines: readonly Named[]): readonly Combination[] {
   return made;
 }
 
-/** A class in words around its groups. `isExact`: it has all machines of these groups and no others. */
+/** A class in words around its groups. `isExact`: it has all nodes of these groups and no others. */
 type ClassParts = { before: string; groups: readonly string[]; after: string; isExact: boolean };
 
 export function classParts({ groups, nodes, count, are }: Class, machines: readonly Named[]): ClassParts {
@@ -57,9 +57,9 @@ export function classParts({ groups, nodes, count, are }: Class, machines: reado
   const own = groups.filter((group) => !isOfPeople(group));
   if (are !== undefined) {
     const inGroups = own.length === 0 ? "" : ` in ${own.join(" and ")}`;
-    return plain(`${numberText(count)} networks behind machines${inGroups} (${names}, …)`);
+    return plain(`${numberText(count)} networks behind nodes${inGroups} (${names}, …)`);
   }
-  if (count === machines.length) return plain(`all ${numberText(count)} machines`);
+  if (count === machines.length) return plain(`all ${numberText(count)} nodes`);
   const within = (wanted: readonly string[]) => {
     let found = 0;
     for (const { has, times } of combinationsOf(machines))
@@ -68,15 +68,15 @@ export function classParts({ groups, nodes, count, are }: Class, machines: reado
   };
   const exact = [...own.map((group) => [group]), own].find((each) => within(each) === count);
   if (exact !== undefined)
-    return { before: `${numberText(count)} machines in `, groups: exact, after: "", isExact: true };
-  // A machine may have joined or left since the list was read.
+    return { before: `${numberText(count)} nodes in `, groups: exact, after: "", isExact: true };
+  // A node may have joined or left since the list was read.
   if (own.length === 0 || within(own) < count)
     return plain(`${names} and ${numberText(count - nodes.length)} more`);
-  const before = `${numberText(count)} of ${numberText(within(own))} machines in `;
+  const before = `${numberText(count)} of ${numberText(within(own))} nodes in `;
   return { before, groups: own, after: ` (${names}, …)`, isExact: false };
 }
 
-/** "web-1, web-2", "64 machines in web", "12 of 64 machines in web (web-1, web-2, web-3, …)", "all 300 machines". */
+/** "web-1, web-2", "64 nodes in web", "12 of 64 nodes in web (web-1, web-2, web-3, …)", "all 300 nodes". */
 export function classWords(one: Class, machines: readonly Named[]): string {
   const { before, groups, after } = classParts(one, machines);
   return before + groups.join(" and ") + after;
@@ -99,12 +99,12 @@ type Access = { classes: readonly Pairs[]; classes_left_out: number };
 function pairsOf({ classes, classes_left_out }: Access, kind: "gains" | "loses") {
   const count = classes.reduce((sum, each) => sum + (each[kind].length > 0 ? each.pairs : 0), 0);
   const isWide = classes.some(({ from, to }) => (from.are ?? to.are) !== undefined);
-  const what = isWide ? "machines, and of networks behind them," : "machines";
+  const what = isWide ? "nodes, and of networks behind them," : "nodes";
   const words = `${numberText(count)} ${count === 1 ? "pair" : "pairs"} of ${what}`;
   return { count, words: classes_left_out > 0 ? `at least ${words}` : words };
 }
 
-/** "768 pairs of machines gain access, 1 loses it". */
+/** "768 pairs of nodes gain access, 1 loses it". */
 export function pairsWords(access: Access): string {
   const [gaining, losing] = [pairsOf(access, "gains"), pairsOf(access, "loses")];
   return `${gaining.words} ${verbFor(gaining.count, "gain")} access, ${numberText(losing.count)} ${verbFor(losing.count, "lose")} it`;

@@ -1,4 +1,4 @@
-// The bar of the draft: the machines that gain and lose access, and the tests, before it is saved. Then what was saved.
+// The bar of the draft: the nodes that gain and lose access, and the tests, before it is saved. Then what was saved.
 
 import type { Plan } from "../../api/policy.ts";
 import { useState } from "preact/hooks";
@@ -59,7 +59,7 @@ export function DraftPanel({ draft, saved }: Props) {
   );
 }
 
-const nothingWords = "No machine, and no network behind one, gains or loses access.";
+const nothingWords = "No node, and no network behind one, gains or loses access.";
 const effectOf = ({ access }: Plan) => (access.pairs_changed === 0 ? nothingWords : `${pairsWords(access)}.`);
 
 const shortEffect = ({ access }: Plan) =>
@@ -215,13 +215,13 @@ function Columns({ plan: { access, tests }, added }: { plan: Plan; added: readon
       <div>
         <h3 title={head && pairsWords(access)}>
           {head === undefined ? null : <Sign name={kind === "gain" ? "on" : "need"} />}
-          {head ?? (kind === "gain" ? "No machine gains access" : "No machine loses access")}
+          {head ?? (kind === "gain" ? "No node gains access" : "No node loses access")}
         </h3>
         <ul>
           {rows.slice(0, maxRows).map((row, at) => (
             <EffectRow key={at} row={row} kind={kind} nodes={nodes} />
           ))}
-          {more > 0 ? <li class="quiet">and {numberText(more)} more kinds of machines</li> : null}
+          {more > 0 ? <li class="quiet">and {numberText(more)} more kinds of nodes</li> : null}
           {kind === "lose" || behind.length === 0 ? null : (
             <li class="wraps">
               <span>
@@ -398,7 +398,7 @@ function Details({ plan: { access }, change: { added, removed, fresh, gone }, cl
               ))}
           </ul>
           {access.classes_left_out === 0 ? null : (
-            <p>And {numberText(access.classes_left_out)} more kinds of machines.</p>
+            <p>And {numberText(access.classes_left_out)} more kinds of nodes.</p>
           )}
           {access.classes.length === access.pairs_changed ? null : <Pairs access={access} />}
         </>

@@ -72,7 +72,7 @@ export function Explainer({ saved, slug, isEdited }: Props) {
   return (
     <Panel
       id="explainer"
-      title="May one machine reach another?"
+      title="May one node reach another?"
       actions={
         isWhole ? (
           <TerminalButton
@@ -94,9 +94,7 @@ export function Explainer({ saved, slug, isEdited }: Props) {
             </p>
           ))}
         {from !== "" && to !== "" ? null : (
-          <p class="quiet">
-            Name two machines. Without a port, the answer is all that is allowed between them.
-          </p>
+          <p class="quiet">Name two nodes. Without a port, the answer is all that is allowed between them.</p>
         )}
         {answer === undefined || !isWhole ? null : (
           <Answer
@@ -116,7 +114,7 @@ export function Explainer({ saved, slug, isEdited }: Props) {
   );
 }
 
-/** The typed text is no machine, or only the beginning of names. */
+/** The typed text is no node, or only the beginning of names. */
 function unknownOf(
   name: string,
   nodes: readonly Machine[],
@@ -130,8 +128,8 @@ function unknownOf(
   const hint =
     alike.length === 0
       ? ""
-      : ` Machines with this in their names: ${alike.slice(0, 5).join(", ")}${alike.length > 5 ? ", …" : ""}.`;
-  return `There is no machine ${name}.${hint}`;
+      : ` Nodes with this in their names: ${alike.slice(0, 5).join(", ")}${alike.length > 5 ? ", …" : ""}.`;
+  return `There is no node ${name}.${hint}`;
 }
 
 type Question = Record<"from" | "to", string> & Traffic;
@@ -158,7 +156,7 @@ function QuestionForm({ question: { from, to, ...traffic }, nodes, fault }: Form
     const { protocol, port } = trafficIn(valueOf(event));
     setQuery({ protocol: protocol === "any" ? undefined : protocol, port });
   };
-  /** Enter accepts a beginning that only one machine has. */
+  /** Enter accepts a beginning that only one node has. */
   const complete = (event: Event) => {
     event.preventDefault();
     for (const key of ["from", "to"]) {
@@ -169,9 +167,9 @@ function QuestionForm({ question: { from, to, ...traffic }, nodes, fault }: Form
   };
   return (
     <form class="ask" onSubmit={complete}>
-      <NodePicker label="From machine" name={from} set={set("from")} nodes={nodes} />
+      <NodePicker label="From node" name={from} set={set("from")} nodes={nodes} />
       <span>may reach</span>
-      <NodePicker label="To machine" name={to} set={set("to")} nodes={nodes} />
+      <NodePicker label="To node" name={to} set={set("to")} nodes={nodes} />
       <span>on</span>
       <input
         class="mono"
@@ -201,7 +199,7 @@ function QuestionForm({ question: { from, to, ...traffic }, nodes, fault }: Form
   );
 }
 
-/** The machine of this name, also one that is revoked. */
+/** The node of this name, also one that is revoked. */
 function useMachine(slug: string, nodes: readonly Machine[], name: string): Node | undefined {
   const id = nodes.find((node) => node.name === name)?.id;
   const isOther = name !== "" && nodes.length > 0 && offeredOf(nodes, name).length === 0;
@@ -275,14 +273,14 @@ function Answer({ answer, rules, from, to, slug, question }: AnswerProps) {
         {facts.length > 0 || there === undefined || back === undefined ? null : (
           <li class="quiet">
             {organization.value?.role === "member"
-              ? "You see the paths of your own machines only: none between them is known."
+              ? "You see the paths of your own nodes only: none between them is known."
               : "No path between them was reported."}
           </li>
         )}
       </ul>
       {ruled.isAllowed && isActive && state === "attention" ? (
         <>
-          <p>On the machine that is away, or on both, this says why:</p>
+          <p>On the node that is away, or on both, this says why:</p>
           <Line text="agent doctor" />
         </>
       ) : null}
@@ -372,7 +370,7 @@ function NodePicker({ label, name, set, nodes }: PickerProps) {
     <>
       <input
         aria-label={label}
-        placeholder="machine"
+        placeholder="node"
         list={list}
         maxlength={255}
         autocomplete="off"

@@ -18,7 +18,7 @@ import type { Rule } from "./rules.ts";
 import { Sentence } from "./sentence.tsx";
 import { ShowRule, useSlices } from "./rule-list.tsx";
 
-/** Maximum groups of a readable matrix: above it, the search of machines and the explainer answer better. */
+/** Maximum groups of a readable matrix: above it, the search of nodes and the explainer answer better. */
 const maxGroups = 40;
 /** Up to so many groups, cells of ping alone can be pressed, too. */
 const maxPressed = 20;
@@ -83,7 +83,7 @@ export function GroupMatrix({ draft, ...now }: GroupMatrixProps) {
     >
       {shown.length === 0 ? (
         isRead ? (
-          <Empty text="There is no group yet. Machines get groups when they are added, and rules name them." />
+          <Empty text="There is no group yet. Nodes get groups when they are added, and rules name them." />
         ) : null
       ) : (
         <>
@@ -108,7 +108,7 @@ export function GroupMatrix({ draft, ...now }: GroupMatrixProps) {
             </p>
           )}
           <p class="help">
-            For machines that are in one group each. Rules about single machines and networks are not counted.
+            For nodes that are in one group each. Rules about single nodes and networks are not counted.
             {lines.length > maxGroups ? ` The first ${maxGroups} of ${lines.length} groups.` : ""}
             {shown.some(({ all }) => all.length > 1) ? " Groups that no rule names are alike: one line." : ""}
           </p>
@@ -289,7 +289,7 @@ function Reasons({ rules, saved, from, to }: ReasonsProps) {
       {ended.length === 0 ? null : <p class="is-bad">No longer on {ended.join(", ")}.</p>}
       {isWhole ? (
         <p class="quiet">
-          {numberText(count(from))} × {numberText(count(to))} machines.
+          {numberText(count(from))} × {numberText(count(to))} nodes.
         </p>
       ) : null}
     </Why>
@@ -300,7 +300,7 @@ const maxNames = 4;
 
 type Members = { count: number; names: readonly string[] };
 
-/** How many machines are in each group, and the first of them. */
+/** How many nodes are in each group, and the first of them. */
 function membersOf(machines: readonly Machine[]): ReadonlyMap<string, Members> {
   const found = new Map<string, { count: number; names: string[] }>();
   for (const { groups, name } of machines)
@@ -332,11 +332,11 @@ export function Groups({ rules }: { rules: readonly Rule[] }) {
               <span class="say">
                 <Tag text={name} />
                 <bdi class="quiet cut" title={words}>
-                  {count === 0 ? "no machine" : words}
+                  {count === 0 ? "no node" : words}
                 </bdi>
               </span>
               <a href={`${pathOf(own, "nodes")}?group=${encodeURIComponent(name)}`}>
-                Show<span class="unseen"> the machines in {name}</span>
+                Show<span class="unseen"> the nodes in {name}</span>
               </a>
             </li>
           );

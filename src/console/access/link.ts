@@ -1,4 +1,4 @@
-// The state of the network between two machines, beside the rules: which one is away or has old rules, and the last
+// The state of the network between two nodes, beside the rules: which one is away or has old rules, and the last
 // reported path. Pure.
 
 import type { Node } from "../../protocol/node.ts";
@@ -6,7 +6,7 @@ import { configurationOf, stateOf, type StateName } from "../nodes.ts";
 import type { ReportedPath } from "../peer-path.ts";
 import { spaced } from "./class-words.ts";
 
-/** How a machine reaches a peer, as GET nodes/{id}/peers/ shows it. */
+/** How a node reaches a peer, as GET nodes/{id}/peers/ shows it. */
 export type Path = Omit<ReportedPath, "loss">;
 
 export type Machine = Pick<
@@ -25,10 +25,10 @@ export type Machine = Pick<
 /** `at`: since when, or when it was seen last; the words lead to it. */
 export type Fact = { state: StateName; about: string; words: string; at: string | null };
 
-/** A machine that reports: neither revoked, nor waiting, nor a phone. */
+/** A node that reports: neither revoked, nor waiting, nor a phone. */
 const reports = ({ state, phone }: Machine): boolean => state === "active" && phone == null;
 
-/** The state of a machine and since when; what it has applied. */
+/** The state of a node and since when; what it has applied. */
 export function machineFacts(machine: Machine): Fact[] {
   const { name: about, online, last_checkin_at, revoked_at } = machine;
   const [state, word] = stateOf(machine);
@@ -47,7 +47,7 @@ export function machineFacts(machine: Machine): Fact[] {
   ];
 }
 
-/** The last report of one about the other. A machine reports changes only. */
+/** The last report of one about the other. A node reports changes only. */
 export function pathFact(from: Machine, to: Machine, path: Path | undefined): Fact | undefined {
   if (path === undefined) return undefined;
   const fact = (state: StateName, words: string): Fact => {

@@ -1,5 +1,5 @@
-// Which group reaches which, and by which rules. Rules about single machines and networks do not count: they apply to
-// some machines of a group only.
+// Which group reaches which, and by which rules. Rules about single nodes and networks do not count: they apply to
+// some nodes of a group only.
 
 import { trafficOf, type Rule } from "./rules.ts";
 
@@ -12,7 +12,7 @@ export type Cell = {
 
 const concerns = (word: string, group: string) => word === "any" || word === `group:${group}`;
 
-/** The traffic that a machine that is only in `from` may open to a machine that is only in `to`. */
+/** The traffic that a node that is only in `from` may open to a node that is only in `to`. */
 export const cellOf = (rules: readonly Rule[], from: string, to: string): Cell =>
   cellBetween(outOf(rules, from), into(rules, to), from, to);
 

@@ -16,7 +16,7 @@ export const clashKey = ({ base, mine, theirs }: Clash): string =>
 /** The word of each side of a stored rule, by the side as JSON. */
 export type Words = ReadonlyMap<string, string>;
 
-/** The rules in present words: revoking, restoring or renaming a machine is no change of a rule. */
+/** The rules in present words: revoking, restoring or renaming a node is no change of a rule. */
 export function inNewWords(rules: readonly Rule[], old: Words, now: Words): readonly Rule[] {
   const changed = new Map([...old].map(([side, word]) => [word, now.get(side) ?? word]));
   const word = (each: string) => changed.get(each) ?? each;

@@ -1,12 +1,12 @@
-// Networks that stand in rules, and the machines in front of them. Pure.
+// Networks that stand in rules, and the nodes in front of them. Pure.
 
 import type { Router } from "../../protocol/networks-behind.ts";
 
 /** What an administrator can do to open one network to one group: no single rule does it. */
 export const gatewayWords =
-  "What reaches a machine reaches all networks behind it. To open one network alone, give it a machine of its own as gateway, which no other rule reaches, be it to all machines or to one of its groups.";
+  "What reaches a node reaches all networks behind it. To open one network alone, give it a node of its own as gateway, which no other rule reaches, be it to all nodes or to one of its groups.";
 
-/** The machine in front of an IPv4 address, or of a network. */
+/** The node in front of an IPv4 address, or of a network. */
 export function routerTo<T extends Router>(text: string, machines: readonly T[]): T | undefined {
   const bitsOf = (address: string) =>
     address.replaceAll(/(\d+)(\.|\/.*|$)/g, (_, part) => Number(part).toString(2).padStart(8, "0"));
@@ -21,6 +21,6 @@ export function networkFault(word: string, machines: readonly Router[]): string 
   if (!/^[\d.a-f:]+\/\d{1,3}$/i.test(word)) return undefined;
   const router = machines.find(({ subnets }) => subnets.includes(word.toLowerCase()));
   return router === undefined
-    ? `A network cannot stand here: name the machine in front of ${word}. ${gatewayWords}`
+    ? `A network cannot stand here: name the node in front of ${word}. ${gatewayWords}`
     : `${word} is behind ${router.name}: name ${router.name}. ${gatewayWords}`;
 }

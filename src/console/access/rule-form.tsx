@@ -30,10 +30,10 @@ const fresh: Rule = {
   description: "",
 };
 
-/** `web` is the group or the machine of this name; "all machines" is `any`. A name that is new is a new group. */
+/** `web` is the group or the node of this name; "all nodes" is `any`. A name that is new is a new group. */
 export function toWord(typed: string, groups: readonly string[], nodes: readonly string[]): string {
   const text = typed.trim();
-  if (/^(any|all|all machines)$/i.test(text)) return "any";
+  if (/^(any|all|all (nodes|machines))$/i.test(text)) return "any";
   if (text === "" || text.includes("/") || /^(group|node|user|idp):/.test(text)) return text;
   return !groups.includes(text) && nodes.includes(text) ? `node:${text}` : `group:${text}`;
 }
@@ -254,14 +254,14 @@ export function SidePicker({
   const list = `sides-${label}`;
   const offered = sidesFor(word, sides, mayBeNetwork);
   const missing = missingOf(word, sides);
-  // Do not offer a new group for the beginning of a machine's name.
+  // Do not offer a new group for the beginning of a node's name.
   const alike = missing === undefined ? [] : sides.nodes.filter((name) => name.startsWith(missing));
   return (
     <>
       <Field
         label={label}
         errors={fault === undefined ? undefined : [fault]}
-        help={`A group, a machine${mayBeNetwork ? ", a network" : " (with the networks behind it)"}, or any.${verb === undefined ? "" : ` A network: with "${verb}".`}`}
+        help={`A group, a node${mayBeNetwork ? ", a network" : " (with the networks behind it)"}, or any.${verb === undefined ? "" : ` A network: with "${verb}".`}`}
       >
         <input
           required
@@ -282,7 +282,7 @@ export function SidePicker({
       <div class={isChecked ? "is-bad" : "limited"} role="status">
         {alike.length === 0 ? null : (
           <>
-            Machines:{" "}
+            Nodes:{" "}
             <bdi>
               {alike.slice(0, 5).join(", ")}
               {alike.length > 5 ? ", …" : ""}
@@ -325,7 +325,7 @@ function Picks({ word, set, sides: { groups, nodes } }: Pick<SidePickerProps, "w
   );
   return (
     <div class="picks">
-      {pick("all machines", "any", chosen === "any")}
+      {pick("all nodes", "any", chosen === "any")}
       {shown.map((name) => pick(name, name, isChosen(name)))}
       {fitting.length > shown.length ? (
         <span class="faint">and {fitting.length - shown.length} more</span>
@@ -355,10 +355,10 @@ function SideHelp() {
 }
 
 const sideHelp = [
-  ["user:EMAIL", "the machines of a member"],
-  ["idp:GROUP", "the machines of the users in a group at a provider of identities"],
-  ["self", "machines with the same owner: in From where they may reach, in To where they may send"],
-  ["192.168.5.0/24", "a network: in From where it may reach, in To where machines may send to it"],
+  ["user:EMAIL", "the nodes of a member"],
+  ["idp:GROUP", "the nodes of the users in a group at a provider of identities"],
+  ["self", "nodes with the same owner: in From where they may reach, in To where they may send"],
+  ["192.168.5.0/24", "a network: in From where it may reach, in To where nodes may send to it"],
 ] as const;
 
 /** After the fields, so that Tab after a typing error leads to the next field, not to this button. */

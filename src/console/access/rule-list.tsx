@@ -39,10 +39,10 @@ function wordsOf({ rule, before, state }: Row, behind: readonly string[]): strin
   return [rule.id, ...texts, ...behind, state === "same" ? "" : state].join(" ");
 }
 
-/** The networks that a rule opens, too: at most so many machines with them. */
+/** The networks that a rule opens, too: at most so many nodes with them. */
 type Behind = (rule: Rule, max?: number) => readonly string[];
 
-/** `isRead`: the machines were read, or cannot be. */
+/** `isRead`: the nodes were read, or cannot be. */
 function useBehind(): { behind: Behind; isRead: boolean } {
   const { data = [], isWhole, error } = useNodes();
   const routers = data.filter(({ subnets }) => subnets.length > 0);
@@ -153,17 +153,17 @@ export function useSlices(total: number, of: string, size: number): number {
   return count;
 }
 
-/** Rules name groups more often than machines. */
+/** Rules name groups more often than nodes. */
 function NoRule({ slug, search, isRead }: { slug: string; search: string; isRead: boolean }) {
-  if (search === "") return <Empty text="There is no rule, so no machine reaches another." />;
+  if (search === "") return <Empty text="There is no rule, so no node reaches another." />;
   // The typed address may be in a network behind one of them.
   if (!isRead) return <Loading />;
   const words = encodeURIComponent(search);
   return (
-    <Empty text="No rule has these words. Rules mostly name groups, not machines.">
+    <Empty text="No rule has these words. Rules mostly name groups, not nodes.">
       <p>
-        <a href={`${pathOf(slug, "nodes")}?search=${words}`}>Machines with these words</a>: the page of each
-        says what it may reach. <kbd>Ctrl K</kbd> finds machines from every page.
+        <a href={`${pathOf(slug, "nodes")}?search=${words}`}>Nodes with these words</a>: the page of each says
+        what it may reach. <kbd>Ctrl K</kbd> finds nodes from every page.
       </p>
     </Empty>
   );

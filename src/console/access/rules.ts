@@ -5,11 +5,11 @@ import type { Node } from "../../protocol/node.ts";
 import { ownerOf, providerOf, selfGroup } from "../../protocol/owner-group.ts";
 import type { Words } from "../terminal.ts";
 
-/** A machine, as rules and their effects name it. */
+/** A node, as rules and their effects name it. */
 export type Named = Pick<Node, "groups" | "owner_groups">;
 /**
  * `peer` and `target`: `any`, `group:web`, `node:db-1`, `user:ada@example.org`, `idp:Engineering`, a network, as peer `self`; `node:#7 db-1` for a
- * machine that is revoked, `node:#7` for one that is deleted, `user:#7` for a user who is not a member.
+ * node that is revoked, `node:#7` for one that is deleted, `user:#7` for a user who is not a member.
  */
 export type Rule = Omit<StoredRule, "peer" | "target"> & { peer: string; target: string };
 
@@ -44,7 +44,7 @@ export function toRule(
 export const namesOf = (nodes: readonly Pick<Node, "id" | "name">[]): ReadonlyMap<number, string> =>
   new Map(nodes.map(({ id, name }) => [id, name]));
 
-/** Whether no word of a policy file can name the machine or user any more. */
+/** Whether no word of a policy file can name the node or user any more. */
 export const isAboutGone = ({ peer, target }: Rule): boolean =>
   [peer, target].some((word) => /^(node|user|idp):#/.test(word));
 
@@ -81,19 +81,18 @@ export function portsFault(ports: string): string | undefined {
 
 /** A side of a sentence: what stands before its name, and the name. */
 export function sideWords(word: string): { before: string; name: string } {
-  if (word === "any") return { before: "", name: "all machines" };
-  if (word === "self") return { before: "", name: "machines with the same owner" };
-  if (word.startsWith("group:")) return { before: "machines in ", name: word.slice("group:".length) };
-  if (word.startsWith("user:#"))
-    return { before: "", name: `machines of a former member (${word.slice(6)})` };
-  if (word.startsWith("idp:#")) return { before: "", name: "machines of a deleted provider's group" };
-  if (word.startsWith("idp:")) return { before: "machines of users in ", name: word.slice("idp:".length) };
-  if (word.startsWith("user:")) return { before: "machines of ", name: word.slice("user:".length) };
+  if (word === "any") return { before: "", name: "all nodes" };
+  if (word === "self") return { before: "", name: "nodes with the same owner" };
+  if (word.startsWith("group:")) return { before: "nodes in ", name: word.slice("group:".length) };
+  if (word.startsWith("user:#")) return { before: "", name: `nodes of a former member (${word.slice(6)})` };
+  if (word.startsWith("idp:#")) return { before: "", name: "nodes of a deleted provider's group" };
+  if (word.startsWith("idp:")) return { before: "nodes of users in ", name: word.slice("idp:".length) };
+  if (word.startsWith("user:")) return { before: "nodes of ", name: word.slice("user:".length) };
   const [, id, revoked] = /^node:#(\d+) ?(.*)/.exec(word) ?? [];
   if (id !== undefined)
     return {
       before: "",
-      name: revoked ? `${revoked} (revoked)` : `a revoked or deleted machine (id ${id})`,
+      name: revoked ? `${revoked} (revoked)` : `a revoked or deleted node (id ${id})`,
     };
   return { before: "", name: word.startsWith("node:") ? word.slice("node:".length) : word };
 }

@@ -39,7 +39,7 @@ function wordsBetween(stored: readonly StoredRule[], rules: readonly Rule[]): Wo
   return new Map(sides.map((side, at) => [JSON.stringify(side), words[at] ?? ""]));
 }
 
-/** Machines by their numbers; the name of a revoked one follows its number. */
+/** Nodes by their numbers; the name of a revoked one follows its number. */
 async function readNames(slug: string, ids: readonly number[]): Promise<ReadonlyMap<number, string>> {
   const names = namesOf(await readNamed(slug, ids));
   const others = ids.filter((id) => !names.has(id));

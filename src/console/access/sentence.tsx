@@ -53,7 +53,7 @@ function side(word: string) {
     return (
       <>
         <Tag text="all" isAll />
-        <span class="unseen"> machines</span>
+        <span class="unseen"> nodes</span>
       </>
     );
   if (word.startsWith("group:"))

@@ -1,4 +1,4 @@
-// The rules that concern one machine. Pure.
+// The rules that concern one node. Pure.
 
 import type { Rule as StoredRule } from "../../api/rules.ts";
 import { ownerOf, selfGroup } from "../../protocol/owner-group.ts";
@@ -40,10 +40,10 @@ export function standingOf(rules: readonly StoredRule[], machine: Standee): Stan
   };
 }
 
-/** Rules by which others reach a machine, and by which it reaches others. */
+/** Rules by which others reach a node, and by which it reaches others. */
 export type Reach = Record<"others" | "it", StoredRule[]>;
 
-/** The rules that begin and cease to concern the machine after a change of its groups or networks. */
+/** The rules that begin and cease to concern the node after a change of its groups or networks. */
 export function standingChange(
   rules: readonly StoredRule[],
   before: Standee,
@@ -59,7 +59,7 @@ export function standingChange(
   return { gains: beyond(after, before), loses: beyond(before, after) };
 }
 
-/** Machines that the rules name. */
+/** Nodes that the rules name. */
 export function namedIn(rules: readonly StoredRule[]): number[] {
   const ids = rules.flatMap(({ peer, target }) =>
     [peer, target].flatMap((side) => ("node" in side ? [side.node] : [])),
@@ -79,7 +79,7 @@ function maySend({ letsOut }: Standing, from: Standee, { letsIn }: Standing, to:
   return into.some((one) => out.some((other) => common(one, other) !== undefined));
 }
 
-/** How many of the others a machine may reach, and how many may reach it. */
+/** How many of the others a node may reach, and how many may reach it. */
 export function reachOf(
   rules: readonly StoredRule[],
   machine: Standee,

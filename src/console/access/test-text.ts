@@ -10,7 +10,7 @@ export type PolicyTest = Policy["tests"]["list"][number];
 export const keyOf = ({ expect, from, to, protocol, ports }: PolicyTest): string =>
   [expect, from, to, protocol, ports].join();
 
-/** The machine, user or provider's group has no name any more, so a file cannot hold the test. */
+/** The node, user or provider's group has no name any more, so a file cannot hold the test. */
 export const isTestAboutGone = ({ from, to }: PolicyTest): boolean =>
   [from, to].some((word) => /^(node|user|idp):#/.test(word));
 

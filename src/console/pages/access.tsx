@@ -1,4 +1,4 @@
-// Which machines may reach which others: the rules, their sum beside them, and the rule that decides.
+// Which nodes may reach which others: the rules, their sum beside them, and the rule that decides.
 
 import { apiPath } from "../../api/endpoint.ts";
 import { policyApi } from "../../api/policy.ts";
@@ -60,7 +60,7 @@ export function Access() {
           <span class="only-phone">
             <Menu label="More on this page">
               <button type="button" onClick={() => lead("explainer")}>
-                May one machine reach another?
+                May one node reach another?
               </button>
               <button type="button" onClick={() => lead("tests")}>
                 Tests
