@@ -29,6 +29,10 @@ export const ListedMember = v.object({
   node_count: since("0.2.0", v.number()),
   /** The user is disabled in the whole control plane, and can sign in nowhere. */
   is_disabled: since("0.2.0", v.boolean()),
+  /** By which the user proves a second factor; null while invited, and for callers who are not administrators. */
+  second_factors: since("0.2.0", v.nullable(v.array(word(["totp", "passkey"])))),
+  /** The last request of the user, in any organization; null while invited, before the first one, and for such callers. */
+  last_seen_at: since("0.2.0", v.nullable(Time)),
 });
 export type ListedMember = v.InferOutput<typeof ListedMember>;
 /** `link` is shown once. The inviter passes it on, unless it was sent by e-mail. */

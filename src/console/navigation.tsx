@@ -239,7 +239,7 @@ function useKeys(): void {
 }
 
 const search = "input[type=search]";
-const to = "a, button";
+const to = "a, button, summary";
 const row = `:is(.body [role=row], tbody tr):has(${to})`;
 
 /** Keys in a search: to the first row of its list, or out of it. A search in a form has the keys of the form. */

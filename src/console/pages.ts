@@ -69,7 +69,7 @@ export const organizationPages: Readonly<Record<string, Page>> = {
     load: async () => (await import("./pages/administration.ts")).People,
   },
   tokens: {
-    title: "Tokens",
+    title: "Keys and tokens",
     icon: "keys",
     letter: "t",
     isForAdmins: true,
@@ -86,7 +86,7 @@ export const organizationPages: Readonly<Record<string, Page>> = {
     title: "Settings",
     icon: "settings",
     letter: "s",
-    load: async () => (await import("./pages/administration.ts")).Settings,
+    load: async () => (await import("./pages/settings.tsx")).Settings,
   },
 };
 

@@ -113,6 +113,6 @@ export function followLinks(target: EventTarget): void {
     if (link.getAttribute("href")?.startsWith("#") === true) return;
     if (link.origin !== location.origin || !link.pathname.startsWith(root)) return;
     event.preventDefault();
-    go(link.pathname + link.search);
+    go(link.pathname + link.search + link.hash);
   });
 }

@@ -27,8 +27,8 @@ const pages = [
   ["Activity", ".events li, .log li, main .empty"],
   ["Certificates", "main h2"],
   ["Members", "[role=row]"],
-  ["Tokens", "main h1"],
-  ["Webhooks", "main h1"],
+  ["Keys and tokens", "main .panel"],
+  ["Webhooks", "main .panel"],
   ["Settings", "main input, main select"],
 ] as const;
 

@@ -28,9 +28,9 @@ function withImports(names: readonly string[], all = new Set<string>()): Set<str
 const bytesOf = (names: Iterable<string>) =>
   [...names].reduce((sum, name) => sum + (files.get(name)?.bytes ?? 0), 0);
 
-test("all scripts of the console are at most 178 KB, compressed", () => {
+test("all scripts of the console are at most 183 KB, compressed", () => {
   expect(bytesOf(files.keys())).toBeGreaterThan(50_000);
-  expect(bytesOf(files.keys())).toBeLessThanOrEqual(178 * 1024);
+  expect(bytesOf(files.keys())).toBeLessThanOrEqual(183 * 1024);
 });
 
 test("whichever page is shown first, a browser loads at most 66 KB, compressed", () => {

@@ -100,7 +100,7 @@ describe("the account in the console", () => {
       const release = await holdRequests(page, passkeys);
       await page.reload();
       await page.getByRole("heading", { name: "Passkeys" }).waitFor();
-      expect(await page.getByText("None. A passkey").count()).toBe(0);
+      expect(await page.getByText("A passkey is a key").count()).toBe(0);
       release();
       await button("Remove laptop").waitFor();
       await page.unroute(passkeys);
@@ -142,7 +142,7 @@ describe("the account in the console", () => {
         .getByText("Chrome or Chromium on Linux")
         .waitFor();
       // Only rows in sight are in the page.
-      await page.getByText("From the terminal").scrollIntoViewIfNeeded();
+      await page.getByRole("heading", { name: "Sessions" }).scrollIntoViewIfNeeded();
       await page.getByRole("row").getByRole("button", { name: "Sign out" }).click();
       const asked = page.getByRole("dialog");
       await asked.getByRole("button", { name: "Sign out", exact: true }).click();

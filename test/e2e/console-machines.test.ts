@@ -621,7 +621,7 @@ describe("machines in the console", () => {
       await page.keyboard.press("p");
       await page.getByRole("heading", { level: 1, name: "Members" }).waitFor();
       await page
-        .getByRole("button", { name: /^Role of/ })
+        .getByLabel(/^Actions for/)
         .first()
         .waitFor();
       await page.keyboard.press("j");

@@ -35,12 +35,27 @@ describe("the organization in the console", () => {
   let scene: Console;
   let page: Page;
 
-  const button = (name: string | RegExp, exact = false) => page.getByRole("button", { name, exact });
+  const button = (name: string | RegExp) => page.getByRole("button", { name });
   const open = async (title: string) => {
     await page.getByRole("navigation").getByRole("link", { name: title }).click();
     await page.getByRole("heading", { level: 1, name: title }).waitFor();
   };
+  const remove = async () => {
+    await page.getByLabel("More", { exact: true }).click();
+    await button("Delete…").click();
+  };
   const row = (text: string) => page.getByRole("row").filter({ hasText: text });
+  /** By the icon of the page's title, or of a panel. */
+  const fromTerminal = async (command: string, panel?: string) => {
+    const head = page.locator(panel === undefined ? "main > .top" : "main .panel > header");
+    await head
+      .filter({ hasText: panel ?? "" })
+      .getByRole("button", { name: "From the terminal" })
+      .click();
+    await page.getByRole("dialog").getByText(command, { exact: true }).waitFor();
+    await page.keyboard.press("Escape");
+    await page.getByRole("dialog").waitFor({ state: "detached" });
+  };
   const shownOnce = () => page.locator("dialog > .cmd code").innerText();
 
   beforeAll(async () => {
@@ -79,12 +94,23 @@ describe("the organization in the console", () => {
         body: JSON.stringify({ secret, password }),
       });
       expect(joined.status).toBe(200);
-      await button(`Role of ${guest}`).click();
+      const act = async (what: string) => {
+        await page.getByLabel(`Actions for ${guest}`).click();
+        await row(guest).getByRole("button", { name: what }).click();
+      };
+      await act("Role");
       await page.getByRole("combobox", { name: "Role" }).selectOption("admin");
       await button("Change the role").click();
-      await page.getByText(`${guest}: the role is admin now.`).waitFor();
       await row(guest).getByText("admin").waitFor();
-      await button(`Remove ${guest}`).click();
+      await row(guest).getByText("none").waitFor();
+      await page.getByText("2 have no second factor").waitFor();
+      await act("Sessions");
+      await page
+        .getByRole("dialog", { name: `Sessions of ${guest}` })
+        .getByText("None.")
+        .waitFor();
+      await button("Close").click();
+      await act("Remove");
       await page
         .getByRole("dialog")
         .getByRole("button", { name: `Remove ${guest}` })
@@ -100,7 +126,7 @@ describe("the organization in the console", () => {
   test(
     "a service token is shown once, works, and is refused after it was revoked",
     async () => {
-      await open("Tokens");
+      await open("Keys and tokens");
       await button("Create a service token").click();
       await page.getByLabel("Name").fill("ci");
       await page.getByLabel("Only from these networks").fill("192.0.2.0/24, nonsense");
@@ -167,7 +193,7 @@ describe("the organization in the console", () => {
       while (received.length === 1) await Bun.sleep(20);
       expect(received[1]).toBe(received[0] ?? "");
       await page.getByText("Delivered: the receiver answered 200.").waitFor();
-      await button("Delete", true).click();
+      await remove();
       const host = `127.0.0.1:${receiver.port}`;
       await page.getByRole("heading", { name: `Delete the webhook http://${host}/hook?` }).waitFor();
       expect(await button("Delete the webhook").isDisabled()).toBe(true);
@@ -181,12 +207,17 @@ describe("the organization in the console", () => {
       const listed = "fetch('/api/org/acme/webhooks/').then((answer) => answer.text())";
       await until(async () => String(await page.evaluate(listed)).includes('"failing":true'));
       await page.goto(`${scene.url()}/console/acme/`);
-      await page.getByRole("link", { name: nowhere }).click();
+      await page
+        .getByRole("listitem")
+        .filter({ hasText: "127.0.0.1:1" })
+        .getByRole("link", { name: "Deliveries" })
+        .click();
       await page.getByText("The last attempt failed: The connection failed").waitFor();
-      await page.getByText(/failing\.\s+Last success: none/).waitFor();
+      await page.getByRole("heading", { name: "Deliveries are failing" }).waitFor();
+      await page.getByText(/Last success: none/).waitFor();
       await button("Send all of them now").click();
       await page.locator(".told.bad").getByText("Not delivered. The connection failed").waitFor();
-      await button("Delete", true).click();
+      await remove();
       await page.getByLabel("Type 127.0.0.1:1 to go on").fill("127.0.0.1:1");
       await button("Delete the webhook").click();
       await page.getByText("A webhook sends events").waitFor();
@@ -332,8 +363,12 @@ describe("the organization in the console", () => {
       await open("Members");
       await page.getByRole("link", { name: "Settings draft" }).click();
       expect(await name.inputValue()).toBe("Acme & <Sons>");
-      await page.getByLabel(/names of all machines/).check();
-      await page.getByLabel(/Second domain/).fill("corp.example");
+      await page.getByRole("switch", { name: "Every node learns all names" }).check();
+      await page.getByLabel("Second domain").fill("corp.example");
+      const bar = page.getByRole("region", { name: "Draft" });
+      await bar.getByText("3 settings changed").waitFor();
+      expect(await page.locator(".row.changed").count()).toBe(3);
+      await page.getByRole("navigation", { name: "Sections" }).getByTitle("2 changed").waitFor();
       // What is typed while it is saved stays.
       const path = `${scene.url()}/api/org/acme/`;
       await page.route(path, async (route) => {
@@ -343,9 +378,7 @@ describe("the organization in the console", () => {
       await button("Save").click();
       await page.getByRole("link", { name: "Acme & <Sons>" }).waitFor();
       await page.unroute(path);
-      await page
-        .getByText("agent admin org update acme --name 'Acme & <Sons>, later'")
-        .waitFor({ state: "attached" });
+      await fromTerminal("agent admin org update acme --name 'Acme & <Sons>, later'");
       expect(await name.inputValue()).toBe("Acme & <Sons>, later");
       await button("Discard").click();
       await page.getByRole("link", { name: "Settings", exact: true }).waitFor();
@@ -355,8 +388,9 @@ describe("the organization in the console", () => {
         name_suffix: "corp.example",
       });
       // What it means for the reader is said before; the certificates of the machines are settings, too.
-      await page.getByLabel(/Members need a second factor/).check();
+      await page.getByRole("switch", { name: "A second factor is required" }).check();
       await page.getByText("You have none, and would lock yourself out").waitFor();
+      await bar.getByText("1 of 1 members has no second factor yet").waitFor();
       await button("Discard").click();
       // Of an organization without a rotation.
       await scene.admin(["org", "create", "beta", "--network", "10.78.0.0/16", "--owner", owner]);
@@ -365,11 +399,10 @@ describe("the organization in the console", () => {
       await version.selectOption("2");
       const network6 = page.getByLabel("IPv6 network");
       await network6.fill("10.0.0.0/8");
-      await page
-        .getByText("agent admin org update beta --certificate-version 2 --network6 10.0.0.0/8")
-        .waitFor({ state: "attached" });
-      await button("Save").click();
-      await page.locator(".field").filter({ has: network6 }).getByRole("alert").waitFor();
+      await fromTerminal("agent admin org update beta --certificate-version 2 --network6 10.0.0.0/8");
+      // Enter in a field saves, too.
+      await network6.press("Enter");
+      await page.locator(".row").filter({ has: network6 }).getByRole("alert").waitFor();
       await network6.fill("fd77::/64");
       await button("Save").click();
       await page.getByText("Going straight between the certificate versions").waitFor();
@@ -439,7 +472,7 @@ describe("the organization in the console", () => {
       const providers = `${scene.url()}/api/org/acme/identity_providers/`;
       const release = await holdRequests(page, providers);
       await page.reload();
-      await page.getByRole("heading", { name: "Domains" }).waitFor();
+      await page.getByRole("heading", { name: "Verified domains" }).waitFor();
       expect(await page.getByText("None. Any provider").count()).toBe(0);
       release();
       await button("Remove Company").click();
@@ -450,7 +483,7 @@ describe("the organization in the console", () => {
       await page.getByRole("dialog").getByRole("button", { name: "Remove Company" }).click();
       await page.getByText("None. Any provider").waitFor();
       await page.unroute(providers);
-      await page.getByText("agent admin oidc list --org acme").waitFor({ state: "attached" });
+      await fromTerminal("agent admin oidc list --org acme", "Providers of sign-in");
     },
     limitMs,
   );
@@ -458,15 +491,17 @@ describe("the organization in the console", () => {
   test(
     "the claim of a verified domain is removed after its effect was said",
     async () => {
+      await button("Add a domain").click();
       await page.getByLabel("Domain", { exact: true }).fill("example.org");
       await button("Claim the domain").click();
+      await page.getByText("Publish this text as TXT record").waitFor();
       await scene.admin(["domain", "vouch", "acme", "example.org"]);
       await page.getByText("verified by staff").waitFor();
       await button("Remove the claim example.org").click();
       await page.getByText("Users lose their addresses in it at the next sign-in.").waitFor();
       await page.getByRole("dialog").getByRole("button", { name: "Remove example.org" }).click();
       await button("Remove the claim example.org").waitFor({ state: "detached" });
-      await page.getByText("agent admin domain list acme").waitFor({ state: "attached" });
+      await fromTerminal("agent admin domain list acme", "Verified domains");
     },
     limitMs,
   );
@@ -495,7 +530,10 @@ describe("the organization in the console", () => {
         await page.setViewportSize({ width: 360, height: 740 });
         await page.goto(`${scene.url()}/console/acme/${path}`);
         await page.getByRole("heading", { level: 1 }).waitFor();
-        await page.getByText("From the terminal").first().waitFor();
+        await page
+          .locator(path === "certificates/" ? "main" : "main .panel")
+          .first()
+          .waitFor();
         expect([path, await overflowOf(page), await cutListsIn(page)]).toEqual([path, 0, []]);
         await page.setViewportSize({ width: 1280, height: 800 });
         expect([path, await violationsInSchemes(page)]).toEqual([path, noViolations]);

@@ -477,7 +477,7 @@ describe("the console", () => {
       await page.keyboard.press("Shift");
       expect(await marks(() => byScript("Members"), "/members/")).toBeUndefined();
       await page.evaluate("{ const real = Date.now; Date.now = () => real() + 61_000; }");
-      expect(await marks(() => byScript("Tokens"), "service_tokens/")).toBe("none");
+      expect(await marks(() => byScript("Keys and tokens"), "service_tokens/")).toBe("none");
       const click = () => page.getByRole("link", { name: "Access" }).click();
       expect(await marks(click, "/firewall_rules/")).toBeUndefined();
     },

@@ -77,8 +77,8 @@ const pages: readonly (readonly [path: string, heading: string, text: string])[]
   // WebKit leaves out of `innerText` what is below the window: the newest event.
   ["acme/activity/", "Activity", "a member"],
   ["acme/certificates/", "Certificates", "the overlay"],
-  ["acme/people/", "People", "noor@example.org"],
-  ["acme/tokens/", "Tokens", "terraform"],
+  ["acme/people/", "Members", "noor@example.org"],
+  ["acme/tokens/", "Keys and tokens", "terraform"],
   ["acme/webhooks/", "Webhooks", "http://127.0.0.1:9/hook"],
   ["acme/settings/", "Settings", "10.64.0.0/10"],
   ["-/account/", "Account", "this browser"],

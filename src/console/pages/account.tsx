@@ -9,55 +9,62 @@ import { call, isSignedOut } from "../api.ts";
 import { isFactorMissing, me } from "../me.ts";
 import { chooseDateLanguage, dateLanguage, dateLanguages, exact, now } from "../times.ts";
 import { Choice, FormFailure, Text, useAction } from "../ui/form.tsx";
+import { Page, Panel } from "../ui/page.tsx";
+import { Sections } from "../ui/sections.tsx";
+import { SettingRow } from "../ui/setting-fields.tsx";
 import { Identities } from "./identities.tsx";
 import { SecondFactors } from "./second-factors.tsx";
 import { SessionList, type SessionsPath } from "./session-list.tsx";
 
+const sections = ["Second factor", "Passkeys", "Password", "Sessions", "Dates"];
+
 /** While a required second factor is missing, this page stands in place of every other. */
 export function Account() {
-  const factors = <SecondFactors />;
   if (isFactorMissing.value)
     return (
-      <>
-        <h1>Set up a second factor</h1>
+      <Page title="Set up a second factor">
         <p>
           An organization of yours, or this control plane, requires a second factor. Add an authenticator app
           or a passkey; then you can go on.
         </p>
-        {factors}
-      </>
+        <SecondFactors />
+      </Page>
     );
   return (
-    <>
-      <h1>Account</h1>
-      <p>
-        You are signed in as <bdi>{me.value?.email}</bdi>, user {me.value?.id}.
-      </p>
-      {factors}
-      <Password />
-      <Identities />
-      <Sessions />
-      <Dates />
-    </>
+    <Page
+      title="Account"
+      fact={
+        <>
+          You are signed in as <bdi>{me.value?.email}</bdi>, user {me.value?.id}.
+        </>
+      }
+    >
+      <Sections all={sections}>
+        <p class="only-phone quiet">
+          You are signed in as <bdi>{me.value?.email}</bdi>, user {me.value?.id}.
+        </p>
+        <SecondFactors />
+        <Password />
+        <Identities />
+        <Sessions />
+        <Dates />
+      </Sections>
+    </Page>
   );
 }
 
-function Dates() {
-  return (
-    <section>
-      <h2>Dates</h2>
-      <div class="narrow">
-        <Choice
-          label="Write dates"
-          help={`In this browser. Now is ${exact(now.value)}.`}
-          value={dateLanguage.value}
-          set={chooseDateLanguage}
-          choices={dateLanguages}
-        />
-      </div>
-    </section>
-  );
-}
+const Dates = () => (
+  <Panel id="dates" title="Dates" isSettings={true}>
+    <Choice
+      frame={SettingRow}
+      label="Write dates"
+      help={`In this browser. Now is ${exact(now.value)}.`}
+      value={dateLanguage.value}
+      set={chooseDateLanguage}
+      choices={dateLanguages}
+    />
+  </Panel>
+);
 
 function Password() {
   const [present, setPresent] = useState("");
@@ -70,9 +77,8 @@ function Password() {
   });
   const isWrong = error?.code === "invalid_credentials";
   return (
-    <section>
-      <h2>Password</h2>
-      <form class="narrow" onSubmit={submit}>
+    <Panel id="password" title="Password" isSettings={true}>
+      <form onSubmit={submit}>
         <input
           type="text"
           class="unseen"
@@ -83,6 +89,7 @@ function Password() {
           value={me.value?.email}
         />
         <Text
+          frame={SettingRow}
           label="Current password"
           errors={isWrong ? ["This is not your password."] : error?.fields["current_password"]}
           value={present}
@@ -90,6 +97,7 @@ function Password() {
           control={{ type: "password", autocomplete: "current-password", required: true }}
         />
         <Text
+          frame={SettingRow}
           label="New password"
           help={`At least ${minPasswordLength} characters.`}
           errors={error?.fields["new_password"]}
@@ -102,22 +110,21 @@ function Password() {
             minlength: minPasswordLength,
           }}
         />
-        <FormFailure error={isWrong ? undefined : error} shown={["current_password", "new_password"]} />
-        <button disabled={isRunning}>Change the password and sign out everywhere</button>
+        <div class="in">
+          <FormFailure error={isWrong ? undefined : error} shown={["current_password", "new_password"]} />
+          <button disabled={isRunning}>Change the password and sign out everywhere</button>
+        </div>
       </form>
-    </section>
+    </Panel>
   );
 }
 
 const ownSessions: SessionsPath = (...query) => apiPath(ownSessionsApi.list, {}, ...query);
 const endOwn = (id: number) => call(ownSessionsApi.delete, { id });
 
-function Sessions() {
-  return (
-    <section>
-      <h2>Sessions</h2>
-      <p class="quiet">A new second factor ends no session.</p>
-      <SessionList list={ownSessions} endOne={endOwn} command={["session", "list"]} />
-    </section>
-  );
-}
+const Sessions = () => (
+  <div id="sessions">
+    <SessionList title="Sessions" list={ownSessions} endOne={endOwn} command={["session", "list"]} />
+    <p class="help">A new second factor ends no session.</p>
+  </div>
+);

@@ -2,6 +2,5 @@
 
 export { Certificates } from "./certificates.tsx";
 export { People } from "./people.tsx";
-export { Settings } from "./settings.tsx";
 export { Tokens } from "./tokens.tsx";
 export { Webhooks } from "./webhooks.tsx";

@@ -8,9 +8,12 @@ import { factors } from "../me.ts";
 import { linkAt, refusalOf, type Provider } from "../providers.ts";
 import { refresh, useResource } from "../resource.ts";
 import { query } from "../router.ts";
+import { Button } from "../ui/button.tsx";
 import { FormFailure, Text, useAction } from "../ui/form.tsx";
 import { Confirm, Dialog } from "../ui/dialog.tsx";
+import { Panel } from "../ui/page.tsx";
 import { Failure, When } from "../ui/parts.tsx";
+import { FactRow } from "../ui/setting-fields.tsx";
 
 type Identity = SentOf<typeof identitiesApi.list>[number];
 
@@ -26,28 +29,39 @@ export function Identities() {
   if (choices.length === 0 && data.length === 0) return null;
   const refusal = refusalOf(query.value);
   return (
-    <section>
-      <h2>Sign-in by a provider</h2>
-      {refusal === undefined ? null : <p role="alert">{refusal}</p>}
-      <ul class="plain-list">
-        {data.map((each) => (
-          <li key={each.id}>
-            <bdi>{each.provider}</bdi>: <bdi>{each.email ?? "without an address"}</bdi>
-            <span class="quiet">
-              last used <When at={each.last_used_at} />
-            </span>
-            <button type="button" class="small" onClick={() => unlink(each)}>
-              Unlink
-            </button>
-          </li>
-        ))}
-      </ul>
-      {choices.map((each) => (
-        <p key={each.id}>
-          <button type="button" onClick={() => link(each)}>
-            Link an identity at <bdi>{each.name}</bdi>
-          </button>
+    <Panel title="Sign-in by a provider" isSettings={true}>
+      {refusal === undefined ? null : (
+        <p class="in is-bad" role="alert">
+          {refusal}
         </p>
+      )}
+      {data.map((each) => (
+        <FactRow
+          key={each.id}
+          title={
+            <>
+              <bdi>{each.provider}</bdi>: <bdi>{each.email ?? "without an address"}</bdi>
+            </>
+          }
+          help={
+            <>
+              last used <When at={each.last_used_at} />
+            </>
+          }
+        >
+          <Button isSmall={true} onClick={() => unlink(each)}>
+            Unlink
+          </Button>
+        </FactRow>
+      ))}
+      {choices.map((each) => (
+        <FactRow key={each.id} title={<bdi>{each.name}</bdi>} help="Signs you in here once it is linked.">
+          <Button isSmall={true} onClick={() => link(each)}>
+            <span>
+              Link an identity at <bdi>{each.name}</bdi>
+            </span>
+          </Button>
+        </FactRow>
       ))}
       {linking === undefined ? null : <Link provider={linking} close={() => link(undefined)} />}
       {unlinking === undefined ? null : (
@@ -67,7 +81,7 @@ export function Identities() {
           close={() => unlink(undefined)}
         />
       )}
-    </section>
+    </Panel>
   );
 }
 
@@ -96,9 +110,12 @@ function Link({ provider, close }: { provider: Provider; close(): void }) {
           />
         )}
         <FormFailure error={error} shown={["current_password"]} />
-        <button class="primary" disabled={isRunning}>
-          Go on
-        </button>
+        <div class="actions">
+          <button class="primary" disabled={isRunning}>
+            Go on
+          </button>
+          <Button onClick={close}>Cancel</Button>
+        </div>
       </form>
     </Dialog>
   );

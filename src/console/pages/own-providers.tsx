@@ -7,10 +7,12 @@ import { call } from "../api.ts";
 import { leavingText } from "../leaving.ts";
 import { slug } from "../me.ts";
 import { refresh, useResource } from "../resource.ts";
+import { Button } from "../ui/button.tsx";
 import { FormFailure, Text, useAction } from "../ui/form.tsx";
-import { tell } from "../ui/told.tsx";
-import { Confirm } from "../ui/dialog.tsx";
-import { Empty, Failure, FromTerminal, Line, Loading, State } from "../ui/parts.tsx";
+import { Confirm, Dialog } from "../ui/dialog.tsx";
+import { Panel, TerminalButton } from "../ui/page.tsx";
+import { Failure, FromTerminal, Line, Loading, State } from "../ui/parts.tsx";
+import { FactRow } from "../ui/setting-fields.tsx";
 import { EditProvider, NewProvider } from "./provider-form.tsx";
 
 type Domain = SentOf<typeof domainsApi.list>[number];
@@ -23,42 +25,43 @@ export function OwnProviders() {
   const [editing, edit] = useState<Provider | undefined>(undefined);
   const [removing, remove] = useState<Provider | undefined>(undefined);
   return (
-    <section>
-      <h2>Sign-in by a provider of your own</h2>
-      <p>Its users are valid in this organization only. Owners sign in without it.</p>
-      {error === undefined ? data === undefined ? <Loading rows={3} /> : null : <Failure error={error} />}
-      {data?.length === 0 ? <Empty text="None. Any provider of OpenID Connect works." /> : null}
-      <ul class="plain-list">
+    <>
+      <Panel
+        id="providers"
+        title="Providers of sign-in"
+        isSettings={true}
+        actions={
+          <>
+            <TerminalButton command={["oidc", "list", "--org", own]} call={["GET", path]} />
+            <Button isSmall={true} onClick={() => add(true)}>
+              Add a provider
+            </Button>
+          </>
+        }
+      >
+        {data === undefined ? (
+          <div class="in">{error === undefined ? <Loading rows={1} /> : <Failure error={error} />}</div>
+        ) : null}
+        {data?.length === 0 ? (
+          <FactRow
+            title="None. Any provider of OpenID Connect works."
+            help="Its users are valid in this organization only. Owners sign in without it."
+          />
+        ) : null}
         {data?.map((each) => (
-          <li key={each.id}>
-            <strong>
-              <bdi>{each.name}</bdi>
-            </strong>{" "}
-            <bdi>{each.issuer}</bdi> <span class="quiet">{rolesOf(each)}</span>{" "}
-            <button type="button" class="small" onClick={() => edit(each)}>
-              Edit<span class="unseen"> {each.name}</span>
-            </button>{" "}
-            <button type="button" class="small" onClick={() => remove(each)}>
-              Remove<span class="unseen"> {each.name}</span>
-            </button>
-            <p>
-              {each.client_id === "" ? (
-                <State
-                  name="attention"
-                  word="Not registered there yet: nobody signs in by it. Enter its client ID with Edit."
-                />
-              ) : (
-                leavingText(each.leaving)
-              )}
-            </p>
-            <p>Register this redirect URI there:</p>
-            <Line text={each.redirect_uri} />
-          </li>
+          <FactRow key={each.id} title={<bdi>{each.name}</bdi>} help={<OneProvider provider={each} />}>
+            <span class="group tight">
+              <Button isSmall={true} label={`Edit ${each.name}`} onClick={() => edit(each)}>
+                Edit
+              </Button>
+              <Button isSmall={true} kind="ghost" label={`Remove ${each.name}`} onClick={() => remove(each)}>
+                Remove
+              </Button>
+            </span>
+          </FactRow>
         ))}
-      </ul>
-      <button type="button" onClick={() => add(true)}>
-        Add a provider
-      </button>
+      </Panel>
+      <Domains />
       {isAdding ? <NewProvider path={path} complete={edit} close={() => add(false)} /> : null}
       {editing === undefined ? null : (
         <EditProvider path={path} provider={editing} close={() => edit(undefined)} />
@@ -84,11 +87,30 @@ export function OwnProviders() {
           close={() => remove(undefined)}
         />
       )}
-      <FromTerminal command={["oidc", "list", "--org", own]} call={["GET", path]} />
-      <Domains />
-    </section>
+    </>
   );
 }
+
+/** Where it is, what it gives, and what it still needs. */
+const OneProvider = ({ provider }: { provider: Provider }) => (
+  <>
+    <p>
+      <bdi>{provider.issuer}</bdi> <bdi>{rolesOf(provider)}</bdi>
+    </p>
+    {provider.client_id === "" ? (
+      <>
+        <State
+          name="attention"
+          word="Not registered there yet: nobody signs in by it. Enter its client ID with Edit."
+        />
+        <p>Register this redirect URI there:</p>
+        <Line text={provider.redirect_uri} />
+      </>
+    ) : (
+      <p>{leavingText(provider.leaving)}</p>
+    )}
+  </>
+);
 
 function rolesOf({ roles, creates_users }: Provider): string {
   const given = roles.map(({ group, role }) => `${group}: ${role}`);
@@ -99,36 +121,64 @@ function Domains() {
   const own = slug.value ?? "";
   const path = apiPath(domainsApi.list, { slug: own });
   const { data, error } = useResource(path);
+  const [isClaiming, claim] = useState(false);
+  return (
+    <Panel
+      title="Verified domains"
+      isSettings={true}
+      actions={
+        <>
+          <TerminalButton command={["domain", "list", own]} call={["GET", path]} />
+          <Button isSmall={true} onClick={() => claim(true)}>
+            Add a domain
+          </Button>
+        </>
+      }
+    >
+      {error === undefined ? null : <Failure error={error} />}
+      {data?.length === 0 ? (
+        <FactRow title="None." help="Addresses of your provider count in domains that a TXT record proves." />
+      ) : null}
+      {data?.map((each) => (
+        <OneDomain key={each.id} path={path} domain={each} />
+      ))}
+      {isClaiming ? <Claim path={path} close={() => claim(false)} /> : null}
+    </Panel>
+  );
+}
+
+function Claim({ path, close }: { path: string; close(): void }) {
+  const own = slug.value ?? "";
   const [domain, edit] = useState("");
-  const claim = useAction(async () => {
+  const { error, isRunning, submit } = useAction(async () => {
     await call(domainsApi.create, { slug: own }, { domain });
     await refresh(path);
-    tell(`${domain} is claimed. Publish its record, then check it.`);
-    edit("");
+    close();
   });
   return (
-    <>
-      <h3>Domains</h3>
-      <p>Addresses of your provider count in domains that a TXT record proves.</p>
-      {error === undefined ? null : <Failure error={error} />}
-      <ul class="plain-list">
-        {data?.map((each) => (
-          <OneDomain key={each.id} path={path} domain={each} />
-        ))}
-      </ul>
-      <form class="narrow" onSubmit={claim.submit}>
+    <Dialog title="Add a domain" close={close} hasUnsaved={domain !== ""}>
+      <form onSubmit={submit}>
+        <p>Addresses of your provider count in it once its TXT record is published. It is shown next.</p>
         <Text
           label="Domain"
-          errors={claim.error?.fields["domain"]}
+          errors={error?.fields["domain"]}
           value={domain}
           set={edit}
           control={{ required: true, placeholder: "example.org" }}
         />
-        <FormFailure error={claim.error} shown={["domain"]} />
-        <button disabled={claim.isRunning}>Claim the domain</button>
+        <FormFailure error={error} shown={["domain"]} />
+        <div class="actions">
+          <button class="primary" disabled={isRunning}>
+            Claim the domain
+          </button>
+          <Button onClick={close}>Cancel</Button>
+        </div>
+        <FromTerminal
+          command={["domain", "create", own, domain || "DOMAIN"]}
+          call={["POST", path, { domain }]}
+        />
       </form>
-      <FromTerminal command={["domain", "list", own]} call={["GET", path]} />
-    </>
+    </Dialog>
   );
 }
 
@@ -139,54 +189,74 @@ function OneDomain({ path, domain }: { path: string; domain: Domain }) {
     await call(domainsApi.check, at);
     await refresh(path);
   });
+  const isVerified = domain.verified_by !== null;
   return (
-    <li>
-      <bdi>{domain.domain}</bdi>{" "}
-      {domain.verified_by === null ? (
+    <FactRow
+      title={<bdi>{domain.domain}</bdi>}
+      help={
         <>
-          <span class="quiet">not verified</span>
-          <p>
-            Publish this text as TXT record of <bdi>{domain.record_name}</bdi>:
-          </p>
-          <Line text={domain.record_text} />
-          <button type="button" class="small" disabled={check.isRunning} onClick={check.run}>
-            Check<span class="unseen"> {domain.domain}</span>
-          </button>{" "}
-        </>
-      ) : (
-        <>
-          <span class="quiet">verified by {domain.verified_by === "dns" ? "its record" : "staff"}</span>{" "}
-        </>
-      )}
-      <button type="button" class="small" onClick={() => ask(true)}>
-        Remove the claim<span class="unseen"> {domain.domain}</span>
-      </button>
-      {check.error === undefined ? null : <Failure error={check.error} />}
-      {isAsked ? (
-        <Confirm
-          title={`Remove the claim of ${domain.domain}?`}
-          action={`Remove ${domain.domain}`}
-          effect={
+          {isVerified ? (
+            <State
+              name="online"
+              word={`verified by ${domain.verified_by === "dns" ? "its record" : "staff"}`}
+            />
+          ) : (
             <>
+              <State name="waiting" word="not verified" />
               <p>
-                {domain.verified_by === null
-                  ? null
-                  : "Users lose their addresses in it at the next sign-in. "}
-                To claim it again, a new TXT record is needed.
+                Publish this text as TXT record of <bdi>{domain.record_name}</bdi>, then check it:
               </p>
-              <FromTerminal
-                command={["domain", "delete", slug.value ?? "", domain.domain]}
-                call={["DELETE", apiPath(domainsApi.delete, at)]}
-              />
+              <Line text={domain.record_text} />
             </>
-          }
-          run={async () => {
-            await call(domainsApi.delete, at);
-            await refresh(path);
-          }}
-          close={() => ask(false)}
-        />
-      ) : null}
-    </li>
+          )}
+          {check.error === undefined ? null : <Failure error={check.error} />}
+        </>
+      }
+    >
+      <span class="group tight">
+        {isVerified ? null : (
+          <Button
+            isSmall={true}
+            kind="tint"
+            label={`Check ${domain.domain}`}
+            disabled={check.isRunning}
+            onClick={check.run}
+          >
+            Check
+          </Button>
+        )}
+        <Button
+          isSmall={true}
+          kind="ghost"
+          label={`Remove the claim ${domain.domain}`}
+          onClick={() => ask(true)}
+        >
+          Remove
+        </Button>
+        {isAsked ? (
+          <Confirm
+            title={`Remove the claim of ${domain.domain}?`}
+            action={`Remove ${domain.domain}`}
+            effect={
+              <>
+                <p>
+                  {isVerified ? "Users lose their addresses in it at the next sign-in. " : null}
+                  To claim it again, a new TXT record is needed.
+                </p>
+                <FromTerminal
+                  command={["domain", "delete", slug.value ?? "", domain.domain]}
+                  call={["DELETE", apiPath(domainsApi.delete, at)]}
+                />
+              </>
+            }
+            run={async () => {
+              await call(domainsApi.delete, at);
+              await refresh(path);
+            }}
+            close={() => ask(false)}
+          />
+        ) : null}
+      </span>
+    </FactRow>
   );
 }

@@ -8,12 +8,18 @@ import { memberSessionsApi } from "../../api/sessions.ts";
 import { call } from "../api.ts";
 import { mayAdminister, me, organization, slug } from "../me.ts";
 import { removedWords } from "../removed-words.ts";
-import { refresh } from "../resource.ts";
+import { refresh, useList } from "../resource.ts";
 import { pathOf } from "../router.ts";
+import { now } from "../times.ts";
+import { Button } from "../ui/button.tsx";
 import { tell } from "../ui/told.tsx";
 import { Choice, FormFailure, Text, useAction } from "../ui/form.tsx";
+import { Avatar, Icon, Sign } from "../ui/icon.tsx";
 import { List, textColumn } from "../ui/list.tsx";
 import { Confirm, Dialog } from "../ui/dialog.tsx";
+import { Menu } from "../ui/menu.tsx";
+import { isNarrow } from "../ui/narrow.ts";
+import { Page, Panel } from "../ui/page.tsx";
 import { FromTerminal, Line, State, When } from "../ui/parts.tsx";
 import type { Column } from "../ui/rows.tsx";
 import { timeColumn } from "../ui/time-column.ts";
@@ -23,76 +29,65 @@ import { OwnerNumber, useEnding } from "./user-fields.tsx";
 type Asked =
   "invite" | { invite: Member } | { change: Member } | { remove: Member } | { sessions: Member } | undefined;
 
+type Ask = (asked: Asked) => void;
+
 const membersPath = (own: string) => apiPath(membersApi.list, { slug: own });
 
 const roles: readonly (readonly [Role, string])[] = [
-  ["member", "Member: reads, and manages own machines"],
-  ["admin", "Administrator: changes machines, rules and settings"],
+  ["member", "Member: reads, and manages own nodes"],
+  ["admin", "Administrator: changes nodes, rules and settings"],
   ["owner", "Owner: also names owners, and deletes the organization"],
 ];
+const shortRoles = [
+  ["owner", "Owner", "Everything; names owners, and may delete the organization"],
+  ["admin", "Admin", "Nodes, access, members and settings"],
+  ["member", "Member", "Reads, and manages own nodes"],
+] as const;
 
 export function People() {
   const own = slug.value ?? "";
   const [asked, ask] = useState<Asked>(undefined);
   const close = () => ask(undefined);
-  const columns: Column<Member>[] = [
-    textColumn("email", "E-mail", 4, ({ email }) => email),
-    textColumn("role", "Role", 1, ({ role }) => role),
-    {
-      key: "state",
-      title: "State",
-      width: 2,
-      text: ({ state, is_disabled }) => (is_disabled ? "disabled" : state),
-      cell: ({ state, expires_at, is_disabled }) =>
-        is_disabled ? (
-          <State name="revoked" word="disabled" />
-        ) : state === "active" ? (
-          <State name="online" word="active" />
-        ) : (
-          <>
-            <State name="limited" word="invited" />
-            <span class="quiet">
-              ends <When at={expires_at} />
-            </span>
-          </>
-        ),
-    },
-    timeColumn("since", "Since", ({ created_at }) => created_at),
-    {
-      key: "machines",
-      title: "Machines",
-      width: 1,
-      text: ({ node_count }) => `${node_count}`,
-      cell: ({ user_id, email, node_count }) =>
-        node_count === 0 ? (
-          <span class="quiet">0</span>
-        ) : (
-          <a href={`${pathOf(own, "nodes")}?owner=${user_id}`}>
-            {node_count}
-            <span class="unseen"> machines of {email}</span>
-          </a>
-        ),
-      compare: (a, b) => a.node_count - b.node_count,
-    },
-    ...(mayAdminister.value ? [actions(ask)] : []),
-  ];
+  const read = useList(apiPath(membersApi.list, { slug: own }, { page_size: "1000" }));
+  const { data = [] } = read;
+  const active = data.filter(({ state }) => state === "active");
+  const invited = data.length - active.length;
+  const many = `${active.length} ${active.length === 1 ? "member" : "members"}`;
   return (
-    <>
-      <h1>Members</h1>
+    <Page
+      title="Members"
+      fact={data.length === 0 ? undefined : invited === 0 ? many : `${many}, ${invited} invited`}
+      terminal={{ command: ["member", "list", own], call: ["GET", membersPath(own)] }}
+      actions={
+        mayAdminister.value ? (
+          <Button kind="primary" icon="plus" onClick={() => ask("invite")}>
+            Invite
+          </Button>
+        ) : null
+      }
+    >
       <List
         label="Members"
         path={membersPath(own)}
-        columns={columns}
+        read={read}
+        columns={isNarrow.value ? narrowColumns(own, ask) : columnsFor(own, ask)}
+        isShort={true}
         keyOf={({ id }: Member) => id}
         empty="There are no members yet."
-        command={["member", "list", own]}
       >
-        {mayAdminister.value ? (
-          <button type="button" class="primary" onClick={() => ask("invite")}>
-            Invite
-          </button>
-        ) : null}
+        <WithoutFactor own={own} active={active} />
       </List>
+      <Panel title="Roles">
+        <ul class="lines roles">
+          {shortRoles.map(([role, title, words]) => (
+            <li key={role}>
+              <b>{title}</b>
+              <span class="quiet">{words}</span>
+              <small class="faint num">{active.filter((each) => each.role === role).length}</small>
+            </li>
+          ))}
+        </ul>
+      </Panel>
       {asked === "invite" ? <Invite close={close} /> : null}
       {typeof asked === "object" && "invite" in asked ? <Invite again={asked.invite} close={close} /> : null}
       {typeof asked === "object" && "change" in asked ? <Change member={asked.change} close={close} /> : null}
@@ -100,43 +95,179 @@ export function People() {
         <Sessions member={asked.sessions} close={close} />
       ) : null}
       {typeof asked === "object" && "remove" in asked ? <Remove member={asked.remove} close={close} /> : null}
-    </>
+    </Page>
   );
 }
 
-function actions(ask: (asked: Asked) => void): Column<Member> {
+/** How many could be signed in by a password alone, unless the organization forbids that already. */
+function WithoutFactor({ own, active }: { own: string; active: readonly Member[] }) {
+  const without = active.filter(({ second_factors }) => second_factors?.length === 0).length;
+  if (without === 0 || organization.value?.second_factor_required === true) return null;
+  return (
+    <small class="quiet group tight">
+      <span class="st">
+        <Sign name="part" />
+        {without} {without === 1 ? "has" : "have"} no second factor
+      </span>{" "}
+      <a href={`${pathOf(own, "settings")}#sign-in`}>Require one</a>
+    </small>
+  );
+}
+
+const longAwayMs = 30 * 86_400_000;
+const factorWords = { totp: "app", passkey: "passkey" } as const;
+
+function stateOf({ state, is_disabled, last_seen_at: seen }: Member) {
+  if (is_disabled) return ["revoked", "disabled"] as const;
+  if (state !== "active") return ["waiting", "invited"] as const;
+  const isLongAway = typeof seen === "string" && Date.parse(seen) < now.value - longAwayMs;
+  return isLongAway ? (["away", "not seen for a month"] as const) : (["online", "active"] as const);
+}
+
+const factorsOf = ({ second_factors: all }: Member) =>
+  all?.length === 0 ? "none" : (all?.map((each) => factorWords[each]).join(", ") ?? "");
+
+const columnsFor = (own: string, ask: Ask): Column<Member>[] => [
+  ...columns(own),
+  ...(mayAdminister.value ? [actions(ask)] : []),
+];
+
+/** Name and state, then role and actions. */
+const narrowColumns = (own: string, ask: Ask) =>
+  ["email", "state", "role", "actions"].flatMap((key) =>
+    columnsFor(own, ask).filter((each) => each.key === key),
+  );
+
+const columns = (own: string): Column<Member>[] => [
+  {
+    ...textColumn("email", "Member", 3.5, ({ email }: Member) => email),
+    cell: ({ email }) => (
+      <span class="st" title={email}>
+        <Avatar name={email} />
+        <bdi class="name cut">{email}</bdi>
+      </span>
+    ),
+  },
+  textColumn("role", "Role", 1, ({ role }) => role),
+  // Other members are not told.
+  ...(mayAdminister.value
+    ? [
+        {
+          key: "factor",
+          title: "Second factor",
+          width: 1.5,
+          text: factorsOf,
+          isNatural: true as const,
+          cell: (member: Member) =>
+            member.second_factors?.length ? (
+              <span class="st">
+                <Icon name={member.second_factors.includes("passkey") ? "passkey" : "phone"} />
+                {factorsOf(member)}
+              </span>
+            ) : (
+              <span class="faint">{factorsOf(member) || "–"}</span>
+            ),
+        },
+      ]
+    : []),
+  {
+    key: "state",
+    title: "State",
+    width: 2,
+    text: (member) => stateOf(member)[1],
+    cell: (member) => {
+      const [name, word] = stateOf(member);
+      return member.state === "active" ? (
+        <State name={name} word={word} />
+      ) : (
+        <State
+          name={name}
+          word={
+            <>
+              invited, ends <When at={member.expires_at} />
+            </>
+          }
+        />
+      );
+    },
+  },
+  {
+    key: "machines",
+    title: "Nodes",
+    width: 0.75,
+    isNumber: true,
+    text: ({ node_count }) => `${node_count}`,
+    cell: ({ user_id, email, node_count }) =>
+      node_count === 0 ? (
+        <span class="faint">0</span>
+      ) : (
+        <a href={`${pathOf(own, "nodes")}?owner=${user_id}`}>
+          {node_count}
+          <span class="unseen"> nodes of {email}</span>
+        </a>
+      ),
+    compare: (a, b) => a.node_count - b.node_count,
+  },
+  mayAdminister.value
+    ? {
+        ...timeColumn<Member>("seen", "Last seen", ({ last_seen_at }) => last_seen_at ?? null, {
+          never: () => "–",
+        }),
+        isNumber: true,
+      }
+    : timeColumn("since", "Since", ({ created_at }) => created_at),
+];
+
+function actions(ask: Ask): Column<Member> {
   return {
     key: "actions",
     title: "Actions",
-    width: 3,
+    width: 2.5,
+    isNumber: true,
     text: () => "",
     cell: (member) =>
       // Owners are changed by owners.
       member.role === "owner" && organization.value?.role !== "owner" ? (
         ""
-      ) : (
-        <>
-          {member.state === "active" ? (
-            <>
-              <button type="button" class="small" onClick={() => ask({ change: member })}>
-                Role<span class="unseen"> of {member.email}</span>
-              </button>
-              <button type="button" class="small" onClick={() => ask({ sessions: member })}>
-                Sessions<span class="unseen"> of {member.email}</span>
-              </button>{" "}
-            </>
-          ) : (
-            <>
-              <button type="button" class="small" onClick={() => ask({ invite: member })}>
-                New link or role<span class="unseen"> for {member.email}</span>
-              </button>{" "}
-            </>
-          )}
-          <button type="button" class="small" onClick={() => ask({ remove: member })}>
-            {member.state === "active" ? "Remove" : "Withdraw"}
-            <span class="unseen"> {member.email}</span>
+      ) : member.state === "active" ? (
+        <Menu label={`Actions for ${member.email}`} isSmall={true}>
+          <button type="button" onClick={() => ask({ change: member })}>
+            Role…
           </button>
-        </>
+          <button type="button" onClick={() => ask({ sessions: member })}>
+            Sessions
+          </button>
+          <button type="button" class="danger" onClick={() => ask({ remove: member })}>
+            Remove…
+          </button>
+        </Menu>
+      ) : isNarrow.value ? (
+        <Menu label={`Actions for ${member.email}`} isSmall={true}>
+          <button type="button" onClick={() => ask({ invite: member })}>
+            New link or role…
+          </button>
+          <button type="button" class="danger" onClick={() => ask({ remove: member })}>
+            Withdraw…
+          </button>
+        </Menu>
+      ) : (
+        <span class="group tight">
+          <Button
+            isSmall={true}
+            label={`New link or role for ${member.email}`}
+            onClick={() => ask({ invite: member })}
+          >
+            New link
+          </Button>
+          <Button
+            isSmall={true}
+            kind="ghost"
+            label={`Withdraw ${member.email}`}
+            onClick={() => ask({ remove: member })}
+          >
+            Withdraw
+          </Button>
+        </span>
       ),
   };
 }
@@ -226,7 +357,6 @@ function Change({ member, close }: { member: Member; close(): void }) {
     await call(membersApi.update, params, body);
     await changed();
     close();
-    tell(`${member.email}: the role is ${role} now.`);
   });
   return (
     <Dialog title={`Role of ${member.email}`} close={close}>
@@ -323,11 +453,9 @@ function Remove({ member, close }: { member: Member; close(): void }) {
       run={async () => {
         const report = await call(membersApi.delete, params, query);
         await changed();
-        tell(
-          isInvited || report === undefined
-            ? `The invitation of ${member.email} is withdrawn.`
-            : removedWords(member.email, report, me.value?.is_staff === true),
-        );
+        // Of what stays, nothing on the page tells.
+        if (!isInvited && report !== undefined)
+          tell(removedWords(member.email, report, me.value?.is_staff === true));
       }}
       close={close}
     />

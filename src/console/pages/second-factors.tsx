@@ -8,10 +8,13 @@ import { call } from "../api.ts";
 import { factors, readMe } from "../me.ts";
 import { addPasskey, canUsePasskeys, isPasskeyHost } from "../passkeys.ts";
 import { refresh, useResource } from "../resource.ts";
+import { Button } from "../ui/button.tsx";
 import { FormFailure, Text, useAction } from "../ui/form.tsx";
 import { tell } from "../ui/told.tsx";
 import { Confirm, Dialog } from "../ui/dialog.tsx";
 import { Copy, Failure, Line, Loading, State, When } from "../ui/parts.tsx";
+import { Panel } from "../ui/page.tsx";
+import { FactRow } from "../ui/setting-fields.tsx";
 import { Qr } from "../ui/qr.tsx";
 import { download } from "../ui/tools.tsx";
 
@@ -36,40 +39,46 @@ export function SecondFactors() {
   };
   const isFirst = !own.totp && own.passkeys === 0;
   return (
-    <section>
-      <h2>Second factor</h2>
-      <p class="quiet">
-        For sign-in in two steps (two-factor authentication): an app or a passkey proves that it is you,
-        beside the password.
-      </p>
-      <h2>Authenticator app</h2>
-      <p>
-        <State name={own.totp ? "online" : "away"} word={own.totp ? "set up" : "not set up"} />
-      </p>
-      <div class="actions">
-        <button type="button" onClick={() => ask("app")}>
-          {own.totp ? "Move to another phone" : "Set up an app"}
-        </button>
-        {own.totp ? (
-          <button type="button" class="danger" onClick={() => ask("remove app")}>
-            Remove the app
-          </button>
-        ) : null}
-      </div>
-      <h2>Passkeys</h2>
+    <>
+      <Panel id="second-factor" title="Second factor" isSettings={true}>
+        <FactRow
+          title="Authenticator app"
+          help={
+            <>
+              For sign-in in two steps (two-factor authentication): an app or a passkey proves that it is you,
+              beside the password.
+            </>
+          }
+        >
+          <span class="group">
+            <State name={own.totp ? "online" : "away"} word={own.totp ? "set up" : "not set up"} />
+            <Button isSmall={true} kind={isFirst ? "tint" : undefined} onClick={() => ask("app")}>
+              {own.totp ? "Move to another phone" : "Set up an app"}
+            </Button>
+            {own.totp ? (
+              <Button isSmall={true} kind="danger" onClick={() => ask("remove app")}>
+                Remove the app
+              </Button>
+            ) : null}
+          </span>
+        </FactRow>
+        {isFirst ? null : (
+          <FactRow
+            title="Recovery codes"
+            help={
+              <>
+                {own.recovery_codes_left} of them are left. Each signs you in once, when the phone or the
+                passkey is lost.
+              </>
+            }
+          >
+            <Button isSmall={true} onClick={() => ask("codes")}>
+              Make new codes
+            </Button>
+          </FactRow>
+        )}
+      </Panel>
       <Passkeys ask={ask} />
-      {isFirst ? null : (
-        <>
-          <h2>Recovery codes</h2>
-          <p>
-            {own.recovery_codes_left} of them are left. Each signs you in once, when the phone or the passkey
-            is lost.
-          </p>
-          <button type="button" onClick={() => ask("codes")}>
-            Make new codes
-          </button>
-        </>
-      )}
       <Questions {...{ asked, isFirst, changed, setCodes, close }} />
       {codes === undefined ? null : (
         <RecoveryCodes
@@ -80,7 +89,7 @@ export function SecondFactors() {
           }}
         />
       )}
-    </section>
+    </>
   );
 }
 
@@ -139,45 +148,51 @@ function Questions({ asked, isFirst, changed, setCodes, close }: QuestionsProps)
 function Passkeys({ ask }: { ask(asked: Asked): void }) {
   const { data, error } = useResource(passkeysPath);
   return (
-    <>
+    <Panel
+      id="passkeys"
+      title="Passkeys"
+      isSettings={true}
+      actions={
+        canUsePasskeys ? (
+          <Button isSmall={true} onClick={() => ask("passkey")}>
+            Add a passkey
+          </Button>
+        ) : null
+      }
+    >
       {error === undefined ? null : <Failure error={error} />}
       {data === undefined ? (
-        <Loading rows={1} />
-      ) : data.length === 0 ? (
-        <p class="quiet">
-          None. A passkey is a key in your device or password manager; it signs you in without a password.
-        </p>
-      ) : (
-        <ul class="plain-list">
-          {data.map((passkey) => (
-            <li key={passkey.id} class="item">
-              <bdi>{passkey.name}</bdi>
-              <span class="quiet">
-                {passkey.is_usable ? (
-                  <>
-                    used <When at={passkey.last_used_at} />
-                  </>
-                ) : (
-                  "made for another name of this control plane, so it cannot be used"
-                )}
-              </span>
-              <button type="button" class="small" onClick={() => ask(passkey)}>
-                Remove<span class="unseen"> {passkey.name}</span>
-              </button>
-            </li>
-          ))}
-        </ul>
-      )}
-      {canUsePasskeys ? (
-        <div class="actions">
-          <button type="button" onClick={() => ask("passkey")}>
-            Add a passkey
-          </button>
+        <div class="in">
+          <Loading rows={1} />
         </div>
-      ) : (
-        <p>{whyNoPasskeys()}</p>
-      )}
-    </>
+      ) : null}
+      {data?.length === 0 ? (
+        <FactRow
+          title="None"
+          help="A passkey is a key in your device or password manager; it signs you in without a password."
+        />
+      ) : null}
+      {data?.map((passkey) => (
+        <FactRow
+          key={passkey.id}
+          title={<bdi>{passkey.name}</bdi>}
+          help={
+            passkey.is_usable ? (
+              <>
+                used <When at={passkey.last_used_at} />
+              </>
+            ) : (
+              "made for another name of this control plane, so it cannot be used"
+            )
+          }
+        >
+          <Button isSmall={true} label={`Remove ${passkey.name}`} onClick={() => ask(passkey)}>
+            Remove
+          </Button>
+        </FactRow>
+      ))}
+      {canUsePasskeys ? null : <p class="in quiet">{whyNoPasskeys()}</p>}
+    </Panel>
   );
 }
 

@@ -5,15 +5,19 @@ import { useState } from "preact/hooks";
 import type { Path } from "../../api/endpoint.ts";
 import type { Session } from "../../api/sessions.ts";
 import { refresh, useList } from "../resource.ts";
+import { Button } from "../ui/button.tsx";
 import { List, textColumn } from "../ui/list.tsx";
 import { Confirm } from "../ui/dialog.tsx";
 import type { Column } from "../ui/rows.tsx";
+import { Pill } from "../ui/tag.tsx";
 import { timeColumn } from "../ui/time-column.ts";
 import { browserWords } from "../user-agent.ts";
 
 export type SessionsPath = (query?: { page_size: string }) => Path<Session[]>;
 
 type Props = {
+  /** On a page; in a dialog, the dialog has it. */
+  title?: string;
   list: SessionsPath;
   endOne(id: number): Promise<unknown>;
   /** Sessions of another user are all ended by one request. Without it, this browser stays signed in. */
@@ -29,7 +33,7 @@ const wordsOf = ({ kind, device, nodes }: Session) =>
     ...nodes.map(({ org_slug, name }) => `${name} (${org_slug})`),
   ].join(", ");
 
-export function SessionList({ list, endOne, endAll, command }: Props) {
+export function SessionList({ title, list, endOne, endAll, command }: Props) {
   const path = list();
   const { data = [] } = useList(list({ page_size: "1000" }));
   const [ending, end] = useState<readonly Session[]>([]);
@@ -45,6 +49,7 @@ export function SessionList({ list, endOne, endAll, command }: Props) {
     <>
       <List
         label="Sessions"
+        {...(title === undefined ? {} : { title })}
         path={path}
         columns={columnsFor((session) => ask([session], false))}
         keyOf={({ id }: Session) => id}
@@ -52,9 +57,9 @@ export function SessionList({ list, endOne, endAll, command }: Props) {
         command={command}
       >
         {others.length === 0 ? null : (
-          <button type="button" onClick={() => ask(others, true)}>
+          <Button isSmall={true} onClick={() => ask(others, true)}>
             {all}
-          </button>
+          </Button>
         )}
       </List>
       {first === undefined ? null : (
@@ -88,7 +93,7 @@ export function SessionList({ list, endOne, endAll, command }: Props) {
 function columnsFor(end: (session: Session) => void): readonly Column<Session>[] {
   return [
     textColumn("device", "Browser or command line", 3, wordsOf),
-    textColumn("address", "Address", 2, ({ address }) => address),
+    textColumn("address", "Address", 1.5, ({ address }) => address),
     timeColumn("made", "Signed in", ({ created_at }) => created_at),
     timeColumn("used", "Last used", ({ last_used_at }) => last_used_at),
     timeColumn("expires", "Ends", ({ expires_at }) => expires_at),
@@ -99,11 +104,11 @@ function columnsFor(end: (session: Session) => void): readonly Column<Session>[]
       text: () => "",
       cell: (session) =>
         session.is_current ? (
-          <strong>this browser</strong>
+          <Pill kind="accent">this browser</Pill>
         ) : (
-          <button type="button" class="small" onClick={() => end(session)}>
+          <Button isSmall={true} onClick={() => end(session)}>
             Sign out
-          </button>
+          </Button>
         ),
     },
   ];

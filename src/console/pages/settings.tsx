@@ -1,6 +1,7 @@
 // The settings of the organization.
 
 import { apiPath } from "../../api/endpoint.ts";
+import { membersApi } from "../../api/members.ts";
 import {
   organizationSettings,
   organizationsApi,
@@ -10,41 +11,35 @@ import {
 import { flagWords, type Setting } from "../../protocol/settings.ts";
 import "../core.ts";
 import { signal } from "@preact/signals";
-import { useState } from "preact/hooks";
+import { useRef, useState } from "preact/hooks";
 import { call } from "../api.ts";
 import { factors, mayAdminister, organization, readMe, slug } from "../me.ts";
-import { refresh, useResource } from "../resource.ts";
+import { refresh, useList, useResource } from "../resource.ts";
 import { go, pathOf, root } from "../router.ts";
+import { Button } from "../ui/button.tsx";
+import { DraftBar } from "../ui/draft-bar.tsx";
 import { FormFailure, useAction } from "../ui/form.tsx";
 import { Confirm } from "../ui/dialog.tsx";
-import { Facts, Failure, FromTerminal, Loading } from "../ui/parts.tsx";
-import { tell } from "../ui/told.tsx";
-import { SettingField } from "../ui/setting-fields.tsx";
+import { Page, Panel } from "../ui/page.tsx";
+import { Failure, FromTerminal, Loading } from "../ui/parts.tsx";
+import { idOf, Sections } from "../ui/sections.tsx";
+import { Pill } from "../ui/tag.tsx";
+import { FactRow, SettingField, SettingRow } from "../ui/setting-fields.tsx";
 import { differing } from "../setting-values.ts";
 import { setUnsaved } from "../unsaved.ts";
 import { OwnProviders } from "./own-providers.tsx";
 
 const ownPath = (own: string) => apiPath(organizationsApi.retrieve, { slug: own });
 const fields = Object.entries<Setting>(organizationSettings).filter(([, { section }]) => section);
+/** In the order of the page. */
+const sections = ["Organization", "Names", "Sign-in", "Nodes", "Reports", "Certificates"];
 
 export function Settings() {
   const own = slug.value ?? "";
   const { data, error } = useResource(ownPath(own));
-  if (data === undefined) return error === undefined ? <Loading /> : <Failure error={error} />;
-  const facts = [
-    ["Slug", data.slug],
-    ["Network", data.network],
-    ["Machines", `${data.node_count}`],
-    ["Configuration", `version ${data.config_version}`],
-  ] as const;
+  if (data !== undefined) return <Form key={own} present={data} />;
   return (
-    <>
-      <h1>Settings</h1>
-      <Facts facts={facts} />
-      <Form key={own} present={data} />
-      {mayAdminister.value ? <OwnProviders key={`providers ${own}`} /> : null}
-      {organization.value?.role === "owner" ? <Deletion present={data} /> : null}
-    </>
+    <Page title="Settings">{error === undefined ? <Loading rows={14} /> : <Failure error={error} />}</Page>
   );
 }
 
@@ -58,75 +53,156 @@ function keep(own: string, edits: Edits): void {
   setUnsaved(`${own}/settings`, Object.keys(edits).length > 0);
 }
 
+const savedMs = 2000;
+
 function Form({ present }: { present: Organization }) {
   const own = slug.value ?? "";
   const changes = drafts.value.get(own) ?? {};
   const now = { ...present, ...changes };
   const set = (more: object) => keep(own, differing({ ...drafts.peek().get(own), ...more }, present));
+  const [isSaved, tellSaved] = useState(false);
   const { error, isRunning, submit } = useAction(async () => {
     await call(organizationsApi.update, { slug: own }, changes);
     await Promise.all([refresh(ownPath(own)), readMe()]);
     // What was typed meanwhile stays.
     keep(own, differing(drafts.peek().get(own) ?? {}, changes));
-    tell("Saved.");
+    tellSaved(true);
+    setTimeout(() => tellSaved(false), savedMs);
   });
-  const isSame = Object.keys(changes).length === 0;
+  const form = useRef<HTMLFormElement>(null);
+  const count = Object.keys(changes).length;
   const disabled = !mayAdminister.value;
+  const isOwner = organization.value?.role === "owner";
+  const all = [...sections, ...(disabled ? [] : ["Providers"]), ...(isOwner ? ["Delete"] : [])];
+  const isChanged = (field: string) => Object.hasOwn(changes, field);
+  const locksOut = changes.second_factor_required && !factors.value?.totp && factors.value?.passkeys === 0;
+  const lockedOut = (
+    <p role="status">
+      <small class="limited">
+        You have none, and would lock yourself out: add one on the page{" "}
+        <a href={pathOf("-", "account")}>Account</a> first. What you changed here stays.
+      </small>
+    </p>
+  );
   return (
-    <form class="narrow" onSubmit={submit}>
-      {[...Map.groupBy(fields, ([, { section }]) => section)].map(([title, ofIt]) => (
-        <>
-          <h2>{title}</h2>
-          {ofIt.map(([field, setting]) => (
-            <SettingField key={field} {...{ field, setting, present, now, error, disabled, set }} />
+    <Page
+      title="Settings"
+      pill={
+        <span role="status">
+          {isSaved ? (
+            <Pill kind="good" sign="on">
+              Saved.
+            </Pill>
+          ) : null}
+        </span>
+      }
+      terminal={
+        count === 0
+          ? { command: ["org", "show", own], call: ["GET", ownPath(own)] }
+          : {
+              command: ["org", "update", own, ...flagWords(organizationSettings, changes)],
+              call: ["PATCH", ownPath(own), changes],
+            }
+      }
+    >
+      <Sections
+        all={all}
+        changed={(section) =>
+          fields.filter(([key, each]) => each.section === section && isChanged(key)).length
+        }
+      >
+        {disabled ? <p class="quiet">Administrators change these.</p> : null}
+        <form class="stackd" ref={form} onSubmit={submit}>
+          {/* The bar below saves; Enter in a field does, too. */}
+          <button hidden />
+          {sections.map((title) => (
+            <Panel key={title} id={idOf(title)} title={title} isSettings={true}>
+              {fields
+                .filter(([, { section }]) => section === title)
+                .map(([field, setting]) => (
+                  <SettingField
+                    key={field}
+                    {...{ field, setting, present, now, error, disabled, set }}
+                    frame={SettingRow}
+                    note={field === "second_factor_required" && locksOut ? lockedOut : null}
+                  />
+                ))}
+              {title === "Organization" ? <Fixed present={present} /> : null}
+            </Panel>
           ))}
-        </>
-      ))}
-      {changes.second_factor_required && factors.value?.totp === false && factors.value.passkeys === 0 ? (
-        <p class="limited" role="status">
-          You have none, and would lock yourself out: add one on the page{" "}
-          <a href={pathOf("-", "account")}>Account</a> first. What you changed here stays.
-        </p>
-      ) : null}
-      <FormFailure error={error} shown={fields.map(([field]) => field)} />
-      {disabled ? (
-        <p class="quiet">Administrators change these.</p>
-      ) : (
-        <>
-          <div class="actions">
-            <button class="primary" disabled={isRunning || isSame}>
-              Save
-            </button>
-            <button type="button" disabled={isSame} onClick={() => keep(own, {})}>
-              Discard
-            </button>
-          </div>
-          <FromTerminal
-            command={["org", "update", own, ...flagWords(organizationSettings, changes)]}
-            call={["PATCH", ownPath(own), changes]}
-          />
-        </>
+          <FormFailure error={error} shown={fields.map(([field]) => field)} />
+        </form>
+        {disabled ? null : <OwnProviders key={`providers ${own}`} />}
+        {isOwner ? <Deletion present={present} /> : null}
+      </Sections>
+      {disabled || count === 0 ? null : (
+        <DraftBar
+          changes={count === 1 ? "1 setting changed" : `${count} settings changed`}
+          more={changes.second_factor_required ? <WithoutFactor own={own} /> : null}
+          isRunning={isRunning}
+          save={() => form.current?.requestSubmit()}
+          discard={() => keep(own, {})}
+        />
       )}
-    </form>
+    </Page>
   );
 }
 
+/** Whom the change concerns. */
+function WithoutFactor({ own }: { own: string }) {
+  const { data = [] } = useList(apiPath(membersApi.list, { slug: own }, { page_size: "1000" }));
+  const active = data.filter(({ state }) => state === "active");
+  const without = active.filter(({ second_factors }) => second_factors?.length === 0).length;
+  return without === 0 ? null : (
+    <>
+      {without} of {active.length} members {without === 1 ? "has" : "have"} no second factor yet
+    </>
+  );
+}
+
+/** What stays as it was made. */
+const Fixed = ({ present }: { present: Organization }) => (
+  <>
+    <FactRow title="Short name" help="In addresses, names and commands. It stays.">
+      <code>{present.slug}</code>
+    </FactRow>
+    <FactRow title="Network" help="Fixed when the organization was made.">
+      <code>{present.network}</code>
+    </FactRow>
+    <FactRow title="Configuration" help="Grows with each change of rules, nodes or names.">
+      <span>version {present.config_version}</span>
+    </FactRow>
+  </>
+);
+
 function Deletion({ present }: { present: Organization }) {
   const [isAsked, ask] = useState(false);
+  const many = present.node_count === 1 ? "node" : `${present.node_count} nodes`;
   return (
-    <>
-      <h2>Delete the organization</h2>
-      <p>All its machines are revoked and its network ends. There is no way back.</p>
-      <button type="button" class="danger" onClick={() => ask(true)}>
-        Delete {present.slug}
-      </button>
+    <Panel id="delete" title="Delete" isSettings={true}>
+      <FactRow
+        title={
+          <>
+            Delete <bdi>{present.slug}</bdi>
+          </>
+        }
+        help={
+          present.node_count === 0
+            ? "Its network ends. There is no way back."
+            : `Revokes its ${many} within seconds. There is no way back.`
+        }
+      >
+        <Button kind="danger" onClick={() => ask(true)}>
+          Delete {present.slug}…
+        </Button>
+      </FactRow>
       {isAsked ? (
         <Confirm
           title={`Delete ${present.slug}?`}
-          action={`Delete ${present.slug} and revoke its ${present.node_count} machines`}
+          action={`Delete ${present.slug} and revoke its ${many}`}
           effect={
             <>
-              <p>All tunnels of its machines end within seconds. There is no way back.</p>
+              <p>All tunnels of its nodes end within seconds. There is no way back.</p>
               <FromTerminal
                 command={["org", "delete", present.slug]}
                 call={["DELETE", ownPath(present.slug)]}
@@ -142,6 +218,6 @@ function Deletion({ present }: { present: Organization }) {
           close={() => ask(false)}
         />
       ) : null}
-    </>
+    </Panel>
   );
 }

@@ -12,12 +12,14 @@ import { useMemberNames } from "../member-names.ts";
 import { mayDo, nameOfKey, unused } from "../token-words.ts";
 import { refresh } from "../resource.ts";
 import { pathOf } from "../router.ts";
+import { Button } from "../ui/button.tsx";
 import { Check, Choice, FormFailure, Text, useAction } from "../ui/form.tsx";
-import { tell } from "../ui/told.tsx";
 import { List, textColumn } from "../ui/list.tsx";
 import { Confirm, Dialog, ShownOnce } from "../ui/dialog.tsx";
+import { Page } from "../ui/page.tsx";
 import { FromTerminal, When } from "../ui/parts.tsx";
 import type { Column } from "../ui/rows.tsx";
+import { Tag } from "../ui/tag.tsx";
 import { timeColumn } from "../ui/time-column.ts";
 
 type RegistrationToken = SentOf<typeof registrationTokensApi.retrieve>;
@@ -57,21 +59,34 @@ export function Tokens() {
     width: 1,
     text: () => "",
     cell: (token) => (
-      <button type="button" class="small" onClick={() => revoke({ kind, token, name: nameOf(token) })}>
-        Revoke<span class="unseen"> {nameOf(token)}</span>
-      </button>
+      <Button
+        isSmall={true}
+        kind="ghost"
+        label={`Revoke ${nameOf(token)}`}
+        onClick={() => revoke({ kind, token, name: nameOf(token) })}
+      >
+        Revoke
+      </Button>
     ),
   });
   return (
-    <>
-      <h1>Tokens</h1>
-      <h2>Join keys for machines</h2>
+    <Page
+      title="Keys and tokens"
+      actions={
+        <Button kind="primary" icon="plus" onClick={() => make(true)}>
+          <span>
+            Create<span class="no-phone"> a service token</span>
+          </span>
+        </Button>
+      }
+    >
       <List
         label="Registration tokens"
+        title="Join keys for nodes"
         path={apiPath(registrationTokensApi.list, { slug: own })}
         columns={[
           textColumn("name", "Name", 2, nameOfKey),
-          textColumn("groups", "Groups", 2, ({ groups }: RegistrationToken) => groups.join(", ") || "none"),
+          groupsColumn,
           textColumn("used", "Used", 1.5, ({ used, uses }: RegistrationToken) =>
             used >= uses ? "used up" : `${used} of ${uses}`,
           ),
@@ -80,16 +95,16 @@ export function Tokens() {
           actions("registration_tokens", nameOfKey),
         ]}
         keyOf={({ id }: RegistrationToken) => id}
-        empty="None. Adding a machine makes one."
+        empty="None. Adding a node makes one."
         command={["token", "list", own]}
       >
-        <a class="button" href={pathOf(own, "nodes", "add")}>
+        <Button isSmall={true} href={pathOf(own, "nodes", "add")}>
           Add a node
-        </a>
+        </Button>
       </List>
-      <h2>Service tokens for programs</h2>
       <List
         label="Service tokens"
+        title="Service tokens for programs"
         part="service-"
         path={apiPath(serviceTokensApi.list, { slug: own })}
         columns={[
@@ -107,16 +122,26 @@ export function Tokens() {
         keyOf={({ id }: ServiceToken) => id}
         empty="None. A program needs one to use the API."
         command={["service-token", "list", own]}
-      >
-        <button type="button" onClick={() => make(true)}>
-          Create a service token
-        </button>
-      </List>
+      />
       {isMaking ? <NewServiceToken close={() => make(false)} /> : null}
       {revoked === undefined ? null : <Revoke {...revoked} close={() => revoke(undefined)} />}
-    </>
+    </Page>
   );
 }
+
+const groupsColumn: Column<RegistrationToken> = {
+  ...textColumn("groups", "Groups", 2, ({ groups }) => groups.join(", ") || "none"),
+  cell: ({ groups }) =>
+    groups.length === 0 ? (
+      <span class="faint">none</span>
+    ) : (
+      <span title={groups.join(", ")}>
+        {groups.map((each) => (
+          <Tag key={each} text={each} />
+        ))}
+      </span>
+    ),
+};
 
 function Revoke({ kind, token, name, close }: Revoked & { close(): void }) {
   const own = slug.value ?? "";
@@ -164,7 +189,6 @@ function Revoke({ kind, token, name, close }: Revoked & { close(): void }) {
       run={async () => {
         await call(of.revoke, { slug: own, id }, query);
         await refresh(apiPath(of.list, { slug: own }));
-        tell(`${name} is revoked.`);
       }}
       close={close}
     />

@@ -19,11 +19,15 @@ import { refresh, useList, useResource } from "../resource.ts";
 import { go, pathOf, useShownName } from "../router.ts";
 import { dayOf } from "../ago.ts";
 import { useNamed } from "../ui/events.tsx";
+import { Button } from "../ui/button.tsx";
 import { FormFailure, useAction } from "../ui/form.tsx";
 import { List, textColumn } from "../ui/list.tsx";
 import { Confirm, Dialog, ShownOnce } from "../ui/dialog.tsx";
-import { Empty, Failure, FromTerminal, Loading, State, When } from "../ui/parts.tsx";
+import { Menu } from "../ui/menu.tsx";
+import { Page, Panel, Why } from "../ui/page.tsx";
+import { Empty, Facts, Failure, FromTerminal, Loading, State, When } from "../ui/parts.tsx";
 import type { Column } from "../ui/rows.tsx";
+import { Pill } from "../ui/tag.tsx";
 import { timeColumn } from "../ui/time-column.ts";
 import { tell } from "../ui/told.tsx";
 import { SettingFields, useSettings } from "../ui/setting-fields.tsx";
@@ -38,8 +42,17 @@ function All() {
   const own = slug.value ?? "";
   const [isMaking, make] = useState(false);
   return (
-    <>
-      <h1>Webhooks</h1>
+    <Page
+      title="Webhooks"
+      terminal={{ command: ["webhook", "list", own], call: ["GET", webhooksPath(own)] }}
+      actions={
+        <Button kind="primary" icon="plus" onClick={() => make(true)}>
+          <span>
+            Create<span class="no-phone"> a webhook</span>
+          </span>
+        </Button>
+      }
+    >
       <List
         label="Webhooks"
         path={webhooksPath(own)}
@@ -52,21 +65,16 @@ function All() {
             width: 1,
             text: stateOf,
             cell: (webhook: Webhook) =>
-              webhook.failing ? <State name="attention" word={stateOf(webhook)} /> : stateOf(webhook),
+              webhook.failing ? <State name="attention" word={stateOf(webhook)} /> : "",
           },
           timeColumn("created", "Created", ({ created_at }: Webhook) => created_at),
         ]}
         keyOf={({ id }: Webhook) => id}
         linkOf={({ id }: Webhook) => pathOf(own, "webhooks", id)}
         empty="None. A webhook sends events to your program."
-        command={["webhook", "list", own]}
-      >
-        <button type="button" class="primary" onClick={() => make(true)}>
-          Create a webhook
-        </button>
-      </List>
+      />
       {isMaking ? <Edit close={() => make(false)} /> : null}
-    </>
+    </Page>
   );
 }
 
@@ -132,7 +140,7 @@ function Edit({ webhook: now, close }: { webhook?: Webhook; close(): void }) {
 }
 
 const states = {
-  waiting: ["limited", "waiting"],
+  waiting: ["waiting", "waiting"],
   delivered: ["online", "delivered"],
   failed: ["attention", "failed"],
 } as const;
@@ -173,35 +181,45 @@ function SendAgain({ delivery, log }: { delivery: Delivery; log: Log }) {
   );
 }
 
-/** The state of the webhook in sentences, from the deliveries that were read. */
+/** The state of the webhook, from the deliveries that were read. Where it fails, why, and what to do. */
 function Standing({ log, failing }: { log: Log; failing?: boolean }) {
   const { waiting, failure, lastSuccess } = standingOf(log.items);
   const { error, run, isBusy } = useSending(log, waiting);
   if (log.items.length === 0) return null;
   // Where none of these was tried yet, only the control plane knows.
   const isFailing = failure !== undefined || (lastSuccess === null && failing === true);
-  const sign = isFailing ? (
+  const last = (
     <>
-      <State name="attention" word="failing" />.{" "}
+      Last success: <When at={lastSuccess} never="none" />.
     </>
-  ) : null;
+  );
+  const again =
+    waiting.length === 0 ? null : (
+      <Button disabled={isBusy} onClick={run}>
+        Send all of them now
+      </Button>
+    );
+  const waits = waiting.length === 0 ? null : <>Waiting for the next attempt: {waiting.length}.</>;
   return (
     <>
-      <p>
-        {sign}Last success: <When at={lastSuccess} never="none" />.{" "}
-        {failure === undefined ? null : (
-          <>
-            {" "}
-            The last attempt failed: <bdi>{failure}</bdi>
-          </>
-        )}
-      </p>
-      {waiting.length === 0 ? null : (
-        <p>
-          Waiting for the next attempt: {waiting.length}.{" "}
-          <button type="button" disabled={isBusy} onClick={run}>
-            Send all of them now
-          </button>
+      {isFailing ? (
+        <Why title="Deliveries are failing" actions={again}>
+          <p>
+            {last}{" "}
+            {failure === undefined ? null : (
+              <>
+                The last attempt failed: <bdi>{failure}</bdi>
+              </>
+            )}{" "}
+            {waits}
+          </p>
+        </Why>
+      ) : (
+        <p class="group quiet">
+          <span>
+            {last} {waits}
+          </span>
+          {again}
         </p>
       )}
       <FormFailure error={error} />
@@ -305,57 +323,78 @@ function useDeliveries(params: { slug: string; id: number }): Log & { older(): P
 
 function One({ id }: { id: string }) {
   const own = slug.value ?? "";
-  const params = { slug: own, id: Number(id) };
   const { data: webhooks, error } = useList(apiPath(webhooksApi.list, { slug: own }, { page_size: "1000" }));
   const webhook = webhooks?.find((each) => `${each.id}` === id);
+  // Its path may hold a secret.
+  useShownName(webhook === undefined ? "" : new URL(webhook.url).host);
+  if (webhook !== undefined) return <Shown webhook={webhook} />;
+  if (webhooks === undefined) return error === undefined ? <Loading /> : <Failure error={error} />;
+  return (
+    <Empty text="There is no such webhook. It may have been deleted.">
+      <a href={pathOf(own, "webhooks")}>All webhooks</a>
+    </Empty>
+  );
+}
+
+function Shown({ webhook }: { webhook: Webhook }) {
+  const own = slug.value ?? "";
+  const params = { slug: own, id: webhook.id };
   const log = useDeliveries(params);
   const { items, isAll } = log;
   const older = useAction(log.older);
   const isPart = items.length > 0 && !isAll;
   // It also names the file of an export.
   const label = isPart ? `Newest ${items.length} deliveries` : "Deliveries";
+  const title = `${label} of the last 30 days`;
   const things = useNamed(own, machinesIn(items), nothing);
   const [asked, ask] = useState<"edit" | "delete" | undefined>(undefined);
   const close = () => ask(undefined);
-  // Its path may hold a secret.
-  useShownName(webhook === undefined ? "" : new URL(webhook.url).host);
   const all = pathOf(own, "webhooks");
-  if (webhooks === undefined) return error === undefined ? <Loading /> : <Failure error={error} />;
-  if (webhook === undefined)
-    return (
-      <Empty text="There is no such webhook. It may have been deleted.">
-        <a href={all}>All webhooks</a>
-      </Empty>
-    );
   return (
-    <>
-      <p>
-        <a href={all}>Webhooks</a>
-      </p>
-      <h1>
-        <bdi>{webhook.url}</bdi>
-      </h1>
-      <p>
-        Events: <bdi>{eventsOf(webhook.events)}</bdi>
-      </p>
-      <div class="actions">
-        <button type="button" onClick={() => ask("edit")}>
-          Edit
-        </button>
-        <button type="button" class="danger" onClick={() => ask("delete")}>
-          Delete
-        </button>
-      </div>
-      <h2>{label} of the last 30 days</h2>
+    <Page
+      title={new URL(webhook.url).host}
+      above={<a href={all}>Webhooks</a>}
+      pill={
+        webhook.failing ? (
+          <Pill kind="bad" sign="need">
+            failing
+          </Pill>
+        ) : null
+      }
+      terminal={{
+        command: ["webhook", "deliveries", own, webhook.id],
+        call: ["GET", log.path],
+      }}
+      actions={
+        <>
+          <Button onClick={() => ask("edit")}>Edit</Button>
+          <Menu label="More">
+            <button type="button" class="danger" onClick={() => ask("delete")}>
+              Delete…
+            </button>
+          </Menu>
+        </>
+      }
+    >
       <Standing log={log} failing={webhook.failing} />
+      <Panel hasRoom={true}>
+        <Facts
+          facts={[
+            ["URL", <code>{webhook.url}</code>],
+            ["Events", eventsOf(webhook.events)],
+            ["Created", <When at={webhook.created_at} />],
+          ]}
+        />
+      </Panel>
       <List
         label={label}
+        title={title}
         path={log.path}
         read={{ data: isPart || isAll ? items : undefined, error: log.error }}
         columns={[
           ...columnsOf(own, things),
           {
-            key: "again",
+            key: "actions",
             title: "Actions",
             width: 2,
             text: () => "",
@@ -364,43 +403,48 @@ function One({ id }: { id: string }) {
         ]}
         keyOf={(delivery: Delivery) => delivery.id}
         empty="None yet. The next event makes one."
-        command={["webhook", "deliveries", own, webhook.id]}
       />
       {isPart ? (
         <>
-          <p>
-            Search and export cover these.{" "}
-            <button type="button" disabled={older.isRunning} onClick={older.run}>
+          <p class="group quiet">
+            Search and export cover these.
+            <Button isSmall={true} disabled={older.isRunning} onClick={older.run}>
               Older deliveries
-            </button>
+            </Button>
           </p>
           <FormFailure error={older.error} />
         </>
       ) : null}
       {asked === "edit" ? <Edit webhook={webhook} close={close} /> : null}
-      {asked === "delete" ? (
-        <Confirm
-          title={`Delete the webhook ${webhook.url}?`}
-          action="Delete the webhook"
-          typeName={new URL(webhook.url).host}
-          effect={
-            <>
-              <p>
-                There is no way back: deliveries that wait are not sent, and a new webhook has another secret.
-              </p>
-              <FromTerminal
-                command={["webhook", "delete", own, webhook.id]}
-                call={["DELETE", apiPath(webhooksApi.delete, params)]}
-              />
-            </>
-          }
-          run={async () => {
-            await call(webhooksApi.delete, params);
-            go(all);
-          }}
-          close={close}
-        />
-      ) : null}
-    </>
+      {asked === "delete" ? <Deletion webhook={webhook} close={close} /> : null}
+    </Page>
+  );
+}
+
+function Deletion({ webhook, close }: { webhook: Webhook; close(): void }) {
+  const own = slug.value ?? "";
+  const params = { slug: own, id: webhook.id };
+  return (
+    <Confirm
+      title={`Delete the webhook ${webhook.url}?`}
+      action="Delete the webhook"
+      typeName={new URL(webhook.url).host}
+      effect={
+        <>
+          <p>
+            There is no way back: deliveries that wait are not sent, and a new webhook has another secret.
+          </p>
+          <FromTerminal
+            command={["webhook", "delete", own, webhook.id]}
+            call={["DELETE", apiPath(webhooksApi.delete, params)]}
+          />
+        </>
+      }
+      run={async () => {
+        await call(webhooksApi.delete, params);
+        go(pathOf(own, "webhooks"));
+      }}
+      close={close}
+    />
   );
 }

@@ -8,6 +8,8 @@ import { Pill } from "./tag.tsx";
 type DraftBarProps = {
   /** What changes: "1 new rule, 1 changed". */
   changes: string;
+  /** A fact beside it. */
+  more?: ComponentChildren;
   /** What saving does to others: a sentence for screen readers, and few words for a phone, which has no columns. */
   effect?: { sentence: string; short: string } | undefined;
   /** Why it cannot be saved now. */
@@ -29,6 +31,7 @@ type DraftBarProps = {
 
 export const DraftBar = ({
   changes,
+  more,
   effect,
   refusal,
   isReady = true,
@@ -45,7 +48,7 @@ export const DraftBar = ({
     <header>
       <Pill kind="accent">Draft</Pill>
       <b>{changes}</b>
-      <span class="quiet no-phone">kept in this tab</span>
+      <span class="quiet no-phone">{more ?? "kept in this tab"}</span>
       <span class="spring" />
       {/* One live region: the words that matter change in it. */}
       <span class="said" role="status">

@@ -5,7 +5,7 @@ import type { VNode } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { ApiError } from "../api.ts";
 import { isAbout } from "../field-parts.ts";
-import { Failure, Field, valueOf } from "./parts.tsx";
+import { Failure, Field, valueOf, type FieldProps, type Frame } from "./parts.tsx";
 
 export type Action = {
   error: ApiError | undefined;
@@ -69,21 +69,20 @@ export function FormFailure({
   return <div ref={place}>{isShown ? null : <Failure error={error} />}</div>;
 }
 
-type TextProps = {
-  label: string;
-  help?: string | undefined;
-  errors?: readonly string[] | undefined;
+type TextProps = Omit<FieldProps, "children"> & {
+  /** How the control is laid out: by default below its label. */
+  frame?: Frame;
   value: string;
   set(text: string): void;
   /** Attributes of the control: type, name, autocomplete and the like. */
   control?: Readonly<Record<string, unknown>>;
 };
 
-export function Text({ label, help, errors, value, set, control = {} }: TextProps): VNode {
+export function Text({ frame: Around = Field, value, set, control = {}, ...field }: TextProps): VNode {
   return (
-    <Field label={label} help={help} errors={errors}>
+    <Around {...field}>
       <input {...control} value={value} onInput={(event: Event) => set(valueOf(event))} />
-    </Field>
+    </Around>
   );
 }
 
@@ -108,6 +107,7 @@ type ChoiceProps<W extends string> = Omit<TextProps, "control" | "value" | "set"
 };
 
 export function Choice<W extends string>({
+  frame: Around = Field,
   choices,
   value,
   set,
@@ -119,7 +119,7 @@ export function Choice<W extends string>({
     if (picked !== undefined) set(picked);
   };
   return (
-    <Field {...field}>
+    <Around {...field}>
       <select value={value} disabled={disabled} onChange={pick}>
         {choices.map(([key, words]) => (
           <option key={key} value={key}>
@@ -127,14 +127,38 @@ export function Choice<W extends string>({
           </option>
         ))}
       </select>
-    </Field>
+    </Around>
   );
 }
 
+type SwitchProps = Omit<TextProps, "control" | "value" | "set"> & {
+  value: boolean;
+  set(isOn: boolean): void;
+  disabled?: boolean;
+};
+
 type CheckProps = { label: string; checked: boolean; disabled?: boolean; set(isOn: boolean): void };
 
+const isChecked = ({ target }: Event) => target instanceof HTMLInputElement && target.checked;
+
+/** A setting that is on or off. */
+export function Switch({ frame: Around = Field, value, set, disabled, ...field }: SwitchProps): VNode {
+  return (
+    <Around {...field}>
+      <input
+        class="switch"
+        type="checkbox"
+        role="switch"
+        checked={value}
+        disabled={disabled}
+        onChange={(event: Event) => set(isChecked(event))}
+      />
+    </Around>
+  );
+}
+
 export function Check({ label, checked, disabled = false, set }: CheckProps): VNode {
-  const change = ({ target }: Event) => set(target instanceof HTMLInputElement && target.checked);
+  const change = (event: Event) => set(isChecked(event));
   return (
     <label class="check">
       <input type="checkbox" checked={checked} disabled={disabled} onChange={change} /> <span>{label}</span>

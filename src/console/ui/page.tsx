@@ -81,12 +81,14 @@ type PanelProps = {
   /** Room around the content, which is no list of rows. */
   hasRoom?: boolean | undefined;
   id?: string | undefined;
+  /** Rows of settings: what it is on the left, the control on the right. */
+  isSettings?: boolean | undefined;
   children: ComponentChildren;
 };
 
 /** Panels are one level: never one in another. */
-export const Panel = ({ title, beside, actions, isAlarm, hasRoom, id, children }: PanelProps) => (
-  <section class={isAlarm === true ? "panel alarm" : "panel"} id={id}>
+export const Panel = ({ title, beside, actions, isAlarm, hasRoom, id, isSettings, children }: PanelProps) => (
+  <section class={`panel${isAlarm === true ? " alarm" : ""}${isSettings === true ? " set" : ""}`} id={id}>
     {title === undefined ? null : (
       <header>
         <h2>{title}</h2>

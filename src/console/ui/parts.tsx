@@ -188,16 +188,20 @@ export function FromTerminal(same: Terminal) {
   );
 }
 
-type FieldProps = {
+export type FieldProps = {
   label: string;
   help?: string | undefined;
   /** The server's sentences about this field. */
   errors?: readonly string[] | undefined;
+  /** On a page of settings: it is changed, and what that means for the reader. */
+  isChanged?: boolean | undefined;
+  note?: ComponentChildren;
   children: ComponentChildren;
 };
+export type Frame = (props: FieldProps) => VNode;
 
-/** Label above, help and errors below, which describe the control: the child, or within it. */
-export function Field({ label, help, errors, children }: FieldProps) {
+/** What describes a control: the child, or within it. */
+export function useDescribed({ errors }: Pick<FieldProps, "errors">) {
   const id = useId();
   const place = useRef<HTMLDivElement>(null);
   useLayoutEffect(() => {
@@ -205,6 +209,22 @@ export function Field({ label, help, errors, children }: FieldProps) {
     control?.setAttribute("aria-describedby", id);
     control?.setAttribute("aria-invalid", `${Boolean(errors?.length)}`);
   });
+  return { id, place };
+}
+
+export const FieldErrors = ({ errors = [] }: Pick<FieldProps, "errors">) => (
+  <>
+    {errors.map((sentence) => (
+      <small class="bad" role="alert">
+        <Sentence text={sentence} />
+      </small>
+    ))}
+  </>
+);
+
+/** Label above, help and errors below. */
+export function Field({ label, help, errors, children }: FieldProps) {
+  const { id, place } = useDescribed({ errors });
   return (
     <div class="field" ref={place}>
       <label>
@@ -213,11 +233,7 @@ export function Field({ label, help, errors, children }: FieldProps) {
       </label>
       <div id={id}>
         {help === undefined ? null : <small>{help}</small>}
-        {errors?.map((sentence) => (
-          <small class="bad" role="alert">
-            <Sentence text={sentence} />
-          </small>
-        ))}
+        <FieldErrors errors={errors} />
       </div>
     </div>
   );

@@ -1,13 +1,13 @@
 // The fields of settings, as the contract declares them. Only pages with such fields load them.
 
-import type { VNode } from "preact";
-import { useState } from "preact/hooks";
+import type { ComponentChildren, VNode } from "preact";
+import { useLayoutEffect, useState } from "preact/hooks";
 import { itemOf, itemText, type Scalar, type Setting, type Settings } from "../../protocol/settings.ts";
 import type { ApiError } from "../api.ts";
 import { partsOf, sentencesOf } from "../field-parts.ts";
 import { differing, valuesOf } from "../setting-values.ts";
-import { Check, Choice, Text } from "./form.tsx";
-import { Field, valueOf } from "./parts.tsx";
+import { Check, Choice, Switch, Text } from "./form.tsx";
+import { Field, FieldErrors, useDescribed, valueOf, type FieldProps, type Frame } from "./parts.tsx";
 
 /** `present`: as it is saved; `now`: as it is typed. `set`: undefined leaves a secret as it is. */
 type SettingProps = {
@@ -18,7 +18,48 @@ type SettingProps = {
   error: ApiError | undefined;
   disabled?: boolean;
   set(more: object): void;
+  /** Rows of a page of settings. Without it, fields of a form. */
+  frame?: Frame;
+  /** In a row: what the change means for the reader. */
+  note?: ComponentChildren;
 };
+
+/** What it is on the left, the control on the right. */
+export function SettingRow({ label, help, errors, isChanged, note, children }: FieldProps): VNode {
+  const { id, place } = useDescribed({ errors });
+  useLayoutEffect(() => {
+    const control = place.current?.querySelector("input, select, textarea");
+    if (control) control.id = `${id}-control`;
+  });
+  return (
+    <div class={isChanged === true ? "row changed" : "row"} ref={place}>
+      <div>
+        <label for={`${id}-control`}>
+          <b>{label}</b>
+        </label>
+        <div id={id}>
+          {help === undefined ? null : <p class="help">{help}</p>}
+          <FieldErrors errors={errors} />
+        </div>
+        {note}
+      </div>
+      {children}
+    </div>
+  );
+}
+
+type FactProps = { title: ComponentChildren; help?: ComponentChildren; children?: ComponentChildren };
+
+/** A row without a field: a fact, or actions. */
+export const FactRow = ({ title, help, children }: FactProps) => (
+  <div class="row">
+    <div>
+      <b>{title}</b>
+      {help === undefined ? null : <div class="help">{help}</div>}
+    </div>
+    {children}
+  </div>
+);
 
 /** The field of a setting, as the contract declares it. */
 export function SettingField({
@@ -29,12 +70,23 @@ export function SettingField({
   error,
   disabled = false,
   set,
+  frame,
+  note,
 }: SettingProps): VNode {
   const { label = "", more, words, values = words, choices = words, placeholder } = setting;
   const { offered, unit, none, initial, secret = false, stays = false } = setting;
   const saved: Scalar = Object(present)[field];
   const value: Scalar | readonly unknown[] = Object(now)[field] ?? null;
   const put = (next: unknown) => set({ [field]: next });
+  const isChanged = JSON.stringify(value) !== JSON.stringify(saved ?? null);
+  const props = {
+    label,
+    help: more,
+    errors: error?.fields[field],
+    ...(frame === undefined ? {} : { frame, isChanged, note }),
+  };
+  if (typeof value === "boolean" && frame !== undefined)
+    return <Switch {...props} value={value} disabled={disabled} set={put} />;
   if (typeof value === "boolean")
     return (
       <p>
@@ -46,7 +98,6 @@ export function SettingField({
   // The command line and the API take any number.
   const numbers = offered && [null, ...new Set([...offered, saved ?? offered[0]])];
   const all = values ?? numbers;
-  const props = { label, help: more, errors: error?.fields[field] };
   if (all !== undefined)
     return (
       <Choice

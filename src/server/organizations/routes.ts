@@ -64,14 +64,14 @@ export const organizationHandlers = (services: Services): Handlers<typeof organi
 });
 
 export const memberHandlers = (services: Services): Handlers<typeof membersApi> => {
-  const listed: Listed<ReturnType<typeof listedMemberOf>> = {
+  const listed = (isForMember: boolean): Listed<ReturnType<typeof listedMemberOf>> => ({
     table: "memberships",
     columns: listedColumns,
     where: "AND email LIKE $2 ESCAPE '!'",
-    toItem: listedMemberOf,
-  };
+    toItem: (row) => listedMemberOf(row, isForMember),
+  });
   return {
-    list: (call, input) => listRows(services, call, listed, input),
+    list: (call, input) => listRows(services, call, listed(call.org.role === "member"), input),
     retrieve: async (call) => ({ body: await findMember(services.db, call.org, call.id()) }),
     async create(call, input) {
       const added = await addMember(services, call.org, input, by(call));

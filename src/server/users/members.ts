@@ -32,11 +32,21 @@ type Org = Pick<OrganizationAccess, "id" | "slug">;
 export const roleNow = (role: Role) => (role === "owner" ? "owner" : "admin");
 const invitationMs = 72 * 3_600_000;
 export const memberColumns = memberships.select();
-const ofUser = computed({ nodeCount: integer(), isDisabled: truth(0) });
+const ofUser = computed({
+  nodeCount: integer(),
+  isDisabled: truth(0),
+  apps: integer(),
+  keys: integer(),
+  lastSeenAt: integerOrNull(),
+});
 /** For SELECT of the list. "+ 0": SQLite would otherwise read the nodes of the organization for each member. */
 export const listedColumns = `${memberColumns}, (SELECT count(*) FROM nodes n
   WHERE n.owner_id = memberships.user_id AND n.org_id + 0 = memberships.org_id AND n.state <> 'revoked') AS node_count,
-  (SELECT count(*) FROM users u WHERE u.id = memberships.user_id AND u.is_active = 0) AS is_disabled`;
+  (SELECT count(*) FROM users u WHERE u.id = memberships.user_id AND u.is_active = 0) AS is_disabled,
+  (SELECT count(*) FROM totp_secrets t WHERE t.user_id = memberships.user_id AND t.confirmed_at IS NOT NULL) AS apps,
+  (SELECT count(*) FROM passkeys p WHERE p.user_id = memberships.user_id) AS keys,
+  coalesce((SELECT max(s.last_used_at) FROM browser_sessions s WHERE s.user_id = memberships.user_id),
+    (SELECT u.last_login_at FROM users u WHERE u.id = memberships.user_id)) AS last_seen_at`;
 /** SQL condition: the organization has another owner who can sign in. */
 export const anotherOwner = `EXISTS (SELECT 1 FROM memberships o JOIN users u ON u.id = o.user_id
   WHERE o.org_id = memberships.org_id AND o.role = 'owner' AND u.is_active = 1 AND o.id <> memberships.id)`;
@@ -45,9 +55,19 @@ function memberOf(row: Row): Member {
   return showMember(memberships.parse(row));
 }
 
-export function listedMemberOf(row: Row): ListedMember {
-  const { nodeCount, isDisabled } = ofUser.parse(row);
-  return { ...memberOf(row), node_count: nodeCount, is_disabled: isDisabled };
+/** `isForMember`: members learn neither who has no second factor nor when others were here. */
+export function listedMemberOf(row: Row, isForMember: boolean): ListedMember {
+  const { nodeCount, isDisabled, apps, keys, lastSeenAt } = ofUser.parse(row);
+  const member = memberOf(row);
+  const factors = (["totp", "passkey"] as const).filter((each) => (each === "totp" ? apps : keys) > 0);
+  const isTold = !isForMember && member.user_id !== null;
+  return {
+    ...member,
+    node_count: nodeCount,
+    is_disabled: isDisabled,
+    second_factors: isTold ? factors : null,
+    last_seen_at: isTold && lastSeenAt !== null ? formatTime(lastSeenAt) : null,
+  };
 }
 
 export function showMember({ id, email, role, userId, createdAt, expiresAt }: MembershipRow): Member {

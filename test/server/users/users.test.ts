@@ -4,7 +4,7 @@ import { afterEach, beforeEach, describe, expect, test } from "bun:test";
 import * as v from "valibot";
 import { operator } from "../../../src/server/audit/record.ts";
 import { offerFirstAccount } from "../../../src/server/users/first-account.ts";
-import { NewMember } from "../../../src/api/members.ts";
+import { membersApi, NewMember } from "../../../src/api/members.ts";
 import { removeMember } from "../../../src/server/offboarding/member-changes.ts";
 import type { Organization } from "../../../src/api/organizations.ts";
 import { createUser, findUser } from "../../../src/server/users/users.ts";
@@ -65,6 +65,29 @@ describe("members", () => {
     expect(answer.json).toMatchObject({ email: "ada@example.org", role: "admin", state: "active" });
     expect(answer.text).not.toContain("link");
     expect((await server.send("GET", members, { token })).status).toBe(200);
+  });
+
+  test("administrators see who has a second factor and who was here, members do not", async () => {
+    const ada = await server.person("ada@example.org");
+    await invite("ada@example.org");
+    await invite("new@example.org");
+    await server.send("GET", "/api/org/", { token: ada });
+    await server.db.write((tx) =>
+      tx.run(`INSERT INTO totp_secrets (user_id, secret_sealed, confirmed_at, created_at)
+        SELECT id, 'sealed', 1, 1 FROM users WHERE email = 'ada@example.org'`),
+    );
+    const seenBy = async (token: string) =>
+      v
+        .parse(membersApi.list.answers[200].schema, (await server.send("GET", members, { token })).json)
+        .map(({ email, second_factors, last_seen_at }) => [email, second_factors, last_seen_at !== null]);
+    expect(await seenBy(owner)).toEqual([
+      [expect.stringContaining("owner"), [], true],
+      ["ada@example.org", ["totp"], true],
+      ["new@example.org", null, false],
+    ]);
+    expect((await seenBy(ada)).map(([, ...rest]) => rest)).toEqual(
+      Array.from({ length: 3 }, () => [null, false]),
+    );
   });
 
   test("any other address gets a link that works once, for 72 hours", async () => {
