@@ -59,7 +59,7 @@ export function allColumns(
   return [
     { ...textColumn<Machine>(first, "Name", 2, ({ name }) => name), sortKey: ({ nameKey }) => nameKey },
     {
-      ...textColumn<Machine>("state", "State", 2.8, (node) => standing(node)[1]),
+      ...textColumn<Machine>("state", "State", 3, (node) => standing(node)[1]),
       // Before the paths are known, the state is not.
       ...(paths.size === 0 ? { isRestless: true as const } : {}),
       sortKey: (node) => ranks.indexOf(standing(node)[0]) + node.nameKey,
@@ -74,7 +74,7 @@ export function allColumns(
     },
     textColumn<Machine>("aliases", "Aliases", 3, ({ id }) => aliases.get(id) ?? ""),
     {
-      ...textColumn<Machine>("groups", "Groups", 3, ({ groups }) => groups.join(", ")),
+      ...textColumn<Machine>("groups", "Groups", 2.9, ({ groups }) => groups.join(", ")),
       cell(node) {
         const roles = rolesOf(node);
         return (

@@ -198,7 +198,8 @@ export function Changed({ node, count }: { node: Node; count: number }) {
   }, [isSearching, isReading]);
   const things = thingsOf(events);
   const named = useNamed(own, unnamed(found, things), things);
-  const known = { names, things: named, words: new Map<string, string>() };
+  const itself = new Map([...named, [`node/${node.id}`, node.name] as const]);
+  const known = { names, things: itself, words: new Map<string, string>() };
   return (
     <>
       {found.length === 0 ? (
