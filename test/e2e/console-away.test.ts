@@ -72,7 +72,7 @@ describe("the console without answers", () => {
       const lost = page.waitForEvent("requestfailed");
       await add("any", "any", "7400");
       await lost;
-      await page.getByText("No machine, and no network behind one, gains or loses access").first().waitFor();
+      await page.getByText("No node, and no network behind one, gains or loses access").first().waitFor();
       await discard();
     },
     limitMs,
