@@ -4,6 +4,7 @@
 import * as v from "valibot";
 import { AppError, messageOf } from "../base/errors.ts";
 import { readTextIfThere } from "../base/files.ts";
+import { strictRecord } from "../base/strict-record.ts";
 import { nearest } from "./parse.ts";
 import { flagsOf, withSecretFiles, type Args, type Flags, type Values } from "./values.ts";
 
@@ -11,7 +12,7 @@ const maxBytes = 65_536;
 const word = v.pipe(v.string(), v.maxLength(4096));
 const Setting = v.union([word, v.number(), v.boolean(), v.pipe(v.array(word), v.maxLength(1000))]);
 type Setting = v.InferOutput<typeof Setting>;
-const SettingsFile = v.pipe(v.record(v.pipe(v.string(), v.maxLength(100)), Setting), v.maxEntries(100));
+const SettingsFile = v.pipe(strictRecord(v.pipe(v.string(), v.maxLength(100)), Setting), v.maxEntries(100));
 
 /** With the values of the file that --config names. Throws bad_configuration with the file and the key. */
 export async function withSettingsFile(values: Values, args: Args): Promise<Values> {

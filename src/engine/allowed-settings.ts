@@ -6,6 +6,7 @@ import * as v from "valibot";
 import type { LeaveOut } from "./left-out.ts";
 import { parseAddress, parseNetwork, withoutPort } from "../base/ip.ts";
 import { PublicAddress } from "../protocol/values.ts";
+import { strictRecord } from "../base/strict-record.ts";
 import { isMap, type YamlMap, type YamlValue } from "../base/yaml.ts";
 import { foreignText } from "../base/text.ts";
 
@@ -41,7 +42,7 @@ const text = (max: number) =>
 /** A rule of the engine: with both true and false values, the list needs a default network. */
 const allowList = v.optional(
   v.pipe(
-    v.record(Cidr, v.boolean()),
+    strictRecord(Cidr, v.boolean()),
     v.maxEntries(4000),
     v.check((list) => {
       const [ipv4 = [], ipv6 = []] = [".", ":"].map((mark) =>

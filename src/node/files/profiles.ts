@@ -8,7 +8,7 @@ import { profilesDirectory } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
 import { damageOf } from "./organizations.ts";
 import { makeDirectory, readTextIfThere, removeTree, writeFileAtomic } from "../../base/files.ts";
-import { recordOfNames } from "../../base/record-of-names.ts";
+import { strictRecord } from "../../base/strict-record.ts";
 import type { System } from "../../base/system.ts";
 import { keyringToken, removeFromKeyring, storeInKeyring } from "./keyring.ts";
 
@@ -30,7 +30,7 @@ const Profile = v.object({
 export type Profile = v.InferOutput<typeof Profile>;
 const Profiles = v.object({
   current: v.nullable(ProfileName),
-  profiles: v.pipe(recordOfNames(ProfileName, Profile), v.maxEntries(1000)),
+  profiles: v.pipe(strictRecord(ProfileName, Profile), v.maxEntries(1000)),
 });
 export type Profiles = v.InferOutput<typeof Profiles>;
 

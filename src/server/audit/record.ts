@@ -6,6 +6,7 @@ import { hash } from "node:crypto";
 import type { Call, Caller } from "../http/route.ts";
 import { requireLockOf, type Transaction } from "../store/database.ts";
 import { hashedTexts } from "../../protocol/hashed-texts.ts";
+import { isObject } from "../../base/strict-record.ts";
 import { toStorable } from "../../base/text.ts";
 import { chainEnd, insertEvent, sizeOfEvent, type EventRow } from "../store/tables/events.ts";
 
@@ -127,7 +128,7 @@ export function differences(before: Details, after: Details): Change {
   const kept = { before: new Map<string, unknown>(), after: new Map<string, unknown>() };
   for (const key of new Set([...Object.keys(before), ...Object.keys(after)])) {
     const [old, now] = [before[key], after[key]];
-    if (isMap(old) && isMap(now)) {
+    if (isObject(old) && isObject(now)) {
       const inner = differences(old, now);
       if (Object.keys({ ...inner.before, ...inner.after }).length === 0) continue;
       kept.before.set(key, inner.before);
@@ -138,8 +139,4 @@ export function differences(before: Details, after: Details): Change {
     }
   }
   return { before: Object.fromEntries(kept.before), after: Object.fromEntries(kept.after) };
-}
-
-function isMap(value: unknown): value is Details {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
 }

@@ -30,16 +30,17 @@ import {
   type Packets,
   type Side,
 } from "./import-words.ts";
+import { strictRecord } from "../../base/strict-record.ts";
 import { foreignText } from "../../base/text.ts";
 
 const Word = foreignText(1000);
 export const Words = v.pipe(v.array(Word), v.maxLength(10_000));
-const Entry = v.pipe(v.record(Word, v.unknown()), v.maxEntries(50));
+const Entry = v.pipe(strictRecord(Word, v.unknown()), v.maxEntries(50));
 const Entries = v.pipe(v.array(Entry), v.maxLength(10_000));
 export const Original = v.looseObject({
-  groups: v.optional(v.pipe(v.record(Word, Words), v.maxEntries(10_000))),
-  hosts: v.optional(v.pipe(v.record(Word, Word), v.maxEntries(10_000))),
-  tagowners: v.optional(v.pipe(v.record(Word, v.unknown()), v.maxEntries(10_000))),
+  groups: v.optional(v.pipe(strictRecord(Word, Words), v.maxEntries(10_000))),
+  hosts: v.optional(v.pipe(strictRecord(Word, Word), v.maxEntries(10_000))),
+  tagowners: v.optional(v.pipe(strictRecord(Word, v.unknown()), v.maxEntries(10_000))),
   acls: v.optional(Entries),
   grants: v.optional(Entries),
   tests: v.optional(Entries),

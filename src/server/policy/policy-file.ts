@@ -5,7 +5,7 @@ import * as v from "valibot";
 import { maxFileRules, maxPolicyBytes } from "../../api/policy.ts";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
-import { recordOfNames } from "../../base/record-of-names.ts";
+import { strictRecord } from "../../base/strict-record.ts";
 import { NodeName } from "../../protocol/values.ts";
 import { parseNetwork } from "../../base/ip.ts";
 import { maxFaults, readDocument, type Fault, type PlainDocument } from "./document.ts";
@@ -118,7 +118,7 @@ const Route = v.strictObject({ network: PeerSide, via: NodeWord });
 
 /** A key that is absent is left alone by `apply`, also with `--prune`. */
 export const PolicyFile = v.strictObject({
-  groups: v.optional(v.pipe(recordOfNames(GroupName, GroupEntry), v.maxEntries(most.groups))),
+  groups: v.optional(v.pipe(strictRecord(GroupName, GroupEntry), v.maxEntries(most.groups))),
   rules: v.optional(v.pipe(v.array(RuleEntry), v.maxLength(most.rules))),
   routes: v.optional(v.pipe(v.array(Route), v.maxLength(most.routes))),
   relays: v.optional(v.pipe(v.array(NodeWord), v.maxLength(most.relays))),
@@ -267,7 +267,7 @@ const words = new Map([
   ["string", "text"],
   ["array", "a list"],
   ["strict_object", "keys with values"],
-  ["record", "names with keys"],
+  ["custom", "names with keys"],
 ]);
 
 /** The faults as an error: each with its place. */

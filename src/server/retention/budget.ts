@@ -5,6 +5,7 @@
 import { defer } from "../../base/defer.ts";
 import { readdir, stat } from "node:fs/promises";
 import { join } from "node:path";
+import { isObject } from "../../base/strict-record.ts";
 import { AppError, systemErrorCode } from "../../base/errors.ts";
 import { brand } from "../../brand.ts";
 import { lastCut } from "../audit/cut.ts";
@@ -97,14 +98,10 @@ export function adds(stored: unknown, sent: unknown): boolean {
     const present = new Set(stored.map((item) => JSON.stringify(item)));
     return sent.length > stored.length || !sent.every((item) => present.has(JSON.stringify(item)));
   }
-  if (!isMap(stored) || !isMap(sent)) return stored !== sent;
+  if (!isObject(stored) || !isObject(sent)) return stored !== sent;
   return Object.entries(sent).some(
     ([key, value]) => value !== undefined && (!Object.hasOwn(stored, key) || adds(stored[key], value)),
   );
-}
-
-function isMap(value: unknown): value is Record<string, unknown> {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
 const ids = organizations.pick("id");

@@ -194,6 +194,7 @@ describe("config_overrides", () => {
     { tun: { dev: "far-too-long-a-name" } },
     { timers: { connection_alive_interval: 31 } },
     { punchy: true },
+    { lighthouse: { remote_allow_list: [] } },
     { logging: { level: "loud" } },
     { unknown: 1 },
   ])("%p is refused", (overrides) => expect(v.safeParse(ConfigOverrides, overrides).success).toBe(false));

@@ -107,6 +107,11 @@ describe("what would permit more is left out", () => {
   });
 });
 
+test.each(["groups", "hosts", "tagOwners"])("a list in place of %s is no policy", (key) => {
+  for (const list of [[], [["a"]], ["a"]])
+    expect(() => imported(JSON.stringify({ [key]: list, acls: [] }))).toThrow("this is no policy");
+});
+
 test("tags and groups whose names differ here in nothing stay apart", () => {
   const long = "a".repeat(70);
   const { groups, rules } = imported(

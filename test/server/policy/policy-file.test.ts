@@ -72,6 +72,11 @@ test.each([
   ["{rules: [], rules: []}", "The key rules is here twice."],
   ["rules: {", "Flow map"],
   ["- a", "Expected keys such as groups and rules."],
+  // Read as no groups at all, `apply --prune` would delete every unused group.
+  ["groups:", "groups: Expected names with keys."],
+  ["groups: []", "groups: Expected names with keys."],
+  ["groups: [{}]", "groups: Expected names with keys."],
+  ["groups: text", "groups: Expected names with keys."],
   ["groups:\n  any: {}", '"any" means every node'],
   ["__proto__: {a: 1}", "cannot be a key"],
   ["groups:\n  __proto__: {}", "A group name is"],
