@@ -4,7 +4,7 @@
 import { given } from "../../base/given.ts";
 import { brand } from "../../brand.ts";
 import { quoteWord } from "../../base/plan.ts";
-import { certificateFindings, found, type Finding } from "../../node/health/findings.ts";
+import { byGravity, certificateFindings, found, type Finding } from "../../node/health/findings.ts";
 import type { Health } from "../../node/health/verdict.ts";
 import type { UnitState } from "../../platform/service-state.ts";
 import type { OrganizationState } from "../ipc/messages.ts";
@@ -96,7 +96,7 @@ export function findingsOf(status: OrganizationState, watcher: Watcher, now: num
   );
   const healthy = health === undefined ? [] : ofHealth(slug, health);
   const known = new Set(healthy.map(({ kind }) => kind));
-  const findings = [...certificate.filter(({ kind }) => !known.has(kind)), ...healthy, ...watch];
+  const findings = byGravity([...certificate.filter(({ kind }) => !known.has(kind)), ...healthy, ...watch]);
   // Whether traffic passes is still unknown: not green.
   return health !== undefined || findings.length > 0
     ? findings

@@ -27,7 +27,7 @@ export const checkWayOut =
 /** The only cure while the clock is wrong: other findings may be consequences of it. */
 export const setClock = "Set the clock: timedatectl set-ntp true";
 
-/** All kinds, the gravest first. `doctor`: the doctor's status, where it does not follow from the light. */
+/** All kinds, the gravest first: what may be the cause of others before these. `doctor`: the doctor's status, where it does not follow from the light. */
 const kinds = {
   not_running: { light: "degraded", cure: (slug) => `${run} start ${quoteWord(slug)}` },
   certificate_not_valid_yet: { light: "degraded", cure: () => setClock },
@@ -72,6 +72,10 @@ const kinds = {
 export type Kind = FindingKind;
 export const allKinds = Object.keys(kinds).filter((kind): kind is Kind => Object.hasOwn(kinds, kind));
 
+/** The gravest first: `status` and the console begin with it. */
+export const byGravity = (findings: readonly Finding[]): Finding[] =>
+  findings.toSorted((a, b) => allKinds.indexOf(a.kind) - allKinds.indexOf(b.kind));
+
 /** `cure`: if it depends on more than the organization. */
 export function found(kind: Kind, slug: string, what: string, cure = kinds[kind].cure(slug)): Finding {
   return { kind, light: kinds[kind].light, what, cure };
@@ -83,17 +87,14 @@ export function graveness(kind: Kind): "fail" | "warn" {
   return told.doctor ?? (told.light === "degraded" ? "fail" : "warn");
 }
 
-/**
- * The kind that is reported to the control plane: the gravest; undefined if traffic passes, or while the first probes
- * run.
- */
+/** The kind that is reported to the control plane; undefined if traffic passes, or while the first probes run. `findings`: by gravity. */
 export function reportedKind(findings: readonly Finding[]): Kind | undefined {
   const light = lightOf(findings);
   const kind = findings.find((each) => each.light === light)?.kind;
   return kind === "probing" ? undefined : kind;
 }
 
-/** The gravest of some findings; undefined: traffic passes. */
+/** The worst light of some findings; undefined: traffic passes. */
 export function lightOf(findings: readonly Pick<Finding, "light">[]): Exclude<Light, "note"> | undefined {
   if (findings.some(({ light }) => light === "degraded")) return "degraded";
   return findings.some(({ light }) => light === "unknown") ? "unknown" : undefined;

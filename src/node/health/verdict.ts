@@ -9,6 +9,7 @@ import type { CheckinAnswer } from "../../protocol/checkin.ts";
 import type { DiskSpace } from "../../base/disk-space.ts";
 import { mostFailures } from "./healing.ts";
 import {
+  byGravity,
   certificateFindings,
   checkWayOut,
   found,
@@ -101,7 +102,7 @@ type Conclusion = Pick<Health, "verdict" | "reason"> & { findings: Finding[] };
 
 export function conclude(seen: Observation): Conclusion {
   const { slug, stuck, silent, large } = seen;
-  const findings = [
+  const findings = byGravity([
     ...certificateFindings(slug, seen.certificate),
     ...(seen.isCloned ? [found("cloned", slug, "Another machine uses the keys of this node")] : []),
     ...(stuck.length === 0
@@ -129,7 +130,7 @@ export function conclude(seen: Observation): Conclusion {
     ...addressMoved(seen),
     ...ofDisk(seen),
     ...(silent.length === 0 ? [] : [found("peers_silent", slug, `No answer from ${few(silent, 20)}`)]),
-  ];
+  ]);
   return { ...verdictOf(findings), findings };
 }
 

@@ -32,6 +32,12 @@ const told = (change: Partial<Observation>) => {
 const kinds = (change: Partial<Observation>) => conclude(seen(change)).findings.map(({ kind }) => kind);
 const verdict = (change: Partial<Observation>) => conclude(seen(change)).verdict;
 
+test("of several findings, the reason is the gravest: a silent lighthouse explains dead tunnels", () => {
+  const both = { lighthouses: [hub("lost")], stuck: ["web"], isCloned: true };
+  expect(kinds(both)).toEqual(["cloned", "lighthouses_silent", "tunnels_dead"]);
+  expect(told({ ...both, isCloned: false }).reason).toBe("The lighthouse hub does not answer");
+});
+
 test("running: a lighthouse answers, or the engine has a tunnel to one that never answered", () => {
   expect(conclude(seen({}))).toEqual({ verdict: "running", findings: [] });
   expect(verdict({ lighthouses: [hub("tunnel")] })).toBe("running");
