@@ -66,12 +66,13 @@ test("a look from another process is degraded by a tunnel that nothing has heale
     };
     health.prober.restore(peer, record);
     await health.check(0, { all: false });
-    return { reason: health.current()?.reason, note: health.peers()[0]?.note };
+    const dead = health.current()?.findings?.find(({ kind }) => kind === "tunnels_dead");
+    return { dead: dead?.what, note: health.peers()[0]?.note };
   };
   const without = await look({});
-  expect(without.reason).not.toContain("stay dead");
+  expect(without.dead).toBeUndefined();
   expect(await look({ known: knownHealing(state) })).toEqual({
-    reason: `Tunnels stay dead after 3 attempts to heal each: ${peer}`,
+    dead: `Tunnels stay dead after 3 attempts to heal each: ${peer}`,
     note: "several attempts to heal it had no effect",
   });
 });
