@@ -8,7 +8,7 @@ import { parseArgs } from "node:util";
 import * as v from "valibot";
 import packageJson from "./package.json" with { type: "json" };
 import { brand } from "./src/brand.ts";
-import { parseDuration } from "./src/base/duration.ts";
+import { parseDuration } from "./src/base/quantities.ts";
 import { messageOf } from "./src/base/errors.ts";
 import { signMachO } from "./src/release/mach-o.ts";
 import { isVersion } from "./src/release/version.ts";

@@ -7,7 +7,7 @@ import { NodeName, Slug } from "../protocol/values.ts";
 import { slugPattern } from "../base/slug.ts";
 import { foreignText } from "../base/text.ts";
 import { endpoint } from "./endpoint.ts";
-import { Machine, Text, Time, word } from "./values.ts";
+import { MachineDescription, Text, Time, word } from "./values.ts";
 
 const EnrollmentRequest = v.strictObject({
   name: NodeName,
@@ -15,7 +15,7 @@ const EnrollmentRequest = v.strictObject({
   node_csr: RegisterRequest.entries.node_csr,
   /** The organization to join. Without it, the user chooses one. */
   organization: v.optional(Slug),
-  machine: Machine,
+  machine: MachineDescription,
   platform: RegisterRequest.entries.platform,
 });
 export type EnrollmentRequest = v.InferOutput<typeof EnrollmentRequest>;

@@ -1,5 +1,5 @@
 // The paths that nodes report, and the traffic of relays. Members see the paths of their own nodes. Underlay
-// addresses show where users are, so only administrators see them.
+// addresses show where users are, so only administrators see them. Below: which nodes need a person (`attentionApi`).
 
 import * as v from "valibot";
 import { endpoint } from "./endpoint.ts";
@@ -47,13 +47,13 @@ const PathCounts = v.object({
 });
 export type PathCounts = v.InferOutput<typeof PathCounts>;
 
-/** Groups of one answer of GET paths/groups/; beyond, those that are worst off. */
+/** Groups of one answer of GET paths/groups/: the worst ones. */
 export const maxMapGroups = 60;
 /** Paths that an answer names; the rest is counted. */
 export const maxNamedPaths = 20;
 
-/** Each pair of nodes once. */
-const kinds = { direct: v.number(), relayed: v.number(), broken: v.number() };
+/** Each pair of nodes counts once. */
+const pairCounts = { direct: v.number(), relayed: v.number(), broken: v.number() };
 const roundTrips = {
   /** Of the paths that were probed, ms; null without one. */
   rtt_ms_median: v.nullable(v.number()),
@@ -76,10 +76,10 @@ const MapGroup = v.object({
   /** Lighthouses, relays and routers among the nodes. */
   hubs: v.number(),
   /** The paths of these nodes: to others and within the group. */
-  paths: v.object(kinds),
+  paths: v.object(pairCounts),
 });
 
-const MapPair = v.object({ from: MapGroupName, to: MapGroupName, ...kinds, ...roundTrips });
+const MapPair = v.object({ from: MapGroupName, to: MapGroupName, ...pairCounts, ...roundTrips });
 
 const NamedPath = v.object({
   node: v.number(),
@@ -96,7 +96,7 @@ const GroupPaths = v.object({
   /** When it was computed. */
   at: Time,
   /** Of all groups, also of those that are left out. */
-  totals: v.object({ nodes: v.number(), online: v.number(), ...kinds, ...roundTrips }),
+  totals: v.object({ nodes: v.number(), online: v.number(), ...pairCounts, ...roundTrips }),
   /** At most 60, the worst first: by broken paths, nodes that are away, relayed paths, then by name. */
   groups: v.array(MapGroup),
   /** Groups beyond these, and their nodes. */
@@ -224,9 +224,9 @@ export const pathsApi = {
   }),
 };
 
-// What of the nodes needs a person, for the first page of the console and for whoever watches from a script.
+// Which nodes need a person: for the first page of the console, and for scripts that watch.
 
-/** Of each kind; the rest is counted. */
+/** Nodes that an answer names of each kind; the rest is counted. */
 export const maxFirst = 20;
 
 const named = { id: v.number(), name: Text };

@@ -7,7 +7,16 @@ import { TokenPair } from "../protocol/sign-in.ts";
 import { text } from "../protocol/values.ts";
 import { endpoint } from "./endpoint.ts";
 import { maxPasswordLength, Me } from "./users.ts";
-import { ListQuery, Machine, maxCodeLength, maxEmailLength, since, Text, Time, word } from "./values.ts";
+import {
+  ListQuery,
+  MachineDescription,
+  maxCodeLength,
+  maxEmailLength,
+  since,
+  Text,
+  Time,
+  word,
+} from "./values.ts";
 
 /** Send `otp`, a code of the second factor, only after `second_factor_required`. */
 export const TokenRequest = v.strictObject({
@@ -265,7 +274,7 @@ export const commandLineApi = {
     fresh: false,
     summary:
       "Begin a sign-in on a machine without a browser (RFC 8628). A user types `user_code` in a browser",
-    body: v.strictObject({ machine: Machine }),
+    body: v.strictObject({ machine: MachineDescription }),
     answers: { 201: { description: "The codes", schema: DeviceSignIn } },
     errors: ["throttled"],
   }),

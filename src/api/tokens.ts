@@ -1,7 +1,7 @@
 // Registration tokens, for machines, and service tokens, for programs. Their secrets are shown once.
 
 import * as v from "valibot";
-import { parseDuration } from "../base/duration.ts";
+import { parseDuration } from "../base/quantities.ts";
 import { parseNetwork } from "../base/ip.ts";
 import { NodeName, recordId } from "../protocol/values.ts";
 import { foreignText, label } from "../base/text.ts";

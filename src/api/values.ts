@@ -2,7 +2,7 @@
 // (src/base/text.ts), with a maximum of their own.
 
 import * as v from "valibot";
-import { parseDuration } from "../base/duration.ts";
+import { parseDuration } from "../base/quantities.ts";
 import type { ErrorCode } from "../base/errors.ts";
 import { comparedText, emailKey, foreignText, formerEmailKey } from "../base/text.ts";
 import type { Settings } from "../protocol/settings.ts";
@@ -48,14 +48,6 @@ export const initially = <S extends Settings>(settings: S) =>
     Object.entries(settings).map(([field, { takes, initial }]) => [field, v.optional(takes, initial)]),
   ) as { [K in keyof S]: v.OptionalSchema<S[K]["takes"], v.InferInput<S[K]["takes"]>> };
 
-const digits = (max: number) =>
-  v.pipe(
-    foreignText(9),
-    v.regex(/^[1-9]\d{0,8}$/, "A valid integer is required."),
-    v.transform(Number),
-    v.maxValue(max, `At most ${max}.`),
-  );
-
 /** A whole number of a query, such as an id. */
 export const whole = (min: number, max: number) =>
   v.pipe(
@@ -77,8 +69,8 @@ export const Moment = v.pipe(
 /** The longest page of a list. */
 export const maxPageSize = 1000;
 export const ListQuery = v.strictObject({
-  page: v.optional(digits(1_000_000), "1"),
-  page_size: v.optional(digits(maxPageSize), "100"),
+  page: v.optional(whole(1, 1_000_000), "1"),
+  page_size: v.optional(whole(1, maxPageSize), "100"),
   search: v.optional(comparedText(100), ""),
 });
 export type ListQuery = v.InferOutput<typeof ListQuery>;
@@ -102,13 +94,14 @@ const notEmail = "Enter a valid email address.";
 export const Email = v.pipe(
   foreignText(maxEmailLength),
   v.transform(formerEmailKey),
-  // No dash at the beginning: a command would read the address as a flag. No control or invisible characters: two
-  // addresses that look alike would be mistaken for each other.
+  // Before emailKey, which reads the domain as the host of a URL. No dash at the beginning: a command would read the
+  // address as a flag. No control or invisible characters: two addresses that look alike would be mistaken for each other.
   v.regex(
     /^(?!-)[^\s\p{Cc}\p{Default_Ignorable_Code_Point}\u2800@"'<>\\,;]+@[^\s\p{Cc}\p{Default_Ignorable_Code_Point}\u2800@"'<>\\,;]+$/u,
     notEmail,
   ),
   v.transform(emailKey),
+  // After emailKey: a domain in ASCII, without a final dot.
   v.regex(/@[!-~]*[!-\-/-~]$/, notEmail),
   v.maxLength(maxEmailLength, notEmail),
 );
@@ -121,7 +114,7 @@ export const GroupName = v.pipe(
 );
 
 /** What a machine calls itself. Shown to the user who decides: no character may change how the line is read. */
-export const Machine = v.pipe(foreignText(200), v.transform(oneLine), v.trim(), v.minLength(1));
+export const MachineDescription = v.pipe(foreignText(200), v.transform(oneLine), v.trim(), v.minLength(1));
 
 /**
  * These prefixes name users and groups of sign-in providers. Not a part of GroupName: groups of earlier versions that have

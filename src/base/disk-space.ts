@@ -1,7 +1,7 @@
 // How full a disk is, in the words that control plane, node, doctor and console share.
 
 import { statfsSync, type StatsFs } from "node:fs";
-import { formatSize } from "./duration.ts";
+import { formatSize } from "./quantities.ts";
 
 /** `filling`: below a tenth and below 2 GB. `full`: below 16 MB, or no inode is free: the next write may fail. */
 export type DiskState = "ok" | "filling" | "full";

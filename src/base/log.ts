@@ -32,12 +32,14 @@ export function makeLog(options: LogOptions): Log {
   const at =
     (level: keyof Log): Write =>
     (message, fields = {}) => {
-      const safe = Object.entries<Fields[string]>(fields).filter(([, value]) => value !== undefined);
+      const present = Object.entries<Fields[string]>(fields).filter(([, value]) => value !== undefined);
       const line = {
         time: new Date(options.now()).toISOString(),
         level,
         message: clean(message),
-        fields: safe.map(([key, value]) => [key, typeof value === "string" ? clean(value) : value] as const),
+        fields: present.map(
+          ([key, value]) => [key, typeof value === "string" ? clean(value) : value] as const,
+        ),
       };
       write(`${render(line)}\n`);
     };
@@ -167,8 +169,8 @@ export function cleanErrors(errors: Readonly<Record<string, string[]>>): Record<
 }
 
 /**
- * Replaces bearer values, JWTs, PEM private keys, join keys and 43-character tokens by their kind. Linear time: each expression
- * can begin a match at a character only a bounded number of times.
+ * Replaces bearer values, JWTs, PEM private keys, join keys and tokens by their kind. Our tokens have 43 characters: 32 bytes
+ * in base64url. Linear time: each expression can begin a match at a character only a bounded number of times.
  */
 export function redact(text: string): string {
   // Nearly all texts have nothing to redact, and every request is logged.
@@ -191,9 +193,10 @@ const privateKey = new RegExp(`-----BEGIN ${keyLabel}.*?(?:-----END ${keyLabel}|
 const keyEnd = new RegExp(`-----END ${keyLabel}`);
 
 function withoutKeys(text: string): string {
-  const [last = "", ...before] = text.replace(privateKey, "[private key]").split(keyEnd).reverse();
+  const parts = text.replace(privateKey, "[private key]").split(keyEnd);
+  const last = parts.pop() ?? "";
   // In the last lines of a log, a key can lack its beginning: then its end marks it.
-  return [...before.reverse().map((part) => `${withoutBase64Tail(part)}[private key]`), last].join("");
+  return parts.map((part) => `${withoutBase64Tail(part)}[private key]`).join("") + last;
 }
 
 function withoutBase64Tail(text: string): string {

@@ -35,8 +35,10 @@ export function makeOutput(
   };
 }
 
+const unprintables = new RegExp(unprintable, "g");
+
 /** One object on one line. The same JSON, with control characters as escapes. */
 export function jsonLine(object: object): string {
   const escape = (char: string) => `\\u${char.charCodeAt(0).toString(16).padStart(4, "0")}`;
-  return `${JSON.stringify(object).replace(unprintable, escape)}\n`;
+  return `${JSON.stringify(object).replace(unprintables, escape)}\n`;
 }

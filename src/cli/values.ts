@@ -2,7 +2,7 @@
 
 import type { BooleanArgDef, PositionalArgDef, StringArgDef } from "citty";
 import { brand } from "../brand.ts";
-import { parseDuration, parseSize } from "../base/duration.ts";
+import { parseDuration, parseSize } from "../base/quantities.ts";
 import { AppError } from "../base/errors.ts";
 import type { System } from "../base/system.ts";
 

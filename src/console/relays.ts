@@ -2,7 +2,7 @@
 
 import { apiPath } from "../api/endpoint.ts";
 import { pathsApi, type Relay } from "../api/paths.ts";
-import { formatSize } from "../base/duration.ts";
+import { formatSize } from "../base/quantities.ts";
 
 export const relaysPath = (own: string) => apiPath(pathsApi.relays, { slug: own });
 

@@ -1,6 +1,6 @@
 // The sentences after a user was removed from an organization. Pure.
 
-import { countOf } from "../base/duration.ts";
+import { countOf } from "../base/quantities.ts";
 
 type Items = readonly { kind: string }[];
 /** What the user could use: machines, tokens, webhooks. */

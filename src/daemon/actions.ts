@@ -2,7 +2,7 @@
 // never paths. Framing of lines belongs to ipc/.
 
 import { given } from "../base/given.ts";
-import { countOf } from "../base/duration.ts";
+import { countOf } from "../base/quantities.ts";
 import { brand } from "../brand.ts";
 import { buildInfo } from "../build-info.ts";
 import { AppError, messageOf } from "../base/errors.ts";

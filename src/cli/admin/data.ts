@@ -25,6 +25,16 @@ export async function onData<T>(
   return withAdmin(options, system, work);
 }
 
+/** `onData` for one organization. */
+export async function onOrganization<T>(
+  context: Context,
+  slug: string,
+  work: (admin: Admin, org: Pick<OrganizationAccess, "id" | "slug">) => Promise<T>,
+): Promise<T> {
+  const { organizationBySlug } = await import("../../server/organizations/organizations.ts");
+  return onData(context, async (admin) => work(admin, await organizationBySlug(admin.db, slug)));
+}
+
 /**
  * The local data. Throws if the user means a control plane on another machine, by a flag, or by a profile where no data is;
  * beside data, the profile's control plane is probably this one.
@@ -46,16 +56,6 @@ function onlyLocal(target: string): AppError {
   return new AppError("usage", "This command works only on the machine of the control plane, on its data", {
     hint: `The target is ${target}. Sign in on that machine, and run the command there. For data on this machine, add --local. See \`${brand.executable} whoami\`.`,
   });
-}
-
-/** The same for one organization. */
-export async function onOrganization<T>(
-  context: Context,
-  slug: string,
-  work: (admin: Admin, org: Pick<OrganizationAccess, "id" | "slug">) => Promise<T>,
-): Promise<T> {
-  const { organizationBySlug } = await import("../../server/organizations/organizations.ts");
-  return onData(context, async (admin) => work(admin, await organizationBySlug(admin.db, slug)));
 }
 
 /**

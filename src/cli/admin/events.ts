@@ -2,7 +2,7 @@
 
 import { eventsApi, type Event, type EventQuery } from "../../api/events.ts";
 import { brand } from "../../brand.ts";
-import { parseDuration } from "../../base/duration.ts";
+import { parseDuration } from "../../base/quantities.ts";
 import { AppError } from "../../base/errors.ts";
 import { oneLine } from "../../base/unprintable.ts";
 import { membersApi } from "../../api/members.ts";

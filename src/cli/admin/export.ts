@@ -1,6 +1,6 @@
 // `agent admin export` and `agent admin import`: from an organization to plain Nebula files, and back.
 
-import { countOf } from "../../base/duration.ts";
+import { countOf } from "../../base/quantities.ts";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
 import { quoteWord } from "../../base/plan.ts";

@@ -3,7 +3,7 @@
 import { request } from "../../api/request.ts";
 import { serversApi, type Server } from "../../api/servers.ts";
 import { brand } from "../../brand.ts";
-import { formatTime } from "../../base/duration.ts";
+import { formatTime } from "../../base/quantities.ts";
 import type { Implementation } from "../command.ts";
 import { read, write } from "./api.ts";
 import { targetFlags } from "./target.ts";

@@ -43,7 +43,7 @@ type Update = { available: boolean; latest?: string; error?: ErrorBody; unknown?
 /** A check that fails is reported, but is no failure of this command: the version itself is known. */
 async function check({ values, settings, system, log }: Context): Promise<Update> {
   const { checkForUpdate } = await import("../../node/update/self-update.ts");
-  const { noAddress, releaseAddress } = await import("../../node/files/published-release.ts");
+  const { noAddress, releaseAddress } = await import("../../release/published-release.ts");
   const request = { releaseUrl: values.text("release-url"), allowDowngrade: false };
   try {
     if (request.releaseUrl === undefined && releaseAddress(system) === undefined)

@@ -69,10 +69,10 @@ export const acmeFlags: Flags = {
 /** Throws usage for a flag that would have no effect. */
 export function refuseAcmeFlags(values: Values): void {
   const names = Object.keys(acmeFlags).flatMap((name) => [name, `${name}-file`]);
-  const given = names.find((name) =>
+  const useless = names.find((name) =>
     acmeFlags[name]?.type === "boolean" ? values.on(name) : values.text(name) !== undefined,
   );
-  if (given !== undefined) throw new AppError("usage", `--${given} needs --tls acme`);
+  if (useless !== undefined) throw new AppError("usage", `--${useless} needs --tls acme`);
 }
 
 /** `hostname`: of --listen. */

@@ -1,6 +1,6 @@
 // Adds a node in three steps: what it is, the line with the join key to paste on its machine, and its arrival.
 
-import { countOf, inWords, parseDuration } from "../../base/duration.ts";
+import { countOf, inWords, parseDuration } from "../../base/quantities.ts";
 import { rulesApi } from "../../api/rules.ts";
 import { registrationTokensApi } from "../../api/tokens.ts";
 import { apiPath } from "../../api/endpoint.ts";

@@ -4,7 +4,7 @@ import { serversApi } from "../../api/servers.ts";
 import { apiPath, type SentOf } from "../../api/endpoint.ts";
 import type { FunctionComponent } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
-import { formatSize } from "../../base/duration.ts";
+import { formatSize } from "../../base/quantities.ts";
 import { lastDays } from "../days.ts";
 import { useResource } from "../resource.ts";
 import { exact } from "../times.ts";

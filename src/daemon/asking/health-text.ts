@@ -1,6 +1,6 @@
 // The health of an organization in words, for `agent status`. Loads little: the command must start fast.
 
-import { formatSize } from "../../base/duration.ts";
+import { formatSize } from "../../base/quantities.ts";
 import { lightOf } from "../../node/health/findings.ts";
 import type { OrganizationState } from "../ipc/messages.ts";
 

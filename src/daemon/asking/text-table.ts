@@ -1,6 +1,6 @@
 // Tables and times as text, for `status` and `peers`. Loads next to nothing: the commands must start fast.
 
-import { countOf } from "../../base/duration.ts";
+import { countOf } from "../../base/quantities.ts";
 import { cutTo, fit, gap } from "../../base/columns.ts";
 
 /** Lines with aligned columns; the first row is the head. `width`: of the terminal; undefined: as wide as the text. */

@@ -3,7 +3,7 @@
 
 import { join } from "node:path";
 import * as v from "valibot";
-import { formatTime } from "../../base/duration.ts";
+import { formatTime } from "../../base/quantities.ts";
 import { messageOf } from "../../base/errors.ts";
 import { readTextIfThere } from "../../base/files.ts";
 import type { ConfigFiles } from "../../protocol/download.ts";

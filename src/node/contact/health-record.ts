@@ -2,7 +2,7 @@
 // it.
 
 import { given } from "../../base/given.ts";
-import { formatTime } from "../../base/duration.ts";
+import { formatTime } from "../../base/quantities.ts";
 import { messageOf } from "../../base/errors.ts";
 import type { Log } from "../../base/log.ts";
 import { confirmationIn } from "../../protocol/confirmation.ts";

@@ -5,7 +5,7 @@ import { given } from "../../base/given.ts";
 import { createHash } from "node:crypto";
 import { join } from "node:path";
 import * as v from "valibot";
-import { formatTime } from "../../base/duration.ts";
+import { formatTime } from "../../base/quantities.ts";
 import { can } from "../../engine/features.ts";
 import { AppError, fromSystemError, messageOf } from "../../base/errors.ts";
 import { readTextIfThere } from "../../base/files.ts";

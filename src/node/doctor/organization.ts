@@ -7,7 +7,7 @@ import * as v from "valibot";
 import { brand } from "../../brand.ts";
 import { quoteWord } from "../../base/plan.ts";
 import { describeLeftOut, wholeConfiguration } from "../../engine/left-out.ts";
-import { formatTime } from "../../base/duration.ts";
+import { formatTime } from "../../base/quantities.ts";
 import { isOlderThan, parseEngineVersion } from "../../engine/features.ts";
 import { hasMode, readTextIfThere } from "../../base/files.ts";
 import type { Log } from "../../base/log.ts";

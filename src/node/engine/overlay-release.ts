@@ -11,7 +11,8 @@ import { fetchFile, makeProgress, sha256, smallFileMs, type DownloadSystem } fro
 import { maxArtifactBytes, type Manifest } from "../../release/manifest.ts";
 import { compareVersions } from "../../release/version.ts";
 import type { System } from "../../base/system.ts";
-import { checkRelease, fetchRelease, releaseKeys } from "../files/published-release.ts";
+import { readSeenSequence } from "../files/update-marker.ts";
+import { checkRelease, fetchRelease, releaseKeys } from "../../release/published-release.ts";
 
 export type EngineSource = {
   version?: string | undefined;
@@ -135,7 +136,7 @@ async function listedEngines(
   const published = await fetchList(source, system);
   return published === undefined
     ? []
-    : checkRelease(published, listRequest(source), { stateDb }, system).engines;
+    : checkRelease(published, listRequest(source), readSeenSequence(stateDb), system).engines;
 }
 
 /** The list, not verified yet. Undefined if it cannot be read and the caller knows a hash. */

@@ -4,7 +4,7 @@
 import { given } from "../../base/given.ts";
 import { existsSync, readdirSync, statSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
-import { formatTime } from "../../base/duration.ts";
+import { formatTime } from "../../base/quantities.ts";
 import { can } from "../../engine/features.ts";
 import { fromSystemError } from "../../base/errors.ts";
 import type { Log } from "../../base/log.ts";

@@ -2,7 +2,7 @@
 // decoding certificates takes longer than a whole `status`.
 
 import { join } from "node:path";
-import { formatTime } from "../../base/duration.ts";
+import { formatTime } from "../../base/quantities.ts";
 import { readTextIfThere } from "../../base/files.ts";
 import { decodeBundle } from "../../pki/bundle.ts";
 

@@ -4,7 +4,7 @@
 import { given } from "../../base/given.ts";
 import { join } from "node:path";
 import * as v from "valibot";
-import { formatTime } from "../../base/duration.ts";
+import { formatTime } from "../../base/quantities.ts";
 import { brand } from "../../brand.ts";
 import { AppError, fromSystemError, messageOf } from "../../base/errors.ts";
 import { removeTree, writeFileAtomic } from "../../base/files.ts";

@@ -5,7 +5,7 @@ import { given } from "../../base/given.ts";
 import { join } from "node:path";
 import { brand } from "../../brand.ts";
 import type { DiskSpace } from "../../base/disk-space.ts";
-import { formatTime } from "../../base/duration.ts";
+import { formatTime } from "../../base/quantities.ts";
 import { withoutPort } from "../../base/ip.ts";
 import { quoteWord } from "../../base/plan.ts";
 import type { CheckinAnswer } from "../../protocol/checkin.ts";

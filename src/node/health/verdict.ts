@@ -2,7 +2,7 @@
 // look at the time: only an answer, or the knowledge that this node needs none, makes a light green.
 
 import { brand } from "../../brand.ts";
-import { inWords } from "../../base/duration.ts";
+import { inWords } from "../../base/quantities.ts";
 import { parseAddress } from "../../base/ip.ts";
 import { quoteWord } from "../../base/plan.ts";
 import type { CheckinAnswer } from "../../protocol/checkin.ts";

@@ -2,7 +2,7 @@
 // everything else, and never asks another server. Pure.
 
 import { decode, encode, type Answer, type DecodedPacket, type OptAnswer, type Packet } from "dns-packet";
-import type { NameIndex, Records } from "./zones.ts";
+import type { NameIndex, Records } from "./name-index.ts";
 
 /** Clients see a change of names this soon; a cache must not keep an answer longer. */
 const ttl = 1;

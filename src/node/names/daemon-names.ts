@@ -9,9 +9,10 @@ import { namesPlaces } from "../../platform/names-places.ts";
 import type { System } from "../../base/system.ts";
 import { makeNamesReader, makePreparer } from "./names-reader.ts";
 import { preparedFile } from "./prepared-names.ts";
-import { makeService, onceEach, pauseMs } from "./service.ts";
+import { afterFailureMs, makeService, onceEach } from "./service.ts";
 import { clearWay, openWay } from "./system-resolution.ts";
 
+/** How often the names are read; service.ts has the pause after a failure. */
 const everyMs = 500;
 
 type Places = { configRoot: string; stateDb: string };
@@ -49,7 +50,7 @@ export async function serveNamesInDaemon(
       }
       warn("");
     } catch (error) {
-      waitMs = pauseMs;
+      waitMs = afterFailureMs;
       warn(messageOf(error));
     }
     await system.sleep(waitMs, signal).catch(() => undefined);

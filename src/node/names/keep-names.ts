@@ -16,7 +16,7 @@ import { makeHostsEditor, openHosts, type HostsEditor } from "./hosts-editor.ts"
 import { hostsLines, maxHostsNames } from "./name-records.ts";
 import { makeNamesReader, makePreparer, markOf, type Known } from "./names-reader.ts";
 import { preparedFile } from "./prepared-names.ts";
-import { makeService, onceEach, pauseMs } from "./service.ts";
+import { afterFailureMs, makeService, onceEach } from "./service.ts";
 import { clearWay, openWay } from "./system-resolution.ts";
 
 export const hostsFile = "/etc/hosts";
@@ -73,10 +73,10 @@ export async function keepNames(places: Places, { system, log }: Needs, signal?:
         const inBlock = await service?.serve(known);
         if (block.run(known, inBlock) === "fought") {
           warn(`Another program removes the names from ${places.path} each time; trying again in 10 seconds`);
-          waitMs = pauseMs;
+          waitMs = afterFailureMs;
         } else warn("");
       } catch (error) {
-        waitMs = pauseMs;
+        waitMs = afterFailureMs;
         warn(messageOf(error));
       }
       await system.sleep(waitMs, signal);

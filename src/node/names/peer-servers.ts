@@ -10,11 +10,11 @@ import type { Zone } from "./name-records.ts";
 import type { PackedNames } from "./packed-names.ts";
 import { openSockets, type Place } from "./resolver.ts";
 import type { PeerService } from "./service-state.ts";
-import { indexForPeers, type NameIndex } from "./zones.ts";
+import { indexForPeers, type NameIndex } from "./name-index.ts";
 
 const dnsPort = 53;
 /** After a failure, ms: another program has the port. */
-const pauseMs = 10_000;
+const afterFailureMs = 10_000;
 /** Queries in one second, of one address and of all: the machine's own programs must still be answered. */
 const [perAddress, perSecond] = [100, 2000];
 /** Addresses that are counted in one second. */
@@ -45,7 +45,7 @@ export function makePeerServers(
 
   const start = async (server: Server, place: Place): Promise<void> => {
     if (server.sockets !== undefined) return;
-    if (server.failed !== undefined && now() - server.failed.at < pauseMs) return;
+    if (server.failed !== undefined && now() - server.failed.at < afterFailureMs) return;
     try {
       server.sockets = await open((from) => (allowance(from) ? server.indexFor(from) : undefined), place);
       delete server.failed;

@@ -7,7 +7,7 @@ import { decode, encode } from "dns-packet";
 import { AppError, systemErrorCode } from "../../base/errors.ts";
 import { portCommand, resolverAddress } from "../../platform/names-places.ts";
 import { answerQuery } from "./answer.ts";
-import type { NameIndex } from "./zones.ts";
+import type { NameIndex } from "./name-index.ts";
 
 const maxConnections = 32;
 const idleSeconds = 5;

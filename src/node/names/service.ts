@@ -10,10 +10,10 @@ import type { Known } from "./names-reader.ts";
 import { makePeerServers } from "./peer-servers.ts";
 import { startResolver, type Resolver } from "./resolver.ts";
 import { isInHostsFile, writeServiceState, type ServiceState, type Way } from "./service-state.ts";
-import { indexNames } from "./zones.ts";
+import { indexNames } from "./name-index.ts";
 
 /** After a failure, such as a full disk. */
-export const pauseMs = 10_000;
+export const afterFailureMs = 10_000;
 
 const indexOf = ({ names, zones }: Known) => indexNames(names, zones);
 
@@ -43,7 +43,7 @@ export function makeService(
     const isNew = served !== known;
     served = known;
     if (resolver !== undefined && isNew) resolver.use(indexOf(known));
-    if (resolver !== undefined || (failedAt !== undefined && now() - failedAt < pauseMs)) return;
+    if (resolver !== undefined || (failedAt !== undefined && now() - failedAt < afterFailureMs)) return;
     try {
       resolver = await startResolver(indexOf(known));
       failedAt = fault = undefined;

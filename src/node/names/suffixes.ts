@@ -15,20 +15,21 @@ import { readPermissions } from "../files/permissions.ts";
 import { overlayRoles } from "../files/config/read-config.ts";
 import type { Suffix } from "./service-state.ts";
 
-/** `sent`: of hosts.json. */
+/** `sent`: the domain in hosts.json, which the control plane sends. Undefined for none. */
 export async function examineSuffix(
   configRoot: string,
   slug: string,
   sent: string | undefined,
 ): Promise<Suffix | undefined> {
   if (sent === undefined || sent === "") return undefined;
-  // It is from outside, and is printed.
-  if (!v.is(NameSuffix, sent))
+  if (!v.is(NameSuffix, sent)) {
+    // The name is from outside, and is printed.
     return { name: clean(sent, 255), reason: "it is no domain of two labels or more" };
+  }
   try {
-    if (!readPermissions(join(configRoot, slug)).name_suffixes.includes(sent)) {
+    const { name_suffixes: allowed } = readPermissions(join(configRoot, slug));
+    if (!allowed.includes(sent))
       return { name: sent, reason: `root has not allowed it: sudo ${brand.executable} names allow ${sent}` };
-    }
     const reason = await whyRefused(configRoot, slug, sent);
     return reason === undefined ? { name: sent } : { name: sent, reason, isRefused: true };
   } catch (error) {

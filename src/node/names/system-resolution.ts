@@ -1,4 +1,4 @@
-// The one place that chooses how this system learns to ask our resolver, and that takes it back after a crash.
+// Makes the system ask our resolver, in the way that src/platform/names-places.ts chooses, and undoes it after a crash.
 
 import { resolverAddress, type NamesPlaces } from "../../platform/names-places.ts";
 import { windowsRegistry } from "../../platform/windows/registry.ts";

@@ -32,8 +32,19 @@ import { trustingControlPlanes } from "../files/pinned-authorities.ts";
 import { planRestart, refuseUnsafe } from "../enroll/services.ts";
 import { programName } from "../../platform/engine-archive.ts";
 import { hasSystemd } from "../../platform/service-manager.ts";
-import { checkRelease, fetchRelease, type Patience, type UpdateRequest } from "../files/published-release.ts";
-import { planSeenSequence, readMarker, rememberSequence, writeSeenSequence } from "../files/update-marker.ts";
+import {
+  checkRelease,
+  fetchRelease,
+  type Patience,
+  type UpdateRequest,
+} from "../../release/published-release.ts";
+import {
+  planSeenSequence,
+  readMarker,
+  readSeenSequence,
+  rememberSequence,
+  writeSeenSequence,
+} from "../files/update-marker.ts";
 import { planGuard } from "./update-guard.ts";
 import { handOverControlPlane, planHandOver } from "./control-plane-handover.ts";
 import {
@@ -67,7 +78,7 @@ export async function checkForUpdate(
   within?: Patience,
 ): Promise<{ available: boolean; latest: string; returned?: string }> {
   const published = await fetchRelease(request, trustingControlPlanes(places.configRoot, system), within);
-  const manifest = checkRelease(published, request, places, system);
+  const manifest = checkRelease(published, request, readSeenSequence(places.stateDb), system);
   rememberSequence(places, manifest.sequence, log);
   const available = compareVersions(manifest.version, buildInfo.version) > 0;
   if (available) artifactFor(manifest, buildInfo.target);
@@ -120,7 +131,7 @@ async function findRelease(
   system: Pick<System, "fetch" | "sleep" | "now" | "executable" | "platform">,
 ) {
   const published = await fetchRelease(request, trustingControlPlanes(places.configRoot, system));
-  const manifest = checkRelease(published, request, places, system);
+  const manifest = checkRelease(published, request, readSeenSequence(places.stateDb), system);
   const order = compareVersions(manifest.version, from);
   if (order < 0 && !request.allowDowngrade) {
     throw new AppError("failed", `Release ${manifest.version} is older than this one (${from})`, {

@@ -1,7 +1,7 @@
 // Reads the audit log page by page, for readers that follow it. record.ts writes it, verify.ts verifies its chains.
 
 import { Details, Event, type EventHour } from "../../api/events.ts";
-import { formatTime } from "../../base/duration.ts";
+import { formatTime } from "../../base/quantities.ts";
 import { nextRound } from "../http/heavy-work.ts";
 import * as v from "valibot";
 import { maxPageBytes } from "../http/lists.ts";

@@ -4,7 +4,7 @@
 import { accessSync, constants, existsSync, lchownSync, linkSync, renameSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { brand } from "../../brand.ts";
-import { formatTime } from "../../base/duration.ts";
+import { formatTime } from "../../base/quantities.ts";
 import { AppError, fromSystemError } from "../../base/errors.ts";
 import type { SecretKeys } from "../../pki/secrets.ts";
 import { syncDirectory, type FileOwner } from "../../base/files.ts";

@@ -3,7 +3,7 @@
 
 import type { KeyObject } from "node:crypto";
 import { brand } from "../../brand.ts";
-import { formatTime } from "../../base/duration.ts";
+import { formatTime } from "../../base/quantities.ts";
 import { readCaKey } from "../../pki/ca-key.ts";
 import { decodeCaBundle, type NebulaCertificate } from "../../pki/nebula.ts";
 import { openSecret } from "../../pki/secrets.ts";

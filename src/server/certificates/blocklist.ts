@@ -1,7 +1,7 @@
 // The blocklist in every configuration of an organization, and its limits. A list that an engine or an agent cannot load
 // would prevent every later revocation. So the server refuses to sign certificates long before, but never a revocation.
 
-import { formatTime } from "../../base/duration.ts";
+import { formatTime } from "../../base/quantities.ts";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
 import { blocklistLimit, blocklistWarning } from "../../protocol/download.ts";

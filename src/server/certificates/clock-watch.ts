@@ -2,7 +2,7 @@
 // between. store/clock.ts decides about signatures, and needs none of this.
 
 import { hostname } from "node:os";
-import { formatTime } from "../../base/duration.ts";
+import { formatTime } from "../../base/quantities.ts";
 import { ourselves, record } from "../audit/record.ts";
 import type { ServerOptions } from "../options.ts";
 import { describeDoubt, howToConfirm, type Doubt } from "../store/clock.ts";

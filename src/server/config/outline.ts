@@ -2,7 +2,7 @@
 // lines, and a summary of the other files. An outline never holds a secret, as the files themselves do not.
 
 import { createHash } from "node:crypto";
-import { formatTime } from "../../base/duration.ts";
+import { formatTime } from "../../base/quantities.ts";
 import type { CertificateRow } from "../store/tables/certificates.ts";
 import type { ConfigView } from "./config.ts";
 

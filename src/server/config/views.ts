@@ -2,7 +2,7 @@
 // share is read once per config_version and cached. Each node costs one row and a small part of its own.
 
 import { createHash } from "node:crypto";
-import { formatTime } from "../../base/duration.ts";
+import { formatTime } from "../../base/quantities.ts";
 import { AppError } from "../../base/errors.ts";
 import { can } from "../../engine/features.ts";
 import type { DownloadAnswer } from "../../protocol/download.ts";

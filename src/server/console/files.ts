@@ -33,6 +33,7 @@ export function importsOf(name: string): readonly string[] {
   return [...found];
 }
 
+/** Of a bundled, minified script. Not `import("./…")`, which is loaded on demand. */
 function directImportsOf(name: string): string[] {
   const script = new TextDecoder().decode(Bun.gunzipSync(Buffer.from(packed[name] ?? "", "base64")));
   return [...script.matchAll(/\b(?:from|import)"\.\/([a-z0-9.-]+)"/g)].flatMap(([, file]) => file ?? []);

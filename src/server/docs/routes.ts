@@ -9,8 +9,7 @@ import { acceptsHtml, networkOf } from "../http/edge.ts";
 import type { Reply, Route } from "../http/route.ts";
 import { provenAtSignIn } from "../users/factors/second-factor.ts";
 import { docsSessionS } from "../users/sessions/sessions.ts";
-import { cookieOfDevice, signIn } from "../users/sign-in/sign-in.ts";
-import { originOf } from "../users/sign-in/sign-in.ts";
+import { cookieOfDevice, originOf, signIn } from "../users/sign-in/sign-in.ts";
 import type { Services } from "../services.ts";
 import { redocPage, swaggerPage } from "./pages.ts";
 

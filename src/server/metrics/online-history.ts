@@ -1,7 +1,7 @@
 // How many nodes of each organization were online, and how they reached each other: counted every five minutes, kept for 30 days.
 
 import { maxOnlinePoints, type OnlineHistory } from "../../api/nodes.ts";
-import { formatTime } from "../../base/duration.ts";
+import { formatTime } from "../../base/quantities.ts";
 import { onlineMs } from "../../api/values.ts";
 import { nextRound } from "../http/heavy-work.ts";
 import type { GroupPathSums } from "../paths/group-paths.ts";

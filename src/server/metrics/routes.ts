@@ -3,7 +3,7 @@
 import { hostname } from "node:os";
 import type { healthApi, Server, serversApi } from "../../api/servers.ts";
 import { buildInfo } from "../../build-info.ts";
-import { formatTime } from "../../base/duration.ts";
+import { formatTime } from "../../base/quantities.ts";
 import { AppError } from "../../base/errors.ts";
 import { actorOf, record } from "../audit/record.ts";
 import type { Handlers } from "../http/attach.ts";

@@ -2,7 +2,7 @@
 // after a day by whichever server writes next.
 
 import type { ServerHistory } from "../../api/servers.ts";
-import { formatTime } from "../../base/duration.ts";
+import { formatTime } from "../../base/quantities.ts";
 import type { Changes } from "../config/changes.ts";
 import type { Meters, Totals } from "../http/meters.ts";
 import type { ServerOptions } from "../options.ts";

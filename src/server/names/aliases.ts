@@ -2,7 +2,7 @@
 // gives way to a node that gets its name later.
 
 import type { Alias, AliasRequest } from "../../api/names.ts";
-import { formatTime } from "../../base/duration.ts";
+import { formatTime } from "../../base/quantities.ts";
 import { AppError } from "../../base/errors.ts";
 import { networkContains, parseAddress, parseNetwork, formatAddress } from "../../base/ip.ts";
 import { hostLabels } from "../../protocol/host-labels.ts";

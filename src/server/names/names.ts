@@ -47,7 +47,7 @@ type Kept = {
   hasNewRules: boolean;
 };
 
-/** Maximum nodes and aliases in memory. With more, all organizations are read again when they are asked for. */
+/** Changes of names in memory. Above it all organizations are forgotten, and read when a node asks. */
 const maxEntries = 400_000;
 /** A node with a newer version than memory has may have asked a replica that is ahead: read the database. */
 const askAgainMs = 500;
@@ -57,7 +57,7 @@ export function makeNames({ db }: Pick<ServerOptions, "db">): Names {
   const loading = new Map<number, Promise<Kept>>();
   /** Rises with each notice: rows that were read before it may be outdated. */
   let notices = 0;
-  const lookedAt = new Map<number, number>();
+  const askedAgainAt = new Map<number, number>();
 
   db.listen("names", (payload) => {
     notices++;
@@ -67,13 +67,13 @@ export function makeNames({ db }: Pick<ServerOptions, "db">): Names {
   db.listen("organization", (payload) => {
     notices++;
     const known = kept.get(Number(payload));
-    if (known !== undefined) known.isOutdated = known.hasNewRules = true;
+    if (known !== undefined) outdate(known);
   });
 
   const load = async (orgId: number): Promise<Kept> => {
     const before = notices;
     const fresh = await read(db, orgId, kept.get(orgId));
-    fresh.isOutdated = fresh.hasNewRules = before !== notices;
+    if (before !== notices) outdate(fresh);
     const total = [...kept.values()].reduce((sum, { book }) => sum + book.changes.length, 0);
     if (total > maxEntries) kept.clear();
     kept.set(orgId, fresh);
@@ -88,14 +88,11 @@ export function makeNames({ db }: Pick<ServerOptions, "db">): Names {
     return reading;
   };
   const current = async (orgId: number): Promise<Kept> => {
-    for (;;) {
-      const known = kept.get(orgId);
-      if (known?.isOutdated === false) return known;
-      const fresh = await loaded(orgId);
-      // A notice came meanwhile, so read once more. That result is recent enough.
-      if (!fresh.isOutdated) return fresh;
-      return loaded(orgId);
-    }
+    const known = kept.get(orgId);
+    if (known?.isOutdated === false) return known;
+    const fresh = await loaded(orgId);
+    // If a notice came meanwhile, read once more. That result is recent enough.
+    return fresh.isOutdated ? loaded(orgId) : fresh;
   };
   const isAhead = ({ book }: Kept, nodeId: number, asked: NamesRequest) => {
     const position = positionOf(book, nodeId, asked);
@@ -113,9 +110,9 @@ export function makeNames({ db }: Pick<ServerOptions, "db">): Names {
     async news(orgId, nodeId, asked) {
       let found = await current(orgId);
       const now = performance.now();
-      if (isAhead(found, nodeId, asked) && now - (lookedAt.get(orgId) ?? -Infinity) > askAgainMs) {
-        lookedAt.set(orgId, now);
-        found.isOutdated = found.hasNewRules = true;
+      if (isAhead(found, nodeId, asked) && now - (askedAgainAt.get(orgId) ?? -Infinity) > askAgainMs) {
+        askedAgainAt.set(orgId, now);
+        outdate(found);
         found = await current(orgId);
       }
       return withSettings(newsFor(found.book, nodeId, asked), found, nodeId, asked);
@@ -124,6 +121,11 @@ export function makeNames({ db }: Pick<ServerOptions, "db">): Names {
       return seenFrom((await current(orgId)).book, nodeId);
     },
   };
+}
+
+/** Its names and rules are read again before the next answer. */
+function outdate(known: Kept): void {
+  known.isOutdated = known.hasNewRules = true;
 }
 
 /** Older nodes do not ask for it. */

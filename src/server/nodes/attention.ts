@@ -2,7 +2,7 @@
 // with each problem. Each query is bounded, or answered from an index alone: every open console asks.
 
 import { maxFirst, type NodeTrouble } from "../../api/paths.ts";
-import { formatTime } from "../../base/duration.ts";
+import { formatTime } from "../../base/quantities.ts";
 import { advisoriesFor } from "../../engine/features.ts";
 import type { Params, Reader } from "../store/database.ts";
 import { onlineMs } from "../../api/values.ts";

@@ -26,7 +26,8 @@ import { certificates } from "../store/tables/certificates.ts";
 import { nodes, type NodeRow } from "../store/tables/nodes.ts";
 import { organizations } from "../store/tables/organizations.ts";
 import { notifyNode, readConfigVersion } from "../store/versions.ts";
-import { requireFreeName, requirePermitted } from "./joining/enrollments.ts";
+import { requireFreeName } from "./joining/enrollments.ts";
+import { requireMayEnroll } from "./joining/self-enrollment.ts";
 import { requireOwner } from "./node-owner.ts";
 import type { NodeStore } from "./node-store.ts";
 import { taken } from "./nodes.ts";
@@ -81,7 +82,7 @@ async function admit(
 ): Promise<{ id: number } | Held> {
   const { wishes, keys, userId, actor, now, seenFrom } = asked;
   const org = await readIssuingOrg(tx, orgId);
-  await requirePermitted(tx, org, userId);
+  await requireMayEnroll(tx, org, userId);
   const groups = groupsOf(wishes);
   if (groups.length > 0) await requireRole(tx, orgId, actor);
   const former = "id" in wishes ? await ownPhone(tx, orgId, wishes.id, userId) : undefined;

@@ -1,6 +1,6 @@
 // A node as the API shows it: its row, joined with other tables and with memory.
 
-import { formatTime } from "../../base/duration.ts";
+import { formatTime } from "../../base/quantities.ts";
 import type { Node } from "../../protocol/node.ts";
 import { currentCertificate } from "../config/views.ts";
 import type { Reader } from "../store/database.ts";

@@ -2,7 +2,7 @@
 // address at some provider would be that user.
 
 import { AppError } from "../../base/errors.ts";
-import { formatTime } from "../../base/duration.ts";
+import { formatTime } from "../../base/quantities.ts";
 import { ourselves, record, type Actor } from "../audit/record.ts";
 import type { ServerOptions } from "../options.ts";
 import { insertUser, userEvent } from "../users/users.ts";

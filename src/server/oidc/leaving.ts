@@ -106,8 +106,8 @@ async function check(services: Services, grant: ProviderGrantRow): Promise<void>
   try {
     const token = openSecret(secretKey, grant.tokenSealed, grantContext(providerId, subject));
     const answer = await exchange.refresh(provider, subject, token);
-    if (answer.isThere === "unsaid") return await noteRefusal(services, grant);
-    if (!answer.isThere) return await leave(services, provider, user, grant);
+    if (answer.account === "unsaid") return await noteRefusal(services, grant);
+    if (answer.account === "gone") return await leave(services, provider, user, grant);
     const next = answer.refreshToken ?? token;
     const tokenSealed = sealSecret(secretKey, next, grantContext(providerId, subject));
     const asked = { tokenSealed, nextAt: system.now() + askedEveryMs, refusedAt: null };
@@ -150,7 +150,7 @@ async function applyClaims(
   provider: IdentityProviderRow,
   user: UserRow,
   grant: ProviderGrantRow,
-  { claims, isWhole }: Extract<Refreshed, { isThere: true }>,
+  { claims, isWhole }: Extract<Refreshed, { account: "there" }>,
 ): Promise<void> {
   // Some providers report groups at a sign-in only.
   if (!isWhole && valueAt(claims, provider.groupsClaim) === undefined) return;

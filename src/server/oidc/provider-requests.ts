@@ -1,7 +1,12 @@
 // OpenID Connect with one provider: the address that a browser is sent to, and the claims for the code that the browser
 // brings back. Knows no user.
 
-import type { AuthorizationServer, Client, ClientAuth } from "oauth4webapi";
+import type {
+  AuthorizationServer,
+  Client,
+  ClientAuth,
+  userInfoRequest as UserInfoRequest,
+} from "oauth4webapi";
 import { AppError } from "../../base/errors.ts";
 import { makeFairQueue, type InTurn } from "../http/fair-queue.ts";
 import { openSecret } from "../../pki/secrets.ts";
@@ -54,13 +59,14 @@ export type Exchange = {
 /** `refreshToken`: undefined where the provider gives none. */
 type Exchanged = { claims: Claims; refreshToken: string | undefined };
 /**
- * `unsaid`: the provider refused the token without the required error code, as glewlwyd does for a deleted user.
+ * `gone`: the provider says that the token is not valid any more. `unsaid`: it refused the token without the required error
+ * code, as glewlwyd does for a deleted user.
  * `isWhole`: the claims are complete, as at a sign-in. Otherwise groups may be missing.
  */
 export type Refreshed =
-  | { isThere: false }
-  | { isThere: "unsaid" }
-  | { isThere: true; claims: Claims; isWhole: boolean; refreshToken: string | undefined };
+  | { account: "gone" }
+  | { account: "unsaid" }
+  | { account: "there"; claims: Claims; isWhole: boolean; refreshToken: string | undefined };
 
 export const providerContext = (id: number) => `identity provider ${id}`;
 
@@ -148,11 +154,17 @@ async function claimsFor(
   await verifySignature(deps, provider, server, response);
   const own = oauth.getValidatedIdTokenClaims(tokens);
   if (own === undefined) throw notVerified("The provider gave no identity.");
-  const refreshToken = tokens.refresh_token;
-  if (server.userinfo_endpoint === undefined) return { claims: { ...own }, refreshToken };
-  const asked = await oauth.userInfoRequest(server, client, tokens.access_token, by);
-  const information = await oauth.processUserInfoResponse(server, client, own.sub, asked);
-  return { claims: joined(information, own), refreshToken };
+  const claims = await withUserInfo([server, client, tokens.access_token, by], own);
+  return { claims, refreshToken: tokens.refresh_token };
+}
+
+/** The claims, with those that the provider gives on request. */
+async function withUserInfo(asking: Parameters<typeof UserInfoRequest>, own: Claims): Promise<Claims> {
+  const [server, client] = asking;
+  if (server.userinfo_endpoint === undefined) return { ...own };
+  const { userInfoRequest, processUserInfoResponse } = await loadOauth();
+  const answer = await userInfoRequest(...asking);
+  return joined(await processUserInfoResponse(server, client, own.sub, answer), own);
 }
 
 async function refreshed(
@@ -170,24 +182,21 @@ async function refreshed(
   const given = oauth.processRefreshTokenResponse(server, client, response);
   const tokens = await given.catch((error: unknown) => {
     // No other error shows that the user has left: `invalid_client` is about us.
-    if (error instanceof oauth.ResponseBodyError && error.error === "invalid_grant") return false;
+    if (error instanceof oauth.ResponseBodyError && error.error === "invalid_grant") return "gone";
     if (!(error instanceof oauth.ResponseBodyError) && response.status === 400) return "unsaid";
     throw error;
   });
-  if (tokens === false || tokens === "unsaid") return { isThere: tokens };
+  if (typeof tokens === "string") return { account: tokens };
   const own = oauth.getValidatedIdTokenClaims(tokens);
   if (own !== undefined) await verifySignature(deps, provider, server, response);
   if (own !== undefined && own.sub !== subject) throw notVerified("The provider named another identity.");
-  const claims = own ?? { sub: subject };
-  const next = { isThere: true, isWhole: own !== undefined, refreshToken: tokens.refresh_token } as const;
-  if (server.userinfo_endpoint === undefined) return { ...next, claims: { ...claims } };
-  const asked = await oauth.userInfoRequest(server, client, tokens.access_token, by);
-  const information = await oauth.processUserInfoResponse(server, client, subject, asked);
-  return { ...next, claims: joined(information, claims) };
+  const claims = await withUserInfo([server, client, tokens.access_token, by], own ?? { sub: subject });
+  return { account: "there", claims, isWhole: own !== undefined, refreshToken: tokens.refresh_token };
 }
 
 async function clientOf({ system }: Deps, { clientId }: Provider): Promise<Client> {
   const { clockSkew, clockTolerance } = await loadOauth();
+  // oauth4webapi reads the clock of the process: tests replace that of the system.
   const aheadS = Math.round((system.now() - Date.now()) / 1000);
   return { client_id: clientId, [clockSkew]: aheadS, [clockTolerance]: toleranceS };
 }

@@ -11,7 +11,7 @@ import {
 import { apiPath } from "../../api/endpoint.ts";
 import { columnOf } from "../../protocol/settings.ts";
 import { AppError } from "../../base/errors.ts";
-import { formatTime } from "../../base/duration.ts";
+import { formatTime } from "../../base/quantities.ts";
 import { sealSecret } from "../../pki/secrets.ts";
 import { record, type Actor } from "../audit/record.ts";
 import { regroupOwned } from "../nodes/owner-groups.ts";

@@ -8,7 +8,7 @@ import {
   type CertificateVersion,
   type OrganizationRequest,
 } from "../../api/organizations.ts";
-import { formatTime } from "../../base/duration.ts";
+import { formatTime } from "../../base/quantities.ts";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
 import { columnOf } from "../../protocol/settings.ts";

@@ -2,7 +2,7 @@
 // time in proportion to what it took, so that any number of open consoles costs a fiftieth of a processor at most.
 
 import { maxMapGroups, maxNamedPaths, type BetweenGroups, type GroupPaths } from "../../api/paths.ts";
-import { formatTime } from "../../base/duration.ts";
+import { formatTime } from "../../base/quantities.ts";
 import { mapGroup } from "../../protocol/owner-group.ts";
 import { inSlices, makeHeavyWork, nextRound } from "../http/heavy-work.ts";
 import type { ServerOptions } from "../options.ts";

@@ -1,7 +1,7 @@
 // The paths of an organization as the API shows them, and their figures for the metrics.
 
 import type { Path, PathCounts, PathQuery, Attention } from "../../api/paths.ts";
-import { formatTime } from "../../base/duration.ts";
+import { formatTime } from "../../base/quantities.ts";
 import { pageOf, searchPattern, type Page } from "../http/lists.ts";
 import { ListQuery } from "../../api/values.ts";
 import type { Reader } from "../store/database.ts";

@@ -3,7 +3,7 @@
 
 import type { Relay } from "../../api/paths.ts";
 import * as v from "valibot";
-import { formatTime } from "../../base/duration.ts";
+import { formatTime } from "../../base/quantities.ts";
 import { AppError, messageOf } from "../../base/errors.ts";
 import { RelayedReport, type RelayedAnswer } from "../../protocol/relayed-report.ts";
 import { record, type Actor } from "../audit/record.ts";

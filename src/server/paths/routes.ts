@@ -1,4 +1,4 @@
-// Handlers of src/api/paths.ts and attention.ts.
+// Handlers of src/api/paths.ts.
 
 import { maxFirst, type attentionApi, type pathsApi } from "../../api/paths.ts";
 import { actorOf } from "../audit/record.ts";

@@ -2,7 +2,7 @@
 
 import { given } from "../../base/given.ts";
 import * as v from "valibot";
-import { formatTime } from "../../base/duration.ts";
+import { formatTime } from "../../base/quantities.ts";
 import { AppError } from "../../base/errors.ts";
 import { record, type Actor } from "../audit/record.ts";
 import {

@@ -1,6 +1,6 @@
 // The policy of an organization as users see it: the file while it equals the state, else the state as a file.
 
-import { formatTime } from "../../base/duration.ts";
+import { formatTime } from "../../base/quantities.ts";
 import { AppError } from "../../base/errors.ts";
 import { inSlices } from "../http/heavy-work.ts";
 import { runTests, type TestFailure } from "../policy/policy-tests.ts";

@@ -3,7 +3,7 @@
 // a test of the policy fail.
 
 import * as v from "valibot";
-import { formatTime } from "../../base/duration.ts";
+import { formatTime } from "../../base/quantities.ts";
 import { AppError } from "../../base/errors.ts";
 import { brand } from "../../brand.ts";
 import type { Actor } from "../audit/record.ts";

@@ -8,6 +8,7 @@ import type { Handlers } from "../http/attach.ts";
 
 export const releaseHandlers = (directory: string): Handlers<typeof releasesApi> => ({
   async file(call) {
+    // Stays in the directory: the pattern of the path (src/api/pages.ts) admits a single name without a leading dot.
     const file = Bun.file(join(directory, call.param("name")));
     const found = await file.stat().catch(() => undefined);
     if (found?.isFile() !== true) throw new AppError("not_found", "There is no such file.");

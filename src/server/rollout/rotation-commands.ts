@@ -2,7 +2,7 @@
 // between.
 
 import type { Authorities, RotationRequest } from "../../api/authorities.ts";
-import { formatTime } from "../../base/duration.ts";
+import { formatTime } from "../../base/quantities.ts";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
 import { blocklistLimit } from "../../protocol/download.ts";

@@ -1,7 +1,7 @@
 // Maintains CAs without an administrator: advances rotations, starts one in time, and announces long before a CA expires.
 
 import * as v from "valibot";
-import { formatTime } from "../../base/duration.ts";
+import { formatTime } from "../../base/quantities.ts";
 import { AppError } from "../../base/errors.ts";
 import { record, ourselves } from "../audit/record.ts";
 import { nodeLifetimeMs } from "../certificates/issue.ts";

@@ -5,7 +5,7 @@
 
 import * as v from "valibot";
 import { brand } from "../../brand.ts";
-import { formatTime, inWords } from "../../base/duration.ts";
+import { formatTime, inWords } from "../../base/quantities.ts";
 import { AppError } from "../../base/errors.ts";
 import type { System } from "../../base/system.ts";
 import { databaseClock, type Database, type Transaction } from "./database.ts";

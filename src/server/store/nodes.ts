@@ -1,7 +1,7 @@
 // A node as the database holds it and as the API shows it. `showNode` is an allow-list: no hash, no key, no order.
 
 import * as v from "valibot";
-import { formatTime } from "../../base/duration.ts";
+import { formatTime } from "../../base/quantities.ts";
 import { AppError } from "../../base/errors.ts";
 import { onlineMs } from "../../api/values.ts";
 import { findingOf } from "../../protocol/finding-kinds.ts";

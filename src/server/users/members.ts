@@ -6,7 +6,7 @@ import type { ListedMember, Member, NewMember } from "../../api/members.ts";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
 import { quoteWord } from "../../base/plan.ts";
-import { formatTime } from "../../base/duration.ts";
+import { formatTime } from "../../base/quantities.ts";
 import { hashToken, makeOpaqueToken } from "../../pki/opaque.ts";
 import { principal, record, type Actor } from "../audit/record.ts";
 import { sendMail } from "./mail.ts";

@@ -2,7 +2,7 @@
 // address of such a user proves nothing. The user becomes owner only if the caller confirms the id, or sent the
 // invitation (members.ts).
 
-import { formatTime } from "../../base/duration.ts";
+import { formatTime } from "../../base/quantities.ts";
 import { AppError } from "../../base/errors.ts";
 import type { Reader } from "../store/database.ts";
 import { computed, joined, queryOne, textOrNull } from "../store/table.ts";

@@ -7,7 +7,7 @@ import {
   type ServiceToken,
   type ServiceTokenRequest,
 } from "../../api/tokens.ts";
-import { formatTime } from "../../base/duration.ts";
+import { formatTime } from "../../base/quantities.ts";
 import { hashToken, makeOpaqueToken } from "../../pki/opaque.ts";
 import { requireRole } from "./late-rights.ts";
 import { record, type Actor } from "../audit/record.ts";

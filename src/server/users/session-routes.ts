@@ -6,7 +6,7 @@ import type {
   ownSessionsApi,
   tokenPairsApi,
 } from "../../api/sessions.ts";
-import { formatTime } from "../../base/duration.ts";
+import { formatTime } from "../../base/quantities.ts";
 import { given } from "../../base/given.ts";
 import { AppError } from "../../base/errors.ts";
 import { emailKey } from "../../base/text.ts";

@@ -10,7 +10,7 @@ import type {
   WebhookPatch,
   WebhookRequest,
 } from "../../api/webhooks.ts";
-import { formatTime } from "../../base/duration.ts";
+import { formatTime } from "../../base/quantities.ts";
 import { AppError } from "../../base/errors.ts";
 import { sealSecret } from "../../pki/secrets.ts";
 import { requireRole } from "../users/late-rights.ts";

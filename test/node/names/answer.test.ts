@@ -6,7 +6,7 @@ import { answerQuery } from "../../../src/node/names/answer.ts";
 import type { NameRecord } from "../../../src/node/names/name-records.ts";
 import { openNames, packNames } from "../../../src/node/names/packed-names.ts";
 import { domainsOf, reverseZones } from "../../../src/node/names/reverse-zones.ts";
-import { indexNames } from "../../../src/node/names/zones.ts";
+import { indexNames } from "../../../src/node/names/name-index.ts";
 import { makeRandom } from "../../support/random.ts";
 import { inFull } from "../../support/soak.ts";
 

@@ -10,7 +10,7 @@ import type { NameRecord, Zone } from "../../../src/node/names/name-records.ts";
 import { openNames, packNames } from "../../../src/node/names/packed-names.ts";
 import { makeAllowance, makePeerServers } from "../../../src/node/names/peer-servers.ts";
 import { describePeers } from "../../../src/node/names/service-state.ts";
-import { indexForPeers } from "../../../src/node/names/zones.ts";
+import { indexForPeers } from "../../../src/node/names/name-index.ts";
 
 /** web and db see each other, lone sees nothing. All addresses are of the loopback interface, so that a test has them. */
 const classes = ["web", "db", "lone"].map((name) => ({ name, of: name }));

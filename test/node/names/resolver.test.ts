@@ -7,7 +7,7 @@ import { connect, type Socket } from "node:net";
 import { messageOf } from "../../../src/base/errors.ts";
 import { openNames, packNames } from "../../../src/node/names/packed-names.ts";
 import { startResolver, type Resolver } from "../../../src/node/names/resolver.ts";
-import { indexNames } from "../../../src/node/names/zones.ts";
+import { indexNames } from "../../../src/node/names/name-index.ts";
 
 const host = "127.0.0.9";
 let port = 0;

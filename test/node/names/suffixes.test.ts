@@ -13,7 +13,7 @@ import {
 } from "../../../src/node/files/permissions.ts";
 import { hostsLines, readNameRecords } from "../../../src/node/names/name-records.ts";
 import { makeNamesReader } from "../../../src/node/names/names-reader.ts";
-import { indexNames } from "../../../src/node/names/zones.ts";
+import { indexNames } from "../../../src/node/names/name-index.ts";
 import { makeNodeWorld, type NodeWorld } from "../../support/node.ts";
 
 const suffix = "corp.example";

@@ -128,7 +128,7 @@ test("a provider that hangs keeps nobody else's check waiting", async () => {
   const refresh = async ({ id }: { id: number }) => {
     if (id === slow.id) return new Promise<never>((_, reject) => void hanging.push(reject));
     if (++asked === 30) done.resolve();
-    return { isThere: true, claims: { sub: "x" }, isWhole: false, refreshToken: undefined } as const;
+    return { account: "there", claims: { sub: "x" }, isWhole: false, refreshToken: undefined } as const;
   };
   const turn = checkLeavers({ ...server.app.services, exchange: { refresh } });
   await done.promise;

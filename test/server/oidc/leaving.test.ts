@@ -278,7 +278,7 @@ test("an identity that is unlinked while the provider is asked gets no role by t
   const refresh = async () => {
     for (const table of ["provider_grants", "identities"])
       await server.db.write((tx) => tx.run(`DELETE FROM ${table}`));
-    return { isThere: true, claims, isWhole: true, refreshToken: undefined } as const;
+    return { account: "there", claims, isWhole: true, refreshToken: undefined } as const;
   };
   await checkLeavers({ ...server.app.services, exchange: { refresh } });
   expect(await server.db.all("SELECT 1 FROM memberships WHERE user_id > 2")).toEqual([]);

@@ -4,7 +4,7 @@ import { afterAll, afterEach, describe, expect, test } from "bun:test";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
-import { formatTime } from "../../../src/base/duration.ts";
+import { formatTime } from "../../../src/base/quantities.ts";
 import { makeApp } from "../../../src/server/app.ts";
 import { Event } from "../../../src/api/events.ts";
 import { parseNetworks } from "../../../src/server/http/edge.ts";

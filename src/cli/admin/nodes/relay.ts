@@ -3,7 +3,7 @@
 import { pathsApi } from "../../../api/paths.ts";
 import { request } from "../../../api/request.ts";
 import { brand } from "../../../brand.ts";
-import { formatSize, parseSize } from "../../../base/duration.ts";
+import { formatSize, parseSize } from "../../../base/quantities.ts";
 import { AppError } from "../../../base/errors.ts";
 import type { Implementation } from "../../command.ts";
 import { orgArg } from "../../server/server-flags.ts";

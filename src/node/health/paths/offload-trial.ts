@@ -2,7 +2,7 @@
 // large packets that kernel and engine exchange. Packets one by one do not show it, many at once do.
 
 import { defer } from "../../../base/defer.ts";
-import { formatTime } from "../../../base/duration.ts";
+import { formatTime } from "../../../base/quantities.ts";
 import { messageOf } from "../../../base/errors.ts";
 import type { Log } from "../../../base/log.ts";
 import type { NoEcho, OpenEcho } from "../../../platform/network/echo-socket.ts";

@@ -2,7 +2,7 @@
 // whose peers say that it answers is not away: what fails is its way to the control plane, or the agent on it.
 
 import { onlineMs } from "../../../api/values.ts";
-import { formatTime } from "../../../base/duration.ts";
+import { formatTime } from "../../../base/quantities.ts";
 import { ourselves, record } from "../../audit/record.ts";
 import type { Transaction } from "../../store/database.ts";
 import { computed, integer, integerOrNull, later, queryAll, queryNumber, text } from "../../store/table.ts";

@@ -2,7 +2,7 @@
 
 import { defer } from "../../../base/defer.ts";
 import { AppError } from "../../../base/errors.ts";
-import { formatTime } from "../../../base/duration.ts";
+import { formatTime } from "../../../base/quantities.ts";
 import { maxPollWaitS, type CheckinAnswer, type CheckinRequest } from "../../../protocol/checkin.ts";
 import type { Changes } from "../../config/changes.ts";
 import type { InTurn } from "../../http/fair-queue.ts";
@@ -69,7 +69,7 @@ export function makeCheckins(given: Omit<Deps, "settle">): Checkins {
   const read = (org: Org, nodeId: number) => readCurrent(deps, org, nodeId);
 
   /** Takes the report. Returns the current state, the version that the node has, and the write of what it confirms. */
-  const report = async (org: Org, nodeId: number, sent: CheckinRequest) => {
+  const takeReport = async (org: Org, nodeId: number, sent: CheckinRequest) => {
     let found = await read(org, nodeId);
     if (found.node.isEnded) {
       if (!isRunning(sent))
@@ -86,6 +86,16 @@ export function makeCheckins(given: Omit<Deps, "settle">): Checkins {
     // A held poll may not wait for it.
     confirming.catch(() => undefined);
     return { found: isChanged ? await read(org, nodeId) : found, seen, confirming };
+  };
+
+  /** `isOther`: the node should have another version than the one that it has or refused. */
+  const readNews = async (org: Org, nodeId: number, request: CheckinRequest, seen: number) => {
+    const known = await newsOfNames(deps, org, nodeId, request);
+    const found = await read(org, nodeId);
+    const isOther = (request.refused_config_version ?? seen) !== found.version;
+    // One change may concern configuration and names, and come between both reads: read names again.
+    const names = known ?? (isOther ? await newsOfNames(deps, org, nodeId, request) : undefined);
+    return { found, names, isOther };
   };
 
   const answer = ({ slug }: Org, { node, version }: Current, seen: number, names?: NamesNews) => {
@@ -108,7 +118,7 @@ export function makeCheckins(given: Omit<Deps, "settle">): Checkins {
       return answer(org, { node, version }, seen);
     },
     async checkin(org, nodeId, request) {
-      const { found, seen, confirming } = await report(org, nodeId, request);
+      const { found, seen, confirming } = await takeReport(org, nodeId, request);
       await confirming;
       const names = await newsOfNames(deps, org, nodeId, request);
       return { ...answer(org, found, seen, names), ...(await othersOf(deps, org, nodeId, request)) };
@@ -125,14 +135,9 @@ export function makeCheckins(given: Omit<Deps, "settle">): Checkins {
       // An earlier disconnect fires no event any more.
       if (aborted.aborted) onAbort();
       const end = system.now() + Math.min(waitS, maxPollWaitS) * 1000;
-      const { seen, confirming } = await report(org, nodeId, request);
+      const { seen, confirming } = await takeReport(org, nodeId, request);
       for (let isWoken = true; ;) {
-        const known = await newsOfNames(deps, org, nodeId, request);
-        const found = await read(org, nodeId);
-        // One change may concern configuration and names, and come between both reads: wait a moment for the second
-        // part.
-        const isOther = (request.refused_config_version ?? seen) !== found.version;
-        const names = known ?? (isOther ? await newsOfNames(deps, org, nodeId, request) : undefined);
+        const { found, names, isOther } = await readNews(org, nodeId, request, seen);
         const hasNews = (isOther && !found.node.isEnded) || names !== undefined || isNews();
         if (hasNews || !isWoken) {
           // Answer before the write, whose lock may be held: the node confirms again at its next check-in.

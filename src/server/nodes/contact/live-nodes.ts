@@ -1,7 +1,7 @@
 // Caches the organizations and nodes that check in, until a notification about them: then a check-in runs no query. Holds
 // only what an answer needs: with 100,000 nodes each byte counts.
 
-import { formatTime } from "../../../base/duration.ts";
+import { formatTime } from "../../../base/quantities.ts";
 import { findNode, type NodeRecord } from "../../store/nodes.ts";
 import { confirmBy } from "../lifecycle/confirmations-due.ts";
 import { actionOf } from "./orders.ts";

@@ -2,9 +2,9 @@
 // now.
 
 import type { NextChanges } from "../../../api/nodes.ts";
-import { formatTime } from "../../../base/duration.ts";
+import { formatTime } from "../../../base/quantities.ts";
 import { diff } from "../../../base/plan.ts";
-import { filesFor, readTogether, type Views } from "../../config/views.ts";
+import { filesFor, readTogether, type Outline, type Views } from "../../config/views.ts";
 import type { Renderings, WorkInTurn } from "../../config/renderings.ts";
 import { isOnline } from "../../store/nodes.ts";
 import type { NodeStore } from "../node-store.ts";
@@ -31,15 +31,7 @@ export async function nextChanges(
   const isCurrent = applied !== null && applied >= configVersion;
   const since = isCurrent ? null : await notAppliedSince(db, shown);
   const present = isCurrent ? undefined : await presentFiles(db, shown);
-  const found =
-    present === undefined
-      ? []
-      : await inTurn(async () => [
-          ...(present.digest === outline.configDigest ? [] : [configChange(present, await outline.config())]),
-          ...(present.others === outline.others
-            ? []
-            : [{ file: "other files" as const, diff: diff(present.others, outline.others, maxCells) }]),
-        ]);
+  const found = present === undefined ? [] : await inTurn(() => changesTo(outline, present));
   return {
     node_id: id,
     name: node.name,
@@ -54,10 +46,21 @@ export async function nextChanges(
   };
 }
 
+async function changesTo(outline: Outline, present: Present): Promise<Change[]> {
+  const { others } = outline;
+  return [
+    ...(present.digest === outline.configDigest ? [] : [configChange(present, await outline.config())]),
+    ...(present.others === others
+      ? []
+      : [{ file: "other files" as const, diff: diff(present.others, others, maxCells) }]),
+  ];
+}
+
+/** Without a diff if a text is not stored, or too long to compare. */
 function configChange({ config }: Present, next: string): Change {
   const isShort = config !== undefined && next.length <= maxConfigLength;
   return { file: "config.yml", diff: isShort ? diff(config, next, maxCells) : null };
 }
 
-/** Takes the event loop about 5 ms. */
+/** Lines of both texts, multiplied: comparing these blocks the event loop for about 5 ms. */
 const maxCells = 500_000;

@@ -1,7 +1,7 @@
 // Compares the clocks of nodes with that of this server. It decides nothing: what nodes say must not keep a server from
 // signing. In memory, of the last nodes of each organization.
 
-import { inWords } from "../../../base/duration.ts";
+import { inWords } from "../../../base/quantities.ts";
 import { clocksMayDifferMs } from "../../../protocol/finding-kinds.ts";
 import type { CheckinRequest } from "../../../protocol/checkin.ts";
 import type { ServerOptions } from "../../options.ts";

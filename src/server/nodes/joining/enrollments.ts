@@ -9,9 +9,8 @@ import type {
   EnrollmentState,
   NewEnrollment,
 } from "../../../api/enrollments.ts";
-import { brand } from "../../../brand.ts";
 import { AppError } from "../../../base/errors.ts";
-import { formatTime } from "../../../base/duration.ts";
+import { formatTime } from "../../../base/quantities.ts";
 import { areWordsOfKey } from "../../../protocol/key-words.ts";
 import { fingerprintOfHostKey } from "../../../pki/keys.ts";
 import { hashToken, makeOpaqueToken } from "../../../pki/opaque.ts";
@@ -24,7 +23,7 @@ import type { ServerOptions } from "../../options.ts";
 import type { UserCaller } from "../../users/sessions/browser-sessions.ts";
 import { makeUserCode } from "../../users/sessions/device-sign-in.ts";
 import { makeRoom } from "../../users/sign-in/waiting-room.ts";
-import type { Reader, Transaction } from "../../store/database.ts";
+import type { Transaction } from "../../store/database.ts";
 import { nameTaken } from "../../store/nodes.ts";
 import { computed, integer, queryOne, text } from "../../store/table.ts";
 import { enrollments, type EnrollmentRow, registrationTokens } from "../../store/tables/joining.ts";
@@ -34,7 +33,7 @@ import { refuseHeldName } from "../lifecycle/held-names.ts";
 import { readKeys, refusePrivateKeys, type Keys } from "./register-request.ts";
 import type { Grant } from "./registration-credential.ts";
 import { digestOf } from "./registration-requests.ts";
-import { mayEnroll, organizationsFor, requireEnrolling } from "./self-enrollment.ts";
+import { organizationsFor, requireEnrolling, requireMayEnroll } from "./self-enrollment.ts";
 
 type Services = Pick<ServerOptions, "db" | "system" | "publicUrl"> & { throttle: Throttle };
 type Org = Pick<OrganizationAccess, "id" | "slug">;
@@ -150,12 +149,12 @@ export async function confirmEnrollment(
   const { db, system } = services;
   const found = await waiting(services, caller.userId, code);
   if (found.slug !== null && found.slug !== org.slug) throw noSuchRequest();
-  await requirePermitted(db, org, caller.userId);
+  await requireMayEnroll(db, org, caller.userId);
   await requireWords(services, org, caller, { found, words, actor });
   await db.writeFor({ org: org.id }, async (tx) => {
     const now = system.now();
     // The user may have been removed or demoted since the request was admitted.
-    await requirePermitted(tx, org, caller.userId);
+    await requireMayEnroll(tx, org, caller.userId);
     await requireFreeName(tx, org, found.name, now);
     const expiresAt = now + lifetimeMs;
     const taken = await enrollments.update(tx, { id: found.id, orgId: null }, { orgId: org.id, expiresAt });
@@ -168,6 +167,7 @@ export async function confirmEnrollment(
       expiresAt,
       createdBy: caller.userId,
       createdAt: now,
+      // The row has the name and the keys that the machine asked with.
       boundDigest: digestOf(found, found, grantOf(caller.userId)),
     });
     const subject = `registration_token/${token.id}`;
@@ -221,15 +221,6 @@ async function requireWords(
 }
 
 const tried = computed({ tries: integer() });
-
-export async function requirePermitted(reader: Pick<Reader, "get">, org: Org, userId: number): Promise<void> {
-  if (await mayEnroll(reader, org.id, userId)) return;
-  throw new AppError("permission_denied", `${org.slug} does not let you add machines in the browser.`, {
-    hint:
-      "An administrator can allow it: " +
-      `\`${brand.executable} admin org update ${org.slug} --self-enrollment members\`.`,
-  });
-}
 
 /** The registration checks it again. Here the user still sees it, and learns what to do. */
 export async function requireFreeName(tx: Transaction, org: Org, name: string, now: number): Promise<void> {

@@ -4,7 +4,7 @@
 
 import type { Registration } from "../../../api/node-calls.ts";
 import { brand } from "../../../brand.ts";
-import { formatTime } from "../../../base/duration.ts";
+import { formatTime } from "../../../base/quantities.ts";
 import { AppError } from "../../../base/errors.ts";
 import { fingerprintOfHostKey } from "../../../pki/keys.ts";
 import type { RegisterRequest, RegisterWaiting } from "../../../protocol/registration.ts";

@@ -10,7 +10,7 @@ import type {
 import { brand } from "../../../brand.ts";
 import { formatJoinKey, parseJoinKey } from "../../../protocol/join-key.ts";
 import { quoteWord } from "../../../base/plan.ts";
-import { formatTime } from "../../../base/duration.ts";
+import { formatTime } from "../../../base/quantities.ts";
 import { AppError } from "../../../base/errors.ts";
 import { isLoopback } from "../../../base/loopback.ts";
 import { hashToken, makeOpaqueToken } from "../../../pki/opaque.ts";

@@ -1,6 +1,7 @@
 // Who may add machines of their own by confirming them in a browser: a setting of the organization. Asked again at each step
 // until the node is complete, because a user can be demoted or removed in between.
 
+import { brand } from "../../../brand.ts";
 import { AppError } from "../../../base/errors.ts";
 import type { Reader } from "../../store/database.ts";
 import { computed, queryAll, text } from "../../store/table.ts";
@@ -17,12 +18,22 @@ export function organizationsFor(reader: Pick<Reader, "all">, userId: number) {
   return queryAll(reader, organization, sql, [userId]);
 }
 
-export async function mayEnroll(
-  reader: Pick<Reader, "get">,
-  orgId: number,
-  userId: number,
-): Promise<boolean> {
+async function mayEnroll(reader: Pick<Reader, "get">, orgId: number, userId: number): Promise<boolean> {
   return (await reader.get(`SELECT m.id ${permitted} AND o.id = $2`, [userId, orgId])) !== undefined;
+}
+
+/** For the user, who asks in the browser. Throws permission_denied. */
+export async function requireMayEnroll(
+  reader: Pick<Reader, "get">,
+  org: { id: number; slug: string },
+  userId: number,
+): Promise<void> {
+  if (await mayEnroll(reader, org.id, userId)) return;
+  throw new AppError("permission_denied", `${org.slug} does not let you add machines in the browser.`, {
+    hint:
+      "An administrator can allow it: " +
+      `\`${brand.executable} admin org update ${org.slug} --self-enrollment members\`.`,
+  });
 }
 
 /** For a machine that the user confirmed. Throws token_not_valid. */

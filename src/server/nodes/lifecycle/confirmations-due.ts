@@ -1,6 +1,6 @@
 // The nodes that a user has to confirm again (reauthentication.ts), and until when.
 
-import { formatTime } from "../../../base/duration.ts";
+import { formatTime } from "../../../base/quantities.ts";
 import type { Reader } from "../../store/database.ts";
 import { computed, integer, integerOrNull, later, queryAll, queryOne, text } from "../../store/table.ts";
 

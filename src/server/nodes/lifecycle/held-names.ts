@@ -1,7 +1,7 @@
 // Refuses held names to machines that no administrator registers: peers may still grant the name the rights of its former
 // node, or trust the node.crt of that node. Names of aliases too. Administrators may assign both at any time.
 
-import { formatTime } from "../../../base/duration.ts";
+import { formatTime } from "../../../base/quantities.ts";
 import { AppError } from "../../../base/errors.ts";
 import { refuseAliasName } from "../../names/aliases.ts";
 import { releaseDue } from "./upkeep.ts";

@@ -4,7 +4,7 @@
 
 import type { NodeDue } from "../../../api/enrollments.ts";
 import { brand } from "../../../brand.ts";
-import { formatTime } from "../../../base/duration.ts";
+import { formatTime } from "../../../base/quantities.ts";
 import { messageOf } from "../../../base/errors.ts";
 import { ourselves, record, type Actor } from "../../audit/record.ts";
 import type { ServerOptions } from "../../options.ts";

@@ -2,7 +2,7 @@
 // order that stops the node itself. The row stays as a tombstone.
 
 import { AppError } from "../../../base/errors.ts";
-import { formatTime } from "../../../base/duration.ts";
+import { formatTime } from "../../../base/quantities.ts";
 import { principal, record, type Actor, type AuditEvent } from "../../audit/record.ts";
 import { issueOverlay, makeX509Due, readIssuingOrg, setRenewal } from "../../certificates/issue.ts";
 import { findNode, revokedNode, type NodeRecord } from "../../store/nodes.ts";

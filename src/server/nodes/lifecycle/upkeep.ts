@@ -1,7 +1,7 @@
 // Does what becomes due with time or when nodes confirm a version: blocks former certificates that granted more, frees
 // names and addresses of revoked nodes, announces expiring certificates. Each step is one transaction and may be repeated.
 
-import { formatTime } from "../../../base/duration.ts";
+import { formatTime } from "../../../base/quantities.ts";
 import { ourselves, record } from "../../audit/record.ts";
 import type { ServerOptions } from "../../options.ts";
 import type { Transaction } from "../../store/database.ts";

@@ -3,7 +3,7 @@
 
 import { SQLiteError, type Database as Sqlite, type Statement } from "bun:sqlite";
 import { statSync } from "node:fs";
-import { formatTime } from "../../../base/duration.ts";
+import { formatTime } from "../../../base/quantities.ts";
 import { AppError } from "../../../base/errors.ts";
 import {
   NotUnique,

@@ -7,7 +7,7 @@ import * as v from "valibot";
 import type { Assertion, Passkey, Registration } from "../../../api/factors.ts";
 import { brand } from "../../../brand.ts";
 import { AppError } from "../../../base/errors.ts";
-import { formatTime } from "../../../base/duration.ts";
+import { formatTime } from "../../../base/quantities.ts";
 import { parseAddress } from "../../../base/ip.ts";
 import { record, type Actor } from "../../audit/record.ts";
 import type { ServerOptions } from "../../options.ts";
@@ -40,7 +40,7 @@ function rpIdOf(publicUrl: string): string {
 }
 
 const handleOf = (userId: number) => new TextEncoder().encode(`user ${userId}`);
-const adding = ({ userId, signIn }: UserCaller) => `add ${userId} ${placeOf(signIn)}`;
+const purposeOfAdding = ({ userId, signIn }: UserCaller) => `add ${userId} ${placeOf(signIn)}`;
 
 export async function registrationOptions(services: PasskeyServices, user: UserCaller) {
   const { generateRegistrationOptions } = await import("@simplewebauthn/server");
@@ -50,7 +50,7 @@ export async function registrationOptions(services: PasskeyServices, user: UserC
     rpID: rpIdOf(services.publicUrl),
     userName: user.email,
     userID: handleOf(user.userId),
-    challenge: bytesOf(await makeChallenge(services, adding(user))),
+    challenge: bytesOf(await makeChallenge(services, purposeOfAdding(user))),
     attestationType: "none",
     excludeCredentials: present.map(({ credentialId, transports }) => ({
       id: credentialId,
@@ -68,6 +68,7 @@ function refuseFramed({ response }: { response: { clientDataJSON: string } }): v
   const data = v.safeParse(v.pipe(v.string(), v.parseJson(), ClientData), text);
   if (!data.success || data.output.crossOrigin === true) throw notAccepted();
 }
+
 /** Returns the passkey, and recovery codes if it is the user's first second factor. */
 export async function addPasskey(
   services: PasskeyServices,
@@ -82,7 +83,7 @@ export async function addPasskey(
   let used = "";
   const { registrationInfo } = await verifyRegistrationResponse({
     response: { ...response, clientExtensionResults: {} },
-    expectedChallenge: async (given) => isChallenge(services, (used = textOf(given)), adding(user)),
+    expectedChallenge: async (given) => isChallenge(services, (used = textOf(given)), purposeOfAdding(user)),
     expectedOrigin: new URL(publicUrl).origin,
     expectedRPID: rpId,
     requireUserVerification: true,
@@ -151,11 +152,11 @@ async function requireUsableKey(publicKey: Uint8Array<ArrayBuffer>): Promise<voi
   }
 }
 
-function showPasskey({ id, name, rpId, createdAt, lastUsedAt }: PasskeyRow, present: string) {
+function showPasskey({ id, name, rpId, createdAt, lastUsedAt }: PasskeyRow, presentRpId: string) {
   return {
     id,
     name,
-    is_usable: rpId === present,
+    is_usable: rpId === presentRpId,
     created_at: formatTime(createdAt),
     last_used_at: lastUsedAt === null ? null : formatTime(lastUsedAt),
   };

@@ -4,7 +4,7 @@
 
 import type { DeviceRequest, DeviceSignIn } from "../../../api/sessions.ts";
 import { AppError } from "../../../base/errors.ts";
-import { formatTime } from "../../../base/duration.ts";
+import { formatTime } from "../../../base/quantities.ts";
 import { hashToken, makeOpaqueToken } from "../../../pki/opaque.ts";
 import type { TokenPair } from "../../../protocol/sign-in.ts";
 import { record, type Actor } from "../../audit/record.ts";

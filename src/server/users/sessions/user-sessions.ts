@@ -3,7 +3,7 @@
 
 import type { Session } from "../../../api/sessions.ts";
 import { AppError } from "../../../base/errors.ts";
-import { formatTime } from "../../../base/duration.ts";
+import { formatTime } from "../../../base/quantities.ts";
 import { record, type Actor } from "../../audit/record.ts";
 import { pageOf, searchPattern, type Page } from "../../http/lists.ts";
 import type { ListQuery } from "../../../api/values.ts";

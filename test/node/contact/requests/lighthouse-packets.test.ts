@@ -12,7 +12,7 @@ import { lighthouseTargets } from "../../../../src/node/files/granted/lighthouse
 import { readSyncState, writeSyncState } from "../../../../src/node/files/generations.ts";
 import type { Organization } from "../../../../src/node/files/organizations.ts";
 import { syncOrganization } from "../../../../src/node/contact/sync.ts";
-import { formatTime } from "../../../../src/base/duration.ts";
+import { formatTime } from "../../../../src/base/quantities.ts";
 import { realSystem } from "../../../../src/base/system.ts";
 import { makeClock, type Clock } from "../../../support/clock.ts";
 import { makeControl, makeNodeWorld, nodePath, type NodeWorld } from "../../../support/node.ts";

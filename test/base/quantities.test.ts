@@ -1,5 +1,5 @@
 import { expect, test } from "bun:test";
-import { formatTime, parseDuration } from "../../src/base/duration.ts";
+import { formatTime, parseDuration } from "../../src/base/quantities.ts";
 
 test("parseDuration() reads seconds, minutes, hours and days, and nothing else", () => {
   expect(["90s", "15m", "24h", "7d"].map(parseDuration)).toEqual([90, 900, 86_400, 604_800]);

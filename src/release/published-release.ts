@@ -2,12 +2,12 @@
 // keys of this build, the clock, and the highest sequence seen so far.
 
 import { dirname } from "node:path";
-import { brand, releaseAddressPath } from "../../brand.ts";
-import { buildInfo } from "../../build-info.ts";
-import { AppError } from "../../base/errors.ts";
-import { readTextIfThere } from "../../base/files.ts";
-import { foreignFile, foreignPlace } from "../../platform/program-safety.ts";
-import { fetchFile, smallFileMs, type DownloadOptions, type DownloadSystem } from "../../release/download.ts";
+import { brand, releaseAddressPath } from "../brand.ts";
+import { buildInfo } from "../build-info.ts";
+import { AppError } from "../base/errors.ts";
+import { readTextIfThere } from "../base/files.ts";
+import { foreignFile, foreignPlace } from "../platform/program-safety.ts";
+import { fetchFile, smallFileMs, type DownloadOptions, type DownloadSystem } from "./download.ts";
 import {
   manifestName,
   maxManifestBytes,
@@ -15,10 +15,9 @@ import {
   readManifest,
   signatureName,
   type Manifest,
-} from "../../release/manifest.ts";
-import { readPublicKey } from "../../release/minisign.ts";
-import type { System } from "../../base/system.ts";
-import { readSeenSequence } from "./update-marker.ts";
+} from "./manifest.ts";
+import { readPublicKey } from "./minisign.ts";
+import type { System } from "../base/system.ts";
 
 export type UpdateRequest = {
   version?: string | undefined;
@@ -50,17 +49,17 @@ export async function fetchRelease(
   return { base, manifest, signature };
 }
 
-/** Throws if the release must not be installed, with the reason. */
+/** Throws if the release must not be installed, with the reason. `seenSequence`: the highest so far. */
 export function checkRelease(
   { base, manifest: bytes, signature }: Published,
   request: UpdateRequest & { isForEngine?: boolean },
-  places: { stateDb: string },
+  seenSequence: number,
   system: Pick<System, "now">,
 ): Manifest {
   const manifest = readManifest(bytes, Buffer.from(signature).toString("utf8"), {
     keys: releaseKeys().map(readPublicKey),
     nowMs: system.now(),
-    seenSequence: readSeenSequence(places.stateDb),
+    seenSequence,
     allowOld: request.allowDowngrade,
     ifOutdated:
       request.isForEngine === true

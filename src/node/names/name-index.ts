@@ -1,4 +1,4 @@
-// The data of the resolver: zones of the machine's organizations, and their packed names. Pure.
+// Finds names and addresses for the resolver in the packed names of the machine's organizations. Pure.
 
 import { mayLearn } from "../../protocol/names-for-peers.ts";
 import type { NameRecord, Zone } from "./name-records.ts";
@@ -83,14 +83,14 @@ export function indexForPeers(
   const { slug, peers } = zone;
   if (peers === undefined || peers.too_many === true) return () => undefined;
   const apexes = apexesOf([zone]);
-  const may = mayLearn(peers);
+  const learnsOf = mayLearn(peers);
   return (asking) => {
     const own = packed
       .at(addressKey(asking) ?? "")
       .find((each) => each.slug === slug && each.kind !== "alias");
     if (own === undefined) return undefined;
     const learns = (each: NameRecord) =>
-      each.slug === slug && (each.node === own.node || may(own.class, each.class));
+      each.slug === slug && (each.node === own.node || learnsOf(own.class, each.class));
     const shown = {
       addressesOf(name: string) {
         const found = packed.named(name);

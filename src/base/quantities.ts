@@ -1,4 +1,5 @@
-// Durations in flags and request bodies: 90s, 15m, 24h, 7d. Sizes in flags: 500MB, 4GB. Times as RFC 3339.
+// Quantities as text: durations (90s, 15m, 24h, 7d) and sizes (500MB, 4GB) of flags and request bodies, times as RFC 3339,
+// counts.
 
 const units = { s: 1, m: 60, h: 3600, d: 86_400 } as const;
 
