@@ -3,10 +3,10 @@
 import { itemOf, itemText, type Settings } from "../protocol/settings.ts";
 
 /**
- * What a form begins with: the saved values, of lists without what requests do not take, or the initial ones. `of`: the
- * answer; without it, a new thing.
+ * What a form begins with: the saved values, of lists without what requests do not take, or the initial ones. The caller
+ * names the type of the settings. `of`: the answer; without it, a new thing.
  */
-export function valuesOf<T extends object>(settings: Settings, of: object = {}): T {
+export function valuesOf(settings: Settings, of: object = {}) {
   const values = Object.entries(settings).flatMap(([field, setting]) => {
     const { section, secret, initial = "" } = setting;
     if (section === undefined || secret === true) return [];

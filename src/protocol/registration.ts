@@ -7,7 +7,7 @@ import { Mode, NodeName, Port, PublicAddress, received, text } from "./values.ts
 
 /**
  * A former server refuses unknown fields. An agent may send a field that is added here only after the server has
- * announced that it accepts it.
+ * announced that it accepts it, in an answer before the registration. No field needed that so far.
  */
 export const RegisterRequest = v.strictObject({
   name: NodeName,

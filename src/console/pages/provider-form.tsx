@@ -19,7 +19,7 @@ import { FromTerminal, Line } from "../ui/parts.tsx";
 import { SettingFields, useSettings, type SettingsForm } from "../ui/setting-fields.tsx";
 
 type Values = Omit<GivenOf<typeof organizationProvidersApi.create>, "issuer">;
-const usual = valuesOf<Values>(organizationProviderSettings);
+const usual: Values = valuesOf(organizationProviderSettings);
 const withSecret = (more: string): Settings => {
   const { client_secret } = organizationProviderSettings;
   return { ...organizationProviderSettings, client_secret: { ...client_secret, more } };

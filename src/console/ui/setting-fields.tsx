@@ -158,7 +158,7 @@ export type SettingsForm<T> = { present: T; now: T; changes: Partial<T>; set(mor
 
 /** The values of a form. `of`: the thing as it is saved; without it, a new one. `kept`: typed before. */
 export function useSettings<T extends object>(settings: Settings, of?: object, kept?: T): SettingsForm<T> {
-  const [present] = useState(() => valuesOf<T>(settings, of));
+  const [present] = useState<T>(() => valuesOf(settings, of));
   const [now, put] = useState(kept ?? present);
   const set = (more: object) => put((before) => ({ ...before, ...more }));
   return { present, now, changes: differing(now, present), set };
