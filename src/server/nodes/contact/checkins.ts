@@ -88,16 +88,6 @@ export function makeCheckins(given: Omit<Deps, "settle">): Checkins {
     return { found: isChanged ? await read(org, nodeId) : found, seen, confirming };
   };
 
-  /** `isOther`: the node should have another version than the one that it has or refused. */
-  const readNews = async (org: Org, nodeId: number, request: CheckinRequest, seen: number) => {
-    const known = await newsOfNames(deps, org, nodeId, request);
-    const found = await read(org, nodeId);
-    const isOther = (request.refused_config_version ?? seen) !== found.version;
-    // One change may concern configuration and names, and come between both reads: read names again.
-    const names = known ?? (isOther ? await newsOfNames(deps, org, nodeId, request) : undefined);
-    return { found, names, isOther };
-  };
-
   const answer = ({ slug }: Org, { node, version }: Current, seen: number, names?: NamesNews) => {
     const usual = answerOf(time(), node, version, seen, names);
     if (node.confirmBy === undefined) return usual;
@@ -137,7 +127,7 @@ export function makeCheckins(given: Omit<Deps, "settle">): Checkins {
       const end = system.now() + Math.min(waitS, maxPollWaitS) * 1000;
       const { seen, confirming } = await takeReport(org, nodeId, request);
       for (let isWoken = true; ;) {
-        const { found, names, isOther } = await readNews(org, nodeId, request, seen);
+        const { found, names, isOther } = await readNews(deps, org, nodeId, request, seen);
         const hasNews = (isOther && !found.node.isEnded) || names !== undefined || isNews();
         if (hasNews || !isWoken) {
           // Answer before the write, whose lock may be held: the node confirms again at its next check-in.
@@ -154,6 +144,16 @@ export function makeCheckins(given: Omit<Deps, "settle">): Checkins {
       if (!node.isEnded) reports.add(node, system.now(), { config_version: version });
     },
   };
+}
+
+/** `isOther`: the node should have another version than the one that it has or refused. */
+async function readNews(deps: Deps, org: Org, nodeId: number, request: CheckinRequest, seen: number) {
+  const known = await newsOfNames(deps, org, nodeId, request);
+  const found = await readCurrent(deps, org, nodeId);
+  const isOther = (request.refused_config_version ?? seen) !== found.version;
+  // One change may concern configuration and names, and come between both reads: read names again.
+  const names = known ?? (isOther ? await newsOfNames(deps, org, nodeId, request) : undefined);
+  return { found, names, isOther };
 }
 
 function needsQuery({ names }: Deps, { id }: Org, nodeId: number, request: CheckinRequest): boolean {
