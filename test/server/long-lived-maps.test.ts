@@ -25,7 +25,7 @@ const bounds: Record<string, Record<string, Bound>> = {
   "http/meters.ts": { byRoute: "program" },
   "http/throttle.ts": { kinds: "program" },
   "names/organization-names.ts": { aliases: "part", classes: "part" },
-  "names/names.ts": { kept: "row", loading: "waiting", lookedAt: "row" },
+  "names/names.ts": { kept: "row", loading: "waiting", askedAgainAt: "row" },
   "names/wake-together.ts": { resting: "row" },
   "names/visibility.ts": { classes: "part", pairs: "part" },
   "nodes/contact/clones.ts": { machines: "max", changed: "max" },
