@@ -7,7 +7,7 @@ import { NodeName, Slug } from "../protocol/values.ts";
 import { slugPattern } from "../base/slug.ts";
 import { foreignText } from "../base/text.ts";
 import { endpoint } from "./endpoint.ts";
-import { MachineDescription, Text, Time, word } from "./values.ts";
+import { MachineDescription, PrintedUrl, Text, Time, waitS, word } from "./values.ts";
 
 const EnrollmentRequest = v.strictObject({
   name: NodeName,
@@ -27,23 +27,13 @@ const Secret = v.pipe(
   v.string(),
   v.check(({ length }) => length > 0 && length <= 128),
 );
-/** Printed on terminals: nothing that one would interpret. */
-const PageUrl = v.pipe(
-  v.string(),
-  v.check((text) => text.length <= 2048 && /^https?:\/\/[\x21-\x7e]+$/.test(text)),
-);
-const secondsTo = (max: number) =>
-  v.pipe(
-    v.number(),
-    v.check((value) => value >= 1 && value <= max),
-  );
 
 export const NewEnrollment = v.object({
   /** The machine's secret: its registration token after the confirmation. */
   enrollment_token: Secret,
-  verification_uri: PageUrl,
-  expires_in: secondsTo(3600),
-  interval: secondsTo(60),
+  verification_uri: PrintedUrl,
+  expires_in: waitS(3600),
+  interval: waitS(60),
 });
 export type NewEnrollment = v.InferOutput<typeof NewEnrollment>;
 

@@ -10,11 +10,13 @@ import { maxPasswordLength, Me } from "./users.ts";
 import {
   ListQuery,
   MachineDescription,
+  PrintedUrl,
   maxCodeLength,
   maxEmailLength,
   since,
   Text,
   Time,
+  waitS,
   word,
 } from "./values.ts";
 
@@ -228,28 +230,18 @@ const secret = v.pipe(foreignText(1024), v.minLength(1));
 export const Challenge = v.pipe(foreignText(43), v.regex(/^[\w-]{43}$/));
 const UserCode = foreignText(40);
 
-// The command line prints the next two: nothing that a terminal would interpret.
+/** The command line prints it: nothing that a terminal would interpret. */
 const PrintedCode = v.pipe(
   Text,
   v.check((text) => /^[A-Z0-9-]{1,64}$/.test(text)),
 );
-const PrintedAddress = v.pipe(
-  Text,
-  v.check((text) => text.length <= 2048 && /^https?:\/\/[\x21-\x7e]+$/.test(text)),
-);
-/** In seconds. The command line waits that long. */
-const seconds = (max: number) =>
-  v.pipe(
-    v.number(),
-    v.check((value) => value >= 1 && value <= max),
-  );
 
 export const DeviceSignIn = v.object({
   device_code: Text,
   user_code: PrintedCode,
-  verification_uri: PrintedAddress,
-  expires_in: seconds(3600),
-  interval: seconds(60),
+  verification_uri: PrintedUrl,
+  expires_in: waitS(3600),
+  interval: waitS(60),
 });
 export type DeviceSignIn = v.InferOutput<typeof DeviceSignIn>;
 const DeviceRequest = v.object({

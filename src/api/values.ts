@@ -24,6 +24,18 @@ export const Text = atMost(2_097_152);
 /** ISO 8601, UTC, with milliseconds. */
 export const Time = atMost(64);
 
+/** A URL that a command line prints: nothing that a terminal would interpret. */
+export const PrintedUrl = v.pipe(
+  v.string(),
+  v.check((text) => text.length <= 2048 && /^https?:\/\/[\x21-\x7e]+$/.test(text)),
+);
+/** How long a command line waits, in seconds. */
+export const waitS = (max: number) =>
+  v.pipe(
+    v.number(),
+    v.check((value) => value >= 1 && value <= max),
+  );
+
 // The next three say more than valibot's types can: readers take the input type of a schema, because other versions of the
 // control plane answer them, and handlers the output type, because this version sends what it declares.
 

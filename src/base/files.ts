@@ -1,5 +1,5 @@
-// Writes files that survive a kill, a full disk and a power cut: temporary file, sync, rename. Must not know what the
-// files mean.
+// Writes, reads and removes files. What it writes survives a kill, a full disk and a power cut: temporary file, sync,
+// rename. Must not know what the files mean.
 
 import { defer } from "./defer.ts";
 import {

@@ -113,13 +113,16 @@ export function networksOverlap(a: Network, b: Network): boolean {
 }
 
 /** Those of the texts that are networks. */
-export const parseAll = (texts: readonly string[]): Network[] =>
-  texts.flatMap((text) => {
-    const network = parseNetwork(text);
-    return network === undefined ? [] : [network];
-  });
+export const parseNetworks = (texts: readonly string[]): Network[] =>
+  texts.flatMap((text) => parseNetwork(text) ?? []);
 
-const privateTexts = [
+/** Parsed at the first use: few commands need them. */
+function onDemand(texts: readonly string[]): () => readonly Network[] {
+  let networks: readonly Network[] | undefined;
+  return () => (networks ??= parseNetworks(texts));
+}
+
+const privateNetworks = onDemand([
   "10.0.0.0/8",
   "100.64.0.0/10",
   "172.16.0.0/12",
@@ -127,18 +130,14 @@ const privateTexts = [
   "192.168.0.0/16",
   "198.18.0.0/15",
   "fc00::/7",
-];
-
-let privateNetworks: readonly Network[] | undefined;
+]);
 
 /** Networks that are not part of the internet: routes within them do not add up to a default route. */
 export function isPrivate(network: Network): boolean {
-  // Parsed at the first use: few commands need them.
-  privateNetworks ??= parseAll(privateTexts);
-  return privateNetworks.some((each) => holdsNetwork(each, network));
+  return privateNetworks().some((each) => holdsNetwork(each, network));
 }
 
-const specialTexts = [
+const specialNetworks = onDemand([
   "0.0.0.0/8",
   "127.0.0.0/8",
   "169.254.0.0/16",
@@ -147,17 +146,14 @@ const specialTexts = [
   "::/8",
   "fe80::/10",
   "ff00::/8",
-];
-
-let specialNetworks: readonly Network[] | undefined;
+]);
 
 /**
  * The network that every machine treats in its own way and that this one overlaps, if any: this host, loopback, link-local,
  * multicast, reserved. In ::/8 is 64:ff9b::/96, which reaches all of IPv4 (RFC 6052).
  */
 export function specialNetwork(network: Network): string | undefined {
-  specialNetworks ??= parseAll(specialTexts);
-  return specialNetworks.find((each) => networksOverlap(each, network))?.text;
+  return specialNetworks().find((each) => networksOverlap(each, network))?.text;
 }
 
 /**
@@ -211,7 +207,8 @@ export function withoutPort(hostPort: string): string {
   return hostPort.replace(/:\d+$/, "").replace(/^\[(.*)\]$/, "$1");
 }
 
-const notUnicast = [
+/** The special networks, but of ::/8 only ::/16: at an address of NAT64 (64:ff9b::/96) may be another machine. */
+const notUnicast = onDemand([
   "0.0.0.0/8",
   "127.0.0.0/8",
   "169.254.0.0/16",
@@ -219,9 +216,7 @@ const notUnicast = [
   "::/16",
   "fe80::/10",
   "ff00::/8",
-];
-
-let notUnicastNetworks: readonly Network[] | undefined;
+]);
 
 export type Underlay = { host: string; port: number; isPrivate: boolean };
 
@@ -230,8 +225,7 @@ export function parseUnderlay(hostPort: string): Underlay | undefined {
   const port = Number(/:(\d{1,5})$/.exec(hostPort)?.[1]);
   const address = parseAddress(withoutPort(hostPort));
   if (address === undefined || !(port >= 1 && port <= 65_535)) return undefined;
-  notUnicastNetworks ??= parseAll(notUnicast);
-  if (notUnicastNetworks.some((each) => networkContains(each, address))) return undefined;
+  if (notUnicast().some((each) => networkContains(each, address))) return undefined;
   const network = makeNetwork(address, bits(address.family));
   return { host: formatAddress(address), port, isPrivate: isPrivate(network) };
 }

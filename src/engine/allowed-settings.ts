@@ -6,7 +6,7 @@ import * as v from "valibot";
 import type { LeaveOut } from "./left-out.ts";
 import { parseAddress, parseNetwork, withoutPort } from "../base/ip.ts";
 import { PublicAddress } from "../protocol/values.ts";
-import { strictRecord } from "../base/strict-record.ts";
+import { isObject, strictRecord } from "../base/strict-record.ts";
 import { isMap, type YamlMap, type YamlValue } from "../base/yaml.ts";
 import { foreignText } from "../base/text.ts";
 
@@ -265,18 +265,18 @@ export function engineSettings(): string[] {
         )
       : "each" in allowed
         ? [path]
-        : entriesOf(allowed, path);
+        : settingsIn(allowed, path);
   return paths({ map: engineConfig }, "");
 }
 
-function entriesOf(schema: object, path: string): string[] {
-  if ("wrapped" in schema && isObject(schema.wrapped)) return entriesOf(schema.wrapped, path);
-  const entries = "entries" in schema && isObject(schema.entries) ? Object.entries(schema.entries) : [];
-  const found = entries.flatMap(([name, each]) => (isObject(each) ? entriesOf(each, `${path}.${name}`) : []));
-  return found.length === 0 ? [path] : found;
+/** The paths of the settings in a schema. Maps with keys of their own, such as allow lists, are one setting. */
+export function settingsIn(schema: object, path = ""): string[] {
+  if ("wrapped" in schema && isObject(schema.wrapped)) return settingsIn(schema.wrapped, path);
+  if (!("entries" in schema) || !isObject(schema.entries)) return [path];
+  return Object.entries(schema.entries).flatMap(([name, each]) =>
+    isObject(each) ? settingsIn(each, path === "" ? name : `${path}.${name}`) : [],
+  );
 }
-
-const isObject = (value: unknown): value is object => typeof value === "object" && value !== null;
 
 /** Returns the settings on the allow-list. All others are left out, so that the rest can be applied. */
 export function allowedConfig(config: YamlMap, leaveOut: LeaveOut): YamlMap {

@@ -69,7 +69,7 @@ export async function makeTokenSigner(key: SigningKey): Promise<TokenSigner> {
     async verify(token, type, nowMs) {
       if (token.length > maxTokenLength) throw notValid("The token is not valid.");
       const claims = await verified(token, publicKey, key.kid, nowMs);
-      if (claims.token_type !== type) throw notValid("The token has the wrong type.", wrongType(claims));
+      if (claims.token_type !== type) throw notValid("The token has the wrong type.");
       return claims;
     },
   };
@@ -100,10 +100,6 @@ async function verified(
   }
 }
 
-function wrongType(claims: Claims): Error {
-  return new errors.JWTClaimValidationFailed("another type", claims, "token_type", "check_failed");
-}
-
 function notValid(message: string, cause?: unknown): AppError {
   return new AppError("token_not_valid", message, { cause });
 }
@@ -119,12 +115,7 @@ export function signOrder(order: Order, key: SigningKey): Promise<string> {
 
 /** The claims of an order signed by this key. Throws untrusted_answer for anything else. */
 export async function verifyOrder(jws: string, key: OrderKey): Promise<Order> {
-  const parsed = v.safeParse(
-    v.pipe(v.string(), v.parseJson(), Order),
-    await verifiedText(jws, orderType, key),
-  );
-  if (parsed.success) return parsed.output;
-  throw new AppError("untrusted_answer", "The signature of the order is valid, but its content is not");
+  return parsedAs(Order, "order", await verifiedText(jws, orderType, key));
 }
 
 /** The new order key, signed by the present one. Without this signature a node keeps the present key. */
@@ -133,15 +124,7 @@ export function signOrderKey(successor: OrderKey, former: SigningKey): Promise<s
 }
 
 export async function verifyOrderKey(jws: string, former: OrderKey): Promise<OrderKey> {
-  const parsed = v.safeParse(
-    v.pipe(v.string(), v.parseJson(), OrderKey),
-    await verifiedText(jws, handOverType, former),
-  );
-  if (parsed.success) return parsed.output;
-  throw new AppError(
-    "untrusted_answer",
-    "The signature of the new order key is valid, but its content is not a key",
-  );
+  return parsedAs(OrderKey, "new order key", await verifiedText(jws, handOverType, former));
 }
 
 /** A signed Move as a compact JWS. */
@@ -151,9 +134,13 @@ export function signMove(move: Move, key: SigningKey): Promise<string> {
 
 /** Throws untrusted_answer for anything that this key did not sign as a Move. */
 export async function verifyMove(jws: string, key: OrderKey): Promise<Move> {
-  const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), Move), await verifiedText(jws, moveType, key));
+  return parsedAs(Move, "new address", await verifiedText(jws, moveType, key));
+}
+
+function parsedAs<T>(schema: v.GenericSchema<unknown, T>, what: string, text: string): T {
+  const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), schema), text);
   if (parsed.success) return parsed.output;
-  throw new AppError("untrusted_answer", "The signature of the new address is valid, but its content is not");
+  throw new AppError("untrusted_answer", `The signature of the ${what} is valid, but its content is not`);
 }
 
 async function signText(text: string, typ: string, key: SigningKey): Promise<string> {

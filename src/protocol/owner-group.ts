@@ -61,8 +61,8 @@ export function shownGroups(node: {
 }
 
 /**
- * The group that a node counts in where each node counts once, on the map and in its sums: its first. So what a node is in depends
- * on the node alone, and an administrator who wants another order changes it there. Null: it is in none.
+ * The group of a node where each node counts once, on the map and in its sums: the first of its groups, in the order that
+ * the node has them. Null: it is in none.
  */
 export function mapGroup(node: Parameters<typeof shownGroups>[0]): string | null {
   return shownGroups(node)[0] ?? null;

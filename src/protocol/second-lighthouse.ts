@@ -2,12 +2,12 @@
 
 import { brand } from "../brand.ts";
 
-/** Maximum nodes on a single lighthouse without this advice. */
+/** From so many nodes on, a single lighthouse is too few. */
 const adviseFrom = 10;
 
 /**
- * The two command lines: the first for the administrator, the second for the new lighthouse. Undefined: there are
- * enough lighthouses, or few nodes.
+ * The two command lines: the first for the administrator, the second for the new lighthouse. Undefined unless many nodes
+ * have exactly one lighthouse.
  */
 export function secondLighthouse(
   slug: string,

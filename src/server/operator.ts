@@ -3,7 +3,7 @@
 
 import { defer } from "../base/defer.ts";
 import { given } from "../base/given.ts";
-import { parseAll } from "../base/ip.ts";
+import { parseNetworks } from "../base/ip.ts";
 import type { Log } from "../base/log.ts";
 import type { System } from "../base/system.ts";
 import { makeAnswers } from "./app.ts";
@@ -14,7 +14,7 @@ import { makeServices } from "./services.ts";
 import type { DataOptions } from "./store/data-directory.ts";
 
 /** Which networks webhooks may reach, only `serve` knows. It checks the address again before each delivery. */
-const anyNetwork = parseAll(["0.0.0.0/0", "::/0"]);
+const anyNetwork = parseNetworks(["0.0.0.0/0", "::/0"]);
 
 /** Never used: no session begins here. */
 const lifetimes = { accessLifetimeS: 900, refreshLifetimeS: 900 };

@@ -105,11 +105,11 @@ async function addProvider(dataDirectory: string, { issuer, clientId, clientSecr
   const { makeExchange } = await import("../../src/server/oidc/provider-requests.ts");
   const { createProvider, installation } = await import("../../src/server/oidc/providers.ts");
   const { providersApi } = await import("../../src/api/providers.ts");
-  const { parseAll } = await import("../../src/base/ip.ts");
+  const { parseNetworks } = await import("../../src/base/ip.ts");
   const { parse } = await import("valibot");
   const system = realSystem();
   const { db, secretKey } = await openData({ dataDirectory }, "server", system);
-  const exchange = makeExchange({ system, secretKey, webhookNetworks: parseAll(["127.0.0.0/8"]) });
+  const exchange = makeExchange({ system, secretKey, webhookNetworks: parseNetworks(["127.0.0.0/8"]) });
   const given = {
     name: "Company",
     issuer,

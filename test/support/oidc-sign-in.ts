@@ -6,14 +6,14 @@ import { createProvider, installation } from "../../src/server/oidc/providers.ts
 import { providersApi } from "../../src/api/providers.ts";
 import type { GivenOf } from "../../src/api/endpoint.ts";
 import type { Database } from "../../src/server/store/database.ts";
-import { parseAll } from "../../src/base/ip.ts";
+import { parseNetworks } from "../../src/base/ip.ts";
 import * as v from "valibot";
 import { browserWith, cookieIn, ownPage, type Browser } from "./browser-session.ts";
 import { signInAt, type IdentityProvider } from "./oidc.ts";
 import { makeTestServer, type Answer, type TestServer } from "./server.ts";
 
 /** The provider of a test listens on loopback, without TLS. */
-export const loopback = { webhookNetworks: parseAll(["127.0.0.0/8"]) };
+export const loopback = { webhookNetworks: parseNetworks(["127.0.0.0/8"]) };
 export const callback = (id = 1) => `https://control.example/api/session/oidc/${id}/callback/`;
 
 /** The clocks of providers are real, so the server's is, too. */

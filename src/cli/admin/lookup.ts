@@ -10,7 +10,7 @@ import { usersApi, type User } from "../../api/users.ts";
 import { rulesApi } from "../../api/rules.ts";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
-import { networkContains, parseAddress, parseAll } from "../../base/ip.ts";
+import { networkContains, parseAddress, parseNetworks } from "../../base/ip.ts";
 import { quoteWord } from "../../base/plan.ts";
 import type { Node } from "../../protocol/node.ts";
 import type { Context } from "../command.ts";
@@ -39,7 +39,9 @@ async function refuseHost(api: Api, slug: string, text: string): Promise<void> {
   const address = parseAddress(text);
   if (address === undefined) return;
   const all = await api.all(nodesApi.list, { slug });
-  const router = all.find(({ subnets }) => parseAll(subnets).some((each) => networkContains(each, address)));
+  const router = all.find(({ subnets }) =>
+    parseNetworks(subnets).some((each) => networkContains(each, address)),
+  );
   if (router !== undefined)
     throw new AppError("not_found", `${text} is no node, but a host behind ${router.name}`, {
       hint: `Name ${router.name} instead: rules that reach it reach the networks behind it.`,

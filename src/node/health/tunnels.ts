@@ -36,7 +36,7 @@ export type SeenTunnel = {
 
 /** A peer with traffic in this time is probed unasked. */
 const activeMs = 600_000;
-/** Packets between two looks, beyond two for each probe of ours, that are more than the peer's own probes. */
+/** So many packets between two looks, beyond two for each probe of ours, are traffic: fewer may answer the peer's probes. */
 const trafficFrom = 6;
 
 export class Tunnels {

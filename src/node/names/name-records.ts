@@ -8,7 +8,7 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { messageOf } from "../../base/errors.ts";
 import { hostLabels } from "../../protocol/host-labels.ts";
-import { maskNetwork, networkContains, parseAddress, parseAll } from "../../base/ip.ts";
+import { maskNetwork, networkContains, parseAddress, parseNetworks } from "../../base/ip.ts";
 import { NamesForPeers } from "../../protocol/names-for-peers.ts";
 import type { HostsFile, NamedNode } from "../../protocol/names.ts";
 import { lighthouseHosts, tunnelDevice } from "../files/config/read-config.ts";
@@ -81,7 +81,7 @@ const lookedUpUnasked = new Set(["wpad", "isatap"]);
 const ofSystems = /^(localhost|localdomain|broadcasthost|ip6-.*)$/;
 
 /** No organization can have these as an address behind a router: this machine's own, link-local and multicast ones. */
-const neverBehindRouters = parseAll([
+const neverBehindRouters = parseNetworks([
   "0.0.0.0/8",
   "127.0.0.0/8",
   "169.254.0.0/16",
@@ -148,7 +148,7 @@ export function namesIn(
   suffix?: string,
 ): NameRecord[] {
   const index = indexHosts(hosts, slug);
-  const inside = parseAll(networks);
+  const inside = parseNetworks(networks);
   const within = (list: typeof inside, text: string) => {
     const address = parseAddress(text);
     return address !== undefined && list.some((network) => networkContains(network, address));

@@ -4,7 +4,7 @@
 import { networkInterfaces } from "node:os";
 import { brand } from "../../brand.ts";
 import { messageOf } from "../../base/errors.ts";
-import { networkContains, parseAddress, parseAll } from "../../base/ip.ts";
+import { networkContains, parseAddress, parseNetworks } from "../../base/ip.ts";
 import type { System } from "../../base/system.ts";
 import type { Zone } from "./name-records.ts";
 import type { PackedNames } from "./packed-names.ts";
@@ -106,7 +106,7 @@ function whyNot(
 ): string | undefined {
   const parsed = parseAddress(address);
   const isWithin =
-    parsed !== undefined && parseAll(networks ?? []).some((each) => networkContains(each, parsed));
+    parsed !== undefined && parseNetworks(networks ?? []).some((each) => networkContains(each, parsed));
   if (networks === undefined) return `root has not allowed it: sudo ${brand.executable} names --on --peers`;
   if (!isWithin)
     return `the unit was installed before this node had this network: sudo ${brand.executable} names --on --peers`;

@@ -25,8 +25,8 @@ import { appliedMs } from "./contact/version-ages.ts";
 const maxNext = 5;
 /** Bounds the list: nodes choose the text of their engine's version. */
 const maxVersions = 100;
-/** Certificates are renewed with a third of their life left, so one with less than a quarter was not renewed. */
-const renewedMs = 7 * 86_400_000;
+/** Earlier than this before its end, a certificate that was not renewed needs no person yet. */
+const endsSoonMs = 7 * 86_400_000;
 
 export async function nodeTrouble(services: NodeStore, orgId: number): Promise<NodeTrouble> {
   const { db, system } = services;
@@ -106,6 +106,7 @@ const showEnding = ({ id, name, notAfter }: { id: number; name: string; notAfter
   not_after: formatTime(notAfter),
 });
 
+/** Certificates are renewed with a third of their life left, so one with less than a quarter was not renewed. */
 async function notRenewed(db: Reader, orgId: number, now: number) {
   const late = `${certified} AND c.not_after < $2 AND (c.not_after - $3) * 4 < c.not_after - c.not_before`;
   const found = await firstOf(db, endingPick, {
@@ -114,7 +115,7 @@ async function notRenewed(db: Reader, orgId: number, now: number) {
     select: "c.node_id AS id, n.name, min(c.not_after) AS not_after",
     from: late,
     order: "GROUP BY c.node_id, n.name ORDER BY not_after, id",
-    params: [orgId, now + renewedMs, now],
+    params: [orgId, now + endsSoonMs, now],
   });
   return { count: found.count, first: found.first.map(showEnding) };
 }

@@ -68,6 +68,7 @@ export type Refreshed =
   | { account: "unsaid" }
   | { account: "there"; claims: Claims; isWhole: boolean; refreshToken: string | undefined };
 
+/** What the secret of a provider is sealed for (src/pki/secrets.ts). */
 export const providerContext = (id: number) => `identity provider ${id}`;
 
 function lineFull(): AppError {
@@ -90,7 +91,7 @@ export function makeExchange(deps: Deps): Exchange {
       const { calculatePKCECodeChallenge } = await loadOauth();
       const { authorization_endpoint: endpoint } = await configurations.find(provider);
       if (endpoint === undefined) throw notVerified("The provider names no page for signing in.");
-      return withWords(endpoint, {
+      return withQuery(endpoint, {
         client_id: provider.clientId,
         redirect_uri: redirectUri,
         response_type: "code",
@@ -105,8 +106,8 @@ export function makeExchange(deps: Deps): Exchange {
     },
     async signOutUrl(provider, returnTo) {
       const { end_session_endpoint: endpoint } = await configurations.find(provider);
-      const words = { client_id: provider.clientId, post_logout_redirect_uri: returnTo };
-      return endpoint === undefined ? undefined : withWords(endpoint, words);
+      const query = { client_id: provider.clientId, post_logout_redirect_uri: returnTo };
+      return endpoint === undefined ? undefined : withQuery(endpoint, query);
     },
     async claims(provider, redirectUri, secrets, answer) {
       const { AuthorizationResponseError } = await loadOauth();
@@ -124,11 +125,11 @@ export function makeExchange(deps: Deps): Exchange {
 }
 
 /** Refuses an endpoint that is no web page, such as `javascript:`: browsers are sent to it. */
-function withWords(endpoint: string, words: Readonly<Record<string, string>>): string {
+function withQuery(endpoint: string, query: Readonly<Record<string, string>>): string {
   const url = new URL(endpoint);
   if (!/^https?:$/.test(url.protocol))
     throw notVerified("The provider names a page that is none of the web.");
-  for (const [name, value] of Object.entries(words)) url.searchParams.set(name, value);
+  for (const [name, value] of Object.entries(query)) url.searchParams.set(name, value);
   return url.href;
 }
 

@@ -6,7 +6,7 @@ import {
   maskNetwork,
   networksOverlap,
   parseAddress,
-  parseAll,
+  parseNetworks,
   parseNetwork,
   type Network,
 } from "../../base/ip.ts";
@@ -49,7 +49,7 @@ function networkOf(word: string): Network | undefined {
  * Networks of the nodes' addresses in Tailscale and headscale. Here nodes have other addresses, even in an overlay of
  * the same network.
  */
-const foreign = parseAll(["100.64.0.0/10", "fd7a:115c:a1e0::/48"]);
+const foreign = parseNetworks(["100.64.0.0/10", "fd7a:115c:a1e0::/48"]);
 
 /** A network as a source: packets from machines behind a router. A node would match it by its overlay address. */
 function networkSource(network: Network, overlay: Names["overlay"]): Side {

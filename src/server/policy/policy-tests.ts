@@ -145,15 +145,15 @@ function rulesText(ids: readonly number[]): string {
   return parts.join(" and ");
 }
 
-/** Steps. */
+/** The work for one pair of classes, or for one rule. */
 const eachPair = 10;
 
 function matching(classes: readonly NodeClass[], side: Target): NodeClass[] {
-  return classes.filter(({ members }) => members.some((member) => isOn(member, side)));
+  return classes.filter(({ members }) => members.some((member) => isOfSide(member, side)));
 }
 
 /** Stand-ins take part only for the group that they stand for: `any` means stored nodes. */
-function isOn({ id, groups }: Member, side: Target): boolean {
+function isOfSide({ id, groups }: Member, side: Target): boolean {
   if ("node" in side) return id === side.node;
   return "group" in side ? groups.includes(side.group) : id > 0;
 }
@@ -165,8 +165,8 @@ function firstPair(
   test: PolicyTest,
 ): [Member, Member] | undefined {
   for (const a of from.members) {
-    if (!isOn(a, test.from)) continue;
-    const b = partners(a).find((each) => each.id !== a.id && isOn(each, test.to));
+    if (!isOfSide(a, test.from)) continue;
+    const b = partners(a).find((each) => each.id !== a.id && isOfSide(each, test.to));
     if (b !== undefined) return [a, b];
   }
   return undefined;

@@ -310,7 +310,7 @@ export async function raiseRotationVersion(tx: Transaction, orgId: number): Prom
   await organizations.update(tx, { id: orgId }, { rotationVersion });
 }
 
-/** Deletes the keys of the former CAs, so no rollback is possible: offline nodes still trust certificates by these keys. */
+/** Deletes the keys of the former CAs, which offline nodes still trust. No rollback is possible after that. */
 async function endRetirement(tx: Transaction, orgId: number): Promise<void> {
   // Lighthouses that are offline.
   for (const { id } of await nodes.all(tx, { orgId, keepsFormer: true })) await dropFormer(tx, orgId, id);

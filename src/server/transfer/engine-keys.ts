@@ -2,7 +2,7 @@
 // unknown; a test compares this with the settings that nodes accept, and with the engines' own examples.
 
 import { brand } from "../../brand.ts";
-import { ConfigOverrides } from "../../engine/allowed-settings.ts";
+import { ConfigOverrides, settingsIn } from "../../engine/allowed-settings.ts";
 
 export type Fate = { used: boolean; detail: string };
 
@@ -73,17 +73,7 @@ const former: ReadonlyMap<string, Fate> = new Map([
   ["punch_back", overridable],
 ]);
 
-/** The paths of the settings in a schema. Maps with keys of their own, such as allow lists, are one setting. */
-export function pathsIn(schema: object, path = ""): string[] {
-  if ("wrapped" in schema && typeof schema.wrapped === "object" && schema.wrapped !== null)
-    return pathsIn(schema.wrapped, path);
-  if (!("entries" in schema) || typeof schema.entries !== "object" || schema.entries === null) return [path];
-  return Object.entries(schema.entries).flatMap(([key, item]: [string, unknown]) =>
-    typeof item === "object" && item !== null ? pathsIn(item, path === "" ? key : `${path}.${key}`) : [],
-  );
-}
-
-const overrides = new Set(pathsIn(ConfigOverrides));
+const overrides = new Set(settingsIn(ConfigOverrides));
 const sections = new Set([...fates.keys(), ...former.keys(), ...overrides].map((path) => path.split(".")[0]));
 
 /** Whether a top-level key is one of the engine's. */

@@ -12,7 +12,7 @@ import {
   isPrivate,
   makeNetwork,
   parseAddress,
-  parseAll,
+  parseNetworks,
   parseAddressInNetwork,
   formatAddress,
 } from "../../base/ip.ts";
@@ -244,7 +244,7 @@ function routeSubnets(
 }
 
 function permits({ current }: PlannedHost, network: string): boolean {
-  const [inner] = parseAll([network]);
+  const [inner] = parseNetworks([network]);
   const permitted = current.flatMap(({ unsafeNetworks }) => unsafeNetworks).flatMap(parseUnsafe);
   return inner !== undefined && permitted.some((outer) => holdsNetwork(outer, inner));
 }

@@ -2,7 +2,7 @@
 
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { AppError } from "../../../src/base/errors.ts";
-import { parseAll } from "../../../src/base/ip.ts";
+import { parseNetworks } from "../../../src/base/ip.ts";
 import { sealSecret } from "../../../src/pki/secrets.ts";
 import { makeConfigurations } from "../../../src/server/oidc/configuration.ts";
 import { checkLeavers } from "../../../src/server/oidc/leaving.ts";
@@ -47,7 +47,7 @@ test("configurations that are asked for with ever other settings are not all kep
       return Response.json({ issuer, authorization_endpoint: issuer, jwks_uri: issuer });
     },
   };
-  const configurations = makeConfigurations({ system, webhookNetworks: parseAll(["127.0.0.0/8"]) });
+  const configurations = makeConfigurations({ system, webhookNetworks: parseNetworks(["127.0.0.0/8"]) });
   const find = (trust: string) => configurations.find({ issuer: "http://127.0.0.1:9", trust });
   await find("first");
   await find("first");

@@ -5,7 +5,7 @@ import {
   canonicalAddress,
   networkContains,
   parseAddress,
-  parseAll,
+  parseNetworks,
   specialHost,
   withoutPort,
   type Address,
@@ -198,7 +198,7 @@ const isAddress = (withPrefix: string, address: string) =>
 /** Addresses that only another organization's tunnels reach. */
 function inNetworkOf(others: Asked["others"], address: Address): string | undefined {
   const other = others.find(({ networks, routes }) =>
-    parseAll([...networks, ...routes]).some((each) => networkContains(each, address)),
+    parseNetworks([...networks, ...routes]).some((each) => networkContains(each, address)),
   );
   return other && `it is in the network of the organization "${other.slug}"`;
 }
@@ -211,7 +211,7 @@ export function decideHubs(asked: Asked): void {
   const { inForce, networks, others, permissions, result } = asked;
   const map = result.granted["static_host_map"];
   if (!isMap(map)) return;
-  const own = parseAll(networks);
+  const own = parseNetworks(networks);
   const refusal = (entry: string): string | undefined => {
     const host = withoutPort(entry);
     if (isLoopback(host)) return `${host} leads this machine to itself, its own link or nowhere`;

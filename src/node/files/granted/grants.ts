@@ -8,7 +8,7 @@ import {
   isOverlayDevice,
   readableDeviceName,
 } from "../../../engine/interface-names.ts";
-import { holdsNetwork, parseAll, parseNetwork, withoutPort } from "../../../base/ip.ts";
+import { holdsNetwork, parseNetworks, parseNetwork, withoutPort } from "../../../base/ip.ts";
 import { isMap, valueAt, type YamlMap, type YamlValue } from "../../../base/yaml.ts";
 import {
   networkOfHost,
@@ -148,7 +148,7 @@ function decideRoutes(asked: Asked): void {
 /** A granted route to a part of the internet that stays only because it was in force before. */
 function needsPermission(text: string, { routes, former_routes: former }: Permissions): boolean {
   const network = former.includes(text) ? parseNetwork(text) : undefined;
-  return network !== undefined && !parseAll(routes).some((each) => holdsNetwork(each, network));
+  return network !== undefined && !parseNetworks(routes).some((each) => holdsNetwork(each, network));
 }
 
 function rulesOf({ slug, machine, networks, permissions }: Situation): RouteRules {

@@ -6,7 +6,7 @@ import {
   holdsNetwork,
   isPrivate,
   networksOverlap,
-  parseAll,
+  parseNetworks,
   parseNetwork,
   size,
   specialNetwork,
@@ -50,15 +50,15 @@ export type CheckedRoutes = {
 export function checkRoutes(texts: readonly string[], rules: RouteRules): CheckedRoutes {
   const refused = new Map<string, string>();
   const here = new Map<string, string>();
-  const own = parseAll(rules.own);
-  const allowed = parseAll(rules.allowed);
+  const own = parseNetworks(rules.own);
+  const allowed = parseNetworks(rules.allowed);
   const former = new Set(rules.former);
   const needsRoot = (route: Network) => (isPrivate(route) || former.has(route.text) ? undefined : isPublic);
   const takes = takenBy(rules);
   const keeps = keptBy(rules);
   const crosses = crossingOf(rules);
   const counted: Network[] = [];
-  for (const route of parseAll([...new Set(texts)])) {
+  for (const route of parseNetworks([...new Set(texts)])) {
     const isAllowed = allowed.some((each) => holdsNetwork(each, route));
     const overlay = inOverlay(route, own, rules.others, isAllowed);
     const kept = keeps(route);
@@ -84,12 +84,12 @@ export function refusedNetworks(
   texts: readonly string[],
   { isSpecialAllowed, ...rules }: Omit<RouteRules, "others" | "former"> & { isSpecialAllowed: boolean },
 ): Map<string, string> {
-  const permitted = parseAll(rules.allowed);
+  const permitted = parseNetworks(rules.allowed);
   const takes = takenBy(rules);
   const keeps = keptBy(rules);
   const crosses = crossingOf({ ...rules, present: [] });
   return new Map(
-    parseAll(texts).flatMap((network) => {
+    parseNetworks(texts).flatMap((network) => {
       if (permitted.some((each) => holdsNetwork(each, network))) return [];
       const special = isSpecialAllowed ? undefined : whySpecial(network);
       const reason = special ?? keeps(network)?.reason ?? crosses(network, false) ?? takes(network);
@@ -111,7 +111,7 @@ export function overlapsOf(
   texts: readonly string[],
   { attached, routes, needed, allowed }: Pick<RouteRules, "attached" | "routes" | "needed" | "allowed">,
 ): Overlap[] {
-  const permitted = parseAll(allowed);
+  const permitted = parseNetworks(allowed);
   const machine = [
     ...attached.map(({ network, device }) => ({
       network,
@@ -119,8 +119,8 @@ export function overlapsOf(
     })),
     ...routes,
     ...needed,
-  ].flatMap(({ network: text, name }) => parseAll([text]).map((network) => ({ network, name })));
-  return parseAll(texts).flatMap((overlay) => {
+  ].flatMap(({ network: text, name }) => parseNetworks([text]).map((network) => ({ network, name })));
+  return parseNetworks(texts).flatMap((overlay) => {
     if (permitted.some((each) => holdsNetwork(each, overlay))) return [];
     return machine.flatMap(({ network, name }): Overlap[] => {
       const isTaken = holdsNetwork(overlay, network);
@@ -132,7 +132,7 @@ export function overlapsOf(
 
 /** Whether networks that the engine routes without unsafe_routes take most of the internet. */
 export function takesInternet(texts: readonly string[]): boolean {
-  const all = parseAll(texts);
+  const all = parseNetworks(texts);
   return ([4, 6] as const).some((family) => coverage(all, family) > share[family]);
 }
 
@@ -170,7 +170,7 @@ function whySpecial(network: Network): string | undefined {
 function keptBy({ attached, routes }: Pick<RouteRules, "attached" | "routes">) {
   const equal = new Map(routes.map(({ network, name }) => [network, name]));
   const networks = attached.flatMap(({ network, device }) =>
-    parseAll([network]).map((each) => ({ network: each, device })),
+    parseNetworks([network]).map((each) => ({ network: each, device })),
   );
   return (route: Network): { reason: string; isHere: boolean } | undefined => {
     const mine = networks.find(({ network }) => holdsNetwork(network, route));
@@ -196,7 +196,7 @@ function keptBy({ attached, routes }: Pick<RouteRules, "attached" | "routes">) {
 function crossingOf({ slug, foreign, present }: Pick<RouteRules, "slug" | "foreign" | "present">) {
   const others = foreign.flatMap(([other, text]) =>
     // Only root allows so wide a route. Like a default route, it takes the packets that no other route takes.
-    parseAll([text]).flatMap((network) => (tooWide(network) === undefined ? [{ other, network }] : [])),
+    parseNetworks([text]).flatMap((network) => (tooWide(network) === undefined ? [{ other, network }] : [])),
   );
   // Tables: two organizations may have thousands of routes each.
   const exact = new Map(others.map((each) => [cutTo(each.network.prefix, each.network), each]));
@@ -244,7 +244,7 @@ function takenBy({
   needed,
 }: Pick<RouteRules, "own" | "attached" | "routes" | "foreign" | "needed">) {
   const overlays = new Set(own);
-  const longer = parseAll([
+  const longer = parseNetworks([
     ...[...attached, ...routes].map(({ network }) => network),
     ...foreign.map(([, network]) => network),
   ]);

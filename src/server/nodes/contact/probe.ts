@@ -9,7 +9,7 @@ import {
   maskNetwork,
   networksOverlap,
   parseAddress,
-  parseAll,
+  parseNetworks,
   parseNetwork,
   type Network,
 } from "../../../base/ip.ts";
@@ -79,5 +79,5 @@ function placeOf(address: string): Network | undefined {
   return network === undefined || isPrivate(network) || isOfMachine(network) ? undefined : network;
 }
 
-const ofMachines = parseAll(["0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "::/64", "fe80::/10"]);
+const ofMachines = parseNetworks(["0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "::/64", "fe80::/10"]);
 const isOfMachine = (network: Network) => ofMachines.some((each) => holdsNetwork(each, network));

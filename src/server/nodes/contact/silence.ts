@@ -3,6 +3,7 @@
 // jump of the clock. away.ts counts the silence of other nodes alike.
 
 import * as v from "valibot";
+import { given } from "../../../base/given.ts";
 import { ourselves } from "../../audit/record.ts";
 import type { ServerOptions } from "../../options.ts";
 import type { Reader } from "../../store/database.ts";
@@ -45,7 +46,7 @@ export function countedSilence(last: number, now: number, gaps: readonly Gap[]):
 /** The watch at `now`: with a gap if nothing was noted for long. Pure. */
 export function watchAt(before: Watch | undefined, now: number): Watch {
   if (before === undefined) return { seen: now, gaps: [] };
-  const { seen, gaps, setBackAt = 0 } = before;
+  const { seen, gaps } = before;
   const all: [number, number][] = now - seen > gapMs ? [...gaps, [seen, now]] : gaps;
   return {
     seen: now,
@@ -54,7 +55,7 @@ export function watchAt(before: Watch | undefined, now: number): Watch {
       .map(([from, to]): [number, number] => [from, Math.min(to, now)])
       .filter(([from, to]) => to > from && to > now - keptMs)
       .slice(-maxGaps),
-    ...(seen - now > gapMs ? { setBackAt: now } : setBackAt === 0 ? {} : { setBackAt }),
+    ...given({ setBackAt: seen - now > gapMs ? now : before.setBackAt }),
   };
 }
 
