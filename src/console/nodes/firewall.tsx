@@ -4,7 +4,7 @@ import { type Rule as StoredRule, rulesApi } from "../../api/rules.ts";
 import { apiPath } from "../../api/endpoint.ts";
 import type { ComponentChildren } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
-import { countOf } from "../../base/duration.ts";
+import { countOf } from "../../base/quantities.ts";
 import type { Node } from "../../protocol/node.ts";
 import { Sentence } from "../access/sentence.tsx";
 import { endsOf, namesOf, sentenceOf, sideWords, toRule, trafficWords, type Rule } from "../access/rules.ts";

@@ -1,6 +1,6 @@
 // Nodes that wait for an administrator's approval: what each asks for, and the two answers.
 
-import { countOf } from "../../base/duration.ts";
+import { countOf } from "../../base/quantities.ts";
 import { registrationsApi } from "../../api/node-calls.ts";
 import { organizationSettings, organizationsApi } from "../../api/organizations.ts";
 import { registrationTokensApi } from "../../api/tokens.ts";
