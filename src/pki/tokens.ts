@@ -69,7 +69,7 @@ export async function makeTokenSigner(key: SigningKey): Promise<TokenSigner> {
     async verify(token, type, nowMs) {
       if (token.length > maxTokenLength) throw notValid("The token is not valid.");
       const claims = await verified(token, publicKey, key.kid, nowMs);
-      if (claims.token_type !== type) throw notValid("The token has the wrong type.");
+      if (claims.token_type !== type) throw notValid("The token has the wrong type.", wrongType(claims));
       return claims;
     },
   };
@@ -98,6 +98,11 @@ async function verified(
       error,
     );
   }
+}
+
+/** As jose refuses a claim: the token was issued, so it is no guess. */
+function wrongType(claims: Claims): Error {
+  return new errors.JWTClaimValidationFailed("another type", claims, "token_type", "check_failed");
 }
 
 function notValid(message: string, cause?: unknown): AppError {

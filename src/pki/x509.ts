@@ -128,10 +128,7 @@ export async function issueServerX509(
       ...template,
       name: "control plane",
       publicKey: keys.publicKey,
-      alternativeNames: [
-        ...template.names.map((value) => ({ type: "dns" as const, value })),
-        ...template.addresses.map((value) => ({ type: "ip" as const, value })),
-      ],
+      alternativeNames: namesOf(template),
       usages: [x509.ExtendedKeyUsage.serverAuth],
     },
     issuer,
@@ -155,14 +152,17 @@ export async function makeServerCsr(options: {
     name: [],
     keys: await importKeys(options.privateKeyPem),
     signingAlgorithm: algorithm,
-    extensions: [
-      new x509.SubjectAlternativeNameExtension([
-        ...options.names.map((value) => ({ type: "dns" as const, value })),
-        ...options.addresses.map((value) => ({ type: "ip" as const, value })),
-      ]),
-    ],
+    extensions: [new x509.SubjectAlternativeNameExtension(namesOf(options))],
   });
   return new Uint8Array(request.rawData);
+}
+
+/** DNS names and addresses as alternative names of a certificate. */
+function namesOf({ names, addresses }: Pick<ServerTemplate, "names" | "addresses">) {
+  return [
+    ...names.map((value) => ({ type: "dns" as const, value })),
+    ...addresses.map((value) => ({ type: "ip" as const, value })),
+  ];
 }
 
 export type ServerCertificate = {
@@ -183,9 +183,7 @@ export function readServerChain(
   const refuse = (reason: string) =>
     new AppError("untrusted_answer", `The certificate that the authority sent is refused: ${reason}`);
   const [leaf] = readCertificates(pem, refuse);
-  const key = createPublicKey(own.privateKeyPem).export({ format: "der", type: "spki" });
-  if (!leaf.publicKey.export({ format: "der", type: "spki" }).equals(key))
-    throw refuse("it is for another key");
+  if (!leaf.publicKey.equals(createPublicKey(own.privateKeyPem))) throw refuse("it is for another key");
   const missing =
     own.names.find((name) => leaf.checkHost(name) === undefined) ??
     own.addresses.find((address) => leaf.checkIP(address) === undefined);
@@ -255,9 +253,7 @@ export function verifyNodeX509(check: NodeX509Check): void {
     new AppError("untrusted_answer", `The node.crt that the control plane sent is refused: ${reason}`);
   const [leaf, ca] = readChain(check.pem, refuse);
   if (!ca.ca || leaf.ca || !leaf.verify(ca.publicKey)) throw refuse("its CA has not signed it");
-  const own = createPublicKey(check.privateKeyPem).export({ format: "der", type: "spki" });
-  if (!leaf.publicKey.export({ format: "der", type: "spki" }).equals(own))
-    throw refuse("it is for another key");
+  if (!leaf.publicKey.equals(createPublicKey(check.privateKeyPem))) throw refuse("it is for another key");
   if (leaf.checkHost(`${check.name}.${check.organization}.${brand.internalDomain}`) === undefined)
     throw refuse("it is for another name");
   if (leaf.checkIP(check.address) === undefined) throw refuse("it is for another address");
@@ -306,8 +302,7 @@ async function importKeys(privateKeyPem: string): Promise<CryptoKeyPair> {
 
 /** RFC 5280 4.1.2.2: positive, at most 20 octets. */
 function serialHex(bytes: Uint8Array): string {
-  const hex = Buffer.from(bytes).toString("hex");
-  return `00${hex}`;
+  return `00${Buffer.from(bytes).toString("hex")}`;
 }
 
 function sha256Hex(bytes: ArrayBuffer): string {

@@ -105,13 +105,7 @@ export type Certified = "valid" | "expired" | "not valid yet";
 
 export function certificateFindings(slug: string, certificate: Certified): Finding[] {
   if (certificate === "valid") return [];
-  return certificate === "expired"
-    ? [found("certificate_expired", slug, "The certificate has expired")]
-    : [
-        found(
-          "certificate_not_valid_yet",
-          slug,
-          "The certificate is not valid yet: the clock of this machine is wrong",
-        ),
-      ];
+  if (certificate === "expired") return [found("certificate_expired", slug, "The certificate has expired")];
+  const what = "The certificate is not valid yet: the clock of this machine is wrong";
+  return [found("certificate_not_valid_yet", slug, what)];
 }

@@ -101,37 +101,31 @@ export type Observation = {
 type Conclusion = Pick<Health, "verdict" | "reason"> & { findings: Finding[] };
 
 export function conclude(seen: Observation): Conclusion {
-  const { slug, stuck, silent, large } = seen;
+  const { slug, stuck, silent } = seen;
+  const one = (isSeen: boolean, kind: Kind, what: string) => (isSeen ? [found(kind, slug, what)] : []);
   const findings = byGravity([
     ...certificateFindings(slug, seen.certificate),
-    ...(seen.isCloned ? [found("cloned", slug, "Another machine uses the keys of this node")] : []),
-    ...(stuck.length === 0
-      ? []
-      : [
-          found(
-            "tunnels_dead",
-            slug,
-            `Tunnels stay dead after ${mostFailures} attempts to heal each: ${few(stuck)}`,
-          ),
-        ]),
+    ...one(seen.isCloned, "cloned", "Another machine uses the keys of this node"),
+    ...one(
+      stuck.length > 0,
+      "tunnels_dead",
+      `Tunnels stay dead after ${mostFailures} attempts to heal each: ${few(stuck)}`,
+    ),
     ...(seen.contact === undefined ? ofNode(seen) : ofLighthouse(seen, seen.contact)),
     ...unrouted(seen),
-    ...(large === undefined
-      ? []
-      : [
-          found(
-            "large_packets_lost",
-            slug,
-            `Packets above ${large.bytes} bytes are lost on the way to ${few(large.to)}: large transfers hang`,
-            large.cure,
-          ),
-        ]),
+    ...largePacketsLost(seen),
     ...clockDiffers(seen),
     ...addressMoved(seen),
     ...ofDisk(seen),
-    ...(silent.length === 0 ? [] : [found("peers_silent", slug, `No answer from ${few(silent, 20)}`)]),
+    ...one(silent.length > 0, "peers_silent", `No answer from ${few(silent, 20)}`),
   ]);
   return { ...verdictOf(findings), findings };
+}
+
+function largePacketsLost({ slug, large }: Observation): Finding[] {
+  if (large === undefined) return [];
+  const what = `Packets above ${large.bytes} bytes are lost on the way to ${few(large.to)}: large transfers hang`;
+  return [found("large_packets_lost", slug, what, large.cure)];
 }
 
 function clockDiffers({ slug, certificate, clockAheadMs: ahead }: Observation): Finding[] {

@@ -54,6 +54,7 @@ export async function nodeTrouble(services: NodeStore, orgId: number): Promise<N
   };
 }
 
+const named = computed({ id: integer(), name: text() });
 const counted = computed({ active: integer(), online: integer() });
 
 async function countNodes(db: Reader, orgId: number, now: number) {
@@ -195,7 +196,7 @@ async function notApplied({ db, ages }: NodeStore, orgId: number, now: number) {
 
 /** The index `sightings_cloned` leaves few nodes. */
 async function clonedNodes(db: Reader, orgId: number, now: number) {
-  return firstOf(db, computed({ id: integer(), name: text() }), {
+  return firstOf(db, named, {
     count: "count(*)",
     select: "id, name",
     from: `FROM sightings s JOIN nodes n ON n.id = s.node_id
@@ -209,7 +210,7 @@ async function clonedNodes(db: Reader, orgId: number, now: number) {
 const phonesOf = "FROM nodes WHERE org_id = $1 AND phone IS NOT NULL AND state NOT IN ('pending', 'revoked')";
 
 async function phonesDue(db: Reader, orgId: number, now: number) {
-  return firstOf(db, computed({ id: integer(), name: text() }), {
+  return firstOf(db, named, {
     count: "count(*)",
     select: "id, name",
     from: `${phonesOf} AND coalesce(renew_at, 0) <= $2`,
