@@ -1,5 +1,4 @@
-// Quantities as text: durations (90s, 15m, 24h, 7d) and sizes (500MB, 4GB) of flags and request bodies, times as RFC 3339,
-// counts.
+// Quantities as text: durations (90s, 15m, 24h, 7d), sizes (500MB, 4GB), times as RFC 3339, counts.
 
 const units = { s: 1, m: 60, h: 3600, d: 86_400 } as const;
 

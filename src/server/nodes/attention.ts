@@ -31,7 +31,7 @@ const endsSoonMs = 7 * 86_400_000;
 export async function nodeTrouble(services: NodeStore, orgId: number): Promise<NodeTrouble> {
   const { db, system } = services;
   const now = system.now();
-  const [counts, hubs, not_renewed, vulnerable_engines, not_applied, cloned, phones_due, next] =
+  const [counts, hubs, not_renewed, vulnerable_engines, not_applied, cloned, phones_due, ending_first] =
     await Promise.all([
       countNodes(db, orgId, now),
       lookAtHubs(services, orgId, now),
@@ -50,7 +50,7 @@ export async function nodeTrouble(services: NodeStore, orgId: number): Promise<N
     not_applied,
     cloned,
     phones_due,
-    ending_first: next,
+    ending_first,
   };
 }
 
