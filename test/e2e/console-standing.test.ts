@@ -408,7 +408,7 @@ describe("how machines stand in the console", () => {
       expect(await page.locator(".events li").count()).toBe(1);
       await open(`nodes/${web.id}/`);
       await page.getByRole("link", { name: "May it reach another node?" }).click();
-      await page.getByLabel("To machine").fill("hub");
+      await page.getByLabel("To node").fill("hub");
       await page.getByLabel("Protocol and port").fill("tcp 22");
       await page.getByRole("status").getByText("the rules allow it").waitFor();
       await page.getByRole("status").getByRole("link", { name: "web", exact: true }).click();
