@@ -1,5 +1,7 @@
 // The rules of the page Access: words and back, edits on edits, and the matrix beside the control plane's own decision.
 
+import type { Rule as StoredRule } from "../../src/api/rules.ts";
+import { reachOf, type Standee } from "../../src/console/access/standing.ts";
 import { expect, test } from "bun:test";
 import * as v from "valibot";
 import { cellOf, isChanged, linesOf, matrixOf, shortTraffic } from "../../src/console/access/matrix.ts";
@@ -347,4 +349,33 @@ test("edits of tests are put on the tests that others saved meanwhile", () => {
     "nodes in web must reach nodes in db on tcp 6",
     "nodes in web must reach nodes in db on tcp 4",
   ]);
+});
+
+test("a node reaches those whose firewalls and its own agree, of one owner where a rule says self", () => {
+  const rule = (id: number, direction: "inbound" | "outbound", target: object, peer: object, ports = "any") =>
+    ({ id, direction, protocol: "tcp", ports, target, peer, description: "" }) as StoredRule;
+  const node = (id: number, groups: string[], owner_id: number | null = null): Standee => ({
+    id,
+    groups,
+    owner_groups: [],
+    subnets: [],
+    owner_id,
+  });
+  const rules = [
+    rule(1, "outbound", { group: "web" }, { any: true }, "5432"),
+    rule(2, "inbound", { group: "db" }, { group: "web" }, "5000-6000"),
+    rule(3, "inbound", { group: "app" }, { group: "web" }, "80"),
+    rule(4, "inbound", { group: "web" }, { group: "user:self" }),
+    rule(5, "outbound", { group: "phone" }, { any: true }),
+  ];
+  const others = [
+    node(1, ["db"]),
+    node(2, ["db"]),
+    node(3, ["app"]),
+    node(4, ["phone"], 7),
+    node(5, ["phone"], 8),
+  ];
+  expect(reachOf(rules, node(0, ["web"], 7), others)).toEqual({ reaches: 2, reachedBy: 1 });
+  expect(reachOf(rules, node(0, ["web"]), others)).toEqual({ reaches: 2, reachedBy: 0 });
+  expect(reachOf(rules, node(0, ["ci"]), others)).toEqual({ reaches: 0, reachedBy: 0 });
 });

@@ -272,7 +272,8 @@ function One({ token, waits, only, asked, isAsking, setJoined, children }: OnePr
   useEffect(
     () =>
       onSeen((contacts) => {
-        if (only !== undefined && contacts.some(([id]) => id === only.id)) void refresh(path);
+        if (only === undefined || !contacts.some(([id]) => id === only.id)) return;
+        void Promise.all([refresh(path), refresh(peersPath)]);
       }),
     [path],
   );
