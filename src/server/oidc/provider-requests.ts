@@ -142,10 +142,7 @@ async function claimsFor(
   { state, nonce, verifier }: Secrets,
   answer: URLSearchParams,
 ): Promise<Exchanged> {
-  const oauth = await loadOauth();
-  const server = await deps.configurations.find(provider);
-  const client = await clientOf(deps, provider);
-  const by = await deps.configurations.options(provider);
+  const { oauth, server, client, by } = await partiesOf(deps, provider);
   const parameters = oauth.validateAuthResponse(server, client, answer, state);
   const auth = await authentication(deps, provider, server);
   const grant = [server, client, auth, parameters, redirectUri, verifier, by] as const;
@@ -174,10 +171,7 @@ async function refreshed(
   subject: string,
   refreshToken: string,
 ): Promise<Refreshed> {
-  const oauth = await loadOauth();
-  const server = await deps.configurations.find(provider);
-  const client = await clientOf(deps, provider);
-  const by = await deps.configurations.options(provider);
+  const { oauth, server, client, by } = await partiesOf(deps, provider);
   const auth = await authentication(deps, provider, server);
   const response = await oauth.refreshTokenGrantRequest(server, client, auth, refreshToken, by);
   const given = oauth.processRefreshTokenResponse(server, client, response);
@@ -195,11 +189,14 @@ async function refreshed(
   return { account: "there", claims, isWhole: own !== undefined, refreshToken: tokens.refresh_token };
 }
 
-async function clientOf({ system }: Deps, { clientId }: Provider): Promise<Client> {
-  const { clockSkew, clockTolerance } = await loadOauth();
+async function partiesOf({ configurations, system }: Asking, provider: Provider) {
+  const oauth = await loadOauth();
+  const server = await configurations.find(provider);
   // oauth4webapi reads the clock of the process: tests replace that of the system.
   const aheadS = Math.round((system.now() - Date.now()) / 1000);
-  return { client_id: clientId, [clockSkew]: aheadS, [clockTolerance]: toleranceS };
+  const clocks = { [oauth.clockSkew]: aheadS, [oauth.clockTolerance]: toleranceS };
+  const client: Client = { client_id: provider.clientId, ...clocks };
+  return { oauth, server, client, by: await configurations.options(provider) };
 }
 
 async function authentication({ secretKey }: Deps, provider: Provider, server: AuthorizationServer) {
