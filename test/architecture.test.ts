@@ -96,7 +96,6 @@ const homes: Record<string, { homes: RegExp; reason: string }> = {
   "preact/hooks": { homes: /^console\//, reason: "pages for browsers" },
   "@preact/signals": { homes: /^console\//, reason: "pages for browsers" },
   "oxc-minify": { homes: /^server\/console\/bundler\.ts$/, reason: "loaded by the build alone" },
-  uplot: { homes: /^console\/ui\/plot\.tsx$/, reason: "plots of the console" },
   uqr: { homes: /^(console\/ui\/qr|cli\/admin\/users\/factor)\.tsx?$/, reason: "QR codes" },
   yaml: {
     homes: /^server\/(policy|transfer)/,

@@ -8,6 +8,20 @@ export function lastDays(days: number, nowMs: number, newest = 0): [number, numb
   return [to - days * dayS, to];
 }
 
+/** What is known of each time at equal distances; undefined where nothing is. Each time is that of its nearest place. */
+export function evenly<T extends { at: string }>(
+  items: readonly T[],
+  everyS: number,
+  [from, to]: readonly [number, number],
+): (T | undefined)[] {
+  const places = new Array<T | undefined>(Math.floor((to - from) / everyS) + 1).fill(undefined);
+  for (const item of items) {
+    const place = Math.round((Date.parse(item.at) / 1000 - from) / everyS);
+    if (place >= 0 && place < places.length) places[place] = item;
+  }
+  return places;
+}
+
 /** Age of a backup that needs attention. */
 const backupMs = 2 * 86_400_000;
 

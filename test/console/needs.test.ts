@@ -1,8 +1,7 @@
 // What the console says needs a person.
 
 import { expect, test } from "bun:test";
-import { isBackupDue, lastDays } from "../../src/console/days.ts";
-import { withGaps } from "../../src/console/ui/gaps.ts";
+import { evenly, isBackupDue, lastDays } from "../../src/console/days.ts";
 import { needRows, testsWords, tilesOf, verdictOf } from "../../src/console/needs.ts";
 import type { Attention } from "../../src/api/paths.ts";
 
@@ -128,27 +127,23 @@ test("a backup is due when there is none, or the last one is two days old", () =
   expect(isBackupDue(new Date(now - day).toISOString(), now)).toBe(false);
 });
 
-test("a plot ends now, or with a count of a control plane whose clock is ahead", () => {
+test("a line ends now, or with a count of a control plane whose clock is ahead", () => {
   const seconds = now / 1000;
   expect(lastDays(1, now)).toEqual([seconds - 86_400, seconds]);
   expect(lastDays(7, now, seconds + 60)).toEqual([seconds + 60 - 7 * 86_400, seconds + 60]);
 });
 
-test("a time without counts is a gap of the plot", () => {
+test("a time without counts is a gap of the line, and so is the time since the last one", () => {
+  const [first, second, late] = [0, 290, 1505].map((at) => ({ at: new Date(at * 1000).toISOString() }));
   expect(
-    withGaps(
-      [
-        [0, 300, 1800],
-        [1, 2, 3],
-        [9, 9, 9],
-      ],
+    evenly(
+      [first, second, late].filter((each) => each !== undefined),
       300,
+      [0, 2100],
     ),
-  ).toEqual([
-    [0, 300, 600, 1800],
-    [1, 2, null, 3],
-    [9, 9, null, 9],
-  ]);
+  ).toEqual([first, second, undefined, undefined, undefined, late, undefined, undefined]);
+  // What came before the time that is shown is no part of it.
+  expect(evenly([{ at: new Date(0).toISOString() }], 300, [1000, 1300])).toEqual([undefined, undefined]);
 });
 
 test("tiles have numbers without lines where nothing was counted, and no number where nothing is known", () => {

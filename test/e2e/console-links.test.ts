@@ -146,7 +146,7 @@ describe("links in the console", () => {
         route.fulfill({ json: { every_s: 300, hosts: [{ host: answering.host, points }] } }),
       );
       await page.goto(`${plane.url}/console/-/servers/`);
-      await page.getByText(/^since the start at .+: at most 1 requests/).waitFor();
+      await page.getByText(/^The last day, since the start at .+: at most 1 requests/).waitFor();
       await page.unroute("**/api/servers/history/");
       for (const path of ["organizations/", "users/", "servers/"]) {
         await page.goto(`${plane.url}/console/-/${path}`);

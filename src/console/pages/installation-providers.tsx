@@ -4,29 +4,30 @@ import { apiPath } from "../../api/endpoint.ts";
 import { providersApi } from "../../api/providers.ts";
 import { leavingText } from "../leaving.ts";
 import { useResource } from "../resource.ts";
-import { Failure, FromTerminal } from "../ui/parts.tsx";
+import { Panel, TerminalButton } from "../ui/page.tsx";
+import { Failure } from "../ui/parts.tsx";
 
 const path = apiPath(providersApi.list, {});
 
 export function InstallationProviders() {
   const { data, error } = useResource(path);
   return (
-    <section>
-      <h2>Sign-in by providers of identities</h2>
+    <Panel
+      title="Sign-in by providers of identities"
+      actions={<TerminalButton command={["oidc", "list"]} call={["GET", path]} />}
+    >
       {error === undefined ? null : <Failure error={error} />}
-      {data?.length === 0 ? <p>None. Organizations can have their own.</p> : null}
-      <ul class="plain-list">
+      {data?.length === 0 ? <p class="in quiet">None. Organizations can have their own.</p> : null}
+      <ul class="lines">
         {(data ?? []).map(({ id, name, issuer, leaving }) => (
           <li key={id}>
-            <strong>
-              <bdi>{name}</bdi>
-            </strong>{" "}
-            <bdi>{issuer}</bdi>
-            <p>{leavingText(leaving)}</p>
+            <p>
+              <bdi class="name">{name}</bdi> <bdi class="quiet">{issuer}</bdi>
+            </p>
+            <p class="quiet">{leavingText(leaving)}</p>
           </li>
         ))}
       </ul>
-      <FromTerminal command={["oidc", "list"]} call={["GET", path]} />
-    </section>
+    </Panel>
   );
 }

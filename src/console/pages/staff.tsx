@@ -1,7 +1,5 @@
-// Pages for staff: the organizations, users and servers of this control plane.
+// Pages for staff: the organizations and users of this control plane.
 
-import type { Server } from "../../api/servers.ts";
-import { serversPath } from "../use-needs.ts";
 import { apiPath } from "../../api/endpoint.ts";
 import { organizationsApi, type Organization } from "../../api/organizations.ts";
 import "../core.ts";
@@ -13,15 +11,18 @@ import { freeNetwork, overlapped } from "../overlay-networks.ts";
 import { counted } from "../removed-words.ts";
 import { refresh, useResource } from "../resource.ts";
 import { go, pathOf } from "../router.ts";
+import { Button } from "../ui/button.tsx";
 import { Check, FormFailure, Text, useAction } from "../ui/form.tsx";
 import { List, textColumn } from "../ui/list.tsx";
 import { Confirm, Dialog } from "../ui/dialog.tsx";
-import { dated, type Fact, Facts, Failure, FromTerminal, Line, Loading, State, When } from "../ui/parts.tsx";
+import { Page } from "../ui/page.tsx";
+import { FromTerminal, State } from "../ui/parts.tsx";
 import type { Column } from "../ui/rows.tsx";
 import { timeColumn } from "../ui/time-column.ts";
 import { InstallationProviders } from "./installation-providers.tsx";
-import { ServerHistory } from "./server-history.tsx";
 import { OwnerNumber, useEnding } from "./user-fields.tsx";
+
+export { Servers } from "./servers.tsx";
 
 const organizationsPath = apiPath(organizationsApi.list, {});
 const usersPath = apiPath(usersApi.list, {});
@@ -29,8 +30,15 @@ const usersPath = apiPath(usersApi.list, {});
 export function Organizations() {
   const [isMaking, make] = useState(false);
   return (
-    <>
-      <h1>Organizations</h1>
+    <Page
+      title="Organizations"
+      actions={
+        <Button kind="primary" icon="plus" onClick={() => make(true)}>
+          Create an organization
+        </Button>
+      }
+      terminal={{ command: ["org", "list"], call: ["GET", organizationsPath] }}
+    >
       <List
         label="Organizations"
         path={organizationsPath}
@@ -45,14 +53,9 @@ export function Organizations() {
         keyOf={({ id }: Organization) => id}
         linkOf={({ slug }: Organization) => pathOf(slug)}
         empty="None yet. An organization is one overlay network with its machines and members."
-        command={["org", "list"]}
-      >
-        <button type="button" class="primary" onClick={() => make(true)}>
-          Create an organization
-        </button>
-      </List>
+      />
       {isMaking ? <NewOrganization close={() => make(false)} /> : null}
-    </>
+    </Page>
   );
 }
 
@@ -111,12 +114,10 @@ function NewOrganization({ close }: { close(): void }) {
         <OwnerNumber error={error} value={ownerId} set={setOwnerId} />
         <FormFailure error={error} shown={["slug", "network", "owner"]} />
         <div class="actions">
-          <button class="primary" disabled={isRunning}>
+          <Button kind="primary" type="submit" disabled={isRunning}>
             Create the organization
-          </button>
-          <button type="button" onClick={close}>
-            Cancel
-          </button>
+          </Button>
+          <Button onClick={close}>Cancel</Button>
         </div>
         <FromTerminal
           command={["org", "create", slug, "--network", network, "--owner", owner]}
@@ -151,32 +152,34 @@ export function Users() {
       width: 1,
       text: () => "",
       cell: (user) => (
-        <button type="button" class="small" onClick={() => ask(user)}>
+        <Button kind="ghost" isSmall={true} onClick={() => ask(user)}>
           {user.is_active ? "Disable" : "Enable"}
           <span class="unseen"> {user.email}</span>
-        </button>
+        </Button>
       ),
     },
   ];
   return (
-    <>
-      <h1>Users</h1>
+    <Page
+      title="Users"
+      actions={
+        <Button kind="primary" icon="plus" onClick={() => ask("new")}>
+          Create a user
+        </Button>
+      }
+      terminal={{ command: ["user", "list"], call: ["GET", usersPath] }}
+    >
       <List
         label="Users"
         path={usersPath}
         columns={columns}
         keyOf={({ id }: User) => id}
         empty="There are no users."
-        command={["user", "list"]}
-      >
-        <button type="button" class="primary" onClick={() => ask("new")}>
-          Create a user
-        </button>
-      </List>
+      />
       <InstallationProviders />
       {asked === "new" ? <NewUser close={close} /> : null}
       {typeof asked === "object" ? <Activation user={asked} close={close} /> : null}
-    </>
+    </Page>
   );
 }
 
@@ -220,12 +223,10 @@ function NewUser({ close }: { close(): void }) {
         </p>
         <FormFailure error={error} shown={["email", "password"]} />
         <div class="actions">
-          <button class="primary" disabled={isRunning}>
+          <Button kind="primary" type="submit" disabled={isRunning}>
             Create the user
-          </button>
-          <button type="button" onClick={close}>
-            Cancel
-          </button>
+          </Button>
+          <Button onClick={close}>Cancel</Button>
         </div>
         <FromTerminal
           command={["user", "create", email, ...(isStaff ? [`--${userSettings.is_staff.flag}`] : [])]}
@@ -280,72 +281,5 @@ function Activation({ user, close }: { user: User; close(): void }) {
       }}
       close={close}
     />
-  );
-}
-
-export function Servers() {
-  const { data, error } = useResource(serversPath);
-  if (data === undefined)
-    return (
-      <>
-        <h1>Servers</h1>
-        {error === undefined ? <Loading /> : <Failure error={error} />}
-      </>
-    );
-  const { host, version, started_at } = data.answering;
-  return (
-    <>
-      <h1>Servers</h1>
-      <p>
-        <bdi>{host}</bdi> answers this page: version {version}, started {dated(Date.parse(started_at))}.
-      </p>
-      <p>Database: {data.database === "postgres" ? "PostgreSQL" : "SQLite, a file that one server uses"}.</p>
-      <p>
-        {data.last_backup_at === null ? (
-          "There is no backup yet."
-        ) : (
-          <>
-            The last backup was made <When at={data.last_backup_at} />.
-          </>
-        )}{" "}
-        One a day is good. On the machine of the control plane, with /backup on another disk:
-      </p>
-      <Line text="sudo agent admin backup /backup/control-$(date +%F).db" />
-      {data.servers.map((server) => (
-        <OneServer key={server.id} server={server} />
-      ))}
-      <ServerHistory />
-      <FromTerminal command={["server", "list"]} call={["GET", serversPath]} />
-    </>
-  );
-}
-
-function OneServer({ server }: { server: Server }) {
-  const facts: readonly Fact[] = [
-    ["Version", server.version],
-    ["Started", dated(Date.parse(server.started_at))],
-    ["Last seen", <When at={server.last_seen_at} />],
-    ["Background loops", server.leases.join(", ") || "none"],
-    ["Clock ahead", `${server.clock_ahead_ms} ms`],
-    ["Notices behind", `${server.notices_behind_ms} ms`],
-    [
-      "Last error",
-      server.last_error === null ? (
-        "none"
-      ) : (
-        <>
-          {server.last_error} <When at={server.last_error_at} />
-        </>
-      ),
-    ],
-  ];
-  return (
-    <section class="notice">
-      <h2>
-        <bdi>{server.host}</bdi>
-        <State name={server.running ? "online" : "away"} word={server.running ? "running" : "stopped"} />
-      </h2>
-      <Facts facts={facts} />
-    </section>
   );
 }

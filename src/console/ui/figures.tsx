@@ -9,21 +9,31 @@ type TileProps = {
   of?: string | undefined;
   /** One line of facts. */
   facts?: ComponentChildren;
-  href: string;
+  /** Where more about it stands. */
+  href?: string;
   children?: ComponentChildren;
 };
 
 /** `children`: the drawing beside the number. */
-export const Tile = ({ label, value, of, facts, href, children }: TileProps) => (
-  <a class="tile" href={href}>
-    <span class="l">{label}</span>
-    <span class="v">
-      {value} {of === undefined ? null : <small>{of}</small>}
-    </span>
-    <span class="s">{facts}</span>
-    {children}
-  </a>
-);
+export function Tile({ label, value, of, facts, href, children }: TileProps) {
+  const inside = (
+    <>
+      <span class="l">{label}</span>
+      <span class="v">
+        {value} {of === undefined ? null : <small>{of}</small>}
+      </span>
+      <span class="s">{facts}</span>
+      {children}
+    </>
+  );
+  return href === undefined ? (
+    <div class="tile">{inside}</div>
+  ) : (
+    <a class="tile" href={href}>
+      {inside}
+    </a>
+  );
+}
 
 const width = 104;
 const height = 36;

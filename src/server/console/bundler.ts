@@ -32,15 +32,6 @@ const smaller: Bun.BunPlugin = {
       contents: withoutSchemas(await import(path)),
       loader: "js",
     }));
-    // The bundler keeps the library's static properties, such as kinds of lines that no plot uses: a ninth of it.
-    builder.onLoad({ filter: /[\\/]uPlot\.esm\.js$/ }, async ({ path }) => {
-      const [library = "", statics] = (await Bun.file(path).text()).split("\nuPlot.assign = assign;\n");
-      if (statics === undefined) throw new Error(`${path} has another end than the console expects`);
-      return {
-        contents: `${library}\nuPlot.pxRatio = pxRatio;\nexport { uPlot as default };\n`,
-        loader: "js",
-      };
-    });
   },
 };
 
