@@ -32,18 +32,25 @@ type Subject = keyof typeof eventNouns;
  * `words`: the sentence of the pages and documents. `@` is the actor, `#` the name of the subject, `&` the name after its
  * noun: "the machine web". `since`: the first version that records the type.
  */
-type Declared = { words: string; subjects: readonly Subject[]; since: "0.1.0" | "0.2.0" };
+type Declared = {
+  words: string;
+  subjects: readonly Subject[];
+  since: "0.1.0" | "0.2.0";
+  /** Something failed, or will soon. */
+  fails?: true;
+};
 const kept = (words: string, ...subjects: Subject[]): Declared => ({ words, subjects, since: "0.1.0" });
 const added = (words: string, ...subjects: Subject[]): Declared => ({ words, subjects, since: "0.2.0" });
+const failing = (declared: Declared): Declared => ({ ...declared, fails: true });
 
 /** Every type of event. Webhooks subscribe to these; the pages' sentences and the documents follow. */
 export const eventKinds = {
-  "blocklist.filling": added("The blocklist of # fills up", "organization"),
-  "ca.expiring": kept("The CA of # ends soon", "authority"),
+  "blocklist.filling": failing(added("The blocklist of # fills up", "organization")),
+  "ca.expiring": failing(kept("The CA of # ends soon", "authority")),
   "ca.exported": kept("@ exported the CA of #", "organization"),
   "ca.imported": kept("@ imported a CA", "authority"),
   "ca.rotated": kept("@ changed the rotation of the CAs", "organization"),
-  "certificate.expiring": kept("The certificate of # ends soon, and was not renewed", "node"),
+  "certificate.expiring": failing(kept("The certificate of # ends soon, and was not renewed", "node")),
   "certificate.issued": kept("@ issued a certificate for #", "node"),
   "certificate.renewed": kept("@ renewed the certificate of #", "node"),
   "domain.created": added("@ created &", "domain"),
@@ -63,17 +70,17 @@ export const eventKinds = {
   "name.created": added("@ created &", "name"),
   "name.deleted": added("@ deleted &", "name"),
   "node.away": added("# is away", "node"),
-  "node.cloned": added("Two machines use the keys of #", "node"),
+  "node.cloned": failing(added("Two machines use the keys of #", "node")),
   "node.created": kept("@ created &", "node"),
   "node.ended": added("# ended", "node"),
-  "node.engine_refused": added("The engine of # is refused", "node"),
+  "node.engine_refused": failing(added("The engine of # is refused", "node")),
   "node.healing": added("# repaired a tunnel", "node"),
   "node.online": added("# is online again", "node"),
   "node.reauthenticated": added("@ confirmed the machine #", "node"),
   "node.reauthentication_due": added("The user of # has to confirm it", "node"),
   "node.registered": kept("# joined", "node"),
   "node.relay_limited": added("@ limited what # relays", "node"),
-  "node.relay_paused": added("# stopped relaying: its limit is reached", "node"),
+  "node.relay_paused": failing(added("# stopped relaying: its limit is reached", "node")),
   "node.relay_resumed": added("# relays again", "node"),
   "node.restored": kept("@ restored &", "node"),
   "node.returned": added("# returned", "node"),
@@ -86,7 +93,7 @@ export const eventKinds = {
   "policy.applied": added("@ changed the policy", "policy"),
   "policy.confirmed": added("@ confirmed &", "policy"),
   "policy.reverted": added("@ rolled the policy back", "policy"),
-  "policy.test_failed": added("A test of the policy fails", "policy"),
+  "policy.test_failed": failing(added("A test of the policy fails", "policy")),
   "policy.updated": added("@ changed &", "policy"),
   "provider.created": added("@ created &", "provider"),
   "provider.deleted": added("@ deleted &", "provider"),
@@ -98,13 +105,13 @@ export const eventKinds = {
   "rule.created": kept("@ created &", "rule"),
   "rule.deleted": kept("@ deleted &", "rule"),
   "rule.updated": kept("@ changed &", "rule"),
-  "security.login_failed": kept("Wrong password or code for #", "user"),
+  "security.login_failed": failing(kept("Wrong password or code for #", "user")),
   "server.clock_confirmed": added("@ confirmed the clock of the control plane", "server"),
-  "server.clock_jumped": added("The clock of # jumped: no certificate is signed", "server"),
+  "server.clock_jumped": failing(added("The clock of # jumped: no certificate is signed", "server")),
   "server.clock_returned": added("The clock of # is right again", "server"),
   "server.restored": kept("@ restored a backup", "server"),
   "server.updated": added("@ changed the control plane", "server"),
-  "tls.certificate_failed": added("The certificate for # was not renewed", "tls"),
+  "tls.certificate_failed": failing(added("The certificate for # was not renewed", "tls")),
   "tls.certificate_issued": added("@ got a certificate for #", "tls"),
   "token.created": kept("@ created &", "registration_token", "service_token"),
   "token.revoked": kept("@ revoked &", "registration_token", "service_token"),

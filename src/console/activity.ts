@@ -2,12 +2,16 @@
 
 import { hashedTexts } from "../protocol/hashed-texts.ts";
 import { actorOf, isAbout, isRecord, type Names } from "./actor.ts";
-import type { Event as AuditEvent } from "../api/events.ts";
+import { eventKinds, type Event as AuditEvent, type EventHour } from "../api/events.ts";
 import { dayOf as dayAtMs } from "./ago.ts";
 import { hasWords, searchWords } from "./search.ts";
 
-/** Words of the address. `from` and `to` are days of the browser's zone, both included. */
+/**
+ * Words of the address. `from` and `to` are days of the browser's zone, both included, or hours of a day: "2026-11-26T08",
+ * whose beginnings they mean. `about`: one of the parts below.
+ */
 export type Filter = {
+  about: string;
   search: string;
   actor: string;
   type: string;
@@ -15,15 +19,28 @@ export type Filter = {
   from: string;
   to: string;
 };
-export const filterKeys = ["search", "actor", "type", "subject", "from", "to"] as const;
+export const filterKeys = ["about", "search", "actor", "type", "subject", "from", "to"] as const;
 
-const dayPattern = /^\d{4}-\d\d-\d\d$/;
+/** What the events are about, by the first words of their types, as the pages of the console are. */
+export const parts = {
+  nodes: ["Nodes", ["enrollment", "name", "node", "registration", "token"]],
+  access: ["Access", ["group", "policy", "rule"]],
+  people: ["Members", ["domain", "member", "provider", "security", "user"]],
+  certificates: ["Certificates", ["blocklist", "ca", "certificate", "tls"]],
+} as const;
+export type Part = keyof typeof parts;
+export const failures = "failures";
+export const isFailure = (type: string): boolean =>
+  (eventKinds as Readonly<Record<string, { fails?: true }>>)[type]?.fails === true;
+
+const dayPattern = /^\d{4}-\d\d-\d\d(T\d\d)?$/;
 
 /** The filter from the address, which may contain anything. */
 export function filterOf(words: URLSearchParams): Filter {
   const of = (key: keyof Filter) => words.get(key) ?? "";
   const day = (key: "from" | "to") => (dayPattern.test(of(key)) ? of(key) : "");
   return {
+    about: of("about"),
     search: of("search"),
     actor: of("actor"),
     type: of("type"),
@@ -58,10 +75,11 @@ export function subjectOf({ subject, before, after }: AuditEvent, things = nothi
   return typeof name === "string" ? `${name} (${subject})` : subject;
 }
 
-/** The beginning of a day in the browser's zone, ms; undefined for no day. `days`: later. */
+/** The beginning of a day or hour in the browser's zone, ms; undefined for none. `days`: later, of a whole day. */
 function dayOf(text: string, days = 0): number | undefined {
-  const [year = 0, month = 0, day = 0] = dayPattern.test(text) ? text.split("-").map(Number) : [];
-  return year === 0 ? undefined : new Date(year, month - 1, day + days).getTime();
+  if (!dayPattern.test(text)) return undefined;
+  const [year = 0, month = 0, day = 0, hour] = text.split(/[-T]/).map(Number);
+  return new Date(year, month - 1, hour === undefined ? day + days : day, hour ?? 0).getTime();
 }
 
 /** The API takes at most 15 digits. */
@@ -144,10 +162,15 @@ export function makeMatch(
   const type = filter.type.trim().toLowerCase();
   const isType = (of: string) => (type.endsWith("*") ? of.startsWith(type.slice(0, -1)) : of === type);
   const [first, last] = [dayOf(filter.from), dayOf(filter.to, 1)];
+  const kinds: readonly string[] | undefined = Object.hasOwn(parts, filter.about)
+    ? parts[filter.about as Part][1]
+    : undefined;
   return (event) => {
     const at = Date.parse(event.at);
     if ((first !== undefined && at < first) || (last !== undefined && at >= last)) return false;
     if (type !== "" && !isType(event.type)) return false;
+    if (kinds?.includes(event.type.slice(0, event.type.indexOf("."))) === false) return false;
+    if (filter.about === failures && !isFailure(event.type)) return false;
     if (!hasWords(actorOf(event, names), actor)) return false;
     if (isWhole ? !isAbout(event, filter.subject) : !hasWords(subjectOf(event, things), subject))
       return false;
@@ -237,6 +260,51 @@ function isSide(value: unknown): value is Record<string, unknown> {
   const [key, ...more] = isRecord(value) ? Object.keys(value) : [];
   return key !== undefined && more.length === 0 && ["any", "group", "node", "cidr"].includes(key);
 }
+
+/** Hours that one press on the week chooses: a single one would be too narrow for a finger. */
+export const pressHours = 6;
+const weekDays = 7;
+
+/** `place`: from the beginning of the week, in hours of the browser's zone. */
+export type WeekHour = { place: number; count: number; failures: number };
+export type WeekDay = {
+  /** Its beginning, in ms. */
+  start: number;
+  /** The words of the address for each part of it, and what happened then. */
+  spans: readonly { from: string; to: string; count: number; failures: number }[];
+};
+
+/** The last seven days, today the last one, with the hours in which something happened. */
+export function weekOf(hours: readonly EventHour[], now: number): { bars: WeekHour[]; days: WeekDay[] } {
+  const today = new Date(now);
+  const [year, month, date] = [today.getFullYear(), today.getMonth(), today.getDate()];
+  const startOf = (day: number, hour = 0) => new Date(year, month, date + day - weekDays + 1, hour);
+  const starts = Array.from({ length: weekDays }, (_, day) => startOf(day).getTime());
+  const bars = hours.flatMap(({ at, count, types }): WeekHour[] => {
+    const time = Date.parse(at);
+    const day = starts.findLastIndex((start) => start <= time);
+    if (day === -1 || time >= startOf(weekDays).getTime()) return [];
+    const failed = Object.entries(types).map(([type, of]) => (isFailure(type) ? of : 0));
+    return [{ place: day * 24 + new Date(time).getHours(), count, failures: sum(failed) }];
+  });
+  const word = (at: Date) => `${dayAtMs(at.getTime())}T${`${at.getHours()}`.padStart(2, "0")}`;
+  const days = starts.map((start, day) => ({
+    start,
+    spans: Array.from({ length: 24 / pressHours }, (_, at) => {
+      const first = day * 24 + at * pressHours;
+      const within = bars.filter(({ place }) => place >= first && place < first + pressHours);
+      return {
+        from: word(startOf(day, at * pressHours)),
+        to: word(startOf(day, (at + 1) * pressHours)),
+        count: sum(within.map(({ count }) => count)),
+        failures: sum(within.map((each) => each.failures)),
+      };
+    }),
+  }));
+  return { bars, days };
+}
+
+const sum = (numbers: readonly number[]): number => numbers.reduce((one, other) => one + other, 0);
 
 export type Chain = {
   events: number;

@@ -24,9 +24,16 @@ export function ago(at: number, from: number): string {
   return "";
 }
 
+const two = (number: number) => `${number}`.padStart(2, "0");
+
+/** "14:05", in the browser's zone. */
+export function clockOf(at: number): string {
+  const date = new Date(at);
+  return `${two(date.getHours())}:${two(date.getMinutes())}`;
+}
+
 /** The day of the browser's zone, as a field of a date has it. */
 export function dayOf(at: number): string {
   const date = new Date(at);
-  const two = (number: number) => `${number}`.padStart(2, "0");
   return `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())}`;
 }

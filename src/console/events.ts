@@ -7,6 +7,7 @@ import { behindAll, readBack, type Span } from "./activity.ts";
 import { ApiError, get } from "./api.ts";
 import type { Event as AuditEvent } from "../api/events.ts";
 import { isLive, onEvent } from "./live.ts";
+import { utc } from "./times.ts";
 
 /** Events of an organization; "": events that belong to none. */
 export const eventsPath = (slug: string, query?: GivenOf<typeof eventsApi.list>) =>
@@ -22,6 +23,8 @@ const firstLimit = 200;
 const maxLimit = 1000;
 /** After a request that failed. */
 const restMs = 5000;
+
+const always: Span = { start: undefined, end: undefined };
 
 export type Log = {
   /** Newest first. */
@@ -46,8 +49,8 @@ export const readEvents = (slug: string, span: Span, tell: (count: number) => vo
     tell,
   );
 
-/** `limit`: events of one request but the first, at most 1000. */
-export function useLog(slug: string, limit: number): Log {
+/** `limit`: events of one request but the first, at most 1000. `span`: only events of this time are read. */
+export function useLog(slug: string, limit: number, { start, end }: Span = always): Log {
   const [events, setEvents] = useState<readonly AuditEvent[]>([]);
   const [isAll, setAll] = useState(false);
   const [isReading, reads] = useState(true);
@@ -65,15 +68,19 @@ export function useLog(slug: string, limit: number): Log {
   const read = (before: number, asked = limit, until?: number) => {
     const { signal } = over.current;
     reads(true);
-    get(eventsPath(slug, { before: `${before}`, limit: `${asked}` }), signal).then(
+    const within = {
+      ...(start === undefined ? {} : { from: utc(start) }),
+      ...(end === undefined ? {} : { until: utc(end) }),
+    };
+    get(eventsPath(slug, { before: `${before}`, limit: `${asked}`, ...within }), signal).then(
       (found) => {
         if (signal.aborted) return;
         fail(undefined);
         add(found);
-        const last = found.at(-1)?.id;
-        if (last === undefined) setAll(true);
-        else if (until !== undefined && last > Math.max(until, kept.current.at(-1)?.id ?? 0))
-          return read(last, limit, until);
+        const oldest = found[0]?.id;
+        if (oldest === undefined) setAll(true);
+        else if (until !== undefined && oldest > Math.max(until, kept.current.at(-1)?.id ?? 0))
+          return read(oldest, limit, until);
         reads(false);
       },
       (failure: unknown) => {
@@ -104,7 +111,7 @@ export function useLog(slug: string, limit: number): Log {
       leave();
       end();
     };
-  }, [slug, limit]);
+  }, [slug, limit, start, end]);
   const oldest = events.at(-1)?.id;
   return {
     events,

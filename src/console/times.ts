@@ -64,6 +64,13 @@ export function exact(at: number): string {
   return exactFormat.value.format(at);
 }
 
+const dayFormat = computed(() => timeFormat({ day: "numeric", month: "long" }));
+const shortDayFormat = computed(() => timeFormat({ weekday: "short", day: "numeric" }));
+
+/** "26 November", and "Thu 26". */
+export const dayWords = (at: number): string => dayFormat.value.format(at);
+export const shortDay = (at: number): string => shortDayFormat.value.format(at);
+
 /** ISO 8601 in UTC, for copies. */
 export function utc(at: number): string {
   return new Date(at).toISOString();

@@ -9,15 +9,17 @@ import {
   exportName,
   filterOf,
   makeMatch,
+  parts,
   readBack,
   subjectOf,
   thingsOf,
   verifyEnd,
   verifyNext,
+  weekOf,
   type Filter,
   type Span,
 } from "../../src/console/activity.ts";
-import type { Event as AuditEvent } from "../../src/api/events.ts";
+import { eventTypes, type Event as AuditEvent } from "../../src/api/events.ts";
 import { eventHash, eventText } from "../../src/server/audit/record.ts";
 
 const at = Date.UTC(2026, 10, 1, 12);
@@ -37,7 +39,7 @@ const event = (id: number, more: Partial<AuditEvent> = {}): AuditEvent => ({
 
 test("filters combine: actor by e-mail, type with an asterisk, subject by name, days", () => {
   const names = new Map([[7, "Ada@example.org"]]);
-  const none: Filter = { search: "", actor: "", type: "", subject: "", from: "", to: "" };
+  const none: Filter = { about: "", search: "", actor: "", type: "", subject: "", from: "", to: "" };
   const events = [
     event(1),
     event(2, { type: "rule.created", subject: "rule/1" }),
@@ -86,6 +88,66 @@ test("filters combine: actor by e-mail, type with an asterisk, subject by name, 
   expect(found({ subject: "node/7" })).toEqual([41, 42]);
 });
 
+test("a part of the log, its failures, and hours of a day are filters", () => {
+  const none: Filter = { about: "", search: "", actor: "", type: "", subject: "", from: "", to: "" };
+  const local = (hour: number) => new Date(2026, 10, 26, hour, 30).toISOString();
+  const events = [
+    event(1, { at: local(8) }),
+    event(2, { at: local(11), type: "rule.created" }),
+    event(3, { at: local(12), type: "security.login_failed" }),
+    event(4, { at: local(13), type: "certificate.expiring" }),
+  ];
+  const found = (filter: Partial<Filter>) =>
+    events.filter(makeMatch({ ...none, ...filter }, new Map())).map(({ id }) => id);
+  expect(found({ about: "nodes" })).toEqual([1]);
+  expect(found({ about: "access" })).toEqual([2]);
+  expect(found({ about: "people" })).toEqual([3]);
+  expect(found({ about: "certificates" })).toEqual([4]);
+  expect(found({ about: "failures" })).toEqual([3, 4]);
+  expect(found({ about: "constructor" })).toEqual([1, 2, 3, 4]);
+  // An hour is its beginning on both sides, so that the next hours are not in it.
+  expect(found({ from: "2026-11-26T08", to: "2026-11-26T12" })).toEqual([1, 2]);
+  expect(found({ from: "2026-11-26T12" })).toEqual([3, 4]);
+  expect(found({ from: "2026-11-26T12", to: "2026-11-26" })).toEqual([3, 4]);
+  expect(filterOf(new URLSearchParams({ from: "2026-11-26T08", to: "2026-11-26T8" }))).toMatchObject({
+    from: "2026-11-26T08",
+    to: "",
+  });
+});
+
+test("each type of event is in a part of the log, or of the control plane's own", () => {
+  const known = new Set<string>(Object.values(parts).flatMap(([, kinds]) => kinds));
+  const left = eventTypes.map((type) => type.slice(0, type.indexOf("."))).filter((kind) => !known.has(kind));
+  expect([...new Set(left)]).toEqual(["events", "organization", "server", "webhook"]);
+});
+
+test("a week has the hours of seven local days, and links to a quarter of each", () => {
+  const now = new Date(2026, 10, 26, 14, 20).getTime();
+  const hour = (day: number, of: number, types: Record<string, number>) => ({
+    at: new Date(2026, 10, day, of).toISOString(),
+    count: Object.values(types).reduce((sum, each) => sum + each, 0),
+    types,
+  });
+  const { bars, days } = weekOf(
+    [
+      // Before the first of the seven days.
+      hour(19, 23, { "node.created": 9 }),
+      hour(20, 0, { "node.created": 2 }),
+      hour(26, 13, { "node.created": 1, "security.login_failed": 3 }),
+    ],
+    now,
+  );
+  expect(bars).toEqual([
+    { place: 0, count: 2, failures: 0 },
+    { place: 6 * 24 + 13, count: 4, failures: 3 },
+  ]);
+  expect(days.map(({ spans }) => spans.length)).toEqual([4, 4, 4, 4, 4, 4, 4]);
+  expect(days[0]?.spans[0]).toEqual({ from: "2026-11-20T00", to: "2026-11-20T06", count: 2, failures: 0 });
+  expect(days[6]?.spans[2]).toEqual({ from: "2026-11-26T12", to: "2026-11-26T18", count: 4, failures: 3 });
+  // The end of a day is the beginning of the next one.
+  expect(days[6]?.spans[3]?.to).toBe("2026-11-27T00");
+});
+
 test("an export reads the log back to its first day, page by page", async () => {
   const log = Array.from({ length: 25 }, (_, index) => event(index + 1));
   const asked: number[] = [];
@@ -115,7 +177,7 @@ test("an export reads the log back to its first day, page by page", async () => 
 });
 
 test("the name of an export says which days it covers, and whether it is filtered", () => {
-  const none: Filter = { search: "", actor: "", type: "", subject: "", from: "", to: "" };
+  const none: Filter = { about: "", search: "", actor: "", type: "", subject: "", from: "", to: "" };
   const at = (day: number) => new Date(2026, 10, day, 12).toISOString();
   const events = [event(2, { at: at(21) }), event(1, { at: at(3) })];
   expect(exportName("acme", none, events)).toBe("acme-events-2026-11-03-2026-11-21.csv");
@@ -129,6 +191,7 @@ test("the name of an export says which days it covers, and whether it is filtere
 test("the address has filters; what is no day there is none", () => {
   const words = new URLSearchParams({ type: "node.*", from: "../../x", to: "2026-11-30" });
   expect(filterOf(words)).toEqual({
+    about: "",
     search: "",
     actor: "",
     type: "node.*",
@@ -149,7 +212,7 @@ test("the list says how much of the log it shows, and where the rest is", () => 
 });
 
 test("the history of a rule has the applied policies that made, described or removed it", () => {
-  const none: Filter = { search: "", actor: "", type: "", subject: "", from: "", to: "" };
+  const none: Filter = { about: "", search: "", actor: "", type: "", subject: "", from: "", to: "" };
   const policy = (id: number, after: AuditEvent["after"], type = "policy.applied") =>
     event(id, { type, subject: "policy", before: null, after });
   const events = [
@@ -213,7 +276,7 @@ test("an event without the name of its machine shows the name that the newest ot
   expect(subjectOf(nameless, things)).toBe("new (once old, web-1) (node/1)");
   expect(subjectOf(event(1), things)).toBe("web-1 (node/1)");
   expect(subjectOf(event(3, { subject: "node/3", after: null, before: null }), things)).toBe("node/3");
-  const filter: Filter = { search: "", actor: "", type: "", subject: "new", from: "", to: "" };
+  const filter: Filter = { about: "", search: "", actor: "", type: "", subject: "new", from: "", to: "" };
   expect(makeMatch(filter, new Map(), things)(nameless)).toBe(true);
   // Who remembers the former name finds what happened before and after it.
   expect(makeMatch({ ...filter, subject: "web-1" }, new Map(), things)(nameless)).toBe(true);

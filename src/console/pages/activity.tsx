@@ -7,17 +7,22 @@ import {
   changesOf,
   countWords,
   exportName,
+  failures,
   filterKeys,
   filterOf,
+  isFailure,
   makeMatch,
+  parts,
   spanOf,
   subjectOf,
   thingsOf,
+  weekOf,
   type Filter,
   type Things,
 } from "../activity.ts";
 import { dayOf } from "../ago.ts";
-import type { Event as AuditEvent } from "../../api/events.ts";
+import { apiPath } from "../../api/endpoint.ts";
+import { eventsApi, type Event as AuditEvent } from "../../api/events.ts";
 import { organizationProviderSettings } from "../../api/providers.ts";
 import { userSettings } from "../../api/users.ts";
 import { webhookSettings } from "../../api/webhooks.ts";
@@ -25,14 +30,20 @@ import type { Settings } from "../../protocol/settings.ts";
 import { organizationSettings } from "../../api/organizations.ts";
 import { eventText } from "../event-words.ts";
 import { eventsPath, readEvents, useLog } from "../events.ts";
-import { isLive } from "../live.ts";
+import { isLive, onEvent } from "../live.ts";
 import { me, organization, slug } from "../me.ts";
 import { useMemberNames, useUserNames } from "../member-names.ts";
-import { query, setQuery } from "../router.ts";
+import { refresh, useResource } from "../resource.ts";
+import { pathOf, query, setQuery } from "../router.ts";
 import { commandText } from "../terminal.ts";
+import { shortDay } from "../times.ts";
+import { Button } from "../ui/button.tsx";
 import { Verification } from "../ui/chain.tsx";
 import { Events } from "../ui/events.tsx";
-import { Empty, Failure, Field, FromTerminal, Line, Loading, State, valueOf } from "../ui/parts.tsx";
+import { Bars } from "../ui/figures.tsx";
+import { Page } from "../ui/page.tsx";
+import { Empty, Failure, Field, Line, Loading, valueOf } from "../ui/parts.tsx";
+import { Chip, Pill } from "../ui/tag.tsx";
 import { tell } from "../ui/told.tsx";
 import { ReadingExport, Search } from "../ui/tools.tsx";
 
@@ -99,11 +110,12 @@ const about = (own: string) => (
 
 /** `own`: the slug; "": of what belongs to no organization. */
 function Log({ own, names }: { own: string; names: Names }) {
-  const log = useLog(own, pageSize);
-  /** A sentence about events that the last export leaves out. */
-  const [cut, setCut] = useState("");
   const filter = filterOf(query.value);
   const key = JSON.stringify(filter);
+  const span = spanOf(filter);
+  const log = useLog(own, pageSize, span);
+  /** A sentence about events that the last export leaves out. */
+  const [cut, setCut] = useState("");
   const things = useMemo(() => thingsOf(log.events), [log.events]);
   const found = useMemo(
     () => log.events.filter(makeMatch(filter, names, things, sayer(names, things))),
@@ -114,10 +126,8 @@ function Log({ own, names }: { own: string; names: Names }) {
   const [wanted, want] = useState({ key, events: readAtOnce, found: enough, rows: shownAtOnce });
   const goal = wanted.key === key ? wanted : { key, events: readAtOnce, found: enough, rows: shownAtOnce };
   const isFiltered = filterKeys.some((each) => filter[each] !== "");
-  const start = spanOf(filter).start;
   const oldest = log.events.at(-1);
-  const isAll = log.isAll || (start !== undefined && oldest !== undefined && Date.parse(oldest.at) < start);
-  const isOver = isAll || log.isFull;
+  const isOver = log.isAll || log.isFull;
   const isSearching = isFiltered && !isOver && shown.length < goal.found && log.events.length < goal.events;
   useEffect(() => {
     if (isSearching && !log.isReading) log.older();
@@ -133,55 +143,128 @@ function Log({ own, names }: { own: string; names: Names }) {
   };
   const hasMore = shown.length > goal.rows || !isOver;
   const busy = log.isReading && (isSearching || log.events.length === 0);
+  const live = isLive.value;
   return (
-    <>
-      <h1>{own === "" ? "Audit log" : "Activity"}</h1>
-      {about(own)}
-      <div class="tools">
-        <Search label="Search events" />
-        {own === "" ? null : (
-          <State name={isLive.value ? "online" : "away"} word={isLive.value ? "live" : "not live"} />
+    <Page
+      title={own === "" ? "Audit log" : "Activity"}
+      pill={
+        own === "" ? null : (
+          <span class="no-phone">
+            <Pill sign={live ? "on" : "off"} kind={live ? "good" : undefined}>
+              {live ? "live" : "not live"}
+            </Pill>
+          </span>
+        )
+      }
+      actions={
+        <>
+          {own !== "" && organization.value?.role === "member" ? null : <Verification own={own} />}
+          <ReadingExport read={(read: (count: number) => void) => exported(own, filter, names, read, setCut)} />
+        </>
+      }
+      terminal={{
+        command: commandOf(own),
+        call: ["GET", eventsPath(own, { after: "0", limit: "1000" })],
+      }}
+    >
+      {own === "" ? null : <Week own={own} filter={filter} />}
+      <Filters own={own} filter={filter} events={log.events} />
+      <div>
+        <div role="status">
+          {cut === "" ? null : (
+            <>
+              <p class="limited">
+                <bdi>{cut}</bdi>
+              </p>
+              <Line text={`${commandText({ command: commandOf(own) })} --json --lines 100000 > events.json`} />
+            </>
+          )}
+        </div>
+        <p class="newer" role="status">
+          {newer === 0 ? null : <Button onClick={release}>{newer} newer</Button>}
+        </p>
+        {log.error === undefined ? null : <Failure error={log.error} />}
+        {shown.length > 0 ? (
+          <Events events={shown.slice(0, goal.rows)} {...{ names, things, settings }} />
+        ) : busy ? (
+          <Loading rows={20} />
+        ) : (
+          <Empty text={isOver ? "No event matches." : "None of the events that were read matches."} />
         )}
-        <span class="quiet" role="status">
-          {countWords({ found: shown.length, read: log.events.length }, { isFiltered, isAll })}
+      </div>
+      <div class="one-line">
+        <span class="group">
+          {hasMore ? (
+            <Button disabled={log.isReading} onClick={more}>
+              {isFiltered ? "Look further back" : "Older events"}
+            </Button>
+          ) : null}
+          <span class="quiet" role="status">
+            {countWords({ found: shown.length, read: log.events.length }, { isFiltered, isAll: log.isAll })}
+          </span>
         </span>
-        <ReadingExport read={(read: (count: number) => void) => exported(own, filter, names, read, setCut)} />
+        {about(own)}
       </div>
-      <div role="status">
-        {cut === "" ? null : (
-          <>
-            <p class="limited">
-              <bdi>{cut}</bdi>
-            </p>
-            <Line text={`${commandText({ command: commandOf(own) })} --json --lines 100000 > events.json`} />
-          </>
-        )}
-      </div>
-      <Filters filter={filter} events={log.events} />
-      {organization.value?.role === "member" ? null : <Verification own={own} />}
-      <p class="newer" role="status">
-        {newer === 0 ? null : (
-          <button type="button" onClick={release}>
-            {newer} newer
-          </button>
-        )}
-      </p>
-      {log.error === undefined ? null : <Failure error={log.error} />}
-      {shown.length > 0 ? (
-        <Events events={shown.slice(0, goal.rows)} {...{ names, things, settings }} />
-      ) : busy ? (
-        <Loading rows={20} />
-      ) : (
-        <Empty text={isAll ? "No event matches." : "None of the events that were read matches."} />
-      )}
-      <p hidden={!hasMore}>
-        <button type="button" disabled={log.isReading} onClick={more}>
-          {isFiltered ? "Look further back" : "Older events"}
-        </button>
-      </p>
-      <FromTerminal command={commandOf(own)} call={["GET", eventsPath(own, { after: "0", limit: "1000" })]} />
-    </>
+    </Page>
   );
+}
+
+const hoursPath = (own: string) => apiPath(eventsApi.hours, { slug: own });
+/** What happened meanwhile is read together. */
+const hoursMs = 10_000;
+
+/** The last days by hours: a press leaves the events of these. */
+function Week({ own, filter }: { own: string; filter: Filter }) {
+  const { data } = useHours(own);
+  const { bars, days } = useMemo(() => weekOf(data ?? [], Date.now()), [data]);
+  const words = new URLSearchParams(query.value);
+  const hrefOf = (from?: string, to?: string) => {
+    for (const [key, value] of [
+      ["from", from],
+      ["to", to],
+    ] as const)
+      if (value === undefined) words.delete(key);
+      else words.set(key, value);
+    return `${pathOf(own, "activity")}?${words}`;
+  };
+  return (
+    <Bars
+      label="Events by hours, seven days"
+      bars={bars}
+      places={7 * 24}
+      columns={days.map(({ start, spans }, at) => ({
+        title: at === days.length - 1 ? "Today" : shortDay(start),
+        links: spans.map(({ from, to, count, failures: failed }) => {
+          const isOn = filter.from === from && filter.to === to;
+          const events = count === 1 ? "one event" : `${count} events`;
+          return {
+            href: isOn ? hrefOf() : hrefOf(from, to),
+            words: `${shortDay(start)}, ${from.slice(-2)}:00 to ${to.slice(-2)}:00: ${events}${failed === 0 ? "" : `, ${failed} of them failures`}${isOn ? "; show all again" : ""}`,
+            isOn,
+          };
+        }),
+      }))}
+    />
+  );
+}
+
+/** Read again some time after an event. */
+function useHours(own: string) {
+  useEffect(() => {
+    if (own === "") return undefined;
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    const end = onEvent(() => {
+      timer ??= setTimeout(() => {
+        timer = undefined;
+        void refresh(hoursPath(own));
+      }, hoursMs);
+    });
+    return () => {
+      end();
+      clearTimeout(timer);
+    };
+  }, [own]);
+  return useResource(own === "" ? "" : hoursPath(own), { isCalm: true });
 }
 
 const commandOf = (own: string) => ["events", ...(own === "" ? [] : [own])];
@@ -242,37 +325,59 @@ const fields = [
   ["to", "To", "date"],
 ] as const;
 
-function Filters({ filter, events }: { filter: Filter; events: readonly AuditEvent[] }) {
-  const types = useMemo(() => [...new Set(events.map(({ type }) => type))].sort(), [events]);
+type FiltersProps = { own: string; filter: Filter; events: readonly AuditEvent[] };
+
+/** Words and parts; who, what and when is asked for. */
+function Filters({ own, filter, events }: FiltersProps) {
   const isOn = fields.some(([key]) => filter[key] !== "");
+  const [isOpen, open] = useState(isOn);
+  const { data = [] } = useHours(own);
+  const failed = data
+    .flatMap(({ types }) => Object.entries(types))
+    .reduce((sum, [type, count]) => sum + (isFailure(type) ? count : 0), 0);
+  const chip = (about: string, words: string, more: { sign?: "need"; count?: number } = {}) => {
+    const next = new URLSearchParams(query.value);
+    if (about === "") next.delete("about");
+    else next.set("about", about);
+    return <Chip key={about} {...more} words={words} isOn={filter.about === about} href={`?${next}`} />;
+  };
+  const types = useMemo(() => [...new Set(events.map(({ type }) => type))].sort(), [events]);
   const lastWeek = () => setQuery({ from: dayOf(Date.now() - 6 * dayMs), to: dayOf(Date.now()) });
   const clear = () => setQuery(Object.fromEntries(fields.map(([key]) => [key, undefined])));
   return (
-    <div class="filters" role="group" aria-label="Filters">
-      {fields.map(([key, label, type]) => (
-        <Field key={key} label={label}>
-          <input
-            type={type}
-            value={filter[key]}
-            list={key === "type" ? "event-types" : undefined}
-            placeholder={key === "type" ? "node.*" : undefined}
-            onInput={(event: Event) => setQuery({ [key]: valueOf(event) })}
-          />
-        </Field>
-      ))}
-      <datalist id="event-types">
-        {types.map((type) => (
-          <option key={type} value={type} />
-        ))}
-      </datalist>
-      <button type="button" onClick={lastWeek}>
-        The last 7 days
-      </button>
-      {isOn ? (
-        <button type="button" onClick={clear}>
-          Clear the filters
-        </button>
+    <>
+      <div class="group scroll-x">
+        <Search label="Search events" placeholder="Node, user, rule, hash…" />
+        {chip("", "All")}
+        {own === "" ? null : Object.entries(parts).map(([part, [words]]) => chip(part, words))}
+        {chip(failures, "Failures", { sign: "need", ...(own === "" ? {} : { count: failed }) })}
+        <span class="spring" />
+        <Button icon="filter" isPressed={isOpen} onClick={() => open(!isOpen)}>
+          Actor, days
+        </Button>
+      </div>
+      {isOpen ? (
+        <div class="filters" role="group" aria-label="Filters">
+          {fields.map(([key, label, type]) => (
+            <Field key={key} label={label}>
+              <input
+                type={type}
+                value={type === "date" ? filter[key].slice(0, 10) : filter[key]}
+                list={key === "type" ? "event-types" : undefined}
+                placeholder={key === "type" ? "node.*" : undefined}
+                onInput={(event: Event) => setQuery({ [key]: valueOf(event) })}
+              />
+            </Field>
+          ))}
+          <datalist id="event-types">
+            {types.map((type) => (
+              <option key={type} value={type} />
+            ))}
+          </datalist>
+          <Button onClick={lastWeek}>The last 7 days</Button>
+          {isOn ? <Button onClick={clear}>Clear the filters</Button> : null}
+        </div>
       ) : null}
-    </div>
+    </>
   );
 }

@@ -6,24 +6,22 @@ import { apiPath } from "../../api/endpoint.ts";
 import { nodesApi } from "../../api/nodes.ts";
 import { pathsApi, type Attention, type GroupPaths } from "../../api/paths.ts";
 import { useEffect, useMemo, useState } from "preact/hooks";
-import { behindAll, thingsOf } from "../activity.ts";
+import { behindAll } from "../activity.ts";
 import { DuePhones } from "../due-phones.tsx";
-import { eventSentence, unnamed } from "../event-words.ts";
 import { onSeen } from "../live.ts";
 import { groupKey, groupWord, peopled } from "../map/groups.ts";
 import { isAdmin, mayAdminister, organization, slug } from "../me.ts";
 import { useMemberNames } from "../member-names.ts";
 import { needRows, tilesOf, verdictOf, type Act, type Need, type TileText } from "../needs.ts";
 import { OwnMachines } from "../own-machines.tsx";
-import { useProviderWords } from "../provider-words.ts";
 import { relayText } from "../relays.ts";
 import { refresh, useResource } from "../resource.ts";
 import { pathOf, query, setQuery } from "../router.ts";
 import { now } from "../times.ts";
 import { Button, Segments } from "../ui/button.tsx";
-import { useNamed } from "../ui/events.tsx";
+import { RecentEvents } from "../ui/events.tsx";
 import { Fleet, perSquare, Share, Spark, Tile } from "../ui/figures.tsx";
-import { Avatar, Icon, Sign } from "../ui/icon.tsx";
+import { Icon, Sign } from "../ui/icon.tsx";
 import { Network } from "../ui/network.tsx";
 import { Page, Panel } from "../ui/page.tsx";
 import { Failure, Loading, When } from "../ui/parts.tsx";
@@ -362,34 +360,12 @@ function Changed({ own }: { own: string }) {
   const { data = [] } = useResource(
     apiPath(eventsApi.list, { slug: own }, { before: `${behindAll}`, limit: shownEvents }),
   );
-  const events = data.toReversed();
+  const events = useMemo(() => data.toReversed(), [data]);
   const names = useMemberNames(own);
-  const known = useMemo(() => thingsOf(events), [data]);
-  const things = useNamed(own, unnamed(events, known), known);
-  const words = useProviderWords(own, false);
   if (events.length === 0) return null;
   return (
     <Panel title="Changed" actions={<a href={pathOf(own, "activity")}>Activity</a>}>
-      <ul class="lines recent">
-        {events.map((event) => {
-          const { parts, by } = eventSentence(event, { names, things, words });
-          const text = parts.join("");
-          const { kind, id } = event.actor;
-          const who = kind === "person" ? (names.get(id ?? 0) ?? "?") : kind;
-          return (
-            <li key={event.id}>
-              <Avatar
-                name={who}
-                icon={kind === "person" ? undefined : kind === "node" ? "machines" : "servers"}
-              />
-              <span class="cut" title={by === "" ? text : `${text} (${by})`}>
-                {parts.map((part, at) => (at % 2 === 0 ? part : <bdi key={at}>{part}</bdi>))}
-              </span>
-              <When at={event.at} />
-            </li>
-          );
-        })}
-      </ul>
+      <RecentEvents events={events} names={names} />
     </Panel>
   );
 }

@@ -39,27 +39,25 @@ export function Servers() {
           <Failure error={error} />
         )
       ) : (
-        <div class="two">
-          <div class="stackd">
-            {unknown === undefined ? null : <Failure error={unknown} />}
-            {servers.map((server) => (
-              <OneServer
-                key={server.id}
-                host={server.host}
-                server={server}
-                points={pointsOf(server.host)}
-                everyS={everyS}
-              />
-            ))}
-            {others.map((host) => (
-              <OneServer key={host} host={host} points={pointsOf(host)} everyS={everyS} />
-            ))}
-          </div>
-          <div class="stackd">
-            <Answering {...data} />
+        <>
+          {unknown === undefined ? null : <Failure error={unknown} />}
+          {servers.map((server) => (
+            <OneServer
+              key={server.id}
+              host={server.host}
+              server={server}
+              points={pointsOf(server.host)}
+              everyS={everyS}
+            />
+          ))}
+          {others.map((host) => (
+            <OneServer key={host} host={host} points={pointsOf(host)} everyS={everyS} />
+          ))}
+          <div class="two">
             <Backups lastAt={data.last_backup_at} />
+            <Answering {...data} />
           </div>
-        </div>
+        </>
       )}
     </Page>
   );

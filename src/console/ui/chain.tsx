@@ -1,10 +1,15 @@
 // Verifies the chain of an organization's events in the browser: each hash covers the one before.
 
-import { useEffect, useRef, useState } from "preact/hooks";
+import { signal } from "@preact/signals";
+import { useEffect, useState } from "preact/hooks";
 import { emptyChain, verifyEnd, verifyNext, type Chain } from "../activity.ts";
+import { ago } from "../ago.ts";
 import { ApiError, get } from "../api.ts";
 import { eventsPath } from "../events.ts";
-import { Failure, Line, State } from "./parts.tsx";
+import { now } from "../times.ts";
+import { Button } from "./button.tsx";
+import { Dialog } from "./dialog.tsx";
+import { Copy, Failure, State } from "./parts.tsx";
 
 async function sha256(text: string): Promise<string> {
   const digest = await crypto.subtle.digest("SHA-256", new TextEncoder().encode(text));
@@ -12,60 +17,80 @@ async function sha256(text: string): Promise<string> {
 }
 
 /** Reads all events, the oldest first. `tell`: reports the progress. */
-async function verify(own: string, signal: AbortSignal, tell: (chain: Chain) => void): Promise<Chain> {
+async function verify(own: string, signal: AbortSignal, tell: (chain: Chain) => void) {
   let chain = emptyChain;
   for (let after = 0; ;) {
     const events = await get(eventsPath(own, { after: `${after}`, limit: "1000" }), signal);
     const last = events.at(-1);
-    if (last === undefined) return verifyEnd(chain, sha256);
+    if (last === undefined) return { chain: await verifyEnd(chain, sha256), last: after };
     chain = await verifyNext(chain, events, sha256);
     after = last.id;
     tell(chain);
   }
 }
 
-type Progress = { chain: Chain; isDone: boolean } | { error: ApiError } | undefined;
+type Progress = { chain: Chain; isDone: boolean } | { error: ApiError };
 
+/** What this window has verified, by organization: the last event, and when. */
+type Verified = { last: number; at: number; isWhole: boolean };
+const verified = signal<ReadonlyMap<string, Verified>>(new Map());
+
+/** What is known of the chain, and the button that verifies it. */
 export function Verification({ own }: { own: string }) {
-  const [progress, show] = useState<Progress>(undefined);
-  const over = useRef(new AbortController());
-  useEffect(() => {
-    over.current = new AbortController();
-    show(undefined);
-    return () => over.current.abort();
-  }, [own]);
-  const run = async () => {
-    const { signal } = over.current;
-    show({ chain: emptyChain, isDone: false });
-    try {
-      const chain = await verify(own, signal, (part) => show({ chain: part, isDone: false }));
-      show({ chain, isDone: true });
-    } catch (error) {
-      if (signal.aborted) return;
-      if (!(error instanceof ApiError)) throw error;
-      show({ error });
-    }
-  };
-  const isRunning = progress !== undefined && "chain" in progress && !progress.isDone;
+  const [isShown, show] = useState(false);
+  const known = verified.value.get(own);
   return (
     <>
-      <p>
-        <button type="button" disabled={isRunning} onClick={() => void run()}>
-          Verify the chain
-        </button>{" "}
-        <span class="quiet">
-          Is the log whole? The hash of each event covers the event before it; this browser computes all of
-          them again.
+      {known === undefined ? null : (
+        <span class="quiet no-phone">
+          {known.isWhole ? (
+            <State name="online" word={`whole to event ${known.last}, checked ${ago(known.at, now.value)}`} />
+          ) : (
+            <State name="attention" word="the chain is broken" />
+          )}
         </span>
+      )}
+      <Button label="Verify the chain" onClick={() => show(true)}>
+        Verify
+      </Button>
+      {isShown ? <VerifyDialog own={own} close={() => show(false)} /> : null}
+    </>
+  );
+}
+
+function VerifyDialog({ own, close }: { own: string; close(): void }) {
+  const [progress, show] = useState<Progress>({ chain: emptyChain, isDone: false });
+  useEffect(() => {
+    const over = new AbortController();
+    const run = async () => {
+      const { chain, last } = await verify(own, over.signal, (part) => show({ chain: part, isDone: false }));
+      show({ chain, isDone: true });
+      const isWhole = chain.brokenAt === undefined;
+      verified.value = new Map([...verified.value, [own, { last, at: Date.now(), isWhole }]]);
+    };
+    run().catch((error: unknown) => {
+      if (over.signal.aborted) return;
+      if (!(error instanceof ApiError)) throw error;
+      show({ error });
+    });
+    return () => over.abort();
+  }, [own]);
+  return (
+    <Dialog title="Is the log whole?" close={close}>
+      <p class="quiet">
+        The hash of each event covers the event before it; this browser computes all of them again.
       </p>
       <div role="status">
-        {progress === undefined ? null : "error" in progress ? (
+        {"error" in progress ? (
           <Failure error={progress.error} />
         ) : (
           <Outcome {...progress} />
         )}
       </div>
-    </>
+      <div class="actions">
+        <Button onClick={close}>Close</Button>
+      </div>
+    </Dialog>
   );
 }
 
@@ -94,10 +119,12 @@ function Outcome({ chain, isDone }: { chain: Chain; isDone: boolean }) {
         </p>
       )}
       <p>
-        Keep a copy of its last hash elsewhere. While the search above finds it, no event was cut off the end
+        Keep a copy of its last hash elsewhere. While the search of this page finds it, no event was cut off the end
         or changed before it:
       </p>
-      <Line text={head} />
+      <p>
+        <code>{head}</code> <Copy text={head} />
+      </p>
       <p class="quiet">
         All organizations share the numbers of events, so numbers that are missing here are events of others.
         Changes of users, such as disabled ones, passwords and second factors, belong to no organization: they

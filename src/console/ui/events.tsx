@@ -1,9 +1,11 @@
-// Events of the audit log, as sentences with what changed.
+// Events of the audit log: a line each, by days, with what changed; all of one below it. And the newest ones, as short lists
+// have them.
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { isProviderSide } from "../access/rules.ts";
-import type { Names } from "../actor.ts";
-import { thingsOf, type Things } from "../activity.ts";
+import { actorOf, type Names } from "../actor.ts";
+import { isFailure, thingsOf, type Change, type Things } from "../activity.ts";
+import { clockOf, dayOf } from "../ago.ts";
 import type { Event as AuditEvent } from "../../api/events.ts";
 import { eventSentence, readableChanges, unnamed, type Known } from "../event-words.ts";
 import { mayAdminister, slug } from "../me.ts";
@@ -11,28 +13,22 @@ import { readNamed } from "../named-nodes.ts";
 import { useProviderWords } from "../provider-words.ts";
 import { pathOf } from "../router.ts";
 import { ruleChangeOf } from "../rule-change.ts";
-import { exact } from "../times.ts";
-import { When } from "./parts.tsx";
+import { dayWords, exact, now, utc } from "../times.ts";
+import { Button } from "./button.tsx";
+import { Avatar, Icon } from "./icon.tsx";
+import type { IconName } from "./drawings.ts";
+import { Copy, Facts, When, type Fact } from "./parts.tsx";
 
-const noNames: Names = new Map();
+/** What a line shows; the rest stands below it. */
+const maxInLine = 3;
 
-type EventsProps = { events: readonly AuditEvent[]; names?: Names; things?: Things } & Pick<
-  Known,
-  "settings"
->;
+type EventsProps = { events: readonly AuditEvent[]; names: Names; things?: Things } & Pick<Known, "settings">;
 
-export function Events({ events, names = noNames, things = thingsOf(events), settings }: EventsProps) {
+function useKnown({ events, names, things = thingsOf(events), settings }: EventsProps): Known {
   const own = slug.value ?? "";
   const named = useNamed(own, unnamed(events, things), things);
   const words = useProviderWords(own, events.some(namesProvider));
-  const known = useMemo((): Known => ({ names, things: named, words, settings }), [names, named, words]);
-  return (
-    <ol class="events">
-      {events.map((event) => (
-        <One key={event.id} event={event} known={known} />
-      ))}
-    </ol>
-  );
+  return useMemo((): Known => ({ names, things: named, words, settings }), [names, named, words]);
 }
 
 const namesProvider = (event: AuditEvent): boolean => {
@@ -66,79 +62,210 @@ export function useNamed(own: string, ids: readonly number[], things: Things): T
   return all.current;
 }
 
-/** Drawn once, not for each event that comes. */
-function One({ event, known }: { event: AuditEvent; known: Known }) {
-  const isOfRules = event.type === "rule.updated" || ruleChangeOf(event) !== undefined;
-  const mayUndo = slug.value !== undefined && mayAdminister.value && isOfRules;
-  return useMemo(() => drawn(event, known, mayUndo), [event, known, mayUndo]);
+/** By days, the newest first. */
+export function Events(props: EventsProps) {
+  const known = useKnown(props);
+  const days = Map.groupBy(props.events, ({ at }) => dayOf(Date.parse(at)));
+  const [today, yesterday] = [0, 1].map((back) => dayOf(now.value - back * 86_400_000));
+  return (
+    <div>
+      {[...days].map(([day, events]) => (
+        <section key={day}>
+          <h2 class="day">
+            {day === today ? "Today, " : day === yesterday ? "Yesterday, " : ""}
+            {dayWords(Date.parse(events[0]?.at ?? ""))}
+          </h2>
+          <ol class="lines log">
+            {events.map((event) => (
+              <One key={event.id} event={event} known={known} />
+            ))}
+          </ol>
+        </section>
+      ))}
+    </div>
+  );
 }
 
-function drawn(event: AuditEvent, known: Known, mayUndo: boolean) {
-  const { parts, by } = eventSentence(event, known);
-  const changes = readableChanges(event, known);
-  const { ip } = event.actor;
+/** The newest ones, the newest first, in one line each. */
+export function RecentEvents(props: EventsProps) {
+  const known = useKnown(props);
   return (
-    <li>
-      <When at={event.at} />
-      <div>
-        {parts.map((part, at) => (at % 2 === 0 ? part : <bdi>{part}</bdi>))}
-        {changes.length === 0 ? null : (
-          <dl class="changes">
-            {changes.map(({ field, removed, added }) => (
-              <div key={field}>
-                <dt>
-                  <bdi>{field}</bdi>
-                </dt>
-                <dd>
-                  {listed(removed, "del")}
-                  {removed.length > 0 && added.length > 0 ? " " : ""}
-                  {listed(added, "ins")}
-                </dd>
-              </div>
-            ))}
-          </dl>
-        )}
-        <Raw event={event} by={[by, ip === null ? "" : `from ${ip}`].join(" ").trim()} />
-      </div>
-      {mayUndo ? (
-        <a
-          class="button small"
-          href={`${pathOf(slug.value ?? "", "access")}?undo=${event.id}`}
-          title="Edits that take this change of the rules back, to look at before they are saved"
-        >
-          Undo
-        </a>
-      ) : null}
+    <ol class="lines recent">
+      {props.events.map((event) => {
+        const { parts, by } = eventSentence(event, known);
+        const text = parts.join("");
+        return (
+          <li key={event.id}>
+            <Actor event={event} names={known.names} />
+            <span class="cut" title={by === "" ? text : `${text} (${by})`}>
+              <Said parts={parts} />
+            </span>
+            <When at={event.at} />
+          </li>
+        );
+      })}
+    </ol>
+  );
+}
+
+/** Who did it; of what happened by itself, about what. */
+function Actor({ event: { actor, subject }, names }: { event: AuditEvent; names: Names }) {
+  if (actor.kind === "person") return <Avatar name={names.get(actor.id ?? 0) ?? "?"} />;
+  return <Avatar name={actor.kind} icon={icons[subject.slice(0, subject.indexOf("/"))] ?? "servers"} />;
+}
+
+const icons: Readonly<Record<string, IconName>> = {
+  authority: "certificates",
+  enrollment: "machines",
+  group: "machines",
+  member: "people",
+  name: "machines",
+  node: "machines",
+  organization: "settings",
+  policy: "access",
+  registration: "machines",
+  registration_token: "keys",
+  rule: "access",
+  service_token: "keys",
+  tls: "certificates",
+  user: "people",
+  webhook: "webhooks",
+};
+
+/** Every second part is a text from outside. */
+const Said = ({ parts }: { parts: readonly string[] }) => (
+  <>{parts.map((part, at) => (at % 2 === 0 ? part : <bdi key={at}>{part}</bdi>))}</>
+);
+
+/** Drawn once, not for each event that comes. */
+function One({ event, known }: { event: AuditEvent; known: Known }) {
+  const [isOpen, open] = useState(false);
+  const isOfRules = event.type === "rule.updated" || ruleChangeOf(event) !== undefined;
+  const mayUndo = slug.value !== undefined && mayAdminister.value && isOfRules;
+  return useMemo(
+    () => drawn(event, known, mayUndo, isOpen, () => open(!isOpen)),
+    [event, known, mayUndo, isOpen],
+  );
+}
+
+function drawn(event: AuditEvent, known: Known, mayUndo: boolean, isOpen: boolean, toggle: () => void) {
+  const { parts } = eventSentence(event, known);
+  const changes = readableChanges(event, known);
+  const at = Date.parse(event.at);
+  const press = ({ target }: Event) => {
+    const isElse = target instanceof Element && target.closest("a, button, .detail") !== null;
+    if (!isElse && getSelection()?.isCollapsed !== false) toggle();
+  };
+  return (
+    <li class={isOpen ? "open" : ""} onClick={press}>
+      <time datetime={utc(at)} title={exact(at)}>
+        {clockOf(at)}
+      </time>
+      <Actor event={event} names={known.names} />
+      <span class="say">
+        <span class={isFailure(event.type) ? "is-bad" : ""}>
+          <Said parts={parts} />
+        </span>
+        {changes.slice(0, maxInLine).map((change) => (
+          <Delta key={change.field} {...change} max={maxInLine} />
+        ))}
+        {changes.length > maxInLine ? <span class="delta">and {changes.length - maxInLine} more</span> : null}
+      </span>
+      <span class="end">
+        {mayUndo ? (
+          <span class="no-phone">
+            <Undo id={event.id} />
+          </span>
+        ) : null}
+        <button type="button" class="type" aria-label={event.type} aria-expanded={isOpen} onClick={toggle}>
+          <code class="no-phone">{event.type}</code>
+          <Icon name={isOpen ? "down" : "right"} />
+        </button>
+      </span>
+      {isOpen ? <Detail {...{ event, known, changes, mayUndo }} /> : null}
     </li>
   );
 }
 
-const listed = (texts: readonly string[], Tag: "del" | "ins") =>
-  texts.map((text, at) => (
-    <>
-      <Tag key={text}>
-        <bdi>{text}</bdi>
-      </Tag>
-      {at < texts.length - 1 ? ", " : ""}
-    </>
-  ));
-
-/** The event as the API and webhooks have it. */
-function Raw({ event, by }: { event: AuditEvent; by: string }) {
-  const [isOpen, open] = useState(false);
+function Delta({ field, removed, added, max }: Change & { max: number }) {
+  const left = Math.max(0, removed.length - max) + Math.max(0, added.length - max);
   return (
-    <details
-      class="quiet"
-      onToggle={({ currentTarget }: Event) => open((currentTarget as HTMLDetailsElement).open)}
-    >
-      <summary>
-        {exact(Date.parse(event.at))} <bdi>{by}</bdi> <code>{event.type}</code>
-      </summary>
-      {isOpen ? (
+    <span class="delta">
+      <bdi>{field}</bdi>
+      {removed.slice(0, max).map((text) => (
+        <del key={text}>
+          <bdi>{text}</bdi>
+        </del>
+      ))}
+      {added.slice(0, max).map((text) => (
+        <ins key={text}>
+          <bdi>{text}</bdi>
+        </ins>
+      ))}
+      {left === 0 ? null : `and ${left} more`}
+    </span>
+  );
+}
+
+const Undo = ({ id }: { id: number }) => (
+  <Button
+    kind="ghost"
+    isSmall={true}
+    href={`${pathOf(slug.value ?? "", "access")}?undo=${id}`}
+    title="Edits that take this change of the rules back, to look at before they are saved"
+  >
+    Undo
+  </Button>
+);
+
+type DetailProps = { event: AuditEvent; known: Known; changes: readonly Change[]; mayUndo: boolean };
+
+/** All of it: who and from where, the whole change, the place in the chain, and the event as the API and webhooks have it. */
+function Detail({ event, known, changes, mayUndo }: DetailProps) {
+  const [isRaw, show] = useState(false);
+  const { id, at, actor, hash } = event;
+  const facts: Fact[] = [
+    ["When", exact(Date.parse(at))],
+    ["By", actorOf({ actor: { ...actor, ip: null } }, known.names)],
+    ...(actor.ip === null ? [] : [["From", <code>{actor.ip}</code>] as const]),
+    ...changes.map(({ field, removed, added }): Fact => [
+      field,
+      <span class="delta whole">
+        {removed.map((text) => (
+          <del key={text}>
+            <bdi>{text}</bdi>
+          </del>
+        ))}
+        {added.map((text) => (
+          <ins key={text}>
+            <bdi>{text}</bdi>
+          </ins>
+        ))}
+      </span>,
+    ]),
+    [
+      "Event",
+      <>
+        <code>
+          {id}
+          {hash === "" ? "" : ` · ${hash.slice(0, 16)}…`}
+        </code>
+        {hash === "" ? null : <Copy text={hash} label="Copy the hash" />}
+      </>,
+    ],
+  ];
+  return (
+    <div class="detail">
+      <Facts facts={facts} />
+      <Button kind="ghost" isSmall={true} icon="terminal" isPressed={isRaw} onClick={() => show(!isRaw)}>
+        As JSON
+      </Button>
+      {mayUndo ? <Undo id={id} /> : null}
+      {isRaw ? (
         <pre>
           <bdi>{JSON.stringify(event, null, 2)}</bdi>
         </pre>
       ) : null}
-    </details>
+    </div>
   );
 }

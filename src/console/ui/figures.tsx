@@ -1,4 +1,4 @@
-// Figures of Overview: tiles with a number and its last hours, and the fleet, one square a node.
+// Figures: tiles with a number and its last hours, counts over time, and the fleet, one square a node.
 
 import type { ComponentChildren } from "preact";
 
@@ -80,6 +80,88 @@ export const Share = ({ share }: { share: number }) => (
     <rect y="16" width={width * share} height="6" rx="3" />
   </svg>
 );
+
+const barWidth = 1008;
+const barHeight = 40;
+/** Of one that is not empty. */
+const leastBar = 2;
+
+export type Bar = {
+  place: number;
+  count: number;
+  /** Of the count: drawn in red. */
+  failures: number;
+};
+/** A part of the drawing that can be pressed. */
+export type BarLink = { href: string; words: string; isOn: boolean };
+
+type BarsProps = {
+  label: string;
+  bars: readonly Bar[];
+  /** How many have room. */
+  places: number;
+  /** In columns of equal width, each with its title below it. */
+  columns: readonly { title: string; links: readonly BarLink[] }[];
+};
+
+/** Counts over time. Arrows go from one link to the next, so that the drawing is one step of the tabulator. */
+export function Bars({ label, bars, places, columns }: BarsProps) {
+  // Roots: one busy hour would leave nothing of the others.
+  const most = Math.sqrt(Math.max(...bars.map(({ count }) => count), 1));
+  const step = barWidth / places;
+  const heightOf = (count: number) => (count === 0 ? 0 : Math.max(leastBar, (Math.sqrt(count) * barHeight) / most));
+  const rect = (place: number, count: number, kind?: string) => (
+    <rect
+      key={`${place}${kind}`}
+      class={kind}
+      x={place * step}
+      y={barHeight - heightOf(count)}
+      width={step - 1.5}
+      height={heightOf(count)}
+      rx="1"
+    />
+  );
+  const links = columns.flatMap((each) => each.links);
+  const stop = Math.max(
+    links.findIndex(({ isOn }) => isOn),
+    links.findLastIndex(({ words }) => words !== ""),
+    0,
+  );
+  const press = (event: KeyboardEvent & { currentTarget: HTMLElement }) => {
+    const move = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (move === undefined) return;
+    const all = [...event.currentTarget.querySelectorAll("a")];
+    all[all.findIndex((each) => each === document.activeElement) + move]?.focus();
+    event.preventDefault();
+  };
+  let at = -1;
+  return (
+    <section class="hours no-phone" aria-label={label} onKeyDown={press}>
+      <svg class="hist" viewBox={`0 0 ${barWidth} ${barHeight}`} preserveAspectRatio="none" aria-hidden="true">
+        {bars.map(({ place, count }) => rect(place, count))}
+        {bars.map(({ place, failures }) => (failures === 0 ? null : rect(place, failures, "f")))}
+      </svg>
+      {columns.map(({ title, links: own }) => (
+        <div key={title}>
+          {own.map(({ href, words, isOn }) => {
+            at++;
+            return (
+              <a
+                key={href}
+                href={href}
+                title={words}
+                aria-label={words}
+                aria-current={isOn ? "true" : undefined}
+                tabindex={at === stop ? 0 : -1}
+              />
+            );
+          })}
+          <span>{title}</span>
+        </div>
+      ))}
+    </section>
+  );
+}
 
 /** Of a group: online and well, with a relayed path, with a broken path, away. */
 export type FleetGroup = { name: string; href: string; on: number; part: number; need: number; off: number };
