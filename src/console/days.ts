@@ -14,7 +14,8 @@ export function evenly<T extends { at: string }>(
   everyS: number,
   [from, to]: readonly [number, number],
 ): (T | undefined)[] {
-  const places = new Array<T | undefined>(Math.floor((to - from) / everyS) + 1).fill(undefined);
+  const count = Math.floor((to - from) / everyS) + 1;
+  const places = Array.from({ length: count }, (): T | undefined => undefined);
   for (const item of items) {
     const place = Math.round((Date.parse(item.at) / 1000 - from) / everyS);
     if (place >= 0 && place < places.length) places[place] = item;

@@ -120,6 +120,7 @@ describe("links in the console", () => {
       await page.getByText("disabled the user ada@example.org").waitFor();
       await button("Verify the chain").click();
       await page.getByText(/The chain of \d+ events is whole/).waitFor();
+      await button("Close").click();
       await page.getByRole("link", { name: "Servers" }).click();
       await page.getByText("SQLite").waitFor();
       const { answering } = (await (await page.request.get(`${plane.url}/api/servers/`)).json()) as {

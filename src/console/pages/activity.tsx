@@ -95,7 +95,13 @@ export function Activity() {
 
 /** Events that belong to no organization. Only staff get them. */
 export function AuditLog() {
-  return me.value?.is_staff === true ? <OfNone /> : <Empty text="The audit log is for staff." />;
+  return me.value?.is_staff === true ? (
+    <OfNone />
+  ) : (
+    <Page title="Audit log">
+      <Empty text="The audit log is for staff." />
+    </Page>
+  );
 }
 
 const OfNone = () => <Log own="" names={useUserNames()} />;
@@ -106,6 +112,14 @@ const about = (own: string) => (
     {own === "" ? "What belongs to no organization, such as users. " : ""}Sign-ins that succeed are no events:
     see Account, and <code>agent admin session list</code>.
   </p>
+);
+
+const LivePill = () => (
+  <span class="no-phone">
+    <Pill sign={isLive.value ? "on" : "off"} kind={isLive.value ? "good" : undefined}>
+      {isLive.value ? "live" : "not live"}
+    </Pill>
+  </span>
 );
 
 /** `own`: the slug; "": of what belongs to no organization. */
@@ -143,23 +157,16 @@ function Log({ own, names }: { own: string; names: Names }) {
   };
   const hasMore = shown.length > goal.rows || !isOver;
   const busy = log.isReading && (isSearching || log.events.length === 0);
-  const live = isLive.value;
   return (
     <Page
       title={own === "" ? "Audit log" : "Activity"}
-      pill={
-        own === "" ? null : (
-          <span class="no-phone">
-            <Pill sign={live ? "on" : "off"} kind={live ? "good" : undefined}>
-              {live ? "live" : "not live"}
-            </Pill>
-          </span>
-        )
-      }
+      pill={own === "" ? null : <LivePill />}
       actions={
         <>
           {own !== "" && organization.value?.role === "member" ? null : <Verification own={own} />}
-          <ReadingExport read={(read: (count: number) => void) => exported(own, filter, names, read, setCut)} />
+          <ReadingExport
+            read={(read: (count: number) => void) => exported(own, filter, names, read, setCut)}
+          />
         </>
       }
       terminal={{
@@ -176,7 +183,9 @@ function Log({ own, names }: { own: string; names: Names }) {
               <p class="limited">
                 <bdi>{cut}</bdi>
               </p>
-              <Line text={`${commandText({ command: commandOf(own) })} --json --lines 100000 > events.json`} />
+              <Line
+                text={`${commandText({ command: commandOf(own) })} --json --lines 100000 > events.json`}
+              />
             </>
           )}
         </div>

@@ -81,11 +81,7 @@ function VerifyDialog({ own, close }: { own: string; close(): void }) {
         The hash of each event covers the event before it; this browser computes all of them again.
       </p>
       <div role="status">
-        {"error" in progress ? (
-          <Failure error={progress.error} />
-        ) : (
-          <Outcome {...progress} />
-        )}
+        {"error" in progress ? <Failure error={progress.error} /> : <Outcome {...progress} />}
       </div>
       <div class="actions">
         <Button onClick={close}>Close</Button>
@@ -119,8 +115,8 @@ function Outcome({ chain, isDone }: { chain: Chain; isDone: boolean }) {
         </p>
       )}
       <p>
-        Keep a copy of its last hash elsewhere. While the search of this page finds it, no event was cut off the end
-        or changed before it:
+        Keep a copy of its last hash elsewhere. While the search of this page finds it, no event was cut off
+        the end or changed before it:
       </p>
       <p>
         <code>{head}</code> <Copy text={head} />

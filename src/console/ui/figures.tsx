@@ -109,7 +109,8 @@ export function Bars({ label, bars, places, columns }: BarsProps) {
   // Roots: one busy hour would leave nothing of the others.
   const most = Math.sqrt(Math.max(...bars.map(({ count }) => count), 1));
   const step = barWidth / places;
-  const heightOf = (count: number) => (count === 0 ? 0 : Math.max(leastBar, (Math.sqrt(count) * barHeight) / most));
+  const heightOf = (count: number) =>
+    count === 0 ? 0 : Math.max(leastBar, (Math.sqrt(count) * barHeight) / most);
   const rect = (place: number, count: number, kind?: string) => (
     <rect
       key={`${place}${kind}`}
@@ -137,7 +138,12 @@ export function Bars({ label, bars, places, columns }: BarsProps) {
   let at = -1;
   return (
     <section class="hours no-phone" aria-label={label} onKeyDown={press}>
-      <svg class="hist" viewBox={`0 0 ${barWidth} ${barHeight}`} preserveAspectRatio="none" aria-hidden="true">
+      <svg
+        class="hist"
+        viewBox={`0 0 ${barWidth} ${barHeight}`}
+        preserveAspectRatio="none"
+        aria-hidden="true"
+      >
         {bars.map(({ place, count }) => rect(place, count))}
         {bars.map(({ place, failures }) => (failures === 0 ? null : rect(place, failures, "f")))}
       </svg>
