@@ -212,12 +212,12 @@ describe("activity in the console", () => {
     "chips leave a part of the log, and failures are counted",
     async () => {
       await page.goto(`${scene.url()}/console/acme/activity/`);
-      await page.getByRole("link", { name: "Members", exact: true }).last().click();
+      await page.getByRole("main").getByRole("link", { name: "Access", exact: true }).click();
       await page.locator(".log > li").first().waitFor();
       expect(
         await page
           .locator(".log > li")
-          .filter({ hasNotText: /member\.|user\.|security\./ })
+          .filter({ hasNotText: /rule\.|group\.|policy\./ })
           .count(),
       ).toBe(0);
       await page.getByRole("link", { name: /^Failures/ }).click();
