@@ -10,6 +10,8 @@ import { oneLine } from "../base/unprintable.ts";
 
 /** A node is online if it is active, and holds a poll or has checked in within this time. */
 export const onlineMs = 150_000;
+/** A certificate of a node. It is renewed when a third of this is left, and the CA is replaced before twice of it is. */
+export const nodeLifetimeMs = 90 * 86_400_000;
 /** The UDP port of an engine, where nothing says another. */
 export const defaultOverlayPort = 4242;
 

@@ -2,6 +2,7 @@
 
 import type { Authorities } from "../api/authorities.ts";
 import type { Event as AuditEvent } from "../api/events.ts";
+import { nodeLifetimeMs } from "../api/values.ts";
 
 export type Authority = Authorities["cas"][number];
 export type Rotation = Authorities["rotation"];
@@ -45,4 +46,68 @@ export function trustOf({ state, trusted }: Authority, { phase, waiting_for }: R
   if (!trusted) return phase === "retire" && waiting_for.length > 0 ? `ending: ${have} it` : "no";
   if (state !== "next" || phase !== "trust" || waiting_for.length === 0) return "yes";
   return `not all: ${have} it`;
+}
+
+const dayMs = 86_400_000;
+const weekMs = 7 * dayMs;
+/** So many weeks a certificate can live. */
+export const weeks = Math.ceil(nodeLifetimeMs / weekMs);
+/** Where the last third of a lifetime begins, of these weeks. */
+export const renewalShare = nodeLifetimeMs / 3 / (weeks * weekMs);
+/** About when a node renews a certificate that ends then; the control plane spreads it a little. */
+export const renewsAt = (end: number): number => end - nodeLifetimeMs / 3;
+
+/** How many certificates end in each week from now. What ends later counts in the last one. `ended`: already. */
+export function endsByWeek(ends: readonly number[], now: number): { counts: number[]; ended: number } {
+  const counts = Array.from({ length: weeks }, () => 0);
+  const later = ends.filter((end) => end > now);
+  for (const end of later) {
+    const week = Math.min(Math.floor((end - now) / weekMs), weeks - 1);
+    counts[week] = (counts[week] ?? 0) + 1;
+  }
+  return { counts, ended: ends.length - later.length };
+}
+
+/** A CA as a bar of the time line. Times are in ms. */
+export type CaSpan = {
+  key: string;
+  kind: "active" | "former" | "next" | "planned";
+  from: number;
+  to: number;
+  words: string;
+};
+
+/** A CA of before is drawn until its successor began, and one that a rollback withdrew until now. */
+export function spansOf(
+  kind: Authority["kind"],
+  { cas, rotation }: Pick<Authorities, "cas" | "rotation">,
+  now: number,
+): CaSpan[] {
+  const own = cas.filter((ca) => ca.kind === kind);
+  const spans = own.map((ca): CaSpan => {
+    const [from, end] = [Date.parse(ca.not_before), Date.parse(ca.not_after)];
+    const successors = own.map((each) => Date.parse(each.not_before)).filter((each) => each > from);
+    const to = ca.state === "former" ? Math.min(end, now, ...successors) : end;
+    return {
+      key: ca.fingerprint,
+      kind: ca.state,
+      from,
+      to,
+      words: `${caWord(ca, cas)} · ${ca.fingerprint.slice(0, 16)}`,
+    };
+  });
+  const active = spans.find((each) => each.kind === "active");
+  if (!rotation.auto || rotation.phase !== "none" || active === undefined) return spans;
+  const from = active.to - 2 * nodeLifetimeMs;
+  return [
+    ...spans,
+    { key: "planned", kind: "planned", from, to: from + (active.to - active.from), words: "" },
+  ];
+}
+
+const phaseOrder: readonly Rotation["phase"][] = ["trust", "issue", "retire"];
+/** The three steps of a rotation, which are also its progress. */
+export function progressOf({ phase }: Pick<Rotation, "phase">): readonly ("done" | "here" | "later")[] {
+  const at = phaseOrder.indexOf(phase);
+  return phaseOrder.map((_, step) => (at === -1 || step > at ? "later" : step < at ? "done" : "here"));
 }

@@ -2,20 +2,18 @@
 
 import type { Attention } from "../api/paths.ts";
 import { pathOf } from "./router.ts";
+import { Panel } from "./ui/page.tsx";
 
 export function DuePhones({ own, due }: { own: string; due: Attention["phones_due"] }) {
   if (due.count === 0) return null;
   const more = due.count - due.first.length;
   return (
-    <>
-      <h2>Phones to import again</h2>
-      <p>
-        Their users do it, before the certificate or the CA ends: <a href={pathOf(own, "phones")}>Phones</a>
-      </p>
-      <ul class="plain-list">
+    <Panel title="Phones to import again" actions={<a href={pathOf(own, "phones")}>Phones</a>}>
+      <ul class="lines">
+        <li class="quiet">Their users do it, before the certificate or the CA ends.</li>
         {due.first.map(({ id, name }) => (
           <li key={id}>
-            <a href={pathOf(own, "nodes", id)}>
+            <a class="name" href={pathOf(own, "nodes", id)}>
               <bdi>{name}</bdi>
             </a>
           </li>
@@ -26,6 +24,6 @@ export function DuePhones({ own, due }: { own: string; due: Attention["phones_du
           </li>
         ) : null}
       </ul>
-    </>
+    </Panel>
   );
 }

@@ -3,6 +3,8 @@
 import { nodesApi } from "../api/nodes.ts";
 import { apiPath } from "../api/endpoint.ts";
 import type { Node } from "../protocol/node.ts";
+import { useEffect, useRef, useState } from "preact/hooks";
+import type { Things } from "./activity.ts";
 import { getAll } from "./api.ts";
 
 /** The API takes at most 200 ids. */
@@ -24,4 +26,30 @@ export async function readNamed(
     ),
   );
   return found.flat();
+}
+
+/** Known names, and those of machines that events name only by number. */
+export function useNamed(own: string, ids: readonly number[], things: Things): Things {
+  const [found, find] = useState(new Map<string, string>());
+  const asked = useRef(new Set<number>());
+  const missing = ids.filter((id) => !asked.current.has(id));
+  useEffect(() => {
+    if (missing.length === 0) return;
+    for (const id of missing) asked.current.add(id);
+    for (const isRevoked of [false, true])
+      readNamed(own, missing, isRevoked).then(
+        (nodes) =>
+          find(
+            (before) => new Map([...before, ...nodes.map(({ id, name }) => [`node/${id}`, name] as const)]),
+          ),
+        // Keep the numbers: the bar already says that the control plane is away.
+        () => undefined,
+      );
+  }, [missing.join(",")]);
+  const all = useRef<Things>(things);
+  const next = new Map([...found, ...things]);
+  // The same map while no name changed: sentences are made of it.
+  if (next.size !== all.current.size || [...next].some(([thing, name]) => all.current.get(thing) !== name))
+    all.current = next;
+  return all.current;
 }

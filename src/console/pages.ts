@@ -60,7 +60,7 @@ export const organizationPages: Readonly<Record<string, Page>> = {
     title: "Certificates",
     icon: "certificates",
     letter: "c",
-    load: async () => (await import("./pages/administration.ts")).Certificates,
+    load: async () => (await import("./pages/certificates.tsx")).Certificates,
   },
   people: {
     title: "Members",

@@ -298,13 +298,13 @@ describe("the organization in the console", () => {
         page.waitForResponse(/\/ca\/$/),
         page.goto(`${scene.url()}/console/acme/certificates/`),
       ]);
-      expect(await button("Start a rotation").count()).toBe(0);
+      expect(await button("Rotate the CAs").count()).toBe(0);
       release();
-      await button("Start a rotation").waitFor();
+      await button("Rotate the CAs").waitFor();
       await page.unroute(attention);
-      await page.getByText("What if a key of a CA may be known to others?").click();
+      await page.getByText("Until when the key works").click();
       await page.getByText("agent admin ca rotate acme --now", { exact: true }).waitFor();
-      await button("Start a rotation").click();
+      await button("Rotate the CAs").click();
       await button("Start the rotation").click();
       await page.getByText("Step 1 of 3").waitFor();
       // Machines confirm without an event, so the page asks now and then, but not in a hidden tab.
@@ -328,7 +328,7 @@ describe("the organization in the console", () => {
       await until(async () => (await asks()) === "0,1");
       await other.close();
       await page.getByText(`by ${owner} from`).waitFor();
-      const awaited = page.locator("details").filter({ hasText: "Machines that it waits for: 1" });
+      const awaited = page.locator("details").filter({ hasText: "Nodes that it waits for: 1" });
       await awaited.getByRole("link", { name: "web-1" }).waitFor();
       await button("Do not wait for tunnels").click();
       await page.getByRole("dialog").getByText("can lose packets for some seconds").waitFor();

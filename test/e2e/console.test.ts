@@ -150,7 +150,7 @@ describe("the console", () => {
       page.on("request", note);
       const link = page.getByRole("link", { name: "Certificates" });
       const [file] = await Promise.all([
-        page.waitForResponse((answer) => answer.url().includes("chunk-administration-")),
+        page.waitForResponse((answer) => answer.url().includes("chunk-certificates-")),
         link.hover(),
       ]);
       // It runs before the click.
@@ -400,7 +400,7 @@ describe("the console", () => {
       await page.keyboard.press("v");
       await isFocused("Activity");
       // A filter changes the address and no page.
-      await page.getByLabel("Type").fill("node.*");
+      await page.getByLabel("Search events").fill("node");
       expect(await page.evaluate("document.activeElement.tagName")).toBe("INPUT");
       expect(await violationsInSchemes(page)).toEqual(noViolations);
       await page.goBack();

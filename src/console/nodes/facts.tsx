@@ -10,8 +10,6 @@ import { hostLabels } from "../../protocol/host-labels.ts";
 import type { Node } from "../../protocol/node.ts";
 import { isAbout } from "../actor.ts";
 import { thingsOf } from "../activity.ts";
-import { ago } from "../ago.ts";
-import { eventSentence, unnamed } from "../event-words.ts";
 import { useLog } from "../events.ts";
 import { me, slug } from "../me.ts";
 import { useMemberNames } from "../member-names.ts";
@@ -22,8 +20,7 @@ import { useRelays } from "../use-needs.ts";
 import { useResource } from "../resource.ts";
 import { pathOf } from "../router.ts";
 import { exact, now, timeFormat } from "../times.ts";
-import { useNamed } from "../ui/events.tsx";
-import { Avatar } from "../ui/icon.tsx";
+import { RecentEvents } from "../ui/recent-events.tsx";
 import { Copy, Facts, type Fact, State, When } from "../ui/parts.tsx";
 import { Tag } from "../ui/tag.tsx";
 import { Aliases } from "./names.tsx";
@@ -196,10 +193,7 @@ export function Changed({ node, count }: { node: Node; count: number }) {
   useEffect(() => {
     if (isSearching && !isReading) older();
   }, [isSearching, isReading]);
-  const things = thingsOf(events);
-  const named = useNamed(own, unnamed(found, things), things);
-  const itself = new Map([...named, [`node/${node.id}`, node.name] as const]);
-  const known = { names, things: itself, words: new Map<string, string>() };
+  const things = new Map([...thingsOf(events), [`node/${node.id}`, node.name] as const]);
   return (
     <>
       {found.length === 0 ? (
@@ -211,24 +205,7 @@ export function Changed({ node, count }: { node: Node; count: number }) {
               : `Nothing among the last ${events.length.toLocaleString()} events of the organization.`}
         </p>
       ) : (
-        <ol class="lines recent">
-          {found.map((event) => {
-            const { parts, by } = eventSentence(event, known);
-            const text = parts.join("");
-            const user = event.actor.kind === "person" ? (names.get(event.actor.id ?? 0) ?? "?") : "";
-            return (
-              <li key={event.id}>
-                <Avatar name={user} icon={user === "" ? "machines" : undefined} />
-                <span class="cut" title={[text, by].filter(Boolean).join(", ")}>
-                  {parts.map((part, at) => (at % 2 === 0 ? part : <bdi>{part}</bdi>))}
-                </span>
-                <time datetime={event.at} title={exact(Date.parse(event.at))}>
-                  {ago(Date.parse(event.at), now.value)}
-                </time>
-              </li>
-            );
-          })}
-        </ol>
+        <RecentEvents events={found} names={names} things={things} />
       )}
     </>
   );

@@ -1,6 +1,5 @@
 // Pages whose files are small and much alike: one file of all takes fewer bytes than one for each.
 
-export { Certificates } from "./certificates.tsx";
 export { People } from "./people.tsx";
 export { Tokens } from "./tokens.tsx";
 export { Webhooks } from "./webhooks.tsx";

@@ -1,46 +1,60 @@
 // The certificate authorities of the organization, and their rotation.
 
-import type { Attention } from "../../api/paths.ts";
-import { authoritiesApi } from "../../api/authorities.ts";
-import { apiPath } from "../../api/endpoint.ts";
 import "../core.ts";
 import { useEffect, useState } from "preact/hooks";
-import { call } from "../api.ts";
-import { actorOf } from "../actor.ts";
+import { authoritiesApi, type Authorities } from "../../api/authorities.ts";
+import { apiPath } from "../../api/endpoint.ts";
 import type { Event as AuditEvent } from "../../api/events.ts";
+import type { Attention } from "../../api/paths.ts";
+import { actorOf } from "../actor.ts";
+import { call } from "../api.ts";
 import {
   caWord,
+  endsByWeek,
   lastSteering,
+  progressOf,
+  renewalShare,
+  renewsAt,
   rollbackWarning,
+  spansOf,
   stepOf,
   trustOf,
   type Authority,
-  type Rotation,
 } from "../authorities.ts";
 import { DuePhones } from "../due-phones.tsx";
 import { readEvents } from "../events.ts";
+import type { Machine } from "../machines.ts";
 import { mayAdminister, slug } from "../me.ts";
 import { useMemberNames } from "../member-names.ts";
-import type { StateName } from "../nodes.ts";
+import { useNodes } from "../node-list.ts";
+import { stateOf, type StateName } from "../nodes.ts";
 import { refresh, useResource } from "../resource.ts";
-import { useAttention } from "../use-needs.ts";
 import { pathOf } from "../router.ts";
-import { Check } from "../ui/form.tsx";
-import { MachineList } from "../ui/machine-list.tsx";
-import { Export } from "../ui/tools.tsx";
+import { now, timeFormat } from "../times.ts";
+import { Button } from "../ui/button.tsx";
 import { Confirm } from "../ui/dialog.tsx";
-import { Copy, dated, Failure, FromTerminal, Line, Loading, State, When } from "../ui/parts.tsx";
+import { Histogram, TimeLine } from "../ui/figures.tsx";
+import { Check } from "../ui/form.tsx";
+import { Icon } from "../ui/icon.tsx";
+import { MachineList } from "../ui/machine-list.tsx";
+import { Page, Panel } from "../ui/page.tsx";
+import { Copy, Facts, Failure, FromTerminal, Line, Loading, moment, State, When } from "../ui/parts.tsx";
+import { Pill } from "../ui/tag.tsx";
+import { Export } from "../ui/tools.tsx";
+import { useAttention } from "../use-needs.ts";
 
 const pathOfCas = (own: string) => apiPath(authoritiesApi.retrieve, { slug: own });
 
 type Action = "start" | "pause" | "resume" | "rollback" | "hurry";
+/** `isNow`: a key may be known to others. */
+type Asked = { action: Action; isNow?: boolean };
 
 const states: Readonly<Record<Authority["state"], StateName>> = {
   next: "limited",
   active: "online",
   former: "away",
 };
-/** Machines confirm without an event. */
+/** Nodes confirm without an event. */
 const rotationReadMs = 5000;
 
 const columns = [
@@ -55,143 +69,297 @@ export function Certificates() {
   const own = slug.value ?? "";
   const { data, error } = useResource(pathOfCas(own));
   const attention = useAttention(own);
+  const [asked, ask] = useState<Asked | undefined>(undefined);
   const isRotating = data !== undefined && data.rotation.phase !== "none";
   useEffect(() => {
     if (!isRotating) return undefined;
     const timer = setInterval(() => document.hidden || void refresh(pathOfCas(own)), rotationReadMs);
     return () => clearInterval(timer);
   }, [own, isRotating]);
-  // Reserve the space of the list: the buttons below it must not move under the pointer.
-  if (data === undefined || (attention.data ?? attention.error) === undefined)
-    return error === undefined ? <Loading /> : <Failure error={error} />;
-  const { entries, limit } = data.blocklist;
-  const { waiting_for: waiting } = data.rotation;
+  // Reserve the space of the lists: the buttons beside them must not move under the pointer.
+  const isRead = data !== undefined && (attention.data ?? attention.error) !== undefined;
   return (
-    <>
-      <div class="title">
-        <h1>Certificates</h1>
-        <Export
-          file={`${own}-cas.csv`}
-          items={data.cas}
-          columns={[{ title: "State", text: (ca: Authority) => caWord(ca, data.cas) }, ...columns]}
-        />
-      </div>
-      <div class="wide" tabindex={0}>
-        <table class="stack">
-          <thead>
-            <tr>
-              <th>State</th>
-              <th>For</th>
-              <th>Fingerprint</th>
-              <th>Machines trust it</th>
-              <th>Valid from</th>
-              <th>Ends</th>
-            </tr>
-          </thead>
-          <tbody>
-            {data.cas.map((ca) => (
-              <tr key={ca.fingerprint}>
-                <td>
-                  <State name={states[ca.state]} word={caWord(ca, data.cas)} />
-                </td>
-                <td data-title="For">
-                  {ca.kind === "overlay" ? "the overlay" : "names and services (X.509)"}
-                </td>
-                <td>
-                  <code title={ca.fingerprint}>{ca.fingerprint.slice(0, 16)}…</code>
-                  <Copy text={ca.fingerprint} />
-                </td>
-                <td data-title="Machines trust it">{trustOf(ca, data.rotation)}</td>
-                <td data-title="Valid from">
-                  <When at={ca.not_before} />
-                </td>
-                <td data-title="Ends">
-                  <When at={ca.not_after} />
-                </td>
-              </tr>
-            ))}
-          </tbody>
-        </table>
-      </div>
-      <p class="quiet">
-        New CAs are valid from some minutes before, as clocks differ. {entries} of at most {limit}{" "}
-        certificates are blocked. The list begins anew after a rotation: no machine trusts their CA then.
-      </p>
-      <OfMachines own={own} data={attention.data} />
-      <h2>Rotation</h2>
-      <Steps rotation={data.rotation} />
-      {isRotating ? <Started key={`${data.rotation.rolling_back}`} own={own} cas={data.cas} /> : null}
-      {mayAdminister.value ? (
+    <Page
+      title="Certificates"
+      pill={attention.data === undefined ? null : <Renewing {...attention.data} />}
+      terminal={{ command: ["ca", "show", own], call: ["GET", pathOfCas(own)] }}
+      actions={
+        isRead && mayAdminister.value && !isRotating ? (
+          <Button onClick={() => ask({ action: "start" })}>
+            Rotate<span class="unseen"> the CAs</span>
+          </Button>
+        ) : null
+      }
+    >
+      {isRead ? (
         <>
-          <Steering rotation={data.rotation} />
-          <KnownKey />
+          <CaPanel own={own} data={data} />
+          <div class="two">
+            <div class="stackd">
+              <OfNodes own={own} data={attention.data} />
+            </div>
+            <div class="stackd">
+              <RotationPanel own={own} data={data} ask={ask} />
+              <Panel title="Blocklist" hasRoom={true}>
+                <Facts
+                  facts={[
+                    [
+                      "Blocked",
+                      `${data.blocklist.entries} of at most ${data.blocklist.limit.toLocaleString()} certificates`,
+                    ],
+                  ]}
+                />
+                <p class="help">The list begins anew after a rotation: no node trusts their CA then.</p>
+              </Panel>
+              {mayAdminister.value ? <KnownKey isRotating={isRotating} ask={ask} /> : null}
+            </div>
+          </div>
         </>
-      ) : null}
-      <MachineList own={own} ids={waiting} title={`Machines that it waits for: ${waiting.length}`} />
-      <FromTerminal command={["ca", "show", own]} call={["GET", pathOfCas(own)]} />
-    </>
+      ) : error === undefined ? (
+        <Loading rows={16} />
+      ) : (
+        <Failure error={error} />
+      )}
+      {asked === undefined ? null : <Steer {...asked} close={() => ask(undefined)} />}
+    </Page>
   );
 }
 
-/** Machines renew by themselves, so only the first to end are of interest. */
-function OfMachines({ own, data }: { own: string; data: Attention | undefined }) {
+function Renewing({ not_renewed: { count } }: Attention) {
+  return (
+    <span class="no-phone">
+      {count === 0 ? (
+        <Pill sign="on" kind="good">
+          all renew by themselves
+        </Pill>
+      ) : (
+        <Pill sign="need" kind="bad">
+          {count} not renewed in time
+        </Pill>
+      )}
+    </span>
+  );
+}
+
+const kinds = [
+  ["overlay", "Overlay", "the overlay"],
+  ["x509", "X.509", "names and services (X.509)"],
+] as const;
+const yearMs = 365 * 86_400_000;
+
+type CaPanelProps = { own: string; data: Authorities };
+
+/** Who signs, and until when: as bars, and as the facts of each. */
+function CaPanel({ own, data }: CaPanelProps) {
+  const { cas } = data;
+  const at = now.value;
+  const rows = kinds.map(([kind, title]) => ({
+    title,
+    spans: spansOf(kind, data, at).map((span) =>
+      span.kind === "planned" ? { ...span, words: `next, by itself from ${monthOf(span.from)}` } : span,
+    ),
+  }));
+  const spans = rows.flatMap((row) => row.spans);
+  const from = Math.max(Math.min(at, ...spans.map((span) => span.from)), at - yearMs);
+  const to = Math.max(
+    at,
+    ...spans.map((span) => (span.kind === "planned" ? span.from + yearMs / 2 : span.to)),
+  );
+  return (
+    <Panel
+      title="Authorities"
+      beside={<span class="quiet no-phone">who signs; until when nodes trust it</span>}
+      actions={
+        <Export
+          isSmall={true}
+          file={`${own}-cas.csv`}
+          items={cas}
+          columns={[{ title: "State", text: (ca: Authority) => caWord(ca, cas) }, ...columns]}
+        />
+      }
+    >
+      <div class="in">
+        <TimeLine label="The CAs over time; the table below has the same" {...{ rows, from, to, now: at }} />
+      </div>
+      <table class="t">
+        <thead>
+          <tr>
+            <th>State</th>
+            <th>For</th>
+            <th>Fingerprint</th>
+            <th>Nodes trust it</th>
+            <th class="num">Valid from</th>
+            <th class="num">Ends</th>
+          </tr>
+        </thead>
+        <tbody>
+          {cas.map((ca) => (
+            <tr key={ca.fingerprint}>
+              <td>
+                <State name={states[ca.state]} word={caWord(ca, cas)} />
+              </td>
+              <td>{kinds.find(([kind]) => kind === ca.kind)?.[2]}</td>
+              <td>
+                <code title={ca.fingerprint}>{ca.fingerprint.slice(0, 16)}…</code>
+                <Copy text={ca.fingerprint} label="Copy the fingerprint" />
+              </td>
+              <td>{trustOf(ca, data.rotation)}</td>
+              <td class="num">
+                <When at={ca.not_before} />
+              </td>
+              <td class="num">
+                <When at={ca.not_after} />
+              </td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+      <p class="in quiet">New CAs are valid from some minutes before, as clocks differ.</p>
+    </Panel>
+  );
+}
+
+const monthOf = (at: number) => timeFormat({ month: "long", year: "numeric" }).format(at);
+
+/** Nodes renew by themselves, so only when many end, and the first to end, are of interest. */
+function OfNodes({ own, data }: { own: string; data: Attention | undefined }) {
+  const { data: nodes = [] } = useNodes();
+  const ends = nodes.flatMap(({ state, endsAt }) => (state !== "active" || endsAt === null ? [] : [endsAt]));
+  const { counts, ended } = endsByWeek(ends, now.value);
   if (data === undefined) return null;
   const { ending_first: ending, phones_due } = data;
-  const phones = <DuePhones own={own} due={phones_due} />;
-  if (ending.length === 0) return phones;
+  const of = new Map(nodes.map((node) => [node.id, node]));
+  const soon = counts.slice(0, 4).reduce((sum, count) => sum + count, 0);
   return (
     <>
-      <h2>Certificates of machines</h2>
-      <p>
-        A machine renews its certificate by itself at a check-in, when a third of its life is left; one that
-        is away does so when it is back. These end first:
-      </p>
-      <ul class="plain-list">
-        {ending.map(({ id, name, not_after }) => (
-          <li key={id}>
-            <a href={pathOf(own, "nodes", id)}>
-              <bdi>{name}</bdi>
-            </a>{" "}
-            <span>ends {dated(Date.parse(not_after))}</span>
-          </li>
-        ))}
-      </ul>
-      <p>
-        <a href={`${pathOf(own, "nodes")}?columns=state,groups,ends,seen&order=ends`}>
-          All machines in this order
-        </a>
-      </p>
-      {phones}
+      {ending.length === 0 ? null : (
+        <Panel
+          title="Certificates of nodes end"
+          beside={<span class="quiet no-phone">{ends.length}, by week</span>}
+          actions={
+            <a href={`${pathOf(own, "nodes")}?columns=state,groups,ends,seen&order=ends`}>
+              All in this order
+            </a>
+          }
+        >
+          <div class="in">
+            <Histogram
+              label={`Certificates by the week in which they end: ${soon} within four weeks, ${ends.length - ended - soon} later`}
+              counts={counts}
+              ticks={{ 0: "now", 4: "in 4", 8: "in 8", 12: "12 w" }}
+              mark={{ at: renewalShare, words: "renewed before here" }}
+            />
+            <p class="help">
+              A node renews its certificate by itself at a check-in, when a third of its life is left; one
+              that is away does so when it is back.
+              {ended === 0 ? "" : ` ${ended} ended while their nodes were away.`} These end first:
+            </p>
+          </div>
+          <table class="t">
+            <thead>
+              <tr>
+                <th>Ends first</th>
+                <th>State</th>
+                <th class="num">Ends</th>
+                <th class="num">Renews</th>
+              </tr>
+            </thead>
+            <tbody>
+              {ending.map(({ id, name, not_after }) => {
+                const node = of.get(id);
+                const [state, word] = node === undefined ? (["away", "–"] as const) : stateOf(node);
+                return (
+                  <tr key={id}>
+                    <td>
+                      <a class="name" href={pathOf(own, "nodes", id)}>
+                        <bdi>{name}</bdi>
+                      </a>
+                    </td>
+                    <td>
+                      <State name={state} word={word} />
+                    </td>
+                    <td class="num">
+                      <When at={not_after} />
+                    </td>
+                    <td class="num quiet">{node === undefined ? "" : renewal(node)}</td>
+                  </tr>
+                );
+              })}
+            </tbody>
+          </table>
+        </Panel>
+      )}
+      <DuePhones own={own} due={phones_due} />
     </>
   );
 }
 
-type RotationProps = { rotation: Rotation };
+function renewal({ phone, online, endsAt }: Machine) {
+  if (phone !== null) return "by its user";
+  if (!online) return "once back";
+  const at = renewsAt(endsAt ?? 0);
+  return at < now.value ? "soon" : moment(at);
+}
 
-function Steps({ rotation }: RotationProps) {
-  const { phase, paused, waiting_for, next_step_at, auto } = rotation;
-  const machines = waiting_for.length === 1 ? "one machine" : `${waiting_for.length} machines`;
+type RotationProps = { own: string; data: Authorities; ask(asked: Asked): void };
+
+const steps = ["All learn the next CA", "It signs, node by node", "The former is trusted no more"];
+
+/** Its three steps are also its progress. */
+function RotationPanel({ own, data: { cas, rotation }, ask }: RotationProps) {
+  const { phase, paused, waiting_for: waiting, next_step_at, auto, rolling_back } = rotation;
+  const machines = waiting.length === 1 ? "one node" : `${waiting.length} nodes`;
   return (
-    <div role="status">
-      <p>
-        {stepOf(rotation)} {paused ? <strong>It is paused.</strong> : null}
-      </p>
-      {waiting_for.length === 0 ? null : (
-        <p>{`It waits for ${machines} to confirm. One that goes away is not waited for: it catches up when it is back, or can be revoked.`}</p>
-      )}
-      {next_step_at === null ? null : (
+    <Panel title="Rotation" hasRoom={true}>
+      <div role="status">
         <p>
-          The next step follows <When at={next_step_at} />.
+          {stepOf(rotation)} {paused ? <strong>It is paused.</strong> : null}
         </p>
+        <ol class="steps thin mt12">
+          {progressOf(rotation).map((state, at) => (
+            <li key={at} class={state} aria-current={state === "here" ? "step" : undefined}>
+              <span class="n">{state === "done" ? <Icon name="check" /> : at + 1}</span>
+              <h2>{steps[at]}</h2>
+            </li>
+          ))}
+        </ol>
+        {waiting.length === 0 ? null : (
+          <p class="quiet">{`It waits for ${machines} to confirm. One that goes away is not waited for: it catches up when it is back, or can be revoked.`}</p>
+        )}
+        {next_step_at === null ? null : (
+          <p>
+            The next step follows <When at={next_step_at} />.
+          </p>
+        )}
+        {phase === "none" ? (
+          <p class="quiet">
+            {auto
+              ? "The control plane starts one by itself before the CAs end. Tunnels stay up."
+              : "It is started by hand only; Settings can change that. Tunnels stay up."}
+          </p>
+        ) : (
+          <Started key={`${rolling_back}`} own={own} cas={cas} />
+        )}
+      </div>
+      {phase === "none" || !mayAdminister.value ? null : (
+        <div class="group mt8">
+          <Button isSmall={true} onClick={() => ask({ action: paused ? "resume" : "pause" })}>
+            {paused ? "Resume" : "Pause"}
+          </Button>
+          {rolling_back ? null : (
+            <>
+              <Button isSmall={true} onClick={() => ask({ action: "hurry" })}>
+                Do not wait for tunnels
+              </Button>
+              <Button isSmall={true} onClick={() => ask({ action: "rollback" })}>
+                Roll back
+              </Button>
+            </>
+          )}
+        </div>
       )}
-      {phase === "none" ? (
-        <p class="quiet">
-          {auto
-            ? "The control plane starts one by itself before the CAs end."
-            : "It is started by hand only; Settings can change that."}
-        </p>
-      ) : null}
-    </div>
+      <MachineList own={own} ids={waiting} title={`Nodes that it waits for: ${waiting.length}`} />
+    </Panel>
   );
 }
 
@@ -217,19 +385,34 @@ function Started({ own, cas }: { own: string; cas: readonly Authority[] }) {
   );
 }
 
-/** Shown only when it is needed. */
-function KnownKey() {
+type KnownKeyProps = { isRotating: boolean; ask(asked: Asked): void };
+
+function KnownKey({ isRotating, ask }: KnownKeyProps) {
   return (
-    <details>
-      <summary>What if a key of a CA may be known to others?</summary>
-      <p>
-        Start a rotation, and tick there that a key may be known. Do not roll it back: that returns to the
-        known key. Whoever has the key can make certificates until the last step: machines trust the old CA
-        until they have confirmed step 3, and one that is away until it is back. If a rotation is running
-        already, this hurries it:
+    <Panel title="Is a key of a CA known to others?" hasRoom={true}>
+      <p class="quiet">
+        Then rotate at once, without waiting for tunnels, and do not roll it back: that returns to the known
+        key.
       </p>
-      <Line text={`agent admin ca rotate ${slug.value ?? ""} --now`} />
-    </details>
+      <p class="group mt8">
+        <Button
+          kind="danger"
+          isSmall={true}
+          onClick={() => ask(isRotating ? { action: "hurry" } : { action: "start", isNow: true })}
+        >
+          Replace the CAs now
+        </Button>
+      </p>
+      <details>
+        <summary>Until when the key works</summary>
+        <p>
+          Whoever has the key can make certificates until the last step: nodes trust the old CA until they
+          have confirmed step 3, and one that is away until it is back. The same, also of a rotation that is
+          running:
+        </p>
+        <Line text={`agent admin ca rotate ${slug.value ?? ""} --now`} />
+      </details>
+    </Panel>
   );
 }
 
@@ -240,7 +423,7 @@ const questions: Readonly<
     title: "Rotate the CAs?",
     action: "Start the rotation",
     effect:
-      "All machines get the new CAs beside the present ones, then certificates of the new CAs, then they forget the present ones. Each step waits for all machines that are online; one that is away catches up when it is back. All tunnels stay up. You can pause it, or roll it back.",
+      "All nodes get the new CAs beside the present ones, then certificates of the new CAs, then they forget the present ones. Each step waits for all machines that are online; one that is away catches up when it is back. All tunnels stay up. You can pause it, or roll it back.",
     flags: [],
   },
   pause: {
@@ -258,45 +441,21 @@ const questions: Readonly<
   rollback: {
     title: "Roll the rotation back?",
     action: "Roll back",
-    effect: "The machines return to the CAs from before the rotation, step by step. All tunnels stay up.",
+    effect: "The nodes return to the CAs from before the rotation, step by step. All tunnels stay up.",
     flags: ["--rollback"],
   },
   hurry: {
     title: "Go on without waiting for tunnels?",
     action: "Do not wait for tunnels",
     effect:
-      "Machines end their trust in the former CAs at once. Tunnels that still use one are torn down, and can lose packets for some seconds. Choose it when a key may be known to others.",
+      "Nodes end their trust in the former CAs at once. Tunnels that still use one are torn down, and can lose packets for some seconds. Choose it when a key may be known to others.",
     flags: ["--now"],
   },
 };
 
-function Steering({ rotation: { phase, paused, rolling_back } }: RotationProps) {
-  const [asked, ask] = useState<Action | undefined>(undefined);
-  const button = (action: Action, text: string) => (
-    <button type="button" onClick={() => ask(action)}>
-      {text}
-    </button>
-  );
-  return (
-    <>
-      <div class="actions">
-        {phase === "none" ? button("start", "Start a rotation") : null}
-        {phase !== "none" && !paused ? button("pause", "Pause") : null}
-        {phase !== "none" && paused ? button("resume", "Resume") : null}
-        {phase !== "none" && !rolling_back ? (
-          <>
-            {button("hurry", "Do not wait for tunnels")} {button("rollback", "Roll back")}
-          </>
-        ) : null}
-      </div>
-      {asked === undefined ? null : <Steer action={asked} close={() => ask(undefined)} />}
-    </>
-  );
-}
-
-function Steer({ action, close }: { action: Action; close(): void }) {
+function Steer({ action, isNow: isAskedNow = false, close }: Asked & { close(): void }) {
   const own = slug.value ?? "";
-  const [isNow, setNow] = useState(false);
+  const [isNow, setNow] = useState(isAskedNow);
   const question = questions[action];
   const body =
     action === "hurry"

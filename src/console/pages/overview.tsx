@@ -19,7 +19,7 @@ import { refresh, useResource } from "../resource.ts";
 import { pathOf, query, setQuery } from "../router.ts";
 import { now } from "../times.ts";
 import { Button, Segments } from "../ui/button.tsx";
-import { RecentEvents } from "../ui/events.tsx";
+import { RecentEvents } from "../ui/recent-events.tsx";
 import { Fleet, perSquare, Share, Spark, Tile } from "../ui/figures.tsx";
 import { Icon, Sign } from "../ui/icon.tsx";
 import { Network } from "../ui/network.tsx";

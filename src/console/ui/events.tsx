@@ -1,66 +1,36 @@
-// Events of the audit log: a line each, by days, with what changed; all of one below it. And the newest ones, as short lists
-// have them.
+// Events of the audit log: a line each, by days, with what changed; all of one below it.
 
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useMemo, useState } from "preact/hooks";
 import { isProviderSide } from "../access/rules.ts";
-import { actorOf, type Names } from "../actor.ts";
-import { isFailure, thingsOf, type Change, type Things } from "../activity.ts";
+import { actorOf } from "../actor.ts";
+import { isFailure, type Change } from "../activity.ts";
 import { clockOf, dayOf } from "../ago.ts";
 import type { Event as AuditEvent } from "../../api/events.ts";
-import { eventSentence, readableChanges, unnamed, type Known } from "../event-words.ts";
+import { eventSentence, readableChanges, type Known } from "../event-words.ts";
 import { mayAdminister, slug } from "../me.ts";
-import { readNamed } from "../named-nodes.ts";
 import { useProviderWords } from "../provider-words.ts";
 import { pathOf } from "../router.ts";
 import { ruleChangeOf } from "../rule-change.ts";
 import { dayWords, exact, now, utc } from "../times.ts";
 import { Button } from "./button.tsx";
-import { Avatar, Icon } from "./icon.tsx";
-import type { IconName } from "./drawings.ts";
-import { Copy, Facts, When, type Fact } from "./parts.tsx";
+import { Icon } from "./icon.tsx";
+import { Copy, Facts, type Fact } from "./parts.tsx";
+import { Actor, Said, useNames, type EventsProps } from "./recent-events.tsx";
 
 /** What a line shows; the rest stands below it. */
 const maxInLine = 3;
 
-type EventsProps = { events: readonly AuditEvent[]; names: Names; things?: Things } & Pick<Known, "settings">;
-
-function useKnown({ events, names, things = thingsOf(events), settings }: EventsProps): Known {
-  const own = slug.value ?? "";
-  const named = useNamed(own, unnamed(events, things), things);
-  const words = useProviderWords(own, events.some(namesProvider));
-  return useMemo((): Known => ({ names, things: named, words, settings }), [names, named, words]);
+function useKnown(props: EventsProps): Known {
+  const { events, settings } = props;
+  const { names, things } = useNames(props);
+  const words = useProviderWords(slug.value ?? "", events.some(namesProvider));
+  return useMemo((): Known => ({ names, things, words, settings }), [names, things, words]);
 }
 
 const namesProvider = (event: AuditEvent): boolean => {
   const { added = [], removed = [] } = ruleChangeOf(event) ?? {};
   return [...added, ...removed].some(({ peer, target }) => isProviderSide(peer) || isProviderSide(target));
 };
-
-/** Known names, and those of machines that events name only by number. */
-export function useNamed(own: string, ids: readonly number[], things: Things): Things {
-  const [found, find] = useState(new Map<string, string>());
-  const asked = useRef(new Set<number>());
-  const missing = ids.filter((id) => !asked.current.has(id));
-  useEffect(() => {
-    if (missing.length === 0) return;
-    for (const id of missing) asked.current.add(id);
-    for (const isRevoked of [false, true])
-      readNamed(own, missing, isRevoked).then(
-        (nodes) =>
-          find(
-            (before) => new Map([...before, ...nodes.map(({ id, name }) => [`node/${id}`, name] as const)]),
-          ),
-        // Keep the numbers: the bar already says that the control plane is away.
-        () => undefined,
-      );
-  }, [missing.join(",")]);
-  const all = useRef<Things>(things);
-  const next = new Map([...found, ...things]);
-  // The same map while no name changed: sentences are made of it.
-  if (next.size !== all.current.size || [...next].some(([thing, name]) => all.current.get(thing) !== name))
-    all.current = next;
-  return all.current;
-}
 
 /** By days, the newest first. */
 export function Events(props: EventsProps) {
@@ -85,57 +55,6 @@ export function Events(props: EventsProps) {
     </div>
   );
 }
-
-/** The newest ones, the newest first, in one line each. */
-export function RecentEvents(props: EventsProps) {
-  const known = useKnown(props);
-  return (
-    <ol class="lines recent">
-      {props.events.map((event) => {
-        const { parts, by } = eventSentence(event, known);
-        const text = parts.join("");
-        return (
-          <li key={event.id}>
-            <Actor event={event} names={known.names} />
-            <span class="cut" title={by === "" ? text : `${text} (${by})`}>
-              <Said parts={parts} />
-            </span>
-            <When at={event.at} />
-          </li>
-        );
-      })}
-    </ol>
-  );
-}
-
-/** Who did it; of what happened by itself, about what. */
-function Actor({ event: { actor, subject }, names }: { event: AuditEvent; names: Names }) {
-  if (actor.kind === "person") return <Avatar name={names.get(actor.id ?? 0) ?? "?"} />;
-  return <Avatar name={actor.kind} icon={icons[subject.slice(0, subject.indexOf("/"))] ?? "servers"} />;
-}
-
-const icons: Readonly<Record<string, IconName>> = {
-  authority: "certificates",
-  enrollment: "machines",
-  group: "machines",
-  member: "people",
-  name: "machines",
-  node: "machines",
-  organization: "settings",
-  policy: "access",
-  registration: "machines",
-  registration_token: "keys",
-  rule: "access",
-  service_token: "keys",
-  tls: "certificates",
-  user: "people",
-  webhook: "webhooks",
-};
-
-/** Every second part is a text from outside. */
-const Said = ({ parts }: { parts: readonly string[] }) => (
-  <>{parts.map((part, at) => (at % 2 === 0 ? part : <bdi key={at}>{part}</bdi>))}</>
-);
 
 /** Drawn once, not for each event that comes. */
 function One({ event, known }: { event: AuditEvent; known: Known }) {

@@ -169,6 +169,95 @@ export function Bars({ label, bars, places, columns }: BarsProps) {
   );
 }
 
+type HistogramProps = {
+  label: string;
+  counts: readonly number[];
+  /** Words below a place. */
+  ticks: Readonly<Record<number, string>>;
+  /** A line, as a share of the width, and what it means. */
+  mark: { at: number; words: string };
+};
+
+/** Counts at equal distances, each with its number. */
+export function Histogram({ label, counts, ticks, mark }: HistogramProps) {
+  const most = Math.max(...counts, 1);
+  return (
+    <div class="histogram" role="img" aria-label={label}>
+      {counts.map((count, place) => (
+        <span key={place}>
+          <small>{count === 0 ? "" : count}</small>
+          <i style={{ height: `${Math.max(1, (count * barHeight * 2) / most)}px` }} />
+          <small>{ticks[place]}</small>
+        </span>
+      ))}
+      <b style={{ left: `${mark.at * 100}%` }}>
+        <small>{mark.words}</small>
+      </b>
+    </div>
+  );
+}
+
+/** `kind`: how it is drawn; one of kind `planned` is not there yet. Times are in ms. */
+export type LineSpan = {
+  key: string;
+  kind: "active" | "former" | "next" | "planned";
+  from: number;
+  to: number;
+  words: string;
+};
+
+type TimeLineProps = {
+  label: string;
+  rows: readonly { title: string; spans: readonly LineSpan[] }[];
+  from: number;
+  to: number;
+  now: number;
+};
+
+/** Spans of time, by rows, with the years and today. */
+export function TimeLine({ label, rows, from, to, now }: TimeLineProps) {
+  const share = (at: number) => `${((Math.min(Math.max(at, from), to) - from) / (to - from)) * 100}%`;
+  const first = new Date(from).getFullYear() + 1;
+  const years = Array.from({ length: new Date(to).getFullYear() - first + 1 }, (_, at) => first + at);
+  const isBelow = ({ kind }: LineSpan) => kind === "next" || kind === "planned";
+  return (
+    <div class="time-line" role="img" aria-label={label}>
+      <div class="years">
+        {years.map((year) => (
+          <small key={year} style={{ left: share(new Date(year, 0).getTime()) }}>
+            {year}
+          </small>
+        ))}
+        <b style={{ left: share(now) }}>
+          <small>today</small>
+        </b>
+      </div>
+      {rows.map(({ title, spans }) => (
+        <div key={title} class="row">
+          <b>{title}</b>
+          {[false, true].map((below) => {
+            const own = spans.filter((span) => isBelow(span) === below);
+            return own.length === 0 ? null : (
+              <div key={`${below}`} class="lane">
+                {own.map((span) => (
+                  <span
+                    key={span.key}
+                    class={span.kind}
+                    title={span.words}
+                    style={{ left: share(span.from), right: `calc(100% - ${share(span.to)})` }}
+                  >
+                    {span.words}
+                  </span>
+                ))}
+              </div>
+            );
+          })}
+        </div>
+      ))}
+    </div>
+  );
+}
+
 /** Of a group: online and well, with a relayed path, with a broken path, away. */
 export type FleetGroup = { name: string; href: string; on: number; part: number; need: number; off: number };
 

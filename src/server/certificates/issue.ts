@@ -1,6 +1,7 @@
 // The only place that signs certificates of nodes: for registration, renewal, a changed node, restore and CA rotation.
 // Never signs for a revoked node.
 
+import { nodeLifetimeMs } from "../../api/values.ts";
 import { AppError } from "../../base/errors.ts";
 import { readHostPublicKey } from "../../pki/keys.ts";
 import { encodePem } from "../../pki/bundle.ts";
@@ -18,7 +19,6 @@ import { nodes, type NodeRow } from "../store/tables/nodes.ts";
 import { organizations } from "../store/tables/organizations.ts";
 
 const dayMs = 86_400_000;
-export const nodeLifetimeMs = 90 * dayMs;
 const x509LifetimeMs = 7 * dayMs;
 /** Short, because name and address of an ended ephemeral node are free only when its certificates have expired. */
 const ephemeralLifetimeMs = 3_600_000;

@@ -4,7 +4,7 @@ import * as v from "valibot";
 import { formatTime } from "../../base/quantities.ts";
 import { AppError } from "../../base/errors.ts";
 import { record, ourselves } from "../audit/record.ts";
-import { nodeLifetimeMs } from "../certificates/issue.ts";
+import { nodeLifetimeMs } from "../../api/values.ts";
 import { hasEarlyCa, rollBackEarly, startRotation } from "./rotation-commands.ts";
 import { advanceRotations, resetSilenceTimer, type RotationStore } from "./rotation-phases.ts";
 import type { Reader } from "../store/database.ts";
