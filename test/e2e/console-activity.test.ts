@@ -224,7 +224,8 @@ describe("activity in the console", () => {
       expect(new URL(page.url()).search).toBe("?about=failures");
       await page.getByText("No event matches.").waitFor();
       await page.getByRole("link", { name: "All", exact: true }).click();
-      await page.getByText("The operator created the organization").first().waitFor();
+      await page.locator(".log > li").first().waitFor();
+      expect(new URL(page.url()).search).toBe("");
     },
     limitMs,
   );
