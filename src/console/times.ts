@@ -8,21 +8,6 @@ setInterval(() => {
   now.value = Date.now();
 }, 10_000);
 
-/**
- * Calls at once, then every `ms` while the page is visible, and when it becomes visible. Returns a function that ends
- * it.
- */
-export function whileSeen(look: () => unknown, ms: number): () => void {
-  const again = () => document.visibilityState === "visible" && look();
-  look();
-  const timer = setInterval(again, ms);
-  document.addEventListener("visibilitychange", again);
-  return () => {
-    clearInterval(timer);
-    document.removeEventListener("visibilitychange", again);
-  };
-}
-
 /** Short Swedish dates are those of ISO 8601. */
 const iso = "sv";
 /** Languages that dates can be written in, by their tag. */

@@ -157,7 +157,8 @@ export function Arrival({ token, joined, setJoined, again }: ArrivalProps) {
     .toReversed();
   const nameOf = (id: number) => {
     const event = events.find((each) => each.type === "node.registered" && each.subject === `node/${id}`);
-    return String(event?.after?.["name"] ?? `node ${id}`);
+    const name = event?.after?.["name"];
+    return typeof name === "string" ? name : `node ${id}`;
   };
   const approved = events.find(
     ({ type, subject }) =>

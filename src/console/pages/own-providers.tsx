@@ -98,17 +98,15 @@ const OneProvider = ({ provider }: { provider: Provider }) => (
       <bdi>{provider.issuer}</bdi> <bdi>{rolesOf(provider)}</bdi>
     </p>
     {provider.client_id === "" ? (
-      <>
-        <State
-          name="attention"
-          word="Not registered there yet: nobody signs in by it. Enter its client ID with Edit."
-        />
-        <p>Register this redirect URI there:</p>
-        <Line text={provider.redirect_uri} />
-      </>
+      <State
+        name="attention"
+        word="Not registered there yet: nobody signs in by it. Enter its client ID with Edit."
+      />
     ) : (
       <p>{leavingText(provider.leaving)}</p>
     )}
+    <p>Register this redirect URI there:</p>
+    <Line text={provider.redirect_uri} />
   </>
 );
 
