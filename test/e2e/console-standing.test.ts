@@ -167,7 +167,7 @@ describe("how machines stand in the console", () => {
         )
         .waitFor();
       expect(await violationsIn(page)).toEqual([]);
-      await page.getByRole("dialog").getByText("give it a machine of its own as gateway").waitFor();
+      await page.getByRole("dialog").getByText("give it a node of its own as gateway").waitFor();
       await button("Save").click();
       // What is left to do, and where.
       await page.getByText("The other nodes now route 192.168.7.0/24 through this one.").waitFor();

@@ -169,7 +169,8 @@ describe("single sign-on", () => {
       await page.getByLabel("All others become members").check();
       await button("Save the provider").click();
       await page.getByText("cn=vpn,ou=groups: admin, all others: member").waitFor();
-      await page.getByLabel("Domain", { exact: true }).fill("example.org");
+      await button("Add a domain").click();
+      await page.getByRole("dialog").getByLabel("Domain", { exact: true }).fill("example.org");
       await button("Claim the domain").click();
       await page.getByText("_overlay-agent.example.org").waitFor();
       expect(await violationsIn(page)).toEqual([]);

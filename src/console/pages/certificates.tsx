@@ -181,39 +181,41 @@ function CaPanel({ own, data }: CaPanelProps) {
       <div class="in">
         <TimeLine label="The CAs over time; the table below has the same" {...{ rows, from, to, now: at }} />
       </div>
-      <table class="t">
-        <thead>
-          <tr>
-            <th>State</th>
-            <th>For</th>
-            <th>Fingerprint</th>
-            <th>Nodes trust it</th>
-            <th class="num">Valid from</th>
-            <th class="num">Ends</th>
-          </tr>
-        </thead>
-        <tbody>
-          {cas.map((ca) => (
-            <tr key={ca.fingerprint}>
-              <td>
-                <State name={states[ca.state]} word={caWord(ca, cas)} />
-              </td>
-              <td>{kinds.find(([kind]) => kind === ca.kind)?.[2]}</td>
-              <td>
-                <code title={ca.fingerprint}>{ca.fingerprint.slice(0, 16)}…</code>
-                <Copy text={ca.fingerprint} label="Copy the fingerprint" />
-              </td>
-              <td>{trustOf(ca, data.rotation)}</td>
-              <td class="num">
-                <When at={ca.not_before} />
-              </td>
-              <td class="num">
-                <When at={ca.not_after} />
-              </td>
+      <div class="sideways" tabindex={0} role="region" aria-label="Table of the CAs">
+        <table class="t">
+          <thead>
+            <tr>
+              <th>State</th>
+              <th>For</th>
+              <th>Fingerprint</th>
+              <th>Nodes trust it</th>
+              <th class="num">Valid from</th>
+              <th class="num">Ends</th>
             </tr>
-          ))}
-        </tbody>
-      </table>
+          </thead>
+          <tbody>
+            {cas.map((ca) => (
+              <tr key={ca.fingerprint}>
+                <td>
+                  <State name={states[ca.state]} word={caWord(ca, cas)} />
+                </td>
+                <td>{kinds.find(([kind]) => kind === ca.kind)?.[2]}</td>
+                <td>
+                  <code title={ca.fingerprint}>{ca.fingerprint.slice(0, 16)}…</code>
+                  <Copy text={ca.fingerprint} label="Copy the fingerprint" />
+                </td>
+                <td>{trustOf(ca, data.rotation)}</td>
+                <td class="num">
+                  <When at={ca.not_before} />
+                </td>
+                <td class="num">
+                  <When at={ca.not_after} />
+                </td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
       <p class="in quiet">New CAs are valid from some minutes before, as clocks differ.</p>
     </Panel>
   );
@@ -255,38 +257,40 @@ function OfNodes({ own, data }: { own: string; data: Attention | undefined }) {
               {ended === 0 ? "" : ` ${ended} ended while their nodes were away.`} These end first:
             </p>
           </div>
-          <table class="t">
-            <thead>
-              <tr>
-                <th>Ends first</th>
-                <th>State</th>
-                <th class="num">Ends</th>
-                <th class="num">Renews</th>
-              </tr>
-            </thead>
-            <tbody>
-              {ending.map(({ id, name, not_after }) => {
-                const node = of.get(id);
-                const [state, word] = node === undefined ? (["away", "–"] as const) : stateOf(node);
-                return (
-                  <tr key={id}>
-                    <td>
-                      <a class="name" href={pathOf(own, "nodes", id)}>
-                        <bdi>{name}</bdi>
-                      </a>
-                    </td>
-                    <td>
-                      <State name={state} word={word} />
-                    </td>
-                    <td class="num">
-                      <When at={not_after} />
-                    </td>
-                    <td class="num quiet">{node === undefined ? "" : renewal(node)}</td>
-                  </tr>
-                );
-              })}
-            </tbody>
-          </table>
+          <div class="sideways" tabindex={0} role="region" aria-label="Certificates that end first">
+            <table class="t">
+              <thead>
+                <tr>
+                  <th>Ends first</th>
+                  <th>State</th>
+                  <th class="num">Ends</th>
+                  <th class="num">Renews</th>
+                </tr>
+              </thead>
+              <tbody>
+                {ending.map(({ id, name, not_after }) => {
+                  const node = of.get(id);
+                  const [state, word] = node === undefined ? (["away", "–"] as const) : stateOf(node);
+                  return (
+                    <tr key={id}>
+                      <td>
+                        <a class="name" href={pathOf(own, "nodes", id)}>
+                          <bdi>{name}</bdi>
+                        </a>
+                      </td>
+                      <td>
+                        <State name={state} word={word} />
+                      </td>
+                      <td class="num">
+                        <When at={not_after} />
+                      </td>
+                      <td class="num quiet">{node === undefined ? "" : renewal(node)}</td>
+                    </tr>
+                  );
+                })}
+              </tbody>
+            </table>
+          </div>
         </Panel>
       )}
       <DuePhones own={own} due={phones_due} />

@@ -45,7 +45,7 @@ export function Parts() {
       title="Parts"
       fact="components in their states"
       pill={<Pill sign="on">online</Pill>}
-      terminal={{ command: ["org", "list"], call: ["GET", "/api/org/"] }}
+      terminal={{ command: ["org", "list"], call: ["GET", "/example/org/"] }}
       actions={<Button icon="plus">Plain</Button>}
     >
       <Buttons />

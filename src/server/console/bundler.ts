@@ -96,8 +96,12 @@ const { outputs } = await Bun.build({
   plugins: [smaller],
 });
 
+/** The bundler writes each rule with `:is()` three times, for browsers that the console does not support. */
+const former = /[^{}]*:-(?:webkit|moz)-any\([^{}]*\{[^{}]*\}/g;
+
 // Compressed, the scripts are smaller by 2.9 % after this.
 for (const { path } of outputs) {
+  if (path.endsWith(".css")) writeFileSync(path, readFileSync(path, "utf8").replaceAll(former, ""));
   if (!path.endsWith(".js")) continue;
   const { code, errors } = minifySync(path, readFileSync(path, "utf8"), { module: true });
   if (errors.length > 0)

@@ -119,6 +119,8 @@ test("no sentence of status, doctor and netcheck writes the overlay address of a
     ];
   };
   health.named.add([b ?? ""], network.now);
+  // The first look reads files, for which simulated time does not wait.
+  while (health.current() === undefined) await network.pass(1000);
   await network.pass(30_000, () => health.named.add([b ?? ""], network.now));
   network.peer("hub").largest = 1200;
   await network.pass(45_000, () => health.named.add([b ?? ""], network.now));
