@@ -24,7 +24,7 @@ const pages = [
   ["Nodes", "[role=row] a"],
   ["Map", "main svg.draw, main .mx, main .empty"],
   ["Access", ".rule .say, main .empty"],
-  ["Activity", ".events li, .log li, main .empty"],
+  ["Activity", ".log > li, main .empty"],
   ["Certificates", "main h2"],
   ["Members", "[role=row]"],
   ["Keys and tokens", "main .panel"],

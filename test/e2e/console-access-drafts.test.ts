@@ -243,11 +243,11 @@ describe("drafts on the page Access", () => {
       const merged = row("nodes in web may reach nodes in db on udp 53");
       await merged.locator("summary").click();
       await merged.getByRole("link", { name: `History of rule ${id}` }).click();
-      await page.locator(".events li").filter({ hasText: "rule.created" }).waitFor();
-      await page.locator(".events li").filter({ hasText: "policy.applied" }).waitFor();
+      await page.locator(".log > li").filter({ hasText: "rule.created" }).waitFor();
+      await page.locator(".log > li").filter({ hasText: "policy.applied" }).waitFor();
       // An update by the API can be looked at, too, although its event tells only what differs.
       await page
-        .locator(".events li")
+        .locator(".log > li")
         .filter({ hasText: "rule.updated" })
         .getByRole("link", { name: "Undo" })
         .click();

@@ -96,7 +96,7 @@ describe("the page Access", () => {
       expect(await page.getByText("draft", { exact: true }).count()).toBe(0);
       expect(await scene.admin(["rule", "list", "acme"])).toContain("5432");
       await saved.getByRole("link").click();
-      const applied = page.locator(".events li").filter({ hasText: "policy.applied" });
+      const applied = page.locator(".log > li").filter({ hasText: "policy.applied" });
       await applied.getByText(/^\d+: nodes in web may reach nodes in db on tcp 5432/).waitFor();
       await applied.getByRole("link", { name: "Undo" }).click();
       await takenBack();

@@ -403,9 +403,9 @@ describe("how machines stand in the console", () => {
       await open("access/");
       await page.locator("summary[title*='tcp 22']").click();
       await page.getByRole("link", { name: /^History/ }).click();
-      const made = page.locator(".events li").filter({ hasText: "rule.created" });
+      const made = page.locator(".log > li").filter({ hasText: "rule.created" });
       await made.waitFor();
-      expect(await page.locator(".events li").count()).toBe(1);
+      expect(await page.locator(".log > li").count()).toBe(1);
       await open(`nodes/${web.id}/`);
       await page.getByRole("link", { name: "May it reach another node?" }).click();
       await page.getByLabel("To node").fill("hub");
