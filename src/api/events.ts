@@ -13,7 +13,7 @@ export const eventNouns = {
   group: "group",
   member: "member",
   name: "alias",
-  node: "machine",
+  node: "node",
   organization: "organization",
   policy: "policy",
   provider: "provider",
@@ -30,7 +30,7 @@ type Subject = keyof typeof eventNouns;
 
 /**
  * `words`: the sentence of the pages and documents. `@` is the actor, `#` the name of the subject, `&` the name after its
- * noun: "the machine web". `since`: the first version that records the type.
+ * noun: "the node web". `since`: the first version that records the type.
  */
 type Declared = {
   words: string;
@@ -76,7 +76,7 @@ export const eventKinds = {
   "node.engine_refused": failing(added("The engine of # is refused", "node")),
   "node.healing": added("# repaired a tunnel", "node"),
   "node.online": added("# is online again", "node"),
-  "node.reauthenticated": added("@ confirmed the machine #", "node"),
+  "node.reauthenticated": added("@ confirmed the node #", "node"),
   "node.reauthentication_due": added("The user of # has to confirm it", "node"),
   "node.registered": kept("# joined", "node"),
   "node.relay_limited": added("@ limited what # relays", "node"),
@@ -98,9 +98,9 @@ export const eventKinds = {
   "provider.created": added("@ created &", "provider"),
   "provider.deleted": added("@ deleted &", "provider"),
   "provider.updated": added("@ changed &", "provider"),
-  "registration.approved": added("@ approved the machine #", "registration"),
+  "registration.approved": added("@ approved the node #", "registration"),
   "registration.ended": added("The request of # ended", "registration"),
-  "registration.refused": added("@ refused the machine #", "registration"),
+  "registration.refused": added("@ refused the node #", "registration"),
   "registration.waiting": added("# waits for approval", "registration"),
   "rule.created": kept("@ created &", "rule"),
   "rule.deleted": kept("@ deleted &", "rule"),

@@ -19,7 +19,7 @@ export type Known = {
 const nameOf = (details: AuditEvent["after"]) =>
   typeof details?.["name"] === "string" ? details["name"] : undefined;
 
-const machine = (id: number | null, things: Things): string => things.get(`node/${id}`) ?? `machine ${id}`;
+const machine = (id: number | null, things: Things): string => things.get(`node/${id}`) ?? `node ${id}`;
 
 function whoOf({ actor: { kind, id } }: AuditEvent, { names, things }: Known): string {
   if (kind === "person") return names.get(id ?? 0) ?? `User ${id}`;
@@ -46,7 +46,7 @@ export function eventSentence(event: AuditEvent, known: Known): { parts: readonl
   const noun = (eventNouns as Readonly<Record<string, string>>)[kind] ?? kind;
   const isNumber = name === undefined && /^\d+$/.test(rest);
   const isRenamed = type === "node.updated" && nameOf(before) !== undefined && nameOf(after) !== undefined;
-  const phrase = isRenamed ? "@ renamed the machine % to #" : wordsOf(type);
+  const phrase = isRenamed ? "@ renamed the node % to #" : wordsOf(type);
   const whole = isNumber ? "#" : `the ${noun}${rest === "" ? "" : " #"}`;
   const who = whoOf(event, known);
   const says: Record<string, string> = {
@@ -130,8 +130,8 @@ function readable(
     if (key === "owner_id")
       return [["owner", typeof value === "number" ? (names.get(value) ?? `user ${value}`) : value]];
     if ((key === "node_id" || key === "node") && typeof value === "number")
-      return [["machine", machine(value, things)]];
-    if (key === "nodes" && Array.isArray(value)) return [["machines", value.map(machineWords)]];
+      return [["node", machine(value, things)]];
+    if (key === "nodes" && Array.isArray(value)) return [["nodes", value.map(machineWords)]];
     return [[key, value]];
   });
   return Object.fromEntries(entries);
@@ -144,7 +144,7 @@ function machineWords(node: unknown): unknown {
   const changes = changesOf({ before: null, after: more }).flatMap(({ field, added }) =>
     added.length === 0 || added[0] === "none" ? [] : [`${field} ${added.join(", ")}`],
   );
-  return [typeof name === "string" ? name : `machine ${String(id)}`, ...changes].join(": ");
+  return [typeof name === "string" ? name : `node ${String(id)}`, ...changes].join(": ");
 }
 
 const nodeNames = (things: Things): ReadonlyMap<number, string> =>
@@ -154,7 +154,7 @@ const nodeNames = (things: Things): ReadonlyMap<number, string> =>
     ),
   );
 
-/** The machines that the events name by their number alone. */
+/** The nodes that the events name by their number alone. */
 export function unnamed(events: readonly AuditEvent[], things: Things): readonly number[] {
   const ids = events.flatMap((event) => {
     const { subject, actor, after } = event;

@@ -17,18 +17,28 @@ import { print, startServer } from "./measure.ts";
 const pngquant = "/usr/bin/pngquant";
 const maxBytes = 100_000;
 
-/** Each picture: its file, its page, and what is done there first. */
-const pictures: readonly [name: string, path: string, prepare: (page: Page) => Promise<void>][] = [
-  ["overview", "", (page) => page.locator(".plot canvas").waitFor()],
-  ["machines", "nodes/", (page) => page.getByText("1 broken, 3 direct").waitFor()],
+/** Each picture: its file, its page, what is done there first, and its color scheme. */
+const pictures: readonly [
+  name: string,
+  path: string,
+  prepare: (page: Page) => Promise<void>,
+  scheme?: "dark",
+][] = [
+  ["overview", "", (page) => page.getByText("does not reach app-1").first().waitFor()],
   [
-    "machine",
-    `nodes/${idOf("web-5")}/`,
-    (page) => page.getByRole("row").filter({ hasText: "broken" }).waitFor(),
+    "nodes",
+    `nodes/?node=${idOf("web-5")}`,
+    (page) => page.getByRole("heading", { name: "Paths" }).first().waitFor(),
   ],
-  ["map", "map/", (page) => page.getByRole("group", { name: "Groups and the paths between them" }).waitFor()],
+  ["node", `nodes/${idOf("web-5")}/`, (page) => page.getByText("Does not reach").first().waitFor()],
+  [
+    "map",
+    "map/",
+    (page) => page.getByRole("group", { name: "Groups and the paths between them" }).waitFor(),
+    "dark",
+  ],
   ["access", "access/", addRule],
-  ["activity", "activity/", (page) => page.getByText("node.revoked").waitFor()],
+  ["activity", "activity/", (page) => page.locator(".log > li").first().waitFor()],
 ];
 
 /** A rule that is not saved yet, with what it would change. */
@@ -87,7 +97,8 @@ try {
   }
   const target = directoryOfSize ?? join(root, "docs/console");
   mkdirSync(target, { recursive: true });
-  for (const [name, path, prepare] of size === undefined ? pictures : mainPages) {
+  for (const [name, path, prepare, colorScheme = "light"] of size === undefined ? pictures : mainPages) {
+    await page.emulateMedia({ colorScheme });
     await page.goto(url(path));
     await prepare(page);
     // The count beside Overview comes a moment after the page.

@@ -34,11 +34,11 @@ const say = (...of: Parameters<typeof event>) => {
 };
 
 test("an event is a sentence: who did what to which thing, by its name", () => {
-  expect(say("node.revoked", "node/3")).toBe("ada@example.org revoked the machine db-1");
+  expect(say("node.revoked", "node/3")).toBe("ada@example.org revoked the node db-1");
   expect(say("node.updated", "node/3", { before: { name: "db" }, after: { name: "db-1" } })).toBe(
-    "ada@example.org renamed the machine db to db-1",
+    "ada@example.org renamed the node db to db-1",
   );
-  expect(say("node.updated", "node/9")).toBe("ada@example.org changed machine 9");
+  expect(say("node.updated", "node/9")).toBe("ada@example.org changed node 9");
   expect(say("rule.created", "rule/4")).toBe("ada@example.org created rule 4");
   expect(say("group.deleted", "group/web")).toBe("ada@example.org deleted the group web");
   expect(say("member.deleted", "member/7@example.org")).toBe(
@@ -50,14 +50,14 @@ test("an event is a sentence: who did what to which thing, by its name", () => {
     "The control plane issued a certificate for db-1",
   );
   const token = { kind: "service", id: 2, ip: null };
-  expect(say("node.restored", "node/3", { actor: token })).toBe("Token terraform restored the machine db-1");
+  expect(say("node.restored", "node/3", { actor: token })).toBe("Token terraform restored the node db-1");
   // Who did it stands elsewhere if it is not the one whom the sentence is about.
   const nobody = { kind: "nobody", id: null, ip: "192.0.2.9" };
   expect(say("node.registered", "node/8", { actor: nobody, after: { name: "web-1" } })).toBe(
     "web-1 joined / Somebody",
   );
   expect(say("node.created", "node/8", { actor: { ...ada, id: 9 }, after: { name: "a#b" } })).toBe(
-    "User 9 created the machine a#b",
+    "User 9 created the node a#b",
   );
 });
 
@@ -91,7 +91,7 @@ test("every type of event has words, which name nothing but actor and subject", 
     expect([type, (words.match(/[#&]/g) ?? []).length <= 1]).toEqual([type, true]);
   }
   // A page that is older than the control plane.
-  expect(say("node.painted", "node/3")).toBe("node.painted: the machine db-1 / ada@example.org");
+  expect(say("node.painted", "node/3")).toBe("node.painted: the node db-1 / ada@example.org");
 });
 
 test("names and actors are texts of others, and stand apart in every sentence", () => {

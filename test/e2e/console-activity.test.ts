@@ -246,7 +246,7 @@ describe("activity in the console", () => {
       await scene.admin(["node", "update", "acme", "beta", "--add-group", "held"]);
       await other
         .locator(".log > li")
-        .filter({ hasText: "The operator changed the machine beta" })
+        .filter({ hasText: "The operator changed the node beta" })
         .filter({ hasText: "held" })
         .waitFor();
       await other.getByRole("button", { name: "node.updated" }).first().click();

@@ -45,8 +45,25 @@ type SparkProps = {
   isBad?: boolean;
 };
 
+/** More dots than these are one thick line. */
+const maxDots = width / 2;
+
+/** At most so many values: each the mean of its part. The newest stays what it is. */
+function averaged(values: readonly (number | null)[], most: number): readonly (number | null)[] {
+  const size = Math.ceil(values.length / most);
+  if (size <= 1) return values;
+  const means = Array.from({ length: Math.ceil((values.length - 1) / size) }, (_, at) => {
+    const known = values
+      .slice(at * size, Math.min((at + 1) * size, values.length - 1))
+      .filter((each) => each !== null);
+    return known.length === 0 ? null : known.reduce((sum, each) => sum + each, 0) / known.length;
+  });
+  return [...means, values.at(-1) ?? null];
+}
+
 /** The line of a value. Its range is at least a tenth of the value, so that noise looks like noise. */
-export function Spark({ values, isBad = false }: SparkProps) {
+export function Spark({ values: all, isBad = false }: SparkProps) {
+  const values = averaged(all, maxDots);
   const known = values.filter((each) => each !== null);
   const newest = known.at(-1);
   if (known.length < 2 || newest === undefined) return null;
