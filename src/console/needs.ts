@@ -123,7 +123,7 @@ function rowsOf<T extends Named>(
 /** Nodes that do not work, or soon will not. */
 function illRows(attention: Attention, now: number): Need[] {
   const { cloned, hubs_away, broken_paths, not_applied, not_renewed } = attention;
-  const toCopy = (copy: string): Act => ({ words: "Copy the command", copy });
+  const toCopy = (words: string, copy: string): Act => ({ words, copy });
   return [
     ...rowsOf("cloned", "show=cloned", cloned, () => ({
       what: "is two machines with the same keys, and tunnels alternate between them",
@@ -144,12 +144,12 @@ function illRows(attention: Attention, now: number): Need[] {
     ...rowsOf("late", "show=late", not_applied, ({ since }) => ({
       what: "checks in, but has not applied the configuration: new rules are not in force on it",
       at: since,
-      act: toCopy("sudo agent sync-config"),
+      act: toCopy("Command to apply", "sudo agent sync-config"),
     })),
     ...rowsOf("renew", "order=ends&columns=state,ends,seen", not_renewed, ({ not_after }) => ({
       what: `has not renewed its certificate, which ends ${ago(Date.parse(not_after), now)}`,
       at: not_after,
-      act: toCopy("sudo agent checkin"),
+      act: toCopy("Command to renew", "sudo agent checkin"),
     })),
   ];
 }
@@ -203,11 +203,9 @@ function laterRows({ attention, relays, webhooks, rotation, lastBackupAt }: Foun
       name: "Backup",
       to: ["-", "servers"],
       what:
-        lastBackupAt === null
-          ? "There is none of the control plane yet"
-          : "The last one of the control plane is old",
+        lastBackupAt === null ? "The control plane has none yet" : "The last one of the control plane is old",
       at: lastBackupAt,
-      act: { words: "Copy the command", copy: backupCommand },
+      act: { words: "Backup command", copy: backupCommand },
     },
   ];
   return rows.filter((row) => row !== false).map((row) => ({ ...row, sign: "part" }));
@@ -224,7 +222,7 @@ function adviceRow(own: string, { active, lighthouses }: Attention): Need[] {
       name: "One lighthouse",
       to: ["nodes"],
       what: `${advice.why}: ${advice.lines[0]}, and there sudo ${advice.lines[1]}`,
-      act: { words: "Copy the command", copy: advice.lines[0] },
+      act: { words: "Command for its key", copy: advice.lines[0] },
     },
   ];
 }

@@ -95,7 +95,7 @@ export function useNeeds({ isCalm = false }: { isCalm?: boolean } = {}): Needs {
       : undefined;
   const warnings = servers?.warnings ?? [];
   const { hubs_away, broken_paths, not_applied, not_renewed, vulnerable_engines, cloned } = attention ?? {};
-  const lists = [cloned, hubs_away, broken_paths, not_applied, not_renewed, vulnerable_engines];
+  const lists = [cloned, hubs_away, broken_paths, not_applied, not_renewed];
   const named = lists.flatMap((found) => (found?.first ?? []).map(({ id }) => id));
   const counts = [
     ...lists.map((found) => found?.count ?? 0),
@@ -104,8 +104,9 @@ export function useNeeds({ isCalm = false }: { isCalm?: boolean } = {}): Needs {
     waiting.length,
     relays.filter(({ paused }) => paused).length,
     webhooks.length,
-    // One need, however many fail.
+    // One need each, however many fail or are old.
     failingTests ? 1 : 0,
+    (vulnerable_engines?.count ?? 0) > 0 ? 1 : 0,
     rotation === undefined ? 0 : 1,
     lastBackupAt === undefined ? 0 : 1,
     warnings.length,

@@ -69,7 +69,7 @@ test("what needs somebody is one row each, the worst first: none hides the other
     "28 more have the same fault",
     "node-5 checks in, but has not applied the configuration: new rules are not in force on it",
     "Access 1 of 5 tests of the policy fails",
-    "Backup There is none of the control plane yet",
+    "Backup The control plane has none yet",
   ]);
   expect(rows[0]?.more).toBe("On the copy alone: agent up --new-keys --node-name NAME, with a new join key");
   expect(new Set(rows.map(({ key }) => key)).size).toBe(rows.length);
@@ -83,7 +83,7 @@ test("one lighthouse for many nodes is an advice, with its line", () => {
   );
   expect([row?.name, row?.act, more]).toEqual([
     "One lighthouse",
-    { words: "Copy the command", copy: "agent admin token create acme --lighthouse" },
+    { words: "Command for its key", copy: "agent admin token create acme --lighthouse" },
     [],
   ]);
 });

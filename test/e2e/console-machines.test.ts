@@ -324,9 +324,7 @@ describe("machines in the console", () => {
       await scene.admin(["member", "create", "acme", "staff@example.org", "--role", "member"]);
       await other.goto(`${scene.url()}/console/acme/`);
       await signIn(other, "staff@example.org");
-      const backup = other
-        .getByRole("listitem")
-        .filter({ hasText: "There is none of the control plane yet" });
+      const backup = other.getByRole("listitem").filter({ hasText: "The control plane has none yet" });
       await backup.waitFor();
       await scene.admin(["backup", join(directory.path, "backup.db")]);
       await other.reload();

@@ -64,7 +64,7 @@ export function Overview() {
   const { attention, error } = needs;
   const isEmpty = attention?.nodes === 0;
   const add = mayAdminister.value ? (
-    <Button kind="primary" icon="plus" href={pathOf(own, "nodes", "add")}>
+    <Button kind={isEmpty ? undefined : "primary"} icon="plus" href={pathOf(own, "nodes", "add")}>
       <span>
         Add<span class="no-phone"> a node</span>
       </span>
@@ -269,13 +269,16 @@ function Tiles({ own, days, attention, network }: TilesProps) {
   );
 }
 
-function NeedsYou({ own, rows, count }: { own: string; rows: readonly Need[]; count: number }) {
+/** `isEmpty`: there is no node that could be shown. */
+type NeedsProps = { own: string; rows: readonly Need[]; count: number; isEmpty?: boolean };
+
+function NeedsYou({ own, rows, count, isEmpty = false }: NeedsProps) {
   const all = <a href={`${pathOf(own, "nodes")}?show=attention`}>Show in nodes</a>;
   return (
     <Panel
       title="Needs you"
       beside={count === 0 ? null : <Count count={count} words="need you" />}
-      actions={rows.length === 0 ? null : all}
+      actions={rows.length === 0 || isEmpty ? null : all}
     >
       <ul class="lines needs">
         {rows.length === 0 ? (
@@ -416,7 +419,7 @@ function FirstNodes({ own, needs, attention }: Pick<WholeProps, "own" | "needs" 
             </p>
           </li>
         </ol>
-        {rows.length === 0 ? null : <NeedsYou own={own} rows={rows} count={needs.count} />}
+        {rows.length === 0 ? null : <NeedsYou own={own} rows={rows} count={needs.count} isEmpty={true} />}
       </div>
       <aside class="stackd">
         <Panel title="Your network" hasRoom={true}>
