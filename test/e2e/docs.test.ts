@@ -38,7 +38,7 @@ asRoot("in a browser without any way out", () => {
       await browser.fill("#email", email);
       await browser.fill("#password", password);
       await browser.click("button");
-      await browser.until(`document.body.textContent.startsWith("Welcome, ${email}")`);
+      await browser.until(`document.querySelector("h1").textContent.startsWith("Welcome, ${email}")`);
       expect(await browser.evaluate("location.href")).toBe(`${here}/setup/`);
       const token = await browser.evaluate(postPassword("/api/token/"));
       const { access } = v.parse(v.looseObject({ access: v.string() }), token);
@@ -77,7 +77,7 @@ asRoot("in a browser without any way out", () => {
       await browser.open(local(invitation.link));
       await browser.fill("#password", password);
       await browser.click("button");
-      await browser.until(`document.body.textContent.startsWith("Welcome to acme, new@example.org")`);
+      await browser.until(`document.querySelector("h1").textContent.startsWith("Welcome to acme, new@example.org")`);
 
       // Nothing was wanted from elsewhere, and no page had to be stopped by its policy.
       const outside = browser.requested.filter(
