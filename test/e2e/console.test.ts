@@ -435,7 +435,7 @@ describe("the console", () => {
       await tab.getByText("There is no such organization").waitFor();
       expect(await tab.getByText("does not answer").count()).toBe(0);
       await tab.getByRole("link", { name: "acme" }).first().click();
-      await tab.getByRole("link", { name: "Activity" }).click();
+      await tab.locator(".side").getByRole("link", { name: "Activity" }).click();
       await tab.getByText("live", { exact: true }).waitFor();
       // Nor is a page, or a machine, that does not exist without a heading and a way back.
       for (const [path, heading, back] of [

@@ -77,7 +77,9 @@ asRoot("in a browser without any way out", () => {
       await browser.open(local(invitation.link));
       await browser.fill("#password", password);
       await browser.click("button");
-      await browser.until(`document.querySelector("h1").textContent.startsWith("Welcome to acme, new@example.org")`);
+      await browser.until(
+        `document.querySelector("h1").textContent.startsWith("Welcome to acme, new@example.org")`,
+      );
 
       // Nothing was wanted from elsewhere, and no page had to be stopped by its policy.
       const outside = browser.requested.filter(
