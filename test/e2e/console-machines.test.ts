@@ -326,6 +326,10 @@ describe("machines in the console", () => {
       await signIn(other, "staff@example.org");
       const backup = other.getByRole("listitem").filter({ hasText: "The control plane has none yet" });
       await backup.waitFor();
+      // As browsers do where nobody permitted it.
+      await other.evaluate("navigator.clipboard.writeText = () => Promise.reject(new Error('denied'))");
+      await backup.getByRole("button", { name: "Backup command" }).click();
+      await backup.getByText("Not copied: select the text").waitFor();
       await scene.admin(["backup", join(directory.path, "backup.db")]);
       await other.reload();
       await other.getByRole("heading", { name: "Needs you" }).waitFor();

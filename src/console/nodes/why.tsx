@@ -17,7 +17,7 @@ import { ago } from "../ago.ts";
 import { exact, now, timeFormat, utc } from "../times.ts";
 import { Button } from "../ui/button.tsx";
 import { Why } from "../ui/page.tsx";
-import { Copy, When } from "../ui/parts.tsx";
+import { CopyCommand, When } from "../ui/parts.tsx";
 import { isBroken, whyPath } from "./paths.tsx";
 import { Revocation } from "./revocation.tsx";
 import { whyWords } from "./why-words.ts";
@@ -94,7 +94,7 @@ const Said = ({ title, text, lines, actions }: SaidProps) => (
     actions={
       <>
         {lines.map((line) => (
-          <Copy key={line} text={line} isWithText={true} />
+          <CopyCommand key={line} command={line} />
         ))}
         {actions}
       </>
@@ -143,7 +143,7 @@ function Broken({ node, peer, more }: { node: Node; peer: Path; more: readonly P
               Examine the path
             </Button>
           )}
-          <Copy text="sudo agent doctor" isWithText={true} />
+          <CopyCommand command="sudo agent doctor" />
         </>
       }
     >
@@ -188,7 +188,7 @@ function HubAway({ node }: { node: Node }) {
           <When at={node.last_checkin_at} />
         </>
       }
-      actions={<Copy text="sudo agent doctor" isWithText={true} />}
+      actions={<CopyCommand command="sudo agent doctor" />}
     >
       <p>{what} If its machine runs, this says there what is wrong:</p>
     </Why>

@@ -5,7 +5,7 @@ import { eventsApi } from "../../api/events.ts";
 import { apiPath } from "../../api/endpoint.ts";
 import { nodesApi } from "../../api/nodes.ts";
 import { pathsApi, type Attention, type GroupPaths } from "../../api/paths.ts";
-import { useEffect, useMemo, useState } from "preact/hooks";
+import { useEffect, useMemo } from "preact/hooks";
 import { behindAll } from "../activity.ts";
 import { DuePhones } from "../due-phones.tsx";
 import { onSeen } from "../live.ts";
@@ -24,7 +24,7 @@ import { Fleet, perSquare, Share, Spark, Tile } from "../ui/figures.tsx";
 import { Icon, Sign } from "../ui/icon.tsx";
 import { Network } from "../ui/network.tsx";
 import { Page, Panel } from "../ui/page.tsx";
-import { Failure, Loading, When } from "../ui/parts.tsx";
+import { Copy, Failure, Loading, When } from "../ui/parts.tsx";
 import { Count } from "../ui/tag.tsx";
 import { attentionPath, serversPath, useNeeds, type Needs } from "../use-needs.ts";
 
@@ -194,7 +194,9 @@ function State({ own, attention, network, count }: StateProps) {
             <Button kind="primary" href={pathOf(own, "nodes", alarm.id)}>
               Open <bdi>{alarm.name}</bdi>
             </Button>
-            <CopyButton words="sudo agent doctor" copy="sudo agent doctor" />
+            <Copy text="sudo agent doctor" label="sudo agent doctor">
+              sudo agent doctor
+            </Copy>
             <Button kind="ghost" href={`${pathOf(own, "nodes")}?show=broken`}>
               What else is hit?
             </Button>
@@ -209,27 +211,6 @@ function State({ own, attention, network, count }: StateProps) {
         </p>
       )}
     </Panel>
-  );
-}
-
-/** A button that copies its command, and says so. */
-function CopyButton({ words, copy }: { words: string; copy: string }) {
-  const [isDone, done] = useState(false);
-  const run = async () => {
-    await navigator.clipboard.writeText(copy);
-    done(true);
-    setTimeout(() => done(false), 2000);
-  };
-  return (
-    <Button isSmall={true} icon={isDone ? "check" : "copy"} title={copy} onClick={run}>
-      {words}
-      {isDone ? (
-        <span class="unseen" role="status">
-          {" "}
-          copied
-        </span>
-      ) : null}
-    </Button>
   );
 }
 
@@ -323,7 +304,9 @@ function Row({ own, need: { sign, name, to, what, more, at, act } }: { own: stri
 
 const ActButton = ({ own, act }: { own: string; act: Act }) =>
   "copy" in act ? (
-    <CopyButton words={act.words} copy={act.copy} />
+    <Copy text={act.copy} label={act.copy}>
+      {act.words}
+    </Copy>
   ) : (
     <Button isSmall={true} href={`${hrefOf(own, act.to)}${act.query === undefined ? "" : `?${act.query}`}`}>
       {act.words}

@@ -129,17 +129,17 @@ export function Empty({ text, children }: { text: string; children?: ComponentCh
   );
 }
 
-/** The button turns to a check for a moment: what changed is marked in place. */
 type CopyProps = {
   text: string;
   label?: string;
   /** With its label, as the action of the page. */
   isMain?: boolean;
-  /** Shows what is copied: a command. */
-  isWithText?: boolean;
+  /** What the button shows beside its icon, such as the command itself. */
+  children?: ComponentChildren;
 };
 
-export function Copy({ text, label = "Copy", isMain = false, isWithText = false }: CopyProps) {
+/** The button turns to a check for a moment: what changed is marked in place. */
+export function Copy({ text, label = "Copy", isMain = false, children }: CopyProps) {
   const [said, say] = useState<"" | "Copied" | "Not copied: select the text">("");
   const copy = async () => {
     try {
@@ -154,20 +154,27 @@ export function Copy({ text, label = "Copy", isMain = false, isWithText = false 
   return (
     <button
       type="button"
-      class={isMain ? "small primary" : isWithText ? "small" : "small icon ghost"}
+      class={isMain ? "small primary" : children === undefined ? "small icon ghost" : "small"}
       title={said || label}
-      aria-label={isWithText ? undefined : label}
+      aria-label={children === undefined ? label : undefined}
       onClick={copy}
     >
       <Icon name={said === "Copied" ? "check" : "copy"} />
       {isMain ? label : null}
-      {isWithText ? <code>{text}</code> : null}
+      {children}
       <span role="status" class={said.startsWith("Not") ? "" : "unseen"}>
         {said}
       </span>
     </button>
   );
 }
+
+/** A button that copies the command that it shows. */
+export const CopyCommand = ({ command }: { command: string }) => (
+  <Copy text={command}>
+    <code>{command}</code>
+  </Copy>
+);
 
 /** A line to paste, with its button. `isMain`: the one that the page is about. */
 export const Line = ({ text, isMain }: { text: string; isMain?: boolean }) => (
