@@ -27,7 +27,7 @@ type Target = readonly (string | number)[];
 /** What the row offers: a page, or a command for the machine in question. */
 export type Act = { words: string; to: Target; query?: string } | { words: string; copy: string };
 
-/** One thing that needs somebody. */
+/** One thing that a user should see to. */
 export type Need = {
   key: string;
   sign: SignName;
@@ -154,7 +154,7 @@ function illRows(attention: Attention, now: number): Need[] {
   ];
 }
 
-/** What works, and wants somebody all the same. */
+/** Needs of what still works: old engines, relays at their limit, webhooks, a rotation, a backup. */
 function laterRows({ attention, relays, webhooks, rotation, lastBackupAt }: Found): Need[] {
   const { count, first } = attention.vulnerable_engines;
   const [only] = count === 1 ? first : [];
