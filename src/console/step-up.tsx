@@ -8,6 +8,7 @@ import { readMe } from "./me.ts";
 import { provePasskey } from "./passkeys.ts";
 import { FormFailure, SecondFactorCode, useAttempts } from "./ui/form.tsx";
 import { Dialog } from "./ui/dialog.tsx";
+import { FormEnd } from "./ui/button.tsx";
 
 type Asked = { methods: readonly string[]; answer: (isProven: boolean) => void };
 
@@ -67,14 +68,9 @@ function Proof({ methods, answer }: Asked) {
           set={setCode}
         />
         <FormFailure error={error} />
-        <div class="actions">
-          <button class="primary" disabled={isRunning}>
-            Go on
-          </button>
-          <button type="button" onClick={cancel}>
-            Cancel
-          </button>
-        </div>
+        <FormEnd disabled={isRunning} cancel={cancel}>
+          Go on
+        </FormEnd>
       </form>
     </Dialog>
   );

@@ -10,7 +10,7 @@ import { useNodes } from "../node-list.ts";
 import { useProviderWords } from "../provider-words.ts";
 import { refresh, useList } from "../resource.ts";
 import { useAction } from "../ui/form.tsx";
-import { Button } from "../ui/button.tsx";
+import { Button, FormEnd } from "../ui/button.tsx";
 import { Dialog } from "../ui/dialog.tsx";
 import { Why } from "../ui/page.tsx";
 import { Failure, Field, valueOf } from "../ui/parts.tsx";
@@ -144,16 +144,13 @@ export function RuleForm({ rule, draft, close }: Props) {
         {[...new Set(missing)].map((name) => (
           <NewGroup key={name} name={name} slug={draft.slug} />
         ))}
-        <div class="actions">
-          <Button kind="primary" type="submit">
-            {rule === undefined
-              ? "Add to the draft"
-              : isForeign
-                ? "Replace that in the draft"
-                : "Change in the draft"}
-          </Button>
-          <Button onClick={close}>Cancel</Button>
-        </div>
+        <FormEnd cancel={close}>
+          {rule === undefined
+            ? "Add to the draft"
+            : isForeign
+              ? "Replace that in the draft"
+              : "Change in the draft"}
+        </FormEnd>
       </form>
     </Dialog>
   );

@@ -5,7 +5,7 @@ import { policyApi } from "../../api/policy.ts";
 import { useState } from "preact/hooks";
 import { useNodes } from "../node-list.ts";
 import { Choice } from "../ui/form.tsx";
-import { Button } from "../ui/button.tsx";
+import { Button, FormEnd } from "../ui/button.tsx";
 import { Dialog } from "../ui/dialog.tsx";
 import { Menu } from "../ui/menu.tsx";
 import { Panel, TerminalButton } from "../ui/page.tsx";
@@ -215,12 +215,7 @@ function TestForm({ draft, old, close }: FormProps) {
           set={(traffic) => set({ ...test, ...traffic })}
           fault={isChecked ? portsFault(test.ports) : undefined}
         />
-        <div class="actions">
-          <Button kind="primary" type="submit">
-            {old === undefined ? "Add to the draft" : "Change in the draft"}
-          </Button>
-          <Button onClick={close}>Cancel</Button>
-        </div>
+        <FormEnd cancel={close}>{old === undefined ? "Add to the draft" : "Change in the draft"}</FormEnd>
       </form>
     </Dialog>
   );

@@ -19,6 +19,7 @@ import { FromTerminal } from "../ui/parts.tsx";
 import { tell } from "../ui/told.tsx";
 import { GroupsField } from "../pages/groups-field.tsx";
 import { Effects } from "./firewall.tsx";
+import { FormEnd } from "../ui/button.tsx";
 
 function flagsOf(node: Node, { groups, subnets, ...changes }: Changes): string[] {
   const list = (flag: string, before: readonly string[], after = before) => [
@@ -81,14 +82,9 @@ export function Edit({ node, close }: { node: Node; close(): void }) {
         <Effects node={before} groups={groups} subnets={subnets} />
         {added.length === 0 ? null : <p class="quiet">{gatewayWords}</p>}
         <FormFailure error={error} shown={texts} />
-        <div class="actions">
-          <button class="primary" disabled={isRunning || !isTyped}>
-            Save
-          </button>
-          <button type="button" onClick={close}>
-            Cancel
-          </button>
-        </div>
+        <FormEnd disabled={isRunning || !isTyped} cancel={close}>
+          Save
+        </FormEnd>
         <FromTerminal
           command={["node", "update", own, node.name, ...flagsOf(before, changes)]}
           call={["PATCH", path, changes]}

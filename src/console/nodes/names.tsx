@@ -7,7 +7,7 @@ import type { Node } from "../../protocol/node.ts";
 import { call } from "../api.ts";
 import { mayAdminister, slug } from "../me.ts";
 import { refresh, useList } from "../resource.ts";
-import { Button } from "../ui/button.tsx";
+import { Button, FormEnd } from "../ui/button.tsx";
 import { Confirm, Dialog } from "../ui/dialog.tsx";
 import { FormFailure, Text, useAction } from "../ui/form.tsx";
 import { FromTerminal } from "../ui/parts.tsx";
@@ -97,14 +97,9 @@ function NewAlias({ node, close }: { node: Node; close(): void }) {
           control={{ required: true, autocomplete: "off", autocapitalize: "none", autofocus: true }}
         />
         <FormFailure error={error} shown={["name"]} />
-        <div class="actions">
-          <button class="primary" disabled={isRunning}>
-            Add the alias
-          </button>
-          <button type="button" onClick={close}>
-            Cancel
-          </button>
-        </div>
+        <FormEnd disabled={isRunning} cancel={close}>
+          Add the alias
+        </FormEnd>
         <FromTerminal
           command={["name", "create", own, name || "NAME", "--to", node.name]}
           call={["POST", path, body]}

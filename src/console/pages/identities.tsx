@@ -8,7 +8,7 @@ import { factors } from "../me.ts";
 import { linkAt, refusalOf, type Provider } from "../providers.ts";
 import { refresh, useResource } from "../resource.ts";
 import { query } from "../router.ts";
-import { Button } from "../ui/button.tsx";
+import { Button, FormEnd } from "../ui/button.tsx";
 import { FormFailure, Text, useAction } from "../ui/form.tsx";
 import { Confirm, Dialog } from "../ui/dialog.tsx";
 import { Panel } from "../ui/page.tsx";
@@ -110,12 +110,9 @@ function Link({ provider, close }: { provider: Provider; close(): void }) {
           />
         )}
         <FormFailure error={error} shown={["current_password"]} />
-        <div class="actions">
-          <button class="primary" disabled={isRunning}>
-            Go on
-          </button>
-          <Button onClick={close}>Cancel</Button>
-        </div>
+        <FormEnd disabled={isRunning} cancel={close}>
+          Go on
+        </FormEnd>
       </form>
     </Dialog>
   );

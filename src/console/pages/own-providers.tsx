@@ -7,7 +7,7 @@ import { call } from "../api.ts";
 import { leavingText } from "../leaving.ts";
 import { slug } from "../me.ts";
 import { refresh, useResource } from "../resource.ts";
-import { Button } from "../ui/button.tsx";
+import { Button, FormEnd } from "../ui/button.tsx";
 import { FormFailure, Text, useAction } from "../ui/form.tsx";
 import { Confirm, Dialog } from "../ui/dialog.tsx";
 import { Panel, TerminalButton } from "../ui/page.tsx";
@@ -165,12 +165,9 @@ function Claim({ path, close }: { path: string; close(): void }) {
           control={{ required: true, placeholder: "example.org" }}
         />
         <FormFailure error={error} shown={["domain"]} />
-        <div class="actions">
-          <button class="primary" disabled={isRunning}>
-            Claim the domain
-          </button>
-          <Button onClick={close}>Cancel</Button>
-        </div>
+        <FormEnd disabled={isRunning} cancel={close}>
+          Claim the domain
+        </FormEnd>
         <FromTerminal
           command={["domain", "create", own, domain || "DOMAIN"]}
           call={["POST", path, { domain }]}

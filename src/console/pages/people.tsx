@@ -11,7 +11,7 @@ import { removedWords } from "../removed-words.ts";
 import { refresh, useList } from "../resource.ts";
 import { pathOf } from "../router.ts";
 import { now } from "../times.ts";
-import { Button } from "../ui/button.tsx";
+import { Button, FormEnd } from "../ui/button.tsx";
 import { tell } from "../ui/told.tsx";
 import { Choice, FormFailure, Text, useAction } from "../ui/form.tsx";
 import { Avatar, Icon, Sign } from "../ui/icon.tsx";
@@ -330,14 +330,9 @@ function Invite({ again, close }: { again?: Member; close(): void }) {
         />
         <Choice label="Role" value={role} set={setRole} choices={offered()} errors={error?.fields["role"]} />
         <FormFailure error={error} shown={["email", "role"]} />
-        <div class="actions">
-          <button class="primary" disabled={isRunning}>
-            {again === undefined ? "Invite" : "Make the link"}
-          </button>
-          <button type="button" onClick={close}>
-            Cancel
-          </button>
-        </div>
+        <FormEnd disabled={isRunning} cancel={close}>
+          {again === undefined ? "Invite" : "Make the link"}
+        </FormEnd>
         <FromTerminal
           command={["member", "create", own, email, "--role", role]}
           call={["POST", membersPath(own), { email, role }]}
@@ -369,14 +364,9 @@ function Change({ member, close }: { member: Member; close(): void }) {
           </p>
         )}
         <FormFailure error={error} shown={["role"]} />
-        <div class="actions">
-          <button class="primary" disabled={isRunning || role === member.role}>
-            Change the role
-          </button>
-          <button type="button" onClick={close}>
-            Cancel
-          </button>
-        </div>
+        <FormEnd disabled={isRunning || role === member.role} cancel={close}>
+          Change the role
+        </FormEnd>
         <FromTerminal
           command={["member", "update", own, member.email, "--role", role]}
           call={["PATCH", apiPath(membersApi.update, params), body]}

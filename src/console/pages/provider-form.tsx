@@ -17,6 +17,7 @@ import { FormFailure, Text, useAction } from "../ui/form.tsx";
 import { Dialog } from "../ui/dialog.tsx";
 import { FromTerminal, Line } from "../ui/parts.tsx";
 import { SettingFields, useSettings, type SettingsForm } from "../ui/setting-fields.tsx";
+import { FormEnd } from "../ui/button.tsx";
 
 type Values = Omit<GivenOf<typeof organizationProvidersApi.create>, "issuer">;
 const usual: Values = valuesOf(organizationProviderSettings);
@@ -70,14 +71,9 @@ export function NewProvider({ path, complete, close: shut }: Adding) {
         />
         <Fields settings={withSecret("Empty for a public client.")} form={form} error={error} />
         <FormFailure error={error} shown={shownFields} />
-        <div class="actions">
-          <button class="primary" disabled={isRunning}>
-            Add the provider
-          </button>
-          <button type="button" onClick={close}>
-            Cancel
-          </button>
-        </div>
+        <FormEnd disabled={isRunning} cancel={close}>
+          Add the provider
+        </FormEnd>
         <FromTerminal
           command={[
             "oidc",
@@ -121,14 +117,9 @@ export function EditProvider({ path, provider, close }: Editing) {
         />
         <FormFailure error={error} shown={shownFields} />
         <p class="quiet">Roles and groups of machines change at each user's next sign-in.</p>
-        <div class="actions">
-          <button class="primary" disabled={isRunning || isSame}>
-            Save the provider
-          </button>
-          <button type="button" onClick={close}>
-            Cancel
-          </button>
-        </div>
+        <FormEnd disabled={isRunning || isSame} cancel={close}>
+          Save the provider
+        </FormEnd>
         {isSame ? null : (
           <FromTerminal
             command={[

@@ -8,7 +8,7 @@ import { call } from "../api.ts";
 import { factors, readMe } from "../me.ts";
 import { addPasskey, canUsePasskeys, isPasskeyHost } from "../passkeys.ts";
 import { refresh, useResource } from "../resource.ts";
-import { Button } from "../ui/button.tsx";
+import { Button, FormEnd } from "../ui/button.tsx";
 import { FormFailure, Text, useAction } from "../ui/form.tsx";
 import { tell } from "../ui/told.tsx";
 import { Confirm, Dialog } from "../ui/dialog.tsx";
@@ -247,14 +247,9 @@ function NewApp({ isFirst, changed, close }: NewProps) {
             <p>The present app keeps working until the new one has proven its first code.</p>
           )}
           <FormFailure error={begin.error} shown={["current_password"]} />
-          <div class="actions">
-            <button class="primary" disabled={begin.isRunning}>
-              Show the QR code
-            </button>
-            <button type="button" onClick={close}>
-              Cancel
-            </button>
-          </div>
+          <FormEnd disabled={begin.isRunning} cancel={close}>
+            Show the QR code
+          </FormEnd>
         </form>
       ) : (
         <FirstCode secret={secret} changed={changed} close={close} />
@@ -291,14 +286,9 @@ function FirstCode({ secret, changed, close }: { secret: Secret } & Pick<NewProp
         }}
       />
       <FormFailure error={error} shown={["otp"]} />
-      <div class="actions">
-        <button class="primary" disabled={isRunning}>
-          Confirm
-        </button>
-        <button type="button" onClick={close}>
-          Cancel
-        </button>
-      </div>
+      <FormEnd disabled={isRunning} cancel={close}>
+        Confirm
+      </FormEnd>
     </form>
   );
 }
@@ -325,14 +315,9 @@ function NewPasskey({ isFirst, changed, close }: NewProps) {
           <PresentPassword password={password} set={setPassword} errors={error?.fields["current_password"]} />
         ) : null}
         <FormFailure error={error} shown={["name", "current_password"]} />
-        <div class="actions">
-          <button class="primary" disabled={isRunning}>
-            Add the passkey
-          </button>
-          <button type="button" onClick={close}>
-            Cancel
-          </button>
-        </div>
+        <FormEnd disabled={isRunning} cancel={close}>
+          Add the passkey
+        </FormEnd>
       </form>
     </Dialog>
   );

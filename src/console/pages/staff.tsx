@@ -11,7 +11,7 @@ import { freeNetwork, overlapped } from "../overlay-networks.ts";
 import { counted } from "../removed-words.ts";
 import { refresh, useResource } from "../resource.ts";
 import { go, pathOf } from "../router.ts";
-import { Button } from "../ui/button.tsx";
+import { Button, FormEnd } from "../ui/button.tsx";
 import { Check, FormFailure, Text, useAction } from "../ui/form.tsx";
 import { List, textColumn } from "../ui/list.tsx";
 import { Confirm, Dialog } from "../ui/dialog.tsx";
@@ -113,12 +113,9 @@ function NewOrganization({ close }: { close(): void }) {
         />
         <OwnerNumber error={error} value={ownerId} set={setOwnerId} />
         <FormFailure error={error} shown={["slug", "network", "owner"]} />
-        <div class="actions">
-          <Button kind="primary" type="submit" disabled={isRunning}>
-            Create the organization
-          </Button>
-          <Button onClick={close}>Cancel</Button>
-        </div>
+        <FormEnd disabled={isRunning} cancel={close}>
+          Create the organization
+        </FormEnd>
         <FromTerminal
           command={["org", "create", slug, "--network", network, "--owner", owner]}
           call={["POST", organizationsPath, body]}
@@ -222,12 +219,9 @@ function NewUser({ close }: { close(): void }) {
           <Check label={userSettings.is_staff.label} checked={isStaff} set={setStaff} />
         </p>
         <FormFailure error={error} shown={["email", "password"]} />
-        <div class="actions">
-          <Button kind="primary" type="submit" disabled={isRunning}>
-            Create the user
-          </Button>
-          <Button onClick={close}>Cancel</Button>
-        </div>
+        <FormEnd disabled={isRunning} cancel={close}>
+          Create the user
+        </FormEnd>
         <FromTerminal
           command={["user", "create", email, ...(isStaff ? [`--${userSettings.is_staff.flag}`] : [])]}
           call={["POST", usersPath, { email, password: "…", is_staff: isStaff }]}

@@ -12,7 +12,7 @@ import { useMemberNames } from "../member-names.ts";
 import { mayDo, nameOfKey, unused } from "../token-words.ts";
 import { refresh } from "../resource.ts";
 import { pathOf } from "../router.ts";
-import { Button } from "../ui/button.tsx";
+import { Button, FormEnd } from "../ui/button.tsx";
 import { Check, Choice, FormFailure, Text, useAction } from "../ui/form.tsx";
 import { List, textColumn } from "../ui/list.tsx";
 import { Confirm, Dialog, ShownOnce } from "../ui/dialog.tsx";
@@ -270,14 +270,9 @@ function NewServiceToken({ close }: { close(): void }) {
         />
         <Choice label="Valid for" value={expires} set={setExpires} choices={lifetimes} />
         <FormFailure error={error} shown={["name", "networks"]} />
-        <div class="actions">
-          <button class="primary" disabled={isRunning || chosen.size === 0}>
-            Create the token
-          </button>
-          <button type="button" onClick={close}>
-            Cancel
-          </button>
-        </div>
+        <FormEnd disabled={isRunning || chosen.size === 0} cancel={close}>
+          Create the token
+        </FormEnd>
         <FromTerminal
           command={[
             "service-token",

@@ -19,7 +19,7 @@ import { useNamed } from "../named-nodes.ts";
 import { refresh, useList, useResource } from "../resource.ts";
 import { go, pathOf, useShownName } from "../router.ts";
 import { dayOf } from "../ago.ts";
-import { Button } from "../ui/button.tsx";
+import { Button, FormEnd } from "../ui/button.tsx";
 import { FormFailure, useAction } from "../ui/form.tsx";
 import { List, textColumn } from "../ui/list.tsx";
 import { Confirm, Dialog, ShownOnce } from "../ui/dialog.tsx";
@@ -114,14 +114,9 @@ function Edit({ webhook: now, close }: { webhook?: Webhook; close(): void }) {
       <form onSubmit={submit}>
         <SettingFields settings={webhookSettings} form={form} error={error} />
         <FormFailure error={error} shown={Object.keys(webhookSettings)} />
-        <div class="actions">
-          <button class="primary" disabled={isRunning}>
-            {webhook === undefined ? "Create the webhook" : "Save"}
-          </button>
-          <button type="button" onClick={close}>
-            Cancel
-          </button>
-        </div>
+        <FormEnd disabled={isRunning} cancel={close}>
+          {webhook === undefined ? "Create the webhook" : "Save"}
+        </FormEnd>
         <FromTerminal
           command={
             webhook === undefined

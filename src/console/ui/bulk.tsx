@@ -6,6 +6,7 @@ import { ApiError } from "../api.ts";
 import { Text } from "./form.tsx";
 import { Dialog } from "./dialog.tsx";
 import { tell as confirm } from "./told.tsx";
+import { FormEnd } from "./button.tsx";
 
 export type Item = { id: number; name: string };
 type Failed = { name: string; why: string };
@@ -139,17 +140,13 @@ export function Bulk<T extends Item>(props: BulkProps<T>) {
           />
         ) : null}
         <p role="status">{status}</p>
-        <div class="actions">
-          <button
-            class={isDanger ? "danger" : "primary"}
-            disabled={isRunning || (asksCount && typed.trim() !== `${asked.length}`)}
-          >
-            {action}
-          </button>
-          <button type="button" onClick={close}>
-            Cancel
-          </button>
-        </div>
+        <FormEnd
+          kind={isDanger ? "danger" : "primary"}
+          disabled={isRunning || (asksCount && typed.trim() !== `${asked.length}`)}
+          cancel={close}
+        >
+          {action}
+        </FormEnd>
       </form>
     </Dialog>
   );

@@ -55,6 +55,27 @@ export function Button({
   );
 }
 
+type FormEndProps = {
+  /** What the form does. */
+  children: ComponentChildren;
+  kind?: "primary" | "danger" | "solid";
+  disabled?: boolean | undefined;
+  autofocus?: boolean | undefined;
+  cancel(): unknown;
+};
+
+/** The end of a form in a dialog: its action, and the way out without it. */
+export const FormEnd = ({ children, kind = "primary", disabled, autofocus, cancel }: FormEndProps) => (
+  <div class="actions">
+    <button class={kind} disabled={disabled} autofocus={autofocus}>
+      {children}
+    </button>
+    <button type="button" onClick={cancel}>
+      Cancel
+    </button>
+  </div>
+);
+
 type SegmentsProps<W extends string> = {
   label: string;
   value: W;

@@ -7,6 +7,7 @@ import { unturned } from "../foreign-words.ts";
 import { staying } from "../router.ts";
 import { setUnsaved } from "../unsaved.ts";
 import { Failure, Field, Line, valueOf, type View } from "./parts.tsx";
+import { FormEnd } from "./button.tsx";
 
 type DialogProps = {
   title: string;
@@ -140,18 +141,14 @@ export function Confirm({ title, action, effect, typeName, isDanger = true, run,
           </Field>
         )}
         {error === undefined ? null : <Failure error={error} />}
-        <div class="actions">
-          <button
-            class={isDanger ? "solid" : "primary"}
-            autofocus={!isDanger}
-            disabled={isRunning || (typeName !== undefined && unturned(typed) !== unturned(typeName))}
-          >
-            {isRunning ? "Working…" : unturned(action)}
-          </button>
-          <button type="button" onClick={close}>
-            Cancel
-          </button>
-        </div>
+        <FormEnd
+          kind={isDanger ? "solid" : "primary"}
+          autofocus={!isDanger}
+          disabled={isRunning || (typeName !== undefined && unturned(typed) !== unturned(typeName))}
+          cancel={close}
+        >
+          {isRunning ? "Working…" : unturned(action)}
+        </FormEnd>
       </form>
     </Dialog>
   );
