@@ -138,7 +138,7 @@ if (import.meta.main) {
     print(`floor: read and parse ${nodes} nodes    ${Math.round(Number(floor))} ms`);
     const from = performance.now();
     const loading = await traced(browser, page, async () => {
-      await page.getByRole("link", { name: "Nodes" }).click();
+      await page.getByRole("link", { name: "Nodes", exact: true }).first().click();
       await page.getByRole("row").nth(5).waitFor();
       print(`first rows after                      ${Math.round(performance.now() - from)} ms, bar 500`);
       await page.getByText(`${nodes} of ${nodes}`).waitFor({ timeout: 60_000 });
