@@ -33,6 +33,12 @@ test("all scripts of the console are at most 183 KB, compressed", () => {
   expect(bytesOf(files.keys())).toBeLessThanOrEqual(183 * 1024);
 });
 
+test("the worker is one file, because its policy lets it load no script", () => {
+  const workers = named("worker");
+  expect(workers).toHaveLength(1);
+  expect([...withImports(workers)]).toEqual(workers);
+});
+
 test("whichever page is shown first, a browser loads at most 66 KB, compressed", () => {
   const start = [...named("main"), ...named("worker")];
   // The table of pages is in a file of its own where pages load parts by it.

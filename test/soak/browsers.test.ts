@@ -72,7 +72,7 @@ const pages: readonly (readonly [path: string, heading: string, text: string])[]
   ["acme/nodes/add/", "Add a node", "Make the join key"],
   ["acme/nodes/waiting/", "Nodes", "ci-71"],
   ["acme/phones/", "Phones", "Make the file"],
-  ["acme/map/", "Map", "machines; paths:"],
+  ["acme/map/", "Map", "Slowest pairs of groups"],
   ["acme/access/", "Access", "nodes in app may reach nodes in db on tcp 5432"],
   // WebKit leaves out of `innerText` what is below the window: the newest event.
   ["acme/activity/", "Activity", "a member"],
@@ -144,7 +144,7 @@ describe.each(["firefox", "webkit"] as const)("the console in %s", (engine) => {
     "what happens elsewhere is seen as it happens, also after the way back",
     async () => {
       await open("acme/activity/");
-      await browser.until(text("● live"));
+      await browser.until(`${text("live")} && !${text("not live")}`);
       await admin("node", "create", "acme", `${engine}-1`);
       await browser.until(text(`${engine}-1`));
       await browser.open(`${plane.url}/reset/`);
@@ -175,7 +175,7 @@ describe.each(["firefox", "webkit"] as const)("the console in %s", (engine) => {
       })();
       try {
         await open("acme/map/");
-        await browser.until('document.querySelector("svg.map .dot")');
+        await browser.until('document.querySelector("main svg.draw a")');
       } finally {
         drawn.abort();
         await checkIns;
