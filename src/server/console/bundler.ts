@@ -98,7 +98,6 @@ const bundled = async (entries: readonly string[]) =>
   });
 const outputs = (await Promise.all(bundles.map(bundled))).flatMap((each) => each.outputs);
 
-
 /** The bundler writes each rule with `:is()` three times, for browsers that the console does not support. */
 const former = /[^{}]*:-(?:webkit|moz)-any\([^{}]*\{[^{}]*\}/g;
 
