@@ -4,6 +4,7 @@ import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { hash } from "node:crypto";
 import { createConfig, lintFromString } from "@redocly/openapi-core";
 import * as v from "valibot";
+import { assets, readAsset } from "../../src/server/docs/assets.ts";
 import { makeOpenApi } from "../../src/server/docs/openapi.ts";
 import { redocPage, swaggerPage } from "../../src/server/docs/pages.ts";
 import { signInBrowser } from "../support/browser-session.ts";
@@ -29,6 +30,15 @@ const signIn = async (email: string) => {
   const [set = ""] = answer.headers.getSetCookie();
   return { status: answer.status, set, cookie: set.split(";")[0] ?? "" };
 };
+
+test("a viewer's file that could not be read once is read again", async () => {
+  const asset = Object.values(assets)[0] ?? { path: "" };
+  const { path } = asset;
+  asset.path = `${path}.absent`;
+  expect(await readAsset("swagger-ui.js")?.catch(String)).toContain("no such file");
+  asset.path = path;
+  expect((await readAsset("swagger-ui.js"))?.bytes.length).toBeGreaterThan(100_000);
+});
 
 describe("docs pages", () => {
   test("without a sign-in: 401, with the form for browsers and the error shape for programs", async () => {

@@ -19,12 +19,16 @@ type File = { bytes: Uint8Array<ArrayBuffer>; type: string };
 /** Made once: the files are large, and anyone may ask for them. */
 const made = new Map<string, Promise<File>>();
 
-/** Returns the file, or undefined if there is none of this name. */
 export function readAsset(name: string): Promise<File> | undefined {
   const asset = Object.hasOwn(assets, name) ? assets[name] : undefined;
   if (asset === undefined) return undefined;
-  const file = made.get(name) ?? make(asset);
-  made.set(name, file);
+  let file = made.get(name);
+  if (file === undefined) {
+    file = make(asset);
+    made.set(name, file);
+    // Do not cache failures.
+    file.catch(() => made.delete(name));
+  }
   return file;
 }
 
