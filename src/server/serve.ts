@@ -18,7 +18,7 @@ import { openData, prepareDirectory, type DataOptions } from "./store/data-direc
 import type { ListenAddress } from "./http/edge.ts";
 import { offerFirstAccount } from "./users/first-account.ts";
 import { acmeOf, openListeners, type ListenerOptions } from "./tls/listener-set.ts";
-import { listenForMetrics } from "./tls/listeners.ts";
+import { listenForMetrics } from "./tls/metrics-listener.ts";
 import { writeMetrics } from "./metrics/metrics.ts";
 import { rememberPublicUrl } from "./store/meta.ts";
 import { rehearseWrite } from "./nodes/joining/rehearsal.ts";

@@ -15,13 +15,8 @@ import type { Database } from "../store/database.ts";
 import { publicUrlOf, readMeta, setMeta, type Known } from "../store/meta.ts";
 import { queryNumber } from "../store/table.ts";
 import { withForeignCa, type ForeignCa } from "./foreign-ca.ts";
-import {
-  makeListeners,
-  tlsFromFiles,
-  type Application,
-  type Listeners,
-  type TlsSource,
-} from "./listeners.ts";
+import { makeListeners, type Application, type Listeners, type TlsSource } from "./listeners.ts";
+import { tlsFromFiles } from "./operator-files.ts";
 import type { OwnTls } from "./own-tls.ts";
 
 export type AcmeTls = {

@@ -1,16 +1,14 @@
-// The listener of the application, which is replaced when its TLS certificate changes, and the listener of the metrics.
-// They know addresses and certificates, but not what the application answers.
+// The listener of the application, which is replaced when its TLS certificate changes. It knows addresses and certificates,
+// but not what the application answers.
 
-import { createPrivateKey, X509Certificate } from "node:crypto";
-import { statSync } from "node:fs";
-import { AppError, fromSystemError, messageOf, systemErrorCode } from "../../base/errors.ts";
+import { messageOf } from "../../base/errors.ts";
 import type { Log } from "../../base/log.ts";
-import { isLoopback } from "../../base/loopback.ts";
-import { parseAddress, type Network } from "../../base/ip.ts";
-import { clientAddress, isOwnName, type ListenAddress } from "../http/edge.ts";
+import type { Network } from "../../base/ip.ts";
+import { clientAddress, type ListenAddress } from "../http/edge.ts";
 import type { Edge, Params } from "../http/current-request.ts";
-import { errorReply, toResponse } from "../http/reply.ts";
-import { readText } from "../../base/open-file.ts";
+import { explainBindError } from "./bind-error.ts";
+import { makeHostGuard } from "./host-guard.ts";
+import { strictTransport } from "./strict-transport.ts";
 
 export type TlsPair = { cert: string; key: string };
 
@@ -53,8 +51,6 @@ export type Listeners = { bind(): number; answerWith(app: Application): void; st
 const idleTimeoutS = 75;
 const checkTlsMs = 2000;
 const stopWithinMs = 10_000;
-/** 30 days. */
-const strictS = 2_592_000;
 
 /** A changed certificate needs a new listener: Bun cannot change the certificate of a running one. */
 export function makeListeners(
@@ -64,14 +60,14 @@ export function makeListeners(
   let app: Application | undefined;
   let current: Listener | undefined;
   let timer: ReturnType<typeof setInterval> | undefined;
-  let seen = tls?.stamp();
-  const isShared = tls !== undefined || isService;
-  const misdirected = makeGuard(listen);
+  let usedStamp = tls?.stamp();
+  const sharesPort = tls !== undefined || isService;
+  const refusalOf = makeHostGuard(listen);
 
   const handlers = () =>
     handlersOf(
       app,
-      (request) => misdirected(request, app?.services.publicUrl),
+      (request) => refusalOf(request, app?.services.publicUrl),
       trustedProxies,
       tls?.isStrict === true,
     );
@@ -81,7 +77,7 @@ export function makeListeners(
       port,
       development: false,
       idleTimeout: idleTimeoutS,
-      reusePort: isShared,
+      reusePort: sharesPort,
       ...(tls === undefined ? {} : { tls: tls.read() }),
       ...handlers(),
       error(error) {
@@ -92,10 +88,12 @@ export function makeListeners(
   const renew = () => {
     try {
       const stamp = tls?.stamp();
-      if (stamp === seen || current === undefined) return;
-      seen = stamp;
+      if (stamp === usedStamp || current === undefined) return;
+      // First, so that a certificate that cannot be used is tried only once.
+      usedStamp = stamp;
       const former = current;
       current = open(former.port ?? listen.port);
+      // Its requests, also polls, are still answered.
       void former.stop();
       log.info("the listener uses the new TLS certificate");
     } catch (error) {
@@ -108,9 +106,9 @@ export function makeListeners(
   return {
     bind() {
       // `reusePort` shares the port with any process: first check that no other process uses it.
-      if (isShared && !isSuccessor && listen.port !== 0)
-        listening(() => Bun.listen(probe(listen)), "--listen", listen).stop(true);
-      current = listening(() => open(listen.port), "--listen", listen);
+      if (sharesPort && !isSuccessor && listen.port !== 0)
+        explainBindError(() => Bun.listen(probe(listen)), "--listen", listen).stop(true);
+      current = explainBindError(() => open(listen.port), "--listen", listen);
       if (tls !== undefined) timer = setInterval(renew, checkTlsMs);
       return current.port ?? listen.port;
     },
@@ -121,7 +119,7 @@ export function makeListeners(
     async stop() {
       if (timer !== undefined) clearInterval(timer);
       app?.close();
-      // A pending timer would keep the process alive, so it is cleared below.
+      // Cleared below, because a pending timer would keep the process alive.
       const force = setTimeout(() => void current?.stop(true), stopWithinMs);
       await current?.stop();
       clearTimeout(force);
@@ -130,7 +128,7 @@ export function makeListeners(
   };
 }
 
-/** The direct routes and `fetch` of the application, or 503 before it is ready. `refuse`: see makeGuard. */
+/** The direct routes and `fetch` of the application, or 503 before it is ready. `refuse`: see makeHostGuard. */
 function handlersOf(
   app: Application | undefined,
   refuse: (request: Request) => Response | undefined,
@@ -153,8 +151,10 @@ function handlersOf(
   const strict = strictTransport(isStrict ? app.services.publicUrl : undefined);
   const answer = (request: Request, server: Bun.Server<undefined>) => {
     edge ??= edgeOf(server);
-    const address = isHealthCheck(request) ? edge.addressOf(request) : undefined;
-    if (address === undefined) return refuse(request) ?? app.fetch(request, edge);
+    if (!isHealthCheck(request)) return refuse(request) ?? app.fetch(request, edge);
+    // Not guarded: it has no Host header. The application needs a whole URL, so it gets another request, whose address the
+    // server does not know.
+    const address = edge.addressOf(request);
     const { method, headers } = request;
     const named = new Request(`http://localhost${request.url}`, { method, headers });
     return app.fetch(named, { addressOf: () => address });
@@ -182,142 +182,6 @@ function isHealthCheck({ url, headers }: Request): boolean {
   return (url === "/healthz" || url === "/readyz") && headers.get("host") === null;
 }
 
-type Answered = Response | Promise<Response>;
-
-/**
- * Adds Strict-Transport-Security to the answers under the public name, so that browsers never use plain HTTP there. Not
- * for other names, nor for localhost and addresses: browsers would insist on TLS for everything else under that name. The
- * time is short, because a browser that insists offers no way past a certificate that it does not trust.
- */
-function strictTransport(publicUrl: string | undefined): (request: Request, answered: Answered) => Answered {
-  const { host, hostname } = publicUrl === undefined ? { host: "", hostname: "" } : new URL(publicUrl);
-  const isName = parseAddress(hostname) === undefined && !/^$|^\[|(?:^|\.)localhost$/.test(hostname);
-  if (!isName) return (_, answered) => answered;
-  const mark = (response: Response) => {
-    response.headers.set("Strict-Transport-Security", `max-age=${strictS}`);
-    return response;
-  };
-  return (request, answered) => {
-    if (request.headers.get("host") !== host) return answered;
-    return answered instanceof Promise ? answered.then(mark) : mark(answered);
-  };
-}
-
-/**
- * Returns the refusal of a request without a valid URL. On loopback it also refuses foreign host names: a web page can
- * make the browser of this machine send such requests (DNS rebinding).
- */
-function makeGuard({ hostname }: ListenAddress) {
-  const isGuarded = isLoopback(hostname);
-  let lastOwn: string | null | undefined;
-  return (request: Request, publicUrl?: string): Response | undefined => {
-    const host = request.headers.get("host");
-    // Cached, because nearly all requests use one name and the check is a large part of a check-in's cost. Only CONNECT
-    // has a target instead of a path, which may not form a URL.
-    if (host === lastOwn && request.method !== "CONNECT") return undefined;
-    if (!URL.canParse(request.url)) {
-      const sentence = "The Host header, or the target of CONNECT, does not form a valid URL.";
-      return toResponse(errorReply(new AppError("bad_request", sentence)));
-    }
-    if (!isGuarded || isOwnName(host, publicUrl)) {
-      lastOwn = host;
-      return undefined;
-    }
-    const sentence = `This server does not have the name ${host}. Behind a proxy, set it with \`serve --public-url\`.`;
-    return toResponse(errorReply(new AppError("misdirected", sentence)));
-  };
-}
-
-/** `/metrics` in the text format of Prometheus, and nothing else. */
-export function listenForMetrics(
-  { isService = false, ...listen }: ListenAddress & { isService?: boolean | undefined },
-  write: () => Promise<string>,
-  log: Log,
-): Listener {
-  const misdirected = makeGuard(listen);
-  const open = () =>
-    Bun.serve({
-      hostname: listen.hostname,
-      port: listen.port,
-      reusePort: isService,
-      development: false,
-      async fetch(request) {
-        const refused = misdirected(request);
-        if (refused !== undefined) return refused;
-        if (new URL(request.url).pathname !== "/metrics") return new Response(null, { status: 404 });
-        if (request.method !== "GET") return new Response(null, { status: 405, headers: { Allow: "GET" } });
-        return new Response(await write(), { headers: { "Content-Type": "text/plain; version=0.0.4" } });
-      },
-      error(error) {
-        log.error("cannot answer /metrics", { reason: messageOf(error) });
-        return new Response(null, { status: 503 });
-      },
-    });
-  return listening(open, "--metrics-listen", listen);
-}
-
 function probe({ hostname, port }: ListenAddress) {
   return { hostname, port, socket: { data: () => undefined } };
-}
-
-function listening<T>(open: () => T, flag: string, { hostname, port }: ListenAddress): T {
-  try {
-    return open();
-  } catch (error) {
-    const where = `${hostname}:${port}`;
-    if (systemErrorCode(error) === "EADDRINUSE") {
-      throw new AppError("failed", `Cannot listen on ${where}: another process listens there`, {
-        cause: error,
-        hint: `Choose another port with ${flag}. Port 0 takes a free port.`,
-      });
-    }
-    throw fromSystemError(`listen on ${where}`, error);
-  }
-}
-
-/** The TLS library's own error names no file. Throws bad_configuration. */
-function refuseUnfit(
-  cert: string,
-  key: string,
-  { certFile, keyFile }: { certFile: string; keyFile: string },
-): void {
-  const parsed = <T>(file: string, what: string, parse: () => T): T => {
-    try {
-      return parse();
-    } catch (error) {
-      throw new AppError("bad_configuration", `The TLS file ${file} holds no ${what} in PEM`, {
-        cause: error,
-      });
-    }
-  };
-  const certificate = parsed(certFile, "certificate", () => new X509Certificate(cert));
-  const privateKey = parsed(keyFile, "unencrypted private key", () => createPrivateKey(key));
-  if (certificate.checkPrivateKey(privateKey)) return;
-  throw new AppError(
-    "bad_configuration",
-    `The TLS key ${keyFile} is not that of the certificate ${certFile}`,
-  );
-}
-
-/** The operator's files. Replacing them needs no restart. */
-export function tlsFromFiles(files: { certFile: string; keyFile: string }): TlsSource {
-  return {
-    read() {
-      let [cert, key] = ["", ""];
-      try {
-        cert = readText(files.certFile);
-        key = readText(files.keyFile);
-      } catch (error) {
-        throw fromSystemError(`read the TLS files ${files.certFile} and ${files.keyFile}`, error);
-      }
-      refuseUnfit(cert, key, files);
-      return { cert, key };
-    },
-    stamp: () =>
-      [files.certFile, files.keyFile]
-        .map((path) => String(statSync(path, { throwIfNoEntry: false })?.mtimeMs))
-        .join(" "),
-    // The operator's certificate, from an authority that the clients' browsers trust or refuse by themselves.
-    isStrict: true,
-  };
 }

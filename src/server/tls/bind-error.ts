@@ -1,0 +1,20 @@
+// The error when a listener cannot have its address.
+
+import { AppError, fromSystemError, systemErrorCode } from "../../base/errors.ts";
+import type { ListenAddress } from "../http/edge.ts";
+
+/** `flag`: sets the address. */
+export function explainBindError<T>(open: () => T, flag: string, { hostname, port }: ListenAddress): T {
+  try {
+    return open();
+  } catch (error) {
+    const where = `${hostname}:${port}`;
+    if (systemErrorCode(error) === "EADDRINUSE") {
+      throw new AppError("failed", `Cannot listen on ${where}: another process listens there`, {
+        cause: error,
+        hint: `Choose another port with ${flag}. Port 0 takes a free port.`,
+      });
+    }
+    throw fromSystemError(`listen on ${where}`, error);
+  }
+}
