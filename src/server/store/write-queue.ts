@@ -13,8 +13,8 @@ export type Work = {
   failed(error: unknown): void;
 };
 
-/** The result of a commit: the promises to settle and the notices to deliver, in this order. */
-export type Committed = { settle: readonly (() => void)[]; notices: readonly Notice[] };
+/** The result of a commit. `settlers` settle the promises of its works; then the notices are delivered. */
+export type Committed = { settlers: readonly (() => void)[]; notices: readonly Notice[] };
 
 export type WriteQueue = Pick<Database, "write" | "writeFor"> & {
   /** Commits what waits; later writes are refused. */
@@ -51,8 +51,8 @@ export function makeWriteQueue(
     lines.delete(line);
     if (waiting.length > 0) lines.set(line, waiting);
     try {
-      const { settle, notices } = await commit(batch);
-      for (const each of settle) each();
+      const { settlers, notices } = await commit(batch);
+      for (const each of settlers) each();
       tell(notices);
     } catch (error) {
       for (const work of batch) work.failed(error);

@@ -207,41 +207,41 @@ async function commitTogether(
 ): Promise<Committed> {
   let isCommitting = false;
   return attempt(async () => {
-    const { settle, notices, left } = await sql.begin(async (inside) => {
-      const settle: (() => void)[] = [];
+    const { settlers, notices, left } = await sql.begin(async (inside) => {
+      const settlers: (() => void)[] = [];
       const notices = new Map<string, Notice>();
-      let told: Notice[] = [];
+      let ownNotices: Notice[] = [];
       const tx: Transaction = {
         ...readerOf(inside),
         dialect: "postgres",
         concerns: batch[0]?.concerns ?? "rows",
         run: async (text, params = []) => changed(await query(inside, text, params)),
-        notify: async (channel, payload) => void told.push({ channel, payload }),
+        notify: async (channel, payload) => void ownNotices.push({ channel, payload }),
         // PostgreSQL needs none: each statement already lets other requests run.
         pause: () => Promise.resolve(),
       };
       for (const [at, work] of batch.entries()) {
-        told = [];
+        ownNotices = [];
         await inside.unsafe(`${at === 0 ? lock : "RELEASE work;"} SAVEPOINT work`).simple();
         try {
           await work.run(tx);
-          settle.push(work.done);
-          for (const each of told) notices.set(`${each.channel} ${each.payload}`, each);
+          settlers.push(work.done);
+          for (const each of ownNotices) notices.set(`${each.channel} ${each.payload}`, each);
         } catch (error) {
           if (concernsAll(error)) throw error;
           await inside.unsafe("ROLLBACK TO work").simple();
-          settle.push(() => work.failed(error));
+          settlers.push(() => work.failed(error));
         }
       }
       isCommitting = true;
       // COMMIT follows without waiting for the answer, and stores nothing if this fails.
       const left = leaveNotices(tx, [...notices.values()], now(), keepOwn);
       left.catch(() => undefined);
-      return { settle, notices: [...notices.values()], left: () => left };
+      return { settlers, notices: [...notices.values()], left: () => left };
     });
     if ((await left()).some((id) => id % tidyEvery === 0))
       await sql.unsafe(tidySql, [BigInt(now() - keptMs), BigInt(tidyEvery)]).catch(() => undefined);
-    return { settle, notices };
+    return { settlers, notices };
   }).catch((error: unknown) => {
     // If the connection ended during COMMIT, the outcome is unknown: do not retry. Before COMMIT, nothing was stored.
     throw error instanceof Lost && isCommitting ? unavailable(error.cause) : error;

@@ -1,31 +1,18 @@
 // The control plane's default store: one SQLite file. Writes that come in one turn of the event loop share one commit
-// (synchronous=FULL: durable), and a write that fails is undone alone. Knows no table but `notices`.
+// (synchronous=FULL: durable), and a write that fails is undone alone. Knows no table but `notices` and `sqlite_master`.
 
-import { SQLiteError, type Database as Sqlite, type Statement } from "bun:sqlite";
+import { SQLiteError } from "bun:sqlite";
 import { statSync } from "node:fs";
 import { formatTime } from "../../../base/quantities.ts";
 import { AppError } from "../../../base/errors.ts";
-import {
-  NotUnique,
-  requireStorable,
-  type Database,
-  type Reader,
-  type Row,
-  type Transaction,
-  type Value,
-} from "../database.ts";
+import { requireStorable, type Database, type Reader, type Transaction } from "../database.ts";
 import { migrate, newestVersion, versionOf } from "../migrations.ts";
-import {
-  isKnown,
-  makeListeners,
-  newestNoticeSql,
-  noticesAfterSql,
-  parseNotice,
-  type Notice,
-} from "../notices.ts";
+import { makeListeners, type Notice } from "../notices.ts";
 import { watchFile } from "../damage.ts";
-import { copyDatabase, examinePages, openFile } from "./files.ts";
-import { notices as noticesTable } from "../tables/servers.ts";
+import { connect, readerOf, type Connection } from "./connection.ts";
+import { attempt, isUnavailable, mayBeStale, translate } from "./errors.ts";
+import { copyDatabase, examinePages } from "./files.ts";
+import { leaveNotices, watchOthers, type Watch } from "./notices.ts";
 import { lostDatabase } from "../database-mark.ts";
 import { makeWriteQueue, type Committed, type Work } from "../write-queue.ts";
 
@@ -44,11 +31,6 @@ export type SqliteOptions = {
   isBegun?: boolean;
 };
 
-/** Servers read every `pollMs`: older notices have been read. */
-const keptMs = 3_600_000;
-
-type Connection = { sqlite: Sqlite; prepare(sql: string): Statement; close(): void };
-
 /** Opens or creates the file and brings its tables up to date. */
 export async function openSqlite(options: SqliteOptions): Promise<Database> {
   let writer = attempt(() => connect(options.path));
@@ -56,8 +38,8 @@ export async function openSqlite(options: SqliteOptions): Promise<Database> {
   const { listen, tell } = makeListeners();
   const { note, examined, damage } = watchFile(options.path);
 
-  // Do not trust a connection after an I/O error. While the disk still fails, keep the present connections. SQLite opens a
-  // file that it may not write for reading only, and never looks again. A file that is missing is no reason to make a new one.
+  // After an I/O error, opens new connections. A connection that SQLite could once only open for reading never writes again.
+  // If opening fails, the present connections stay. A missing file is not created.
   const reconnect = () => {
     try {
       const fresh = [connect(options.path, false), connect(options.path, false)] as const;
@@ -123,37 +105,9 @@ async function copyBeforeMigration(database: Reader, { path, now }: SqliteOption
   copyDatabase(path, `${path}.v${version}-${formatTime(now()).replaceAll(":", "-")}`, statSync(path));
 }
 
-function connect(path: string, create = true): Connection {
-  const sqlite = openFile(path, { create });
-  // Must come first: without it, two processes that open the file at once fail instead of waiting.
-  sqlite.run("PRAGMA busy_timeout = 5000");
-  sqlite.run("PRAGMA journal_mode = WAL");
-  sqlite.run("PRAGMA synchronous = FULL");
-  sqlite.run("PRAGMA foreign_keys = ON");
-  const statements = new Map<string, Statement>();
-  return {
-    sqlite,
-    // Database.query() caches only 20 statements. SQLite takes `$1` for a name and numbers it by its first appearance;
-    // its `?1` means what `$1` means to PostgreSQL.
-    prepare(sql) {
-      let statement = statements.get(sql);
-      if (statement === undefined) {
-        statements.set(sql, (statement = sqlite.prepare(sql.replace(/\$(?=\d)/g, "?"))));
-      }
-      return statement;
-    },
-    close() {
-      // A statement that is not finalized keeps the file and its write-ahead log open.
-      for (const statement of statements.values()) statement.finalize();
-      statements.clear();
-      sqlite.close();
-    },
-  };
-}
-
 /**
  * Runs the works in one transaction, one after another. First without savepoints, because each costs as much as a
- * statement and works seldom fail. If one fails, runs all of them again, each in a savepoint.
+ * statement and works seldom fail. If one fails, runs all of them again, each in a savepoint, so a work must be repeatable.
  */
 async function commitTogether(
   connection: Connection,
@@ -178,7 +132,7 @@ async function commitTogether(
   try {
     return await inTransaction(runAll);
   } catch (error) {
-    if (isUnavailable(translate(error))) throw error;
+    if (isUnavailable(error)) throw error;
     return inTransaction(runApart);
   }
 }
@@ -187,36 +141,36 @@ async function commitTogether(
 async function runAll(connection: Connection, batch: readonly Work[]): Promise<Committed> {
   const notices: Notice[] = [];
   for (const work of batch) await work.run(transactionOn(connection, notices, work.concerns));
-  return { settle: batch.map(({ done }) => done), notices };
+  return { settlers: batch.map(({ done }) => done), notices };
 }
 
 /** Each work in a savepoint: a work that fails is undone alone. */
 async function runApart(connection: Connection, batch: readonly Work[]): Promise<Committed> {
   const { sqlite, prepare } = connection;
-  const settle: (() => void)[] = [];
+  const settlers: (() => void)[] = [];
   const notices: Notice[] = [];
   for (const work of batch) {
-    const told: Notice[] = [];
+    const ownNotices: Notice[] = [];
     prepare("SAVEPOINT work").run();
     try {
-      await work.run(transactionOn(connection, told, work.concerns));
+      await work.run(transactionOn(connection, ownNotices, work.concerns));
       prepare("RELEASE work").run();
-      settle.push(work.done);
-      notices.push(...told);
+      settlers.push(work.done);
+      notices.push(...ownNotices);
     } catch (error) {
       // A disk error may have rolled back the whole transaction.
       if (isUnavailable(error) || !sqlite.inTransaction) throw error;
       prepare("ROLLBACK TO work").run();
       prepare("RELEASE work").run();
-      settle.push(() => work.failed(error));
+      settlers.push(() => work.failed(error));
     }
   }
-  return { settle, notices };
+  return { settlers, notices };
 }
 
 function transactionOn(
   connection: Connection,
-  told: Notice[],
+  notices: Notice[],
   concerns: Transaction["concerns"],
 ): Transaction {
   return {
@@ -225,135 +179,7 @@ function transactionOn(
     concerns,
     run: async (sql, params = []) =>
       attempt(() => connection.prepare(sql).run(...requireStorable(params)).changes),
-    notify: async (channel, payload) => void told.push({ channel, payload }),
+    notify: async (channel, payload) => void notices.push({ channel, payload }),
     pause: () => new Promise((resolve) => void setImmediate(resolve)),
   };
-}
-
-async function leaveNotices(tx: Transaction, notices: readonly Notice[], now: number): Promise<void> {
-  for (const notice of notices) await noticesTable.insert(tx, { ...notice, createdAt: now });
-  if (notices.length > 0) await tx.run("DELETE FROM notices WHERE created_at < $1", [now - keptMs]);
-}
-
-type Watch = {
-  /** Passes on what other processes left until now. False if the file cannot be read at this moment. */
-  look(): boolean;
-  stop(): void;
-};
-
-/** Passes on the notices that other processes leave. While there are none, each look costs one cheap pragma. */
-function watchOthers(
-  connection: () => Connection,
-  everyMs: number,
-  tell: (notices: readonly Notice[]) => void,
-): Watch {
-  const one = (sql: string) => Object.values(rowOf(connection().prepare(sql).get()) ?? {})[0] ?? null;
-  let version: Value = null;
-  let last: Value = one(newestNoticeSql);
-  const look = () => {
-    try {
-      const now = one("PRAGMA data_version");
-      if (now === version) return true;
-      const found = connection().prepare(noticesAfterSql).all(last).filter(isRow).map(parseNotice);
-      version = now;
-      last = found.at(-1)?.id ?? last;
-      tell(found.filter(isKnown));
-      return true;
-    } catch (error) {
-      // The file is busy or the disk fails. `version` is unchanged, so the next look reads them.
-      if (!(error instanceof SQLiteError)) throw error;
-      return false;
-    }
-  };
-  const timer = setInterval(look, everyMs);
-  timer.unref();
-  return { look, stop: () => clearInterval(timer) };
-}
-
-function readerOf(connection: () => Connection, note: (error: unknown) => void = () => undefined): Reader {
-  return {
-    all: async (sql, params = []) =>
-      attempt(() => {
-        const rows = connection()
-          .prepare(sql)
-          .all(...requireStorable(params));
-        return rows.filter(isRow);
-      }, note),
-    get: async (sql, params = []) =>
-      attempt(
-        () =>
-          rowOf(
-            connection()
-              .prepare(sql)
-              .get(...requireStorable(params)),
-          ),
-        note,
-      ),
-  };
-}
-
-function rowOf(row: unknown): Row | undefined {
-  return isRow(row) ? row : undefined;
-}
-
-/** STRICT tables hold only `Value`s, and the parsers of tables check each one. */
-function isRow(row: unknown): row is Row {
-  return typeof row === "object" && row !== null;
-}
-
-function attempt<T>(act: () => T, note: (error: unknown) => void = () => undefined): T {
-  try {
-    return act();
-  } catch (error) {
-    const translated = translate(error);
-    note(translated);
-    throw translated;
-  }
-}
-
-const storageCodes = /^SQLITE_(FULL|IOERR|BUSY|LOCKED|READONLY|CANTOPEN|NOMEM|PROTOCOL|CORRUPT|NOTADB)/;
-
-function isUnavailable(error: unknown): boolean {
-  return error instanceof AppError && error.code === "storage_unavailable";
-}
-
-function causeOf(error: unknown): SQLiteError | undefined {
-  const cause = error instanceof AppError ? error.details.cause : undefined;
-  return cause instanceof SQLiteError ? cause : undefined;
-}
-
-/** Whether another connection may succeed. */
-function mayBeStale(error: unknown): boolean {
-  return /^SQLITE_(IOERR|READONLY|CANTOPEN)/.test(causeOf(error)?.code ?? "");
-}
-
-/** What to do, as far as the error code tells. */
-const hints: readonly [RegExp, string][] = [
-  [/^SQLITE_FULL/, "Make space on its disk."],
-  [
-    /^SQLITE_READONLY/,
-    "Its file system or a file is read-only: look for errors of the disk (`dmesg`) and immutable files (`lsattr`), and make it writable.",
-  ],
-  [/^SQLITE_IOERR/, "Look for errors of its disk (`dmesg`)."],
-];
-
-function hintOf(code: string): { hint?: string } {
-  const hint = hints.find(([pattern]) => pattern.test(code))?.[1];
-  return hint === undefined ? {} : { hint };
-}
-
-function translate(error: unknown): unknown {
-  if (!(error instanceof SQLiteError)) return error;
-  const code = error.code ?? "";
-  if (storageCodes.test(code)) {
-    return new AppError("storage_unavailable", `The database cannot be used now: ${error.message}`, {
-      cause: error,
-      retryAfter: 5,
-      ...hintOf(code),
-    });
-  }
-  if (/^SQLITE_CONSTRAINT_(UNIQUE|PRIMARYKEY)/.test(code)) {
-    return new NotUnique(error.message.replace(/^UNIQUE constraint failed: /, ""), error);
-  }
-  return error;
 }

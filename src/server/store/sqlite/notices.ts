@@ -1,0 +1,50 @@
+// Notices between the processes on one SQLite file: the admin commands leave them, the server passes them on.
+
+import { SQLiteError } from "bun:sqlite";
+import type { Transaction, Value } from "../database.ts";
+import { isKnown, newestNoticeSql, noticesAfterSql, parseNotice, type Notice } from "../notices.ts";
+import { notices as noticesTable } from "../tables/servers.ts";
+import { isRow, rowOf, type Connection } from "./connection.ts";
+
+/** Servers read several times a second: older notices have been read. */
+const keptMs = 3_600_000;
+
+export async function leaveNotices(tx: Transaction, notices: readonly Notice[], now: number): Promise<void> {
+  for (const notice of notices) await noticesTable.insert(tx, { ...notice, createdAt: now });
+  if (notices.length > 0) await tx.run("DELETE FROM notices WHERE created_at < $1", [now - keptMs]);
+}
+
+export type Watch = {
+  /** Passes on what other processes left until now. False if the file cannot be read at this moment. */
+  look(): boolean;
+  stop(): void;
+};
+
+/** While there are no notices, each look costs one cheap pragma. */
+export function watchOthers(
+  connection: () => Connection,
+  everyMs: number,
+  tell: (notices: readonly Notice[]) => void,
+): Watch {
+  const valueOf = (sql: string) => Object.values(rowOf(connection().prepare(sql).get()) ?? {})[0] ?? null;
+  let version: Value = null;
+  let last: Value = valueOf(newestNoticeSql);
+  const look = () => {
+    try {
+      const now = valueOf("PRAGMA data_version");
+      if (now === version) return true;
+      const found = connection().prepare(noticesAfterSql).all(last).filter(isRow).map(parseNotice);
+      version = now;
+      last = found.at(-1)?.id ?? last;
+      tell(found.filter(isKnown));
+      return true;
+    } catch (error) {
+      // The file is busy or the disk fails. `version` is unchanged, so the next look reads them.
+      if (!(error instanceof SQLiteError)) throw error;
+      return false;
+    }
+  };
+  const timer = setInterval(look, everyMs);
+  timer.unref();
+  return { look, stop: () => clearInterval(timer) };
+}
