@@ -23,17 +23,18 @@ export type ChainName = { id: number | null; slug: string | null };
 
 /** Maximum events of one file, and of one transaction. */
 const batch = { limit: 1000, bytes: 2 * 1_048_576 };
-/** Events that are too old wait for others this long, so that a quiet organization gets few files, in ms. */
+/** How long old events wait for others, so that a quiet organization gets few files, in ms. */
 const partialMs = 7 * 86_400_000;
-/** Above its maximum, a chain is shortened to this part of it. */
+/** A chain above its maximum is shortened to this part of the maximum. */
 const shortened = 0.9;
 
-/** Archives one batch. Whether there may be more. */
+/** Archives one batch. Returns whether there may be more. */
 export async function archiveBatch(deps: ArchiveDeps, chain: ChainName, limits: Limits): Promise<boolean> {
   const { db, system, log, dataDirectory } = deps;
   const cut = await lastCut(db, chain.id);
   const found = await readBatch(db, chain, cut, limits, system.now());
   if (found === undefined) return false;
+  // Only the oldest events name the creators of older versions' nodes and webhooks.
   if (cut === undefined && chain.id !== null) await keepCreators(db, chain.id);
   const { events, bytes, hasMore } = found;
   const key = await openArchiveKey(deps);
@@ -60,32 +61,46 @@ async function readBatch(
   { eventsS, eventBytes }: Limits,
   now: number,
 ): Promise<Batch | undefined> {
-  const oldEnough = now - eventsS * 1000;
+  const dueBefore = now - eventsS * 1000;
+  // The end of a chain counts the bytes of all events ever.
   const stored = (await chainEnd(db, id)).bytes - (cut?.archived_bytes ?? 0);
   const isTooLarge = stored > eventBytes;
   const [oldest] = await eventsAfter(db, id, 0, { limit: 1, bytes: 1 });
-  if (oldest === undefined || (!isTooLarge && oldest.at >= oldEnough)) return undefined;
+  if (oldest === undefined || (!isTooLarge && oldest.at >= dueBefore)) return undefined;
   const rows = await eventsAfter(db, id, 0, batch);
-  const needed = await firstNeeded(db, id);
-  const events: EventRow[] = [];
-  let bytes = 0;
-  let excess = isTooLarge ? stored - eventBytes * shortened : 0;
-  for (const event of rows) {
-    if (event.id >= needed || (event.at >= oldEnough && excess <= 0)) break;
-    const size = sizeOfEvent(event);
-    excess -= size;
-    bytes += size;
-    events.push(event);
-  }
+  const events = takeDue(rows, {
+    firstNeededId: await readFirstNeededId(db, id),
+    dueBefore,
+    excess: isTooLarge ? stored - eventBytes * shortened : 0,
+  });
   const [first, ...others] = events;
-  const hasMore = others.length + 1 === rows.length;
+  if (first === undefined) return undefined;
+  // All events of the batch are due, so there may be more.
+  const hasMore = events.length === rows.length;
   const isDue = isTooLarge || hasMore || now - (cut?.at ?? 0) > partialMs;
   // The event about the last archive alone is not worth another archive.
-  const isWorth = events.some(({ type }) => type !== "events.archived");
-  return first === undefined || !isDue || !isWorth
-    ? undefined
-    : { events: [first, ...others], bytes, hasMore };
+  const isWorthwhile = events.some(({ type }) => type !== "events.archived");
+  if (!isDue || !isWorthwhile) return undefined;
+  return { events: [first, ...others], bytes: sumOfBytes(events), hasMore };
 }
+
+/** `excess`: at least so many bytes are taken, also of events that are not old enough. */
+function takeDue(
+  rows: readonly EventRow[],
+  { firstNeededId, dueBefore, excess }: { firstNeededId: number; dueBefore: number; excess: number },
+): EventRow[] {
+  const events: EventRow[] = [];
+  let bytes = 0;
+  for (const event of rows) {
+    if (event.id >= firstNeededId || (event.at >= dueBefore && bytes >= excess)) break;
+    bytes += sizeOfEvent(event);
+    events.push(event);
+  }
+  return events;
+}
+
+const sumOfBytes = (events: readonly EventRow[]) =>
+  events.reduce((sum, event) => sum + sizeOfEvent(event), 0);
 
 async function cutOff(
   tx: Transaction,
@@ -98,7 +113,7 @@ async function cutOff(
   const after: Cut = { archive: header, signature, file, archived_bytes: archivedBytes };
   const subject = `events/${first}-${last}`;
   await record(tx, { orgId: id, at: now, type: "events.archived", actor: ourselves, subject, after });
-  const isNeeded = (await firstNeeded(tx, id)) <= last;
+  const isNeeded = (await readFirstNeededId(tx, id)) <= last;
   if (isNeeded || (await deleteEvents(tx, id, [first, last])) !== events) {
     throw new AppError(
       "conflict",
@@ -107,8 +122,8 @@ async function cutOff(
   }
 }
 
-/** The first event that a webhook has not got yet; Infinity if there is none. */
-async function firstNeeded(reader: Pick<Reader, "get">, orgId: number | null): Promise<number> {
+/** The id of the first event that a webhook still has to send; Infinity if there is none. */
+async function readFirstNeededId(reader: Pick<Reader, "get">, orgId: number | null): Promise<number> {
   if (orgId === null) return Infinity;
   const { n } = (await queryOne(reader, lowest, lowestNeeded, [orgId])) ?? { n: null };
   return n ?? Infinity;
