@@ -3,7 +3,7 @@
 import { ourselves, record } from "../../src/server/audit/record.ts";
 import type { EventType } from "../../src/api/events.ts";
 import type { Database } from "../../src/server/store/database.ts";
-import { onlineCounts } from "../../src/server/store/tables/servers.ts";
+import { onlineCounts } from "../../src/server/store/tables/online-counts.ts";
 
 const minuteMs = 60_000;
 const hourMs = 60 * minuteMs;

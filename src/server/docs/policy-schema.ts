@@ -8,7 +8,7 @@ import { maxPolicyBytes } from "../../api/policy.ts";
 
 export function policySchema(): Record<string, unknown> {
   const schema = toJsonSchema(PolicyFile, {
-    // It cannot express some checks, such as a network without host bits: the control plane explains them.
+    // JSON Schema cannot express some checks: those are explained by the control plane's refusals.
     errorMode: "ignore",
     typeMode: "input",
     target: "draft-2020-12",

@@ -9,7 +9,7 @@ import type { ServerOptions } from "../options.ts";
 import type { Database, Reader } from "../store/database.ts";
 import { computed, integer, integerOrNull, queryAll, queryNumber, queryOne } from "../store/table.ts";
 import { organizations } from "../store/tables/organizations.ts";
-import { onlineCounts } from "../store/tables/servers.ts";
+import { onlineCounts } from "../store/tables/online-counts.ts";
 
 const intervalMs = 300_000;
 const keptDays = 30;

@@ -9,7 +9,7 @@ import { identityProviders } from "../store/tables/providers.ts";
 import { nodes } from "../store/tables/nodes.ts";
 
 const issuers = identityProviders.pick("issuer");
-const places = nodes.pick("publicIp");
+const publicHosts = nodes.pick("publicIp");
 
 /** Throws validation_failed for a public suffix, and for one that hides a host which the nodes or their users need. */
 export async function checkNameSuffix(
@@ -18,17 +18,18 @@ export async function checkNameSuffix(
   suffix: string,
   { publicUrl }: Pick<ServerOptions, "publicUrl">,
 ): Promise<void> {
+  // Loaded on demand: the list of public suffixes is large.
   const { hostWithin, whyNoSuffix } = await import("../../protocol/name-suffix.ts");
   const why = whyNoSuffix(suffix);
   if (why !== undefined) throw refused(`Names cannot end in .${suffix}: ${why}.`);
   // Ignores providers of other organizations: trying suffixes must not reveal them.
   const own = `SELECT ${issuers.select()} FROM identity_providers WHERE org_id IS NULL OR org_id = $1`;
   const providers = await queryAll(reader, issuers, own, [orgId]);
-  const hubs = `SELECT ${places.select()} FROM nodes
+  const hosts = `SELECT ${publicHosts.select()} FROM nodes
     WHERE org_id = $1 AND public_ip IS NOT NULL AND state <> 'revoked'`;
   const needed = [
     ...[publicUrl, ...providers.map(({ issuer }) => issuer)].map((url) => hostOf(url)),
-    ...(await queryAll(reader, places, hubs, [orgId])).map(({ publicIp }) => publicIp ?? ""),
+    ...(await queryAll(reader, publicHosts, hosts, [orgId])).map(({ publicIp }) => publicIp ?? ""),
   ];
   const host = hostWithin(
     suffix,

@@ -16,7 +16,7 @@ export function isBegun(dataDirectory: string): boolean {
   return existsSync(markPath(dataDirectory));
 }
 
-/** Call it after the first commit: a first start that was interrupted before it starts again from nothing. */
+/** Call it after the first commit. If a first start is interrupted before that, the next one begins anew. */
 export function markBegun(dataDirectory: string): void {
   const path = markPath(dataDirectory);
   if (existsSync(path)) return;

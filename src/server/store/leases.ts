@@ -8,7 +8,7 @@ import type { Log } from "../../base/log.ts";
 import type { System } from "../../base/system.ts";
 import { databaseClock, type Database, type Transaction } from "./database.ts";
 import { computed, integer, queryAll, queryOne } from "./table.ts";
-import { leases, renewEveryMs } from "./tables/servers.ts";
+import { leases, renewReplicaEveryMs } from "./tables/servers.ts";
 
 /** The lease of one loop. */
 export type Lease = {
@@ -39,7 +39,7 @@ export type LeaseTimes = { leaseMs: number; renewEveryMs: number };
  * A dead replica is noticed after both times together, 10.5 s. A replica that is suspended inside a transaction keeps
  * the lease's row until PostgreSQL ends that session, after 5 s (postgres.ts).
  */
-const usualTimes: LeaseTimes = { leaseMs: 8000, renewEveryMs };
+const usualTimes: LeaseTimes = { leaseMs: 8000, renewEveryMs: renewReplicaEveryMs };
 
 export type LeaseOptions = {
   db: Database;

@@ -27,15 +27,8 @@ import {
   providerGrants,
   providerGroups,
 } from "./tables/providers.ts";
-import {
-  leases,
-  serverSamples,
-  onlineCounts,
-  meta,
-  notices,
-  liveReplicas,
-  replicas,
-} from "./tables/servers.ts";
+import { leases, serverSamples, meta, notices, liveReplicas, replicas } from "./tables/servers.ts";
+import { onlineCounts } from "./tables/online-counts.ts";
 import { memberships, knownNetworks, organizations, verifiedDomains } from "./tables/organizations.ts";
 import {
   addresses,

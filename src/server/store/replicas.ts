@@ -9,7 +9,7 @@ import { databaseClock, type Database, type Transaction } from "./database.ts";
 import { readMeta } from "./meta.ts";
 import { newestVersion } from "./migrations.ts";
 import { computed, integer, queryAll, queryNumber, text } from "./table.ts";
-import { aliveMs, liveReplicas, renewEveryMs, replicas, type ReplicaRow } from "./tables/servers.ts";
+import { aliveMs, liveReplicas, renewReplicaEveryMs, replicas, type ReplicaRow } from "./tables/servers.ts";
 
 /** A replica with a wrong clock ends sessions early and signs certificates that nodes do not accept yet. */
 const maxClockErrorMs = 5000;
@@ -113,7 +113,7 @@ export async function listReplicas(db: Pick<Database, "all" | "dialect">): Promi
     const { seenAgoMs } = seenAgo.parse(row);
     const own = leases.filter(({ holder }) => holder === replica.id).map(({ name }) => name);
     // A replica that is suspended cannot say that it falls behind.
-    const noticesBehindMs = replica.noticesBehindMs + Math.max(0, seenAgoMs - renewEveryMs);
+    const noticesBehindMs = replica.noticesBehindMs + Math.max(0, seenAgoMs - renewReplicaEveryMs);
     return { ...replica, noticesBehindMs, seenAgoMs, isRunning: seenAgoMs < aliveMs, leases: own };
   });
   return reports.toSorted((a, b) => Number(b.isRunning) - Number(a.isRunning));

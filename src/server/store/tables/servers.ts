@@ -1,5 +1,5 @@
-// What servers share through the database: values by key (`meta`), who runs each loop, wake-ups, the replicas, samples of
-// their load, and how many nodes were online.
+// What servers share through the database: values by key (`meta`), who runs each loop, wake-ups, the replicas, and samples
+// of their load.
 
 import {
   table,
@@ -8,7 +8,6 @@ import {
   serial,
   integerOrNull,
   queryAll,
-  since,
   textOrNull,
   type TableRow,
 } from "../table.ts";
@@ -16,8 +15,7 @@ import { databaseClock, type Reader } from "../database.ts";
 
 export const meta = table("meta", { key: text("PRIMARY KEY"), value: text() });
 
-// Which replica runs each background loop. Only PostgreSQL has rows: one server at most uses a SQLite file.
-
+/** Which replica runs each background loop. Only PostgreSQL has rows: one server at most uses a SQLite file. */
 export const leases = table("leases", {
   name: text("PRIMARY KEY"),
   /** The id of a replica; "" before the first one. */
@@ -28,8 +26,7 @@ export const leases = table("leases", {
   expiresAt: integer(),
 });
 
-// Wake-ups for other processes (SQLite alone; PostgreSQL has NOTIFY).
-
+/** What commits changed, for the memory of other processes: see ../notices.ts. */
 export const notices = table("notices", {
   id: serial,
   channel: text(),
@@ -37,9 +34,10 @@ export const notices = table("notices", {
   createdAt: integer(),
 });
 
-// The servers on this PostgreSQL database, for `admin server list`, the metrics and the checks at a start. Times are by
-// the clock of the database, ms.
-
+/**
+ * The servers on this PostgreSQL database, for `admin server list`, the metrics and the checks at a start. Times are by
+ * the clock of the database, ms.
+ */
 export const replicas = table("replicas", {
   id: text("PRIMARY KEY"),
   host: text(),
@@ -52,16 +50,16 @@ export const replicas = table("replicas", {
   seenAt: integer(),
   /** How far its clock is ahead of the database's, ms. */
   clockAheadMs: integer(),
-  /** Since when it may lack notices of other replicas, ms. */
+  /** For how long it may have missed notices of other replicas, ms. */
   noticesBehindMs: integer(),
   lastError: textOrNull(),
   lastErrorAt: integerOrNull(),
 });
 export type ReplicaRow = TableRow<typeof replicas>;
 
-/** A replica renews its row this often. */
-export const renewEveryMs = 2500;
-/** A suspended or disconnected one counts as running for this long. */
+/** How often a replica renews its row. */
+export const renewReplicaEveryMs = 2500;
+/** One that was not renewed, because it is suspended or disconnected, counts as running for this long. */
 export const aliveMs = 20_000;
 
 export function liveReplicas(reader: Pick<Reader, "all">): Promise<ReplicaRow[]> {
@@ -69,14 +67,13 @@ export function liveReplicas(reader: Pick<Reader, "all">): Promise<ReplicaRow[]>
   return queryAll(reader, replicas, sql);
 }
 
-// Figures of each server by the minute, for the staff's page of servers.
-
+/** Load of each server, minute by minute, for the staff's page of servers. */
 export const serverSamples = table(
   "server_samples",
   {
     /** The process: `replicas.id`. The host is what remains after a restart. */
     serverId: text(),
-    /** The end of the time that the row is about, ms. */
+    /** The end of the minute, ms. */
     at: integer(),
     host: text(),
     requests: integer(),
@@ -93,28 +90,4 @@ export const serverSamples = table(
     constraints: ["PRIMARY KEY (server_id, at)"],
     indexes: ["CREATE INDEX server_samples_at ON server_samples (at)"],
   },
-);
-
-// How many nodes of an organization were online, and how they reached each other, every few minutes.
-
-export const onlineCounts = table(
-  "online_counts",
-  {
-    orgId: integer("REFERENCES organizations (id)"),
-    /** The beginning of the interval, ms. */
-    at: integer(),
-    online: integer(),
-    /** All active nodes. */
-    active: integer(),
-    /** Of them, those that have applied their newest configuration. Null here and below: an earlier version counted. */
-    applied: since(57, integerOrNull()),
-    /** Paths by kind, each pair of nodes once. Null: the organization wants no reports of paths. */
-    direct: since(57, integerOrNull()),
-    relayed: since(57, integerOrNull()),
-    broken: since(57, integerOrNull()),
-    /** Round trips in microseconds; null without a path that was probed. */
-    rttMedian: since(57, integerOrNull()),
-    rtt95: since(57, integerOrNull()),
-  },
-  { constraints: ["PRIMARY KEY (org_id, at)"] },
 );
