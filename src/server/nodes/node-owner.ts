@@ -1,5 +1,5 @@
-// Rights of users over their own nodes without being administrators: list and revoke them. A node belongs to a user
-// or to the organization. Nothing here changes groups: a user's own nodes never get into a privileged group this way.
+// What users may do with their own nodes without being administrators: list, revoke, confirm and import them. A node
+// belongs to a user or to the organization.
 
 import { AppError } from "../../base/errors.ts";
 import type { Caller, OrganizationAccess } from "../http/route.ts";
@@ -14,16 +14,22 @@ export function requireMe({ caller, org }: { caller: Caller; org: OrganizationAc
 }
 
 /**
- * The user who must own a node to revoke it; undefined for administrators, who may revoke every node. Throws
- * permission_denied for all others.
+ * The user who must own a node to revoke it, for the role `member`. Undefined for the roles above it, which may revoke
+ * every node. Throws permission_denied for a service token with the role `member`.
  */
-export function mustOwn({ caller, org }: { caller: Caller; org: OrganizationAccess }): number | undefined {
+export function ownerRequiredOf({
+  caller,
+  org,
+}: {
+  caller: Caller;
+  org: OrganizationAccess;
+}): number | undefined {
   if (org.role !== "member") return undefined;
   if (caller.kind === "person") return caller.userId;
-  throw notYours();
+  throw mayNotRevoke();
 }
 
-/** Throws permission_denied if the node is not the user's, or the user is no member any more. Call it in the transaction. */
+/** Throws permission_denied if the node is not the user's, or the user is no longer a member. Call it in the transaction. */
 export async function requireOwner(
   tx: Transaction,
   node: { orgId: number; ownerId: number | null },
@@ -36,7 +42,7 @@ export async function requireOwner(
   throw new AppError("permission_denied", "Only the user whose node it is may do this.");
 }
 
-export function notYours(): AppError {
+export function mayNotRevoke(): AppError {
   return new AppError(
     "permission_denied",
     "Only administrators, and the user whose node it is, may revoke a node.",

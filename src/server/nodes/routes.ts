@@ -12,7 +12,7 @@ import { answerable, answerRequest, registrationItemOf } from "./joining/registr
 import type { phonesApi } from "../../api/phones.ts";
 import type { OrganizationCall } from "../http/route.ts";
 import { browserOf } from "../users/sessions/browser-sessions.ts";
-import { makePhone, type Wishes } from "./phones.ts";
+import { makePhone, type PhoneWish } from "./phones.ts";
 import type { nodesApi } from "../../api/nodes.ts";
 import { AppError } from "../../base/errors.ts";
 import { sessionsEndedHeader } from "../../protocol/sign-in.ts";
@@ -26,7 +26,7 @@ import { currentFiles, hasAlready, headersOf, jsonReply } from "./call-routes.ts
 import type { Services } from "../services.ts";
 import { findNode } from "../store/nodes.ts";
 import { nextChanges } from "./contact/next-changes.ts";
-import { mustOwn, requireMe } from "./node-owner.ts";
+import { ownerRequiredOf, requireMe } from "./node-owner.ts";
 import { createNode, listNodes, patchNode, renewNode } from "./nodes.ts";
 import { listRevocations, restoreNode, revokeNode } from "./lifecycle/revoke.ts";
 import { showOne } from "./shown.ts";
@@ -68,7 +68,7 @@ export const nodeHandlers = (services: Services): Handlers<typeof nodesApi> => (
     }),
   },
   async revoke(call, { reason }) {
-    const ownerId = mustOwn(call);
+    const ownerId = ownerRequiredOf(call);
     const why = reason ?? (ownerId === undefined ? undefined : "removed by its owner");
     const { sessionsEnded } = await revokeNode(services, call.org, call.id(), actorOf(call), why, ownerId);
     return { status: 204, headers: { [sessionsEndedHeader]: String(sessionsEnded) } };
@@ -102,12 +102,15 @@ export const nodeHandlers = (services: Services): Handlers<typeof nodesApi> => (
 });
 
 export const phoneHandlers = (services: Services): Handlers<typeof phonesApi> => {
-  const make = async (call: OrganizationCall, wishes: Wishes) => {
+  const make = async (call: OrganizationCall, wish: PhoneWish) => {
     const user = browserOf(call, "Only a signed-in browser makes site files for phones.");
-    const body = await makePhone(services, call, user, wishes, actorOf(call));
+    const body = await makePhone(services, call, user, wish, actorOf(call));
     return "state" in body ? ({ status: 202, body } as const) : ({ status: 201, body } as const);
   };
-  return { create: make, import: (call, input) => make(call, { ...input, id: call.id() }) };
+  return {
+    create: (call, input) => make(call, { kind: "new", ...input }),
+    import: (call, input) => make(call, { kind: "import", id: call.id(), ...input }),
+  };
 };
 
 export const registrationHandlers = (services: Services): Handlers<typeof registrationsApi> => ({
@@ -157,7 +160,7 @@ export const enrollmentHandlers = (services: Services): Handlers<typeof enrollme
 });
 
 export const reauthenticationHandlers = (services: Services): Handlers<typeof reauthenticationsApi> => ({
-  list: async (call) => ({ body: await listDue(services, call.org, mustOwn(call)) }),
+  list: async (call) => ({ body: await listDue(services, call.org, ownerRequiredOf(call)) }),
   async confirm(call) {
     await proveOwner(services, call.org, call.id(), browserOf(call, mustSignIn).userId, actorOf(call));
     return noContent;

@@ -77,8 +77,8 @@ export function nameTaken(name: string, isUnclaimed = false): AppError {
   });
 }
 
-/** The version that a phone counts as having confirmed: it confirms nothing, so nothing waits for it. */
-export const confirmsNothing = Number.MAX_SAFE_INTEGER - 1;
+/** The version that a phone counts as having confirmed. A phone never confirms one, and nothing may wait for it. */
+export const countsAsConfirmed = Number.MAX_SAFE_INTEGER - 1;
 
 export type CurrentCertificate = Node["certificate"];
 
