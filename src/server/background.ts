@@ -6,13 +6,14 @@ import { buildInfo } from "../build-info.ts";
 import { messageOf } from "../base/errors.ts";
 import { makeClockWatch } from "./certificates/clock-watch.ts";
 import { makeEarlyDue } from "./nodes/lifecycle/renewal.ts";
-import { settle, announceExpiring } from "./nodes/lifecycle/upkeep.ts";
+import { announceExpiring } from "./nodes/lifecycle/expiring.ts";
+import { runDueUpkeep } from "./nodes/lifecycle/upkeep.ts";
 import { endRequests } from "./nodes/joining/registration-requests.ts";
 import { reauthenticate } from "./nodes/lifecycle/reauthentication.ts";
 import { tellAway } from "./nodes/contact/away.ts";
 import { endSilentNodes } from "./nodes/contact/silence.ts";
 import { publishLateNames } from "./names/publish.ts";
-import { checkLeavers } from "./oidc/leaving.ts";
+import { checkLeavers } from "./oidc/gone-at-provider.ts";
 import { endUnproven } from "./oidc/unproven.ts";
 import { deleteEndedPaths } from "./paths/reports.ts";
 import { advanceRollingUpdates } from "./rollout/rolling-update.ts";
@@ -121,7 +122,7 @@ function partsOf(services: Services, leases: Leases): Part[] {
     ),
     leased("upkeep of nodes", (own, lease) => {
       const upkeep = async () => {
-        await settle(own);
+        await runDueUpkeep(own);
         await makeEarlyDue(own);
         await publishLateNames(own);
         await advanceRollingUpdates(own);

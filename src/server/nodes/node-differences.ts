@@ -1,7 +1,7 @@
 // The differences of a node before and after a change: for its certificate, for other nodes, for the audit log. Pure.
 
 import { isHub, type NodeRecord } from "../store/nodes.ts";
-import { certifiedGroups } from "../../protocol/owner-group.ts";
+import { certifiedGroups } from "../../protocol/users-groups.ts";
 import type { NodeRow } from "../store/tables/nodes.ts";
 
 export function certified(node: NodeRow): string {

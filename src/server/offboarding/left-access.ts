@@ -3,7 +3,7 @@
 
 import type { AccessItem, AccessReport } from "../../api/values.ts";
 import { AppError } from "../../base/errors.ts";
-import { settle } from "../nodes/lifecycle/upkeep.ts";
+import { runDueUpkeep } from "../nodes/lifecycle/upkeep.ts";
 import type { ServerOptions } from "../options.ts";
 import { record, type Actor } from "../audit/record.ts";
 import { deleteWebhookInside } from "../webhooks/webhooks.ts";
@@ -123,7 +123,7 @@ export type Ending = {
 
 /**
  * Invitations always end, because the inviter may hold their links. So do incomplete registrations whose credential ends.
- * The caller runs `settle` after the commit if nodes were revoked.
+ * The caller runs `runDueUpkeep` after the commit if nodes were revoked.
  */
 export async function endAccess(
   tx: Transaction,
@@ -249,6 +249,6 @@ export async function revokeToken(
     const reason = `its ${kind.replace("_", " ")} was revoked`;
     return endAccess(tx, source, { ...ends, actor, now, reason }, org);
   });
-  if (access.revoked.length > 0) await settle({ db, system }, org.id);
+  if (access.revoked.length > 0) await runDueUpkeep({ db, system }, org.id);
   return access;
 }

@@ -3,9 +3,9 @@
 import { AppError } from "../../base/errors.ts";
 import { record, type Actor } from "../audit/record.ts";
 import type { Role } from "../../api/endpoint.ts";
-import { ownerGroup } from "../../protocol/owner-group.ts";
+import { ownerGroup } from "../../protocol/users-groups.ts";
 import { regroupOwned } from "../nodes/owner-groups.ts";
-import { settle } from "../nodes/lifecycle/upkeep.ts";
+import { runDueUpkeep } from "../nodes/lifecycle/upkeep.ts";
 import type { ServerOptions } from "../options.ts";
 import { requireRole } from "../users/late-rights.ts";
 import { groupsThatProvidersDecide } from "../policy/group-users.ts";
@@ -134,6 +134,6 @@ export async function removeMember(
     await tx.notify("auth", `member ${before.email}`);
     return { member: showMember(before), access };
   });
-  if (removed.access.revoked.length > 0) await settle({ db, system }, org.id);
+  if (removed.access.revoked.length > 0) await runDueUpkeep({ db, system }, org.id);
   return removed;
 }

@@ -3,7 +3,7 @@
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
 import { record, type Actor } from "../audit/record.ts";
-import { settle } from "../nodes/lifecycle/upkeep.ts";
+import { runDueUpkeep } from "../nodes/lifecycle/upkeep.ts";
 import type { ServerOptions } from "../options.ts";
 import { requireStaff } from "../users/late-rights.ts";
 import { findUser, userEvent } from "../users/users.ts";
@@ -46,6 +46,6 @@ export async function setActive(
     await record(tx, { ...event, type: "user.disabled", ...accessForEvent(left) });
     return left;
   });
-  if (access.revoked.length > 0) await settle(store);
+  if (access.revoked.length > 0) await runDueUpkeep(store);
   return access;
 }

@@ -10,7 +10,7 @@ import { eventHash, eventText, operator, record } from "../../../src/server/audi
 import { events as table } from "../../../src/server/store/tables/events.ts";
 import { createServiceToken } from "../../../src/server/users/service-tokens.ts";
 import type { Organization } from "../../../src/api/organizations.ts";
-import { announceExpiring } from "../../../src/server/nodes/lifecycle/upkeep.ts";
+import { announceExpiring } from "../../../src/server/nodes/lifecycle/expiring.ts";
 import { signInBrowser } from "../../support/browser-session.ts";
 import { registerNode } from "../../support/nodes.ts";
 import { makeTestServer, type TestServer } from "../../support/server.ts";

@@ -7,7 +7,7 @@ import { X509Certificate } from "node:crypto";
 import { expect, test } from "bun:test";
 import * as v from "valibot";
 import { RegisterAnswer } from "../../../src/protocol/registration.ts";
-import { settle } from "../../../src/server/nodes/lifecycle/upkeep.ts";
+import { runDueUpkeep } from "../../../src/server/nodes/lifecycle/upkeep.ts";
 import { makeViews } from "../../../src/server/config/views.ts";
 import { findNode, type NodeRecord } from "../../../src/server/store/nodes.ts";
 import type { Organization } from "../../../src/api/organizations.ts";
@@ -205,7 +205,7 @@ const steps: Record<string, Step> = {
   },
   async wait({ server, pick }) {
     server.clock.ms += pick([minute, 11 * minute, 4 * day, 8 * day, 95 * day]) ?? 0;
-    await settle(server.app.services);
+    await runDueUpkeep(server.app.services);
   },
 };
 

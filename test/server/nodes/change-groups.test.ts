@@ -2,7 +2,7 @@
 // whether it comes or not.
 
 import { beforeEach, expect, test } from "bun:test";
-import { settle } from "../../../src/server/nodes/lifecycle/upkeep.ts";
+import { runDueUpkeep } from "../../../src/server/nodes/lifecycle/upkeep.ts";
 import type { Organization } from "../../../src/api/organizations.ts";
 import { decodeBundle } from "../../../src/pki/bundle.ts";
 import { fingerprint } from "../../../src/pki/nebula.ts";
@@ -76,10 +76,10 @@ test("a certificate with a lost group is blocked after ten minutes if its node d
   const lost = fingerprint(certificateOf(await files(web), server.clock.ms));
   await apply("");
   server.clock.ms += 9 * 60_000;
-  await settle(server.app.services);
+  await runDueUpkeep(server.app.services);
   expect(blocklistOf(await files(other))).toEqual([]);
   server.clock.ms += 60_000;
-  await settle(server.app.services);
+  await runDueUpkeep(server.app.services);
   expect(blocklistOf(await files(other))).toContain(lost);
   // It gets another one as soon as it is back.
   expect(checkinOf(await web.checkin()).certificate_not_after > "2020").toBe(true);
@@ -104,7 +104,7 @@ test("a node without its next certificate is shown, previewed and exported", asy
   await apply("");
   server.clock.ms += 11 * 60_000;
   await signInAgain();
-  await settle(server.app.services);
+  await runDueUpkeep(server.app.services);
   expect((await callNode("GET", web)).status).toBe(200);
   expect((await callNode("GET", web, "diff/")).status).toBe(200);
   const exported = await exportOrganization(server.app.services, org, undefined);

@@ -8,7 +8,7 @@ import * as v from "valibot";
 import { RegisterAnswer } from "../../../src/protocol/registration.ts";
 import { faultsIn, verifyChains } from "../../../src/server/audit/verify.ts";
 import { endSilentNodes } from "../../../src/server/nodes/contact/silence.ts";
-import { settle } from "../../../src/server/nodes/lifecycle/upkeep.ts";
+import { runDueUpkeep } from "../../../src/server/nodes/lifecycle/upkeep.ts";
 import {
   checkinOf,
   confirm,
@@ -112,7 +112,7 @@ test(
       }
       await server.app.services.reports.stop();
       await endSilentNodes(server.app.services);
-      await settle(server.app.services);
+      await runDueUpkeep(server.app.services);
     }
     server.clock.ms += 11 * minute;
     await endSilentNodes(server.app.services);

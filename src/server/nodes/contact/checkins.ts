@@ -19,7 +19,7 @@ import { recordRefusal, type RefusalNotes } from "./refused-engine.ts";
 import type { Renewals } from "../lifecycle/renewal.ts";
 import type { Reports } from "./reports.ts";
 import type { ServerOptions } from "../../options.ts";
-import { makeSettler } from "../lifecycle/upkeep.ts";
+import { shareUpkeepRuns } from "../lifecycle/upkeep.ts";
 import { nodes } from "../../store/tables/nodes.ts";
 import { raiseOwnVersion, notifyNode, readLastVersion } from "../../store/versions.ts";
 
@@ -34,7 +34,7 @@ type Deps = Pick<ServerOptions, "db" | "system" | "secretKey" | "publicUrl"> & {
   /** Brings an ephemeral node back that has ended. */
   bringBack(orgId: number, nodeId: number): Promise<void>;
   /** Does what is due when a node has confirmed a version. */
-  settle(orgId: number): Promise<void>;
+  runDueUpkeep(orgId: number): Promise<void>;
   /** Continues work that waits until nodes of the organization confirm a version. */
   afterConfirmation(orgId: number): Promise<void>;
 };
@@ -62,8 +62,8 @@ const readAgainMs = 1000;
 /** A node and the version that it should have. */
 type Current = { node: LiveNode; version: number };
 
-export function makeCheckins(given: Omit<Deps, "settle">): Checkins {
-  const deps: Deps = { ...given, settle: makeSettler(given) };
+export function makeCheckins(given: Omit<Deps, "runDueUpkeep">): Checkins {
+  const deps: Deps = { ...given, runDueUpkeep: shareUpkeepRuns(given) };
   const { system, changes, live, reports, publicUrl } = deps;
   const time = makeClock(system.now);
   const read = (org: Org, nodeId: number) => readCurrent(deps, org, nodeId);
@@ -339,7 +339,7 @@ async function takeConfirmation(
       await nodes.update(tx, { id: node.id }, { confirmedConfigVersion: version });
       await notifyNode(tx, org.id, node.id);
     });
-    await deps.settle(org.id);
+    await deps.runDueUpkeep(org.id);
     await deps.afterConfirmation(org.id);
   });
 }

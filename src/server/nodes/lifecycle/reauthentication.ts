@@ -15,7 +15,7 @@ import { confirmationPage, findAllDue, findDueIn, findStillDue, type Due } from 
 import { requireOwner } from "../node-owner.ts";
 import { beginPeriod, noteTold } from "./owner-period.ts";
 import { revokeInside } from "./revoke.ts";
-import { settle } from "./upkeep.ts";
+import { runDueUpkeep } from "./upkeep.ts";
 
 type Store = Pick<ServerOptions, "db" | "system">;
 type Mailing = Store & Pick<ServerOptions, "mail" | "log" | "publicUrl">;
@@ -86,7 +86,7 @@ async function revokeBatch({ db, system }: Store, found: readonly Due[]): Promis
     const reason = "its user did not confirm it in time";
     await revokeInside(tx, orgId, ids, { actor: ourselves, reason, now });
   });
-  await settle({ db, system }, orgId);
+  await runDueUpkeep({ db, system }, orgId);
 }
 
 async function tellBatch(services: Mailing, found: readonly Due[]): Promise<void> {

@@ -7,7 +7,7 @@ import { principal, record, type Actor, type AuditEvent } from "../../audit/reco
 import { issueOverlay, makeX509Due, readIssuingOrg, setRenewal } from "../../certificates/issue.ts";
 import { findNode, revokedNode, type NodeRecord } from "../../store/nodes.ts";
 import type { NodeStore } from "../node-store.ts";
-import { notYours, requireOwner } from "../node-owner.ts";
+import { mayNotRevoke, requireOwner } from "../node-owner.ts";
 import { beginPeriod } from "./owner-period.ts";
 import { makeOrder, type SignedOrder } from "../contact/orders.ts";
 import { checkHub, checkSubnets } from "../subnets.ts";
@@ -31,7 +31,7 @@ import { boundHolds } from "../../allocation/holds.ts";
 import { holdName, releaseOwnName } from "../../allocation/held-names.ts";
 import { isPeerOfRule } from "../../policy/rules.ts";
 import { endSessionsOn } from "../../users/sessions/session-nodes.ts";
-import { settle } from "./upkeep.ts";
+import { runDueUpkeep } from "./upkeep.ts";
 import { fitPage, pageOf, searchPattern, type Page } from "../../http/lists.ts";
 import type { ListQuery } from "../../../api/values.ts";
 import { raiseConfigVersion, raiseOwnVersion, notifyNode } from "../../store/versions.ts";
@@ -53,9 +53,9 @@ export async function revokeNode(
 ): Promise<{ sessionsEnded: number }> {
   const { db, system } = services;
   const node = await findNode(db, org.id, id).catch((error: unknown) => {
-    throw ownerId === undefined ? error : notYours();
+    throw ownerId === undefined ? error : mayNotRevoke();
   });
-  if (ownerId !== undefined && node.ownerId !== ownerId) throw notYours();
+  if (ownerId !== undefined && node.ownerId !== ownerId) throw mayNotRevoke();
   if (node.state === "revoked" && node.endedAt === null) throw revokedNode(node);
   const order = await makeOrder(services, db, org, node, "revoke", reason);
   const sessionsEnded = await db.writeFor({ org: org.id }, async (tx) => {
@@ -69,7 +69,7 @@ export async function revokeNode(
     return Number(event.after?.["sessions_ended"] ?? 0);
   });
   // Pending work may have waited for this node's confirmation only.
-  await settle(services, org.id);
+  await runDueUpkeep(services, org.id);
   return { sessionsEnded };
 }
 
@@ -77,7 +77,7 @@ type RevocationOf = { actor: Actor; reason: string; now: number };
 
 /**
  * Revokes nodes in the transaction that deletes the credential which registered them: no node can register in between.
- * Their orders are signed at their next request (orders.ts). The caller runs `settle` after the commit.
+ * Their orders are signed at their next request (orders.ts). The caller runs `runDueUpkeep` after the commit.
  */
 export async function revokeInside(
   tx: Transaction,

@@ -1,8 +1,6 @@
 // Does what becomes due with time or when nodes confirm a version: blocks former certificates that granted more, frees
-// names and addresses of revoked nodes, announces expiring certificates. Each step is one transaction and may be repeated.
+// names and addresses of revoked nodes. Each step is one transaction and may be repeated.
 
-import { formatTime } from "../../../base/quantities.ts";
-import { ourselves, record } from "../../audit/record.ts";
 import type { ServerOptions } from "../../options.ts";
 import type { Transaction } from "../../store/database.ts";
 import { boundHolds, mayRelease, organizationsWithHolds, releaseHolds } from "../../allocation/holds.ts";
@@ -39,7 +37,7 @@ export async function blockFormerLater(
 }
 
 /** Does everything that is due in all organizations, or in one. */
-export async function settle({ db, system }: Store, orgId?: number): Promise<void> {
+export async function runDueUpkeep({ db, system }: Store, orgId?: number): Promise<void> {
   const now = system.now();
   for (const each of await organizationsWithFormer({ db, system }, orgId)) {
     await db.writeFor({ org: each }, (tx) => blockFormer(tx, each, now));
@@ -51,15 +49,15 @@ export async function settle({ db, system }: Store, orgId?: number): Promise<voi
 }
 
 /**
- * Settles one organization. Callers at the same time share one run, which begins after their own writes: when a thousand
+ * Runs it for one organization. Callers at the same time share one run, which begins after their own writes: when a thousand
  * nodes confirm a version, two or three runs find what that makes due.
  */
-export function makeSettler(store: Store): (orgId: number) => Promise<void> {
+export function shareUpkeepRuns(store: Store): (orgId: number) => Promise<void> {
   const running = new Map<number, Promise<void>>();
   const waiting = new Map<number, Promise<void>>();
   const run = (orgId: number) => {
     waiting.delete(orgId);
-    const done = settle(store, orgId).finally(() => running.delete(orgId));
+    const done = runDueUpkeep(store, orgId).finally(() => running.delete(orgId));
     running.set(orgId, done);
     return done;
   };
@@ -92,37 +90,6 @@ async function openFlowMs(tx: Transaction, orgId: number): Promise<number> {
     [orgId],
   );
   return longestFlowMs(rows.map((row) => flowTimes(row.configOverrides)));
-}
-
-/** Remaining lifetime for the event: renewal was due long before, so the node was offline. */
-const expiringMs = 14 * 86_400_000;
-const announcedTogether = 100;
-
-const expiringPick = certificates.pick("id", "orgId", "nodeId", "fingerprint", "notAfter");
-
-/** Records one event for each certificate that expires soon and was not renewed. */
-export async function announceExpiring({ db, system }: Store): Promise<void> {
-  const now = system.now();
-  const due = `state = 'current' AND kind = 'overlay' AND expiring_told_at IS NULL AND not_after < $1`;
-  const first = `SELECT ${expiringPick.select()} FROM certificates WHERE ${due} LIMIT ${announcedTogether}`;
-  const found = await queryAll(db, expiringPick, first, [now + expiringMs]);
-  for (const [orgId, expiring] of Map.groupBy(found, (each) => each.orgId)) {
-    await db.writeFor({ org: orgId }, async (tx) => {
-      for (const { id, nodeId, fingerprint, notAfter } of expiring) {
-        // Of two concurrent servers only one announces it.
-        const told = { id, state: "current", expiringToldAt: null } as const;
-        if ((await certificates.update(tx, told, { expiringToldAt: now })) === 0) continue;
-        await record(tx, {
-          orgId,
-          at: now,
-          type: "certificate.expiring",
-          actor: ourselves,
-          subject: `node/${nodeId}`,
-          after: { fingerprint, not_after: formatTime(notAfter) },
-        });
-      }
-    });
-  }
 }
 
 /** Former certificates that are due for blocking at $2, of one organization or of all ($1 = 0). */

@@ -3,7 +3,7 @@
 import { expect, test } from "bun:test";
 import * as v from "valibot";
 import { RegisterAnswer } from "../../../../src/protocol/registration.ts";
-import { settle } from "../../../../src/server/nodes/lifecycle/upkeep.ts";
+import { runDueUpkeep } from "../../../../src/server/nodes/lifecycle/upkeep.ts";
 import type { Organization } from "../../../../src/api/organizations.ts";
 import { deleteEnded } from "../../../../src/server/retention/ended.ts";
 import { hour, minute, useEphemeral } from "../../../support/ephemeral.ts";
@@ -98,10 +98,10 @@ test("the address is not used again before engines have checked open flows, and 
   await node.checkin({ leaving: true });
   const before = await configVersion();
   server.clock.ms += 3 * hour;
-  await settle(server.app.services, org.id);
-  await settle(server.app.services, org.id);
+  await runDueUpkeep(server.app.services, org.id);
+  await runDueUpkeep(server.app.services, org.id);
   server.clock.ms += 3 * hour;
-  await settle(server.app.services, org.id);
+  await runDueUpkeep(server.app.services, org.id);
   expect(await configVersion()).toBe(before);
   expect((await registerNode(server, org, "other")).ip).not.toBe(node.ip);
   // A lasting node gives its address up, for which the engines check their flows.
@@ -119,11 +119,11 @@ test("the address is not used again before engines have checked open flows, and 
     );
   expect(everyone.length).toBe(2);
   await confirmAll();
-  await settle(server.app.services, org.id);
+  await runDueUpkeep(server.app.services, org.id);
   server.clock.ms += hour;
-  await settle(server.app.services, org.id);
+  await runDueUpkeep(server.app.services, org.id);
   await confirmAll();
-  await settle(server.app.services, org.id);
+  await runDueUpkeep(server.app.services, org.id);
   expect((await registerNode(server, org, "third")).ip).toBe(node.ip);
 });
 
@@ -136,11 +136,11 @@ test("engines check their flows for ephemeral addresses alone when few are left"
   for (const each of jobs) await each.checkin({ leaving: true });
   server.clock.ms += 90 * minute;
   for (let turn = 0; turn < 2; turn++) {
-    await settle(server.app.services, small.id);
+    await runDueUpkeep(server.app.services, small.id);
     server.clock.ms += 90 * minute;
   }
-  await settle(server.app.services, small.id);
-  await settle(server.app.services, small.id);
+  await runDueUpkeep(server.app.services, small.id);
+  await runDueUpkeep(server.app.services, small.id);
   const addresses = new Set(jobs.map(({ ip }) => ip));
   const later = await registrationToken(server, small, { ephemeral: true, expires_in: "1h" });
   const next = [];
@@ -270,7 +270,7 @@ test("nothing is left of a job a day after its end, once its address is free", a
   const node = await job("job");
   await node.checkin({ leaving: true });
   server.clock.ms += 26 * hour;
-  await settle(server.app.services, org.id);
+  await runDueUpkeep(server.app.services, org.id);
   const remove = () => deleteEnded(server.app.services, hour, () => false);
   await remove();
   // Its address is held until engines check open flows.
@@ -295,7 +295,7 @@ test("nothing is left of a job a day after its end, once its address is free", a
 });
 
 test("no certificate of a job is announced as expiring", async () => {
-  const { announceExpiring } = await import("../../../../src/server/nodes/lifecycle/upkeep.ts");
+  const { announceExpiring } = await import("../../../../src/server/nodes/lifecycle/expiring.ts");
   const node = await job("job");
   await announceExpiring(server.app.services);
   expect(await eventsOf(node)).not.toContain("certificate.expiring");

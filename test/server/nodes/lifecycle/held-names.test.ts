@@ -4,7 +4,7 @@ import { describe, expect, test } from "bun:test";
 import * as v from "valibot";
 import { ErrorBody } from "../../../../src/protocol/error-body.ts";
 import { flowTimes, longestFlowMs } from "../../../../src/server/config/flow-timeout.ts";
-import { blockAfterMs, settle } from "../../../../src/server/nodes/lifecycle/upkeep.ts";
+import { blockAfterMs, runDueUpkeep } from "../../../../src/server/nodes/lifecycle/upkeep.ts";
 import type { Organization } from "../../../../src/api/organizations.ts";
 import { useNumbered } from "../../../support/numbered.ts";
 import type { Answer, TestServer } from "../../../support/server.ts";
@@ -148,7 +148,7 @@ describe("a name that becomes free", () => {
     await confirm(node);
     expect(await confirm(peer)).toBe(version);
     server.clock.ms += blockAfterMs;
-    await settle(server.app.services);
+    await runDueUpkeep(server.app.services);
     expect(detailOf(await tryName("db"))).toContain("peer");
     await confirm(peer);
     await confirm(node);
@@ -265,7 +265,7 @@ describe("an address that becomes free", () => {
   const wish = async (name: string, ip_address: string) => (await tryName(name, { ip_address })).status;
   const pass = async (ms: number) => {
     server.clock.ms += ms;
-    await settle(server.app.services);
+    await runDueUpkeep(server.app.services);
   };
   const timeoutOf = async (node: RegisteredNode) =>
     /default_timeout: "(.*)"/.exec(await configOf(node))?.[1] ?? "";

@@ -10,7 +10,7 @@ import { operator } from "../../../../src/server/audit/record.ts";
 import { deleteOrganization } from "../../../../src/server/organizations/organizations.ts";
 import type { Organization } from "../../../../src/api/organizations.ts";
 import { flowTimes, longestFlowMs } from "../../../../src/server/config/flow-timeout.ts";
-import { blockAfterMs, settle } from "../../../../src/server/nodes/lifecycle/upkeep.ts";
+import { blockAfterMs, runDueUpkeep } from "../../../../src/server/nodes/lifecycle/upkeep.ts";
 import { raiseConfigVersion } from "../../../../src/server/store/versions.ts";
 import { useNumbered } from "../../../support/numbered.ts";
 import type { TestServer } from "../../../support/server.ts";
@@ -43,9 +43,9 @@ const printOf = (node: RegisteredNode) =>
 /** Until open flows have ended, and these nodes have confirmed the version that makes engines check them again. */
 const passFlows = async (...confirming: RegisteredNode[]) => {
   server.clock.ms += longestFlowMs([flowTimes({})]);
-  await settle(server.app.services);
+  await runDueUpkeep(server.app.services);
   for (const each of confirming) await confirm(each);
-  await settle(server.app.services);
+  await runDueUpkeep(server.app.services);
   // The administrator's access token has expired.
   await signInAgain();
 };
@@ -192,7 +192,7 @@ describe("a revoked node", () => {
     await registerNode(server, org, "silent");
     await revoke(node);
     server.clock.ms += 91 * 86_400_000;
-    await settle(server.app.services);
+    await runDueUpkeep(server.app.services);
     expect(await wish("c", node.ip)).toBe(409);
     await passFlows();
     expect(await wish("c", node.ip)).toBe(201);
@@ -297,7 +297,7 @@ describe("a restored node", () => {
     const successor = await registerNode(server, org, "lost", { registration_token });
     expect((await restore(node)).status).toBe(409);
     await revoke(successor);
-    await settle(server.app.services);
+    await runDueUpkeep(server.app.services);
     await passFlows();
     expect(await wish("owner", node.ip)).toBe(201);
     expect((await restore(node)).status).toBe(409);
@@ -325,10 +325,10 @@ describe("a right that a new certificate no longer grants", () => {
     const [node, peer] = [await registerNode(server, org, "web"), await registerNode(server, org, "peer")];
     await patch(node, { name: "renamed" });
     server.clock.ms += blockAfterMs - 1;
-    await settle(server.app.services);
+    await runDueUpkeep(server.app.services);
     expect(await blockedBy(peer)).toEqual([]);
     server.clock.ms += 1;
-    await settle(server.app.services);
+    await runDueUpkeep(server.app.services);
     expect(await blockedBy(peer)).toEqual([printOf(node)]);
   });
 
@@ -339,7 +339,7 @@ describe("a right that a new certificate no longer grants", () => {
       server.clock.ms += blockAfterMs / 3;
       await patch(node, { name: `renamed-${round}` });
     }
-    await settle(server.app.services);
+    await runDueUpkeep(server.app.services);
     expect(await blockedBy(peer)).toEqual([printOf(node)]);
   });
 
@@ -350,7 +350,7 @@ describe("a right that a new certificate no longer grants", () => {
     await callNode("POST", node, "renew_cert/", {});
     await confirm(node);
     server.clock.ms += blockAfterMs;
-    await settle(server.app.services);
+    await runDueUpkeep(server.app.services);
     expect(await blockedBy(peer)).toEqual([]);
   });
 

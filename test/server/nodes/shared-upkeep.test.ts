@@ -1,7 +1,7 @@
 // What becomes due when nodes confirm a version is looked for once for many confirmations.
 
 import { expect, test } from "bun:test";
-import { makeSettler } from "../../../src/server/nodes/lifecycle/upkeep.ts";
+import { shareUpkeepRuns } from "../../../src/server/nodes/lifecycle/upkeep.ts";
 import { makeTestServer } from "../../support/server.ts";
 
 test("a thousand confirmations at once are settled by two runs, and each caller waits for one that began after it", async () => {
@@ -14,12 +14,12 @@ test("a thousand confirmations at once are settled by two runs, and each caller 
     await Bun.sleep(1);
     return db.all(sql, params);
   };
-  const settle = makeSettler({ db: { ...db, all }, system });
-  await Promise.all(Array.from({ length: 1000 }, () => settle(org.id)));
+  const runUpkeep = shareUpkeepRuns({ db: { ...db, all }, system });
+  await Promise.all(Array.from({ length: 1000 }, () => runUpkeep(org.id)));
   expect(runs).toBe(2);
-  const first = settle(org.id);
+  const first = runUpkeep(org.id);
   const begunBefore = runs;
-  await Promise.all([first, settle(org.id)]);
+  await Promise.all([first, runUpkeep(org.id)]);
   expect([begunBefore, runs]).toEqual([3, 4]);
 });
 
@@ -32,11 +32,11 @@ test("a run that fails is told to its callers, and the next one works", async ()
     if (isBroken) throw new Error("broken");
     return db.all(sql, params);
   };
-  const settle = makeSettler({ db: { ...db, all }, system });
-  expect(await Promise.allSettled([settle(org.id), settle(org.id)])).toMatchObject([
+  const runUpkeep = shareUpkeepRuns({ db: { ...db, all }, system });
+  expect(await Promise.allSettled([runUpkeep(org.id), runUpkeep(org.id)])).toMatchObject([
     { status: "rejected" },
     { status: "rejected" },
   ]);
   isBroken = false;
-  await settle(org.id);
+  await runUpkeep(org.id);
 });
