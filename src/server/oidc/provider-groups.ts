@@ -4,7 +4,7 @@
 import { regroupOwned } from "../nodes/owner-groups.ts";
 import type { ServerOptions } from "../options.ts";
 import { providerGroups } from "../store/tables/providers.ts";
-import { changeOwnNodes } from "./node-groups.ts";
+import { tryChangeNodes } from "./try-change-nodes.ts";
 
 type Services = Pick<ServerOptions, "db" | "log" | "system">;
 
@@ -16,7 +16,7 @@ export async function applyProviderGroups(
 ): Promise<void> {
   const named = await providerGroups.all(services.db, { providerId });
   for (const orgId of new Set(named.map((each) => each.orgId))) {
-    await changeOwnNodes(services, { orgId, userId }, (tx) =>
+    await tryChangeNodes(services, { orgId, userId }, (tx) =>
       regroupOwned(tx, orgId, services.system.now(), { ownerId: userId }),
     );
   }

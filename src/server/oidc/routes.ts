@@ -20,7 +20,7 @@ import type { AskedRequest, Call, OrganizationCall } from "../http/route.ts";
 import { callingUser, findSession, sessionIdOf } from "../users/sessions/browser-sessions.ts";
 import { adds } from "../retention/budget.ts";
 import { startedReply } from "../users/session-routes.ts";
-import { requirePasswordForFirst } from "../users/factor-routes.ts";
+import { requireProofForFirstFactor } from "../users/factors/first-factor.ts";
 import type { Services } from "../services.ts";
 import { isStaff } from "../store/tables/users.ts";
 import { choices } from "./choices.ts";
@@ -134,7 +134,7 @@ export const identityHandlers = (services: Services): Handlers<typeof identities
     const session = sessionIdOf(caller);
     if (session === undefined)
       throw new AppError("permission_denied", "Identities are linked in a browser that is signed in.");
-    await requirePasswordForFirst(services, call, current_password);
+    await requireProofForFirstFactor(services, call, current_password);
     const link = { userId: caller.userId, session };
     // Whoever runs an organization's provider could sign in as the user, everywhere.
     const linkable = { id: provider, ...installation };

@@ -7,10 +7,11 @@ import type { Meters } from "../http/meters.ts";
 import type { Budget } from "../retention/budget.ts";
 import type { Throttle } from "../http/throttle.ts";
 import { sessionIdOf, type UserCaller } from "../users/sessions/browser-sessions.ts";
+import type { IdentityProviderRow } from "../store/tables/providers.ts";
 import type { UserRow } from "../store/tables/users.ts";
-import { admit } from "./admission.ts";
+import { admit, type Admitted } from "./admission.ts";
 import type { Exchange } from "./provider-requests.ts";
-import { keepGrant } from "./leaving.ts";
+import { keepGrant } from "./gone-at-provider.ts";
 import { takeFlow, type Flow } from "./flow.ts";
 import { boundUserOf } from "./bound-users.ts";
 import { applyGroups } from "./apply-groups.ts";
@@ -26,7 +27,7 @@ type Services = NodeGroupServices & {
   throttle: Throttle;
   meters: Meters;
 };
-/** `cookie`: that of the flow. `signedIn`: who is signed in with this browser. */
+/** `cookie`: that of the flow. `signedIn`: the user who is signed in with this browser. */
 export type BroughtAnswer = {
   provider: number;
   parameters: URLSearchParams;
@@ -35,11 +36,12 @@ export type BroughtAnswer = {
   address: string;
 };
 
+/** `user`: the user who signs in; undefined: the identity was linked to the user who is signed in already. */
 type Finished = { returnTo: string; user: UserRow | undefined };
 
 /**
- * `user`: who signs in now; undefined: the identity was linked. Throws as takeFlow, claims, admit and userOf. An answer that is
- * refused because too many wait is not used: the browser may bring it again.
+ * Throws throttled, not_found, sign_in_expired, sign_in_refused, provider_unavailable, untrusted_answer, address_in_use,
+ * conflict, organization_full. An answer that is refused because too many wait is not used: the browser may bring it again.
  */
 export function finishSignIn(services: Services, answer: BroughtAnswer): Promise<Finished> {
   const caller = networkOf(answer.address);
@@ -52,7 +54,7 @@ async function finish(services: Services, answer: BroughtAnswer): Promise<Finish
   const state = answer.parameters.get("state");
   const flow = await takeFlow(services, answer.cookie, { provider: answer.provider, state });
   try {
-    const user = await settle(services, flow, answer);
+    const user = await complete(services, flow, answer);
     if (user !== undefined) meters.login("ok");
     return { returnTo: flow.returnTo, user };
   } catch (error) {
@@ -69,47 +71,68 @@ async function finish(services: Services, answer: BroughtAnswer): Promise<Finish
   }
 }
 
-async function settle(services: Services, flow: Flow, answer: BroughtAnswer): Promise<UserRow | undefined> {
+async function complete(services: Services, flow: Flow, answer: BroughtAnswer): Promise<UserRow | undefined> {
   const { db, publicUrl } = services;
   const asked = await findProvider(db, { id: flow.provider });
-  const { claims, refreshToken } = await verified(services, answer.address, () =>
+  const { claims, refreshToken } = await countingFailures(services, answer.address, () =>
     services.exchange.claims(asked, redirectUri(publicUrl, asked.id), flow, answer.parameters),
   );
   // Read the provider again: it may have been changed or deleted while it exchanged the code.
   const provider = await findProvider(db, { id: flow.provider });
+  const { orgId } = provider;
   const admitted = admit(provider, claims);
-  // First: an organization's provider never finds users of the installation, and is never linked to one.
-  if (provider.orgId !== null) {
-    const user = await boundUserOf(services, { ...provider, orgId: provider.orgId }, admitted);
-    await keepGrant(services, provider, { userId: user.id, subject: admitted.subject, refreshToken });
-    return user;
+  // An organization's provider never finds users of the installation, and is never linked to one.
+  if (orgId === null && flow.link !== null) {
+    await linkToSignedIn(services, flow.link, provider, admitted, answer);
+    return undefined;
   }
-  if (flow.link === null) {
-    const user = await userOf(services, provider, admitted);
-    await applyGroups(services, provider, user, admitted.groups);
-    await keepGrant(services, provider, { userId: user.id, subject: admitted.subject, refreshToken });
-    return user;
-  }
-  const { signedIn } = answer;
-  const session = signedIn === undefined ? undefined : sessionIdOf(signedIn);
-  if (signedIn?.userId !== flow.link.userId || session === undefined || session !== flow.link.session)
-    throw sessionEnded();
-  const actor: Actor = { kind: "person", id: signedIn.userId, ip: answer.address };
-  await linkIdentity(services, provider, admitted, { ...signedIn, session }, actor);
-  await applyProviderGroups(services, provider, signedIn.userId);
-  return undefined;
+  const user = await (orgId === null
+    ? userWithGroups(services, provider, admitted)
+    : // Applies the groups, too.
+      boundUserOf(services, { ...provider, orgId }, admitted));
+  await keepGrant(services, provider, { userId: user.id, subject: admitted.subject, refreshToken });
+  return user;
 }
 
-/** Each answer is a request to the provider: one network cannot make many that fail. */
-async function verified<T>(
+async function userWithGroups(
+  services: Services,
+  provider: IdentityProviderRow,
+  admitted: Admitted,
+): Promise<UserRow> {
+  const user = await userOf(services, provider, admitted);
+  await applyGroups(services, provider, user, admitted.groups);
+  return user;
+}
+
+/** Throws sign_in_expired unless this browser still has the session that began the flow. */
+async function linkToSignedIn(
+  services: Services,
+  link: NonNullable<Flow["link"]>,
+  provider: IdentityProviderRow,
+  admitted: Admitted,
+  { signedIn, address }: BroughtAnswer,
+): Promise<void> {
+  const session = signedIn === undefined ? undefined : sessionIdOf(signedIn);
+  if (signedIn?.userId !== link.userId || session === undefined || session !== link.session)
+    throw sessionEnded();
+  const actor: Actor = { kind: "person", id: signedIn.userId, ip: address };
+  await linkIdentity(services, provider, admitted, { ...signedIn, session }, actor);
+  await applyProviderGroups(services, provider, signedIn.userId);
+}
+
+/**
+ * Each answer causes a request to the provider: one network may not make many that fail. Checks the limit again, because
+ * others of the network may have failed while this answer waited in the queue.
+ */
+async function countingFailures<T>(
   { throttle }: Pick<Services, "throttle">,
   address: string,
-  work: () => Promise<T>,
+  exchange: () => Promise<T>,
 ): Promise<T> {
   const network = networkOf(address);
   throttle.check("answers", network);
   try {
-    return await work();
+    return await exchange();
   } catch (error) {
     throttle.count("answers", network);
     throw error;

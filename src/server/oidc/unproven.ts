@@ -5,7 +5,7 @@
 import { messageOf } from "../../base/errors.ts";
 import { ourselves } from "../audit/record.ts";
 import { revokeInside } from "../nodes/lifecycle/revoke.ts";
-import { settle } from "../nodes/lifecycle/upkeep.ts";
+import { runDueUpkeep } from "../nodes/lifecycle/upkeep.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Reader } from "../store/database.ts";
 import { readMeta, setMeta } from "../store/meta.ts";
@@ -98,7 +98,7 @@ async function revokeBatch({ db, system }: Store, orgId: number, found: readonly
       await revokeInside(tx, orgId, ids, { actor: ourselves, reason, now });
     }
   });
-  await settle({ db, system }, orgId);
+  await runDueUpkeep({ db, system }, orgId);
 }
 
 async function stillDue(tx: Pick<Reader, "all">, userId: number, now: number): Promise<Set<number>> {

@@ -15,7 +15,6 @@ import { noContent } from "../http/reply.ts";
 import type { Call } from "../http/route.ts";
 import { countTokenGuess } from "../http/throttle.ts";
 import type { Services } from "../services.ts";
-import { users } from "../store/tables/users.ts";
 import { beginTotp, confirmTotp, factorsOf, makeRecoveryCodes, removeTotp } from "./factors/own-factors.ts";
 import {
   addPasskey,
@@ -25,12 +24,11 @@ import {
   registrationOptions,
   removePasskey,
 } from "./factors/passkeys.ts";
-import { methodsOf } from "./factors/second-factor.ts";
+import { requireProofForFirstFactor } from "./factors/first-factor.ts";
 import { doStaffNeedFactor, markProven, placeOf, setStaffNeedFactor, stepUp } from "./factors/step-up.ts";
 import { userById } from "./users.ts";
 import { startedReply } from "./session-routes.ts";
-import { callingUser, requireNewSession, sessionIdOf } from "./sessions/browser-sessions.ts";
-import { originOf, signIn } from "./sign-in/sign-in.ts";
+import { callingUser } from "./sessions/browser-sessions.ts";
 
 export const factorHandlers = (services: Services): Handlers<typeof factorsApi> => ({
   retrieve: async (call) => ({ body: await factorsOf(services.db, callingUser(call).userId) }),
@@ -47,7 +45,7 @@ export const factorHandlers = (services: Services): Handlers<typeof factorsApi> 
 export const totpHandlers = (services: Services): Handlers<typeof totpApi> => ({
   async create(call, { current_password }) {
     const caller = callingUser(call);
-    await requirePasswordForFirst(services, call, current_password);
+    await requireProofForFirstFactor(services, call, current_password);
     return { status: 201, body: await beginTotp(services, caller) };
   },
   confirm: async (call, { otp }) => ({
@@ -58,28 +56,6 @@ export const totpHandlers = (services: Services): Handlers<typeof totpApi> => ({
     return noContent;
   },
 });
-
-/**
- * Before the user gets another way to sign in: a stolen session alone must not add one. With a second factor, the route asks
- * for that instead. Users of a provider of identities have no password: they sign in again.
- */
-export async function requirePasswordForFirst(
-  services: Services,
-  call: Pick<Call, "caller" | "address" | "request">,
-  password: string | undefined,
-): Promise<void> {
-  const { db, system } = services;
-  const caller = callingUser(call);
-  const { userId, email } = caller;
-  if ((await methodsOf(db, userId)).length > 0) return;
-  if ((await users.find(db, { id: userId }))?.passwordHash === "")
-    return requireNewSession(db, sessionIdOf(caller), system.now());
-  if (password === undefined)
-    throw new AppError("validation_failed", "The first second factor needs your password.", {
-      errors: { current_password: ["This field is required."] },
-    });
-  await signIn(services, { email, password }, originOf(call));
-}
 
 export const signInRuleHandlers = (services: Services): Handlers<typeof signInRulesApi> => ({
   retrieve: async () => ({ body: { staff_second_factor: await doStaffNeedFactor(services.db) } }),
@@ -92,7 +68,7 @@ export const signInRuleHandlers = (services: Services): Handlers<typeof signInRu
 export const passkeyHandlers = (services: Services): Handlers<typeof passkeysApi> => ({
   list: async (call) => ({ body: await listPasskeys(services, callingUser(call).userId) }),
   async options(call, { current_password }) {
-    await requirePasswordForFirst(services, call, current_password);
+    await requireProofForFirstFactor(services, call, current_password);
     return { body: await registrationOptions(services, callingUser(call)) };
   },
   create: async (call, input) => ({
@@ -105,8 +81,11 @@ export const passkeyHandlers = (services: Services): Handlers<typeof passkeysApi
   },
 });
 
-/** A proof for one sign-in is worth nothing for another. */
-function purposeOf(call: Pick<Call, "caller">): string {
+/** The purpose of a challenge before a sign-in, when the user is not known yet. */
+const signInPurpose = "sign in";
+
+/** The purpose of a challenge to prove the factor again. It names the session, so it proves nothing for another one. */
+function stepUpPurpose(call: Pick<Call, "caller">): string {
   const { userId, signIn } = callingUser(call);
   return `step up ${userId} ${placeOf(signIn)}`;
 }
@@ -114,13 +93,13 @@ function purposeOf(call: Pick<Call, "caller">): string {
 export const passkeyProofHandlers = (services: Services): Handlers<typeof passkeyProofsApi> => ({
   async signInOptions({ request }) {
     requireOwnPage(request, services.publicUrl);
-    return { body: await assertionOptions(services, "sign in") };
+    return { body: await assertionOptions(services, signInPurpose) };
   },
   async signIn(call, { response }) {
     const { request, address } = call;
     requireOwnPage(request, services.publicUrl);
     requireSecurePage(request);
-    const userId = await proveAssertion(services, response, "sign in").catch((error: unknown) => {
+    const userId = await proveAssertion(services, response, signInPurpose).catch((error: unknown) => {
       if (error instanceof AppError && error.httpStatus === 401) countTokenGuess(services.throttle, address);
       throw error;
     });
@@ -128,11 +107,11 @@ export const passkeyProofHandlers = (services: Services): Handlers<typeof passke
     return startedReply(services, call, { userId, email, isStaff, factorAt: services.system.now() });
   },
   proveOptions: async (call) => ({
-    body: await assertionOptions(services, purposeOf(call), callingUser(call).userId),
+    body: await assertionOptions(services, stepUpPurpose(call), callingUser(call).userId),
   }),
   async prove(call, { response }) {
     const caller = callingUser(call);
-    const proven = await proveAssertion(services, response, purposeOf(call));
+    const proven = await proveAssertion(services, response, stepUpPurpose(call));
     if (proven !== caller.userId)
       throw new AppError("invalid_credentials", "This is a passkey of another user.");
     const { db, system } = services;

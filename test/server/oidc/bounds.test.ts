@@ -5,7 +5,7 @@ import { AppError } from "../../../src/base/errors.ts";
 import { parseNetworks } from "../../../src/base/ip.ts";
 import { sealSecret } from "../../../src/pki/secrets.ts";
 import { makeConfigurations } from "../../../src/server/oidc/configuration.ts";
-import { checkLeavers } from "../../../src/server/oidc/leaving.ts";
+import { checkLeavers } from "../../../src/server/oidc/gone-at-provider.ts";
 import { defaultRetention } from "../../../src/server/options.ts";
 import {
   grantContext,

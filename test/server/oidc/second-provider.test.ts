@@ -2,7 +2,7 @@
 // On SQLite alone: other files run the same statements on PostgreSQL.
 
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "bun:test";
-import { checkLeavers } from "../../../src/server/oidc/leaving.ts";
+import { checkLeavers } from "../../../src/server/oidc/gone-at-provider.ts";
 import { endUnproven } from "../../../src/server/oidc/unproven.ts";
 import type { Organization } from "../../../src/api/organizations.ts";
 import { inCi } from "../../support/debian.ts";

@@ -2,7 +2,7 @@
 
 import { afterEach, beforeEach, expect, test } from "bun:test";
 import { endUnproven } from "../../../src/server/oidc/unproven.ts";
-import { checkLeavers } from "../../../src/server/oidc/leaving.ts";
+import { checkLeavers } from "../../../src/server/oidc/gone-at-provider.ts";
 import type { Organization } from "../../../src/api/organizations.ts";
 import { registerNode } from "../../support/nodes.ts";
 import { startIdentityProvider, type IdentityProvider } from "../../support/oidc.ts";

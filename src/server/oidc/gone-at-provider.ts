@@ -5,7 +5,7 @@
 import { AppError, messageOf } from "../../base/errors.ts";
 import { openSecret, sealSecret } from "../../pki/secrets.ts";
 import { ourselves, record } from "../audit/record.ts";
-import { settle } from "../nodes/lifecycle/upkeep.ts";
+import { runDueUpkeep } from "../nodes/lifecycle/upkeep.ts";
 import { endAccess, type Access } from "../offboarding/left-access.ts";
 import type { ServerOptions } from "../options.ts";
 import { endSessions } from "../users/sessions/sessions.ts";
@@ -213,5 +213,5 @@ async function leave(
     return ended;
   });
   log.info("A user left a provider", { provider: provider.id, user: userId });
-  if (access !== undefined && access.revoked.length > 0) await settle({ db, system });
+  if (access !== undefined && access.revoked.length > 0) await runDueUpkeep({ db, system });
 }

@@ -3,7 +3,7 @@
 import { afterEach, beforeEach, describe, expect, test } from "bun:test";
 import * as v from "valibot";
 import { openSecret, sealSecret } from "../../../src/pki/secrets.ts";
-import { checkLeavers } from "../../../src/server/oidc/leaving.ts";
+import { checkLeavers } from "../../../src/server/oidc/gone-at-provider.ts";
 import { grantContext, providerGrants } from "../../../src/server/store/tables/providers.ts";
 import type { Organization } from "../../../src/api/organizations.ts";
 import { type Browser, signInBrowser } from "../../support/browser-session.ts";
