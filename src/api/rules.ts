@@ -2,7 +2,7 @@
 
 import * as v from "valibot";
 import { Cidr } from "../engine/allowed-settings.ts";
-import { selfGroup } from "../protocol/owner-group.ts";
+import { selfGroup } from "../protocol/users-groups.ts";
 import { recordId } from "../protocol/values.ts";
 import { comparedText, foreignText } from "../base/text.ts";
 import { endpoint } from "./endpoint.ts";

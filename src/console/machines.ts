@@ -1,7 +1,7 @@
 // Machines as lists keep them.
 
 import { onlineMs } from "../api/values.ts";
-import { shownGroups } from "../protocol/owner-group.ts";
+import { shownGroups } from "../protocol/shown-groups.ts";
 import type { Node } from "../protocol/node.ts";
 import { isOverdue } from "./nodes.ts";
 import { naturalKey } from "./ui/order.ts";

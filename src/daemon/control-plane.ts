@@ -15,7 +15,7 @@ import { followOnce, followOrganization, type FollowEdge } from "../node/contact
 import { versionInForce } from "../node/files/generations.ts";
 import { openOrganization, type Organization } from "../node/files/organizations.ts";
 import { findEngine, type EngineSettings } from "../node/engine/overlay.ts";
-import type { Confirmation } from "../protocol/confirmation-shown.ts";
+import type { Confirmation } from "../protocol/confirmation.ts";
 import { confirmationIn } from "../protocol/confirmation.ts";
 import type { Healing } from "../protocol/path-report.ts";
 import type { System } from "../base/system.ts";

@@ -2,28 +2,30 @@
 
 import * as v from "valibot";
 import { NamesRequest } from "./names.ts";
-import { Certificate, DataPlaneReport, jws, Port, received, seconds, text, time } from "./values.ts";
+import { Certificate, DataPlaneReport, jws, Port, received, text, time, wholeNumber } from "./values.ts";
 import { foreignText } from "../base/text.ts";
 
-/** The longest time that a poll is held, seconds. */
+/** The longest time for which a poll is held, in seconds. */
 export const maxPollWaitS = 55;
 
 /** Tolerant, because a newer node may send more. */
 export const CheckinRequest = v.object({
   version: text(64),
-  uptime: seconds,
-  /** The time of the node's clock, seconds since 1970. Former servers ignore it. */
-  time: v.optional(seconds),
-  config_version: v.optional(seconds),
+  /** Of the machine, in seconds. */
+  uptime: wholeNumber,
+  /** The time of the node's clock, in seconds since 1970. Former servers ignore it. */
+  time: v.optional(wholeNumber),
+  /** The configuration version that the node has applied. */
+  config_version: v.optional(wholeNumber),
   overlay_version: v.optional(text(64)),
   /** `stopped`, `running`, or the gravest kind of finding (src/protocol/finding-kinds.ts). Former servers take each but `stopped` for running. */
   overlay_state: v.optional(text(64)),
   /** A lighthouse asks whether another node is online. Former servers ignore it. */
   others: v.optional(v.boolean()),
   /** The configuration version whose reload the engine's log confirmed. */
-  confirmed_config_version: v.optional(seconds),
+  confirmed_config_version: v.optional(wholeNumber),
   /** The version that the node could not apply: the request is held until there is another. Former servers ignore it. */
-  refused_config_version: v.optional(seconds),
+  refused_config_version: v.optional(wholeNumber),
   /** The node takes names. Older nodes do not send it, and are sent none. */
   names: v.optional(NamesRequest),
   /** A PathsReport. Unknown here: a report that cannot be parsed must not fail the check-in. */
@@ -31,10 +33,11 @@ export const CheckinRequest = v.object({
   /** A RelayedReport, of a relay. Unknown here like `paths`. Former servers ignore it. */
   relayed: v.optional(v.unknown()),
   /**
-   * The node takes underlay addresses of its peers that changed since (ms; 0: all), for the time without a lighthouse. Only
-   * now and then. Former servers ignore it.
+   * The node asks for underlay addresses of its peers that changed since then (ms; 0: all), to find them without a
+   * lighthouse. Sent only now and then. Former servers ignore it.
    */
-  addresses: v.optional(v.object({ since: seconds })),
+  addresses: v.optional(v.object({ since: wholeNumber })),
+  /** The node asks for a UDP datagram with this nonce to this port, to learn whether it is reachable. */
   probe: v.optional(
     v.object({ port: Port, nonce: v.pipe(foreignText(32), v.regex(/^[A-Za-z0-9_-]{1,32}$/)) }),
   ),
@@ -50,11 +53,13 @@ export type CheckinRequest = v.InferOutput<typeof CheckinRequest>;
 export const CheckinAnswer = v.object({
   last_checkin_at: time,
   server_time: time,
+  /** The configuration version that the node should have. */
   config_version: v.number(),
   config_changed: v.boolean(),
   certificate_not_after: time,
   /** With a change: the server takes `refused_config_version`. */
   holds_refused: v.optional(v.boolean()),
+  /** A signed restore: the node has not applied the configuration that came with it yet. */
   order: v.optional(jws),
   /** A NamesAnswer. Unknown here: names that cannot be parsed must not keep an order from the node. */
   names: v.optional(v.unknown()),
@@ -74,7 +79,7 @@ export const CheckinAnswer = v.object({
   cloned: v.optional(v.boolean()),
   /** The node left, and is revoked. */
   left: v.optional(v.boolean()),
-  /** A signed Move, for nodes that pin the own CA. Unknown here: it must not keep an order from the node. */
+  /** A signed Move, for nodes that pin the control plane's own CA. Unknown here: it must not keep an order from the node. */
   move: v.optional(v.unknown()),
 });
 export type CheckinAnswer = v.InferOutput<typeof CheckinAnswer>;

@@ -1,14 +1,16 @@
-// The wire format of the user's confirmation, inside check-ins. Both sides use it.
+// Inside check-ins, the control plane's demand that the user of a node confirms that it is still theirs.
 
 import * as v from "valibot";
-import type { Confirmation } from "./confirmation-shown.ts";
 import { foreignText } from "../base/text.ts";
 
-/** Shown in terminals: no control characters. */
+/**
+ * `until`: the node is revoked then. `url`: the page with the button. Both are shown in terminals: no control characters.
+ */
 export const ConfirmationAnswer = v.object({
   until: v.pipe(foreignText(64), v.isoTimestamp()),
   url: v.pipe(foreignText(2048), v.regex(/^https?:\/\/[!-~]+$/)),
 });
+export type Confirmation = v.InferOutput<typeof ConfirmationAnswer>;
 
 /** Undefined if the control plane asks for no confirmation. */
 export function confirmationIn({ confirm }: { confirm?: unknown }): Confirmation | undefined {

@@ -18,15 +18,15 @@ export type JoinKey = {
   registrationToken: string;
   role: "node" | "lighthouse";
   /**
-   * Accepted as a word of a command line: for one machine, for an hour at most. Process lists, shell histories and logs
-   * of cloud-init keep the words of a command line.
+   * Accepted as an argument: for one machine, for an hour at most. Process lists, shell histories and logs of cloud-init
+   * keep the arguments of a command.
    */
   isShortLived: boolean;
 };
 
 const formatVersion = "1";
 const checksumBytes = 4;
-/** The maximum of the text, far above what the maxima of its parts allow. */
+/** Far above what the maxima of its parts allow. */
 const maxLength = 4096;
 
 /** Short names, because users copy the key. */

@@ -2,7 +2,7 @@
 
 import * as v from "valibot";
 import { ClassName, NamesForPeers } from "./names-for-peers.ts";
-import { NodeName, received, recordId, seconds } from "./values.ts";
+import { NodeName, received, recordId, wholeNumber } from "./values.ts";
 import { foreignText } from "../base/text.ts";
 
 /** The maximum number of nodes in hosts.json, and of aliases. */
@@ -37,7 +37,7 @@ export const NameAlias = v.object({
 export type NameAlias = v.InferOutput<typeof NameAlias>;
 
 /** The source of a node's list of names: the version of the names, and which of them the node may see. */
-export const NamesPosition = v.object({ version: seconds, view: received(64) });
+export const NamesPosition = v.object({ version: wholeNumber, view: received(64) });
 export type NamesPosition = v.InferOutput<typeof NamesPosition>;
 
 /** The other domain that names end in; "" for none. Not checked here: it must not fail a check-in, or hide the names. */

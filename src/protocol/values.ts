@@ -18,7 +18,12 @@ export const address = received(64);
 export const jws = received(32_768);
 
 /** The database's maximum: one larger number would fail the batch with the reports of all nodes. */
-export const seconds = v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(Number.MAX_SAFE_INTEGER));
+export const wholeNumber = v.pipe(
+  v.number(),
+  v.integer(),
+  v.minValue(0),
+  v.maxValue(Number.MAX_SAFE_INTEGER),
+);
 
 /** At most the largest integer that the database holds exactly. */
 export const recordId = v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(Number.MAX_SAFE_INTEGER));
@@ -79,7 +84,7 @@ export const DataPlaneReport = v.object({
   tun_offloads: v.boolean(),
   udp_offloads: v.boolean(),
   /** Bytes of the UDP socket's buffers, in each direction; unset: the system's. */
-  buffer_bytes: v.optional(seconds),
+  buffer_bytes: v.optional(wholeNumber),
   /** The reason for less: a key of dataPlaneWhys, or a word of a newer node. */
   why: v.optional(text(32)),
 });

@@ -1,6 +1,6 @@
 // Nodes that keep names, and the names that a node should have, computed from the rows alone.
 
-import { certifiedGroups } from "../../src/protocol/owner-group.ts";
+import { certifiedGroups } from "../../src/protocol/users-groups.ts";
 import * as v from "valibot";
 import { applyNames } from "../../src/node/contact/fetch-names.ts";
 import { CheckinAnswer } from "../../src/protocol/checkin.ts";

@@ -3,7 +3,7 @@
 import { parseAddress, parseNetwork, networkContains } from "../../src/base/ip.ts";
 import type { EngineRules, Member } from "../../src/server/policy/firewall.ts";
 import type { Rule } from "../../src/api/rules.ts";
-import { ownerGroup, ownerOf, selfGroup } from "../../src/protocol/owner-group.ts";
+import { ownerGroup, userOfGroup, selfGroup } from "../../src/protocol/users-groups.ts";
 import { makeRandom } from "./random.ts";
 
 const groups = ["web", "db", "staff", "edge", "ops", "lab"];
@@ -82,7 +82,7 @@ export function makePolicies(seed: number) {
     const byOwner = someByOwner();
     const changed = new Set(owners.filter(() => random() < 0.2));
     return members.map((each) => {
-      const owner = each.groups.find((group) => ownerOf(group) !== undefined);
+      const owner = each.groups.find((group) => userOfGroup(group) !== undefined);
       const isOwners = owner !== undefined && changed.has(owner);
       if (!isOwners && random() >= 0.05) return each;
       const owned = owner === undefined ? [] : [...(byOwner.get(owner) ?? []), owner];

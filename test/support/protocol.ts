@@ -1,7 +1,6 @@
 // All schemas of the protocol between node and control plane, for tests that go through every one.
 
 export * from "../../src/protocol/checkin.ts";
-export * from "../../src/protocol/confirmation-shown.ts";
 export * from "../../src/protocol/confirmation.ts";
 export * from "../../src/protocol/download.ts";
 export * from "../../src/protocol/error-body.ts";
@@ -16,12 +15,13 @@ export * from "../../src/protocol/names.ts";
 export * from "../../src/protocol/networks-behind.ts";
 export * from "../../src/protocol/node.ts";
 export * from "../../src/protocol/orders.ts";
-export * from "../../src/protocol/owner-group.ts";
+export * from "../../src/protocol/users-groups.ts";
 export * from "../../src/protocol/path-report.ts";
 export * from "../../src/protocol/registration.ts";
 export * from "../../src/protocol/relayed-report.ts";
 export * from "../../src/protocol/second-lighthouse.ts";
 export * from "../../src/protocol/settings.ts";
+export * from "../../src/protocol/shown-groups.ts";
 export * from "../../src/protocol/sign-in.ts";
 export * from "../../src/protocol/stored.ts";
 export * from "../../src/protocol/values.ts";

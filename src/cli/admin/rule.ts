@@ -11,10 +11,10 @@ import {
   certifiedGroups,
   isUsersGroup,
   ownerGroup,
-  ownerOf,
-  providerOf,
+  userOfGroup,
+  providerOfGroup,
   selfGroup,
-} from "../../protocol/owner-group.ts";
+} from "../../protocol/users-groups.ts";
 import type { Context, Implementation } from "../command.ts";
 import { quoteWord } from "../../base/plan.ts";
 import { orgArg } from "../server/server-flags.ts";
@@ -52,11 +52,11 @@ export const list: Implementation = {
         : [];
       for (const { id, name } of gone) nodeNames.set(id, `${name} (deleted)`);
       const isOwned = sides.some(
-        (side) => typeof side["group"] === "string" && ownerOf(side["group"]) !== undefined,
+        (side) => typeof side["group"] === "string" && userOfGroup(side["group"]) !== undefined,
       );
       const owners = isOwned ? await memberEmails(api, slug) : new Map<number, string>();
       const isOfProvider = sides.some(
-        (side) => typeof side["group"] === "string" && providerOf(side["group"]) !== undefined,
+        (side) => typeof side["group"] === "string" && providerOfGroup(side["group"]) !== undefined,
       );
       const words = new Map(
         (isOfProvider ? await api.call(rulesApi.providerGroups, { slug }) : []).map(({ group, word }) => [
@@ -98,9 +98,9 @@ function sideOf(side: Rule["peer"], { nodes, owners, words }: Names): string {
   if (of === true) return kind;
   if (kind === "cidr") return String(of);
   if (of === selfGroup) return "self";
-  if (providerOf(String(of)) !== undefined)
+  if (providerOfGroup(String(of)) !== undefined)
     return words.get(String(of)) ?? `idp:#${String(of).slice("idp:".length)}`;
-  const owner = kind === "group" ? ownerOf(String(of)) : undefined;
+  const owner = kind === "group" ? userOfGroup(String(of)) : undefined;
   if (owner !== undefined) return `user:${owners.get(owner) ?? `#${owner}`}`;
   return `${kind}:${kind === "node" ? (nodes.get(Number(of)) ?? `#${String(of)} (deleted)`) : of}`;
 }

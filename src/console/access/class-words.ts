@@ -1,6 +1,6 @@
 // Kinds of nodes as a user knows them: by their groups where these say exactly which nodes are meant. Pure.
 
-import { shownGroups } from "../../protocol/owner-group.ts";
+import { shownGroups } from "../../protocol/shown-groups.ts";
 import type { Named } from "./rules.ts";
 
 /**

@@ -2,7 +2,7 @@
 
 import type { Peer as Side, Rule as StoredRule } from "../../api/rules.ts";
 import type { Node } from "../../protocol/node.ts";
-import { ownerOf, providerOf, selfGroup } from "../../protocol/owner-group.ts";
+import { userOfGroup, providerOfGroup, selfGroup } from "../../protocol/users-groups.ts";
 import type { Words } from "../terminal.ts";
 
 /** A node, as rules and their effects name it. */
@@ -14,11 +14,11 @@ export type Named = Pick<Node, "groups" | "owner_groups">;
 export type Rule = Omit<StoredRule, "peer" | "target"> & { peer: string; target: string };
 
 /** The nodes of a user. */
-export const isOwnerSide = (side: Side): boolean => "group" in side && ownerOf(side.group) !== undefined;
+export const isOwnerSide = (side: Side): boolean => "group" in side && userOfGroup(side.group) !== undefined;
 
 /** The nodes of the users who have a group at a provider of identities. */
 export const isProviderSide = (side: Side): boolean =>
-  "group" in side && providerOf(side.group) !== undefined;
+  "group" in side && providerOfGroup(side.group) !== undefined;
 
 /** `words`: those of groups of providers. */
 export function toRule(
@@ -31,9 +31,9 @@ export function toRule(
     if ("any" in side) return "any";
     if ("group" in side) {
       if (side.group === selfGroup) return "self";
-      if (providerOf(side.group) !== undefined)
+      if (providerOfGroup(side.group) !== undefined)
         return words.get(side.group) ?? `idp:#${side.group.slice("idp:".length)}`;
-      const owner = ownerOf(side.group);
+      const owner = userOfGroup(side.group);
       return owner === undefined ? `group:${side.group}` : `user:${members.get(owner) ?? `#${owner}`}`;
     }
     return "cidr" in side ? side.cidr : `node:${names.get(side.node) ?? `#${side.node}`}`;

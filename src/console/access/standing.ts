@@ -1,7 +1,7 @@
 // The rules that concern one node. Pure.
 
 import type { Rule as StoredRule } from "../../api/rules.ts";
-import { ownerOf, selfGroup } from "../../protocol/owner-group.ts";
+import { userOfGroup, selfGroup } from "../../protocol/users-groups.ts";
 import type { Node } from "../../protocol/node.ts";
 import { common } from "./matrix.ts";
 
@@ -13,7 +13,7 @@ function covers(side: Side, machine: Standee): boolean {
   if ("any" in side) return true;
   if ("group" in side) {
     if (side.group === selfGroup) return typeof owner_id === "number";
-    const owner = ownerOf(side.group);
+    const owner = userOfGroup(side.group);
     return owner === undefined
       ? [machine.groups, machine.owner_groups].some((groups) => groups?.includes(side.group) === true)
       : owner === owner_id;

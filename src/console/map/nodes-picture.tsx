@@ -1,6 +1,6 @@
 // The picture of a few nodes: a box for each, lighthouses in the middle, and a line for each path.
 
-import { mapGroup } from "../../protocol/owner-group.ts";
+import { mapGroup } from "../../protocol/shown-groups.ts";
 import { ago } from "../ago.ts";
 import type { Machine } from "../machines.ts";
 import { pathOf } from "../router.ts";

@@ -1,7 +1,7 @@
 // The squares of the picture: what each node of a group is, and how squares and names are drawn.
 
 import { Fragment } from "preact";
-import { mapGroup } from "../../protocol/owner-group.ts";
+import { mapGroup } from "../../protocol/shown-groups.ts";
 import type { Machine } from "../machines.ts";
 import type { CountsByNode } from "../path-counts.ts";
 import {

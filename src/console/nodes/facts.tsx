@@ -5,7 +5,7 @@ import { apiPath } from "../../api/endpoint.ts";
 import { defaultOverlayPort } from "../../api/values.ts";
 import { useEffect } from "preact/hooks";
 import { describeDataPlane } from "../../engine/data-plane-words.ts";
-import { groupsByOwner } from "../../protocol/owner-group.ts";
+import { groupsByOwner } from "../../protocol/shown-groups.ts";
 import { hostLabels } from "../../protocol/host-labels.ts";
 import type { Node } from "../../protocol/node.ts";
 import { isAbout } from "../actor.ts";

@@ -4,7 +4,7 @@
 import { given } from "../../base/given.ts";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
-import { describeConfirmation } from "../../protocol/confirmation-shown.ts";
+import { describeConfirmation } from "../../node/health/confirmation-shown.ts";
 import { quoteWord } from "../../base/plan.ts";
 import { describeLeftOut } from "../../engine/left-out.ts";
 import { listOrganizations } from "../../node/files/list-organizations.ts";

@@ -3,7 +3,8 @@
 
 import { join } from "node:path";
 import { brand } from "../../brand.ts";
-import { describeConfirmation, type Confirmation } from "../../protocol/confirmation-shown.ts";
+import { describeConfirmation } from "../health/confirmation-shown.ts";
+import type { Confirmation } from "../../protocol/confirmation.ts";
 import type { LeftOut } from "../../engine/left-out.ts";
 import { readTextIfThere } from "../../base/files.ts";
 import { parseNetwork } from "../../base/ip.ts";

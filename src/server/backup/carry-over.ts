@@ -8,7 +8,7 @@ import { Peer } from "../../api/rules.ts";
 import { leaveAddresses } from "../allocation/address-pool.ts";
 import type { Reader, Transaction } from "../store/database.ts";
 import { boundHolds } from "../allocation/holds.ts";
-import { certifiedGroups, isUsersGroup, ownerOf, providerOf } from "../../protocol/owner-group.ts";
+import { certifiedGroups, isUsersGroup, userOfGroup, providerOfGroup } from "../../protocol/users-groups.ts";
 import { computed, integerOrNull, queryAll, queryNumber, queryOne, textOrNull } from "../store/table.ts";
 import { authorities, certificates } from "../store/tables/certificates.ts";
 import { deliveries, webhooks } from "../store/tables/webhooks.ts";
@@ -240,9 +240,9 @@ async function carryRules(old: Reader, tx: Transaction, orgId: number, now: numb
  * A user or provider that the backup lacks: the number may be given to another one, who must not inherit the rule.
  */
 async function namesLostUser(tx: Transaction, groups: readonly string[]): Promise<boolean> {
-  for (const id of groups.map(ownerOf))
+  for (const id of groups.map(userOfGroup))
     if (id !== undefined && (await users.find(tx, { id })) === undefined) return true;
-  for (const id of groups.map(providerOf))
+  for (const id of groups.map(providerOfGroup))
     if (id !== undefined && (await identityProviders.find(tx, { id })) === undefined) return true;
   return false;
 }
@@ -394,7 +394,7 @@ const pick = nodes.pick("id", "ownerId", "ownerGroups");
 export async function carryGroupUsers(old: Reader, tx: Transaction, orgId: number): Promise<void> {
   for (const { id, name, people } of await groupUsers.all(tx, { orgId })) {
     const isKept = (await groupUsers.find(old, { orgId, name, people })) !== undefined;
-    const userId = ownerOf(people);
+    const userId = userOfGroup(people);
     const isThere =
       userId === undefined
         ? (await providerGroups.find(old, { orgId, people })) !== undefined

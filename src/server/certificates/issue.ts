@@ -12,7 +12,7 @@ import type { Authorities, OverlayAuthority } from "./authorities.ts";
 import type { ServerOptions } from "../options.ts";
 import { secondAddress } from "../allocation/address-pool.ts";
 import type { Reader, Transaction } from "../store/database.ts";
-import { certifiedGroups } from "../../protocol/owner-group.ts";
+import { certifiedGroups } from "../../protocol/users-groups.ts";
 import { queryAll, queryOne } from "../store/table.ts";
 import { certificates, type CertificateRow } from "../store/tables/certificates.ts";
 import { nodes, type NodeRow } from "../store/tables/nodes.ts";

@@ -18,7 +18,7 @@ import { can, parseEngineVersion, type EngineVersion } from "../../engine/featur
 import { conntrackDefaults, flowTimes } from "./flow-timeout.ts";
 import { compileRules } from "../policy/firewall.ts";
 import { isSelf, type Rule } from "../../api/rules.ts";
-import { certifiedGroups, ownerOf } from "../../protocol/owner-group.ts";
+import { certifiedGroups, userOfGroup } from "../../protocol/users-groups.ts";
 import type { NodeRow } from "../store/tables/nodes.ts";
 
 /** The columns of a node that its own configuration depends on. */
@@ -86,7 +86,7 @@ export function kindOf({ named }: ConfigView, node: ConfigNode): NodeKind {
   return {
     id: named.nodes.has(node.id) ? node.id : 0,
     groups: certifiedGroups(node)
-      .filter((group) => named.groups.has(group) || (named.owners && ownerOf(group) !== undefined))
+      .filter((group) => named.groups.has(group) || (named.owners && userOfGroup(group) !== undefined))
       .sort(),
     isLighthouse: node.isLighthouse,
     isRelay: node.isRelay,

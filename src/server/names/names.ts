@@ -9,7 +9,7 @@ import { testable } from "../policy/firewall.ts";
 import type { Rule } from "../../api/rules.ts";
 import { listRules } from "../policy/stored-rules.ts";
 import type { Reader } from "../store/database.ts";
-import { certifiedGroups } from "../../protocol/owner-group.ts";
+import { certifiedGroups } from "../../protocol/users-groups.ts";
 import { queryAll, queryOne } from "../store/table.ts";
 import { nameAliases, nodes } from "../store/tables/nodes.ts";
 import { organizations } from "../store/tables/organizations.ts";

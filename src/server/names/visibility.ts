@@ -3,7 +3,7 @@
 
 import { hash } from "node:crypto";
 import { parseAddress } from "../../base/ip.ts";
-import { ownerGroupIn, selfGroup } from "../../protocol/owner-group.ts";
+import { ownerGroupIn, selfGroup } from "../../protocol/users-groups.ts";
 import { overlap, permits, type Member, type TestableRules } from "../policy/firewall.ts";
 import { isSelf } from "../../api/rules.ts";
 

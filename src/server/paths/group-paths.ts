@@ -3,7 +3,7 @@
 
 import { maxMapGroups, maxNamedPaths, type BetweenGroups, type GroupPaths } from "../../api/paths.ts";
 import { formatTime } from "../../base/quantities.ts";
-import { mapGroup } from "../../protocol/owner-group.ts";
+import { mapGroup } from "../../protocol/shown-groups.ts";
 import { inSlices, makeHeavyWork, nextRound } from "../http/heavy-work.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Reader } from "../store/database.ts";

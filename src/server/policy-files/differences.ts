@@ -1,6 +1,6 @@
 // The changes that make the organization match its policy file. Pure.
 
-import { certifiedGroups } from "../../protocol/owner-group.ts";
+import { certifiedGroups } from "../../protocol/users-groups.ts";
 import type { Peer, Rule, CheckedRule } from "../../api/rules.ts";
 import type { PolicyNode } from "../policy/policy-nodes.ts";
 import type { PolicyTest } from "../policy/policy-tests.ts";

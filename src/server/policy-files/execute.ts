@@ -10,7 +10,7 @@ import { insertAlias, removeAlias } from "../names/aliases.ts";
 import { changeNode } from "../nodes/nodes.ts";
 import { changeGroups, readGrouped } from "../nodes/change-groups.ts";
 import { regroupOwned } from "../nodes/owner-groups.ts";
-import { ownerOf } from "../../protocol/owner-group.ts";
+import { userOfGroup } from "../../protocol/users-groups.ts";
 import type { NodeStore } from "../nodes/node-store.ts";
 import { checkSubnets } from "../nodes/subnets.ts";
 import type { Transaction } from "../store/database.ts";
@@ -100,7 +100,7 @@ async function changeGroupUsers(
     if ((await groupUsers.delete(tx, { orgId, name, people })) > 0) back.add.push({ name, people });
   for (const { name, people } of add) {
     // A user who left between an application and its rollback gets nothing back.
-    const userId = ownerOf(people);
+    const userId = userOfGroup(people);
     if (userId !== undefined && (await memberships.find(tx, { orgId, userId })) === undefined) continue;
     await groupUsers.upsert(tx, { orgId, name, people, createdAt }, "ON CONFLICT DO NOTHING");
     back.remove.push({ name, people });

@@ -14,7 +14,7 @@ import { makeReach, type Change, type NodeClass, type Reach } from "../policy/re
 import type { PolicyNode } from "../policy/policy-nodes.ts";
 import { resolvePolicy, type Desired } from "../policy/resolve.ts";
 import type { Reader } from "../store/database.ts";
-import { isUsersGroup } from "../../protocol/owner-group.ts";
+import { isUsersGroup } from "../../protocol/users-groups.ts";
 import { requireAdmissible } from "./admissible.ts";
 import type { Plan, PlanRequest } from "../../api/policy.ts";
 import { readSnapshot, type Snapshot } from "./current.ts";

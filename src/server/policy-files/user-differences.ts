@@ -1,6 +1,6 @@
 // The changes that make the membership of users, and of providers' groups, match the policy file. Pure.
 
-import { ownerOf, providerOf } from "../../protocol/owner-group.ts";
+import { userOfGroup, providerOfGroup } from "../../protocol/users-groups.ts";
 import {
   makeOwnerGroups,
   type Carriers,
@@ -69,9 +69,10 @@ export function describeUsers(
   { users, words }: Pick<PolicyUsers, "users" | "words">,
   people: string,
 ): string {
-  if (providerOf(people) !== undefined) return words.get(people) ?? `idp:#${people.slice("idp:".length)}`;
-  const email = [...users].find(([, id]) => id === ownerOf(people))?.[0];
-  return `user:${email ?? `#${ownerOf(people)}`}`;
+  if (providerOfGroup(people) !== undefined)
+    return words.get(people) ?? `idp:#${people.slice("idp:".length)}`;
+  const email = [...users].find(([, id]) => id === userOfGroup(people))?.[0];
+  return `user:${email ?? `#${userOfGroup(people)}`}`;
 }
 
 export function changedGroupUsers(

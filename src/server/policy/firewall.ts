@@ -3,7 +3,7 @@
 
 import { isSelf, portRange, type Explained, type Peer, type Rule, type Target } from "../../api/rules.ts";
 import { parseAddress, parseNetwork, networkContains } from "../../base/ip.ts";
-import { ownerGroupIn } from "../../protocol/owner-group.ts";
+import { ownerGroupIn } from "../../protocol/users-groups.ts";
 import { can, type EngineVersion } from "../../engine/features.ts";
 
 export const reservedSentence = (name: string) =>

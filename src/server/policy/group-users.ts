@@ -2,7 +2,7 @@
 // nodes in which it names the user or such a group.
 
 import { createHash } from "node:crypto";
-import { isUsersGroup, ownerGroup } from "../../protocol/owner-group.ts";
+import { isUsersGroup, ownerGroup } from "../../protocol/users-groups.ts";
 import { AppError } from "../../base/errors.ts";
 import type { Reader } from "../store/database.ts";
 import { computed, integer, queryAll, text } from "../store/table.ts";

@@ -1,6 +1,6 @@
 // Which pairs of nodes of two classes have the same owner: rules with the peer `self` hold between these alone. Pure.
 
-import { ownerGroupIn } from "../../protocol/owner-group.ts";
+import { ownerGroupIn } from "../../protocol/users-groups.ts";
 import type { Member } from "./firewall.ts";
 import type { Work } from "./comparison-limit.ts";
 

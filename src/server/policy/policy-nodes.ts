@@ -3,7 +3,7 @@
 import * as v from "valibot";
 import type { Member } from "./firewall.ts";
 import type { Reader } from "../store/database.ts";
-import { certifiedGroups } from "../../protocol/owner-group.ts";
+import { certifiedGroups } from "../../protocol/users-groups.ts";
 import { computed, integer, integerOrNull, queryAll, text, textOrNull, truth } from "../store/table.ts";
 
 /** `groups`: those of its certificate. `given`: without those that it has by its owner. */

@@ -9,7 +9,7 @@ import {
   parseNetwork,
   type Network,
 } from "../../base/ip.ts";
-import { ownerGroupIn } from "../../protocol/owner-group.ts";
+import { ownerGroupIn } from "../../protocol/users-groups.ts";
 import type { Member } from "./firewall.ts";
 import { isSelf, portRange, type Rule } from "../../api/rules.ts";
 import { makeOwned, type Owners } from "./owned-pairs.ts";

@@ -11,7 +11,7 @@ import type { Peer, CheckedRule, Target } from "../../api/rules.ts";
 import { faulty, isNetworkWord, nodeNameOf, type ParsedPolicy } from "./policy-file.ts";
 import type { PolicyTest } from "./policy-tests.ts";
 import { identityOf } from "./reach.ts";
-import { ownerGroup, selfGroup } from "../../protocol/owner-group.ts";
+import { ownerGroup, selfGroup } from "../../protocol/users-groups.ts";
 import { emailKey, formerEmailKey } from "../../base/text.ts";
 
 /** What a file asks for. An undefined key leaves that part as it is. */

@@ -22,7 +22,7 @@ import { findNode } from "../store/nodes.ts";
 import { parse } from "../http/route.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Reader, Transaction } from "../store/database.ts";
-import { certifiedGroups, ownerOf, providerOf } from "../../protocol/owner-group.ts";
+import { certifiedGroups, userOfGroup, providerOfGroup } from "../../protocol/users-groups.ts";
 import { queryNumber, queryOne } from "../store/table.ts";
 import { memberships } from "../store/tables/organizations.ts";
 import { nodes } from "../store/tables/nodes.ts";
@@ -113,7 +113,7 @@ async function namedSides(
 }
 
 const namesProvider = ({ peer, target }: Pick<Rule, "peer" | "target">) =>
-  [peer, target].some((side) => "group" in side && providerOf(side.group) !== undefined);
+  [peer, target].some((side) => "group" in side && providerOfGroup(side.group) !== undefined);
 
 export async function deleteRule(store: Store, org: Org, id: number, actor: Actor): Promise<void> {
   const { system } = store;
@@ -195,9 +195,9 @@ function noSuchNode(id: number, field: string): AppError {
 async function checkReferences(tx: Transaction, org: Org, rule: CheckedRule, now: number): Promise<void> {
   for (const field of ["peer", "target"] as const) {
     const side = rule[field];
-    const owner = "group" in side ? ownerOf(side.group) : undefined;
+    const owner = "group" in side ? userOfGroup(side.group) : undefined;
     if (isSelf(side)) continue;
-    if ("group" in side && providerOf(side.group) !== undefined)
+    if ("group" in side && providerOfGroup(side.group) !== undefined)
       await requireProviderGroup(tx, org, side.group, field);
     else if (owner !== undefined) await requireMember(tx, org, owner, field);
     else if ("group" in side) await ensureGroups(tx, org.id, [side.group], now);

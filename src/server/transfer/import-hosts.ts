@@ -14,7 +14,7 @@ import {
   parseNetwork,
   type Network,
 } from "../../base/ip.ts";
-import { isUsersGroup } from "../../protocol/owner-group.ts";
+import { isUsersGroup } from "../../protocol/users-groups.ts";
 import { parse } from "../http/route.ts";
 import { maxGroups, NodeRequest } from "../../api/nodes.ts";
 import { isReservedGroup } from "../../api/values.ts";

@@ -10,7 +10,7 @@ import { publishLateNames } from "../../../src/server/names/publish.ts";
 import { createRule, deleteRule } from "../../../src/server/policy/rules.ts";
 import { listRules } from "../../../src/server/policy/stored-rules.ts";
 import { AppError } from "../../../src/base/errors.ts";
-import { selfGroup } from "../../../src/protocol/owner-group.ts";
+import { selfGroup } from "../../../src/protocol/users-groups.ts";
 import { NamesAnswer, type HostsFile } from "../../../src/protocol/names.ts";
 import { applyNames } from "../../../src/node/contact/fetch-names.ts";
 import * as v from "valibot";

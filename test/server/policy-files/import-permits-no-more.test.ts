@@ -4,7 +4,7 @@
 
 import { expect, test } from "bun:test";
 import { networkContains, parseAddress, parseNetwork } from "../../../src/base/ip.ts";
-import { ownerGroup } from "../../../src/protocol/owner-group.ts";
+import { ownerGroup } from "../../../src/protocol/users-groups.ts";
 import { atOnce } from "../../../src/server/http/heavy-work.ts";
 import { importPolicy } from "../../../src/server/policy-files/import-policy.ts";
 import { decide, testable, type Member } from "../../../src/server/policy/firewall.ts";

@@ -2,7 +2,7 @@
 
 import { beforeEach, expect, test } from "bun:test";
 import * as v from "valibot";
-import { certifiedGroups, ownerGroup, ownerOf } from "../../../src/protocol/owner-group.ts";
+import { certifiedGroups, ownerGroup, userOfGroup } from "../../../src/protocol/users-groups.ts";
 import { ErrorBody } from "../../../src/protocol/error-body.ts";
 import { Node } from "../../../src/protocol/node.ts";
 import { RegisterAnswer } from "../../../src/protocol/registration.ts";
@@ -222,7 +222,7 @@ test("a group of an earlier release with such a name gives nothing", () => {
     "user:7",
     "user:id.3",
   ]);
-  expect(["user:id.7", "user:id.07", "user:7", "User:id.7"].map(ownerOf)).toEqual([
+  expect(["user:id.7", "user:id.07", "user:7", "User:id.7"].map(userOfGroup)).toEqual([
     7,
     undefined,
     undefined,

@@ -11,7 +11,7 @@ import {
   type Member,
 } from "../../../src/server/policy/firewall.ts";
 import type { Peer, Rule } from "../../../src/api/rules.ts";
-import { ownerGroup, ownerGroupIn, ownerOf, selfGroup } from "../../../src/protocol/owner-group.ts";
+import { ownerGroup, ownerGroupIn, userOfGroup, selfGroup } from "../../../src/protocol/users-groups.ts";
 import { changedNodes, changedRules, differences } from "../../../src/server/policy-files/differences.ts";
 import { accessChanges } from "../../../src/server/policy-files/plan.ts";
 import { providerGroup, type GroupSource } from "../../../src/server/policy/group-users.ts";
@@ -77,7 +77,7 @@ function makeFiles(seed: number) {
     if ("node" in side) return `node:n${side.node}`;
     if ("cidr" in side) return side.cidr;
     if (side.group === selfGroup) return "self";
-    const email = [...users].find(([, id]) => id === ownerOf(side.group))?.[0];
+    const email = [...users].find(([, id]) => id === userOfGroup(side.group))?.[0];
     return words.get(side.group) ?? (email === undefined ? `group:${side.group}` : `user:${email}`);
   };
   const withPeople = (rules: readonly Rule[]): Rule[] =>
@@ -94,7 +94,7 @@ function makeFiles(seed: number) {
     return [...new Set([...own, ...found.map(({ name }) => name)])].sort();
   };
   const nodeOf = (member: Member, given: readonly string[], people: readonly GroupSource[]): PolicyNode => {
-    const ownerId = member.groups.map(ownerOf).find((id) => id !== undefined) ?? null;
+    const ownerId = member.groups.map(userOfGroup).find((id) => id !== undefined) ?? null;
     const ownerGroups = groupsOf(ownerId, people);
     const owned = ownerId === null ? [] : [...ownerGroups, ownerGroup(ownerId)];
     const groups = [...new Set([...given, ...owned])];

@@ -3,7 +3,7 @@
 
 import { beforeEach, expect, test } from "bun:test";
 import * as v from "valibot";
-import { ownerGroup } from "../../../src/protocol/owner-group.ts";
+import { ownerGroup } from "../../../src/protocol/users-groups.ts";
 import { ErrorBody } from "../../../src/protocol/error-body.ts";
 import { Plan, Policy } from "../../../src/api/policy.ts";
 import type { Organization } from "../../../src/api/organizations.ts";

@@ -3,7 +3,7 @@
 import { brand } from "../../../brand.ts";
 import { describeDataPlane } from "../../../engine/data-plane-words.ts";
 import { joinHostPort } from "../../../base/ip.ts";
-import { groupsByOwner } from "../../../protocol/owner-group.ts";
+import { groupsByOwner } from "../../../protocol/shown-groups.ts";
 import type { Node } from "../../../protocol/node.ts";
 import type { Implementation } from "../../command.ts";
 import { orgArg } from "../../server/server-flags.ts";

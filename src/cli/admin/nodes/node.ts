@@ -12,7 +12,7 @@ import { given } from "../../../base/given.ts";
 import type { Cell } from "../../table.ts";
 import { read, write } from "../api.ts";
 import { checked, missingGroups, nodeByName, revokedNodeByName, sayNewGroups } from "../lookup.ts";
-import { shownGroups } from "../../../protocol/owner-group.ts";
+import { shownGroups } from "../../../protocol/shown-groups.ts";
 import { nodeArg, ownerOf, ownersOf, roleOf, stateOf } from "./node-show.ts";
 import { targetFlags } from "../target.ts";
 

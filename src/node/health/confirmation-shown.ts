@@ -1,8 +1,7 @@
-// The user of a node has to confirm that it is still theirs, as status and doctor show it. Keep this file light: `status`
-// loads it.
+// The user of a node has to confirm that it is still theirs: the words of status and doctor. `status` loads this file, so
+// it imports only types.
 
-/** `until`: the node is revoked then. `url`: the page with the button. */
-export type Confirmation = { until: string; url: string };
+import type { Confirmation } from "../../protocol/confirmation.ts";
 
 /** Part of a sentence, and what to do. */
 export function describeConfirmation({ until, url }: Confirmation): { what: string; next: string } {
