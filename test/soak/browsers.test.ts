@@ -107,6 +107,7 @@ describe.each(["firefox", "webkit"] as const)("the console in %s", (engine) => {
     await browser.click(button("Continue"));
   };
   const signOut = async () => {
+    await browser.click("//*[@aria-label='Your account']");
     await browser.click(button("Sign out"));
     await browser.until(heading("Sign in"));
   };
@@ -249,8 +250,8 @@ describe.each(["firefox", "webkit"] as const)("the console in %s", (engine) => {
       await browser.click(button("Set up an app"));
       await browser.fill(field("Your password"), password);
       await browser.click(button("Show the QR code"));
-      await browser.until('document.querySelector("dialog .line code")');
-      const shown = await browser.evaluate('document.querySelector("dialog .line code").innerText');
+      await browser.until('document.querySelector("dialog .cmd code")');
+      const shown = await browser.evaluate('document.querySelector("dialog .cmd code").innerText');
       secret = bytesOfBase32(String(shown));
       await browser.fill(field("The code that the app shows now"), totpCode(secret, totpStep(Date.now())));
       await browser.click(button("Confirm"));
