@@ -1,10 +1,7 @@
 // Objects from outside whose keys are not known before, such as names that users choose.
 
 import * as v from "valibot";
-
-export function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
-}
+import { isObject } from "./is-object.ts";
 
 /**
  * Like v.record, which takes lists too, and drops the keys `constructor` and `prototype` without an issue. v.map keeps all

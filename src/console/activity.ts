@@ -1,7 +1,8 @@
 // Events of the audit log: filters, what changed as a readable difference, and the chain of hashes. Pure.
 
 import { hashedTexts } from "../protocol/hashed-texts.ts";
-import { actorOf, isAbout, isRecord, type Names } from "./actor.ts";
+import { isObject } from "../base/is-object.ts";
+import { actorOf, isAbout, type Names } from "./actor.ts";
 import { eventKinds, type Event as AuditEvent, type EventHour } from "../api/events.ts";
 import { dayOf as dayAtMs } from "./ago.ts";
 import { hasWords, searchWords } from "./search.ts";
@@ -185,10 +186,8 @@ export type Change = { field: string; removed: readonly string[]; added: readonl
 const maxDepth = 4;
 /** Words of the pages that differ from those of the API. */
 const pageWords = new Map([["subnets", "networks behind it"]]);
-/** "external_port" as "external port", "node_id" as "machine id"; other names, such as of flags, stay as they are. */
-const wordsOf = (key: string) =>
-  pageWords.get(key) ??
-  key.replaceAll(/(?<=[a-z0-9])_(?=[a-z0-9])/g, " ").replaceAll(/(?<!-)\bnode(s?)\b(?!-)/g, "machine$1");
+/** "external_port" as "external port"; other names, such as of flags, stay as they are. */
+const wordsOf = (key: string) => pageWords.get(key) ?? key.replaceAll(/(?<=[a-z0-9])_(?=[a-z0-9])/g, " ");
 
 /** The changes: added and removed items of lists, and the fields of records that differ. */
 export function changesOf({ before, after }: Pick<AuditEvent, "before" | "after">): Change[] {
@@ -210,7 +209,7 @@ function recordChanges(
     if (path === "counts " && was === undefined && is === 0) return [];
     if (
       depth > 0 &&
-      (isRecord(was) || isRecord(is)) &&
+      (isObject(was) || isObject(is)) &&
       isOrNone(was) &&
       isOrNone(is) &&
       !isSide(was) &&
@@ -229,7 +228,7 @@ function recordChanges(
 }
 
 const isOrNone = (value: unknown): value is Record<string, unknown> | undefined =>
-  value === undefined || isRecord(value);
+  value === undefined || isObject(value);
 
 function textsOf(value: unknown): string[] {
   if (value === undefined) return [];
@@ -241,7 +240,7 @@ function textOf(value: unknown): string {
   if (typeof value === "string") return value === "" ? "(empty)" : value;
   if (value === null) return "none";
   if (isSide(value)) return "any" in value ? "any" : sideText(value);
-  if (isRecord(value))
+  if (isObject(value))
     return Object.entries(value)
       .filter(([, each]) => each !== "")
       .map(([key, each]) => `${wordsOf(key)} ${isSide(each) ? textOf(each) : plainText(each)}`)
@@ -257,7 +256,7 @@ const sideText = (side: Readonly<Record<string, unknown>>): string =>
 
 /** A side of a rule: `{"any": true}`, `{"group": "web"}`, `{"node": 7}`, `{"cidr": "10.0.0.0/8"}`. */
 function isSide(value: unknown): value is Record<string, unknown> {
-  const [key, ...more] = isRecord(value) ? Object.keys(value) : [];
+  const [key, ...more] = isObject(value) ? Object.keys(value) : [];
   return key !== undefined && more.length === 0 && ["any", "group", "node", "cidr"].includes(key);
 }
 
@@ -351,6 +350,6 @@ export async function verifyEnd(chain: Chain, sha256: Hash): Promise<Chain> {
 /** The last hash of an archive that ends before the first event. */
 function archivedBefore({ type, after }: AuditEvent, first: AuditEvent): string | undefined {
   const archive = type === "events.archived" ? after?.["archive"] : undefined;
-  if (!isRecord(archive) || Number(archive["last"]) >= first.id) return undefined;
+  if (!isObject(archive) || Number(archive["last"]) >= first.id) return undefined;
   return typeof archive["last_hash"] === "string" ? archive["last_hash"] : undefined;
 }

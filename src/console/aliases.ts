@@ -1,8 +1,8 @@
-// Aliases: further names of machines inside the network, as GET names/ shows them. Pure.
+// Aliases: further names of nodes inside the network, as GET names/ shows them. Pure.
 
 import type { Alias } from "../api/names.ts";
 
-/** By machine: "intranet, wiki". */
+/** By node: "intranet, wiki". */
 export type AliasWords = ReadonlyMap<number, string>;
 
 export const aliasWords = (all: readonly Pick<Alias, "name" | "node">[]): AliasWords =>

@@ -39,8 +39,8 @@ export function joined(known: Known, found: readonly Delivery[], isEnd: boolean,
   return { items: [...all.values()].sort((a, b) => b.id - a.id), isAll: known.isAll || isEnd };
 }
 
-/** The machines that deliveries are about. */
-export const machinesIn = (all: readonly Delivery[]): readonly number[] => [
+/** The nodes that deliveries are about. */
+export const nodesIn = (all: readonly Delivery[]): readonly number[] => [
   ...new Set(all.flatMap(({ event_subject }) => /^node\/(\d+)$/.exec(event_subject)?.[1] ?? []).map(Number)),
 ];
 

@@ -3,7 +3,8 @@
 import type { Rule as StoredRule } from "../api/rules.ts";
 import { sentenceOf, toRule } from "./access/rules.ts";
 import { changesOf, type Change, type Things } from "./activity.ts";
-import { isRecord, type Names } from "./actor.ts";
+import { isObject } from "../base/is-object.ts";
+import type { Names } from "./actor.ts";
 import { eventKinds, eventNouns, type Event as AuditEvent } from "../api/events.ts";
 import { columnOf, itemText, wordOf, type Settings } from "../protocol/settings.ts";
 import { ruleChangeOf } from "./rule-change.ts";
@@ -19,12 +20,12 @@ export type Known = {
 const nameOf = (details: AuditEvent["after"]) =>
   typeof details?.["name"] === "string" ? details["name"] : undefined;
 
-const machine = (id: number | null, things: Things): string => things.get(`node/${id}`) ?? `node ${id}`;
+const nodeName = (id: number | null, things: Things): string => things.get(`node/${id}`) ?? `node ${id}`;
 
 function whoOf({ actor: { kind, id } }: AuditEvent, { names, things }: Known): string {
   if (kind === "person") return names.get(id ?? 0) ?? `User ${id}`;
   if (kind === "service") return `Token ${things.get(`service_token/${id}`) ?? id}`;
-  if (kind === "node") return machine(id, things);
+  if (kind === "node") return nodeName(id, things);
   return { operator: "The operator", server: "The control plane", nobody: "Somebody" }[kind] ?? kind;
 }
 
@@ -98,7 +99,7 @@ export function readableChanges(event: AuditEvent, known: Known): readonly Chang
   const changes = changesOf({ before: was, after: is }).filter(
     ({ removed, added }) => removed.length > 0 || added.join() !== "none",
   );
-  // Only the policy's version: configurations of machines have versions, too.
+  // Only the policy's version: configurations of nodes have versions, too.
   const named = changes.map((change) =>
     change.field === "version" && type.startsWith("policy.")
       ? { ...change, field: "policy version" }
@@ -130,16 +131,16 @@ function readable(
     if (key === "owner_id")
       return [["owner", typeof value === "number" ? (names.get(value) ?? `user ${value}`) : value]];
     if ((key === "node_id" || key === "node") && typeof value === "number")
-      return [["node", machine(value, things)]];
-    if (key === "nodes" && Array.isArray(value)) return [["nodes", value.map(machineWords)]];
+      return [["node", nodeName(value, things)]];
+    if (key === "nodes" && Array.isArray(value)) return [["nodes", value.map(nodeWords)]];
     return [[key, value]];
   });
   return Object.fromEntries(entries);
 }
 
 /** "web-1: groups add shop" */
-function machineWords(node: unknown): unknown {
-  if (!isRecord(node)) return node;
+function nodeWords(node: unknown): unknown {
+  if (!isObject(node)) return node;
   const { id, name, ...more } = node;
   const changes = changesOf({ before: null, after: more }).flatMap(({ field, added }) =>
     added.length === 0 || added[0] === "none" ? [] : [`${field} ${added.join(", ")}`],

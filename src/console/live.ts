@@ -4,7 +4,7 @@
 import { computed, effect, signal } from "@preact/signals";
 import { awaySince, isSignedOut } from "./api.ts";
 import type { Event as AuditEvent } from "../api/events.ts";
-import type { Contact } from "./machines.ts";
+import type { Contact } from "./listed-nodes.ts";
 import { isFactorMissing, isOver, me, organization, readMe } from "./me.ts";
 
 /** From the worker. `event` has the text of one event. */
@@ -36,7 +36,7 @@ export function onEvent(listener: Listener): () => void {
 
 const seenListeners = new Set<(contacts: readonly Contact[]) => void>();
 
-/** The same for machines that were in contact, a list each second at most. */
+/** The same for nodes that were in contact, a list each second at most. */
 export function onSeen(listener: (contacts: readonly Contact[]) => void): () => void {
   seenListeners.add(listener);
   return () => void seenListeners.delete(listener);

@@ -1,4 +1,4 @@
-// Names of machines that rules and events name by their numbers.
+// Names of nodes that rules and events name by their numbers.
 
 import { nodesApi } from "../api/nodes.ts";
 import { apiPath } from "../api/endpoint.ts";
@@ -10,7 +10,7 @@ import { getAll } from "./api.ts";
 /** The API takes at most 200 ids. */
 const maxIds = 200;
 
-/** A deleted machine is in no answer. The API lists revoked machines, `isRevoked`, apart from the others. */
+/** A deleted node is in no answer. The API lists revoked nodes, `isRevoked`, apart from the others. */
 export async function readNamed(
   slug: string,
   ids: readonly number[],
@@ -28,7 +28,7 @@ export async function readNamed(
   return found.flat();
 }
 
-/** Known names, and those of machines that events name only by number. */
+/** Known names, and those of nodes that events name only by number. */
 export function useNamed(own: string, ids: readonly number[], things: Things): Things {
   const [found, find] = useState(new Map<string, string>());
   const asked = useRef(new Set<number>());

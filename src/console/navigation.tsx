@@ -12,7 +12,8 @@ import { useNeeds } from "./use-needs.ts";
 import { useAction } from "./ui/form.tsx";
 import { Avatar, Icon, Logo, Sign } from "./ui/icon.tsx";
 import { Menu } from "./ui/menu.tsx";
-import { Failure, valueOf } from "./ui/parts.tsx";
+import { valueOf } from "./ui/field.tsx";
+import { Failure } from "./ui/parts.tsx";
 import { Count as Counter } from "./ui/tag.tsx";
 
 /** Of the network, before those of the organization. */

@@ -56,7 +56,7 @@ export const isImportDue = (phone: Node["phone"], now = Date.now()): boolean =>
 /** Whether what it reports is current. */
 export const isPresent = ({ state, online }: Standing): boolean => state === "active" && online;
 
-/** The configuration that a machine has; `isBehind`: not the newest. */
+/** The configuration that a node has; `isBehind`: not the newest. */
 export function configurationOf({
   applied_config_version: applied,
   config_version: newest,
@@ -75,7 +75,7 @@ export function configurationOf({
   return { words, isBehind: true };
 }
 
-/** The state of a machine that has not applied its newest configuration. `isSent`: it has fetched a newer one. */
+/** The state of a node that has not applied its newest configuration. `isSent`: it has fetched a newer one. */
 export function behindWords(
   node: Standing & Pick<Node, "applied_config_version" | "config_version" | "not_applied_since">,
   { isSent, now }: { isSent: boolean; now: number },
@@ -114,7 +114,7 @@ export function vulnerabilitiesOf({ overlay_version: version }: Pick<Node, "over
 const vulnerabilities = new Map<string, string>();
 const maxVersions = 100;
 
-/** Why a machine has no paths to show. */
+/** Why a node has no paths to show. */
 export function noPathsOf(node: Standing): string {
   if (node.state === "revoked") return "It has none: it is revoked.";
   if (node.state === "pending") return "It has none: it is not registered.";

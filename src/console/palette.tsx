@@ -15,7 +15,8 @@ import { Button } from "./ui/button.tsx";
 import { Dialog } from "./ui/dialog.tsx";
 import type { IconName, SignName } from "./ui/drawings.ts";
 import { Icon, Sign } from "./ui/icon.tsx";
-import { signOf, valueOf } from "./ui/parts.tsx";
+import { valueOf } from "./ui/field.tsx";
+import { signOf } from "./ui/parts.tsx";
 
 type Command = { title: string; path: string; icon: IconName; sign?: SignName; what?: string; hint?: string };
 type Group = { name: string; commands: readonly Command[] };

@@ -1,4 +1,4 @@
-// How many paths each machine has, by kind, as GET paths/counts/ shows it.
+// How many paths each node has, by kind, as GET paths/counts/ shows it.
 
 import { apiPath } from "../api/endpoint.ts";
 import { pathsApi, type PathCounts } from "../api/paths.ts";

@@ -2,7 +2,7 @@
 
 import type { Path } from "../api/paths.ts";
 
-/** `peer`: the id of its machine. */
+/** `peer`: the id of its node. */
 export type PeerPath = Pick<Path, "peer" | "path" | "relays" | "probe" | "rtt_ms" | "loss">;
 
 export type ReportedPath = PeerPath & Pick<Path, "reported_at" | "relays_away">;

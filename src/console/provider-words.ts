@@ -1,4 +1,5 @@
-// The words of groups of providers of identities in rules, `idp:Engineering`.
+// Groups of providers of identities: from the name by which rules are stored, `idp:3.<digest>`, to the word that rules are
+// shown with, `idp:Engineering`.
 
 import { useMemo } from "preact/hooks";
 import { apiPath, type ItemOf } from "../api/endpoint.ts";
@@ -11,6 +12,7 @@ export const wordsOf = (
   groups: readonly ItemOf<typeof rulesApi.providerGroups>[],
 ): ReadonlyMap<string, string> => new Map(groups.map(({ group, word }) => [group, word]));
 
+/** `isNeeded` false: no request is sent, as of every list without a path. */
 export function useProviderWords(own: string, isNeeded = true): ReadonlyMap<string, string> {
   const { data } = useList(isNeeded ? providerGroupsPath(own) : "");
   return useMemo(() => wordsOf(data ?? []), [data]);

@@ -3,11 +3,11 @@
 import { countOf } from "../base/quantities.ts";
 
 type Items = readonly { kind: string }[];
-/** What the user could use: machines, tokens, webhooks. */
+/** What the user could use: nodes, tokens, webhooks. */
 type AccessReport = { access_left: Items; access_revoked: Items };
 
 export function counted(items: Items): string {
-  return [...Map.groupBy(items, ({ kind }) => (kind === "node" ? "machine" : kind.replaceAll("_", " ")))]
+  return [...Map.groupBy(items, ({ kind }) => kind.replaceAll("_", " "))]
     .map(([kind, { length }]) => countOf(length, kind))
     .join(", ");
 }

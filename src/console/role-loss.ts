@@ -1,17 +1,17 @@
-// What a network loses without machines with a role: lighthouses, relays, routers. Pure.
+// What a network loses without nodes with a role: lighthouses, relays, routers. Pure.
 
 import type { Node } from "../protocol/node.ts";
 
 export type Roles = Pick<Node, "id" | "name" | "state" | "online" | "is_lighthouse" | "is_relay" | "subnets">;
 
 const roles = [
-  ["is_lighthouse", "lighthouse", "machines that are not connected yet do not find each other"],
-  ["is_relay", "relay", "machines whose networks let no direct path through do not reach each other"],
+  ["is_lighthouse", "lighthouse", "nodes that are not connected yet do not find each other"],
+  ["is_relay", "relay", "nodes whose networks let no direct path through do not reach each other"],
 ] as const;
 
 const listed = (names: readonly string[]) => names.join(", ");
 
-/** Sentences about what ends with the given machines. `all`: those that the page knows, with them. */
+/** Sentences about what ends with the given nodes. `all`: those that the page knows, with them. */
 export function lossWith(ending: readonly Pick<Roles, "id">[], all: readonly Roles[]): string[] {
   const ids = new Set(ending.map(({ id }) => id));
   const active = all.filter(({ state }) => state === "active");

@@ -1,7 +1,7 @@
 // The rules that a saved change has added and removed, from its event. Pure.
 
 import type { Rule as StoredRule } from "../api/rules.ts";
-import { isRecord } from "./actor.ts";
+import { isObject } from "../base/is-object.ts";
 import type { Event as AuditEvent } from "../api/events.ts";
 
 /** Equal descriptions aside, a rule that was changed is one of `removed` and one of `added`. */
@@ -15,7 +15,7 @@ export type RuleChange = {
 const otherLists = [
   ["groups_created", "groups"],
   ["groups_deleted", "groups"],
-  ["nodes", "machines"],
+  ["nodes", "nodes"],
   ["members_added", "members of groups"],
   ["members_removed", "members of groups"],
   ["aliases_created", "names"],
@@ -33,7 +33,7 @@ export function ruleChangeOf({ type, before, after }: AuditEvent, now?: StoredRu
     return change.added.length + change.removed.length === 0 ? undefined : change;
   }
   if (type !== "policy.applied" && type !== "policy.reverted") return undefined;
-  const described = listOf(after?.["rules_described"]).filter(isRecord);
+  const described = listOf(after?.["rules_described"]).filter(isObject);
   const [created, deleted] = [rulesIn(after?.["rules_created"]), rulesIn(after?.["rules_deleted"])];
   const added = [...created, ...rulesIn(described)];
   const removed = [
@@ -41,7 +41,7 @@ export function ruleChangeOf({ type, before, after }: AuditEvent, now?: StoredRu
     ...rulesIn(described.map((rule) => ({ ...rule, description: rule["before"] }))),
   ];
   if (added.length + removed.length === 0) return undefined;
-  const counts = isRecord(after?.["counts"]) ? after["counts"] : {};
+  const counts = isObject(after?.["counts"]) ? after["counts"] : {};
   const isCut =
     Number(counts["rules_created"]) > created.length || Number(counts["rules_deleted"]) > deleted.length;
   const others = [
@@ -57,8 +57,8 @@ const listOf = (value: unknown): readonly unknown[] => (Array.isArray(value) ? v
 const rulesIn = (value: unknown) => listOf(value).filter(isWhole) as unknown as StoredRule[];
 /** The event of a rule that was changed by its number contains only the fields that differ. */
 const isWhole = (value: unknown) =>
-  isRecord(value) &&
-  isRecord(value["peer"]) &&
-  isRecord(value["target"]) &&
+  isObject(value) &&
+  isObject(value["peer"]) &&
+  isObject(value["target"]) &&
   "direction" in value &&
   "protocol" in value;

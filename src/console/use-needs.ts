@@ -48,7 +48,7 @@ export const attentionPath = (own: string) => apiPath(attentionApi.retrieve, { s
 /** Of the organization whose page is shown. */
 export const useRelays = (): readonly Relay[] => useList(relaysPath(slug.value ?? "")).data ?? [];
 
-/** Machines that need attention. `isCalm`: see `useResource`. */
+/** Nodes that need attention. `isCalm`: see `useResource`. */
 export function useAttention(
   own: string,
   { isCalm = false }: { isCalm?: boolean } = {},
@@ -99,7 +99,7 @@ export function useNeeds({ isCalm = false }: { isCalm?: boolean } = {}): Needs {
   const named = lists.flatMap((found) => (found?.first ?? []).map(({ id }) => id));
   const counts = [
     ...lists.map((found) => found?.count ?? 0),
-    // A machine that is in several lists counts once.
+    // A node that is in several lists counts once.
     new Set(named).size - named.length,
     waiting.length,
     relays.filter(({ paused }) => paused).length,

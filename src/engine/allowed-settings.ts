@@ -6,7 +6,8 @@ import * as v from "valibot";
 import type { LeaveOut } from "./left-out.ts";
 import { parseAddress, parseNetwork, withoutPort } from "../base/ip.ts";
 import { PublicAddress } from "../protocol/values.ts";
-import { isObject, strictRecord } from "../base/strict-record.ts";
+import { isObject } from "../base/is-object.ts";
+import { strictRecord } from "../base/strict-record.ts";
 import { isMap, type YamlMap, type YamlValue } from "../base/yaml.ts";
 import { foreignText } from "../base/text.ts";
 

@@ -19,11 +19,9 @@ import {
   toRule,
   type Rule,
 } from "../../src/console/access/rules.ts";
+import { areSameTests, mergeTests, notIn } from "../../src/console/access/merge-tests.ts";
 import {
-  areSameTests,
-  beyond,
   isTestAboutGone,
-  mergeTests,
   testsText,
   wordsOfTest,
   type PolicyTest,
@@ -337,7 +335,7 @@ test("edits of tests are put on the tests that others saved meanwhile", () => {
   // The outcome of a test is no edit.
   expect(areSameTests(base, [must("2", { passes: false }), ...base.slice(2), must("1")])).toBe(true);
   const mine = [must("1"), must("4"), ...base.slice(2), must("6")];
-  expect(words(beyond(base, mine))).toEqual([
+  expect(words(notIn(base, mine))).toEqual([
     "nodes in web must reach nodes in db on tcp 4",
     "nodes in web must reach nodes in db on tcp 6",
   ]);

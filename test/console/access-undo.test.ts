@@ -111,7 +111,7 @@ test("an event says which rules came and went, and what cannot be taken back wit
   expect(event("rule.deleted", null, stored)).toMatchObject({ added: [], removed: [{ id: 9 }] });
 });
 
-const machines = [
+const nodes = [
   { name: "gw-berlin", groups: ["routers"], subnets: ["192.168.20.0/24", "192.168.30.0/24"] },
   { name: "db-1", groups: ["db"], subnets: [] },
 ];
@@ -119,9 +119,9 @@ const machines = [
 test("a side of a rule has the networks behind the nodes that it names", () => {
   const berlin = ["gw-berlin: 192.168.20.0/24, 192.168.30.0/24"];
   for (const word of ["any", "node:gw-berlin", "group:routers"])
-    expect(networksBehind([word], machines)).toEqual(berlin);
-  expect(networksBehind(["any", "node:gw-berlin"], machines)).toEqual(berlin);
-  expect(networksBehind(["group:db", "node:db-1", "user:gw-berlin"], machines)).toEqual([]);
+    expect(networksBehind([word], nodes)).toEqual(berlin);
+  expect(networksBehind(["any", "node:gw-berlin"], nodes)).toEqual(berlin);
+  expect(networksBehind(["group:db", "node:db-1", "user:gw-berlin"], nodes)).toEqual([]);
   const many = Array.from({ length: 7 }, (_, at) => ({
     name: `r${at}`,
     groups: [],
@@ -136,7 +136,7 @@ test("a side of a rule has the networks behind the nodes that it names", () => {
 });
 
 test("an address or a network is found behind its node", () => {
-  const found = (text: string) => routerTo(text, [...machines, { ...exotic, name: "gw-6" }])?.name;
+  const found = (text: string) => routerTo(text, [...nodes, { ...exotic, name: "gw-6" }])?.name;
   expect(["192.168.20.7", "192.168.30.0/24", "10.9.255.1"].map(found)).toEqual([
     "gw-berlin",
     "gw-berlin",
@@ -148,14 +148,14 @@ test("an address or a network is found behind its node", () => {
 const exotic = { groups: [], subnets: ["fd00::/64", "10.0.0.0/12"] };
 
 test("a network that cannot stand in a side is answered with the node in front of it", () => {
-  expect(networkFault("192.168.30.0/24", machines)).toStartWith(
+  expect(networkFault("192.168.30.0/24", nodes)).toStartWith(
     "192.168.30.0/24 is behind gw-berlin: name gw-berlin.",
   );
-  expect(networkFault("10.0.0.0/8", machines)).toContain("name the node in front of 10.0.0.0/8");
+  expect(networkFault("10.0.0.0/8", nodes)).toContain("name the node in front of 10.0.0.0/8");
   // What to do instead, where no rule can do it.
   for (const network of ["192.168.30.0/24", "10.0.0.0/8"])
-    expect(networkFault(network, machines)).toEndWith(gatewayWords);
-  expect(networkFault("fd00::/64", machines)).toBeDefined();
+    expect(networkFault(network, nodes)).toEndWith(gatewayWords);
+  expect(networkFault("fd00::/64", nodes)).toBeDefined();
   for (const word of ["group:web", "idp:On call / DE", "any", ""])
-    expect(networkFault(word, machines)).toBeUndefined();
+    expect(networkFault(word, nodes)).toBeUndefined();
 });

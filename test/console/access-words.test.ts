@@ -14,24 +14,24 @@ import {
 import {
   conclusionOf,
   ruledOn,
-  machineFacts,
+  nodeFacts,
   pathFact,
   trafficFrom,
   trafficIn,
   trafficText,
-  type Machine,
+  type LinkedNode,
   type Path,
   type Traffic,
 } from "../../src/console/access/link.ts";
 
-const machines = Array.from({ length: 20 }, (_, at) => ({
+const nodes = Array.from({ length: 20 }, (_, at) => ({
   groups: [at < 12 ? "web" : "db", ...(at % 2 === 0 ? ["eu"] : [])],
 }));
 const names = ["a", "b", "c"];
 
 test("nodes are named by their group when they are exactly the group", () => {
   const words = (groups: readonly string[], count: number) =>
-    classWords({ groups, nodes: names, count }, machines);
+    classWords({ groups, nodes: names, count }, nodes);
   expect(words(["web"], 12)).toBe("12 nodes in web");
   expect(words(["web", "eu"], 6)).toBe("6 nodes in web and eu");
   // The others are a class of their own.
@@ -40,9 +40,9 @@ test("nodes are named by their group when they are exactly the group", () => {
   expect(words(["user:ada@example.org"], 5)).toBe("a, b, c and 2 more");
   // The group has fewer nodes in the list, which is older than the plan.
   expect(words(["db"], 9)).toBe("a, b, c and 6 more");
-  expect(classWords({ groups: ["web"], nodes: ["a", "b"], count: 2 }, machines)).toBe("a, b");
+  expect(classWords({ groups: ["web"], nodes: ["a", "b"], count: 2 }, nodes)).toBe("a, b");
   // By their owner, nodes are in groups, too.
-  const owned = machines.map(() => ({ groups: [], owner_groups: ["staff", "user:id.7"] }));
+  const owned = nodes.map(() => ({ groups: [], owner_groups: ["staff", "user:id.7"] }));
   expect(classWords({ groups: ["staff"], nodes: names, count: 20 }, [...owned, { groups: [] }])).toBe(
     "20 nodes in staff",
   );
@@ -51,7 +51,7 @@ test("nodes are named by their group when they are exactly the group", () => {
 test("networks behind nodes are no nodes", () => {
   const behind = ["10.1.0.0/24 behind gw", "10.2.0.0/24 behind gw", "10.3.0.0/24 behind gw2"];
   const words = (groups: readonly string[], count: number) =>
-    classWords({ groups, nodes: behind, count, are: "networks" }, machines);
+    classWords({ groups, nodes: behind, count, are: "networks" }, nodes);
   expect(words(["web"], 3)).toBe(behind.join(", "));
   // As many as there are nodes, in the group and in all.
   expect(words(["web"], 12)).toBe(`12 networks behind nodes in web (${behind.join(", ")}, …)`);
@@ -128,10 +128,10 @@ test("who only gains stands first, who only loses last; large numbers have separ
   ];
   expect(gainersFirst(mixed).map(({ name }) => name)).toEqual(["web", "relay", "db", "ci", "mail"]);
   expect(numberText(39_932)).toBe("39,932");
-  expect(classWords({ groups: [], nodes: names, count: 2500 }, machines)).toBe("a, b, c and 2,497 more");
+  expect(classWords({ groups: [], nodes: names, count: 2500 }, nodes)).toBe("a, b, c and 2,497 more");
 });
 
-const machine = (name: string, more: Partial<Machine> = {}): Machine => ({
+const node = (name: string, more: Partial<LinkedNode> = {}): LinkedNode => ({
   id: 1,
   name,
   state: "active",
@@ -154,15 +154,15 @@ const direct: Path = {
 };
 
 test("the answer joins what the rules say with what the network does", () => {
-  const [a, b] = [machine("a"), machine("b")];
-  const say = (from: Machine, to: Machine, isAllowed = true, paths: readonly Path[] = [direct]) =>
+  const [a, b] = [node("a"), node("b")];
+  const say = (from: LinkedNode, to: LinkedNode, isAllowed = true, paths: readonly Path[] = [direct]) =>
     conclusionOf({ isAllowed, what: "it", from, to, paths })[1];
   expect(say(a, b)).toBe("Yes: the rules allow it, and nothing is known to stand in the way.");
   expect(say(a, b, false)).toBe("No: the rules do not allow it.");
-  expect(say(a, machine("b", { state: "revoked", online: false }), false)).toBe("No: b is revoked.");
-  expect(say(machine("a", { state: "pending" }), b)).toBe("No: a is not registered.");
-  expect(say(machine("a", { online: false }), b)).toBe("Not now: the rules allow it, but a is away.");
-  expect(say(machine("a", { online: false }), machine("b", { online: false }))).toBe(
+  expect(say(a, node("b", { state: "revoked", online: false }), false)).toBe("No: b is revoked.");
+  expect(say(node("a", { state: "pending" }), b)).toBe("No: a is not registered.");
+  expect(say(node("a", { online: false }), b)).toBe("Not now: the rules allow it, but a is away.");
+  expect(say(node("a", { online: false }), node("b", { online: false }))).toBe(
     "Not now: the rules allow it, but a and b are away.",
   );
   expect(say(a, b, true, [direct, { ...direct, probe: "broken" }])).toBe(
@@ -171,11 +171,11 @@ test("the answer joins what the rules say with what the network does", () => {
   expect(say(a, b, true, [{ ...direct, path: "relayed", relays: ["r1"], relays_away: true }])).toBe(
     "Perhaps: the rules allow it, but the relay of the path between them is away.",
   );
-  expect(say(a, machine("b", { applied_config_version: 3 }))).toBe(
+  expect(say(a, node("b", { applied_config_version: 3 }))).toBe(
     "Perhaps: the rules allow it, but b has not applied the newest ones.",
   );
   // A phone never checks in.
-  const phone = machine("b", {
+  const phone = node("b", {
     online: false,
     phone: { system: "ios", imported_at: "2026-11-01T00:00:00Z", import_by: "2099-01-01T00:00:00Z" },
   });
@@ -220,12 +220,12 @@ test("without a port, the question is about all of its protocol", () => {
 });
 
 test("each node has its state with its age, and whether it has the newest rules", () => {
-  const texts = (one: Machine) => machineFacts(one).map(({ state, words, at }) => [state, words, at]);
-  expect(texts(machine("a"))).toEqual([
+  const texts = (one: LinkedNode) => nodeFacts(one).map(({ state, words, at }) => [state, words, at]);
+  expect(texts(node("a"))).toEqual([
     ["online", "online, last check-in", "2026-11-23T10:00:00Z"],
     ["online", "has applied the newest rules", null],
   ]);
-  expect(texts(machine("a", { online: false, applied_config_version: 1 }))).toEqual([
+  expect(texts(node("a", { online: false, applied_config_version: 1 }))).toEqual([
     ["away", "away, last check-in", "2026-11-23T10:00:00Z"],
     [
       "limited",
@@ -233,12 +233,12 @@ test("each node has its state with its age, and whether it has the newest rules"
       null,
     ],
   ]);
-  const revoked = machine("a", { state: "revoked", online: false, revoked_at: "2026-11-20T00:00:00Z" });
+  const revoked = node("a", { state: "revoked", online: false, revoked_at: "2026-11-20T00:00:00Z" });
   expect(texts(revoked)).toEqual([["revoked", "revoked", "2026-11-20T00:00:00Z"]]);
 });
 
 test("the last known path has its age, and of a node that is away it is old news", () => {
-  const [a, b] = [machine("a"), machine("b")];
+  const [a, b] = [node("a"), node("b")];
   expect(pathFact(a, b, undefined)).toBeUndefined();
   expect(pathFact(a, b, direct)).toEqual({
     state: "online",
@@ -246,7 +246,7 @@ test("the last known path has its age, and of a node that is away it is old news
     words: "path direct (4 ms); last change",
     at: "2026-11-23T09:00:00Z",
   });
-  expect(pathFact(machine("a", { online: false }), b, { ...direct, probe: "broken" })).toMatchObject({
+  expect(pathFact(node("a", { online: false }), b, { ...direct, probe: "broken" })).toMatchObject({
     state: "away",
     words: "path broken: b does not answer, when it was last here; last change",
   });

@@ -70,7 +70,7 @@ test("filters combine: actor by e-mail, type with an asterisk, subject by name, 
   expect(found({ to: day(1), from: day(1) })).toContain(1);
   expect(found({ to: day(1) })).not.toContain(40);
   expect(found({ from: "yesterday" })).toEqual([1, 2, 3, 40]);
-  // An alias is another name of its machine.
+  // An alias is another name of its node.
   events.push(
     event(41, {
       type: "name.created",
@@ -270,7 +270,7 @@ test("sides of rules are words, and counts of nothing are left out", () => {
   ]);
 });
 
-test("an event without the name of its machine shows the name that the newest other event gives", () => {
+test("an event without the name of its node shows the name that the newest other event gives", () => {
   const nameless = event(9, { subject: "node/1", before: null, after: { reason: "lost" } });
   const things = thingsOf([nameless, event(2, { subject: "node/1", after: { name: "new" } }), event(1)]);
   expect(subjectOf(nameless, things)).toBe("new (once old, web-1) (node/1)");

@@ -35,7 +35,7 @@ const rotation = (phase: Rotation["phase"], waiting: number): Rotation => ({
   auto: false,
 });
 
-test("machines trust a new CA once all have confirmed it", () => {
+test("nodes trust a new CA once all have confirmed it", () => {
   expect(trustOf(ca("next"), rotation("trust", 299))).toBe("not all: 299 have yet to confirm it");
   expect(trustOf(ca("next"), rotation("trust", 1))).toBe("not all: 1 has yet to confirm it");
   expect(trustOf(ca("next"), rotation("trust", 0))).toBe("yes");

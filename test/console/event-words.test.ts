@@ -113,13 +113,13 @@ test("what changed has names instead of numbers, and the words of the pages", ()
     changes("node.transferred", "node/3", { before: { owner_id: 7 }, after: { owner_id: null } }),
   ).toEqual([{ field: "owner", removed: ["ada@example.org"], added: ["none"] }]);
   expect(changes("token.used", "registration_token/1", { after: { node_id: 3 } })).toEqual([
-    { field: "machine", removed: [], added: ["db-1"] },
+    { field: "node", removed: [], added: ["db-1"] },
   ]);
   expect(changes("registration.waiting", "registration/1", { after: { name: "a", owner_id: null } })).toEqual(
     [],
   );
   expect(changes("organization.updated", "organization/acme", { after: { node_approval: "all" } })).toEqual([
-    { field: "machine approval", removed: [], added: ["all"] },
+    { field: "node approval", removed: [], added: ["all"] },
   ]);
   // What the sentence says already, and hashes, are left to the raw event.
   expect(changes("certificate.issued", "node/3", { after: { fingerprint: "ab" } })).toEqual([]);
@@ -133,7 +133,7 @@ test("what changed has names instead of numbers, and the words of the pages", ()
     changes("policy.applied", "policy", {
       after: { nodes: [{ id: 3, name: "db-1", groups: { add: ["db"], remove: [] }, relay: null }] },
     }),
-  ).toEqual([{ field: "machines", removed: [], added: ["db-1: groups add db"] }]);
+  ).toEqual([{ field: "nodes", removed: [], added: ["db-1: groups add db"] }]);
 });
 
 test("rules are the sentences of the page Access", () => {
@@ -166,7 +166,7 @@ test("rules are the sentences of the page Access", () => {
   expect(ruleChangeOf(event("rule.updated", "rule/9", changed))).toBeUndefined();
 });
 
-test("machines that events name by number alone are found, each once", () => {
+test("nodes that events name by number alone are found, each once", () => {
   const by = { kind: "node", id: 12, ip: null };
   const events = [
     event("node.updated", "node/3"),

@@ -22,7 +22,7 @@ import {
 } from "../../src/console/map/groups.ts";
 import { centreOf, overlap, place, type Box } from "../../src/console/map/ring.ts";
 
-const machine = (id: number, groups: readonly string[] = [], more = {}) => ({
+const node = (id: number, groups: readonly string[] = [], more = {}) => ({
   id,
   name: `node-${id}`,
   ip_address: `10.77.0.${id}`,
@@ -47,7 +47,7 @@ const path = (node: number, peer: number, more: Partial<Path> = {}): Path => ({
 });
 
 test("both ends of a pair are one edge, and the worse end counts", () => {
-  const all = [1, 2, 3].map((id) => machine(id));
+  const all = [1, 2, 3].map((id) => node(id));
   expect(edgesOf([path(1, 2), path(2, 1, { path: "relayed", relays: ["hub"], rtt_ms: 9 })], all)).toEqual([
     { from: 1, to: 2, kind: "relayed", rttMs: 9, relays: ["hub"] },
   ]);
@@ -60,15 +60,15 @@ test("both ends of a pair are one edge, and the worse end counts", () => {
     [path(2, 3), path(3, 2, { probe: "broken" })],
   ])
     expect(edgesOf(paths, all)).toMatchObject([{ from: 3, to: 2, kind: "broken" }]);
-  // Neither carries anything, is of a machine that left, or has a peer that is no machine.
+  // Neither carries anything, is of a node that left, or has a peer that is no node.
   expect(
     edgesOf([path(1, 3, { path: "none" }), path(1, 9), path(9, 1), path(1, 2, { peer: null })], all),
   ).toEqual([]);
 });
 
-test("what an away machine reports, or an away relay carries, is old, unless the other end knows better", () => {
-  const [a, b] = [machine(1), machine(2)];
-  const hub = machine(3, [], { online: false });
+test("what an away node reports, or an away relay carries, is old, unless the other end knows better", () => {
+  const [a, b] = [node(1), node(2)];
+  const hub = node(3, [], { online: false });
   const kinds = (...paths: Path[]) => edgesOf(paths, [a, b, hub]).map(({ kind, oldAt }) => [kind, oldAt]);
   const at = Date.UTC(2026, 10, 1);
   const relayed = { path: "relayed" as const, relays: ["10.77.0.3"], relays_away: true };

@@ -4,7 +4,7 @@ import { expect, test } from "bun:test";
 import { countShown, filtered } from "../../src/console/nodes/filter.ts";
 import { lengthOf } from "../../src/console/nodes/path-length.ts";
 import { whyWords } from "../../src/console/nodes/why-words.ts";
-import { machineOf } from "../../src/console/machines.ts";
+import { listedOf } from "../../src/console/listed-nodes.ts";
 import { isOverdue, stateOf } from "../../src/console/nodes.ts";
 import type { Node } from "../../src/protocol/node.ts";
 
@@ -85,7 +85,7 @@ test("a chip counts what its filter shows; a node with two faults needs somebody
     { ...node, id: 2, overlay_version: "1.9.6" },
     { ...node, id: 3, online: false, is_relay: true },
     { ...node, id: 4, online: false },
-  ].map((each) => machineOf({ ...each, certificate: null }));
+  ].map((each) => listedOf({ ...each, certificate: null }));
   const paths = new Map([[2, { relayed: 1, broken: 1 }]]);
   const count = (show: string) => countShown(all, show, 0, paths);
   expect(["", "needs", "relayed", "away", "broken"].map(count)).toEqual([4, 2, 1, 2, 1]);

@@ -1,4 +1,4 @@
-// What pages say about machines that are there, away or revoked.
+// What pages say about nodes that are there, away or revoked.
 
 import { expect, test } from "bun:test";
 import { findingWords } from "../../src/protocol/finding-kinds.ts";
@@ -10,7 +10,7 @@ const revoked = { state: "revoked", online: false } as const;
 const pending = { state: "pending", online: false } as const;
 const newest = { applied_config_version: 312, config_version: 312 };
 
-test("only a machine that is there has applied the newest configuration now", () => {
+test("only a node that is there has applied the newest configuration now", () => {
   const words = (node: Parameters<typeof configurationOf>[0]) => configurationOf(node).words;
   expect(words({ ...online, ...newest })).toBe("312, applied");
   expect(words({ ...away, ...newest })).toBe("312, applied when it was last here");
@@ -18,13 +18,13 @@ test("only a machine that is there has applied the newest configuration now", ()
   expect(words({ ...pending, ...newest })).toBe("none: it is not registered");
   const behind = configurationOf({ ...online, applied_config_version: null, config_version: 2 });
   expect(behind).toEqual({ words: "has applied none; the newest is 2", isBehind: true });
-  // The newest version is that of now, not of when the machine was last here.
+  // The newest version is that of now, not of when the node was last here.
   expect(words({ ...away, applied_config_version: 1, config_version: 313 })).toBe(
     "had applied configuration 1 when it was last here; the newest is 313",
   );
 });
 
-test("a machine without paths says why", () => {
+test("a node without paths says why", () => {
   expect(noPathsOf(revoked)).toContain("revoked");
   expect(noPathsOf(pending)).toContain("not registered");
   expect(noPathsOf(away)).toContain("away");
@@ -47,7 +47,7 @@ test("a phone is neither online nor away, and says when it has to be imported ag
   expect(noPathsOf(due)).toBe("A phone reports none.");
 });
 
-test("a machine that is behind says whether that is a fault", () => {
+test("a node that is behind says whether that is a fault", () => {
   const now = Date.UTC(2026, 10, 20);
   const behind = { applied_config_version: 1, config_version: 310 };
   const late = { ...behind, not_applied_since: "2026-11-19T23:40:00Z" };
@@ -74,13 +74,13 @@ test("a machine that is behind says whether that is a fault", () => {
     });
 });
 
-test("a machine that is online and does not reach a peer says so, before anything else", () => {
+test("a node that is online and does not reach a peer says so, before anything else", () => {
   expect(stateOf({ ...online, isLate: true, broken: 1 })).toEqual(["attention", "broken path"]);
   expect(stateOf({ ...online, broken: 0 })[1]).toBe("online");
   expect(stateOf({ ...away, broken: 1 })[1]).toBe("away");
 });
 
-test("each kind of what a machine found wrong is shown in words while it is online", () => {
+test("each kind of what a node found wrong is shown in words while it is online", () => {
   for (const [finding, words] of Object.entries(findingWords)) {
     expect(stateOf({ ...online, finding, broken: 1 })).toEqual(["attention", words]);
     expect(stateOf({ ...away, finding })).toEqual(["away", "away"]);
@@ -89,7 +89,7 @@ test("each kind of what a machine found wrong is shown in words while it is onli
   expect(stateOf({ ...online, finding: null })).toEqual(["online", "online"]);
 });
 
-test("a machine that lacks a configuration for long is not shown as well", () => {
+test("a node that lacks a configuration for long is not shown as well", () => {
   expect(stateOf({ ...online, isLate: true })).toEqual(["limited", "old configuration"]);
   expect(stateOf({ ...away, isLate: true })).toEqual(["away", "away"]);
   expect(stateOf({ ...revoked, isLate: true })).toEqual(["revoked", "revoked"]);

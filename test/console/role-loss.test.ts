@@ -3,7 +3,7 @@
 import { expect, test } from "bun:test";
 import { lossWith, type Roles } from "../../src/console/role-loss.ts";
 
-const machine = (id: number, name: string, more: Partial<Roles> = {}): Roles => ({
+const node = (id: number, name: string, more: Partial<Roles> = {}): Roles => ({
   id,
   name,
   state: "active",
@@ -16,12 +16,12 @@ const machine = (id: number, name: string, more: Partial<Roles> = {}): Roles => 
 
 test("a revocation says what the network loses with it, and what stays", () => {
   const [first, second] = [
-    machine(1, "lh-1", { is_lighthouse: true }),
-    machine(2, "lh-2", { is_lighthouse: true }),
+    node(1, "lh-1", { is_lighthouse: true }),
+    node(2, "lh-2", { is_lighthouse: true }),
   ];
-  const router = machine(3, "gw", { is_relay: true, subnets: ["192.168.20.0/24"] });
-  const all = [first, second, router, machine(4, "web-1")];
-  expect(lossWith([machine(4, "web-1")], all)).toEqual([]);
+  const router = node(3, "gw", { is_relay: true, subnets: ["192.168.20.0/24"] });
+  const all = [first, second, router, node(4, "web-1")];
+  expect(lossWith([node(4, "web-1")], all)).toEqual([]);
   expect(lossWith([first], all)).toEqual(["lh-1 is a lighthouse. Other lighthouses that are online: lh-2."]);
   expect(lossWith([first, second], all)[0]).toStartWith(
     "lh-1, lh-2 are lighthouses, and no other lighthouse is online:",

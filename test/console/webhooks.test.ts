@@ -4,7 +4,7 @@ import { expect, test } from "bun:test";
 import {
   isUnderWay,
   joined,
-  machinesIn,
+  nodesIn,
   outcomeOf,
   outcomeOfAll,
   standingOf,
@@ -47,9 +47,9 @@ test("several that were sent have a result when each has one, and it is a failur
   expect(outcomeOfAll([arrived, arrived])).toEqual({ words: "Delivered: 2 of 2.", isFailure: false });
 });
 
-test("the machines that deliveries are about are asked for once each", () => {
+test("the nodes that deliveries are about are asked for once each", () => {
   const about = (event_subject: string) => delivery(1, { event_subject });
-  expect(machinesIn([about("node/252"), about("group/node/3"), about("node/252"), about("node/9")])).toEqual([
+  expect(nodesIn([about("node/252"), about("group/node/3"), about("node/252"), about("node/9")])).toEqual([
     252, 9,
   ]);
 });

@@ -93,14 +93,14 @@ asRoot("a machine without a key", () => {
     const ping = ["ping", "-q", "-i", "0.2", "-c", "25", "-W", "1", "10.77.0.1"];
     const pinging = Bun.spawn(scene.host("box").inside(ping), { stdout: "pipe" });
     await page.goto(`${scene.url}/console/acme/`);
-    await page.getByText("Machines of yours to confirm").waitFor();
+    await page.getByText("Nodes of yours to confirm").waitFor();
     expect(await violationsIn(page)).toEqual([]);
     await page.getByRole("link", { name: "box" }).click();
     await page.getByText("Its user confirms it by").waitFor();
     expect(await violationsIn(page)).toEqual([]);
     await page.goBack();
     await page.getByRole("button", { name: "It is still mine" }).click();
-    await page.getByText("Machines of yours to confirm").waitFor({ state: "detached" });
+    await page.getByText("Nodes of yours to confirm").waitFor({ state: "detached" });
     expect(await new Response(pinging.stdout).text()).toContain("25 packets transmitted, 25 received");
   });
 

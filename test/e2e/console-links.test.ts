@@ -108,7 +108,7 @@ describe("links in the console", () => {
         ["Enable", "active"],
       ] as const) {
         await button(`${verb} ada@example.org`).click();
-        if (verb === "Disable") await page.getByText("They have no machine and no token.").waitFor();
+        if (verb === "Disable") await page.getByText("They have no node and no token.").waitFor();
         await page
           .getByRole("dialog")
           .getByRole("button", { name: `${verb} ada@example.org` })

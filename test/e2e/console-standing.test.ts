@@ -397,6 +397,29 @@ describe("how machines stand in the console", () => {
   );
 
   test(
+    "after an error of the page itself, the question about several nodes can be answered again",
+    async () => {
+      const tab = await scene.context.newPage();
+      // The error that this test makes is no complaint.
+      await tab.addInitScript(`addEventListener("unhandledrejection", (event) => event.preventDefault())`);
+      await tab.goto(`${scene.url()}/console/acme/nodes/?search=bulk-2`);
+      await tab.getByLabel("Select bulk-2").click();
+      await tab.getByRole("button", { name: "Change groups" }).click();
+      await tab.getByLabel("Add to groups").fill("again");
+      await tab.evaluate("globalThis.real = fetch; globalThis.fetch = async () => ({ text: async () => '' })");
+      const change = tab.getByRole("button", { name: "Change the groups of bulk-2" });
+      await change.click();
+      await tab.getByText("0 of 1 are done.").waitFor();
+      await until(() => change.isEnabled());
+      await tab.evaluate("globalThis.fetch = real");
+      await change.click();
+      await tab.getByRole("row").filter({ hasText: "again" }).waitFor();
+      await tab.close();
+    },
+    limitMs,
+  );
+
+  test(
     "a rule leads to who made it, a machine to what it may reach; dates are written as chosen",
     async () => {
       await addRule(scene, "--protocol tcp --ports 22 --peer group:web");

@@ -32,25 +32,25 @@ type Combination = { has: readonly string[]; times: number };
 const combinations = new WeakMap<readonly Named[], readonly Combination[]>();
 
 /** The lists of groups that nodes have, and how many have each: ten thousand nodes share a few lists. */
-function combinationsOf(machines: readonly Named[]): readonly Combination[] {
-  const known = combinations.get(machines);
+function combinationsOf(nodes: readonly Named[]): readonly Combination[] {
+  const known = combinations.get(nodes);
   if (known !== undefined) return known;
   const byList = new Map<readonly string[], Combination>();
-  for (const machine of machines) {
-    const key = machine.owner_groups === undefined ? machine.groups : [];
+  for (const node of nodes) {
+    const key = node.owner_groups === undefined ? node.groups : [];
     const found = byList.get(key);
-    if (found === undefined) byList.set(key, { has: shownGroups(machine), times: 1 });
+    if (found === undefined) byList.set(key, { has: shownGroups(node), times: 1 });
     else found.times += 1;
   }
   const made = [...byList.values()];
-  combinations.set(machines, made);
+  combinations.set(nodes, made);
   return made;
 }
 
 /** A class in words around its groups. `isExact`: it has all nodes of these groups and no others. */
 type ClassParts = { before: string; groups: readonly string[]; after: string; isExact: boolean };
 
-export function classParts({ groups, nodes, count, are }: Class, machines: readonly Named[]): ClassParts {
+export function classParts({ groups, nodes, count, are }: Class, all: readonly Named[]): ClassParts {
   const names = nodes.join(", ");
   const plain = (before: string): ClassParts => ({ before, groups: [], after: "", isExact: false });
   if (count <= nodes.length) return plain(names);
@@ -59,10 +59,10 @@ export function classParts({ groups, nodes, count, are }: Class, machines: reado
     const inGroups = own.length === 0 ? "" : ` in ${own.join(" and ")}`;
     return plain(`${numberText(count)} networks behind nodes${inGroups} (${names}, …)`);
   }
-  if (count === machines.length) return plain(`all ${numberText(count)} nodes`);
+  if (count === all.length) return plain(`all ${numberText(count)} nodes`);
   const within = (wanted: readonly string[]) => {
     let found = 0;
-    for (const { has, times } of combinationsOf(machines))
+    for (const { has, times } of combinationsOf(all))
       if (wanted.every((group) => has.includes(group))) found += times;
     return found;
   };
@@ -77,8 +77,8 @@ export function classParts({ groups, nodes, count, are }: Class, machines: reado
 }
 
 /** "web-1, web-2", "64 nodes in web", "12 of 64 nodes in web (web-1, web-2, web-3, …)", "all 300 nodes". */
-export function classWords(one: Class, machines: readonly Named[]): string {
-  const { before, groups, after } = classParts(one, machines);
+export function classWords(one: Class, nodes: readonly Named[]): string {
+  const { before, groups, after } = classParts(one, nodes);
   return before + groups.join(" and ") + after;
 }
 

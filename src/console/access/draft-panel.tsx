@@ -24,11 +24,14 @@ import {
   verbFor,
   type Class,
 } from "./class-words.ts";
-import { discard, isRefused, planEdits, save, testsLeft, undo, type Draft } from "./draft.ts";
+import { discard, isRefused, testsLeft, type Draft } from "./draft-state.ts";
+import { planEdits, undo } from "./draft.ts";
+import { save } from "./saving.ts";
 import { shownRules, useSlices } from "./rule-list.tsx";
 import { listOf, type Saved } from "./saved.ts";
 import { Sentence, TestSentence } from "./sentence.tsx";
-import { beyond, type Tests } from "./test-text.ts";
+import { notIn } from "./merge-tests.ts";
+import type { Tests } from "./test-text.ts";
 import { networksBehind } from "../../protocol/networks-behind.ts";
 import {
   changeWords,
@@ -69,7 +72,7 @@ type JustSavedProps = { draft: Draft; done: NonNullable<Draft["done"]["value"]> 
 
 function JustSaved({ draft, done: { terminal, plan, edits, tests } }: JustSavedProps) {
   const [isShown, show] = useState(false);
-  const change = { ...edits, fresh: beyond(tests[0], tests[1]), gone: beyond(tests[1], tests[0]) };
+  const change = { ...edits, fresh: notIn(tests[0], tests[1]), gone: notIn(tests[1], tests[0]) };
   return (
     <>
       <SavedBar
@@ -99,8 +102,8 @@ function changeOf(draft: Draft, saved: Saved, rules: readonly Rule[]): Change {
   const tests = testsLeft(draft);
   return {
     ...editsOf(saved.rules, rules),
-    fresh: beyond(listOf(saved), tests),
-    gone: beyond(tests, listOf(saved)),
+    fresh: notIn(listOf(saved), tests),
+    gone: notIn(tests, listOf(saved)),
   };
 }
 

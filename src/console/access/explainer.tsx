@@ -8,20 +8,21 @@ import { apiPath } from "../../api/endpoint.ts";
 import { useEffect, useId, useState } from "preact/hooks";
 import type { Node } from "../../protocol/node.ts";
 import { ApiError, call } from "../api.ts";
-import type { Machine } from "../machines.ts";
+import type { ListedNode } from "../listed-nodes.ts";
 import { organization } from "../me.ts";
 import { useNodes } from "../node-list.ts";
 import { configurationOf } from "../nodes.ts";
 import { useList, useResource } from "../resource.ts";
 import { pathOf, query, setQuery } from "../router.ts";
 import { Panel, TerminalButton } from "../ui/page.tsx";
-import { Failure, Line, State, valueOf, When } from "../ui/parts.tsx";
+import { valueOf } from "../ui/field.tsx";
+import { Failure, Line, State, When } from "../ui/parts.tsx";
 import { spaced } from "./class-words.ts";
 import type { Saved } from "./saved.ts";
 import { routerTo } from "./networks.ts";
 import {
   conclusionOf,
-  machineFacts,
+  nodeFacts,
   packetOf,
   pathFact,
   ruledOn,
@@ -36,8 +37,8 @@ import { portsFault, type Rule } from "./rules.ts";
 import { Sentence } from "./sentence.tsx";
 
 const maxOffered = 50;
-const none: readonly Machine[] = [];
-const offeredOf = (nodes: readonly Machine[], name: string) =>
+const none: readonly ListedNode[] = [];
+const offeredOf = (nodes: readonly ListedNode[], name: string) =>
   nodes.filter((node) => node.name.includes(name));
 
 type Props = { saved: Saved; slug: string; isEdited: boolean };
@@ -53,7 +54,7 @@ export function Explainer({ saved, slug, isEdited }: Props) {
   const { data = none, isWhole: isRead } = useNodes();
   // Until all of the list is read, a missing name may still come.
   const nodes = isRead ? data : none;
-  const [sender, receiver] = [useMachine(slug, nodes, from), useMachine(slug, nodes, to)];
+  const [sender, receiver] = [useNamedNode(slug, nodes, from), useNamedNode(slug, nodes, to)];
   const isWhole = sender !== undefined && receiver !== undefined && fault === undefined;
   const body: RuleTest | undefined = isWhole
     ? {
@@ -117,7 +118,7 @@ export function Explainer({ saved, slug, isEdited }: Props) {
 /** The typed text is no node, or only the beginning of names. */
 function unknownOf(
   name: string,
-  nodes: readonly Machine[],
+  nodes: readonly ListedNode[],
   found: readonly (Node | undefined)[],
 ): string | undefined {
   if (name === "" || nodes.length === 0) return undefined;
@@ -141,7 +142,7 @@ function questionOf(words: URLSearchParams): Question {
 
 type FormProps = {
   question: Question;
-  nodes: readonly Machine[];
+  nodes: readonly ListedNode[];
   fault: string | undefined;
 };
 
@@ -200,7 +201,7 @@ function QuestionForm({ question: { from, to, ...traffic }, nodes, fault }: Form
 }
 
 /** The node of this name, also one that is revoked. */
-function useMachine(slug: string, nodes: readonly Machine[], name: string): Node | undefined {
+function useNamedNode(slug: string, nodes: readonly ListedNode[], name: string): Node | undefined {
   const id = nodes.find((node) => node.name === name)?.id;
   const isOther = name !== "" && nodes.length > 0 && offeredOf(nodes, name).length === 0;
   const { data } = useResource(id === undefined ? "" : apiPath(nodesApi.retrieve, { slug, id }));
@@ -267,7 +268,7 @@ function Answer({ answer, rules, from, to, slug, question }: AnswerProps) {
         </p>
       ) : null}
       <ul class="facts-list">
-        {[...machineFacts(from), ...machineFacts(to), ...facts].map((fact) => (
+        {[...nodeFacts(from), ...nodeFacts(to), ...facts].map((fact) => (
           <FactLine key={fact.about + fact.words} fact={fact} />
         ))}
         {facts.length > 0 || there === undefined || back === undefined ? null : (
@@ -360,7 +361,7 @@ type PickerProps = {
   label: string;
   name: string;
   set: (event: Event) => void;
-  nodes: readonly Machine[];
+  nodes: readonly ListedNode[];
 };
 
 function NodePicker({ label, name, set, nodes }: PickerProps) {

@@ -5,7 +5,7 @@ import { groupsApi } from "../../api/groups.ts";
 import type { VNode } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { slug } from "../me.ts";
-import type { Machine } from "../machines.ts";
+import type { ListedNode } from "../listed-nodes.ts";
 import { useNodes } from "../node-list.ts";
 import { useList } from "../resource.ts";
 import { pathOf } from "../router.ts";
@@ -301,9 +301,9 @@ const maxNames = 4;
 type Members = { count: number; names: readonly string[] };
 
 /** How many nodes are in each group, and the first of them. */
-function membersOf(machines: readonly Machine[]): ReadonlyMap<string, Members> {
+function membersOf(nodes: readonly ListedNode[]): ReadonlyMap<string, Members> {
   const found = new Map<string, { count: number; names: string[] }>();
-  for (const { groups, name } of machines)
+  for (const { groups, name } of nodes)
     for (const group of groups) {
       const known = found.get(group);
       if (known === undefined) found.set(group, { count: 1, names: [name] });

@@ -9,7 +9,7 @@ import { spaced } from "./class-words.ts";
 /** How a node reaches a peer, as GET nodes/{id}/peers/ shows it. */
 export type Path = Omit<ReportedPath, "loss">;
 
-export type Machine = Pick<
+export type LinkedNode = Pick<
   Node,
   | "id"
   | "name"
@@ -26,14 +26,14 @@ export type Machine = Pick<
 export type Fact = { state: StateName; about: string; words: string; at: string | null };
 
 /** A node that reports: neither revoked, nor waiting, nor a phone. */
-const reports = ({ state, phone }: Machine): boolean => state === "active" && phone == null;
+const reports = ({ state, phone }: LinkedNode): boolean => state === "active" && phone == null;
 
 /** The state of a node and since when; what it has applied. */
-export function machineFacts(machine: Machine): Fact[] {
-  const { name: about, online, last_checkin_at, revoked_at } = machine;
-  const [state, word] = stateOf(machine);
-  if (!reports(machine)) return [{ state, about, words: word, at: revoked_at }];
-  const { words, isBehind } = configurationOf({ ...machine, online: true });
+export function nodeFacts(node: LinkedNode): Fact[] {
+  const { name: about, online, last_checkin_at, revoked_at } = node;
+  const [state, word] = stateOf(node);
+  if (!reports(node)) return [{ state, about, words: word, at: revoked_at }];
+  const { words, isBehind } = configurationOf({ ...node, online: true });
   return [
     { state, about, words: online ? "online, last check-in" : "away, last check-in", at: last_checkin_at },
     {
@@ -48,7 +48,7 @@ export function machineFacts(machine: Machine): Fact[] {
 }
 
 /** The last report of one about the other. A node reports changes only. */
-export function pathFact(from: Machine, to: Machine, path: Path | undefined): Fact | undefined {
+export function pathFact(from: LinkedNode, to: LinkedNode, path: Path | undefined): Fact | undefined {
   if (path === undefined) return undefined;
   const fact = (state: StateName, words: string): Fact => {
     const since = from.online ? `${words}; last change` : `${words}, when it was last here; last change`;
@@ -116,8 +116,8 @@ export function ruledOn(
 }
 
 type Asked = Ruled & {
-  from: Machine;
-  to: Machine;
+  from: LinkedNode;
+  to: LinkedNode;
   /** The path as one of them reports it. */
   paths: readonly Path[];
 };
@@ -129,7 +129,7 @@ export function conclusionOf({ isAllowed, what, from, to, paths }: Asked): [Stat
   if (ended !== undefined)
     return ["attention", `No: ${ended.name} is ${ended.state === "revoked" ? "revoked" : "not registered"}.`];
   if (!isAllowed) return ["attention", `No: the rules do not allow ${what}.`];
-  const away = both.filter((machine) => reports(machine) && !machine.online).map(({ name }) => name);
+  const away = both.filter((node) => reports(node) && !node.online).map(({ name }) => name);
   if (away.length > 0)
     return [
       "attention",
@@ -139,7 +139,7 @@ export function conclusionOf({ isAllowed, what, from, to, paths }: Asked): [Stat
     return ["attention", `Not now: the rules allow ${what}, but the path between them is broken.`];
   if (paths.some(({ relays_away }) => relays_away))
     return ["limited", `Perhaps: the rules allow ${what}, but the relay of the path between them is away.`];
-  const behind = both.find((machine) => configurationOf(machine).isBehind);
+  const behind = both.find((node) => configurationOf(node).isBehind);
   if (behind !== undefined)
     return [
       "limited",

@@ -7,19 +7,19 @@ export const gatewayWords =
   "What reaches a node reaches all networks behind it. To open one network alone, give it a node of its own as gateway, which no other rule reaches, be it to all nodes or to one of its groups.";
 
 /** The node in front of an IPv4 address, or of a network. */
-export function routerTo<T extends Router>(text: string, machines: readonly T[]): T | undefined {
+export function routerTo<T extends Router>(text: string, nodes: readonly T[]): T | undefined {
   const bitsOf = (address: string) =>
     address.replaceAll(/(\d+)(\.|\/.*|$)/g, (_, part) => Number(part).toString(2).padStart(8, "0"));
   const isIn = (network: string) =>
     /^(\d+\.){3}\d+(\/|$)/.test(text) &&
     bitsOf(text).startsWith(bitsOf(network).slice(0, Number(network.split("/")[1])));
-  return machines.find(({ subnets }) => subnets.some(isIn));
+  return nodes.find(({ subnets }) => subnets.some(isIn));
 }
 
 /** Why a side cannot name this network, and what to name. Undefined: it is no network. */
-export function networkFault(word: string, machines: readonly Router[]): string | undefined {
+export function networkFault(word: string, nodes: readonly Router[]): string | undefined {
   if (!/^[\d.a-f:]+\/\d{1,3}$/i.test(word)) return undefined;
-  const router = machines.find(({ subnets }) => subnets.includes(word.toLowerCase()));
+  const router = nodes.find(({ subnets }) => subnets.includes(word.toLowerCase()));
   return router === undefined
     ? `A network cannot stand here: name the node in front of ${word}. ${gatewayWords}`
     : `${word} is behind ${router.name}: name ${router.name}. ${gatewayWords}`;

@@ -4,7 +4,7 @@ import { apiPath } from "../../api/endpoint.ts";
 import { groupsApi } from "../../api/groups.ts";
 import { useState } from "preact/hooks";
 import { call } from "../api.ts";
-import type { Machine } from "../machines.ts";
+import type { ListedNode } from "../listed-nodes.ts";
 import { useMemberNames } from "../member-names.ts";
 import { useNodes } from "../node-list.ts";
 import { useProviderWords } from "../provider-words.ts";
@@ -13,8 +13,10 @@ import { useAction } from "../ui/form.tsx";
 import { Button, FormEnd } from "../ui/button.tsx";
 import { Dialog } from "../ui/dialog.tsx";
 import { Why } from "../ui/page.tsx";
-import { Failure, Field, valueOf } from "../ui/parts.tsx";
-import { edit, type Draft } from "./draft.ts";
+import { Field, valueOf } from "../ui/field.tsx";
+import { Failure } from "../ui/parts.tsx";
+import type { Draft } from "./draft-state.ts";
+import { edit } from "./draft.ts";
 import { networksBehind } from "../../protocol/networks-behind.ts";
 import { gatewayWords, networkFault } from "./networks.ts";
 import { Sentence } from "./sentence.tsx";
@@ -67,7 +69,7 @@ export function RuleForm({ rule, draft, close }: Props) {
   const [now, set] = useState<Rule>(rule ?? fresh);
   // Errors of the ports are shown after sending, not while the user types.
   const [isChecked, check] = useState(false);
-  const machines = useNodes().data ?? [];
+  const nodes = useNodes().data ?? [];
   const sides = useSides(draft.slug);
   const ends = endsOf(now);
   const word = (typed: string) => toWord(typed, sides.groups, sides.nodes);
@@ -83,7 +85,7 @@ export function RuleForm({ rule, draft, close }: Props) {
       isLong ||
       missing.length > 0 ||
       portsFault(now.ports) !== undefined ||
-      networkFault(whole.target, machines) !== undefined
+      networkFault(whole.target, nodes) !== undefined
     )
       return;
     const id = present?.id ?? newId(draft.rules.value ?? draft.saved.value?.rules ?? []);
@@ -101,7 +103,7 @@ export function RuleForm({ rule, draft, close }: Props) {
       sides={sides}
       mayBeNetwork={mayBeNetwork(key)}
       verb={mayBeNetwork(key) ? undefined : key === "to" ? "send to" : "reach"}
-      fault={mayBeNetwork(key) ? undefined : networkFault(whole.target, machines)}
+      fault={mayBeNetwork(key) ? undefined : networkFault(whole.target, nodes)}
       isChecked={isChecked}
     />
   );
@@ -140,7 +142,7 @@ export function RuleForm({ rule, draft, close }: Props) {
         </Field>
         <SideHelp />
         {isForeign ? <Foreign rule={present} /> : null}
-        {ends.from === "" || ends.to === "" ? null : <InWords rule={whole} machines={machines} />}
+        {ends.from === "" || ends.to === "" ? null : <InWords rule={whole} nodes={nodes} />}
         {[...new Set(missing)].map((name) => (
           <NewGroup key={name} name={name} slug={draft.slug} />
         ))}
@@ -171,8 +173,8 @@ function Foreign({ rule }: { rule: Rule | undefined }) {
 }
 
 /** The rule as a sentence, with the networks that it opens, too. */
-function InWords({ rule, machines }: { rule: Rule; machines: readonly Machine[] }) {
-  const behind = networksBehind([endsOf(rule).to], machines);
+function InWords({ rule, nodes }: { rule: Rule; nodes: readonly ListedNode[] }) {
+  const behind = networksBehind([endsOf(rule).to], nodes);
   const more = behind.length === 0 ? "" : `, and the networks behind (${behind.join("; ")})`;
   return (
     <p role="status" class="detail">

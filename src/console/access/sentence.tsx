@@ -1,5 +1,5 @@
-// Rules and tests as sentences, whose groups and ports stand out. Other pages show them, too: nothing of the page Access is
-// needed here.
+// Rules and tests as sentences, whose groups and ports stand out. Other pages show them too, so this file uses nothing of
+// the page Access.
 
 import type { ComponentChild } from "preact";
 import { Tag } from "../ui/tag.tsx";
@@ -16,7 +16,7 @@ const partsOf = (rule: Rule): Parts => ({
   traffic: trafficWords(rule),
 });
 
-/** `before`: the rule as it is saved; what differs is struck and set anew. */
+/** `before`: the saved rule; a part that differs is shown deleted and inserted. */
 export const Sentence = ({ rule, before, mark }: { rule: Rule; before?: Rule | undefined; mark?: Mark }) =>
   flow(partsOf(rule), before && partsOf(before), mark);
 
@@ -73,7 +73,7 @@ function side(word: string) {
   );
 }
 
-/** The differing parts, in both versions. */
+/** The description. If it differs, the former and the present one. */
 export function Description({ before, after }: { before: Rule; after: Rule }) {
   const [old, now] = [before.description, after.description];
   if (old === now) return now === "" ? null : <bdi>{now}</bdi>;

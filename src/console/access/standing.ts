@@ -8,14 +8,14 @@ import { common } from "./matrix.ts";
 export type Standee = Pick<Node, "id" | "groups" | "owner_groups" | "subnets" | "owner_id">;
 type Side = StoredRule["peer"];
 
-function covers(side: Side, machine: Standee): boolean {
-  const { id, subnets, owner_id } = machine;
+function covers(side: Side, node: Standee): boolean {
+  const { id, subnets, owner_id } = node;
   if ("any" in side) return true;
   if ("group" in side) {
     if (side.group === selfGroup) return typeof owner_id === "number";
     const owner = userOfGroup(side.group);
     return owner === undefined
-      ? [machine.groups, machine.owner_groups].some((groups) => groups?.includes(side.group) === true)
+      ? [node.groups, node.owner_groups].some((groups) => groups?.includes(side.group) === true)
       : owner === owner_id;
   }
   return "node" in side ? side.node === id : subnets.includes(side.cidr);
@@ -31,12 +31,12 @@ export type Standing = {
 };
 
 /** A connection needs both: the sender's firewall lets it out, the receiver's lets it in. */
-export function standingOf(rules: readonly StoredRule[], machine: Standee): Standing {
+export function standingOf(rules: readonly StoredRule[], node: Standee): Standing {
   const inbound = rules.filter(({ direction }) => direction === "inbound");
   return {
-    letsIn: inbound.filter(({ target }) => covers(target, machine)),
-    letIn: inbound.filter(({ peer }) => covers(peer, machine)),
-    letsOut: rules.filter(({ direction, target }) => direction === "outbound" && covers(target, machine)),
+    letsIn: inbound.filter(({ target }) => covers(target, node)),
+    letIn: inbound.filter(({ peer }) => covers(peer, node)),
+    letsOut: rules.filter(({ direction, target }) => direction === "outbound" && covers(target, node)),
   };
 }
 
@@ -68,9 +68,8 @@ export function namedIn(rules: readonly StoredRule[]): number[] {
 }
 
 /** `self` is the nodes with the same owner. */
-const isPeer = (side: Side, machine: Standee, of: Standee): boolean =>
-  covers(side, machine) &&
-  (!("group" in side) || side.group !== selfGroup || machine.owner_id === of.owner_id);
+const isPeer = (side: Side, node: Standee, of: Standee): boolean =>
+  covers(side, node) && (!("group" in side) || side.group !== selfGroup || node.owner_id === of.owner_id);
 
 /** Whether the rules let one send anything to the other. */
 function maySend({ letsOut }: Standing, from: Standee, { letsIn }: Standing, to: Standee): boolean {
@@ -82,10 +81,10 @@ function maySend({ letsOut }: Standing, from: Standee, { letsIn }: Standing, to:
 /** How many of the others a node may reach, and how many may reach it. */
 export function reachOf(
   rules: readonly StoredRule[],
-  machine: Standee,
+  node: Standee,
   others: readonly Standee[],
 ): Record<"reaches" | "reachedBy", number> {
-  const own = standingOf(rules, machine);
+  const own = standingOf(rules, node);
   const named = new Set(namedIn(rules));
   // Ten thousand nodes are of a few kinds.
   const kinds = new Map<string, { one: Standee; count: number }>();
@@ -98,8 +97,8 @@ export function reachOf(
   let [reaches, reachedBy] = [0, 0];
   for (const { one, count } of kinds.values()) {
     const its = standingOf(rules, one);
-    if (maySend(own, machine, its, one)) reaches += count;
-    if (maySend(its, one, own, machine)) reachedBy += count;
+    if (maySend(own, node, its, one)) reaches += count;
+    if (maySend(its, one, own, node)) reachedBy += count;
   }
   return { reaches, reachedBy };
 }

@@ -10,14 +10,16 @@ import { Dialog } from "../ui/dialog.tsx";
 import { Menu } from "../ui/menu.tsx";
 import { Panel, TerminalButton } from "../ui/page.tsx";
 import { State } from "../ui/parts.tsx";
-import { editTests, testsLeft, testsOf, type Draft } from "./draft.ts";
+import { testsLeft, testsOf, type Draft } from "./draft-state.ts";
+import { editTests } from "./draft.ts";
 import { networkFault } from "./networks.ts";
 import { protocolOf, SidePicker, toWord, TrafficFields, useSides } from "./rule-form.tsx";
 import { RowState } from "./rule-list.tsx";
 import { TestSentence } from "./sentence.tsx";
 import { portsFault } from "./rules.ts";
 import { listOf, type Saved } from "./saved.ts";
-import { beyond, isTestAboutGone, keyOf, wordsOfTest, type PolicyTest } from "./test-text.ts";
+import { notIn } from "./merge-tests.ts";
+import { isTestAboutGone, keyOf, wordsOfTest, type PolicyTest } from "./test-text.ts";
 
 type Props = { draft: Draft; saved: Saved; mayEdit: boolean };
 
@@ -30,8 +32,8 @@ const states = {
 export function PolicyTests({ draft, saved, mayEdit }: Props) {
   const [open, setOpen] = useState<PolicyTest | "new" | undefined>(undefined);
   const tests = testsOf(draft);
-  const fresh = beyond(listOf(saved), tests);
-  const gone = beyond(tests, listOf(saved));
+  const fresh = notIn(listOf(saved), tests);
+  const gone = notIn(tests, listOf(saved));
   const row = (test: PolicyTest, state: TestRow["state"]) => (
     <TestLine
       key={state + keyOf(test)}
@@ -156,16 +158,14 @@ function TestForm({ draft, old, close }: FormProps) {
   const [test, set] = useState(old ?? fresh);
   const [isChecked, check] = useState(false);
   const sides = useSides(draft.slug);
-  const machines = useNodes().data ?? [];
+  const nodes = useNodes().data ?? [];
   const word = (typed: string) => toWord(typed, sides.groups, sides.nodes);
   const whole = { ...test, from: word(test.from), to: word(test.to), passes: null };
   const submit = (event: Event) => {
     event.preventDefault();
     check(true);
     if (
-      [networkFault(whole.from, machines), networkFault(whole.to, machines), portsFault(test.ports)].some(
-        Boolean,
-      )
+      [networkFault(whole.from, nodes), networkFault(whole.to, nodes), portsFault(test.ports)].some(Boolean)
     )
       return;
     const tests = testsOf(draft);
@@ -184,7 +184,7 @@ function TestForm({ draft, old, close }: FormProps) {
       set={(text: string) => set({ ...test, [key]: text })}
       sides={sides}
       mayBeNetwork={false}
-      fault={networkFault(whole[key], machines)}
+      fault={networkFault(whole[key], nodes)}
       isChecked={isChecked}
     />
   );

@@ -1,6 +1,6 @@
 // The paths between nodes, from the list of what they report: one edge for each pair. Pure.
 
-import type { Machine as Listed } from "../machines.ts";
+import type { ListedNode } from "../listed-nodes.ts";
 import type { ReportedPath } from "../peer-path.ts";
 
 /** How a node reaches a peer, as GET paths/ shows it. */
@@ -14,19 +14,19 @@ export type Edge = {
   /** The worst of both sides, ms. */
   rttMs: number | undefined;
   relays: readonly string[];
-  /** When it was reported, ms, if the machine that reports it is away, or its relays are. Undefined: it is current. */
+  /** When it was reported, ms, if the node that reports it is away, or its relays are. Undefined: it is current. */
   oldAt?: number | undefined;
 };
 
-type Machine = Pick<Listed, "id" | "online">;
+type End = Pick<ListedNode, "id" | "online">;
 
 export const rank: Readonly<Record<EdgeKind, number>> = { direct: 0, relayed: 1, broken: 2 };
 const larger = (a: number | undefined, b: number | undefined) =>
   a === undefined || b === undefined ? (a ?? b) : Math.max(a, b);
 
 /** Both ends report a path: of the two, the worse counts. Paths that carry nothing are no edges, unless they broke. */
-export function edgesOf(paths: readonly Path[], active: readonly Machine[]): Edge[] {
-  const byId = new Map(active.map((machine) => [machine.id, machine]));
+export function edgesOf(paths: readonly Path[], active: readonly End[]): Edge[] {
+  const byId = new Map(active.map((node) => [node.id, node]));
   const edges = new Map<string, Edge>();
   for (const { node, peer, path, probe, relays, relays_away, rtt_ms, reported_at } of paths) {
     const reporter = byId.get(node);

@@ -2,7 +2,7 @@
 
 import { mapGroup } from "../../protocol/shown-groups.ts";
 import { ago } from "../ago.ts";
-import type { Machine } from "../machines.ts";
+import type { ListedNode } from "../listed-nodes.ts";
 import { pathOf } from "../router.ts";
 import { exact, now } from "../times.ts";
 import { pathOfCurve, waysOf } from "./bands.ts";
@@ -17,7 +17,7 @@ export const maxNodes = 24;
 /** More of them stand on the ring. */
 const maxInMiddle = 4;
 
-type Props = { own: string; nodes: readonly Machine[]; edges: readonly Edge[]; isNarrow: boolean };
+type Props = { own: string; nodes: readonly ListedNode[]; edges: readonly Edge[]; isNarrow: boolean };
 
 const margin = 16;
 const labelHeight = 18;
@@ -124,7 +124,7 @@ function labelOf({ kind, rttMs, relays }: Edge): string {
 const labelWidth = (edge: Edge) => 14 + 6 * labelOf(edge).length;
 
 /** Lighthouses are in the middle, the others on the ring in the order of their paths. */
-function orderOf(nodes: readonly Machine[], edges: readonly Edge[]) {
+function orderOf(nodes: readonly ListedNode[], edges: readonly Edge[]) {
   const byName = nodes.toSorted((a, b) => (a.nameKey < b.nameKey ? -1 : 1));
   const middle = byName.flatMap(({ id, is_lighthouse }) => (is_lighthouse ? [id] : [])).slice(0, maxInMiddle);
   const rest = byName.flatMap(({ id }) => (middle.includes(id) ? [] : [id]));
@@ -166,7 +166,7 @@ function waysOfEdges(edges: readonly Edge[], boxes: ReadonlyMap<number, Box>, { 
   return waysOf(wanted, { boxes: [...boxes.values()], size: { width, height } });
 }
 
-function kindOf({ id, online }: Machine, edges: readonly Edge[]) {
+function kindOf({ id, online }: ListedNode, edges: readonly Edge[]) {
   if (!online) return "off";
   const own = edges.filter((edge) => isCurrent(edge) && (edge.from === id || edge.to === id));
   // Only the node that reports a broken path has the mark.
@@ -174,7 +174,7 @@ function kindOf({ id, online }: Machine, edges: readonly Edge[]) {
   return own.some(({ kind }) => kind === "relayed") ? "part" : "on";
 }
 
-type BoxProps = { own: string; node: Machine; box: Box; kind: ReturnType<typeof kindOf>; isHub: boolean };
+type BoxProps = { own: string; node: ListedNode; box: Box; kind: ReturnType<typeof kindOf>; isHub: boolean };
 
 function NodeBox({ own, node, box: { x, y, width, height }, kind, isHub }: BoxProps) {
   const about = roleOf(node) || (mapGroup(node) ?? "");
@@ -202,4 +202,5 @@ function NodeBox({ own, node, box: { x, y, width, height }, kind, isHub }: BoxPr
 }
 
 /** For how long it is away: "3h". */
-const sinceOf = ({ seenAt }: Machine) => (seenAt === null ? "" : ago(seenAt, now.value).replace(" ago", ""));
+const sinceOf = ({ seenAt }: ListedNode) =>
+  seenAt === null ? "" : ago(seenAt, now.value).replace(" ago", "");

@@ -2,7 +2,7 @@
 
 import { useMemo } from "preact/hooks";
 import type { GroupPaths } from "../../api/paths.ts";
-import type { Machine } from "../machines.ts";
+import type { ListedNode } from "../listed-nodes.ts";
 import type { CountsByNode } from "../path-counts.ts";
 import { pathOfCurve, waysOf, type Way } from "./bands.ts";
 import { cut, groupSize, maxNames, namesSize, pitchOf, squareAt } from "./boxes.ts";
@@ -28,7 +28,7 @@ type Props = {
   own: string;
   sums: GroupPaths;
   /** Undefined: too many to draw each. */
-  nodes: readonly Machine[] | undefined;
+  nodes: readonly ListedNode[] | undefined;
   counts: CountsByNode;
   /** The pair that the address names. */
   selected: string | undefined;

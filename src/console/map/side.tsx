@@ -1,7 +1,7 @@
 // Beside the picture: what is broken, what is slow, and what the drawing means.
 
 import { ago } from "../ago.ts";
-import type { Machine } from "../machines.ts";
+import type { ListedNode } from "../listed-nodes.ts";
 import { pathOf } from "../router.ts";
 import { now } from "../times.ts";
 import { Button } from "../ui/button.tsx";
@@ -202,7 +202,7 @@ export function FewPaths({
   edges,
   all,
 }: {
-  nodes: readonly Machine[];
+  nodes: readonly ListedNode[];
   edges: readonly Edge[];
   all: string;
 }) {
@@ -234,7 +234,7 @@ export function FewPaths({
   );
 }
 
-export function AwayNodes({ nodes }: { nodes: readonly Machine[] }) {
+export function AwayNodes({ nodes }: { nodes: readonly ListedNode[] }) {
   const away = nodes.filter(({ online, phone }) => !online && phone === null);
   if (away.length === 0) return null;
   return (

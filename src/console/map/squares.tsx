@@ -2,7 +2,7 @@
 
 import { Fragment } from "preact";
 import { mapGroup } from "../../protocol/shown-groups.ts";
-import type { Machine } from "../machines.ts";
+import type { ListedNode } from "../listed-nodes.ts";
 import type { CountsByNode } from "../path-counts.ts";
 import {
   cut,
@@ -21,7 +21,7 @@ import type { Point } from "./ring.ts";
 export type Square = { kind: SquareKind; id?: number; name?: string; role?: string };
 
 /** How many nodes a square of the picture stands for. */
-export function perSquareOf(groups: readonly Group[], nodes: readonly Machine[] | undefined): number {
+export function perSquareOf(groups: readonly Group[], nodes: readonly ListedNode[] | undefined): number {
   if (nodes !== undefined) return 1;
   const { hub, ring } = drawnOf(groups);
   const all = [...ring, ...(hub === undefined ? [] : [hub])].reduce((sum, group) => sum + group.nodes, 0);
@@ -31,7 +31,7 @@ export function perSquareOf(groups: readonly Group[], nodes: readonly Machine[] 
 /** The squares of each group: its nodes in the order of names, or as many as its numbers say. */
 export function squaresOf(
   groups: readonly Group[],
-  nodes: readonly Machine[] | undefined,
+  nodes: readonly ListedNode[] | undefined,
   counts: CountsByNode,
 ): ReadonlyMap<Group["name"], Square[]> {
   if (nodes === undefined) {
@@ -55,17 +55,17 @@ export function squaresOf(
   return squares;
 }
 
-function kindOf({ id, online }: Machine, counts: CountsByNode): SquareKind {
+function kindOf({ id, online }: ListedNode, counts: CountsByNode): SquareKind {
   if (!online) return "off";
   const counted = counts.get(id);
   return (counted?.broken ?? 0) > 0 ? "need" : (counted?.relayed ?? 0) > 0 ? "part" : "on";
 }
 
-export const roleOf = (node: Pick<Machine, "is_lighthouse" | "is_relay" | "subnets">): string =>
+export const roleOf = (node: Pick<ListedNode, "is_lighthouse" | "is_relay" | "subnets">): string =>
   node.is_lighthouse ? "lighthouse" : node.is_relay ? "relay" : node.subnets.length > 0 ? "router" : "";
 
 /** Those that the others need stand first. */
-const rankOf = (node: Machine) =>
+const rankOf = (node: ListedNode) =>
   node.is_lighthouse ? 0 : node.is_relay ? 1 : node.subnets.length > 0 ? 2 : 3;
 
 export function Squares({ x, y, squares, pitch }: Point & { squares: readonly Square[]; pitch: number }) {

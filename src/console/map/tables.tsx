@@ -1,6 +1,6 @@
 // The facts of the map as tables: pairs of groups, and the paths of nodes.
 
-import type { Machine } from "../machines.ts";
+import type { ListedNode } from "../listed-nodes.ts";
 import { mayAdminister, slug } from "../me.ts";
 import { pathOf, query, setQuery } from "../router.ts";
 import { searchWords } from "../search.ts";
@@ -125,7 +125,7 @@ export function PathsTable({
   edges,
 }: {
   own: string;
-  nodes: readonly Machine[];
+  nodes: readonly ListedNode[];
   edges: readonly Edge[];
 }) {
   const byId = new Map(nodes.map((node) => [node.id, node]));

@@ -1,12 +1,12 @@
-// The fields of the dialog that changes a machine, and the request: only the fields that the user changed. Others may
-// change the same machine meanwhile. Pure.
+// The fields of the dialog that changes a node, and the request: only the fields that the user changed. Others may
+// change the same node meanwhile. Pure.
 
 import type { Node } from "../../protocol/node.ts";
 import { networksIn, partsOf } from "../field-parts.ts";
 
 export type Key =
   "name" | "groups" | "subnets" | "public_ip" | "is_lighthouse" | "is_relay" | "is_name_server";
-type Machine = Pick<Node, Key>;
+type Editable = Pick<Node, Key>;
 /** Values of the fields: lists are texts. */
 export type Typed = { [key in Key]: key extends `is_${string}` ? boolean : string };
 export type Changes = Partial<Pick<Node, Exclude<Key, "is_name_server">> & { is_name_server: boolean }>;
@@ -14,7 +14,7 @@ export type Changes = Partial<Pick<Node, Exclude<Key, "is_name_server">> & { is_
 const parts = { groups: partsOf, subnets: networksIn };
 const isList = (key: string): key is keyof typeof parts => key in parts;
 
-export function typedOf(node: Machine): Typed {
+export function typedOf(node: Editable): Typed {
   return {
     name: node.name,
     groups: node.groups.join(", "),
@@ -26,8 +26,8 @@ export function typedOf(node: Machine): Typed {
   };
 }
 
-/** As PATCH takes it. `before`: the machine whose texts the fields had. */
-export function changesOf(before: Machine, typed: Typed): Changes {
+/** As PATCH takes it. `before`: the node whose texts the fields had. */
+export function changesOf(before: Editable, typed: Typed): Changes {
   const old = typedOf(before);
   const publicIp = typed.public_ip.trim();
   const desired: Changes = {
@@ -41,16 +41,16 @@ export function changesOf(before: Machine, typed: Typed): Changes {
 }
 
 /** The fields that changed on the control plane meanwhile. */
-export function differing(before: Machine, now: Machine): Key[] {
+export function differing(before: Editable, now: Editable): Key[] {
   const [old, next] = [typedOf(before), typedOf(now)];
   return (Object.keys(old) as Key[]).filter((key) => old[key] !== next[key]);
 }
 
 /**
- * The fields for the present machine. Untouched ones follow it; the user's additions and removals of a list are
+ * The fields for the present node. Untouched ones follow it; the user's additions and removals of a list are
  * applied to the present list.
  */
-export function rebased(typed: Typed, before: Machine, now: Machine): Typed {
+export function rebased(typed: Typed, before: Editable, now: Editable): Typed {
   const [old, next] = [typedOf(before), typedOf(now)];
   const merged = (key: Key) => {
     if (typed[key] === old[key]) return next[key];

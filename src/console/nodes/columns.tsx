@@ -2,7 +2,7 @@
 
 import type { Names } from "../actor.ts";
 import type { AliasWords } from "../aliases.ts";
-import type { Machine } from "../machines.ts";
+import type { ListedNode } from "../listed-nodes.ts";
 import { isPresent, stateOf, vulnerabilitiesOf, type StateName } from "../nodes.ts";
 import { pathRank, pathWords, type CountsByNode } from "../path-counts.ts";
 import { setQuery } from "../router.ts";
@@ -35,7 +35,7 @@ export function rolesOf({
   is_lighthouse,
   is_relay,
   subnets,
-}: Pick<Machine, "is_lighthouse" | "is_relay" | "subnets">): string[] {
+}: Pick<ListedNode, "is_lighthouse" | "is_relay" | "subnets">): string[] {
   return [
     ...(is_lighthouse ? ["lighthouse"] : []),
     ...(is_relay ? ["relay"] : []),
@@ -48,18 +48,19 @@ export function allColumns(
   names: Names,
   { paths, aliases }: { paths: CountsByNode; aliases: AliasWords },
   isRevoked: boolean,
-): readonly Column<Machine>[] {
-  const standing = (node: Machine) =>
+): readonly Column<ListedNode>[] {
+  const standing = (node: ListedNode) =>
     stateOf({
       ...node,
       broken: paths.get(node.id)?.broken,
       finding: node.isCloned === true ? "cloned" : undefined,
     });
-  const owner = ({ ownerId }: Machine) => (ownerId === null ? "" : (names.get(ownerId) ?? `user ${ownerId}`));
+  const owner = ({ ownerId }: ListedNode) =>
+    ownerId === null ? "" : (names.get(ownerId) ?? `user ${ownerId}`);
   return [
-    { ...textColumn<Machine>(first, "Name", 2, ({ name }) => name), sortKey: ({ nameKey }) => nameKey },
+    { ...textColumn<ListedNode>(first, "Name", 2, ({ name }) => name), sortKey: ({ nameKey }) => nameKey },
     {
-      ...textColumn<Machine>("state", "State", 3, (node) => standing(node)[1]),
+      ...textColumn<ListedNode>("state", "State", 3, (node) => standing(node)[1]),
       // Before the paths are known, the state is not.
       ...(paths.size === 0 ? { isRestless: true as const } : {}),
       sortKey: (node) => ranks.indexOf(standing(node)[0]) + node.nameKey,
@@ -69,12 +70,12 @@ export function allColumns(
       },
     },
     {
-      ...textColumn<Machine>("address", "Address", 2.2, ({ ip_address }) => ip_address),
+      ...textColumn<ListedNode>("address", "Address", 2.2, ({ ip_address }) => ip_address),
       cell: ({ ip_address }) => <span class="mono">{ip_address}</span>,
     },
-    textColumn<Machine>("aliases", "Aliases", 3, ({ id }) => aliases.get(id) ?? ""),
+    textColumn<ListedNode>("aliases", "Aliases", 3, ({ id }) => aliases.get(id) ?? ""),
     {
-      ...textColumn<Machine>("groups", "Groups", 2.9, ({ groups }) => groups.join(", ")),
+      ...textColumn<ListedNode>("groups", "Groups", 2.9, ({ groups }) => groups.join(", ")),
       cell(node) {
         const roles = rolesOf(node);
         return (
@@ -85,10 +86,10 @@ export function allColumns(
         );
       },
     },
-    textColumn<Machine>("roles", "Roles", 2, (node) => rolesOf(node).join(", ")),
-    textColumn<Machine>("networks", "Networks behind it", 2, ({ subnets }) => subnets.join(", ")),
-    textColumn<Machine>("owner", "Owner", 2, owner),
-    textColumn<Machine>("system", "System", 2, ({ platform }) => platform ?? ""),
+    textColumn<ListedNode>("roles", "Roles", 2, (node) => rolesOf(node).join(", ")),
+    textColumn<ListedNode>("networks", "Networks behind it", 2, ({ subnets }) => subnets.join(", ")),
+    textColumn<ListedNode>("owner", "Owner", 2, owner),
+    textColumn<ListedNode>("system", "System", 2, ({ platform }) => platform ?? ""),
     {
       key: "paths",
       title: "Paths",
@@ -109,7 +110,7 @@ export function allColumns(
       isEmpty: (node) => !isPresent(node),
     },
     {
-      ...textColumn<Machine>("engine", "Engine", 1.4, ({ overlay_version }) => overlay_version ?? ""),
+      ...textColumn<ListedNode>("engine", "Engine", 1.4, ({ overlay_version }) => overlay_version ?? ""),
       cell(node) {
         const version = node.overlay_version ?? "";
         const holes = node.state === "active" ? vulnerabilitiesOf(node) : "";
@@ -117,13 +118,13 @@ export function allColumns(
         return <span title={holes}>{State({ name: "attention", word: version })}</span>;
       },
     },
-    textColumn<Machine>("agent", "Agent", 1.5, ({ agent_version }) => agent_version ?? ""),
-    textColumn<Machine>("configuration", "Configuration", 2, ({ isBehind }) =>
+    textColumn<ListedNode>("agent", "Agent", 1.5, ({ agent_version }) => agent_version ?? ""),
+    textColumn<ListedNode>("configuration", "Configuration", 2, ({ isBehind }) =>
       isBehind ? "not applied yet" : "applied",
     ),
-    timeColumn<Machine>("ends", "Certificate ends", ({ endsAt }) => endsAt, { width: 2 }),
-    { ...timeColumn<Machine>("seen", "Seen", ({ seenAt }) => seenAt, { width: 1.2 }), isNumber: true },
-    ...(isRevoked ? [timeColumn<Machine>("revoked", "Revoked", ({ revokedAt }) => revokedAt)] : []),
+    timeColumn<ListedNode>("ends", "Certificate ends", ({ endsAt }) => endsAt, { width: 2 }),
+    { ...timeColumn<ListedNode>("seen", "Seen", ({ seenAt }) => seenAt, { width: 1.2 }), isNumber: true },
+    ...(isRevoked ? [timeColumn<ListedNode>("revoked", "Revoked", ({ revokedAt }) => revokedAt)] : []),
   ];
 }
 
@@ -141,7 +142,7 @@ export function chosenColumns<T extends { key: string }>(
   return isNarrow.value ? chosen.slice(0, 1 + byDefaultNarrow.length) : chosen;
 }
 
-type ChoiceProps = { all: readonly Column<Machine>[]; asked: string };
+type ChoiceProps = { all: readonly Column<ListedNode>[]; asked: string };
 
 export function ColumnChoice({ all, asked }: ChoiceProps) {
   const keys = chosenColumns(all, asked).map(({ key }) => key);

@@ -19,13 +19,13 @@ import { FromTerminal } from "../ui/parts.tsx";
 import { GroupsField } from "../pages/groups-field.tsx";
 import { revoking, useReason } from "./revoke-reason.tsx";
 
-type DialogProps = { machines: readonly (Item & Pick<Node, "phone">)[]; close(): void };
+type DialogProps = { nodes: readonly (Item & Pick<Node, "phone">)[]; close(): void };
 
 /** One node is called by its name. */
-const shared = ({ machines, close }: DialogProps, verb: string) => ({
-  action: `${verb} ${machines.length === 1 ? machines[0]?.name : `${machines.length} nodes`}`,
-  items: machines,
-  hasNames: machines.length > 1,
+const shared = ({ nodes, close }: DialogProps, verb: string) => ({
+  action: `${verb} ${nodes.length === 1 ? nodes[0]?.name : `${nodes.length} nodes`}`,
+  items: nodes,
+  hasNames: nodes.length > 1,
   after: () => refresh(apiPath(organizationsApi.retrieve, { slug: slug.value ?? "" })),
   close,
 });
@@ -33,24 +33,24 @@ const withSlug = (path: string) => path.replace("{slug}", slug.value ?? "");
 
 /** The same from the terminal, for each node. */
 function forEach(
-  machines: readonly Item[],
+  nodes: readonly Item[],
   verb: string,
   { method, path }: Pick<Endpoint, "method" | "path">,
   flags: readonly string[] = [],
   query = "",
 ): Terminal {
   const own = slug.value ?? "";
-  const [one, ...others] = machines;
+  const [one, ...others] = nodes;
   const isOne = one !== undefined && others.length === 0;
   return {
     command: ["node", verb, own, isOne ? one.name : item, ...flags],
-    ...(isOne ? {} : { each: machines.map(({ name }) => name) }),
+    ...(isOne ? {} : { each: nodes.map(({ name }) => name) }),
     call: [method, withSlug(isOne ? path.replace("{id}", `${one.id}`) : path) + query],
   };
 }
 
 function Groups(props: DialogProps) {
-  const { machines } = props;
+  const { nodes } = props;
   const own = slug.value ?? "";
   const [adds, setAdds] = useState("");
   const [removes, setRemoves] = useState("");
@@ -75,7 +75,7 @@ function Groups(props: DialogProps) {
       />
       <GroupsField label="Remove from groups" help="Separated by commas." value={removes} set={setRemoves} />
       <FromTerminal
-        {...forEach(machines, "update", nodesApi.update, flags)}
+        {...forEach(nodes, "update", nodesApi.update, flags)}
         call={["PATCH", withSlug(nodesApi.update.path), { groups: ["…"] }]}
       />
     </Bulk>
@@ -89,15 +89,15 @@ const plain =
   (words: string, verb: string, endpoint: Plain, effect: () => ComponentChildren) => (props: DialogProps) => (
     <Bulk {...shared(props, words)} run={({ id }: Item) => call(endpoint, { slug: slug.value ?? "", id })}>
       {effect()}
-      <FromTerminal {...forEach(props.machines, verb, endpoint)} />
+      <FromTerminal {...forEach(props.nodes, verb, endpoint)} />
     </Bulk>
   );
 
 function Revoke(props: DialogProps) {
-  const { machines } = props;
+  const { nodes } = props;
   const own = slug.value ?? "";
   const { data: all = [] } = useNodes();
-  const lost = lossWith(machines, all);
+  const lost = lossWith(nodes, all);
   const { field, query, given, flags } = useReason();
   return (
     <Bulk
@@ -108,8 +108,8 @@ function Revoke(props: DialogProps) {
     >
       <p>
         {revoking(
-          machines.length === 1,
-          machines.some(({ phone }) => phone),
+          nodes.length === 1,
+          nodes.some(({ phone }) => phone),
         )}
       </p>
       {lost.map((sentence) => (
@@ -118,7 +118,7 @@ function Revoke(props: DialogProps) {
         </p>
       ))}{" "}
       {field}
-      <FromTerminal {...forEach(machines, "revoke", nodesApi.revoke, flags, query)} />
+      <FromTerminal {...forEach(nodes, "revoke", nodesApi.revoke, flags, query)} />
     </Bulk>
   );
 }

@@ -14,7 +14,7 @@ import { useLog } from "../events.ts";
 import { me, slug } from "../me.ts";
 import { useMemberNames } from "../member-names.ts";
 import { configurationOf, vulnerabilitiesOf } from "../nodes.ts";
-import { useDueNode } from "../own-machines.tsx";
+import { useDueNode } from "../own-nodes.tsx";
 import { relayText } from "../relays.ts";
 import { useRelays } from "../use-needs.ts";
 import { useResource } from "../resource.ts";

@@ -1,10 +1,10 @@
 // Which nodes a list shows: by state, by group, by owner, and by words. The address has all of it. Pure.
 
 import type { AliasWords } from "../aliases.ts";
-import type { Machine } from "../machines.ts";
+import type { ListedNode } from "../listed-nodes.ts";
 import { isImportDue, vulnerabilitiesOf } from "../nodes.ts";
 
-/** How many of its paths are relayed, and broken, by machine. */
+/** How many of its paths are relayed, and broken, by node. */
 type PathCounts = ReadonlyMap<number, { relayed: number; broken: number }>;
 
 const weekMs = 7 * 86_400_000;
@@ -35,22 +35,22 @@ export const shows = [
 /** Filters that are always in sight; the others are in a menu. */
 export const chips = shows.slice(0, 6);
 
-type Test = (machine: Machine, now: number, paths: PathCounts) => boolean;
+type Test = (node: ListedNode, now: number, paths: PathCounts) => boolean;
 
 /** Phones never check in. */
-const isAway = ({ state, online, phone }: Machine) => state === "active" && !online && phone == null;
+const isAway = ({ state, online, phone }: ListedNode) => state === "active" && !online && phone == null;
 
 const isShown: Readonly<Record<string, Test>> = {
   needs: (...given) => needs.some((each) => isShown[each]?.(...given) === true),
   online: ({ state, online }) => state === "active" && online,
   away: isAway,
-  week: (machine, now) => isAway(machine) && (machine.seenAt ?? 0) <= now - weekMs,
+  week: (node, now) => isAway(node) && (node.seenAt ?? 0) <= now - weekMs,
   cloned: ({ isCloned, online }) => online && isCloned === true,
-  hubs: (machine) => isAway(machine) && (machine.is_lighthouse || machine.is_relay),
+  hubs: (node) => isAway(node) && (node.is_lighthouse || node.is_relay),
   behind: ({ isBehind }) => isBehind,
   late: ({ isLate, online }) => isLate && online,
-  overdue: (machine) => machine.isOverdue === true,
-  vulnerable: (machine) => machine.state === "active" && vulnerabilitiesOf(machine) !== "",
+  overdue: (node) => node.isOverdue === true,
+  vulnerable: (node) => node.state === "active" && vulnerabilitiesOf(node) !== "",
   broken: ({ id, online }, _now, paths) => online && (paths.get(id)?.broken ?? 0) > 0,
   relayed: ({ id, online }, _now, paths) => online && (paths.get(id)?.relayed ?? 0) > 0,
   lighthouse: ({ is_lighthouse }) => is_lighthouse,
@@ -64,11 +64,11 @@ const needs = ["cloned", "hubs", "broken", "late", "overdue", "vulnerable"];
 
 /** How many each chip leaves. */
 export const countShown = (
-  machines: readonly Machine[],
+  nodes: readonly ListedNode[],
   show: string,
   now: number,
   paths: PathCounts,
-): number => filtered(machines, { show, group: "", owner: "", words: [] }, now, paths).length;
+): number => filtered(nodes, { show, group: "", owner: "", words: [] }, now, paths).length;
 
 /** `words` in lower case. `owner`: the number of a user, or "". */
 export type NodeFilter = { show: string; group: string; owner: string; words: readonly string[] };
@@ -81,32 +81,32 @@ export function exportName(own: string, { show, group, owner, words }: NodeFilte
 }
 
 export function filtered(
-  machines: readonly Machine[],
+  nodes: readonly ListedNode[],
   { show, group, owner, words }: NodeFilter,
   now: number,
   paths: PathCounts = new Map(),
   aliases: AliasWords = new Map(),
-): readonly Machine[] {
+): readonly ListedNode[] {
   const fits = Object.hasOwn(isShown, show) ? isShown[show] : undefined;
-  if (fits === undefined && group === "" && owner === "" && words.length === 0) return machines;
-  return machines.filter(
-    (machine) =>
-      (fits === undefined || fits(machine, now, paths)) &&
-      (group === "" || machine.groups.includes(group)) &&
-      (owner === "" || `${machine.ownerId}` === owner) &&
-      words.every((word) => machine.words.includes(word) || aliases.get(machine.id)?.includes(word) === true),
+  if (fits === undefined && group === "" && owner === "" && words.length === 0) return nodes;
+  return nodes.filter(
+    (node) =>
+      (fits === undefined || fits(node, now, paths)) &&
+      (group === "" || node.groups.includes(group)) &&
+      (owner === "" || `${node.ownerId}` === owner) &&
+      words.every((word) => node.words.includes(word) || aliases.get(node.id)?.includes(word) === true),
   );
 }
 
 export type Selection = ReadonlySet<number | string>;
 
 /** The selected nodes that are shown: actions never apply to hidden ones. */
-export function selectedIn(selected: Selection, shown: readonly Machine[]): readonly Machine[] {
+export function selectedIn(selected: Selection, shown: readonly ListedNode[]): readonly ListedNode[] {
   return selected.size === 0 ? [] : shown.filter(({ id }) => selected.has(id));
 }
 
-/** Sorted. Lists of groups are shared between machines, so each is looked at once. */
-export function groupsOf(machines: readonly Machine[]): readonly string[] {
-  const lists = new Set(machines.map(({ groups }) => groups));
+/** Sorted. Lists of groups are shared between nodes, so each is looked at once. */
+export function groupsOf(nodes: readonly ListedNode[]): readonly string[] {
+  const lists = new Set(nodes.map(({ groups }) => groups));
   return [...new Set([...lists].flat())].sort();
 }

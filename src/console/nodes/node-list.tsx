@@ -7,7 +7,7 @@ import { apiPath } from "../../api/endpoint.ts";
 import type { ComponentChildren } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { aliasWords } from "../aliases.ts";
-import type { Machine } from "../machines.ts";
+import type { ListedNode } from "../listed-nodes.ts";
 import { mayAddOwn, mayAdminister, slug } from "../me.ts";
 import { useMemberNames } from "../member-names.ts";
 import { useNodes } from "../node-list.ts";
@@ -216,8 +216,8 @@ function useTable(
           label="Nodes"
           items={shown}
           columns={drawn}
-          keyOf={({ id }: Machine) => id}
-          linkOf={({ id }: Machine) => pathOf(own, "nodes", id)}
+          keyOf={({ id }: ListedNode) => id}
+          linkOf={({ id }: ListedNode) => pathOf(own, "nodes", id)}
           height={32}
           open={isWide.value ? ({ id }) => open(id) : undefined}
           opened={opened}
@@ -235,7 +235,7 @@ function useTable(
     </>
   );
   const bar = mayAdminister.value ? (
-    <Selected machines={chosen} dropped={dropped} clear={() => select(new Set())} />
+    <Selected nodes={chosen} dropped={dropped} clear={() => select(new Set())} />
   ) : null;
   return { ...parts, tools, body, bar };
 }
@@ -321,7 +321,7 @@ const Given = ({ word: key, text, count }: { word: string; text: string; count?:
   </a>
 );
 
-type FiltersProps = { nodes: readonly Machine[]; hasPaths: boolean };
+type FiltersProps = { nodes: readonly ListedNode[]; hasPaths: boolean };
 
 function Filters({ nodes, hasPaths }: FiltersProps) {
   const groups = useMemo(() => groupsOf(nodes), [nodes]);
@@ -377,10 +377,10 @@ function Nothing({ isAny, isRevoked }: NothingProps) {
   );
 }
 
-const none: readonly Machine[] = [];
+const none: readonly ListedNode[] = [];
 
 /** Nodes that another filter hides are no longer selected; `dropped` counts those since the last choice. */
-function useSelection(nodes: readonly Machine[], shown: readonly Machine[], filter: string) {
+function useSelection(nodes: readonly ListedNode[], shown: readonly ListedNode[], filter: string) {
   const [{ selected, dropped }, set] = useState<{ selected: Selection; dropped: number }>({
     selected: new Set(),
     dropped: 0,

@@ -177,7 +177,7 @@ export function useActions(node: Node | undefined) {
     node === undefined ? null : (
       <>
         {asked === "edit" ? <Edit node={node} close={close} /> : null}
-        {Dialog === undefined ? null : <Dialog machines={[node]} close={close} />}
+        {Dialog === undefined ? null : <Dialog nodes={[node]} close={close} />}
       </>
     );
   return { ask, dialog };

@@ -3,7 +3,7 @@
 import { nodesApi } from "../../api/nodes.ts";
 import { apiPath } from "../../api/endpoint.ts";
 import { useList } from "../resource.ts";
-import { MachineList } from "../ui/machine-list.tsx";
+import { AwaitedNodes } from "../ui/awaited-nodes.tsx";
 import { State } from "../ui/parts.tsx";
 
 export function Revocation({ own, id, name }: { own: string; id: number; name: string }) {
@@ -24,7 +24,7 @@ export function Revocation({ own, id, name }: { own: string; id: number; name: s
         <State name="limited" word={`${applied} of ${total} nodes have confirmed that they refuse it.`} /> The
         others may accept it until they have applied the newest configuration.
       </p>
-      <MachineList own={own} ids={waiting} count={late} title={`Nodes that have not confirmed: ${late}`} />
+      <AwaitedNodes own={own} ids={waiting} count={late} title={`Nodes that have not confirmed: ${late}`} />
     </>
   );
 }

@@ -1,13 +1,13 @@
 // What can be done with all nodes of the list that are selected.
 
 import { useState } from "preact/hooks";
-import type { Machine } from "../machines.ts";
+import type { ListedNode } from "../listed-nodes.ts";
 import { Button } from "../ui/button.tsx";
 import { parts, usePart } from "../ui/part.ts";
 
 type Verb = "groups" | "renew" | "revoke" | "restore";
 /** `fits`: the nodes that it can be done with. */
-const verbs: readonly (readonly [Verb, words: string, fits: (machine: Machine) => boolean])[] = [
+const verbs: readonly (readonly [Verb, words: string, fits: (node: ListedNode) => boolean])[] = [
   ["groups", "Change groups", ({ state }) => state !== "revoked"],
   ["renew", "Renew certificates", ({ state }) => state === "active"],
   ["revoke", "Revoke", ({ state }) => state !== "revoked"],
@@ -15,7 +15,7 @@ const verbs: readonly (readonly [Verb, words: string, fits: (machine: Machine) =
 ];
 
 type Props = {
-  machines: readonly Machine[];
+  nodes: readonly ListedNode[];
   /** Number of nodes that were selected until a filter hid them. */
   dropped: number;
   clear(): void;
@@ -27,23 +27,23 @@ function wordsOf(count: number, dropped: number): string {
 }
 
 /** At the bottom, where it moves nothing: what can be done with all that are selected. */
-export function Selected({ machines, dropped, clear }: Props) {
+export function Selected({ nodes, dropped, clear }: Props) {
   // Keeps the nodes of the question, although the list changes meanwhile.
-  const [asked, ask] = useState<{ verb: Verb; machines: readonly Machine[] } | undefined>(undefined);
-  const part = usePart(machines.length === 0 ? undefined : parts.node);
+  const [asked, ask] = useState<{ verb: Verb; nodes: readonly ListedNode[] } | undefined>(undefined);
+  const part = usePart(nodes.length === 0 ? undefined : parts.node);
   const Asked = asked && part?.dialogs[asked.verb];
-  const words = wordsOf(machines.length, dropped);
+  const words = wordsOf(nodes.length, dropped);
   return (
     <section class={words === "" ? "unseen" : "draft"} aria-label="Selected nodes">
       <header>
         <span role="status">{words}</span>
         <span class="spring" />
         {verbs.map(([verb, title, fits]) =>
-          machines.some(fits) ? (
+          nodes.some(fits) ? (
             <Button
               key={verb}
               kind={verb === "revoke" ? "danger" : undefined}
-              onClick={() => ask({ verb, machines: machines.filter(fits) })}
+              onClick={() => ask({ verb, nodes: nodes.filter(fits) })}
             >
               {title}
             </Button>
@@ -56,7 +56,7 @@ export function Selected({ machines, dropped, clear }: Props) {
         )}
       </header>
       {asked === undefined || Asked === undefined ? null : (
-        <Asked machines={asked.machines} close={() => ask(undefined)} />
+        <Asked nodes={asked.nodes} close={() => ask(undefined)} />
       )}
     </section>
   );

@@ -9,7 +9,8 @@ import { awaySince, call } from "../api.ts";
 import { Conflict, News } from "../access/conflict.tsx";
 import { Explainer } from "../access/explainer.tsx";
 import { failText, spaced } from "../access/class-words.ts";
-import { draftOf, forget, load, undoEvent, type Draft } from "../access/draft.ts";
+import { draftOf, forget, type Draft } from "../access/draft-state.ts";
+import { load, undoEvent } from "../access/draft.ts";
 import { DraftPanel } from "../access/draft-panel.tsx";
 import type { Saved } from "../access/saved.ts";
 import { GroupMatrix, Groups } from "../access/group-matrix.tsx";
@@ -172,7 +173,7 @@ type NoticesProps = { draft: Draft; saved: Saved };
 function Notices({ draft, saved }: NoticesProps) {
   const { policy } = saved;
   const { tests } = policy;
-  const { rules, theirs, news, undo, error } = draft;
+  const { rules, theirs, news, undoNotes, error } = draft;
   return (
     <>
       {policy.by_file ? (
@@ -200,7 +201,7 @@ function Notices({ draft, saved }: NoticesProps) {
         </div>
       )}
       {theirs.value === undefined ? null : <Conflict draft={draft} saved={saved} theirs={theirs.value} />}
-      <Undoing sentences={undo.value} />
+      <Undoing sentences={undoNotes.value} />
       <News slug={draft.slug} changes={news.value} />
       {/* A save that failed has kept its edits; without edits, only reading can have failed. */}
       {rules.value !== undefined || error.value === undefined ? null : <Failure error={error.value} />}

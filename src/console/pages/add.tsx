@@ -22,7 +22,8 @@ import { Icon } from "../ui/icon.tsx";
 import { Page, Panel, Step } from "../ui/page.tsx";
 import { Empty, Line } from "../ui/parts.tsx";
 import { Tag } from "../ui/tag.tsx";
-import { Arrival, useApproval, type Joined, type Token } from "./arrival.tsx";
+import { Arrival, useApproval, type Joined } from "./arrival.tsx";
+import type { Token } from "./paste.tsx";
 import { GroupsField } from "./groups-field.tsx";
 
 type Kind = "server" | "lighthouse" | "own" | "phone";

@@ -1,33 +1,30 @@
-// The second and third step of adding a node: the line to paste, and who comes with its key, as it happens.
+// The second and third step of adding a node: the line to paste (paste.tsx), and who comes with its key, as it happens.
 
 import { organizationsApi } from "../../api/organizations.ts";
 import { registrationsApi } from "../../api/node-calls.ts";
 import { nodesApi } from "../../api/nodes.ts";
 import { pathsApi } from "../../api/paths.ts";
-import type { registrationTokensApi } from "../../api/tokens.ts";
-import { apiPath, type SentOf } from "../../api/endpoint.ts";
-import type { ComponentChildren, VNode } from "preact";
+import { apiPath } from "../../api/endpoint.ts";
+import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { call, type ApiError } from "../api.ts";
+import { call } from "../api.ts";
 import { useLog } from "../events.ts";
 import { onSeen } from "../live.ts";
 import { slug } from "../me.ts";
 import { useNodes } from "../node-list.ts";
 import { registrationsPath, type Registration } from "../registrations.ts";
 import { refresh, useList, useResource } from "../resource.ts";
-import { nameOfKey, twiceIn } from "../token-words.ts";
+import { twiceIn } from "../token-words.ts";
 import { pathOf } from "../router.ts";
 import { exact, timeFormat, utc } from "../times.ts";
-import { Button, Segments } from "../ui/button.tsx";
+import { Button } from "../ui/button.tsx";
 import { Confirm } from "../ui/dialog.tsx";
 import type { SignName } from "../ui/drawings.ts";
 import { FormFailure, useAction } from "../ui/form.tsx";
 import { Sign } from "../ui/icon.tsx";
 import { Step } from "../ui/page.tsx";
-import { FromTerminal, Line } from "../ui/parts.tsx";
-import { Qr } from "../ui/qr.tsx";
-
-export type Token = SentOf<typeof registrationTokensApi.create>;
+import { FromTerminal } from "../ui/parts.tsx";
+import { Command, Paste, type Token } from "./paste.tsx";
 
 /** Which new nodes wait for an administrator. */
 export const useApproval = (own: string) =>
@@ -43,96 +40,31 @@ const atTime = (at: number) => (
 );
 const onDay = (at: number) => timeFormat({ dateStyle: "long" }).format(at);
 
-type System = "unix" | "windows" | "qr" | "script";
-const systems = [
-  ["unix", "Linux, macOS"],
-  ["windows", "Windows"],
-  ["qr", "QR code"],
-  ["script", "Script"],
-] as const;
-
-/** The line to paste. `agent up` takes only keys for one machine and an hour as a word of its command line. */
-function Paste({ token }: { token: Token }) {
-  const [system, choose] = useState<System>("unix");
-  const [isApart, setApart] = useState(false);
-  const lifeMs = Date.parse(token.expires_at) - Date.parse(token.created_at);
-  const mayStandInLine = token.uses === 1 && lifeMs <= 3_600_000;
-  const up = system === "windows" ? "agent up" : "sudo agent up";
-  return (
-    <>
-      <div class="mt8">
-        <Segments label="System" value={system} choices={systems} set={(word) => choose(word)} />
-      </div>
-      {lines()}
-      <p class="help">
-        The join key is shown only now. It is “<bdi>{nameOfKey(token)}</bdi>” under{" "}
-        <a href={pathOf(slug.value ?? "", "tokens")}>Tokens</a>, where it can be revoked.
-      </p>
-    </>
-  );
-
-  function lines() {
-    if (system === "qr")
-      return (
-        <>
-          <p class="quiet mt8">For a device with a camera. It holds the same key: keep it as secret.</p>
-          <Qr text={token.join_key} label="The join key as a QR code" />
-        </>
-      );
-    if (system === "script")
-      return (
-        <>
-          <p class="quiet mt8">Without agent up, for scripts:</p>
-          <Command text={token.command} />
-        </>
-      );
-    return (
-      <>
-        {system === "unix" ? (
-          <>
-            <p class="quiet mt8">If the program is not there yet, this installs it:</p>
-            <Command text={`curl -fsSL ${location.origin}/releases/install | sh`} />
-          </>
-        ) : (
-          <p class="quiet mt8">
-            In a terminal of an administrator, with the program and its driver (agent install-tap) installed.
-          </p>
-        )}
-        {isApart || !mayStandInLine ? (
-          <>
-            <p class="quiet mt8">Then this joins:</p>
-            <Command text={up} />
-            <p class="quiet mt8">
-              It asks for this key{mayStandInLine ? "" : ", which may not stand on a command line"}:
-            </p>
-            <Command text={token.join_key} />
-          </>
-        ) : (
-          <>
-            <p class="quiet mt8">Then this joins. The key is in it, and works once:</p>
-            <Command text={`${up} ${token.join_key}`} isMain={true} />
-            <p class="help">
-              <button type="button" class="plain as-link" onClick={() => setApart(true)}>
-                Keep the key out of the shell's history
-              </button>
-            </p>
-          </>
-        )}
-      </>
-    );
-  }
-}
-
-const Command = (line: { text: string; isMain?: boolean }) => (
-  <div class="mt8">
-    <Line {...line} />
-  </div>
-);
-
 export type Joined = { id: number; name: string; address: string };
+/** A use of the key, and when it was, ms. */
+type Use = { id: number; at: number };
 
-/** Events of one request. */
+/** How many events one request asks for. */
 const atOnce = 200;
+
+/** What the log tells of a key: its uses, the newest last, and names of the nodes that came with it. */
+function useUses(own: string, token: Token, asked: Registration | undefined) {
+  // Reads the log too, because the stream of events may be closed at this moment.
+  const { events } = useLog(own, atOnce);
+  const used = events
+    .filter(({ type, subject }) => type === "token.used" && subject === `registration_token/${token.id}`)
+    .map(({ after, at }): Use => ({ id: Number(after?.["node_id"]), at: Date.parse(at) }))
+    .toReversed();
+  const nameOf = (id: number) => {
+    const event = events.find((each) => each.type === "node.registered" && each.subject === `node/${id}`);
+    const name = event?.after?.["name"];
+    return typeof name === "string" ? name : `node ${id}`;
+  };
+  const approved = events.find(
+    ({ type, subject }) => type === "registration.approved" && subject === `registration/${asked?.id}`,
+  );
+  return { used, nameOf, approvedAt: approved && Date.parse(approved.at) };
+}
 
 type ArrivalProps = {
   token: Token;
@@ -147,93 +79,66 @@ export function Arrival({ token, joined, setJoined, again }: ArrivalProps) {
   const waits = mustWait(useApproval(own), token.approved);
   const { data: open = [] } = useList(registrationsPath(own));
   const asking = open.filter(({ registration_token_id: id }) => id === token.id);
+  // The last one that asked: an approved request leaves the list, and is told of further on.
   const asked = useRef<Registration | undefined>(undefined);
   asked.current = asking[0] ?? asked.current;
-  // Reads the log, because the stream of events may just be closed.
-  const { events } = useLog(own, atOnce);
-  const used = events
-    .filter(({ type, subject }) => type === "token.used" && subject === `registration_token/${token.id}`)
-    .map(({ after, at }) => ({ id: Number(after?.["node_id"]), at: Date.parse(at) }))
-    .toReversed();
-  const nameOf = (id: number) => {
-    const event = events.find((each) => each.type === "node.registered" && each.subject === `node/${id}`);
-    const name = event?.after?.["name"];
-    return typeof name === "string" ? name : `node ${id}`;
-  };
-  const approved = events.find(
-    ({ type, subject }) =>
-      type === "registration.approved" && subject === `registration/${asked.current?.id}`,
-  );
+  const { used, nameOf, approvedAt } = useUses(own, token, asked.current);
+  const isForOne = token.uses === 1;
   const isUsed = used.length >= token.uses;
-  const [only] = token.uses === 1 ? used : [];
-  const paste = isUsed ? (
-    <Step at={2} title="Pasted" state="done">
-      <p class="quiet">
-        Used at {atTime(used.at(-1)?.at ?? 0)}
-        {token.uses === 1 && asked.current !== undefined ? (
-          <>
-            {" "}
-            from <bdi>{asked.current.seen_from}</bdi>
-          </>
-        ) : null}
-        . The key is worth nothing now.
-      </p>
-    </Step>
-  ) : (
-    <Step at={2} title="Paste a line on it" state="here">
-      <Paste token={token} />
-    </Step>
-  );
+  const only = isForOne ? used[0] : undefined;
+  const name = only && <bdi>{nameOf(only.id)}</bdi>;
   return (
     <>
-      {paste}
-      <Step
-        at={3}
-        title={
-          only === undefined ? (
-            "See it arrive"
-          ) : (
-            <>
-              <bdi>{nameOf(only.id)}</bdi> is in
-            </>
-          )
-        }
-        state={isUsed ? "done" : "here"}
-      >
-        {token.uses === 1 ? (
-          <One {...{ token, waits, only, asked: asked.current, setJoined }} isAsking={asking.length > 0}>
-            {approved === undefined ? null : (
-              <Moment sign="on" at={Date.parse(approved.at)}>
-                Approved
-              </Moment>
-            )}
-          </One>
+      {isUsed ? (
+        <Step at={2} title="Pasted" state="done">
+          <p class="quiet">
+            Used at {atTime(used.at(-1)?.at ?? 0)}
+            {isForOne && asked.current !== undefined ? (
+              <>
+                {" "}
+                from <bdi>{asked.current.seen_from}</bdi>
+              </>
+            ) : null}
+            . The key is worth nothing now.
+          </p>
+        </Step>
+      ) : (
+        <Step at={2} title="Paste a line on it" state="here">
+          <Paste token={token} />
+        </Step>
+      )}
+      <Step at={3} title={name ? <>{name} is in</> : "See it arrive"} state={isUsed ? "done" : "here"}>
+        {isForOne ? (
+          <OneMachine
+            {...{ token, waits, only, approvedAt, asked: asked.current, setJoined }}
+            isAsking={asking.length > 0}
+          />
         ) : (
-          <Many own={own} uses={token.uses} used={used} nameOf={nameOf} />
-        )}
-        {token.uses === 1
-          ? null
-          : asking.map((each) => (
+          <>
+            <ManyMachines own={own} uses={token.uses} used={used} nameOf={nameOf} />
+            {asking.map((each) => (
               <ol class="live" key={each.id}>
-                <Asks machine={each} />
+                <JoinRequest machine={each} />
               </ol>
             ))}
+          </>
+        )}
         {joined === undefined ? null : (
           <>
             <p class="quiet mt12">Try it from another node:</p>
             <Command text={`ping -c 3 ${joined.address}`} />
           </>
         )}
-        {only === undefined && !isUsed ? null : (
+        {isUsed ? (
           <p class="group mt12">
             {only === undefined ? null : (
               <Button kind="primary" href={pathOf(own, "nodes", only.id)}>
-                Open <bdi>{nameOf(only.id)}</bdi>
+                Open {name}
               </Button>
             )}
             <Button onClick={again}>Add another like it</Button>
           </p>
-        )}
+        ) : null}
       </Step>
     </>
   );
@@ -253,23 +158,20 @@ const Moment = ({ sign, isNow, at, children }: MomentProps) => (
 type OneProps = {
   token: Token;
   waits: boolean;
-  only: { id: number; at: number } | undefined;
+  only: Use | undefined;
   asked: Registration | undefined;
   isAsking: boolean;
+  approvedAt: number | undefined;
   setJoined(joined: Joined): void;
-  /** That it was approved. */
-  children: ComponentChildren;
 };
 
-/** What happens to a machine from its key to its first packet. */
-function One({ token, waits, only, asked, isAsking, setJoined, children }: OneProps) {
-  const own = slug.value ?? "";
+/** The node of a machine that came, and its paths, which say whether a lighthouse answers it. */
+function useArrived(own: string, only: Use | undefined, setJoined: (joined: Joined) => void) {
   const path = only === undefined ? "" : apiPath(nodesApi.retrieve, { slug: own, id: only.id });
   const { data: node } = useResource(path);
   const peersPath = only === undefined ? "" : apiPath(pathsApi.ofNode, { slug: own, id: only.id });
   const { data: peers = [] } = useResource(peersPath);
-  const { data: nodes = [] } = useNodes();
-  // Check-ins are no events of the log.
+  // Check-ins are not events of the audit log.
   useEffect(
     () =>
       onSeen((contacts) => {
@@ -281,67 +183,94 @@ function One({ token, waits, only, asked, isAsking, setJoined, children }: OnePr
   useEffect(() => {
     if (node !== undefined) setJoined({ id: node.id, name: node.name, address: node.ip_address });
   }, [node?.id]);
-  const end = node?.certificate?.not_after;
-  const answers = peers.find(
-    ({ peer, probe }) =>
-      probe === "answers" && nodes.some(({ id, is_lighthouse }) => id === peer && is_lighthouse),
+  return { node, peers };
+}
+
+/** What happens to a machine from its key to its first packet. */
+function OneMachine({ token, waits, only, asked, isAsking, approvedAt, setJoined }: OneProps) {
+  const own = slug.value ?? "";
+  const { node, peers } = useArrived(own, only, setJoined);
+  const { data: nodes = [] } = useNodes();
+  const lighthouses = nodes.filter(({ is_lighthouse, id }) => is_lighthouse && id !== only?.id);
+  const hasLighthouse = !token.is_lighthouse && lighthouses.length > 0;
+  const answer = peers.find(
+    ({ peer, probe }) => probe === "answers" && lighthouses.some(({ id }) => id === peer),
   );
-  const hasLighthouse =
-    !token.is_lighthouse && nodes.some(({ is_lighthouse, id }) => is_lighthouse && id !== only?.id);
   return (
     <div role="status">
       <ol class="live mt8">
-        {only === undefined && asked === undefined ? (
-          <Moment isNow={true}>Waiting for the machine.</Moment>
-        ) : (
-          <Moment sign="on" at={asked === undefined ? only?.at : Date.parse(asked.created_at)}>
-            {asked === undefined ? (
-              "The key was used"
-            ) : (
-              <>
-                The key was used by{" "}
-                <b>
-                  <bdi>{asked.name}</bdi>
-                </b>{" "}
-                from <bdi>{asked.seen_from}</bdi>
-              </>
-            )}
+        {keyStep()}
+        {isAsking && asked !== undefined ? <JoinRequest machine={asked} /> : null}
+        {!isAsking && approvedAt !== undefined ? (
+          <Moment sign="on" at={approvedAt}>
+            Approved
           </Moment>
-        )}
-        {isAsking && asked !== undefined ? <Asks machine={asked} /> : children}
+        ) : null}
         {waits && asked === undefined && only === undefined ? (
           <Moment>Each node waits until an administrator approves it, here.</Moment>
         ) : null}
-        {only === undefined || node === undefined || end === undefined ? (
-          <Moment isNow={only !== undefined || (asked !== undefined && !isAsking)}>
-            It gets its certificate and address
-          </Moment>
-        ) : (
-          <Moment sign="on" at={only.at}>
-            Certificate until {onDay(Date.parse(end))}, address <code>{node.ip_address}</code>
-          </Moment>
-        )}
-        {answers !== undefined ? (
-          <Moment sign="on" at={Date.parse(answers.reported_at)}>
-            <bdi>{answers.peer_name}</bdi> answers it through the tunnel
-            {answers.rtt_ms === null ? "" : ` in ${answers.rtt_ms.toPrecision(2)} ms`}
-          </Moment>
-        ) : node?.online === true && !hasLighthouse ? (
-          <Moment sign="on" at={node.last_checkin_at === null ? undefined : Date.parse(node.last_checkin_at)}>
-            It is online
-          </Moment>
-        ) : (
-          <Moment isNow={node !== undefined}>
-            {hasLighthouse ? "A lighthouse answers it through the tunnel" : "It is online"}
-          </Moment>
-        )}
+        {certificateStep()}
+        {contactStep()}
       </ol>
     </div>
   );
+
+  function keyStep() {
+    if (asked !== undefined)
+      return (
+        <Moment sign="on" at={Date.parse(asked.created_at)}>
+          The key was used by{" "}
+          <b>
+            <bdi>{asked.name}</bdi>
+          </b>{" "}
+          from <bdi>{asked.seen_from}</bdi>
+        </Moment>
+      );
+    if (only === undefined) return <Moment isNow={true}>Waiting for the machine.</Moment>;
+    return (
+      <Moment sign="on" at={only.at}>
+        The key was used
+      </Moment>
+    );
+  }
+
+  function certificateStep() {
+    const end = node?.certificate?.not_after;
+    if (only === undefined || node === undefined || end === undefined)
+      return (
+        <Moment isNow={only !== undefined || (asked !== undefined && !isAsking)}>
+          It gets its certificate and address
+        </Moment>
+      );
+    return (
+      <Moment sign="on" at={only.at}>
+        Certificate until {onDay(Date.parse(end))}, address <code>{node.ip_address}</code>
+      </Moment>
+    );
+  }
+
+  function contactStep() {
+    if (answer !== undefined)
+      return (
+        <Moment sign="on" at={Date.parse(answer.reported_at)}>
+          <bdi>{answer.peer_name}</bdi> answers it through the tunnel
+          {answer.rtt_ms === null ? "" : ` in ${answer.rtt_ms.toPrecision(2)} ms`}
+        </Moment>
+      );
+    if (hasLighthouse)
+      return <Moment isNow={node !== undefined}>A lighthouse answers it through the tunnel</Moment>;
+    if (node?.online !== true) return <Moment isNow={node !== undefined}>It is online</Moment>;
+    const { last_checkin_at: seen } = node;
+    return (
+      <Moment sign="on" at={seen === null ? undefined : Date.parse(seen)}>
+        It is online
+      </Moment>
+    );
+  }
 }
 
-/** A request, with what decides about it. */
-function Asks({ machine }: { machine: Registration }) {
+/** A request to join, with the buttons that approve or refuse it. */
+function JoinRequest({ machine }: { machine: Registration }) {
   const own = slug.value ?? "";
   const [isRefusing, refuse] = useState(false);
   const { data: open = [] } = useList(registrationsPath(own));
@@ -365,7 +294,7 @@ function Asks({ machine }: { machine: Registration }) {
         {isTwin ? (
           <span class="is-bad"> Another machine has this name: one of them may be an impostor.</span>
         ) : null}
-        <Failures error={approval.error} />
+        <FormFailure error={approval.error} />
       </span>
       <span class="group tight">
         <Button isSmall={true} onClick={() => refuse(true)}>
@@ -402,17 +331,14 @@ function Asks({ machine }: { machine: Registration }) {
   );
 }
 
-const Failures = ({ error }: { error: ApiError | undefined }): VNode | null =>
-  error === undefined ? null : <FormFailure error={error} />;
-
 type ManyProps = {
   own: string;
   uses: number;
-  used: readonly { id: number; at: number }[];
+  used: readonly Use[];
   nameOf(id: number): string;
 };
 
-const Many = ({ own, uses, used, nameOf }: ManyProps) => (
+const ManyMachines = ({ own, uses, used, nameOf }: ManyProps) => (
   <div role="status">
     <ol class="live mt8">
       {used.length < uses ? (

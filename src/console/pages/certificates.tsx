@@ -23,7 +23,7 @@ import {
 } from "../authorities.ts";
 import { DuePhones } from "../due-phones.tsx";
 import { readEvents } from "../events.ts";
-import type { Machine } from "../machines.ts";
+import type { ListedNode } from "../listed-nodes.ts";
 import { mayAdminister, slug } from "../me.ts";
 import { useMemberNames } from "../member-names.ts";
 import { useNodes } from "../node-list.ts";
@@ -36,7 +36,7 @@ import { Confirm } from "../ui/dialog.tsx";
 import { Histogram, TimeLine } from "../ui/figures.tsx";
 import { Check } from "../ui/form.tsx";
 import { Icon } from "../ui/icon.tsx";
-import { MachineList } from "../ui/machine-list.tsx";
+import { AwaitedNodes } from "../ui/awaited-nodes.tsx";
 import { Page, Panel } from "../ui/page.tsx";
 import { Copy, Facts, Failure, FromTerminal, Line, Loading, moment, State, When } from "../ui/parts.tsx";
 import { Pill } from "../ui/tag.tsx";
@@ -298,7 +298,7 @@ function OfNodes({ own, data }: { own: string; data: Attention | undefined }) {
   );
 }
 
-function renewal({ phone, online, endsAt }: Machine) {
+function renewal({ phone, online, endsAt }: ListedNode) {
   if (phone !== null) return "by its user";
   if (!online) return "once back";
   const at = renewsAt(endsAt ?? 0);
@@ -312,7 +312,7 @@ const steps = ["All learn the next CA", "It signs, node by node", "The former is
 /** Its three steps are also its progress. */
 function RotationPanel({ own, data: { cas, rotation }, ask }: RotationProps) {
   const { phase, paused, waiting_for: waiting, next_step_at, auto, rolling_back } = rotation;
-  const machines = waiting.length === 1 ? "one node" : `${waiting.length} nodes`;
+  const awaited = waiting.length === 1 ? "one node" : `${waiting.length} nodes`;
   return (
     <Panel title="Rotation" hasRoom={true}>
       <div role="status">
@@ -328,7 +328,7 @@ function RotationPanel({ own, data: { cas, rotation }, ask }: RotationProps) {
           ))}
         </ol>
         {waiting.length === 0 ? null : (
-          <p class="quiet">{`It waits for ${machines} to confirm. One that goes away is not waited for: it catches up when it is back, or can be revoked.`}</p>
+          <p class="quiet">{`It waits for ${awaited} to confirm. One that goes away is not waited for: it catches up when it is back, or can be revoked.`}</p>
         )}
         {next_step_at === null ? null : (
           <p>
@@ -362,7 +362,7 @@ function RotationPanel({ own, data: { cas, rotation }, ask }: RotationProps) {
           )}
         </div>
       )}
-      <MachineList own={own} ids={waiting} title={`Nodes that it waits for: ${waiting.length}`} />
+      <AwaitedNodes own={own} ids={waiting} title={`Nodes that it waits for: ${waiting.length}`} />
     </Panel>
   );
 }

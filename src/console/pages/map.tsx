@@ -33,7 +33,7 @@ import {
 } from "../map/side.tsx";
 import { perSquareOf } from "../map/squares.tsx";
 import { groupLink, PairsTable, PathsTable } from "../map/tables.tsx";
-import type { Machine } from "../machines.ts";
+import type { ListedNode } from "../listed-nodes.ts";
 import { mayAdminister, slug } from "../me.ts";
 import { useNodes } from "../node-list.ts";
 import { usePathCounts } from "../path-counts.ts";
@@ -199,7 +199,7 @@ function SomeNodes({ own, sums }: { own: string; sums: GroupPaths }) {
   return <GroupMap own={own} sums={sums} nodes={nodes} />;
 }
 
-type GroupMapProps = { own: string; sums: GroupPaths; nodes: readonly Machine[] | undefined };
+type GroupMapProps = { own: string; sums: GroupPaths; nodes: readonly ListedNode[] | undefined };
 
 /** `nodes`: undefined if they are too many to draw each. */
 function GroupMap({ own, sums, nodes }: GroupMapProps) {
@@ -370,7 +370,7 @@ const fleetOf = (own: string, groups: readonly Group[]) =>
   }));
 
 /** The paths of nodes, at most 20,000. */
-function AllPaths({ own, nodes }: { own: string; nodes: readonly Machine[] }) {
+function AllPaths({ own, nodes }: { own: string; nodes: readonly ListedNode[] }) {
   const { data, error } = useList(apiPath(pathsApi.list, { slug: own }, { page_size: "1000" }), {
     isCalm: true,
   });

@@ -13,7 +13,7 @@ import { groupKey, groupWord, peopled } from "../map/groups.ts";
 import { isAdmin, mayAdminister, organization, slug } from "../me.ts";
 import { useMemberNames } from "../member-names.ts";
 import { needRows, tilesOf, verdictOf, type Act, type Need, type TileText } from "../needs.ts";
-import { OwnMachines } from "../own-machines.tsx";
+import { OwnNodes } from "../own-nodes.tsx";
 import { relayText } from "../relays.ts";
 import { refresh, useResource } from "../resource.ts";
 import { pathOf, query, setQuery } from "../router.ts";
@@ -126,7 +126,7 @@ function Whole({ own, days, needs, attention, network }: WholeProps) {
       <div class="two">
         <div class="stackd">
           <NeedsYou own={own} rows={rows} count={needs.count} />
-          <OwnMachines own={own} />
+          <OwnNodes own={own} />
           <DuePhones own={own} due={attention.phones_due} />
           {isCalm ? changed : null}
         </div>

@@ -192,7 +192,7 @@ const columns = (own: string): Column<Member>[] => [
     },
   },
   {
-    key: "machines",
+    key: "nodes",
     title: "Nodes",
     width: 0.75,
     isNumber: true,
@@ -360,7 +360,7 @@ function Change({ member, close }: { member: Member; close(): void }) {
         <OwnerNumber error={error} value={userId} set={setUserId} />
         {member.role === "member" ? null : (
           <p class="quiet">
-            Tokens, machines and webhooks of a former administrator stay; their open invitations end.
+            Tokens, nodes and webhooks of a former administrator stay; their open invitations end.
           </p>
         )}
         <FormFailure error={error} shown={["role"]} />

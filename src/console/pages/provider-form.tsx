@@ -116,7 +116,7 @@ export function EditProvider({ path, provider, close }: Editing) {
           error={error}
         />
         <FormFailure error={error} shown={shownFields} />
-        <p class="quiet">Roles and groups of machines change at each user's next sign-in.</p>
+        <p class="quiet">Roles and groups of nodes change at each user's next sign-in.</p>
         <FormEnd disabled={isRunning || isSame} cancel={close}>
           Save the provider
         </FormEnd>

@@ -9,7 +9,17 @@ import { useResource } from "../resource.ts";
 import { exact, utc } from "../times.ts";
 import { Spark, Tile } from "../ui/figures.tsx";
 import { Page, Panel } from "../ui/page.tsx";
-import { dated, Facts, Failure, Line, Loading, Sentence, State, When, type Fact } from "../ui/parts.tsx";
+import {
+  dated,
+  Facts,
+  Failure,
+  Line,
+  Loading,
+  TextWithCommands,
+  State,
+  When,
+  type Fact,
+} from "../ui/parts.tsx";
 import { Export } from "../ui/tools.tsx";
 import { serversPath } from "../use-needs.ts";
 
@@ -213,7 +223,7 @@ const factsOf = (server: Server): readonly Fact[] => [
       "none"
     ) : (
       <>
-        <Sentence text={server.last_error} /> <When at={server.last_error_at} />
+        <TextWithCommands text={server.last_error} /> <When at={server.last_error_at} />
       </>
     ),
   ],

@@ -46,13 +46,13 @@ export function Organizations() {
           textColumn("slug", "Slug", 2, ({ slug }: Organization) => slug),
           textColumn("name", "Name", 3, ({ name }: Organization) => name),
           textColumn("network", "Network", 2, ({ network }: Organization) => network),
-          textColumn("machines", "Machines", 1, ({ node_count }: Organization) => `${node_count}`),
+          textColumn("nodes", "Nodes", 1, ({ node_count }: Organization) => `${node_count}`),
           textColumn("role", "Your role", 1, ({ role }: Organization) => role ?? "staff, reads"),
           timeColumn("created", "Created", ({ created_at }: Organization) => created_at),
         ]}
         keyOf={({ id }: Organization) => id}
         linkOf={({ slug }: Organization) => pathOf(slug)}
-        empty="None yet. An organization is one overlay network with its machines and members."
+        empty="None yet. An organization is one overlay network with its nodes and members."
       />
       {isMaking ? <NewOrganization close={() => make(false)} /> : null}
     </Page>
@@ -256,7 +256,7 @@ function Activation({ user, close }: { user: User; close(): void }) {
               {data === undefined
                 ? null
                 : left.length === 0
-                  ? "They have no machine and no token."
+                  ? "They have no node and no token."
                   : `Still working: ${counted(left)}.`}
             </p>
             {data !== undefined && left.length === 0 ? null : fields}
@@ -264,7 +264,7 @@ function Activation({ user, close }: { user: User; close(): void }) {
           </>
         ) : (
           <>
-            <p>They can sign in again. Machines and tokens that were revoked stay so.</p>
+            <p>They can sign in again. Nodes and tokens that were revoked stay so.</p>
             <FromTerminal command={["user", "enable", user.email]} call={["PATCH", path, body]} />
           </>
         )

@@ -172,7 +172,7 @@ function Revoke({ kind, token, name, close }: Revoked & { close(): void }) {
             It cannot be restored; a new one can be made.
           </p>
           {"role" in token && token.role === "member" ? null : (
-            <Check label="Also revoke the machines that came with it" checked={nodes} set={setNodes} />
+            <Check label="Also revoke the nodes that came with it" checked={nodes} set={setNodes} />
           )}
           <FromTerminal
             command={[
@@ -197,7 +197,7 @@ function Revoke({ kind, token, name, close }: Revoked & { close(): void }) {
 
 const scopes = [
   ["read", "read: reads everything, changes nothing"],
-  ["nodes", "nodes: machines, aliases and paths"],
+  ["nodes", "nodes: nodes, their aliases and paths"],
   ["policy", "policy: rules, groups and their tests"],
   ["webhooks", "webhooks: webhooks and their deliveries"],
 ] as const;

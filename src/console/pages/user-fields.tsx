@@ -7,7 +7,7 @@ import { Check, Text } from "../ui/form.tsx";
 
 const endings = ["revoke_nodes", "revoke_tokens"] as const;
 
-/** Other access that ends when a user is disabled or removed. `count`: of the machines, if it is known. */
+/** Other access that ends when a user is disabled or removed. `count`: of the nodes, if it is known. */
 export function useEnding(count?: number) {
   const [body, put] = useState({ revoke_nodes: false, revoke_tokens: false });
   const fields = endings.map((field) => (

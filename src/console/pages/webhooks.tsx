@@ -9,14 +9,13 @@ import {
 } from "../../api/webhooks.ts";
 import { flagWords } from "../../protocol/settings.ts";
 import "../core.ts";
-import { useEffect, useRef, useState } from "preact/hooks";
-import { behindAll, type Things } from "../activity.ts";
-import { ApiError, call, get } from "../api.ts";
-import { isUnderWay, joined, machinesIn, outcomeOfAll, standingOf, type Known } from "../deliveries.ts";
-import { onEvent } from "../live.ts";
+import { useState } from "preact/hooks";
+import type { Things } from "../activity.ts";
+import { call } from "../api.ts";
+import { nodesIn, standingOf } from "../deliveries.ts";
 import { slug } from "../me.ts";
 import { useNamed } from "../named-nodes.ts";
-import { refresh, useList, useResource } from "../resource.ts";
+import { refresh, useList } from "../resource.ts";
 import { go, pathOf, useShownName } from "../router.ts";
 import { dayOf } from "../ago.ts";
 import { Button, FormEnd } from "../ui/button.tsx";
@@ -29,16 +28,16 @@ import { Empty, Facts, Failure, FromTerminal, Loading, State, When } from "../ui
 import type { Column } from "../ui/rows.tsx";
 import { Pill } from "../ui/tag.tsx";
 import { timeColumn } from "../ui/time-column.ts";
-import { tell } from "../ui/told.tsx";
 import { SettingFields, useSettings } from "../ui/setting-fields.tsx";
+import { useDeliveries, useSending, type Log } from "./webhook-deliveries.ts";
 
 const webhooksPath = (own: string) => apiPath(webhooksApi.list, { slug: own });
 
 export function Webhooks({ rest: [id] }: { rest: readonly string[] }) {
-  return id === undefined ? <All /> : <One key={id} id={id} />;
+  return id === undefined ? <WebhookList /> : <WebhookById key={id} id={id} />;
 }
 
-function All() {
+function WebhookList() {
   const own = slug.value ?? "";
   const [isMaking, make] = useState(false);
   return (
@@ -85,7 +84,7 @@ const eventsOf = (events: readonly string[]) => (events.includes("*") ? "all" : 
 /** Creates a webhook, or changes the given one. */
 function Edit({ webhook: now, close }: { webhook?: Webhook; close(): void }) {
   const own = slug.value ?? "";
-  // The former state: changes by others meanwhile stay.
+  // As it was when the dialog opened, so that only what this user edits is sent.
   const [webhook] = useState(now);
   const form = useSettings<GivenOf<typeof webhooksApi.create>>(webhookSettings, webhook);
   const { now: typed, changes } = form;
@@ -140,31 +139,6 @@ const states = {
   failed: ["attention", "failed"],
 } as const;
 
-/** The deliveries that were read. `path`: of their list. `again` sends one. */
-type Log = Known & { path: string; again(delivery: Delivery): Promise<void>; error: ApiError | undefined };
-
-/** Sends ended deliveries again, and waiting ones now, and reports the outcome. */
-function useSending(log: Log, wanted: readonly Delivery[]) {
-  const [sent, note] = useState<readonly number[]>([]);
-  const outcome = outcomeOfAll(log.items.filter(({ id }) => sent.includes(id)));
-  useEffect(() => {
-    if (outcome === undefined) return;
-    note([]);
-    tell(outcome.words, outcome.isFailure);
-  }, [outcome?.words]);
-  const { error, isRunning, run } = useAction(async () => {
-    for (const delivery of wanted)
-      await log.again(delivery).catch((failure: unknown) => {
-        // The delivery is already under way.
-        if (!(failure instanceof ApiError && failure.status === 409)) throw failure;
-      });
-    // An answer to an earlier request would bring back the former outcome.
-    await refresh(log.path);
-    note(wanted.map(({ id }) => id));
-  });
-  return { error, run, isBusy: isRunning || sent.length > 0 };
-}
-
 function SendAgain({ delivery, log }: { delivery: Delivery; log: Log }) {
   const { error, run, isBusy } = useSending(log, [delivery]);
   const words = delivery.state === "waiting" ? "Send now" : "Send again";
@@ -176,12 +150,12 @@ function SendAgain({ delivery, log }: { delivery: Delivery; log: Log }) {
   );
 }
 
-/** The state of the webhook, from the deliveries that were read. Where it fails, why, and what to do. */
+/** The state of the webhook, as its read deliveries tell it; if it fails, why and what to do. */
 function Standing({ log, failing }: { log: Log; failing?: boolean }) {
   const { waiting, failure, lastSuccess } = standingOf(log.items);
   const { error, run, isBusy } = useSending(log, waiting);
   if (log.items.length === 0) return null;
-  // Where none of these was tried yet, only the control plane knows.
+  // If none of these has been tried yet, only the control plane knows.
   const isFailing = failure !== undefined || (lastSuccess === null && failing === true);
   const last = (
     <>
@@ -279,50 +253,13 @@ const columnsOf = (own: string, things: Things): readonly Column<Delivery>[] => 
 
 const nothing: Things = new Map();
 
-const readAtOnce = 200;
-const lookEveryMs = 3000;
-/** Deliveries are no events of the audit log. They are made within a second after their event. */
-const looksAfterEvent = 2;
-
-/** The newest deliveries, read again soon while one is under way, and older ones: `older` reads on. */
-function useDeliveries(params: { slug: string; id: number }): Log & { older(): Promise<void> } {
-  const [known, set] = useState<Known>({ items: [], isAll: false });
-  const { items } = known;
-  const path = apiPath(webhooksApi.deliveries, params);
-  const pathBefore = (id = behindAll) =>
-    apiPath(webhooksApi.deliveries, params, { before: `${id}`, limit: `${readAtOnce}` });
-  const join = (found: readonly Delivery[], before?: number) =>
-    set((now) => joined(now, found, found.length < readAtOnce, before));
-  const older = async (id = items.at(-1)?.id) => join(await get(pathBefore(id)), id);
-  const { data, error } = useResource(pathBefore(), { isCalm: true });
-  useEffect(() => data && join(data), [data]);
-  const looks = useRef(0);
-  useEffect(() => onEvent(() => void (looks.current = looksAfterEvent)), []);
-  useEffect(() => {
-    const timer = setInterval(() => {
-      const last = items.findLastIndex((each) => isUnderWay(each, Date.now()));
-      if (document.visibilityState === "hidden" || (last < 0 && looks.current-- <= 0)) return;
-      void refresh(path);
-      // The oldest deliveries of a webhook are sent first. A failure needs no sentence: the bar says that the control
-      // plane is away.
-      if (last >= readAtOnce) older(items[last - readAtOnce]?.id).catch(() => undefined);
-    }, lookEveryMs);
-    return () => clearInterval(timer);
-  }, [items]);
-  const again = async (delivery: Delivery) => {
-    const sent = await call(webhooksApi.sendAgain, { ...params, delivery: delivery.id }, {});
-    set((now) => joined(now, [{ ...delivery, ...sent }], false, delivery.id));
-  };
-  return { ...known, path, error, older, again };
-}
-
-function One({ id }: { id: string }) {
+function WebhookById({ id }: { id: string }) {
   const own = slug.value ?? "";
   const { data: webhooks, error } = useList(apiPath(webhooksApi.list, { slug: own }, { page_size: "1000" }));
   const webhook = webhooks?.find((each) => `${each.id}` === id);
   // Its path may hold a secret.
   useShownName(webhook === undefined ? "" : new URL(webhook.url).host);
-  if (webhook !== undefined) return <Shown webhook={webhook} />;
+  if (webhook !== undefined) return <WebhookPage webhook={webhook} />;
   if (webhooks === undefined) return error === undefined ? <Loading /> : <Failure error={error} />;
   return (
     <Empty text="There is no such webhook. It may have been deleted.">
@@ -331,7 +268,7 @@ function One({ id }: { id: string }) {
   );
 }
 
-function Shown({ webhook }: { webhook: Webhook }) {
+function WebhookPage({ webhook }: { webhook: Webhook }) {
   const own = slug.value ?? "";
   const params = { slug: own, id: webhook.id };
   const log = useDeliveries(params);
@@ -341,7 +278,7 @@ function Shown({ webhook }: { webhook: Webhook }) {
   // It also names the file of an export.
   const label = isPart ? `Newest ${items.length} deliveries` : "Deliveries";
   const title = `${label} of the last 30 days`;
-  const things = useNamed(own, machinesIn(items), nothing);
+  const things = useNamed(own, nodesIn(items), nothing);
   const [asked, ask] = useState<"edit" | "delete" | undefined>(undefined);
   const close = () => ask(undefined);
   const all = pathOf(own, "webhooks");

@@ -3,15 +3,15 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { ApiError } from "../api.ts";
-import { Text } from "./form.tsx";
-import { Dialog } from "./dialog.tsx";
-import { tell as confirm } from "./told.tsx";
 import { FormEnd } from "./button.tsx";
+import { Dialog } from "./dialog.tsx";
+import { FormFailure, Text, useAttempts } from "./form.tsx";
+import { tell } from "./told.tsx";
 
 export type Item = { id: number; name: string };
 type Failed = { name: string; why: string };
 
-/** Requests at the same time. */
+/** Requests under way at the same time. */
 const atOnce = 6;
 const maxNamed = 50;
 
@@ -19,13 +19,13 @@ const refusedWords = (refused: readonly Failed[]) =>
   refused.length === 0 ? "" : ` Refused: ${refused.map(({ name }) => name).join(" ")}`;
 
 /**
- * Sends the first request alone: it may ask for a fresh second factor. `tell`: reports how many are done. Returns
- * that, too.
+ * Sends the first request alone: it may ask for a fresh second factor. `report`: called with the number of those done so
+ * far. Returns that number, and the refusals.
  */
 export async function runEach<T extends Item>(
   items: readonly T[],
   run: (item: T) => Promise<unknown>,
-  tell: (done: number) => void,
+  report: (done: number) => void,
   signal: AbortSignal,
 ): Promise<[done: number, failed: Failed[]]> {
   const failed: Failed[] = [];
@@ -34,7 +34,7 @@ export async function runEach<T extends Item>(
   const one = async (item: T) => {
     try {
       await run(item);
-      tell(++done);
+      report(++done);
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
       // The user gave no second factor: stop, because each further request would ask again.
@@ -56,7 +56,7 @@ type BulkProps<T extends Item> = {
   action: string;
   items: readonly T[];
   isDanger?: boolean;
-  /** Whether the user has to type the number of machines, if there are several. */
+  /** Whether the user has to type the number of nodes, if there are several. */
   asksCount?: boolean;
   /** False: `action` or `children` name the items. */
   hasNames?: boolean;
@@ -74,26 +74,29 @@ export function Bulk<T extends Item>(props: BulkProps<T>) {
   const [{ action, items: asked }] = useState(props);
   const asksCount = props.asksCount === true && asked.length > 1;
   const [typed, type] = useState("");
-  const [done, tell] = useState<number | undefined>(undefined);
-  const [failed, fail] = useState<readonly Failed[]>([]);
+  const [done, setDone] = useState<number | undefined>(undefined);
+  const { error, isRunning, attempt } = useAttempts();
+  const [failed, setFailed] = useState<readonly Failed[]>([]);
   const over = useRef(new AbortController());
   useEffect(() => () => over.current.abort(), []);
-  const submit = async (event: Event) => {
-    event.preventDefault();
-    tell(0);
-    const [count, refused] = await runEach(asked, run, tell, over.current.signal);
+  const work = async () => {
+    setDone(0);
+    const [count, refused] = await runEach(asked, run, setDone, over.current.signal);
     await after();
-    // Cancelled meanwhile, or the new list is too short for a question about several.
+    // The dialog was closed meanwhile: by the user, or by its page because too few nodes are left for it.
     if (over.current.signal.aborted)
-      confirm(`${action}: ${count} of ${asked.length} are done.${refusedWords(refused)}`);
-    else if (refused.length > 0) fail(refused);
+      tell(`${action}: ${count} of ${asked.length} are done.${refusedWords(refused)}`);
+    else if (refused.length > 0) setFailed(refused);
     else {
       close();
-      confirm(`${action}: done.`);
+      tell(`${action}: done.`);
     }
   };
-  const isRunning = done !== undefined;
-  const status = isRunning ? `${done} of ${asked.length} are done.` : null;
+  const submit = (event: Event) => {
+    event.preventDefault();
+    void attempt(work);
+  };
+  const status = done !== undefined ? `${done} of ${asked.length} are done.` : null;
   // The action was confirmed, so the question and its effect are no longer shown.
   if (failed.length > 0)
     return (
@@ -101,8 +104,8 @@ export function Bulk<T extends Item>(props: BulkProps<T>) {
         <p role="status">{status}</p>
         <div class="failure" role="alert">
           <ul>
-            {failed.map(({ name, why }) => (
-              <li key={name}>
+            {failed.map(({ name, why }, at) => (
+              <li key={at}>
                 <bdi>{name}</bdi>: <bdi>{why}</bdi>
               </li>
             ))}
@@ -120,11 +123,9 @@ export function Bulk<T extends Item>(props: BulkProps<T>) {
       <form onSubmit={submit}>
         {hasNames ? (
           <p>
-            {asked.slice(0, maxNamed).map(({ id, name }) => (
+            {asked.slice(0, maxNamed).map(({ name }) => (
               <>
-                <bdi key={id} class="word">
-                  {name}
-                </bdi>{" "}
+                <bdi class="word">{name}</bdi>{" "}
               </>
             ))}
             {asked.length > maxNamed ? `and ${asked.length - maxNamed} more` : ""}
@@ -140,6 +141,7 @@ export function Bulk<T extends Item>(props: BulkProps<T>) {
           />
         ) : null}
         <p role="status">{status}</p>
+        <FormFailure error={error} />
         <FormEnd
           kind={isDanger ? "danger" : "primary"}
           disabled={isRunning || (asksCount && typed.trim() !== `${asked.length}`)}

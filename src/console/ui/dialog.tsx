@@ -6,7 +6,8 @@ import { ApiError } from "../api.ts";
 import { unturned } from "../foreign-words.ts";
 import { staying } from "../router.ts";
 import { setUnsaved } from "../unsaved.ts";
-import { Failure, Field, Line, valueOf, type View } from "./parts.tsx";
+import { Field, valueOf } from "./field.tsx";
+import { Failure, Line, type View } from "./parts.tsx";
 import { FormEnd } from "./button.tsx";
 
 type DialogProps = {

@@ -5,7 +5,8 @@ import type { VNode } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { ApiError } from "../api.ts";
 import { isAbout } from "../field-parts.ts";
-import { Failure, Field, valueOf, type FieldProps, type Frame } from "./parts.tsx";
+import { Field, valueOf, type FieldProps, type Frame } from "./field.tsx";
+import { Failure } from "./parts.tsx";
 
 export type Action = {
   error: ApiError | undefined;

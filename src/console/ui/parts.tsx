@@ -1,8 +1,8 @@
-// The small parts of which pages are made. Texts from outside are isolated in direction (`bdi`), so that a name cannot
+// Small parts that show something. Texts from outside are isolated in direction (`bdi`), so that a name cannot
 // turn its neighbours around.
 
 import type { ComponentChildren, VNode } from "preact";
-import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { ago } from "../ago.ts";
 import { ApiError } from "../api.ts";
 import { commandsIn } from "../foreign-words.ts";
@@ -14,12 +14,11 @@ import { callText, commandText, type Terminal } from "../terminal.ts";
 
 export type View = VNode | readonly VNode[] | string | null | undefined;
 
-/** A text of the control plane, which may contain a command. */
-export function Sentence({ text }: { text: string }) {
+/** A text from the control plane, which may contain a command. */
+export function TextWithCommands({ text }: { text: string }) {
   return <bdi>{commandsIn(text).map((part, at) => (at % 2 === 0 ? part : <code>{part}</code>))}</bdi>;
 }
 
-/** Shows a state by shape and word; only what needs somebody has a coloured word. */
 export const signOf: Readonly<Record<StateName, SignName>> = {
   online: "on",
   limited: "part",
@@ -29,6 +28,7 @@ export const signOf: Readonly<Record<StateName, SignName>> = {
   revoked: "gone",
 };
 
+/** Shows a state by shape and word; only what needs somebody has a coloured word. */
 export const State = ({ name, word }: { name: StateName; word: View }) => (
   <span class={name === "attention" ? "st is-bad" : "st"}>
     <Sign name={signOf[name]} />
@@ -60,16 +60,19 @@ export function dated(at: number): VNode {
   );
 }
 
-/** Shows the request id for support, unless the input was wrong. */
+/**
+ * Shows the request id for support, unless the input was wrong (400), nobody is signed in (401), or no answer came, which
+ * has no id.
+ */
 export function Failure({ error, retry }: { error: ApiError; retry?: (() => void) | undefined }) {
   return (
     <div class="failure" role="alert">
       <p>
-        <Sentence text={error.message} />
+        <TextWithCommands text={error.message} />
       </p>
       {error.hint === undefined ? null : (
         <p>
-          <Sentence text={error.hint} />
+          <TextWithCommands text={error.hint} />
         </p>
       )}
       {error.requestId === null || error.status <= 401 ? null : (
@@ -138,7 +141,7 @@ type CopyProps = {
   children?: ComponentChildren;
 };
 
-/** The button turns to a check for a moment: what changed is marked in place. */
+/** For a moment the icon is a check mark: what changed is marked in place. */
 export function Copy({ text, label = "Copy", isMain = false, children }: CopyProps) {
   const [said, say] = useState<"" | "Copied" | "Not copied: select the text">("");
   const copy = async () => {
@@ -193,64 +196,4 @@ export function FromTerminal(same: Terminal) {
       {same.call === undefined ? null : <Line text={callText(same.call)} />}
     </details>
   );
-}
-
-export type FieldProps = {
-  label: string;
-  help?: string | undefined;
-  /** The server's sentences about this field. */
-  errors?: readonly string[] | undefined;
-  /** On a page of settings: it is changed, and what that means for the reader. */
-  isChanged?: boolean | undefined;
-  note?: ComponentChildren;
-  children: ComponentChildren;
-};
-export type Frame = (props: FieldProps) => VNode;
-
-/** What describes a control: the child, or within it. */
-export function useDescribed({ errors }: Pick<FieldProps, "errors">) {
-  const id = useId();
-  const place = useRef<HTMLDivElement>(null);
-  useLayoutEffect(() => {
-    const control = place.current?.querySelector("input, select, textarea");
-    control?.setAttribute("aria-describedby", id);
-    control?.setAttribute("aria-invalid", `${Boolean(errors?.length)}`);
-  });
-  return { id, place };
-}
-
-export const FieldErrors = ({ errors = [] }: Pick<FieldProps, "errors">) => (
-  <>
-    {errors.map((sentence) => (
-      <small class="bad" role="alert">
-        <Sentence text={sentence} />
-      </small>
-    ))}
-  </>
-);
-
-/** Label above, help and errors below. */
-export function Field({ label, help, errors, children }: FieldProps) {
-  const { id, place } = useDescribed({ errors });
-  return (
-    <div class="field" ref={place}>
-      <label>
-        <span>{label}</span>
-        {children}
-      </label>
-      <div id={id}>
-        {help === undefined ? null : <small>{help}</small>}
-        <FieldErrors errors={errors} />
-      </div>
-    </div>
-  );
-}
-
-/** The text of the control that an event comes from. */
-export function valueOf({ target }: Event): string {
-  const isControl =
-    target instanceof HTMLInputElement ||
-    target instanceof HTMLSelectElement ||
-    target instanceof HTMLTextAreaElement;
-  return isControl ? target.value : "";
 }

@@ -7,7 +7,7 @@ import type { ApiError } from "../api.ts";
 import { partsOf, sentencesOf } from "../field-parts.ts";
 import { differing, valuesOf } from "../setting-values.ts";
 import { Check, Choice, Switch, Text } from "./form.tsx";
-import { Field, FieldErrors, useDescribed, valueOf, type FieldProps, type Frame } from "./parts.tsx";
+import { Field, FieldErrors, useDescribed, valueOf, type FieldProps, type Frame } from "./field.tsx";
 
 /** `present`: as it is saved; `now`: as it is typed. `set`: undefined leaves a secret as it is. */
 type SettingProps = {

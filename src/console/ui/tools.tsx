@@ -7,7 +7,7 @@ import { Button } from "./button.tsx";
 import { toCsv, type CsvColumn } from "./csv.ts";
 import { useAction } from "./form.tsx";
 import { Icon } from "./icon.tsx";
-import { valueOf } from "./parts.tsx";
+import { valueOf } from "./field.tsx";
 
 type SearchProps = {
   label: string;

@@ -6,7 +6,7 @@ import { hash } from "node:crypto";
 import type { Call, Caller } from "../http/route.ts";
 import { requireLockOf, type Transaction } from "../store/database.ts";
 import { hashedTexts } from "../../protocol/hashed-texts.ts";
-import { isObject } from "../../base/strict-record.ts";
+import { isObject } from "../../base/is-object.ts";
 import { toStorable } from "../../base/text.ts";
 import { chainEnd, insertEvent, sizeOfEvent, type EventRow } from "../store/tables/events.ts";
 

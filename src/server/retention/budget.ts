@@ -5,7 +5,7 @@
 import { defer } from "../../base/defer.ts";
 import { readdir, stat } from "node:fs/promises";
 import { join } from "node:path";
-import { isObject } from "../../base/strict-record.ts";
+import { isObject } from "../../base/is-object.ts";
 import { AppError, systemErrorCode } from "../../base/errors.ts";
 import { brand } from "../../brand.ts";
 import { lastCut } from "../audit/cut.ts";

@@ -1,13 +1,15 @@
-// Machines as lists keep them.
+// Nodes as lists keep them. Pure.
 
 import { onlineMs } from "../api/values.ts";
 import { shownGroups } from "../protocol/shown-groups.ts";
+import type { Event as AuditEvent } from "../api/events.ts";
+import { isObject } from "../base/is-object.ts";
 import type { Node } from "../protocol/node.ts";
 import { isOverdue } from "./nodes.ts";
 import { naturalKey } from "./ui/order.ts";
 
-/** A machine of a list, as little of it as lists show: there may be ten thousand. Times are ms since 1970. */
-export type Machine = Pick<
+/** A node of a list, as little of it as lists show: there may be ten thousand. Times are ms since 1970. */
+export type ListedNode = Pick<
   Node,
   | "id"
   | "name"
@@ -44,7 +46,7 @@ export type Machine = Pick<
   words: string;
 };
 
-export function machineOf(node: Node): Machine {
+export function listedOf(node: Node): ListedNode {
   const { name, ip_address } = node;
   const groups = shared(shownGroups(node));
   return {
@@ -76,32 +78,50 @@ export function machineOf(node: Node): Machine {
   };
 }
 
-/** A machine was in contact with the control plane: its id, when (ms), and the configuration that it has applied. */
+/** A node was in contact with the control plane: its id, when (ms), and the configuration that it has applied. */
 export type Contact = readonly [id: number, at: number, applied: number | null];
 
-/** The machines after contacts, and which of them have applied another configuration. The same list if none is new. */
+/** The nodes after contacts, and which of them have applied another configuration. The same list if none is new. */
 export function afterContacts(
-  machines: readonly Machine[],
+  nodes: readonly ListedNode[],
   contacts: readonly Contact[],
-): { machines: readonly Machine[]; changed: readonly number[] } {
+): { nodes: readonly ListedNode[]; changed: readonly number[] } {
   const byId = new Map(contacts.map((contact) => [contact[0], contact]));
   const changed: number[] = [];
   let isNew = false;
-  const next = machines.map((machine) => {
-    const [, at = 0, applied = null] = byId.get(machine.id) ?? [];
-    if (machine.state !== "active" || at <= (machine.seenAt ?? 0)) return machine;
-    if (applied !== null && applied !== machine.applied) changed.push(machine.id);
+  const next = nodes.map((node) => {
+    const [, at = 0, applied = null] = byId.get(node.id) ?? [];
+    if (node.state !== "active" || at <= (node.seenAt ?? 0)) return node;
+    if (applied !== null && applied !== node.applied) changed.push(node.id);
     isNew = true;
-    return { ...machine, online: true, seenAt: at };
+    return { ...node, online: true, seenAt: at };
   });
-  return { machines: isNew ? next : machines, changed };
+  return { nodes: isNew ? next : nodes, changed };
 }
 
-/** The machines without those that were silent for too long. `now`: of the control plane. */
-export function withoutSilent(machines: readonly Machine[], now: number): readonly Machine[] {
-  const isSilent = ({ online, seenAt }: Machine) => online && seenAt !== null && seenAt <= now - onlineMs;
-  if (!machines.some(isSilent)) return machines;
-  return machines.map((machine) => (isSilent(machine) ? { ...machine, online: false } : machine));
+/** The nodes, those offline that were silent for too long. `now`: of the control plane. */
+export function withoutSilent(nodes: readonly ListedNode[], now: number): readonly ListedNode[] {
+  const isSilent = ({ online, seenAt }: ListedNode) => online && seenAt !== null && seenAt <= now - onlineMs;
+  if (!nodes.some(isSilent)) return nodes;
+  return nodes.map((node) => (isSilent(node) ? { ...node, online: false } : node));
+}
+
+/** Events of these types change no node. */
+const ofOthers = /^(user|session|token|webhook|registration|member|rule|security|policy|events|ca)\b/;
+
+/** The nodes that an event changed. Undefined: it does not say which, so perhaps all. */
+export function changedBy({
+  type,
+  subject,
+  after,
+}: Pick<AuditEvent, "type" | "subject" | "after">): readonly number[] | undefined {
+  const id = /^node\/(\d+)$/.exec(subject)?.[1];
+  if (id !== undefined) return [Number(id)];
+  if (type !== "policy.applied" && type !== "policy.reverted") return ofOthers.test(type) ? [] : undefined;
+  const { nodes, counts } = after ?? {};
+  const ids = Array.isArray(nodes) ? nodes.filter(isObject).map((node) => Number(node["id"])) : [];
+  // Long lists are cut. A count is always there.
+  return isObject(counts) && counts["nodes"] === ids.length ? ids : undefined;
 }
 
 const timeOf = (text: string | null) => (text === null ? null : Date.parse(text));
@@ -110,7 +130,7 @@ const maxShared = 5000;
 const lists = new Map<string, string[]>();
 const texts = new Map<string, string>();
 
-/** Shares equal values: most machines have the same groups and versions as others. */
+/** Shares equal values: most nodes have the same groups and versions as others. */
 function shared(list: string[]): string[] {
   return once(lists, list.join("\n"), list);
 }

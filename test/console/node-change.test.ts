@@ -1,4 +1,4 @@
-// What the dialog that edits a machine sends, while others change the same machine.
+// What the dialog that edits a node sends, while others change the same node.
 
 import { expect, test } from "bun:test";
 import { changesOf, differing, rebased, typedOf } from "../../src/console/nodes/change.ts";

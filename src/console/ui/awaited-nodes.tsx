@@ -1,4 +1,4 @@
-// Machines that something waits for, each with its state: the reason is one that is away, or that does not apply its
+// Nodes that something waits for, each with its state: the reason is one that is away, or that does not apply its
 // configuration.
 
 import { nodesApi } from "../../api/nodes.ts";
@@ -10,25 +10,25 @@ import { Line, State } from "./parts.tsx";
 
 /** More are counted; the API takes at most 200 ids. */
 const maxShown = 100;
-/** More machines than these are folded away. */
+/** More nodes than these are folded away. */
 const maxUnfolded = 10;
 
-type MachineListProps = { own: string; ids: readonly number[]; count?: number; title: string };
+type Props = { own: string; ids: readonly number[]; count?: number; title: string };
 
 /** `count`: of all, if `ids` are not all. */
-export function MachineList({ own, ids, count = ids.length, title }: MachineListProps) {
+export function AwaitedNodes({ own, ids, count = ids.length, title }: Props) {
   const asked = ids.slice(0, maxShown).join(",");
   const { data = [] } = useList(
     asked === "" ? "" : apiPath(nodesApi.list, { slug: own }, { page_size: "1000", ids: asked }),
   );
   if (asked === "") return null;
-  // Machines that are away catch up when they are back; others need an administrator.
-  const machines = data.toSorted((one, other) => Number(other.online) - Number(one.online));
+  // Nodes that are away catch up when they are back; others need an administrator.
+  const nodes = data.toSorted((one, other) => Number(other.online) - Number(one.online));
   return (
     <details open={count <= maxUnfolded}>
       <summary>{title}</summary>
       <ul class="plain-list">
-        {machines.map((node) => {
+        {nodes.map((node) => {
           const [state, word] = stateOf({ ...node, isLate: node.not_applied_since != null });
           return (
             <li key={node.id}>

@@ -1,4 +1,4 @@
-// Machines in the console: compact records, columns, actions on several, and what the rules say about one.
+// Nodes in lists of the console: compact records, columns, actions on several, and what the rules say about one.
 
 import type { Rule as StoredRule } from "../../src/api/rules.ts";
 import { expect, test } from "bun:test";
@@ -7,7 +7,13 @@ import { namedIn, standingChange, standingOf } from "../../src/console/access/st
 import { ownerGroup, selfGroup } from "../../src/protocol/users-groups.ts";
 import { exportName, filtered, groupsOf, selectedIn } from "../../src/console/nodes/filter.ts";
 import { vulnerabilitiesOf } from "../../src/console/nodes.ts";
-import { afterContacts, machineOf, withoutSilent, type Machine } from "../../src/console/machines.ts";
+import {
+  afterContacts,
+  changedBy,
+  listedOf,
+  withoutSilent,
+  type ListedNode,
+} from "../../src/console/listed-nodes.ts";
 import type { Node } from "../../src/protocol/node.ts";
 
 const node: Node = {
@@ -41,19 +47,19 @@ const node: Node = {
   revoked_at: null,
 };
 
-test("a list keeps a machine's times as numbers, what is searched in lower case, and no overrides", () => {
-  const machine = machineOf(node);
-  expect(machine).toMatchObject({
+test("a list keeps a node's times as numbers, what is searched in lower case, and no overrides", () => {
+  const listed = listedOf(node);
+  expect(listed).toMatchObject({
     seenAt: null,
     endsAt: Date.UTC(2026, 11, 1),
     isBehind: true,
     ownerId: null,
   });
-  expect(machine.words).toBe("web-10\n10.77.0.7\nweb\neu\n1.12.0\nlinux");
-  expect(machine).not.toHaveProperty("config_overrides");
-  expect(machineOf({ ...node, state: "pending" }).isBehind).toBe(false);
+  expect(listed.words).toBe("web-10\n10.77.0.7\nweb\neu\n1.12.0\nlinux");
+  expect(listed).not.toHaveProperty("config_overrides");
+  expect(listedOf({ ...node, state: "pending" }).isBehind).toBe(false);
   // Equal groups are kept once.
-  expect(machineOf({ ...node, groups: ["web", "eu"] }).groups).toBe(machine.groups);
+  expect(listedOf({ ...node, groups: ["web", "eu"] }).groups).toBe(listed.groups);
 });
 
 test("the name of an export tells its filter, but not what was searched", () => {
@@ -73,7 +79,7 @@ test("an export names the known vulnerabilities of an engine, and where they end
   for (const overlay_version of [null, "1.12.0"]) expect(vulnerabilitiesOf({ overlay_version })).toBe("");
 });
 
-test("the rules about a machine: what it lets in, what lets it in, what it lets out", () => {
+test("the rules about a node: what it lets in, what lets it in, what it lets out", () => {
   let id = 0;
   const rule = (
     direction: StoredRule["direction"],
@@ -112,44 +118,62 @@ test("the rules about a machine: what it lets in, what lets it in, what it lets 
   expect(standingChange(rules, member, member)).toEqual({ gains: none, loses: none });
 });
 
-test("a contact makes a machine online, an older one or one of a pending machine changes nothing", () => {
-  const seen = machineOf({ ...node, online: false, last_checkin_at: "2026-11-01T00:00:00Z" });
-  const pending = machineOf({ ...node, id: 8, state: "pending", online: false });
+test("a contact makes a node online, an older one or one of a pending node changes nothing", () => {
+  const seen = listedOf({ ...node, online: false, last_checkin_at: "2026-11-01T00:00:00Z" });
+  const pending = listedOf({ ...node, id: 8, state: "pending", online: false });
   const at = Date.UTC(2026, 10, 1);
-  const machines = [seen, pending];
-  const later = afterContacts(machines, [
+  const nodes = [seen, pending];
+  const later = afterContacts(nodes, [
     [7, at + 1, 4],
     [8, at + 1, 4],
     [9, at + 1, 4],
   ]);
-  expect(later.machines).toEqual([{ ...seen, online: true, seenAt: at + 1 }, pending]);
+  expect(later.nodes).toEqual([{ ...seen, online: true, seenAt: at + 1 }, pending]);
   // It has applied another version, so it is read again.
   expect(later.changed).toEqual([7]);
-  expect(afterContacts(machines, [[7, at, 4]])).toEqual({ machines, changed: [] });
-  expect(afterContacts(machines, [[7, at, 4]]).machines).toBe(machines);
-  expect(afterContacts(machines, [[7, at + 1, 3]]).changed).toEqual([]);
+  expect(afterContacts(nodes, [[7, at, 4]])).toEqual({ nodes, changed: [] });
+  expect(afterContacts(nodes, [[7, at, 4]]).nodes).toBe(nodes);
+  expect(afterContacts(nodes, [[7, at + 1, 3]]).changed).toEqual([]);
 });
 
-test("a machine that is silent for 150 s is away", () => {
-  const seen = machineOf({ ...node, last_checkin_at: "2026-11-01T00:00:00Z" });
+test("a node that is silent for 150 s is away", () => {
+  const seen = listedOf({ ...node, last_checkin_at: "2026-11-01T00:00:00Z" });
   const at = Date.UTC(2026, 10, 1);
   expect(withoutSilent([seen], at + 149_999)[0]?.online).toBe(true);
   expect(withoutSilent([seen], at + 150_000)[0]?.online).toBe(false);
-  const unseen = [machineOf({ ...node, online: true })];
+  const unseen = [listedOf({ ...node, online: true })];
   expect(withoutSilent(unseen, at)).toBe(unseen);
 });
 
-test("a list of machines is filtered by state, group, owner and words", () => {
+test("an event names the nodes that it changed, a policy those that it gave groups; else all are read again", () => {
+  const by = (type: string, subject: string, after: Record<string, unknown> | null = null) =>
+    changedBy({ type, subject, after });
+  expect(by("certificate.renewed", "node/7")).toEqual([7]);
+  expect(by("rule.created", "rule/7")).toEqual([]);
+  expect(by("group.deleted", "group/web")).toBeUndefined();
+  const nodes = [
+    { id: 3, name: "a" },
+    { id: 5, name: "b" },
+  ];
+  for (const type of ["policy.applied", "policy.reverted"]) {
+    expect(by(type, "policy", { counts: { nodes: 2 }, nodes })).toEqual([3, 5]);
+    expect(by(type, "policy", { counts: { nodes: 0 }, nodes: [] })).toEqual([]);
+    expect(by(type, "policy", { counts: { nodes: 900 }, nodes })).toBeUndefined();
+  }
+  expect(by("policy.confirmed", "policy", { version: 3 })).toEqual([]);
+});
+
+test("a list of nodes is filtered by state, group, owner and words", () => {
   const at = Date.UTC(2026, 10, 20);
   const week = 7 * 86_400_000;
-  const record = (id: number, more: Partial<Machine>): Machine => ({
-    ...machineOf({ ...node, id, name: `m-${id}` }),
+  const record = (id: number, more: Partial<ListedNode>): ListedNode => ({
+    ...listedOf({ ...node, id, name: `m-${id}` }),
     isBehind: false,
     ...more,
   });
-  const pick = ({ overlay_version, words }: Machine) => ({ overlay_version, words });
+  const pick = ({ overlay_version, words }: ListedNode) => ({ overlay_version, words });
   const all = [
-    { ...record(1, { online: true, seenAt: at }), ...pick(machineOf({ ...node, overlay_version: "1.9.6" })) },
+    { ...record(1, { online: true, seenAt: at }), ...pick(listedOf({ ...node, overlay_version: "1.9.6" })) },
     record(2, { online: false, seenAt: at - 1000, ownerId: 4 }),
     record(3, { online: false, seenAt: at - week, groups: ["db"], isBehind: true }),
     record(4, { online: false, seenAt: null, state: "pending" }),
@@ -178,7 +202,7 @@ test("a list of machines is filtered by state, group, owner and words", () => {
     [2, { relayed: 1, broken: 1 }],
     [3, { relayed: 0, broken: 0 }],
   ]);
-  // What machines that are away reported is old.
+  // What nodes that are away reported is old.
   for (const show of ["relayed", "broken"])
     expect(filtered(all, { ...none, show }, at, paths).map(({ id }) => id)).toEqual([1]);
   const roles = [

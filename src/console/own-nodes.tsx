@@ -1,4 +1,4 @@
-// The user's own machines that have to be confirmed again, where the organization requires it.
+// The user's own nodes that have to be confirmed again, where the organization requires it.
 
 import { apiPath } from "../api/endpoint.ts";
 import { reauthenticationsApi } from "../api/enrollments.ts";
@@ -12,15 +12,15 @@ import { When } from "./ui/parts.tsx";
 
 const listPath = (own: string) => apiPath(reauthenticationsApi.list, { slug: own });
 
-/** When the user of the machine has to confirm it, for those who may see that. */
+/** When the user of the node has to confirm it, for those who may see that. */
 export function useDueNode(own: string, { id, owner_id }: Pick<Node, "id" | "owner_id">) {
   const isAsked = owner_id != null && organization.value?.role != null;
   const { data = [] } = useResource(isAsked ? listPath(own) : "");
   return data.find(({ node_id }) => node_id === id);
 }
 
-/** Staff who are no members have no machines here. */
-export function OwnMachines({ own }: { own: string }) {
+/** Staff who are no members have no nodes here. */
+export function OwnNodes({ own }: { own: string }) {
   return organization.value?.role == null ? null : <Due key={own} own={own} />;
 }
 
@@ -34,7 +34,7 @@ function Due({ own }: { own: string }) {
   if (mine.length === 0) return null;
   return (
     <>
-      <h2>Machines of yours to confirm</h2>
+      <h2>Nodes of yours to confirm</h2>
       <p>Each is cut off from the network at its time, unless you confirm that it is still yours.</p>
       <ul class="plain-list">
         {mine.map(({ node_id: id, name, until }) => (

@@ -1,0 +1,104 @@
+// What this tab knows of the rules and tests of an organization: as they are saved, and its edits that are not. Edits stay
+// while other pages are shown.
+
+import { effect, signal, type Signal } from "@preact/signals";
+import type { Plan } from "../../api/policy.ts";
+import { ApiError } from "../api.ts";
+import type { Terminal } from "../terminal.ts";
+import { setUnsaved } from "../unsaved.ts";
+import type { Change } from "./merge.ts";
+import type { Edits, Rule } from "./rules.ts";
+import { listOf, type Saved } from "./saved.ts";
+import { isTestAboutGone, type Tests } from "./test-text.ts";
+
+export type Draft = {
+  slug: string;
+  /** The rule whose dialog is open. */
+  edited: Signal<Rule | "new" | undefined>;
+  saved: Signal<Saved | undefined>;
+  /** Undefined: neither a rule nor a test is edited. Each edit makes another array. */
+  rules: Signal<readonly Rule[] | undefined>;
+  /** Undefined: no test is edited. */
+  tests: Signal<Tests | undefined>;
+  /** The plan of the present edits; undefined while it is requested. */
+  plan: Signal<Plan | undefined>;
+  /** Of the latest request for a plan. An answer to a request with another timer is of no use any more. */
+  timer: ReturnType<typeof setTimeout> | undefined;
+  /** Changes that another user saved since the edits began. */
+  theirs: Signal<Saved | undefined>;
+  error: Signal<ApiError | undefined>;
+  isSaving: Signal<boolean>;
+  /** The edits of the last save, shown for a moment. */
+  done: Signal<Done | undefined>;
+  /** Changes that others saved while this page was open without edits. */
+  news: Signal<readonly Change[]>;
+  /** Sentences about a change that is being undone. */
+  undoNotes: Signal<readonly string[]>;
+};
+
+/** A saved change: the commands and the request that make it, its effect, and its edits, so that it can be undone. */
+type Done = { terminal: Terminal; plan: Plan; edits: Edits; tests: readonly [Tests, Tests] };
+
+const drafts = new Map<string, Draft>();
+
+export function draftOf(slug: string): Draft {
+  const known = drafts.get(slug);
+  if (known !== undefined) return known;
+  const draft: Draft = {
+    slug,
+    edited: signal<Rule | "new" | undefined>(undefined),
+    saved: signal<Saved | undefined>(undefined),
+    rules: signal<readonly Rule[] | undefined>(undefined),
+    tests: signal<Tests | undefined>(undefined),
+    plan: signal<Plan | undefined>(undefined),
+    timer: undefined,
+    theirs: signal<Saved | undefined>(undefined),
+    error: signal<ApiError | undefined>(undefined),
+    isSaving: signal(false),
+    done: signal<Done | undefined>(undefined),
+    news: signal<readonly Change[]>([]),
+    undoNotes: signal<readonly string[]>([]),
+  };
+  drafts.set(slug, draft);
+  effect(() => setUnsaved(`${slug}/access`, draft.rules.value !== undefined));
+  return draft;
+}
+
+/** Keeps the error of the work for the page. */
+export async function keepingError(draft: Draft, work: () => Promise<void>): Promise<void> {
+  try {
+    await work();
+  } catch (error) {
+    if (!(error instanceof ApiError)) throw error;
+    draft.error.value = error;
+  }
+}
+
+/**
+ * Whether the control plane refused the edits themselves. No answer, an ended session (401), a refusal of rights or of a
+ * second factor (403), and a throttled request (429) do not count.
+ */
+export const isRefused = ({ error }: Draft): boolean => /^4(?!01|03|29)/.test(`${error.value?.status}`);
+
+/** The tests of the draft, as saved unless they are edited. */
+export const testsOf = ({ tests, saved }: Draft): Tests =>
+  tests.value ?? (saved.value === undefined ? [] : listOf(saved.value));
+
+/** The tests after saving. Those that are not edited stay. */
+export const testsLeft = (draft: Draft): Tests =>
+  draft.tests.value?.filter((test) => !isTestAboutGone(test)) ?? testsOf(draft);
+
+export function discard(draft: Draft): void {
+  draft.rules.value = undefined;
+  draft.tests.value = undefined;
+  draft.plan.value = undefined;
+  draft.theirs.value = undefined;
+  draft.error.value = undefined;
+  draft.undoNotes.value = [];
+}
+
+/** The sentences about what was saved a moment ago, by this page or by others. */
+export function forget(draft: Draft): void {
+  draft.done.value = undefined;
+  draft.news.value = [];
+}
