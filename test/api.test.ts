@@ -10,7 +10,7 @@ import { request } from "../src/api/request.ts";
 import { endpointOf, endpoints } from "../src/api/subjects.ts";
 import { registrationTokensApi } from "../src/api/tokens.ts";
 import { since, word } from "../src/api/values.ts";
-import { checkAnswer } from "../src/console/checked.ts";
+import { checkAnswer } from "../src/console/contact/checked.ts";
 import { sourceFiles, sourceRoot, withoutComments } from "./support/imports.ts";
 
 const text = (file: string) => withoutComments(readFileSync(join(sourceRoot, file), "utf8"));
@@ -76,7 +76,10 @@ describe("written once", () => {
     // `T`: a list of anything, whose type comes with the path that it is given.
     const typed = /\b(?:useResource|useList|getAll|get|send|ask)<(?!T>)/;
     const describing = outside.filter(
-      (file) => file.startsWith("console/") && file !== "console/api.ts" && file !== "console/resource.ts",
+      (file) =>
+        file.startsWith("console/") &&
+        file !== "console/contact/api.ts" &&
+        file !== "console/contact/resource.ts",
     );
     expect(describing.filter((file) => typed.test(text(file)))).toEqual([]);
   });

@@ -1,3 +1,5 @@
+// Whether a value from outside is an object with keys: neither a list nor null.
+
 export function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }

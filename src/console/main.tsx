@@ -2,14 +2,14 @@
 
 import "./core.ts";
 import { render } from "preact";
-import { isSignedOut } from "./api.ts";
-import { App } from "./app.tsx";
-import { startLive } from "./live.ts";
-import { start } from "./me.ts";
-import { readAhead } from "./node-list.ts";
+import { isSignedOut } from "./contact/api.ts";
+import { App } from "./frame/app.tsx";
+import { startLive } from "./contact/live.ts";
+import { start } from "./contact/me.ts";
+import { readAhead } from "./nodes/node-list.ts";
 import { findPage, loadView, organizationPages, type Page } from "./pages.ts";
-import { followLinks, root, segments, segmentsOf } from "./router.ts";
-import { startStepUp } from "./step-up.tsx";
+import { followLinks, root, segments, segmentsOf } from "./frame/router.ts";
+import { startStepUp } from "./frame/step-up.tsx";
 
 /** Maximum wait. */
 const liveAfterMs = 500;

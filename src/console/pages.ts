@@ -32,7 +32,7 @@ export const organizationPages: Readonly<Record<string, Page>> = {
     title: "Nodes",
     icon: "machines",
     letter: "n",
-    load: async () => (await import("./nodes/node-list.tsx")).NodeList,
+    load: async () => (await import("./nodes/list-page.tsx")).NodeList,
   },
   map: {
     title: "Map",
@@ -90,22 +90,22 @@ export const organizationPages: Readonly<Record<string, Page>> = {
   },
 };
 
-parts.node = () => import("./nodes/node.ts");
-parts.joining = () => import("./pages/joining.ts");
+parts.node = () => import("./node/node.ts");
+parts.joining = () => import("./joining/joining.ts");
 
 /** One node, by its number. */
 const nodePage: Page = {
   title: "Nodes",
-  load: async () => (await import("./nodes/node.ts")).NodePage,
+  load: async () => (await import("./node/node.ts")).NodePage,
 };
 
 /** Below an organization, too, but not in the navigation: other pages lead there. */
 const sidePages: Readonly<Record<string, Page>> = {
   "nodes/add": {
     title: "Add a node",
-    load: async () => (await import("./pages/joining.ts")).AddNode,
+    load: async () => (await import("./joining/joining.ts")).AddNode,
   },
-  phones: { title: "Phones", load: async () => (await import("./pages/joining.ts")).Phones },
+  phones: { title: "Phones", load: async () => (await import("./joining/joining.ts")).Phones },
 };
 
 /** Below /console/-/: of the control plane, for staff. */
@@ -131,12 +131,12 @@ export const staffPages: Readonly<Record<string, Page>> = {
 /** Below /console/-/: what belongs to no organization. */
 export const otherPages = {
   ...staffPages,
-  account: { title: "Account", load: async () => (await import("./pages/own.ts")).Account },
+  account: { title: "Account", load: async () => (await import("./account/own.ts")).Account },
   "command-line": {
     title: "Sign in the command line",
-    load: async () => (await import("./pages/own.ts")).CommandLine,
+    load: async () => (await import("./account/own.ts")).CommandLine,
   },
-  join: { title: "Let a machine join", load: async () => (await import("./pages/own.ts")).Join },
+  join: { title: "Let a machine join", load: async () => (await import("./account/own.ts")).Join },
   /** For developers: nothing leads to it. */
   parts: {
     title: "Parts",

@@ -6,7 +6,7 @@ import type { Event as AuditEvent } from "../../src/api/events.ts";
 import { organizationSettings } from "../../src/api/organizations.ts";
 import { flagWords, type Setting } from "../../src/protocol/settings.ts";
 import { run } from "../../src/cli/run.ts";
-import { readableChanges } from "../../src/console/event-words.ts";
+import { readableChanges } from "../../src/console/activity/event-words.ts";
 import { makeHostKey } from "../../src/pki/keys.ts";
 import { signInBrowser } from "../support/browser-session.ts";
 import { makeNodeWorld, registerByCommand, type NodeWorld } from "../support/node.ts";

@@ -406,7 +406,9 @@ describe("how machines stand in the console", () => {
       await tab.getByLabel("Select bulk-2").click();
       await tab.getByRole("button", { name: "Change groups" }).click();
       await tab.getByLabel("Add to groups").fill("again");
-      await tab.evaluate("globalThis.real = fetch; globalThis.fetch = async () => ({ text: async () => '' })");
+      await tab.evaluate(
+        "globalThis.real = fetch; globalThis.fetch = async () => ({ text: async () => '' })",
+      );
       const change = tab.getByRole("button", { name: "Change the groups of bulk-2" });
       await change.click();
       await tab.getByText("0 of 1 are done.").waitFor();

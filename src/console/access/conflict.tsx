@@ -3,10 +3,10 @@
 import { apiPath } from "../../api/endpoint.ts";
 import { eventsApi } from "../../api/events.ts";
 import { useState } from "preact/hooks";
-import { actorOf, isAbout } from "../actor.ts";
-import { me } from "../me.ts";
-import { useMemberNames } from "../member-names.ts";
-import { useResource } from "../resource.ts";
+import { actorOf, isAbout } from "../activity/actor.ts";
+import { me } from "../contact/me.ts";
+import { useMemberNames } from "../activity/member-names.ts";
+import { useResource } from "../contact/resource.ts";
 import { Button } from "../ui/button.tsx";
 import { Why } from "../ui/page.tsx";
 import { When } from "../ui/parts.tsx";

@@ -2,8 +2,8 @@
 
 import type { Plan } from "../../api/policy.ts";
 import { useState } from "preact/hooks";
-import type { ApiError } from "../api.ts";
-import { useNodes } from "../node-list.ts";
+import type { ApiError } from "../contact/api.ts";
+import { useNodes } from "../nodes/node-list.ts";
 import { Button } from "../ui/button.tsx";
 import { Confirm, Dialog } from "../ui/dialog.tsx";
 import { DraftBar, SavedBar } from "../ui/draft-bar.tsx";

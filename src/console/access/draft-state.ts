@@ -3,9 +3,9 @@
 
 import { effect, signal, type Signal } from "@preact/signals";
 import type { Plan } from "../../api/policy.ts";
-import { ApiError } from "../api.ts";
-import type { Terminal } from "../terminal.ts";
-import { setUnsaved } from "../unsaved.ts";
+import { ApiError } from "../contact/api.ts";
+import type { Terminal } from "../words/terminal.ts";
+import { setUnsaved } from "../frame/unsaved.ts";
 import type { Change } from "./merge.ts";
 import type { Edits, Rule } from "./rules.ts";
 import { listOf, type Saved } from "./saved.ts";

@@ -3,8 +3,8 @@
 
 import { rulesApi } from "../../api/rules.ts";
 import { eventsApi } from "../../api/events.ts";
-import { call } from "../api.ts";
-import { ruleChangeOf } from "../rule-change.ts";
+import { call } from "../contact/api.ts";
+import { ruleChangeOf } from "../activity/rule-change.ts";
 import { discard, forget, isRefused, keepingError, testsOf, type Draft } from "./draft-state.ts";
 import { areSameTests, mergeTests } from "./merge-tests.ts";
 import { inNewWords, ruleChanges, mergeRules, undoing, type Choice } from "./merge.ts";

@@ -2,8 +2,8 @@
 // reported path. Pure.
 
 import type { Node } from "../../protocol/node.ts";
-import { configurationOf, stateOf, type StateName } from "../nodes.ts";
-import type { ReportedPath } from "../peer-path.ts";
+import { configurationOf, stateOf, type StateName } from "../nodes/states.ts";
+import type { ReportedPath } from "../node/peer-path.ts";
 import { spaced } from "./class-words.ts";
 
 /** How a node reaches a peer, as GET nodes/{id}/peers/ shows it. */

@@ -1,7 +1,7 @@
 // Asks the control plane what the edits of the draft would do.
 
 import { policyApi } from "../../api/policy.ts";
-import { ApiError, call } from "../api.ts";
+import { ApiError, call } from "../contact/api.ts";
 import { keepingError, type Draft } from "./draft-state.ts";
 import { areEqual, policyText, rulesLeft, type Rule } from "./rules.ts";
 import type { Saved } from "./saved.ts";

@@ -3,12 +3,12 @@
 import { apiPath } from "../../api/endpoint.ts";
 import { groupsApi } from "../../api/groups.ts";
 import { useState } from "preact/hooks";
-import { call } from "../api.ts";
-import type { ListedNode } from "../listed-nodes.ts";
-import { useMemberNames } from "../member-names.ts";
-import { useNodes } from "../node-list.ts";
-import { useProviderWords } from "../provider-words.ts";
-import { refresh, useList } from "../resource.ts";
+import { call } from "../contact/api.ts";
+import type { ListedNode } from "../nodes/listed-nodes.ts";
+import { useMemberNames } from "../activity/member-names.ts";
+import { useNodes } from "../nodes/node-list.ts";
+import { useProviderWords } from "../providers/provider-words.ts";
+import { refresh, useList } from "../contact/resource.ts";
 import { useAction } from "../ui/form.tsx";
 import { Button, FormEnd } from "../ui/button.tsx";
 import { Dialog } from "../ui/dialog.tsx";

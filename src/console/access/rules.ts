@@ -3,7 +3,7 @@
 import type { Peer as Side, Rule as StoredRule } from "../../api/rules.ts";
 import type { Node } from "../../protocol/node.ts";
 import { userOfGroup, providerOfGroup, selfGroup } from "../../protocol/users-groups.ts";
-import type { Words } from "../terminal.ts";
+import type { Words } from "../words/terminal.ts";
 
 /** A node, as rules and their effects name it. */
 export type Named = Pick<Node, "groups" | "owner_groups">;

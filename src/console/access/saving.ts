@@ -2,8 +2,8 @@
 
 import { apiPath } from "../../api/endpoint.ts";
 import { policyApi } from "../../api/policy.ts";
-import { ApiError, call } from "../api.ts";
-import type { Terminal } from "../terminal.ts";
+import { ApiError, call } from "../contact/api.ts";
+import type { Terminal } from "../words/terminal.ts";
 import { discard, isRefused, keepingError, testsOf, type Draft } from "./draft-state.ts";
 import { edit, load } from "./draft.ts";
 import { areSameTests, mergeTests } from "./merge-tests.ts";

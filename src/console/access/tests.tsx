@@ -3,7 +3,7 @@
 import { apiPath } from "../../api/endpoint.ts";
 import { policyApi } from "../../api/policy.ts";
 import { useState } from "preact/hooks";
-import { useNodes } from "../node-list.ts";
+import { useNodes } from "../nodes/node-list.ts";
 import { Choice } from "../ui/form.tsx";
 import { Button, FormEnd } from "../ui/button.tsx";
 import { Dialog } from "../ui/dialog.tsx";

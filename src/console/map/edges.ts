@@ -1,7 +1,7 @@
 // The paths between nodes, from the list of what they report: one edge for each pair. Pure.
 
-import type { ListedNode } from "../listed-nodes.ts";
-import type { ReportedPath } from "../peer-path.ts";
+import type { ListedNode } from "../nodes/listed-nodes.ts";
+import type { ReportedPath } from "../node/peer-path.ts";
 
 /** How a node reaches a peer, as GET paths/ shows it. */
 export type Path = ReportedPath & { node: number };

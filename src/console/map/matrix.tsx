@@ -1,7 +1,7 @@
 // The matrix of the groups: with the median of round trips in its cells, or, of many groups, with colours alone.
 
 import { useMemo, useState } from "preact/hooks";
-import { go } from "../router.ts";
+import { go } from "../frame/router.ts";
 import { cut } from "./boxes.ts";
 import {
   groupWord,

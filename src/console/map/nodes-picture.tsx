@@ -1,10 +1,10 @@
 // The picture of a few nodes: a box for each, lighthouses in the middle, and a line for each path.
 
 import { mapGroup } from "../../protocol/shown-groups.ts";
-import { ago } from "../ago.ts";
-import type { ListedNode } from "../listed-nodes.ts";
-import { pathOf } from "../router.ts";
-import { exact, now } from "../times.ts";
+import { ago } from "../words/ago.ts";
+import type { ListedNode } from "../nodes/listed-nodes.ts";
+import { pathOf } from "../frame/router.ts";
+import { exact, now } from "../words/times.ts";
 import { pathOfCurve, waysOf } from "./bands.ts";
 import { cut } from "./boxes.ts";
 import { isCurrent, wordsOf, type Edge } from "./edges.ts";

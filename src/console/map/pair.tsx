@@ -6,13 +6,13 @@ import { pathsApi, type BetweenGroups } from "../../api/paths.ts";
 import { rulesApi } from "../../api/rules.ts";
 import { cellOf } from "../access/matrix.ts";
 import { toRule } from "../access/rules.ts";
-import { pathOf } from "../router.ts";
-import { useList, useResource } from "../resource.ts";
+import { pathOf } from "../frame/router.ts";
+import { useList, useResource } from "../contact/resource.ts";
 import { Button } from "../ui/button.tsx";
 import { Panel } from "../ui/page.tsx";
 import { Facts, Failure, Loading, State, type Fact } from "../ui/parts.tsx";
 import { Pill, Tag } from "../ui/tag.tsx";
-import { Export } from "../ui/tools.tsx";
+import { Export } from "../ui/lists/tools.tsx";
 import { countWords, groupWord, msWords, pairName, pathsIn, type Group, type NamedPath } from "./groups.ts";
 import { PathRows } from "./tables.tsx";
 

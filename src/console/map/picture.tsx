@@ -2,8 +2,8 @@
 
 import { useMemo } from "preact/hooks";
 import type { GroupPaths } from "../../api/paths.ts";
-import type { ListedNode } from "../listed-nodes.ts";
-import type { CountsByNode } from "../path-counts.ts";
+import type { ListedNode } from "../nodes/listed-nodes.ts";
+import type { CountsByNode } from "../nodes/path-counts.ts";
 import { pathOfCurve, waysOf, type Way } from "./bands.ts";
 import { cut, groupSize, maxNames, namesSize, pitchOf, squareAt } from "./boxes.ts";
 import {

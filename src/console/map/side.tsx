@@ -1,9 +1,9 @@
 // Beside the picture: what is broken, what is slow, and what the drawing means.
 
-import { ago } from "../ago.ts";
-import type { ListedNode } from "../listed-nodes.ts";
-import { pathOf } from "../router.ts";
-import { now } from "../times.ts";
+import { ago } from "../words/ago.ts";
+import type { ListedNode } from "../nodes/listed-nodes.ts";
+import { pathOf } from "../frame/router.ts";
+import { now } from "../words/times.ts";
 import { Button } from "../ui/button.tsx";
 import { Sign } from "../ui/icon.tsx";
 import { Panel } from "../ui/page.tsx";

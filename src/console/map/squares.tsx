@@ -2,8 +2,8 @@
 
 import { Fragment } from "preact";
 import { mapGroup } from "../../protocol/shown-groups.ts";
-import type { ListedNode } from "../listed-nodes.ts";
-import type { CountsByNode } from "../path-counts.ts";
+import type { ListedNode } from "../nodes/listed-nodes.ts";
+import type { CountsByNode } from "../nodes/path-counts.ts";
 import {
   cut,
   maxNames,

@@ -1,17 +1,17 @@
 // The facts of the map as tables: pairs of groups, and the paths of nodes.
 
-import type { ListedNode } from "../listed-nodes.ts";
-import { mayAdminister, slug } from "../me.ts";
-import { pathOf, query, setQuery } from "../router.ts";
-import { searchWords } from "../search.ts";
-import { utc } from "../times.ts";
+import type { ListedNode } from "../nodes/listed-nodes.ts";
+import { mayAdminister, slug } from "../contact/me.ts";
+import { pathOf, query, setQuery } from "../frame/router.ts";
+import { searchWords } from "../words/search.ts";
+import { utc } from "../words/times.ts";
 import { Sign } from "../ui/icon.tsx";
 import { Panel } from "../ui/page.tsx";
 import { moment, State } from "../ui/parts.tsx";
 import { isNarrow } from "../ui/narrow.ts";
-import { ordered } from "../ui/order.ts";
-import { Rows, type Column } from "../ui/rows.tsx";
-import { Export, Search, searched } from "../ui/tools.tsx";
+import { ordered } from "../ui/lists/order.ts";
+import { Rows, type Column } from "../ui/lists/rows.tsx";
+import { Export, Search, searched } from "../ui/lists/tools.tsx";
 import { isCurrent, rank, wordsOf, type Edge } from "./edges.ts";
 import { groupKey, groupWord, msWords, pairKey, pairName, pathsIn, type Pair } from "./groups.ts";
 

@@ -1,15 +1,15 @@
 // A node beside the list: what is wrong, its paths, its facts and its last changes.
 
-import { slug } from "../me.ts";
-import { pathOf } from "../router.ts";
-import { mayAdminister } from "../me.ts";
+import { slug } from "../contact/me.ts";
+import { pathOf } from "../frame/router.ts";
+import { mayAdminister } from "../contact/me.ts";
 import { Button } from "../ui/button.tsx";
 import { Empty, Failure, Loading } from "../ui/parts.tsx";
-import { Changed, NodeFacts } from "./facts.tsx";
-import { noPathsOf } from "../nodes.ts";
-import { NodeMenu, StatePill, useActions, useNode } from "./page.tsx";
-import { inOrder, PathRow } from "./paths.tsx";
-import { WhyOf } from "./why.tsx";
+import { Changed, NodeFacts } from "../node/facts.tsx";
+import { noPathsOf } from "./states.ts";
+import { NodeMenu, StatePill, useActions, useNode } from "../node/page.tsx";
+import { inOrder, PathRow } from "../node/paths.tsx";
+import { WhyOf } from "../node/why.tsx";
 
 /** More are on the page. */
 const maxPaths = 6;

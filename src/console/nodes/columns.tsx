@@ -1,22 +1,22 @@
 // The columns that the list of nodes can have, and which of them the address chooses.
 
-import type { Names } from "../actor.ts";
-import type { AliasWords } from "../aliases.ts";
-import type { ListedNode } from "../listed-nodes.ts";
-import { isPresent, stateOf, vulnerabilitiesOf, type StateName } from "../nodes.ts";
-import { pathRank, pathWords, type CountsByNode } from "../path-counts.ts";
-import { setQuery } from "../router.ts";
-import { ago } from "../ago.ts";
-import { now } from "../times.ts";
+import type { Names } from "../activity/actor.ts";
+import type { AliasWords } from "../node/aliases.ts";
+import type { ListedNode } from "./listed-nodes.ts";
+import { isPresent, stateOf, vulnerabilitiesOf, type StateName } from "./states.ts";
+import { pathRank, pathWords, type CountsByNode } from "./path-counts.ts";
+import { setQuery } from "../frame/router.ts";
+import { ago } from "../words/ago.ts";
+import { now } from "../words/times.ts";
 import { Check } from "../ui/form.tsx";
-import { textColumn } from "../ui/list.tsx";
+import { textColumn } from "../ui/lists/list.tsx";
 import { Menu } from "../ui/menu.tsx";
 import { isNarrow } from "../ui/narrow.ts";
 import { State } from "../ui/parts.tsx";
-import type { Column } from "../ui/rows.tsx";
+import type { Column } from "../ui/lists/rows.tsx";
 import { Tag } from "../ui/tag.tsx";
-import { timeColumn } from "../ui/time-column.ts";
-import { PathBars } from "./path-drawings.tsx";
+import { timeColumn } from "../ui/lists/time-column.ts";
+import { PathBars } from "../node/path-drawings.tsx";
 
 const first = "name";
 const byDefault = ["state", "address", "groups", "paths", "engine", "seen", "revoked"];

@@ -1,8 +1,8 @@
 // Which nodes a list shows: by state, by group, by owner, and by words. The address has all of it. Pure.
 
-import type { AliasWords } from "../aliases.ts";
-import type { ListedNode } from "../listed-nodes.ts";
-import { isImportDue, vulnerabilitiesOf } from "../nodes.ts";
+import type { AliasWords } from "../node/aliases.ts";
+import type { ListedNode } from "./listed-nodes.ts";
+import { isImportDue, vulnerabilitiesOf } from "./states.ts";
 
 /** How many of its paths are relayed, and broken, by node. */
 type PathCounts = ReadonlyMap<number, { relayed: number; broken: number }>;

@@ -1,7 +1,7 @@
 // What can be done with all nodes of the list that are selected.
 
 import { useState } from "preact/hooks";
-import type { ListedNode } from "../listed-nodes.ts";
+import type { ListedNode } from "./listed-nodes.ts";
 import { Button } from "../ui/button.tsx";
 import { parts, usePart } from "../ui/part.ts";
 

@@ -2,7 +2,7 @@
 
 import "../core.ts";
 import { useEffect, useMemo, useState } from "preact/hooks";
-import { actorOf, type Names } from "../actor.ts";
+import { actorOf, type Names } from "../activity/actor.ts";
 import {
   changesOf,
   countWords,
@@ -19,8 +19,8 @@ import {
   weekOf,
   type Filter,
   type Things,
-} from "../activity.ts";
-import { dayOf } from "../ago.ts";
+} from "../activity/activity.ts";
+import { dayOf } from "../words/ago.ts";
 import { apiPath } from "../../api/endpoint.ts";
 import { eventsApi, type Event as AuditEvent } from "../../api/events.ts";
 import { organizationProviderSettings } from "../../api/providers.ts";
@@ -28,25 +28,25 @@ import { userSettings } from "../../api/users.ts";
 import { webhookSettings } from "../../api/webhooks.ts";
 import type { Settings } from "../../protocol/settings.ts";
 import { organizationSettings } from "../../api/organizations.ts";
-import { eventText } from "../event-words.ts";
-import { eventsPath, readEvents, useLog } from "../events.ts";
-import { isLive, onEvent } from "../live.ts";
-import { me, organization, slug } from "../me.ts";
-import { useMemberNames, useUserNames } from "../member-names.ts";
-import { refresh, useResource } from "../resource.ts";
-import { pathOf, query, setQuery } from "../router.ts";
-import { commandText } from "../terminal.ts";
-import { shortDay } from "../times.ts";
+import { eventText } from "../activity/event-words.ts";
+import { eventsPath, readEvents, useLog } from "../activity/log.ts";
+import { isLive, onEvent } from "../contact/live.ts";
+import { me, organization, slug } from "../contact/me.ts";
+import { useMemberNames, useUserNames } from "../activity/member-names.ts";
+import { refresh, useResource } from "../contact/resource.ts";
+import { pathOf, query, setQuery } from "../frame/router.ts";
+import { commandText } from "../words/terminal.ts";
+import { shortDay } from "../words/times.ts";
 import { Button } from "../ui/button.tsx";
 import { Verification } from "../ui/chain.tsx";
-import { Events } from "../ui/events.tsx";
+import { Events } from "../activity/events.tsx";
 import { Bars } from "../ui/figures.tsx";
 import { Page } from "../ui/page.tsx";
 import { Field, valueOf } from "../ui/field.tsx";
 import { Empty, Failure, Line, Loading } from "../ui/parts.tsx";
 import { Chip, Pill } from "../ui/tag.tsx";
 import { tell } from "../ui/told.tsx";
-import { ReadingExport, Search } from "../ui/tools.tsx";
+import { ReadingExport, Search } from "../ui/lists/tools.tsx";
 
 const pageSize = 1000;
 /** Found events that are looked for before the page asks whether to go on. */

@@ -2,4 +2,4 @@
 
 export { People } from "./people.tsx";
 export { Tokens } from "./tokens.tsx";
-export { Webhooks } from "./webhooks.tsx";
+export { Webhooks } from "../webhooks/webhooks.tsx";

@@ -6,8 +6,8 @@ import { authoritiesApi, type Authorities } from "../../api/authorities.ts";
 import { apiPath } from "../../api/endpoint.ts";
 import type { Event as AuditEvent } from "../../api/events.ts";
 import type { Attention } from "../../api/paths.ts";
-import { actorOf } from "../actor.ts";
-import { call } from "../api.ts";
+import { actorOf } from "../activity/actor.ts";
+import { call } from "../contact/api.ts";
 import {
   caWord,
   endsByWeek,
@@ -20,28 +20,28 @@ import {
   stepOf,
   trustOf,
   type Authority,
-} from "../authorities.ts";
-import { DuePhones } from "../due-phones.tsx";
-import { readEvents } from "../events.ts";
-import type { ListedNode } from "../listed-nodes.ts";
-import { mayAdminister, slug } from "../me.ts";
-import { useMemberNames } from "../member-names.ts";
-import { useNodes } from "../node-list.ts";
-import { stateOf, type StateName } from "../nodes.ts";
-import { refresh, useResource } from "../resource.ts";
-import { pathOf } from "../router.ts";
-import { now, timeFormat } from "../times.ts";
+} from "../needs/authorities.ts";
+import { DuePhones } from "../joining/due-phones.tsx";
+import { readEvents } from "../activity/log.ts";
+import type { ListedNode } from "../nodes/listed-nodes.ts";
+import { mayAdminister, slug } from "../contact/me.ts";
+import { useMemberNames } from "../activity/member-names.ts";
+import { useNodes } from "../nodes/node-list.ts";
+import { stateOf, type StateName } from "../nodes/states.ts";
+import { refresh, useResource } from "../contact/resource.ts";
+import { pathOf } from "../frame/router.ts";
+import { now, timeFormat } from "../words/times.ts";
 import { Button } from "../ui/button.tsx";
 import { Confirm } from "../ui/dialog.tsx";
 import { Histogram, TimeLine } from "../ui/figures.tsx";
 import { Check } from "../ui/form.tsx";
 import { Icon } from "../ui/icon.tsx";
-import { AwaitedNodes } from "../ui/awaited-nodes.tsx";
+import { AwaitedNodes } from "../nodes/awaited-nodes.tsx";
 import { Page, Panel } from "../ui/page.tsx";
 import { Copy, Facts, Failure, FromTerminal, Line, Loading, moment, State, When } from "../ui/parts.tsx";
 import { Pill } from "../ui/tag.tsx";
-import { Export } from "../ui/tools.tsx";
-import { useAttention } from "../use-needs.ts";
+import { Export } from "../ui/lists/tools.tsx";
+import { useAttention } from "../needs/use-needs.ts";
 
 const pathOfCas = (own: string) => apiPath(authoritiesApi.retrieve, { slug: own });
 

@@ -3,9 +3,9 @@
 import { apiPath } from "../../api/endpoint.ts";
 import { groupsApi } from "../../api/groups.ts";
 import { useId } from "preact/hooks";
-import { partsOf } from "../field-parts.ts";
-import { slug } from "../me.ts";
-import { useList } from "../resource.ts";
+import { partsOf } from "../words/field-parts.ts";
+import { slug } from "../contact/me.ts";
+import { useList } from "../contact/resource.ts";
 import { Text } from "../ui/form.tsx";
 
 type Props = {

@@ -13,8 +13,8 @@ import {
   passwordResetApi,
   type Joined,
 } from "../../api/users.ts";
-import { call } from "../api.ts";
-import { pathOf, root } from "../router.ts";
+import { call } from "../contact/api.ts";
+import { pathOf, root } from "../frame/router.ts";
 import { Check, FormFailure, Text, useAttempts } from "../ui/form.tsx";
 import { Gate } from "../ui/page.tsx";
 import { Failure } from "../ui/parts.tsx";

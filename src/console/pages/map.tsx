@@ -33,12 +33,12 @@ import {
 } from "../map/side.tsx";
 import { perSquareOf } from "../map/squares.tsx";
 import { groupLink, PairsTable, PathsTable } from "../map/tables.tsx";
-import type { ListedNode } from "../listed-nodes.ts";
-import { mayAdminister, slug } from "../me.ts";
-import { useNodes } from "../node-list.ts";
-import { usePathCounts } from "../path-counts.ts";
-import { query, setQuery } from "../router.ts";
-import { readAheadOf, useList, useResource } from "../resource.ts";
+import type { ListedNode } from "../nodes/listed-nodes.ts";
+import { mayAdminister, slug } from "../contact/me.ts";
+import { useNodes } from "../nodes/node-list.ts";
+import { usePathCounts } from "../nodes/path-counts.ts";
+import { query, setQuery } from "../frame/router.ts";
+import { readAheadOf, useList, useResource } from "../contact/resource.ts";
 import { Segments } from "../ui/button.tsx";
 import { Fleet } from "../ui/figures.tsx";
 import { isNarrow } from "../ui/narrow.ts";

@@ -4,7 +4,7 @@
 import "../core.ts";
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
-import { ApiError } from "../api.ts";
+import { ApiError } from "../contact/api.ts";
 import { Button, Segments } from "../ui/button.tsx";
 import { Confirm } from "../ui/dialog.tsx";
 import { DraftBar } from "../ui/draft-bar.tsx";

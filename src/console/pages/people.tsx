@@ -5,25 +5,25 @@ import { membersApi, type ListedMember as Member, type NewMember } from "../../a
 import "../core.ts";
 import { useState } from "preact/hooks";
 import { memberSessionsApi } from "../../api/sessions.ts";
-import { call } from "../api.ts";
-import { mayAdminister, me, organization, slug } from "../me.ts";
-import { removedWords } from "../removed-words.ts";
-import { refresh, useList } from "../resource.ts";
-import { pathOf } from "../router.ts";
-import { now } from "../times.ts";
+import { call } from "../contact/api.ts";
+import { mayAdminister, me, organization, slug } from "../contact/me.ts";
+import { removedWords } from "./removed-words.ts";
+import { refresh, useList } from "../contact/resource.ts";
+import { pathOf } from "../frame/router.ts";
+import { now } from "../words/times.ts";
 import { Button, FormEnd } from "../ui/button.tsx";
 import { tell } from "../ui/told.tsx";
 import { Choice, FormFailure, Text, useAction } from "../ui/form.tsx";
 import { Avatar, Icon, Sign } from "../ui/icon.tsx";
-import { List, textColumn } from "../ui/list.tsx";
+import { List, textColumn } from "../ui/lists/list.tsx";
 import { Confirm, Dialog } from "../ui/dialog.tsx";
 import { Menu } from "../ui/menu.tsx";
 import { isNarrow } from "../ui/narrow.ts";
 import { Page, Panel } from "../ui/page.tsx";
 import { FromTerminal, Line, State, When } from "../ui/parts.tsx";
-import type { Column } from "../ui/rows.tsx";
-import { timeColumn } from "../ui/time-column.ts";
-import { SessionList, type SessionsPath } from "./session-list.tsx";
+import type { Column } from "../ui/lists/rows.tsx";
+import { timeColumn } from "../ui/lists/time-column.ts";
+import { SessionList, type SessionsPath } from "../account/session-list.tsx";
 import { OwnerNumber, useEnding } from "./user-fields.tsx";
 
 type Asked =

@@ -4,9 +4,9 @@ import "../core.ts";
 import { apiPath, type SentOf } from "../../api/endpoint.ts";
 import { serversApi, type Server } from "../../api/servers.ts";
 import { formatSize } from "../../base/quantities.ts";
-import { evenly, lastDays } from "../days.ts";
-import { useResource } from "../resource.ts";
-import { exact, utc } from "../times.ts";
+import { evenly, lastDays } from "../words/days.ts";
+import { useResource } from "../contact/resource.ts";
+import { exact, utc } from "../words/times.ts";
 import { Spark, Tile } from "../ui/figures.tsx";
 import { Page, Panel } from "../ui/page.tsx";
 import {
@@ -20,8 +20,8 @@ import {
   When,
   type Fact,
 } from "../ui/parts.tsx";
-import { Export } from "../ui/tools.tsx";
-import { serversPath } from "../use-needs.ts";
+import { Export } from "../ui/lists/tools.tsx";
+import { serversPath } from "../needs/use-needs.ts";
 
 type History = SentOf<typeof serversApi.history>;
 type Point = History["hosts"][number]["points"][number];

@@ -2,7 +2,7 @@
 
 import { leaverSettings } from "../../api/users.ts";
 import { useState } from "preact/hooks";
-import type { ApiError } from "../api.ts";
+import type { ApiError } from "../contact/api.ts";
 import { Check, Text } from "../ui/form.tsx";
 
 const endings = ["revoke_nodes", "revoke_tokens"] as const;

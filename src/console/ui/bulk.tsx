@@ -2,7 +2,7 @@
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { ApiError } from "../api.ts";
+import { ApiError } from "../contact/api.ts";
 import { FormEnd } from "./button.tsx";
 import { Dialog } from "./dialog.tsx";
 import { FormFailure, Text, useAttempts } from "./form.tsx";

@@ -2,11 +2,11 @@
 
 import { signal } from "@preact/signals";
 import { useEffect, useState } from "preact/hooks";
-import { emptyChain, verifyEnd, verifyNext, type Chain } from "../activity.ts";
-import { ago } from "../ago.ts";
-import { ApiError, get } from "../api.ts";
-import { eventsPath } from "../events.ts";
-import { now } from "../times.ts";
+import { emptyChain, verifyEnd, verifyNext, type Chain } from "../activity/activity.ts";
+import { ago } from "../words/ago.ts";
+import { ApiError, get } from "../contact/api.ts";
+import { eventsPath } from "../activity/log.ts";
+import { now } from "../words/times.ts";
 import { Button } from "./button.tsx";
 import { Dialog } from "./dialog.tsx";
 import { Copy, Failure, State } from "./parts.tsx";

@@ -2,10 +2,10 @@
 
 import type { ComponentChildren } from "preact";
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
-import { ApiError } from "../api.ts";
-import { unturned } from "../foreign-words.ts";
-import { staying } from "../router.ts";
-import { setUnsaved } from "../unsaved.ts";
+import { ApiError } from "../contact/api.ts";
+import { unturned } from "../words/foreign-words.ts";
+import { staying } from "../frame/router.ts";
+import { setUnsaved } from "../frame/unsaved.ts";
 import { Field, valueOf } from "./field.tsx";
 import { Failure, Line, type View } from "./parts.tsx";
 import { FormEnd } from "./button.tsx";

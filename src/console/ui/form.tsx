@@ -3,8 +3,8 @@
 import { maxCodeLength } from "../../api/values.ts";
 import type { VNode } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { ApiError } from "../api.ts";
-import { isAbout } from "../field-parts.ts";
+import { ApiError } from "../contact/api.ts";
+import { isAbout } from "../words/field-parts.ts";
 import { Field, valueOf, type FieldProps, type Frame } from "./field.tsx";
 import { Failure } from "./parts.tsx";
 

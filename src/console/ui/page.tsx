@@ -3,7 +3,7 @@
 import type { ComponentChildren, VNode } from "preact";
 import { useState } from "preact/hooks";
 import { brand } from "../../brand.ts";
-import { callText, commandText, type Terminal } from "../terminal.ts";
+import { callText, commandText, type Terminal } from "../words/terminal.ts";
 import { Button } from "./button.tsx";
 import { Dialog } from "./dialog.tsx";
 import type { IconName } from "./drawings.ts";

@@ -3,8 +3,8 @@
 import { useEffect, useState } from "preact/hooks";
 
 type Parts = {
-  node(): Promise<typeof import("../nodes/node.ts")>;
-  joining(): Promise<typeof import("../pages/joining.ts")>;
+  node(): Promise<typeof import("../node/node.ts")>;
+  joining(): Promise<typeof import("../joining/joining.ts")>;
 };
 
 /** The files. The table of pages names them (pages.ts), so that no page is in the first view of another. */

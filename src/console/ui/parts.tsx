@@ -3,14 +3,14 @@
 
 import type { ComponentChildren, VNode } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import { ago } from "../ago.ts";
-import { ApiError } from "../api.ts";
-import { commandsIn } from "../foreign-words.ts";
-import { exact, now, utc } from "../times.ts";
+import { ago } from "../words/ago.ts";
+import { ApiError } from "../contact/api.ts";
+import { commandsIn } from "../words/foreign-words.ts";
+import { exact, now, utc } from "../words/times.ts";
 import type { SignName } from "./drawings.ts";
 import { Icon, Sign } from "./icon.tsx";
-import type { StateName } from "../nodes.ts";
-import { callText, commandText, type Terminal } from "../terminal.ts";
+import type { StateName } from "../nodes/states.ts";
+import { callText, commandText, type Terminal } from "../words/terminal.ts";
 
 export type View = VNode | readonly VNode[] | string | null | undefined;
 

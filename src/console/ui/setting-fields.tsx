@@ -3,9 +3,9 @@
 import type { ComponentChildren, VNode } from "preact";
 import { useLayoutEffect, useState } from "preact/hooks";
 import { itemOf, itemText, type Scalar, type Setting, type Settings } from "../../protocol/settings.ts";
-import type { ApiError } from "../api.ts";
-import { partsOf, sentencesOf } from "../field-parts.ts";
-import { differing, valuesOf } from "../setting-values.ts";
+import type { ApiError } from "../contact/api.ts";
+import { partsOf, sentencesOf } from "../words/field-parts.ts";
+import { differing, valuesOf } from "./setting-values.ts";
 import { Check, Choice, Switch, Text } from "./form.tsx";
 import { Field, FieldErrors, useDescribed, valueOf, type FieldProps, type Frame } from "./field.tsx";
 

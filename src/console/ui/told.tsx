@@ -1,7 +1,7 @@
 // A sentence about a change that was made, for some seconds; screen readers say it, too.
 
 import { signal } from "@preact/signals";
-import { unturned } from "../foreign-words.ts";
+import { unturned } from "../words/foreign-words.ts";
 
 const shownMs = 6000;
 const told = signal<{ sentence: string; isFailure: boolean } | undefined>(undefined);

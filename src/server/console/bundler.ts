@@ -8,7 +8,7 @@ import { minifySync } from "oxc-minify";
 const source = join(import.meta.dir, "../../console");
 const api = join(import.meta.dir, "../../api");
 /** A bundle each: Firefox lets a shared worker import nothing, because the policy of the worker's own file has no scripts. */
-const bundles = [["main.tsx", "style.css"], ["worker.ts"]];
+const bundles = [["main.tsx", "style.css"], ["contact/worker.ts"]];
 
 /** The replacement of a file of the console. */
 const inBrowsers: Record<string, string> = {

@@ -59,7 +59,7 @@ const firstOfPages: Readonly<Record<string, { file: string; asks: readonly ((slu
         (slug) => apiPath(pathsApi.groups, { slug }),
       ],
     },
-    nodes: { file: "node-list", asks: [nodes] },
+    nodes: { file: "list-page", asks: [nodes] },
     map: { file: "map", asks: [nodes, (slug) => apiPath(pathsApi.groups, { slug })] },
   };
 /** A slug needs no escaping in HTML. What else stands in an address is not repeated in the page. */

@@ -1,0 +1,115 @@
+// The browsers and command lines in which a user is signed in: the own ones on the page of the account, those of a
+// member in a dialog. Each can be ended.
+
+import { useState } from "preact/hooks";
+import type { Path } from "../../api/endpoint.ts";
+import type { Session } from "../../api/sessions.ts";
+import { refresh, useList } from "../contact/resource.ts";
+import { Button } from "../ui/button.tsx";
+import { List, textColumn } from "../ui/lists/list.tsx";
+import { Confirm } from "../ui/dialog.tsx";
+import type { Column } from "../ui/lists/rows.tsx";
+import { Pill } from "../ui/tag.tsx";
+import { timeColumn } from "../ui/lists/time-column.ts";
+import { browserWords } from "./user-agent.ts";
+
+export type SessionsPath = (query?: { page_size: string }) => Path<Session[]>;
+
+type Props = {
+  /** On a page; in a dialog, the dialog has it. */
+  title?: string;
+  list: SessionsPath;
+  endOne(id: number): Promise<unknown>;
+  /** Sessions of another user are all ended by one request. Without it, this browser stays signed in. */
+  endAll?(): Promise<unknown>;
+  /** Arguments of `agent admin`. */
+  command: readonly string[];
+};
+
+/** With the nodes on whose machine it proved to be. */
+const wordsOf = ({ kind, device, nodes }: Session) =>
+  [
+    kind === "browser" ? browserWords(device) : device || "command line",
+    ...nodes.map(({ org_slug, name }) => `${name} (${org_slug})`),
+  ].join(", ");
+
+export function SessionList({ title, list, endOne, endAll, command }: Props) {
+  const path = list();
+  const { data = [] } = useList(list({ page_size: "1000" }));
+  const [ending, end] = useState<readonly Session[]>([]);
+  const others = data.filter(({ is_current }) => !is_current);
+  const [first] = ending;
+  const [isAll, choose] = useState(false);
+  const ask = (sessions: readonly Session[], whole: boolean) => {
+    end(sessions);
+    choose(whole);
+  };
+  const all = endAll === undefined ? "Sign all others out" : "Sign out everywhere";
+  return (
+    <>
+      <List
+        label="Sessions"
+        {...(title === undefined ? {} : { title })}
+        path={path}
+        columns={columnsFor((session) => ask([session], false))}
+        keyOf={({ id }: Session) => id}
+        empty="None."
+        command={command}
+      >
+        {others.length === 0 ? null : (
+          <Button isSmall={true} onClick={() => ask(others, true)}>
+            {all}
+          </Button>
+        )}
+      </List>
+      {first === undefined ? null : (
+        <Confirm
+          title={isAll ? `${all}?` : "Sign out?"}
+          action={isAll ? all : "Sign out"}
+          effect={
+            <p>
+              {isAll ? (
+                `${ending.length} sessions`
+              ) : (
+                <>
+                  <bdi>{wordsOf(first)}</bdi> at <bdi>{first.address}</bdi>
+                </>
+              )}{" "}
+              must sign in again.
+            </p>
+          }
+          run={async () => {
+            if (isAll && endAll !== undefined) await endAll();
+            else for (const { id } of ending) await endOne(id);
+            await refresh(path);
+          }}
+          close={() => end([])}
+        />
+      )}
+    </>
+  );
+}
+
+function columnsFor(end: (session: Session) => void): readonly Column<Session>[] {
+  return [
+    textColumn("device", "Browser or command line", 3, wordsOf),
+    textColumn("address", "Address", 1.5, ({ address }) => address),
+    timeColumn("made", "Signed in", ({ created_at }) => created_at),
+    timeColumn("used", "Last used", ({ last_used_at }) => last_used_at),
+    timeColumn("expires", "Ends", ({ expires_at }) => expires_at),
+    {
+      key: "actions",
+      title: "Actions",
+      width: 2,
+      text: () => "",
+      cell: (session) =>
+        session.is_current ? (
+          <Pill kind="accent">this browser</Pill>
+        ) : (
+          <Button isSmall={true} onClick={() => end(session)}>
+            Sign out
+          </Button>
+        ),
+    },
+  ];
+}

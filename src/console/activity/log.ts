@@ -1,0 +1,126 @@
+// The events of an organization, from the newest back, current as they happen.
+
+import { apiPath, type GivenOf } from "../../api/endpoint.ts";
+import { eventsApi } from "../../api/events.ts";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { behindAll, readBack, type Span } from "./activity.ts";
+import { ApiError, get } from "../contact/api.ts";
+import type { Event as AuditEvent } from "../../api/events.ts";
+import { isLive, onEvent } from "../contact/live.ts";
+import { utc } from "../words/times.ts";
+
+/** Events of an organization; "": events that belong to none. */
+export const eventsPath = (slug: string, query?: GivenOf<typeof eventsApi.list>) =>
+  slug === "" ? apiPath(eventsApi.listOfNone, {}, query) : apiPath(eventsApi.list, { slug }, query);
+/** No stream has events that belong to no organization. */
+const lookEveryMs = 10_000;
+
+/** Maximum events of the page, and of an export. */
+export const maxKept = 20_000;
+/** Events of the first request: few, so that they are seen early. */
+const firstLimit = 200;
+/** Events of one request. */
+const maxLimit = 1000;
+/** After a request that failed. */
+const restMs = 5000;
+
+const always: Span = { start: undefined, end: undefined };
+
+export type Log = {
+  /** Newest first. */
+  events: readonly AuditEvent[];
+  /** Nothing older is on the control plane. */
+  isAll: boolean;
+  /** The maximum was read. */
+  isFull: boolean;
+  isReading: boolean;
+  /** The error of the latest request, which is retried. */
+  error: ApiError | undefined;
+  /** Reads the events before the oldest one. */
+  older(): void;
+};
+
+/** The newest events of a time, also those that the page has not read. `tell`: how many were read so far. Throws an ApiError. */
+export const readEvents = (slug: string, span: Span, tell: (count: number) => void) =>
+  readBack(
+    (before) => get(eventsPath(slug, { before: `${before}`, limit: `${maxLimit}` })),
+    span,
+    maxKept,
+    tell,
+  );
+
+/** `limit`: events of one request but the first, at most 1000. `span`: only events of this time are read. */
+export function useLog(slug: string, limit: number, { start, end }: Span = always): Log {
+  const [events, setEvents] = useState<readonly AuditEvent[]>([]);
+  const [isAll, setAll] = useState(false);
+  const [isReading, reads] = useState(true);
+  const [error, fail] = useState<ApiError | undefined>(undefined);
+  const kept = useRef(events);
+  kept.current = events;
+  const over = useRef(new AbortController());
+  const add = (more: readonly AuditEvent[]) =>
+    setEvents((known) => {
+      const ids = new Set(known.map(({ id }) => id));
+      const fresh = more.filter(({ id }) => !ids.has(id));
+      return fresh.length === 0 ? known : [...known, ...fresh].sort((a, b) => b.id - a.id).slice(0, maxKept);
+    });
+  /** `until`: reads on back to this event, at most so far as events are kept. */
+  const read = (before: number, asked = limit, until?: number) => {
+    const { signal } = over.current;
+    reads(true);
+    const within = {
+      ...(start === undefined ? {} : { from: utc(start) }),
+      ...(end === undefined ? {} : { until: utc(end) }),
+    };
+    get(eventsPath(slug, { before: `${before}`, limit: `${asked}`, ...within }), signal).then(
+      (found) => {
+        if (signal.aborted) return;
+        fail(undefined);
+        add(found);
+        const oldest = found[0]?.id;
+        if (oldest === undefined) setAll(true);
+        else if (until !== undefined && oldest > Math.max(until, kept.current.at(-1)?.id ?? 0))
+          return read(oldest, limit, until);
+        reads(false);
+      },
+      (failure: unknown) => {
+        if (signal.aborted) return;
+        if (!(failure instanceof ApiError)) throw failure;
+        fail(failure);
+        setTimeout(() => signal.aborted || read(before, asked, until), restMs);
+      },
+    );
+  };
+  useEffect(() => {
+    over.current = new AbortController();
+    setEvents([]);
+    setAll(false);
+    kept.current = [];
+    const readNewest = () => read(behindAll, Math.min(limit, firstLimit), kept.current[0]?.id);
+    if (!isLive.peek()) readNewest();
+    const look = () => document.visibilityState === "visible" && readNewest();
+    const timer = slug === "" ? setInterval(look, lookEveryMs) : undefined;
+    const leave = onEvent((event) => add([event]));
+    // The stream has no events from before it was open.
+    const end = isLive.subscribe((isOpen) => {
+      if (isOpen) readNewest();
+    });
+    return () => {
+      over.current.abort();
+      clearInterval(timer);
+      leave();
+      end();
+    };
+  }, [slug, limit, start, end]);
+  const oldest = events.at(-1)?.id;
+  return {
+    events,
+    isAll,
+    isFull: events.length >= maxKept,
+    isReading,
+    error,
+    older: () => {
+      if (!isReading && oldest !== undefined) read(oldest);
+    },
+  };
+}

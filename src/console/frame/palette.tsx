@@ -1,0 +1,276 @@
+// The command palette (Ctrl K): pages, actions, organizations, and nodes by name, alias or address. And the list of all
+// keys (?). Loaded when the first page is there.
+
+import "../core.ts";
+import { nodesApi } from "../../api/nodes.ts";
+import { apiPath } from "../../api/endpoint.ts";
+import type { VNode } from "preact";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { ApiError, get } from "../contact/api.ts";
+import { isAdmin, mayAddOwn, me, organizations, shownOrganization } from "../contact/me.ts";
+import { stateOf } from "../nodes/states.ts";
+import type { PaletteProps, Tables } from "../pages.ts";
+import { go, pathOf } from "./router.ts";
+import { Button } from "../ui/button.tsx";
+import { Dialog } from "../ui/dialog.tsx";
+import type { IconName, SignName } from "../ui/drawings.ts";
+import { Icon, Sign } from "../ui/icon.tsx";
+import { valueOf } from "../ui/field.tsx";
+import { signOf } from "../ui/parts.tsx";
+
+type Command = { title: string; path: string; icon: IconName; sign?: SignName; what?: string; hint?: string };
+type Group = { name: string; commands: readonly Command[] };
+
+/** The pages that the user may open, what can be done, and what lies outside the organization. */
+function groupsOfPages({ organizationPages, otherPages, staffPages }: Tables): Group[] {
+  const shown = shownOrganization.value;
+  const own = shown?.slug;
+  const pages =
+    own === undefined
+      ? []
+      : Object.entries(organizationPages)
+          .filter(([, { isForAdmins }]) => isForAdmins !== true || isAdmin(shown))
+          .map(([segment, { title, icon = "right", letter }]) => ({
+            title,
+            icon,
+            path: segment === "" ? pathOf(own) : pathOf(own, segment),
+            ...(letter === undefined ? {} : { hint: `g ${letter}` }),
+          }));
+  const actions: Command[] =
+    own === undefined
+      ? []
+      : [
+          ...(isAdmin(shown)
+            ? ([
+                { title: "Add a node", icon: "plus", path: pathOf(own, "nodes", "add") },
+                { title: "Approve nodes", icon: "check", path: pathOf(own, "nodes", "waiting") },
+              ] as const)
+            : []),
+          ...(mayAddOwn.value
+            ? ([{ title: "Phones", icon: "phone", path: pathOf(own, "phones") }] as const)
+            : []),
+        ];
+  const others = organizations.value
+    .filter((each) => each.slug !== own)
+    .map(({ name, slug: other }) => ({
+      title: name,
+      icon: "organizations" as const,
+      path: pathOf(other),
+      what: other,
+    }));
+  const staff = Object.entries(me.value?.is_staff === true ? staffPages : {}).map(
+    ([segment, { title, icon = "right" }]) => ({ title, icon, path: pathOf("-", segment) }),
+  );
+  const account = { title: otherPages.account.title, icon: "users" as const, path: pathOf("-", "account") };
+  return [
+    { name: "Pages", commands: pages },
+    { name: "Do", commands: actions },
+    { name: "Organizations", commands: others },
+    { name: "Control plane", commands: [...staff, account] },
+  ];
+}
+
+/** Nodes whose name, alias or address has the text, read a moment after the last key. Until then, the former results. */
+function useNodesOf(text: string): { nodes: readonly Command[]; isSearching: boolean } {
+  const own = shownOrganization.value?.slug;
+  const [{ of, all }, find] = useState<{ of: string; all: readonly Command[] }>({ of: "", all: [] });
+  useEffect(() => {
+    const found = (all: readonly Command[] = []) => find({ of: text, all });
+    if (own === undefined || text === "") return found();
+    const over = new AbortController();
+    const timer = setTimeout(() => {
+      const path = apiPath(nodesApi.list, { slug: own }, { page_size: "8", search: text });
+      get(path, over.signal).then(
+        (nodes) =>
+          found(
+            nodes.map((node) => {
+              const [state, hint] = stateOf(node);
+              return {
+                title: node.name,
+                icon: "machines",
+                sign: signOf[state],
+                path: pathOf(own, "nodes", node.id),
+                what: node.ip_address,
+                hint,
+              };
+            }),
+          ),
+        (error: unknown) => {
+          // The bar says that the control plane is away; pages are found without it.
+          if (over.signal.aborted) return;
+          if (!(error instanceof ApiError)) throw error;
+          found();
+        },
+      );
+    }, 100);
+    return () => {
+      clearTimeout(timer);
+      over.abort();
+    };
+  }, [own, text]);
+  return { nodes: all, isSearching: of !== text };
+}
+
+/** What can be done with the first node that was found. */
+function actionsOn(own: string | undefined, first: Command | undefined): Group[] {
+  if (own === undefined || first === undefined) return [];
+  const name = encodeURIComponent(first.title);
+  return [
+    {
+      name: `With ${first.title}`,
+      commands: [
+        {
+          title: `Paths of ${first.title}`,
+          icon: "map",
+          path: `${pathOf(own, "map")}?view=table&search=${name}`,
+        },
+        {
+          title: `What may ${first.title} reach?`,
+          icon: "access",
+          path: `${pathOf(own, "access")}?from=${name}`,
+        },
+      ],
+    },
+  ];
+}
+
+export const Palette = ({ kind, ...props }: PaletteProps): VNode =>
+  kind === "keys" ? <Keys {...props} /> : <Search {...props} />;
+
+function Search({ pages: tables, close }: Omit<PaletteProps, "kind">) {
+  const [text, type] = useState("");
+  const [at, move] = useState(0);
+  const words = text.trim().toLowerCase();
+  const pages = useMemo(() => groupsOfPages(tables), []);
+  const { nodes, isSearching } = useNodesOf(words);
+  const found = pages.map(({ name, commands }) => ({
+    name,
+    commands: commands.filter(({ title }) => title.toLowerCase().includes(words)),
+  }));
+  // Behind the others: what is chosen already does not move when they arrive.
+  const groups = [
+    ...found,
+    { name: "Nodes", commands: nodes },
+    ...actionsOn(shownOrganization.value?.slug, nodes[0]),
+  ].filter(({ commands }) => commands.length > 0);
+  const shown = groups.flatMap(({ commands }) => commands);
+  const isPageFound = found.some(({ commands }) => commands.length > 0);
+  const chosen = Math.min(at, shown.length - 1);
+  const open = (command: Command | undefined) => {
+    if (command === undefined) return;
+    close();
+    go(command.path);
+  };
+  // Enter came before the node was found.
+  const isAwaiting = useRef(false);
+  useEffect(() => {
+    if (isAwaiting.current && !isSearching) open(shown[0]);
+    document.getElementById(`command-${chosen}`)?.scrollIntoView({ block: "nearest" });
+  }, [isSearching, chosen]);
+  const press = (event: KeyboardEvent) => {
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (step !== undefined) move((chosen + step + shown.length) % Math.max(1, shown.length));
+    else if (event.key === "Enter") {
+      isAwaiting.current = isSearching && !isPageFound;
+      if (!isAwaiting.current) open(shown[chosen]);
+    } else return;
+    event.preventDefault();
+  };
+  const change = (event: Event) => {
+    type(valueOf(event));
+    move(0);
+    isAwaiting.current = false;
+  };
+  return (
+    <Dialog title="Find" isPalette={true} close={close}>
+      <label>
+        <Icon name="search" />
+        <input
+          role="combobox"
+          aria-label="Page or node"
+          aria-expanded="true"
+          aria-controls="commands"
+          aria-activedescendant={shown.length === 0 ? undefined : `command-${chosen}`}
+          placeholder="Page or node"
+          maxlength={100}
+          value={text}
+          onInput={change}
+          onKeyDown={press}
+        />
+      </label>
+      <div id="commands" role="listbox" aria-label="Found">
+        {groups.map(({ name, commands }) => (
+          <div key={name} role="group" aria-label={name}>
+            <h3 aria-hidden="true">
+              <bdi>{name}</bdi>
+            </h3>
+            {commands.map((command) => {
+              const place = shown.indexOf(command);
+              return (
+                <div
+                  key={command.path}
+                  id={`command-${place}`}
+                  class="option"
+                  role="option"
+                  aria-selected={place === chosen}
+                  onClick={() => open(command)}
+                >
+                  {command.sign === undefined ? <Icon name={command.icon} /> : <Sign name={command.sign} />}
+                  <bdi class={command.sign === undefined ? "cut" : "name cut"}>{command.title}</bdi>{" "}
+                  <span class="quiet cut">{command.what}</span>{" "}
+                  {place === chosen ? (
+                    <kbd aria-hidden="true">Enter</kbd>
+                  ) : (
+                    <span class="faint">{command.hint}</span>
+                  )}
+                </div>
+              );
+            })}
+          </div>
+        ))}
+      </div>
+      <p class={shown.length === 0 ? "quiet none" : "unseen"} role="status">
+        {isSearching
+          ? "Searching"
+          : shown.length === 0
+            ? "No page or node has this in its name, alias or address."
+            : `${shown.length} found`}
+      </p>
+    </Dialog>
+  );
+}
+
+function Keys({ pages: { organizationPages }, close }: Omit<PaletteProps, "kind">) {
+  const pages = Object.values(organizationPages).flatMap(({ title, letter }) =>
+    letter === undefined ? [] : [[`g ${letter}`, title] as const],
+  );
+  const all = [
+    ["Ctrl K", "Go to a page or a node"],
+    ["/", "Search on the page: Enter or ↓ goes to the first row, Escape leaves it once it is empty"],
+    ["j k", "Next and previous row of a list"],
+    ["Enter", "Open the row"],
+    ["Escape", "Close what is open"],
+    ["?", "This list"],
+    ...pages,
+  ] as const;
+  return (
+    <Dialog title="Keys" close={close}>
+      <dl class="facts keys mt8">
+        {all.map(([keys, what]) => (
+          <div key={keys}>
+            <dt>
+              {keys.split(" ").map((key) => (
+                <kbd key={key}>{key}</kbd>
+              ))}
+            </dt>
+            <dd>{what}</dd>
+          </div>
+        ))}
+      </dl>
+      <p class="quiet mt8">Control plane {me.value?.server_version}</p>
+      <div class="actions">
+        <Button onClick={close}>Close</Button>
+      </div>
+    </Dialog>
+  );
+}

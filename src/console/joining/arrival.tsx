@@ -1,0 +1,359 @@
+// The second and third step of adding a node: the line to paste (paste.tsx), and who comes with its key, as it happens.
+
+import { organizationsApi } from "../../api/organizations.ts";
+import { registrationsApi } from "../../api/node-calls.ts";
+import { nodesApi } from "../../api/nodes.ts";
+import { pathsApi } from "../../api/paths.ts";
+import { apiPath } from "../../api/endpoint.ts";
+import type { ComponentChildren } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { call } from "../contact/api.ts";
+import { useLog } from "../activity/log.ts";
+import { onSeen } from "../contact/live.ts";
+import { slug } from "../contact/me.ts";
+import { useNodes } from "../nodes/node-list.ts";
+import { registrationsPath, type Registration } from "./registrations.ts";
+import { refresh, useList, useResource } from "../contact/resource.ts";
+import { twiceIn } from "./token-words.ts";
+import { pathOf } from "../frame/router.ts";
+import { exact, timeFormat, utc } from "../words/times.ts";
+import { Button } from "../ui/button.tsx";
+import { Confirm } from "../ui/dialog.tsx";
+import type { SignName } from "../ui/drawings.ts";
+import { FormFailure, useAction } from "../ui/form.tsx";
+import { Sign } from "../ui/icon.tsx";
+import { Step } from "../ui/page.tsx";
+import { FromTerminal } from "../ui/parts.tsx";
+import { Command, Paste, type Token } from "./paste.tsx";
+
+/** Which new nodes wait for an administrator. */
+export const useApproval = (own: string) =>
+  useResource(apiPath(organizationsApi.retrieve, { slug: own })).data?.node_approval ?? "none";
+
+const mustWait = (approval: ReturnType<typeof useApproval>, isApproved: boolean) =>
+  approval === "all" || (approval === "unapproved" && !isApproved);
+
+const atTime = (at: number) => (
+  <time datetime={utc(at)} title={exact(at)}>
+    {timeFormat({ timeStyle: "medium" }).format(at)}
+  </time>
+);
+const onDay = (at: number) => timeFormat({ dateStyle: "long" }).format(at);
+
+export type Joined = { id: number; name: string; address: string };
+/** A use of the key, and when it was, ms. */
+type Use = { id: number; at: number };
+
+/** How many events one request asks for. */
+const atOnce = 200;
+
+/** What the log tells of a key: its uses, the newest last, and names of the nodes that came with it. */
+function useUses(own: string, token: Token, asked: Registration | undefined) {
+  // Reads the log too, because the stream of events may be closed at this moment.
+  const { events } = useLog(own, atOnce);
+  const used = events
+    .filter(({ type, subject }) => type === "token.used" && subject === `registration_token/${token.id}`)
+    .map(({ after, at }): Use => ({ id: Number(after?.["node_id"]), at: Date.parse(at) }))
+    .toReversed();
+  const nameOf = (id: number) => {
+    const event = events.find((each) => each.type === "node.registered" && each.subject === `node/${id}`);
+    const name = event?.after?.["name"];
+    return typeof name === "string" ? name : `node ${id}`;
+  };
+  const approved = events.find(
+    ({ type, subject }) => type === "registration.approved" && subject === `registration/${asked?.id}`,
+  );
+  return { used, nameOf, approvedAt: approved && Date.parse(approved.at) };
+}
+
+type ArrivalProps = {
+  token: Token;
+  joined: Joined | undefined;
+  setJoined(joined: Joined): void;
+  again(): void;
+};
+
+/** The second and the third step: the line, and who comes with its key. */
+export function Arrival({ token, joined, setJoined, again }: ArrivalProps) {
+  const own = slug.value ?? "";
+  const waits = mustWait(useApproval(own), token.approved);
+  const { data: open = [] } = useList(registrationsPath(own));
+  const asking = open.filter(({ registration_token_id: id }) => id === token.id);
+  // The last one that asked: an approved request leaves the list, and is told of further on.
+  const asked = useRef<Registration | undefined>(undefined);
+  asked.current = asking[0] ?? asked.current;
+  const { used, nameOf, approvedAt } = useUses(own, token, asked.current);
+  const isForOne = token.uses === 1;
+  const isUsed = used.length >= token.uses;
+  const only = isForOne ? used[0] : undefined;
+  const name = only && <bdi>{nameOf(only.id)}</bdi>;
+  return (
+    <>
+      {isUsed ? (
+        <Step at={2} title="Pasted" state="done">
+          <p class="quiet">
+            Used at {atTime(used.at(-1)?.at ?? 0)}
+            {isForOne && asked.current !== undefined ? (
+              <>
+                {" "}
+                from <bdi>{asked.current.seen_from}</bdi>
+              </>
+            ) : null}
+            . The key is worth nothing now.
+          </p>
+        </Step>
+      ) : (
+        <Step at={2} title="Paste a line on it" state="here">
+          <Paste token={token} />
+        </Step>
+      )}
+      <Step at={3} title={name ? <>{name} is in</> : "See it arrive"} state={isUsed ? "done" : "here"}>
+        {isForOne ? (
+          <OneMachine
+            {...{ token, waits, only, approvedAt, asked: asked.current, setJoined }}
+            isAsking={asking.length > 0}
+          />
+        ) : (
+          <>
+            <ManyMachines own={own} uses={token.uses} used={used} nameOf={nameOf} />
+            {asking.map((each) => (
+              <ol class="live" key={each.id}>
+                <JoinRequest machine={each} />
+              </ol>
+            ))}
+          </>
+        )}
+        {joined === undefined ? null : (
+          <>
+            <p class="quiet mt12">Try it from another node:</p>
+            <Command text={`ping -c 3 ${joined.address}`} />
+          </>
+        )}
+        {isUsed ? (
+          <p class="group mt12">
+            {only === undefined ? null : (
+              <Button kind="primary" href={pathOf(own, "nodes", only.id)}>
+                Open {name}
+              </Button>
+            )}
+            <Button onClick={again}>Add another like it</Button>
+          </p>
+        ) : null}
+      </Step>
+    </>
+  );
+}
+
+type MomentProps = { sign?: SignName; isNow?: boolean; at?: number | undefined; children: ComponentChildren };
+
+/** A line of what happens: done, under way now, or to come. */
+const Moment = ({ sign, isNow, at, children }: MomentProps) => (
+  <li>
+    {sign !== undefined ? <Sign name={sign} /> : isNow === true ? <span class="spin" /> : <span />}
+    <span class={sign === undefined ? "faint" : ""}>{children}</span>
+    {at === undefined ? <span /> : atTime(at)}
+  </li>
+);
+
+type OneProps = {
+  token: Token;
+  waits: boolean;
+  only: Use | undefined;
+  asked: Registration | undefined;
+  isAsking: boolean;
+  approvedAt: number | undefined;
+  setJoined(joined: Joined): void;
+};
+
+/** The node of a machine that came, and its paths, which say whether a lighthouse answers it. */
+function useArrived(own: string, only: Use | undefined, setJoined: (joined: Joined) => void) {
+  const path = only === undefined ? "" : apiPath(nodesApi.retrieve, { slug: own, id: only.id });
+  const { data: node } = useResource(path);
+  const peersPath = only === undefined ? "" : apiPath(pathsApi.ofNode, { slug: own, id: only.id });
+  const { data: peers = [] } = useResource(peersPath);
+  // Check-ins are not events of the audit log.
+  useEffect(
+    () =>
+      onSeen((contacts) => {
+        if (only === undefined || !contacts.some(([id]) => id === only.id)) return;
+        void Promise.all([refresh(path), refresh(peersPath)]);
+      }),
+    [path],
+  );
+  useEffect(() => {
+    if (node !== undefined) setJoined({ id: node.id, name: node.name, address: node.ip_address });
+  }, [node?.id]);
+  return { node, peers };
+}
+
+/** What happens to a machine from its key to its first packet. */
+function OneMachine({ token, waits, only, asked, isAsking, approvedAt, setJoined }: OneProps) {
+  const own = slug.value ?? "";
+  const { node, peers } = useArrived(own, only, setJoined);
+  const { data: nodes = [] } = useNodes();
+  const lighthouses = nodes.filter(({ is_lighthouse, id }) => is_lighthouse && id !== only?.id);
+  const hasLighthouse = !token.is_lighthouse && lighthouses.length > 0;
+  const answer = peers.find(
+    ({ peer, probe }) => probe === "answers" && lighthouses.some(({ id }) => id === peer),
+  );
+  return (
+    <div role="status">
+      <ol class="live mt8">
+        {keyStep()}
+        {isAsking && asked !== undefined ? <JoinRequest machine={asked} /> : null}
+        {!isAsking && approvedAt !== undefined ? (
+          <Moment sign="on" at={approvedAt}>
+            Approved
+          </Moment>
+        ) : null}
+        {waits && asked === undefined && only === undefined ? (
+          <Moment>Each node waits until an administrator approves it, here.</Moment>
+        ) : null}
+        {certificateStep()}
+        {contactStep()}
+      </ol>
+    </div>
+  );
+
+  function keyStep() {
+    if (asked !== undefined)
+      return (
+        <Moment sign="on" at={Date.parse(asked.created_at)}>
+          The key was used by{" "}
+          <b>
+            <bdi>{asked.name}</bdi>
+          </b>{" "}
+          from <bdi>{asked.seen_from}</bdi>
+        </Moment>
+      );
+    if (only === undefined) return <Moment isNow={true}>Waiting for the machine.</Moment>;
+    return (
+      <Moment sign="on" at={only.at}>
+        The key was used
+      </Moment>
+    );
+  }
+
+  function certificateStep() {
+    const end = node?.certificate?.not_after;
+    if (only === undefined || node === undefined || end === undefined)
+      return (
+        <Moment isNow={only !== undefined || (asked !== undefined && !isAsking)}>
+          It gets its certificate and address
+        </Moment>
+      );
+    return (
+      <Moment sign="on" at={only.at}>
+        Certificate until {onDay(Date.parse(end))}, address <code>{node.ip_address}</code>
+      </Moment>
+    );
+  }
+
+  function contactStep() {
+    if (answer !== undefined)
+      return (
+        <Moment sign="on" at={Date.parse(answer.reported_at)}>
+          <bdi>{answer.peer_name}</bdi> answers it through the tunnel
+          {answer.rtt_ms === null ? "" : ` in ${answer.rtt_ms.toPrecision(2)} ms`}
+        </Moment>
+      );
+    if (hasLighthouse)
+      return <Moment isNow={node !== undefined}>A lighthouse answers it through the tunnel</Moment>;
+    if (node?.online !== true) return <Moment isNow={node !== undefined}>It is online</Moment>;
+    const { last_checkin_at: seen } = node;
+    return (
+      <Moment sign="on" at={seen === null ? undefined : Date.parse(seen)}>
+        It is online
+      </Moment>
+    );
+  }
+}
+
+/** A request to join, with the buttons that approve or refuse it. */
+function JoinRequest({ machine }: { machine: Registration }) {
+  const own = slug.value ?? "";
+  const [isRefusing, refuse] = useState(false);
+  const { data: open = [] } = useList(registrationsPath(own));
+  const { data: nodes = [] } = useNodes();
+  const isTwin =
+    twiceIn(open.map(({ name }) => name)).has(machine.name) ||
+    nodes.some(({ name }) => name === machine.name);
+  const params = { slug: own, id: machine.id };
+  const after = () => refresh(registrationsPath(own));
+  const approval = useAction(async () => {
+    await call(registrationsApi.approve, params);
+    await after();
+  });
+  const key = machine.key_sha256.slice(0, 16);
+  return (
+    <li>
+      <Sign name="wait" />
+      <span>
+        <bdi>{machine.name}</bdi> asks to join. Compare its key:{" "}
+        <code>{key.replace(/(.{4})(?=.)/g, "$1 ")}</code>
+        {isTwin ? (
+          <span class="is-bad"> Another machine has this name: one of them may be an impostor.</span>
+        ) : null}
+        <FormFailure error={approval.error} />
+      </span>
+      <span class="group tight">
+        <Button isSmall={true} onClick={() => refuse(true)}>
+          Refuse<span class="unseen"> {machine.name}</span>
+        </Button>
+        <Button isSmall={true} kind="tint" disabled={approval.isRunning} onClick={approval.run}>
+          Approve<span class="unseen"> {machine.name}</span>
+        </Button>
+        {isRefusing ? (
+          <Confirm
+            title={`Refuse ${machine.name}?`}
+            action={`Refuse ${machine.name}`}
+            effect={
+              <>
+                <p>
+                  The machine with key <code>{key}</code> is told that it was refused. With its join key it,
+                  or another machine, can ask again.
+                </p>
+                <FromTerminal
+                  command={["registration", "refuse", own, machine.id]}
+                  call={["POST", apiPath(registrationsApi.refuse, params), {}]}
+                />
+              </>
+            }
+            run={async () => {
+              await call(registrationsApi.refuse, params, {});
+              await after();
+            }}
+            close={() => refuse(false)}
+          />
+        ) : null}
+      </span>
+    </li>
+  );
+}
+
+type ManyProps = {
+  own: string;
+  uses: number;
+  used: readonly Use[];
+  nameOf(id: number): string;
+};
+
+const ManyMachines = ({ own, uses, used, nameOf }: ManyProps) => (
+  <div role="status">
+    <ol class="live mt8">
+      {used.length < uses ? (
+        <Moment isNow={true}>
+          {used.length === 0 ? "Waiting for the machines." : `${used.length} of ${uses} have joined.`}
+        </Moment>
+      ) : null}
+      {used.map(({ id, at }) => (
+        <Moment key={id} sign="on" at={at}>
+          <a class="name" href={pathOf(own, "nodes", id)}>
+            <bdi>{nameOf(id)}</bdi>
+          </a>{" "}
+          joined
+        </Moment>
+      ))}
+    </ol>
+  </div>
+);

@@ -1,0 +1,5 @@
+// Pages by which machines come: one file of all takes fewer bytes than one for each.
+
+export { AddNode } from "./add.tsx";
+export { Phones } from "./phones.tsx";
+export { Waiting } from "./waiting.tsx";

@@ -1,0 +1,113 @@
+// The line to paste on a new machine, with the join key.
+
+import type { registrationTokensApi } from "../../api/tokens.ts";
+import type { SentOf } from "../../api/endpoint.ts";
+import { useState } from "preact/hooks";
+import { slug } from "../contact/me.ts";
+import { nameOfKey } from "./token-words.ts";
+import { pathOf } from "../frame/router.ts";
+import { Segments } from "../ui/button.tsx";
+import { Line } from "../ui/parts.tsx";
+import { Qr } from "../ui/qr.tsx";
+
+export type Token = SentOf<typeof registrationTokensApi.create>;
+
+type System = "unix" | "windows" | "qr" | "script";
+const systems = [
+  ["unix", "Linux, macOS"],
+  ["windows", "Windows"],
+  ["qr", "QR code"],
+  ["script", "Script"],
+] as const;
+
+export function Paste({ token }: { token: Token }) {
+  const [system, choose] = useState<System>("unix");
+  const [isApart, setApart] = useState(false);
+  return (
+    <>
+      <div class="mt8">
+        <Segments label="System" value={system} choices={systems} set={(word) => choose(word)} />
+      </div>
+      <Lines {...{ token, system, isApart }} keepApart={() => setApart(true)} />
+      <p class="help">
+        The join key is shown only now. It is “<bdi>{nameOfKey(token)}</bdi>” under{" "}
+        <a href={pathOf(slug.value ?? "", "tokens")}>Tokens</a>, where it can be revoked.
+      </p>
+    </>
+  );
+}
+
+type LinesProps = {
+  token: Token;
+  system: System;
+  /** The key is asked for, so that it is not kept in the shell's history. */
+  isApart: boolean;
+  keepApart(): void;
+};
+
+function Lines({ token, system, ...apart }: LinesProps) {
+  if (system === "qr")
+    return (
+      <>
+        <p class="quiet mt8">For a device with a camera. It holds the same key: keep it as secret.</p>
+        <Qr text={token.join_key} label="The join key as a QR code" />
+      </>
+    );
+  if (system === "script")
+    return (
+      <>
+        <p class="quiet mt8">Without agent up, for scripts:</p>
+        <Command text={token.command} />
+      </>
+    );
+  if (system === "windows")
+    return (
+      <>
+        <p class="quiet mt8">
+          In a terminal of an administrator, with the program and its driver (agent install-tap) installed.
+        </p>
+        <Up command="agent up" token={token} {...apart} />
+      </>
+    );
+  return (
+    <>
+      <p class="quiet mt8">If the program is not there yet, this installs it:</p>
+      <Command text={`curl -fsSL ${location.origin}/releases/install | sh`} />
+      <Up command="sudo agent up" token={token} {...apart} />
+    </>
+  );
+}
+
+/** `agent up` takes a key as an argument only if it is for one machine and for an hour at most. */
+function Up({ command, token, isApart, keepApart }: Omit<LinesProps, "system"> & { command: string }) {
+  const lifeMs = Date.parse(token.expires_at) - Date.parse(token.created_at);
+  const mayStandInLine = token.uses === 1 && lifeMs <= 3_600_000;
+  if (mayStandInLine && !isApart)
+    return (
+      <>
+        <p class="quiet mt8">Then this joins. The key is in it, and works once:</p>
+        <Command text={`${command} ${token.join_key}`} isMain={true} />
+        <p class="help">
+          <button type="button" class="plain as-link" onClick={keepApart}>
+            Keep the key out of the shell's history
+          </button>
+        </p>
+      </>
+    );
+  return (
+    <>
+      <p class="quiet mt8">Then this joins:</p>
+      <Command text={command} />
+      <p class="quiet mt8">
+        It asks for this key{mayStandInLine ? "" : ", which may not stand on a command line"}:
+      </p>
+      <Command text={token.join_key} />
+    </>
+  );
+}
+
+export const Command = (line: { text: string; isMain?: boolean }) => (
+  <div class="mt8">
+    <Line {...line} />
+  </div>
+);

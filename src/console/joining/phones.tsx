@@ -1,0 +1,355 @@
+// Site files for the Nebula app on phones. The page makes the key, and completes the file that the control plane signed.
+
+import { organizationsApi } from "../../api/organizations.ts";
+import { registrationsApi } from "../../api/node-calls.ts";
+import { nodesApi } from "../../api/nodes.ts";
+import { apiPath } from "../../api/endpoint.ts";
+import "../core.ts";
+import { useEffect, useState } from "preact/hooks";
+import type { Node } from "../../protocol/node.ts";
+import { call } from "../contact/api.ts";
+import { partsOf, sentencesOf } from "../words/field-parts.ts";
+import { mayAddOwn, mayAdminister, slug } from "../contact/me.ts";
+import { isImportDue } from "../nodes/states.ts";
+import { importOf, importPhone, putImport, type PhoneImport } from "./phone-imports.ts";
+import { whyNoKey } from "./phone-key.ts";
+import { registrationsPath } from "./registrations.ts";
+import { refresh, useList, useResource } from "../contact/resource.ts";
+import { pathOf } from "../frame/router.ts";
+import { Button } from "../ui/button.tsx";
+import { Icon, Sign } from "../ui/icon.tsx";
+import { Choice, FormFailure, Text, useAction } from "../ui/form.tsx";
+import { Confirm } from "../ui/dialog.tsx";
+import { Page, Panel, Step, Why } from "../ui/page.tsx";
+import { dated, Empty, When } from "../ui/parts.tsx";
+import { download } from "../ui/lists/tools.tsx";
+import { GroupsField } from "../pages/groups-field.tsx";
+
+const systems = [
+  ["android", "Android"],
+  ["ios", "iPhone or iPad"],
+] as const;
+
+export function Phones() {
+  const own = slug.value ?? "";
+  const held = importOf(own);
+  const [chosen, choose] = useState<Node | undefined>(undefined);
+  const [missing, setMissing] = useState<string | undefined>(undefined);
+  const [isLeaving, leave] = useState(false);
+  useEffect(() => void whyNoKey().then(setMissing), []);
+  const again = held?.again ?? chosen;
+  const end = () => {
+    putImport(own, undefined);
+    choose(undefined);
+  };
+  return (
+    <Page
+      title="Phones"
+      above={
+        <>
+          <a href={pathOf(own, "nodes")}>Nodes</a>
+          <Icon name="right" />
+        </>
+      }
+    >
+      {content()}
+      {isLeaving ? (
+        <Confirm
+          title="Give up the key?"
+          action="Give it up"
+          effect="You have not downloaded the file. Its key is only in this tab and is lost then: the phone has to be added or imported again."
+          run={async () => end()}
+          close={() => leave(false)}
+        />
+      ) : null}
+    </Page>
+  );
+
+  function content() {
+    if (!mayAddOwn.value)
+      return (
+        <Empty text="The organization does not let you add nodes of your own. An administrator can allow it in the settings." />
+      );
+    if (missing !== undefined)
+      return (
+        <div role="alert">
+          <Why title={missing} />
+        </div>
+      );
+    if (held?.made !== undefined) {
+      const { made } = held;
+      return (
+        <File
+          made={made}
+          save={() => {
+            download(`${own}-${made.node.name}.yml`, made.file, "application/yaml");
+            putImport(own, { ...held, made: { ...made, file: "" } });
+          }}
+          done={() => (made.file === "" ? end() : leave(true))}
+          renew={(node: Node) => {
+            end();
+            choose(node);
+          }}
+        />
+      );
+    }
+    return (
+      <div class="start">
+        <Form
+          key={again?.id}
+          again={again}
+          held={held}
+          cancel={held?.key === undefined ? end : () => leave(true)}
+        />
+        <div class="stackd">
+          {again === undefined ? <Own own={own} choose={choose} /> : null}
+          <Panel title="What leaves this browser" hasRoom={true}>
+            <p class="quiet">
+              For the app Mobile Nebula of Defined Networking. This page makes the key of the phone, and puts
+              it into a file that the app imports. The key is sent nowhere, and not kept.
+            </p>
+          </Panel>
+        </div>
+      </div>
+    );
+  }
+}
+
+function Own({ own, choose }: { own: string; choose(phone: Node): void }) {
+  const { data = [] } = useList(apiPath(nodesApi.list, { slug: own }, { page_size: "1000", owner: "me" }));
+  const phones = data.filter(({ phone, state }) => phone != null && state === "active");
+  if (phones.length === 0) return null;
+  return (
+    <Panel title="Your phones">
+      <ul class="lines recent">
+        {phones.map((node) => (
+          <li key={node.id}>
+            <Sign name={isImportDue(node.phone) ? "need" : "on"} />
+            <span>
+              <a class="name" href={pathOf(own, "nodes", node.id)}>
+                <bdi>{node.name}</bdi>
+              </a>{" "}
+              {isImportDue(node.phone) ? (
+                <span class="is-bad">import it again now</span>
+              ) : (
+                <span class="quiet">
+                  import it again: <When at={node.phone?.import_by ?? null} />
+                </span>
+              )}
+            </span>
+            <Button isSmall={true} onClick={() => choose(node)}>
+              Import again
+            </Button>
+          </li>
+        ))}
+      </ul>
+    </Panel>
+  );
+}
+
+type FormProps = { again: Node | undefined; held: PhoneImport | undefined; cancel(): void };
+
+function Form({ again, held, cancel }: FormProps) {
+  const own = slug.value ?? "";
+  const [name, setName] = useState(held?.name ?? "");
+  const [groups, setGroups] = useState(held?.groups.join(", ") ?? "");
+  const [system, setSystem] = useState<PhoneImport["system"]>(
+    held?.system ?? again?.phone?.system ?? "android",
+  );
+  const { key, isWaiting = false, error } = held ?? {};
+  const { submit } = useAction(() =>
+    importPhone(own, {
+      again,
+      system,
+      name: name.trim().toLowerCase().replace(/\s+/g, "-"),
+      groups: partsOf(groups),
+    }),
+  );
+  return (
+    <Panel
+      title={
+        again === undefined ? (
+          "Add a phone"
+        ) : (
+          <>
+            Import <bdi>{again.name}</bdi> again
+          </>
+        )
+      }
+      hasRoom={true}
+    >
+      {again === undefined ? null : (
+        <p>It keeps its name and address. What it has now stops working at once.</p>
+      )}
+      <form class="w440" onSubmit={submit}>
+        {again === undefined ? (
+          <Text
+            label="Name"
+            help="Small letters, digits and -."
+            errors={error?.fields["name"]}
+            value={name}
+            set={setName}
+            control={{
+              name: "name",
+              required: true,
+              autocapitalize: "none",
+              spellcheck: false,
+              readonly: key !== undefined,
+            }}
+          />
+        ) : null}
+        {again === undefined && mayAdminister.value ? (
+          <GroupsField
+            label="Groups"
+            errors={sentencesOf(error?.fields, "groups", partsOf(groups))}
+            value={groups}
+            set={setGroups}
+          />
+        ) : null}
+        <Choice label="System" value={system} set={setSystem} choices={systems} />
+        <FormFailure error={error} shown={["name", "groups"]} />
+        <div role="status">
+          {key === undefined || !isWaiting ? null : (
+            <Waits own={own} name={held?.name || again?.name} sha256={key.sha256} />
+          )}
+        </div>
+        <div class="actions">
+          <button class="primary" disabled={key !== undefined}>
+            Make the file
+          </button>
+          {again === undefined && key === undefined ? null : (
+            <button type="button" onClick={cancel}>
+              Cancel
+            </button>
+          )}
+        </div>
+      </form>
+    </Panel>
+  );
+}
+
+/** Users who may approve it do so here. */
+function Waits({ own, name, sha256 }: { own: string; name: string | undefined; sha256: string }) {
+  const { data = [] } = useList(mayAdminister.value ? registrationsPath(own) : "");
+  const request = data.find(({ key_sha256 }) => key_sha256 === sha256);
+  const { error, isRunning, run } = useAction(async () => {
+    if (request !== undefined) await call(registrationsApi.approve, { slug: own, id: request.id });
+    await refresh(apiPath(organizationsApi.retrieve, { slug: own }));
+  });
+  return (
+    <>
+      <p>
+        <bdi>{name}</bdi> waits for an administrator's approval, with key <code>{sha256.slice(0, 16)}</code>.
+        Keep this tab open: only it has the key. Other pages of the console can be opened in it.
+      </p>
+      {request === undefined ? null : (
+        <p>
+          <button type="button" class="primary" disabled={isRunning} onClick={run}>
+            Approve it
+          </button>
+        </p>
+      )}
+      <FormFailure error={error} />
+    </>
+  );
+}
+
+type FileProps = {
+  made: { node: Node; file: string };
+  save(): void;
+  done(): void;
+  /** Imports the phone again. */
+  renew(node: Node): void;
+};
+
+/** The key is dropped with the download. */
+function File({ made: { node, file }, save, done, renew }: FileProps) {
+  const { data: now } = useResource(apiPath(nodesApi.retrieve, { slug: slug.value ?? "", id: node.id }));
+  const day = (at: string | null | undefined) => (at == null ? "never" : dated(Date.parse(at)));
+  const title = (shown: Node) => (
+    <>
+      The file of <bdi>{shown.name}</bdi>
+    </>
+  );
+  if (now !== undefined && isImportDue(now.phone))
+    return (
+      <Panel title={title(now)} hasRoom={true}>
+        <p role="status">It is out of date: the phone was changed since, or the CAs were. Make it again.</p>
+        <p class="group mt8">
+          <Button kind="primary" onClick={() => renew(now)}>
+            Import again
+          </Button>
+        </p>
+      </Panel>
+    );
+  const isOffered = file === "";
+  return (
+    <div class="start">
+      <Panel title={title(node)} hasRoom={true}>
+        {node.groups.length === 0 ? (
+          <Why kind="info" title="It is in no group.">
+            <p>
+              If it needs one, import it only later: an administrator adds groups on{" "}
+              <a href={pathOf(slug.value ?? "", "nodes", node.id)}>its page</a>, then choose Import again.
+            </p>
+          </Why>
+        ) : null}
+        <ol class="steps mt12">
+          <Step at={1} title="Download the file" state={isOffered ? "done" : "here"}>
+            {isOffered ? (
+              <p role="status">It was offered for download. This page has the key no more.</p>
+            ) : (
+              <>
+                <p class="quiet">
+                  The file holds the private key of the phone. Send it to nobody: best open this page on the
+                  phone itself.
+                </p>
+                <p class="group mt8">
+                  <Button kind="primary" icon="download" onClick={save}>
+                    Download the file
+                  </Button>
+                </p>
+              </>
+            )}
+          </Step>
+          <Step at={2} title="Import it in the app" state={isOffered ? "here" : "later"}>
+            <p>
+              In the app, add a site <strong>From file</strong>, choose the file, give it a name, and save.
+            </p>
+          </Step>
+          <Step at={3} title="Clean up" state={isOffered ? "here" : "later"}>
+            <p>
+              Delete the former site of this network in the app: each import makes a new one. Delete the
+              downloaded file.
+            </p>
+            <p class="group mt8">
+              <Button onClick={done}>Done</Button>
+            </p>
+          </Step>
+        </ol>
+      </Panel>
+      <aside class="stackd">
+        <Panel title="What it has" hasRoom={true}>
+          <dl class="facts">
+            <dt>Address</dt>
+            <dd class="mono">{node.ip_address}</dd>
+            <dt>Valid until</dt>
+            <dd>{day(node.certificate?.not_after)}</dd>
+            <dt>Import again before</dt>
+            <dd>{day(node.phone?.import_by)}</dd>
+            <dt>Made</dt>
+            <dd>{day(node.phone?.imported_at)}, with all revocations until then</dd>
+          </dl>
+        </Panel>
+        <Panel title="What the app does not do" hasRoom={true}>
+          <p class="quiet">
+            The app renews nothing by itself: come here again before that date, and after each rotation of the
+            CAs. It learns of revocations only by that, too: until then, or until its certificate ends, the
+            phone accepts nodes that are revoked from now on. What protects the others does not wait: they
+            refuse this phone within seconds after it is revoked.
+          </p>
+        </Panel>
+      </aside>
+    </div>
+  );
+}

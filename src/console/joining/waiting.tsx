@@ -1,0 +1,340 @@
+// Nodes that wait for an administrator's approval: what each asks for, and the two answers.
+
+import { countOf } from "../../base/quantities.ts";
+import { registrationsApi } from "../../api/node-calls.ts";
+import { organizationSettings, organizationsApi } from "../../api/organizations.ts";
+import { registrationTokensApi } from "../../api/tokens.ts";
+import { apiPath } from "../../api/endpoint.ts";
+import { useMemo, useState } from "preact/hooks";
+import { call } from "../contact/api.ts";
+import { mayAdminister, slug } from "../contact/me.ts";
+import { useMemberNames } from "../activity/member-names.ts";
+import { useNodes } from "../nodes/node-list.ts";
+import { approvedPath, registrationsPath, type Registration } from "./registrations.ts";
+import { refresh, useList, useResource } from "../contact/resource.ts";
+import { pathOf, query, setQuery } from "../frame/router.ts";
+import { item } from "../words/terminal.ts";
+import { isOnlyFor, nameOfKey, twiceIn } from "./token-words.ts";
+import { Bulk } from "../ui/bulk.tsx";
+import { Button } from "../ui/button.tsx";
+import { Confirm } from "../ui/dialog.tsx";
+import { Check } from "../ui/form.tsx";
+import { isNarrow } from "../ui/narrow.ts";
+import { ordered } from "../ui/lists/order.ts";
+import { Panel } from "../ui/page.tsx";
+import { Empty, Failure, FromTerminal, Loading, State, When } from "../ui/parts.tsx";
+import { Rows } from "../ui/lists/rows.tsx";
+import { tell } from "../ui/told.tsx";
+import { Export, searched } from "../ui/lists/tools.tsx";
+import type { Selection } from "../nodes/filter.ts";
+import {
+  columnsOf,
+  isPhone,
+  isSilent,
+  keyOf,
+  narrowColumns,
+  silenceOf,
+  twinWords,
+  type Answer,
+  type Verb,
+} from "./waiting-columns.tsx";
+
+/** Keep the request on the page if another answer may still work. */
+type Said = { say(isRefused: boolean): void };
+
+/** Those that wait, below the search that all lists of nodes have. */
+export function Waiting() {
+  const own = slug.value ?? "";
+  const { data, error, readAt = 0 } = useList(mayAdminister.value ? registrationsPath(own) : "");
+  const { twins, tokens } = useBeside();
+  const owners = useMemberNames(own);
+  const order = query.value.get("order") ?? "name";
+  const isFound = searched();
+  const [selected, select] = useState<Selection>(new Set());
+  const [answer, give] = useState<Answer | undefined>(undefined);
+  const [together, ask] = useState<{ verb: Verb; machines: readonly Registration[] } | undefined>(undefined);
+  const [hasRefused, say] = useState(false);
+  const columns = useMemo(
+    () => columnsOf({ twins, tokens, owners, readAt, give }),
+    [twins, tokens, owners, readAt],
+  );
+  if (!mayAdminister.value) return <Empty text="Administrators of the organization approve nodes." />;
+  if (data === undefined) return error === undefined ? <Loading rows={4} /> : <Failure error={error} />;
+  const all = ordered(data, columns, order);
+  const shown = all.filter((each) =>
+    isFound([each.name, each.seen_from, ...each.groups, each.key_sha256].join(" ")),
+  );
+  const picked = shown.filter(({ id }) => selected.has(id));
+  const chosen = picked.length === 0 ? shown : picked;
+  const isNone = chosen.length === 0;
+  return (
+    <>
+      <div class="one-line">
+        <p class="quiet">
+          {all.length === 0 ? null : (
+            <>
+              Compare the key with the one that <code>agent up</code> or <code>agent register</code> shows on
+              the machine; run again, it shows the same one. A machine that asks for anything else waits
+              again.{" "}
+            </>
+          )}
+          <WhichWait own={own} />
+        </p>
+        <span class="group tight">
+          {all.length < 2 ? null : (
+            <>
+              <Button
+                isSmall={true}
+                disabled={isNone}
+                onClick={() => ask({ verb: "refuse", machines: chosen })}
+              >
+                Refuse {countOf(chosen.length, "node")}
+              </Button>
+              <Button
+                kind="tint"
+                isSmall={true}
+                disabled={isNone}
+                onClick={() => ask({ verb: "approve", machines: chosen })}
+              >
+                Approve {countOf(chosen.length, "node")}
+              </Button>
+            </>
+          )}
+          {all.length === 0 || isNarrow.value ? null : (
+            <Export file={`${own}-waiting.csv`} items={chosen} columns={exported} isSmall={true} />
+          )}
+        </span>
+      </div>
+      <div role="status">
+        {hasRefused ? (
+          <p class="notice">
+            The join keys of refused machines may still work. Revoke them:{" "}
+            <a href={pathOf(own, "tokens")}>Tokens</a>
+          </p>
+        ) : null}
+      </div>
+      {shown.length === 0 ? (
+        <Empty text={all.length === 0 ? "No node waits for approval." : "None that waits is like that."} />
+      ) : (
+        <Rows
+          label="Nodes that wait"
+          items={shown}
+          columns={isNarrow.value ? narrowColumns(columns) : columns}
+          keyOf={({ id }: Registration) => id}
+          order={order}
+          setOrder={(next: string) => setQuery({ order: next === "name" ? undefined : next })}
+          {...(all.length < 2 ? {} : { selected, select })}
+        />
+      )}
+      <Approved give={give} />
+      {answer === undefined ? null : <Confirmed {...answer} say={say} close={() => give(undefined)} />}
+      {together === undefined ? null : <Together {...together} say={say} close={() => ask(undefined)} />}
+    </>
+  );
+}
+
+/** The setting that decides it. */
+function WhichWait({ own }: { own: string }) {
+  const { data } = useResource(apiPath(organizationsApi.retrieve, { slug: own }));
+  const { label, words, choices } = organizationSettings.node_approval as {
+    label: string;
+    words?: readonly string[];
+    choices: readonly string[];
+  };
+  const at = (words ?? []).indexOf(data?.node_approval ?? "");
+  return (
+    <>
+      {choices[at] === undefined ? null : `${label}: ${choices[at]}. `}
+      <a href={pathOf(own, "settings")}>Settings</a>
+    </>
+  );
+}
+
+/** The requests that wait, or were approved and have not come back. */
+function useOpen(): readonly Registration[] {
+  const own = slug.value ?? "";
+  const { data: waiting = [] } = useList(registrationsPath(own));
+  const { data: approved = [] } = useList(approvedPath(own));
+  return [...waiting, ...approved];
+}
+
+/** The names that are there twice, also among nodes; and the names of join keys. */
+function useBeside() {
+  const own = slug.value ?? "";
+  const isAsked = mayAdminister.value;
+  const { data: waiting } = useList(isAsked ? registrationsPath(own) : "");
+  const { data: approved } = useList(isAsked ? approvedPath(own) : "");
+  const { data: nodes } = useNodes();
+  const { data: known } = useList(
+    isAsked ? apiPath(registrationTokensApi.list, { slug: own }, { page_size: "1000" }) : "",
+  );
+  const twins = useMemo(
+    () => twiceIn([...(waiting ?? []), ...(approved ?? []), ...(nodes ?? [])].map(({ name }) => name)),
+    [waiting, approved, nodes],
+  );
+  const tokens = useMemo(() => new Map((known ?? []).map((each) => [each.id, nameOfKey(each)])), [known]);
+  return { twins, tokens };
+}
+
+const exported = [
+  { title: "Name", text: ({ name }: Registration) => name },
+  { title: "Key (SHA-256)", text: ({ key_sha256 }: Registration) => key_sha256 },
+  { title: "Groups", text: ({ groups }: Registration) => groups.join(", ") },
+  { title: "Seen from", text: ({ seen_from }: Registration) => seen_from },
+  { title: "Asked", text: ({ created_at }: Registration) => created_at },
+  { title: "Ends", text: ({ expires_at }: Registration) => expires_at },
+];
+
+/** The same answer to several. */
+function Together({
+  verb,
+  machines,
+  say,
+  close,
+}: { verb: Verb; machines: readonly Registration[]; close(): void } & Said) {
+  const own = slug.value ?? "";
+  const isApproval = verb === "approve";
+  return (
+    <Bulk
+      action={`${isApproval ? "Approve" : "Refuse"} ${countOf(machines.length, "node")}`}
+      items={machines}
+      isDanger={!isApproval}
+      asksCount={true}
+      hasNames={!isApproval}
+      run={({ id }: Registration) => call(registrationsApi[verb], { slug: own, id })}
+      after={() => {
+        if (!isApproval) say(true);
+        return refresh(apiPath(organizationsApi.retrieve, { slug: own }));
+      }}
+      close={close}
+    >
+      <p>
+        {isApproval
+          ? "They join within seconds. Compare their keys with those that the machines show:"
+          : "The machines are told that they were refused. Their join keys still work."}
+      </p>
+      {isApproval ? (
+        <ul>
+          {machines.map((each) => (
+            <li key={each.id}>
+              <bdi>{each.name}</bdi> <code>{keyOf(each)}</code>
+            </li>
+          ))}
+        </ul>
+      ) : null}
+      <FromTerminal
+        command={["registration", verb, own, item]}
+        each={machines.map(({ id }) => id)}
+        call={["POST", registrationsApi[verb].path.replace("{slug}", own)]}
+      />
+    </Bulk>
+  );
+}
+
+/** Without any, the empty path. */
+const tokenPathOf = (own: string, id: number) =>
+  id === 0 ? "" : apiPath(registrationTokensApi.retrieve, { slug: own, id });
+
+function Confirmed({ verb, machine, say, close }: Answer & Said & { close(): void }) {
+  const own = slug.value ?? "";
+  const endpoint = verb === "approve" ? registrationsApi.approve : registrationsApi.refuse;
+  const params = { slug: own, id: machine.id };
+  const isApproval = verb === "approve";
+  // An approval that is withdrawn.
+  const body = machine.approved_at === null ? undefined : { state: "approved" as const };
+  const action = `${isApproval ? "Approve" : "Refuse"} ${machine.name}`;
+  const id = isApproval ? null : machine.registration_token_id;
+  const { data: token, error } = useResource(tokenPathOf(own, id ?? 0));
+  const open = useOpen();
+  const { twins } = useBeside();
+  const [chosen, endToken] = useState<boolean | undefined>(undefined);
+  // Its default depends on the token.
+  if (id !== null && token === undefined && error === undefined) return null;
+  const isTokenOver = token !== undefined && (chosen ?? isOnlyFor(machine, token, open));
+  const command = ["registration", verb, own, machine.id, ...(body === undefined ? [] : ["--approved"])];
+  return (
+    <Confirm
+      title={`${action}?`}
+      action={action}
+      isDanger={!isApproval}
+      effect={
+        <>
+          <p>
+            {isApproval ? (
+              <>
+                It joins within seconds, with key <code>{keyOf(machine)}</code>. It can be revoked afterwards.{" "}
+                {isPhone(machine)
+                  ? "A phone joins only if the page that asked is still open: if not, its user asks anew. If it is registered already, what it has now stops working."
+                  : null}
+              </>
+            ) : (
+              <>
+                The machine with key <code>{keyOf(machine)}</code> is told that it was refused.
+                {id === null ? "" : " With its join key it, or another machine, can ask again."}
+              </>
+            )}
+          </p>
+          {isApproval && isSilent(machine, Date.now()) ? (
+            <p>
+              <State name="limited" word={silenceOf(machine)} />
+            </p>
+          ) : null}
+          {twins.has(machine.name) ? (
+            <p>
+              <State name="attention" word={twinWords} />
+            </p>
+          ) : null}
+          {token === undefined ? null : (
+            <Check
+              label={`Also revoke ${nameOfKey(token)}: no machine registers with it any more, not even one that waits`}
+              checked={isTokenOver}
+              set={endToken}
+            />
+          )}
+          <FromTerminal
+            command={isTokenOver ? [command, ["token", "revoke", own, token.id]] : command}
+            call={["POST", apiPath(endpoint, params), body]}
+          />
+        </>
+      }
+      run={async () => {
+        await call(endpoint, params, body ?? {});
+        if (isTokenOver) await call(registrationTokensApi.revoke, { slug: own, id: id ?? 0 });
+        else if (id !== null) say(true);
+        await refresh(apiPath(organizationsApi.retrieve, { slug: own }));
+        tell(
+          `${machine.name} is ${isApproval ? "approved" : "refused"}.${isTokenOver ? " Its join key is revoked." : ""}`,
+        );
+      }}
+      close={close}
+    />
+  );
+}
+
+/** Usually none: an approved machine comes back within seconds. */
+function Approved({ give }: { give(answer: Answer): void }) {
+  const { data: machines = [] } = useList(approvedPath(slug.value ?? ""));
+  if (machines.length === 0) return null;
+  return (
+    <Panel title="Approved, not back yet">
+      <p class="in quiet">
+        A machine comes back within 30 s while its <code>agent up</code> or <code>agent register</code> waits.
+        If not, run the same line there again: it goes on with the same key. If the line is lost, withdraw the
+        approval.
+      </p>
+      <ul class="lines one-action">
+        {machines.map((machine) => (
+          <li key={machine.id}>
+            <span>
+              <bdi class="name">{machine.name}</bdi> <code>{keyOf(machine)}</code> approved{" "}
+              <When at={machine.approved_at} />, has not come back yet
+            </span>
+            <Button isSmall={true} onClick={() => give({ verb: "refuse", machine })}>
+              Withdraw<span class="unseen"> the approval of {machine.name}</span>
+            </Button>
+          </li>
+        ))}
+      </ul>
+    </Panel>
+  );
+}

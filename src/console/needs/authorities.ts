@@ -1,0 +1,113 @@
+// The CAs of an organization and their rotation, as GET ca/ shows them.
+
+import type { Authorities } from "../../api/authorities.ts";
+import type { Event as AuditEvent } from "../../api/events.ts";
+import { nodeLifetimeMs } from "../../api/values.ts";
+
+export type Authority = Authorities["cas"][number];
+export type Rotation = Authorities["rotation"];
+
+const phases: Readonly<Record<Rotation["phase"], string>> = {
+  none: "No rotation is running.",
+  trust: "Step 1 of 3: the nodes learn to trust the new CAs.",
+  issue: "Step 2 of 3: the nodes get certificates of the new CAs.",
+  retire: "Step 3 of 3: the nodes stop trusting the former CAs.",
+};
+/** A rollback begins with the step that the rotation has reached, so its steps have no numbers. */
+const phasesBack: typeof phases = {
+  none: phases.none,
+  trust: "The rotation is being rolled back: the nodes learn to trust the CAs from before it again.",
+  issue: "The rotation is being rolled back: the nodes get certificates of the CAs from before it again.",
+  retire: "The rotation is being rolled back: the nodes stop trusting its new CAs.",
+};
+
+/** A stolen key works as long as nodes trust its CA, and a rollback keeps the former CAs trusted. */
+export const rollbackWarning =
+  "Do not roll back if a key of the CAs from before may be known to others: nodes would go on to trust exactly that key. Finish the rotation instead. This hurries it:";
+
+export const stepOf = ({ phase, rolling_back }: Pick<Rotation, "phase" | "rolling_back">): string =>
+  (rolling_back ? phasesBack : phases)[phase];
+
+/** A former CA that is newer than the active one was withdrawn by a rollback, maybe before it signed anything. */
+export const caWord = ({ state, kind, not_before }: Authority, all: readonly Authority[]): string =>
+  state === "former" &&
+  all.some((each) => each.state === "active" && each.kind === kind && each.not_before < not_before)
+    ? "withdrawn"
+    : state;
+
+const steerings: readonly unknown[] = ["start", "rollback"];
+/** The latest start or rollback. `events`: the newest first. */
+export const lastSteering = (events: readonly AuditEvent[]): AuditEvent | undefined =>
+  events.find(({ type, after }) => type === "ca.rotated" && steerings.includes(after?.["action"]));
+
+/** Whether nodes trust the CA. `trusted` is what they are told; some may not have the news yet. */
+export function trustOf({ state, trusted }: Authority, { phase, waiting_for }: Rotation): string {
+  const have = `${waiting_for.length} ${waiting_for.length === 1 ? "has" : "have"} yet to confirm`;
+  if (!trusted) return phase === "retire" && waiting_for.length > 0 ? `ending: ${have} it` : "no";
+  if (state !== "next" || phase !== "trust" || waiting_for.length === 0) return "yes";
+  return `not all: ${have} it`;
+}
+
+const dayMs = 86_400_000;
+const weekMs = 7 * dayMs;
+/** So many weeks a certificate can live. */
+export const weeks = Math.ceil(nodeLifetimeMs / weekMs);
+/** Where the last third of a lifetime begins, of these weeks. */
+export const renewalShare = nodeLifetimeMs / 3 / (weeks * weekMs);
+/** About when a node renews a certificate that ends then; the control plane spreads it a little. */
+export const renewsAt = (end: number): number => end - nodeLifetimeMs / 3;
+
+/** How many certificates end in each week from now. What ends later counts in the last one. `ended`: already. */
+export function endsByWeek(ends: readonly number[], now: number): { counts: number[]; ended: number } {
+  const counts = Array.from({ length: weeks }, () => 0);
+  const later = ends.filter((end) => end > now);
+  for (const end of later) {
+    const week = Math.min(Math.floor((end - now) / weekMs), weeks - 1);
+    counts[week] = (counts[week] ?? 0) + 1;
+  }
+  return { counts, ended: ends.length - later.length };
+}
+
+/** A CA as a bar of the time line. Times are in ms. */
+export type CaSpan = {
+  key: string;
+  kind: "active" | "former" | "next" | "planned";
+  from: number;
+  to: number;
+  words: string;
+};
+
+/** A CA of before is drawn until its successor began, and one that a rollback withdrew until now. */
+export function spansOf(
+  kind: Authority["kind"],
+  { cas, rotation }: Pick<Authorities, "cas" | "rotation">,
+  now: number,
+): CaSpan[] {
+  const own = cas.filter((ca) => ca.kind === kind);
+  const spans = own.map((ca): CaSpan => {
+    const [from, end] = [Date.parse(ca.not_before), Date.parse(ca.not_after)];
+    const successors = own.map((each) => Date.parse(each.not_before)).filter((each) => each > from);
+    const to = ca.state === "former" ? Math.min(end, now, ...successors) : end;
+    return {
+      key: ca.fingerprint,
+      kind: ca.state,
+      from,
+      to,
+      words: `${caWord(ca, cas)} · ${ca.fingerprint.slice(0, 16)}`,
+    };
+  });
+  const active = spans.find((each) => each.kind === "active");
+  if (!rotation.auto || rotation.phase !== "none" || active === undefined) return spans;
+  const from = active.to - 2 * nodeLifetimeMs;
+  return [
+    ...spans,
+    { key: "planned", kind: "planned", from, to: from + (active.to - active.from), words: "" },
+  ];
+}
+
+const phaseOrder: readonly Rotation["phase"][] = ["trust", "issue", "retire"];
+/** The three steps of a rotation, which are also its progress. */
+export function progressOf({ phase }: Pick<Rotation, "phase">): readonly ("done" | "here" | "later")[] {
+  const at = phaseOrder.indexOf(phase);
+  return phaseOrder.map((_, step) => (at === -1 || step > at ? "later" : step < at ? "done" : "here"));
+}

@@ -1,0 +1,362 @@
+// What needs a user, in words: the verdict of Overview, and one row for each need, the worst first. Pure.
+
+import type { SentOf } from "../../api/endpoint.ts";
+import type { nodesApi } from "../../api/nodes.ts";
+import type { Attention, GroupPaths, Relay } from "../../api/paths.ts";
+import type { Warning } from "../../api/servers.ts";
+import type { ListedWebhook } from "../../api/webhooks.ts";
+import { separateCopy } from "../../protocol/finding-kinds.ts";
+import { secondLighthouse } from "../../protocol/second-lighthouse.ts";
+import { ago } from "../words/ago.ts";
+import { stepOf, type Rotation } from "./authorities.ts";
+import { msWords } from "../map/groups.ts";
+import { vulnerabilitiesOf } from "../nodes/states.ts";
+import type { Registration } from "../joining/registrations.ts";
+import { relayText } from "./relays.ts";
+import type { SignName } from "../ui/drawings.ts";
+
+type Failing = NonNullable<Attention["failing_tests"]>;
+
+export const testsWords = ({ count, all }: Failing): string =>
+  all === 1
+    ? "The test of the policy fails"
+    : `${count} of ${all} tests of the policy ${count === 1 ? "fails" : "fail"}`;
+
+/** `href`: below the organization; of the control plane, it begins with "-". */
+type Target = readonly (string | number)[];
+/** What the row offers: a page, or a command for the machine in question. */
+export type Act = { words: string; to: Target; query?: string } | { words: string; copy: string };
+
+/** One thing that a user should see to. */
+export type Need = {
+  key: string;
+  sign: SignName;
+  /** Of what: a node, or a part of the organization. */
+  name: string;
+  to: Target;
+  what: string;
+  /** More of it, as a title. */
+  more?: string;
+  /** Since when, or when it ends; ISO 8601. */
+  at?: string | null;
+  act: Act;
+};
+
+export type Found = {
+  attention: Attention;
+  waiting: readonly Registration[];
+  failingTests: Failing | null | undefined;
+  rotation: Rotation | undefined;
+  relays: readonly Relay[];
+  webhooks: readonly Pick<ListedWebhook, "id" | "url">[];
+  lastBackupAt: string | null | undefined;
+  warnings: readonly Warning[];
+};
+
+const updateEngine = "sudo agent overlay update";
+const backupCommand = "sudo agent admin backup /backup/control-$(date +%F).db";
+
+/** All needs, the worst first: what does not work, who waits, what will not work some day. `now`: ms. */
+export const needRows = (own: string, found: Found, now: number): Need[] => [
+  ...found.warnings.map(({ code, text, hint }): Need => ({
+    key: code,
+    sign: "need",
+    name: "Control plane",
+    to: ["-", "servers"],
+    what: text,
+    more: hint,
+    act: { words: "Open", to: ["-", "servers"] },
+  })),
+  ...illRows(found.attention, now),
+  ...(found.failingTests
+    ? [
+        {
+          key: "tests",
+          sign: "need",
+          name: "Access",
+          to: ["access"],
+          what: testsWords(found.failingTests),
+          act: { words: "Show", to: ["access"] },
+        } as const,
+      ]
+    : []),
+  ...found.waiting.map((each): Need => ({
+    key: `waiting ${each.id}`,
+    sign: "wait",
+    name: each.name,
+    to: ["nodes", "waiting"],
+    what: `asks to join from ${each.seen_from}`,
+    at: each.created_at,
+    act: { words: "Approve or refuse", to: ["nodes", "waiting"] },
+  })),
+  ...laterRows(found),
+  ...adviceRow(own, found.attention),
+];
+
+type Listed<T> = { count: number; first: readonly T[] };
+type Named = { id: number; name: string };
+
+/** A row for each that is listed, and one for the rest, which leads to all of them. */
+function rowsOf<T extends Named>(
+  kind: string,
+  query: string,
+  { count, first }: Listed<T>,
+  rowOf: (each: T) => Pick<Need, "what"> & Partial<Need>,
+): Need[] {
+  const rows = first.map((each): Need => ({
+    key: `${kind} ${each.id}`,
+    sign: "need",
+    name: each.name,
+    to: ["nodes", each.id],
+    act: { words: "Open", to: ["nodes", each.id] },
+    ...rowOf(each),
+  }));
+  const rest = count - first.length;
+  if (rest <= 0) return rows;
+  const act = { words: "Show all", to: ["nodes"], query };
+  return [
+    ...rows,
+    { key: kind, sign: "need", name: `${rest} more`, to: ["nodes"], what: "have the same fault", act },
+  ];
+}
+
+/** Nodes that do not work, or soon will not. */
+function illRows(attention: Attention, now: number): Need[] {
+  const { cloned, hubs_away, broken_paths, not_applied, not_renewed } = attention;
+  const toCopy = (words: string, copy: string): Act => ({ words, copy });
+  return [
+    ...rowsOf("cloned", "show=cloned", cloned, () => ({
+      what: "is two machines with the same keys, and tunnels alternate between them",
+      more: `On the copy alone: ${separateCopy}, with a new join key`,
+    })),
+    ...rowsOf("hub", "show=hubs", hubs_away, ({ is_lighthouse }) => ({
+      what: is_lighthouse
+        ? "is away: nodes find each other by this lighthouse"
+        : "is away: it relays for others",
+    })),
+    ...rowsOf("broken", "show=broken", broken_paths, ({ id, peers, peer_count }) => {
+      const others = peer_count - peers.length;
+      return {
+        what: `does not reach ${peers.join(", ")}${others > 0 ? ` and ${others} more` : ""}`,
+        act: { words: "Why?", to: ["nodes", id] },
+      };
+    }),
+    ...rowsOf("late", "show=late", not_applied, ({ since }) => ({
+      what: "checks in, but has not applied the configuration: new rules are not in force on it",
+      at: since,
+      act: toCopy("Command to apply", "sudo agent sync-config"),
+    })),
+    ...rowsOf("renew", "order=ends&columns=state,ends,seen", not_renewed, ({ not_after }) => ({
+      what: `has not renewed its certificate, which ends ${ago(Date.parse(not_after), now)}`,
+      at: not_after,
+      act: toCopy("Command to renew", "sudo agent checkin"),
+    })),
+  ];
+}
+
+/** Needs of what still works: old engines, relays at their limit, webhooks, a rotation, a backup. */
+function laterRows({ attention, relays, webhooks, rotation, lastBackupAt }: Found): Need[] {
+  const { count, first } = attention.vulnerable_engines;
+  const [only] = count === 1 ? first : [];
+  const rows: (Omit<Need, "sign"> | false)[] = [
+    count > 0 && {
+      key: "engines",
+      name: only?.name ?? `${count} engines`,
+      to: only === undefined ? ["nodes"] : ["nodes", only.id],
+      what: `${only === undefined ? "are of versions" : "runs an engine"} with known vulnerabilities`,
+      more: first
+        .map((each) => `${each.name}: ${each.overlay_version}, ${vulnerabilitiesOf(each)}`)
+        .join("\n"),
+      act:
+        only === undefined
+          ? { words: "Show", to: ["nodes"], query: "show=vulnerable" }
+          : { words: "Update command", copy: updateEngine },
+    },
+    ...relays
+      .filter(({ paused }) => paused)
+      .map((each) => ({
+        key: `relay ${each.node}`,
+        name: each.node_name,
+        to: ["nodes", each.node],
+        what: relayText(each),
+        act: { words: "Open", to: ["nodes", each.node] },
+      })),
+    ...webhooks.map(({ id, url }) => ({
+      key: `webhook ${id}`,
+      name: "Webhook",
+      to: ["webhooks", id],
+      what: `${url} does not take what is sent`,
+      act: { words: "Deliveries", to: ["webhooks", id] },
+    })),
+    rotation !== undefined && {
+      key: "rotation",
+      name: "CAs",
+      to: ["certificates"],
+      what: `${stepOf(rotation)}${rotation.paused ? " It is paused." : ""}`,
+      act: {
+        words: rotation.paused ? (rotation.rolling_back ? "Resume" : "Resume or roll back") : "Show",
+        to: ["certificates"],
+      },
+    },
+    lastBackupAt !== undefined && {
+      key: "backup",
+      name: "Backup",
+      to: ["-", "servers"],
+      what:
+        lastBackupAt === null ? "The control plane has none yet" : "The last one of the control plane is old",
+      at: lastBackupAt,
+      act: { words: "Backup command", copy: backupCommand },
+    },
+  ];
+  return rows.filter((row) => row !== false).map((row) => ({ ...row, sign: "part" }));
+}
+
+/** No need that counts: the network works. */
+function adviceRow(own: string, { active, lighthouses }: Attention): Need[] {
+  const advice = secondLighthouse(own, { nodes: active, lighthouses });
+  if (advice === undefined) return [];
+  return [
+    {
+      key: "lighthouse",
+      sign: "part",
+      name: "One lighthouse",
+      to: ["nodes"],
+      what: `${advice.why}: ${advice.lines[0]}, and there sudo ${advice.lines[1]}`,
+      act: { words: "Command for its key", copy: advice.lines[0] },
+    },
+  ];
+}
+
+export type Verdict = {
+  sign: SignName;
+  words: string;
+  /** A lighthouse is away: what that means, for the panel whose line turns red. */
+  alarm?: { id: number; name: string; facts: string };
+};
+
+const nodesWord = (count: number) => (count === 1 ? "1 node" : `${count} nodes`);
+
+/** Whether all is well, in one sentence. `count`: of all needs. `broken`: paths that are broken. */
+export function verdictOf(attention: Attention, broken: number, count: number): Verdict {
+  const { active, online, hubs_away, cloned, not_applied, lighthouses } = attention;
+  if (active === 0) return { sign: "off", words: "No node is registered" };
+  if (online === 0) return { sign: "need", words: `None of ${nodesWord(active)} is online` };
+  const dark = hubs_away.first.find(({ is_lighthouse }) => is_lighthouse);
+  const relay = hubs_away.first.find(({ is_lighthouse }) => !is_lighthouse);
+  const ill = attention.broken_paths.count;
+  const said = [
+    dark && `Lighthouse ${dark.name} is away`,
+    online * 2 < active && `only ${online} of ${active} nodes are online`,
+    broken > 0
+      ? `${broken === 1 ? "1 path is" : `${broken} paths are`} broken`
+      : ill > 0 && `${nodesWord(ill)} lack peers`,
+    relay && `${relay.name} is away`,
+    cloned.count > 0 && `${nodesWord(cloned.count)} with copied keys`,
+    not_applied.count > 0 && `${nodesWord(not_applied.count)} without the newest configuration`,
+  ].filter((each): each is string => typeof each === "string");
+  // Two facts can be read at a glance; the rows below have all.
+  const [first, second] = said;
+  if (first === undefined) return { sign: "on", words: count === 0 ? "All is well" : "The network is well" };
+  const words = `${first.charAt(0).toUpperCase()}${first.slice(1)}${second === undefined ? "" : `, ${second}`}`;
+  if (dark === undefined) return { sign: "need", words };
+  const others = Math.max(
+    0,
+    lighthouses - hubs_away.first.filter(({ is_lighthouse }) => is_lighthouse).length,
+  );
+  const found =
+    others === 0
+      ? "Nodes that have not talked before do not find each other until it is back."
+      : `New tunnels are found by ${others === 1 ? "the other lighthouse" : `the other ${others} lighthouses`} alone.`;
+  const lost = ill === 0 ? "No node has lost a peer." : `${nodesWord(ill)} lost peers.`;
+  return {
+    sign: "need",
+    words,
+    alarm: { id: dark.id, name: dark.name, facts: `Tunnels that are up stay up. ${found} ${lost}` },
+  };
+}
+
+type History = SentOf<typeof nodesApi.online>;
+type Point = History["points"][number];
+export type TileText = { value: string; of?: string; facts: string; isBad: boolean; line: (number | null)[] };
+
+/** For so long a value is compared with what it was. */
+const hourMs = 3_600_000;
+
+/** The tiles of Overview from what was counted: numbers without lines where history is missing. */
+export function tilesOf(
+  { active, online }: Pick<Attention, "active" | "online">,
+  history: History | undefined,
+  totals: GroupPaths["totals"] | undefined,
+): {
+  online: TileText;
+  paths: TileText | undefined;
+  trips: TileText | undefined;
+  current: { value: string; of: string; facts: string; share: number } | undefined;
+} {
+  const points = history?.points ?? [];
+  const lineOf = (value: (point: Point) => number | null | undefined) =>
+    points.map((each) => value(each) ?? null);
+  const last = history?.last ?? undefined;
+  const before = points.findLast(
+    ({ at }) => last !== undefined && Date.parse(at) <= Date.parse(last.at) - hourMs,
+  );
+  const fewer = before === undefined ? 0 : Math.round(before.online) - online;
+  const isFewer = fewer > Math.max(3, active / 50);
+  const { least, most } = history ?? {};
+  const range =
+    least && most
+      ? least.online === most.online
+        ? `${most.online} all the time`
+        : `${least.online} to ${most.online}`
+      : "";
+  const direct = totals === undefined ? 0 : totals.direct + totals.relayed + totals.broken;
+  return {
+    online: {
+      value: `${online}`,
+      of: `of ${active}`,
+      facts: isFewer ? `${fewer} fewer than an hour ago` : range,
+      isBad: isFewer,
+      line: lineOf((each) => each.online),
+    },
+    paths:
+      totals === undefined || direct === 0
+        ? undefined
+        : {
+            value: shareWords(totals.direct, direct),
+            of: "%",
+            facts: `${totals.relayed} relayed, ${totals.broken === 0 ? "none" : totals.broken} broken`,
+            isBad: totals.broken > 0,
+            line: lineOf(({ direct: ok, relayed, broken }) =>
+              ok == null || ok + (relayed ?? 0) + (broken ?? 0) === 0
+                ? null
+                : (100 * ok) / (ok + (relayed ?? 0) + (broken ?? 0)),
+            ),
+          },
+    trips:
+      totals?.rtt_ms_median == null
+        ? undefined
+        : {
+            value: msWords(totals.rtt_ms_median),
+            of: "ms",
+            facts: totals.rtt_ms_95 === null ? "" : `95 of 100 within ${msWords(totals.rtt_ms_95)} ms`,
+            isBad: false,
+            line: lineOf((each) => each.rtt_ms_median),
+          },
+    current:
+      last?.current == null
+        ? undefined
+        : {
+            value: last.current >= last.active ? "all" : `${last.current}`,
+            of: last.current >= last.active ? `${last.active} nodes` : `of ${last.active}`,
+            facts:
+              last.current >= last.active
+                ? "have the newest"
+                : `${last.active - last.current} behind, or away`,
+            share: last.active === 0 ? 0 : last.current / last.active,
+          },
+  };
+}
+
+/** All is 100 only where nothing is missing. */
+const shareWords = (part: number, all: number): string =>
+  part === all ? "100" : Math.min(99.9, Math.floor((1000 * part) / all) / 10).toFixed(1);

@@ -1,0 +1,215 @@
+// What a node is: its facts, its certificate, and what changed last.
+
+import { organizationsApi } from "../../api/organizations.ts";
+import { apiPath } from "../../api/endpoint.ts";
+import { defaultOverlayPort } from "../../api/values.ts";
+import { useEffect } from "preact/hooks";
+import { describeDataPlane } from "../../engine/data-plane-words.ts";
+import { groupsByOwner } from "../../protocol/shown-groups.ts";
+import { hostLabels } from "../../protocol/host-labels.ts";
+import type { Node } from "../../protocol/node.ts";
+import { isAbout } from "../activity/actor.ts";
+import { thingsOf } from "../activity/activity.ts";
+import { useLog } from "../activity/log.ts";
+import { me, slug } from "../contact/me.ts";
+import { useMemberNames } from "../activity/member-names.ts";
+import { configurationOf, vulnerabilitiesOf } from "../nodes/states.ts";
+import { useDueNode } from "../nodes/own-nodes.tsx";
+import { relayText } from "../needs/relays.ts";
+import { useRelays } from "../needs/use-needs.ts";
+import { useResource } from "../contact/resource.ts";
+import { pathOf } from "../frame/router.ts";
+import { exact, now, timeFormat } from "../words/times.ts";
+import { RecentEvents } from "../activity/recent-events.tsx";
+import { Copy, Facts, type Fact, State, When } from "../ui/parts.tsx";
+import { Tag } from "../ui/tag.tsx";
+import { Aliases } from "./names.tsx";
+
+/** The names inside the network. */
+export function useFullNames(): (name: string) => string {
+  const own = slug.value ?? "";
+  const { data } = useResource(apiPath(organizationsApi.retrieve, { slug: own }));
+  return (name) =>
+    [`${own}.internal`, data?.name_suffix ?? ""]
+      .filter(Boolean)
+      .map((domain) => `${name}.${domain}`)
+      .join(", ");
+}
+
+const none = <span class="faint">none</span>;
+
+function rolesAndPlace(node: Node): string {
+  const { is_lighthouse, is_relay, is_name_server, public_ip, external_port } = node;
+  const roles = [
+    is_lighthouse && "lighthouse",
+    is_relay && "relay",
+    is_name_server === true && "name server",
+    public_ip !== null && `reached at ${public_ip}:${external_port ?? defaultOverlayPort}`,
+  ];
+  return roles.filter(Boolean).join(", ");
+}
+
+/** `isShort`: beside the list. */
+export function NodeFacts({ node, isShort = false }: { node: Node; isShort?: boolean }) {
+  const own = slug.value ?? "";
+  const { owner_id: owner } = node;
+  const names = useMemberNames(own);
+  const full = useFullNames();
+  const { words, isBehind } = configurationOf(node);
+  const holes = vulnerabilitiesOf(node);
+  const byOwner = groupsByOwner(node);
+  const due = useDueNode(own, node);
+  const relay = useRelays().find((each) => each.node === node.id);
+  const addresses = [node.ip_address, node.ip_address6].filter((each) => each !== null);
+  const short: readonly Fact[] = [
+    [
+      "Address",
+      addresses.map((each) => (
+        <>
+          <code>{each}</code>
+          <Copy text={each} label={`Copy ${each}`} />
+        </>
+      )),
+    ],
+    ...(node.state === "revoked"
+      ? []
+      : [["Names", hostLabels(node.name).map((name) => <bdi key={name}>{full(name)}</bdi>)] as const]),
+    ...(node.state === "revoked" || isShort
+      ? []
+      : [["Aliases", <Aliases node={node} full={full} />] as const]),
+    ["Groups", node.groups.length === 0 ? none : node.groups.map((text) => <Tag key={text} text={text} />)],
+    ...(byOwner.length === 0 ? [] : [["By its owner", byOwner.join(", ")] as const]),
+    ["Owner", owner == null ? "the organization" : (names.get(owner) ?? `user ${owner}`)],
+    [
+      "Engine",
+      holes === "" ? (
+        (node.overlay_version ?? "unknown")
+      ) : (
+        <State name="attention" word={`${node.overlay_version}: ${holes}`} />
+      ),
+    ],
+    [
+      "Configuration",
+      isBehind && !isShort ? (
+        <a href="#configuration">{words}</a>
+      ) : node.state === "active" ? (
+        words
+      ) : (
+        <span class="faint">{words}</span>
+      ),
+    ],
+    node.phone == null
+      ? ["Seen", <When at={node.last_checkin_at} />]
+      : [
+          "File made",
+          <>
+            <When at={node.phone.imported_at} />
+            {owner === me.value?.id && node.state === "active" ? (
+              <a href={pathOf(own, "phones")}>Import it again</a>
+            ) : null}
+          </>,
+        ],
+  ];
+  const rest: readonly Fact[] = [
+    ["Roles", rolesAndPlace(node) || none],
+    ["Networks", node.subnets.join(", ") || none],
+    ...(relay === undefined ? [] : [["Relayed", relayText(relay)] as const]),
+    [
+      "System",
+      [node.platform, node.agent_version === null ? "" : "agent " + node.agent_version]
+        .filter(Boolean)
+        .join(", ") || "unknown",
+    ],
+    ...(node.data_plane == null ? [] : [["Packets", describeDataPlane(node.data_plane)] as const]),
+    ...(due === undefined
+      ? []
+      : [
+          [
+            "Confirmation",
+            <span>
+              Its user confirms it by <When at={due.until} />, or it is revoked
+            </span>,
+          ] as const,
+        ]),
+    ["Added", <When at={node.created_at} />],
+  ];
+  return <Facts facts={isShort ? short : [...short, ...rest]} />;
+}
+
+/** Nodes renew when a third of the life of their certificate is left. */
+const renewedAfter = 2 / 3;
+const [width, dayMs] = [306, 86_400_000];
+
+/** The life of the certificate as a bar, with now and the renewal. */
+export function CertificateBar({ node: { certificate, phone } }: { node: Node }) {
+  if (certificate === null) return <p class="quiet">It has none.</p>;
+  const [begin, end] = [certificate.not_before, certificate.not_after].map(Date.parse) as [number, number];
+  const renewal = begin + (end - begin) * renewedAfter;
+  const isLong = end - begin > 2 * dayMs;
+  const format = timeFormat(isLong ? { day: "numeric", month: "short" } : { timeStyle: "short" });
+  const at = (time: number) => Math.min(width, Math.max(0, ((time - begin) / (end - begin)) * width));
+  const present = at(now.value);
+  const renews = `renews ${format.format(renewal)}`;
+  const words = `Issued ${exact(begin)}${phone == null ? `, renews about ${exact(renewal)}` : ""}, ends ${exact(end)}`;
+  const isOver = end <= now.value;
+  const isLate = phone == null && now.value > begin + (end - begin) * 0.75;
+  return (
+    <>
+      <svg class="draw" viewBox={`0 0 ${width} 40`} role="img" aria-label={words}>
+        <title>{words}</title>
+        <rect class="track" y="8" width={width} height="6" rx="3" />
+        <rect class={isOver || isLate ? "need" : "on"} y="8" width={present} height="6" rx="3" />
+        <path class="now" d={`M${present} 3v16`} />
+        {phone == null ? <path class="axis" d={`M${at(renewal)} 4v14`} /> : null}
+        <text class="ts" y="34">
+          {format.format(begin)}
+        </text>
+        {phone == null ? (
+          <text class="ts" x={at(renewal)} y="34" text-anchor="middle">
+            {renews}
+          </text>
+        ) : null}
+        <text class="ts" x={width} y="34" text-anchor="end">
+          ends
+        </text>
+      </svg>
+      <p class="quiet">
+        Ends <When at={certificate.not_after} />, {exact(end)}
+      </p>
+    </>
+  );
+}
+
+/** The log is read back this far for something about the node: one or two requests more. */
+const readBackTo = 2000;
+
+/** The newest events about a node, one line each. */
+export function Changed({ node, count }: { node: Node; count: number }) {
+  const own = slug.value ?? "";
+  const { events, isAll, isReading, older } = useLog(own, 1000);
+  const names = useMemberNames(own);
+  const found = events.filter((event) => isAbout(event, `node/${node.id}`)).slice(0, count);
+  const isSearching = found.length === 0 && !isAll && events.length > 0 && events.length < readBackTo;
+  useEffect(() => {
+    if (isSearching && !isReading) older();
+  }, [isSearching, isReading]);
+  const things = new Map([...thingsOf(events), [`node/${node.id}`, node.name] as const]);
+  return (
+    <>
+      {found.length === 0 ? (
+        <p class="in quiet">
+          {isAll
+            ? "Nothing."
+            : isReading || isSearching
+              ? "Reading."
+              : `Nothing among the last ${events.length.toLocaleString()} events of the organization.`}
+        </p>
+      ) : (
+        <RecentEvents events={found} names={names} things={things} />
+      )}
+    </>
+  );
+}
+
+export const changesPath = (node: Pick<Node, "id">): string =>
+  `${pathOf(slug.value ?? "", "activity")}?subject=node/${node.id}`;

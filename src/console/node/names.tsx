@@ -1,0 +1,110 @@
+// The aliases of one node, which administrators add and delete.
+
+import { apiPath } from "../../api/endpoint.ts";
+import { namesApi, type Alias } from "../../api/names.ts";
+import { useState } from "preact/hooks";
+import type { Node } from "../../protocol/node.ts";
+import { call } from "../contact/api.ts";
+import { mayAdminister, slug } from "../contact/me.ts";
+import { refresh, useList } from "../contact/resource.ts";
+import { Button, FormEnd } from "../ui/button.tsx";
+import { Confirm, Dialog } from "../ui/dialog.tsx";
+import { FormFailure, Text, useAction } from "../ui/form.tsx";
+import { FromTerminal } from "../ui/parts.tsx";
+
+type Props = { node: Node; full(name: string): string };
+
+export function Aliases({ node, full }: Props) {
+  const own = slug.value ?? "";
+  const path = apiPath(namesApi.list, { slug: own });
+  const [asked, ask] = useState<Alias | "new" | undefined>(undefined);
+  const { data = [] } = useList(apiPath(namesApi.list, { slug: own }, { page_size: "1000" }));
+  const aliases = data.filter((each) => each.node === node.id);
+  const close = () => ask(undefined);
+  return (
+    <>
+      <ul>
+        {aliases.map((alias) => (
+          <li key={alias.id}>
+            <bdi>{full(alias.name)}</bdi>{" "}
+            {alias.address === null ? null : <small class="quiet">of {alias.address} </small>}
+            {alias.is_shadowed ? <small class="quiet">not in use: a node has this name </small> : null}
+            {mayAdminister.value ? (
+              <Button
+                kind="ghost"
+                isSmall={true}
+                icon="close"
+                label={`Delete ${alias.name}`}
+                onClick={() => ask(alias)}
+              />
+            ) : null}
+          </li>
+        ))}
+        {mayAdminister.value ? (
+          <li>
+            <Button kind="ghost" isSmall={true} icon="plus" onClick={() => ask("new")}>
+              Add an alias
+            </Button>
+          </li>
+        ) : aliases.length === 0 ? (
+          <li class="faint">none</li>
+        ) : null}
+      </ul>
+      {asked === "new" ? <NewAlias node={node} close={close} /> : null}
+      {asked === undefined || asked === "new" ? null : (
+        <Confirm
+          title={`Delete the alias ${asked.name}?`}
+          action={`Delete ${asked.name}`}
+          effect={
+            <>
+              <p>Nodes no longer find this one by it. It can be added again.</p>
+              <FromTerminal
+                command={["name", "delete", own, asked.name]}
+                call={["DELETE", apiPath(namesApi.delete, { slug: own, id: asked.id })]}
+              />
+            </>
+          }
+          run={async () => {
+            await call(namesApi.delete, { slug: own, id: asked.id });
+            await refresh(path);
+          }}
+          close={close}
+        />
+      )}
+    </>
+  );
+}
+
+function NewAlias({ node, close }: { node: Node; close(): void }) {
+  const own = slug.value ?? "";
+  const path = apiPath(namesApi.list, { slug: own });
+  const [name, setName] = useState("");
+  const body = { name, node: node.id };
+  const { error, isRunning, submit } = useAction(async () => {
+    await call(namesApi.create, { slug: own }, body);
+    await refresh(path);
+    close();
+  });
+  return (
+    <Dialog title={`Add an alias of ${node.name}`} close={close} hasUnsaved={name !== ""}>
+      <form onSubmit={submit}>
+        <Text
+          label="Alias"
+          help="A further name, such as intranet."
+          errors={error?.fields["name"]}
+          value={name}
+          set={setName}
+          control={{ required: true, autocomplete: "off", autocapitalize: "none", autofocus: true }}
+        />
+        <FormFailure error={error} shown={["name"]} />
+        <FormEnd disabled={isRunning} cancel={close}>
+          Add the alias
+        </FormEnd>
+        <FromTerminal
+          command={["name", "create", own, name || "NAME", "--to", node.name]}
+          call={["POST", path, body]}
+        />
+      </form>
+    </Dialog>
+  );
+}

@@ -1,0 +1,229 @@
+// One node: what is wrong with it, how it reaches its peers, who may reach it, what it is, and what can be done with it.
+
+import { nodesApi } from "../../api/nodes.ts";
+import { apiPath } from "../../api/endpoint.ts";
+import { useEffect, useState } from "preact/hooks";
+import type { Path } from "../../api/paths.ts";
+import type { Node } from "../../protocol/node.ts";
+import { onSeen } from "../contact/live.ts";
+import { mayAdminister, slug } from "../contact/me.ts";
+import { isOverdue, stateOf, type StateName } from "../nodes/states.ts";
+import { refresh, useResource } from "../contact/resource.ts";
+import { pathOf, useShownName } from "../frame/router.ts";
+import { Button } from "../ui/button.tsx";
+import { Icon } from "../ui/icon.tsx";
+import { Menu } from "../ui/menu.tsx";
+import { Page, Panel } from "../ui/page.tsx";
+import { Empty, Failure, Loading, signOf } from "../ui/parts.tsx";
+import { Pill } from "../ui/tag.tsx";
+import { Configuration } from "./configuration.tsx";
+import { Edit } from "./edit.tsx";
+import { CertificateBar, Changed, changesPath, NodeFacts } from "./facts.tsx";
+import { Firewall } from "./firewall.tsx";
+import { Paths, isBroken } from "./paths.tsx";
+import { dialogs } from "../nodes/dialogs.tsx";
+import { useNeighbours } from "./neighbours.ts";
+import { usePeers, WhyOf } from "./why.tsx";
+
+/** The control plane writes reported paths within a second after the check-in that brought them. */
+const pathsMs = 1200;
+
+/** Check-ins are no events of the audit log: the stream names the nodes that were in contact. */
+function useContacts(path: string, id: string): void {
+  useEffect(() => {
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    const leave = onSeen((contacts) => {
+      if (!contacts.some(([seen]) => `${seen}` === id)) return;
+      void refresh(path);
+      clearTimeout(timer);
+      timer = setTimeout(() => void refresh(`${path}peers/`), pathsMs);
+    });
+    return () => {
+      clearTimeout(timer);
+      leave();
+    };
+  }, [path, id]);
+}
+
+/** A node with its paths, current while it is shown. */
+export function useNode(id: string) {
+  const own = slug.value ?? "";
+  const params = { slug: own, id: Number(id) };
+  const path = apiPath(nodesApi.retrieve, params);
+  const { data: node, error } = useResource(path);
+  const peers = usePeers(own, params.id, mayAdminister.value);
+  useContacts(path, id);
+  return { node, error, peers };
+}
+
+const kinds: Readonly<Partial<Record<StateName, "good" | "warn" | "bad">>> = {
+  attention: "bad",
+  limited: "warn",
+  waiting: "warn",
+  online: "good",
+};
+
+/** The state of a node, beside its name. */
+export function StatePill({ node, peers }: { node: Node; peers: readonly Path[] | undefined }) {
+  const [state, word] = stateOf({
+    ...node,
+    isLate: node.not_applied_since != null,
+    isOverdue: isOverdue(node),
+    broken: peers?.filter(isBroken).length,
+  });
+  return (
+    <Pill sign={signOf[state]} kind={kinds[state]}>
+      {word}
+    </Pill>
+  );
+}
+
+export function NodePage({ rest: [id = ""] }: { rest: readonly string[] }) {
+  return <One key={id} id={id} />;
+}
+
+function One({ id }: { id: string }) {
+  const own = slug.value ?? "";
+  const { node, error, peers } = useNode(id);
+  const { ask, dialog } = useActions(node);
+  const hasNeighbours = useNeighbours(id);
+  useShownName(node?.name ?? "");
+  const above = (
+    <>
+      <a href={pathOf(own, "nodes")}>Nodes</a>
+      <Icon name="right" />
+    </>
+  );
+  if (error?.status === 404)
+    return (
+      <Page title="No such node">
+        <Empty text="It may have been deleted.">
+          <a href={pathOf(own, "nodes")}>All nodes</a>
+        </Empty>
+      </Page>
+    );
+  if (node === undefined)
+    return (
+      <Page title="" above={above}>
+        {error === undefined ? <Loading rows={16} /> : <Failure error={error} />}
+      </Page>
+    );
+  // Reserve the space: the content below must not move under the pointer.
+  const isReading = mayAdminister.value && (peers.data ?? peers.error) === undefined;
+  const [isRevoked, canRenew] = [node.state === "revoked", mayRenew(node)];
+  const edit = (
+    <Button kind="ghost" isSmall={true} onClick={() => ask("edit")}>
+      Edit<span class="unseen"> the facts</span>
+    </Button>
+  );
+  const renew = (
+    <Button kind="ghost" isSmall={true} onClick={() => ask("renew")}>
+      Renew
+      <span class="unseen"> the certificate</span>
+    </Button>
+  );
+  return (
+    <Page
+      title={node.name}
+      above={above}
+      pill={<StatePill node={node} peers={peers.data} />}
+      fact={
+        hasNeighbours ? (
+          <>
+            <kbd>k</kbd> <kbd>j</kbd> previous, next
+          </>
+        ) : undefined
+      }
+      terminal={{
+        command: ["node", "show", own, node.name],
+        call: ["GET", apiPath(nodesApi.retrieve, { slug: own, id: node.id })],
+      }}
+      actions={mayAdminister.value ? <TitleActions node={node} ask={ask} /> : null}
+    >
+      {isReading ? null : <WhyOf node={node} peers={peers.data} />}
+      <div class="two" hidden={isReading}>
+        <div class="stackd">
+          {mayAdminister.value ? <Paths node={node} {...peers} /> : null}
+          <Firewall node={node} />
+          {node.state === "active" && node.phone == null ? <Configuration node={node} /> : null}
+        </div>
+        <div class="stackd">
+          <Panel title="Facts" hasRoom={true} actions={mayAdminister.value && !isRevoked ? edit : null}>
+            <NodeFacts node={node} />
+          </Panel>
+          <Panel title="Certificate" hasRoom={true} actions={mayAdminister.value && canRenew ? renew : null}>
+            <CertificateBar node={node} />
+          </Panel>
+          <Panel title="Changed" actions={<a href={changesPath(node)}>Look further back in Activity</a>}>
+            <Changed node={node} count={8} />
+          </Panel>
+        </div>
+      </div>
+      {dialog}
+    </Page>
+  );
+}
+
+type Asked = "edit" | "revoke" | "restore" | "renew";
+type Ask = (asked: Asked) => void;
+const mayRenew = ({ state, phone }: Node): boolean => state === "active" && phone == null;
+
+/** The dialogs of what can be done with a node. */
+export function useActions(node: Node | undefined) {
+  const [asked, ask] = useState<Asked | undefined>(undefined);
+  const Dialog = asked === undefined || asked === "edit" ? undefined : dialogs[asked];
+  const close = () => ask(undefined);
+  const dialog =
+    node === undefined ? null : (
+      <>
+        {asked === "edit" ? <Edit node={node} close={close} /> : null}
+        {Dialog === undefined ? null : <Dialog nodes={[node]} close={close} />}
+      </>
+    );
+  return { ask, dialog };
+}
+
+function TitleActions({ node, ask }: { node: Node; ask: Ask }) {
+  if (node.state === "revoked") return <Button onClick={() => ask("restore")}>Restore</Button>;
+  return (
+    <>
+      <span class="group no-phone">
+        <Button onClick={() => ask("edit")}>Edit</Button>
+        <Button kind="danger" onClick={() => ask("revoke")}>
+          Revoke
+        </Button>
+      </span>
+      <span class="only-phone">
+        <NodeMenu node={node} ask={ask} />
+      </span>
+    </>
+  );
+}
+
+/** All that can be done with a node, in a menu. */
+export function NodeMenu({ node, ask, isSmall }: { node: Node; ask: Ask; isSmall?: boolean }) {
+  const isRevoked = node.state === "revoked";
+  return (
+    <Menu label="Edit, renew, revoke" isSmall={isSmall}>
+      {isRevoked ? (
+        <button type="button" onClick={() => ask("restore")}>
+          Restore
+        </button>
+      ) : (
+        <>
+          <button type="button" onClick={() => ask("edit")}>
+            Edit
+          </button>
+          {mayRenew(node) ? (
+            <button type="button" onClick={() => ask("renew")}>
+              Renew certificate
+            </button>
+          ) : null}
+          <button type="button" class="danger" onClick={() => ask("revoke")}>
+            Revoke
+          </button>
+        </>
+      )}
+    </Menu>
+  );
+}

@@ -1,0 +1,30 @@
+// Which nodes have a revocation in force: until then they accept the revoked one.
+
+import { nodesApi } from "../../api/nodes.ts";
+import { apiPath } from "../../api/endpoint.ts";
+import { useList } from "../contact/resource.ts";
+import { AwaitedNodes } from "../nodes/awaited-nodes.tsx";
+import { State } from "../ui/parts.tsx";
+
+export function Revocation({ own, id, name }: { own: string; id: number; name: string }) {
+  const path = apiPath(nodesApi.revocations, { slug: own }, { page_size: "1000", search: name });
+  const report = useList(path).data?.find(({ node_id }) => node_id === id);
+  if (report === undefined) return null;
+  const { applied, total, waiting_for: waiting } = report;
+  const late = total - applied;
+  if (late === 0)
+    return (
+      <p>
+        <State name="online" word={`All nodes refuse it: ${total} of ${total} have confirmed.`} />
+      </p>
+    );
+  return (
+    <>
+      <p>
+        <State name="limited" word={`${applied} of ${total} nodes have confirmed that they refuse it.`} /> The
+        others may accept it until they have applied the newest configuration.
+      </p>
+      <AwaitedNodes own={own} ids={waiting} count={late} title={`Nodes that have not confirmed: ${late}`} />
+    </>
+  );
+}

@@ -1,0 +1,243 @@
+// What is wrong with a node, why, and what to do: the worst of it, on top of its page and of its panel.
+
+import { pathsApi, type Path } from "../../api/paths.ts";
+import { rulesApi, type Explained } from "../../api/rules.ts";
+import { nodesApi } from "../../api/nodes.ts";
+import { apiPath } from "../../api/endpoint.ts";
+import type { ComponentChildren, VNode } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import { findingOf, findingWords, separateCopy } from "../../protocol/finding-kinds.ts";
+import type { Node } from "../../protocol/node.ts";
+import { ApiError, call } from "../contact/api.ts";
+import { me, slug } from "../contact/me.ts";
+import { useMemberNames } from "../activity/member-names.ts";
+import { behindWords, isImportDue, isOverdue, vulnerabilitiesOf } from "../nodes/states.ts";
+import { useList, useResource } from "../contact/resource.ts";
+import { ago } from "../words/ago.ts";
+import { exact, now, timeFormat, utc } from "../words/times.ts";
+import { Button } from "../ui/button.tsx";
+import { Why } from "../ui/page.tsx";
+import { CopyCommand, When } from "../ui/parts.tsx";
+import { isBroken, whyPath } from "./paths.tsx";
+import { Revocation } from "./revocation.tsx";
+import { whyWords } from "./why-words.ts";
+
+/** `isShort`: beside the list. */
+type Props = { node: Node; peers: readonly Path[] | undefined; isShort?: boolean };
+
+/** Nothing for a node that needs nobody. */
+export function WhyOf({ node, peers, isShort = false }: Props): VNode | null {
+  if (node.state === "revoked") return <Revoked node={node} />;
+  if (node.state !== "active") return null;
+  if (node.phone != null) return isImportDue(node.phone) ? <ImportAgain node={node} /> : null;
+  if (!node.online) return <HubAway node={node} />;
+  const kind = findingOf(node.finding);
+  const broken = (peers ?? []).filter(isBroken);
+  if (kind === "cloned")
+    return (
+      <Said
+        title="Two machines use its keys"
+        lines={[separateCopy]}
+        text="Tunnels alternate between them. On the copy alone, with a new join key, this makes it a node of its own:"
+      />
+    );
+  if (kind !== undefined)
+    return (
+      <Said
+        title={findingWords[kind].replace(/^its? /, (word) => `I${word.slice(1)}`)}
+        text="So it reported at its last check-in. On the machine, this says what to do:"
+        lines={["sudo agent doctor"]}
+      />
+    );
+  const [first, ...more] = broken;
+  if (first !== undefined) return <Broken node={node} peer={first} more={more} />;
+  if (node.not_applied_since != null) {
+    const { words } = behindWords(node, { isSent: true, now: now.value });
+    return (
+      <Said
+        title="It has not applied the newest configuration"
+        text={`${words} On the machine, this applies it, or says why not:`}
+        lines={["sudo agent sync-config"]}
+        actions={
+          isShort ? null : (
+            <Button isSmall={true} href="#configuration">
+              What it lacks
+            </Button>
+          )
+        }
+      />
+    );
+  }
+  if (isOverdue(node))
+    return (
+      <Said
+        title="Its certificate should have been renewed"
+        text="A node renews when it checks in. On the machine, this asks at once:"
+        lines={["sudo agent checkin"]}
+      />
+    );
+  const holes = vulnerabilitiesOf(node);
+  return holes === "" ? null : (
+    <Said
+      title="Its engine has known vulnerabilities"
+      text={`${holes}. On the machine, this updates it:`}
+      lines={["sudo agent overlay update"]}
+    />
+  );
+}
+
+type SaidProps = { title: string; text: string; lines: readonly string[]; actions?: ComponentChildren };
+
+const Said = ({ title, text, lines, actions }: SaidProps) => (
+  <Why
+    title={<bdi>{title}</bdi>}
+    actions={
+      <>
+        {lines.map((line) => (
+          <CopyCommand key={line} command={line} />
+        ))}
+        {actions}
+      </>
+    }
+  >
+    <p>
+      <bdi>{text}</bdi>
+    </p>
+  </Why>
+);
+
+const dayMs = 86_400_000;
+
+/** "22:01, 6m ago", with the day if that was not today. */
+function Since({ at }: { at: string }) {
+  const ms = Date.parse(at);
+  const isRecent = now.value - ms < dayMs;
+  const format = timeFormat(isRecent ? { timeStyle: "short" } : { dateStyle: "medium", timeStyle: "short" });
+  return (
+    <time datetime={utc(ms)} title={exact(ms)}>
+      {format.format(ms)} ({ago(ms, now.value)})
+    </time>
+  );
+}
+
+/** A peer that does not answer: what the rules say, and whether both ends are there and have them. */
+function Broken({ node, peer, more }: { node: Node; peer: Path; more: readonly Path[] }) {
+  const own = slug.value ?? "";
+  const id = peer.peer;
+  const { data: other } = useResource(id === null ? "" : apiPath(nodesApi.retrieve, { slug: own, id }));
+  const permitted = usePermitted(own, node.id, id);
+  const name = peer.peer_name ?? peer.peer_address;
+  const rest = more.length === 0 ? "" : ` and ${more.length} more`;
+  return (
+    <Why
+      title={
+        <>
+          Does not reach <bdi>{name}</bdi>
+          {rest} since <Since at={peer.reported_at} />
+        </>
+      }
+      actions={
+        <>
+          {id === null ? null : (
+            <Button kind="primary" isSmall={true} href={whyPath(node, peer)}>
+              Examine the path
+            </Button>
+          )}
+          <CopyCommand command="sudo agent doctor" />
+        </>
+      }
+    >
+      <p>
+        <bdi>
+          {id === null ? `No node has the address ${peer.peer_address}.` : whyWords(node, other, permitted)}
+        </bdi>
+      </p>
+    </Why>
+  );
+}
+
+/** What the rules permit from one to the other; undefined until it is known. */
+function usePermitted(own: string, from: number, to: number | null): Explained["permitted"] | undefined {
+  const [found, find] = useState<{ key: string; permitted: Explained["permitted"] } | undefined>(undefined);
+  const key = `${own} ${from} ${to}`;
+  // Other rules may answer differently.
+  const { data: rules } = useList(apiPath(rulesApi.list, { slug: own }, { page_size: "1000" }));
+  useEffect(() => {
+    if (to === null) return undefined;
+    let isOver = false;
+    call(rulesApi.test, { slug: own }, { from, to, protocol: "tcp" }).then(
+      ({ permitted }) => isOver || find({ key, permitted }),
+      (error: unknown) => {
+        // The title says it without.
+        if (!(error instanceof ApiError)) throw error;
+      },
+    );
+    return () => void (isOver = true);
+  }, [key, rules]);
+  return found?.key === key ? found.permitted : undefined;
+}
+
+function HubAway({ node }: { node: Node }) {
+  if (!node.is_lighthouse && !node.is_relay) return null;
+  const what = node.is_lighthouse ? "Nodes find each other by this lighthouse." : "It relays for others.";
+  return (
+    <Why
+      title={
+        <>
+          {node.is_lighthouse ? "This lighthouse" : "This relay"} is away, last seen{" "}
+          <When at={node.last_checkin_at} />
+        </>
+      }
+      actions={<CopyCommand command="sudo agent doctor" />}
+    >
+      <p>{what} If its machine runs, this says there what is wrong:</p>
+    </Why>
+  );
+}
+
+function ImportAgain({ node }: { node: Node }) {
+  const isOwn = node.owner_id === me.value?.id;
+  return (
+    <Why kind="info" title="It has to be imported again">
+      <p>
+        {isOwn ? "" : "Its user does it: "}
+        The certificate or a CA ends soon, or its groups or CAs have changed since.
+      </p>
+    </Why>
+  );
+}
+
+/** Since when, by whom and why it is revoked; and who has confirmed that they refuse it. */
+function Revoked({ node }: { node: Node }) {
+  const { revoked_at: at, revoked_by: by = "", revoke_reason: reason } = node;
+  const own = slug.value ?? "";
+  const names = useMemberNames(own);
+  const user = by.startsWith("person/") ? names.get(Number(by.slice(7))) : undefined;
+  return (
+    <Why
+      kind="info"
+      title={
+        <>
+          Revoked <When at={at} />
+          {by === "" ? null : (
+            <>
+              {" "}
+              by <bdi>{user ?? by}</bdi>
+            </>
+          )}
+          {reason === undefined ? null : (
+            <>
+              : <bdi>{reason}</bdi>
+            </>
+          )}
+        </>
+      }
+    >
+      <Revocation own={own} id={node.id} name={node.name} />
+    </Why>
+  );
+}
+
+/** The paths of a node; members see those of their own. */
+export const usePeers = (own: string, id: number, isAsked: boolean) =>
+  useList(isAsked ? apiPath(pathsApi.ofNode, { slug: own, id }, { page_size: "1000" }) : "");

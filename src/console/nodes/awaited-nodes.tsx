@@ -1,0 +1,48 @@
+// Nodes that something waits for, each with its state: the reason is one that is away, or that does not apply its
+// configuration.
+
+import { nodesApi } from "../../api/nodes.ts";
+import { apiPath } from "../../api/endpoint.ts";
+import { configurationOf, stateOf } from "./states.ts";
+import { useList } from "../contact/resource.ts";
+import { pathOf } from "../frame/router.ts";
+import { Line, State } from "../ui/parts.tsx";
+
+/** More are counted; the API takes at most 200 ids. */
+const maxShown = 100;
+/** More nodes than these are folded away. */
+const maxUnfolded = 10;
+
+type Props = { own: string; ids: readonly number[]; count?: number; title: string };
+
+/** `count`: of all, if `ids` are not all. */
+export function AwaitedNodes({ own, ids, count = ids.length, title }: Props) {
+  const asked = ids.slice(0, maxShown).join(",");
+  const { data = [] } = useList(
+    asked === "" ? "" : apiPath(nodesApi.list, { slug: own }, { page_size: "1000", ids: asked }),
+  );
+  if (asked === "") return null;
+  // Nodes that are away catch up when they are back; others need an administrator.
+  const nodes = data.toSorted((one, other) => Number(other.online) - Number(one.online));
+  return (
+    <details open={count <= maxUnfolded}>
+      <summary>{title}</summary>
+      <ul class="plain-list">
+        {nodes.map((node) => {
+          const [state, word] = stateOf({ ...node, isLate: node.not_applied_since != null });
+          return (
+            <li key={node.id}>
+              <a href={pathOf(own, "nodes", node.id)}>
+                <bdi>{node.name}</bdi>
+              </a>{" "}
+              <State name={state} word={word} /> <span class="quiet">{configurationOf(node).words}</span>
+            </li>
+          );
+        })}
+        {count > data.length && data.length > 0 ? <li>and {count - data.length} more</li> : null}
+      </ul>
+      <p class="quiet">Where one is online and stays in this list: there, this says why.</p>
+      <Line text="agent doctor" />
+    </details>
+  );
+}

@@ -1,0 +1,394 @@
+// The nodes of the organization: a table with filters, and beside it the node that is open.
+
+import "../core.ts";
+import { nodesApi } from "../../api/nodes.ts";
+import { namesApi } from "../../api/names.ts";
+import { apiPath } from "../../api/endpoint.ts";
+import type { ComponentChildren } from "preact";
+import { useEffect, useMemo, useState } from "preact/hooks";
+import { aliasWords } from "../node/aliases.ts";
+import type { ListedNode } from "./listed-nodes.ts";
+import { mayAddOwn, mayAdminister, slug } from "../contact/me.ts";
+import { useMemberNames } from "../activity/member-names.ts";
+import { useNodes } from "./node-list.ts";
+import { vulnerabilitiesOf } from "./states.ts";
+import { usePathCounts, type CountsByNode } from "./path-counts.ts";
+import { registrationsPath } from "../joining/registrations.ts";
+import { useList, useTotal } from "../contact/resource.ts";
+import { hrefWith, pathOf, query, setQuery } from "../frame/router.ts";
+import { searchWords } from "../words/search.ts";
+import type { Terminal } from "../words/terminal.ts";
+import { now } from "../words/times.ts";
+import { Button } from "../ui/button.tsx";
+import type { SignName } from "../ui/drawings.ts";
+import { Choice } from "../ui/form.tsx";
+import { Icon } from "../ui/icon.tsx";
+import { Menu } from "../ui/menu.tsx";
+import { isNarrow, isWide } from "../ui/narrow.ts";
+import { ordered } from "../ui/lists/order.ts";
+import { Page } from "../ui/page.tsx";
+import { parts, usePart } from "../ui/part.ts";
+import { Empty, Failure, Loading } from "../ui/parts.tsx";
+import { Rows } from "../ui/lists/rows.tsx";
+import { Chip } from "../ui/tag.tsx";
+import { Export, Search } from "../ui/lists/tools.tsx";
+import { allColumns, chosenColumns, ColumnChoice, isChosen } from "./columns.tsx";
+import {
+  chips,
+  countShown,
+  exportName,
+  filtered,
+  groupsOf,
+  selectedIn,
+  shows,
+  type Selection,
+} from "./filter.ts";
+import { lastShown } from "../node/neighbours.ts";
+import { Selected } from "./selected.tsx";
+
+const word = (name: string) => query.value.get(name) ?? "";
+
+/** What a list shows within the frame that all lists of nodes have. */
+export type Listed = {
+  /** How many of all are shown. */
+  count: string;
+  isFiltered: boolean;
+  tools: ComponentChildren;
+  body: ComponentChildren;
+  /** At the bottom. */
+  bar?: ComponentChildren;
+  terminal: Terminal;
+};
+
+/** The list is shown first. */
+const restMs = 500;
+
+/** Nodes that wait for approval are in a file with other pages of joining. */
+const waitingList = (own: string): Listed => ({
+  count: "",
+  isFiltered: false,
+  tools: <Search label="Search nodes" placeholder="Name, group, address…" />,
+  body: <WaitingPart />,
+  terminal: { command: ["registration", "list", own], call: ["GET", registrationsPath(own)] },
+});
+
+function WaitingPart() {
+  const Waiting = usePart(parts.joining)?.Waiting;
+  return Waiting === undefined ? <Loading rows={4} /> : <Waiting />;
+}
+
+/** The nodes of the organization; a page of its own has each. */
+export function NodeList() {
+  const own = slug.value ?? "";
+  const isWaiting = word("show") === "waiting";
+  const table = useTable(own);
+  const { count, isFiltered, tools, body, bar, terminal } = isWaiting ? waitingList(own) : table;
+  const opened = isWaiting ? undefined : table.opened;
+  const [isRested, rest] = useState(false);
+  useEffect(() => {
+    const timer = setTimeout(() => rest(true), restMs);
+    return () => clearTimeout(timer);
+  }, []);
+  // Before it is asked for, so that a node opens at once.
+  const Aside = usePart(isRested || opened !== undefined ? parts.node : undefined)?.Aside;
+  const add = (
+    <Button kind="primary" icon="plus" href={pathOf(own, "nodes", "add")}>
+      <span>
+        Add<span class="no-phone"> a node</span>
+      </span>
+    </Button>
+  );
+  return (
+    <Page
+      title="Nodes"
+      pill={
+        <span class={isFiltered ? "quiet" : "unseen"} role="status">
+          {count}
+        </span>
+      }
+      terminal={terminal}
+      actions={mayAdminister.value || mayAddOwn.value ? add : null}
+      isWhole={true}
+    >
+      <div class={opened === undefined ? undefined : "beside"}>
+        <div class="page">
+          <div class="stackd">
+            <div class="one-line">
+              <Chips own={own} paths={table.paths} ownerName={table.ownerName} />
+              <div class="group">{tools}</div>
+            </div>
+            {body}
+          </div>
+          {bar}
+        </div>
+        {opened === undefined || Aside === undefined ? null : (
+          <Aside key={opened} id={opened} close={() => open(undefined)} />
+        )}
+      </div>
+    </Page>
+  );
+}
+
+/** Opens a node beside the list. */
+const open = (id: number | undefined) => setQuery({ node: id === undefined ? undefined : `${id}` });
+
+/** The open node of the address. In a small window it is a page. */
+function useOpened(): number | undefined {
+  const asked = word("node");
+  const opened = /^\d{1,15}$/.test(asked) && isWide.value ? Number(asked) : undefined;
+  useEffect(() => {
+    if (opened === undefined) return undefined;
+    const press = ({ key, target, defaultPrevented }: KeyboardEvent) => {
+      const isElsewhere =
+        document.querySelector("dialog[open], details.menu[open]") !== null ||
+        (target instanceof HTMLInputElement && target.type === "search");
+      if (key === "Escape" && !isElsewhere && !defaultPrevented) open(undefined);
+    };
+    // Before a menu closes itself.
+    addEventListener("keydown", press, { capture: true });
+    return () => removeEventListener("keydown", press, { capture: true });
+  }, [opened]);
+  return opened;
+}
+
+function useTable(
+  own: string,
+): Listed & { opened: number | undefined; paths: CountsByNode; ownerName: string } {
+  const isRevoked = word("show") === "revoked";
+  const { data: nodes, total, isWhole, error } = useNodes(isRevoked);
+  const opened = useOpened();
+  const order = query.value.get("order") ?? "state";
+  const { names, paths, aliases, every, drawn } = useColumns(own, isRevoked, opened !== undefined);
+  // Typing in the search filters what is in order already.
+  const all = useMemo(() => ordered(nodes ?? [], every, order), [nodes, every, order]);
+  const [show, group, owner, search] = ["show", "group", "owner", "search"].map(word) as [
+    string,
+    string,
+    string,
+    string,
+  ];
+  const filter = { show, group, owner, words: searchWords(search) };
+  const shown = useMemo(
+    () => filtered(all, filter, Date.now(), paths, aliases),
+    [all, show, group, owner, search, paths, aliases],
+  );
+  lastShown.ids = useMemo(() => shown.map(({ id }) => id), [shown]);
+  const selection = useSelection(nodes ?? none, shown, [show, group, owner, search].join("\n"));
+  const { selected, chosen, dropped, select } = selection;
+  const ofRevoked = isRevoked ? { revoked: "true" as const } : {};
+  const parts = {
+    opened,
+    paths,
+    ownerName: names.get(Number(owner)) ?? `user ${owner}`,
+    count: `${shown.length} of ${total}`,
+    isFiltered: [show, group, owner, search].some((each) => each !== ""),
+    terminal: {
+      command: ["node", "list", own, ...(isRevoked ? ["--revoked"] : [])],
+      call: ["GET", apiPath(nodesApi.list, { slug: own }, ofRevoked)],
+    } satisfies Terminal,
+  };
+  const tools = (
+    <>
+      <Search label="Search nodes" placeholder="Name, address, group…" />
+      <Filters nodes={nodes ?? none} hasPaths={seesPaths(paths)} />
+      {isNarrow.value ? null : (
+        <>
+          <ColumnChoice all={every} asked={word("columns")} />
+          <Export
+            file={exportName(own, filter)}
+            items={shown}
+            isPart={!isWhole}
+            columns={[...drawn, { title: "Known vulnerabilities", text: vulnerabilitiesOf }]}
+          />
+        </>
+      )}
+    </>
+  );
+  if (nodes === undefined)
+    return { ...parts, tools, body: error === undefined ? <Loading rows={16} /> : <Failure error={error} /> };
+  const body = (
+    <>
+      {isWhole || error === undefined ? null : <Failure error={error} />}
+      {shown.length === 0 ? (
+        <Nothing isAny={nodes.length > 0} isRevoked={isRevoked} />
+      ) : (
+        <Rows
+          label="Nodes"
+          items={shown}
+          columns={drawn}
+          keyOf={({ id }: ListedNode) => id}
+          linkOf={({ id }: ListedNode) => pathOf(own, "nodes", id)}
+          height={32}
+          open={isWide.value ? ({ id }) => open(id) : undefined}
+          opened={opened}
+          order={order}
+          held={[
+            ["show", "group", "owner", "search", "order", "columns"].map(word).join("\n"),
+            isWhole,
+            ...[paths, names, aliases].map(({ size }) => size > 0),
+          ].join()}
+          isPart={!isWhole}
+          setOrder={(next: string) => setQuery({ order: next === "state" ? undefined : next })}
+          {...(mayAdminister.value ? { selected, select } : {})}
+        />
+      )}
+    </>
+  );
+  const bar = mayAdminister.value ? (
+    <Selected nodes={chosen} dropped={dropped} clear={() => select(new Set())} />
+  ) : null;
+  return { ...parts, tools, body, bar };
+}
+
+/** Members are told of the paths of their own nodes. */
+const seesPaths = ({ size }: CountsByNode) => mayAdminister.value || size > 0;
+
+/** The columns of the list, all and those that are shown, and what they are made of. */
+function useColumns(own: string, isRevoked: boolean, isBeside: boolean) {
+  const names = useMemberNames(own);
+  const asked = word("columns");
+  const paths = usePathCounts(own);
+  const asksNames = word("search") !== "" || isChosen("aliases", asked);
+  const named = useList(asksNames ? apiPath(namesApi.list, { slug: own }, { page_size: "1000" }) : "", {
+    isCalm: true,
+  });
+  const aliases = useMemo(() => aliasWords(named.data ?? []), [named.data]);
+  const every = useMemo(
+    () =>
+      allColumns(names, { paths, aliases }, isRevoked).filter(
+        ({ key }) => key !== "paths" || seesPaths(paths),
+      ),
+    [names, paths, aliases, isRevoked, mayAdminister.value],
+  );
+  const columns = chosenColumns(every, asked, isBeside);
+  const keys = columns.map(({ key }) => key).join();
+  const drawn = useMemo(() => columns, [every, keys]);
+  return { names, paths, aliases, every, drawn };
+}
+
+const signs: Readonly<Record<string, SignName>> = {
+  needs: "need",
+  waiting: "wait",
+  relayed: "part",
+  away: "off",
+  revoked: "gone",
+};
+
+type ChipsProps = { own: string; paths: CountsByNode; ownerName: string };
+
+/** The usual filters with their counts, and what else the address filters by. */
+function Chips({ own, paths, ownerName }: ChipsProps) {
+  const { data: nodes = none, total } = useNodes();
+  const waiting = useList(mayAdminister.value ? registrationsPath(own) : "").data?.length;
+  const revoked = useTotal(apiPath(nodesApi.list, { slug: own }, { page_size: "1", revoked: "true" }));
+  const counts = useMemo(
+    () => new Map(shows.map(([key]) => [key as string, countShown(nodes, key, now.value, paths)])),
+    [nodes, paths, now.value],
+  );
+  const known: Readonly<Record<string, number | undefined>> = { "": total, waiting, revoked };
+  const count = (key: string) => (Object.hasOwn(known, key) ? known[key] : counts.get(key));
+  const asked = word("show");
+  const shown = chips.filter(
+    ([key]) => (key !== "waiting" || mayAdminister.value) && (key !== "relayed" || seesPaths(paths)),
+  );
+  const other = shows.find(([key]) => key === asked && !chips.some(([each]) => each === key));
+  return (
+    <div class="group tight scroll-x">
+      {shown.map(([key, words]) => (
+        <Chip
+          key={key}
+          sign={signs[key]}
+          words={words}
+          count={count(key)}
+          isOn={asked === key}
+          href={hrefWith({ show: key, node: undefined })}
+        />
+      ))}
+      {other === undefined ? null : <Given word="show" text={other[1]} count={count(asked)} />}
+      {word("group") === "" ? null : <Given word="group" text={word("group")} />}
+      {word("owner") === "" ? null : <Given word="owner" text={ownerName} />}
+    </div>
+  );
+}
+
+/** A filter that the address has, and that a press takes away. */
+const Given = ({ word: key, text, count }: { word: string; text: string; count?: number | undefined }) => (
+  <a class="chip" href={hrefWith({ [key]: undefined })} aria-current="true">
+    <bdi>{text}</bdi>
+    {count === undefined ? null : <b>{count}</b>}
+    <Icon name="close" />
+    <span class="unseen">: remove this filter</span>
+  </a>
+);
+
+type FiltersProps = { nodes: readonly ListedNode[]; hasPaths: boolean };
+
+function Filters({ nodes, hasPaths }: FiltersProps) {
+  const groups = useMemo(() => groupsOf(nodes), [nodes]);
+  const group = word("group");
+  const all = group === "" || groups.includes(group) ? groups : [group, ...groups];
+  const offered = shows.filter(([key]) => (key !== "broken" && key !== "relayed") || hasPaths);
+  return (
+    <Menu label="Filter" icon="filter" isPlain={true}>
+      <Choice
+        label="Which nodes"
+        value={word("show")}
+        choices={offered}
+        set={(show) => setQuery({ show, node: undefined })}
+      />
+      <Choice
+        label="Group"
+        value={group}
+        choices={[["", "All groups"], ...all.map((name) => [name, name] as const)]}
+        set={(name) => setQuery({ group: name })}
+      />
+      {mayAdminister.value || mayAddOwn.value ? (
+        <a href={pathOf(slug.value ?? "", "phones")}>Phones, and how to import them</a>
+      ) : null}
+    </Menu>
+  );
+}
+
+type NothingProps = { isAny: boolean; isRevoked: boolean };
+
+/** Offers the other list if nothing was found. */
+function Nothing({ isAny, isRevoked }: NothingProps) {
+  if (!isAny)
+    return (
+      <Empty
+        text={
+          isRevoked
+            ? "No node is revoked."
+            : "There is no node yet. Adding one gives you a line to paste on the machine."
+        }
+      />
+    );
+  return (
+    <Empty text="No node is like that: the search looks at names, aliases, addresses, groups, engines and systems.">
+      <p>
+        Not here: <a href={`?show=revoked&search=${encodeURIComponent(word("search"))}`}>revoked nodes</a>
+        {mayAdminister.value && (
+          <>
+            , <a href="?show=waiting">those that wait, or have not come back</a>
+          </>
+        )}
+      </p>
+    </Empty>
+  );
+}
+
+const none: readonly ListedNode[] = [];
+
+/** Nodes that another filter hides are no longer selected; `dropped` counts those since the last choice. */
+function useSelection(nodes: readonly ListedNode[], shown: readonly ListedNode[], filter: string) {
+  const [{ selected, dropped }, set] = useState<{ selected: Selection; dropped: number }>({
+    selected: new Set(),
+    dropped: 0,
+  });
+  const chosen = useMemo(() => selectedIn(selected, shown), [selected, shown]);
+  useEffect(() => {
+    const hidden = selectedIn(selected, nodes).length - chosen.length;
+    if (hidden > 0) set({ selected: new Set(chosen.map(({ id }) => id)), dropped: dropped + hidden });
+  }, [filter]);
+  return { selected, chosen, dropped, select: (next: Selection) => set({ selected: next, dropped: 0 }) };
+}

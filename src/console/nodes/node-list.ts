@@ -1,0 +1,264 @@
+// The nodes of an organization. The list may have ten thousand: it is shown from its first thousand on, each node is kept
+// as a compact record, and an event changes only the node that it names. All of it is read again only when very many
+// change, and once a minute, because check-ins are not events of the audit log.
+
+import { nodesApi } from "../../api/nodes.ts";
+import { apiPath } from "../../api/endpoint.ts";
+import { signal, type Signal } from "@preact/signals";
+import { useLayoutEffect } from "preact/hooks";
+import type { Node } from "../../protocol/node.ts";
+import { ApiError, ask, awaySince, getAll } from "../contact/api.ts";
+import type { Event as AuditEvent } from "../../api/events.ts";
+import { isLive, onEvent, onSeen } from "../contact/live.ts";
+import { slug } from "../contact/me.ts";
+import { isGone } from "../contact/resource.ts";
+import { afterContacts, changedBy, listedOf, withoutSilent, type ListedNode } from "./listed-nodes.ts";
+
+export type NodeList = {
+  data: readonly ListedNode[] | undefined;
+  /** On the control plane; `data` has fewer while its pages arrive. */
+  total: number;
+  /** All pages were read. */
+  isWhole: boolean;
+  error: ApiError | undefined;
+  /** When the data was asked for, ms since 1970. */
+  readAt: number | undefined;
+};
+
+type CachedList = {
+  slug: string;
+  isRevoked: boolean;
+  state: Signal<NodeList>;
+  users: number;
+  readAt: number;
+  reading: Promise<void> | undefined;
+  /** Set if the list changed while it was read. */
+  isStale: boolean;
+  changed: Set<number>;
+  timer: ReturnType<typeof setTimeout> | undefined;
+};
+
+const pageSize = 1000;
+/** Nodes that one request names. The API takes at most 200. */
+const perRequest = 200;
+/** If more change at once, the whole list is read. */
+const maxChanged = 1000;
+/** The least time between two readings of the whole list. */
+const restMs = 10_000;
+/** Changes of this time are read together, so that a busy organization is shown twice a second. */
+const settleMs = 400;
+/** With several servers, the stream does not name nodes that are in contact with another one. */
+const lookEveryMs = 60_000;
+/** A short list costs no more to read than one node. */
+const lookEveryMsWhenShort = 20_000;
+
+const emptyList: NodeList = {
+  data: undefined,
+  total: 0,
+  isWhole: false,
+  error: undefined,
+  readAt: undefined,
+};
+/** How far the clock of the control plane is ahead of this browser's. Undefined: unknown. */
+let aheadMs: number | undefined;
+export const lists = new Map<string, CachedList>();
+
+function listOf(own: string, isRevoked: boolean): CachedList {
+  const key = `${own} ${isRevoked}`;
+  const known = lists.get(key);
+  if (known !== undefined) return known;
+  // Lists of other organizations are not kept.
+  for (const [other, list] of lists) if (list.slug !== own && list.users === 0) lists.delete(other);
+  const made: CachedList = {
+    slug: own,
+    isRevoked,
+    state: signal<NodeList>(emptyList),
+    users: 0,
+    readAt: 0,
+    reading: undefined,
+    isStale: true,
+    changed: new Set(),
+    timer: undefined,
+  };
+  lists.set(key, made);
+  return made;
+}
+
+/**
+ * The nodes of an organization (by default that of the address), or its revoked ones. Kept current while the component is
+ * mounted.
+ */
+export function useNodes(isRevoked = false, own = slug.value ?? ""): NodeList {
+  const list = listOf(own, isRevoked);
+  // Before the browser draws: an effect after it would cost a frame.
+  useLayoutEffect(() => {
+    list.users++;
+    const isOld = Date.now() - list.readAt > restMs;
+    // Events mark the list as stale even while no page shows it.
+    if (list.isStale || isOld) void read(list);
+    return () => {
+      list.users--;
+    };
+  }, [list]);
+  return list.state.value;
+}
+
+/** The nodes of an organization as far as pages have read them; reads none. */
+export const knownNodes = (own: string): NodeList => lists.get(`${own} false`)?.state.value ?? emptyList;
+
+/** Begins to read the nodes of an organization before a page needs them, if none were read. */
+export function readAhead(own: string): void {
+  const list = listOf(own, false);
+  if (list.state.peek().data === undefined) void read(list);
+}
+
+/** Reads the whole list. The first time, it is shown as soon as there is something to see. */
+function read(list: CachedList): Promise<void> {
+  list.reading ??= readPages(list).finally(() => {
+    list.reading = undefined;
+  });
+  return list.reading;
+}
+
+async function readPages(list: CachedList): Promise<void> {
+  list.isStale = false;
+  list.changed.clear();
+  list.readAt = Date.now();
+  const isFirst = list.state.value.data === undefined;
+  try {
+    const nodes: ListedNode[] = [];
+    for (let page = 1; ; page++) {
+      const { isLast, total } = await readPage(list, page, nodes);
+      // While the list is read again, the former one is shown until all of it is there.
+      if (isLast || (isFirst && page === 1))
+        list.state.value = {
+          data: [...nodes],
+          total,
+          isWhole: isLast,
+          error: undefined,
+          readAt: list.readAt,
+        };
+      if (isLast) return;
+    }
+  } catch (error) {
+    list.isStale = true;
+    if (!(error instanceof ApiError)) throw error;
+    list.state.value = { ...(isGone(error) ? emptyList : list.state.value), error };
+  }
+}
+
+const revokedIn = ({ isRevoked }: CachedList) => (isRevoked ? { revoked: "true" as const } : {});
+
+/** Appends a page to `nodes`. Frees each answer before the next request. */
+async function readPage(
+  list: CachedList,
+  page: number,
+  nodes: ListedNode[],
+): Promise<{ isLast: boolean; total: number }> {
+  // As in server/console/shell.ts, which lets browsers ask for the first page early.
+  const query = { page_size: `${pageSize}`, page: `${page}`, ...revokedIn(list) };
+  const { data, headers } = await ask("GET", apiPath(nodesApi.list, list, query));
+  for (const node of data) nodes.push(listedOf(node));
+  const served = Date.parse(headers.get("date") ?? "");
+  if (!Number.isNaN(served)) aheadMs = served - Date.now();
+  const isLast = headers.get("link")?.includes('rel="next"') !== true;
+  return { isLast, total: Number(headers.get("x-total-count") ?? nodes.length) };
+}
+
+/** Reads the nodes that changed, or the whole list if they are many. */
+async function catchUp(list: CachedList): Promise<void> {
+  list.timer = undefined;
+  if (list.users === 0) {
+    list.isStale = true;
+    return;
+  }
+  // Waits for a reading in progress: these changes may have come after their page was read.
+  await list.reading;
+  const ids = [...list.changed];
+  list.changed.clear();
+  if (list.isStale || ids.length > maxChanged) {
+    const rest = list.readAt + restMs - Date.now();
+    if (rest <= 0) return read(list);
+    list.isStale = true;
+    list.timer = setTimeout(() => void catchUp(list), rest);
+    return;
+  }
+  try {
+    for (let at = 0; at < ids.length; at += perRequest) {
+      const asked = ids.slice(at, at + perRequest);
+      replaceNodes(list, new Set(asked), await readThese(list, asked));
+    }
+  } catch (error) {
+    list.isStale = true;
+    if (!(error instanceof ApiError)) throw error;
+  }
+}
+
+/** Those of these nodes that this list has now. The others were deleted, or are in the other list. */
+async function readThese(list: CachedList, ids: readonly number[]): Promise<Node[]> {
+  const query = { page_size: `${pageSize}`, ids: ids.join(","), ...revokedIn(list) };
+  return getAll(apiPath(nodesApi.list, list, query));
+}
+
+function replaceNodes(list: CachedList, asked: ReadonlySet<number>, found: readonly Node[]): void {
+  const { data } = list.state.value;
+  if (data === undefined) return;
+  const kept = data.filter(({ id }) => !asked.has(id));
+  const next = [...kept, ...found.map(listedOf)].sort((a, b) => a.id - b.id);
+  list.state.value = { ...list.state.value, data: next, total: next.length };
+}
+
+function scheduleCatchUp(list: CachedList): void {
+  if (list.users > 0) list.timer ??= setTimeout(() => void catchUp(list), settleMs);
+  else list.isStale = true;
+}
+
+onEvent((event: AuditEvent) => {
+  const changed = changedBy(event);
+  if (changed?.length === 0) return;
+  for (const list of lists.values()) {
+    if (changed === undefined) list.isStale = true;
+    for (const id of changed ?? []) list.changed.add(id);
+    scheduleCatchUp(list);
+  }
+});
+
+/** Check-ins are not events of the audit log; the stream names the nodes that were in contact. */
+onSeen((contacts) => {
+  for (const list of lists.values()) {
+    const { data } = list.state.value;
+    if (data === undefined || list.isRevoked) continue;
+    const { nodes, changed } = afterContacts(data, contacts);
+    if (nodes !== data) list.state.value = { ...list.state.value, data: nodes };
+    for (const id of changed) list.changed.add(id);
+    if (changed.length > 0) scheduleCatchUp(list);
+  }
+});
+
+function markSilent(): void {
+  if (aheadMs === undefined || !isLive.value) return;
+  for (const list of lists.values()) {
+    const { data } = list.state.value;
+    const nodes = withoutSilent(data ?? [], Date.now() + aheadMs);
+    if (data !== undefined && nodes !== data) list.state.value = { ...list.state.value, data: nodes };
+  }
+}
+setInterval(markSilent, 1000);
+
+function readDueLists(): void {
+  if (document.visibilityState === "hidden" || awaySince.value !== undefined) return;
+  for (const list of lists.values()) {
+    const isShort = list.state.value.total <= pageSize;
+    const due = list.readAt + (isShort ? lookEveryMsWhenShort : lookEveryMs);
+    if (list.users > 0 && due <= Date.now()) void read(list);
+  }
+}
+setInterval(readDueLists, 5000);
+
+/** The stream has no events from before it was open, nor from while the control plane was away. */
+isLive.subscribe((isOpen) => {
+  for (const list of lists.values()) {
+    list.isStale = true;
+    if (isOpen) scheduleCatchUp(list);
+  }
+});

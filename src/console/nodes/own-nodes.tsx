@@ -1,0 +1,57 @@
+// The user's own nodes that have to be confirmed again, where the organization requires it.
+
+import { apiPath } from "../../api/endpoint.ts";
+import { reauthenticationsApi } from "../../api/enrollments.ts";
+import type { Node } from "../../protocol/node.ts";
+import { call } from "../contact/api.ts";
+import { me, organization } from "../contact/me.ts";
+import { refresh, useResource } from "../contact/resource.ts";
+import { pathOf } from "../frame/router.ts";
+import { FormFailure, useAction } from "../ui/form.tsx";
+import { When } from "../ui/parts.tsx";
+
+const listPath = (own: string) => apiPath(reauthenticationsApi.list, { slug: own });
+
+/** When the user of the node has to confirm it, for those who may see that. */
+export function useDueNode(own: string, { id, owner_id }: Pick<Node, "id" | "owner_id">) {
+  const isAsked = owner_id != null && organization.value?.role != null;
+  const { data = [] } = useResource(isAsked ? listPath(own) : "");
+  return data.find(({ node_id }) => node_id === id);
+}
+
+/** Staff who are no members have no nodes here. */
+export function OwnNodes({ own }: { own: string }) {
+  return organization.value?.role == null ? null : <Due key={own} own={own} />;
+}
+
+function Due({ own }: { own: string }) {
+  const { data = [] } = useResource(listPath(own));
+  const mine = data.filter(({ owner_id }) => owner_id === me.value?.id);
+  const { error, isRunning, run } = useAction(async () => {
+    for (const { node_id: id } of mine) await call(reauthenticationsApi.confirm, { slug: own, id });
+    await refresh(listPath(own));
+  });
+  if (mine.length === 0) return null;
+  return (
+    <>
+      <h2>Nodes of yours to confirm</h2>
+      <p>Each is cut off from the network at its time, unless you confirm that it is still yours.</p>
+      <ul class="plain-list">
+        {mine.map(({ node_id: id, name, until }) => (
+          <li key={id}>
+            <a href={pathOf(own, "nodes", id)}>
+              <bdi>{name}</bdi>
+            </a>{" "}
+            <When at={until} />
+          </li>
+        ))}
+      </ul>
+      <FormFailure error={error} />
+      <p>
+        <button type="button" class="primary" disabled={isRunning} onClick={run}>
+          {mine.length === 1 ? "It is still mine" : `These ${mine.length} are still mine`}
+        </button>
+      </p>
+    </>
+  );
+}

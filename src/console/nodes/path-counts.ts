@@ -1,0 +1,40 @@
+// How many paths each node has, by kind, as GET paths/counts/ shows it.
+
+import { apiPath } from "../../api/endpoint.ts";
+import { pathsApi, type PathCounts } from "../../api/paths.ts";
+import { useMemo } from "preact/hooks";
+import { useList } from "../contact/resource.ts";
+
+export type CountsByNode = ReadonlyMap<number, PathCounts>;
+
+const countsPath = (own: string) => apiPath(pathsApi.counts, { slug: own }, { page_size: "1000" });
+
+/** By node. Nothing is asked for the organization "". */
+export function usePathCounts(own: string): CountsByNode {
+  const { data } = useList(own === "" ? "" : countsPath(own), { isCalm: true });
+  // The same map while nothing changed: columns are made of it.
+  return useMemo(
+    () =>
+      new Map(
+        data?.map((each) => [each.node, { ...each, relayed: each.relayed - each.relays_away }] as const),
+      ),
+    [data],
+  );
+}
+
+/** Problems first: "1 broken, 4 relayed, 18 direct". */
+export const pathWords = (counted: PathCounts | undefined): string =>
+  (
+    [
+      ["broken", "broken"],
+      ["relayed", "relayed"],
+      ["direct", "direct"],
+      ["relays_away", "old"],
+    ] as const
+  )
+    .flatMap(([key, word]) => (counted?.[key] ? `${counted[key]} ${word}` : []))
+    .join(", ");
+
+/** Orders by what is wrong. */
+export const pathRank = (counted: PathCounts | undefined): number =>
+  (counted?.broken ?? 0) * 1e6 + (counted?.relayed ?? 0) * 1e3 + (counted?.direct ?? 0);

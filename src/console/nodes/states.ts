@@ -1,0 +1,124 @@
+// Words of pages about nodes.
+
+import { advisoriesFor } from "../../engine/features.ts";
+import type { Node } from "../../protocol/node.ts";
+import { findingOf, findingWords } from "../../protocol/finding-kinds.ts";
+import { ago } from "../words/ago.ts";
+
+/** The states that are drawn, see `State` in ui/parts.ts. */
+export type StateName = "waiting" | "online" | "limited" | "attention" | "away" | "revoked";
+
+/** `isLate`: it has lacked a configuration for longer than is usual. `broken`: so many of its peers do not answer it. */
+type Known = Standing &
+  Partial<Pick<Node, "finding" | "is_lighthouse" | "is_relay" | "overlay_version">> & {
+    isLate?: boolean | undefined;
+    broken?: number | undefined;
+    isOverdue?: boolean | undefined;
+  };
+
+/** The state of a node: its shape and its word. */
+export function stateOf(node: Known): [StateName, string] {
+  const { state, online, phone, broken = 0 } = node;
+  if (state === "revoked") return ["revoked", "revoked"];
+  if (state === "pending") return ["waiting", "not registered"];
+  if (phone != null) return isImportDue(phone) ? ["limited", "phone, import it again"] : ["away", "phone"];
+  if (!online && node.is_lighthouse === true) return ["attention", "lighthouse away"];
+  if (!online && node.is_relay === true) return ["attention", "relay away"];
+  if (!online) return ["away", "away"];
+  const kind = findingOf(node.finding);
+  if (kind !== undefined) return ["attention", findingWords[kind]];
+  if (broken > 0) return ["attention", "broken path"];
+  if (node.isLate === true) return ["limited", "old configuration"];
+  if (node.isOverdue === true) return ["limited", "certificate not renewed"];
+  if (vulnerabilitiesOf({ overlay_version: node.overlay_version ?? null }) !== "")
+    return ["limited", "old engine"];
+  return ["online", "online"];
+}
+
+const weekMs = 7 * 86_400_000;
+
+/**
+ * Whether its certificate should have been renewed: it ends within a week, and less than a quarter of its life is left. The
+ * control plane counts the same (src/server/nodes/attention.ts).
+ */
+export function isOverdue({ state, certificate, phone, ephemeral }: Node, now = Date.now()): boolean {
+  if (state !== "active" || certificate === null || phone != null || ephemeral === true) return false;
+  const [begin, end] = [certificate.not_before, certificate.not_after].map(Date.parse) as [number, number];
+  return end < now + weekMs && (end - now) * 4 < end - begin;
+}
+
+type Standing = Pick<Node, "state" | "online" | "phone">;
+
+/** Whether the site file of a phone is out of date, or its certificate would have been renewed by now. */
+export const isImportDue = (phone: Node["phone"], now = Date.now()): boolean =>
+  phone != null && (phone.import_by === null || Date.parse(phone.import_by) <= now);
+
+/** Whether what it reports is current. */
+export const isPresent = ({ state, online }: Standing): boolean => state === "active" && online;
+
+/** The configuration that a node has; `isBehind`: not the newest. */
+export function configurationOf({
+  applied_config_version: applied,
+  config_version: newest,
+  ...node
+}: Standing & Pick<Node, "applied_config_version" | "config_version">): { words: string; isBehind: boolean } {
+  if (node.state === "revoked") return { words: "none: it is revoked", isBehind: false };
+  if (node.state === "pending") return { words: "none: it is not registered", isBehind: false };
+  if (node.phone != null) return { words: "as of its import", isBehind: false };
+  const since = node.online ? "" : " when it was last here";
+  if (applied === newest) return { words: `${newest}, applied${since}`, isBehind: false };
+  const words = node.online
+    ? applied === null
+      ? `has applied none; the newest is ${newest}`
+      : `has applied configuration ${applied}; the newest is ${newest}`
+    : `had applied ${applied === null ? "none" : `configuration ${applied}`}${since}; the newest is ${newest}`;
+  return { words, isBehind: true };
+}
+
+/** The state of a node that has not applied its newest configuration. `isSent`: it has fetched a newer one. */
+export function behindWords(
+  node: Standing & Pick<Node, "applied_config_version" | "config_version" | "not_applied_since">,
+  { isSent, now }: { isSent: boolean; now: number },
+): { words: string; isFault: boolean } {
+  const has = `It ${configurationOf(node).words}.`;
+  if (!node.online) return { words: `${has} It takes the newest when it is back.`, isFault: false };
+  // The control plane tells the time only after ten minutes.
+  const since = node.not_applied_since ?? null;
+  if (since === null)
+    return {
+      words: `${has} Usually that takes seconds; if it lasts ten minutes, this says so.`,
+      isFault: false,
+    };
+  const had = `It ${isSent ? "fetched" : "could have fetched"} a newer one ${ago(Date.parse(since), now)}, and has not`;
+  return {
+    words: `${has} ${had}${isSent ? " applied it" : ""}. What was changed since is not in force on it.`,
+    isFault: true,
+  };
+}
+
+/** All of the engine that runs: "CVE-2026-25793 (fixed in 1.10.3)". An update that mends one may leave another. */
+export function vulnerabilitiesOf({ overlay_version: version }: Pick<Node, "overlay_version">): string {
+  if (version === null) return "";
+  const known = vulnerabilities.get(version);
+  if (known !== undefined) return known;
+  const words = advisoriesFor(version)
+    .map(({ id, fixed_in }) => `${id} (fixed in ${fixed_in})`)
+    .join(", ");
+  // Nodes choose the text of their version.
+  if (vulnerabilities.size >= maxVersions) vulnerabilities.clear();
+  vulnerabilities.set(version, words);
+  return words;
+}
+
+/** By version: a list of ten thousand nodes asks for each. */
+const vulnerabilities = new Map<string, string>();
+const maxVersions = 100;
+
+/** Why a node has no paths to show. */
+export function noPathsOf(node: Standing): string {
+  if (node.state === "revoked") return "It has none: it is revoked.";
+  if (node.state === "pending") return "It has none: it is not registered.";
+  if (node.phone != null) return "A phone reports none.";
+  if (!node.online) return "It is away, and had reported none before.";
+  return "It has reported none: it has no tunnel, its engine is older than 1.12, or reports are switched off.";
+}

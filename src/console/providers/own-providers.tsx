@@ -1,0 +1,257 @@
+// How members of the organization sign in by a provider of its own, and the domains whose addresses count there.
+
+import { useState } from "preact/hooks";
+import { apiPath, type SentOf } from "../../api/endpoint.ts";
+import { domainsApi, organizationProvidersApi, type Provider } from "../../api/providers.ts";
+import { call } from "../contact/api.ts";
+import { leavingText } from "./leaving.ts";
+import { slug } from "../contact/me.ts";
+import { refresh, useResource } from "../contact/resource.ts";
+import { Button, FormEnd } from "../ui/button.tsx";
+import { FormFailure, Text, useAction } from "../ui/form.tsx";
+import { Confirm, Dialog } from "../ui/dialog.tsx";
+import { Panel, TerminalButton } from "../ui/page.tsx";
+import { Failure, FromTerminal, Line, Loading, State } from "../ui/parts.tsx";
+import { FactRow } from "../ui/setting-fields.tsx";
+import { EditProvider, NewProvider } from "./provider-form.tsx";
+
+type Domain = SentOf<typeof domainsApi.list>[number];
+
+export function OwnProviders() {
+  const own = slug.value ?? "";
+  const path = apiPath(organizationProvidersApi.list, { slug: own });
+  const { data, error } = useResource(path);
+  const [isAdding, add] = useState(false);
+  const [editing, edit] = useState<Provider | undefined>(undefined);
+  const [removing, remove] = useState<Provider | undefined>(undefined);
+  return (
+    <>
+      <Panel
+        id="providers"
+        title="Providers of sign-in"
+        isSettings={true}
+        actions={
+          <>
+            <TerminalButton command={["oidc", "list", "--org", own]} call={["GET", path]} />
+            <Button isSmall={true} onClick={() => add(true)}>
+              Add a provider
+            </Button>
+          </>
+        }
+      >
+        {data === undefined ? (
+          <div class="in">{error === undefined ? <Loading rows={1} /> : <Failure error={error} />}</div>
+        ) : null}
+        {data?.length === 0 ? (
+          <FactRow
+            title="None. Any provider of OpenID Connect works."
+            help="Its users are valid in this organization only. Owners sign in without it."
+          />
+        ) : null}
+        {data?.map((each) => (
+          <FactRow key={each.id} title={<bdi>{each.name}</bdi>} help={<OneProvider provider={each} />}>
+            <span class="group tight">
+              <Button isSmall={true} label={`Edit ${each.name}`} onClick={() => edit(each)}>
+                Edit
+              </Button>
+              <Button isSmall={true} kind="ghost" label={`Remove ${each.name}`} onClick={() => remove(each)}>
+                Remove
+              </Button>
+            </span>
+          </FactRow>
+        ))}
+      </Panel>
+      <Domains />
+      {isAdding ? <NewProvider path={path} complete={edit} close={() => add(false)} /> : null}
+      {editing === undefined ? null : (
+        <EditProvider path={path} provider={editing} close={() => edit(undefined)} />
+      )}
+      {removing === undefined ? null : (
+        <Confirm
+          title={`Remove ${removing.name}?`}
+          action={`Remove ${removing.name}`}
+          typeName={removing.name}
+          effect={
+            <>
+              <p>Its users are signed out, and cannot sign in any more. There is no way back.</p>
+              <FromTerminal
+                command={["oidc", "delete", removing.id, "--org", own]}
+                call={["DELETE", apiPath(organizationProvidersApi.delete, { slug: own, id: removing.id })]}
+              />
+            </>
+          }
+          run={async () => {
+            await call(organizationProvidersApi.delete, { slug: own, id: removing.id });
+            await refresh(path);
+          }}
+          close={() => remove(undefined)}
+        />
+      )}
+    </>
+  );
+}
+
+/** Where it is, what it gives, and what it still needs. */
+const OneProvider = ({ provider }: { provider: Provider }) => (
+  <>
+    <p>
+      <bdi>{provider.issuer}</bdi> <bdi>{rolesOf(provider)}</bdi>
+    </p>
+    {provider.client_id === "" ? (
+      <State
+        name="attention"
+        word="Not registered there yet: nobody signs in by it. Enter its client ID with Edit."
+      />
+    ) : (
+      <p>{leavingText(provider.leaving)}</p>
+    )}
+    <p>Register this redirect URI there:</p>
+    <Line text={provider.redirect_uri} />
+  </>
+);
+
+function rolesOf({ roles, creates_users }: Provider): string {
+  const given = roles.map(({ group, role }) => `${group}: ${role}`);
+  return [...given, ...(creates_users ? ["all others: member"] : [])].join(", ");
+}
+
+function Domains() {
+  const own = slug.value ?? "";
+  const path = apiPath(domainsApi.list, { slug: own });
+  const { data, error } = useResource(path);
+  const [isClaiming, claim] = useState(false);
+  return (
+    <Panel
+      title="Verified domains"
+      isSettings={true}
+      actions={
+        <>
+          <TerminalButton command={["domain", "list", own]} call={["GET", path]} />
+          <Button isSmall={true} onClick={() => claim(true)}>
+            Add a domain
+          </Button>
+        </>
+      }
+    >
+      {error === undefined ? null : <Failure error={error} />}
+      {data?.length === 0 ? (
+        <FactRow title="None." help="Addresses of your provider count in domains that a TXT record proves." />
+      ) : null}
+      {data?.map((each) => (
+        <OneDomain key={each.id} path={path} domain={each} />
+      ))}
+      {isClaiming ? <Claim path={path} close={() => claim(false)} /> : null}
+    </Panel>
+  );
+}
+
+function Claim({ path, close }: { path: string; close(): void }) {
+  const own = slug.value ?? "";
+  const [domain, edit] = useState("");
+  const { error, isRunning, submit } = useAction(async () => {
+    await call(domainsApi.create, { slug: own }, { domain });
+    await refresh(path);
+    close();
+  });
+  return (
+    <Dialog title="Add a domain" close={close} hasUnsaved={domain !== ""}>
+      <form onSubmit={submit}>
+        <p>Addresses of your provider count in it once its TXT record is published. It is shown next.</p>
+        <Text
+          label="Domain"
+          errors={error?.fields["domain"]}
+          value={domain}
+          set={edit}
+          control={{ required: true, placeholder: "example.org" }}
+        />
+        <FormFailure error={error} shown={["domain"]} />
+        <FormEnd disabled={isRunning} cancel={close}>
+          Claim the domain
+        </FormEnd>
+        <FromTerminal
+          command={["domain", "create", own, domain || "DOMAIN"]}
+          call={["POST", path, { domain }]}
+        />
+      </form>
+    </Dialog>
+  );
+}
+
+function OneDomain({ path, domain }: { path: string; domain: Domain }) {
+  const [isAsked, ask] = useState(false);
+  const at = { slug: slug.value ?? "", id: domain.id };
+  const check = useAction(async () => {
+    await call(domainsApi.check, at);
+    await refresh(path);
+  });
+  const isVerified = domain.verified_by !== null;
+  return (
+    <FactRow
+      title={<bdi>{domain.domain}</bdi>}
+      help={
+        <>
+          {isVerified ? (
+            <State
+              name="online"
+              word={`verified by ${domain.verified_by === "dns" ? "its record" : "staff"}`}
+            />
+          ) : (
+            <>
+              <State name="waiting" word="not verified" />
+              <p>
+                Publish this text as TXT record of <bdi>{domain.record_name}</bdi>, then check it:
+              </p>
+              <Line text={domain.record_text} />
+            </>
+          )}
+          {check.error === undefined ? null : <Failure error={check.error} />}
+        </>
+      }
+    >
+      <span class="group tight">
+        {isVerified ? null : (
+          <Button
+            isSmall={true}
+            kind="tint"
+            label={`Check ${domain.domain}`}
+            disabled={check.isRunning}
+            onClick={check.run}
+          >
+            Check
+          </Button>
+        )}
+        <Button
+          isSmall={true}
+          kind="ghost"
+          label={`Remove the claim ${domain.domain}`}
+          onClick={() => ask(true)}
+        >
+          Remove
+        </Button>
+        {isAsked ? (
+          <Confirm
+            title={`Remove the claim of ${domain.domain}?`}
+            action={`Remove ${domain.domain}`}
+            effect={
+              <>
+                <p>
+                  {isVerified ? "Users lose their addresses in it at the next sign-in. " : null}
+                  To claim it again, a new TXT record is needed.
+                </p>
+                <FromTerminal
+                  command={["domain", "delete", slug.value ?? "", domain.domain]}
+                  call={["DELETE", apiPath(domainsApi.delete, at)]}
+                />
+              </>
+            }
+            run={async () => {
+              await call(domainsApi.delete, at);
+              await refresh(path);
+            }}
+            close={() => ask(false)}
+          />
+        ) : null}
+      </span>
+    </FactRow>
+  );
+}

@@ -1,0 +1,168 @@
+// The forms of an organization's provider of identities: a new one, and all settings of one that is there.
+
+import { useState } from "preact/hooks";
+import { apiPath, type GivenOf } from "../../api/endpoint.ts";
+import {
+  organizationProvidersApi,
+  organizationProviderSettings,
+  type Provider,
+} from "../../api/providers.ts";
+import { flagWords, type Settings } from "../../protocol/settings.ts";
+import { call, type ApiError } from "../contact/api.ts";
+import { sentencesOf } from "../words/field-parts.ts";
+import { slug } from "../contact/me.ts";
+import { refresh } from "../contact/resource.ts";
+import { differing, valuesOf } from "../ui/setting-values.ts";
+import { FormFailure, Text, useAction } from "../ui/form.tsx";
+import { Dialog } from "../ui/dialog.tsx";
+import { FromTerminal, Line } from "../ui/parts.tsx";
+import { SettingFields, useSettings, type SettingsForm } from "../ui/setting-fields.tsx";
+import { FormEnd } from "../ui/button.tsx";
+
+type Values = Omit<GivenOf<typeof organizationProvidersApi.create>, "issuer">;
+const usual: Values = valuesOf(organizationProviderSettings);
+const withSecret = (more: string): Settings => {
+  const { client_secret } = organizationProviderSettings;
+  return { ...organizationProviderSettings, client_secret: { ...client_secret, more } };
+};
+
+/** What the page shows of a request: without the secret. */
+const shownOf = <T extends { client_secret?: string | undefined }>({ client_secret, ...body }: T) =>
+  client_secret === undefined ? body : { ...body, client_secret: "…" };
+
+/** Input that was not added, for the next time. The secret is not kept. */
+let kept = { path: "", issuer: "", values: usual };
+
+/** `complete`: for a provider that is not registered there yet. */
+type Adding = { path: string; complete(made: Provider): void; close(): void };
+
+export function NewProvider({ path, complete, close: shut }: Adding) {
+  const before = kept.path === path ? kept : { issuer: "", values: usual };
+  const [issuer, setIssuer] = useState(before.issuer);
+  const form = useSettings(organizationProviderSettings, undefined, before.values);
+  const { name, ...changes } = form.changes;
+  const body = { issuer, ...form.now };
+  const close = () => {
+    const { client_secret: _, ...values } = form.now;
+    kept = { path, issuer, values };
+    shut();
+  };
+  const { error, isRunning, submit } = useAction(async () => {
+    const made = await call(organizationProvidersApi.create, { slug: slug.value ?? "" }, body);
+    await refresh(path);
+    kept = { path: "", issuer: "", values: usual };
+    shut();
+    if (made.client_id === "") complete(made);
+  });
+  return (
+    <Dialog title="Add a provider" close={close} hasUnsaved={changes.client_secret !== undefined}>
+      <form onSubmit={submit}>
+        <p>
+          Not registered there yet? Leave the client ID empty: the redirect URI that the provider asks for
+          follows, and nobody signs in until you complete it.
+        </p>
+        <Text
+          label="Issuer"
+          help="Such as https://login.example.org. It is asked for its configuration now."
+          errors={sentencesOf(error?.fields, "issuer")}
+          value={issuer}
+          set={setIssuer}
+          control={{ required: true }}
+        />
+        <Fields settings={withSecret("Empty for a public client.")} form={form} error={error} />
+        <FormFailure error={error} shown={shownFields} />
+        <FormEnd disabled={isRunning} cancel={close}>
+          Add the provider
+        </FormEnd>
+        <FromTerminal
+          command={[
+            "oidc",
+            "create",
+            name || "NAME",
+            issuer || "ISSUER",
+            "--org",
+            slug.value ?? "",
+            ...flagWords(organizationProviderSettings, changes),
+          ]}
+          call={["POST", path, shownOf(body)]}
+        />
+      </form>
+    </Dialog>
+  );
+}
+
+type Editing = { path: string; provider: Provider; close(): void };
+
+export function EditProvider({ path, provider, close }: Editing) {
+  const form = useSettings<Values>(organizationProviderSettings, provider);
+  const { changes } = form;
+  const at = { slug: slug.value ?? "", id: provider.id };
+  const { error, isRunning, submit } = useAction(async () => {
+    await call(organizationProvidersApi.update, at, changes);
+    await refresh(path);
+    close();
+  });
+  const isSame = Object.keys(changes).length === 0;
+  return (
+    <Dialog title={`Edit ${provider.name}`} close={close} hasUnsaved={!isSame}>
+      <form onSubmit={submit}>
+        <p>Register this redirect URI there:</p>
+        <Line text={provider.redirect_uri} />
+        <Fields
+          settings={withSecret(
+            `Empty: ${provider.has_secret ? "the present one stays" : "it stays a public client"}.`,
+          )}
+          form={form}
+          error={error}
+        />
+        <FormFailure error={error} shown={shownFields} />
+        <p class="quiet">Roles and groups of nodes change at each user's next sign-in.</p>
+        <FormEnd disabled={isRunning || isSame} cancel={close}>
+          Save the provider
+        </FormEnd>
+        {isSame ? null : (
+          <FromTerminal
+            command={[
+              "oidc",
+              "update",
+              provider.id,
+              "--org",
+              slug.value ?? "",
+              ...flagWords(organizationProviderSettings, changes),
+            ]}
+            call={["PATCH", apiPath(organizationProvidersApi.update, at), shownOf(changes)]}
+          />
+        )}
+      </form>
+    </Dialog>
+  );
+}
+
+const shownFields = ["issuer", ...Object.keys(organizationProviderSettings)];
+
+type Shown = { settings: Settings; form: SettingsForm<Values>; error: ApiError | undefined };
+
+/** The fields of a titled section are rarely needed: out of sight, unless one is set or refused. */
+function Fields({ settings, form, error }: Shown) {
+  const sections = Map.groupBy(Object.entries(settings), ([, { section }]) => section);
+  const ofSection = (section: string) => Object.fromEntries(sections.get(section) ?? []);
+  const [isSet] = useState(() => Object.keys(differing(form.now, usual)));
+  return (
+    <>
+      <SettingFields settings={ofSection("")} form={form} error={error} />
+      {[...sections.keys()].map((title) =>
+        title ? (
+          <details
+            key={title}
+            open={Object.keys(ofSection(title)).some(
+              (field) => isSet.includes(field) || sentencesOf(error?.fields, field).length > 0,
+            )}
+          >
+            <summary>{title}</summary>
+            <SettingFields settings={ofSection(title)} form={form} error={error} />
+          </details>
+        ) : null,
+      )}
+    </>
+  );
+}

@@ -1,0 +1,19 @@
+// Groups of providers of identities: from the name by which rules are stored, `idp:3.<digest>`, to the word that rules are
+// shown with, `idp:Engineering`.
+
+import { useMemo } from "preact/hooks";
+import { apiPath, type ItemOf } from "../../api/endpoint.ts";
+import { rulesApi } from "../../api/rules.ts";
+import { useList } from "../contact/resource.ts";
+
+export const providerGroupsPath = (own: string) => apiPath(rulesApi.providerGroups, { slug: own });
+
+export const wordsOf = (
+  groups: readonly ItemOf<typeof rulesApi.providerGroups>[],
+): ReadonlyMap<string, string> => new Map(groups.map(({ group, word }) => [group, word]));
+
+/** `isNeeded` false: no request is sent, as of every list without a path. */
+export function useProviderWords(own: string, isNeeded = true): ReadonlyMap<string, string> {
+  const { data } = useList(isNeeded ? providerGroupsPath(own) : "");
+  return useMemo(() => wordsOf(data ?? []), [data]);
+}

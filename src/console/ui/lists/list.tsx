@@ -1,0 +1,123 @@
+// A list of an organization's objects: search and order in the address, export, and the same from the terminal.
+
+import type { ComponentChildren } from "preact";
+import type { ApiError } from "../../contact/api.ts";
+import { slug } from "../../contact/me.ts";
+import { useList } from "../../contact/resource.ts";
+import { query, setQuery } from "../../frame/router.ts";
+import type { Words } from "../../words/terminal.ts";
+import { Panel, TerminalButton } from "../page.tsx";
+import { Empty, Failure, Loading } from "../parts.tsx";
+import { ordered } from "./order.ts";
+import { Rows, type Column } from "./rows.tsx";
+import { Export, Search, searched } from "./tools.tsx";
+
+type ListProps<T> = {
+  label: string;
+  /** In the head of the panel. Without it, the tools stand above the panel, and the page has the title. */
+  title?: string;
+  /** The path of the API, without a query. */
+  path: string;
+  columns: readonly Column<T>[];
+  keyOf(item: T): number;
+  linkOf?: ((item: T) => string) | undefined;
+  /** The text of an empty list. */
+  empty: string;
+  /** The same from the terminal, where the page's title does not have it. */
+  command?: Words;
+  /** The part of the list that the page has read; without it, all of the list is read. */
+  read?: { data: readonly T[] | undefined; error: ApiError | undefined };
+  /** On a phone, rows are two lines: the columns are few enough for that. */
+  isShort?: boolean;
+  /** Begins the words of the query, where a page has several lists. */
+  part?: string;
+  /** Beside the search: buttons, or what the list says as a whole. */
+  children?: ComponentChildren;
+};
+
+export function List<T>(props: ListProps<T>) {
+  const { label, title, path, columns, keyOf, linkOf, empty, command, read, part = "", children } = props;
+  const { isShort = false } = props;
+  const all = useList<T>(read === undefined ? `${path}?page_size=1000` : "");
+  const { data, error } = read ?? all;
+  if (data === undefined) return error === undefined ? <Loading /> : <Failure error={error} />;
+  const order = query.value.get(`${part}order`) ?? "";
+  const isFound = searched(`${part}search`);
+  const found = data.filter((item) => isFound(columns.map(({ text }) => text(item)).join(" ")));
+  const shown = ordered(found, columns, order);
+  const isInHead = title !== undefined;
+  const search = (
+    <Search label={`Search ${label.toLowerCase()}`} name={`${part}search`} isFolded={isInHead} />
+  );
+  const tools = (
+    <>
+      <Export
+        file={`${[slug.value, ...label.toLowerCase().split(" ")].filter(Boolean).join("-")}.csv`}
+        items={shown}
+        columns={columns}
+        isSmall={true}
+      />
+      {command === undefined ? null : <TerminalButton command={command} call={["GET", path]} />}
+    </>
+  );
+  const rows =
+    shown.length > 0 ? (
+      <Rows
+        label={label}
+        items={shown}
+        columns={columns}
+        keyOf={keyOf}
+        linkOf={linkOf}
+        order={order}
+        setOrder={(next: string) => setQuery({ [`${part}order`]: next })}
+        isTitled={!isShort}
+      />
+    ) : (
+      <div class="in">
+        <Empty text={data.length === 0 ? empty : "Nothing has all these words."} />
+      </div>
+    );
+  if (isInHead)
+    return (
+      <Panel
+        title={title}
+        actions={
+          <>
+            {data.length > 0 ? search : null}
+            {tools}
+            {children}
+          </>
+        }
+      >
+        {rows}
+      </Panel>
+    );
+  return (
+    <>
+      <div class="group">
+        {search}
+        <span class="spring" />
+        {children}
+        {tools}
+      </div>
+      <Panel>{rows}</Panel>
+    </>
+  );
+}
+
+/** A column of texts that users chose. */
+export function textColumn<T>(
+  key: string,
+  title: string,
+  width: number,
+  text: (item: T) => string,
+): Column<T> {
+  return {
+    key,
+    title,
+    width,
+    text,
+    cell: (item) => <bdi title={text(item)}>{text(item)}</bdi>,
+    isNatural: true,
+  };
+}

@@ -1,0 +1,370 @@
+// A table of any length: only the rows in sight are in the page.
+
+import type { VNode } from "preact";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { now } from "../../words/times.ts";
+import { isNarrow } from "../narrow.ts";
+import { inPlaces } from "./order.ts";
+
+export type Column<T> = {
+  key: string;
+  title: string;
+  /** In fractions of the width. */
+  width: number;
+  cell(item: T): VNode | string;
+  /** Compares two rows. */
+  compare?(a: T, b: T): number;
+  /** With `compare`: true if the item has no value, so that it comes last either way. */
+  isEmpty?(item: T): boolean;
+  /** Orders by `text`, numbers by their value: node-2 before node-10. Without it and `compare`, the column cannot order. */
+  isNatural?: true;
+  /** The key that orders naturally, where items keep it; otherwise it is made of `text`. */
+  sortKey?(item: T): string;
+  /** For the CSV export. A row that is in sight is marked for a moment where this changes. */
+  text(item: T): string;
+  /** The column changes all the time, so changes are not marked. */
+  isRestless?: true;
+  /** Stands at the right. */
+  isNumber?: true;
+};
+
+/** With buttons; a list without them has rows of 32 px. */
+const lineHeight = 36;
+/** On a phone, each row is a card of two lines; of more, if it has many columns with their titles. */
+const cardHeightOf = (titled: number, isTall: boolean) =>
+  titled === 0 ? (isTall ? 72 : 54) : titled <= 3 ? 60 : titled <= 5 ? 84 : 124;
+/** Rows above and below what is in sight, so that scrolling shows no gaps. */
+const margin = 6;
+const restMs = 100;
+/** How long a changed cell is marked. The mark does not blink: text that is read must not move. */
+const mark = { backgroundColor: ["var(--mark)", "var(--mark)"] };
+const markMs = 2000;
+/** Data of an earlier visit is updated first: until then, the order is not held. */
+const settleMs = 2000;
+
+type Key = number | string;
+
+type RowsProps<T> = {
+  label: string;
+  items: readonly T[];
+  columns: readonly Column<T>[];
+  keyOf(item: T): Key;
+  /** The address of the row's page. */
+  linkOf?: ((item: T) => string) | undefined;
+  order: string;
+  setOrder(order: string): void;
+  /**
+   * While this key is the same, rows keep their places and new ones come at the end. Without it, they follow `items`.
+   */
+  held?: string;
+  /** `items` is only a part, so that not all can be selected. */
+  isPart?: boolean;
+  selected?: ReadonlySet<Key>;
+  select?(keys: ReadonlySet<Key>): void;
+  /** On a phone, the cells have the titles of their columns before them. */
+  isTitled?: boolean;
+  height?: number;
+  /** Opens the row beside the list, by a click anywhere on it; without it, only its link leads to its page. */
+  open?: ((item: T) => void) | undefined;
+  /** The row that is open: the next one that gets the focus is opened, too. */
+  opened?: Key | undefined;
+};
+
+/** A row that is in the page, so that scrolling makes only those that come into sight. `epoch`: what all rows depend on. */
+type Drawn<T> = { item: T; place: number; epoch: { columns: readonly Column<T>[] }; view: VNode };
+
+export function Rows<T>(props: RowsProps<T>) {
+  const { label, columns, order, setOrder, select, isTitled = false, height = lineHeight } = props;
+  const { rows: items, moved, sort } = useHeld(props);
+  const body = useRef<HTMLDivElement>(null);
+  const isCards = isNarrow.value;
+  const cardHeight = cardHeightOf(isTitled ? columns.length : 0, height === lineHeight);
+  const rowHeight = isCards ? cardHeight : height;
+  const [from, to] = useVisible(body, items.length, rowHeight);
+  const canSelect = select !== undefined;
+  const template = useMemo(
+    () => ({
+      "--columns": `${canSelect ? "28px " : ""}${columns.map(({ width }) => `minmax(0,${width}fr)`).join(" ")}`,
+      "--row": `${rowHeight}px`,
+    }),
+    [columns, canSelect, rowHeight],
+  );
+  const inSight = useDrawn({ ...props, items }, { from, to, rowHeight });
+  const itemOf = (target: EventTarget | null) => {
+    const row = target instanceof Element ? target.closest("[aria-rowindex]") : null;
+    return items[Number(row?.getAttribute("aria-rowindex")) - 2];
+  };
+  const click = (event: MouseEvent) => {
+    const { target } = event;
+    // A key that presses the link opens its page, and so does a click for a new tab.
+    const isPlain = event.detail > 0 && !(event.ctrlKey || event.metaKey || event.shiftKey || event.altKey);
+    const isOther = !(target instanceof Element) || target.closest("button, input, label") !== null;
+    const item = itemOf(target);
+    if (!isPlain || isOther || item === undefined || getSelection()?.isCollapsed === false) return;
+    event.preventDefault();
+    target.closest("[role=row]")?.querySelector<HTMLElement>(".first a")?.focus({ preventScroll: true });
+    props.open?.(item);
+  };
+  const follow = ({ target }: FocusEvent) => {
+    const item = itemOf(target);
+    const isLink = target instanceof Element && target.matches(".first a");
+    if (item !== undefined && isLink && props.opened !== undefined) props.open?.(item);
+  };
+  return (
+    <>
+      <div
+        role="table"
+        class={`rows${isCards ? " cards" : ""}${isTitled ? " titled" : ""}`}
+        style={template}
+        aria-label={label}
+        aria-rowcount={items.length + 1}
+      >
+        <div role="row" class="row head">
+          {canSelect ? <SelectAll {...props} /> : null}
+          {columns.map((column) => (
+            <Head key={column.key} column={column} order={order} setOrder={setOrder} />
+          ))}
+        </div>
+        <div
+          role="rowgroup"
+          ref={body}
+          class={props.open === undefined ? "body" : "body opens"}
+          style={{ height: `${items.length * rowHeight}px` }}
+          onClick={props.open && click}
+          onFocusIn={props.open && follow}
+        >
+          {inSight}
+        </div>
+      </div>
+      {moved === 0 ? null : (
+        <p class="newer moved">
+          <button type="button" onClick={sort}>
+            {moved} new or moved: sort again
+          </button>
+        </p>
+      )}
+    </>
+  );
+}
+
+function SelectAll<T>({ items, keyOf, isPart, selected, select }: RowsProps<T>) {
+  const isSelected = (item: T) => selected?.has(keyOf(item)) === true;
+  const isAll = useMemo(() => items.every(isSelected), [items, selected]);
+  const isSome = useMemo(() => !isAll && items.some(isSelected), [items, selected]);
+  const pickAll = () => {
+    const keys = new Set(items.map(keyOf));
+    select?.(new Set([...(selected ?? [])].filter((key) => !keys.has(key)).concat(isAll ? [] : [...keys])));
+  };
+  return (
+    <div role="columnheader">
+      <span class="unseen">Selected</span>
+      <input
+        type="checkbox"
+        aria-label="Select all that are shown"
+        disabled={isPart}
+        checked={isAll}
+        indeterminate={isSome}
+        onClick={pickAll}
+      />
+    </div>
+  );
+}
+
+type Sight = { from: number; to: number; rowHeight: number };
+
+/** The rows in sight. */
+function useDrawn<T>(props: RowsProps<T>, { from, to, rowHeight }: Sight): VNode[] {
+  const { items, columns, keyOf, selected, opened } = props;
+  const drawn = useRef(new Map<Key, Drawn<T>>());
+  const newest = usePick(props);
+  // Redraws relative times.
+  const epoch = useMemo(() => ({ columns }), [now.value, columns, rowHeight, selected, opened]);
+  const next = new Map<Key, Drawn<T>>();
+  // Keeps the row object: Preact does not redraw the same object.
+  const inSight = items.slice(from, to).map((item, index) => {
+    const [place, key] = [from + index, keyOf(item)];
+    const before = drawn.current.get(key);
+    const isSame = before?.item === item && before.place === place && before.epoch === epoch;
+    const pick = (isRange: boolean) => newest.current(key, isRange);
+    const view = isSame
+      ? before.view
+      : drawRow({ ...props, item, top: place * rowHeight, place, pick, before });
+    next.set(key, { item, place, epoch, view });
+    return view;
+  });
+  drawn.current = next;
+  return inSight;
+}
+
+/** Rows that are being read stay where they are until they are sorted again. */
+function useHeld<T>({ items, keyOf, held }: RowsProps<T>) {
+  const [times, again] = useState(0);
+  useEffect(() => void setTimeout(again, settleMs, 1), []);
+  const places = useMemo(() => new Map<Key, number>(), [held, (held !== undefined && times) || items]);
+  const inOrder = useMemo(() => inPlaces(items, keyOf, places), [items, places]);
+  return { ...inOrder, sort: () => again(times + 1) };
+}
+
+/** Selects a row; with Shift, all from the row that was picked before it. */
+function usePick<T>({ items, keyOf, selected, select }: RowsProps<T>) {
+  const lastPicked = useRef<Key | undefined>(undefined);
+  const pick = (key: Key, isRange: boolean) => {
+    const keys = items.map(keyOf);
+    const at = keys.indexOf(key);
+    const last = isRange && lastPicked.current !== undefined ? keys.indexOf(lastPicked.current) : -1;
+    const from = last === -1 ? at : last;
+    const next = new Set(selected);
+    const isAdding = !next.has(key);
+    for (const each of keys.slice(Math.min(from, at), Math.max(from, at) + 1))
+      if (isAdding) next.add(each);
+      else next.delete(each);
+    lastPicked.current = key;
+    select?.(next);
+  };
+  // Handlers of drawn rows call the newest version.
+  const newest = useRef(pick);
+  newest.current = pick;
+  return newest;
+}
+
+type DrawProps<T> = Pick<RowsProps<T>, "columns" | "keyOf" | "linkOf" | "selected" | "select" | "opened"> & {
+  item: T;
+  place: number;
+  /** In pixels. */
+  top: number;
+  pick(isRange: boolean): void;
+  before: Drawn<T> | undefined;
+};
+
+/** Marks a cell for a moment. */
+export const flash = (cell: HTMLElement | null) => void cell?.animate(mark, markMs);
+
+function drawRow<T>({
+  item,
+  place,
+  top,
+  columns,
+  keyOf,
+  linkOf,
+  selected,
+  select,
+  opened,
+  pick,
+  before,
+}: DrawProps<T>): VNode {
+  const key = keyOf(item);
+  const href = linkOf?.(item);
+  const isSelected = selected?.has(key) === true;
+  const isOpen = key === opened;
+  const isChanged = ({ key: name, text, isRestless }: Column<T>) => {
+    const former = before?.epoch.columns.find((column) => column.key === name);
+    const was = before && former?.text(before.item);
+    // A value that was unknown before has not changed.
+    return was && isRestless !== true && former?.isRestless !== true && was !== text(item);
+  };
+  return (
+    <div
+      role="row"
+      key={key}
+      aria-rowindex={place + 2}
+      class={isSelected || isOpen ? "row selected" : "row"}
+      style={`top:${top}px`}
+    >
+      {select === undefined ? null : (
+        <div role="cell" class="pick">
+          <input
+            type="checkbox"
+            aria-label={`Select ${columns[0]?.text(item)}`}
+            checked={isSelected}
+            onClick={(event: MouseEvent) => pick(event.shiftKey)}
+          />
+        </div>
+      )}
+      {columns.map((column, at) => (
+        <div
+          role="cell"
+          key={column.key}
+          ref={isChanged(column) ? flash.bind(undefined) : null}
+          class={`${at === 0 ? "first" : `c${at}`}${column.isNumber === true ? " num" : ""}`}
+          data-column={column.key}
+          data-title={column.title}
+        >
+          {at === 0 && href !== undefined ? (
+            <a class="name" href={href} aria-current={isOpen ? "true" : undefined}>
+              {column.cell(item)}
+            </a>
+          ) : (
+            column.cell(item)
+          )}
+        </div>
+      ))}
+    </div>
+  );
+}
+
+type HeadProps = { column: Column<never>; order: string; setOrder(order: string): void };
+
+/** The title of a column. A click orders by it, a second one the other way round. */
+function Head({ column: { key, title, compare, isNatural, isNumber }, order, setOrder }: HeadProps) {
+  const isUp = order === key;
+  const isDown = order === `-${key}`;
+  const direction = isUp ? "ascending" : isDown ? "descending" : "none";
+  const place = isNumber === true ? "num" : undefined;
+  if (compare === undefined && isNatural !== true)
+    return (
+      <div role="columnheader" class={place}>
+        {title}
+      </div>
+    );
+  return (
+    <div role="columnheader" aria-sort={direction} class={place}>
+      <button type="button" class="plain" onClick={() => setOrder(isUp ? `-${key}` : key)}>
+        {title}
+        <span aria-hidden="true">{isUp ? " ↑" : isDown ? " ↓" : ""}</span>
+      </button>
+    </div>
+  );
+}
+
+/** The rows in sight of the window: first and behind the last. */
+function useVisible(
+  body: { readonly current: HTMLDivElement | null },
+  count: number,
+  rowHeight: number,
+): [number, number] {
+  const [range, setRange] = useState<[number, number]>(() => [
+    0,
+    Math.ceil(innerHeight / rowHeight) + margin,
+  ]);
+  useEffect(() => {
+    let drawn: [number, number] = [0, 0];
+    let rest: ReturnType<typeof setTimeout> | undefined;
+    const look = () => {
+      const top = body.current?.getBoundingClientRect().top ?? 0;
+      const first = Math.max(0, Math.floor(-top / rowHeight));
+      const last = Math.min(count, Math.ceil((innerHeight - top) / rowHeight));
+      // After a jump all rows are new: draws those in sight first, and those around them once scrolling rests.
+      const isFar = first >= drawn[1] || last <= drawn[0];
+      const around = isFar && drawn[1] > 0 ? 0 : margin;
+      clearTimeout(rest);
+      if (around === 0) rest = setTimeout(look, restMs);
+      drawn = [Math.max(0, first - around), Math.min(count, last + around)];
+      const [from, to] = drawn;
+      setRange((before) => (before[0] === from && before[1] === to ? before : [from, to]));
+    };
+    look();
+    const over = new AbortController();
+    const { signal } = over;
+    addEventListener("scroll", look, { passive: true, signal });
+    addEventListener("resize", look, { signal });
+    // Content above may have closed, such as the menu on a phone.
+    const sizes = new ResizeObserver(look);
+    sizes.observe(document.body);
+    return () => {
+      clearTimeout(rest);
+      sizes.disconnect();
+      over.abort();
+    };
+  }, [count, rowHeight]);
+  return range;
+}

@@ -1,0 +1,80 @@
+// The deliveries of a webhook: read, kept current, and sent again.
+
+import { apiPath } from "../../api/endpoint.ts";
+import { webhooksApi, type ListedDelivery as Delivery } from "../../api/webhooks.ts";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { behindAll } from "../activity/activity.ts";
+import { ApiError, call, get } from "../contact/api.ts";
+import { isUnderWay, joined, outcomeOfAll, type Known } from "./deliveries.ts";
+import { onEvent } from "../contact/live.ts";
+import { refresh, useResource } from "../contact/resource.ts";
+import { useAction } from "../ui/form.tsx";
+import { tell } from "../ui/told.tsx";
+
+/** The deliveries that were read. `path`: the list's path. `again`: sends a delivery again. */
+export type Log = Known & {
+  path: string;
+  again(delivery: Delivery): Promise<void>;
+  error: ApiError | undefined;
+};
+
+/** Sends ended deliveries again, and waiting ones now, and reports the outcome. */
+export function useSending(log: Log, wanted: readonly Delivery[]) {
+  const [sent, note] = useState<readonly number[]>([]);
+  const outcome = outcomeOfAll(log.items.filter(({ id }) => sent.includes(id)));
+  useEffect(() => {
+    if (outcome === undefined) return;
+    note([]);
+    tell(outcome.words, outcome.isFailure);
+  }, [outcome?.words]);
+  const { error, isRunning, run } = useAction(async () => {
+    for (const delivery of wanted)
+      await log.again(delivery).catch((failure: unknown) => {
+        // The delivery is already under way.
+        if (!(failure instanceof ApiError && failure.status === 409)) throw failure;
+      });
+    // An answer to an earlier request would bring back the former outcome.
+    await refresh(log.path);
+    note(wanted.map(({ id }) => id));
+  });
+  return { error, run, isBusy: isRunning || sent.length > 0 };
+}
+
+const readAtOnce = 200;
+const lookEveryMs = 3000;
+/** Deliveries are not events of the audit log. They are made within a second after their event. */
+const looksAfterEvent = 2;
+
+/** The newest deliveries, and older ones on demand (`older`). Read again soon while one is under way. */
+export function useDeliveries(params: { slug: string; id: number }): Log & { older(): Promise<void> } {
+  const [known, set] = useState<Known>({ items: [], isAll: false });
+  const { items } = known;
+  const path = apiPath(webhooksApi.deliveries, params);
+  const pathBefore = (id = behindAll) =>
+    apiPath(webhooksApi.deliveries, params, { before: `${id}`, limit: `${readAtOnce}` });
+  const join = (found: readonly Delivery[], before?: number) =>
+    set((now) => joined(now, found, found.length < readAtOnce, before));
+  const older = async (id = items.at(-1)?.id) => join(await get(pathBefore(id)), id);
+  const { data, error } = useResource(pathBefore(), { isCalm: true });
+  useEffect(() => data && join(data), [data]);
+  const looks = useRef(0);
+  useEffect(() => onEvent(() => void (looks.current = looksAfterEvent)), []);
+  useEffect(() => {
+    const timer = setInterval(() => {
+      if (document.visibilityState === "hidden") return;
+      const last = items.findLastIndex((each) => isUnderWay(each, Date.now()));
+      if (last < 0 && looks.current === 0) return;
+      if (last < 0) looks.current--;
+      void refresh(path);
+      // The oldest deliveries of a webhook are sent first, and may lie beyond those that `refresh` reads. A failure needs
+      // no sentence: the bar says that the control plane is away.
+      if (last >= readAtOnce) older(items[last - readAtOnce]?.id).catch(() => undefined);
+    }, lookEveryMs);
+    return () => clearInterval(timer);
+  }, [items]);
+  const again = async (delivery: Delivery) => {
+    const sent = await call(webhooksApi.sendAgain, { ...params, delivery: delivery.id }, {});
+    set((now) => joined(now, [{ ...delivery, ...sent }], false, delivery.id));
+  };
+  return { ...known, path, error, older, again };
+}

@@ -1,0 +1,32 @@
+// The equivalents of a page for a terminal: lines for a shell, and calls of the API.
+
+import type { Method } from "../../api/endpoint.ts";
+import { quoteWord } from "../../base/plan.ts";
+
+/**
+ * A line of `agent admin`. It is made of words, so that any text of others, such as an e-mail address, stays one word
+ * of it.
+ */
+export type Words = readonly (string | number)[];
+/** `command`: one command, or several; with `each`, one for every item, which is the word `item` in it. */
+export type Terminal = {
+  command: Words | readonly Words[];
+  each?: Words | undefined;
+  call?: readonly [method: Method, path: string, body?: unknown];
+};
+
+/** The word that stands for each item. */
+export const item = '"$each"';
+
+const quoted = (word: string | number): string => (word === item ? item : quoteWord(`${word}`));
+const lineOf = (words: Words): string => `agent admin ${words.map(quoted).join(" ")}`;
+const isOne = (command: Terminal["command"]): command is Words => !Array.isArray(command[0]);
+
+export function commandText({ command, each }: Terminal): string {
+  const text = (isOne(command) ? [command] : command).map(lineOf).join(" && ");
+  return each === undefined ? text : `for each in ${each.map(quoted).join(" ")}; do ${text}; done`;
+}
+
+/** The body is quoted, too, because users paste the call behind the name of a program. */
+export const callText = ([method, path, body]: NonNullable<Terminal["call"]>): string =>
+  [method, path, ...(body === undefined ? [] : [JSON.stringify(body)])].map(quoted).join(" ");

@@ -1,0 +1,184 @@
+// What the console says needs a person.
+
+import { expect, test } from "bun:test";
+import { evenly, isBackupDue, lastDays } from "../../../src/console/words/days.ts";
+import { needRows, testsWords, tilesOf, verdictOf } from "../../../src/console/needs/needs.ts";
+import type { Attention } from "../../../src/api/paths.ts";
+
+const now = Date.UTC(2026, 10, 1);
+const day = 86_400_000;
+
+const none = { count: 0, first: [] };
+const well: Attention = {
+  nodes: 9,
+  active: 8,
+  online: 8,
+  lighthouses: 2,
+  hubs_away: none,
+  not_renewed: none,
+  vulnerable_engines: none,
+  not_applied: none,
+  cloned: none,
+  phones_due: none,
+  ending_first: [],
+  broken_paths: none,
+  failing_tests: null,
+};
+const found = {
+  attention: well,
+  waiting: [],
+  failingTests: null,
+  rotation: undefined,
+  relays: [],
+  webhooks: [],
+  lastBackupAt: undefined,
+  warnings: [],
+};
+const lighthouse = { id: 3, name: "lh-1", is_lighthouse: true };
+const relay = { id: 4, name: "relay-1", is_lighthouse: false };
+
+test("what needs somebody is one row each, the worst first: none hides the others", () => {
+  const broken_paths = {
+    count: 30,
+    first: [
+      { id: 1, name: "node-1", peers: ["peer-1", "peer-2", "10.77.1.4"], peer_count: 4 },
+      { id: 2, name: "node-2", peers: ["peer-1"], peer_count: 1 },
+    ],
+  };
+  const attention = {
+    ...well,
+    hubs_away: { count: 2, first: [lighthouse, relay] },
+    broken_paths,
+    not_applied: {
+      count: 1,
+      first: [{ id: 5, name: "node-5", since: new Date(now - 1_200_000).toISOString() }],
+    },
+    cloned: { count: 1, first: [{ id: 6, name: "node-6" }] },
+  };
+  const rows = needRows(
+    "acme",
+    { ...found, attention, lastBackupAt: null, failingTests: { count: 1, all: 5 } },
+    now,
+  );
+  expect(rows.map(({ name, what }) => `${name} ${what}`)).toEqual([
+    "node-6 is two machines with the same keys, and tunnels alternate between them",
+    "lh-1 is away: nodes find each other by this lighthouse",
+    "relay-1 is away: it relays for others",
+    "node-1 does not reach peer-1, peer-2, 10.77.1.4 and 1 more",
+    "node-2 does not reach peer-1",
+    "28 more have the same fault",
+    "node-5 checks in, but has not applied the configuration: new rules are not in force on it",
+    "Access 1 of 5 tests of the policy fails",
+    "Backup The control plane has none yet",
+  ]);
+  expect(rows[0]?.more).toBe("On the copy alone: agent up --new-keys --node-name NAME, with a new join key");
+  expect(new Set(rows.map(({ key }) => key)).size).toBe(rows.length);
+});
+
+test("one lighthouse for many nodes is an advice, with its line", () => {
+  const [row, ...more] = needRows(
+    "acme",
+    { ...found, attention: { ...well, active: 12, lighthouses: 1 } },
+    now,
+  );
+  expect([row?.name, row?.act, more]).toEqual([
+    "One lighthouse",
+    { words: "Command for its key", copy: "agent admin token create acme --lighthouse" },
+    [],
+  ]);
+});
+
+test("the verdict is one sentence, and a lighthouse that is away says what that means", () => {
+  expect(verdictOf({ ...well, active: 0 }, 0, 0).words).toBe("No node is registered");
+  expect(verdictOf({ ...well, online: 0 }, 0, 0)).toEqual({
+    sign: "need",
+    words: "None of 8 nodes is online",
+  });
+  expect(verdictOf(well, 0, 0)).toEqual({ sign: "on", words: "All is well" });
+  expect(verdictOf(well, 0, 2)).toEqual({ sign: "on", words: "The network is well" });
+  expect(verdictOf({ ...well, online: 3 }, 0, 0).words).toBe("Only 3 of 8 nodes are online");
+  const hubs_away = { count: 1, first: [relay] };
+  expect(verdictOf({ ...well, hubs_away }, 2, 3).words).toBe("2 paths are broken, relay-1 is away");
+  const dark = { ...well, hubs_away: { count: 2, first: [relay, lighthouse] } };
+  expect(verdictOf(dark, 0, 2)).toEqual({
+    sign: "need",
+    words: "Lighthouse lh-1 is away, relay-1 is away",
+    alarm: {
+      id: 3,
+      name: "lh-1",
+      facts:
+        "Tunnels that are up stay up. New tunnels are found by the other lighthouse alone. No node has lost a peer.",
+    },
+  });
+  expect(verdictOf({ ...dark, lighthouses: 1 }, 0, 2).alarm?.facts).toContain(
+    "Nodes that have not talked before do not find each other until it is back.",
+  );
+});
+
+test("tests of the policy that fail are counted", () => {
+  expect(testsWords({ count: 2, all: 5 })).toBe("2 of 5 tests of the policy fail");
+  expect(testsWords({ count: 1, all: 5 })).toBe("1 of 5 tests of the policy fails");
+  expect(testsWords({ count: 1, all: 1 })).toBe("The test of the policy fails");
+});
+
+test("a backup is due when there is none, or the last one is two days old", () => {
+  expect(isBackupDue(null, now)).toBe(true);
+  expect(isBackupDue(new Date(now - 3 * day).toISOString(), now)).toBe(true);
+  expect(isBackupDue(new Date(now - day).toISOString(), now)).toBe(false);
+});
+
+test("a line ends now, or with a count of a control plane whose clock is ahead", () => {
+  const seconds = now / 1000;
+  expect(lastDays(1, now)).toEqual([seconds - 86_400, seconds]);
+  expect(lastDays(7, now, seconds + 60)).toEqual([seconds + 60 - 7 * 86_400, seconds + 60]);
+});
+
+test("a time without counts is a gap of the line, and so is the time since the last one", () => {
+  const [first, second, late] = [0, 290, 1505].map((at) => ({ at: new Date(at * 1000).toISOString() }));
+  expect(
+    evenly(
+      [first, second, late].filter((each) => each !== undefined),
+      300,
+      [0, 2100],
+    ),
+  ).toEqual([first, second, undefined, undefined, undefined, late, undefined, undefined]);
+  // What came before the time that is shown is no part of it.
+  expect(evenly([{ at: new Date(0).toISOString() }], 300, [1000, 1300])).toEqual([undefined, undefined]);
+});
+
+test("tiles have numbers without lines where nothing was counted, and no number where nothing is known", () => {
+  const bare = tilesOf(well, undefined, undefined);
+  expect(bare.online).toEqual({ value: "8", of: "of 8", facts: "", isBad: false, line: [] });
+  expect([bare.paths, bare.trips, bare.current]).toEqual([undefined, undefined, undefined]);
+});
+
+test("tiles say when fewer are online than an hour ago, and are whole only where nothing is missing", () => {
+  const paths = { direct: 90, relayed: 10, broken: 0, rtt_ms_median: 9.25, rtt_ms_95: 61 };
+  const point = (minutes: number, online: number) => ({
+    at: new Date(now - minutes * 60_000).toISOString(),
+    online,
+    active: 40,
+    current: 39,
+    ...paths,
+  });
+  const last = point(0, 20);
+  const history = {
+    every_s: 300,
+    points: [point(90, 38), point(65, 37), last],
+    least: { at: last.at, online: 20 },
+    most: { at: last.at, online: 38 },
+    last,
+  };
+  const totals = { nodes: 40, online: 20, ...paths, direct: 999, relayed: 1 };
+  const shown = tilesOf({ active: 40, online: 20 }, history, totals);
+  expect(shown.online).toEqual({
+    value: "20",
+    of: "of 40",
+    facts: "17 fewer than an hour ago",
+    isBad: true,
+    line: [38, 37, 20],
+  });
+  expect(shown.paths).toMatchObject({ value: "99.9", facts: "1 relayed, none broken", line: [90, 90, 90] });
+  expect(shown.trips).toMatchObject({ value: "9.3", facts: "95 of 100 within 61 ms" });
+  expect(shown.current).toEqual({ value: "39", of: "of 40", facts: "1 behind, or away", share: 0.975 });
+});
