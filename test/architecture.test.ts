@@ -197,6 +197,7 @@ describe("floors", () => {
       { name: "docs", holds: "the OpenAPI document and its pages" },
       { name: "services.ts", holds: "the composition of all parts" },
       { name: "pipeline.ts", holds: "the checks of a request, in order" },
+      { name: "background-loop.ts", holds: "one loop beside requests" },
       { name: "background.ts", holds: "what runs beside requests" },
       { name: "…routes.ts", holds: "the endpoints, each subject's in its folder" },
       { name: "routes.ts", holds: "the table of endpoints" },

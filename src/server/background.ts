@@ -23,12 +23,12 @@ import { makeSampler, sampleMs } from "./metrics/server-history.ts";
 import { makeRotations } from "./rollout/rotation-schedule.ts";
 import { retain } from "./retention/retention.ts";
 import type { Services } from "./services.ts";
-import { LeaseLost, makeLeases, type Lease, type Leases } from "./store/leases.ts";
+import { makeLoop, type Loop, type Turn } from "./background-loop.ts";
+import { makeLeases, type Lease, type Leases } from "./store/leases.ts";
 import { forgetReplica, noteReplica, type LastError } from "./store/replicas.ts";
 import { makeAcmeRenewal } from "./tls/acme/renewal.ts";
 import { makeDeliveries } from "./webhooks/deliveries.ts";
 
-type Loop = { start(): void; stop(): Promise<void> };
 type Part = Loop & { name: string; runs: "each replica" | "one replica" };
 
 const upkeepMs = 5000;
@@ -66,7 +66,8 @@ export function startBackground(
 ): () => Promise<void> {
   const self = { id: Buffer.from(services.system.random(12)).toString("hex"), host: hostname() };
   const { leases, leave } = joinReplicas(services, self, lastError);
-  const parts = [...partsOf(services, leases), samplesOf(services, self)];
+  const samples = loopOfEach(services, "samples of this server", sampleMs, makeSampler(services, self));
+  const parts = [...partsOf(services, leases), samples];
   leases.start();
   for (const part of parts) part.start();
   return async () => {
@@ -97,14 +98,15 @@ function joinReplicas(services: Services, { id, host }: Self, lastError: () => L
   return { leases, leave };
 }
 
-/** A loop of which one replica runs each turn. `make` gets services whose writes carry the fence. */
-type Leased = (name: string, make: (services: Services, lease: Lease) => Loop) => Part;
-
 function partsOf(services: Services, leases: Leases): Part[] {
-  const leased: Leased = (name, make) => {
+  /** `make` gets services whose writes carry the fence. */
+  const leased = (name: string, make: (services: Services, lease: Lease) => Loop): Part => {
     const lease = leases.of(name);
     return { name, runs: "one replica", ...make({ ...services, db: lease.db }, lease) };
   };
+  /** `make` gets such services, and returns the work of a turn. */
+  const leasedLoop = (name: string, everyMs: number, make: (own: Services) => Turn): Part =>
+    leased(name, (own, lease) => makeLoop(name, everyMs, make(own), { ...own, lease }));
   return [
     { name: "check-in reports", runs: "each replica", start: () => undefined, stop: services.reports.stop },
     {
@@ -113,112 +115,71 @@ function partsOf(services: Services, leases: Leases): Part[] {
       start: () => undefined,
       stop: services.pathReports.stop,
     },
-    clockWatch(services),
+    loopOfEach(services, "watch of the clock", clockMs, makeClockWatch(services)),
     pageWatch(services),
     preloadX509(services),
     prepareBudget(services),
     leased("webhook deliveries", (own, lease) =>
       makeDeliveries({ ...own, outcomes: services.db, mayRun: lease.take }),
     ),
-    leased("upkeep of nodes", (own, lease) => {
-      const upkeep = async () => {
-        await runDueUpkeep(own);
-        await makeEarlyDue(own);
-        await publishLateNames(own);
-        await advanceRollingUpdates(own);
-        await announceExpiring(own);
-        await endRequests(own);
-      };
-      return repeated("upkeep of nodes", upkeepMs, upkeep, { ...own, lease });
+    leasedLoop("upkeep of nodes", upkeepMs, (own) => async () => {
+      await runDueUpkeep(own);
+      await makeEarlyDue(own);
+      await publishLateNames(own);
+      await advanceRollingUpdates(own);
+      await announceExpiring(own);
+      await endRequests(own);
     }),
-    leased("ephemeral nodes", (own, lease) => {
+    leasedLoop("ephemeral nodes", silenceMs, (own) => {
       let turn = 0;
-      const work = async () => {
+      return async () => {
         await endSilentNodes(own);
         if (turn++ % awayTurns === 0) await tellAway(own);
       };
-      return repeated("ephemeral nodes", silenceMs, work, { ...own, lease });
     }),
-    leased("confirmations of nodes", (own, lease) =>
-      repeated("confirmations of nodes", ownersMs, () => reauthenticate(own), { ...own, lease }),
-    ),
-    leased("policies", (own, lease) => {
-      const work = async () => {
-        await revertUnconfirmed(own);
-        await checkPolicies(own);
-      };
-      return repeated("policies", policiesMs, work, { ...own, lease });
+    leasedLoop("confirmations of nodes", ownersMs, (own) => () => reauthenticate(own)),
+    leasedLoop("policies", policiesMs, (own) => async () => {
+      await revertUnconfirmed(own);
+      await checkPolicies(own);
     }),
-    leased("CA rotations", (own, lease) =>
-      repeated("CA rotations", rotationMs, makeRotations(own), { ...own, lease }),
-    ),
-    ...acmeOf(services, leased),
-    leased("upkeep of paths", (own, lease) =>
-      repeated("upkeep of paths", pathsMs, () => deleteEndedPaths(own), { ...own, lease }),
-    ),
-    leased("people at their providers", (own, lease) =>
-      repeated("people at their providers", leaversMs, (signal) => checkLeavers(own, signal), {
-        ...own,
-        lease,
-      }),
-    ),
-    leased("people without a proof", (own, lease) =>
-      repeated("people without a proof", leaversMs, () => endUnproven(own), { ...own, lease }),
-    ),
-    leased("online counts", (own, lease) =>
-      repeated("online counts", onlineCountsMs, () => countOnline(own), { ...own, lease }),
-    ),
-    leased("retention", (own, lease) =>
-      repeated("retention", retentionMs, (signal) => retain(own, signal), { ...own, lease }),
-    ),
+    leasedLoop("CA rotations", rotationMs, makeRotations),
+    ...acmeOf(services, leasedLoop),
+    leasedLoop("upkeep of paths", pathsMs, (own) => () => deleteEndedPaths(own)),
+    leasedLoop("people at their providers", leaversMs, (own) => (closing) => checkLeavers(own, closing)),
+    leasedLoop("people without a proof", leaversMs, (own) => () => endUnproven(own)),
+    leasedLoop("online counts", onlineCountsMs, (own) => () => countOnline(own)),
+    leasedLoop("retention", retentionMs, (own) => (closing) => retain(own, closing)),
   ];
 }
 
-function samplesOf(services: Services, self: Self): Part {
-  const name = "samples of this server";
+/** A loop that needs no lease. */
+function loopOfEach(services: Services, name: string, everyMs: number, turn: Turn): Part {
   const lease = { take: () => true };
-  return {
-    name,
-    runs: "each replica",
-    ...repeated(name, sampleMs, makeSampler(services, self), { ...services, lease }),
-  };
-}
-
-function clockWatch(services: Services): Part {
-  const name = "watch of the clock";
-  const lease = { take: () => true };
-  return {
-    name,
-    runs: "each replica",
-    ...repeated(name, clockMs, makeClockWatch(services), { ...services, lease }),
-  };
+  return { name, runs: "each replica", ...makeLoop(name, everyMs, turn, { ...services, lease }) };
 }
 
 /** Finds damage that no statement meets. */
 function pageWatch(services: Services): Part {
   const { db, system } = services;
-  const name = "examination of the database";
-  const lease = { take: () => true };
   let lastAt = Number.NEGATIVE_INFINITY;
   const pauseMs = () => {
     if (db.dialect === "postgres") return 0;
     return db.damage() === undefined ? pagesEveryMs : damagedEveryMs;
   };
-  const work = async () => {
+  return loopOfEach(services, "examination of the database", pagesMs, async () => {
     const now = system.monotonic();
     if (now - lastAt < pauseMs()) return;
     lastAt = now;
     await db.examine(system);
-  };
-  return { name, runs: "each replica", ...repeated(name, pagesMs, work, { ...services, lease }) };
+  });
 }
 
-function acmeOf({ acme }: Services, leased: Leased): Part[] {
+function acmeOf(
+  { acme }: Services,
+  leasedLoop: (name: string, everyMs: number, make: (own: Services) => Turn) => Part,
+): Part[] {
   if (acme === undefined) return [];
-  const name = "TLS certificate by ACME";
-  return [
-    leased(name, (own, lease) => repeated(name, acmeMs, makeAcmeRenewal(acme, own), { ...own, lease })),
-  ];
+  return [leasedLoop("TLS certificate by ACME", acmeMs, (own) => makeAcmeRenewal(acme, own))];
 }
 
 /** A new token or organization announces registrations: load the X.509 library before the first one. */
@@ -250,51 +211,6 @@ function prepareBudget({ budget, log }: Services): Part {
         });
       });
     },
-    async stop() {
-      closing.abort();
-      await running;
-    },
-  };
-}
-
-/** How often a part that fails continuously is logged. */
-const repeatMs = 600_000;
-
-/** Runs `work` every `everyMs` while this replica has the lease, if the work needs one. Logs failures; the next turn retries. */
-function repeated(
-  name: string,
-  everyMs: number,
-  work: (closing: AbortSignal) => Promise<void>,
-  { system, log, lease }: Pick<Services, "system" | "log"> & { lease: Pick<Lease, "take"> },
-): Loop {
-  const closing = new AbortController();
-  let running: Promise<void> | undefined;
-  const told = new Map<string, number>();
-  const warn = (reason: string) => {
-    const [now, last = Number.NEGATIVE_INFINITY] = [system.monotonic(), told.get(reason)];
-    if (now - last < repeatMs) return;
-    // Reasons may name what differs each time.
-    if (told.size >= 20) told.clear();
-    told.set(reason, now);
-    log.warn(`${name} failed; retrying`, { reason });
-  };
-  const run = async () => {
-    for (;;) {
-      // The stop rejects the sleep.
-      await system.sleep(everyMs, closing.signal).catch(() => undefined);
-      if (closing.signal.aborted) return;
-      if (!lease.take()) continue;
-      await work(closing.signal).then(
-        () => told.clear(),
-        (error: unknown) => {
-          if (error instanceof LeaseLost) log.info(error.message);
-          else warn(messageOf(error));
-        },
-      );
-    }
-  };
-  return {
-    start: () => void (running = run()),
     async stop() {
       closing.abort();
       await running;

@@ -1,0 +1,54 @@
+// A loop that runs beside requests.
+
+import { messageOf } from "../base/errors.ts";
+import type { Services } from "./services.ts";
+import { LeaseLost, type Lease } from "./store/leases.ts";
+
+export type Loop = { start(): void; stop(): Promise<void> };
+/** The work of one turn. `closing`: the server stops. */
+export type Turn = (closing: AbortSignal) => Promise<void>;
+
+/** How often the same reason of a loop that fails continuously is logged. */
+const warnEveryMs = 600_000;
+
+/** Runs a turn every `everyMs` while this replica has the lease. Logs failures; the next turn retries. */
+export function makeLoop(
+  name: string,
+  everyMs: number,
+  turn: Turn,
+  { system, log, lease }: Pick<Services, "system" | "log"> & { lease: Pick<Lease, "take"> },
+): Loop {
+  const closing = new AbortController();
+  let running: Promise<void> | undefined;
+  const warnedAt = new Map<string, number>();
+  const warn = (reason: string) => {
+    const [now, last = Number.NEGATIVE_INFINITY] = [system.monotonic(), warnedAt.get(reason)];
+    if (now - last < warnEveryMs) return;
+    // Reasons may name what differs each time.
+    if (warnedAt.size >= 20) warnedAt.clear();
+    warnedAt.set(reason, now);
+    log.warn(`${name} failed; retrying`, { reason });
+  };
+  const run = async () => {
+    for (;;) {
+      // The stop rejects the sleep.
+      await system.sleep(everyMs, closing.signal).catch(() => undefined);
+      if (closing.signal.aborted) return;
+      if (!lease.take()) continue;
+      await turn(closing.signal).then(
+        () => warnedAt.clear(),
+        (error: unknown) => {
+          if (error instanceof LeaseLost) log.info(error.message);
+          else warn(messageOf(error));
+        },
+      );
+    }
+  };
+  return {
+    start: () => void (running = run()),
+    async stop() {
+      closing.abort();
+      await running;
+    },
+  };
+}
