@@ -53,7 +53,7 @@ const outside: Record<string, readonly unknown[]> = {
 const own = [
   "server/audit/cut.ts",
   "server/audit/read.ts",
-  "server/backup/carry-over.ts",
+  "server/backup/carry-rules.ts",
   "server/config/flow-timeout.ts",
   "server/nodes/nodes.ts",
   "server/nodes/contact/orders.ts",
@@ -61,6 +61,7 @@ const own = [
   "server/oidc/flow.ts",
   "server/users/sessions/login-codes.ts",
   "server/policy-files/apply.ts",
+  "server/policy-files/confirm.ts",
   "server/policy/edit-policy.ts",
   "server/organizations/organizations.ts",
   "server/organizations/patch-organization.ts",

@@ -1,0 +1,16 @@
+// What a restore carried over from the replaced database, for the operator.
+
+export type Carried = {
+  revoked_nodes: number;
+  lost_nodes: string[];
+  /** Organizations whose CA was replaced after the backup: they trust the retired CA again. */
+  authorities_lost: string[];
+  /** Rules of the backup that were deleted after it, and stay deleted. */
+  deleted_rules: number;
+  /** Rules that were created after the backup. */
+  lost_rules: number;
+  /** Organizations (`acme`) and nodes (`acme/laptop`) whose overrides changed after the backup: they are back. */
+  overrides_back: string[];
+};
+
+export const keepPresent = "ON CONFLICT DO NOTHING";

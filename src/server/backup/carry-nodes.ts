@@ -1,0 +1,219 @@
+// Carries what nodes lost since the backup into the restored database: revocations, rights, tokens, addresses and names.
+
+import { blockAfterMs } from "../nodes/lifecycle/upkeep.ts";
+import { leaveAddresses } from "../allocation/address-pool.ts";
+import type { Reader, Transaction } from "../store/database.ts";
+import { boundHolds } from "../allocation/holds.ts";
+import { certifiedGroups } from "../../protocol/users-groups.ts";
+import { computed, integerOrNull, queryAll, queryNumber, queryOne, textOrNull } from "../store/table.ts";
+import { authorities, certificates } from "../store/tables/certificates.ts";
+import { addresses, heldNames, nodes, type NodeRow } from "../store/tables/nodes.ts";
+import { retiredTokens } from "../store/tables/sessions.ts";
+import { users } from "../store/tables/users.ts";
+import { keepPresent, type Carried } from "./carried.ts";
+
+type Org = { id: number; slug: string; version: number };
+
+type Overrides = Pick<NodeRow, "configOverrides">;
+
+export const doOverridesDiffer = (one: Overrides, other: Overrides) =>
+  JSON.stringify(one.configOverrides) !== JSON.stringify(other.configOverrides);
+
+const replaceNode = `ON CONFLICT (id) DO UPDATE SET ${nodes.columnNames
+  .filter((name) => name !== "id")
+  .map((name) => `${name} = excluded.${name}`)
+  .join(", ")}`;
+
+export async function carryNodes(old: Reader, tx: Transaction, org: Org, now: number, carried: Carried) {
+  for (const node of await nodes.all(old, { orgId: org.id })) {
+    const { id } = node;
+    const known = await nodes.find(tx, { id });
+    if (known !== undefined && node.state !== "revoked" && doOverridesDiffer(known, node))
+      carried.overrides_back.push(`${org.slug}/${node.name}`);
+    if (known?.state === "pending" && node.state !== "revoked") await narrowRights(tx, node, known);
+    if (node.state === "pending") continue;
+    if (node.state === "revoked") {
+      if (known?.state !== "revoked") carried.revoked_nodes++;
+      // A user that the backup lacks: the number may be given to another user.
+      await nodes.upsert(tx, { ...node, ownerId: known?.ownerId ?? null }, replaceNode);
+    } else if (known?.state !== "active") {
+      carried.lost_nodes.push(node.name);
+      if (known === undefined) await insertTombstone(tx, node, now);
+      // The node was revoked before the backup and restored after it, so it accepts no older order. The server signs a
+      // new one when the node asks.
+      else await nodes.update(tx, { id }, { orderJws: null });
+    } else if (node.tokenHash !== null && hasLostRegistration(node, known)) {
+      carried.lost_nodes.push(node.name);
+      await retireToken(tx, node, now);
+    }
+    await carryCertificates(old, tx, org, id, now);
+    if (node.state === "active" && known?.state === "active") await carryRights(tx, node, known, now);
+    else if (node.endedAt === null) await block(tx, org, id, now);
+    await carryAddresses(old, tx, org, id);
+    if (known?.state !== "revoked") await carryName(old, tx, org, node);
+  }
+  await carryHeldNames(old, tx, org);
+  // At its next check-in each node gets the certificates that it lacks.
+  await nodes.update(tx, { orgId: org.id, state: "active" }, { renewAt: 0 });
+}
+
+/** A machine of an imported network registered after the backup: its key and its token are unknown there. */
+function hasLostRegistration(node: NodeRow, known: NodeRow): boolean {
+  return known.tokenHash === null || known.hostPublicKey !== node.hostPublicKey;
+}
+
+/** A node that registered after the backup. It has to register again, with a token for its name. */
+async function insertTombstone(tx: Transaction, node: NodeRow, now: number): Promise<void> {
+  await nodes.insert(tx, {
+    ...node,
+    state: "revoked",
+    revokedAt: now,
+    revokedBy: "operator/",
+    revokeReason: "registered after the backup that was restored",
+    hostPublicKey: null,
+    csr: null,
+    csrKeySha256: null,
+    tokenHash: null,
+  });
+  await retireToken(tx, node, now);
+}
+
+/** A retired token does not count as a guess. */
+async function retireToken(tx: Transaction, { tokenHash }: NodeRow, now: number): Promise<void> {
+  if (tokenHash !== null) await retiredTokens.upsert(tx, { tokenHash, retiredAt: now }, keepPresent);
+}
+
+/** Stores every overlay certificate that has not expired, so that it can be blocked. Blocked ones stay blocked. */
+async function carryCertificates(
+  old: Reader,
+  tx: Transaction,
+  org: Org,
+  nodeId: number,
+  now: number,
+): Promise<void> {
+  const rows = await queryAll(
+    old,
+    certificates,
+    `SELECT ${certificates.select()} FROM certificates
+     WHERE node_id = $1 AND kind = 'overlay' AND not_after > $2 ORDER BY id`,
+    [nodeId, now],
+  );
+  if (rows.some(({ state }) => state === "current")) {
+    await certificates.update(tx, { nodeId, kind: "overlay", state: "current" }, { state: "former" });
+  }
+  for (const { id: _, ...row } of rows) {
+    // Nothing trusts a CA that the backup does not have.
+    if ((await authorities.find(tx, { id: row.authorityId })) === undefined) continue;
+    await certificates.upsert(
+      tx,
+      row.state === "blocked" ? { ...row, blockedAtVersion: org.version } : row,
+      `ON CONFLICT (fingerprint) DO UPDATE SET state = excluded.state, block_after = excluded.block_after,
+         block_version = excluded.block_version, blocked_at = excluded.blocked_at,
+         blocked_at_version = excluded.blocked_at_version
+       WHERE certificates.state <> 'blocked'`,
+    );
+  }
+}
+
+/** Blocks all certificates of a node that is gone, with the version that all nodes fetch next. */
+async function block(tx: Transaction, org: Org, nodeId: number, now: number): Promise<void> {
+  await tx.run(
+    `UPDATE certificates SET state = 'blocked', block_after = NULL, blocked_at = $2, blocked_at_version = $3
+     WHERE node_id = $1 AND kind = 'overlay' AND state <> 'blocked' AND not_after > $2`,
+    [nodeId, now, org.version],
+  );
+}
+
+/** Removes groups and subnets that the node had lost. Its certificates that may grant more than that end soon. */
+async function carryRights(tx: Transaction, node: NodeRow, known: NodeRow, now: number): Promise<void> {
+  await narrowRights(tx, node, known);
+  const certified = (row: NodeRow) =>
+    JSON.stringify([row.name, row.ip, row.ip6, certifiedGroups(row), row.subnets]);
+  if (certified(known) === certified(node)) return;
+  await tx.run(
+    `UPDATE certificates SET state = 'former', block_after = coalesce(block_after, $2)
+     WHERE node_id = $1 AND kind = 'overlay' AND state <> 'blocked' AND not_after > $3`,
+    [node.id, now + blockAfterMs, now],
+  );
+}
+
+async function narrowRights(tx: Transaction, node: NodeRow, known: NodeRow): Promise<void> {
+  const groups = known.groups.filter((each) => node.groups.includes(each));
+  const subnets = known.subnets.filter((each) => node.subnets.includes(each));
+  // A former owner gets nothing back. A user that the backup lacks: the number may be given to another user.
+  const isKnown = node.ownerId !== null && (await users.find(tx, { id: node.ownerId })) !== undefined;
+  await nodes.update(tx, { id: node.id }, { groups, subnets, ownerId: isKnown ? node.ownerId : null });
+}
+
+const nodeToken = nodes.pick("id", "hostPublicKey", "tokenHash");
+
+/** Only the last token that a node was given stays valid. */
+export async function carryNodeTokens(old: Reader, tx: Transaction, orgId: number): Promise<void> {
+  const sql = `SELECT ${nodeToken.select()} FROM nodes
+    WHERE org_id = $1 AND state = 'active' AND token_hash IS NOT NULL`;
+  for (const { id, hostPublicKey, tokenHash } of await queryAll(old, nodeToken, sql, [orgId])) {
+    await tx.run(
+      `UPDATE nodes SET token_hash = $3
+       WHERE id = $1 AND host_public_key = $2 AND state = 'active' AND token_hash <> $3`,
+      [id, hostPublicKey, tokenHash],
+    );
+  }
+}
+
+const hold = computed({ until: integerOrNull(), state: textOrNull() });
+
+/** Keeps an address from other nodes while a certificate of this node names it. */
+async function carryAddresses(old: Reader, tx: Transaction, org: Org, nodeId: number): Promise<void> {
+  const found = await queryOne(
+    tx,
+    hold,
+    `SELECT max(c.not_after) AS until, max(n.state) AS state FROM nodes n
+     LEFT JOIN certificates c ON c.node_id = n.id AND c.kind = 'overlay' WHERE n.id = $1`,
+    [nodeId],
+  );
+  const until = found?.until ?? 0;
+  for (const address of await addresses.all(old, { orgId: org.id, nodeId })) {
+    await addresses.upsert(
+      tx,
+      { ...address, heldUntil: address.heldUntil ?? until, freeAt: null, recheckVersion: null },
+      `ON CONFLICT (org_id, host) DO UPDATE SET node_id = excluded.node_id, held_version = excluded.held_version,
+         held_until = excluded.held_until, free_at = NULL, recheck_version = NULL WHERE addresses.node_id IS NULL`,
+    );
+  }
+  if (found?.state === "revoked") {
+    await leaveAddresses(tx, org.id, nodeId, { version: org.version, until });
+    await boundHolds(tx, nodeId, org.version);
+  }
+}
+
+/** Holds the node's last name if the restored database has another name for it, or has revoked it. */
+async function carryName(old: Reader, tx: Transaction, org: Org, { id, name }: NodeRow): Promise<void> {
+  const present = await nodes.find(tx, { id, name });
+  if (present !== undefined && present.state !== "revoked") return;
+  const heldUntil = await queryNumber(
+    old,
+    "SELECT coalesce(max(not_after), 0) AS n FROM certificates WHERE node_id = $1 AND kind = 'x509'",
+    [id],
+  );
+  await holdName(tx, org, { orgId: org.id, name, nodeId: id, heldUntil });
+}
+
+async function carryHeldNames(old: Reader, tx: Transaction, org: Org): Promise<void> {
+  for (const row of await heldNames.all(old, { orgId: org.id })) {
+    if ((await nodes.find(tx, { id: row.nodeId })) !== undefined) await holdName(tx, org, row);
+  }
+}
+
+/** Holds a name until all nodes have confirmed the version that they fetch next. */
+async function holdName(
+  tx: Transaction,
+  org: Org,
+  name: Parameters<typeof heldNames.insert>[1],
+): Promise<void> {
+  await heldNames.upsert(
+    tx,
+    { ...name, heldVersion: org.version, freeAt: null },
+    `ON CONFLICT (org_id, name, node_id) DO UPDATE
+       SET held_version = excluded.held_version, held_until = excluded.held_until, free_at = NULL`,
+  );
+}

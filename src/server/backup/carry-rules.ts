@@ -1,0 +1,63 @@
+// Carries deleted and changed firewall rules into the restored database.
+
+import * as v from "valibot";
+import { insertGroups } from "../policy/groups.ts";
+import { Peer } from "../../api/rules.ts";
+import type { Reader, Transaction } from "../store/database.ts";
+import { isUsersGroup, providerOfGroup, userOfGroup } from "../../protocol/users-groups.ts";
+import { firewallRules, policies } from "../store/tables/policies.ts";
+import { identityProviders } from "../store/tables/providers.ts";
+import { users } from "../store/tables/users.ts";
+import type { Carried } from "./carried.ts";
+
+/** Rules only permit. A rule that changed keeps its newest form: which of two forms permits less is not decidable. */
+export async function carryRules(old: Reader, tx: Transaction, orgId: number, now: number, carried: Carried) {
+  const present = new Map((await firewallRules.all(old, { orgId })).map((row) => [row.id, row]));
+  for (const { id, createdAt } of await firewallRules.all(tx, { orgId })) {
+    const row = present.get(id);
+    present.delete(id);
+    if (row === undefined || row.createdAt !== createdAt) {
+      await firewallRules.delete(tx, { orgId, id });
+      carried.deleted_rules++;
+      continue;
+    }
+    const groups = [row.peer, row.target]
+      .map((value) => v.parse(Peer, value))
+      .flatMap((side) => ("group" in side ? [side.group] : []));
+    if (await namesLostUser(tx, groups)) {
+      await firewallRules.delete(tx, { orgId, id });
+      carried.deleted_rules++;
+      continue;
+    }
+    await insertGroups(
+      tx,
+      orgId,
+      groups.filter((group) => !isUsersGroup(group)),
+      now,
+    );
+    await firewallRules.update(tx, { orgId, id }, row);
+  }
+  carried.lost_rules += present.size;
+}
+
+/**
+ * A user or provider that the backup lacks: the number may be given to another one, who must not inherit the rule.
+ */
+async function namesLostUser(tx: Transaction, groups: readonly string[]): Promise<boolean> {
+  for (const id of groups.map(userOfGroup))
+    if (id !== undefined && (await users.find(tx, { id })) === undefined) return true;
+  for (const id of groups.map(providerOfGroup))
+    if (id !== undefined && (await identityProviders.find(tx, { id })) === undefined) return true;
+  return false;
+}
+
+/**
+ * An application that waited for its confirmation at the backup stays: taking it back could bring back rules that were
+ * deleted since. Plans of either database are outdated.
+ */
+export async function outdatePlans(old: Reader, tx: Transaction, orgId: number): Promise<void> {
+  const [known, replaced] = [await policies.find(tx, { orgId }), await policies.find(old, { orgId })];
+  if (known === undefined) return;
+  const version = Math.max(known.version, replaced?.version ?? 0) + 1;
+  await policies.update(tx, { orgId }, { version, unconfirmedUntil: null, undo: null });
+}
