@@ -7,6 +7,7 @@ import { PathsReport, type PathState, maxPaths } from "../../protocol/path-repor
 import type { ServerOptions } from "../options.ts";
 import type { Transaction } from "../store/database.ts";
 import { makeBacklog } from "../http/fair-queue.ts";
+import { makeRowWriter } from "../store/row-writer.ts";
 import type { Addresses } from "./addresses.ts";
 import { makeHealings } from "./healings.ts";
 import { pathFigures, type PathFigures } from "./list.ts";
@@ -68,7 +69,7 @@ export function makePathReports({ db, log, system, addresses }: Deps): PathRepor
     for (let left = waiting.count; left > 0;) {
       const batch = waiting.next(batchRows, isOtherNode);
       try {
-        await db.writeFor("rows", (tx) => store(tx, batch));
+        await db.writeFor("rows", (tx) => storeReports(tx, batch));
         isFailing = false;
       } catch (error) {
         if (!isFailing)
@@ -124,7 +125,7 @@ const rowsOf = ({ report }: Waiting) => 1 + report.changed.length + report.gone.
 const isOtherNode = ({ nodeId }: Waiting, others: readonly Waiting[]) =>
   others.every((other) => other.nodeId !== nodeId);
 
-async function store(tx: Transaction, batch: readonly Waiting[]): Promise<void> {
+async function storeReports(tx: Transaction, batch: readonly Waiting[]): Promise<void> {
   for (const { nodeId, report } of batch) {
     if (report.whole) await paths.delete(tx, { nodeId });
     else for (const peer of report.gone) await paths.delete(tx, { nodeId, peer });
@@ -138,17 +139,17 @@ async function store(tx: Transaction, batch: readonly Waiting[]): Promise<void> 
       at,
     })),
   );
-  for (let first = 0; first < rows.length;) {
-    const size = sizes.find((each) => each <= rows.length - first) ?? 1;
-    const params = rows.slice(first, first + size).flatMap(valuesOf);
-    await tx.run(statements.get(size) ?? upsert(size), params);
-    first += size;
-  }
+  await writeRows(tx, rows.map(valuesOf));
 }
 
-/** Rows in one statement. Few sizes keep the number of prepared statements small. */
-const sizes = [64, 8, 1];
-const statements: ReadonlyMap<number, string> = new Map(sizes.map((size) => [size, upsert(size)]));
+const writeRows = makeRowWriter(
+  paths,
+  (columns) => `ON CONFLICT (node_id, peer) DO UPDATE SET
+    ${columns
+      .slice(2)
+      .map((each) => `${each} = excluded.${each}`)
+      .join(", ")}`,
+);
 
 /** In the order of the table's columns. */
 function valuesOf(row: PathState & { orgId: number; nodeId: number; at: number }) {
@@ -156,15 +157,6 @@ function valuesOf(row: PathState & { orgId: number; nodeId: number; at: number }
   const rttUs = rtt === undefined ? null : Math.round(rtt * 1000);
   const permille = loss === undefined ? null : Math.round(loss * 1000);
   return [nodeId, peer, orgId, path, remote ?? null, JSON.stringify(relays), probe, rttUs, permille, at];
-}
-
-function upsert(rows: number): string {
-  const columns = paths.columnNames;
-  const row = (at: number) => columns.map((_, column) => `$${at * columns.length + column + 1}`).join(", ");
-  const kept = columns.slice(2).map((each) => `${each} = excluded.${each}`);
-  return `INSERT INTO paths (${columns.join(", ")})
-    VALUES ${Array.from({ length: rows }, (_, at) => `(${row(at)})`).join(", ")}
-    ON CONFLICT (node_id, peer) DO UPDATE SET ${kept.join(", ")}`;
 }
 
 const reporting = computed({ nodeId: integer() });

@@ -9,7 +9,7 @@ import type { Node } from "../../protocol/node.ts";
 import { DataPlaneReport } from "../../protocol/values.ts";
 import type { Reader, Row } from "./database.ts";
 import { nodesWithSightings } from "./sightings.ts";
-import { queryOne } from "./table.ts";
+import { queryNumber, queryOne } from "./table.ts";
 import { nodes, type NodeRow, sightings, type SightingRow } from "./tables/nodes.ts";
 
 export type NodeRecord = NodeRow & {
@@ -75,6 +75,17 @@ export function nameTaken(name: string, isUnclaimed = false): AppError {
     errors: { name: ["This name is taken."] },
     hint: "Choose another name, or delete the node that has it.",
   });
+}
+
+/** Throws conflict if another node has taken the name of a node that comes back. */
+export async function requireNameStillFree(
+  tx: Pick<Reader, "get">,
+  { orgId, name }: Pick<NodeRow, "orgId" | "name">,
+  details: { hint?: string } = {},
+): Promise<void> {
+  const rivals = "SELECT count(*) AS n FROM nodes WHERE org_id = $1 AND name = $2 AND state <> 'revoked'";
+  if ((await queryNumber(tx, rivals, [orgId, name])) > 0)
+    throw new AppError("conflict", `Another node is named ${name} now.`, details);
 }
 
 /** The version that a phone counts as having confirmed. A phone never confirms one, and nothing may wait for it. */

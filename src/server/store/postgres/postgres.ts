@@ -15,9 +15,9 @@ import {
   type Transaction,
   type Value,
 } from "../database.ts";
-import { isDamage, watchPages } from "../damage.ts";
 import { migrate } from "../migrations.ts";
 import { makeBell, makeListeners, watchNotices, type Notice } from "../notices.ts";
+import { isDamage, watchPages } from "./damage.ts";
 import { openPools, writeConnections, type Pools } from "./pools.ts";
 import { fitnessSql, refusalOf, requireFit, sqlStateOf } from "./refusals.ts";
 import { queryNumber } from "../table.ts";

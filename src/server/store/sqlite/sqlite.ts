@@ -8,7 +8,7 @@ import { AppError } from "../../../base/errors.ts";
 import { requireStorable, type Database, type Reader, type Transaction } from "../database.ts";
 import { migrate, newestVersion, versionOf } from "../migrations.ts";
 import { makeListeners, type Notice } from "../notices.ts";
-import { watchFile } from "../damage.ts";
+import { watchFile } from "./damage.ts";
 import { connect, readerOf, type Connection } from "./connection.ts";
 import { attempt, isUnavailable, mayBeStale, translate } from "./errors.ts";
 import { copyDatabase, examinePages } from "./files.ts";
@@ -36,7 +36,7 @@ export async function openSqlite(options: SqliteOptions): Promise<Database> {
   let writer = attempt(() => connect(options.path));
   let reads = attempt(() => connect(options.path));
   const { listen, tell } = makeListeners();
-  const { note, examined, damage } = watchFile(options.path);
+  const { noteError, examined, damage } = watchFile(options.path);
 
   // After an I/O error, opens new connections. A connection that SQLite could once only open for reading never writes again.
   // If opening fails, the present connections stay. A missing file is not created.
@@ -55,7 +55,7 @@ export async function openSqlite(options: SqliteOptions): Promise<Database> {
       return await commitTogether(writer, batch, options);
     } catch (error) {
       const refused = translate(error);
-      note(refused);
+      noteError(refused);
       if (mayBeStale(refused)) reconnect();
       throw refused;
     }
@@ -64,7 +64,7 @@ export async function openSqlite(options: SqliteOptions): Promise<Database> {
   const queue = makeWriteQueue(commit, tell, { maxBatch: Infinity, width: 1 });
   let watch: Watch | undefined;
   const database: Database = {
-    ...readerOf(() => reads, note),
+    ...readerOf(() => reads, noteError),
     dialect: "sqlite",
     damage,
     async examine(system) {
