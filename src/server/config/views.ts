@@ -1,31 +1,17 @@
-// The files of a node: config.yml, CA bundle, certificates, node-config.json. The part that all nodes of an organization
-// share is read once per config_version and cached. Each node costs one row and a small part of its own.
+// The part of the nodes' files that all nodes of an organization share. Read once per config_version and cached.
 
-import { createHash } from "node:crypto";
-import { formatTime } from "../../base/quantities.ts";
 import { AppError } from "../../base/errors.ts";
-import { can } from "../../engine/features.ts";
-import type { DownloadAnswer } from "../../protocol/download.ts";
-import type { NodeConfig } from "../../protocol/stored.ts";
 import type { OrderKey } from "../../protocol/values.ts";
 import { readBlocklist } from "../certificates/blocklist.ts";
-import { mayIssue } from "../certificates/issue.ts";
 import { inSlices } from "../http/heavy-work.ts";
 import { makeConfigView, type ConfigView } from "./config.ts";
-import { outlineOthers, withoutBlocklist } from "./outline.ts";
 import { testable, type TestableRules } from "../policy/firewall.ts";
 import type { Rule } from "../../api/rules.ts";
-import { findNode, showNode, versionOf, type CurrentCertificate, type NodeRecord } from "../store/nodes.ts";
-import type { Renderings, WorkInTurn } from "./renderings.ts";
+import { findNode, type NodeRecord } from "../store/nodes.ts";
 import { listRules } from "../policy/stored-rules.ts";
 import type { Reader } from "../store/database.ts";
 import { queryAll } from "../store/table.ts";
-import {
-  authorities,
-  type AuthorityRow,
-  certificates,
-  type CertificateRow,
-} from "../store/tables/certificates.ts";
+import { authorities, type AuthorityRow } from "../store/tables/certificates.ts";
 import { nodes } from "../store/tables/nodes.ts";
 import { organizations } from "../store/tables/organizations.ts";
 import { relayTraffic } from "../store/tables/paths.ts";
@@ -174,151 +160,4 @@ export async function readTogether(
     const { configVersion } = await views.of(reader, orgId);
     if (configVersion === view.configVersion) return { view, node };
   }
-}
-
-/**
- * The files in a form to compare later: config.yml with a count in place of the blocked certificates, and a summary of the
- * other files.
- */
-export type Outline = {
-  /** Changes exactly when config.yml changes. */
-  configDigest: string;
-  /** Renders it unless it is cached. */
-  config(): Promise<string>;
-  others: string;
-};
-
-/** `answer` renders the files: most nodes have them already and never ask. */
-export type NodeFiles = {
-  etag: string;
-  configVersion: number;
-  outline: Outline;
-  answer(): Promise<DownloadAnswer>;
-};
-
-const filePick = certificates.pick(
-  "kind",
-  "authorityId",
-  "version",
-  "fingerprint",
-  "pem",
-  "notBefore",
-  "notAfter",
-);
-type FileCertificate = ReturnType<typeof filePick.parse>;
-const currentOf = `SELECT ${filePick.select()} FROM certificates
-  WHERE node_id = $1 AND state = 'current' ORDER BY kind, version`;
-
-/** All files of one node. Throws node_revoked, and conflict for another node without certificates. */
-export async function filesFor(
-  { db, renderings }: { db: Reader; renderings: Renderings },
-  view: OrgView,
-  node: NodeRecord,
-  online: boolean,
-  inTurn?: WorkInTurn,
-): Promise<NodeFiles> {
-  const rows = await certificatesOf(db, node);
-  const pem = (kind: string) =>
-    readable(rows, node)
-      .filter((row) => row.kind === kind)
-      .map((row) => row.pem)
-      .join("");
-  const hostCrt = pem("overlay");
-  const { caPem, x509Cas } = node.keepsFormer ? view.formerTrust : view.trust;
-  const nodeCrt = nodeCrtOf(rows, x509Cas);
-  if (hostCrt === "") throw new AppError("conflict", `The node ${node.name} is not registered yet.`);
-  const config = await renderings.of(view.config, node, inTurn);
-  const nodeConfig = nodeConfigOf(view, node);
-  const { config_version: _, ...stable } = nodeConfig;
-  const etag = `"${digest([config.digest, caPem, hostCrt, nodeCrt, JSON.stringify(stable), view.orderKeyProof ?? ""])}"`;
-  const certificate = currentCertificate(rows);
-  const answer = async (): Promise<DownloadAnswer> => ({
-    config_version: nodeConfig.config_version,
-    etag,
-    node: showNode(node, { certificate, orgVersion: view.configVersion, online }),
-    order_key: view.orderKey,
-    ...(view.orderKeyProof === null ? {} : { order_key_proof: view.orderKeyProof }),
-    files: {
-      "config.yml": await config.text(),
-      "ca.crt": caPem,
-      "host.crt": hostCrt,
-      ...(nodeCrt === "" ? {} : { "node.crt": nodeCrt }),
-      "node-config.json": `${JSON.stringify(nodeConfig, null, 2)}\n`,
-    },
-  });
-  const outline: Outline = {
-    configDigest: config.digest,
-    config: async () => withoutBlocklist(await config.text(), view.config),
-    others: outlineOthers({ caPem, x509Cas, rows: readable(rows, node), stable }),
-  };
-  return { etag, configVersion: nodeConfig.config_version, outline, answer };
-}
-
-const lastOf = `SELECT ${filePick.select()} FROM certificates WHERE node_id = $1 AND kind = 'overlay'
-  AND created_at = (SELECT max(created_at) FROM certificates WHERE node_id = $1 AND kind = 'overlay') ORDER BY version`;
-
-/**
- * The current certificates. A node that has lost a group has no current overlay certificate until the next one is
- * signed. If signing fails, the node still gets its configuration, with the certificate that it has.
- */
-async function certificatesOf(db: Reader, node: NodeRecord): Promise<readonly FileCertificate[]> {
-  const rows = await queryAll(db, filePick, currentOf, [node.id]);
-  if (rows.some(({ kind }) => kind === "overlay")) return rows;
-  // The node may have been revoked since it was read.
-  mayIssue(await findNode(db, node.orgId, node.id));
-  return [...(await queryAll(db, filePick, lastOf, [node.id])), ...rows];
-}
-
-/** The leaf with its CA as they were signed, then the other CA, which may have signed certificates of peers. */
-function nodeCrtOf(rows: readonly FileCertificate[], x509Cas: Trust["x509Cas"]): string {
-  const row = rows.find(({ kind }) => kind === "x509");
-  if (row === undefined) return "";
-  const others = x509Cas.filter(({ id }) => id !== row.authorityId);
-  return row.pem + others.map(({ pem }) => pem).join("");
-}
-
-/** Without certificate_v2, leave the second certificate out: its renewal must not change the files of this node. */
-function readable(rows: readonly FileCertificate[], node: NodeRecord): readonly FileCertificate[] {
-  const hasFirst = rows.some(({ kind, version }) => kind === "overlay" && version === 1);
-  if (!hasFirst || can(node.overlayVersion, "certificate_v2")) return rows;
-  return rows.filter(({ version }) => version === 1);
-}
-
-function nodeConfigOf(view: OrgView, node: NodeRecord): NodeConfig {
-  return {
-    schema: 1,
-    node_id: node.id,
-    name: node.name,
-    org_slug: view.slug,
-    ip_address: node.ip,
-    ip_address6: node.ip6,
-    network: view.network,
-    mode: node.mode ?? "desktop",
-    is_lighthouse: node.isLighthouse,
-    is_relay: node.isRelay,
-    config_version: versionOf(node, view.configVersion),
-    order_key: view.orderKey,
-    registered_at: formatTime(node.registeredAt ?? node.createdAt),
-    ...(node.ephemeralSilenceS === null ? {} : { ephemeral: true }),
-  };
-}
-
-/** The overlay certificate of the highest version among a node's current certificates, which are sorted by version. */
-export function currentCertificate(
-  rows: readonly Pick<CertificateRow, "kind" | "fingerprint" | "version" | "notBefore" | "notAfter">[],
-): CurrentCertificate {
-  const row = rows.findLast(({ kind }) => kind === "overlay");
-  if (row === undefined) return null;
-  return {
-    fingerprint: row.fingerprint,
-    version: row.version === 2 ? 2 : 1,
-    not_before: formatTime(row.notBefore),
-    not_after: formatTime(row.notAfter),
-  };
-}
-
-function digest(parts: readonly string[]): string {
-  const sum = createHash("sha256");
-  for (const part of parts) sum.update(part).update("\0");
-  return sum.digest("base64url").slice(0, 27);
 }

@@ -28,7 +28,9 @@ import { findNode } from "../store/nodes.ts";
 import { nextChanges } from "./contact/next-changes.ts";
 import { ownerRequiredOf, requireMe } from "./node-owner.ts";
 import { createNode, listNodes, patchNode, renewNode } from "./nodes.ts";
-import { listRevocations, restoreNode, revokeNode } from "./lifecycle/revoke.ts";
+import { revokeNode } from "./lifecycle/revoke.ts";
+import { listRevocations } from "./lifecycle/revocations.ts";
+import { restoreNode } from "./lifecycle/restore.ts";
 import { showOne } from "./shown.ts";
 import { transferNode } from "./lifecycle/transfer.ts";
 

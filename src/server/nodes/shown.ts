@@ -2,7 +2,7 @@
 
 import { formatTime } from "../../base/quantities.ts";
 import type { Node } from "../../protocol/node.ts";
-import { currentCertificate } from "../config/views.ts";
+import { currentCertificate } from "../config/node-files.ts";
 import type { Reader } from "../store/database.ts";
 import { isOnline, showNode, type NodeRecord } from "../store/nodes.ts";
 import { queryAll } from "../store/table.ts";

@@ -14,7 +14,8 @@ import type { Call, OrganizationCall } from "../http/route.ts";
 import { revokeAllNodes } from "../nodes/lifecycle/revoke.ts";
 import { reportOf, tokensOf, type Access } from "../offboarding/left-access.ts";
 import { changeRole, removeMember } from "../offboarding/member-changes.ts";
-import { addMember, emailInvitation, findMember, listedColumns, listedMemberOf } from "../users/members.ts";
+import { addMember, findMember, listedColumns, listedMemberOf } from "../users/members.ts";
+import { emailInvitation } from "../users/invitations.ts";
 import { findOwner } from "../users/users.ts";
 import { doStaffNeedFactor, hasProven, requireOwnFactor } from "../users/factors/step-up.ts";
 import {

@@ -1,4 +1,4 @@
-// Applies a policy file in one transaction, confirms it, or rolls it back.
+// Applies a policy file in one transaction.
 
 import { given } from "../../base/given.ts";
 import * as v from "valibot";
@@ -17,17 +17,16 @@ import { stateStamp } from "../policy/unchanged-since.ts";
 import { adds } from "../retention/budget.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Transaction } from "../store/database.ts";
-import { queryOne } from "../store/table.ts";
-import { events } from "../store/tables/events.ts";
 import { policies, type PolicyRow } from "../store/tables/policies.ts";
-import type { Applied, ApplyRequest, PolicyPatch, Reverted } from "../../api/policy.ts";
+import type { Applied, ApplyRequest, PolicyPatch } from "../../api/policy.ts";
 import { isUnchanged, type Changes } from "./differences.ts";
 import { execute, type Executing } from "./execute.ts";
 import { Undo } from "./rollback.ts";
 import { planChanges, showPlan, type Planned } from "./plan.ts";
 
-type Services = Executing & Pick<ServerOptions, "db">;
-type Org = { id: number };
+export type Services = Executing & Pick<ServerOptions, "db">;
+
+export type Org = { id: number };
 
 const maxTries = 5;
 
@@ -47,7 +46,8 @@ export async function applyPolicy(
     requireEditable(await policies.find(db, { orgId: org.id }), request);
     const planned = await planChanges(db, org.id, request, true);
     const { version, stamp } = planned.snapshot;
-    if (request.version !== undefined && request.version !== version) throw changed(request.version, version);
+    if (request.version !== undefined && request.version !== version)
+      throw policyChanged(request.version, version);
     if (planned.failures.length > 0) throw testsFailed(planned.failures, "The policy is not applied");
     const plan = await showPlan(db, org.id, planned);
     if (isNothing(planned, request)) return { ...plan, unconfirmed_until: null };
@@ -58,7 +58,7 @@ export async function applyPolicy(
       await requireRole(tx, org.id, actor);
       requireEditable(await policies.find(tx, { orgId: org.id }), request);
       if ((await stateStamp(tx, org.id)) !== stamp) return false;
-      await write(tx, services, org, { request, planned, until }, actor);
+      await storeApplied(tx, services, org, { request, planned, until }, actor);
       return true;
     });
     const unconfirmed_until = until === null ? null : formatTime(until);
@@ -102,7 +102,7 @@ function growsBy({ changes, snapshot }: Planned, { policy, keep_file }: ApplyReq
   return added > size([...rules.delete, ...groups.delete, ...people.remove, ...aliases.delete]);
 }
 
-function changed(planned: number, present: number): AppError {
+function policyChanged(planned: number, present: number): AppError {
   return new AppError(
     "policy_changed",
     `The policy was planned on version ${planned} and is at version ${present} now. Nothing was applied.`,
@@ -110,7 +110,7 @@ function changed(planned: number, present: number): AppError {
   );
 }
 
-async function write(
+async function storeApplied(
   tx: Transaction,
   services: Executing,
   org: Org,
@@ -129,7 +129,7 @@ async function write(
   };
   const tests = changes.tests === undefined ? {} : { tests: storedTests(row) };
   const undo = () => JSON.stringify(v.parse(Undo, { changes: { ...inverse, ...tests }, former }));
-  await save(tx, org, now, {
+  await savePolicy(tx, org, now, {
     version: version + 1,
     ...(request.keep_file === true
       ? { driftedAt: former.text === null ? null : (former.driftedAt ?? now) }
@@ -148,7 +148,7 @@ async function write(
   await record(tx, [{ ...event, type: "policy.applied", after }, ...issued]);
 }
 
-async function save(
+async function savePolicy(
   tx: Transaction,
   { id }: Org,
   now: number,
@@ -158,13 +158,13 @@ async function save(
   await policies.update(tx, { orgId: id }, values);
 }
 
-const maxAudited = 500;
+export const maxAudited = 500;
 
 /**
  * The difference, for the audit log: webhooks send it, so long lists are cut. `inverse` has the numbers that new rules got:
  * the history of a rule is found by its number, so the list of numbers is whole.
  */
-function audited(
+export function audited(
   { rules, groups, nodes, people, aliases, tests }: Changes,
   { rules: { delete: created } }: Changes,
 ): Record<string, unknown> {
@@ -186,96 +186,6 @@ function audited(
   };
 }
 
-/** Keeps an application that waits for confirmation. Throws conflict if none waits. */
-export async function confirmPolicy(
-  { db, system }: Pick<Services, "db" | "system">,
-  org: Org,
-  actor: Actor,
-): Promise<{ version: number }> {
-  return db.writeFor({ org: org.id }, async (tx) => {
-    await requireRole(tx, org.id, actor);
-    const row = await waiting(tx, org);
-    const now = system.now();
-    if (row.unconfirmedUntil !== null && row.unconfirmedUntil <= now) {
-      const ended = formatTime(row.unconfirmedUntil);
-      throw new AppError("conflict", `The time for confirmation ended at ${ended}: the policy goes back.`);
-    }
-    await policies.update(tx, { orgId: org.id }, { unconfirmedUntil: null, undo: null });
-    const event = { orgId: org.id, at: now, actor, subject: "policy" };
-    await record(tx, { ...event, type: "policy.confirmed", after: { version: row.version } });
-    return { version: row.version };
-  });
-}
-
-async function waiting(tx: Transaction, org: Org): Promise<PolicyRow> {
-  const row = await policies.find(tx, { orgId: org.id });
-  if (row !== undefined && row.unconfirmedUntil !== null) return row;
-  const last = await queryOne(tx, events.pick("type", "at"), newest, [org.id]);
-  if (last?.type !== "policy.reverted") {
-    throw new AppError("conflict", "No policy waits for its confirmation.");
-  }
-  throw new AppError(
-    "conflict",
-    `No policy waits for its confirmation: the last one was taken back at ${formatTime(last.at)}.`,
-    { hint: "The policy before it is in force again. Apply the file again to have its changes." },
-  );
-}
-
-const newest = `SELECT type, at FROM events WHERE org_id = $1 AND subject = 'policy' ORDER BY id DESC LIMIT 1`;
-
-/**
- * Rolls back an application that waits for confirmation. Nodes that were revoked meanwhile stay revoked, and what has
- * become impossible is left out: otherwise the policy would stay as it is, and no user could change it. `due`: only if
- * its time has passed.
- */
-export async function revertPolicy(
-  services: Services,
-  org: Org,
-  actor: Actor,
-  due?: number,
-): Promise<Reverted> {
-  return services.db.writeFor({ org: org.id }, async (tx) => {
-    await requireRole(tx, org.id, actor);
-    const row = await waiting(tx, org);
-    const leftOut: string[] = [];
-    if (due !== undefined && (row.unconfirmedUntil ?? 0) > due)
-      return { version: row.version, left_out: leftOut };
-    const now = services.system.now();
-    const { changes, former } = v.parse(Undo, JSON.parse(row.undo ?? "{}"));
-    const all: Changes = { ...changes, owned: [], tests: changes.tests };
-    const { inverse, issued } = await execute(tx, services, org.id, all, actor, { leftOut });
-    const version = row.version + 1;
-    await policies.update(
-      tx,
-      { orgId: org.id },
-      {
-        ...former,
-        version,
-        unconfirmedUntil: null,
-        undo: null,
-        // Upkeep runs the tests again.
-        checkedState: "",
-        ...given({ tests: all.tests }),
-      },
-    );
-    const event = { orgId: org.id, at: now, actor, subject: "policy" };
-    await record(tx, [
-      {
-        ...event,
-        type: "policy.reverted",
-        after: {
-          version,
-          applied_by: row.appliedBy,
-          ...audited(all, inverse),
-          ...(leftOut.length === 0 ? {} : { left_out: leftOut.slice(0, maxAudited) }),
-        },
-      },
-      ...issued,
-    ]);
-    return { version, left_out: leftOut };
-  });
-}
-
 /** Whether the file alone changes the policy. */
 export async function patchPolicy(
   { db, system }: Pick<Services, "db" | "system">,
@@ -289,7 +199,7 @@ export async function patchPolicy(
     const before = row?.byFile ?? false;
     if (by_file === undefined || by_file === before) return;
     const now = system.now();
-    await save(tx, org, now, { byFile: by_file });
+    await savePolicy(tx, org, now, { byFile: by_file });
     const event = { orgId: org.id, at: now, actor, subject: "policy", type: "policy.updated" } as const;
     await record(tx, { ...event, before: { by_file: before }, after: { by_file } });
   });

@@ -8,7 +8,8 @@ import { noContent } from "../http/reply.ts";
 import type { OrganizationCall } from "../http/route.ts";
 import { inTurnOf } from "../pipeline.ts";
 import type { Services } from "../services.ts";
-import { applyPolicy, confirmPolicy, patchPolicy, revertPolicy } from "./apply.ts";
+import { applyPolicy, patchPolicy } from "./apply.ts";
+import { confirmPolicy, revertPolicy } from "./confirm.ts";
 import { planChanges, showPlan } from "./plan.ts";
 import { showPolicy, testPolicy } from "./show.ts";
 

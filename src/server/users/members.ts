@@ -1,6 +1,5 @@
-// Members of an organization, and invitations. An invitation gives the inviter no power over the user of the address. A
-// user that the operator created joins at once, unless it belongs to another organization. Every other address accepts
-// the link, with the user's password or, for a new user, a new one.
+// Members of an organization. A user that the operator created joins at once, unless it belongs to another organization.
+// Every other address is invited: an invitation gives the inviter no power over the user of the address.
 
 import type { ListedMember, Member, NewMember } from "../../api/members.ts";
 import { brand } from "../../brand.ts";
@@ -8,21 +7,15 @@ import { AppError } from "../../base/errors.ts";
 import { quoteWord } from "../../base/plan.ts";
 import { formatTime } from "../../base/quantities.ts";
 import { hashToken, makeOpaqueToken } from "../../pki/opaque.ts";
-import { principal, record, type Actor } from "../audit/record.ts";
-import { sendMail } from "./mail.ts";
+import { type Actor, principal, record } from "../audit/record.ts";
 import { requireRole } from "./late-rights.ts";
-import { confirmOwner, type OwnerConfirmation } from "./ownership.ts";
-import { provenAtSignIn, type FactorServices } from "./factors/second-factor.ts";
-import { signIn, type Origin, type SignInServices } from "./sign-in/sign-in.ts";
-import { wrongCredentials } from "./sessions/sessions.ts";
+import { type OwnerConfirmation, confirmOwner } from "./ownership.ts";
 import type { OrganizationAccess } from "../http/route.ts";
 import type { Role } from "../../api/endpoint.ts";
 import type { ServerOptions } from "../options.ts";
-import { networkOf } from "../http/edge.ts";
-import { countTokenGuess } from "../http/throttle.ts";
 import { NotUnique, type Row, type Transaction } from "../store/database.ts";
-import { computed, integer, integerOrNull, queryOne, text, truth } from "../store/table.ts";
-import { rememberNetwork, memberships, type MembershipRow } from "../store/tables/organizations.ts";
+import { computed, integer, integerOrNull, queryOne, truth } from "../store/table.ts";
+import { type MembershipRow, memberships } from "../store/tables/organizations.ts";
 import { users } from "../store/tables/users.ts";
 
 type Store = Pick<ServerOptions, "db" | "system" | "publicUrl">;
@@ -60,13 +53,13 @@ export function listedMemberOf(row: Row, isForMember: boolean): ListedMember {
   const { nodeCount, isDisabled, apps, keys, lastSeenAt } = ofUser.parse(row);
   const member = memberOf(row);
   const factors = (["totp", "passkey"] as const).filter((each) => (each === "totp" ? apps : keys) > 0);
-  const isTold = !isForMember && member.user_id !== null;
+  const mayKnow = !isForMember && member.user_id !== null;
   return {
     ...member,
     node_count: nodeCount,
     is_disabled: isDisabled,
-    second_factors: isTold ? factors : null,
-    last_seen_at: isTold && lastSeenAt !== null ? formatTime(lastSeenAt) : null,
+    second_factors: mayKnow ? factors : null,
+    last_seen_at: mayKnow && lastSeenAt !== null ? formatTime(lastSeenAt) : null,
   };
 }
 
@@ -133,156 +126,6 @@ export async function addMember(
       hint: `To change the role: \`${brand.executable} admin member update ${org.slug} ${quoteWord(email)} --role ROLE\`.`,
     });
   });
-}
-
-/**
- * Sends the link of an invitation by e-mail, and removes it from the answer. If sending fails, the inviter passes it
- * on.
- */
-export async function emailInvitation(
-  { mail, log, publicUrl }: Pick<ServerOptions, "mail" | "log" | "publicUrl">,
-  { slug }: Pick<Org, "slug">,
-  { link, ...member }: NewMember,
-): Promise<NewMember> {
-  if (link === undefined || mail === undefined) return link === undefined ? member : { ...member, link };
-  const text = `You are invited to the organization ${slug} at ${publicUrl}.\n\nThis link accepts the invitation. It works once, for 72 hours:\n${link}\n`;
-  try {
-    await sendMail(mail, { to: member.email, subject: `${brand.title}: invitation to ${slug}`, text });
-    return { ...member, is_emailed: true };
-  } catch (error) {
-    log.warn("Cannot send an invitation", { reason: error instanceof Error ? error.message : String(error) });
-    return { ...member, link, is_emailed: false };
-  }
-}
-
-const openInvitation = computed({
-  email: text(),
-  orgId: integer(),
-  slug: text(),
-  userId: integerOrNull(),
-});
-
-/** Throws not_found. */
-async function findInvitation(
-  { db, system, throttle }: Pick<SignInServices, "db" | "system" | "throttle">,
-  secretHash: string,
-  address: string,
-) {
-  const invitation = await queryOne(
-    db,
-    openInvitation,
-    `SELECT m.email, m.org_id, o.slug, u.id AS user_id FROM memberships m JOIN organizations o ON o.id = m.org_id
-     LEFT JOIN users u ON u.email = m.email
-     WHERE m.secret_hash = $1 AND m.user_id IS NULL AND m.expires_at > $2 AND o.deleted_at IS NULL`,
-    [secretHash, system.now()],
-  );
-  if (invitation === undefined) {
-    countTokenGuess(throttle, address);
-    throw new AppError("not_found", "This invitation is no longer valid. Ask for a new one.");
-  }
-  return invitation;
-}
-
-/**
- * The page of a link before it is accepted. It does not show whether the address has a user: the inviter may hold the
- * link.
- */
-export async function showInvitation(
-  services: Pick<SignInServices, "db" | "system" | "throttle">,
-  secret: string,
-  address: string,
-): Promise<{ email: string; org_slug: string }> {
-  const { email, slug } = await findInvitation(services, hashToken(secret), address);
-  return { email, org_slug: slug };
-}
-
-/** Makes the user a member. Throws not_found if the invitation was used or withdrawn meanwhile. */
-async function join(
-  tx: Transaction,
-  { secretHash, orgId, email }: { secretHash: string; orgId: number; email: string },
-  { userId, address }: { userId: number; address: string },
-  now: number,
-): Promise<void> {
-  const actor: Actor = { kind: "person", id: userId, ip: address };
-  const accepted = { userId, secretHash: null, expiresAt: null };
-  const changed = await memberships.update(tx, { secretHash, userId: null }, accepted);
-  if (changed === 0) throw new AppError("not_found", "This invitation has already been used.");
-  await record(tx, { ...memberEvent(orgId, now, actor, email), type: "member.created" });
-  await tx.notify("auth", `user ${userId}`);
-}
-
-/** The signed-in user accepts an invitation of the own address: the way for users without a password. */
-export async function acceptAsUser(
-  services: Pick<SignInServices, "db" | "system" | "throttle">,
-  secret: string,
-  { userId, email }: { userId: number; email: string },
-  address: string,
-): Promise<{ email: string; org_slug: string }> {
-  const { db, system } = services;
-  const secretHash = hashToken(secret);
-  const { orgId, slug, email: invited } = await findInvitation(services, secretHash, address);
-  if (invited !== email) {
-    throw new AppError("permission_denied", `This invitation is for another address than ${email}.`, {
-      hint: "Sign in as the user of that address, or choose a password for it.",
-    });
-  }
-  await db.write(async (tx) => {
-    if ((await users.find(tx, { id: userId, isActive: true, email })) === undefined) throw wrongCredentials();
-    await join(tx, { secretHash, orgId, email }, { userId, address }, system.now());
-  });
-  return { email, org_slug: slug };
-}
-
-/** Accepts an invitation: with the user's password, or with a new password if the address has no user. */
-export async function acceptInvitation(
-  services: SignInServices & FactorServices,
-  { secret, password, otp }: { secret: string; password: string; otp?: string | undefined },
-  origin: Origin,
-): Promise<{ email: string; org_slug: string }> {
-  const { address } = origin;
-  const { db, passwords, system } = services;
-  const secretHash = hashToken(secret);
-  const invitation = await findInvitation(services, secretHash, address);
-  const { email, orgId, slug } = invitation;
-  const isNew = invitation.userId === null;
-  const known = isNew ? undefined : await signIn(services, { email, password }, origin);
-  if (known !== undefined) await provenAtSignIn(services, known, otp, address);
-  const network = networkOf(address);
-  const turn = { user: email, source: network, isKnown: false };
-  const hashed = isNew ? await passwords.hash(password, turn) : "";
-  await db.write(async (tx) => {
-    if (known !== undefined) await requireUnchanged(tx, known);
-    const userId = known?.userId ?? (await createInvited(tx, email, hashed, orgId, system.now()));
-    await join(tx, { secretHash, orgId, email }, { userId, address }, system.now());
-    await rememberNetwork(tx, { userId, network, now: system.now() });
-  });
-  return { email, org_slug: slug };
-}
-
-/** Throws if the user was disabled, or the password changed, since the password was checked. */
-async function requireUnchanged(
-  tx: Transaction,
-  { userId, passwordHash }: { userId: number; passwordHash: string },
-): Promise<void> {
-  const user = await users.find(tx, { id: userId, isActive: true, passwordHash });
-  if (user === undefined) throw wrongCredentials();
-}
-
-/** Creates a user that belongs only to the inviting organization. */
-async function createInvited(
-  tx: Transaction,
-  email: string,
-  passwordHash: string,
-  homeOrgId: number,
-  now: number,
-): Promise<number> {
-  const row = { email, passwordHash, homeOrgId, sessionsFrom: now, createdAt: now };
-  const created = await users.upsert(tx, row, "ON CONFLICT (email) DO NOTHING");
-  const user = await users.find(tx, { email });
-  if (created === 0 || user === undefined) {
-    throw new AppError("conflict", `The user ${email} exists now. Accept with the user's password.`);
-  }
-  return user.id;
 }
 
 export async function findMember(

@@ -11,7 +11,7 @@ import { accessOf, reportOf } from "../offboarding/left-access.ts";
 import { setActive } from "../offboarding/user-status.ts";
 import type { Services } from "../services.ts";
 import { makeFirstAccount } from "./first-account.ts";
-import { acceptAsUser, acceptInvitation, showInvitation } from "./members.ts";
+import { acceptAsUser, acceptInvitation, showInvitation } from "./invitations.ts";
 import { createUser, listUsers, setPassword, userById } from "./users.ts";
 import { callingUser } from "./sessions/browser-sessions.ts";
 import { requestReset, resetPassword } from "./sign-in/password-reset.ts";

@@ -3,7 +3,8 @@
 import { policyApi } from "../../../src/api/policy.ts";
 import { describe, expect, test } from "bun:test";
 import * as v from "valibot";
-import { confirmPolicy, patchPolicy, revertPolicy } from "../../../src/server/policy-files/apply.ts";
+import { patchPolicy } from "../../../src/server/policy-files/apply.ts";
+import { confirmPolicy, revertPolicy } from "../../../src/server/policy-files/confirm.ts";
 import { checkPolicies, revertUnconfirmed } from "../../../src/server/policy-files/upkeep.ts";
 import type { Organization } from "../../../src/api/organizations.ts";
 import { addCertificates } from "../../support/many-certificates.ts";

@@ -8,36 +8,28 @@ import type { Changes } from "../../config/changes.ts";
 import type { InTurn } from "../../http/fair-queue.ts";
 import type { NamesNews } from "../../names/organization-names.ts";
 import type { Names } from "../../names/names.ts";
-import { engineClass } from "../../../engine/features.ts";
 import { confirmationPage } from "../lifecycle/confirmations-due.ts";
 import type { Live, LiveNode } from "./live-nodes.ts";
 import { onlineMs } from "../../../api/values.ts";
 import { versionOf } from "../../store/nodes.ts";
 import { nodesWithSightings } from "../../store/sightings.ts";
 import { revokedError } from "./orders.ts";
-import { recordRefusal, type RefusalNotes } from "./refused-engine.ts";
-import type { Renewals } from "../lifecycle/renewal.ts";
 import type { Reports } from "./reports.ts";
 import type { ServerOptions } from "../../options.ts";
 import { shareUpkeepRuns } from "../lifecycle/upkeep.ts";
-import { nodes } from "../../store/tables/nodes.ts";
-import { raiseOwnVersion, notifyNode, readLastVersion } from "../../store/versions.ts";
+import { readLastVersion } from "../../store/versions.ts";
+import { applyConsequences, consequencesOf, takeConfirmation, type ConsequenceDeps } from "./consequences.ts";
 
-type Deps = Pick<ServerOptions, "db" | "system" | "secretKey" | "publicUrl"> & {
-  changes: Changes;
-  live: Live;
-  renewals: Renewals;
-  reports: Reports;
-  refusals: RefusalNotes;
-  names: Names;
-  heavyWork: InTurn;
-  /** Brings an ephemeral node back that has ended. */
-  bringBack(orgId: number, nodeId: number): Promise<void>;
-  /** Does what is due when a node has confirmed a version. */
-  runDueUpkeep(orgId: number): Promise<void>;
-  /** Continues work that waits until nodes of the organization confirm a version. */
-  afterConfirmation(orgId: number): Promise<void>;
-};
+type Deps = ConsequenceDeps &
+  Pick<ServerOptions, "secretKey" | "publicUrl"> & {
+    changes: Changes;
+    live: Live;
+    reports: Reports;
+    names: Names;
+    heavyWork: InTurn;
+    /** Brings an ephemeral node back that has ended. */
+    bringBack(orgId: number, nodeId: number): Promise<void>;
+  };
 type Org = { id: number; slug: string };
 
 export type Checkins = {
@@ -73,11 +65,15 @@ export function makeCheckins(given: Omit<Deps, "runDueUpkeep">): Checkins {
     let found = await read(org, nodeId);
     if (found.node.isEnded) {
       if (!isRunning(sent))
-        return { found, seen: seenVersion(found.node, sent, found.version), confirming: Promise.resolve() };
+        return {
+          found,
+          reported: reportedVersion(found.node, sent, found.version),
+          confirming: Promise.resolve(),
+        };
       await deps.bringBack(org.id, nodeId);
       found = await read(org, nodeId);
     }
-    const seen = seenVersion(found.node, sent, found.version);
+    const reported = reportedVersion(found.node, sent, found.version);
     const request = isAhead(sent, found.version) ? await withoutUnreached(deps, org, sent) : sent;
     noteReport(deps, found.node, request);
     const consequences = consequencesOf(found.node, request, system.now());
@@ -85,11 +81,11 @@ export function makeCheckins(given: Omit<Deps, "runDueUpkeep">): Checkins {
     const confirming = takeConfirmation(deps, org, found.node, consequences?.confirmed);
     // A held poll may not wait for it.
     confirming.catch(() => undefined);
-    return { found: isChanged ? await read(org, nodeId) : found, seen, confirming };
+    return { found: isChanged ? await read(org, nodeId) : found, reported, confirming };
   };
 
-  const answer = ({ slug }: Org, { node, version }: Current, seen: number, names?: NamesNews) => {
-    const usual = answerOf(time(), node, version, seen, names);
+  const answer = ({ slug }: Org, { node, version }: Current, reported: number, names?: NamesNews) => {
+    const usual = answerOf(time(), node, version, reported, names);
     if (node.confirmBy === undefined) return usual;
     return { ...usual, confirm: { until: node.confirmBy, url: confirmationPage(publicUrl, slug) } };
   };
@@ -103,15 +99,15 @@ export function makeCheckins(given: Omit<Deps, "runDueUpkeep">): Checkins {
       if (isAhead(request, version)) return undefined;
       if (consequencesOf(node, request, system.now()) !== undefined) return undefined;
       if (needsQuery(deps, org, nodeId, request)) return undefined;
-      const seen = seenVersion(node, request, version);
+      const reported = reportedVersion(node, request, version);
       noteReport(deps, node, request);
-      return answer(org, { node, version }, seen);
+      return answer(org, { node, version }, reported);
     },
     async checkin(org, nodeId, request) {
-      const { found, seen, confirming } = await takeReport(org, nodeId, request);
+      const { found, reported, confirming } = await takeReport(org, nodeId, request);
       await confirming;
       const names = await newsOfNames(deps, org, nodeId, request);
-      return { ...answer(org, found, seen, names), ...(await othersOf(deps, org, nodeId, request)) };
+      return { ...answer(org, found, reported, names), ...(await othersOf(deps, org, nodeId, request)) };
     },
     async held(org, nodeId, request, { waitS, aborted, isNews }) {
       // Open the poll before the first read: then no change in between is missed.
@@ -125,15 +121,15 @@ export function makeCheckins(given: Omit<Deps, "runDueUpkeep">): Checkins {
       // An earlier disconnect fires no event any more.
       if (aborted.aborted) onAbort();
       const end = system.now() + Math.min(waitS, maxPollWaitS) * 1000;
-      const { seen, confirming } = await takeReport(org, nodeId, request);
+      const { reported, confirming } = await takeReport(org, nodeId, request);
       for (let isWoken = true; ;) {
-        const { found, names, isOther } = await readNews(deps, org, nodeId, request, seen);
+        const { found, names, isOther } = await readNews(deps, org, nodeId, request, reported);
         const hasNews = (isOther && !found.node.isEnded) || names !== undefined || isNews();
         if (hasNews || !isWoken) {
           // Answer before the write, whose lock may be held: the node confirms again at its next check-in.
           if (!hasNews) await confirming;
           if (!found.node.isEphemeral) reports.add(found.node, system.now(), {});
-          return { ...answer(org, found, seen, names), ...(await othersOf(deps, org, nodeId, request)) };
+          return { ...answer(org, found, reported, names), ...(await othersOf(deps, org, nodeId, request)) };
         }
         readAgainIfOld(deps, org, nodeId);
         isWoken = await poll.wait(end - system.now());
@@ -147,10 +143,10 @@ export function makeCheckins(given: Omit<Deps, "runDueUpkeep">): Checkins {
 }
 
 /** `isOther`: the node should have another version than the one that it has or refused. */
-async function readNews(deps: Deps, org: Org, nodeId: number, request: CheckinRequest, seen: number) {
+async function readNews(deps: Deps, org: Org, nodeId: number, request: CheckinRequest, reported: number) {
   const known = await newsOfNames(deps, org, nodeId, request);
   const found = await readCurrent(deps, org, nodeId);
-  const isOther = (request.refused_config_version ?? seen) !== found.version;
+  const isOther = (request.refused_config_version ?? reported) !== found.version;
   // One change may concern configuration and names, and come between both reads: read names again.
   const names = known ?? (isOther ? await newsOfNames(deps, org, nodeId, request) : undefined);
   return { found, names, isOther };
@@ -186,18 +182,18 @@ function answerOf(
   now: string,
   node: LiveNode,
   newest: number,
-  seen: number,
+  reported: number,
   names?: NamesNews,
 ): CheckinAnswer {
   // An ended node gets no files until it comes back.
-  const version = node.isEnded ? seen : newest;
+  const version = node.isEnded ? reported : newest;
   const usual = {
     last_checkin_at: now,
     server_time: now,
     config_version: version,
-    config_changed: seen !== version,
+    config_changed: reported !== version,
     certificate_not_after: node.certificateNotAfter,
-    ...(seen === version ? {} : { holds_refused: true }),
+    ...(reported === version ? {} : { holds_refused: true }),
     ...(names === undefined ? {} : { names }),
   };
   // Repeat the order of a restore until the node has the version that came with it.
@@ -250,7 +246,7 @@ async function activeNode(deps: Deps, org: Org, nodeId: number): Promise<LiveNod
 }
 
 /** Without `config_version`, assume the last reported one. If none was reported, report no change. */
-function seenVersion(node: LiveNode, request: CheckinRequest, version: number): number {
+function reportedVersion(node: LiveNode, request: CheckinRequest, version: number): number {
   return request.config_version ?? node.applied ?? version;
 }
 
@@ -271,93 +267,6 @@ async function withoutUnreached({ db }: Deps, org: Org, request: CheckinRequest)
     ...(applied > 0 && applied <= last ? { config_version: applied } : {}),
     ...(confirmed > 0 && confirmed <= last ? { confirmed_config_version: confirmed } : {}),
   };
-}
-
-/** Consequences of a report: another engine, a confirmed version, certificates that are due for renewal. */
-type Consequences = { engine: string | undefined; confirmed: number | undefined; isDue: boolean };
-
-/** Undefined for nearly every report. */
-function consequencesOf(node: LiveNode, request: CheckinRequest, now: number): Consequences | undefined {
-  const engine = request.overlay_version === node.overlayVersion ? undefined : request.overlay_version;
-  const version = confirmedVersion(request);
-  const confirmed = version === node.confirmed ? undefined : version;
-  const isDue = node.renewAt !== null && node.renewAt <= now;
-  return engine === undefined && confirmed === undefined && !isDue ? undefined : { engine, confirmed, isDue };
-}
-
-/** True if the node was changed. */
-async function applyConsequences(
-  deps: Deps,
-  org: Org,
-  node: LiveNode,
-  consequences: Consequences | undefined,
-): Promise<boolean> {
-  if (consequences === undefined) return false;
-  const { engine, isDue } = consequences;
-  const isTaken = engine !== undefined && (await unlessStorageRefuses(() => takeEngine(deps, node, engine)));
-  if (isDue) {
-    await deps.renewals.ensure(org.id, node.id, { wait: node.notAfter <= deps.system.now() });
-  }
-  return isTaken || isDue;
-}
-
-/** Nodes must learn of a revocation even if the disk is full. They repeat their reports at the next check-in. */
-async function unlessStorageRefuses(act: () => Promise<void>): Promise<boolean> {
-  try {
-    await act();
-    return true;
-  } catch (error) {
-    if (error instanceof AppError && error.code === "storage_unavailable") return false;
-    throw error;
-  }
-}
-
-/**
- * The version in force on the node. With a running engine the agent reads it from the engine's log and reports it
- * separately. Without one, the applied version is in force.
- */
-function confirmedVersion(request: CheckinRequest): number | undefined {
-  if (request.confirmed_config_version !== undefined) return request.confirmed_config_version;
-  return request.overlay_state === undefined || request.overlay_state === "stopped"
-    ? request.config_version
-    : undefined;
-}
-
-/**
- * Written before an answer without news, together with the work that waits for it: other nodes may depend on it. Other
- * replicas forget what they cached: they would take a later report of the version that they know for no change.
- */
-async function takeConfirmation(
-  deps: Deps,
-  org: Org,
-  node: LiveNode,
-  version: number | undefined,
-): Promise<void> {
-  if (version === undefined) return;
-  await unlessStorageRefuses(async () => {
-    await deps.db.writeFor({ org: org.id }, async (tx) => {
-      await nodes.update(tx, { id: node.id }, { confirmedConfigVersion: version });
-      await notifyNode(tx, org.id, node.id);
-    });
-    await deps.runDueUpkeep(org.id);
-    await deps.afterConfirmation(org.id);
-  });
-}
-
-/** Another class of engine needs another configuration, for this node alone. */
-async function takeEngine(
-  { db, system, refusals }: Deps,
-  node: LiveNode,
-  overlayVersion: string,
-): Promise<void> {
-  const { id, orgId } = node;
-  const isRefused = await db.writeFor({ org: orgId }, async (tx) => {
-    await nodes.update(tx, { id }, { overlayVersion });
-    if (engineClass(overlayVersion) === engineClass(node.overlayVersion)) await notifyNode(tx, orgId, id);
-    else await raiseOwnVersion(tx, orgId, id);
-    return !refusals.has(id) && recordRefusal(tx, node, overlayVersion, system.now());
-  });
-  if (isRefused) refusals.add(id);
 }
 
 /** The current second as text, formatted once per second. */

@@ -4,7 +4,8 @@
 import type { NextChanges } from "../../../api/nodes.ts";
 import { formatTime } from "../../../base/quantities.ts";
 import { diff } from "../../../base/plan.ts";
-import { filesFor, readTogether, type Outline, type Views } from "../../config/views.ts";
+import { readTogether, type Views } from "../../config/views.ts";
+import { filesFor, type Outline } from "../../config/node-files.ts";
 import type { Renderings, WorkInTurn } from "../../config/renderings.ts";
 import { isOnline } from "../../store/nodes.ts";
 import type { NodeStore } from "../node-store.ts";

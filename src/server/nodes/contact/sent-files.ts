@@ -1,7 +1,7 @@
 // Remembers which files each node was sent, so that an administrator can see what its next configuration changes.
 
 import { messageOf } from "../../../base/errors.ts";
-import type { NodeFiles, Outline } from "../../config/views.ts";
+import type { NodeFiles, Outline } from "../../config/node-files.ts";
 import type { ServerOptions } from "../../options.ts";
 import { makeBoundedCache } from "../../config/bounded-cache.ts";
 import type { Reader, Transaction } from "../../store/database.ts";

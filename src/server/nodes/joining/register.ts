@@ -56,7 +56,8 @@ import { taken } from "../nodes.ts";
 import { countTokenGuess, type Throttle } from "../../http/throttle.ts";
 import { notifyNode, raiseConfigVersion, readConfigVersion } from "../../store/versions.ts";
 import type { Renderings } from "../../config/renderings.ts";
-import { filesFor, readTogether, type Views } from "../../config/views.ts";
+import { readTogether, type Views } from "../../config/views.ts";
+import { filesFor } from "../../config/node-files.ts";
 import type { SentFiles } from "../contact/sent-files.ts";
 
 type Services = NodeStore & {

@@ -2,7 +2,6 @@
 // blocks nothing and changes no configuration of others: their certificates end within an hour, no rule names them, and
 // they are no hubs. The row stays in state `revoked` with `ended_at` until its last certificate has expired.
 
-import { AppError } from "../../../base/errors.ts";
 import { ourselves, principal, record, type Actor } from "../../audit/record.ts";
 import { issueOverlay, makeX509Due, readIssuingOrg, type IssuingOrg } from "../../certificates/issue.ts";
 import { publishNames } from "../../names/publish.ts";
@@ -16,8 +15,8 @@ import {
 } from "../../allocation/address-pool.ts";
 import type { Transaction } from "../../store/database.ts";
 import { holdUntil, releaseOwnName } from "../../allocation/held-names.ts";
-import { findNode } from "../../store/nodes.ts";
-import { queryNumber, queryOne } from "../../store/table.ts";
+import { findNode, requireNameStillFree } from "../../store/nodes.ts";
+import { queryOne } from "../../store/table.ts";
 import { addresses, nodes, type NodeRow } from "../../store/tables/nodes.ts";
 import { certificates, lastEndOfAll } from "../../store/tables/certificates.ts";
 import { notifyNode, raiseOwnVersion } from "../../store/versions.ts";
@@ -102,12 +101,9 @@ export async function bringBack(
   actor: Actor,
   now: number,
 ): Promise<NodeRow> {
-  const rivals = "SELECT count(*) AS n FROM nodes WHERE org_id = $1 AND name = $2 AND state <> 'revoked'";
-  if ((await queryNumber(tx, rivals, [org.id, node.name])) > 0) {
-    throw new AppError("conflict", `Another node is named ${node.name} now.`, {
-      hint: "Register this machine again with new keys and another name.",
-    });
-  }
+  await requireNameStillFree(tx, node, {
+    hint: "Register this machine again with new keys and another name.",
+  });
   const address = await formerAddress(tx, org, node);
   await takeAddress(tx, org.id, address, node.id);
   const change = {

@@ -1,30 +1,19 @@
 // Sessions of users: access tokens that are not stored, and refresh tokens for single use. A refresh token that is used
 // twice ends its family. The signing key is sealed in the database, so that replicas share it.
 
-import { given } from "../../../base/given.ts";
 import { AppError, systemErrorCode } from "../../../base/errors.ts";
 import { hashToken, makeOpaqueToken } from "../../../pki/opaque.ts";
-import type { TokenSigner, TokenType } from "../../../pki/tokens.ts";
 import type { TokenPair } from "../../../protocol/sign-in.ts";
 import { networkOf } from "../../http/edge.ts";
-import { parse } from "../../http/route.ts";
 import type { ServerOptions } from "../../options.ts";
 import type { Transaction } from "../../store/database.ts";
 import { computed, integer, integerOrNull, joined, queryOne } from "../../store/table.ts";
-import { sharedSecret } from "../../store/shared-secret.ts";
 import { browserSessions, refreshTokens } from "../../store/tables/sessions.ts";
 import { hasIdentity } from "../../store/tables/providers.ts";
 import { knownForMs, rememberNetwork } from "../../store/tables/organizations.ts";
-import { endFamily, hasFamilyEnded, listFamily, type From } from "./families.ts";
+import { type From, endFamily, hasFamilyEnded, listFamily } from "./families.ts";
 import { users } from "../../store/tables/users.ts";
-
-/** The content of an access token; issuedAt in ms. */
-type AccessClaims = {
-  userId: number;
-  issuedAt: number;
-  /** The sign-in that the token followed from; undefined in tokens of an earlier release. */
-  family?: string;
-};
+import { type AccessClaims, makeSigning, signedCodes } from "./signing.ts";
 
 /** A sign-in by a provider of identities: sessions that follow from it end with it. */
 export type ByProvider = { providerId: number; endsAt: number };
@@ -163,51 +152,6 @@ async function requireIdentity(tx: Transaction, at: { userId: number; providerId
     hint: "Sign in again.",
   });
 }
-
-async function makeSigning(options: ServerOptions) {
-  const { system } = options;
-  const key = await sharedSecret(options, "jwt_key", async () => {
-    const { makeSigningKey } = await import("../../../pki/tokens.ts");
-    return JSON.stringify(await makeSigningKey(makeOpaqueToken(system.random).slice(0, 16)));
-  });
-  let opened: Promise<TokenSigner> | undefined;
-  // Loads jose with the first token, not at the start: that keeps restarts fast.
-  const signer = () => (opened ??= openSigner(key));
-  return {
-    /** `at`: the time of the transaction that admitted the user. An end of sessions may lie between it and the signing. */
-    sign: async (
-      type: TokenType,
-      userId: number,
-      lifetimeS: number,
-      at: number,
-      jti: string,
-      family?: string,
-    ) =>
-      (await signer()).sign({
-        ...given({ family }),
-        token_type: type,
-        user_id: String(userId),
-        jti,
-        iat: at / 1000,
-        exp: Math.floor(at / 1000) + lifetimeS,
-      }),
-    async verify(token: string, type: TokenType): Promise<AccessClaims & { jti: string }> {
-      const claims = await (await signer()).verify(token, type, system.now());
-      // Rounded: seconds as a binary fraction are not exactly the milliseconds that were signed.
-      const { jti, family } = claims;
-      const issuedAt = Math.round(claims.iat * 1000);
-      return { userId: Number(claims.user_id), issuedAt, jti, ...given({ family }) };
-    },
-  };
-}
-
-async function openSigner(key: string): Promise<TokenSigner> {
-  const { SigningKey, makeTokenSigner } = await import("../../../pki/tokens.ts");
-  return makeTokenSigner(parse(SigningKey, JSON.parse(key)));
-}
-
-/** Errors of jose that come only after the signature was found valid. */
-const signedCodes = ["ERR_JWT_EXPIRED", "ERR_JWT_CLAIM_VALIDATION_FAILED"];
 
 /** The same error for an unknown address, a wrong password and a disabled user. */
 export function wrongCredentials(): AppError {

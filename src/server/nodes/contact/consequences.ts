@@ -1,0 +1,112 @@
+// Consequences of a check-in's report, which are rare: another engine, a confirmed version, certificates that are due for
+// renewal.
+
+import { AppError } from "../../../base/errors.ts";
+import type { CheckinRequest } from "../../../protocol/checkin.ts";
+import { engineClass } from "../../../engine/features.ts";
+import type { LiveNode } from "./live-nodes.ts";
+import { recordRefusal, type RefusalNotes } from "./refused-engine.ts";
+import { nodes } from "../../store/tables/nodes.ts";
+import { notifyNode, raiseOwnVersion } from "../../store/versions.ts";
+import type { ServerOptions } from "../../options.ts";
+import type { Renewals } from "../lifecycle/renewal.ts";
+
+export type ConsequenceDeps = Pick<ServerOptions, "db" | "system"> & {
+  renewals: Renewals;
+  refusals: RefusalNotes;
+  /** Does what is due when a node has confirmed a version. */
+  runDueUpkeep(orgId: number): Promise<void>;
+  /** Continues work that waits until nodes of the organization confirm a version. */
+  afterConfirmation(orgId: number): Promise<void>;
+};
+type Org = { id: number };
+
+type Consequences = { engine: string | undefined; confirmed: number | undefined; isDue: boolean };
+
+/** Undefined for nearly every report. */
+export function consequencesOf(
+  node: LiveNode,
+  request: CheckinRequest,
+  now: number,
+): Consequences | undefined {
+  const engine = request.overlay_version === node.overlayVersion ? undefined : request.overlay_version;
+  const version = confirmedVersion(request);
+  const confirmed = version === node.confirmed ? undefined : version;
+  const isDue = node.renewAt !== null && node.renewAt <= now;
+  return engine === undefined && confirmed === undefined && !isDue ? undefined : { engine, confirmed, isDue };
+}
+
+/** True if the node was changed. */
+export async function applyConsequences(
+  deps: ConsequenceDeps,
+  org: Org,
+  node: LiveNode,
+  consequences: Consequences | undefined,
+): Promise<boolean> {
+  if (consequences === undefined) return false;
+  const { engine, isDue } = consequences;
+  const isTaken = engine !== undefined && (await unlessStorageRefuses(() => takeEngine(deps, node, engine)));
+  if (isDue) {
+    await deps.renewals.ensure(org.id, node.id, { wait: node.notAfter <= deps.system.now() });
+  }
+  return isTaken || isDue;
+}
+
+/** Nodes must learn of a revocation even if the disk is full. They repeat their reports at the next check-in. */
+async function unlessStorageRefuses(act: () => Promise<void>): Promise<boolean> {
+  try {
+    await act();
+    return true;
+  } catch (error) {
+    if (error instanceof AppError && error.code === "storage_unavailable") return false;
+    throw error;
+  }
+}
+
+/**
+ * The version in force on the node. With a running engine the agent reads it from the engine's log and reports it
+ * separately. Without one, the applied version is in force.
+ */
+function confirmedVersion(request: CheckinRequest): number | undefined {
+  if (request.confirmed_config_version !== undefined) return request.confirmed_config_version;
+  return request.overlay_state === undefined || request.overlay_state === "stopped"
+    ? request.config_version
+    : undefined;
+}
+
+/**
+ * Written before an answer without news, together with the work that waits for it: other nodes may depend on it. Other
+ * replicas forget what they cached: they would take a later report of the version that they know for no change.
+ */
+export async function takeConfirmation(
+  deps: ConsequenceDeps,
+  org: Org,
+  node: LiveNode,
+  version: number | undefined,
+): Promise<void> {
+  if (version === undefined) return;
+  await unlessStorageRefuses(async () => {
+    await deps.db.writeFor({ org: org.id }, async (tx) => {
+      await nodes.update(tx, { id: node.id }, { confirmedConfigVersion: version });
+      await notifyNode(tx, org.id, node.id);
+    });
+    await deps.runDueUpkeep(org.id);
+    await deps.afterConfirmation(org.id);
+  });
+}
+
+/** Another class of engine needs another configuration, for this node alone. */
+async function takeEngine(
+  { db, system, refusals }: ConsequenceDeps,
+  node: LiveNode,
+  overlayVersion: string,
+): Promise<void> {
+  const { id, orgId } = node;
+  const isRefused = await db.writeFor({ org: orgId }, async (tx) => {
+    await nodes.update(tx, { id }, { overlayVersion });
+    if (engineClass(overlayVersion) === engineClass(node.overlayVersion)) await notifyNode(tx, orgId, id);
+    else await raiseOwnVersion(tx, orgId, id);
+    return !refusals.has(id) && recordRefusal(tx, node, overlayVersion, system.now());
+  });
+  if (isRefused) refusals.add(id);
+}

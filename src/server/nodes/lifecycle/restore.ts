@@ -1,0 +1,100 @@
+// Restore of a revoked node, with new certificates and a signed order.
+
+import { AppError } from "../../../base/errors.ts";
+import { type Actor, record } from "../../audit/record.ts";
+import { issueOverlay, makeX509Due, readIssuingOrg, setRenewal } from "../../certificates/issue.ts";
+import { findNode, requireNameStillFree, type NodeRecord } from "../../store/nodes.ts";
+import type { NodeStore } from "../node-store.ts";
+import { beginPeriod } from "./owner-period.ts";
+import { makeOrder } from "../contact/orders.ts";
+import { checkHub, checkSubnets } from "../subnets.ts";
+import { renewCertificates } from "./renewal.ts";
+import { type Networks, hostNumber, secondHost, takeAddress } from "../../allocation/address-pool.ts";
+import type { Transaction } from "../../store/database.ts";
+import { type NodeRow, nodes } from "../../store/tables/nodes.ts";
+import { publishNames } from "../../names/publish.ts";
+import { releaseOwnName } from "../../allocation/held-names.ts";
+import { raiseConfigVersion, raiseOwnVersion } from "../../store/versions.ts";
+
+/** Restores a revoked node with new certificates; the old ones stay blocked. Throws conflict if name or address is taken. */
+export async function restoreNode(
+  services: NodeStore,
+  org: { id: number; slug: string },
+  id: number,
+  actor: Actor,
+): Promise<NodeRecord> {
+  const { db, system } = services;
+  const node = await findNode(db, org.id, id);
+  if (node.state !== "revoked") throw new AppError("conflict", `The node ${node.name} is not revoked.`);
+  if (node.endedAt !== null)
+    throw new AppError(
+      "conflict",
+      `The node ${node.name} is ephemeral and has ended: its machine brings it back.`,
+    );
+  // The placeholder node of an import, which holds blocked fingerprints of unknown nodes.
+  if (node.ip === "") throw new AppError("conflict", `${node.name} is not a machine: it cannot be restored.`);
+  const issuing = await readIssuingOrg(db, org.id);
+  const order = await makeOrder(services, db, org, node, "restore", "restored by an administrator");
+  const wasRegistered = node.hostPublicKey !== null && node.registeredAt !== null;
+  await db.writeFor({ org: org.id }, async (tx) => {
+    await readIssuingOrg(tx, org.id);
+    await requireNameStillFree(tx, node);
+    await checkSubnets(tx, issuing, node.subnets, node);
+    await checkHub(tx, org.id, node);
+    await takeAddresses(tx, issuing, node);
+    const notRevoked = {
+      revokedAt: null,
+      revokeReason: null,
+      revokedBy: null,
+      orderSeq: order.seq,
+      orderJws: order.jws,
+      watchedFrom: system.now(),
+      awaySince: null,
+    };
+    const state = wasRegistered
+      ? { state: "active" as const }
+      : { state: "pending" as const, ...claimable(node) };
+    const restored = await nodes.update(tx, { id, state: "revoked" }, { ...state, ...notRevoked });
+    if (restored === 0) throw new AppError("conflict", `The node ${node.name} is not revoked.`);
+    await beginPeriod(tx, id, system.now(), "given");
+    await releaseOwnName(tx, node);
+    await makeX509Due(tx, id);
+    if (node.phone !== null) await setRenewal(tx, id);
+    const fingerprint =
+      wasRegistered && node.phone === null
+        ? await issueOverlay(tx, issuing, await findNode(tx, org.id, id), services)
+        : undefined;
+    // The node may be a lighthouse, a relay, a router or a peer of rules: wake all nodes.
+    await raiseConfigVersion(tx, org.id);
+    await raiseOwnVersion(tx, org.id, id);
+    await publishNames(tx, org.id, [id]);
+    const event = { orgId: org.id, at: system.now(), actor, subject: `node/${id}` };
+    const signed = { type: "certificate.issued", after: { fingerprint } } as const;
+    await record(tx, [
+      { ...event, type: "node.restored" },
+      ...(fingerprint === undefined ? [] : [{ ...event, ...signed }]),
+    ]);
+  });
+  return renewCertificates(services, org.id, id, actor, { overlay: false, x509: wasRegistered });
+}
+
+/** Throws conflict if another node has one of them. The IPv6 address of an imported node may have a row of its own. */
+async function takeAddresses(tx: Transaction, org: Networks, node: NodeRecord): Promise<void> {
+  const first = { host: hostNumber(org, node.ip), ip: node.ip };
+  const second = { host: secondHost(org, node.ip6) ?? first.host, ip: node.ip6 ?? "" };
+  for (const address of second.host === first.host ? [first] : [first, second]) {
+    await takeAddress(tx, org.id, address, node.id).catch((error: unknown) => {
+      throw error instanceof AppError && error.code === "address_taken"
+        ? new AppError("conflict", `Another node has the address ${address.ip} now.`)
+        : error;
+    });
+  }
+}
+
+/**
+ * A node of an imported network has the key of its hand-made certificates, which stay blocked: its machine has to register
+ * with another key. The key of an interrupted registration stays, so that it can be resumed.
+ */
+function claimable({ csrKeySha256 }: NodeRow): Partial<NodeRow> {
+  return csrKeySha256 === null ? { hostPublicKey: null } : {};
+}

@@ -1,0 +1,99 @@
+// The list of revocations: which active nodes have confirmed each, and which have not.
+
+import { formatTime } from "../../../base/quantities.ts";
+import type { ServerOptions } from "../../options.ts";
+import { computed, integer, queryAll, queryNumber, text, textOrNull } from "../../store/table.ts";
+import { type Page, fitPage, pageOf, searchPattern } from "../../http/lists.ts";
+import type { ListQuery } from "../../../api/values.ts";
+
+export type Revocation = {
+  node_id: number;
+  name: string;
+  at: string;
+  reason: string;
+  by: string;
+  applied: number;
+  total: number;
+  waiting_for: number[];
+};
+
+/** Number of nodes in `waiting_for`. `applied` and `total` count all of them. */
+const maxNamed = 100;
+
+const revocationPick = computed({
+  nodeId: integer(),
+  name: text(),
+  revokedAt: integer(),
+  revokeReason: textOrNull(),
+  revokedBy: textOrNull(),
+  version: integer(),
+});
+const versionCount = computed({ version: integer(), n: integer() });
+const lateNode = computed({ id: integer(), version: integer() });
+
+/** Lists revocations with the active nodes that have confirmed them, and those that have not. */
+export async function listRevocations(
+  { db }: Pick<ServerOptions, "db">,
+  orgId: number,
+  query: ListQuery,
+): Promise<Page<Revocation>> {
+  const revoked =
+    "FROM nodes WHERE org_id = $1 AND state = 'revoked' AND ended_at IS NULL AND lower(name) LIKE $2 ESCAPE '!'";
+  const pattern = searchPattern(query);
+  const all = await queryNumber(db, `SELECT count(*) AS n ${revoked}`, [orgId, pattern]);
+  const longest = `SELECT coalesce(max(octet_length(revoke_reason)), 0) AS n ${revoked}`;
+  const fitted = fitPage(query, await queryNumber(db, longest, [orgId, pattern]));
+  const { limit, offset } = pageOf(fitted);
+  const rows = await queryAll(
+    db,
+    revocationPick,
+    `SELECT n.id AS node_id, n.name, n.revoked_at, n.revoke_reason, coalesce(u.email, n.revoked_by) AS revoked_by,
+       coalesce((SELECT max(c.blocked_at_version) FROM certificates c WHERE c.node_id = n.id), 0) AS version
+     FROM (SELECT * ${revoked} ORDER BY id LIMIT $3 OFFSET $4) n LEFT JOIN users u ON n.revoked_by = 'person/' || u.id
+     ORDER BY n.id`,
+    [orgId, pattern, limit, offset],
+  );
+  const activeNodes =
+    "SELECT count(*) AS n FROM nodes WHERE org_id = $1 AND state = 'active' AND phone IS NULL";
+  const active = await queryNumber(db, activeNodes, [orgId]);
+  const newest = Math.max(0, ...rows.map(({ version }) => version));
+  // Counts only nodes that lag behind: usually none, however many nodes there are.
+  const lag = "FROM nodes WHERE org_id = $1 AND state = 'active' AND confirmed_config_version < $2";
+  const counts = await queryAll(
+    db,
+    versionCount,
+    `SELECT confirmed_config_version AS version, count(*) AS n ${lag} GROUP BY confirmed_config_version`,
+    [orgId, newest],
+  );
+  // The nodes furthest behind: they include all nodes that any of the revocations waits for, up to the limit.
+  const furthest = await queryAll(
+    db,
+    lateNode,
+    `SELECT id, confirmed_config_version AS version ${lag} ORDER BY confirmed_config_version, id LIMIT ${maxNamed}`,
+    [orgId, newest],
+  );
+  return { items: rows.map((row) => revocationOf(row, active, counts, furthest)), total: all, query: fitted };
+}
+
+function revocationOf(
+  row: ReturnType<typeof revocationPick.parse>,
+  total: number,
+  counts: readonly ReturnType<typeof versionCount.parse>[],
+  furthest: readonly ReturnType<typeof lateNode.parse>[],
+): Revocation {
+  const lags = (each: { version: number }) => each.version < row.version;
+  const waiting = counts.filter(lags).reduce((sum, { n }) => sum + n, 0);
+  return {
+    node_id: row.nodeId,
+    name: row.name,
+    at: formatTime(row.revokedAt),
+    reason: row.revokeReason ?? "",
+    by: row.revokedBy ?? "",
+    applied: total - waiting,
+    total,
+    waiting_for: furthest
+      .filter(lags)
+      .map(({ id }) => id)
+      .sort((a, b) => a - b),
+  };
+}
