@@ -3,7 +3,10 @@
 import { statfsSync, type StatsFs } from "node:fs";
 import { formatSize } from "./quantities.ts";
 
-/** `filling`: below a tenth and below 2 GB. `full`: below 16 MB, or no inode is free: the next write may fail. */
+/**
+ * `filling`: less than a tenth, and less than 2 GB, is free. `full`: less than 16 MB, or no inode, is free: the next write
+ * may fail.
+ */
 export type DiskState = "ok" | "filling" | "full";
 type Space = Pick<StatsFs, "bavail" | "blocks" | "bsize" | "ffree" | "files">;
 export type DiskSpace = { state: DiskState; freeBytes: number; totalBytes: number; text: string };
@@ -13,7 +16,7 @@ const fillingBytes = 2_000_000_000;
 
 const gravest: readonly DiskState[] = ["full", "filling", "ok"];
 
-/** The disk in the worst state, of those on which these places are. */
+/** Of the disks that hold these paths, the one in the worst state. */
 export function worstDisk(paths: readonly string[], stat?: (path: string) => Space): DiskSpace | undefined {
   const [worst] = paths
     .flatMap((path) => diskSpaceAt(path, stat) ?? [])

@@ -3,8 +3,8 @@
 import type { Step } from "./plan.ts";
 import type { System } from "./system.ts";
 
-/** The same system, and the requests that it has sent since, each once. */
-export function notingRequests<Given extends Pick<System, "fetch">>(
+/** The same system, and a list of the requests sent through it, each once. */
+export function recordRequests<Given extends Pick<System, "fetch">>(
   system: Given,
 ): { system: Given; requests(): Step[] } {
   const sent = new Map<string, Step>();

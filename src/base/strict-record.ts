@@ -3,6 +3,14 @@
 import * as v from "valibot";
 import { isObject } from "./is-object.ts";
 
+/** Like v.strictObject, which takes an empty list for {}. */
+export function withoutList<Input, Output>(
+  schema: v.GenericSchema<Input, Output>,
+): v.GenericSchema<Input, Output> {
+  const parsed = v.pipe(v.custom<Input>(isObject), schema);
+  return { ...schema, "~run": (dataset, config) => parsed["~run"](dataset, config) };
+}
+
 /**
  * Like v.record, which takes lists too, and drops the keys `constructor` and `prototype` without an issue. v.map keeps all
  * keys, so it parses the entries.

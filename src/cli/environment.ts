@@ -1,4 +1,4 @@
-// Refuses a service's AGENT_ variable that no command knows: a misspelled variable would silently keep the default.
+// Refuses an AGENT_ variable that no command knows: with a misspelled one, a service would silently keep the default.
 
 import { brand } from "../brand.ts";
 import { AppError } from "../base/errors.ts";

@@ -13,6 +13,7 @@ import {
   remoteFlags,
   requireLocalData,
   targetFlags,
+  type LocalTarget,
   type Target,
 } from "./admin/target.ts";
 import { readPassword } from "./admin/users/user.ts";
@@ -233,7 +234,7 @@ export const whoami: Implementation = {
 };
 
 /** The message of an admin command without data; undefined if there is data. */
-async function missingData(context: Context, { options }: Extract<Target, { kind: "local" }>) {
+async function missingData(context: Context, { options }: LocalTarget) {
   try {
     await requireLocalData(context, options);
     return undefined;

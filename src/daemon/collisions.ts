@@ -5,7 +5,7 @@ import * as v from "valibot";
 import { brand } from "../brand.ts";
 import { AppError } from "../base/errors.ts";
 import { isSilentLevel } from "../node/files/config/read-config.ts";
-import { doOverlap } from "../node/files/granted/networks.ts";
+import { overlap } from "../node/files/granted/networks.ts";
 
 /** Resources that an engine uses exclusively. */
 export type Claim = {
@@ -79,7 +79,7 @@ function collision(a: Claim, b: Claim): string | undefined {
   if (a.listen !== undefined && b.listen !== undefined && sameSocket(a.listen, b.listen))
     return `both use the UDP port ${a.listen.port}`;
   for (const network of a.networks) {
-    const other = b.networks.find((each) => doOverlap(network, each));
+    const other = b.networks.find((each) => overlap(network, each));
     if (other !== undefined) return `their networks ${network} and ${other} overlap`;
   }
   return undefined;

@@ -10,18 +10,16 @@ import { readTextIfThere, syncDirectory, writeFileAtomic } from "../base/files.t
 import { readBytes } from "../base/open-file.ts";
 
 export type GenerationPointer = {
-  /** The name of the active generation. */
-  name(directory: string): string | undefined;
-  /** The directory of the active generation. */
-  present(directory: string): string;
+  activeName(directory: string): string | undefined;
+  activeDirectory(directory: string): string;
   /** Makes a generation active. On Windows, readers see it after `follow`. */
   set(directory: string, name: string): void;
-  /** Makes these files match the active generation. */
+  /** Makes these files match the active generation. A link whose file is gone stays: readers then find no file. */
   follow(directory: string, files: readonly string[]): void;
 };
 
 export const linkPointer: GenerationPointer = {
-  name(directory) {
+  activeName(directory) {
     try {
       return readlinkSync(join(directory, "current")).split(/[\\/]/).at(-1);
     } catch (error) {
@@ -29,7 +27,7 @@ export const linkPointer: GenerationPointer = {
       throw error;
     }
   },
-  present: (directory) => join(directory, "current"),
+  activeDirectory: (directory) => join(directory, "current"),
   set(directory, name) {
     const next = join(directory, ".current.tmp");
     rmSync(next, { force: true });
@@ -47,14 +45,14 @@ export const linkPointer: GenerationPointer = {
 };
 
 export const copyPointer: GenerationPointer = {
-  name: (directory) => readTextIfThere(join(directory, "current"))?.trim(),
-  present: (directory) => join(directory, "generations", copyPointer.name(directory) ?? "none"),
+  activeName: (directory) => readTextIfThere(join(directory, "current"))?.trim(),
+  activeDirectory: (directory) => join(directory, "generations", copyPointer.activeName(directory) ?? "none"),
   set: (directory, name) => writeFileAtomic(join(directory, "current"), `${name}\n`, 0o644),
   follow(directory, files) {
-    const present = copyPointer.present(directory);
-    if (!existsSync(present)) return;
+    const active = copyPointer.activeDirectory(directory);
+    if (!existsSync(active)) return;
     for (const file of files) {
-      const [from, to] = [join(present, file), join(directory, file)];
+      const [from, to] = [join(active, file), join(directory, file)];
       if (!existsSync(from)) rmSync(to, { force: true });
       else if (readTextIfThere(to) !== readTextIfThere(from)) writeFileAtomic(to, readBytes(from), 0o644);
     }

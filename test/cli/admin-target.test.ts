@@ -138,6 +138,9 @@ describe("the target", () => {
       "key rotate",
       "audit verify",
       "export acme DIR --plain",
+      "backup FILE --dry-run",
+      "key rotate --dry-run",
+      "user reset-factors ada@example.org --dry-run",
     ]) {
       const { status, err } = await agent(`admin ${line}`);
       expect(`${line}: ${status} ${err}`).toContain("works only on the machine of the control plane");

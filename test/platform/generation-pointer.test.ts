@@ -25,7 +25,7 @@ for (const [kind, pointer] of [
     test("the files follow the active generation; a file that it lacks is deleted", () => {
       using directory = temporaryDirectory();
       const at = directory.path;
-      expect(pointer.name(at)).toBeUndefined();
+      expect(pointer.activeName(at)).toBeUndefined();
       makeGeneration(at, "1", { "config.yml": "one", "host.crt": "a", "node.crt": "n" });
       makeGeneration(at, "2", { "config.yml": "two", "host.crt": "b" });
       for (const [name, wanted] of [
@@ -35,9 +35,9 @@ for (const [kind, pointer] of [
       ] as const) {
         pointer.set(at, name);
         pointer.follow(at, names);
-        expect(pointer.name(at)).toBe(name);
+        expect(pointer.activeName(at)).toBe(name);
         expect(read(at)).toEqual([...wanted]);
-        expect(readFileSync(join(pointer.present(at), "config.yml"), "utf8")).toBe(wanted[0]);
+        expect(readFileSync(join(pointer.activeDirectory(at), "config.yml"), "utf8")).toBe(wanted[0]);
       }
     });
 

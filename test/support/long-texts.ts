@@ -11,7 +11,8 @@ import { clean, cleanErrors, cut, makeLog, printable, redact } from "../../src/b
 import { oneLine } from "../../src/base/unprintable.ts";
 import { isLoopback } from "../../src/base/loopback.ts";
 import { checkBase, makeClient } from "../../src/node/contact/requests/client.ts";
-import { describe, isReady, parseLogLine, reloadEvidence, testConfig } from "../../src/node/engine/engine.ts";
+import { testConfig } from "../../src/node/engine/engine.ts";
+import { describe, isReady, parseLogLine, reloadEvidence } from "../../src/node/engine/log-lines.ts";
 import { countPeers } from "../../src/node/engine/peers.ts";
 import { readYaml } from "../../src/node/files/config/read-yaml.ts";
 import { decodeCaBundle } from "../../src/pki/nebula.ts";

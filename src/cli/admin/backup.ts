@@ -3,7 +3,7 @@
 import { resolve } from "node:path";
 import { brand } from "../../brand.ts";
 import { planReplaced } from "../../base/plan-file.ts";
-import { onData, onlyPlanned, requireLocal } from "./data.ts";
+import { onData, onlyPlanned, requireLocalTarget } from "./data.ts";
 import type { Implementation } from "../command.ts";
 import { readDataOptions } from "../server/server-flags.ts";
 import { sayTarget, targetFlags } from "./target.ts";
@@ -68,8 +68,8 @@ export const restore: Implementation = {
   async run(context) {
     const { settings, system, values, words, output } = context;
     const { planRestore, restoreBackup } = await import("../../server/backup/restore.ts");
-    const target = await requireLocal(context, true);
-    const options = await readDataOptions(values, system);
+    const target = await requireLocalTarget(context, true);
+    const { options } = target;
     const [file = ""] = words;
     const permitted = { replace: values.on("replace"), unauthenticated: values.on("unauthenticated") };
     if (settings.dryRun) return output.plan(planRestore(options, file, permitted.replace, system));
@@ -86,7 +86,7 @@ export const restore: Implementation = {
 function restoredLines(restored: Restored): string[] {
   const { organizations, nodes, as_of, set_aside, staff } = restored;
   const { revoked_nodes = 0, lost_nodes = [], authorities_lost = [] } = restored;
-  const { deleted_rules = 0, lost_rules = 0, overrides_back = [] } = restored;
+  const { deleted_rules = 0, lost_rules = 0, overrides_back = [], staff_missing = false } = restored;
   const when = (isSo: boolean, line: string) => (isSo ? [line] : []);
   return [
     `Restored ${organizations} organizations and ${nodes} nodes`,
@@ -113,6 +113,10 @@ function restoredLines(restored: Restored): string[] {
     ...when(
       overrides_back.length > 0,
       `Overrides changed since the backup, so check these, which are those of the backup again: ${overrides_back.join(", ")}`,
+    ),
+    ...when(
+      staff_missing,
+      `All staff users of the backup were disabled after it. Enable one: \`${brand.executable} admin user enable EMAIL\`, or create one: \`${brand.executable} admin user create EMAIL --staff\``,
     ),
     ...authorities_lost.map(
       (org) =>

@@ -8,7 +8,7 @@ import type { Admin } from "../../server/admin.ts";
 import type { OrganizationAccess } from "../../server/http/route.ts";
 import type { Context } from "../command.ts";
 import { readDataOptions } from "../server/server-flags.ts";
-import { chooseTarget, nameOfLocal, requireLocalData, sayTarget, type Target } from "./target.ts";
+import { chooseTarget, nameOfLocal, requireLocalData, sayTarget, type LocalTarget } from "./target.ts";
 
 /** Runs `work` on the data that the flags name, whether `serve` runs or not. `begins`: may create the data. `writes`: names the target. */
 export async function onData<T>(
@@ -16,13 +16,13 @@ export async function onData<T>(
   work: (admin: Admin) => Promise<T>,
   { begins = false, writes = false } = {},
 ): Promise<T> {
-  const { values, system, settings } = context;
+  const { system, settings } = context;
   const { withAdmin } = await import("../../server/admin.ts");
-  const target = await requireLocal(context, begins);
-  const options = await readDataOptions(values, system);
-  if (!begins || settings.dryRun) await requireLocalData(context, options);
+  const target = await requireLocalTarget(context, begins);
+  // A plan must not create the data that it reads.
+  if (!begins || settings.dryRun) await requireLocalData(context, target.options);
   if ((begins || writes) && !settings.dryRun) sayTarget(target, context);
-  return withAdmin(options, system, work);
+  return withAdmin(target.options, system, work);
 }
 
 /** `onData` for one organization. */
@@ -36,10 +36,10 @@ export async function onOrganization<T>(
 }
 
 /**
- * The local data. Throws if the user means a control plane on another machine, by a flag, or by a profile where no data is;
- * beside data, the profile's control plane is probably this one.
+ * Throws if a flag names a control plane on another machine, or if a profile does and there is no data here. With data here,
+ * the profile's control plane is probably this one.
  */
-export async function requireLocal(context: Context, begins = false): Promise<Target> {
+export async function requireLocalTarget(context: Context, begins = false): Promise<LocalTarget> {
   const { values, system } = context;
   const named = values.text("api-base") ?? values.text("profile");
   // A profile without a session counts too: the command would not work with it either.
@@ -59,29 +59,18 @@ function onlyLocal(target: string): AppError {
 }
 
 /**
- * With --dry-run: prints what would change (the database, and `more`), and returns true. `org`: throws if there is no such
- * organization. `begins`: the command may create the data.
+ * With --dry-run: prints what would change (the database, and `more`), and returns true. `begins`: the command may create
+ * the data.
  */
 export async function onlyPlanned(
   context: Context,
-  {
-    org,
-    begins = false,
-    more = [],
-  }: { org?: string | undefined; begins?: boolean; more?: readonly Step[] } = {},
+  { begins = false, more = [] }: { begins?: boolean; more?: readonly Step[] } = {},
 ): Promise<boolean> {
-  const { settings, values, system, output } = context;
+  const { settings, system, output } = context;
   if (!settings.dryRun) return false;
   const { planData } = await import("../../server/store/data-directory.ts");
-  const options = await readDataOptions(values, system);
+  const { options } = await requireLocalTarget(context, begins);
   if (!begins) await requireLocalData(context, options);
-  if (org !== undefined) await onOrganization(context, org, async () => {});
   output.plan([...planData(options, system), ...more]);
   return true;
-}
-
-/** The word ID of a command line. */
-export function readId(id: string): number {
-  if (!/^\d{1,15}$/.test(id)) throw new AppError("usage", `ID must be a number, not "${id}"`);
-  return Number(id);
 }

@@ -21,7 +21,6 @@ import { orgArg } from "../server/server-flags.ts";
 import { given } from "../../base/given.ts";
 import type { Flags, Values } from "../values.ts";
 import { read, write, type Api } from "./api.ts";
-import { readId } from "./data.ts";
 import {
   checked,
   memberEmails,
@@ -345,6 +344,12 @@ async function readSide(flag: string, text: string, idOf: IdOf): Promise<Side> {
   throw new AppError("usage", `--${flag} ${text} is neither a group, a node, a user nor a network`, {
     hint: `Write node:${text} for the node, group:${text} for the group, or user:EMAIL for the nodes of a member.`,
   });
+}
+
+/** The word ID of a command line. */
+function readId(id: string): number {
+  if (!/^\d{1,15}$/.test(id)) throw new AppError("usage", `ID must be a number, not "${id}"`);
+  return Number(id);
 }
 
 export const remove: Implementation = {

@@ -43,8 +43,14 @@ export const remoteFlags: Flags = {
 export const targetFlags: Flags = { ...remoteFlags, ...dataFlags };
 
 /** `isSurprising`: the user has signed in at control planes, and no flag chose the local data. */
+export type LocalTarget = {
+  kind: "local";
+  options: DataOptions & { publicUrl?: string };
+  name: string;
+  isSurprising: boolean;
+};
 export type Target =
-  | { kind: "local"; options: DataOptions & { publicUrl?: string }; name: string; isSurprising: boolean }
+  | LocalTarget
   | { kind: "remote"; profile: Profile; name: string; token: TokenSource };
 
 /** `profile`: the session of `agent login`. */
@@ -105,7 +111,7 @@ export async function requireLocalData(
   }: Pick<Context, "values" | "system"> & {
     settings: Pick<Context["settings"], "configRoot">;
   },
-  options: Extract<Target, { kind: "local" }>["options"],
+  options: LocalTarget["options"],
   rootData = rootServerDirectory,
 ): Promise<void> {
   const { hasData, requireData } = await import("../../server/store/data-directory.ts");
@@ -144,7 +150,7 @@ function isPresent(path: string): boolean {
   }
 }
 
-async function localTarget({ values, system }: Context, isSurprising = false): Promise<Target> {
+async function localTarget({ values, system }: Context, isSurprising = false): Promise<LocalTarget> {
   const options = await readDataOptions(values, system);
   return { kind: "local", options, name: nameOfLocal(options), isSurprising };
 }

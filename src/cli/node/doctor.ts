@@ -31,8 +31,8 @@ export const command: Implementation = {
   ],
   async run(context) {
     const { settings, values, output, log } = context;
-    const { notingRequests } = await import("../../base/plan-requests.ts");
-    const { system, requests } = notingRequests(context.system);
+    const { recordRequests } = await import("../../base/plan-requests.ts");
+    const { system, requests } = recordRequests(context.system);
     const bundle = values.text("bundle");
     if (bundle !== undefined) {
       const { requireFreePlace } = await import("../../base/files.ts");

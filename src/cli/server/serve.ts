@@ -5,7 +5,6 @@ import { AppError } from "../../base/errors.ts";
 import { readTextIfThere } from "../../base/files.ts";
 import { makeLog, writeOnceATurn, type Log } from "../../base/log.ts";
 import type { System } from "../../base/system.ts";
-import { onlyPlanned } from "../admin/data.ts";
 import type { ServeOptions, Serving } from "../../server/serve.ts";
 import type { CommandOutput, Context, Implementation } from "../command.ts";
 import type { Args, Values } from "../values.ts";
@@ -130,7 +129,10 @@ export const command: Implementation = {
     }
     const { refuseOpenHttp, startServer } = await import("../../server/serve.ts");
     refuseOpenHttp(options);
-    if (await onlyPlanned(context, { begins: true })) return;
+    if (settings.dryRun) {
+      const { planData } = await import("../../server/store/data-directory.ts");
+      return output.plan(planData(options, system));
+    }
     // The executable is built for short commands (build.ts).
     Bun.unsafe.setJITPolicy(1);
     const write = writeOnceATurn(system.stderr.write);

@@ -1,12 +1,14 @@
 // Lines of an engine's log for reading: `2026-11-22 12:00:00 info  Handshake message received  vpnAddrs=10.77.0.1`.
 
+import { jsonFields } from "../../node/engine/log-lines.ts";
+
 /** Fingerprints and the like: the beginning is enough to compare them. */
 const longHex = /^[0-9a-f]{40,}$/;
 const levelWidth = 5;
 
 /** A line that is no JSON object of the engine is returned as it is. */
 export function readableLine(line: string): string {
-  const fields = line.startsWith("{") ? parse(line) : undefined;
+  const fields = line.startsWith("{") ? jsonFields(line) : undefined;
   if (fields === undefined) return line;
   const { level, msg, time, ...rest } = fields;
   if (typeof msg !== "string") return line;
@@ -14,15 +16,6 @@ export function readableLine(line: string): string {
   const how = typeof level === "string" ? level.toLowerCase().padEnd(levelWidth) : "";
   const pairs = Object.entries(rest).flatMap(([key, value]) => pairsOf(key, value));
   return [[when, how, msg].filter((part) => part !== "").join(" "), ...pairs].join("  ");
-}
-
-function parse(line: string): Record<string, unknown> | undefined {
-  try {
-    const value: unknown = JSON.parse(line);
-    return typeof value === "object" && value !== null ? { ...value } : undefined;
-  } catch {
-    return undefined;
-  }
 }
 
 /** Leave out empty values. */

@@ -60,7 +60,7 @@ export async function recheckPresent(
   }
   if (checked !== present) {
     try {
-      const place = generationPointer.present(directory);
+      const place = generationPointer.activeDirectory(directory);
       if (engine.path !== undefined) await testText(engine.path, place, checked, system);
     } catch (error) {
       const reason = messageOf(error);

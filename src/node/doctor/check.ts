@@ -1,4 +1,4 @@
-// The form of the doctor's checks. A check never changes anything and never throws; the user applies the remedy.
+// The form of the doctor's checks. A check changes nothing. If it throws, that is its finding. The user applies the remedy.
 
 import { given } from "../../base/given.ts";
 import { brand } from "../../brand.ts";
@@ -18,6 +18,8 @@ export type Check = Finding & { id: string; org_slug?: string };
 
 /** The remedy of checks that only root can run. */
 export const asRoot = `sudo ${brand.executable} doctor`;
+const deniedToRoot =
+  "File modes do not stop root: look for SELinux, AppArmor, an immutable file or the limits of a container";
 
 export const ok = (evidence: string): Finding => ({ verdict: "ok", evidence });
 export const skipped = (evidence: string): Finding => ({ verdict: "skipped", evidence });
@@ -25,26 +27,26 @@ export const warn = (evidence: string, remedy: string): Finding => ({ verdict: "
 export const fail = (evidence: string, remedy: string): Finding => ({ verdict: "fail", evidence, remedy });
 
 /**
- * Runs a check. What it throws becomes a failure with that message; `remedy` is used if the error has no hint. What an
- * ordinary user may not see is no failure.
+ * Runs a check. What it throws becomes a failure with that message; `cure` is its remedy if the error has no hint. What an
+ * ordinary user may not see is skipped, not failed.
  */
 export async function runCheck(
   id: string,
   slug: string | undefined,
   work: () => Finding | Promise<Finding>,
-  remedy?: string,
+  cure?: string,
   isRoot = isPrivileged(),
 ): Promise<Check> {
-  const where = given({ org_slug: slug });
+  const name = { id, ...given({ org_slug: slug }) };
   try {
-    return { id, ...where, ...(await work()) };
+    return { ...name, ...(await work()) };
   } catch (error) {
-    // Without permission the cause is unknown, so never advise to change keys or files.
-    const denied = isDenied(error);
-    const hint = denied ? asRoot : ((error instanceof AppError ? error.details.hint : undefined) ?? remedy);
     const evidence = messageOf(error);
-    if (denied && !isRoot) return { id, ...where, ...skipped(`not seen: ${evidence}`), remedy: asRoot };
-    return { id, ...where, verdict: "fail", evidence, ...given({ remedy: hint }) };
+    const hint = error instanceof AppError ? error.details.hint : undefined;
+    if (!isDenied(error)) return { ...name, verdict: "fail", evidence, ...given({ remedy: hint ?? cure }) };
+    // Without permission the cause is unknown, so never advise to change keys or files.
+    if (isRoot) return { ...name, ...fail(evidence, deniedToRoot) };
+    return { ...name, ...skipped(`not seen: ${evidence}`), remedy: asRoot };
   }
 }
 
@@ -52,14 +54,16 @@ function isDenied(error: unknown): boolean {
   return ["EACCES", "EPERM", "os_permission"].includes(systemErrorCode(error) ?? "");
 }
 
+/** Of the column of names in the output. */
+const nameWidth = 28;
 const signs = { ok: "ok  ", warn: "WARN", fail: "FAIL", skipped: "-   " } as const;
 
 export function renderChecks(checks: readonly Check[]): string {
   const lines = checks.flatMap(({ id, org_slug, verdict, evidence, remedy }) => {
     const name = org_slug === undefined ? id : `${org_slug} ${id}`;
     return [
-      `${signs[verdict]}  ${name.padEnd(28)} ${evidence}`,
-      ...(remedy === undefined || verdict === "ok" ? [] : [`      ${"".padEnd(28)} → ${remedy}`]),
+      `${signs[verdict]}  ${name.padEnd(nameWidth)} ${evidence}`,
+      ...(remedy === undefined || verdict === "ok" ? [] : [`      ${"".padEnd(nameWidth)} → ${remedy}`]),
     ];
   });
   const failed = checks.filter(({ verdict }) => verdict === "fail").length;

@@ -1,5 +1,5 @@
-// Knows the overlay engine as a program: its version, its configuration test, its log messages (from version 1.6.1 on),
-// and how a running engine is reloaded. Other files start and stop it.
+// Knows the overlay engine as a program: its version, its configuration test, and how a running engine is reloaded. Other
+// files start and stop it.
 
 import { statSync } from "node:fs";
 import {
@@ -17,6 +17,7 @@ import type { System } from "../../base/system.ts";
 import type { LogSource, LogTail } from "./engine-log.ts";
 import { needsRestart } from "../files/config/needs-restart.ts";
 import type { Stopping } from "../files/orders.ts";
+import { describe, isReady, parseLogLine, reloadEvidence, type EngineLine } from "./log-lines.ts";
 import { whyForeign } from "../../platform/program-safety.ts";
 import { isAlive, signalProcess, type ProcessIdentity } from "../../platform/process-identity.ts";
 
@@ -41,8 +42,6 @@ export type OverlayControl = EngineControl & Stopping;
 
 /** Limit for engine messages in an error. */
 const maxReasonLength = 400;
-/** Longer log lines are cut before parsing. The engine's own lines have a few hundred characters. */
-const maxLineLength = 16_384;
 /** Limit for a reload. One with 20,000 blocklist entries takes 0.3 s. */
 const reloadTimeoutMs = 10_000;
 const readyTimeoutMs = 15_000;
@@ -143,88 +142,11 @@ function testError(output: string): string {
   return clean(text ?? "it gives no reason", maxReasonLength);
 }
 
-export type EngineLine = {
-  /** RFC 3339, as the engine wrote it; undefined if timestamps are disabled. */
-  time: string | undefined;
-  level: "trace" | "debug" | "info" | "warn" | "error" | "fatal";
-  msg: string;
-  fields: Record<string, unknown>;
-};
-
-/** Parses a log line, JSON or text, of either of the engine's two loggers. Undefined for other text. */
-export function parseLogLine(line: string): EngineLine | undefined {
-  const fields = line.startsWith("{") ? jsonFields(line) : textFields(line.slice(0, maxLineLength));
-  const msg = fields?.["msg"];
-  if (fields === undefined || typeof msg !== "string") return undefined;
-  const { time, level, msg: _, ...rest } = fields;
-  return {
-    time: typeof time === "string" ? time : undefined,
-    level: readLevel(String(level)),
-    msg,
-    fields: rest,
-  };
-}
-
-/** The message with its reason: "Cannot load …: reason". */
-export function describe(line: EngineLine): string {
-  const reason = line.fields["error"];
-  return typeof reason === "string" ? `${line.msg}: ${reason}` : line.msg;
-}
-
-function jsonFields(line: string): Record<string, unknown> | undefined {
-  try {
-    const value: unknown = JSON.parse(line);
-    return typeof value === "object" && value !== null ? { ...value } : undefined;
-  } catch {
-    // Part of a line, after a crash.
-    return undefined;
-  }
-}
-
-/** key=value and key="quoted value": the text format of both loggers. */
-function textFields(line: string): Record<string, unknown> | undefined {
-  const fields: Record<string, unknown> = {};
-  for (const [, key = "", quoted, bare] of line.matchAll(
-    /(?<![\w.])([\w.]+)=(?:"((?:[^"\\]|\\.)*)"|(\S*))/g,
-  )) {
-    fields[key] =
-      quoted === undefined ? bare : quoted.replace(/\\(.)/g, (_, char) => (char === "n" ? "\n" : char));
-  }
-  return fields["level"] === undefined ? undefined : fields;
-}
-
-function readLevel(text: string): EngineLine["level"] {
-  const level = text.toLowerCase();
-  if (level.startsWith("debug-")) return "trace";
-  if (level.startsWith("warn")) return "warn";
-  if (level === "panic" || level === "fatal") return "fatal";
-  return level === "error" || level === "debug" || level === "trace" ? level : "info";
-}
-
-/** All versions log this when the interface is up. From then on SIGHUP no longer kills the engine. */
-export function isReady(line: EngineLine): boolean {
-  return line.msg === "Nebula interface is active";
-}
-
-/**
- * What a line shows about a reload. All versions first log "begun", then "applied" for certificates and key, even if
- * nothing changed. They log nothing at the end.
- */
-export function reloadEvidence(line: EngineLine): "begun" | "applied" | "failed" | undefined {
-  if (line.msg === "Caught HUP, reloading config") return "begun";
-  if (/^Client cert(ificate\(s\))? refreshed from disk$/.test(line.msg)) return "applied";
-  return line.level === "error" && failedReload.test(line.msg) ? "failed" : undefined;
-}
-
-/** Each part of the engine has its own message for a failed reload. Errors about peers must not match. */
-const failedReload =
-  /reload|refresh|reconfigure|configure the logger|load client cert|load ca from config|in new (v\d )?cert|Removing a V2 cert|marshaling (new|old) config|tun mtu|tun tx queue/i;
-
 /**
  * Whether the log drops lines because of a flood, so that the expected line may never come. Checked only now and
  * then: it costs a process, and the caller holds the lock.
  */
-async function isInVain(waited: number, { isFlooded }: Pick<RunningEngine, "isFlooded">): Promise<boolean> {
+async function mayLackLines(waited: number, { isFlooded }: Pick<RunningEngine, "isFlooded">): Promise<boolean> {
   return waited > 0 && waited % silentMs === 0 && (await isFlooded?.()) === true;
 }
 
@@ -252,7 +174,7 @@ export async function waitUntilReady(
             ? `Its last lines may show why: \`${brand.executable} logs\`.`
             : `Find out why: \`${brand.executable} doctor\`.`,
       });
-    if (!options.silent && (await isInVain(waited, options))) return;
+    if (!options.silent && (await mayLackLines(waited, options))) return;
     await system.sleep(lookEveryMs);
   }
   if (!options.silent)
@@ -272,18 +194,6 @@ export type RunningEngine = {
   /** Whether repeated errors fill the log, so that the system drops lines. A missing line then proves nothing. */
   isFlooded?: () => Promise<boolean>;
 };
-
-/** This many lines with the same error, among some hundred, are a flood. */
-const floodLines = 100;
-
-/** Whether these lines are a flood of one error. The engine writes one for each invalid handshake. */
-export function isFlood(lines: readonly string[]): boolean {
-  const errors = lines.flatMap((line) => {
-    const parsed = parseLogLine(line);
-    return parsed?.level === "error" ? [parsed.msg] : [];
-  });
-  return [...Map.groupBy(errors, (msg) => msg).values()].some(({ length }) => length >= floodLines);
-}
 
 /** Controls an engine by its process and its log. */
 export function controlEngine(
@@ -324,42 +234,42 @@ async function hangUp(engine: RunningEngine, system: Pick<System, "sleep">): Pro
     if (!signalProcess(identity, "SIGHUP")) throw new AppError("engine_failed", "The overlay engine ended");
   };
   signal();
-  const seen = { begun: 0, applied: false, failure: "" };
+  const reload: ReloadEvidence = { begun: 0, applied: false, failure: "" };
   const silent = engine.silent?.() === true;
   for (let waited = 0; waited < (silent ? silentMs : reloadTimeoutMs); waited += lookEveryMs) {
     await system.sleep(lookEveryMs);
     for (const line of tail.read()) {
-      const begunBefore = seen.begun;
-      note(seen, parseLogLine(line));
-      if (seen.begun === 1 && begunBefore === 0 && !silent) signal();
-      if (seen.begun === 2) return conclude(seen);
+      const begunBefore = reload.begun;
+      addEvidence(reload, parseLogLine(line));
+      if (reload.begun === 1 && begunBefore === 0 && !silent) signal();
+      if (reload.begun === 2) return requireApplied(reload);
     }
     if (!isAlive(identity)) throw new AppError("engine_failed", "The overlay engine ended while it reloaded");
-    if (!silent && (await isInVain(waited, engine))) return conclude({ ...seen, applied: true });
+    if (!silent && (await mayLackLines(waited, engine))) return requireApplied({ ...reload, applied: true });
   }
   if (!silent) throw new AppError("engine_failed", "The overlay engine's log shows no reload");
-  conclude({ ...seen, applied: true });
+  requireApplied({ ...reload, applied: true });
 }
 
-type Seen = { begun: number; applied: boolean; failure: string };
+type ReloadEvidence = { begun: number; applied: boolean; failure: string };
 
-function note(seen: Seen, line: EngineLine | undefined): void {
+function addEvidence(reload: ReloadEvidence, line: EngineLine | undefined): void {
   const evidence = line === undefined ? undefined : reloadEvidence(line);
   if (line === undefined || evidence === undefined) return;
-  if (evidence === "begun") seen.begun += 1;
+  if (evidence === "begun") reload.begun += 1;
   // Lines before our own "begun" belong to an earlier fence.
-  if (seen.begun !== 1) return;
-  if (evidence === "applied") seen.applied = true;
-  if (evidence === "failed" && seen.failure === "") seen.failure = clean(describe(line), maxReasonLength);
+  if (reload.begun !== 1) return;
+  if (evidence === "applied") reload.applied = true;
+  if (evidence === "failed" && reload.failure === "") reload.failure = clean(describe(line), maxReasonLength);
 }
 
-function conclude(seen: Seen): void {
-  if (seen.failure !== "") {
+function requireApplied({ failure, applied }: ReloadEvidence): void {
+  if (failure !== "") {
     throw new AppError(
       "engine_failed",
-      `The overlay engine did not apply the configuration: ${seen.failure}`,
+      `The overlay engine did not apply the configuration: ${failure}`,
     );
   }
-  if (!seen.applied)
+  if (!applied)
     throw new AppError("engine_failed", "The overlay engine did not reload its certificates");
 }

@@ -7,7 +7,7 @@ import { can, firstVersions } from "../../engine/features.ts";
 import { AppError } from "../../base/errors.ts";
 import type { Log } from "../../base/log.ts";
 import type { Step } from "../../base/plan.ts";
-import { notingRequests } from "../../base/plan-requests.ts";
+import { recordRequests } from "../../base/plan-requests.ts";
 import { compareVersions } from "../../release/version.ts";
 import type { System } from "../../base/system.ts";
 import { engineVersion } from "../engine/engine.ts";
@@ -68,16 +68,16 @@ export async function planProvision(
   system: System,
   newcomer?: Newcomer,
 ): Promise<Step[]> {
-  const noting = notingRequests(trustingNewcomer(system, newcomer));
+  const recorded = recordRequests(trustingNewcomer(system, newcomer));
   const isMissing = findEngine(settings, system) === undefined;
   const old = isMissing ? undefined : await replaceable(settings, system, newcomer);
   if (!isMissing && old === undefined) return [];
-  const { value: offer } = await offersOf(settings, { system: noting.system }, newcomer, old).next();
-  const asked = noting.requests();
-  if (offer === undefined) return isMissing ? [...asked, ...planEngine(request, settings, system)] : asked;
+  const { value: offer } = await offersOf(settings, recorded, newcomer, old).next();
+  const requests = recorded.requests();
+  if (offer === undefined) return isMissing ? [...requests, ...planEngine(request, settings, system)] : requests;
   const { version, releaseUrl } = offer;
   const wanted = { ...request, source: "release", version, releaseUrl } as const;
-  return [...asked, ...planEngine(wanted, settings, system)];
+  return [...requests, ...planEngine(wanted, settings, system)];
 }
 
 /**

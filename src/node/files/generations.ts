@@ -143,7 +143,7 @@ function makePublic(...directories: string[]): void {
 /** Completes a switch that a kill interrupted. */
 export function finishSwitch(directory: string): void {
   try {
-    makePublic(join(directory, "generations"), generationPointer.present(directory));
+    makePublic(join(directory, "generations"), generationPointer.activeDirectory(directory));
     generationPointer.follow(directory, generationFiles);
   } catch (error) {
     throw fromSystemError(`finish the switch of ${directory}`, error);
@@ -152,7 +152,7 @@ export function finishSwitch(directory: string): void {
 
 export function currentGeneration(directory: string): string | undefined {
   try {
-    return generationPointer.name(directory);
+    return generationPointer.activeName(directory);
   } catch (error) {
     throw fromSystemError(`read ${directory}/current`, error);
   }
@@ -160,7 +160,7 @@ export function currentGeneration(directory: string): string | undefined {
 
 /** A file in the directory of the current generation. */
 export function generationFile(directory: string, file: string): string {
-  return join(generationPointer.present(directory), file);
+  return join(generationPointer.activeDirectory(directory), file);
 }
 
 /** The files in force. */

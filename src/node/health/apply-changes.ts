@@ -5,8 +5,8 @@ import type { EngineControl } from "../engine/engine.ts";
 import { withLock } from "../files/lock.ts";
 import type { OwnChanges } from "../files/config/rewrite-config.ts";
 
-export type ChangesEdge = {
-  /** Names the lock's holder in messages of other runs. */
+export type ApplyDeps = {
+  /** Named as the lock's holder in messages of other commands. */
   command: string;
   control: Pick<EngineControl, "reload">;
   system: Pick<System, "machineState" | "lookup" | "sleep">;
@@ -15,7 +15,7 @@ export type ChangesEdge = {
 export async function applyChanges(
   place: { slug: string; directory: string },
   changes: OwnChanges,
-  { command, control, system }: ChangesEdge,
+  { command, control, system }: ApplyDeps,
 ): Promise<void> {
   // Loaded on demand: it decodes certificates, and most processes never heal.
   const { rewriteConfig } = await import("../files/config/rewrite-config.ts");

@@ -10,8 +10,10 @@ const ttl = 1;
 const [plainBytes, ednsBytes] = [512, 1232];
 /** A query is a header, one name of at most 255 bytes, and EDNS options. */
 const maxQueryBytes = 1024;
+const headerBytes = 12;
 
-const flag = { response: 0x8000, authoritative: 0x400, truncated: 0x200, recursion: 0x100, checking: 0x10 };
+const flag = { response: 0x8000, authoritative: 0x400, truncated: 0x200, recursion: 0x100, checkingDisabled: 0x10 };
+const opcodeMask = 0x7800;
 const rcode = { ok: 0, format: 1, nameError: 3, notImplemented: 4, refused: 5 };
 /** Bits above the four of the header, in the OPT record. */
 const badVersion = 16 >> 4;
@@ -19,8 +21,8 @@ const badVersion = 16 >> 4;
 const refusedTypes = new Set(["ANY", "AXFR", "IXFR", "MAILA", "MAILB", "UNKNOWN_253", "UNKNOWN_254"]);
 
 /**
- * Undefined for what gets no answer: packets that are no queries, or that cannot be parsed. No answer is longer than
- * what the client takes; over TCP, none reaches 64 KB.
+ * Undefined: send nothing, because the packet is not a query or cannot be parsed. A UDP answer is no longer than the client
+ * accepts. A TCP answer is below its limit of 64 KB: a name has at most 255 addresses, an address at most 8 names.
  */
 export function answerQuery(
   packet: Uint8Array,
@@ -29,36 +31,41 @@ export function answerQuery(
 ): Uint8Array | undefined {
   const bytes = Buffer.from(packet.buffer, packet.byteOffset, packet.byteLength);
   // Never answer a response: this also prevents a loop with another server.
-  if (bytes.length < 12 || (bytes.readUInt16BE(2) & flag.response) !== 0) return undefined;
-  const [flags, questions, answers, authorities, additionals] = [2, 4, 6, 8, 10].map((at) =>
-    bytes.readUInt16BE(at),
-  );
-  const kept = (flags ?? 0) & (flag.recursion | flag.checking);
-  const opcode = (flags ?? 0) & 0x7800;
-  const bare = (code: number) =>
-    encode({ type: "response", id: bytes.readUInt16BE(0), flags: kept | opcode | code });
-  if (opcode !== 0) return bare(rcode.notImplemented);
-  // Before the parser: the counts of a packet decide how much work it is.
-  if (questions !== 1 || answers !== 0 || authorities !== 0 || (additionals ?? 0) > 2)
-    return bare(rcode.format);
-  if (bytes.length > maxQueryBytes) return bare(rcode.format);
+  if (bytes.length < headerBytes || (bytes.readUInt16BE(2) & flag.response) !== 0) return undefined;
+  const flags = bytes.readUInt16BE(2);
+  const echoedFlags = flags & (flag.recursion | flag.checkingDisabled);
+  const refusal = refusalOf(bytes);
+  if (refusal !== rcode.ok) {
+    const opcode = flags & opcodeMask;
+    return encode({ type: "response", id: bytes.readUInt16BE(0), flags: echoedFlags | opcode | refusal });
+  }
   const query = decodeQuery(bytes);
   const [question] = query?.questions ?? [];
   if (query === undefined || question === undefined) return undefined;
   const edns = query.additionals?.find((each): each is OptAnswer => each.type === "OPT");
   const base: Packet = { type: "response", id: query.id ?? 0, questions: [question] };
   const full = { ...base, ...replyTo(question, index, edns) };
-  full.flags = (full.flags ?? 0) | kept;
+  full.flags = (full.flags ?? 0) | echoedFlags;
   if (edns !== undefined) full.additionals = [ownOpt(edns)];
   const reply = encode(full);
-  // A name with a dot inside a label, or with bytes that are no text: it is not ours, and could not be repeated exactly.
-  const asked = 12 + question.name.length + (question.name === "." ? 0 : 2) + 4;
-  if (!reply.subarray(12, asked).equals(bytes.subarray(12, asked))) return undefined;
+  // A label that contains a dot, or bytes that are not text, would not be repeated exactly. Such a name is not ours: send no
+  // answer. The question: the name (in it, dots become lengths; with a first length and a final zero), type and class.
+  const questionEnd = headerBytes + question.name.length + (question.name === "." ? 0 : 2) + 4;
+  if (!reply.subarray(headerBytes, questionEnd).equals(bytes.subarray(headerBytes, questionEnd)))
+    return undefined;
   const limit =
     edns === undefined ? plainBytes : Math.min(Math.max(edns.udpPayloadSize, plainBytes), ednsBytes);
   if (transport === "tcp" || reply.length <= limit) return reply;
   const { additionals: opt = [] } = full;
   return encode({ ...base, flags: (full.flags ?? 0) | flag.truncated, additionals: opt });
+}
+
+/** The code with which a packet is refused before it is parsed, because its counts and size decide how much work that is. */
+function refusalOf(bytes: Buffer): number {
+  if ((bytes.readUInt16BE(2) & opcodeMask) !== 0) return rcode.notImplemented;
+  const [questions, answers, authorities, additionals] = [4, 6, 8, 10].map((at) => bytes.readUInt16BE(at));
+  const isQuery = questions === 1 && answers === 0 && authorities === 0 && (additionals ?? 0) <= 2;
+  return isQuery && bytes.length <= maxQueryBytes ? rcode.ok : rcode.format;
 }
 
 function decodeQuery(bytes: Buffer): DecodedPacket | undefined {
@@ -81,12 +88,8 @@ function replyTo(
   const zone = question.class === "IN" ? index.zoneOf(name) : undefined;
   if (zone === undefined || refusedTypes.has(question.type)) return { flags: rcode.refused };
   const found = index.find(name);
-  const isApexAsked = question.type === "SOA" && name === zone;
-  const answers = isApexAsked
-    ? [startOfAuthority(zone)]
-    : found === undefined
-      ? []
-      : recordsOf(question.name, question.type, found);
+  const answers = found === undefined ? [] : recordsOf(question.name, question.type, found);
+  if (question.type === "SOA" && name === zone) answers.push(startOfAuthority(zone));
   return {
     flags: flag.authoritative | (found === undefined ? rcode.nameError : rcode.ok),
     answers,
@@ -95,7 +98,7 @@ function replyTo(
   };
 }
 
-/** `name` as it was asked, in its case: some clients check it (draft-vixie-dnsext-dns0x20). */
+/** `name`: in the case in which it was asked, which some clients check (draft-vixie-dnsext-dns0x20). */
 function recordsOf(name: string, type: string, { addresses, pointers }: Records): Answer[] {
   const isV6 = type === "AAAA";
   if (type === "A" || isV6) {

@@ -56,7 +56,7 @@ export async function guardUpdate({ stateDb, system, log }: Needs): Promise<void
   rmSync(join(unitDirectory, guardUnit), { force: true });
   await system.run(systemctlCommand("daemon-reload"));
   if (marker === undefined || result !== "returned") return;
-  // The previous version is restored: delete the one that failed.
+  // The previous version is in its place again, so its second name is not needed. The failed one was replaced.
   if ((await versionOf(marker.executable, system)) === marker.from) {
     rmSync(keptPath(marker.executable), { force: true });
   }

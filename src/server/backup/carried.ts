@@ -9,6 +9,8 @@ export type Carried = {
   deleted_rules: number;
   /** Rules that were created after the backup. */
   lost_rules: number;
+  /** All staff users of the backup were disabled after it, and stay disabled. */
+  staff_missing: boolean;
   /** Organizations (`acme`) and nodes (`acme/laptop`) whose overrides changed after the backup: they are back. */
   overrides_back: string[];
 };

@@ -12,6 +12,7 @@ import { keepPresent, type Carried } from "./carried.ts";
 import { carryNodeTokens, carryNodes, doOverridesDiffer } from "./carry-nodes.ts";
 import { carryGroupUsers, carryMembers, carryProviders, carryUsers } from "./carry-users.ts";
 import { carryRules, outdatePlans } from "./carry-rules.ts";
+import { isStaff, users } from "../store/tables/users.ts";
 
 /** `old`: the replaced database. The caller has raised the configuration versions before. `now` in ms. */
 export async function carryOver(old: Reader, tx: Transaction, now: number): Promise<Carried> {
@@ -21,6 +22,7 @@ export async function carryOver(old: Reader, tx: Transaction, now: number): Prom
     authorities_lost: [],
     deleted_rules: 0,
     lost_rules: 0,
+    staff_missing: false,
     overrides_back: [],
   };
   for (const org of await organizations.all(tx, {})) {
@@ -41,6 +43,7 @@ export async function carryOver(old: Reader, tx: Transaction, now: number): Prom
     await carryWebhooks(old, tx, id);
   }
   await carryUsers(old, tx);
+  carried.staff_missing = !(await users.all(tx, { isStaff: true, isActive: true })).some(isStaff);
   await carryProviders(old, tx);
   for (const row of await retiredTokens.all(old, {})) await retiredTokens.upsert(tx, row, keepPresent);
   return carried;

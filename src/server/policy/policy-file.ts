@@ -5,7 +5,7 @@ import * as v from "valibot";
 import { maxFileRules, maxPolicyBytes } from "../../api/policy.ts";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
-import { strictRecord } from "../../base/strict-record.ts";
+import { strictRecord, withoutList } from "../../base/strict-record.ts";
 import { NodeName } from "../../protocol/values.ts";
 import { parseNetwork } from "../../base/ip.ts";
 import { maxFaults, readDocument, type Fault, type PlainDocument } from "./document.ts";
@@ -105,11 +105,13 @@ const AliasEntry = v.strictObject({
 });
 
 const GroupEntry = v.nullable(
-  v.strictObject({
-    description: v.optional(v.pipe(foreignText(500), v.trim())),
-    /** The nodes, and the users or groups of providers whose nodes are in the group by this file. Absent: the file leaves them alone. */
-    members: v.optional(v.pipe(v.array(MemberWord), v.maxLength(10_000))),
-  }),
+  withoutList(
+    v.strictObject({
+      description: v.optional(v.pipe(foreignText(500), v.trim())),
+      /** The nodes, and the users or groups of providers whose nodes are in the group by this file. Absent: the file leaves them alone. */
+      members: v.optional(v.pipe(v.array(MemberWord), v.maxLength(10_000))),
+    }),
+  ),
 );
 
 /** Maximum entries of each list. */
@@ -267,7 +269,7 @@ const words = new Map([
   ["string", "text"],
   ["array", "a list"],
   ["strict_object", "keys with values"],
-  ["custom", "names with keys"],
+  ["custom", "keys with values"],
 ]);
 
 /** The faults as an error: each with its place. */

@@ -30,6 +30,9 @@ const proofs: Record<string, Record<string, Proof>> = {
   "daemon/asking/doctor-checks.ts": {
     "daemon: start": booted("ends it in desktop mode: the daemon is stopped and disabled"),
   },
+  "node/doctor/check.ts": {
+    "runCheck: deniedToRoot": "advice: what denies it belongs to the system, not to the agent",
+  },
   "node/doctor/control-plane.ts": {
     'controlPlane: "Check the proxy in front of it"': "advice: what removes a header is not on this machine",
     "controlPlane: setClock":

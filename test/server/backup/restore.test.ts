@@ -381,3 +381,20 @@ test("a CA that was replaced after the backup and is trusted again is reported",
   await stop();
   expect(await json(`restore ${place.backup} --replace`)).toMatchObject({ authorities_lost: ["acme"] });
 }, 120_000);
+
+test("after all staff of a backup was disabled, the restored database says that there is none", async () => {
+  await populate();
+  await must(`backup ${place.backup}`);
+  await must("user create eve@example.org --staff --password-file -", place.data, password);
+  await must("user disable ada@example.org");
+  await stop();
+  expect(await json(`restore ${place.backup} --replace`)).toMatchObject({ staff_missing: true });
+  expect(await json("user list")).toMatchObject({
+    users: expect.arrayContaining([
+      expect.objectContaining({ email: "ada@example.org", is_staff: true, is_active: false }),
+    ]),
+  });
+  expect(await must(`restore ${place.backup} --replace`)).toContain("`agent admin user create EMAIL --staff`");
+  await must("user enable ada@example.org");
+  expect(await json(`restore ${place.backup} --replace`)).toMatchObject({ staff_missing: false });
+}, 120_000);

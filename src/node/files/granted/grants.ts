@@ -29,7 +29,7 @@ import {
   decideMetrics,
   isLoopback,
 } from "./granted-listeners.ts";
-import { doOverlap } from "./networks.ts";
+import { overlap } from "./networks.ts";
 import type { Permissions } from "../permissions.ts";
 import {
   checkRoutes,
@@ -231,7 +231,7 @@ export function networkRefusal(situation: Situation): Refusal | undefined {
   const isRegistration = present.length === 0;
   const { others, ...rules } = rulesOf(situation);
   for (const [other, network] of isRegistration ? [] : others) {
-    const moved = fresh.find((each) => doOverlap(each, network));
+    const moved = fresh.find((each) => overlap(each, network));
     const reason = `the organization "${other}" uses ${network} on this machine`;
     if (moved !== undefined) return { code: "collision", network: moved, reason };
   }

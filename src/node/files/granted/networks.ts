@@ -34,13 +34,13 @@ export function overlayNetworks(directory: string): string[] {
   return maskedNetworks(readTextIfThere(join(directory, "host.crt")) ?? "");
 }
 
-/** False also if either text is not a network. */
-export function doOverlap(a: string, b: string): boolean {
+/** False if either text is not a network. */
+export function overlap(a: string, b: string): boolean {
   const [one, other] = [parseNetwork(a), parseNetwork(b)];
   return one !== undefined && other !== undefined && networksOverlap(one, other);
 }
 
-/** False also for text that is no address. */
+/** False for text that is not an address. */
 export function isWithin(address: string, networks: readonly string[]): boolean {
   const parsed = parseAddress(address);
   if (parsed === undefined) return false;

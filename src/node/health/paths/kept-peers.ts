@@ -20,7 +20,7 @@ import type { Log } from "../../../base/log.ts";
 import { makeSocketDirectory, socketDirectory } from "../../../platform/systemd/control-socket.ts";
 import { maxKeptPeers, maxRemotes, PeerAddresses } from "../../../protocol/path-report.ts";
 import type { System } from "../../../base/system.ts";
-import { applyChanges, type ChangesEdge } from "../apply-changes.ts";
+import { applyChanges, type ApplyDeps } from "../apply-changes.ts";
 import { peerMapPath, readPeerMap, type PeerMap } from "../../files/config/local-changes.ts";
 import { readValidJson } from "../../files/organizations.ts";
 import { listenPort } from "../../files/config/read-config.ts";
@@ -287,7 +287,7 @@ export class KeptPeers {
 /** Those of an organization of this machine, whose engine `edge` reloads. */
 export function keptHere(
   place: { slug: string; directory: string },
-  edge: ChangesEdge,
+  edge: ApplyDeps,
   own: Pick<KeptDeps, "monotonic" | "system" | "log">,
 ): KeptPeers {
   return new KeptPeers({
