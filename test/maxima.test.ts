@@ -4,7 +4,7 @@ import { expect, test } from "bun:test";
 import { join } from "node:path";
 import * as v from "valibot";
 import * as messages from "../src/daemon/ipc/messages.ts";
-import * as state from "../src/daemon/state.ts";
+import * as state from "../src/daemon/organization-record.ts";
 import * as lock from "../src/node/files/lock.ts";
 import * as orders from "../src/node/files/orders.ts";
 import * as revokedNotes from "../src/node/files/revoked-notes.ts";

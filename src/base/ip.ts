@@ -157,8 +157,8 @@ export function specialNetwork(network: Network): string | undefined {
 }
 
 /**
- * The same for a node's underlay address, and for names that mean the asking machine itself. Undefined for other
- * names.
+ * Like specialNetwork, for a node's underlay address. A name that means the asking machine itself is special too; undefined
+ * for other names.
  */
 export function specialHost(host: string): string | undefined {
   if (/(^|\.)localhost(\.localdomain)?\.?$/i.test(host)) return host;

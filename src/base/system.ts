@@ -108,7 +108,8 @@ async function lookup(host: string, way?: "system"): Promise<string[]> {
   }
 }
 
-async function asItIs(error: unknown, url: string): Promise<never> {
+/** The runtime hides some causes of a failed connection. */
+async function throwTrueFailure(error: unknown, url: string): Promise<never> {
   const { trueFailure } = await import("./connect-failure.ts");
   throw await trueFailure(error, url, (host) => lookup(host, "system"));
 }
@@ -129,7 +130,7 @@ export function realSystem(): System {
         redirect: init.redirect ?? "error",
         decompress: false,
       });
-      return unpacked(await sent.catch((error: unknown) => asItIs(error, url)));
+      return unpacked(await sent.catch((error: unknown) => throwTrueFailure(error, url)));
     },
     lookup,
     lookupTexts: async (name) => {
@@ -235,7 +236,7 @@ function writeError(text: string): void {
   }
 }
 
-/** The same test as in node:tty, whose loading takes as long as a short command. */
+/** The test of node:tty, whose loading takes as long as a short command. */
 function isTerminal(fd: number): boolean {
   const { isTTY } = process.binding("tty_wrap") as { isTTY(fd: number): boolean };
   return isTTY(fd);
@@ -277,9 +278,9 @@ export const maxOutputBytes = 32 * 1024 * 1024;
 async function readOutput(stream: ReadableStream<Uint8Array>, exited: Promise<number>): Promise<string> {
   const reader = stream.getReader();
   const decoder = new TextDecoder();
-  const over = new AbortController();
+  const done = new AbortController();
   void exited
-    .then(() => sleep(outputGraceMs, over.signal))
+    .then(() => sleep(outputGraceMs, done.signal))
     .then(() => reader.cancel())
     .catch(() => undefined);
   let text = "";
@@ -290,7 +291,7 @@ async function readOutput(stream: ReadableStream<Uint8Array>, exited: Promise<nu
       throw new Error(`it printed more than ${maxOutputBytes} bytes and was stopped`);
     text += decoder.decode(part.value, { stream: true });
   }
-  over.abort();
+  done.abort();
   return text;
 }
 
@@ -316,8 +317,8 @@ async function run(argv: readonly string[], options: RunOptions = {}): Promise<R
     });
     return { status, stdout, stderr, timedOut: child.signalCode === "SIGKILL" };
   } catch (error) {
-    const code = systemErrorCode(error);
-    const why = code === "ENOENT" ? "not found" : code === "EACCES" ? "not executable" : messageOf(error);
+    const reasons: Record<string, string> = { ENOENT: "not found", EACCES: "not executable" };
+    const why = reasons[systemErrorCode(error) ?? ""] ?? messageOf(error);
     throw new AppError("failed", `Cannot run ${program}: ${why}`, { cause: error });
   }
 }

@@ -50,6 +50,11 @@ export type Context = {
   output: CommandOutput;
 };
 
+/** Progress, on a terminal only. */
+export function sayProgress(text: string, { output, system }: Pick<Context, "output" | "system">): void {
+  if (!output.json && system.stderr.isTerminal) output.say(text);
+}
+
 export type CommandOutput = {
   /** The one result of a command: the object with --json, else the text (with its final newline). */
   result(object: Record<string, unknown>, text: string): void;

@@ -4,7 +4,7 @@ import { brand } from "../brand.ts";
 import { AppError } from "../base/errors.ts";
 import type { System } from "../base/system.ts";
 import type { CommandTable } from "./command.ts";
-import { nearest } from "./parse.ts";
+import { nearest } from "./suggest.ts";
 import { flagsOf, variableOf, type Args } from "./values.ts";
 
 /** Throws bad_configuration with the nearest variable. `own`: the arguments of the running command. */

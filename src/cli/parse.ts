@@ -4,7 +4,7 @@
 import { brand } from "../brand.ts";
 import { AppError } from "../base/errors.ts";
 import { quoteWord } from "../base/plan.ts";
-import { meant } from "./suggest.ts";
+import { meant, nearest } from "./suggest.ts";
 import { flagsOf, variableOf, type Args, type Flags, type Word } from "./values.ts";
 
 export type Found = { name: string; rest: string[] };
@@ -15,14 +15,14 @@ export function findCommand(argv: readonly string[], names: readonly string[], g
   let name = "";
   for (let at = 0; at < argv.length; at++) {
     const token = argv[at] ?? "";
-    const isComplete = names.includes(name) && !beginSome(names, name);
+    const isComplete = names.includes(name) && !isBeginning(names, name);
     if (token === "--" || isComplete) {
       rest.push(...argv.slice(at));
       break;
     }
     if (token.startsWith("-")) {
       rest.push(token);
-      const flag = lookUp(divided(token).label, globals);
+      const flag = findFlag(splitFlag(token).label, globals);
       if (
         flag !== undefined &&
         globals[flag.name]?.type === "string" &&
@@ -34,7 +34,7 @@ export function findCommand(argv: readonly string[], names: readonly string[], g
       continue;
     }
     const longer = name === "" ? token : `${name} ${token}`;
-    if (names.includes(longer) || beginSome(names, longer)) name = longer;
+    if (names.includes(longer) || isBeginning(names, longer)) name = longer;
     else if (names.includes(name)) rest.push(token);
     else throw unknownCommand(longer, name, names, argv.slice(at));
   }
@@ -42,7 +42,7 @@ export function findCommand(argv: readonly string[], names: readonly string[], g
 }
 
 /** Whether these words begin a longer command. */
-function beginSome(names: readonly string[], words: string): boolean {
+function isBeginning(names: readonly string[], words: string): boolean {
   const begin = `${words} `;
   return names.some((each) => each.startsWith(begin));
 }
@@ -100,8 +100,8 @@ export function parseFlags(
       words.push(token);
       continue;
     }
-    const { label, attached } = divided(token);
-    const flag = lookUp(label, flags);
+    const { label, attached } = splitFlag(token);
+    const flag = findFlag(label, flags);
     if (flag === undefined) throw unknownFlag(label, flags);
     const { name, negated } = flag;
     const definition = flags[name];
@@ -113,10 +113,10 @@ export function parseFlags(
       const hint = definition?.valueHint === undefined ? "" : `: ${definition.valueHint}`;
       throw new AppError("usage", `--${name} needs a value${hint}`);
     }
-    if (value === "" && definition?.clears !== true) throw empty(name, definition);
+    if (value === "" && definition?.clears !== true) throw emptyValue(name, definition);
     values.set(name, [...(values.get(name) ?? []), value]);
   }
-  fromEnvironment(values, flags, env);
+  addFromEnvironment(values, flags, env);
   if (!values.has("help")) {
     checkWords(words, args);
     checkRequired(values, flags);
@@ -128,15 +128,15 @@ export function parseFlags(
  * Refuse an empty value, often an unset variable of a script: the root of all organizations would become the current
  * directory.
  */
-function empty(name: string, definition: Flags[string] | undefined): AppError {
+function emptyValue(name: string, definition: Flags[string] | undefined): AppError {
   const hint = definition?.valueHint === undefined ? "" : `: ${definition.valueHint}`;
   return new AppError("usage", `--${name} is empty: it needs a value${hint}`, {
     hint: `Leave --${name} out, or check the variable that it was made of.`,
   });
 }
 
-/** "--name=value" in two. No regular expressions here: each costs as much as the rest of the parsing, at every start. */
-function divided(token: string): { label: string; attached: string | undefined } {
+/** Splits "--name=value". No regular expressions here: each costs as much as the rest of the parsing, at every start. */
+function splitFlag(token: string): { label: string; attached: string | undefined } {
   const at = token.indexOf("=");
   return at < 0
     ? { label: token, attached: undefined }
@@ -147,7 +147,7 @@ function isLongFlag(token: string): boolean {
   return token.startsWith("--") && token.length > 2;
 }
 
-function lookUp(label: string, flags: Flags): { name: string; negated: boolean } | undefined {
+function findFlag(label: string, flags: Flags): { name: string; negated: boolean } | undefined {
   if (label.length === 2 && label !== "--") {
     const name = Object.keys(flags).find((each) => flags[each]?.alias === label.slice(1));
     return name === undefined ? undefined : { name, negated: false };
@@ -173,7 +173,7 @@ function readBoolean(text: string): boolean | undefined {
   return /^(false|0|no)$/i.test(text) ? false : undefined;
 }
 
-function fromEnvironment(
+function addFromEnvironment(
   values: Map<string, string[]>,
   flags: Flags,
   env: Record<string, string | undefined>,
@@ -254,30 +254,4 @@ function didYouMean(given: string, candidates: readonly string[]): string {
   const candidate = nearest(word, candidates.map(lastOf), Math.max(1, Math.floor(word.length / 3)));
   const found = candidates.find((each) => candidate !== undefined && lastOf(each) === candidate);
   return found === undefined ? "" : `Did you mean "${found}"? `;
-}
-
-/** The candidate that the user probably meant. */
-export function nearest(
-  given: string,
-  candidates: readonly string[],
-  most = Math.max(2, given.length / 2),
-): string | undefined {
-  const first = candidates
-    .map((candidate) => ({ candidate, distance: editDistance(given, candidate) }))
-    .sort((a, b) => a.distance - b.distance)[0];
-  return first === undefined || first.distance > most ? undefined : first.candidate;
-}
-
-/** Levenshtein distance. */
-export function editDistance(a: string, b: string): number {
-  let row = Array.from({ length: b.length + 1 }, (_, index) => index);
-  for (let i = 1; i <= a.length; i++) {
-    const next = [i];
-    for (let j = 1; j <= b.length; j++) {
-      const substitution = (row[j - 1] ?? 0) + (a[i - 1] === b[j - 1] ? 0 : 1);
-      next.push(Math.min(substitution, (row[j] ?? 0) + 1, (next[j - 1] ?? 0) + 1));
-    }
-    row = next;
-  }
-  return row[b.length] ?? 0;
 }

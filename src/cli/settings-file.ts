@@ -5,7 +5,7 @@ import * as v from "valibot";
 import { AppError, messageOf } from "../base/errors.ts";
 import { readTextIfThere } from "../base/files.ts";
 import { strictRecord } from "../base/strict-record.ts";
-import { nearest } from "./parse.ts";
+import { nearest } from "./suggest.ts";
 import { flagsOf, withSecretFiles, type Args, type Flags, type Values } from "./values.ts";
 
 const maxBytes = 65_536;

@@ -162,3 +162,29 @@ function wordsFor(command: string, rest: readonly string[]): readonly string[] {
   if (!command.endsWith(" list")) return rest;
   return listedAlone.includes(command.split(" ").at(-2) ?? "") ? [] : rest.slice(0, 1);
 }
+
+/** The candidate that the user probably meant. */
+export function nearest(
+  given: string,
+  candidates: readonly string[],
+  most = Math.max(2, given.length / 2),
+): string | undefined {
+  const first = candidates
+    .map((candidate) => ({ candidate, distance: editDistance(given, candidate) }))
+    .sort((a, b) => a.distance - b.distance)[0];
+  return first === undefined || first.distance > most ? undefined : first.candidate;
+}
+
+/** Levenshtein distance. */
+export function editDistance(a: string, b: string): number {
+  let row = Array.from({ length: b.length + 1 }, (_, index) => index);
+  for (let i = 1; i <= a.length; i++) {
+    const next = [i];
+    for (let j = 1; j <= b.length; j++) {
+      const substitution = (row[j - 1] ?? 0) + (a[i - 1] === b[j - 1] ? 0 : 1);
+      next.push(Math.min(substitution, (row[j] ?? 0) + 1, (next[j - 1] ?? 0) + 1));
+    }
+    row = next;
+  }
+  return row[b.length] ?? 0;
+}

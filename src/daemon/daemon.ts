@@ -24,7 +24,8 @@ import { lockFile } from "../platform/file-lock.ts";
 import { openLibc } from "../platform/libc.ts";
 import { namesPlaces } from "../platform/names-places.ts";
 import { makeNotifier } from "../platform/systemd/notify.ts";
-import { claimState, openState, stateLockPath } from "./state.ts";
+import { openState, stateLockPath } from "./state.ts";
+import { claimState } from "./state-root.ts";
 import { OrganizationEngines } from "./organization-engines.ts";
 
 export type DaemonSettings = EngineSettings & {

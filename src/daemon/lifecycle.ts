@@ -121,7 +121,7 @@ function useProcess(
   const { is } = state.phase;
   // Never two engines: kill the second one.
   if (is === "running" || is === "stopping") {
-    return same(state.phase.process, process)
+    return isSameProcess(state.phase.process, process)
       ? [state, []]
       : [state, [{ do: "signal", process, signal: "SIGKILL" }]];
   }
@@ -139,7 +139,7 @@ function reload(state: EngineState): Step {
 
 function ready(state: EngineState, process: ProcessIdentity): Step {
   const { phase } = state;
-  if (phase.is !== "running" || phase.ready || !same(phase.process, process)) return [state, []];
+  if (phase.is !== "running" || phase.ready || !isSameProcess(phase.process, process)) return [state, []];
   return [
     { ...state, phase: { ...phase, ready: true, reloadOwed: false } },
     phase.reloadOwed ? [{ do: "reload", process }] : [],
@@ -148,7 +148,7 @@ function ready(state: EngineState, process: ProcessIdentity): Step {
 
 function exited(state: EngineState, event: { process: ProcessIdentity; chance: number }, now: number): Step {
   const { phase } = state;
-  if ((phase.is !== "running" && phase.is !== "stopping") || !same(phase.process, event.process))
+  if ((phase.is !== "running" && phase.is !== "stopping") || !isSameProcess(phase.process, event.process))
     return [state, []];
   if (phase.is === "running") {
     const settled = now - phase.since >= settledMs;
@@ -174,6 +174,6 @@ function tick(state: EngineState, now: number): Step {
   return [state, []];
 }
 
-function same(a: ProcessIdentity, b: ProcessIdentity): boolean {
+function isSameProcess(a: ProcessIdentity, b: ProcessIdentity): boolean {
   return a.pid === b.pid && a.started === b.started;
 }

@@ -25,7 +25,8 @@ import type { OrganizationState } from "./ipc/messages.ts";
 import type { OrganizationHealth } from "../node/health/organization-health.ts";
 import type { OrganizationStatus } from "./organization-status.ts";
 import { spawnEngine, watchEnd } from "./processes.ts";
-import type { OrganizationRecord, StateStore } from "./state.ts";
+import type { OrganizationRecord } from "./organization-record.ts";
+import type { StateStore } from "./state.ts";
 import { Supervisor } from "./supervisor.ts";
 import { within } from "../base/within.ts";
 

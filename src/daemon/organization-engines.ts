@@ -18,7 +18,7 @@ import {
   type OrganizationEngineDeps,
 } from "./organization-engine.ts";
 import { OrganizationStatus } from "./organization-status.ts";
-import type { OrganizationRecord } from "./state.ts";
+import type { OrganizationRecord } from "./organization-record.ts";
 import { within } from "../base/within.ts";
 
 type Change = Pick<OrganizationRecord, "wanted"> & Partial<OrganizationRecord>;
@@ -54,23 +54,25 @@ export class OrganizationEngines {
 
   status(slug?: string): OrganizationState[] {
     const slugs = slug === undefined ? this.slugs() : [slug];
-    return slugs.map((each) => this.#known(each).status());
+    return slugs.map((each) => this.#requireEngine(each).status());
   }
 
   /** The status with what only the engines know. */
   statusWithPeers(slug?: string): Promise<OrganizationState[]> {
-    for (const each of slug === undefined ? this.slugs() : [slug]) this.#known(each).health.attend();
+    for (const each of slug === undefined ? this.slugs() : [slug]) this.#requireEngine(each).health.attend();
     return Promise.all(this.status(slug).map((status) => this.#deps.statuses.addPeers(status)));
   }
 
   /** Probes now. Resolves when the result is known. */
   async check(slug?: string): Promise<void> {
     const slugs = slug === undefined ? this.slugs() : [slug];
-    await Promise.all(slugs.map((each) => this.#known(each).health.check(decidedWithinMs, { all: false })));
+    await Promise.all(
+      slugs.map((each) => this.#requireEngine(each).health.check(decidedWithinMs, { all: false })),
+    );
   }
 
   peers(slug: string, peer?: string): Promise<PeersSeen> {
-    return this.#known(slug).health.lookAtPeers(peersMs, peer);
+    return this.#requireEngine(slug).health.lookAtPeers(peersMs, peer);
   }
 
   pid(slug: string): number | undefined {
@@ -78,7 +80,7 @@ export class OrganizationEngines {
   }
 
   logPath(slug: string): string {
-    return this.#known(slug).logPath;
+    return this.#requireEngine(slug).logPath;
   }
 
   async start(slug: string): Promise<void> {
@@ -88,13 +90,13 @@ export class OrganizationEngines {
   }
 
   async stop(slug: string): Promise<void> {
-    this.#known(slug);
+    this.#requireEngine(slug);
     await this.#save(slug, { wanted: "down" }).halt();
   }
 
   /** Refuses before it stops the running engine if the new one would not start. */
   async restart(slug: string): Promise<void> {
-    this.#known(slug);
+    this.#requireEngine(slug);
     const isRevoked = this.#isRevoked(slug);
     if (!isRevoked) await this.#checkStart(slug, "beside others");
     await this.#wantUp(slug, isRevoked, ({ supervisor }) => supervisor.restart());
@@ -109,7 +111,7 @@ export class OrganizationEngines {
 
   /** Stops the engine and forgets the organization; its files stay. */
   async forget(slug: string): Promise<void> {
-    this.#known(slug);
+    this.#requireEngine(slug);
     await this.#save(slug, { wanted: "down", forgotten: true }).halt();
     const { store, publish } = this.#deps;
     if (store.active() === slug) store.setActive(undefined);
@@ -119,14 +121,14 @@ export class OrganizationEngines {
   }
 
   async sync(slug: string): Promise<SyncOutcome> {
-    return this.#known(slug).sync();
+    return this.#requireEngine(slug).sync();
   }
 
   tidy(): void {
     this.rotateLogs();
     for (const [slug, engine] of this.#engines) {
       engine.tidy();
-      this.#review(slug, engine);
+      this.#reviewRegistration(slug, engine);
     }
   }
 
@@ -163,26 +165,25 @@ export class OrganizationEngines {
     await Promise.all([...this.#engines.values()].map((engine) => engine.handOver()));
   }
 
-  #known(slug: string): OrganizationEngine {
+  #requireEngine(slug: string): OrganizationEngine {
     const engine = this.#engines.get(slug);
     if (engine === undefined) throw new AppError("unknown_team", `The daemon runs no organization "${slug}"`);
     return engine;
   }
 
-  /**
-   * Finds registrations, and ended ones, that the daemon did not hear of: the command was killed, or the daemon hung.
-   */
-  #review(slug: string, engine: OrganizationEngine): void {
+  /** Finds registrations, and ended ones, of which no command informed the daemon: it was killed, or the daemon hung. */
+  #reviewRegistration(slug: string, engine: OrganizationEngine): void {
     try {
       if (this.#modeOf(slug) === "desktop") engine.renewRegistration();
-      else this.#leave(slug, "it is no longer registered in desktop mode");
+      else this.#forgetBecause(slug, "it is no longer registered in desktop mode");
     } catch (error) {
       // Keeps a damaged organization: the control plane can repair it.
-      if (error instanceof AppError && error.code === "not_registered") this.#leave(slug, error.message);
+      if (error instanceof AppError && error.code === "not_registered")
+        this.#forgetBecause(slug, error.message);
     }
   }
 
-  #leave(slug: string, reason: string): void {
+  #forgetBecause(slug: string, reason: string): void {
     const { log } = this.#deps;
     log.warn("An organization is forgotten", { team: slug, reason });
     this.forget(slug).catch((error: unknown) =>
@@ -239,7 +240,7 @@ export class OrganizationEngines {
 
   #save(slug: string, change: Change): OrganizationEngine {
     this.#saveAll(new Map([[slug, change]]), this.#deps.store.active());
-    return this.#known(slug);
+    return this.#requireEngine(slug);
   }
 
   /** Saves desired states, together, before they are executed. Loads organizations if needed. */
@@ -322,7 +323,7 @@ export class OrganizationEngines {
     try {
       await Promise.all(others.map((each) => each.halt()));
       // If an order came meanwhile, report that, as for a start.
-      await this.#known(slug)
+      await this.#requireEngine(slug)
         .run()
         .finally(() => this.#refuseRevoked(slug));
     } catch (error) {

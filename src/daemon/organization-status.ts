@@ -7,7 +7,7 @@ import { join } from "node:path";
 import { AppError, messageOf } from "../base/errors.ts";
 import { certificateEnd } from "../node/files/certificate-end.ts";
 import { countPeers, metricsUrl } from "../node/engine/peers.ts";
-import { seenDataPlane } from "../node/files/config/data-plane.ts";
+import { seenDataPlane } from "../node/files/config/data-plane-in-force.ts";
 import { openOrganization } from "../node/files/organizations.ts";
 import {
   certificateWarning,
@@ -20,7 +20,7 @@ import type { System } from "../base/system.ts";
 import { clean } from "../base/log.ts";
 import type { OrganizationState } from "./ipc/messages.ts";
 import type { Phase } from "./lifecycle.ts";
-import type { OrganizationRecord } from "./state.ts";
+import type { OrganizationRecord } from "./organization-record.ts";
 import type { Supervisor } from "./supervisor.ts";
 
 const settledMs = 1000;

@@ -20,13 +20,10 @@ import { logPath } from "./engine-logs.ts";
 import { makeGate, type Gate } from "./gate.ts";
 import { isAnswered, type LocalAddress } from "./ipc/transport.ts";
 import { isOfFormerRegistration } from "./organization-engine.ts";
-import {
-  peekRecords,
-  stateRootPath,
-  stoppedCopyPath,
-  stoppedText,
-  type OrganizationRecord,
-} from "./state.ts";
+import type { OrganizationRecord } from "./organization-record.ts";
+import { peekRecords } from "./state.ts";
+import { stateRootPath } from "./state-root.ts";
+import { stoppedCopyPath, stoppedText } from "./stopped-copy.ts";
 
 type Deps = { system: System; log: Log; say: (text: string) => void };
 

@@ -10,33 +10,13 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { brand } from "../brand.ts";
 import { AppError, fromSystemError, messageOf, systemErrorCode } from "../base/errors.ts";
-import { readTextIfThere, writeFileAtomic, writeNewFile } from "../base/files.ts";
+import { writeNewFile } from "../base/files.ts";
 import { readBytes, refuseOddFile, sqliteFiles } from "../base/open-file.ts";
 import type { Log } from "../base/log.ts";
-import { ConfirmationAnswer } from "../protocol/confirmation.ts";
-import { hasOrganizations, isSameRoot } from "../platform/config-root.ts";
 import { lockFile } from "../platform/file-lock.ts";
-import { quoteWord } from "../base/plan.ts";
-
-const text = v.pipe(v.string(), v.maxLength(255));
-
-/** The keys are stored, and earlier versions wrote them: they must not change. */
-export const OrganizationRecord = v.object({
-  /** The state that a user wants. Revocation and restore never change it. */
-  wanted: v.picklist(["up", "down"]),
-  /** The organization is not loaded again until a client names it or requests `provision`. */
-  forgotten: v.optional(v.boolean(), false),
-  /** The registration that this record is about. Unset in records of version 0.1.0. */
-  registration: v.optional(text),
-  /** The engine's process: the next daemon adopts it. */
-  process: v.optional(v.object({ pid: v.number(), started: text, startedAt: v.number() })),
-  lastCheckinAt: v.optional(text),
-  /** The deadline for the user's confirmation, from the last check-in. */
-  confirm: v.optional(ConfirmationAnswer),
-  /** Keys of the configuration that apply only after a restart of this process. */
-  restartPending: v.optional(v.pipe(v.array(text), v.maxLength(1000))),
-});
-export type OrganizationRecord = v.InferOutput<typeof OrganizationRecord>;
+import { OrganizationRecord } from "./organization-record.ts";
+import { isStateOf } from "./state-root.ts";
+import { openStoppedCopy, stoppedCopyPath } from "./stopped-copy.ts";
 
 export type StateStore = {
   records(): Map<string, OrganizationRecord>;
@@ -152,98 +132,6 @@ function describeLoss(path: string, aside: string | undefined, count: number): s
 }
 
 const isThere = (path: string): boolean => [path, stoppedCopyPath(path)].some((each) => existsSync(each));
-
-/** Beside the database: the records of organizations that a user has stopped. */
-export const stoppedCopyPath = (path: string): string => `${path}.stopped`;
-
-const StoppedCopy = v.pipe(v.string(), v.parseJson(), v.record(text, v.unknown()));
-
-function openStoppedCopy(path: string, log: StateLog) {
-  const place = stoppedCopyPath(path);
-  const stopped = new Map<string, OrganizationRecord>();
-  let written = readTextIfThere(place) ?? stoppedText(stopped);
-  const save = () => {
-    const next = stoppedText(stopped);
-    if (next === written) return;
-    try {
-      writeFileAtomic(place, next, 0o600);
-      written = next;
-    } catch (error) {
-      log.warn("Cannot copy which organizations are stopped", { reason: messageOf(error) });
-    }
-  };
-  return {
-    read(): Map<string, OrganizationRecord> {
-      const parsed = v.safeParse(StoppedCopy, written);
-      const entries = parsed.success ? Object.entries(parsed.output) : [];
-      return new Map(
-        entries.flatMap(([slug, record]) => {
-          const { success, output } = v.safeParse(OrganizationRecord, record);
-          return success && output.wanted === "down" ? [[slug, output] as const] : [];
-        }),
-      );
-    },
-    keep(records: ReadonlyMap<string, OrganizationRecord>) {
-      for (const [slug, record] of records) {
-        if (record.wanted === "down") stopped.set(slug, record);
-        else stopped.delete(slug);
-      }
-      save();
-    },
-    remove(slug: string) {
-      stopped.delete(slug);
-      save();
-    },
-  };
-}
-
-/** The content of the copy: only what a user decides, so that it seldom changes. */
-export function stoppedText(records: ReadonlyMap<string, OrganizationRecord>): string {
-  const stopped = [...records]
-    .filter(([, { wanted }]) => wanted === "down")
-    .sort(([a], [b]) => (a < b ? -1 : 1));
-  const entries = stopped.map(([slug, { wanted, forgotten, registration }]) => [
-    slug,
-    { wanted, forgotten, registration },
-  ]);
-  return `${JSON.stringify(Object.fromEntries(entries))}\n`;
-}
-
-export const stateRootPath = (path: string): string => `${path}.root`;
-
-/**
- * Whether the database is about the organizations of this config root. In another one, an organization of the same name is
- * another node. Databases of earlier versions do not say.
- */
-export function isStateOf(path: string, configRoot: string): boolean {
-  const root = stateRoot(path);
-  return root === undefined || isSameRoot(root, configRoot);
-}
-
-function stateRoot(path: string): string | undefined {
-  return readTextIfThere(stateRootPath(path))?.trimEnd();
-}
-
-/** For the daemon, which holds the lock. Throws conflict if it is about another root that still has organizations. */
-export function claimState(path: string, configRoot: string, log: StateLog): void {
-  const root = stateRoot(path);
-  if (root === configRoot) return;
-  if (root !== undefined && !isSameRoot(root, configRoot) && hasOrganizations(root)) {
-    throw new AppError(
-      "conflict",
-      `${path} is about the organizations of ${root}, not those of ${configRoot}`,
-      {
-        hint: `Give the daemon a database of its own: --state-db-path ${quoteWord(join(configRoot, "state.db"))}`,
-      },
-    );
-  }
-  try {
-    writeFileAtomic(stateRootPath(path), `${configRoot}\n`, 0o644);
-  } catch (error) {
-    // On a full disk the daemon still runs.
-    log.warn("Cannot note whose organizations the state is about", { reason: messageOf(error) });
-  }
-}
 
 /** Held by the daemon that uses the database. */
 export const stateLockPath = (path: string): string => `${path}.lock`;

@@ -3,8 +3,14 @@
 
 import { AppError, messageOf } from "../base/errors.ts";
 import type { Log } from "../base/log.ts";
-import { controlEngine, describe, waitUntilReady, type EngineControl, type OverlayControl, harmlessAgeMs } from "../node/engine/engine.ts";
-import { parseLogLine } from "../node/engine/log-lines.ts";
+import {
+  controlEngine,
+  waitUntilReady,
+  type EngineControl,
+  type OverlayControl,
+  harmlessAgeMs,
+} from "../node/engine/engine.ts";
+import { describe, parseLogLine } from "../node/engine/log-lines.ts";
 import { fileLog, lastLines, type LogTail } from "../node/engine/engine-log.ts";
 import { isAlive, signalProcess, type ProcessIdentity } from "../platform/process-identity.ts";
 import type { System } from "../base/system.ts";

@@ -14,7 +14,8 @@ import {
 import { dirname, join } from "node:path";
 import * as v from "valibot";
 import { commands } from "../../src/cli/commands.ts";
-import { claimState, isStateOf, openState } from "../../src/daemon/state.ts";
+import { openState } from "../../src/daemon/state.ts";
+import { claimState, isStateOf } from "../../src/daemon/state-root.ts";
 import { readCredentials, writeCredentials } from "../../src/node/files/organizations.ts";
 import {
   requireOwnUnits,

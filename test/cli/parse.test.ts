@@ -2,7 +2,8 @@ import { describe, expect, test } from "bun:test";
 import { allCommands } from "../../src/cli/commands.ts";
 import { globalFlags } from "../../src/cli/settings.ts";
 import { flagsOf, type Args, type Flags } from "../../src/cli/values.ts";
-import { editDistance, findCommand, parseFlags } from "../../src/cli/parse.ts";
+import { findCommand, parseFlags } from "../../src/cli/parse.ts";
+import { editDistance } from "../../src/cli/suggest.ts";
 import { AppError } from "../../src/base/errors.ts";
 import { realSystem } from "../../src/base/system.ts";
 

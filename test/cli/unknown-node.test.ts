@@ -1,7 +1,7 @@
 // What `agent up` says where no lighthouse answers because the control plane has lost this node.
 
 import { expect, test } from "bun:test";
-import { unknownToControlPlane } from "../../src/cli/join/join.ts";
+import { unknownToControlPlane } from "../../src/cli/join/examine-joined.ts";
 import { makeNodeWorld } from "../support/node.ts";
 
 test("a node that an older backup lacks has to register again; a known one, and an outage, are other causes", async () => {

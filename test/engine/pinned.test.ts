@@ -4,7 +4,8 @@ import { expect, test } from "bun:test";
 import { mkdirSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { pinnedEngine } from "../../src/engine/pinned.ts";
-import { systemdUnits, withEngine, type UnitPlaces } from "../../src/platform/systemd/systemd.ts";
+import { withEngine, type UnitPlaces } from "../../src/platform/systemd/systemd.ts";
+import { systemdUnits } from "../../src/platform/systemd/installation.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 
 const places = (overlayBinary: string): UnitPlaces => ({

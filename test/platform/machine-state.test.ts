@@ -3,13 +3,13 @@
 import { expect, test } from "bun:test";
 import { createSocket } from "node:dgram";
 import { networkInterfaces } from "node:os";
+import { machineState } from "../../src/platform/machine-state.ts";
 import {
-  machineState,
   parseNameServers,
   parseRoutes4,
   parseRoutes6,
   parseSockets,
-} from "../../src/platform/machine-state.ts";
+} from "../../src/platform/network/proc-tables.ts";
 
 test("IPv4 routes and default gateways are read from the kernel's table", () => {
   const table = [

@@ -2,7 +2,8 @@
 
 import { readTenants, type Machine } from "../../src/node/files/granted/machine.ts";
 import { readKernel } from "../../src/platform/network/kernel.ts";
-import type { MachineState, Socket } from "../../src/platform/machine-state.ts";
+import type { MachineState } from "../../src/platform/machine-state.ts";
+import type { Socket } from "../../src/platform/network/proc-tables.ts";
 
 export const emptyMachine: MachineState = {
   interfaces: [],

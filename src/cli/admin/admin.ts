@@ -10,6 +10,7 @@ const oidc = () => import("./users/oidc.ts");
 const org = () => import("./org.ts");
 const registration = () => import("./nodes/registration.ts");
 const token = () => import("./users/token.ts");
+const serviceToken = () => import("./users/service-token.ts");
 const node = () => import("./nodes/node.ts");
 const name = () => import("./nodes/name.ts");
 const path = () => import("./nodes/path.ts");
@@ -18,6 +19,7 @@ const rule = () => import("./rule.ts");
 const policy = () => import("./policy.ts");
 const ca = () => import("./ca.ts");
 const access = () => import("./users/access.ts");
+const group = () => import("./group.ts");
 const backup = () => import("./backup.ts");
 const audit = () => import("./audit.ts");
 const server = () => import("./server.ts");
@@ -155,15 +157,15 @@ export const adminCommands: CommandTable = {
   ),
   "admin service-token create": lazyCommand(
     { description: "Create a token for a program; it is printed once" },
-    async () => (await token()).serviceCreate,
+    async () => (await serviceToken()).create,
   ),
   "admin service-token list": lazyCommand(
     { description: "List the tokens of programs, without the secrets" },
-    async () => (await token()).serviceList,
+    async () => (await serviceToken()).list,
   ),
   "admin service-token revoke": lazyCommand(
     { description: "Revoke the token of a program" },
-    async () => (await token()).serviceRevoke,
+    async () => (await serviceToken()).revoke,
   ),
   "admin node list": lazyCommand(
     { description: "List the nodes of an organization" },
@@ -313,19 +315,16 @@ export const adminCommands: CommandTable = {
   ),
   "admin group list": lazyCommand(
     { description: "List the groups of an organization" },
-    async () => (await access()).groupList,
+    async () => (await group()).list,
   ),
-  "admin group create": lazyCommand(
-    { description: "Create a group" },
-    async () => (await access()).groupCreate,
-  ),
+  "admin group create": lazyCommand({ description: "Create a group" }, async () => (await group()).create),
   "admin group update": lazyCommand(
     { description: "Change the description of a group" },
-    async () => (await access()).groupUpdate,
+    async () => (await group()).update,
   ),
   "admin group delete": lazyCommand(
     { description: "Delete a group that no node and no rule uses" },
-    async () => (await access()).groupDelete,
+    async () => (await group()).remove,
   ),
   "admin webhook list": lazyCommand({ description: "List the webhooks" }, async () => (await webhook()).list),
   "admin webhook create": lazyCommand(

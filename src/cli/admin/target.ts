@@ -49,9 +49,7 @@ export type LocalTarget = {
   name: string;
   isSurprising: boolean;
 };
-export type Target =
-  | LocalTarget
-  | { kind: "remote"; profile: Profile; name: string; token: TokenSource };
+export type Target = LocalTarget | { kind: "remote"; profile: Profile; name: string; token: TokenSource };
 
 /** `profile`: the session of `agent login`. */
 type TokenSource = { given: string } | { profile: string };

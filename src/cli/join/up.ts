@@ -183,9 +183,9 @@ function requireShortLived(key: JoinKey): JoinKey {
 
 async function startAll(context: Context): Promise<number> {
   const { settings, output } = context;
-  const organizations = await chosen(context);
+  const organizations = await chooseAll(context);
   if (settings.dryRun) return planAll("start", organizations, context);
-  const { examineJoined } = await import("./join.ts");
+  const { examineJoined } = await import("./examine-joined.ts");
   const { worst, worstStatus } = await import("../node/organizations.ts");
   const { done, results } = await changeAll("start", organizations, context);
   const joined = [];
@@ -200,19 +200,19 @@ async function startAll(context: Context): Promise<number> {
 
 async function stopAll(context: Context): Promise<number> {
   const { settings, output } = context;
-  const organizations = await chosen(context);
+  const organizations = await chooseAll(context);
   if (settings.dryRun) return planAll("stop", organizations, context);
   const { worst } = await import("../node/organizations.ts");
   const { done, results } = await changeAll("stop", organizations, context);
   const status = worst(results, organizations, output);
-  for (const each of done) await leave(each, context);
+  for (const each of done) await endEphemeral(each, context);
   const slugs = done.map(({ slug }) => slug);
   output.result({ stopped: slugs }, slugs.map((slug) => `${slug} is stopped\n`).join(""));
   return status;
 }
 
 /** An ephemeral node ends when it stops. After `agent up`, its next check-in brings it back. */
-async function leave(organization: Organization, { system, log, output }: Context): Promise<void> {
+async function endEphemeral(organization: Organization, { system, log, output }: Context): Promise<void> {
   if (organization.config.ephemeral !== true) return;
   const { sayFarewell } = await import("../../node/enroll/unregister.ts");
   const reason = await sayFarewell(organization, system, log);
@@ -223,7 +223,7 @@ async function leave(organization: Organization, { system, log, output }: Contex
   );
 }
 
-async function chosen({ settings, words, output }: Context): Promise<Organization[]> {
+async function chooseAll({ settings, words, output }: Context): Promise<Organization[]> {
   const { chooseOrganizations } = await import("../../node/files/organizations.ts");
   return chooseOrganizations(settings.configRoot, words[0], output.say);
 }

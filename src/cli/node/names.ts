@@ -1,4 +1,4 @@
-// `agent names [NAME]`: what a name is and where programs get its address from; switches names for programs on and off.
+// `agent names`: switches names for programs on and off. names-shown.ts has `agent names [NAME]`.
 
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
@@ -99,18 +99,21 @@ export const command: Implementation = {
       const { prepareNames } = await import("../../node/names/names-reader.ts");
       return prepareNames(file, context.settings.configRoot);
     }
-    if (verb === undefined) return words[0] === undefined ? list(context) : show(words[0], context);
+    if (verb === undefined) {
+      const { listNames, showName } = await import("./names-shown.ts");
+      return words[0] === undefined ? listNames(context) : showName(words[0], context);
+    }
     const { isLinux } = await import("../../platform/network/kernel.ts");
     if (!isLinux(context.system) && (verb === "run" || values.on("search") || values.on("peers"))) {
       throw new AppError("failed", "--run, --search and --peers exist on Linux only", {
         hint: `\`${run} names --on\` lets the daemon serve full names to the programs of this machine.`,
       });
     }
-    return { on, off, run: keep, clear }[verb](context);
+    return { on: switchOn, off: switchOff, run: serveNames, clear: removeNames }[verb](context);
   },
 };
 
-async function on({ settings, system, output, values }: Context): Promise<void> {
+async function switchOn({ settings, system, output, values }: Context): Promise<void> {
   const services = await import("../../node/enroll/services.ts");
   const { applyChanges, planChanges } = await import("../../platform/apply.ts");
   const { isLinux } = await import("../../platform/network/kernel.ts");
@@ -150,7 +153,7 @@ async function overlayNetworks(configRoot: string): Promise<string[]> {
   });
 }
 
-async function off(context: Context): Promise<void> {
+async function switchOff(context: Context): Promise<void> {
   const { settings, system, output } = context;
   const services = await import("../../node/enroll/services.ts");
   const { applyChanges, planChanges } = await import("../../platform/apply.ts");
@@ -159,10 +162,10 @@ async function off(context: Context): Promise<void> {
   services.requireRoot(system);
   await applyChanges(changes, system);
   // Remove the names again to get the reason why the service could not.
-  await clear(context);
+  await removeNames(context);
 }
 
-async function keep({ settings, system, log, values }: Context): Promise<void> {
+async function serveNames({ settings, system, log, values }: Context): Promise<void> {
   const { requireRoot } = await import("../../node/enroll/services.ts");
   const { hostsFile, keepNames } = await import("../../node/names/keep-names.ts");
   requireRoot(system);
@@ -173,7 +176,7 @@ async function keep({ settings, system, log, values }: Context): Promise<void> {
   await keepNames({ configRoot, path: hostsFile, search: values.on("search"), peers }, { system, log });
 }
 
-async function clear({ settings, system, output, log }: Context): Promise<void> {
+async function removeNames({ settings, system, output, log }: Context): Promise<void> {
   const { requireRoot } = await import("../../node/enroll/services.ts");
   const { clearNames, hostsFile } = await import("../../node/names/keep-names.ts");
   const { namesPlaces } = await import("../../platform/names-places.ts");
@@ -194,129 +197,4 @@ async function clear({ settings, system, output, log }: Context): Promise<void> 
       ? `Names are off: ${hostsFile} holds none, and systemd-resolved does not ask for them\n`
       : "Names are off: programs of this machine do not find them\n",
   );
-}
-
-async function readState({ settings, system }: Context) {
-  const { readNamesState } = await import("../../node/names/find-names.ts");
-  const { hostsFile } = await import("../../node/names/keep-names.ts");
-  const { readServiceState } = await import("../../node/names/service-state.ts");
-  const { namesPlaces } = await import("../../platform/names-places.ts");
-  const { statePath } = namesPlaces(system, settings.stateDb);
-  return readNamesState(settings.configRoot, hostsFile, readServiceState(statePath));
-}
-
-async function list(context: Context): Promise<void> {
-  const { settings, system, output } = context;
-  const state = await readState(context);
-  const { areNamesOn } = await import("../../node/enroll/services.ts");
-  const isOn = areNamesOn(settings, system);
-  const suffixes = state.zones.flatMap(({ slug, suffix }) =>
-    suffix === undefined ? [] : [{ slug, ...suffix }],
-  );
-  output.list(
-    {
-      on: isOn,
-      in_hosts_file: state.block?.length ?? 0,
-      left_out: state.leftOut,
-      serving: state.service?.serving ?? null,
-      fault: state.service?.fault ?? null,
-      peers: (state.service?.peers ?? []).map(({ slug, address, state: is, reason }) => ({
-        team: slug,
-        address,
-        state: is,
-        reason: reason ?? null,
-      })),
-      names: state.names.map(({ names, addresses, slug, node, kind }) => ({
-        team: slug,
-        node,
-        kind,
-        names,
-        addresses,
-      })),
-      without: state.without.map(({ slug, reason }) => ({ team: slug, reason })),
-      suffixes: suffixes.map(({ slug, name, reason }) => ({
-        team: slug,
-        suffix: name,
-        served: reason === undefined,
-        reason: reason ?? null,
-      })),
-    },
-    {
-      columns: ["NAME", "ADDRESS", "KIND", "NODE", "ORGANIZATION"],
-      rows: state.names.map(({ names, addresses, slug, node, kind }) => [
-        names.join(", "),
-        addresses.join(", "),
-        kind,
-        node,
-        slug,
-      ]),
-      none: "This machine knows no names",
-    },
-  );
-  for (const { slug, reason } of state.without) output.say(`No names of ${slug}: ${reason}`);
-  const { describeServing, describeSuffix } = await import("../../node/names/service-state.ts");
-  const lines = state.service === undefined ? suffixes.map(describeSuffix) : describeServing(state.service);
-  for (const line of lines) output.say(line);
-  const nameServer =
-    state.service === undefined ? state.zones.find(({ peers }) => peers !== undefined) : undefined;
-  if (nameServer !== undefined)
-    output.say(`${nameServer.slug} made this node a name server: sudo ${run} names --on --peers`);
-  if (state.fault !== undefined) output.say(`/etc/hosts: ${state.fault}`);
-  if (!isOn) output.say(`Programs do not find these names. To change that: sudo ${run} names --on`);
-}
-
-const sources = {
-  resolver: `systemd-resolved, which asks the resolver of ${brand.id}`,
-  block: `/etc/hosts, the block of ${brand.id}`,
-  hosts: "/etc/hosts, a line outside the block",
-  dns: "a name server, or another source of /etc/nsswitch.conf",
-  none: "none: programs do not find this name",
-};
-
-async function show(text: string, context: Context): Promise<number> {
-  const { system, output } = context;
-  const { agrees, askSystem, findNames } = await import("../../node/names/find-names.ts");
-  const state = await readState(context);
-  const found = findNames(state.names, text);
-  if (found.length === 0) {
-    throw new AppError("not_found", `No organization of this machine has the name "${text}"`, {
-      hint: `\`${run} names\` lists the names that this node may see.`,
-    });
-  }
-  const seen = [];
-  for (const each of found) {
-    const name = each.names[0] ?? "";
-    const answer = await askSystem({ name, slug: each.slug }, state, system);
-    seen.push({ each, name, answer, ok: agrees(each, answer) });
-  }
-  const { wayText } = await import("../../node/names/service-state.ts");
-  const serving = state.service?.serving;
-  const resolver =
-    serving === undefined || serving.way === "resolved"
-      ? sources.resolver
-      : `the resolver of ${brand.id}, by ${wayText(serving)}`;
-  const rows = seen.map(({ each, name, answer }): [string, string][] => [
-    ["name", [name, ...each.names.slice(1)].join(", ")],
-    ["organization", each.slug],
-    [each.kind === "alias" ? "alias of" : each.kind, each.node],
-    ["address", each.addresses.join(", ")],
-    ["programs get", answer.answers.join(", ") || "nothing"],
-    ["from", answer.source === "resolver" ? resolver : sources[answer.source]],
-  ]);
-  output.result(
-    {
-      names: seen.map(({ each, answer, ok }) => ({
-        team: each.slug,
-        node: each.node,
-        kind: each.kind,
-        names: each.names,
-        addresses: each.addresses,
-        answers: answer.answers,
-        source: answer.source,
-        ok,
-      })),
-    },
-    rows.map((part) => part.map(([key, value]) => `${key.padEnd(14)}${value}\n`).join("")).join("\n"),
-  );
-  return seen.every(({ ok }) => ok) ? 0 : 1;
 }

@@ -107,7 +107,7 @@ async function sync(
     const organization = open();
     version = versionInForce(organization);
     if (accessToken !== undefined) await renew(organization, accessToken, context);
-    const report = (await throughDaemon(organization, context)) ?? (await itself(organization, context));
+    const report = (await throughDaemon(organization, context)) ?? (await syncHere(organization, context));
     return { report, status: report.result === "returned" ? 1 : 0 };
   } catch (error) {
     const known = fromSystemError(`synchronize ${slug}`, error);
@@ -136,7 +136,7 @@ async function throughDaemon(organization: Organization, context: Context): Prom
   };
 }
 
-async function itself(organization: Organization, { settings, system, log }: Context): Promise<Report> {
+async function syncHere(organization: Organization, { settings, system, log }: Context): Promise<Report> {
   const { syncOrganization } = await import("../../node/contact/sync.ts");
   const { makeOrganizationEdge } = await import("../../node/contact/organization-edge.ts");
   const edge = makeOrganizationEdge(organization, settings, {
@@ -177,8 +177,8 @@ async function plan(organization: Organization, context: Context): Promise<Step[
   const steps = await edge.withClient((client) =>
     planSync(organization, { ...edge, client, engine, isAsked: true }, { renews: values.on("renew") }),
   );
-  const told = await planSyncThroughDaemon(organization, context);
-  return [...(values.on("renew") ? [renewal] : []), ...told, ...steps];
+  const byDaemon = await planSyncThroughDaemon(organization, context);
+  return [...(values.on("renew") ? [renewal] : []), ...byDaemon, ...steps];
 }
 
 async function readAccessToken({ values }: Context): Promise<string> {

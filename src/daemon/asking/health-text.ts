@@ -46,14 +46,14 @@ export function healthNotes(status: OrganizationState, now: number): string[] {
     ...(tunnels === undefined
       ? []
       : [`tunnels: ${tunnels.direct} direct, ${tunnels.relayed} relayed, ${broken.length} broken`]),
-    ...offloads(status),
-    ...offline(status, now),
-    ...age(status, now),
+    ...offloadNotes(status),
+    ...offlineNotes(status, now),
+    ...ageNotes(status, now),
   ];
   return [parts.join("; ")];
 }
 
-function offloads({ data_plane: seen }: OrganizationState): string[] {
+function offloadNotes({ data_plane: seen }: OrganizationState): string[] {
   if (seen === undefined || seen.why === "platform") return [];
   return [seen.tun_offloads && seen.udp_offloads ? "offloads on" : "offloads off"];
 }
@@ -73,7 +73,7 @@ function lighthouseText({ answering, of }: { answering: number; of: number }, is
 }
 
 /** Without the control plane, only the certificate limits how long the engine works. */
-function offline({ certificate_not_after: end, ephemeral }: OrganizationState, now: number): string[] {
+function offlineNotes({ certificate_not_after: end, ephemeral }: OrganizationState, now: number): string[] {
   if (ephemeral === true) return ["ephemeral: works an hour at most without the control plane"];
   const days = Math.floor((Date.parse(end) - now) / 86_400_000);
   return Number.isNaN(days) || days < 0
@@ -91,7 +91,7 @@ export function relayNotes({ relayed }: Pick<OrganizationState, "relayed">): str
 }
 
 /** The age of the health in server mode: it was stored by the last run of check-auth. */
-function age({ mode, health }: OrganizationState, now: number): string[] {
+function ageNotes({ mode, health }: OrganizationState, now: number): string[] {
   const seconds = Math.round((now - Date.parse(health?.checked_at ?? "")) / 1000);
   return mode === "server" && seconds >= 1 ? [`as of ${seconds} s ago`] : [];
 }

@@ -4,7 +4,7 @@
 import { given } from "../../base/given.ts";
 import { brand } from "../../brand.ts";
 import { quoteWord } from "../../base/plan.ts";
-import { byGravity, certificateFindings, found, type Finding } from "../../node/health/findings.ts";
+import { byGravity, certificateFindings, makeFinding, type Finding } from "../../node/health/findings.ts";
 import type { Health } from "../../node/health/verdict.ts";
 import type { UnitState } from "../../platform/service-state.ts";
 import type { OrganizationState } from "../ipc/messages.ts";
@@ -79,7 +79,7 @@ export function findingsOf(status: OrganizationState, watcher: Watcher, now: num
   if (state === "revoked") return [];
   if (watcher.isForgotten === true)
     return [
-      found(
+      makeFinding(
         "forgotten",
         slug,
         "The daemon has forgotten this organization, and does not run it; its files stay",
@@ -94,86 +94,106 @@ export function findingsOf(status: OrganizationState, watcher: Watcher, now: num
     slug,
     Date.parse(status.certificate_not_after) <= now ? "expired" : "valid",
   );
-  const healthy = health === undefined ? [] : ofHealth(slug, health);
-  const known = new Set(healthy.map(({ kind }) => kind));
-  const findings = byGravity([...certificate.filter(({ kind }) => !known.has(kind)), ...healthy, ...watch]);
+  const ofHealth = health === undefined ? [] : healthFindings(slug, health);
+  const known = new Set(ofHealth.map(({ kind }) => kind));
+  const findings = byGravity([...certificate.filter(({ kind }) => !known.has(kind)), ...ofHealth, ...watch]);
   // Whether traffic passes is still unknown: not green.
   return health !== undefined || findings.length > 0
     ? findings
-    : [found("probing", slug, "Nothing has looked at it since its engine started")];
+    : [makeFinding("probing", slug, "Nothing has looked at it since its engine started")];
 }
 
 /** An organization that is starting or stopping is neither. */
 function notRunning({ team: slug, state, wanted, message }: OrganizationState): Finding[] {
   if (wanted === "down" || !["stopped", "waiting"].includes(state)) return [];
   const why = message === undefined ? "" : `: ${message}`;
-  return [found("not_running", slug, `It should run, but is ${state}${why}`)];
+  return [makeFinding("not_running", slug, `It should run, but is ${state}${why}`)];
 }
 
 /** Earlier daemons send only the verdict. */
-function ofHealth(slug: string, { findings, verdict, reason = "", broken }: Health): Finding[] {
+function healthFindings(slug: string, { findings, verdict, reason = "", broken }: Health): Finding[] {
   if (findings !== undefined) return findings;
   const silent =
-    broken.length === 0 ? [] : [found("peers_silent", slug, `No answer from ${broken.join(", ")}`)];
+    broken.length === 0 ? [] : [makeFinding("peers_silent", slug, `No answer from ${broken.join(", ")}`)];
   if (verdict === "running") return silent;
-  return [found(verdict === "degraded" ? "lighthouses_silent" : "tunnels_unknown", slug, reason), ...silent];
+  return [
+    makeFinding(verdict === "degraded" ? "lighthouses_silent" : "tunnels_unknown", slug, reason),
+    ...silent,
+  ];
 }
 
 const nothingArrives = "no change and no revocation reaches this node";
 
-function watchFindings(
-  { team: slug, mode, uptime_s = 0 }: OrganizationState,
-  watcher: Watcher,
-  now: number,
-): Finding[] {
+function watchFindings(status: OrganizationState, watcher: Watcher, now: number): Finding[] {
+  const { team: slug, mode, uptime_s = 0 } = status;
   const { unit, daemon, checkedAt } = watcher;
-  const start = `${brand.executable} start ${quoteWord(slug)}`;
-  const who = mode === "server" ? "The timer of its checks" : "The daemon";
-  if (unit?.is === "unknown" && !(mode === "desktop" && daemon?.answers === true))
-    return [
-      found(
-        "manager_silent",
-        slug,
-        `systemd does not answer: whether ${mode === "server" ? "its engine and its checks run" : "the daemon runs"}, now and after a reboot, is unknown`,
-      ),
-    ];
-  const stands =
-    unit !== undefined && unit.is !== "running" && !(mode === "desktop" && daemon?.answers === true);
-  if (stands) {
-    const how = unit.is === "missing" ? "is not installed" : `is ${unit.is}`;
-    const cure = unit.is === "missing" ? `${brand.executable} install-systemd` : start;
-    return [found("not_checked", slug, `${who} ${how}: ${nothingArrives}`, cure)];
-  }
-  if (mode === "desktop" && daemon?.answers === false)
-    return [
-      found(
-        "not_checked",
-        slug,
-        `The daemon does not run: ${nothingArrives}`,
-        `${brand.executable} --ipc-mode socket, as root`,
-      ),
-    ];
-  if (unit?.lacks !== undefined)
-    return [
-      found("not_checked", slug, `Its checks start ${unit.lacks}, which is gone: ${nothingArrives}`, start),
-    ];
-  const boot =
-    unit === undefined || unit.startsAtBoot || (mode === "desktop" && unit.pid !== daemon?.pid)
-      ? []
-      : [found("not_started_at_boot", slug, `${who} does not start after a reboot`, start)];
+  const broken = brokenWatch(status, watcher);
+  if (broken !== undefined) return [broken];
+  const startsAtBoot =
+    unit === undefined || unit.startsAtBoot || (mode === "desktop" && unit.pid !== daemon?.pid);
+  const boot = startsAtBoot
+    ? []
+    : [
+        makeFinding(
+          "not_started_at_boot",
+          slug,
+          `${watcherName(mode)} does not start after a reboot`,
+          startLine(slug),
+        ),
+      ];
   const ageS = checkedAt === undefined ? uptime_s : Math.abs(now - checkedAt) / 1000;
   if (mode === "desktop" || unit === undefined || ageS <= lateAfterS) return boot;
   const late =
     checkedAt === undefined
       ? "It was not checked since its start"
       : `The last check was ${roughly(ageS)} ago`;
-  return [
-    found(
+  const check = `${brand.executable} check-auth --org-slug ${quoteWord(slug)}`;
+  return [makeFinding("not_checked", slug, `${late}: ${nothingArrives}`, check), ...boot];
+}
+
+const watcherName = (mode: OrganizationState["mode"]) =>
+  mode === "server" ? "The timer of its checks" : "The daemon";
+const startLine = (slug: string) => `${brand.executable} start ${quoteWord(slug)}`;
+
+/** Why nothing watches the organization, or why that is unknown. */
+function brokenWatch(
+  { team: slug, mode }: OrganizationState,
+  { unit, daemon }: Watcher,
+): Finding | undefined {
+  const isDaemonUp = mode === "desktop" && daemon?.answers === true;
+  if (unit?.is === "unknown" && !isDaemonUp)
+    return makeFinding(
+      "manager_silent",
+      slug,
+      `systemd does not answer: whether ${mode === "server" ? "its engine and its checks run" : "the daemon runs"}, now and after a reboot, is unknown`,
+    );
+  if (unit?.is === "missing" && !isDaemonUp)
+    return makeFinding(
       "not_checked",
       slug,
-      `${late}: ${nothingArrives}`,
-      `${brand.executable} check-auth --org-slug ${quoteWord(slug)}`,
-    ),
-    ...boot,
-  ];
+      `${watcherName(mode)} is not installed: ${nothingArrives}`,
+      `${brand.executable} install-systemd`,
+    );
+  if (unit !== undefined && unit.is !== "running" && !isDaemonUp)
+    return makeFinding(
+      "not_checked",
+      slug,
+      `${watcherName(mode)} is ${unit.is}: ${nothingArrives}`,
+      startLine(slug),
+    );
+  if (mode === "desktop" && daemon?.answers === false)
+    return makeFinding(
+      "not_checked",
+      slug,
+      `The daemon does not run: ${nothingArrives}`,
+      `${brand.executable} --ipc-mode socket, as root`,
+    );
+  if (unit?.lacks !== undefined)
+    return makeFinding(
+      "not_checked",
+      slug,
+      `Its checks start ${unit.lacks}, which is gone: ${nothingArrives}`,
+      startLine(slug),
+    );
+  return undefined;
 }

@@ -4,7 +4,7 @@
 import { given } from "../../base/given.ts";
 import { join } from "node:path";
 import { AppError, messageOf } from "../../base/errors.ts";
-import { seenDataPlane } from "../../node/files/config/data-plane.ts";
+import { seenDataPlane } from "../../node/files/config/data-plane-in-force.ts";
 import { readSyncState } from "../../node/files/generations.ts";
 import { openOrganization, type Organization } from "../../node/files/organizations.ts";
 import { ageOf, identifyProcess, type ProcessIdentity } from "../../platform/process-identity.ts";
@@ -113,7 +113,7 @@ async function readEnd({ directory }: Organization): Promise<string> {
 function observeProcess(configPath: string): Observed {
   const process = findEngineProcess(configPath);
   if (process === undefined) return { state: "stopped", wanted: "down" };
-  return { state: "running", wanted: "up", ...running(process) };
+  return { state: "running", wanted: "up", ...factsOf(process) };
 }
 
 /** The desired state that the daemon has stored. Only root can read it; for other users the process table decides. */
@@ -143,7 +143,7 @@ async function observeUnit(
   system: Pick<System, "run">,
 ): Promise<Observed> {
   const unit = await unitProperties(engineUnit(slug), ["ActiveState", "MainPID", "UnitFileState"], system);
-  // What systemd starts is seen in files and by its arguments; that it does not answer is told by withFindings.
+  // systemd does not answer, which withFindings reports. Files and process arguments show what it starts.
   if (unit === undefined) {
     const observed = observeProcess(join(directory, "config.yml"));
     return { ...observed, wanted: !isStopped(directory) && isEnabled(engineUnit(slug)) ? "up" : "down" };
@@ -153,10 +153,10 @@ async function observeUnit(
   return {
     state: states[unit.ActiveState] ?? "stopped",
     wanted: !isStopped(directory) && startsAtBoot ? "up" : "down",
-    ...(process === undefined ? {} : running(process)),
+    ...(process === undefined ? {} : factsOf(process)),
   };
 }
 
-function running(process: ProcessIdentity): Pick<OrganizationState, "pid" | "uptime_s"> {
+function factsOf(process: ProcessIdentity): Pick<OrganizationState, "pid" | "uptime_s"> {
   return { pid: process.pid, uptime_s: Math.floor(ageOf(process) / 1000) };
 }

@@ -5,7 +5,7 @@ import * as v from "valibot";
 import type { ErrorCode } from "../../base/errors.ts";
 import type { Confirmation } from "../../protocol/confirmation.ts";
 import type { Finding } from "../../node/health/findings.ts";
-import type { DataPlaneSeen } from "../../node/files/config/data-plane.ts";
+import type { DataPlaneSeen } from "../../node/files/config/data-plane-in-force.ts";
 import type { Health } from "../../node/health/verdict.ts";
 import type { PeerReport } from "../../node/health/peer-report.ts";
 import type { RelayedAnswer } from "../../protocol/relayed-report.ts";

@@ -4,8 +4,16 @@
 import type { AppError } from "../../base/errors.ts";
 import type { Log } from "../../base/log.ts";
 import type { System } from "../../base/system.ts";
-import type { Libc, PeerCredentials } from "../../platform/libc.ts";
+import type { Libc } from "../../platform/libc.ts";
 import { answerTo, type Answering, type Client, type Handler, type Incoming, type Peer } from "./answer.ts";
+import {
+  administrator,
+  admit,
+  clientRefused,
+  lineRefused,
+  makeRefusalLog,
+  type Refusal,
+} from "./admission.ts";
 import { maxLineBytes, type Answer, type Notice } from "./messages.ts";
 import { listenLocal, type Access, type LocalAddress } from "./transport.ts";
 
@@ -26,11 +34,6 @@ export type IpcServer = {
   clients(): number;
 };
 
-const maxClients = 500;
-/** Maximum connections of one user. */
-const maxClientsOfUser = 100;
-/** Extra places for root when all others are taken. */
-const placesForRoot = 20;
 /** How many waiting clients continue in each round of the event loop. */
 const turnsAtOnce = 32;
 /** With more unread bytes than this, the next request of the client waits. */
@@ -40,7 +43,6 @@ const maxUnreadNotices = 1024 * 1024;
 /** A refused client has this long to read the reason. Above the maximum, clients are disconnected without one. */
 const refusalSeconds = 5;
 const maxRefusalsAtOnce = 50;
-const refusalLogMs = 60_000;
 /** How long `stop` waits for answers in progress. */
 const lastAnswersMs = 1000;
 
@@ -131,64 +133,11 @@ export async function serveIpc(options: ServerOptions): Promise<IpcServer> {
   };
 }
 
-type Refusal = { code: "permission_denied" | "busy"; message: string };
-
-/** The kernel must identify the caller as root or as a member of the group. */
-function admit(
-  credentials: PeerCredentials | undefined,
-  connections: ReadonlySet<Connection>,
-  access: Access,
-): Peer | Refusal {
-  const peer = identify(credentials, access);
-  if (peer === undefined)
-    return {
-      code: "permission_denied",
-      message: "Permission denied: only root and the group can use this socket",
-    };
-  if (connections.size >= maxClients + (peer.right === "root" ? placesForRoot : 0))
-    return { code: "busy", message: "Too many clients" };
-  if (peer.right === "member") {
-    const own = [...connections].filter(({ client }) => client.peer.uid === peer.uid).length;
-    if (own >= maxClientsOfUser) return { code: "busy", message: "Too many clients of this user" };
-  }
-  return peer;
-}
-
 function refuse(socket: Socket, refused: Set<Socket>, { code, message }: Refusal): void {
   if (refused.size >= maxRefusalsAtOnce) return socket.terminate();
   refused.add(socket);
   socket.timeout(refusalSeconds);
   socket.end(encode({ ok: false, code, message }));
-}
-
-const clientRefused = ["Client refused", "More clients refused"] as const;
-const lineRefused = ["Malformed line refused", "More malformed lines refused"] as const;
-
-type RefusalLog = (
-  events: typeof clientRefused | typeof lineRefused,
-  why: { code: string; message?: string },
-  caller: Partial<Pick<PeerCredentials, "uid" | "pid">>,
-) => void;
-
-/** Logs the first refusal of a user at once, and the number of those in the next minute. */
-function makeRefusalLog(
-  { log, system }: Pick<ServerOptions, "log" | "system">,
-  ended: AbortSignal,
-): RefusalLog {
-  const further = new Map<string, number>();
-  return ([first, more], { code, message: reason }, { uid, pid }) => {
-    const kind = `${first} ${code} ${uid}`;
-    const count = further.get(kind);
-    if (count !== undefined) return void further.set(kind, count + 1);
-    log.warn(first, { code, uid, pid, reason });
-    further.set(kind, 0);
-    const minute = system.sleep(refusalLogMs, ended).catch(() => undefined);
-    void minute.then(() => {
-      const refusals = further.get(kind) ?? 0;
-      further.delete(kind);
-      if (refusals > 0) log.warn(more, { code, uid, refusals });
-    });
-  };
 }
 
 function connect(socket: Socket, peer: Peer): Connection {
@@ -211,18 +160,6 @@ function connect(socket: Socket, peer: Peer): Connection {
     outBytes: 0,
   };
   return connection;
-}
-
-/** The access list of a pipe decides who connects. Windows does not say who did, so each client counts as administrator. */
-const administrator: PeerCredentials = { pid: 0, uid: 0, gid: 0, groups: [] };
-
-function identify(credentials: PeerCredentials | undefined, access: Access): Peer | undefined {
-  if (credentials === undefined) return undefined;
-  const { pid, uid, gid, groups } = credentials;
-  if (uid === 0 || uid === process.getuid?.()) return { pid, uid, gid, right: "root" };
-  const { groupId } = access;
-  const member = groupId !== undefined && (gid === groupId || groups.includes(groupId));
-  return member ? { pid, uid, gid, right: "member" } : undefined;
 }
 
 /** Bun's sockets have a descriptor that its types do not declare. */

@@ -53,7 +53,7 @@ export async function applyCertificates(
         ...present,
         ...changed,
         ...(files["node.crt"] === undefined ? {} : { "node.crt": files["node.crt"] }),
-        "node-config.json": ofVersion(files["node-config.json"], state.config_version),
+        "node-config.json": withVersion(files["node-config.json"], state.config_version),
       },
       stateWith(state, files, system.now()),
       serverYml,
@@ -82,10 +82,10 @@ export async function applyCertificates(
 /** Other networks or subnets need another configuration, and some engines a restart. */
 function isRenewal(present: ConfigFiles, next: ConfigFiles): boolean {
   const isSame = (["ca.crt", "host.crt", "node.crt"] as const).every((name) => present[name] === next[name]);
-  const kept = [networksIn, subnetsIn].every((read) =>
+  const keepsNetworks = [networksIn, subnetsIn].every((read) =>
     Bun.deepEquals(read(present["host.crt"]), read(next["host.crt"])),
   );
-  return !isSame && kept;
+  return !isSame && keepsNetworks;
 }
 
 function stateWith(state: SyncState, files: ConfigFiles, now: number): SyncState {
@@ -97,7 +97,7 @@ function stateWith(state: SyncState, files: ConfigFiles, now: number): SyncState
 }
 
 /** The new name and order key, but the version in force. */
-function ofVersion(nodeConfig: string, version: number): string {
+function withVersion(nodeConfig: string, version: number): string {
   const config = v.parse(v.pipe(v.string(), v.parseJson(), NodeConfig), nodeConfig);
   return `${JSON.stringify({ ...config, config_version: version }, null, 2)}\n`;
 }

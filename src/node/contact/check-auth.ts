@@ -5,7 +5,7 @@ import { given } from "../../base/given.ts";
 import { AppError, messageOf } from "../../base/errors.ts";
 import { followOnce, followOrganization, type FollowEdge, type Turn } from "./follow.ts";
 import type { Organization } from "../files/organizations.ts";
-import { canNote, readRevokedNote, revoked, startsWhenRestored } from "../files/revoked-notes.ts";
+import { canNote, readRevokedNote, revokedError, startsWhenRestored } from "../files/revoked-notes.ts";
 
 export type AuthReport = {
   org_slug: string;
@@ -69,7 +69,7 @@ export async function refuseUnnotedRevocation(organization: Organization, edge: 
   const signal = AbortSignal.timeout(askMs);
   const turn = await followOnce(organization, edge, { waitS: 0, signal }).catch(() => undefined);
   if (turn?.result !== "revoked") return;
-  throw revoked(organization.slug, turn.reason ?? "", startsWhenRestored);
+  throw revokedError(organization.slug, turn.reason ?? "", startsWhenRestored);
 }
 
 export function unsure(slug: string, error: unknown): AuthOutcome {

@@ -26,11 +26,13 @@ import { makePace } from "./checkin-pace.ts";
 import type { PathReporter } from "./path-report.ts";
 import { makeLighthousePackets } from "./requests/lighthouse-packets.ts";
 import { makeLocalSync } from "./local-sync.ts";
-import { isOutdated, reportedDataPlane } from "../files/config/data-plane.ts";
+import { isOutdated } from "../files/config/data-plane.ts";
+import { reportedDataPlane } from "../files/config/data-plane-in-force.ts";
 import { isApplied, readSyncState, type SyncState } from "../files/generations.ts";
 import type { Damage, Organization } from "../files/organizations.ts";
 import { keepCopy, openForRevocations } from "../files/damaged-organization.ts";
-import { readRestoredNote, readRevokedNote } from "../files/revoked-notes.ts";
+import { readRevokedNote } from "../files/revoked-notes.ts";
+import { acceptAndCarryOut, handleRefusal, obeyOrder } from "./obey-orders.ts";
 import type { SyncResult } from "./sync.ts";
 
 export type FollowEdge = {
@@ -151,10 +153,10 @@ async function pauseAfterTurn(
   const ended = new AbortController();
   const endPause = () => ended.abort(new Error("Asked again"));
   onPause?.(endPause);
-  const over = AbortSignal.any([signal, ended.signal]);
+  const anyEnd = AbortSignal.any([signal, ended.signal]);
   if (refused !== undefined)
-    void untilNewer(organization, edge, { ms, refused, signal: over }).then(endPause);
-  await pause(ms, edge, over);
+    void untilNewer(organization, edge, { ms, refused, signal: anyEnd }).then(endPause);
+  await pause(ms, edge, anyEnd);
   endPause();
   onPause?.(undefined);
 }
@@ -178,12 +180,12 @@ async function untilNewer(
       checkIn(organization, client, report, { waitS, refused, signal, ...marks, repeatable: false }),
     );
   };
-  const isOver = await ask().then(
+  const isNews = await ask().then(
     (answer) => answer.config_version !== refused,
     // Without a usable answer the pause goes on.
     (error: unknown) => error instanceof AppError && error.details.order !== undefined,
   );
-  if (!isOver) await pause(ms, edge, signal);
+  if (!isNews) await pause(ms, edge, signal);
 }
 
 /** The parts of a check-in beside the node's state, for its roles and reporter. */
@@ -293,33 +295,6 @@ async function askControlPlane(
 }
 
 /**
- * Carries the order out, or goes on with an interrupted restore. `notStarted`: the order holds, but the engine did not
- * start. The peers have the node's former certificate on their blocklist, so a restored engine starts with the new one.
- */
-async function obeyOrder(
-  jws: string | undefined,
-  organization: Organization,
-  edge: FollowEdge,
-  synchronizeOnce: () => Promise<Synced>,
-) {
-  const start = async () => {
-    await synchronizeOnce();
-    await edge.control.start();
-  };
-  const restoring = { ...edge, control: { ...edge.control, start } };
-  try {
-    const order =
-      jws === undefined
-        ? await finishRestore(organization, restoring)
-        : await acceptAndCarryOut(jws, organization, restoring);
-    return { order };
-  } catch (error) {
-    if (!(error instanceof AppError) || error.code !== "engine_failed") throw error;
-    return { notStarted: error };
-  }
-}
-
-/**
  * While node-config.json is damaged: orders to revoke this node, and the revocations of others. Not restores and not the
  * configuration, because the copy of node-config.json may have a former order key.
  */
@@ -377,63 +352,6 @@ async function synchronize(organization: Organization, edge: FollowEdge): Promis
   } catch (error) {
     return { syncError: error };
   }
-}
-
-/**
- * A refusal alone changes nothing: only a signed order in it stops the overlay. Exception: a control plane that never
- * sent an order key can only answer 401 or 403, so these count as revocation.
- */
-async function handleRefusal(error: unknown, organization: Organization, edge: FollowEdge): Promise<Turn> {
-  if (!(error instanceof AppError)) throw error;
-  const { carryOut, orderKeysOf } = await import("../files/orders.ts");
-  const { order } = error.details;
-  if (order !== undefined) {
-    const { action, isRevocation, reason } = await acceptAndCarryOut(order, organization, edge);
-    if (isRevocation) return { result: "revoked", action, reason };
-  } else if (orderKeysOf(organization).length === 0 && unsignedRefusals.includes(error.code)) {
-    const order = { action: "revoke", reason: error.message, node_id: organization.config.node_id } as const;
-    const { action, unsaved } = await carryOut(order, organization, edge.control, edgeOf(edge));
-    return { result: "revoked", action, reason: reasonWith(unsaved, error.message) };
-  }
-  throw error;
-}
-
-const unsignedRefusals: readonly string[] = [
-  "not_authenticated",
-  "token_not_valid",
-  "permission_denied",
-  "node_token_scope",
-  "node_revoked",
-];
-
-async function acceptAndCarryOut(jws: string, organization: Organization, edge: FollowEdge) {
-  const { directory } = organization;
-  const { acceptOrder, carryOut } = await import("../files/orders.ts");
-  const { order, unsaved: unstored } = await acceptOrder(jws, organization);
-  const wasStopped = (readRevokedNote(directory) ?? readRestoredNote(directory)) !== undefined;
-  const { action, unsaved = unstored } = await carryOut(order, organization, edge.control, edgeOf(edge));
-  const isRevocation = order.action === "revoke";
-  const reason = reasonWith(unsaved, order.reason);
-  return { action, isRevocation, reason, restored: wasStopped && !isRevocation };
-}
-
-/** The revocation was carried out, but this machine may forget it. */
-function reasonWith(unsaved: AppError | undefined, reason: string): string {
-  if (unsaved === undefined) return reason;
-  return `${reason}. The order could not be stored: ${unsaved.message}. Free some space; the next check tries again`;
-}
-
-/** Continues an interrupted restore: the control plane stops repeating the order once the configuration arrived. */
-async function finishRestore(organization: Organization, edge: FollowEdge) {
-  if (readRestoredNote(organization.directory) === undefined) return undefined;
-  const { carryOut } = await import("../files/orders.ts");
-  const order = { action: "restore", reason: "", node_id: organization.config.node_id } as const;
-  const { action } = await carryOut(order, organization, edge.control, edgeOf(edge));
-  return { action, isRevocation: false, reason: "", restored: true };
-}
-
-function edgeOf({ system, log }: FollowEdge): { now(): number; log: Log } {
-  return { now: () => system.now(), log };
 }
 
 /** Ends early, without an error, on the signal. */

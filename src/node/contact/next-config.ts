@@ -41,7 +41,7 @@ export async function fetchConfig(
   { slug, directory, config }: Organization,
   { client, isAsked = false }: Pick<SyncEdge, "client" | "isAsked">,
 ): Promise<Download> {
-  // The ETag covers the whole set of files. Where one is missing, and when a user asks, since one may be damaged, all come.
+  // The ETag covers the whole set of files. If one is missing, or a user asks because one may be damaged, download all.
   const isKnown = !isAsked && isComplete(directory);
   const etag = isKnown ? readSyncState(directory)?.etag || undefined : undefined;
   return client.downloadConfig(slug, config.node_id, etag);
@@ -76,7 +76,7 @@ export type Next = {
 export type Received = Pick<Next, "files" | "serverYml" | "etag" | "configVersion"> & { isNew: boolean };
 
 /** Undefined where the present files came from an older program, without their source. */
-export async function receive(
+export async function verifyFiles(
   { directory, slug, config }: Organization,
   download: Download,
   edge: SyncEdge,
@@ -108,13 +108,13 @@ export async function receive(
 }
 
 /** The files of the next generation, checked. For a plan: applies nothing. */
-export async function prepare(
+export async function prepareNext(
   organization: Organization,
   download: Download,
   edge: SyncEdge,
 ): Promise<Next | undefined> {
-  const received = await receive(organization, download, edge);
-  return received === undefined ? undefined : finish(organization, received, edge);
+  const received = await verifyFiles(organization, download, edge);
+  return received === undefined ? undefined : completeNext(organization, received, edge);
 }
 
 async function placeOf(
@@ -126,7 +126,11 @@ async function placeOf(
   return { directory, slug, hostCrt: files["host.crt"], machine };
 }
 
-export async function finish(organization: Organization, received: Received, edge: SyncEdge): Promise<Next> {
+export async function completeNext(
+  organization: Organization,
+  received: Received,
+  edge: SyncEdge,
+): Promise<Next> {
   const { directory } = organization;
   const { isNew, ...rest } = received;
   const place = await placeOf(organization, received, edge);

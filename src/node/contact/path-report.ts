@@ -47,7 +47,7 @@ export function makePathReporter(
   let sent: { before: ReportedPaths | undefined; after: ReportedPaths } | undefined;
   let sentHealings = 0;
   let nextAt = 0;
-  const keep = (paths: ReportedPaths | undefined) => {
+  const setReported = (paths: ReportedPaths | undefined) => {
     reported = paths;
     try {
       if (paths !== undefined) store?.write(paths);
@@ -73,7 +73,7 @@ export function makePathReporter(
       if (next !== undefined) {
         sent = { before: reported, after: next.after };
         // Until the answer, it is unknown what the control plane has.
-        keep(reported && { ...reported, whole_at: -wholeEveryMs });
+        setReported(reported && { ...reported, whole_at: -wholeEveryMs });
       }
       return { ...next?.report, ...(news.length === 0 ? {} : { healings: news }) };
     },
@@ -81,10 +81,10 @@ export function makePathReporter(
       if (how === "taken") {
         isWanted = true;
         healings.splice(0, sentHealings);
-        if (sent !== undefined) keep(sent.after);
+        if (sent !== undefined) setReported(sent.after);
       } else if (how === "later") {
         nextAt = now() + reportEveryMs;
-        if (sent !== undefined) keep(sent.before);
+        if (sent !== undefined) setReported(sent.before);
       } else {
         [isWanted, reported] = [false, undefined];
         nextAt = now() + unwantedMs;
@@ -106,7 +106,7 @@ function nextReport(
   if (reported === undefined || Math.abs(at - reported.whole_at) >= wholeEveryMs)
     return { report: { whole: true, changed: paths }, after: { whole_at: at, paths } };
   const changes = changesOf(reported.paths, paths);
-  return changes && { report: changes, after: { ...reported, paths: applied(reported.paths, changes) } };
+  return changes && { report: changes, after: { ...reported, paths: withChanges(reported.paths, changes) } };
 }
 
 /** The paths of the most important peers: broken ones, those that answer, then those with the youngest tunnels. */
@@ -133,14 +133,14 @@ export function changesOf(
   const present = new Set(now.map(({ peer }) => peer));
   const changed = now.filter((each) => {
     const former = before.get(each.peer);
-    return former === undefined || isNews(former, each);
+    return former === undefined || isNotable(former, each);
   });
   const gone = reported.flatMap(({ peer }) => (present.has(peer) ? [] : [peer]));
   return changed.length === 0 && gone.length === 0 ? undefined : { changed, gone };
 }
 
 /** Round trips and losses always move a little: only what an administrator would notice counts. */
-function isNews(before: PathState, now: PathState): boolean {
+function isNotable(before: PathState, now: PathState): boolean {
   const way = ({ path, remote, relays, probe }: PathState) => JSON.stringify([path, remote, relays, probe]);
   if (way(before) !== way(now)) return true;
   const [former = 0, present = 0] = [before.rtt_ms, now.rtt_ms];
@@ -148,7 +148,7 @@ function isNews(before: PathState, now: PathState): boolean {
   return Math.abs((now.loss ?? 0) - (before.loss ?? 0)) >= 0.2;
 }
 
-function applied(
+function withChanges(
   before: readonly PathState[],
   { changed, gone }: { changed: readonly PathState[]; gone: readonly string[] },
 ): PathState[] {

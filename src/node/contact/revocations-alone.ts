@@ -25,9 +25,9 @@ import { readOwnYaml, readYaml } from "../files/config/read-yaml.ts";
 import type { WithClient } from "./requests/connection.ts";
 import { reloadOrRestart, switchOrRollBack } from "./engine-switch.ts";
 
-type Needs = { control: EngineControl; log: Log };
+type RevocationEdge = { control: EngineControl; log: Log };
 
-type FetchNeeds = Needs & {
+type FetchEdge = RevocationEdge & {
   withClient: WithClient;
   command: string;
   system: Pick<System, "now" | "sleep">;
@@ -37,7 +37,7 @@ type FetchNeeds = Needs & {
  * For an organization whose node-config.json is damaged: it takes nothing from the newest configuration but the
  * revocations. Returns the end of the sentence that reports the damage; never throws.
  */
-export async function fetchRevocations(organization: Organization, edge: FetchNeeds): Promise<string> {
+export async function fetchRevocations(organization: Organization, edge: FetchEdge): Promise<string> {
   const { directory, slug, config } = organization;
   try {
     const download = await edge.withClient((client) =>
@@ -59,14 +59,14 @@ function notInForce(slug: string, error: unknown, log: Log): string {
 }
 
 /**
- * The same with the configuration as it was sent. It needs nothing of the files beside it: a certificate that this node
- * refuses, or a name of another organization, is no reason to go on talking to a revoked node. To block too much is in
- * the power of the control plane anyway.
+ * Applies the revocations of a configuration as it was sent. The files beside it are not needed: a certificate that this node
+ * refuses, or a name of another organization, is no reason to go on talking to a revoked node. The control plane may block
+ * too much anyway.
  */
 export async function applySentRevocations(
   organization: Pick<Organization, "directory" | "slug">,
   configYml: string,
-  edge: Needs,
+  edge: RevocationEdge,
 ): Promise<string> {
   let sent: YamlMap;
   try {
@@ -80,14 +80,14 @@ export async function applySentRevocations(
 }
 
 /**
- * Returns the end of the sentence that reports the refusal. The state stays that of the version in force, so that the
+ * Applies the revocations of a filtered configuration. Returns the end of the sentence that reports its refusal. The state stays that of the version in force, so that the
  * control plane does not count the new version as applied, and the ETag asks for it again. Never throws: the reason of
  * the refusal must be reported.
  */
 export async function applyRevocations(
   { directory, slug }: { directory: string; slug: string },
   sent: YamlMap,
-  { control, log }: Needs,
+  { control, log }: RevocationEdge,
 ): Promise<string> {
   const blocked = blocklistOf(sent);
   try {

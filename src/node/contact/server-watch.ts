@@ -230,13 +230,13 @@ export async function watchHealth<T>(
       exchangeProbes(directory, slug, health, clock);
       writeHealing(directory, slug, healer, clock);
     });
-  const over = new AbortController();
-  const saving = repeat(save, system, over.signal);
+  const ended = new AbortController();
+  const saving = repeat(save, system, ended.signal);
   try {
     const paths = reporterOf(health, healer.healings, directory, slug, system);
     return await withHealth(health, () => work({ onCheckin: record.onCheckin, paths, light: health.light }));
   } finally {
-    over.abort(new Error("Done"));
+    ended.abort(new Error("Done"));
     await saving;
     save();
   }
@@ -272,12 +272,12 @@ async function repeat(save: () => void, system: Pick<System, "sleep">, signal: A
 
 /** Runs the watch for the time of `work`. */
 export async function withHealth<T>(health: OrganizationHealth, work: () => Promise<T>): Promise<T> {
-  const over = new AbortController();
-  const running = health.run(over.signal);
+  const ended = new AbortController();
+  const running = health.run(ended.signal);
   try {
     return await work();
   } finally {
-    over.abort(new Error("Done"));
+    ended.abort(new Error("Done"));
     await running;
   }
 }

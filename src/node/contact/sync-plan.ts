@@ -10,7 +10,7 @@ import type { Step } from "../../base/plan.ts";
 import { planSocketDirectory } from "../../platform/systemd/control-socket.ts";
 import { generationFiles, presentFiles } from "../files/generations.ts";
 import { readCredentials, type Organization } from "../files/organizations.ts";
-import { fetchConfig, prepare, type Next, type SyncEdge } from "./next-config.ts";
+import { fetchConfig, prepareNext, type Next, type SyncEdge } from "./next-config.ts";
 import { changeNeeds, isPresent } from "./sync.ts";
 
 /** `renews`: a renewal comes before it, which replaces the node's certificates. */
@@ -24,7 +24,7 @@ export async function planSync(
     readCredentials(directory).api_base + apiPath(nodeCallsApi.download, { slug, id: config.node_id });
   const first: Step[] = [{ step: "request", method: "GET", url }, ...planSocketDirectory(directory)];
   const download = await fetchConfig(organization, edge);
-  const next = await prepare(organization, download, edge);
+  const next = await prepareNext(organization, download, edge);
   const files: Record<string, string | undefined> = filesAfter(next, directory);
   const steps = generationFiles.flatMap((name): Step[] => {
     const content = files[name];

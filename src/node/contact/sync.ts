@@ -39,7 +39,14 @@ import {
   type SyncState,
 } from "../files/generations.ts";
 import { openOrganization, type Organization } from "../files/organizations.ts";
-import { fetchConfig, finish, receive, type Next, type Received, type SyncEdge } from "./next-config.ts";
+import {
+  completeNext,
+  fetchConfig,
+  verifyFiles,
+  type Next,
+  type Received,
+  type SyncEdge,
+} from "./next-config.ts";
 import { faultInOverrides, type TestOverrides } from "./overrides-fault.ts";
 import { reloadOrRestart, rollBack, testText } from "./engine-switch.ts";
 import { recheckPresent } from "./recheck-config.ts";
@@ -109,8 +116,8 @@ async function prepareOrRevoke(
 ): Promise<Next | undefined> {
   let received: Received | undefined;
   try {
-    received = await receive(organization, download, edge);
-    return received === undefined ? undefined : await finish(organization, received, edge);
+    received = await verifyFiles(organization, download, edge);
+    return received === undefined ? undefined : await completeNext(organization, received, edge);
   } catch (error) {
     const sent = download.changed ? download.answer.files["config.yml"] : received?.serverYml;
     const revocations = sent === undefined ? "" : await applySentRevocations(organization, sent, edge);
@@ -149,32 +156,37 @@ async function applyOrRevoke(
   edge: SyncEdge,
 ): Promise<SyncResult> {
   const { directory } = organization;
-  const now = edge.system.now();
   const digest = digestOf(next, edge.engine);
-  const before = readSyncState(directory)?.refused;
-  const age = now - Date.parse(before?.at ?? "");
-  const isKnown = before?.digest === digest && age >= 0 && age < refusedMs && edge.isAsked !== true;
+  const known = edge.isAsked === true ? undefined : recentRefusal(directory, digest, edge.system.now());
+  if (known !== undefined) {
+    const revocations = await applyRevocations(organization, next.sent, edge);
+    const reason = `${known.reason}${revocations}`;
+    noteRefused(directory, reason, known);
+    return { ...returned(directory, next), reason };
+  }
   let result: SyncResult;
   try {
-    result = isKnown
-      ? { ...returned(directory, next), reason: before.reason }
-      : await apply(organization, next, present, edge);
+    result = await apply(organization, next, present, edge);
   } catch (error) {
     await applyRevocations(organization, next.sent, edge);
     throw error;
   }
   if (result.reason === undefined) return result;
   const revocations = await applyRevocations(organization, next.sent, edge);
-  const certificates = isKnown ? undefined : await applyCertificates(organization, next.files, edge);
-  const reason = `${result.reason}${revocations}${certificates?.text ?? ""}`;
+  const certificates = await applyCertificates(organization, next.files, edge);
+  const reason = `${result.reason}${revocations}${certificates.text}`;
   // Only a refusal by the running engine is kept: the engine's test disturbs no tunnel.
-  const refused = isKnown
-    ? before
-    : result.reached === true || certificates?.reached === true
-      ? { digest, reason: result.reason, at: formatTime(now) }
-      : undefined;
-  noteRefused(directory, reason, refused);
+  const isByRunning = result.reached === true || certificates.reached;
+  const at = formatTime(edge.system.now());
+  noteRefused(directory, reason, isByRunning ? { digest, reason: result.reason, at } : undefined);
   return { ...result, reason };
+}
+
+/** The refusal of this configuration by the running engine, if it is younger than the pause. */
+function recentRefusal(directory: string, digest: string, now: number): SyncState["refused"] {
+  const refused = readSyncState(directory)?.refused;
+  const age = now - Date.parse(refused?.at ?? "");
+  return refused?.digest === digest && age >= 0 && age < refusedMs ? refused : undefined;
 }
 
 /** For `status` and `doctor`, until a configuration is applied or the control plane sends the present one again. */

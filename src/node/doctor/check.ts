@@ -42,8 +42,8 @@ export async function runCheck(
     return { ...name, ...(await work()) };
   } catch (error) {
     const evidence = messageOf(error);
-    const hint = error instanceof AppError ? error.details.hint : undefined;
-    if (!isDenied(error)) return { ...name, verdict: "fail", evidence, ...given({ remedy: hint ?? cure }) };
+    const remedy = (error instanceof AppError ? error.details.hint : undefined) ?? cure;
+    if (!isDenied(error)) return { ...name, verdict: "fail", evidence, ...given({ remedy }) };
     // Without permission the cause is unknown, so never advise to change keys or files.
     if (isRoot) return { ...name, ...fail(evidence, deniedToRoot) };
     return { ...name, ...skipped(`not seen: ${evidence}`), remedy: asRoot };

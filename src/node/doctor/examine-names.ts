@@ -12,7 +12,7 @@ import {
 } from "../../platform/names-places.ts";
 import { refuseForeignHosts } from "../names/keep-names.ts";
 import { agrees, askSystem, readNamesState, type NamesState } from "../names/find-names.ts";
-import { maxHostsNames } from "../names/name-records.ts";
+import { maxHostsNames } from "../names/hosts-lines.ts";
 import { askResolver } from "../names/resolver.ts";
 import {
   describePeers,

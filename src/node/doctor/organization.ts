@@ -21,7 +21,7 @@ import { blocklistLimit, blocklistWarning } from "../../protocol/download.ts";
 import { organizationDeleted } from "../../protocol/orders.ts";
 import type { System } from "../../base/system.ts";
 import { finishConfig, hasLocalApi } from "../files/config/config-file.ts";
-import { seenDataPlane } from "../files/config/data-plane.ts";
+import { seenDataPlane } from "../files/config/data-plane-in-force.ts";
 import { readOwnYaml } from "../files/config/read-yaml.ts";
 import { rememberVersions, testConfig } from "../engine/engine.ts";
 import { unresolved, withoutNames } from "../files/granted/host-names.ts";

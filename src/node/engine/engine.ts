@@ -146,7 +146,10 @@ function testError(output: string): string {
  * Whether the log drops lines because of a flood, so that the expected line may never come. Checked only now and
  * then: it costs a process, and the caller holds the lock.
  */
-async function mayLackLines(waited: number, { isFlooded }: Pick<RunningEngine, "isFlooded">): Promise<boolean> {
+async function mayLackLines(
+  waited: number,
+  { isFlooded }: Pick<RunningEngine, "isFlooded">,
+): Promise<boolean> {
   return waited > 0 && waited % silentMs === 0 && (await isFlooded?.()) === true;
 }
 
@@ -265,11 +268,7 @@ function addEvidence(reload: ReloadEvidence, line: EngineLine | undefined): void
 
 function requireApplied({ failure, applied }: ReloadEvidence): void {
   if (failure !== "") {
-    throw new AppError(
-      "engine_failed",
-      `The overlay engine did not apply the configuration: ${failure}`,
-    );
+    throw new AppError("engine_failed", `The overlay engine did not apply the configuration: ${failure}`);
   }
-  if (!applied)
-    throw new AppError("engine_failed", "The overlay engine did not reload its certificates");
+  if (!applied) throw new AppError("engine_failed", "The overlay engine did not reload its certificates");
 }

@@ -35,6 +35,7 @@ import {
   type TrialOutcome,
   type TrialPlaces,
 } from "./overlay-trial.ts";
+import { installPackagedEngine, isPackagedPlace, requirePackageManager } from "./overlay-package.ts";
 import { fetchEngine, findEngineRelease, newestEngine, planEngineRelease } from "./overlay-release.ts";
 import { findEngine, isRootsAlone } from "./overlay.ts";
 import { trustingControlPlanes } from "../files/pinned-authorities.ts";
@@ -145,7 +146,7 @@ function warnOfFallback(error: unknown, request: EngineRequest, log: Log): AppEr
 }
 
 /** Before anything is replaced: whether there is a newer engine stays unknown, and the user needs another way. */
-function refuseStanding(unanswered: AppError, present: NonNullable<Present>, packaged: string): AppError {
+function noNewerEngine(unanswered: AppError, present: NonNullable<Present>, packaged: string): AppError {
   const what = packaged === present.version ? "the same version" : `${packaged}, which is older`;
   return new AppError(
     unanswered.code,
@@ -311,29 +312,11 @@ async function installPackage(
   deps: EngineDeps,
   unanswered?: AppError,
 ): Promise<EngineOutcome> {
-  const { system, log } = deps;
-  const manager = requirePackageManager();
-  if (system.isRoot === (manager.name === "brew")) {
-    throw new AppError("os_permission", `${manager.name} must ${system.isRoot ? "not " : ""}be run as root`, {
-      hint: system.isRoot ? "Use --source release." : "Run the command with sudo.",
-    });
-  }
-  for (const [at, argv] of manager.install.entries()) {
-    log.debug(`running ${argv.join(" ")}`);
-    const result = await system.run(argv, {
-      timeoutMs: 600_000,
-      env: { PATH: "/usr/sbin:/usr/bin:/sbin:/bin", DEBIAN_FRONTEND: "noninteractive", LC_ALL: "C.UTF-8" },
-    });
-    if (result.status === 0) continue;
-    const reason = (result.stderr.trim() || result.stdout.trim()).split("\n").at(-1) ?? "";
-    if (at < manager.install.length - 1)
-      log.warn(`${manager.name} could not refresh all its lists: ${reason}`);
-    else throw new AppError("failed", `${manager.name} could not install the engine: ${reason}`);
-  }
-  const program = packagedProgram(manager.name, system);
+  const { system } = deps;
+  const program = await installPackagedEngine(deps);
   const to = await engineVersion(program, system);
   if (request.isUpdate === true && unanswered !== undefined && present !== undefined)
-    if (compareVersions(to, present.version) <= 0) throw refuseStanding(unanswered, present, to);
+    if (compareVersions(to, present.version) <= 0) throw noNewerEngine(unanswered, present, to);
   if (isPackagedPlace(places.overlayBinary, system)) {
     return { ...outcomeOf(present, to, program), source: "package" };
   }
@@ -345,25 +328,4 @@ async function installPackage(
 
 function outcomeOf(present: Present, to: string, path: string): TrialOutcome {
   return { from: present?.version ?? null, to, changed: present?.version !== to, path };
-}
-
-function requirePackageManager() {
-  const manager = findPackageManager();
-  if (manager !== undefined) return manager;
-  throw new AppError("failed", "No package manager with the engine was found (apt, dnf, apk, pacman, brew)", {
-    hint: "Install the engine from a file: --source file --file FILE.",
-  });
-}
-
-function packagedProgram(manager: string, system: System): string {
-  const places = defaultPlaces(system.platform, system.env).packagedEngines;
-  const all = manager === "brew" ? ["/opt/homebrew/bin/nebula", ...places] : places;
-  const found = all.find((path) => existsSync(path));
-  if (found !== undefined) return found;
-  throw new AppError("failed", `${manager} installed the engine, but it is not in ${all.join(", ")}`);
-}
-
-/** Whether the configured path belongs to the package manager, so that only it may replace the file. */
-function isPackagedPlace(target: string, system: Pick<System, "platform" | "env">): boolean {
-  return defaultPlaces(system.platform, system.env).packagedEngines.includes(target);
 }

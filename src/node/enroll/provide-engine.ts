@@ -74,7 +74,8 @@ export async function planProvision(
   if (!isMissing && old === undefined) return [];
   const { value: offer } = await offersOf(settings, recorded, newcomer, old).next();
   const requests = recorded.requests();
-  if (offer === undefined) return isMissing ? [...requests, ...planEngine(request, settings, system)] : requests;
+  if (offer === undefined)
+    return isMissing ? [...requests, ...planEngine(request, settings, system)] : requests;
   const { version, releaseUrl } = offer;
   const wanted = { ...request, source: "release", version, releaseUrl } as const;
   return [...requests, ...planEngine(wanted, settings, system)];

@@ -13,7 +13,7 @@ import { defaultOverlayPort } from "../../api/values.ts";
 import { brand } from "../../brand.ts";
 import { quoteWord } from "../../base/plan.ts";
 import { buildInfo } from "../../build-info.ts";
-import { AppError, systemErrorCode } from "../../base/errors.ts";
+import { AppError } from "../../base/errors.ts";
 import { removeTree } from "../../base/files.ts";
 import type { Log } from "../../base/log.ts";
 import { publicPemOfHostKey } from "../../pki/keys.ts";
@@ -43,6 +43,7 @@ import { salvageOrganization } from "../files/damaged-organization.ts";
 import { findEngine, type EngineSettings } from "../engine/overlay.ts";
 import { forgetNode } from "./unregister.ts";
 import { makeApproved, type WaitingOptions } from "./approval.ts";
+import { explainRefusal, mustDropKeys } from "./registration-refusals.ts";
 import { permissionsOrNone, planPermissions, type Permissions } from "../files/permissions.ts";
 import { planReplaced } from "../../base/plan-file.ts";
 import {
@@ -109,7 +110,7 @@ export async function register(
   const { configRoot } = settings;
   const { slug, mode, apiCa, newKeys = false } = registration;
   finishReplacement(configRoot, slug);
-  const { directory, formerName } = admit(registration, settings);
+  const { directory, formerName } = requireRegistrable(registration, settings);
   const former = newKeys ? salvageOrganization(configRoot, slug) : undefined;
   // Before any file is written: an invalid URL must leave nothing behind.
   const client = clientFor(registration, system, log);
@@ -123,7 +124,7 @@ export async function register(
     const answer = await sendRequest(client, registration, request, { system, log }).catch(
       (error: unknown) => {
         if (mustDropKeys(error, registration, isResumed)) removeTree(pending);
-        throw explain(error, registration, name);
+        throw explainRefusal(error, registration, name);
       },
     );
     if (registration.name !== undefined && answer.node.name !== name)
@@ -187,7 +188,7 @@ async function sendRequest(
 
 /** The plan of register, for --dry-run. Keys and tokens appear as files only. */
 export function planRegistration(registration: Registration, settings: { configRoot: string }): Step[] {
-  const { directory } = admit(registration, settings);
+  const { directory } = requireRegistrable(registration, settings);
   const { base } = makeClient({
     base: registration.apiBase,
     allowPlainHttp: registration.allowPlainHttp,
@@ -232,7 +233,7 @@ export function defaultNodeName(name: string = hostname()): string {
 }
 
 /** Throws if this machine cannot be registered this way. `formerName`: the name of the node that --force registers again. */
-function admit(registration: Registration, { configRoot }: { configRoot: string }) {
+function requireRegistrable(registration: Registration, { configRoot }: { configRoot: string }) {
   const { slug, name } = registration;
   const directory = join(configRoot, slug);
   if (registration.newKeys === true) {
@@ -308,48 +309,6 @@ async function makeRequest(
   };
 }
 
-/** The server only says what is wrong. Add what this machine asked for, and the line that helps. */
-function explain(error: unknown, registration: Registration, name: string): unknown {
-  if (!(error instanceof AppError)) return error;
-  const { slug } = registration;
-  if (error.code === "not_found") {
-    return new AppError("not_found", `There is no organization "${slug}" that this credential belongs to`, {
-      cause: error,
-      hint: "Check --org-slug and --api-base.",
-    });
-  }
-  const hint = hintFor(error, registration, name);
-  if (hint === undefined) return error;
-  return new AppError(error.code, error.message, { ...error.details, cause: error, hint });
-}
-
-function hintFor({ code, message }: AppError, { slug, credential }: Registration, name: string) {
-  const admin = `${brand.executable} admin`;
-  const token = `${admin} token create ${quoteWord(slug)}`;
-  const bound = `${token} --node ${quoteWord(name)}`;
-  switch (code) {
-    case "registration_refused":
-      return "Ask the administrator why. Run again, it asks anew, with new keys.";
-    case "token_not_valid":
-      if (!("registrationToken" in credential)) return undefined;
-      return /expired|used up|revoked/.test(message)
-        ? `Ask an administrator for a new one: \`${token}\`.`
-        : `A token works in one organization only: check --org-slug ("${slug}") and --api-base too.`;
-    case "token_scope":
-      return `Ask an administrator for one that does: \`${token} --lighthouse\`.`;
-    case "name_held":
-      return `Choose another name, or ask an administrator for a token that is bound to this one: \`${bound}\`.`;
-    case "name_taken":
-      return (
-        `Choose another name with --node-name. If it is this machine's own former node, an administrator takes its place: ` +
-        `\`${brand.executable} register --replace\` without a registration token. Or with a new key: ` +
-        `\`${admin} node revoke ${quoteWord(slug)} ${quoteWord(name)}\`, then \`${bound}\`.`
-      );
-    default:
-      return undefined;
-  }
-}
-
 /** Refuses a fixed port that another organization of this machine uses: two engines cannot share one. */
 function refuseTakenPort(configRoot: string, { slug, wishes }: Registration): void {
   const port = wishedPort(wishes);
@@ -378,36 +337,4 @@ function allowedBy({ allow = {}, wishes }: Registration, directory: string): Par
 
 function planAllowed(allow: Partial<Permissions>, directory: string): Step[] {
   return Object.keys(allow).length === 0 ? [] : planPermissions(directory, allow);
-}
-
-/** Whether the next run must begin with other keys. `isResumed`: an earlier run may have sent these. */
-function mustDropKeys(error: unknown, { isEnrolled }: Registration, isResumed: boolean): boolean {
-  const code = error instanceof AppError ? error.code : "";
-  // An administrator refused these keys.
-  if (code === "registration_refused") return true;
-  // The confirmation in the browser was of these keys, and is used up.
-  const spent = ["token_not_valid", "conflict", "name_taken", "name_held"];
-  if (isEnrolled === true && spent.includes(code)) return true;
-  return !isResumed && !mayHaveArrived(error);
-}
-
-/** The answer is not clear, or this machine failed, as on a full disk. */
-const uncertain: ReadonlySet<string> = new Set([
-  "untrusted_answer",
-  "approval_pending",
-  "internal",
-  "storage_unavailable",
-  "request_timeout",
-  "disk_full",
-  "os_permission",
-  "failed",
-]);
-
-/** The control plane may have registered the keys, or holds a request for them: keep them for a retry. */
-function mayHaveArrived(error: unknown): boolean {
-  if (!(error instanceof AppError)) return true;
-  if (uncertain.has(error.code)) return true;
-  const cause = systemErrorCode(error.cause);
-  const neverSent = ["ConnectionRefused", "ECONNREFUSED", "FailedToOpenSocket", "ENOTFOUND", "EAI_AGAIN"];
-  return error.code === "control_plane_unreachable" && !(cause !== undefined && neverSent.includes(cause));
 }

@@ -25,17 +25,19 @@ import {
   packagedUnitDirectory,
   placesForSystemd,
   systemctlCommand,
-  systemdInstallation,
-  systemdRemoval,
   templateUnit,
   unitDirectory,
   unitFiles,
   withEngine,
   wantsDirectory,
-  type SystemdState,
   type OrganizationMode,
   type UnitPlaces,
 } from "../../platform/systemd/systemd.ts";
+import {
+  systemdInstallation,
+  systemdRemoval,
+  type SystemdState,
+} from "../../platform/systemd/installation.ts";
 import { lacksProgram, programOf, readUnit } from "../../platform/systemd/unit-file.ts";
 import { namesInstallation, namesRemoval, type NamesWish } from "../../platform/systemd/unit-names.ts";
 import { rootOfTask, taskInstallation, taskRemoval, taskRestart } from "../../platform/windows/task.ts";

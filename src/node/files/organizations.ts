@@ -7,6 +7,7 @@ import * as v from "valibot";
 import { brand } from "../../brand.ts";
 import { AppError, messageOf } from "../../base/errors.ts";
 import { readTextIfThere, writeFileAtomic } from "../../base/files.ts";
+import { kindOf } from "../../base/open-file.ts";
 import { Credentials, NodeConfig } from "../../protocol/stored.ts";
 import { Slug, type OrderKey } from "../../protocol/values.ts";
 import { quoteWord } from "../../base/plan.ts";
@@ -43,10 +44,10 @@ export function openOrganization(configRoot: string, slug: string): Organization
     finishReplacement(configRoot, slug);
     config = readNodeConfig(path, slug);
   }
-  if (config === undefined && isThere(path)) throw damaged(slug, `${path} is a dangling link`);
+  if (config === undefined && isThere(path)) throw damagedError(slug, `${path} is a dangling link`);
   if (config === undefined) {
     throw new AppError("not_registered", `This machine is not registered with the organization "${slug}"`, {
-      hint: `${present(configRoot)}Register it with \`${brand.executable} register --org-slug ${quoteWord(slug)} …\`.`,
+      hint: `${registeredHere(configRoot)}Register it with \`${brand.executable} register --org-slug ${quoteWord(slug)} …\`.`,
     });
   }
   return { slug, directory, config };
@@ -56,20 +57,14 @@ export function openOrganization(configRoot: string, slug: string): Organization
 function requireDirectory(directory: string): void {
   const found = lstatSync(directory, { throwIfNoEntry: false });
   if (found === undefined || found.isDirectory()) return;
-  const kind = found.isSymbolicLink()
-    ? "a link"
-    : found.isFIFO()
-      ? "a FIFO"
-      : found.isFile()
-        ? "a file"
-        : "a socket or device";
+  const kind = found.isSymbolicLink() ? "a link" : kindOf(found);
   throw new AppError("bad_configuration", `${directory} is ${kind}, not the directory of an organization`, {
     hint: `Look at it with \`ls -ld ${quoteWord(directory)}\`, and move it away.`,
   });
 }
 
-/** Beside them, a mistyped slug is noticed. */
-function present(configRoot: string): string {
+/** Shown so that the user notices a mistyped slug. */
+function registeredHere(configRoot: string): string {
   const slugs = listOrganizations(configRoot);
   return slugs.length === 0 ? "" : `Registered here: ${slugs.join(", ")}. `;
 }
@@ -80,14 +75,14 @@ function readNodeConfig(path: string, slug: string): NodeConfig | undefined {
     config = readJsonFile(path, NodeConfig);
   } catch (error) {
     if (error instanceof AppError && error.code === "bad_configuration")
-      throw damaged(slug, error.message, error);
+      throw damagedError(slug, error.message, error);
     throw error;
   }
   if (config === undefined || config.org_slug === slug) return config;
-  throw damaged(slug, `${path} belongs to the organization "${config.org_slug}"`);
+  throw damagedError(slug, `${path} belongs to the organization "${config.org_slug}"`);
 }
 
-function damaged(slug: string, message: string, cause?: unknown): AppError {
+function damagedError(slug: string, message: string, cause?: unknown): AppError {
   return new AppError("bad_configuration", message, {
     cause,
     hint: `Write it again with \`${brand.executable} register --force --org-slug ${quoteWord(slug)} …\`, or remove it with \`${brand.executable} unregister --org-slug ${quoteWord(slug)}\`.`,
@@ -148,7 +143,7 @@ export function readCredentials(directory: string): Credentials {
   const credentials = readJsonFile(path, Credentials);
   const node = readValidJson(join(directory, "node-config.json"), NodeConfig);
   const other = credentials === undefined ? undefined : differenceOf(credentials, slug, node);
-  if (other !== undefined) throw damaged(slug, `${path} belongs to ${other}`);
+  if (other !== undefined) throw damagedError(slug, `${path} belongs to ${other}`);
   if (credentials === undefined) {
     throw new AppError("credentials_missing", `There is no ${path}`, {
       hint: `Register again with \`${brand.executable} register --force\`.`,

@@ -35,7 +35,7 @@ export function putInPlace(pending: string, directory: string, exchange = exchan
       rename(directory, aside);
       rename(pending, directory);
     }
-    clean(root, directory, aside);
+    removeFormer(root, directory, aside);
   } catch (error) {
     throw fromSystemError(`put ${directory} in its place`, error);
   }
@@ -53,7 +53,7 @@ export function finishReplacement(root: string, slug: string): void {
     const from = [temporarySibling(root, slug, "pending"), aside].find(isComplete);
     if (from === undefined) return;
     try {
-      if (finish(from, directory, aside)) return;
+      if (finishOnce(from, directory, aside)) return;
     } catch (error) {
       throw fromSystemError(`finish the interrupted registration of ${slug}`, error);
     }
@@ -81,18 +81,18 @@ function isComplete(directory: string): boolean {
 }
 
 /** False if the process that replaces the directory still runs. */
-function finish(from: string, directory: string, aside: string): boolean {
-  const lock = lockOf(from);
+function finishOnce(from: string, directory: string, aside: string): boolean {
+  const lock = tryLock(from);
   if (lock === undefined) return false;
   using _ = defer(() => lock.release());
   if (existsSync(directory)) return true;
   rename(from, directory);
-  clean(dirname(directory), directory, aside);
+  removeFormer(dirname(directory), directory, aside);
   return true;
 }
 
 /** Undefined if another process holds it, or has just finished the replacement. */
-function lockOf(directory: string): FileLock | undefined {
+function tryLock(directory: string): FileLock | undefined {
   try {
     return lockFile(lockPath(directory));
   } catch (error) {
@@ -101,8 +101,8 @@ function lockOf(directory: string): FileLock | undefined {
   }
 }
 
-function clean(root: string, directory: string, former: string): void {
-  // The lock of the process that prepared the directory, and files of processes that wait for it.
+function removeFormer(root: string, directory: string, former: string): void {
+  // Also the lock of the process that prepared the directory, and files of processes that wait for it.
   for (const name of readdirSync(directory).filter((each) => each.startsWith("lock")))
     rmSync(join(directory, name), { force: true });
   syncDirectory(root);

@@ -50,11 +50,11 @@ export function readRevokedNote(directory: string): RevokedNote | undefined {
 export function refuseRevoked({ slug, directory }: { slug: string; directory: string }, hint?: string): void {
   const note = readRevokedNote(directory);
   if (note === undefined) return;
-  throw revoked(slug, note.reason, hint);
+  throw revokedError(slug, note.reason, hint);
 }
 
 /** A deleted organization never restores a node, so `hint` does not apply to it. */
-export function revoked(slug: string, reason: string, hint?: string): AppError {
+export function revokedError(slug: string, reason: string, hint?: string): AppError {
   const known = reason === organizationDeleted ? leaveDeleted(slug) : hint;
   const message = `The access of ${slug} was revoked: ${reason}`;
   return new AppError("access_revoked", message, given({ hint: known }));

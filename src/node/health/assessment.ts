@@ -1,4 +1,4 @@
-// Joins what is there (inventory.ts) with what answers probes (prober.ts): for `status`, for `peers`, and for the healer.
+// Joins files, engine and tunnels (inventory.ts) with the answers to probes (prober.ts): for `status`, `peers` and the healer.
 // It changes nothing.
 
 import { given } from "../../base/given.ts";
@@ -22,7 +22,7 @@ import { isAnswering, isBroken, type Prober, brokenAfter, type ProbeRecord } fro
 import type { PeerSeen, Seen } from "./observed-peers.ts";
 
 /** Facts that only the control plane knows; `at` is in monotonic ms. */
-export type Told = {
+export type PlaneFacts = {
   /** For a lighthouse: whether other nodes are online. */
   others?: { online: boolean; at: number } | undefined;
   /** Another machine uses the keys of this node. */
@@ -48,7 +48,7 @@ export type Basis = {
   disk: DiskSpace | undefined;
   /** How many peers the engine finds without a lighthouse. Counted only while none answers, as `log` then is read. */
   kept: number;
-  told: Told;
+  planeFacts: PlaneFacts;
   /** Monotonic ms. */
   now: number;
   /** ms since 1970. */
@@ -57,7 +57,7 @@ export type Basis = {
 
 const mostBroken = 20;
 /** Three times the interval of check-ins. */
-const saidForMs = 180_000;
+const planeFactsForMs = 180_000;
 const leastIpv6Mtu = 1280;
 /** Bytes of the headers of IPv6, UDP and the engine, and of the engine's authentication tag. */
 const tunnelBytes = 80;
@@ -66,10 +66,8 @@ const listedMs = 600_000;
 /** A node comes back to a lighthouse that restarted within 20 s. */
 const earlyMs = 30_000;
 
-const inForce = <T extends { at: number }>(
-  said: T | undefined,
-  { now }: Pick<Basis, "now">,
-): T | undefined => (said !== undefined && now - said.at < saidForMs ? said : undefined);
+const recent = <T extends { at: number }>(fact: T | undefined, { now }: Pick<Basis, "now">): T | undefined =>
+  fact !== undefined && now - fact.at < planeFactsForMs ? fact : undefined;
 
 /** Undefined if no engine runs, or before the first look. */
 export function assessHealth(basis: Basis): Health | undefined {
@@ -111,11 +109,11 @@ export function assessHealth(basis: Basis): Health | undefined {
     reportsTunnels,
     isDenied: facts.own.every((each) => prober.problem(each) === "denied"),
     disk: basis.disk,
-    isCutOff: basis.told.unreached !== undefined,
-    isCloned: inForce(basis.told.cloned, basis) !== undefined,
-    elsewhere: inForce(basis.told.elsewhere, basis)?.said,
-    clockAheadMs: inForce(basis.told.clockAhead, basis)?.ms,
-    large: largeOf(basis, facts),
+    isCutOff: basis.planeFacts.unreached !== undefined,
+    isCloned: recent(basis.planeFacts.cloned, basis) !== undefined,
+    elsewhere: recent(basis.planeFacts.elsewhere, basis)?.said,
+    clockAheadMs: recent(basis.planeFacts.clockAhead, basis)?.ms,
+    large: lostLargePackets(basis, facts),
   });
   const direct = tunnels.all.filter(({ remote }) => remote !== undefined).length;
   return {
@@ -154,24 +152,24 @@ function contactOf(basis: Basis, facts: Facts, { ageMs }: EngineSeen): Contact {
     refusing.some(([, { since }]) => now - since >= outlivesMs);
   // An answer that came later shows that another node is online, whatever the control plane said.
   const answeredAt = Math.max(...records.map(([, record]) => record.answeredAt ?? -Infinity));
-  const said = inForce(basis.told.others, basis);
-  const isOld = said?.online === false && answeredAt > (basis.told.others?.at ?? 0);
+  const others = recent(basis.planeFacts.others, basis);
+  const isOld = others?.online === false && answeredAt > others.at;
   return {
     isMade,
     silent: records.filter(([, record]) => isBroken(record)).length,
     isEarly: ageMs < earlyMs || refusing.length > 0,
-    othersOnline: isOld ? undefined : said?.online,
+    othersOnline: isOld ? undefined : others?.online,
   };
 }
 
 /** One size must fit all paths, so the narrowest counts. Skip former lighthouses without a tunnel. */
-function largeOf({ large, inventory, place }: Basis, facts: Facts): Observation["large"] {
-  const there = [...large].filter(
+function lostLargePackets({ large, inventory, place }: Basis, facts: Facts): Observation["large"] {
+  const present = [...large].filter(
     ([to]) => facts.lighthouses.includes(to) || inventory.tunnels.get(to) !== undefined,
   );
-  if (there.length === 0) return undefined;
-  const bytes = Math.min(...there.map(([, each]) => each));
-  const to = there.map(([each]) => inventory.nameOf(each)).toSorted();
+  if (present.length === 0) return undefined;
+  const bytes = Math.min(...present.map(([, each]) => each));
+  const to = present.map(([each]) => inventory.nameOf(each)).toSorted();
   return { to, bytes, cure: smallerPackets({ bytes }, facts, place) };
 }
 
@@ -219,7 +217,8 @@ function stuckPeers({ healing, inventory, prober }: Basis): string[] {
 }
 
 /**
- * Lighthouses, peers with a tunnel (of a lighthouse whose engine does not report them: other hubs), those that stopped answering or answered in the last ten minutes, and `named` ones.
+ * Lighthouses, peers with a tunnel, those that stopped answering or answered in the last ten minutes, and `named` ones. If
+ * the engine does not report its tunnels, also the other lighthouses and relays.
  */
 export function listPeers(basis: Basis, named: readonly string[]): PeerReport[] {
   const { inventory, prober, healing, now } = basis;

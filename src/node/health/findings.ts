@@ -1,5 +1,5 @@
-// What can be wrong with an organization on this machine: the one table. The judge and the services find, and `status`,
-// `doctor`, `netcheck` and the console show what was found, each every kind. Light to load: `status` needs it.
+// What can be wrong with an organization on this machine: the one table of kinds, for all that find (verdict.ts, the
+// services) and all that show (`status`, `doctor`, `netcheck`, the console). Light to load: `status` needs it.
 
 import { brand } from "../../brand.ts";
 import { quoteWord } from "../../base/plan.ts";
@@ -17,7 +17,8 @@ export type Finding = {
   cure: string;
 };
 
-type Told = { light: Light; cure(slug: string): string; doctor?: "fail" };
+/** `doctor`: the doctor's status, where it does not follow from the light. */
+type KindEntry = { light: Light; cure(slug: string): string; doctor?: "fail" };
 
 const run = brand.executable;
 const openPort = `Permit the UDP port of the engine in every firewall before this machine: ${run} check-port`;
@@ -27,7 +28,7 @@ export const checkWayOut =
 /** The only cure while the clock is wrong: other findings may be consequences of it. */
 export const setClock = "Set the clock: timedatectl set-ntp true";
 
-/** All kinds, the gravest first: what may be the cause of others before these. `doctor`: the doctor's status, where it does not follow from the light. */
+/** All kinds, the gravest first: what may be the cause of others before these. */
 const kinds = {
   not_running: { light: "degraded", cure: (slug) => `${run} start ${quoteWord(slug)}` },
   certificate_not_valid_yet: { light: "degraded", cure: () => setClock },
@@ -67,7 +68,7 @@ const kinds = {
   address_moved: { light: "note", cure: () => "" },
   disk_filling: { light: "note", cure: () => freeSpace },
   peers_silent: { light: "note", cure: (slug) => `${run} peers ${quoteWord(slug)}` },
-} as const satisfies Record<FindingKind, Told>;
+} as const satisfies Record<FindingKind, KindEntry>;
 
 export type Kind = FindingKind;
 export const allKinds = Object.keys(kinds).filter((kind): kind is Kind => Object.hasOwn(kinds, kind));
@@ -76,15 +77,15 @@ export const allKinds = Object.keys(kinds).filter((kind): kind is Kind => Object
 export const byGravity = (findings: readonly Finding[]): Finding[] =>
   findings.toSorted((a, b) => allKinds.indexOf(a.kind) - allKinds.indexOf(b.kind));
 
-/** `cure`: if it depends on more than the organization. */
-export function found(kind: Kind, slug: string, what: string, cure = kinds[kind].cure(slug)): Finding {
+/** `cure`: given if it depends on more than the organization. */
+export function makeFinding(kind: Kind, slug: string, what: string, cure = kinds[kind].cure(slug)): Finding {
   return { kind, light: kinds[kind].light, what, cure };
 }
 
 /** The doctor's status of a finding. */
 export function graveness(kind: Kind): "fail" | "warn" {
-  const told: Told = kinds[kind];
-  return told.doctor ?? (told.light === "degraded" ? "fail" : "warn");
+  const entry: KindEntry = kinds[kind];
+  return entry.doctor ?? (entry.light === "degraded" ? "fail" : "warn");
 }
 
 /** The kind that is reported to the control plane; undefined if traffic passes, or while the first probes run. `findings`: by gravity. */
@@ -105,7 +106,8 @@ export type Certified = "valid" | "expired" | "not valid yet";
 
 export function certificateFindings(slug: string, certificate: Certified): Finding[] {
   if (certificate === "valid") return [];
-  if (certificate === "expired") return [found("certificate_expired", slug, "The certificate has expired")];
+  if (certificate === "expired")
+    return [makeFinding("certificate_expired", slug, "The certificate has expired")];
   const what = "The certificate is not valid yet: the clock of this machine is wrong";
-  return [found("certificate_not_valid_yet", slug, what)];
+  return [makeFinding("certificate_not_valid_yet", slug, what)];
 }

@@ -17,6 +17,7 @@ type Attempt = {
   /** Index of the closed tunnel. */
   index: number;
   remote: string | undefined;
+  /** When its address was denied, because closing did not help. Undefined: not yet. */
   deniedAt: number | undefined;
 };
 
@@ -145,7 +146,7 @@ export function decide(before: HealingState, seen: Seen): { state: HealingState;
     ...before,
     closings: before.closings.filter((at) => seen.now - at < minute),
   };
-  state = lift(state, seen, actions);
+  state = liftDenials(state, seen, actions);
   state = leaveRelays(state, seen, actions);
   // Tunnels leave a lost relay first: without its tunnel, the engine no longer says which ones went through it.
   const isLeft = ({ address }: PeerSeen) =>
@@ -156,7 +157,7 @@ export function decide(before: HealingState, seen: Seen): { state: HealingState;
   const present = new Set(seen.peers.map(({ address }) => address));
   state = {
     ...state,
-    peers: keep(state.peers, (address, each) => present.has(address) || isRecent(each, seen)),
+    peers: filterEntries(state.peers, (address, each) => present.has(address) || isRecent(each, seen)),
   };
   const denied = state.denials.map(({ underlay }) => underlay);
   const isSame = Bun.deepEquals(
@@ -188,11 +189,11 @@ function leaveRelays(state: HealingState, seen: Seen, actions: Action[]): Healin
 const isRecent = ({ notBefore, deniedAt }: PeerState, { now }: Seen) =>
   now < notBefore + 10 * minute || now - deniedAt < forgetDenialsMs;
 
-function keep<T>(record: Readonly<Record<string, T>>, isKept: (key: string, value: T) => boolean) {
+function filterEntries<T>(record: Readonly<Record<string, T>>, isKept: (key: string, value: T) => boolean) {
   return Object.fromEntries(Object.entries(record).filter(([key, value]) => isKept(key, value)));
 }
 
-const fresh: PeerState = {
+const newPeer: PeerState = {
   attempt: undefined,
   failures: 0,
   notBefore: Number.NEGATIVE_INFINITY,
@@ -202,7 +203,7 @@ const fresh: PeerState = {
 };
 
 /** Denied addresses are tried again after their time. */
-function lift(state: HealingState, { now, peers }: Seen, actions: Action[]): HealingState {
+function liftDenials(state: HealingState, { now, peers }: Seen, actions: Action[]): HealingState {
   const over = state.denials.filter(({ until }) => until <= now);
   for (const { peer, underlay } of over) {
     const known = peers.find(({ address }) => address === peer);
@@ -211,14 +212,32 @@ function lift(state: HealingState, { now, peers }: Seen, actions: Action[]): Hea
   return { ...state, denials: state.denials.filter(({ until }) => until > now) };
 }
 
+/** A peer that is healed. `next`: the state with these changes of the peer, and others. */
+type Case = {
+  state: HealingState;
+  peer: PeerSeen;
+  own: PeerState;
+  seen: Seen;
+  actions: Action[];
+  next(change: Partial<PeerState>, more?: Partial<HealingState>): HealingState;
+};
+
 function healPeer(state: HealingState, peer: PeerSeen, seen: Seen, actions: Action[]): HealingState {
-  const own = state.peers[peer.address] ?? fresh;
-  const next = (change: Partial<PeerState>, more: Partial<HealingState> = {}): HealingState => ({
+  const own = state.peers[peer.address] ?? newPeer;
+  const next: Case["next"] = (change, more = {}) => ({
     ...state,
     ...more,
     peers: { ...state.peers, [peer.address]: { ...own, ...change } },
   });
-  if (own.attempt !== undefined) return goOn(state, peer, own, own.attempt, seen, actions, next);
+  const healed: Case = { state, peer, own, seen, actions, next };
+  const { attempt } = own;
+  if (attempt?.deniedAt !== undefined) return afterDenial(healed, attempt, attempt.deniedAt);
+  if (attempt !== undefined) return afterClosing(healed, attempt);
+  return whileWorking(healed);
+}
+
+/** Begins an attempt if the tunnel is dead. */
+function whileWorking({ state, peer, own, seen, actions, next }: Case): HealingState {
   // The peer answers again, so a later failure counts as new.
   if (own.failures > 0 && !peer.isBroken && isFresh(peer, seen.now)) return next({ failures: 0 });
   const witness = witnessOf(peer, seen);
@@ -226,20 +245,16 @@ function healPeer(state: HealingState, peer: PeerSeen, seen: Seen, actions: Acti
   if (!peer.isBroken || tunnel === undefined || witness === undefined) return state;
   const evidence = { ...evidenceOf(peer, peer.address, seen.now, tunnel.remote), witness };
   const { index, remote } = tunnel;
+  const attempt = { closedAt: seen.now, index, remote, deniedAt: undefined };
   // Closing helped until the engine went back to the direct address with a packet from it.
   const isRelapse = own.healed !== undefined && seen.now - own.healed.at < relapseMs;
-  if (isRelapse && mayDeny(state, peer, remote, seen)) {
-    const attempt = { closedAt: seen.now, index, remote, deniedAt: undefined };
-    return deny(own, attempt, remote, seen.now, evidence, state, actions, next);
-  }
+  if (isRelapse && mayDeny(state, peer, remote, seen))
+    return deny({ state, peer, own, seen, actions, next }, attempt, remote, evidence);
   if (own.failures >= mostFailures || seen.now < own.notBefore || state.closings.length >= mostClosings)
     return state;
   actions.push({ do: "close", address: peer.address, evidence });
   return next(
-    {
-      attempt: { closedAt: seen.now, index, remote, deniedAt: undefined },
-      notBefore: seen.now + backoffMs(own.failures),
-    },
+    { attempt, notBefore: seen.now + backoffMs(own.failures) },
     { closings: [...state.closings, seen.now] },
   );
 }
@@ -249,61 +264,65 @@ function backoffMs(failures: number): number {
   return Math.min(longestMinutes, 2 ** failures) * minute;
 }
 
-type Next = (change: Partial<PeerState>, more?: Partial<HealingState>) => HealingState;
-
-function goOn(
-  state: HealingState,
-  peer: PeerSeen,
-  own: PeerState,
-  attempt: Attempt,
-  seen: Seen,
-  actions: Action[],
-  next: Next,
-): HealingState {
+/** The tunnel was closed, so that the engines shake hands again. If the new one is dead too, denies its path. */
+function afterClosing(closed: Case, attempt: Attempt): HealingState {
+  const { state, peer, seen, actions, next } = closed;
   const { now } = seen;
-  const { closedAt, deniedAt } = attempt;
-  const remote = peer.tunnel?.remote ?? attempt.remote;
-  const evidence = evidenceOf(peer, peer.address, now, attempt.remote);
-  const { answeredAt = 0 } = peer;
+  const { answeredAt = 0, tunnel } = peer;
+  const sinceClosed = now - attempt.closedAt;
   // The first answer may come through the relay, just before the engine goes back to the dead direct path.
-  if (deniedAt === undefined && now - closedAt < closeHelpsMs) return state;
-  if (deniedAt === undefined ? answeredAt > closedAt && now - answeredAt < steadyMs : answeredAt > deniedAt) {
-    actions.push({ do: "tell", what: deniedAt === undefined ? "healed" : "relayed", evidence });
-    const healed = deniedAt === undefined ? { at: now } : undefined;
-    return next({ attempt: undefined, failures: 0, healed });
+  if (sinceClosed < closeHelpsMs) return state;
+  const evidence = evidenceOf(peer, peer.address, now, attempt.remote);
+  if (answeredAt > attempt.closedAt && now - answeredAt < steadyMs) {
+    actions.push({ do: "tell", what: "healed", evidence });
+    return next({ attempt: undefined, failures: 0, healed: { at: now } });
   }
   // A new tunnel came up, so the peer is there, and some path leads to it.
-  const isNew = peer.tunnel !== undefined && peer.tunnel.index !== attempt.index;
-  if (deniedAt === undefined && isNew && mayDeny(state, peer, remote, seen))
-    return deny(own, attempt, remote, now, evidence, state, actions, next);
-  if (deniedAt === undefined ? !isNew && now - closedAt < handshakeMs : now - deniedAt < denyHelpsMs)
-    return state;
+  const isNew = tunnel !== undefined && tunnel.index !== attempt.index;
+  const remote = tunnel?.remote ?? attempt.remote;
+  if (isNew && mayDeny(state, peer, remote, seen)) return deny(closed, attempt, remote, evidence);
+  if (!isNew && sinceClosed < handshakeMs) return state;
+  return countFailure(closed, attempt, state.denials);
+}
+
+/** The peer's underlay address is denied, so that both engines use a relay. */
+function afterDenial(denied: Case, attempt: Attempt, deniedAt: number): HealingState {
+  const { state, peer, seen, actions, next } = denied;
+  if ((peer.answeredAt ?? 0) > deniedAt) {
+    const evidence = evidenceOf(peer, peer.address, seen.now, attempt.remote);
+    actions.push({ do: "tell", what: "relayed", evidence });
+    return next({ attempt: undefined, failures: 0, healed: undefined });
+  }
+  if (seen.now - deniedAt < denyHelpsMs) return state;
+  // Without effect, the denial only keeps a direct path from coming back.
+  const denials = state.denials.filter((each) => each.peer !== peer.address);
+  return countFailure(denied, attempt, denials);
+}
+
+/** The attempt had no effect. */
+function countFailure(
+  { own, peer, seen, actions, next }: Case,
+  { closedAt, remote }: Attempt,
+  denials: readonly Denial[],
+): HealingState {
   const failures = own.failures + 1;
+  const evidence = evidenceOf(peer, peer.address, seen.now, remote);
   actions.push({ do: "tell", what: failures >= mostFailures ? "given up" : "no effect", evidence });
-  return next(
-    { attempt: undefined, failures, notBefore: closedAt + backoffMs(failures - 1) },
-    // Without effect, the denial only keeps a direct path from coming back.
-    {
-      denials:
-        deniedAt === undefined ? state.denials : state.denials.filter((each) => each.peer !== peer.address),
-    },
-  );
+  return next({ attempt: undefined, failures, notBefore: closedAt + backoffMs(failures - 1) }, { denials });
 }
 
 const denialsOf = ({ denials, deniedAt }: PeerState, now: number) =>
   now - deniedAt < forgetDenialsMs ? denials : 0;
 
 function deny(
-  own: PeerState,
+  { state, own, seen, actions, next }: Case,
   attempt: Attempt,
   remote: string | undefined,
-  now: number,
   evidence: Evidence,
-  { denials }: HealingState,
-  actions: Action[],
-  next: Next,
 ): HealingState {
-  const minutes = Math.min(longestMinutes, firstDenialMinutes * 2 ** denialsOf(own, now));
+  const { now } = seen;
+  const before = denialsOf(own, now);
+  const minutes = Math.min(longestMinutes, firstDenialMinutes * 2 ** before);
   const denial = {
     peer: evidence.address,
     underlay: withoutPort(remote ?? ""),
@@ -311,8 +330,8 @@ function deny(
   };
   actions.push({ do: "tell", what: "denied", evidence: { ...evidence, remote } });
   return next(
-    { attempt: { ...attempt, deniedAt: now }, denials: denialsOf(own, now) + 1, deniedAt: now },
-    { denials: [...denials, denial] },
+    { attempt: { ...attempt, deniedAt: now }, denials: before + 1, deniedAt: now },
+    { denials: [...state.denials, denial] },
   );
 }
 

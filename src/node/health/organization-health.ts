@@ -18,7 +18,7 @@ import type { System } from "../../base/system.ts";
 import { within } from "../../base/within.ts";
 import { readPeerMap } from "../files/config/local-changes.ts";
 import type { Organization } from "../files/organizations.ts";
-import { assessHealth, listPeers, seenByHealer, type Basis, type Told } from "./assessment.ts";
+import { assessHealth, listPeers, seenByHealer, type Basis, type PlaneFacts } from "./assessment.ts";
 import { reportedKind } from "./findings.ts";
 import { madeHandshakes } from "./handshakes.ts";
 import { outlivesMs } from "./healing.ts";
@@ -46,7 +46,7 @@ export type HealthDeps = InventoryDeps & {
   /** Turns offloads off that lose packets. */
   offloads?: Pick<OffloadTrial, "tryIfDue">;
   /** Keeps the addresses of peers for the time without a lighthouse. */
-  kept?: Pick<KeptPeers, "refresh" | "asked" | "take" | "next">;
+  kept?: Pick<KeptPeers, "refresh" | "request" | "addAnswer" | "nextToProbe">;
   /** Without a healer: what that of another process knows. */
   known?: Pick<Healer, "noteOf" | "givenUp">;
   /** The verdict changed, or what `status` says of lighthouses and broken peers. */
@@ -72,7 +72,7 @@ export class OrganizationHealth {
   readonly #largePackets: LargePackets;
   /** Overlay addresses to which packets above so many bytes are lost. */
   readonly lostLarge: LargePackets["lost"];
-  told: Told = {};
+  planeFacts: PlaneFacts = {};
   readonly #place: Pick<Organization, "slug" | "directory">;
   readonly #deps: HealthDeps;
   readonly #inventory: Inventory;
@@ -145,18 +145,18 @@ export class OrganizationHealth {
   readonly light = {
     kind: () => reportedKind(this.current()?.findings ?? []),
     isBusy: (): boolean => this.#inventory.mayHaveTraffic(this.#deps.monotonic()),
-    addresses: () => this.#deps.kept?.asked(this.#hasNoLighthouse()),
+    addresses: () => this.#deps.kept?.request(this.#hasNoLighthouse()),
     noteAnswer: (answer: Noted): void => {
       const { others_online: online, cloned, elsewhere, server_time: time, addresses } = answer;
       const at = this.#deps.monotonic();
-      this.told.unreached = undefined;
-      if (online !== undefined) this.told.others = { online, at };
-      this.told.cloned = cloned === true ? { at } : undefined;
-      this.told.elsewhere = elsewhere && { said: elsewhere, at };
+      this.planeFacts.unreached = undefined;
+      if (online !== undefined) this.planeFacts.others = { online, at };
+      this.planeFacts.cloned = cloned === true ? { at } : undefined;
+      this.planeFacts.elsewhere = elsewhere && { said: elsewhere, at };
       if (time !== undefined) this.#compareClocks(Date.parse(time), at);
-      if (addresses !== undefined) this.#deps.kept?.take(addresses);
+      if (addresses !== undefined) this.#deps.kept?.addAnswer(addresses);
     },
-    noteSilence: (): void => void (this.told.unreached ??= { at: this.#deps.monotonic() }),
+    noteSilence: (): void => void (this.planeFacts.unreached ??= { at: this.#deps.monotonic() }),
     changed: (signal: AbortSignal): Promise<void> => this.#announcement(signal),
   };
 
@@ -164,7 +164,7 @@ export class OrganizationHealth {
   #compareClocks(theirs: number, at: number): void {
     const ms = this.#deps.system.now() - theirs;
     const areFar = [ms, this.#lastAheadMs].every((each) => Math.abs(each) >= clocksMayDifferMs);
-    this.told.clockAhead = areFar ? { ms, at } : undefined;
+    this.planeFacts.clockAhead = areFar ? { ms, at } : undefined;
     this.#lastAheadMs = ms;
   }
 
@@ -221,7 +221,10 @@ export class OrganizationHealth {
     const peers = only === undefined ? whole : [only];
     const asked = peers.filter((address) => this.prober.record(address) !== undefined);
     // Peers whose state this process knows are skipped: frequent requests for the list would all wait.
-    await this.#settle(all ? asked.filter((address) => !this.#isKnown(address, from)) : asked, withinMs);
+    await this.#probeUntilDecided(
+      all ? asked.filter((address) => !this.#isKnown(address, from)) : asked,
+      withinMs,
+    );
     const leftMs = withinMs - (monotonic() - from);
     if (!all && leftMs > 0) await within(system, leftMs, this.#largePackets.measureAll(), undefined);
   }
@@ -237,20 +240,20 @@ export class OrganizationHealth {
   }
 
   /** Probes these now, and waits until each is decided. */
-  async #settle(addresses: readonly string[], withinMs: number): Promise<void> {
+  async #probeUntilDecided(addresses: readonly string[], withinMs: number): Promise<void> {
     const { monotonic, system } = this.#deps;
     const from = monotonic();
     this.prober.hurry(addresses);
     this.#endPause();
-    const over = new AbortController();
-    const late = system.sleep(withinMs, over.signal).catch(() => undefined);
+    const decided = new AbortController();
+    const late = system.sleep(withinMs, decided.signal).catch(() => undefined);
     const isDone = () =>
       addresses.every((address) => {
         const record = this.prober.record(address);
         return record === undefined || isSettled(record, from);
       });
     while (!isDone() && monotonic() - from < withinMs) await Promise.race([this.prober.change(), late]);
-    over.abort(new Error("Done"));
+    decided.abort(new Error("Decided"));
   }
 
   /** Looks at files and engine, and chooses who is probed. Does not reject: other code reports damaged or removed files. */
@@ -290,7 +293,7 @@ export class OrganizationHealth {
       isInside,
       goneAmong: (addresses) => this.goneAmong(addresses),
     });
-    this.#keptTargets = this.#areLost ? kept.next(keptAtOnce) : [];
+    this.#keptTargets = this.#areLost ? kept.nextToProbe(keptAtOnce) : [];
   }
 
   /**
@@ -335,7 +338,10 @@ export class OrganizationHealth {
     this.prober.setTargets(targets, pacesOf(tunnels.all, now));
   }
 
-  /** For a silent lighthouse, if the engine does not report its tunnels; without a lighthouse, for peers that are not met. */
+  /**
+   * Reads the engine's log only where it may explain something: a silent lighthouse, if the engine does not report its
+   * tunnels, and peers that are not reached without any lighthouse.
+   */
   async #readLog(): Promise<void> {
     const { present, reportsTunnels } = this.#inventory;
     const lighthouses = present?.facts.lighthouses ?? [];
@@ -384,7 +390,7 @@ export class OrganizationHealth {
       large: this.lostLarge,
       kept: this.#keptCount,
       disk: this.#disk,
-      told: this.told,
+      planeFacts: this.planeFacts,
       inventory: this.#inventory,
       prober: this.prober,
       healing: healer ?? known,

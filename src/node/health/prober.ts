@@ -112,12 +112,12 @@ export class Prober {
       }
       const former = this.#former.get(address);
       this.#former.delete(address);
-      this.#targets.set(address, { ...(former ?? unknown(now)), everyMs, dueAt: now });
+      this.#targets.set(address, { ...(former ?? newTarget(now)), everyMs, dueAt: now });
     }
     this.#limitFormer();
   }
 
-  /** Without those that never answered. The longest silent ones are dropped last: only the probes know of them. */
+  /** Drops those that never answered first, and those that stopped answering last: only the probes know of them. */
   #limitFormer(): void {
     for (const [address, { answeredAt }] of this.#former)
       if (answeredAt === undefined) this.#former.delete(address);
@@ -127,7 +127,7 @@ export class Prober {
     for (const [address] of quiet.slice(0, surplus)) this.#former.delete(address);
   }
 
-  /** In which tunnel it answers. */
+  /** The tunnel in which it answers. */
   noteIndex(address: string, index: number): void {
     const target = this.#targets.get(address) ?? this.#former.get(address);
     if (target !== undefined) target.index = index;
@@ -220,7 +220,7 @@ export class Prober {
    */
   async step(fromOf: (address: string) => string | undefined): Promise<number> {
     const now = this.#deps.monotonic();
-    for (const target of this.#targets.values()) settle(target, now);
+    for (const target of this.#targets.values()) countMiss(target, now);
     for (const [address, target] of this.#targets) {
       if (target.awaiting === undefined && target.dueAt <= now)
         await this.#send(address, target, fromOf(address), now);
@@ -290,14 +290,14 @@ export class Prober {
     target.burst = burst;
     if (target.awaiting?.sequence === sequence) {
       target.awaiting = undefined;
-      remember(target, now, true);
+      addResult(target, now, true);
       target.dueAt = request.sentAt + target.everyMs;
     } else if (target.awaiting === undefined) target.dueAt = now + target.everyMs;
     for (const wake of this.#waiting) wake();
   }
 }
 
-function unknown(now: number): Omit<Target, "dueAt" | "everyMs"> {
+function newTarget(now: number): Omit<Target, "dueAt" | "everyMs"> {
   return {
     answeredAt: undefined,
     rttMs: undefined,
@@ -312,15 +312,16 @@ function unknown(now: number): Omit<Target, "dueAt" | "everyMs"> {
   };
 }
 
-function settle(target: Target, now: number): void {
+/** A probe without an answer in time counts as missed. */
+function countMiss(target: Target, now: number): void {
   if (target.awaiting === undefined || now - target.awaiting.sentAt < answerWithinMs) return;
   target.missed += 1;
   target.dueAt = target.burst > 0 ? now : target.awaiting.sentAt + probeEveryMs;
   target.burst = Math.max(0, target.burst - 1);
   target.awaiting = undefined;
-  remember(target, now, false);
+  addResult(target, now, false);
 }
 
-function remember(target: Target, at: number, answered: boolean): void {
+function addResult(target: Target, at: number, answered: boolean): void {
   target.history = [...target.history.filter((each) => at - each.at < historyMs), { at, answered }];
 }

@@ -10,7 +10,7 @@ import { makeDirectory, readTextIfThere, writeFileUntilBoot } from "../../base/f
 import { ConfirmationAnswer } from "../../protocol/confirmation.ts";
 import { RelayedAnswer } from "../../protocol/relayed-report.ts";
 import type { System } from "../../base/system.ts";
-import type { Told } from "./assessment.ts";
+import type { PlaneFacts } from "./assessment.ts";
 import type { NamedPeers } from "./named-peers.ts";
 import { allKinds } from "./findings.ts";
 import type { Prober, ProbeRecord } from "./prober.ts";
@@ -85,6 +85,7 @@ const SavedProbes = v.object({
   ),
   /** Overlay addresses to which larger packets are lost. */
   lost: v.optional(v.pipe(v.record(text(64), count), v.maxEntries(mostProbes)), {}),
+  /** What the control plane said. */
   told: v.optional(
     v.object({
       others: v.optional(v.object({ online: v.boolean(), age_ms: age })),
@@ -136,7 +137,7 @@ type Known = {
   prober: Prober;
   named: NamedPeers;
   lostLarge: Map<string, number>;
-  told: Told;
+  planeFacts: PlaneFacts;
   goneAmong(addresses: readonly string[]): readonly string[];
 };
 
@@ -168,7 +169,7 @@ export function exchangeProbes(directory: string, slug: string, known: Known, cl
   const saved: SavedProbes = {
     at: clock.now(),
     probes,
-    told: aged(known.told, now),
+    told: toAges(known.planeFacts, now),
     lost: Object.fromEntries(known.lostLarge),
   };
   makeDirectory(directory, 0o755);
@@ -182,7 +183,7 @@ export function restoreProbes(directory: string, slug: string, known: Known, clo
   for (const [to, bytes] of Object.entries(saved.lost)) known.lostLarge.set(to, bytes);
   const since = clock.monotonic() - Math.max(0, clock.now() - saved.at);
   const { others, cloned, elsewhere, unreached, clockAhead } = saved.told;
-  known.told = {
+  known.planeFacts = {
     others: others && { online: others.online, at: since - others.age_ms },
     cloned: cloned && { at: since - cloned.age_ms },
     elsewhere: elsewhere && { said: elsewhere.said, at: since - elsewhere.age_ms },
@@ -191,7 +192,10 @@ export function restoreProbes(directory: string, slug: string, known: Known, clo
   };
 }
 
-function aged({ others, cloned, elsewhere, unreached, clockAhead }: Told, now: number): SavedProbes["told"] {
+function toAges(
+  { others, cloned, elsewhere, unreached, clockAhead }: PlaneFacts,
+  now: number,
+): SavedProbes["told"] {
   return {
     others: others && { online: others.online, age_ms: now - others.at },
     cloned: cloned && { age_ms: now - cloned.at },

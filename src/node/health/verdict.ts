@@ -12,7 +12,7 @@ import {
   byGravity,
   certificateFindings,
   checkWayOut,
-  found,
+  makeFinding,
   lightOf,
   type Certified,
   type Finding,
@@ -102,7 +102,7 @@ type Conclusion = Pick<Health, "verdict" | "reason"> & { findings: Finding[] };
 
 export function conclude(seen: Observation): Conclusion {
   const { slug, stuck, silent } = seen;
-  const one = (isSeen: boolean, kind: Kind, what: string) => (isSeen ? [found(kind, slug, what)] : []);
+  const one = (isSeen: boolean, kind: Kind, what: string) => (isSeen ? [makeFinding(kind, slug, what)] : []);
   const findings = byGravity([
     ...certificateFindings(slug, seen.certificate),
     ...one(seen.isCloned, "cloned", "Another machine uses the keys of this node"),
@@ -111,12 +111,12 @@ export function conclude(seen: Observation): Conclusion {
       "tunnels_dead",
       `Tunnels stay dead after ${mostFailures} attempts to heal each: ${few(stuck)}`,
     ),
-    ...(seen.contact === undefined ? ofNode(seen) : ofLighthouse(seen, seen.contact)),
+    ...(seen.contact === undefined ? nodeFindings(seen) : lighthouseFindings(seen, seen.contact)),
     ...unrouted(seen),
     ...largePacketsLost(seen),
     ...clockDiffers(seen),
     ...addressMoved(seen),
-    ...ofDisk(seen),
+    ...diskFindings(seen),
     ...one(silent.length > 0, "peers_silent", `No answer from ${few(silent, 20)}`),
   ]);
   return { ...verdictOf(findings), findings };
@@ -125,13 +125,13 @@ export function conclude(seen: Observation): Conclusion {
 function largePacketsLost({ slug, large }: Observation): Finding[] {
   if (large === undefined) return [];
   const what = `Packets above ${large.bytes} bytes are lost on the way to ${few(large.to)}: large transfers hang`;
-  return [found("large_packets_lost", slug, what, large.cure)];
+  return [makeFinding("large_packets_lost", slug, what, large.cure)];
 }
 
 function clockDiffers({ slug, certificate, clockAheadMs: ahead }: Observation): Finding[] {
   if (ahead === undefined || certificate === "not valid yet") return [];
   const by = `${inWords(Math.abs(ahead))} ${ahead > 0 ? "ahead of" : "behind"}`;
-  return [found("clock_differs", slug, `The clock of this machine is ${by} the control plane's`)];
+  return [makeFinding("clock_differs", slug, `The clock of this machine is ${by} the control plane's`)];
 }
 
 /** Tunnels follow an address that changes, and nodes that start again do not find it. */
@@ -141,7 +141,7 @@ function addressMoved({ slug, contact, elsewhere }: Observation): Finding[] {
   if ([at, known].some((each) => parseAddress(each) === undefined)) return [];
   const what = `The control plane sees this lighthouse at ${at}, and other nodes look for it at ${known}`;
   const update = `${brand.executable} admin node update ${quoteWord(slug)} NODE --public-ip ${quoteWord(at)}`;
-  return [found("address_moved", slug, what, `If its address has changed: ${update}`)];
+  return [makeFinding("address_moved", slug, what, `If its address has changed: ${update}`)];
 }
 
 export function verdictOf(findings: readonly Finding[]): Pick<Health, "verdict" | "reason"> {
@@ -153,16 +153,16 @@ export function verdictOf(findings: readonly Finding[]): Pick<Health, "verdict" 
 
 const few = (names: readonly string[], most = 5) => names.slice(0, most).join(", ");
 
-function ofLighthouse(
+function lighthouseFindings(
   { slug, hasOthers, reportsTunnels, isCutOff }: Observation,
   { isMade, silent, isEarly, othersOnline }: Contact,
 ): Finding[] {
   // No peer is missing if no other node is online.
   if (isMade || othersOnline === false || (silent === 0 && !hasOthers)) return [];
-  const one = (kind: Kind, what: string) => [found(kind, slug, what)];
+  const one = (kind: Kind, what: string) => [makeFinding(kind, slug, what)];
   if (silent > 0) {
     const what = `None of the ${silent} probed peers answers this lighthouse`;
-    return isCutOff ? [cutOff("nodes_silent", slug, what)] : one("nodes_silent", what);
+    return isCutOff ? [cutOffFinding("nodes_silent", slug, what)] : one("nodes_silent", what);
   }
   if (isEarly) return one("probing", "The engine started just now, and waits for the first node");
   if (othersOnline === true && reportsTunnels)
@@ -170,9 +170,9 @@ function ofLighthouse(
   return one("contact_unknown", "No node has reached this lighthouse yet, as far as this machine can tell");
 }
 
-function ofNode(seen: Observation): Finding[] {
+function nodeFindings(seen: Observation): Finding[] {
   const { slug, lighthouses, hasOthers } = seen;
-  const one = (kind: Kind, what: string) => [found(kind, slug, what)];
+  const one = (kind: Kind, what: string) => [makeFinding(kind, slug, what)];
   // A lighthouse in the configuration is needed, whether rules connect this node with another one or not.
   if (lighthouses.length === 0)
     return hasOthers
@@ -182,11 +182,11 @@ function ofNode(seen: Observation): Finding[] {
   if (states.has("answers") || states.has("tunnel")) return [];
   if (states.has("early")) return one("probing", "The first probes are under way");
   if (!states.has("unknown")) {
-    const [what, more] = [silence(lighthouses), meanwhile(seen)];
+    const [what, more] = [silenceOf(lighthouses), waysWithoutLighthouse(seen)];
     if (!seen.isCutOff) return one("lighthouses_silent", `${what}${more}`);
     // A peer that is found proves a connection: the doctor tells whether lighthouse, name or uplink is missing.
     const cure = seen.kept > 0 ? `${brand.executable} doctor` : undefined;
-    return [cutOff("lighthouses_silent", slug, what, more, cure)];
+    return [cutOffFinding("lighthouses_silent", slug, what, more, cure)];
   }
   if (seen.isDenied) return one("icmp_denied", "This process may not send ICMP");
   const version = seen.engineVersion === undefined ? "this engine" : `engine ${seen.engineVersion}`;
@@ -194,14 +194,14 @@ function ofNode(seen: Observation): Finding[] {
 }
 
 /** Neither overlay nor control plane answers: the cause is this machine's connection, unless a peer is found. */
-const cutOff = (kind: Kind, slug: string, what: string, more = "", cure: string = checkWayOut) =>
-  found(kind, slug, `${what}, nor does the control plane${more}`, cure);
+const cutOffFinding = (kind: Kind, slug: string, what: string, more = "", cure: string = checkWayOut) =>
+  makeFinding(kind, slug, `${what}, nor does the control plane${more}`, cure);
 
-function ofDisk({ slug, disk }: Observation): Finding[] {
+function diskFindings({ slug, disk }: Observation): Finding[] {
   if (disk === undefined || disk.state === "ok") return [];
   return disk.state === "full"
-    ? [found("disk_full", slug, `The disk is full: ${disk.text}`)]
-    : [found("disk_filling", slug, `The disk is nearly full: ${disk.text}`)];
+    ? [makeFinding("disk_full", slug, `The disk is full: ${disk.text}`)]
+    : [makeFinding("disk_filling", slug, `The disk is nearly full: ${disk.text}`)];
 }
 
 function unrouted({ slug, unrouted: lost }: Observation): Finding[] {
@@ -209,18 +209,18 @@ function unrouted({ slug, unrouted: lost }: Observation): Finding[] {
   const networks = few(lost.map(({ network }) => network));
   const routers = few([...new Set(lost.flatMap((each) => each.routers))]);
   const what = `${networks} cannot be reached: no answer from the router ${routers}`;
-  return [found("routers_silent", slug, what, `On ${routers}: ${brand.executable} doctor`)];
+  return [makeFinding("routers_silent", slug, what, `On ${routers}: ${brand.executable} doctor`)];
 }
 
-function silence(lighthouses: Observation["lighthouses"]): string {
+function silenceOf(lighthouses: Observation["lighthouses"]): string {
   const [only] = lighthouses;
   if (lighthouses.length === 1 && only !== undefined) return `The lighthouse ${only.name} does not answer`;
   return `None of the ${lighthouses.length} lighthouses answers`;
 }
 
 /** A sentence about what works until a lighthouse answers again. */
-function meanwhile({ kept, unmet }: Observation): string {
-  const found =
+function waysWithoutLighthouse({ kept, unmet }: Observation): string {
+  const reached =
     kept === 0
       ? ""
       : `; ${kept === 1 ? "1 peer is" : `${kept} peers are`} found by addresses that this node keeps`;
@@ -228,5 +228,5 @@ function meanwhile({ kept, unmet }: Observation): string {
     unmet.length === 0
       ? ""
       : `; no handshake with ${few(unmet)}: off, moved, or behind a NAT for which both need a lighthouse and a relay`;
-  return `${found}${missed}`;
+  return `${reached}${missed}`;
 }

@@ -12,7 +12,13 @@ const [plainBytes, ednsBytes] = [512, 1232];
 const maxQueryBytes = 1024;
 const headerBytes = 12;
 
-const flag = { response: 0x8000, authoritative: 0x400, truncated: 0x200, recursion: 0x100, checkingDisabled: 0x10 };
+const flag = {
+  response: 0x8000,
+  authoritative: 0x400,
+  truncated: 0x200,
+  recursion: 0x100,
+  checkingDisabled: 0x10,
+};
 const opcodeMask = 0x7800;
 const rcode = { ok: 0, format: 1, nameError: 3, notImplemented: 4, refused: 5 };
 /** Bits above the four of the header, in the OPT record. */

@@ -7,7 +7,8 @@ import { canonicalAddress } from "../../base/ip.ts";
 import type { System } from "../../base/system.ts";
 import { namesIn, splitHosts } from "./hosts-block.ts";
 import { isInHostsFile, linkOf, type ServiceState } from "./service-state.ts";
-import { hostsLines, readNameRecords, type NameRecord, type NameRecords } from "./name-records.ts";
+import { hostsLines } from "./hosts-lines.ts";
+import { readNameRecords, type NameRecord, type NameRecords } from "./name-records.ts";
 import { within } from "../../base/within.ts";
 
 export type NamesState = NameRecords & {

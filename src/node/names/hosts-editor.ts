@@ -24,7 +24,7 @@ export type HostsEditor = {
    * `later`: another program has just changed the file, or is writing it; call again in a second. Throws if the file must
    * not be changed.
    */
-  put(lines: LinesFor): "same" | "written" | "later";
+  update(lines: LinesFor): "same" | "written" | "later";
   close(): void;
 };
 
@@ -51,7 +51,7 @@ export function makeHostsEditor(
       : readAll(former.fd);
   removeLeftovers(path);
   return {
-    put(lines) {
+    update(lines) {
       const fd = openHosts(path, owner);
       let isKept = false;
       try {

@@ -13,7 +13,7 @@ import type { NamesPlaces } from "../../platform/names-places.ts";
 import type { System } from "../../base/system.ts";
 import { hasMarks } from "./hosts-block.ts";
 import { makeHostsEditor, openHosts, type HostsEditor } from "./hosts-editor.ts";
-import { hostsLines, maxHostsNames } from "./name-records.ts";
+import { hostsLines, maxHostsNames } from "./hosts-lines.ts";
 import { makeNamesReader, makePreparer, markOf, type Known } from "./names-reader.ts";
 import { preparedFile } from "./prepared-names.ts";
 import { afterFailureMs, makeService, onceEach } from "./service.ts";
@@ -87,7 +87,7 @@ export async function keepNames(places: Places, { system, log }: Needs, signal?:
   }
 }
 
-type Done = ReturnType<HostsEditor["put"]> | "fought";
+type Done = ReturnType<HostsEditor["update"]> | "fought";
 
 /** One look at the hosts file. */
 export function makeNamesStep(
@@ -98,29 +98,29 @@ export function makeNamesStep(
   let former: { known: Known; slugs: string } | undefined;
   let isNew = false;
   let writes = 0;
-  /** The hosts file at the last look at which it was right: without a change, it need not be read again. */
-  let calm: string | undefined;
+  /** Mark of the hosts file when it was last right: it is not read again before it changes. */
+  let rightMark: string | undefined;
   return {
     run(known, inBlock = () => true) {
       const slugs = known.zones.map(({ slug }) => `${slug} ${inBlock(slug)}`).join();
       const before = markOf(path);
       const isSame = former?.known === known && former.slugs === slugs;
-      if (isSame && before === calm) return "same";
+      if (isSame && before === rightMark) return "same";
       if (!isSame) {
         former = { known, slugs };
         isNew = true;
-        calm = undefined;
+        rightMark = undefined;
       }
       // In a container the file may be read-only. That is no failure while there is nothing to write.
       if (known.names.list(inBlock, 1).length === 0 && !hasMarks(readTextIfThere(path) ?? "")) {
-        calm = before;
+        rightMark = before;
         return "same";
       }
       // Names of other lines are left out, so this many suffice to fill the block.
-      const done = editor.put(
+      const done = editor.update(
         (taken) => hostsLines(known.names.list(inBlock, maxHostsNames + taken.size), taken, search).lines,
       );
-      calm = done === "same" ? before : undefined;
+      rightMark = done === "same" ? before : undefined;
       if (done === "later") return done;
       writes = done === "same" || isNew ? 0 : writes + 1;
       isNew = false;
@@ -132,7 +132,7 @@ export function makeNamesStep(
   };
 }
 
-/** Takes names back from systemd-resolved and from the hosts file; on other systems, from what the daemon set there. */
+/** Removes names from systemd-resolved and from the hosts file; on other systems, the daemon's settings. */
 export async function clearNames(
   way: NamesPlaces["way"],
   system: Pick<System, "now" | "sleep">,
@@ -147,7 +147,7 @@ export async function clearNames(
   return clearBlock({ path: hostsFile }, system);
 }
 
-/** Takes the block out. Waits for a program that is writing the file. */
+/** Removes the block. Waits for a program that is writing the file. */
 export async function clearBlock(
   { path, owner }: Omit<Places, "configRoot">,
   { now, sleep }: Pick<System, "now" | "sleep">,
@@ -155,10 +155,10 @@ export async function clearBlock(
   const editor = makeHostsEditor(path, { now, ...given({ owner }) });
   using _ = defer(() => editor.close());
   if (!hasMarks(readTextIfThere(path) ?? "")) return "same";
-  let done = editor.put(() => []);
+  let done = editor.update(() => []);
   for (let tries = 0; done === "later" && tries < 15; tries++) {
     await sleep(300);
-    done = editor.put(() => []);
+    done = editor.update(() => []);
   }
   return done;
 }

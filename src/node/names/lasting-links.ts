@@ -11,12 +11,12 @@ const checkMs = 2000;
 
 type Needs = {
   now: () => number;
-  /** Makes the settings those of the zones. `isNews`: others than at the last look, or the first. May throw. */
-  put(zones: readonly Zone[], isNews: boolean): Way;
+  /** Makes the settings those of the zones. `isNews`: they differ from the last call, or it is the first one. May throw. */
+  apply(zones: readonly Zone[], isNews: boolean): Way;
   clear(): void;
 };
 
-export function makeLastingLinks({ now, put, clear }: Needs): Links {
+export function makeLastingLinks({ now, apply, clear }: Needs): Links {
   let last: { key: string; at: number; way: Way } | undefined;
   const remove = () => {
     last = undefined;
@@ -28,7 +28,7 @@ export function makeLastingLinks({ now, put, clear }: Needs): Links {
       const isNews = last?.key !== key;
       if (last !== undefined && !isNews && now() - last.at < checkMs) return last.way;
       try {
-        last = { key, at: now(), way: put(zones, isNews) };
+        last = { key, at: now(), way: apply(zones, isNews) };
         return last.way;
       } catch (error) {
         last = undefined;

@@ -74,7 +74,7 @@ export function makeLinks(
       losses.delete(link);
     }
   };
-  const look = async (zones: readonly Zone[]): Promise<Way> => {
+  const update = async (zones: readonly Zone[]): Promise<Way> => {
     if (!asks()) {
       if (losses.size > 0) await release(await connect(), []);
       drop();
@@ -102,7 +102,7 @@ export function makeLinks(
   return {
     async keep(zones) {
       try {
-        return await look(zones);
+        return await update(zones);
       } catch (error) {
         drop();
         return { way: "hosts", reason: messageOf(error) };
@@ -152,7 +152,7 @@ function waiting(zones: readonly Zone[], reason: string): Way {
   return { way: "resolved", links: zones.map(({ slug }) => ({ slug, state: "waiting", reason })) };
 }
 
-/** Takes our settings back from all interfaces, also those of an organization that is gone. */
+/** Removes our settings from all interfaces, also those of an organization that is gone. */
 export async function clearLinks(
   server: LinkNames["server"],
   open: () => Promise<Bus> = openBus,

@@ -3,7 +3,6 @@
 
 import { given } from "../../base/given.ts";
 import { existsSync } from "node:fs";
-import { hostname } from "node:os";
 import { join } from "node:path";
 import * as v from "valibot";
 import { messageOf } from "../../base/errors.ts";
@@ -59,9 +58,6 @@ export type NameRecords = {
   without: readonly { slug: string; reason: string }[];
 };
 
-/** The C library reads the file line by line: 0.1 ms for 1,000 names, 5 ms for 50,000. */
-export const maxHostsNames = 1000;
-
 /** Domains below `internal` that clouds and container engines use: metadata.google.internal gives out credentials. */
 const foreignDomains = new Set([
   "google",
@@ -76,9 +72,6 @@ const foreignDomains = new Set([
 
 /** Programs look these up by themselves, below each search domain: they would use the node as proxy, or as way to IPv6. */
 const lookedUpUnasked = new Set(["wpad", "isatap"]);
-
-/** Names that a system uses for itself, also without a line in /etc/hosts. */
-const ofSystems = /^(localhost|localdomain|broadcasthost|ip6-.*)$/;
 
 /** No organization can have these as an address behind a router: this machine's own, link-local and multicast ones. */
 const neverBehindRouters = parseNetworks([
@@ -155,7 +148,7 @@ export function namesIn(
   };
   const isOwn = (text: string) => within(inside, text);
   const domains = [domainOf(slug), ...(suffix === undefined ? [] : [suffix])];
-  const full = (labels: readonly string[]) =>
+  const fullNames = (labels: readonly string[]) =>
     domains.flatMap((domain) =>
       labels.filter((label) => !lookedUpUnasked.has(label)).map((label) => `${label}.${domain}`),
     );
@@ -163,7 +156,7 @@ export function namesIn(
     const labels = hostLabels(node.name).filter((label) => isNode(index.byName(label), node));
     const addresses = [node.ip, node.ip6 ?? ""].filter(isOwn);
     const kind = addresses.some((each) => lighthouses.has(each)) ? "lighthouse" : "node";
-    return { names: full(labels), addresses, slug, node: node.name, kind, ...classOf(node) };
+    return { names: fullNames(labels), addresses, slug, node: node.name, kind, ...classOf(node) };
   });
   const ofAliases = hosts.aliases.flatMap((alias): NameRecord[] => {
     const found = index.byName(alias.name);
@@ -175,7 +168,7 @@ export function namesIn(
     const addresses = found.addresses.filter(isAllowed);
     return [
       {
-        names: full([alias.name]),
+        names: fullNames([alias.name]),
         addresses,
         slug,
         node: found.node.name,
@@ -191,47 +184,4 @@ const classOf = ({ class: known }: NamedNode) => given({ class: known });
 
 function isNode(found: { node: NamedNode; alias?: unknown } | undefined, node: NamedNode): boolean {
   return found?.alias === undefined && found?.node.id === node.id;
-}
-
-/**
- * The lines of a hosts file, without names that its other lines have: those of the administrator stand above. Above the
- * maximum, lighthouses and aliases stay and nodes are left out. A reverse lookup takes the first line: nodes before aliases.
- * `search`: short names too, of which the first organization's counts.
- */
-export function hostsLines(
-  names: readonly NameRecord[],
-  taken: ReadonlySet<string>,
-  search = false,
-  machine = hostname(),
-): { lines: string[]; leftOut: number } {
-  const free = names.flatMap((each) => {
-    const own = each.names.filter((name) => !taken.has(name));
-    return own.length === 0 ? [] : [{ ...each, names: own }];
-  });
-  const first = { lighthouse: 0, alias: 1, node: 2 };
-  const kept = free.toSorted((a, b) => first[a.kind] - first[b.kind]).slice(0, maxHostsNames);
-  const written = [
-    ...kept.filter(({ kind }) => kind !== "alias"),
-    ...kept.filter(({ kind }) => kind === "alias"),
-  ];
-  const short = new Map<string, string>();
-  const [hostLabel] = machine.toLowerCase().split(".");
-  if (search) {
-    for (const [name = ""] of written.map(({ names: own }) => own)) {
-      const [label = ""] = name.split(".");
-      const isOfSystem = ofSystems.test(label) || label === hostLabel;
-      if (!taken.has(label) && !isOfSystem && !short.has(label)) short.set(label, name);
-    }
-  }
-  const withShort = (own: readonly string[]) => {
-    const [name = ""] = own;
-    const [label = ""] = name.split(".");
-    return short.get(label) === name ? [...own, label] : own;
-  };
-  return {
-    lines: written.flatMap(({ addresses, names: own }) =>
-      addresses.map((each) => `${each} ${withShort(own).join(" ")}`),
-    ),
-    leftOut: free.length - kept.length,
-  };
 }

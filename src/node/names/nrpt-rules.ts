@@ -41,7 +41,7 @@ export function makeNrpt({ registry, host, now }: Needs): Links {
   return makeLastingLinks({
     now,
     clear: () => clearNrpt(registry),
-    put(zones, isNews) {
+    apply(zones, isNews) {
       const domains = zones.flatMap((zone) => zone.domains);
       const { hasChanged, inPolicy } = putRules(registry, nrptRules(domains, host));
       losses = hasChanged && !isNews ? losses + 1 : 0;
@@ -63,7 +63,7 @@ function putRules(
   registry: Registry,
   rules: ReadonlyMap<string, RegistryValues>,
 ): { hasChanged: boolean; inPolicy: boolean } {
-  const put = (base: string): boolean => {
+  const putIn = (base: string): boolean => {
     let hasChanged = false;
     for (const key of registry.keysIn(base) ?? []) {
       if (!isOurs(key) || rules.has(key)) continue;
@@ -78,9 +78,9 @@ function putRules(
     }
     return hasChanged;
   };
-  const ofMachine = put(localRules);
+  const ofMachine = putIn(localRules);
   const inPolicy = registry.keysIn(policyRules) !== undefined;
-  const ofPolicy = inPolicy && put(policyRules);
+  const ofPolicy = inPolicy && putIn(policyRules);
   if (ofMachine || ofPolicy) registry.announce(ofPolicy);
   return { hasChanged: ofMachine || ofPolicy, inPolicy };
 }

@@ -28,11 +28,11 @@ export function makeResolverFiles({ directory, server, now }: Needs): Links {
   return makeLastingLinks({
     now,
     clear: () => clearResolverFiles(directory),
-    put: (zones) => ({ way: "resolver_files", links: putFiles(directory, zones, resolverFile(server)) }),
+    apply: (zones) => ({ way: "resolver_files", links: putFiles(directory, zones, resolverFile(server)) }),
   });
 }
 
-/** Takes all our files back. */
+/** Removes all our files. */
 export function clearResolverFiles(directory: string): void {
   removeExcept(directory, new Set());
 }
@@ -43,9 +43,10 @@ function putFiles(directory: string, zones: readonly Zone[], text: string): Link
     const foreign = domains
       .map((domain) => join(directory, domain))
       .filter((path) => {
-        const present = whatIs(path);
-        if (present === "foreign") return true;
-        return !(present === "ours" && readTextIfThere(path) === text) && !put(path, text, present);
+        const owner = ownershipOf(path);
+        if (owner === "foreign") return true;
+        if (owner === "ours" && readTextIfThere(path) === text) return false;
+        return !installFile(path, text, owner);
       });
     if (foreign.length === 0) return { slug, state: "served" };
     return { slug, state: "refused", reason: `${foreign.join(", ")}: a file of another program` };
@@ -53,7 +54,7 @@ function putFiles(directory: string, zones: readonly Zone[], text: string): Link
 }
 
 /** False if another program has created the file meanwhile. Its parts are written beside the directory: macOS reads all in it. */
-function put(path: string, text: string, present: "ours" | "none"): boolean {
+function installFile(path: string, text: string, owner: "ours" | "none"): boolean {
   const directory = dirname(path);
   const temporary = join(dirname(directory), `.${brand.id}.resolver.tmp`);
   try {
@@ -61,7 +62,7 @@ function put(path: string, text: string, present: "ours" | "none"): boolean {
     rmSync(temporary, { force: true });
     writeNewFile(temporary, text, 0o644);
     // Unlike a rename, a link replaces nothing.
-    if (present === "ours") rename(temporary, path);
+    if (owner === "ours") rename(temporary, path);
     else linkSync(temporary, path);
     syncDirectory(directory);
     return true;
@@ -77,7 +78,7 @@ function removeExcept(directory: string, kept: ReadonlySet<string>): void {
   try {
     for (const name of readdirSync(directory)) {
       const path = join(directory, name);
-      if (!kept.has(name) && whatIs(path) === "ours") rmSync(path, { force: true });
+      if (!kept.has(name) && ownershipOf(path) === "ours") rmSync(path, { force: true });
     }
   } catch (error) {
     if (systemErrorCode(error) !== "ENOENT") throw fromSystemError(`read ${directory}`, error);
@@ -86,7 +87,7 @@ function removeExcept(directory: string, kept: ReadonlySet<string>): void {
 
 const maxBytes = 4096;
 
-function whatIs(path: string): "none" | "ours" | "foreign" {
+function ownershipOf(path: string): "none" | "ours" | "foreign" {
   const found = lstatSync(path, { throwIfNoEntry: false });
   if (found === undefined) return "none";
   if (!found.isFile() || found.size > maxBytes) return "foreign";

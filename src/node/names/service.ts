@@ -1,4 +1,4 @@
-// The service of names of any system: keeps the resolver running, tells the system to ask it, and writes what it does for other
+// The service of names of any system: keeps the resolver running, points the system to it, and writes its state for other
 // commands.
 
 import { given } from "../../base/given.ts";
@@ -39,7 +39,7 @@ export function makeService(
   let failedAt: number | undefined;
   let fault: string | undefined;
   let written = "";
-  const answer = async (known: Known) => {
+  const keepResolver = async (known: Known) => {
     const isNew = served !== known;
     served = known;
     if (resolver !== undefined && isNew) resolver.use(indexOf(known));
@@ -53,7 +53,7 @@ export function makeService(
     }
     warn(fault ?? "");
   };
-  const show = (state: ServiceState) => {
+  const save = (state: ServiceState) => {
     try {
       writeServiceState(state, statePath);
     } catch (error) {
@@ -63,7 +63,7 @@ export function makeService(
   };
   return {
     async serve(known: Known): Promise<(slug: string) => boolean> {
-      await answer(known);
+      await keepResolver(known);
       const serving: Way = fault === undefined ? await links.keep(known.zones) : links.without(fault);
       const peers = await peerServers.serve(known);
       const state: ServiceState = {
@@ -77,7 +77,7 @@ export function makeService(
         peers,
       };
       const text = JSON.stringify(state);
-      if (text !== written) show(state);
+      if (text !== written) save(state);
       written = text;
       return (slug) => isInHostsFile(slug, serving);
     },
@@ -91,9 +91,9 @@ export function makeService(
 
 /** Logs a warning when it differs from the one before; empty text stands for none. */
 export function onceEach(log: Log): (text: string) => void {
-  let said = "";
+  let last = "";
   return (text) => {
-    if (text !== said && text !== "") log.warn(text);
-    said = text;
+    if (text !== last && text !== "") log.warn(text);
+    last = text;
   };
 }

@@ -9,9 +9,9 @@ import {
   namesUnit,
   systemctl,
   unitDirectory,
-  type SystemdState,
   type UnitPlaces,
 } from "./systemd.ts";
+import type { SystemdState } from "./installation.ts";
 import { program, specifierFree, unit, word } from "./unit-file.ts";
 
 /**

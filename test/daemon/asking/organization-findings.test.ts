@@ -11,7 +11,7 @@ import { findingsOf, type Watcher } from "../../../src/daemon/asking/organizatio
 import { ok } from "../../../src/node/doctor/check.ts";
 import { netcheck } from "../../../src/node/doctor/netcheck.ts";
 import { examineTraffic } from "../../../src/node/doctor/traffic.ts";
-import { allKinds, found, graveness, reportedKind } from "../../../src/node/health/findings.ts";
+import { allKinds, makeFinding, graveness, reportedKind } from "../../../src/node/health/findings.ts";
 import { findingOf } from "../../../src/protocol/finding-kinds.ts";
 import { verdictOf, type Health } from "../../../src/node/health/verdict.ts";
 import type { UnitState } from "../../../src/platform/service-state.ts";
@@ -45,7 +45,7 @@ test("each kind of finding is shown by status, doctor and netcheck, and none mak
   writeFileSync(join(organization.directory, "config.yml"), JSON.stringify(config));
   const { system } = world;
   for (const kind of allKinds) {
-    const one = found(kind, "acme", `Something is wrong: ${kind}`, "mend it");
+    const one = makeFinding(kind, "acme", `Something is wrong: ${kind}`, "mend it");
     const health = { ...healthy, ...verdictOf([one]), findings: [one] };
     const seen = team({ health, findings: [one] });
     const text = renderStatus({ daemon: { running: true }, teams: [seen] }, now);

@@ -8,8 +8,20 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { AppError } from "../../../src/base/errors.ts";
 import { fileLog, lastLines } from "../../../src/node/engine/engine-log.ts";
-import { controlEngine, engineVersion, refuseEngineVersion, testConfig, waitUntilReady } from "../../../src/node/engine/engine.ts";
-import { describe as describeLine, isFlood, isReady, parseLogLine, reloadEvidence } from "../../../src/node/engine/log-lines.ts";
+import {
+  controlEngine,
+  engineVersion,
+  refuseEngineVersion,
+  testConfig,
+  waitUntilReady,
+} from "../../../src/node/engine/engine.ts";
+import {
+  describe as describeLine,
+  isFlood,
+  isReady,
+  parseLogLine,
+  reloadEvidence,
+} from "../../../src/node/engine/log-lines.ts";
 import {
   identifyProcess,
   isAlive,

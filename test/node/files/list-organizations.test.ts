@@ -43,7 +43,7 @@ test("lists directories with node-config.json in order, damaged ones too, and wh
     linked: "a link",
     dangling: "a link",
     fifo: "a FIFO",
-    socket: "a socket or device",
+    socket: "a socket",
   };
   for (const [slug, kind] of Object.entries(kinds))
     expect(() => openOrganization(root, slug)).toThrow(

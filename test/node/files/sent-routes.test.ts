@@ -10,7 +10,7 @@ import { openOrganization } from "../../../src/node/files/organizations.ts";
 import { noteResolved } from "../../../src/node/files/granted/resolved-hosts.ts";
 import { readYaml } from "../../../src/node/files/config/read-yaml.ts";
 import { isMap, stringifyYaml } from "../../../src/base/yaml.ts";
-import { parseNameServers } from "../../../src/platform/machine-state.ts";
+import { parseNameServers } from "../../../src/platform/network/proc-tables.ts";
 import { followEdge, makeControl } from "../../support/node.ts";
 import { useSentConfig } from "../../support/sent-config.ts";
 import { emptyMachine } from "../../support/machine.ts";

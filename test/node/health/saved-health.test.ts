@@ -1,9 +1,9 @@
 import { expect, test } from "bun:test";
 import { statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { found } from "../../../src/node/health/findings.ts";
+import { makeFinding } from "../../../src/node/health/findings.ts";
 import type { Health } from "../../../src/node/health/verdict.ts";
-import type { Told } from "../../../src/node/health/assessment.ts";
+import type { PlaneFacts } from "../../../src/node/health/assessment.ts";
 import { NamedPeers } from "../../../src/node/health/named-peers.ts";
 import { Prober } from "../../../src/node/health/prober.ts";
 import {
@@ -40,7 +40,7 @@ test("what was written is read again; after 90 s only the check-in still counts"
 test("a finding that names many peers with long names is read again", () => {
   using directory = temporaryDirectory();
   const names = Array.from({ length: 20 }, (_, at) => `${"n".repeat(252)}${at}`);
-  const one = found("peers_silent", "acme", `No answer from ${names.join(", ")}`);
+  const one = makeFinding("peers_silent", "acme", `No answer from ${names.join(", ")}`);
   const long = { ...saved, health: { ...health, findings: [one], broken: names } };
   writeSavedHealth(directory.path, "acme", long);
   expect(readSavedHealth(directory.path, "acme", now)).toEqual(long);
@@ -75,13 +75,13 @@ function makeMachine(directory: string) {
       const prober = new Prober({ ...clock, open, random: (bytes) => new Uint8Array(bytes) });
       const gone: string[] = [];
       const goneAmong = (addresses: readonly string[]) => addresses.filter((each) => gone.includes(each));
-      const told: Told = {};
+      const planeFacts: PlaneFacts = {};
       const known = {
         lostLarge: new Map<string, number>(),
         prober,
         named: new NamedPeers(),
         goneAmong,
-        told,
+        planeFacts,
       };
       restoreProbes(directory, "acme", known, clock);
       return {
@@ -118,7 +118,7 @@ test("a process that looks once knows what the control plane said, with its age"
   const first = machine.start();
   const said = { public_ip: "192.0.2.1", seen: "192.0.2.9" };
   const at = first.now() - 5000;
-  Object.assign(first.known.told, {
+  Object.assign(first.known.planeFacts, {
     others: { online: false, at },
     cloned: { at },
     elsewhere: { said, at },
@@ -127,7 +127,7 @@ test("a process that looks once knows what the control plane said, with its age"
   first.exchange();
   machine.pass(20_000);
   const then = 100 - 25_000;
-  expect(machine.start().known.told).toEqual({
+  expect(machine.start().known.planeFacts).toEqual({
     others: { online: false, at: then },
     cloned: { at: then },
     elsewhere: { said, at: then },

@@ -51,58 +51,58 @@ describe.skipIf(process.platform !== "linux")("the hosts file", () => {
 
   test("gets the block, keeps its mode, and is as before without names", () => {
     chmodSync(path, 0o640);
-    expect(editor.put(names)).toBe("written");
+    expect(editor.update(names)).toBe("written");
     expect(read()).toContain("\n10.77.0.3 beta.acme.internal\n");
     expect(statSync(path).mode & 0o777).toBe(0o640);
     settle();
-    expect(editor.put(names)).toBe("same");
-    expect(editor.put(() => [])).toBe("written");
+    expect(editor.update(names)).toBe("same");
+    expect(editor.update(() => [])).toBe("written");
     expect(read()).toBe(usual);
     expect(readdirSync(directory.path)).toEqual(["hosts"]);
   });
 
   test("is told which names its other lines have", () => {
     foreign(`${usual}10.0.0.9 beta.acme.internal\n`);
-    editor.put((taken) => (taken.has("beta.acme.internal") ? [] : names()));
+    editor.update((taken) => (taken.has("beta.acme.internal") ? [] : names()));
     expect(read()).not.toContain("BEGIN");
   });
 
   test("is left alone while another program writes it: just changed, or empty", () => {
     writeFileSync(path, usual);
-    expect(editor.put(names)).toBe("later");
+    expect(editor.update(names)).toBe("later");
     truncateSync(path);
     settle();
-    expect(editor.put(names)).toBe("later");
-    expect(editor.put(() => [])).toBe("same");
+    expect(editor.update(names)).toBe("later");
+    expect(editor.update(() => [])).toBe("same");
     expect(read()).toBe("");
   });
 
   test("that another program replaces gets the block again", () => {
-    editor.put(names);
+    editor.update(names);
     foreign("127.0.0.1 other\n");
-    expect(editor.put(names)).toBe("written");
+    expect(editor.update(names)).toBe("written");
     expect(read()).toStartWith("127.0.0.1 other\n# BEGIN");
   });
 
   test("keeps what a program writes late, which had opened the former file", () => {
     const late = openSync(path, "a");
-    editor.put(names);
+    editor.update(names);
     writeSync(late, "10.0.0.9 late\n");
     closeSync(late);
     settle();
-    expect(editor.put(names)).toBe("written");
+    expect(editor.update(names)).toBe("written");
     expect(read()).toStartWith(`${usual}10.0.0.9 late\n# BEGIN`);
     settle();
-    expect(editor.put(names)).toBe("same");
+    expect(editor.update(names)).toBe("same");
   });
 
   test("that a third program changed meanwhile is not replaced by the former one", () => {
     const late = openSync(path, "a");
-    editor.put(names);
+    editor.update(names);
     writeSync(late, "10.0.0.9 late\n");
     closeSync(late);
     foreign("127.0.0.1 newest\n");
-    editor.put(names);
+    editor.update(names);
     expect(read()).toStartWith("127.0.0.1 newest\n# BEGIN");
   });
 
@@ -111,7 +111,7 @@ describe.skipIf(process.platform !== "linux")("the hosts file", () => {
       appendFileSync(path, "10.0.0.9 added\n");
       return names();
     };
-    expect(editor.put(added)).toBe("later");
+    expect(editor.update(added)).toBe("later");
     expect(read()).toBe(`${usual}10.0.0.9 added\n`);
     expect(readdirSync(directory.path)).toEqual(["hosts"]);
   });
@@ -128,7 +128,7 @@ describe.skipIf(process.platform !== "linux")("the hosts file", () => {
     const why =
       (name: string, user = owner) =>
       () =>
-        makeHostsEditor(at(name), { now: Date.now, owner: user }).put(names);
+        makeHostsEditor(at(name), { now: Date.now, owner: user }).update(names);
     symlinkSync(path, at("link"));
     expect(why("link")).toThrow("it is a link");
     mkdirSync(at("directory"));

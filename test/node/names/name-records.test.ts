@@ -1,7 +1,8 @@
 // Which names programs of a machine get: no control plane can name foreign addresses, or take over foreign names.
 
 import { describe, expect, test } from "bun:test";
-import { hostsLines, maxHostsNames, namesIn, type NameRecord } from "../../../src/node/names/name-records.ts";
+import { hostsLines, maxHostsNames } from "../../../src/node/names/hosts-lines.ts";
+import { namesIn, type NameRecord } from "../../../src/node/names/name-records.ts";
 import type { HostsFile } from "../../../src/protocol/names.ts";
 
 const networks = ["10.77.0.0/16", "fd00:77::/64"];

@@ -11,7 +11,8 @@ import {
   writePermissions,
   writeAllowedSuffixes,
 } from "../../../src/node/files/permissions.ts";
-import { hostsLines, readNameRecords } from "../../../src/node/names/name-records.ts";
+import { hostsLines } from "../../../src/node/names/hosts-lines.ts";
+import { readNameRecords } from "../../../src/node/names/name-records.ts";
 import { makeNamesReader } from "../../../src/node/names/names-reader.ts";
 import { indexNames } from "../../../src/node/names/name-index.ts";
 import { makeNodeWorld, type NodeWorld } from "../../support/node.ts";

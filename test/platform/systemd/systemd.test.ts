@@ -8,12 +8,14 @@ import { namesInstallation, namesRemoval, namesService } from "../../../src/plat
 import {
   engineUnit,
   guardService,
-  systemdInstallation,
-  systemdRemoval,
-  systemdUnits,
   type OrganizationMode,
   type UnitPlaces,
 } from "../../../src/platform/systemd/systemd.ts";
+import {
+  systemdInstallation,
+  systemdRemoval,
+  systemdUnits,
+} from "../../../src/platform/systemd/installation.ts";
 import { realSystem } from "../../../src/base/system.ts";
 import { temporaryDirectory } from "../../support/temporary.ts";
 

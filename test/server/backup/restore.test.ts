@@ -394,7 +394,9 @@ test("after all staff of a backup was disabled, the restored database says that 
       expect.objectContaining({ email: "ada@example.org", is_staff: true, is_active: false }),
     ]),
   });
-  expect(await must(`restore ${place.backup} --replace`)).toContain("`agent admin user create EMAIL --staff`");
+  expect(await must(`restore ${place.backup} --replace`)).toContain(
+    "`agent admin user create EMAIL --staff`",
+  );
   await must("user enable ada@example.org");
   expect(await json(`restore ${place.backup} --replace`)).toMatchObject({ staff_missing: false });
 }, 120_000);

@@ -1,7 +1,6 @@
-// `agent admin member …` and `agent admin group …`: the members of an organization, and the groups of its nodes.
+// `agent admin member …` and `agent admin invitation …`: the members of an organization, and its open invitations.
 
 import { roles } from "../../../api/endpoint.ts";
-import { groupsApi } from "../../../api/groups.ts";
 import { membersApi } from "../../../api/members.ts";
 import { request } from "../../../api/request.ts";
 import { brand } from "../../../brand.ts";
@@ -30,7 +29,6 @@ const roleFlag = {
   valueHint: roles.join("|"),
   description: "member reads, admin changes nodes, groups, rules and tokens, owner does everything",
 } as const;
-const groupArg: Args = { NAME: { type: "positional", description: "The group's name" } };
 
 const membersOf = (api: Api, slug: string) => api.all(membersApi.list, { slug });
 
@@ -70,12 +68,11 @@ async function addMember(context: Context): Promise<void> {
   const body = await checked(membersApi.create.body, { email: address, role });
   const member = await write(context, () => request(membersApi.create, { slug }, body));
   if (member === undefined) return;
-  const text =
-    member.is_emailed === true
-      ? `An invitation was sent to ${member.email}. It works once, for 72 hours\n`
-      : member.link === undefined
-        ? `${member.email} is now ${member.role} of ${slug}\n`
-        : `Send this link to ${member.email}. It works once, for 72 hours:\n${member.link}\n`;
+  let text = `${member.email} is now ${member.role} of ${slug}\n`;
+  if (member.link !== undefined)
+    text = `Send this link to ${member.email}. It works once, for 72 hours:\n${member.link}\n`;
+  if (member.is_emailed === true)
+    text = `An invitation was sent to ${member.email}. It works once, for 72 hours\n`;
   context.output.result(member, text);
 }
 
@@ -187,63 +184,5 @@ export const invitationDelete: Implementation = {
     });
     if (gone === undefined) return;
     context.output.result({ email: address, deleted: true }, `Deleted the invitation of ${address}\n`);
-  },
-};
-
-export const groupList: Implementation = {
-  args: { ...orgArg, ...targetFlags },
-  examples: [`${brand.executable} admin group list acme`],
-  async run(context) {
-    const [slug = ""] = context.words;
-    const groups = await read(context, (api) => api.all(groupsApi.list, { slug }));
-    context.output.list(
-      { groups },
-      {
-        columns: ["NAME", "DESCRIPTION"],
-        rows: groups.map((each) => [each.name, each.description]),
-        none: `${slug} has no groups.`,
-      },
-    );
-  },
-};
-
-const descriptionFlag = {
-  type: "string",
-  valueHint: "TEXT",
-  clears: true,
-  description: 'A description; "" clears it',
-} as const;
-
-export const groupCreate: Implementation = {
-  args: { ...orgArg, ...groupArg, description: descriptionFlag, ...targetFlags },
-  examples: [`${brand.executable} admin group create acme web`],
-  async run(context) {
-    const [slug = "", name = ""] = context.words;
-    const description = context.values.text("description");
-    const body = await checked(groupsApi.create.body, { name, ...given({ description }) });
-    const group = await write(context, () => request(groupsApi.create, { slug }, body));
-    if (group !== undefined) context.output.result(group, `Created group ${group.name}\n`);
-  },
-};
-
-export const groupUpdate: Implementation = {
-  args: { ...orgArg, ...groupArg, description: { ...descriptionFlag, required: true }, ...targetFlags },
-  examples: [`${brand.executable} admin group update acme web --description "Web servers"`],
-  async run(context) {
-    const [slug = "", name = ""] = context.words;
-    const body = { description: context.values.required("description") };
-    const group = await write(context, () => request(groupsApi.update, { slug, name }, body));
-    if (group !== undefined) context.output.result(group, `Updated group ${group.name}\n`);
-  },
-};
-
-export const groupDelete: Implementation = {
-  args: { ...orgArg, ...groupArg, ...targetFlags },
-  examples: [`${brand.executable} admin group delete acme web`],
-  async run(context) {
-    const [slug = "", name = ""] = context.words;
-    const effect = `delete group ${name}`;
-    const gone = await write(context, () => ({ ...request(groupsApi.delete, { slug, name }), effect }));
-    if (gone !== undefined) context.output.result({ name, deleted: true }, `Deleted group ${name}\n`);
   },
 };

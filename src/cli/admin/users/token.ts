@@ -1,5 +1,6 @@
-// `agent admin token …`: tokens that register new machines. `agent admin service-token …`: tokens for programs.
+// `agent admin token …`: tokens that register new machines.
 
+import type { ItemOf } from "../../../api/endpoint.ts";
 import { nodesApi } from "../../../api/nodes.ts";
 import { request } from "../../../api/request.ts";
 import { registrationTokensApi, serviceTokensApi } from "../../../api/tokens.ts";
@@ -110,7 +111,7 @@ async function howToJoin({
 }
 
 const tokensOf = (api: Api, slug: string) => api.all(registrationTokensApi.list, { slug });
-const servicesOf = (api: Api, slug: string) => api.all(serviceTokensApi.list, { slug });
+export const serviceTokensOf = (api: Api, slug: string) => api.all(serviceTokensApi.list, { slug });
 
 export const list: Implementation = {
   args: { ...orgArg, ...targetFlags },
@@ -134,13 +135,7 @@ export const list: Implementation = {
           token.name,
           `${token.used}/${token.uses}`,
           token.used >= token.uses ? { text: "used up", mark: "faint" } : endOf(token.expires_at, now),
-          token.node_id === null
-            ? token.is_lighthouse
-              ? "lighthouses"
-              : token.ephemeral_silence_s == null
-                ? "any node"
-                : "ephemeral nodes"
-            : `node ${names.get(token.node_id) ?? token.node_id}`,
+          nodesOf(token, names),
           token.groups.join(", "),
           makerOf(token, makers),
         ]),
@@ -150,22 +145,32 @@ export const list: Implementation = {
   },
 };
 
+/** Which nodes can register with a token. */
+function nodesOf(
+  token: ItemOf<typeof registrationTokensApi.list>,
+  names: ReadonlyMap<number, string>,
+): string {
+  if (token.node_id !== null) return `node ${names.get(token.node_id) ?? token.node_id}`;
+  if (token.is_lighthouse) return "lighthouses";
+  return token.ephemeral_silence_s == null ? "any node" : "ephemeral nodes";
+}
+
 /** A member's e-mail. A former member has only a number; the control plane's own command line, and service tokens, none. */
-function makerOf(
+export function makerOf(
   { created_by: id }: { created_by?: number | null | undefined },
   emails: ReadonlyMap<number, string>,
 ): string {
   return id == null ? "-" : (emails.get(id) ?? `user ${id}`);
 }
 
-function endOf(at: string | null, now: number): Cell {
+export function endOf(at: string | null, now: number): Cell {
   if (at === null) return "does not expire";
   return Date.parse(at) <= now ? { text: `expired ${at}`, mark: "bad" } : `until ${at}`;
 }
 
-const tokenArg = { ID: { type: "positional", description: "The token's number or name" } } as const;
+export const tokenArg = { ID: { type: "positional", description: "The token's number or name" } } as const;
 
-async function revokeToken(context: Context, isService: boolean): Promise<void> {
+export async function revokeToken(context: Context, isService: boolean): Promise<void> {
   const [slug = "", word = ""] = context.words;
   const of = isService ? serviceTokensApi : registrationTokensApi;
   const revoke_nodes = context.values.on("revoke-nodes") ? "true" : "false";
@@ -175,7 +180,7 @@ async function revokeToken(context: Context, isService: boolean): Promise<void> 
       ? await idOf(word, {
           what: "service token",
           listing: `service-token list ${quoteWord(slug)}`,
-          list: () => servicesOf(api, slug),
+          list: () => serviceTokensOf(api, slug),
           nameOf: (each) => each.name,
         })
       : await idOf(word, {
@@ -208,97 +213,4 @@ export const revoke: Implementation = {
   },
   examples: [`${brand.executable} admin token revoke acme 3`],
   run: (context) => revokeToken(context, context.values.on("service")),
-};
-
-export const serviceCreate: Implementation = {
-  notes: `A program sends it as \`Authorization: Bearer TOKEN\`, or ${brand.executable} takes it with --access-token-file. It has no
-rights over users, tokens, CAs and settings. It is printed once.`,
-  args: {
-    ...orgArg,
-    NAME: { type: "positional", description: "A name that identifies it" },
-    role: {
-      type: "string",
-      valueHint: "member|admin",
-      default: "member",
-      description: "member reads, admin changes nodes, rules and settings",
-    },
-    expires: {
-      type: "string",
-      valueHint: "D",
-      description: "Lifetime of the token, at most 366d (default: 90d)",
-    },
-    scope: {
-      type: "string",
-      valueHint: "S",
-      repeatable: true,
-      description: "read, nodes, policy or webhooks (repeatable; default: all that the role can use)",
-    },
-    network: {
-      type: "string",
-      valueHint: "NET",
-      repeatable: true,
-      description: "The token is valid only from this network (repeatable; default: from everywhere)",
-    },
-    ...targetFlags,
-  },
-  examples: [`${brand.executable} admin service-token create acme ci --role admin --expires 90d`],
-  async run(context) {
-    const { values, words, output } = context;
-    const [slug = "", name = ""] = words;
-    values.duration("expires");
-    const expires = values.text("expires");
-    const [scopes, networks] = [values.list("scope"), values.list("network")];
-    const body = await checked(serviceTokensApi.create.body, {
-      name,
-      role: values.choice("role", ["member", "admin"]) ?? "member",
-      ...given({ expires_in: expires }),
-      ...(scopes.length === 0 ? {} : { scopes: [...scopes] }),
-      ...(networks.length === 0 ? {} : { networks: [...networks] }),
-    });
-    const made = await write(context, () => request(serviceTokensApi.create, { slug }, body));
-    if (made === undefined) return;
-    output.result(made, `${made.token}\n`);
-    const rights = made.scopes?.join(", ") ?? "all of its role";
-    output.say(
-      `It has the role ${made.role} and the scopes ${rights}. Save it in a file that only the program can read, then:`,
-    );
-    output.say(
-      `  ${brand.executable} admin node list ${quoteWord(slug)} --api-base URL --access-token-file FILE`,
-    );
-  },
-};
-
-export const serviceList: Implementation = {
-  args: { ...orgArg, ...targetFlags },
-  examples: [`${brand.executable} admin service-token list acme`],
-  async run(context) {
-    const [slug = ""] = context.words;
-    const { tokens, makers } = await read(context, async (api) => ({
-      tokens: await servicesOf(api, slug),
-      makers: context.output.json ? new Map<number, string>() : await memberEmails(api, slug),
-    }));
-    const now = context.system.now();
-    context.output.list(
-      { tokens },
-      {
-        columns: ["ID", "NAME", "ROLE", "SCOPES", "LAST USED", "STATE", "MADE BY"],
-        rows: tokens.map((token) => [
-          token.id,
-          token.name,
-          token.role,
-          token.scopes?.join(", ") ?? "all",
-          token.last_used_at ?? "-",
-          endOf(token.expires_at, now),
-          makerOf(token, makers),
-        ]),
-        none: `${slug} has no service tokens.`,
-      },
-    );
-  },
-};
-
-export const serviceRevoke: Implementation = {
-  args: { ...orgArg, ...tokenArg, ...revokeNodesFlag, ...targetFlags },
-  examples: [`${brand.executable} admin service-token revoke acme ci`],
-  run: (context) => revokeToken(context, true),
 };

@@ -77,7 +77,7 @@ export function makeClient(options: ClientOptions) {
     /** Safe to repeat with the same keys. While it waits for approval: repeat it. */
     async register(slug: string, body: RegisterRequest): Promise<RegisterAnswer | RegisterWaiting> {
       const { answers } = registrationsApi.register;
-      return whole(
+      return requireBody(
         await call({
           ...request(registrationsApi.register, { slug }, body),
           schema: v.union([answers[202].schema, answers[201].schema]),
@@ -99,7 +99,7 @@ export function makeClient(options: ClientOptions) {
         repeatable = waitS === 0,
       }: { waitS?: number; signal?: AbortSignal; repeatable?: boolean } = {},
     ): Promise<CheckinAnswer> =>
-      whole(
+      requireBody(
         await call({
           ...request(nodeCallsApi.checkin, { slug, id }, body),
           schema: nodeCallsApi.checkin.answers[200].schema,
@@ -121,7 +121,7 @@ export function makeClient(options: ClientOptions) {
         repeatable: true,
       });
       if (answer.status === 304) return { changed: false, configVersion: versionHeader(answer.headers) };
-      return { changed: true, answer: whole(answer), etag: storable(answer.headers.get("ETag")) };
+      return { changed: true, answer: requireBody(answer), etag: usableEtag(answer.headers.get("ETag")) };
     },
 
     /** The server's clock from its Date header, ms since 1970. */
@@ -141,12 +141,14 @@ export function makeClient(options: ClientOptions) {
       const body = { email, password, ...given({ otp }) };
       const { signInHeaders } = await import("./sign-in-headers.ts");
       const { tokenPairsApi } = await signInApi();
-      return whole(await call({ ...request(tokenPairsApi.create, {}, body), headers: signInHeaders() }));
+      return requireBody(
+        await call({ ...request(tokenPairsApi.create, {}, body), headers: signInHeaders() }),
+      );
     },
 
     /** The next pair. Never repeated: a refresh token that is used twice ends the session. */
     refresh: async (refresh: string): Promise<TokenPair> =>
-      whole(await call(request((await signInApi()).tokenPairsApi.refresh, {}, { refresh }))),
+      requireBody(await call(request((await signInApi()).tokenPairsApi.refresh, {}, { refresh }))),
 
     /** Signs out. */
     signOut: async (refresh: string): Promise<void> => {
@@ -179,17 +181,17 @@ export function checkBase(text: string, allowPlainHttp: boolean): string {
 async function send<T>(options: ClientOptions, base: string, request: ApiRequest<T>): Promise<Answer<T>> {
   for (const pause of retryAfterMs) {
     try {
-      return await once(options, base, request);
+      return await sendOnce(options, base, request);
     } catch (error) {
       const broken = error instanceof AppError && error.code === "control_plane_unreachable";
       if (!broken || request.repeatable !== true || request.signal?.aborted === true) throw error;
       await options.system.sleep(pause);
     }
   }
-  return once(options, base, request);
+  return sendOnce(options, base, request);
 }
 
-async function once<T>(options: ClientOptions, base: string, request: ApiRequest<T>): Promise<Answer<T>> {
+async function sendOnce<T>(options: ClientOptions, base: string, request: ApiRequest<T>): Promise<Answer<T>> {
   const url = base + request.path;
   const timeout = AbortSignal.timeout(request.timeoutMs ?? timeoutMs);
   const init: FetchInit = {
@@ -272,10 +274,14 @@ const isClockBehind = (cause: unknown) => systemErrorCode(cause) === "CERT_NOT_Y
 export function unreachable(base: string, why: string, cause?: unknown): AppError {
   return new AppError("control_plane_unreachable", `Cannot reach the control plane at ${base}: ${why}`, {
     cause,
-    hint: isStrangeAuthority(cause)
-      ? strangeCertificate
-      : (otherScheme(base, cause) ?? (isClockBehind(cause) ? setClock : unreachableHint)),
+    hint: hintFor(base, cause),
   });
+}
+
+function hintFor(base: string, cause: unknown): string {
+  if (isStrangeAuthority(cause)) return strangeCertificate;
+  if (isClockBehind(cause)) return setClock;
+  return otherScheme(base, cause) ?? unreachableHint;
 }
 
 /** The port speaks TLS, and the URL does not say so, or the reverse. */
@@ -297,14 +303,14 @@ function untrusted(base: string, path: string, response: Response): AppError {
   );
 }
 
-function whole<T>(answer: Answer<T>): T {
+function requireBody<T>(answer: Answer<T>): T {
   if (answer.body === undefined)
     throw new AppError("untrusted_answer", `The control plane answered ${answer.status} without a body`);
   return answer.body;
 }
 
 /** Without a usable ETag, the next request downloads everything. */
-function storable(etag: string | null): string {
+function usableEtag(etag: string | null): string {
   return etag === null || etag.length > maxEtagLength ? "" : etag;
 }
 

@@ -5,12 +5,10 @@
 import { given } from "../../../base/given.ts";
 import { join } from "node:path";
 import * as v from "valibot";
-import type { DataPlaneWhy } from "../../../engine/data-plane-words.ts";
-import { can, firstVersions } from "../../../engine/features.ts";
+import { can } from "../../../engine/features.ts";
 import { writeFileAtomic } from "../../../base/files.ts";
 import { makeSocketDirectory, socketDirectory } from "../../../platform/systemd/control-socket.ts";
-import { hasOffloads, type Kernel } from "../../../platform/network/kernel.ts";
-import type { DataPlaneReport } from "../../../protocol/values.ts";
+import type { Kernel } from "../../../platform/network/kernel.ts";
 import { isMap, valueAt, type YamlMap, type YamlValue } from "../../../base/yaml.ts";
 import { readValidJson } from "../organizations.ts";
 
@@ -113,7 +111,7 @@ function decideSwitch(
   if (!can(engine, "offloads")) return { on: false, by: "engine" };
   const root = valueAt(own, path);
   if (typeof root === "boolean") return { on: root, by: "root" };
-  if (trial !== undefined && isOff(trial, engine, kernel)) return { on: false, by: "traffic" };
+  if (trial !== undefined && turnsOff(trial, engine, kernel)) return { on: false, by: "traffic" };
   const organization = valueAt(sent, path);
   if (typeof organization === "boolean") return { on: organization, by: "organization" };
   return isAtLeast(kernel.release, first) ? { on: true, by: "default" } : { on: false, by: "kernel" };
@@ -149,16 +147,16 @@ export function withDataPlane(config: YamlMap, plane: DataPlane | undefined): Ya
   const buffers = plane.buffer === undefined ? {} : { read_buffer: plane.buffer, write_buffer: plane.buffer };
   return {
     ...config,
-    tun: set(config["tun"], "use_offloads", knows ? plane.tun.on : undefined),
+    tun: withKey(config["tun"], "use_offloads", knows ? plane.tun.on : undefined),
     listen: {
       ...buffers,
-      ...set(config["listen"], "udp_offloads", knows ? plane.udp.on : undefined),
+      ...withKey(config["listen"], "udp_offloads", knows ? plane.udp.on : undefined),
       ...given({ port: plane.port }),
     },
   };
 }
 
-function set(section: YamlValue | undefined, key: string, value: boolean | undefined): YamlMap {
+function withKey(section: YamlValue | undefined, key: string, value: boolean | undefined): YamlMap {
   const { [key]: _, ...rest } = isMap(section) ? section : {};
   return value === undefined ? rest : { ...rest, [key]: value };
 }
@@ -171,87 +169,6 @@ export function ownSwitches({ tun, udp }: DataPlane): string[] {
   const isOwn = ({ by }: Switch) => by !== "root" && by !== "organization";
   return [...(isOwn(tun) ? ["tun.use_offloads"] : []), ...(isOwn(udp) ? ["listen.udp_offloads"] : [])];
 }
-
-// What is in force
-
-/** The settings in force, as `status` shows them. */
-export type DataPlaneSeen = DataPlaneReport & {
-  why?: DataPlaneWhy;
-  /** The same as a sentence, without a full stop. */
-  reason?: string;
-};
-
-/** How much later than the decision an engine starts that was started for it. */
-const sameStartMs = 1000;
-
-/** For `status`. `startedAt`: of the running engine, ms since 1970. */
-export function seenDataPlane(
-  plane: DataPlane | undefined,
-  startedAt: number | undefined,
-): { data_plane?: DataPlaneSeen } {
-  if (plane === undefined) return {};
-  const device = plane.device === undefined ? undefined : hasOffloads(plane.device);
-  return { data_plane: dataPlaneInForce(plane, startedAt, device) };
-}
-
-/** For the control plane, which has words of its own for the reason. */
-export function reportedDataPlane(
-  plane: DataPlane | undefined,
-  startedAt: number | undefined,
-): { data_plane?: DataPlaneReport } {
-  const { data_plane: seen } = seenDataPlane(plane, startedAt);
-  if (seen === undefined) return {};
-  const { reason: _, ...reported } = seen;
-  return { data_plane: reported };
-}
-
-/** `device`: whether the interface has offloads, if that is known. */
-export function dataPlaneInForce(
-  plane: DataPlane,
-  startedAt: number | undefined,
-  device: boolean | undefined,
-): DataPlaneSeen {
-  const { tun, udp, former, since, buffer } = plane;
-  const isOlder = startedAt !== undefined && startedAt < since - sameStartMs;
-  const waits = isOlder && (device === undefined || tun.on === former.tun || device !== tun.on);
-  const isRefused = startedAt !== undefined && !isOlder && tun.on && device === false;
-  // Only an engine that started before that observation is known to send single packets.
-  const isUnsegmented = udp.on && startedAt !== undefined && startedAt <= (plane.unsegmented_at ?? 0);
-  const why = waits
-    ? "restart"
-    : isRefused
-      ? "refused"
-      : (whyDecided(plane) ?? (isUnsegmented ? "segments" : undefined));
-  return {
-    tun_offloads: waits ? former.tun : tun.on && !isRefused,
-    udp_offloads: waits ? former.udp : udp.on,
-    ...given({ buffer_bytes: buffer }),
-    ...(why === undefined ? {} : { why, reason: reasons[why](plane) }),
-  };
-}
-
-function whyDecided({ tun, udp, is_limited: isLimited }: DataPlane): DataPlaneWhy | undefined {
-  const by = [tun, udp].find(({ on }) => !on)?.by;
-  if (by !== undefined && by !== "default") return by;
-  return isLimited === true ? "limit" : undefined;
-}
-
-const reasons: Record<DataPlaneWhy, (plane: DataPlane) => string> = {
-  platform: () => "Only Linux has offloads",
-  engine: ({ engine }) =>
-    `Engine ${engine === "" ? "of unknown version" : engine} has no offloads: ${firstVersions.offloads.join(".")} and later carry many times as much`,
-  kernel: ({ kernel }) =>
-    `Kernel ${kernel} is too old: offloads of the interface need ${firstTunKernel.join(".")}, those of the socket ${firstUdpKernel.join(".")}`,
-  organization: () => "The organization's overrides turn offloads off",
-  root: () => "overrides.yml of this machine turns offloads off",
-  traffic: ({ reason = "Large packets were lost with offloads" }) => reason,
-  segments: () =>
-    "The kernel refuses the large packets of the engine's socket, so it sends them one by one: IPsec, or a network card without checksums",
-  restart: ({ tun, udp }) => `Offloads turn ${tun.on || udp.on ? "on" : "off"} at the engine's next start`,
-  refused: () => "The kernel refuses offloads for the interface",
-  limit: () =>
-    `This container may not enlarge the socket's buffers: on its host, set net.core.rmem_max and net.core.wmem_max to ${wantedBuffer}`,
-};
 
 // What traffic proved
 
@@ -287,7 +204,7 @@ export function writeTrial(directory: string, trial: Trial): void {
 }
 
 /** Another engine or kernel may do it right. */
-function isOff(trial: Trial, engine: string | undefined, kernel: Kernel): boolean {
+function turnsOff(trial: Trial, engine: string | undefined, kernel: Kernel): boolean {
   const isTurnedOff = trial.state === "trial" || trial.state === "off";
   return isTurnedOff && trial.engine === engine && trial.kernel === kernel.release;
 }

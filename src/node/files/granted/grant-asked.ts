@@ -34,14 +34,18 @@ export function leaveOut({ result }: Asked, key: string, reason: string): void {
 }
 
 /** Replaces a section of the configuration; without the keys that are undefined. */
-export function put({ result }: Asked, section: string, change: Record<string, YamlValue | undefined>): void {
+export function setKeys(
+  { result }: Asked,
+  section: string,
+  change: Record<string, YamlValue | undefined>,
+): void {
   const present = result.granted[section];
   const entries = Object.entries({ ...(isMap(present) ? present : {}), ...change });
   const kept = entries.filter((entry): entry is [string, YamlValue] => entry[1] !== undefined);
   result.granted = { ...result.granted, [section]: Object.fromEntries(kept) };
 }
 
-export function drop({ result }: Asked, section: string): void {
+export function dropSection({ result }: Asked, section: string): void {
   const { [section]: _, ...rest } = result.granted;
   result.granted = rest;
 }

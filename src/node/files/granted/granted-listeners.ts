@@ -11,7 +11,7 @@ import {
   type Address,
 } from "../../../base/ip.ts";
 import { isMap, valueAt, type YamlValue } from "../../../base/yaml.ts";
-import { drop, leaveOut, put, type Asked } from "./grant-asked.ts";
+import { dropSection, leaveOut, setKeys, type Asked } from "./grant-asked.ts";
 import { ownNetworks, takenPort, type Tenant } from "./machine.ts";
 
 // Listeners of the engine itself
@@ -23,7 +23,7 @@ export function decideListenHost(asked: Asked): void {
   const host = valueAt(result.granted, "listen.host");
   if (typeof host !== "string") return;
   // Such a kernel refuses the socket for both families, so the engine would not start.
-  if (isEverywhere(host) && !machine.hasIpv6) return put(asked, "listen", { host: "0.0.0.0" });
+  if (isEverywhere(host) && !machine.hasIpv6) return setKeys(asked, "listen", { host: "0.0.0.0" });
   if (isEverywhere(host)) return;
   const address = canonicalAddress(host);
   const { attached } = ownNetworks(machine);
@@ -32,7 +32,7 @@ export function decideListenHost(asked: Asked): void {
   const isAllowed = permissions.listeners.some((each) => withoutPort(each) === address);
   if (isThere || isAllowed || (host === inForce.listen?.host && !isLoopback(host))) return;
   leaveOut(asked, "listen.host", "it is not an address of this machine's interfaces");
-  put(asked, "listen", { host: undefined });
+  setKeys(asked, "listen", { host: undefined });
 }
 
 export function decideListenPort(asked: Asked): void {
@@ -55,7 +55,7 @@ export function decideListenPort(asked: Asked): void {
     leaveOut(asked, "listen.port", `another program of this machine has taken UDP port ${port}`);
     result.waiting.push(takenPort(port));
   }
-  put(asked, "listen", { port: present ?? 0 });
+  setKeys(asked, "listen", { port: present ?? 0 });
 }
 
 /** Ports below it belong to the system's services. */
@@ -72,7 +72,7 @@ export function decideMark(asked: Asked): void {
   const mark = valueAt(asked.result.granted, "listen.so_mark");
   if (mark === undefined || mark === 0 || mark === asked.inForce.listen?.so_mark) return;
   leaveOut(asked, "listen.so_mark", "only overrides.yml of this machine may set it");
-  put(asked, "listen", { so_mark: undefined });
+  setKeys(asked, "listen", { so_mark: undefined });
 }
 
 // Listeners beside it
@@ -83,21 +83,15 @@ export function decideDns(asked: Asked): void {
   // Without a host the engine answers on every interface. Without serve_dns it does not answer.
   const isMeant = host !== undefined || valueAt(result.granted, "lighthouse.serve_dns") === true;
   const owner = typeof port === "number" && port !== inForce.dns?.port ? ownerOf(port, others) : undefined;
+  if (owner === undefined && !isMeant) return;
+  const listener = { host, port: typeof port === "number" ? port : 53 };
   const refusal =
-    owner !== undefined
-      ? (["lighthouse.dns.port", usedBy(owner)] as const)
-      : isMeant
-        ? listenerRefusal(
-            asked,
-            "lighthouse.dns",
-            "udp",
-            { host, port: typeof port === "number" ? port : 53 },
-            inForce.dns,
-          )
-        : undefined;
+    owner === undefined
+      ? listenerRefusal(asked, "lighthouse.dns", "udp", listener, inForce.dns)
+      : (["lighthouse.dns.port", usedBy(owner)] as const);
   if (refusal === undefined) return;
   leaveOut(asked, ...refusal);
-  put(asked, "lighthouse", { dns: undefined, serve_dns: undefined });
+  setKeys(asked, "lighthouse", { dns: undefined, serve_dns: undefined });
 }
 
 export function decideMetrics(asked: Asked): void {
@@ -112,7 +106,7 @@ export function decideMetrics(asked: Asked): void {
   );
   if (refusal === undefined) return;
   leaveOut(asked, "stats.listen", refusal[1]);
-  drop(asked, "stats");
+  dropSection(asked, "stats");
 }
 
 type Listener = { host?: YamlValue | undefined; port?: number | undefined };
@@ -166,30 +160,31 @@ const entryOf = (address: string, port: number | undefined) =>
 
 /** Where the engine sends its metrics: not into services of this machine, nor of its other organizations. */
 export function decideGraphite(asked: Asked): void {
-  const { inForce, machine, others, permissions, result } = asked;
-  const target = valueAt(result.granted, "stats.host");
+  const target = valueAt(asked.result.granted, "stats.host");
   if (typeof target !== "string") return;
-  const host = withoutPort(target);
-  const address = parseAddress(host);
-  if (
-    permissions.listeners.includes(
-      address === undefined ? target : entryOf(canonicalAddress(host), hostPort(target).port),
-    )
-  )
-    return;
-  let reason: string | undefined;
-  if (address === undefined) {
-    if (target === inForce.stats?.host && !isLoopback(host))
-      result.kept.push({ key: `stats.host ${target}`, flag: "allow-listeners", entry: target });
-    else reason = "a name may lead to a service of this machine: enter an address";
-  } else {
-    const own = [...machine.addresses.map((each) => each.address), ...asked.addresses];
-    const isOurs = isLoopback(host) || own.some((each) => isAddress(each, canonicalAddress(host)));
-    reason = isOurs ? "it is an address of this machine" : inNetworkOf(others, address);
-  }
+  const reason = graphiteRefusal(target, asked);
   if (reason === undefined) return;
   leaveOut(asked, "stats.host", reason);
-  drop(asked, "stats");
+  dropSection(asked, "stats");
+}
+
+function graphiteRefusal(
+  target: string,
+  { addresses, inForce, machine, others, permissions, result }: Asked,
+): string | undefined {
+  const host = withoutPort(target);
+  const address = parseAddress(host);
+  const entry = address === undefined ? target : entryOf(canonicalAddress(host), hostPort(target).port);
+  if (permissions.listeners.includes(entry)) return undefined;
+  if (address === undefined) {
+    if (target !== inForce.stats?.host || isLoopback(host))
+      return "a name may lead to a service of this machine: enter an address";
+    result.kept.push({ key: `stats.host ${target}`, flag: "allow-listeners", entry: target });
+    return undefined;
+  }
+  const own = [...machine.addresses.map((each) => each.address), ...addresses];
+  const isOurs = isLoopback(host) || own.some((each) => isAddress(each, canonicalAddress(host)));
+  return isOurs ? "it is an address of this machine" : inNetworkOf(others, address);
 }
 
 const isAddress = (withPrefix: string, address: string) =>

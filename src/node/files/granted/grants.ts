@@ -18,7 +18,7 @@ import {
   type OfMachine,
   type Tenant,
 } from "./machine.ts";
-import { leaveOut, put, type Asked, type Granted, type Situation } from "./grant-asked.ts";
+import { leaveOut, setKeys, type Asked, type Granted, type Situation } from "./grant-asked.ts";
 import {
   decideDns,
   decideGraphite,
@@ -78,8 +78,8 @@ function decideDevice(asked: Asked): void {
   if (other !== undefined && reason === undefined) return;
   if (reason !== undefined) leaveOut(asked, "tun.dev", reason);
   // Without a name the kernel assigns tun0, which other programs use.
-  if (machine.namesInterfaces) put(asked, "tun", { dev: ownDevice(slug, inForce, machine, others) });
-  else if (dev !== undefined) put(asked, "tun", { dev: undefined });
+  if (machine.namesInterfaces) setKeys(asked, "tun", { dev: ownDevice(slug, inForce, machine, others) });
+  else if (dev !== undefined) setKeys(asked, "tun", { dev: undefined });
 }
 
 /**
@@ -142,7 +142,7 @@ function decideRoutes(asked: Asked): void {
   for (const network of new Set(kept.map(networkOf)))
     if (needsPermission(network, asked.permissions))
       result.kept.push({ key: `tun.unsafe_routes ${network}`, flag: "allow-routes", entry: network });
-  put(asked, "tun", { unsafe_routes: kept });
+  setKeys(asked, "tun", { unsafe_routes: kept });
 }
 
 /** A granted route to a part of the internet that stays only because it was in force before. */

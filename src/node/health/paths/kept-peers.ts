@@ -114,7 +114,7 @@ export class KeptPeers {
   #state: State;
   #peers: Map<string, Kept>;
   #saved: string;
-  #handed: PeerMap;
+  #applied: PeerMap;
   /** Monotonic ms. */
   #savedAt = Number.NEGATIVE_INFINITY;
   #notBefore = Number.NEGATIVE_INFINITY;
@@ -129,11 +129,11 @@ export class KeptPeers {
     this.#state = known ?? { since: 0, asked_at: 0, whole_at: 0, log_at: 0, every: firstEveryMs, peers: [] };
     this.#peers = new Map(this.#state.peers.map((each) => [each.peer, each]));
     this.#saved = JSON.stringify(this.#state);
-    this.#handed = readPeerMap(deps.directory);
+    this.#applied = readPeerMap(deps.directory);
   }
 
   /** For the next check-in. Undefined: do not ask now. */
-  asked(areLost: boolean): { since: number } | undefined {
+  request(areLost: boolean): { since: number } | undefined {
     const now = this.#deps.system.now();
     const { asked_at: askedAt, every, since, whole_at: wholeAt } = this.#state;
     // A clock that was set back must not end the questions.
@@ -142,9 +142,9 @@ export class KeptPeers {
     return { since: Math.abs(now - wholeAt) < wholeEveryMs ? since : 0 };
   }
 
-  /** Takes the control plane's answer. One that cannot be parsed changes nothing. */
-  take(answered: unknown): void {
-    const parsed = v.safeParse(PeerAddresses, answered);
+  /** An answer that cannot be parsed changes nothing. */
+  addAnswer(answer: unknown): void {
+    const parsed = v.safeParse(PeerAddresses, answer);
     if (!parsed.success) return;
     const { since, whole, peers } = parsed.output;
     this.#state.since = since;
@@ -160,14 +160,14 @@ export class KeptPeers {
   async refresh(seen: KeptSeen): Promise<void> {
     try {
       await this.#keepPort(seen);
-      await this.#learn(seen);
-      const gone = new Set(seen.goneAmong([...this.#peers.keys(), ...Object.keys(this.#handed)]));
+      await this.#addWorking(seen);
+      const gone = new Set(seen.goneAmong([...this.#peers.keys(), ...Object.keys(this.#applied)]));
       for (const [peer] of this.#peers) if (gone.has(peer) || !seen.isPeer(peer)) this.#peers.delete(peer);
       this.#trim();
       this.#save(seen.areLost);
-      await this.#hand(
+      await this.#apply(
         seen,
-        Object.keys(this.#handed).some((each) => gone.has(each)),
+        Object.keys(this.#applied).some((each) => gone.has(each)),
       );
     } catch (error) {
       this.#notBefore = this.#deps.monotonic() + retryMs;
@@ -179,8 +179,8 @@ export class KeptPeers {
   }
 
   /** The next few of the kept peers, in turn: what they are asked opens the NAT before this node for their packets. */
-  next(most: number): string[] {
-    const all = Object.keys(this.#handed);
+  nextToProbe(most: number): string[] {
+    const all = Object.keys(this.#applied);
     const first = this.#turn % Math.max(1, all.length);
     this.#turn = first + most;
     return [...all.slice(first), ...all.slice(0, first)].slice(0, most);
@@ -201,7 +201,8 @@ export class KeptPeers {
     if (listenPort(this.#deps.directory) === 0) await this.#deps.keepPort(port);
   }
 
-  async #learn({ working, handshakes, isPeer, isInside }: KeptSeen): Promise<void> {
+  /** Notes where tunnels work now. */
+  async #addWorking({ working, handshakes, isPeer, isInside }: KeptSeen): Promise<void> {
     const now = this.#deps.system.now();
     const isLogDue = handshakes !== undefined && Math.abs(now - this.#state.log_at) >= logEveryMs;
     if (isLogDue) this.#state.log_at = now;
@@ -245,18 +246,19 @@ export class KeptPeers {
     this.#saved = next;
   }
 
-  async #hand({ areLost, isInside }: KeptSeen, isGone: boolean): Promise<void> {
+  /** Writes the changed map, and has the engine reload. */
+  async #apply({ areLost, isInside }: KeptSeen, isGone: boolean): Promise<void> {
     const { apply, directory, monotonic, system } = this.#deps;
     if (monotonic() < this.#notBefore) return;
     const map = this.#map(isInside);
-    if (Bun.deepEquals(map, this.#handed)) return;
+    if (Bun.deepEquals(map, this.#applied)) return;
     const before = statSync(peerMapPath(directory), { throwIfNoEntry: false })?.mtimeMs ?? 0;
     const isRecent = Math.abs(system.now() - before) < applyEveryMs;
     if (isRecent && !areLost && !isGone) return;
     this.#notBefore = monotonic() + retryMs;
     await apply(map);
-    this.#handed = readPeerMap(directory);
-    if (Bun.deepEquals(map, this.#handed)) this.#notBefore = Number.NEGATIVE_INFINITY;
+    this.#applied = readPeerMap(directory);
+    if (Bun.deepEquals(map, this.#applied)) this.#notBefore = Number.NEGATIVE_INFINITY;
   }
 
   /**

@@ -7,13 +7,8 @@ import { messageOf } from "../../../base/errors.ts";
 import type { Log } from "../../../base/log.ts";
 import type { NoEcho, OpenEcho } from "../../../platform/network/echo-socket.ts";
 import type { System } from "../../../base/system.ts";
-import {
-  readTrial,
-  seenDataPlane,
-  writeTrial,
-  type DataPlane,
-  type Trial,
-} from "../../files/config/data-plane.ts";
+import { readTrial, writeTrial, type DataPlane, type Trial } from "../../files/config/data-plane.ts";
+import { seenDataPlane } from "../../files/config/data-plane-in-force.ts";
 import { readSyncState } from "../../files/generations.ts";
 import type { EngineSeen } from "../inventory.ts";
 

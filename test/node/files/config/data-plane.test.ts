@@ -8,7 +8,6 @@ import { syncOrganization } from "../../../../src/node/contact/sync.ts";
 import { followOnce } from "../../../../src/node/contact/follow.ts";
 import { noneInUse } from "../../../../src/node/engine/engine-in-use.ts";
 import {
-  dataPlaneInForce,
   dataPlaneKeys,
   decideDataPlane,
   isOutdated,
@@ -17,6 +16,7 @@ import {
   type DataPlane,
   type Trial,
 } from "../../../../src/node/files/config/data-plane.ts";
+import { dataPlaneInForce } from "../../../../src/node/files/config/data-plane-in-force.ts";
 import { readSyncState, writeSyncState } from "../../../../src/node/files/generations.ts";
 import { decideForStart } from "../../../../src/node/files/config/rewrite-config.ts";
 import type { Kernel } from "../../../../src/platform/network/kernel.ts";

@@ -76,7 +76,7 @@ test("the engine gets the addresses at which tunnels worked, and keeps them afte
   expect(world.map()).toEqual({ "10.77.0.2": ["203.0.113.2:4001"] });
   const next = world.make();
   await next.refresh(world.seen({}));
-  expect([world.map(), next.next(256).length, world.applied.length]).toEqual([
+  expect([world.map(), next.nextToProbe(256).length, world.applied.length]).toEqual([
     { "10.77.0.2": ["203.0.113.2:4001"] },
     1,
     1,
@@ -111,7 +111,7 @@ test("a peer that is revoked, deleted or out of reach leaves the engine's map at
   using world = makeWorld();
   const kept = world.make();
   await kept.refresh(world.seen({ "10.77.0.2": "203.0.113.2:1", "10.77.0.3": "203.0.113.3:1" }));
-  kept.take({ since: 7, peers: [{ peer: "10.77.0.4", remotes: ["203.0.113.4:1"] }] });
+  kept.addAnswer({ since: 7, peers: [{ peer: "10.77.0.4", remotes: ["203.0.113.4:1"] }] });
   await kept.refresh(world.seen({}, { areLost: true }));
   world.gone = new Set(["10.77.0.2", "10.77.0.4"]);
   await kept.refresh(world.seen({}));
@@ -141,7 +141,7 @@ test("a private address that the control plane tells counts only on a network of
   using world = makeWorld();
   const kept = world.make();
   const remotes = ["192.168.1.20:4001", "203.0.113.2:4001"];
-  kept.take({ since: 7, peers: [{ peer: "10.77.0.2", remotes }] });
+  kept.addAnswer({ since: 7, peers: [{ peer: "10.77.0.2", remotes }] });
   await kept.refresh(world.seen({}));
   expect(world.map()).toEqual({ "10.77.0.2": ["203.0.113.2:4001"] });
   world.own = ["192.168.1.9/24"];
@@ -153,7 +153,10 @@ test("at most 256 peers, the most used first, then those that the control plane 
   using world = makeWorld();
   const kept = world.make();
   const many = Array.from({ length: 300 }, (_, at) => `10.77.${1 + Math.floor(at / 250)}.${(at % 250) + 1}`);
-  kept.take({ since: 7, peers: many.slice(0, 200).map((peer) => ({ peer, remotes: ["203.0.113.7:1"] })) });
+  kept.addAnswer({
+    since: 7,
+    peers: many.slice(0, 200).map((peer) => ({ peer, remotes: ["203.0.113.7:1"] })),
+  });
   const [often = "", once = ""] = many.slice(-2);
   for (let at = 0; at < 3; at++) {
     await kept.refresh(
@@ -165,7 +168,7 @@ test("at most 256 peers, the most used first, then those that the control plane 
   await kept.refresh(
     world.seen(Object.fromEntries(many.map((peer) => [peer, "203.0.113.7:1"])), { areLost: true }),
   );
-  expect([kept.next(257).length, Object.keys(world.map())[0]]).toEqual([256, often]);
+  expect([kept.nextToProbe(257).length, Object.keys(world.map())[0]]).toEqual([256, often]);
 });
 
 test("an hour, a day and a month later the map is right: a new address replaces the old one, an unused one ends", async () => {
@@ -210,24 +213,24 @@ test("the control plane is asked now and then, for everything once a day, and so
   const kept = world.make();
   const asked: number[] = [];
   for (let at = 0; at < 2 * day; at += 55 * second) {
-    const question = kept.asked(false);
+    const question = kept.request(false);
     world.now += 55 * second;
     if (question === undefined) continue;
     asked.push(question.since);
-    kept.take({ since: 7, whole: question.since === 0, peers: [] });
+    kept.addAnswer({ since: 7, whole: question.since === 0, peers: [] });
   }
   expect(asked.length).toBeLessThan(2 * 24 * 6 + 10);
   expect(asked.filter((since) => since === 0)).toHaveLength(2);
   world.now += 10 * second;
-  expect(kept.asked(false)).toBeUndefined();
-  expect(kept.asked(true)).toEqual({ since: 7 });
+  expect(kept.request(false)).toBeUndefined();
+  expect(kept.request(true)).toEqual({ since: 7 });
   // What cannot be parsed changes nothing; a whole answer replaces what was told.
-  kept.take({ since: 8, whole: true, peers: [{ peer: "10.77.0.2", remotes: ["203.0.113.2:1"] }] });
+  kept.addAnswer({ since: 8, whole: true, peers: [{ peer: "10.77.0.2", remotes: ["203.0.113.2:1"] }] });
   for (const answer of [null, "x", { since: -1 }, { since: 9, peers: [{ peer: "x", remotes: [] }] }])
-    kept.take(answer);
+    kept.addAnswer(answer);
   await kept.refresh(world.seen({}));
   expect(world.map()).toEqual({ "10.77.0.2": ["203.0.113.2:1"] });
-  kept.take({ since: 10, whole: true, peers: [] });
+  kept.addAnswer({ since: 10, whole: true, peers: [] });
   await kept.refresh(world.seen({}, { areLost: true }));
   expect(world.map()).toEqual({});
 });
@@ -239,10 +242,10 @@ test("kept peers are asked in turn", async () => {
     peer: `10.77.0.${at + 2}`,
     remotes: ["203.0.113.2:1"],
   }));
-  kept.take({ since: 1, peers });
+  kept.addAnswer({ since: 1, peers });
   await kept.refresh(world.seen({}));
-  expect(new Set([...kept.next(4), ...kept.next(4)]).size).toBe(6);
-  expect(world.make().next(4)).toHaveLength(4);
+  expect(new Set([...kept.nextToProbe(4), ...kept.nextToProbe(4)]).size).toBe(6);
+  expect(world.make().nextToProbe(4)).toHaveLength(4);
 });
 
 test("the log of an engine that reports no tunnels tells where handshakes succeeded", () => {

@@ -3,12 +3,12 @@
 import { beforeEach, expect, test } from "bun:test";
 import { packetsTogether, OffloadTrial } from "../../../../src/node/health/paths/offload-trial.ts";
 import {
-  dataPlaneInForce,
   decideDataPlane,
   readTrial,
   writeTrial,
   type DataPlane,
 } from "../../../../src/node/files/config/data-plane.ts";
+import { dataPlaneInForce } from "../../../../src/node/files/config/data-plane-in-force.ts";
 import { readSyncState, writeSyncState } from "../../../../src/node/files/generations.ts";
 import { readKernel } from "../../../../src/platform/network/kernel.ts";
 import type { OpenEcho } from "../../../../src/platform/network/echo-socket.ts";

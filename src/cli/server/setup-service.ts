@@ -1,0 +1,102 @@
+// The service of the control plane that `agent setup` installs on this machine.
+
+import { statSync } from "node:fs";
+import { join } from "node:path";
+import { brand } from "../../brand.ts";
+import { AppError, systemErrorCode } from "../../base/errors.ts";
+import { readTextIfThere } from "../../base/files.ts";
+import type { Change } from "../../platform/apply.ts";
+import type { Context } from "../command.ts";
+import type { SetupRequest } from "./setup-request.ts";
+
+export async function installation(request: SetupRequest, { system }: Context): Promise<Change[]> {
+  const control = await import("../../platform/systemd/control-unit.ts");
+  const { isStale } = await import("../../platform/service-state.ts");
+  const users = readTextIfThere("/etc/passwd") ?? "";
+  const parent = statSync(control.controlParent, { throwIfNoEntry: false });
+  const isPrivilegedPort = request.listen.port < 1024;
+  return control.controlInstallation(
+    { settings: request.settings, unit: control.controlService(system.executable, isPrivilegedPort) },
+    {
+      hasUser: users.split("\n").some((line) => line.startsWith(`${control.controlUser}:`)),
+      isParentOpen: ((parent?.mode ?? 0) & 0o777) === 0o755,
+      sysctl: readTextIfThere(control.controlSysctlPath),
+      packagedSysctl: readTextIfThere(control.packagedSysctlPath),
+      settings: readTextIfThere(control.controlSettingsPath),
+      unit: readTextIfThere(control.controlUnitPath),
+      packagedUnit: readTextIfThere(control.packagedControlUnitPath),
+      isStale: await isStale(
+        [control.controlSettingsPath, control.controlUnitPath],
+        control.controlUnit,
+        system,
+      ),
+    },
+  );
+}
+
+/** States in which the service may have its data and its port. A run that was killed leaves it starting. */
+const ownStates = new Set(["active", "activating", "reloading", "deactivating"]);
+
+/** Throws before the first change. */
+export async function requireUsable(request: SetupRequest, { system }: Context): Promise<void> {
+  const { requireRoot, refuseUnsafe } = await import("../../node/enroll/services.ts");
+  const { hasSystemd } = await import("../../platform/service-manager.ts");
+  requireRoot(system);
+  if (!hasSystemd(system)) {
+    throw new AppError("failed", "systemd does not run on this machine", {
+      hint: `Run the control plane from your init: \`${brand.executable} serve\`.`,
+    });
+  }
+  refuseUnsafe(system.executable, "executable", system);
+  const { controlUnit } = await import("../../platform/systemd/control-unit.ts");
+  const { systemctlCommand } = await import("../../platform/systemd/systemd.ts");
+  const { stdout } = await system.run(systemctlCommand("is-active", controlUnit));
+  if (ownStates.has(stdout.trim())) return;
+  await refuseRunning(request.dataDirectory);
+  refuseTakenPort(request.listen);
+}
+
+/** The port belongs to a control plane that was started by hand. */
+async function refuseRunning(dataDirectory: string): Promise<void> {
+  const { lockFile } = await import("../../platform/file-lock.ts");
+  try {
+    const lock = lockFile(join(dataDirectory, "serve.lock"));
+    if (lock !== undefined) return lock.release();
+  } catch (error) {
+    // There is no data yet.
+    if (systemErrorCode(error) === "ENOENT") return;
+    throw error;
+  }
+  throw new AppError("busy", `Another \`${brand.executable} serve\` uses ${dataDirectory}`, {
+    hint: "Stop it, also its own unit if you wrote one, then run this command again. Its data is taken over.",
+  });
+}
+
+function refuseTakenPort({ hostname, port }: SetupRequest["listen"]): void {
+  try {
+    Bun.listen({ hostname, port, socket: { data: () => undefined } }).stop(true);
+  } catch (error) {
+    throw new AppError("failed", `TCP port ${port} is taken by another program`, {
+      cause: error,
+      hint: `Stop it, choose another --port, or let it be the proxy: --tls off. See which: ss -ltnp sport = :${port}`,
+    });
+  }
+}
+
+export async function install(request: SetupRequest, context: Context): Promise<void> {
+  const { system } = context;
+  const { applyChanges } = await import("../../platform/apply.ts");
+  const { controlSettingsPath, controlUnit } = await import("../../platform/systemd/control-unit.ts");
+  try {
+    await applyChanges(await installation(request, context), system);
+  } catch (error) {
+    if (!(error instanceof AppError) || !error.message.includes(controlUnit)) throw error;
+    const journal = ["/usr/bin/journalctl", "--unit", controlUnit, "--lines", "5", "--output", "cat"];
+    const { stdout } = await system.run(journal);
+    const line = stdout.split("\n").findLast((each) => each.startsWith(`${brand.executable}: `));
+    throw new AppError("failed", `The control plane does not start: ${line ?? error.message}`, {
+      cause: error,
+      hint: `See: journalctl -u ${controlUnit}. Settings: ${controlSettingsPath}. Then run this command again.`,
+    });
+  }
+}

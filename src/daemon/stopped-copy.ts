@@ -1,0 +1,68 @@
+// A copy of the records of organizations that a user has stopped, beside the state database: nothing else could restore
+// them.
+
+import * as v from "valibot";
+import { messageOf } from "../base/errors.ts";
+import { readTextIfThere, writeFileAtomic } from "../base/files.ts";
+import type { Log } from "../base/log.ts";
+import { OrganizationRecord } from "./organization-record.ts";
+
+export const stoppedCopyPath = (path: string): string => `${path}.stopped`;
+
+const StoppedCopy = v.pipe(
+  v.string(),
+  v.parseJson(),
+  v.record(v.pipe(v.string(), v.maxLength(255)), v.unknown()),
+);
+
+/** `path`: of the state database. */
+export function openStoppedCopy(path: string, log: Pick<Log, "warn">) {
+  const place = stoppedCopyPath(path);
+  const stopped = new Map<string, OrganizationRecord>();
+  let written = readTextIfThere(place) ?? stoppedText(stopped);
+  const save = () => {
+    const next = stoppedText(stopped);
+    if (next === written) return;
+    try {
+      writeFileAtomic(place, next, 0o600);
+      written = next;
+    } catch (error) {
+      log.warn("Cannot copy which organizations are stopped", { reason: messageOf(error) });
+    }
+  };
+  return {
+    read(): Map<string, OrganizationRecord> {
+      const parsed = v.safeParse(StoppedCopy, written);
+      const entries = parsed.success ? Object.entries(parsed.output) : [];
+      return new Map(
+        entries.flatMap(([slug, record]) => {
+          const { success, output } = v.safeParse(OrganizationRecord, record);
+          return success && output.wanted === "down" ? [[slug, output] as const] : [];
+        }),
+      );
+    },
+    keep(records: ReadonlyMap<string, OrganizationRecord>) {
+      for (const [slug, record] of records) {
+        if (record.wanted === "down") stopped.set(slug, record);
+        else stopped.delete(slug);
+      }
+      save();
+    },
+    remove(slug: string) {
+      stopped.delete(slug);
+      save();
+    },
+  };
+}
+
+/** The content of the copy: only what a user decides, so that it seldom changes. */
+export function stoppedText(records: ReadonlyMap<string, OrganizationRecord>): string {
+  const stopped = [...records]
+    .filter(([, { wanted }]) => wanted === "down")
+    .sort(([a], [b]) => (a < b ? -1 : 1));
+  const entries = stopped.map(([slug, { wanted, forgotten, registration }]) => [
+    slug,
+    { wanted, forgotten, registration },
+  ]);
+  return `${JSON.stringify(Object.fromEntries(entries))}\n`;
+}

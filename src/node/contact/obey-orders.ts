@@ -1,0 +1,101 @@
+// Carries out the orders in the control plane's answers and refusals: revocations and restores of this node. orders.ts
+// verifies them.
+
+import { AppError } from "../../base/errors.ts";
+import type { Log } from "../../base/log.ts";
+import type { System } from "../../base/system.ts";
+import type { OverlayControl } from "../engine/engine.ts";
+import type { Organization } from "../files/organizations.ts";
+import { readRestoredNote, readRevokedNote } from "../files/revoked-notes.ts";
+
+type OrderEdge = { control: OverlayControl; log: Log; system: Pick<System, "now"> };
+
+/**
+ * Carries the order out, or goes on with an interrupted restore. `notStarted`: the order holds, but the engine did not
+ * start. The peers have the node's former certificate on their blocklist, so a restored engine starts with the new one.
+ */
+export async function obeyOrder(
+  jws: string | undefined,
+  organization: Organization,
+  edge: OrderEdge,
+  synchronizeOnce: () => Promise<unknown>,
+) {
+  const start = async () => {
+    await synchronizeOnce();
+    await edge.control.start();
+  };
+  const restoring = { ...edge, control: { ...edge.control, start } };
+  try {
+    const order =
+      jws === undefined
+        ? await finishRestore(organization, restoring)
+        : await acceptAndCarryOut(jws, organization, restoring);
+    return { order };
+  } catch (error) {
+    if (!(error instanceof AppError) || error.code !== "engine_failed") throw error;
+    return { notStarted: error };
+  }
+}
+
+type Revoked = { result: "revoked"; action: "none" | "stopped" | "started"; reason: string };
+
+/**
+ * A refusal alone changes nothing: only a signed order in it stops the overlay. Exception: a control plane that never
+ * sent an order key can only answer 401 or 403, so these count as revocation.
+ */
+export async function handleRefusal(
+  error: unknown,
+  organization: Organization,
+  edge: OrderEdge,
+): Promise<Revoked> {
+  if (!(error instanceof AppError)) throw error;
+  const { carryOut, orderKeysOf } = await import("../files/orders.ts");
+  const { order } = error.details;
+  if (order !== undefined) {
+    const { action, isRevocation, reason } = await acceptAndCarryOut(order, organization, edge);
+    if (isRevocation) return { result: "revoked", action, reason };
+  } else if (orderKeysOf(organization).length === 0 && unsignedRefusals.includes(error.code)) {
+    const order = { action: "revoke", reason: error.message, node_id: organization.config.node_id } as const;
+    const { action, unsaved } = await carryOut(order, organization, edge.control, edgeOf(edge));
+    return { result: "revoked", action, reason: reasonWith(unsaved, error.message) };
+  }
+  throw error;
+}
+
+const unsignedRefusals: readonly string[] = [
+  "not_authenticated",
+  "token_not_valid",
+  "permission_denied",
+  "node_token_scope",
+  "node_revoked",
+];
+
+export async function acceptAndCarryOut(jws: string, organization: Organization, edge: OrderEdge) {
+  const { directory } = organization;
+  const { acceptOrder, carryOut } = await import("../files/orders.ts");
+  const { order, unsaved: unstored } = await acceptOrder(jws, organization);
+  const wasStopped = (readRevokedNote(directory) ?? readRestoredNote(directory)) !== undefined;
+  const { action, unsaved = unstored } = await carryOut(order, organization, edge.control, edgeOf(edge));
+  const isRevocation = order.action === "revoke";
+  const reason = reasonWith(unsaved, order.reason);
+  return { action, isRevocation, reason, restored: wasStopped && !isRevocation };
+}
+
+/** The revocation was carried out, but this machine may forget it. */
+function reasonWith(unsaved: AppError | undefined, reason: string): string {
+  if (unsaved === undefined) return reason;
+  return `${reason}. The order could not be stored: ${unsaved.message}. Free some space; the next check tries again`;
+}
+
+/** Continues an interrupted restore: the control plane stops repeating the order once the configuration arrived. */
+async function finishRestore(organization: Organization, edge: OrderEdge) {
+  if (readRestoredNote(organization.directory) === undefined) return undefined;
+  const { carryOut } = await import("../files/orders.ts");
+  const order = { action: "restore", reason: "", node_id: organization.config.node_id } as const;
+  const { action } = await carryOut(order, organization, edge.control, edgeOf(edge));
+  return { action, isRevocation: false, reason: "", restored: true };
+}
+
+function edgeOf({ system, log }: OrderEdge): { now(): number; log: Log } {
+  return { now: () => system.now(), log };
+}

@@ -1,0 +1,69 @@
+// The lines of names in a hosts file. Pure.
+
+import { hostname } from "node:os";
+import type { NameRecord } from "./name-records.ts";
+
+/** The C library reads the file line by line: 0.1 ms for 1,000 names, 5 ms for 50,000. */
+export const maxHostsNames = 1000;
+
+/** Names that a system uses for itself, also without a line in /etc/hosts. */
+const systemNames = /^(localhost|localdomain|broadcasthost|ip6-.*)$/;
+
+const rank = { lighthouse: 0, alias: 1, node: 2 };
+
+/**
+ * Leaves out names that the file's other lines have (`taken`): those of the administrator stand above. Above the maximum,
+ * lighthouses and aliases stay and nodes are left out. A reverse lookup takes the first line: nodes before aliases.
+ * `search`: adds short names.
+ */
+export function hostsLines(
+  names: readonly NameRecord[],
+  taken: ReadonlySet<string>,
+  search = false,
+  machine = hostname(),
+): { lines: string[]; leftOut: number } {
+  const free = names.flatMap((each) => {
+    const own = each.names.filter((name) => !taken.has(name));
+    return own.length === 0 ? [] : [{ ...each, names: own }];
+  });
+  const kept = free.toSorted((a, b) => rank[a.kind] - rank[b.kind]).slice(0, maxHostsNames);
+  const written = [
+    ...kept.filter(({ kind }) => kind !== "alias"),
+    ...kept.filter(({ kind }) => kind === "alias"),
+  ];
+  const short = search ? shortNames(written, taken, machine) : new Map<string, string>();
+  const withShort = (own: readonly string[]) => {
+    const [name = ""] = own;
+    const label = labelOf(name);
+    return short.get(label) === name ? [...own, label] : own;
+  };
+  return {
+    lines: written.flatMap(({ addresses, names: own }) =>
+      addresses.map((each) => `${each} ${withShort(own).join(" ")}`),
+    ),
+    leftOut: free.length - kept.length,
+  };
+}
+
+/** Short name → the full name that gets it: that of the first organization. */
+function shortNames(
+  records: readonly NameRecord[],
+  taken: ReadonlySet<string>,
+  machine: string,
+): Map<string, string> {
+  const short = new Map<string, string>();
+  const hostLabel = labelOf(machine.toLowerCase());
+  for (const {
+    names: [name = ""],
+  } of records) {
+    const label = labelOf(name);
+    const isOfSystem = systemNames.test(label) || label === hostLabel;
+    if (!taken.has(label) && !isOfSystem && !short.has(label)) short.set(label, name);
+  }
+  return short;
+}
+
+function labelOf(name: string): string {
+  const [label = ""] = name.split(".");
+  return label;
+}

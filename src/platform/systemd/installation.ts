@@ -1,0 +1,125 @@
+// The changes that install or remove the product's systemd units. Must not run programs or write files; apply.ts does that.
+
+import { brand } from "../../brand.ts";
+import type { Change } from "../apply.ts";
+import {
+  authService,
+  authTimer,
+  authTimerUnit,
+  authUnit,
+  daemonService,
+  daemonUnit,
+  engineTemplate,
+  engineUnit,
+  guardUnit,
+  namesCacheRemoval,
+  namesUnit,
+  systemctl,
+  templateUnit,
+  unitDirectory,
+  type OrganizationMode,
+  type UnitPlaces,
+} from "./systemd.ts";
+import { lacksProgram } from "./unit-file.ts";
+
+/** The unit files for these organizations, and the units to start. */
+export function systemdUnits(
+  organizations: readonly OrganizationMode[],
+  places: UnitPlaces,
+): { files: ReadonlyMap<string, string>; running: readonly string[] } {
+  const servers = organizations.filter(({ mode }) => mode === "server");
+  const files = new Map<string, string>();
+  const running: string[] = [];
+  if (servers.length > 0) {
+    files.set(templateUnit, engineTemplate(places));
+    files.set(authUnit, authService(places));
+    files.set(authTimer, authTimerUnit());
+    running.push(...servers.map(({ slug }) => engineUnit(slug)), authTimer);
+  }
+  if (servers.length < organizations.length || organizations.length === 0) {
+    files.set(daemonUnit, daemonService(places));
+    running.push(daemonUnit);
+  }
+  return { files, running };
+}
+
+export type SystemdState = {
+  /** The group exists. */
+  group: boolean;
+  /** Name → content of the product's installed unit files. */
+  files: ReadonlyMap<string, string>;
+  /** The same of a distribution package. */
+  packaged: ReadonlyMap<string, string>;
+  /** Names of the units that start at boot. */
+  enabled: ReadonlySet<string>;
+};
+
+/** Installs or updates the units. Unchanged units are not restarted. */
+export function systemdInstallation(
+  organizations: readonly OrganizationMode[],
+  places: UnitPlaces,
+  state: SystemdState,
+  { onlyMissing = false } = {},
+): Change[] {
+  const { files: all, running } = systemdUnits(organizations, places);
+  const present = new Map([...state.packaged, ...state.files]);
+  const isThere = (text: string | undefined) => text !== undefined && !lacksProgram(text);
+  const files = onlyMissing ? new Map([...all].filter(([name]) => !isThere(present.get(name)))) : all;
+  const changed = [...files].filter(([name, text]) => present.get(name) !== text).map(([name]) => name);
+  const changes: Change[] = [];
+  let isReread = changed.length > 0;
+  if (!state.group) changes.push({ change: "run", argv: ["/usr/sbin/groupadd", "--system", brand.id] });
+  for (const [name, content] of files) {
+    const path = `${unitDirectory}/${name}`;
+    if (state.packaged.get(name) !== content) changes.push({ change: "file", path, content, mode: 0o644 });
+    else if (state.files.has(name)) {
+      // The package's own unit says the same, and follows the upgrades of the package.
+      changes.push({ change: "remove", path });
+      isReread = true;
+    }
+  }
+  if (isReread) changes.push(systemctl("daemon-reload"));
+  // A registration with another mode was killed: the daemon runs these now.
+  const left = organizations.filter(({ mode }) => mode === "desktop").map(({ slug }) => engineUnit(slug));
+  const stray = left.filter((name) => state.enabled.has(name));
+  if (stray.length > 0) changes.push(systemctl("disable", "--now", ...stray));
+  changes.push(systemctl("enable", "--now", ...running));
+  const stale = running.filter((name) => {
+    const file = name.startsWith(`${brand.id}@`) ? templateUnit : name;
+    return changed.includes(file) && present.has(file);
+  });
+  if (stale.length > 0) changes.push(systemctl("try-restart", ...stale));
+  return changes;
+}
+
+/** Stops and removes the instance of one organization; without a slug, all units. */
+export function systemdRemoval(
+  slug: string | undefined,
+  organizations: readonly OrganizationMode[],
+  state: Pick<SystemdState, "files" | "packaged">,
+): Change[] {
+  const known = new Set([...state.files.keys(), ...state.packaged.keys()]);
+  if (slug !== undefined) {
+    const others = organizations.some((each) => each.mode === "server" && each.slug !== slug);
+    if (!known.has(templateUnit)) return [];
+    if (others) return [systemctl("disable", "--now", engineUnit(slug))];
+    return [systemctl("disable", "--now", engineUnit(slug), authTimer), systemctl("stop", authUnit)];
+  }
+  const names = [...state.files.keys()];
+  if (known.size === 0) return [];
+  const instances = organizations
+    .filter(({ mode }) => mode === "server")
+    .map((each) => engineUnit(each.slug));
+  const units = [
+    ...(known.has(templateUnit) ? instances : []),
+    ...[guardUnit, authTimer, daemonUnit, namesUnit].filter((name) => known.has(name)),
+  ];
+  return [
+    ...(units.length === 0 ? [] : [systemctl("disable", "--now", ...units)]),
+    ...(known.has(namesUnit) ? [namesCacheRemoval] : []),
+    // A check may be waiting for changes now. Without its timer no other check follows.
+    ...(known.has(authUnit) ? [systemctl("stop", authUnit)] : []),
+    ...names.map((name): Change => ({ change: "remove", path: `${unitDirectory}/${name}` })),
+    systemctl("daemon-reload"),
+  ];
+}
