@@ -73,6 +73,8 @@ const MapGroup = v.object({
   /** Online, with a broken path that they report. */
   broken: v.number(),
   away: v.number(),
+  /** Of those that are away: lighthouses and relays, which others need. */
+  hubs_away: v.number(),
   /** Lighthouses, relays and routers among the nodes. */
   hubs: v.number(),
   /** The paths of these nodes: to others and within the group. */
@@ -105,6 +107,8 @@ const GroupPaths = v.object({
   pairs: v.array(MapPair),
   /** The first 20 broken paths; `totals` and `pairs` count all. */
   broken: v.array(NamedPath),
+  /** The first 20 relayed paths. */
+  relayed: v.array(NamedPath),
 });
 export type GroupPaths = v.InferOutput<typeof GroupPaths>;
 

@@ -1,7 +1,7 @@
 // `bun test/bench/console-pictures.ts`: draws the pages of the console for README.md and docs/console.md, from an organization
 // of 300 machines that it makes, into docs/console/. Needs root, for Debian's chromium and pngquant.
-// `bun test/bench/console-pictures.ts SIZE DIRECTORY`: the main pages of another organization (empty, few: 5 machines, many: 10,240)
-// into this directory, to be looked at.
+// `bun test/bench/console-pictures.ts SIZE DIRECTORY`: the main pages of another organization (empty, few: 5 machines, many: 10,240;
+// calm: the 300 on a day on which all is well) into this directory, to be looked at.
 
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
@@ -69,13 +69,15 @@ const mainPages: typeof pictures = ["", "machines/", "map/", "access/", "activit
 
 const [wanted, directoryOfSize] = process.argv.slice(2);
 const size = sizes.find((each) => each === wanted);
-if (wanted !== undefined && (size === undefined || directoryOfSize === undefined))
-  throw new Error(`Give one of ${sizes.join(", ")}, and a directory for its pictures.`);
+const day = wanted === "calm" ? wanted : "usual";
+const isForDocuments = wanted === undefined;
+if (!isForDocuments && ((size === undefined && day !== "calm") || directoryOfSize === undefined))
+  throw new Error(`Give one of ${sizes.join(", ")}, calm, and a directory for its pictures.`);
 const missing = installMissing([chromiumPath, pngquant]);
 if (missing !== undefined) throw new Error(missing);
 buildAgent();
 using directory = temporaryDirectory();
-await (size === undefined ? seedScene(directory.path) : seedSize(directory.path, size));
+await (size === undefined ? seedScene(directory.path, day) : seedSize(directory.path, size));
 await using server = await startServer(["--data-dir", directory.path, "--webhook-allow", "127.0.0.0/8"]);
 const browser = await chromium.launch({
   executablePath: chromiumPath,
@@ -87,22 +89,21 @@ try {
   await page.goto(url(""));
   await signIn(page, owner, password);
   await page.getByRole("heading", { level: 1, name: "Overview" }).waitFor();
-  if (size === undefined) {
-    await liveScene(page, server.url);
+  if (size === undefined) await liveScene(page, server.url, day);
+  if (isForDocuments)
     for (const [name, groups] of [
       ["ci-71", ["ci"]],
       ["laptop-noor", ["staff"]],
     ] as const)
       await askToJoin(page, server.url, name, groups);
-  }
   const target = directoryOfSize ?? join(root, "docs/console");
   mkdirSync(target, { recursive: true });
-  for (const [name, path, prepare, colorScheme = "light"] of size === undefined ? pictures : mainPages) {
+  for (const [name, path, prepare, colorScheme = "light"] of isForDocuments ? pictures : mainPages) {
     await page.emulateMedia({ colorScheme });
     await page.goto(url(path));
     await prepare(page);
     // The count beside Overview comes a moment after the page.
-    if (size === undefined)
+    if (isForDocuments)
       await page
         .getByRole("link", { name: /^Overview/ })
         .filter({ hasText: /\d/ })
@@ -114,7 +115,7 @@ try {
     const { exitCode, stderr } = Bun.spawnSync(argv);
     if (exitCode !== 0) throw new Error(`pngquant ${name}: ${stderr.toString()}`);
     const { size: bytes } = Bun.file(file);
-    if (size === undefined && bytes > maxBytes)
+    if (isForDocuments && bytes > maxBytes)
       throw new Error(`${file} has ${bytes} bytes, at most ${maxBytes} are wanted`);
     print(`${file} ${bytes} bytes`);
   }

@@ -89,7 +89,7 @@ describe("nodes that join, in the console", () => {
       await openAccount(page);
       await page.getByRole("heading", { name: "Account", level: 1 }).waitFor();
       await count.click();
-      await page.getByRole("link", { name: "Approve or refuse" }).first().click();
+      // In the row, without another page.
       await button("Approve web-1").click();
       await page.getByRole("dialog").getByRole("button", { name: "Approve web-1" }).click();
       await page.getByText("web-1 is approved.").waitFor();
@@ -103,6 +103,8 @@ describe("nodes that join, in the console", () => {
       expect(await page.getByText("Another node has this name").count()).toBe(0);
       await page.getByRole("dialog").getByRole("button", { name: "Refuse web-2" }).click();
       expect(await refused).toBe("refused");
+      await button("Refuse web-2").waitFor({ state: "detached" });
+      await page.goto(`${scene.url()}/console/acme/nodes/waiting/`);
       await page.getByText("No node waits for approval.").waitFor();
       await page.getByRole("link", { name: "All 1" }).click();
       await page.getByRole("link", { name: "web-1" }).waitFor();

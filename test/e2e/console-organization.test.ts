@@ -130,7 +130,7 @@ describe("the organization in the console", () => {
       await button("Create a service token").click();
       await page.getByLabel("Name").fill("ci");
       await page.getByLabel("Only from these networks").fill("192.0.2.0/24, nonsense");
-      await page.getByRole("dialog").getByText("From the terminal").click();
+      await page.getByRole("dialog").getByLabel("From the terminal").click();
       await page.getByText("--network 192.0.2.0/24 --network nonsense").waitFor();
       await button("Create the token").click();
       await page

@@ -160,7 +160,7 @@ describe("how machines stand in the console", () => {
       await page.getByLabel("Networks behind it").fill("192.168.7.0/24");
       await page.getByRole("textbox", { name: "Public address" }).fill("192.0.2.1");
       await page.getByLabel("Relay:").check();
-      await page.getByRole("dialog").getByText("From the terminal").click();
+      await page.getByRole("dialog").getByLabel("From the terminal").click();
       await page
         .getByText(
           "agent admin node update acme hub --add-subnet 192.168.7.0/24 --public-ip 192.0.2.1 --relay",

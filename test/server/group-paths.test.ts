@@ -69,7 +69,8 @@ async function scene() {
 
 test("paths are summed by the first group of their nodes; a pair counts once, with the worse of both reports", async () => {
   const { one, two, app } = await scene();
-  const { totals, groups: found, pairs, broken: first, left_out } = await groups();
+  const { totals, groups: found, pairs, broken: first, relayed: over, left_out } = await groups();
+  expect(over).toMatchObject([{ node_name: "web-2", peer_name: "app-1", kind: "relayed", rtt_ms: 40 }]);
   expect(totals).toEqual({
     nodes: 4,
     online: 3,
@@ -79,7 +80,7 @@ test("paths are summed by the first group of their nodes; a pair counts once, wi
     rtt_ms_median: 12,
     rtt_ms_95: 40,
   });
-  const none = { well: 0, relayed: 0, broken: 0, away: 0, hubs: 0 };
+  const none = { well: 0, relayed: 0, broken: 0, away: 0, hubs_away: 0, hubs: 0 };
   const group = (name: string | null, nodes: number, more: object) => ({ name, nodes, ...none, ...more });
   expect(found).toEqual([
     group("app", 1, { broken: 1, paths: { direct: 0, relayed: 1, broken: 1 } }),

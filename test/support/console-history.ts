@@ -15,18 +15,22 @@ export type Past = { machines: number; online: number; pairs: number; relayed: n
 /** By day more is online than at night; a little noise, always the same. */
 const wave = (at: number) => Math.sin((((at % dayMs) / hourMs - 6) / 24) * 2 * Math.PI);
 const noise = (at: number, most: number) => ((at / (5 * minuteMs)) * 7919) % most;
+/** From -1 to 1, without a pattern to the eye. */
+const flicker = (at: number) => (Math.sin(at / minuteMs) * 43_758.5453) % 1;
 
 /** One row each five minutes of the last 30 days. */
 export async function seedCounts(db: Database, orgId: number, past: Past, now: number): Promise<void> {
   const { machines: active, pairs } = past;
   await db.write(async (tx) => {
     for (let at = now - 30 * dayMs - (now % (5 * minuteMs)); at < now; at += 5 * minuteMs) {
-      const online = Math.round(past.online * (0.96 + 0.04 * wave(at))) - (active < 100 ? 0 : noise(at, 3));
+      const online = Math.round(
+        past.online * (active < 100 ? 1 : 0.985 + 0.006 * wave(at) + 0.007 * flicker(at)),
+      );
       const relayed = Math.max(0, past.relayed - noise(at, 4));
       // Two paths broke a quarter of an hour ago, and others for an hour some days ago.
       const isBad = at > now - 15 * minuteMs || Math.abs(now - 2.3 * dayMs - at) < hourMs / 2;
       const broken = isBad ? past.broken : 0;
-      const median = 12_500 + 2000 * wave(at) + 700 * noise(at, 3);
+      const median = 9500 + 500 * wave(at) + 900 * flicker(at);
       await onlineCounts.insert(tx, {
         orgId,
         at,

@@ -2,6 +2,7 @@
 // with the paths that they report, rules, people, and what needs a person. Machines are rows of the store, and speak to the
 // API themselves.
 
+import { join } from "node:path";
 import type { Page } from "playwright-core";
 import * as v from "valibot";
 import { CheckinAnswer } from "../../src/protocol/checkin.ts";
@@ -17,7 +18,8 @@ export { password };
 const hourMs = 3_600_000;
 const dayMs = 24 * hourMs;
 
-type Machine = { id: number; name: string; groups: string[]; patch: Record<string, unknown> };
+type Special = { lighthouse?: true; relay?: true; publicIp?: string; subnets?: string[] };
+type Machine = { id: number; name: string; groups: string[]; special: Special };
 
 const kinds: readonly [name: string, count: number, groups: string[]][] = [
   ["web", 64, ["web"]],
@@ -26,33 +28,35 @@ const kinds: readonly [name: string, count: number, groups: string[]][] = [
   ["ci", 70, ["ci"]],
   ["laptop", 60, ["staff"]],
 ];
-const special: readonly [name: string, patch: Record<string, unknown>][] = [
-  ["lh-1", { is_lighthouse: true, public_ip: "192.0.2.10", groups: ["infra"] }],
-  ["lh-2", { is_lighthouse: true, public_ip: "198.51.100.10", groups: ["infra"] }],
-  ["relay-1", { is_relay: true, public_ip: "203.0.113.7", groups: ["infra"] }],
-  ["gw-berlin", { subnets: ["192.168.20.0/24"], groups: ["infra"] }],
+const hubs: readonly [name: string, special: Special][] = [
+  ["lh-1", { lighthouse: true, publicIp: "192.0.2.10" }],
+  ["lh-2", { lighthouse: true, relay: true, publicIp: "198.51.100.10" }],
+  ["relay-1", { relay: true, publicIp: "203.0.113.7" }],
+  ["gw-berlin", { subnets: ["192.168.20.0/24"] }],
 ];
 
 /** Machines by id, which counts from 1. */
 export const machines: readonly Machine[] = [
-  ...special.map(([name, patch]) => ({ name, groups: ["infra"], patch })),
+  ...hubs.map(([name, special]) => ({ name, groups: ["infra"], special })),
   ...kinds.flatMap(([kind, count, groups]) =>
     Array.from({ length: count }, (_, at) => {
       const site = at % 3 === 0 ? "us" : "eu";
       const all = kind === "laptop" ? groups : [...groups, site];
-      return { name: `${kind}-${at + 1}`, groups: all, patch: { groups: all } };
+      return { name: `${kind}-${at + 1}`, groups: all, special: {} };
     }),
   ),
 ].map((machine, at) => ({ id: at + 1, ...machine }));
 
 export const idOf = (name: string): number => machines.find((machine) => machine.name === name)?.id ?? 0;
 const address = (id: number) => `10.64.${id >> 8}.${id & 255}`;
+/** On a calm one every node is there, nothing is broken or old, nobody waits, and there is a backup. */
+export type Day = "usual" | "calm";
 /** Away for longer or shorter. */
-const isAway = ({ name, id }: Machine) =>
-  name === "relay-1" || (name.startsWith("laptop") ? id % 3 === 0 : id % 41 === 0);
+const isAway = ({ name, id }: Machine, day: Day) =>
+  day === "usual" && (name === "relay-1" || (name.startsWith("laptop") ? id % 3 === 0 : id % 41 === 0));
 
 /** Fills the data directory of a control plane that does not run: organization acme with its owner. */
-export async function seedScene(data: string): Promise<void> {
+export async function seedScene(data: string, day: Day = "usual"): Promise<void> {
   await seed({ dataDirectory: data }, machines.length);
   const { db } = await openData({ dataDirectory: data }, "server", realSystem());
   const now = Date.now();
@@ -60,15 +64,29 @@ export async function seedScene(data: string): Promise<void> {
     await db.write(async (tx) => {
       await tx.run("UPDATE organizations SET slug = 'acme', name = 'Acme'");
       await tx.run("DELETE FROM node_groups WHERE name LIKE 'group-%'");
+      for (const name of new Set(machines.flatMap(({ groups }) => groups)))
+        await tx.run("INSERT INTO node_groups (org_id, name, created_at) VALUES (1, $1, $2)", [name, now]);
       for (const machine of machines) {
-        const { id, name } = machine;
-        const silent = isAway(machine) ? (id % 12) * dayMs + hourMs : 0;
+        const { id, name, groups, special } = machine;
+        const silent = isAway(machine, day) ? (id % 12) * dayMs + hourMs : 0;
         await tx.run(
-          "UPDATE nodes SET name = $2, overlay_version = $3, created_at = $4, registered_at = $4 WHERE id = $1",
-          [id, name, id % 97 === 0 ? "1.9.6" : "1.12.0", now - 200 * dayMs],
+          `UPDATE nodes SET name = $2, overlay_version = $3, created_at = $4, registered_at = $4, groups = $5,
+             is_lighthouse = $6, is_relay = $7, public_ip = $8, subnets = $9 WHERE id = $1`,
+          [
+            id,
+            name,
+            id % 97 === 0 && day === "usual" ? "1.9.6" : "1.12.0",
+            now - 200 * dayMs,
+            JSON.stringify(groups),
+            special.lighthouse ? 1 : 0,
+            special.relay ? 1 : 0,
+            special.publicIp ?? null,
+            JSON.stringify(special.subnets ?? []),
+          ],
         );
         await tx.run("UPDATE sightings SET last_checkin_at = $2 WHERE node_id = $1", [id, now - silent]);
-        const left = name === "db-3" ? 3 : 20 + (id % 70);
+        const left =
+          name === "db-3" && day === "usual" ? 3 : 31 + Math.round(58 * Math.sqrt(((id * 37) % 100) / 100));
         const end = now + left * dayMs;
         await tx.run("UPDATE certificates SET not_before = $2, not_after = $3 WHERE node_id = $1", [
           id,
@@ -77,12 +95,12 @@ export async function seedScene(data: string): Promise<void> {
         ]);
       }
     });
-    const online = machines.filter((machine) => !isAway(machine));
-    const kinds = online.flatMap((machine) => pathsOf(machine)).map(kindOf);
+    const online = machines.filter((machine) => !isAway(machine, day));
+    const kinds = online.flatMap((machine) => pathsOf(machine, day)).map(kindOf);
     const of = (kind: string) => kinds.filter((each) => each === kind).length;
     const past = { pairs: kinds.length, relayed: of("relayed"), broken: of("broken") };
     await seedCounts(db, 1, { machines: machines.length, online: online.length, ...past }, now);
-    await seedEvents(db, 1, { machines, relay: "relay-1" }, now);
+    await seedEvents(db, 1, { machines, relay: day === "calm" ? "" : "relay-1" }, now);
   } finally {
     await db.close();
   }
@@ -101,18 +119,17 @@ export async function seedScene(data: string): Promise<void> {
     );
     await admin(["member", "create", "acme", email ?? "", "--role", role ?? ""]);
   }
+  if (day === "calm") await admin(["backup", join(data, "backup.db")]);
 }
 
 /** What people and machines did: requests of the page, which is signed in as the owner. */
-export async function liveScene(page: Page, url: string): Promise<void> {
-  const wishes = machines.map(({ id, patch }) => ["PATCH", `nodes/${id}/`, patch] as const);
+export async function liveScene(page: Page, url: string, day: Day = "usual"): Promise<void> {
   const rule = (from: object, to: object, protocol: string, ports: string, description = "") =>
     [
       "POST",
       "firewall_rules/",
       { direction: "inbound", protocol, ports, peer: from, target: to, description },
     ] as const;
-  await requests(page, wishes);
   await requests(page, [
     ["DELETE", "firewall_rules/1/", undefined],
     rule({ any: true }, { any: true }, "icmp", "any", "everything answers pings"),
@@ -123,12 +140,15 @@ export async function liveScene(page: Page, url: string): Promise<void> {
     ["POST", "members/", { email: "sam@example.org", role: "member" }],
     ["POST", "service_tokens/", { name: "terraform", role: "admin", scopes: ["read", "nodes"] }],
     ["POST", "registration_tokens/", { uses: 20, groups: ["ci"], expires_in: "7d" }],
-    ["POST", "webhooks/", { url: "http://127.0.0.1:9/hook", events: ["node.*"] }],
+    // Nothing listens there.
+    ...(day === "calm"
+      ? []
+      : [["POST", "webhooks/", { url: "http://127.0.0.1:9/hook", events: ["node.*"] }] as const]),
     ["POST", "nodes/", { name: "printer-2" }],
     ["DELETE", `nodes/${idOf("laptop-60")}/`, undefined],
     ["PATCH", `nodes/${idOf("web-7")}/`, { groups: ["web", "eu", "canary"] }],
   ]);
-  await reportPaths(url);
+  await reportPaths(url, day);
 }
 
 type Wish = readonly [method: string, path: string, body: object | undefined];
@@ -153,40 +173,51 @@ async function requests(page: Page, wishes: readonly Wish[]): Promise<void> {
 }
 
 const of = (group: string) => machines.filter(({ groups }) => groups.includes(group));
-const peersOf: Readonly<Record<string, Machine[]>> = {
-  web: of("app").slice(0, 3),
-  app: of("db").slice(0, 2),
-  staff: of("web").slice(0, 1),
+/** Peers by group, with the usual round trip in ms. */
+const peersOf: Readonly<Record<string, readonly (readonly [peer: Machine, rttMs: number])[]>> = {
+  web: of("app")
+    .slice(0, 3)
+    .map((peer) => [peer, 12]),
+  app: of("db")
+    .slice(0, 2)
+    .map((peer) => [peer, 7]),
+  staff: of("web")
+    .slice(0, 1)
+    .map((peer) => [peer, 41]),
+  ci: [...of("app").slice(4, 5), ...of("db").slice(3, 4)].map((peer, at) => [peer, at === 0 ? 33 : 86]),
 };
+const toLighthouse = 9;
 
 /** To lighthouses, to peers of the rules, some relayed or broken. */
-function pathsOf({ id, groups }: Machine) {
-  const peers = [...machines.slice(0, 2), ...(peersOf[groups[0] ?? ""] ?? [])].filter(
-    (peer) => peer.id !== id,
-  );
-  return peers.map((peer, at) => {
-    const isRelayed = at > 1 && (id + at) % 9 === 0;
-    const isBroken = (id === idOf("web-5") && at === 2) || (id === idOf("app-11") && at === 2);
+function pathsOf({ id, groups }: Machine, day: Day) {
+  const lighthouses = machines.slice(0, 2).map((hub) => [hub, toLighthouse] as const);
+  const peers = [...lighthouses, ...(peersOf[groups[0] ?? ""] ?? [])].filter(([peer]) => peer.id !== id);
+  return peers.map(([peer, usual], at) => {
+    // Laptops are behind all kinds of networks.
+    const isRelayed = at > 1 && (id + at) % (groups[0] === "staff" ? 5 : 47) === 0;
+    const isBroken = day === "usual" && at === 2 && [idOf("web-5"), idOf("app-11")].includes(id);
     return {
       peer: address(peer.id),
       path: isBroken ? "none" : isRelayed ? "relayed" : "direct",
-      ...(isRelayed && !isBroken ? { relays: ["relay-1"] } : {}),
+      ...(isRelayed && !isBroken ? { relays: ["lh-2"] } : {}),
       ...(isRelayed || isBroken ? {} : { remote: `203.0.113.${peer.id & 255}:4242` }),
       probe: isBroken ? "broken" : "answers",
-      ...(isBroken ? {} : { rtt_ms: 4 + ((id * 7 + at * 13) % 60) / 2, loss: 0 }),
+      ...(isBroken
+        ? {}
+        : { rtt_ms: usual * (isRelayed ? 1.7 : 0.8 + ((id * 7 + at * 13) % 9) / 20), loss: 0 }),
     };
   });
 }
 const kindOf = ({ probe, path }: { probe: string; path: string }) => (probe === "broken" ? probe : path);
 
 /** Every machine that is online checks in with its paths. */
-async function reportPaths(url: string): Promise<void> {
-  for (const machine of machines.filter((each) => !isAway(each))) {
+async function reportPaths(url: string, day: Day): Promise<void> {
+  for (const machine of machines.filter((each) => !isAway(each, day))) {
     const { id } = machine;
-    const changed = pathsOf(machine);
+    const changed = pathsOf(machine, day);
     const { config_version } = await checkIn(url, id, { paths: { whole: true, changed } });
     // web-5 has not applied the newest configuration yet.
-    if (id !== idOf("web-5")) await checkIn(url, id, { config_version });
+    if (id !== idOf("web-5") || day === "calm") await checkIn(url, id, { config_version });
   }
 }
 

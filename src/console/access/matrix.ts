@@ -56,10 +56,7 @@ export function linesOf(groups: readonly string[], rules: readonly Rule[]): read
   const line = (name: string): Line => ({ name, title: name, all: [name] });
   const others = groups.filter((name) => !named.has(name)).toSorted();
   const [first = ""] = others;
-  const rest =
-    others.length > 1
-      ? [{ name: first, title: `${others.length} other groups`, all: others }]
-      : others.map(line);
+  const rest = others.length > 1 ? [{ name: first, title: "rest", all: others }] : others.map(line);
   return [...[...named].sort().map(line), ...rest];
 }
 

@@ -11,7 +11,7 @@ import { mayAdminister, slug } from "../contact/me.ts";
 import { useProviderWords } from "../providers/provider-words.ts";
 import { pathOf } from "../frame/router.ts";
 import { ruleChangeOf } from "./rule-change.ts";
-import { dayWords, exact, now, utc } from "../words/times.ts";
+import { dayWords, exact, now, utc, timeFormat } from "../words/times.ts";
 import { Button } from "../ui/button.tsx";
 import { Icon } from "../ui/icon.tsx";
 import { Copy, Facts, type Fact } from "../ui/parts.tsx";
@@ -81,7 +81,7 @@ function drawn(event: AuditEvent, known: Known, mayUndo: boolean, isOpen: boolea
         {clockOf(at)}
       </time>
       <Actor event={event} names={known.names} />
-      <span class="say">
+      <span class="say cut">
         <span class={isFailure(event.type) ? "is-bad" : ""}>
           <Said parts={parts} />
         </span>
@@ -106,6 +106,13 @@ function drawn(event: AuditEvent, known: Known, mayUndo: boolean, isOpen: boolea
   );
 }
 
+const timeShape = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z$/;
+/** Times of the API as this browser writes them. */
+const shownValue = (text: string) =>
+  timeShape.test(text)
+    ? timeFormat({ dateStyle: "medium", timeStyle: "short" }).format(Date.parse(text))
+    : text;
+
 function Delta({ field, removed, added, max }: Change & { max: number }) {
   const left = Math.max(0, removed.length - max) + Math.max(0, added.length - max);
   return (
@@ -113,12 +120,12 @@ function Delta({ field, removed, added, max }: Change & { max: number }) {
       <bdi>{field}</bdi>
       {removed.slice(0, max).map((text) => (
         <del key={text}>
-          <bdi>{text}</bdi>
+          <bdi>{shownValue(text)}</bdi>
         </del>
       ))}
       {added.slice(0, max).map((text) => (
         <ins key={text}>
-          <bdi>{text}</bdi>
+          <bdi>{shownValue(text)}</bdi>
         </ins>
       ))}
       {left === 0 ? null : `and ${left} more`}

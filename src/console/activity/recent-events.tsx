@@ -4,7 +4,7 @@ import type { Names } from "./actor.ts";
 import { thingsOf, type Things } from "./activity.ts";
 import type { Event as AuditEvent } from "../../api/events.ts";
 import { eventSentence, unnamed, type Known } from "./event-words.ts";
-import { slug } from "../contact/me.ts";
+import { me, slug } from "../contact/me.ts";
 import { useNamed } from "./named-nodes.ts";
 import type { IconName } from "../ui/drawings.ts";
 import { Avatar } from "../ui/icon.tsx";
@@ -28,7 +28,9 @@ export function useNames({
 
 /** The newest ones, the newest first, in one line each. */
 export function RecentEvents(props: EventsProps) {
-  const known = { ...useNames(props), words: noWords };
+  const { names, things } = useNames(props);
+  const said = new Map([...names, [me.value?.id ?? 0, "you"] as const]);
+  const known = { names: said, things, words: noWords };
   return (
     <ol class="lines recent">
       {props.events.map((event) => {
@@ -36,7 +38,7 @@ export function RecentEvents(props: EventsProps) {
         const text = parts.join("");
         return (
           <li key={event.id}>
-            <Actor event={event} names={known.names} />
+            <Actor event={event} names={names} />
             <span class="cut" title={by === "" ? text : `${text} (${by})`}>
               <Said parts={parts} />
             </span>

@@ -83,12 +83,7 @@ export function AddNode() {
     ...(mayAddOwn.value ? (["own", "phone"] as const) : []),
   ];
   const kind = offered.find((each) => each === query.value.get("kind")) ?? offered[0];
-  const above = (
-    <>
-      <a href={pathOf(own, "nodes")}>Nodes</a>
-      <Icon name="right" />
-    </>
-  );
+  const above = <a href={pathOf(own, "nodes")}>Nodes</a>;
   if (kind === undefined)
     return (
       <Page title="Add a node" above={above}>

@@ -12,18 +12,17 @@ import { useLog } from "../activity/log.ts";
 import { onSeen } from "../contact/live.ts";
 import { slug } from "../contact/me.ts";
 import { useNodes } from "../nodes/node-list.ts";
-import { registrationsPath, type Registration } from "./registrations.ts";
+import { keyOf, registrationsPath, type Registration } from "./registrations.ts";
 import { refresh, useList, useResource } from "../contact/resource.ts";
+import { AnswerDialog } from "./waiting.tsx";
 import { twiceIn } from "./token-words.ts";
 import { pathOf } from "../frame/router.ts";
 import { exact, timeFormat, utc } from "../words/times.ts";
-import { Button } from "../ui/button.tsx";
-import { Confirm } from "../ui/dialog.tsx";
+import { Answers, Button } from "../ui/button.tsx";
 import type { SignName } from "../ui/drawings.ts";
 import { FormFailure, useAction } from "../ui/form.tsx";
 import { Sign } from "../ui/icon.tsx";
 import { Step } from "../ui/page.tsx";
-import { FromTerminal } from "../ui/parts.tsx";
 import { Command, Paste, type Token } from "./paste.tsx";
 
 /** Which new nodes wait for an administrator. */
@@ -278,55 +277,26 @@ function JoinRequest({ machine }: { machine: Registration }) {
   const isTwin =
     twiceIn(open.map(({ name }) => name)).has(machine.name) ||
     nodes.some(({ name }) => name === machine.name);
-  const params = { slug: own, id: machine.id };
-  const after = () => refresh(registrationsPath(own));
   const approval = useAction(async () => {
-    await call(registrationsApi.approve, params);
-    await after();
+    await call(registrationsApi.approve, { slug: own, id: machine.id });
+    await refresh(registrationsPath(own));
   });
-  const key = machine.key_sha256.slice(0, 16);
   return (
     <li>
       <Sign name="wait" />
       <span>
         <bdi>{machine.name}</bdi> asks to join. Compare its key:{" "}
-        <code>{key.replace(/(.{4})(?=.)/g, "$1 ")}</code>
+        <code>{keyOf(machine).replace(/(.{4})(?=.)/g, "$1 ")}</code>
         {isTwin ? (
           <span class="is-bad"> Another machine has this name: one of them may be an impostor.</span>
         ) : null}
         <FormFailure error={approval.error} />
       </span>
-      <span class="group tight">
-        <Button isSmall={true} onClick={() => refuse(true)}>
-          Refuse<span class="unseen"> {machine.name}</span>
-        </Button>
-        <Button isSmall={true} kind="tint" disabled={approval.isRunning} onClick={approval.run}>
-          Approve<span class="unseen"> {machine.name}</span>
-        </Button>
-        {isRefusing ? (
-          <Confirm
-            title={`Refuse ${machine.name}?`}
-            action={`Refuse ${machine.name}`}
-            effect={
-              <>
-                <p>
-                  The machine with key <code>{key}</code> is told that it was refused. With its join key it,
-                  or another machine, can ask again.
-                </p>
-                <FromTerminal
-                  command={["registration", "refuse", own, machine.id]}
-                  call={["POST", apiPath(registrationsApi.refuse, params), {}]}
-                />
-              </>
-            }
-            run={async () => {
-              await call(registrationsApi.refuse, params, {});
-              await after();
-            }}
-            close={() => refuse(false)}
-          />
-        ) : null}
-      </span>
+      <Answers
+        name={machine.name}
+        give={(verb) => (verb === "refuse" ? refuse(true) : void approval.run())}
+      />
+      {isRefusing ? <AnswerDialog verb="refuse" machine={machine} close={() => refuse(false)} /> : null}
     </li>
   );
 }

@@ -2,4 +2,4 @@
 
 export { AddNode } from "./add.tsx";
 export { Phones } from "./phones.tsx";
-export { Waiting } from "./waiting.tsx";
+export { AnswerDialog, Waiting } from "./waiting.tsx";

@@ -17,7 +17,7 @@ import { registrationsPath } from "./registrations.ts";
 import { refresh, useList, useResource } from "../contact/resource.ts";
 import { pathOf } from "../frame/router.ts";
 import { Button } from "../ui/button.tsx";
-import { Icon, Sign } from "../ui/icon.tsx";
+import { Sign } from "../ui/icon.tsx";
 import { Choice, FormFailure, Text, useAction } from "../ui/form.tsx";
 import { Confirm } from "../ui/dialog.tsx";
 import { Page, Panel, Step, Why } from "../ui/page.tsx";
@@ -43,15 +43,7 @@ export function Phones() {
     choose(undefined);
   };
   return (
-    <Page
-      title="Phones"
-      above={
-        <>
-          <a href={pathOf(own, "nodes")}>Nodes</a>
-          <Icon name="right" />
-        </>
-      }
-    >
+    <Page title="Phones" above={<a href={pathOf(own, "nodes")}>Nodes</a>}>
       {content()}
       {isLeaving ? (
         <Confirm

@@ -1,9 +1,12 @@
-// Machines that wait for approval, as GET registrations/ shows them to administrators.
+// Nodes that wait for approval, as GET registrations/ shows them to administrators.
 
 import { registrationsApi } from "../../api/node-calls.ts";
 import { apiPath, type SentOf } from "../../api/endpoint.ts";
 
 export type Registration = SentOf<typeof registrationsApi.list>[number];
+
+/** The fingerprint that the machine itself shows. */
+export const keyOf = ({ key_sha256 }: Pick<Registration, "key_sha256">) => key_sha256.slice(0, 16);
 
 export const registrationsPath = (own: string) =>
   apiPath(registrationsApi.list, { slug: own }, { page_size: "1000" });

@@ -1,10 +1,10 @@
 // The columns of the list of nodes that wait for approval.
 
 import { slug } from "../contact/me.ts";
-import type { Registration } from "./registrations.ts";
+import { keyOf, type Registration } from "./registrations.ts";
 import { pathOf } from "../frame/router.ts";
 import { nameOfKey } from "./token-words.ts";
-import { Button } from "../ui/button.tsx";
+import { Answers, type Verb } from "../ui/button.tsx";
 import { Sign } from "../ui/icon.tsx";
 import { textColumn } from "../ui/lists/list.tsx";
 import { When } from "../ui/parts.tsx";
@@ -12,13 +12,9 @@ import type { Column } from "../ui/lists/rows.tsx";
 import { Tag } from "../ui/tag.tsx";
 import { timeColumn } from "../ui/lists/time-column.ts";
 
-export type Verb = "approve" | "refuse";
 export type Answer = { verb: Verb; machine: Registration };
 
 export const twinWords = "Another node has this name, or asks for it: compare the key.";
-
-/** The fingerprint that the machine itself shows. */
-export const keyOf = ({ key_sha256 }: Registration) => key_sha256.slice(0, 16);
 
 /** Without a token and without an agent. */
 export const isPhone = ({ registration_token_id, version }: Registration) =>
@@ -37,22 +33,6 @@ const roles = ({ is_lighthouse, is_relay }: Registration): string[] => [
   ...(is_lighthouse ? ["lighthouse"] : []),
   ...(is_relay ? ["relay"] : []),
 ];
-
-const answersTo = (machine: Registration, give: (answer: Answer) => void) => (
-  <span class="group tight">
-    {(["refuse", "approve"] as const).map((verb) => (
-      <Button
-        key={verb}
-        isSmall={true}
-        kind={verb === "approve" ? "tint" : undefined}
-        onClick={() => give({ verb, machine })}
-      >
-        {verb === "approve" ? "Approve" : "Refuse"}
-        <span class="unseen"> {machine.name}</span>
-      </Button>
-    ))}
-  </span>
-);
 
 type Beside = {
   twins: ReadonlySet<string>;
@@ -149,7 +129,7 @@ export function columnsOf({ twins, tokens, owners, readAt, give }: Beside): read
       width: 2.2,
       text: () => "",
       isNumber: true,
-      cell: (machine) => answersTo(machine, give),
+      cell: (machine) => <Answers name={machine.name} give={(verb) => give({ verb, machine })} />,
     },
   ];
 }

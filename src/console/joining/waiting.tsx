@@ -10,13 +10,13 @@ import { call } from "../contact/api.ts";
 import { mayAdminister, slug } from "../contact/me.ts";
 import { useMemberNames } from "../activity/member-names.ts";
 import { useNodes } from "../nodes/node-list.ts";
-import { approvedPath, registrationsPath, type Registration } from "./registrations.ts";
+import { approvedPath, keyOf, registrationsPath, type Registration } from "./registrations.ts";
 import { refresh, useList, useResource } from "../contact/resource.ts";
 import { pathOf, query, setQuery } from "../frame/router.ts";
 import { item } from "../words/terminal.ts";
 import { isOnlyFor, nameOfKey, twiceIn } from "./token-words.ts";
 import { Bulk } from "../ui/bulk.tsx";
-import { Button } from "../ui/button.tsx";
+import { Button, type Verb } from "../ui/button.tsx";
 import { Confirm } from "../ui/dialog.tsx";
 import { Check } from "../ui/form.tsx";
 import { isNarrow } from "../ui/narrow.ts";
@@ -31,12 +31,10 @@ import {
   columnsOf,
   isPhone,
   isSilent,
-  keyOf,
   narrowColumns,
   silenceOf,
   twinWords,
   type Answer,
-  type Verb,
 } from "./waiting-columns.tsx";
 
 /** Keep the request on the page if another answer may still work. */
@@ -127,7 +125,7 @@ export function Waiting() {
         />
       )}
       <Approved give={give} />
-      {answer === undefined ? null : <Confirmed {...answer} say={say} close={() => give(undefined)} />}
+      {answer === undefined ? null : <AnswerDialog {...answer} say={say} close={() => give(undefined)} />}
       {together === undefined ? null : <Together {...together} say={say} close={() => ask(undefined)} />}
     </>
   );
@@ -235,7 +233,8 @@ function Together({
 const tokenPathOf = (own: string, id: number) =>
   id === 0 ? "" : apiPath(registrationTokensApi.retrieve, { slug: own, id });
 
-function Confirmed({ verb, machine, say, close }: Answer & Said & { close(): void }) {
+/** The question before an answer. */
+export function AnswerDialog({ verb, machine, say, close }: Answer & Partial<Said> & { close(): void }) {
   const own = slug.value ?? "";
   const endpoint = verb === "approve" ? registrationsApi.approve : registrationsApi.refuse;
   const params = { slug: own, id: machine.id };
@@ -300,7 +299,7 @@ function Confirmed({ verb, machine, say, close }: Answer & Said & { close(): voi
       run={async () => {
         await call(endpoint, params, body ?? {});
         if (isTokenOver) await call(registrationTokensApi.revoke, { slug: own, id: id ?? 0 });
-        else if (id !== null) say(true);
+        else if (id !== null) say?.(true);
         await refresh(apiPath(organizationsApi.retrieve, { slug: own }));
         tell(
           `${machine.name} is ${isApproval ? "approved" : "refused"}.${isTokenOver ? " Its join key is revoked." : ""}`,

@@ -21,6 +21,14 @@ export const pathsIn = ({
 }: Omit<Pair, "from" | "to" | "rtt_ms_median" | "rtt_ms_95">) => direct + relayed + broken;
 export const onlineIn = ({ nodes, away }: Group): number => nodes - away;
 
+/** The nodes of a group by how they are drawn: a lighthouse or relay that is away needs somebody, as in the list of nodes. */
+export const kindsOf = ({ well, relayed, broken, away, hubs_away }: Group) => ({
+  need: broken + hubs_away,
+  part: relayed,
+  on: well,
+  off: away - hubs_away,
+});
+
 /** Groups that have nodes besides phones. */
 export const peopled = (groups: readonly Group[]): Group[] => groups.filter(({ nodes }) => nodes > 0);
 

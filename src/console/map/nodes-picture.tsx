@@ -9,7 +9,7 @@ import { pathOfCurve, waysOf } from "./bands.ts";
 import { cut } from "./boxes.ts";
 import { isCurrent, wordsOf, type Edge } from "./edges.ts";
 import { msWords } from "./groups.ts";
-import { Mark, roleOf } from "./squares.tsx";
+import { kindOfAway, Mark, roleOf } from "./squares.tsx";
 import { keptFor, place, ringOrder, type Box, type Placed } from "./ring.ts";
 
 /** Beyond this number of nodes, the map is drawn by groups. */
@@ -166,8 +166,9 @@ function waysOfEdges(edges: readonly Edge[], boxes: ReadonlyMap<number, Box>, { 
   return waysOf(wanted, { boxes: [...boxes.values()], size: { width, height } });
 }
 
-function kindOf({ id, online }: ListedNode, edges: readonly Edge[]) {
-  if (!online) return "off";
+function kindOf(node: ListedNode, edges: readonly Edge[]) {
+  if (!node.online) return kindOfAway(node);
+  const { id } = node;
   const own = edges.filter((edge) => isCurrent(edge) && (edge.from === id || edge.to === id));
   // Only the node that reports a broken path has the mark.
   if (own.some(({ kind, from }) => kind === "broken" && from === id)) return "need";

@@ -21,6 +21,7 @@ import {
   type NamedPath,
   type Pair,
 } from "./groups.ts";
+import { kindOfAway } from "./squares.tsx";
 import { groupLink, nodeLink, noPathsText, PathRows } from "./tables.tsx";
 
 const maxRows = 8;
@@ -162,7 +163,7 @@ export function WorstGroups({
             <li key={groupWord(group.name)}>
               <Sign
                 name={
-                  group.broken > 0
+                  group.broken + group.hubs_away > 0
                     ? "need"
                     : 4 * group.away > group.nodes
                       ? "off"
@@ -240,11 +241,15 @@ export function AwayNodes({ nodes }: { nodes: readonly ListedNode[] }) {
   return (
     <Panel title="Away">
       <ul class="lines recent">
-        {away.map(({ id, name, seenAt }) => (
-          <li key={id}>
-            <Sign name="off" />
-            <span class="cut">{nodeLink(id, name)}</span>
-            {seenAt === null ? <span class="faint">never seen</span> : <time>{ago(seenAt, now.value)}</time>}
+        {away.map((node) => (
+          <li key={node.id}>
+            <Sign name={kindOfAway(node)} />
+            <span class="cut">{nodeLink(node.id, node.name)}</span>
+            {node.seenAt === null ? (
+              <span class="faint">never seen</span>
+            ) : (
+              <time>{ago(node.seenAt, now.value)}</time>
+            )}
           </li>
         ))}
       </ul>

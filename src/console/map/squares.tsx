@@ -14,7 +14,7 @@ import {
   squaresPath,
   type SquareKind,
 } from "./boxes.ts";
-import { drawnOf, type Group } from "./groups.ts";
+import { drawnOf, kindsOf, type Group } from "./groups.ts";
 import type { Point } from "./ring.ts";
 
 /** A node of the picture, or several of a large organization. */
@@ -37,10 +37,7 @@ export function squaresOf(
   if (nodes === undefined) {
     const perSquare = perSquareOf(groups, nodes);
     return new Map(
-      groups.map(({ name, broken, relayed, well, away }) => {
-        const kinds = squaresFor({ need: broken, part: relayed, on: well, off: away }, perSquare);
-        return [name, kinds.map((kind) => ({ kind }))];
-      }),
+      groups.map((group) => [group.name, squaresFor(kindsOf(group), perSquare).map((kind) => ({ kind }))]),
     );
   }
   const drawn = nodes.filter(({ state, phone }) => state === "active" && phone === null);
@@ -55,9 +52,13 @@ export function squaresOf(
   return squares;
 }
 
-function kindOf({ id, online }: ListedNode, counts: CountsByNode): SquareKind {
-  if (!online) return "off";
-  const counted = counts.get(id);
+/** Of a node that is away: others need a lighthouse or a relay. */
+export const kindOfAway = ({ is_lighthouse, is_relay }: Pick<ListedNode, "is_lighthouse" | "is_relay">) =>
+  is_lighthouse || is_relay ? "need" : "off";
+
+function kindOf(node: ListedNode, counts: CountsByNode): SquareKind {
+  if (!node.online) return kindOfAway(node);
+  const counted = counts.get(node.id);
   return (counted?.broken ?? 0) > 0 ? "need" : (counted?.relayed ?? 0) > 0 ? "part" : "on";
 }
 

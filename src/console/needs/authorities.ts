@@ -54,9 +54,6 @@ const weekMs = 7 * dayMs;
 export const weeks = Math.ceil(nodeLifetimeMs / weekMs);
 /** Where the last third of a lifetime begins, of these weeks. */
 export const renewalShare = nodeLifetimeMs / 3 / (weeks * weekMs);
-/** About when a node renews a certificate that ends then; the control plane spreads it a little. */
-export const renewsAt = (end: number): number => end - nodeLifetimeMs / 3;
-
 /** How many certificates end in each week from now. What ends later counts in the last one. `ended`: already. */
 export function endsByWeek(ends: readonly number[], now: number): { counts: number[]; ended: number } {
   const counts = Array.from({ length: weeks }, () => 0);

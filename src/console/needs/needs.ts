@@ -2,16 +2,15 @@
 
 import type { SentOf } from "../../api/endpoint.ts";
 import type { nodesApi } from "../../api/nodes.ts";
-import type { Attention, GroupPaths, Relay } from "../../api/paths.ts";
-import type { Warning } from "../../api/servers.ts";
-import type { ListedWebhook } from "../../api/webhooks.ts";
+import type { Attention, GroupPaths } from "../../api/paths.ts";
 import { separateCopy } from "../../protocol/finding-kinds.ts";
 import { secondLighthouse } from "../../protocol/second-lighthouse.ts";
 import { ago } from "../words/ago.ts";
-import { stepOf, type Rotation } from "./authorities.ts";
-import { msWords } from "../map/groups.ts";
+import { stepOf } from "./authorities.ts";
+import { msWords, type NamedPath } from "../map/groups.ts";
+import { needCounts, type Found, type NeedKind } from "./need-kinds.ts";
 import { vulnerabilitiesOf } from "../nodes/states.ts";
-import type { Registration } from "../joining/registrations.ts";
+import { keyOf, type Registration } from "../joining/registrations.ts";
 import { relayText } from "./relays.ts";
 import type { SignName } from "../ui/drawings.ts";
 
@@ -24,8 +23,9 @@ export const testsWords = ({ count, all }: Failing): string =>
 
 /** `href`: below the organization; of the control plane, it begins with "-". */
 type Target = readonly (string | number)[];
-/** What the row offers: a page, or a command for the machine in question. */
-export type Act = { words: string; to: Target; query?: string } | { words: string; copy: string };
+/** What the row offers: a page, a command for the machine in question, or the two answers to a request. */
+export type Act =
+  { words: string; to: Target; query?: string } | { words: string; copy: string } | { request: Registration };
 
 /** One thing that a user should see to. */
 export type Need = {
@@ -42,56 +42,16 @@ export type Need = {
   act: Act;
 };
 
-export type Found = {
-  attention: Attention;
-  waiting: readonly Registration[];
-  failingTests: Failing | null | undefined;
-  rotation: Rotation | undefined;
-  relays: readonly Relay[];
-  webhooks: readonly Pick<ListedWebhook, "id" | "url">[];
-  lastBackupAt: string | null | undefined;
-  warnings: readonly Warning[];
-};
-
 const updateEngine = "sudo agent overlay update";
 const backupCommand = "sudo agent admin backup /backup/control-$(date +%F).db";
 
 /** All needs, the worst first: what does not work, who waits, what will not work some day. `now`: ms. */
-export const needRows = (own: string, found: Found, now: number): Need[] => [
-  ...found.warnings.map(({ code, text, hint }): Need => ({
-    key: code,
-    sign: "need",
-    name: "Control plane",
-    to: ["-", "servers"],
-    what: text,
-    more: hint,
-    act: { words: "Open", to: ["-", "servers"] },
-  })),
-  ...illRows(found.attention, now),
-  ...(found.failingTests
-    ? [
-        {
-          key: "tests",
-          sign: "need",
-          name: "Access",
-          to: ["access"],
-          what: testsWords(found.failingTests),
-          act: { words: "Show", to: ["access"] },
-        } as const,
-      ]
-    : []),
-  ...found.waiting.map((each): Need => ({
-    key: `waiting ${each.id}`,
-    sign: "wait",
-    name: each.name,
-    to: ["nodes", "waiting"],
-    what: `asks to join from ${each.seen_from}`,
-    at: each.created_at,
-    act: { words: "Approve or refuse", to: ["nodes", "waiting"] },
-  })),
-  ...laterRows(found),
-  ...adviceRow(own, found.attention),
-];
+export function needRows(own: string, found: Found, now: number): Need[] {
+  const counts = needCounts(found);
+  const kinds = Object.keys(rowsOfKind) as NeedKind[];
+  const rows = kinds.flatMap((kind) => (counts[kind] === 0 ? [] : rowsOfKind[kind](found, now)));
+  return [...rows, ...adviceRow(own, found.attention)];
+}
 
 type Listed<T> = { count: number; first: readonly T[] };
 type Named = { id: number; name: string };
@@ -120,96 +80,147 @@ function rowsOf<T extends Named>(
   ];
 }
 
-/** Nodes that do not work, or soon will not. */
-function illRows(attention: Attention, now: number): Need[] {
-  const { cloned, hubs_away, broken_paths, not_applied, not_renewed } = attention;
-  const toCopy = (words: string, copy: string): Act => ({ words, copy });
-  return [
-    ...rowsOf("cloned", "show=cloned", cloned, () => ({
+const toCopy = (words: string, copy: string): Act => ({ words, copy });
+
+/** One that works for now. */
+const later = (row: Omit<Need, "sign">): Need => ({ ...row, sign: "part" });
+
+/** In the order of the page. */
+const rowsOfKind: Readonly<Record<NeedKind, (found: Found, now: number) => Need[]>> = {
+  warnings: ({ warnings }) =>
+    warnings.map(({ code, text, hint }) => ({
+      key: code,
+      sign: "need",
+      name: "Control plane",
+      to: ["-", "servers"],
+      what: text,
+      more: hint,
+      act: { words: "Open", to: ["-", "servers"] },
+    })),
+  cloned: ({ attention }) =>
+    rowsOf("cloned", "show=cloned", attention.cloned, () => ({
       what: "is two machines with the same keys, and tunnels alternate between them",
       more: `On the copy alone: ${separateCopy}, with a new join key`,
     })),
-    ...rowsOf("hub", "show=hubs", hubs_away, ({ is_lighthouse }) => ({
+  hubs_away: ({ attention }) =>
+    rowsOf("hub", "show=hubs", attention.hubs_away, ({ is_lighthouse }) => ({
       what: is_lighthouse
         ? "is away: nodes find each other by this lighthouse"
         : "is away: it relays for others",
     })),
-    ...rowsOf("broken", "show=broken", broken_paths, ({ id, peers, peer_count }) => {
+  broken_paths: ({ attention }) =>
+    rowsOf("broken", "show=broken", attention.broken_paths, ({ id, peers, peer_count }) => {
       const others = peer_count - peers.length;
       return {
         what: `does not reach ${peers.join(", ")}${others > 0 ? ` and ${others} more` : ""}`,
         act: { words: "Why?", to: ["nodes", id] },
       };
     }),
-    ...rowsOf("late", "show=late", not_applied, ({ since }) => ({
+  not_applied: ({ attention }) =>
+    rowsOf("late", "show=late", attention.not_applied, ({ since }) => ({
+      sign: "part",
       what: "checks in, but has not applied the configuration: new rules are not in force on it",
       at: since,
       act: toCopy("Command to apply", "sudo agent sync-config"),
     })),
-    ...rowsOf("renew", "order=ends&columns=state,ends,seen", not_renewed, ({ not_after }) => ({
+  not_renewed: ({ attention }, now) =>
+    rowsOf("renew", "order=ends&columns=state,ends,seen", attention.not_renewed, ({ not_after }) => ({
+      sign: "part",
       what: `has not renewed its certificate, which ends ${ago(Date.parse(not_after), now)}`,
-      at: not_after,
       act: toCopy("Command to renew", "sudo agent checkin"),
     })),
-  ];
-}
-
-/** Needs of what still works: old engines, relays at their limit, webhooks, a rotation, a backup. */
-function laterRows({ attention, relays, webhooks, rotation, lastBackupAt }: Found): Need[] {
-  const { count, first } = attention.vulnerable_engines;
-  const [only] = count === 1 ? first : [];
-  const rows: (Omit<Need, "sign"> | false)[] = [
-    count > 0 && {
-      key: "engines",
-      name: only?.name ?? `${count} engines`,
-      to: only === undefined ? ["nodes"] : ["nodes", only.id],
-      what: `${only === undefined ? "are of versions" : "runs an engine"} with known vulnerabilities`,
-      more: first
-        .map((each) => `${each.name}: ${each.overlay_version}, ${vulnerabilitiesOf(each)}`)
-        .join("\n"),
-      act:
-        only === undefined
-          ? { words: "Show", to: ["nodes"], query: "show=vulnerable" }
-          : { words: "Update command", copy: updateEngine },
-    },
-    ...relays
-      .filter(({ paused }) => paused)
-      .map((each) => ({
-        key: `relay ${each.node}`,
-        name: each.node_name,
-        to: ["nodes", each.node],
-        what: relayText(each),
-        act: { words: "Open", to: ["nodes", each.node] },
-      })),
-    ...webhooks.map(({ id, url }) => ({
-      key: `webhook ${id}`,
-      name: "Webhook",
-      to: ["webhooks", id],
-      what: `${url} does not take what is sent`,
-      act: { words: "Deliveries", to: ["webhooks", id] },
+  tests: ({ failingTests }) =>
+    failingTests
+      ? [
+          {
+            key: "tests",
+            sign: "need",
+            name: "Access",
+            to: ["access"],
+            what: testsWords(failingTests),
+            act: { words: "Show", to: ["access"] },
+          },
+        ]
+      : [],
+  waiting: ({ waiting }) =>
+    waiting.map((each) => ({
+      key: `waiting ${each.id}`,
+      sign: "wait",
+      name: each.name,
+      to: ["nodes", "waiting"],
+      what: `asks to join${each.groups.length === 0 ? "" : ` ${each.groups.join(", ")}`}, key ${keyOf(each)}`,
+      more: `From ${each.seen_from}`,
+      at: each.created_at,
+      act: { request: each },
     })),
-    rotation !== undefined && {
-      key: "rotation",
-      name: "CAs",
-      to: ["certificates"],
-      what: `${stepOf(rotation)}${rotation.paused ? " It is paused." : ""}`,
-      act: {
-        words: rotation.paused ? (rotation.rolling_back ? "Resume" : "Resume or roll back") : "Show",
-        to: ["certificates"],
-      },
-    },
-    lastBackupAt !== undefined && {
+  engines: ({ attention: { vulnerable_engines: engines } }) => {
+    const { count, first } = engines;
+    const [only] = count === 1 ? first : [];
+    return [
+      later({
+        key: "engines",
+        name: only?.name ?? `${count} engines`,
+        to: only === undefined ? ["nodes"] : ["nodes", only.id],
+        what: `${only === undefined ? "are of versions" : "runs an engine"} with known vulnerabilities`,
+        more: first
+          .map((each) => `${each.name}: ${each.overlay_version}, ${vulnerabilitiesOf(each)}`)
+          .join("\n"),
+        act:
+          only === undefined
+            ? { words: "Show", to: ["nodes"], query: "show=vulnerable" }
+            : toCopy("Update command", updateEngine),
+      }),
+    ];
+  },
+  relays: ({ relays }) =>
+    relays
+      .filter(({ paused }) => paused)
+      .map((each) =>
+        later({
+          key: `relay ${each.node}`,
+          name: each.node_name,
+          to: ["nodes", each.node],
+          what: relayText(each),
+          act: { words: "Open", to: ["nodes", each.node] },
+        }),
+      ),
+  webhooks: ({ webhooks }) =>
+    webhooks.map(({ id, url }) =>
+      later({
+        key: `webhook ${id}`,
+        name: "Webhook",
+        to: ["webhooks", id],
+        what: `${url} does not take what is sent`,
+        act: { words: "Deliveries", to: ["webhooks", id] },
+      }),
+    ),
+  rotation: ({ rotation }) =>
+    rotation === undefined
+      ? []
+      : [
+          later({
+            key: "rotation",
+            name: "CAs",
+            to: ["certificates"],
+            what: `${stepOf(rotation)}${rotation.paused ? " It is paused." : ""}`,
+            act: {
+              words: rotation.paused ? (rotation.rolling_back ? "Resume" : "Resume or roll back") : "Show",
+              to: ["certificates"],
+            },
+          }),
+        ],
+  backup: ({ lastBackupAt = null }) => [
+    later({
       key: "backup",
       name: "Backup",
       to: ["-", "servers"],
       what:
         lastBackupAt === null ? "The control plane has none yet" : "The last one of the control plane is old",
       at: lastBackupAt,
-      act: { words: "Backup command", copy: backupCommand },
-    },
-  ];
-  return rows.filter((row) => row !== false).map((row) => ({ ...row, sign: "part" }));
-}
+      act: toCopy("Backup command", backupCommand),
+    }),
+  ],
+};
 
 /** No need that counts: the network works. */
 function adviceRow(own: string, { active, lighthouses }: Attention): Need[] {
@@ -277,7 +288,8 @@ export function verdictOf(attention: Attention, broken: number, count: number): 
 
 type History = SentOf<typeof nodesApi.online>;
 type Point = History["points"][number];
-export type TileText = { value: string; of?: string; facts: string; isBad: boolean; line: (number | null)[] };
+/** `bad`: the part of the facts that needs somebody, or "". */
+export type TileText = { value: string; of?: string; facts: string; bad: string; line: (number | null)[] };
 
 /** For so long a value is compared with what it was. */
 const hourMs = 3_600_000;
@@ -286,13 +298,14 @@ const hourMs = 3_600_000;
 export function tilesOf(
   { active, online }: Pick<Attention, "active" | "online">,
   history: History | undefined,
-  totals: GroupPaths["totals"] | undefined,
+  network: Pick<GroupPaths, "totals" | "relayed"> | undefined,
 ): {
   online: TileText;
   paths: TileText | undefined;
   trips: TileText | undefined;
   current: { value: string; of: string; facts: string; share: number } | undefined;
 } {
+  const { totals, relayed = [] } = network ?? {};
   const points = history?.points ?? [];
   const lineOf = (value: (point: Point) => number | null | undefined) =>
     points.map((each) => value(each) ?? null);
@@ -314,8 +327,8 @@ export function tilesOf(
     online: {
       value: `${online}`,
       of: `of ${active}`,
-      facts: isFewer ? `${fewer} fewer than an hour ago` : range,
-      isBad: isFewer,
+      facts: isFewer ? "" : range,
+      bad: isFewer ? `${fewer} fewer than an hour ago` : "",
       line: lineOf((each) => each.online),
     },
     paths:
@@ -324,8 +337,8 @@ export function tilesOf(
         : {
             value: shareWords(totals.direct, direct),
             of: "%",
-            facts: `${totals.relayed} relayed, ${totals.broken === 0 ? "none" : totals.broken} broken`,
-            isBad: totals.broken > 0,
+            facts: `${relayedWords(totals.relayed, relayed)}${totals.broken === 0 ? ", none broken" : ""}`,
+            bad: totals.broken === 0 ? "" : `${totals.broken} broken`,
             line: lineOf(({ direct: ok, relayed, broken }) =>
               ok == null || ok + (relayed ?? 0) + (broken ?? 0) === 0
                 ? null
@@ -339,7 +352,7 @@ export function tilesOf(
             value: msWords(totals.rtt_ms_median),
             of: "ms",
             facts: totals.rtt_ms_95 === null ? "" : `95 of 100 within ${msWords(totals.rtt_ms_95)} ms`,
-            isBad: false,
+            bad: "",
             line: lineOf((each) => each.rtt_ms_median),
           },
     current:
@@ -355,6 +368,17 @@ export function tilesOf(
             share: last.active === 0 ? 0 : last.current / last.active,
           },
   };
+}
+
+/** Names the node that all relayed paths end at, or the two ends of the only one. `first`: of all paths. */
+export function relayedWords(count: number, first: readonly NamedPath[]): string {
+  const [one] = first;
+  if (one === undefined || first.length < count) return `${count} relayed`;
+  if (count === 1) return `${one.node_name} to ${one.peer_name} relayed`;
+  const common = [one.node_name, one.peer_name].find((name) =>
+    first.every((each) => name === each.node_name || name === each.peer_name),
+  );
+  return `${count} relayed${common === undefined ? "" : ` at ${common}`}`;
 }
 
 /** All is 100 only where nothing is missing. */

@@ -82,13 +82,13 @@ export function Edit({ node, close }: { node: Node; close(): void }) {
         <Effects node={before} groups={groups} subnets={subnets} />
         {added.length === 0 ? null : <p class="quiet">{gatewayWords}</p>}
         <FormFailure error={error} shown={texts} />
-        <FormEnd disabled={isRunning || !isTyped} cancel={close}>
-          Save
-        </FormEnd>
         <FromTerminal
           command={["node", "update", own, node.name, ...flagsOf(before, changes)]}
           call={["PATCH", path, changes]}
         />
+        <FormEnd disabled={isRunning || !isTyped} cancel={close}>
+          Save
+        </FormEnd>
       </form>
     </Dialog>
   );

@@ -13,7 +13,7 @@ import { thingsOf } from "../activity/activity.ts";
 import { useLog } from "../activity/log.ts";
 import { me, slug } from "../contact/me.ts";
 import { useMemberNames } from "../activity/member-names.ts";
-import { configurationOf, vulnerabilitiesOf } from "../nodes/states.ts";
+import { configurationOf, renewalOf, vulnerabilitiesOf } from "../nodes/states.ts";
 import { useDueNode } from "../nodes/own-nodes.tsx";
 import { relayText } from "../needs/relays.ts";
 import { useRelays } from "../needs/use-needs.ts";
@@ -136,15 +136,13 @@ export function NodeFacts({ node, isShort = false }: { node: Node; isShort?: boo
   return <Facts facts={isShort ? short : [...short, ...rest]} />;
 }
 
-/** Nodes renew when a third of the life of their certificate is left. */
-const renewedAfter = 2 / 3;
 const [width, dayMs] = [306, 86_400_000];
 
 /** The life of the certificate as a bar, with now and the renewal. */
 export function CertificateBar({ node: { certificate, phone } }: { node: Node }) {
   if (certificate === null) return <p class="quiet">It has none.</p>;
   const [begin, end] = [certificate.not_before, certificate.not_after].map(Date.parse) as [number, number];
-  const renewal = begin + (end - begin) * renewedAfter;
+  const renewal = renewalOf(certificate);
   const isLong = end - begin > 2 * dayMs;
   const format = timeFormat(isLong ? { day: "numeric", month: "short" } : { timeStyle: "short" });
   const at = (time: number) => Math.min(width, Math.max(0, ((time - begin) / (end - begin)) * width));

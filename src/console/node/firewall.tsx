@@ -45,8 +45,9 @@ export function Firewall({ node }: { node: Node }) {
     { title, other, empty }: { title: string; other: "from" | "to"; empty: string },
     listed: readonly StoredRule[],
     actions?: ComponentChildren,
+    beside?: ComponentChildren,
   ) => (
-    <Panel title={title} actions={actions}>
+    <Panel title={title} actions={actions} beside={beside}>
       {listed.length === 0 ? (
         <p class="in quiet">{empty}</p>
       ) : (
@@ -73,8 +74,14 @@ export function Firewall({ node }: { node: Node }) {
         <a href={pathOf(own, "access")}>Access</a>,
       )}
       {part({ title: "May reach", other: "to", empty: "No node lets it in." }, letIn, ask)}
-      {part({ title: "May send to", other: "to", empty: "It may send nothing." }, letsOut)}
-      <p class="quiet">A connection needs both: the sender may send, and the receiver lets in.</p>
+      {part(
+        { title: "May send to", other: "to", empty: "It may send nothing." },
+        letsOut,
+        undefined,
+        <span class="faint no-phone cut">
+          a connection needs both: the sender may send, the receiver lets in
+        </span>,
+      )}
     </>
   );
 }

@@ -97,13 +97,13 @@ function NewAlias({ node, close }: { node: Node; close(): void }) {
           control={{ required: true, autocomplete: "off", autocapitalize: "none", autofocus: true }}
         />
         <FormFailure error={error} shown={["name"]} />
-        <FormEnd disabled={isRunning} cancel={close}>
-          Add the alias
-        </FormEnd>
         <FromTerminal
           command={["name", "create", own, name || "NAME", "--to", node.name]}
           call={["POST", path, body]}
         />
+        <FormEnd disabled={isRunning} cancel={close}>
+          Add the alias
+        </FormEnd>
       </form>
     </Dialog>
   );

@@ -11,7 +11,6 @@ import { isOverdue, stateOf, type StateName } from "../nodes/states.ts";
 import { refresh, useResource } from "../contact/resource.ts";
 import { pathOf, useShownName } from "../frame/router.ts";
 import { Button } from "../ui/button.tsx";
-import { Icon } from "../ui/icon.tsx";
 import { Menu } from "../ui/menu.tsx";
 import { Page, Panel } from "../ui/page.tsx";
 import { Empty, Failure, Loading, signOf } from "../ui/parts.tsx";
@@ -88,12 +87,7 @@ function One({ id }: { id: string }) {
   const { ask, dialog } = useActions(node);
   const hasNeighbours = useNeighbours(id);
   useShownName(node?.name ?? "");
-  const above = (
-    <>
-      <a href={pathOf(own, "nodes")}>Nodes</a>
-      <Icon name="right" />
-    </>
-  );
+  const above = <a href={pathOf(own, "nodes")}>Nodes</a>;
   if (error?.status === 404)
     return (
       <Page title="No such node">

@@ -5,7 +5,7 @@ import { shownGroups } from "../../protocol/shown-groups.ts";
 import type { Event as AuditEvent } from "../../api/events.ts";
 import { isObject } from "../../base/is-object.ts";
 import type { Node } from "../../protocol/node.ts";
-import { isOverdue } from "./states.ts";
+import { isOverdue, renewalOf } from "./states.ts";
 import { naturalKey } from "../ui/lists/order.ts";
 
 /** A node of a list, as little of it as lists show: there may be ten thousand. Times are ms since 1970. */
@@ -28,6 +28,10 @@ export type ListedNode = Pick<
   seenAt: number | null;
   /** When its certificate ends. */
   endsAt: number | null;
+  /** About when it is renewed. */
+  renewsAt: number | null;
+  /** Its certificate lives for an hour or so. */
+  isEphemeral?: true;
   revokedAt: number | null;
   /** Whether it has not applied its newest configuration. */
   isBehind: boolean;
@@ -64,6 +68,8 @@ export function listedOf(node: Node): ListedNode {
     platform: sharedText(node.platform),
     seenAt: timeOf(node.last_checkin_at),
     endsAt: timeOf(node.certificate?.not_after ?? null),
+    renewsAt: node.certificate === null ? null : renewalOf(node.certificate),
+    ...(node.ephemeral === true ? { isEphemeral: true } : {}),
     revokedAt: timeOf(node.revoked_at),
     phone: node.phone ?? null,
     isBehind:

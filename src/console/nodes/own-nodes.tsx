@@ -7,7 +7,9 @@ import { call } from "../contact/api.ts";
 import { me, organization } from "../contact/me.ts";
 import { refresh, useResource } from "../contact/resource.ts";
 import { pathOf } from "../frame/router.ts";
+import { Button } from "../ui/button.tsx";
 import { FormFailure, useAction } from "../ui/form.tsx";
+import { Panel } from "../ui/page.tsx";
 import { When } from "../ui/parts.tsx";
 
 const listPath = (own: string) => apiPath(reauthenticationsApi.list, { slug: own });
@@ -33,25 +35,26 @@ function Due({ own }: { own: string }) {
   });
   if (mine.length === 0) return null;
   return (
-    <>
-      <h2>Nodes of yours to confirm</h2>
-      <p>Each is cut off from the network at its time, unless you confirm that it is still yours.</p>
-      <ul class="plain-list">
+    <Panel title="Nodes of yours to confirm">
+      <p class="in quiet">
+        Each is cut off from the network at its time, unless you confirm that it is still yours.
+      </p>
+      <ul class="lines one-action">
         {mine.map(({ node_id: id, name, until }) => (
           <li key={id}>
-            <a href={pathOf(own, "nodes", id)}>
+            <a class="name" href={pathOf(own, "nodes", id)}>
               <bdi>{name}</bdi>
-            </a>{" "}
+            </a>
             <When at={until} />
           </li>
         ))}
       </ul>
-      <FormFailure error={error} />
-      <p>
-        <button type="button" class="primary" disabled={isRunning} onClick={run}>
+      <div class="in">
+        <FormFailure error={error} />
+        <Button kind="tint" disabled={isRunning} onClick={run}>
           {mine.length === 1 ? "It is still mine" : `These ${mine.length} are still mine`}
-        </button>
-      </p>
-    </>
+        </Button>
+      </div>
+    </Panel>
   );
 }

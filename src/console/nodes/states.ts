@@ -37,6 +37,12 @@ export function stateOf(node: Known): [StateName, string] {
 
 const weekMs = 7 * 86_400_000;
 
+/** About when a node renews its certificate: a third of its life is left. The control plane spreads it a little. */
+export function renewalOf({ not_before, not_after }: NonNullable<Node["certificate"]>): number {
+  const end = Date.parse(not_after);
+  return end - (end - Date.parse(not_before)) / 3;
+}
+
 /**
  * Whether its certificate should have been renewed: it ends within a week, and less than a quarter of its life is left. The
  * control plane counts the same (src/server/nodes/attention.ts).

@@ -14,7 +14,6 @@ import {
   lastSteering,
   progressOf,
   renewalShare,
-  renewsAt,
   rollbackWarning,
   spansOf,
   stepOf,
@@ -38,6 +37,7 @@ import { Check } from "../ui/form.tsx";
 import { Icon } from "../ui/icon.tsx";
 import { AwaitedNodes } from "../nodes/awaited-nodes.tsx";
 import { Page, Panel } from "../ui/page.tsx";
+import { parts, usePart } from "../ui/part.ts";
 import { Copy, Facts, Failure, FromTerminal, Line, Loading, moment, State, When } from "../ui/parts.tsx";
 import { Pill } from "../ui/tag.tsx";
 import { Export } from "../ui/lists/tools.tsx";
@@ -226,7 +226,12 @@ const monthOf = (at: number) => timeFormat({ month: "long", year: "numeric" }).f
 /** Nodes renew by themselves, so only when many end, and the first to end, are of interest. */
 function OfNodes({ own, data }: { own: string; data: Attention | undefined }) {
   const { data: nodes = [] } = useNodes();
-  const ends = nodes.flatMap(({ state, endsAt }) => (state !== "active" || endsAt === null ? [] : [endsAt]));
+  // Those of ephemeral nodes always end within the hour.
+  const ends = nodes.flatMap(({ state, endsAt, isEphemeral }) =>
+    state !== "active" || endsAt === null || isEphemeral ? [] : [endsAt],
+  );
+  const [renewing, renew] = useState<ListedNode | undefined>(undefined);
+  const Renew = usePart(renewing === undefined ? undefined : parts.node)?.dialogs.renew;
   const { counts, ended } = endsByWeek(ends, now.value);
   if (data === undefined) return null;
   const { ending_first: ending, phones_due } = data;
@@ -265,6 +270,11 @@ function OfNodes({ own, data }: { own: string; data: Attention | undefined }) {
                   <th>State</th>
                   <th class="num">Ends</th>
                   <th class="num">Renews</th>
+                  {mayAdminister.value ? (
+                    <th class="act num">
+                      <span class="unseen">Renew now</span>
+                    </th>
+                  ) : null}
                 </tr>
               </thead>
               <tbody>
@@ -285,6 +295,15 @@ function OfNodes({ own, data }: { own: string; data: Attention | undefined }) {
                         <When at={not_after} />
                       </td>
                       <td class="num quiet">{node === undefined ? "" : renewal(node)}</td>
+                      {mayAdminister.value ? (
+                        <td class="act num">
+                          {node === undefined ? null : (
+                            <Button kind="ghost" isSmall={true} onClick={() => renew(node)}>
+                              Renew<span class="unseen"> {name}</span>
+                            </Button>
+                          )}
+                        </td>
+                      ) : null}
                     </tr>
                   );
                 })}
@@ -294,15 +313,17 @@ function OfNodes({ own, data }: { own: string; data: Attention | undefined }) {
         </Panel>
       )}
       <DuePhones own={own} due={phones_due} />
+      {renewing === undefined || Renew === undefined ? null : (
+        <Renew nodes={[renewing]} close={() => renew(undefined)} />
+      )}
     </>
   );
 }
 
-function renewal({ phone, online, endsAt }: ListedNode) {
+function renewal({ phone, online, renewsAt }: ListedNode) {
   if (phone !== null) return "by its user";
   if (!online) return "once back";
-  const at = renewsAt(endsAt ?? 0);
-  return at < now.value ? "soon" : moment(at);
+  return (renewsAt ?? 0) < now.value ? "soon" : moment(renewsAt);
 }
 
 type RotationProps = { own: string; data: Authorities; ask(asked: Asked): void };
@@ -427,7 +448,7 @@ const questions: Readonly<
     title: "Rotate the CAs?",
     action: "Start the rotation",
     effect:
-      "All nodes get the new CAs beside the present ones, then certificates of the new CAs, then they forget the present ones. Each step waits for all machines that are online; one that is away catches up when it is back. All tunnels stay up. You can pause it, or roll it back.",
+      "All nodes get the new CAs beside the present ones, then certificates of the new CAs, then they forget the present ones. Each step waits for all nodes that are online; one that is away catches up when it is back. All tunnels stay up. You can pause it, or roll it back.",
     flags: [],
   },
   pause: {

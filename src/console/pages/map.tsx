@@ -10,7 +10,9 @@ import {
   drawnOf,
   groupKey,
   groupWord,
+  kindsOf,
   maxDrawn,
+  onlineIn,
   pairKey,
   pathsIn,
   peopled,
@@ -360,13 +362,11 @@ function Side({ own, sums, nodes, selected, linkTo, isMany, hasMatrix }: SidePro
 
 /** On a phone, the groups are squares without bands. */
 const fleetOf = (own: string, groups: readonly Group[]) =>
-  groups.map(({ name, well, relayed, broken, away }) => ({
-    name: groupWord(name),
-    href: groupLink(own, name),
-    on: well,
-    part: relayed,
-    need: broken,
-    off: away,
+  groups.map((group) => ({
+    name: groupWord(group.name),
+    href: groupLink(own, group.name),
+    online: onlineIn(group),
+    ...kindsOf(group),
   }));
 
 /** The paths of nodes, at most 20,000. */

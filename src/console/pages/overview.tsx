@@ -5,25 +5,27 @@ import { eventsApi } from "../../api/events.ts";
 import { apiPath } from "../../api/endpoint.ts";
 import { nodesApi } from "../../api/nodes.ts";
 import { pathsApi, type Attention, type GroupPaths } from "../../api/paths.ts";
-import { useEffect, useMemo } from "preact/hooks";
+import { useEffect, useMemo, useState } from "preact/hooks";
 import { behindAll } from "../activity/activity.ts";
 import { DuePhones } from "../joining/due-phones.tsx";
 import { onSeen } from "../contact/live.ts";
-import { groupKey, groupWord, peopled } from "../map/groups.ts";
+import { groupKey, groupWord, kindsOf, onlineIn, peopled } from "../map/groups.ts";
 import { isAdmin, mayAdminister, organization, slug } from "../contact/me.ts";
 import { useMemberNames } from "../activity/member-names.ts";
 import { needRows, tilesOf, verdictOf, type Act, type Need, type TileText } from "../needs/needs.ts";
+import type { Answer } from "../joining/waiting-columns.tsx";
 import { OwnNodes } from "../nodes/own-nodes.tsx";
 import { relayText } from "../needs/relays.ts";
 import { refresh, useResource } from "../contact/resource.ts";
 import { pathOf, query, setQuery } from "../frame/router.ts";
 import { now } from "../words/times.ts";
-import { Button, Segments } from "../ui/button.tsx";
+import { Answers, Button, Segments } from "../ui/button.tsx";
 import { RecentEvents } from "../activity/recent-events.tsx";
 import { Fleet, perSquare, Share, Spark, Tile } from "../ui/figures.tsx";
 import { Icon, Sign } from "../ui/icon.tsx";
 import { Network } from "../ui/network.tsx";
 import { Page, Panel } from "../ui/page.tsx";
+import { parts, usePart } from "../ui/part.ts";
 import { Copy, Failure, Loading, When } from "../ui/parts.tsx";
 import { Count } from "../ui/tag.tsx";
 import { attentionPath, serversPath, useNeeds, type Needs } from "../needs/use-needs.ts";
@@ -149,13 +151,11 @@ type StateProps = { own: string; attention: Attention; network: GroupPaths | und
 /** The verdict over the fleet. */
 function State({ own, attention, network, count }: StateProps) {
   const { sign, words, alarm } = verdictOf(attention, network?.totals.broken ?? 0, count);
-  const groups = peopled(network?.groups ?? []).map(({ name, well, relayed, broken, away }) => ({
-    name: groupWord(name),
-    href: `${pathOf(own, "nodes")}?group=${encodeURIComponent(groupKey(name))}`,
-    on: well,
-    part: relayed,
-    need: broken,
-    off: away,
+  const groups = peopled(network?.groups ?? []).map((group) => ({
+    name: groupWord(group.name),
+    href: `${pathOf(own, "nodes")}?group=${encodeURIComponent(groupKey(group.name))}`,
+    online: onlineIn(group),
+    ...kindsOf(group),
   }));
   const left = network?.left_out.groups ?? 0;
   const per = perSquare(groups);
@@ -181,7 +181,7 @@ function State({ own, attention, network, count }: StateProps) {
           </span>
           <span>
             <Sign name="need" />
-            broken
+            needs you
           </span>
         </div>
       </div>
@@ -218,16 +218,20 @@ type TilesProps = Omit<WholeProps, "needs">;
 
 function Tiles({ own, days, attention, network }: TilesProps) {
   const { data: history } = useResource(apiPath(nodesApi.online, { slug: own }, { days }), { isCalm: true });
-  const { online, paths, trips, current } = tilesOf(attention, history, network?.totals);
+  const { online, paths, trips, current } = tilesOf(attention, history, network);
   const tile = (label: string, text: TileText, href: string) => (
     <Tile
       label={label}
       value={text.value}
       of={text.of}
-      facts={<span class={text.isBad ? "is-bad" : ""}>{text.facts}</span>}
+      facts={
+        <>
+          {text.facts} <span class="is-bad">{text.bad}</span>
+        </>
+      }
       href={href}
     >
-      <Spark values={text.line} isBad={text.isBad} />
+      <Spark values={text.line} isBad={text.bad !== ""} />
     </Tile>
   );
   return (
@@ -255,12 +259,17 @@ type NeedsProps = { own: string; rows: readonly Need[]; count: number; isEmpty?:
 
 function NeedsYou({ own, rows, count, isEmpty = false }: NeedsProps) {
   const all = <a href={`${pathOf(own, "nodes")}?show=attention`}>Show in nodes</a>;
+  const [answer, give] = useState<Answer | undefined>(undefined);
+  const AnswerDialog = usePart(answer === undefined ? undefined : parts.joining)?.AnswerDialog;
   return (
     <Panel
       title="Needs you"
       beside={count === 0 ? null : <Count count={count} words="need you" />}
       actions={rows.length === 0 || isEmpty ? null : all}
     >
+      {answer === undefined || AnswerDialog === undefined ? null : (
+        <AnswerDialog {...answer} close={() => give(undefined)} />
+      )}
       <ul class="lines needs">
         {rows.length === 0 ? (
           <li>
@@ -269,7 +278,7 @@ function NeedsYou({ own, rows, count, isEmpty = false }: NeedsProps) {
             <span class="what quiet">What needs somebody stands here, with what to do.</span>
           </li>
         ) : (
-          rows.slice(0, maxRows).map((need) => <Row key={need.key} own={own} need={need} />)
+          rows.slice(0, maxRows).map((need) => <Row key={need.key} own={own} need={need} give={give} />)
         )}
         {rows.length > maxRows ? (
           <li>
@@ -284,7 +293,9 @@ function NeedsYou({ own, rows, count, isEmpty = false }: NeedsProps) {
 
 const hrefOf = (own: string, to: Need["to"]) => (to[0] === "-" ? pathOf(...to) : pathOf(own, ...to));
 
-function Row({ own, need: { sign, name, to, what, more, at, act } }: { own: string; need: Need }) {
+type RowProps = { own: string; need: Need; give(answer: Answer): void };
+
+function Row({ own, need: { sign, name, to, what, more, at, act }, give }: RowProps) {
   return (
     <li>
       <Sign name={sign} />
@@ -296,14 +307,16 @@ function Row({ own, need: { sign, name, to, what, more, at, act } }: { own: stri
       </span>
       {at == null ? <span /> : <When at={at} />}
       <span class="acts">
-        <ActButton own={own} act={act} />
+        <ActButton own={own} act={act} give={give} />
       </span>
     </li>
   );
 }
 
-const ActButton = ({ own, act }: { own: string; act: Act }) =>
-  "copy" in act ? (
+const ActButton = ({ own, act, give }: Pick<RowProps, "own" | "give"> & { act: Act }) =>
+  "request" in act ? (
+    <Answers name={act.request.name} give={(verb) => give({ verb, machine: act.request })} />
+  ) : "copy" in act ? (
     <Copy text={act.copy} label={act.copy}>
       {act.words}
     </Copy>
@@ -339,7 +352,7 @@ function Relays({ own, relays }: { own: string; relays: Needs["relays"] }) {
   );
 }
 
-const shownEvents = "8";
+const shownEvents = "6";
 
 /** The newest events, as sentences. */
 function Changed({ own }: { own: string }) {
@@ -408,7 +421,11 @@ function FirstNodes({ own, needs, attention }: Pick<WholeProps, "own" | "needs" 
         <Panel title="Your network" hasRoom={true}>
           <dl class="facts">
             <dt>Name</dt>
-            <dd>{own}.internal</dd>
+            <dd>
+              <bdi>{shown?.name}</bdi>
+            </dd>
+            <dt>Names end in</dt>
+            <dd>.{own}.internal</dd>
             <dt>Addresses</dt>
             <dd class="mono">{shown?.network}</dd>
           </dl>

@@ -156,7 +156,7 @@ function Figures() {
         </Tile>
       </div>
       <Panel title="Fleet" isAlarm={true} hasRoom={true}>
-        <Fleet groups={[{ name: "web", href: "#fleet", on: 20, part: 3, need: 2, off: 4 }]} />
+        <Fleet groups={[{ name: "web", href: "#fleet", online: 25, on: 20, part: 3, need: 2, off: 4 }]} />
       </Panel>
     </>
   );

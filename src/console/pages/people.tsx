@@ -330,13 +330,13 @@ function Invite({ again, close }: { again?: Member; close(): void }) {
         />
         <Choice label="Role" value={role} set={setRole} choices={offered()} errors={error?.fields["role"]} />
         <FormFailure error={error} shown={["email", "role"]} />
-        <FormEnd disabled={isRunning} cancel={close}>
-          {again === undefined ? "Invite" : "Make the link"}
-        </FormEnd>
         <FromTerminal
           command={["member", "create", own, email, "--role", role]}
           call={["POST", membersPath(own), { email, role }]}
         />
+        <FormEnd disabled={isRunning} cancel={close}>
+          {again === undefined ? "Invite" : "Make the link"}
+        </FormEnd>
       </form>
     </Dialog>
   );
@@ -364,13 +364,13 @@ function Change({ member, close }: { member: Member; close(): void }) {
           </p>
         )}
         <FormFailure error={error} shown={["role"]} />
-        <FormEnd disabled={isRunning || role === member.role} cancel={close}>
-          Change the role
-        </FormEnd>
         <FromTerminal
           command={["member", "update", own, member.email, "--role", role]}
           call={["PATCH", apiPath(membersApi.update, params), body]}
         />
+        <FormEnd disabled={isRunning || role === member.role} cancel={close}>
+          Change the role
+        </FormEnd>
       </form>
     </Dialog>
   );

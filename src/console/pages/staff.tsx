@@ -34,7 +34,9 @@ export function Organizations() {
       title="Organizations"
       actions={
         <Button kind="primary" icon="plus" onClick={() => make(true)}>
-          Create an organization
+          <span>
+            Create<span class="no-phone"> an organization</span>
+          </span>
         </Button>
       }
       terminal={{ command: ["org", "list"], call: ["GET", organizationsPath] }}
@@ -113,13 +115,13 @@ function NewOrganization({ close }: { close(): void }) {
         />
         <OwnerNumber error={error} value={ownerId} set={setOwnerId} />
         <FormFailure error={error} shown={["slug", "network", "owner"]} />
-        <FormEnd disabled={isRunning} cancel={close}>
-          Create the organization
-        </FormEnd>
         <FromTerminal
           command={["org", "create", slug, "--network", network, "--owner", owner]}
           call={["POST", organizationsPath, body]}
         />
+        <FormEnd disabled={isRunning} cancel={close}>
+          Create the organization
+        </FormEnd>
       </form>
     </Dialog>
   );
@@ -161,7 +163,9 @@ export function Users() {
       title="Users"
       actions={
         <Button kind="primary" icon="plus" onClick={() => ask("new")}>
-          Create a user
+          <span>
+            Create<span class="no-phone"> a user</span>
+          </span>
         </Button>
       }
       terminal={{ command: ["user", "list"], call: ["GET", usersPath] }}
@@ -219,13 +223,13 @@ function NewUser({ close }: { close(): void }) {
           <Check label={userSettings.is_staff.label} checked={isStaff} set={setStaff} />
         </p>
         <FormFailure error={error} shown={["email", "password"]} />
-        <FormEnd disabled={isRunning} cancel={close}>
-          Create the user
-        </FormEnd>
         <FromTerminal
           command={["user", "create", email, ...(isStaff ? [`--${userSettings.is_staff.flag}`] : [])]}
           call={["POST", usersPath, { email, password: "…", is_staff: isStaff }]}
         />
+        <FormEnd disabled={isRunning} cancel={close}>
+          Create the user
+        </FormEnd>
       </form>
     </Dialog>
   );

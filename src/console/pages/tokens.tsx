@@ -1,4 +1,4 @@
-// Tokens: for machines that register, and for programs that use the API.
+// Tokens: for nodes that register, and for programs that use the API.
 
 import { registrationTokensApi, serviceTokensApi } from "../../api/tokens.ts";
 import { apiPath, type SentOf } from "../../api/endpoint.ts";
@@ -39,6 +39,7 @@ function madeColumns<T extends Token>(own: string, kind: Kind, names: Names): Co
       title: "By",
       width: 2,
       text: by,
+      ...(names.size === 0 ? { isRestless: true as const } : {}),
       cell: (token) => (
         <a href={`${pathOf(own, "activity")}?subject=${kind.slice(0, -1)}/${token.id}`} title={by(token)}>
           <bdi>{by(token)}</bdi>
@@ -88,7 +89,7 @@ export function Tokens() {
           textColumn("name", "Name", 2, nameOfKey),
           groupsColumn,
           textColumn("used", "Used", 1.5, ({ used, uses }: RegistrationToken) =>
-            used >= uses ? "used up" : `${used} of ${uses}`,
+            used >= uses ? "used up" : `${used} of ${uses.toLocaleString()}`,
           ),
           ...madeColumns<RegistrationToken>(own, "registration_tokens", names),
           timeColumn<RegistrationToken>("expires", "Ends", ({ expires_at }) => expires_at),
@@ -99,7 +100,9 @@ export function Tokens() {
         command={["token", "list", own]}
       >
         <Button isSmall={true} href={pathOf(own, "nodes", "add")}>
-          Add a node
+          <span>
+            Add<span class="no-phone"> a node</span>
+          </span>
         </Button>
       </List>
       <List
@@ -168,7 +171,7 @@ function Revoke({ kind, token, name, close }: Revoked & { close(): void }) {
             <When at={created_at} />, ends <When at={expires_at} />.{" "}
             {kind === "service_tokens"
               ? "Programs with this token are refused at once."
-              : "No machine registers with it any more, not even one that waits for approval, or was approved and has not come back."}{" "}
+              : "No node registers with it any more, not even one that waits for approval, or was approved and has not come back."}{" "}
             It cannot be restored; a new one can be made.
           </p>
           {"role" in token && token.role === "member" ? null : (
@@ -270,9 +273,6 @@ function NewServiceToken({ close }: { close(): void }) {
         />
         <Choice label="Valid for" value={expires} set={setExpires} choices={lifetimes} />
         <FormFailure error={error} shown={["name", "networks"]} />
-        <FormEnd disabled={isRunning || chosen.size === 0} cancel={close}>
-          Create the token
-        </FormEnd>
         <FromTerminal
           command={[
             "service-token",
@@ -288,6 +288,9 @@ function NewServiceToken({ close }: { close(): void }) {
           ]}
           call={["POST", apiPath(serviceTokensApi.create, { slug: own }), body]}
         />
+        <FormEnd disabled={isRunning || chosen.size === 0} cancel={close}>
+          Create the token
+        </FormEnd>
       </form>
     </Dialog>
   );

@@ -165,13 +165,13 @@ function Claim({ path, close }: { path: string; close(): void }) {
           control={{ required: true, placeholder: "example.org" }}
         />
         <FormFailure error={error} shown={["domain"]} />
-        <FormEnd disabled={isRunning} cancel={close}>
-          Claim the domain
-        </FormEnd>
         <FromTerminal
           command={["domain", "create", own, domain || "DOMAIN"]}
           call={["POST", path, { domain }]}
         />
+        <FormEnd disabled={isRunning} cancel={close}>
+          Claim the domain
+        </FormEnd>
       </form>
     </Dialog>
   );

@@ -71,9 +71,6 @@ export function NewProvider({ path, complete, close: shut }: Adding) {
         />
         <Fields settings={withSecret("Empty for a public client.")} form={form} error={error} />
         <FormFailure error={error} shown={shownFields} />
-        <FormEnd disabled={isRunning} cancel={close}>
-          Add the provider
-        </FormEnd>
         <FromTerminal
           command={[
             "oidc",
@@ -86,6 +83,9 @@ export function NewProvider({ path, complete, close: shut }: Adding) {
           ]}
           call={["POST", path, shownOf(body)]}
         />
+        <FormEnd disabled={isRunning} cancel={close}>
+          Add the provider
+        </FormEnd>
       </form>
     </Dialog>
   );
@@ -117,9 +117,6 @@ export function EditProvider({ path, provider, close }: Editing) {
         />
         <FormFailure error={error} shown={shownFields} />
         <p class="quiet">Roles and groups of nodes change at each user's next sign-in.</p>
-        <FormEnd disabled={isRunning || isSame} cancel={close}>
-          Save the provider
-        </FormEnd>
         {isSame ? null : (
           <FromTerminal
             command={[
@@ -133,6 +130,9 @@ export function EditProvider({ path, provider, close }: Editing) {
             call={["PATCH", apiPath(organizationProvidersApi.update, at), shownOf(changes)]}
           />
         )}
+        <FormEnd disabled={isRunning || isSame} cancel={close}>
+          Save the provider
+        </FormEnd>
       </form>
     </Dialog>
   );

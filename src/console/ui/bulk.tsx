@@ -143,7 +143,7 @@ export function Bulk<T extends Item>(props: BulkProps<T>) {
         <p role="status">{status}</p>
         <FormFailure error={error} />
         <FormEnd
-          kind={isDanger ? "danger" : "primary"}
+          kind={isDanger ? "solid" : "primary"}
           disabled={isRunning || (asksCount && typed.trim() !== `${asked.length}`)}
           cancel={close}
         >

@@ -55,10 +55,24 @@ export function Button({
   );
 }
 
+export type Verb = "approve" | "refuse";
+
+/** The two answers to a request. `name`: of what asks. */
+export const Answers = ({ name, give }: { name: string; give(verb: Verb): unknown }) => (
+  <span class="group tight">
+    <Button isSmall={true} onClick={() => give("refuse")}>
+      Refuse<span class="unseen"> {name}</span>
+    </Button>
+    <Button isSmall={true} kind="tint" onClick={() => give("approve")}>
+      Approve<span class="unseen"> {name}</span>
+    </Button>
+  </span>
+);
+
 type FormEndProps = {
   /** What the form does. */
   children: ComponentChildren;
-  kind?: "primary" | "danger" | "solid";
+  kind?: "primary" | "solid";
   disabled?: boolean | undefined;
   autofocus?: boolean | undefined;
   cancel(): unknown;
@@ -67,11 +81,11 @@ type FormEndProps = {
 /** The end of a form in a dialog: its action, and the way out without it. */
 export const FormEnd = ({ children, kind = "primary", disabled, autofocus, cancel }: FormEndProps) => (
   <div class="actions">
-    <button class={kind} disabled={disabled} autofocus={autofocus}>
-      {children}
-    </button>
     <button type="button" onClick={cancel}>
       Cancel
+    </button>
+    <button class={kind} disabled={disabled} autofocus={autofocus}>
+      {children}
     </button>
   </div>
 );

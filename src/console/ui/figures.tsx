@@ -275,8 +275,16 @@ export function TimeLine({ label, rows, from, to, now }: TimeLineProps) {
   );
 }
 
-/** Of a group: online and well, with a relayed path, with a broken path, away. */
-export type FleetGroup = { name: string; href: string; on: number; part: number; need: number; off: number };
+/** Of a group: how many are online; and of all, those that are well, have a relayed path, need somebody, are away. */
+export type FleetGroup = {
+  name: string;
+  href: string;
+  online: number;
+  on: number;
+  part: number;
+  need: number;
+  off: number;
+};
 
 const kinds = ["need", "part", "on", "off"] as const;
 const squareOf = { need: "x", part: "p", on: undefined, off: "o" };
@@ -285,8 +293,8 @@ const maxSquares = 1500;
 
 /** How many nodes a square stands for, so that all fit. */
 export const perSquare = (groups: readonly FleetGroup[]): number =>
-  Math.ceil(groups.reduce((sum, { on, part, need, off }) => sum + on + part + need + off, 0) / maxSquares) ||
-  1;
+  Math.ceil(groups.reduce((sum, group) => sum + allIn(group), 0) / maxSquares) || 1;
+const allIn = ({ on, part, need, off }: FleetGroup) => on + part + need + off;
 
 /** One square a node, by group: what needs somebody first. A square of many nodes is as bad as its kind, however few they are. */
 export function Fleet({ groups }: { groups: readonly FleetGroup[] }) {
@@ -294,8 +302,7 @@ export function Fleet({ groups }: { groups: readonly FleetGroup[] }) {
   return (
     <div class="strip">
       {groups.map((group) => {
-        const online = group.on + group.part + group.need;
-        const all = online + group.off;
+        const [online, all] = [group.online, allIn(group)];
         return (
           <a key={group.name} href={group.href} title={`${group.name}: ${online} of ${all} online`}>
             <span class="waffle" aria-hidden="true">

@@ -12,7 +12,7 @@ import { Line } from "./parts.tsx";
 
 type PageProps = {
   title: string;
-  /** Where the page lies: links before the title. */
+  /** Where the page lies: a link before the title. */
   above?: ComponentChildren;
   /** The state of the object that the page is about. */
   pill?: ComponentChildren;
@@ -30,7 +30,12 @@ export function Page({ title, above, pill, fact, actions, terminal, isWhole, chi
   return (
     <>
       <header class="top">
-        {above === undefined ? null : <span class="crumb no-phone">{above}</span>}
+        {above === undefined ? null : (
+          <span class="crumb no-phone">
+            {above}
+            <Icon name="right" />
+          </span>
+        )}
         <h1 class="cut" title={title}>
           <bdi>{title}</bdi>
         </h1>

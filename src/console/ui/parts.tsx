@@ -191,7 +191,9 @@ export const Line = ({ text, isMain }: { text: string; isMain?: boolean }) => (
 export function FromTerminal(same: Terminal) {
   return (
     <details class="terminal">
-      <summary>From the terminal</summary>
+      <summary class="button ghost icon" title="From the terminal" aria-label="From the terminal">
+        <Icon name="terminal" />
+      </summary>
       <Line text={commandText(same)} />
       {same.call === undefined ? null : <Line text={callText(same.call)} />}
     </details>

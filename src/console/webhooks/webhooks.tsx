@@ -113,9 +113,6 @@ function Edit({ webhook: now, close }: { webhook?: Webhook; close(): void }) {
       <form onSubmit={submit}>
         <SettingFields settings={webhookSettings} form={form} error={error} />
         <FormFailure error={error} shown={Object.keys(webhookSettings)} />
-        <FormEnd disabled={isRunning} cancel={close}>
-          {webhook === undefined ? "Create the webhook" : "Save"}
-        </FormEnd>
         <FromTerminal
           command={
             webhook === undefined
@@ -128,6 +125,9 @@ function Edit({ webhook: now, close }: { webhook?: Webhook; close(): void }) {
               : ["PATCH", apiPath(webhooksApi.update, params), changes]
           }
         />
+        <FormEnd disabled={isRunning} cancel={close}>
+          {webhook === undefined ? "Create the webhook" : "Save"}
+        </FormEnd>
       </form>
     </Dialog>
   );
@@ -204,6 +204,8 @@ const eventColumn = (own: string, things: Things): Column<Delivery> => ({
   key: "event",
   title: "Event",
   width: 3,
+  // Names come after the rest.
+  isRestless: true,
   text: ({ event_type, event_subject: subject }) =>
     `${event_type} ${subject} ${things.get(subject) ?? ""}`.trim(),
   cell: ({ event_id, event_type: type, event_subject: subject, created_at }) => {

@@ -98,12 +98,20 @@ const bundled = async (entries: readonly string[]) =>
   });
 const outputs = (await Promise.all(bundles.map(bundled))).flatMap((each) => each.outputs);
 
-/** The bundler writes each rule with `:is()` three times, for browsers that the console does not support. */
-const former = /[^{}]*:-(?:webkit|moz)-any\([^{}]*\{[^{}]*\}/g;
+/** The style without comments and blanks. The bundler adds rules and values for browsers that the console does not support. */
+const smallerStyle = (file: string): string =>
+  readFileSync(file, "utf8")
+    .replaceAll(/\/\*[^]*?\*\//g, "")
+    .replaceAll(/@import "(.+)";/g, (_, name: string) => smallerStyle(join(source, name)))
+    .replaceAll(/\s+/g, " ")
+    .replaceAll(/ ?([{};,>]) ?/g, "$1")
+    .replaceAll(/(?<=[\w)%]): /g, ":")
+    .replaceAll(/(?<![\w.])0\./g, ".")
+    .replaceAll(";}", "}");
 
 // Compressed, the scripts are smaller by 2.9 % after this.
 for (const { path } of outputs) {
-  if (path.endsWith(".css")) writeFileSync(path, readFileSync(path, "utf8").replaceAll(former, ""));
+  if (path.endsWith(".css")) writeFileSync(path, smallerStyle(join(source, "style.css")));
   if (!path.endsWith(".js")) continue;
   const { code, errors } = minifySync(path, readFileSync(path, "utf8"), { module: true });
   if (errors.length > 0)

@@ -112,6 +112,7 @@ async function readNodes(
         isOnline: isHere,
         isPhone: row.phone !== null,
         isHub: isHub(row),
+        isNeeded: row.isLighthouse || row.isRelay,
       });
       last = row.id;
     }

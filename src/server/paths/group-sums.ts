@@ -19,6 +19,8 @@ type SummedNode = {
   isOnline: boolean;
   isPhone: boolean;
   isHub: boolean;
+  /** A lighthouse or a relay. */
+  isNeeded: boolean;
 };
 
 export type FoundNodes = {
@@ -51,7 +53,7 @@ export function* sumsOf(
   const groups = yield* groupsOf(all, worst);
   const [pairs, totals] = [new Map<string, Pair>(), newPair(null, null)];
   const packed = emptyPack(edges.size);
-  const first: Edge[] = [];
+  const first: Edge[][] = [[], [], []];
   let at = 0;
   for (const edge of edges.values()) {
     const [one, other] = [all[edge.a]?.group ?? null, all[edge.b]?.group ?? null];
@@ -61,7 +63,8 @@ export function* sumsOf(
       const group = groups.get(name);
       if (group !== undefined) group.paths[nameOf(edge.kind)] += 1;
     }
-    if (edge.kind === broken && first.length < maxNamedPaths) first.push(edge);
+    const ofKind = first[edge.kind];
+    if (ofKind !== undefined && ofKind.length < maxNamedPaths) ofKind.push(edge);
     packed.put(at, edge);
     if (at++ % 200 === 0) yield;
   }
@@ -75,6 +78,7 @@ export function* sumsOf(
   }
   const { from: _, to: __, ...sums } = answerOf(totals);
   yield;
+  const named = (kind: number) => (first[kind] ?? []).map((edge) => namedPath(all, worst, edge));
   const nodesOf = (some: readonly Group[]) => some.reduce((sum, group) => sum + group.nodes, 0);
   const away = sorted.reduce((sum, group) => sum + group.away, 0);
   const counted = nodesOf(sorted);
@@ -85,7 +89,8 @@ export function* sumsOf(
       groups: shown,
       left_out: { groups: sorted.length - shown.length, nodes: counted - nodesOf(shown) },
       pairs: answers.sort((a, b) => byName(a.from, b.from) || byName(a.to, b.to)),
-      broken: first.map((edge) => namedPath(all, worst, edge)),
+      broken: named(broken),
+      relayed: named(relayed),
     },
     between: (from, to) => sumsBetween({ all, worst, packed }, from, to),
     isReached: (nodeId) => reached[byId.get(nodeId) ?? -1] === 1,
@@ -102,13 +107,24 @@ function* groupsOf(
   for (const [at, node] of all.entries()) {
     if (at % 200 === 0) yield;
     const name = node.group;
-    const empty = { name, nodes: 0, well: 0, relayed: 0, broken: 0, away: 0, hubs: 0, paths: noKinds() };
+    const empty = {
+      name,
+      nodes: 0,
+      well: 0,
+      relayed: 0,
+      broken: 0,
+      away: 0,
+      hubs_away: 0,
+      hubs: 0,
+      paths: noKinds(),
+    };
     const group = groups.get(name) ?? empty;
     groups.set(name, group);
     if (node.isPhone) continue;
     group.nodes += 1;
     group[node.isOnline ? (states[worst[at] ?? 0] ?? "well") : "away"] += 1;
     if (node.isHub) group.hubs += 1;
+    if (node.isNeeded && !node.isOnline) group.hubs_away += 1;
   }
   return groups;
 }

@@ -110,6 +110,7 @@ const group = (name: string | null, nodes: number, more: Partial<Group> = {}): G
   relayed: 0,
   broken: 0,
   away: 0,
+  hubs_away: 0,
   hubs: 0,
   paths: { direct: 0, relayed: 0, broken: 0 },
   ...more,

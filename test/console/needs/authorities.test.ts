@@ -8,7 +8,6 @@ import {
   lastSteering,
   progressOf,
   renewalShare,
-  renewsAt,
   spansOf,
   stepOf,
   trustOf,
@@ -72,7 +71,6 @@ test("certificates are counted by the week in which they end, and those that end
   expect([counts[0], counts[1], counts.at(-1), ended]).toEqual([2, 1, 2, 1]);
   // Thirty of ninety days.
   expect(renewalShare * weeks * 7).toBe(30);
-  expect(renewsAt(100 * day)).toBe(70 * day);
 });
 
 test("a CA is a bar until its successor began; the next one is planned while none is rotated", () => {

@@ -2,7 +2,8 @@
 
 import { expect, test } from "bun:test";
 import { evenly, isBackupDue, lastDays } from "../../../src/console/words/days.ts";
-import { needRows, testsWords, tilesOf, verdictOf } from "../../../src/console/needs/needs.ts";
+import { countNeeds, needCounts, type NeedKind } from "../../../src/console/needs/need-kinds.ts";
+import { needRows, relayedWords, testsWords, tilesOf, verdictOf } from "../../../src/console/needs/needs.ts";
 import type { Attention } from "../../../src/api/paths.ts";
 
 const now = Date.UTC(2026, 10, 1);
@@ -73,6 +74,93 @@ test("what needs somebody is one row each, the worst first: none hides the other
   ]);
   expect(rows[0]?.more).toBe("On the copy alone: agent up --new-keys --node-name NAME, with a new join key");
   expect(new Set(rows.map(({ key }) => key)).size).toBe(rows.length);
+});
+
+test("each kind of need is counted, and has rows", () => {
+  expect([countNeeds(found), needRows("acme", found, now)]).toEqual([0, []]);
+  const at = new Date(now).toISOString();
+  const one = { id: 1, name: "web-1" };
+  const request = {
+    id: 3,
+    name: "ci-71",
+    groups: ["ci", "eu"],
+    key_sha256: "0123456789abcdef0123",
+    seen_from: "192.0.2.4",
+    created_at: at,
+  } as unknown as (typeof found)["waiting"][number];
+  const listed = <T>(first: T) => ({ attention: { ...well, ...first } });
+  const alone: Record<NeedKind, object> = {
+    warnings: { warnings: [{ code: "clock", text: "The clock is wrong.", hint: "Set it." }] },
+    cloned: listed({ cloned: { count: 1, first: [one] } }),
+    hubs_away: listed({ hubs_away: { count: 1, first: [relay] } }),
+    broken_paths: listed({ broken_paths: { count: 1, first: [{ ...one, peers: ["db-1"], peer_count: 1 }] } }),
+    not_applied: listed({ not_applied: { count: 1, first: [{ ...one, since: at }] } }),
+    not_renewed: listed({ not_renewed: { count: 1, first: [{ ...one, not_after: at }] } }),
+    tests: { failingTests: { count: 3, all: 5 } },
+    waiting: { waiting: [request] },
+    engines: listed({
+      vulnerable_engines: {
+        count: 1,
+        first: [{ ...one, overlay_version: "1.9.6", advisory: "CVE-2026-25793", fixed_in: "1.10.3" }],
+      },
+    }),
+    relays: {
+      relays: [
+        {
+          node: 4,
+          node_name: "relay-1",
+          month: "2026-11",
+          bytes: 2e9,
+          limit_bytes: 1e9,
+          paused: true,
+          reported_at: at,
+        },
+      ],
+    },
+    webhooks: { webhooks: [{ id: 7, url: "https://hooks.example.org/" }] },
+    rotation: {
+      rotation: {
+        phase: "trust",
+        paused: true,
+        rolling_back: false,
+        waiting_for: [],
+        next_step_at: null,
+        auto: true,
+      },
+    },
+    backup: { lastBackupAt: null },
+  };
+  expect(Object.keys(alone).toSorted()).toEqual(Object.keys(needCounts(found)).toSorted());
+  for (const [kind, more] of Object.entries(alone)) {
+    const known = { ...found, ...more };
+    expect([kind, countNeeds(known), needRows("acme", known, now).length]).toEqual([kind, 1, 1]);
+  }
+  const [row] = needRows("acme", { ...found, ...alone.waiting }, now);
+  expect([row?.what, row?.act]).toEqual(["asks to join ci, eu, key 0123456789abcdef", { request }]);
+  // A node with two needs is one that needs somebody, and has a row for each.
+  const { broken_paths } = (alone.broken_paths as { attention: Attention }).attention;
+  const both = { ...found, ...listed({ broken_paths, cloned: { count: 1, first: [one] } }) };
+  expect([countNeeds(both), needRows("acme", both, now).length]).toEqual([1, 2]);
+});
+
+test("the node that all relayed paths end at is named, and both ends of the only one", () => {
+  const path = (node_name: string, peer_name: string) => ({
+    node: 1,
+    node_name,
+    group: null,
+    peer: 2,
+    peer_name,
+    peer_group: null,
+    kind: "relayed" as const,
+    rtt_ms: 4,
+  });
+  const [first, second] = [path("laptop-9", "web-1"), path("app-3", "laptop-9")];
+  expect(relayedWords(0, [])).toBe("0 relayed");
+  expect(relayedWords(1, [first])).toBe("laptop-9 to web-1 relayed");
+  expect(relayedWords(2, [first, second])).toBe("2 relayed at laptop-9");
+  expect(relayedWords(2, [first, path("app-3", "db-1")])).toBe("2 relayed");
+  // Not all are known.
+  expect(relayedWords(21, [first, second])).toBe("21 relayed");
 });
 
 test("one lighthouse for many nodes is an advice, with its line", () => {
@@ -148,7 +236,7 @@ test("a time without counts is a gap of the line, and so is the time since the l
 
 test("tiles have numbers without lines where nothing was counted, and no number where nothing is known", () => {
   const bare = tilesOf(well, undefined, undefined);
-  expect(bare.online).toEqual({ value: "8", of: "of 8", facts: "", isBad: false, line: [] });
+  expect(bare.online).toEqual({ value: "8", of: "of 8", facts: "", bad: "", line: [] });
   expect([bare.paths, bare.trips, bare.current]).toEqual([undefined, undefined, undefined]);
 });
 
@@ -170,12 +258,12 @@ test("tiles say when fewer are online than an hour ago, and are whole only where
     last,
   };
   const totals = { nodes: 40, online: 20, ...paths, direct: 999, relayed: 1 };
-  const shown = tilesOf({ active: 40, online: 20 }, history, totals);
+  const shown = tilesOf({ active: 40, online: 20 }, history, { totals, relayed: [] });
   expect(shown.online).toEqual({
     value: "20",
     of: "of 40",
-    facts: "17 fewer than an hour ago",
-    isBad: true,
+    facts: "",
+    bad: "17 fewer than an hour ago",
     line: [38, 37, 20],
   });
   expect(shown.paths).toMatchObject({ value: "99.9", facts: "1 relayed, none broken", line: [90, 90, 90] });

@@ -1,0 +1,57 @@
+// What needs somebody, in numbers: the navigation counts it, and Overview has rows for it (needs.ts). Pure.
+
+import type { Attention, Relay } from "../../api/paths.ts";
+import type { Warning } from "../../api/servers.ts";
+import type { ListedWebhook } from "../../api/webhooks.ts";
+import type { Rotation } from "./authorities.ts";
+import type { Registration } from "../joining/registrations.ts";
+
+export type Found = {
+  attention: Attention;
+  /** Nodes that wait for approval; for administrators only. */
+  waiting: readonly Registration[];
+  /** Failing tests of the policy, for administrators only. Null or undefined while all pass. */
+  failingTests: Attention["failing_tests"] | undefined;
+  /** Undefined while none is running. */
+  rotation: Rotation | undefined;
+  relays: readonly Relay[];
+  /** Webhooks whose newest delivery did not arrive; for administrators only. */
+  webhooks: readonly Pick<ListedWebhook, "id" | "url">[];
+  /** Time of the last backup if a new one is needed; for staff only. Null: there was none. */
+  lastBackupAt: string | null | undefined;
+  /** Warnings of the control plane about itself; for staff only. */
+  warnings: readonly Warning[];
+};
+
+/** As far as it is read. */
+export type Known = Omit<Found, "attention"> & { attention: Attention | undefined };
+
+/** Needs of nodes: lists, in which a node may stand twice. The worst first. */
+const nodeKinds = ["cloned", "hubs_away", "broken_paths", "not_applied", "not_renewed"] as const;
+
+/** How many needs there are of each kind. */
+export const needCounts = ({ attention, ...found }: Known) => ({
+  warnings: found.warnings.length,
+  cloned: attention?.cloned.count ?? 0,
+  hubs_away: attention?.hubs_away.count ?? 0,
+  broken_paths: attention?.broken_paths.count ?? 0,
+  not_applied: attention?.not_applied.count ?? 0,
+  not_renewed: attention?.not_renewed.count ?? 0,
+  // One need each, however many fail or are old.
+  tests: found.failingTests ? 1 : 0,
+  waiting: found.waiting.length,
+  engines: (attention?.vulnerable_engines.count ?? 0) > 0 ? 1 : 0,
+  relays: found.relays.filter(({ paused }) => paused).length,
+  webhooks: found.webhooks.length,
+  rotation: found.rotation === undefined ? 0 : 1,
+  backup: found.lastBackupAt === undefined ? 0 : 1,
+});
+export type NeedKind = keyof ReturnType<typeof needCounts>;
+
+/** The number of all needs. A node that has several counts once. */
+export function countNeeds(found: Known): number {
+  const { attention } = found;
+  const named = nodeKinds.flatMap((kind) => (attention?.[kind].first ?? []).map(({ id }) => id));
+  const all = Object.values(needCounts(found)).reduce((sum, each) => sum + each, 0);
+  return all - (named.length - new Set(named).size);
+}
