@@ -210,8 +210,13 @@ describe("floors", () => {
       { name: "files", holds: "what lies on this machine" },
       { name: "engine", holds: "the overlay engine: install, control, log" },
       { name: "health", holds: "probes of peers, and whether the overlay carries traffic" },
+      {
+        name: "routing",
+        holds: "networks behind nodes: this machine as a router, and the choice of routers",
+      },
       { name: "names", holds: "names of nodes for the programs of this machine" },
       { name: "contact", holds: "talking to the control plane and applying what it says" },
+      { name: "edge", holds: "what an organization needs beside its engine, all the time" },
       { name: "enroll", holds: "registration, services, leaving" },
       { name: "update", holds: "updates of agent and engine" },
       { name: "doctor", holds: "examination" },

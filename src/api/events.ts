@@ -85,6 +85,7 @@ export const eventKinds = {
   "node.restored": kept("@ restored &", "node"),
   "node.returned": added("# returned", "node"),
   "node.revoked": kept("@ revoked &", "node"),
+  "node.route_offered": added("# offers to route networks behind it", "node"),
   "node.transferred": added("@ changed the owner of #", "node"),
   "node.updated": kept("@ changed &", "node"),
   "organization.created": kept("@ created &", "organization"),

@@ -4,6 +4,7 @@ import * as v from "valibot";
 import { brand } from "../brand.ts";
 import { Cidr } from "../engine/allowed-settings.ts";
 import { RenewAnswer } from "../protocol/checkin.ts";
+import { maxSubnets } from "../protocol/routing/advertised.ts";
 import { Node } from "../protocol/node.ts";
 import { sessionsEndedHeader } from "../protocol/sign-in.ts";
 import { NodeName, Port, PublicAddress } from "../protocol/values.ts";
@@ -24,9 +25,8 @@ import {
   word,
 } from "./values.ts";
 
-/** Maximum of one node: its certificate holds them. */
+/** Maximum of one node: its certificate holds them, like its subnets. */
 export const maxGroups = 64;
-export const maxSubnets = 64;
 
 /** What administrators change of a node, in the order of the help. */
 export const nodeSettings = declare({

@@ -8,6 +8,8 @@ import { readTextIfThere } from "../base/files.ts";
 import type { Log } from "../base/log.ts";
 import { isSilent } from "../node/files/config/read-config.ts";
 import type { OverlayControl } from "../node/engine/engine.ts";
+import { runEdge } from "../node/edge/edge.ts";
+import { edgeParts } from "../node/edge/parts.ts";
 import { findEngineProcess } from "../node/engine/engine-process.ts";
 import { ageOf } from "../platform/process-identity.ts";
 import { openOrganization, type Organization } from "../node/files/organizations.ts";
@@ -34,7 +36,10 @@ export type OrganizationEngineDeps = {
   configRoot: string;
   stateDirectory: string;
   store: StateStore;
-  system: Pick<System, "now" | "sleep" | "platform" | "random" | "fetch" | "machineState" | "lookup">;
+  system: Pick<
+    System,
+    "now" | "sleep" | "platform" | "random" | "fetch" | "machineState" | "lookup" | "env" | "run" | "isRoot"
+  >;
   monotonic(): number;
   log: Log;
   gate: Gate;
@@ -113,6 +118,7 @@ export class OrganizationEngine {
       deps,
     );
     void this.health.run(this.#watched.signal);
+    this.#runBeside(place.directory);
     this.#control = { ...this.supervisor.control, wanted: async () => this.wanted === "up" };
   }
 
@@ -147,6 +153,26 @@ export class OrganizationEngine {
       record: (process) => this.#recordProcess(process),
       changed: () => this.#changed(),
     });
+  }
+
+  #runBeside(directory: string): void {
+    const { configRoot, system, monotonic, log } = this.#deps;
+    const { control } = this.supervisor;
+    const open = () => openOrganization(configRoot, this.#slug);
+    const edge = {
+      slug: this.#slug,
+      directory,
+      open,
+      control,
+      command: "daemon",
+      log,
+      system: { ...system, monotonic },
+    };
+    const isUp = () => this.wanted === "up" && !this.isRevoked;
+    const { signal } = this.#watched;
+    void runEdge(edge, { parts: edgeParts, isUp, isLasting: true, signal }).catch((error: unknown) =>
+      log.error("What an organization needs beside its engine has ended", this.#because(error)),
+    );
   }
 
   status(): OrganizationState {

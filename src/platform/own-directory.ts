@@ -8,6 +8,9 @@ import { AppError, fromSystemError, systemErrorCode } from "../base/errors.ts";
 import { makeDirectory } from "../base/files.ts";
 import { isAdministratorsOwn, makeAdministratorsDirectory, makeOwnersDirectory } from "./windows/access.ts";
 
+/** For files whose place does not depend on a `System`. */
+export const ownPlatform = process.platform;
+
 /** Creates a directory for keys that no other user may enter. Returns false if it exists. */
 export function makePrivateDirectory(path: string): boolean {
   if (process.platform === "win32") return makeUnlessThere(path, makeOwnersDirectory);

@@ -1,6 +1,7 @@
 // Check-ins, and the renewal of certificates. Tolerant, because the other side may be newer.
 
 import * as v from "valibot";
+import { AdvertisedList } from "./routing/advertised.ts";
 import { NamesRequest } from "./names.ts";
 import { Certificate, DataPlaneReport, jws, Port, received, text, time, wholeNumber } from "./values.ts";
 import { foreignText } from "../base/text.ts";
@@ -43,6 +44,8 @@ export const CheckinRequest = v.object({
   ),
   /** Former servers ignore it. One that cannot be parsed must not fail the check-in. */
   data_plane: v.fallback(v.optional(DataPlaneReport), undefined),
+  /** Networks that root of the machine offers to route; absent: none. Former servers ignore it. */
+  advertised: v.fallback(v.optional(AdvertisedList), undefined),
   /** Tells machines with the same keys apart: a hash of the kernel's boot id. Former servers ignore it. */
   machine: v.optional(text(64)),
   /** The last check-in of a node that leaves: the server revokes it, and answers `left`. Former servers ignore it. */

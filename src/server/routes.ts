@@ -19,7 +19,7 @@ import {
   organizationProvidersApi,
   providersApi,
 } from "../api/providers.ts";
-import { attentionApi, pathsApi } from "../api/paths.ts";
+import { attentionApi, pathsApi, routesApi } from "../api/paths.ts";
 import { authoritiesApi } from "../api/authorities.ts";
 import { eventsApi } from "../api/events.ts";
 import { phonesApi } from "../api/phones.ts";
@@ -112,6 +112,7 @@ export function allRoutes(services: Services): Route[] {
     ...attach(eventsApi, async () => (await import("./audit/routes.ts")).eventHandlers(services)),
     ...attach(webhooksApi, async () => (await import("./webhooks/routes.ts")).webhookHandlers(services)),
     ...attach(nodesApi, async () => (await import("./nodes/routes.ts")).nodeHandlers(services)),
+    ...attach(routesApi, async () => (await import("./nodes/routes.ts")).routeHandlers(services)),
     ...attach(nodeCallsApi, async () => (await import("./nodes/call-routes.ts")).nodeCallHandlers(services)),
     ...attach(registrationsApi, async () =>
       (await import("./nodes/routes.ts")).registrationHandlers(services),

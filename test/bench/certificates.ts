@@ -78,6 +78,7 @@ const node: ConfigNode = {
   externalPort: null,
   listenPort: null,
   subnets: [],
+  routeOptions: {},
   configOverrides: {},
   overlayVersion: "1.11.0",
   platform: "linux-x64",

@@ -146,6 +146,15 @@ async function noteNodes(): Promise<void> {
   await note("node update acme phone --relay --public-ip 203.0.113.9");
   await note("relay limit acme phone 500GB");
   await note("relay list acme");
+  await note("route create acme 192.168.7.0/24 --via phone --via laptop --metric 50");
+  await note("route create acme 192.168.7.0/24");
+  await note("route list acme");
+  await note("route show acme 192.168.7.0/24");
+  await note("route show acme 192.168.9.0/24");
+  await note("route update acme 192.168.7.0/24 --via phone --maintenance");
+  await note("route update acme 192.168.7.0/24");
+  await note("route delete acme 192.168.7.0/24 --via phone");
+  await note("route delete acme 192.168.7.0/24");
   await note("service-token create acme reader --role member --expires 90d");
   await note("service-token list acme");
   await note("service-token revoke acme reader");

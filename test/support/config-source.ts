@@ -24,6 +24,7 @@ export const plain: ConfigNode = {
   externalPort: null,
   listenPort: null,
   subnets: [],
+  routeOptions: {},
   configOverrides: {},
   overlayVersion: null,
   platform: "linux-x64",
@@ -38,6 +39,7 @@ export const lighthouse: Hub = {
   publicIp: "203.0.113.9",
   externalPort: 4243,
   subnets: [],
+  routeOptions: {},
 };
 
 export const source: ConfigSource = {

@@ -231,6 +231,14 @@ export const aRelay: Maker = async (world, who) => {
   await world.server.db.write((tx) => tx.run("UPDATE nodes SET is_relay = 1 WHERE id = $1", [Number(id)]));
   return { id: Number(id), body: { limit_bytes: 500_000_000_000 } };
 };
+export const aRoute: Maker = async (world, who) => {
+  const { id } = await aNode(world, who);
+  const network = `192.168.${Number(id) % 250}.0/24`;
+  await world.server.db.write((tx) =>
+    tx.run("UPDATE nodes SET subnets = $1 WHERE id = $2", [JSON.stringify([network]), Number(id)]),
+  );
+  return { body: { network, metric: 50 } };
+};
 /** A machine that waits for approval. */
 export const aRequest: Maker = async ({ server, acme, name }) => {
   const set = (word: string) =>

@@ -31,6 +31,7 @@ import {
   aProvider,
   aRegistrationToken,
   aRelay,
+  aRoute,
   aRequest,
   aRule,
   aServiceToken,
@@ -294,6 +295,13 @@ const organizations: Record<string, Maker> = {
   nodes_peers: ({ node }) => ({ id: node.id }),
   relays_list: nothing,
   relays_partial_update: aRelay,
+  routes_list: nothing,
+  routes_create: ({ node }) => ({ body: { network: "192.168.7.0/24", via: [node.id] } }),
+  routes_partial_update: aRoute,
+  routes_destroy: async (world, who) => {
+    const { body } = await aRoute(world, who);
+    return { query: `?network=${encodeURIComponent(String(Object(body).network))}` };
+  },
   names_list: nothing,
   names_create: ({ node, name }) => ({ body: { name: name("alias"), node: node.id } }),
   names_destroy: anAlias,

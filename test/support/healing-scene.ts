@@ -49,5 +49,5 @@ export async function makeHealingScene(nebula: string, names = ["hub", "a", "b"]
   }
   const [hub, a, b] = members;
   if (hub === undefined || a === undefined || b === undefined) throw new Error("Three members");
-  return { plane, organization: acme, hub, a, b, [Symbol.asyncDispose]: () => stack.disposeAsync() };
+  return { plane, organization: acme, members, hub, a, b, [Symbol.asyncDispose]: () => stack.disposeAsync() };
 }

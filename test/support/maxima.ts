@@ -63,6 +63,7 @@ function ofType(schema: Any, actions: readonly Any[], path: string, isGood: IsGo
         partsOf(entry, path === "" ? key : `${path}.${key}`, isGood),
       );
     case "optional":
+    case "exact_optional":
     case "nullable":
     case "nullish":
       return partsOf(schema["wrapped"], path, isGood);

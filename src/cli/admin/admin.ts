@@ -15,6 +15,7 @@ const node = () => import("./nodes/node.ts");
 const name = () => import("./nodes/name.ts");
 const path = () => import("./nodes/path.ts");
 const relay = () => import("./nodes/relay.ts");
+const route = () => import("./nodes/route.ts");
 const rule = () => import("./rule.ts");
 const policy = () => import("./policy.ts");
 const ca = () => import("./ca.ts");
@@ -224,6 +225,26 @@ export const adminCommands: CommandTable = {
   "admin relay limit": lazyCommand(
     { description: "Set or remove the monthly limit of a relay" },
     async () => (await relay()).limit,
+  ),
+  "admin route list": lazyCommand(
+    { description: "List the networks behind nodes, their routers, and what waits for approval" },
+    async () => (await route()).list,
+  ),
+  "admin route show": lazyCommand(
+    { description: "Show the routers of a network" },
+    async () => (await route()).show,
+  ),
+  "admin route create": lazyCommand(
+    { description: "Make nodes routers of a network behind them; this approves what they offer" },
+    async () => (await route()).create,
+  ),
+  "admin route update": lazyCommand(
+    { description: "Change the metric or the maintenance of routers" },
+    async () => (await route()).update,
+  ),
+  "admin route delete": lazyCommand(
+    { description: "Let nodes route a network no longer" },
+    async () => (await route()).remove,
   ),
   "admin rule list": lazyCommand(
     { description: "List the firewall rules; traffic that no rule allows is refused" },

@@ -43,6 +43,12 @@ export const permissionFlags: Flags = {
     valueHint: "NAMES",
     description: "Names that the control plane can give to the interface (none: revoke it)",
   },
+  advertise: {
+    type: "string",
+    valueHint: "NETWORKS",
+    description:
+      "Networks behind this machine to route for the others, once an administrator approves: 192.168.7.0/24 (none: end it)",
+  },
 };
 
 /** How far a control plane is trusted that the command sends a token to. */

@@ -1,7 +1,9 @@
 // One check-in: the report of this node and the answer of the control plane.
 
-import { given } from "../../base/given.ts";
+import { existsSync } from "node:fs";
 import { uptime } from "node:os";
+import { join } from "node:path";
+import { given } from "../../base/given.ts";
 import { buildInfo } from "../../build-info.ts";
 import type { CheckinAnswer, CheckinRequest } from "../../protocol/checkin.ts";
 import type { NamesRequest } from "../../protocol/names.ts";
@@ -122,7 +124,7 @@ export type CheckInOptions = {
   state?: SyncState | undefined;
 };
 
-export function checkIn(
+export async function checkIn(
   organization: Organization,
   client: Pick<Client, "checkin">,
   report: Report,
@@ -132,6 +134,7 @@ export function checkIn(
   const version = versionInForce(organization, options.state);
   // Confirmed: the engine's log has shown the reload, or the engine is off and reads the files at its next start.
   const confirmed = damage === undefined && isApplied(directory);
+  const advertised = damage === undefined ? await offered(directory) : undefined;
   const request: CheckinRequest = {
     version: buildInfo.version,
     uptime: Math.floor(uptime()),
@@ -148,9 +151,18 @@ export function checkIn(
       relayed: options.relayed,
       data_plane: options.data_plane,
       addresses: options.addresses,
+      advertised,
     }),
     ...(options.others === undefined ? {} : { others: true }),
     ...given({ machine: options.machine, time: options.time, leaving: options.leaving }),
   };
   return client.checkin(slug, config.node_id, request, options);
+}
+
+/** What root of this machine offers to route. Every check-in has it: without it, the offer ends. */
+async function offered(directory: string): Promise<CheckinRequest["advertised"]> {
+  if (!existsSync(join(directory, "permissions.json"))) return undefined;
+  // Loaded on demand: it decodes certificates, and few machines are routers.
+  const { advertisedNow } = await import("../routing/offers.ts");
+  return advertisedNow(directory);
 }

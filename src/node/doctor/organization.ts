@@ -13,7 +13,7 @@ import { hasMode, readTextIfThere } from "../../base/files.ts";
 import type { Log } from "../../base/log.ts";
 import { ageOf } from "../../platform/process-identity.ts";
 import { isLinux } from "../../platform/network/kernel.ts";
-import { nftProgram } from "../../platform/network/relay-counter.ts";
+import { nftProgram } from "../../platform/nftables.ts";
 import { isHostKey, publicOfHostKey } from "../../pki/keys.ts";
 import { decodeBundle } from "../../pki/bundle.ts";
 import { decodeCaBundle, verifyCertificate } from "../../pki/nebula.ts";

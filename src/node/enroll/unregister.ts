@@ -13,7 +13,7 @@ import type { Log } from "../../base/log.ts";
 import type { Step } from "../../base/plan.ts";
 import { planRemoved } from "../../base/plan-file.ts";
 import { rename } from "../../platform/file-system.ts";
-import { removeRelayCounter } from "../../platform/network/relay-counter.ts";
+import { removeTables } from "../../platform/nftables.ts";
 import { checkIn } from "../contact/checkin.ts";
 import {
   accountOf,
@@ -25,6 +25,7 @@ import { keyringToken, removeFromKeyring } from "../files/keyring.ts";
 import { withLock } from "../files/lock.ts";
 import { savedHealthDirectory, savedHealthFiles } from "../health/saved-health.ts";
 import { openOrganization } from "../files/organizations.ts";
+import { unmakeRouter } from "../routing/router.ts";
 import { temporarySibling } from "../files/replacement.ts";
 import type { Salvaged } from "../files/damaged-organization.ts";
 
@@ -109,6 +110,7 @@ export async function removeLocally(
   return withLock(directory, command, system, async () => {
     const root = join(directory, "..");
     const gone = temporarySibling(root, slug, "removed");
+    const undone = await undoRouter(directory, system);
     const others = [temporarySibling(root, slug, "replaced"), temporarySibling(root, slug, "pending")];
     // First what a killed registration left: without the directory, the next command would finish that registration.
     const kept = others.flatMap(removeAllPossible);
@@ -119,10 +121,20 @@ export async function removeLocally(
     } catch (error) {
       throw fromSystemError(`remove ${directory}`, error);
     }
-    await removeRelayCounter(slug, system);
+    await removeTables(slug, system);
     const seen = healthFiles(salvaged, system).flatMap(removeAllPossible);
-    return [...keyring, ...kept, ...seen, ...removeAllPossible(gone)];
+    return [...keyring, ...undone, ...kept, ...seen, ...removeAllPossible(gone)];
   });
+}
+
+/** Before the directory goes: it is found by it. What a router changed of the machine must not keep it from leaving. */
+async function undoRouter(directory: string, system: ConnectionEdge): Promise<NotRemoved[]> {
+  try {
+    await unmakeRouter(directory, system);
+    return [];
+  } catch (error) {
+    return [{ path: "forwarding of packets", reason: messageOf(error) }];
+  }
 }
 
 /**

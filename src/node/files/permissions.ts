@@ -1,5 +1,5 @@
 // permissions.json: what the administrator of this machine allows an organization's control plane beyond the usual: routes,
-// overlapping networks, listeners, interfaces, and domains of names. The control plane never sends a file of this name.
+// networks behind this machine, overlapping networks, listeners, interfaces, and domains of names. The control plane never sends a file of this name.
 
 import { existsSync, statSync } from "node:fs";
 import { join } from "node:path";
@@ -9,6 +9,7 @@ import { removeTree, writeFileAtomic } from "../../base/files.ts";
 import { formatAddress, isPrivate, joinHostPort, parseAddress, parseNetwork } from "../../base/ip.ts";
 import { planFile } from "../../base/plan-file.ts";
 import { quoteWord, type Step } from "../../base/plan.ts";
+import { formatOffer, maxSubnets, parseOffer } from "../../protocol/routing/advertised.ts";
 import { NameSuffix } from "../../protocol/names.ts";
 import { readJsonFile } from "./organizations.ts";
 import { refuseForeignFile } from "./own-files.ts";
@@ -28,6 +29,8 @@ const Permissions = v.object({
   listeners: v.optional(texts(270), []),
   /** Names of the engine's interface. */
   interfaces: v.optional(texts(15), []),
+  /** Networks behind this machine that it offers to route, as parseOffer reads them. */
+  advertise: v.optional(v.pipe(texts(200), v.maxLength(maxSubnets)), []),
   /** Parts of the internet that were routed before this needed a permission, until root says what is allowed. */
   former_routes: v.optional(texts(64), []),
 });
@@ -41,6 +44,7 @@ export const noPermissions: Permissions = {
   overlaps: [],
   listeners: [],
   interfaces: [],
+  advertise: [],
   former_routes: [],
 };
 
@@ -143,12 +147,24 @@ const flags = [
     read: readInterface,
     example: "a name of 1 to 15 characters",
   },
+  {
+    flag: "advertise",
+    key: "advertise",
+    read: readOffer,
+    example:
+      "a network such as 192.168.7.0/24, 10.201.7.0/24=192.168.7.0/24 (translated), 192.168.7.0/24@192.168.7.1 (watched) or 192.168.7.0/24+masquerade",
+  },
 ] as const;
 
 export type PermissionFlag = (typeof flags)[number]["flag"];
 
 function readNetwork(text: string): string | undefined {
   return parseNetwork(text)?.text;
+}
+
+function readOffer(text: string): string | undefined {
+  const offer = parseOffer(text);
+  return offer === undefined ? undefined : formatOffer(offer);
 }
 
 function readListener(text: string): string | undefined {

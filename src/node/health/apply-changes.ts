@@ -1,6 +1,7 @@
 // Applies this machine's own changes of config.yml to the running engine.
 
 import type { System } from "../../base/system.ts";
+import { can } from "../../engine/features.ts";
 import type { EngineControl } from "../engine/engine.ts";
 import { withLock } from "../files/lock.ts";
 import type { OwnChanges } from "../files/config/rewrite-config.ts";
@@ -8,20 +9,24 @@ import type { OwnChanges } from "../files/config/rewrite-config.ts";
 export type ApplyDeps = {
   /** Named as the lock's holder in messages of other commands. */
   command: string;
-  control: Pick<EngineControl, "reload">;
+  control: Pick<EngineControl, "reload"> & Partial<Pick<EngineControl, "restart">>;
+  /** The version of the running engine, for changes that an old one takes only at its start. */
+  version?: () => Promise<string | undefined>;
   system: Pick<System, "machineState" | "lookup" | "sleep">;
 };
 
 export async function applyChanges(
   place: { slug: string; directory: string },
   changes: OwnChanges,
-  { command, control, system }: ApplyDeps,
+  { command, control, system, version }: ApplyDeps,
 ): Promise<void> {
   // Loaded on demand: it decodes certificates, and most processes never heal.
   const { rewriteConfig } = await import("../files/config/rewrite-config.ts");
   const { readMachine } = await import("../files/granted/machine.ts");
   await withLock(place.directory, command, system, async () => {
     const machine = await readMachine(place.directory, system);
-    if (rewriteConfig(place, machine, changes)) await control.reload();
+    if (!rewriteConfig(place, machine, changes)) return;
+    const isForStart = changes.routes !== undefined && !can(await version?.(), "reload_tun");
+    await (isForStart ? (control.restart ?? control.reload) : control.reload)();
   });
 }

@@ -9,6 +9,7 @@ import { brand, defaultPlaces } from "../../brand.ts";
 import { makeDirectory, readTextIfThere, writeFileUntilBoot } from "../../base/files.ts";
 import { ConfirmationAnswer } from "../../protocol/confirmation.ts";
 import { RelayedAnswer } from "../../protocol/relayed-report.ts";
+import { ownPlatform } from "../../platform/own-directory.ts";
 import type { System } from "../../base/system.ts";
 import type { PlaneFacts } from "./assessment.ts";
 import type { NamedPeers } from "./named-peers.ts";
@@ -104,7 +105,7 @@ type SavedProbes = v.InferOutput<typeof SavedProbes>;
 /** Older results are outdated: check-auth runs each minute. */
 const freshMs = 90_000;
 
-export function savedHealthDirectory(configRoot: string, platform: NodeJS.Platform): string {
+export function savedHealthDirectory(configRoot: string, platform: NodeJS.Platform = ownPlatform): string {
   const directory = `/run/${brand.id}-health`;
   const root = resolve(configRoot);
   if (root === resolve(defaultPlaces(platform, {}).configRoot)) return directory;

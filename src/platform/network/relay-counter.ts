@@ -2,17 +2,10 @@
 // counts them, but each relayed packet is recognizable: the engine's header begins with version 1, type message,
 // subtype relay. The table only counts: it accepts and drops nothing.
 
-import { given } from "../../base/given.ts";
-import { existsSync } from "node:fs";
 import * as v from "valibot";
-import { brand } from "../../brand.ts";
 import type { RelayedReport } from "../../protocol/relayed-report.ts";
 import type { System } from "../../base/system.ts";
-
-type Edge = Pick<System, "run" | "platform">;
-
-const programs = ["/usr/sbin/nft", "/sbin/nft", "/usr/bin/nft"];
-const timeoutMs = 5000;
+import { putTable, readTable } from "../nftables.ts";
 
 const Counters = v.object({
   nftables: v.pipe(
@@ -30,11 +23,6 @@ const Counters = v.object({
   ),
 });
 
-/** Undefined if this machine cannot count: it is no Linux, or has no nft. */
-export function nftProgram({ platform }: Pick<System, "platform">): string | undefined {
-  return platform === "linux" ? programs.find((each) => existsSync(each)) : undefined;
-}
-
 /**
  * Bytes that were forwarded since the counter exists, with the headers of IP: once for packets that the engine hands
  * to the kernel together (offloads). Begins to count at the first call. Undefined if this machine cannot count, or
@@ -43,32 +31,16 @@ export function nftProgram({ platform }: Pick<System, "platform">): string | und
 export async function readRelayed(
   slug: string,
   port: number,
-  system: Edge & Pick<System, "isRoot" | "random">,
+  system: Pick<System, "run" | "platform" | "isRoot" | "random">,
 ): Promise<RelayedReport | undefined> {
-  const nft = nftProgram(system);
-  if (nft === undefined || !system.isRoot || port === 0) return undefined;
-  const run = (words: string[], input?: string) =>
-    system.run([nft, ...words], { timeoutMs, ...given({ input }) });
-  try {
-    const listed = await run(["-j", "list", "counters", "table", "inet", tableOf(slug)]);
-    const counter = listed.status === 0 ? counterIn(listed.stdout, port) : undefined;
-    if (counter !== undefined) return counter;
-    const name = `p${port}x${Buffer.from(system.random(6)).toString("hex")}`;
-    const made = await run(["-f", "-"], script(tableOf(slug), name, port));
-    return made.status === 0 ? { counter: name, bytes: 0 } : undefined;
-  } catch {
-    return undefined;
-  }
+  if (!system.isRoot || port === 0) return undefined;
+  const listed = await readTable("relay", slug, system, "counters");
+  const counter = listed === undefined ? undefined : counterIn(listed, port);
+  if (counter !== undefined) return counter;
+  const name = `p${port}x${Buffer.from(system.random(6)).toString("hex")}`;
+  const failed = await putTable("relay", slug, tableBody(name, port), system);
+  return failed === undefined ? { counter: name, bytes: 0 } : undefined;
 }
-
-/** Ends counting, if it was begun. Does not reject. */
-export async function removeRelayCounter(slug: string, system: Edge): Promise<void> {
-  const nft = nftProgram(system);
-  if (nft === undefined) return;
-  await system.run([nft, "delete", "table", "inet", tableOf(slug)], { timeoutMs }).catch(() => undefined);
-}
-
-const tableOf = (slug: string) => `${brand.id}-relay-${slug}`;
 
 /** The name has the port: after a change of the port, the rule is written again. */
 function counterIn(text: string, port: number): RelayedReport | undefined {
@@ -79,16 +51,10 @@ function counterIn(text: string, port: number): RelayedReport | undefined {
   return { counter: counter.name, bytes: counter.bytes };
 }
 
-/** In one transaction. To delete a table that may not exist, it is added before. */
-function script(table: string, counter: string, port: number): string {
-  return `add table inet ${table}
-delete table inet ${table}
-table inet ${table} {
-  counter ${counter} { }
+function tableBody(counter: string, port: number): string {
+  return `  counter ${counter} { }
   chain out {
     type filter hook output priority 300; policy accept;
     udp sport ${port} @th,64,16 0x1101 counter name "${counter}"
-  }
-}
-`;
+  }`;
 }

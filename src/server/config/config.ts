@@ -18,6 +18,7 @@ import { can, parseEngineVersion, type EngineVersion } from "../../engine/featur
 import { conntrackDefaults, flowTimes } from "./flow-timeout.ts";
 import { compileRules } from "../policy/firewall.ts";
 import { isSelf, type Rule } from "../../api/rules.ts";
+import { costOf } from "../../protocol/routing/advertised.ts";
 import { certifiedGroups, userOfGroup } from "../../protocol/users-groups.ts";
 import type { NodeRow } from "../store/tables/nodes.ts";
 
@@ -37,6 +38,7 @@ export type ConfigNode = Pick<
   | "externalPort"
   | "listenPort"
   | "subnets"
+  | "routeOptions"
   | "configOverrides"
   | "overlayVersion"
   | "platform"
@@ -46,7 +48,7 @@ export type ConfigNode = Pick<
 /** The columns of a lighthouse, a relay or a router with subnets that other nodes' configurations depend on. */
 export type Hub = Pick<
   ConfigNode,
-  "id" | "ip" | "isLighthouse" | "isRelay" | "publicIp" | "externalPort" | "subnets"
+  "id" | "ip" | "isLighthouse" | "isRelay" | "publicIp" | "externalPort" | "subnets" | "routeOptions"
 >;
 
 export type ConfigSource = {
@@ -80,7 +82,7 @@ export type ConfigView = ConfigSource & {
 };
 
 /** Everything that rendering sees of a node. Nodes of the same kind have the same configuration. */
-export type NodeKind = Omit<ConfigNode, "name" | "ip" | "ip6" | "ownerId" | "ownerGroups">;
+export type NodeKind = Omit<ConfigNode, "name" | "ip" | "ip6" | "ownerId" | "ownerGroups" | "routeOptions">;
 
 export function kindOf({ named }: ConfigView, node: ConfigNode): NodeKind {
   return {
@@ -246,18 +248,31 @@ const pinnedTun = {
 
 function tun(view: ConfigView, node: NodeKind, others: readonly Hub[], engine: EngineVersion): YamlMap {
   const usesVersion2 = view.certificateVersion !== 1 && can(engine, "certificate_v2");
-  const routes = others.flatMap((hub) =>
-    hub.subnets
-      .filter((subnet) => usesVersion2 || !subnet.includes(":"))
-      .map((route): YamlValue => ({ route, via: hub.ip })),
-  );
   return {
     ...(node.pinsDefaults ? pinnedTun : {}),
     // macOS names its devices itself.
     ...(node.platform?.startsWith("darwin") === true ? {} : { dev: deviceName(view.slug) }),
     mtu: 1300,
-    unsafe_routes: routes,
+    unsafe_routes: routesOver(others, node, usesVersion2),
   };
+}
+
+/**
+ * One entry for each router of a network, the preferred one last: every engine takes the last one, and the node chooses among
+ * all of them. A router of a network has its own way there.
+ */
+function routesOver(others: readonly Hub[], node: NodeKind, hasIpv6: boolean): YamlValue[] {
+  const own = new Set(node.subnets);
+  const all = others.flatMap(({ ip: via, subnets, routeOptions }) =>
+    subnets
+      .filter((route) => !own.has(route) && (hasIpv6 || !route.includes(":")))
+      .map((route) => ({ route, via, metric: costOf(routeOptions[route]) })),
+  );
+  const byNetwork = Map.groupBy(all, ({ route }) => route);
+  return [...byNetwork.values()].flatMap((routers) => {
+    if (routers.length === 1) return routers.map(({ route, via }) => ({ route, via }));
+    return routers.toReversed().sort((a, b) => b.metric - a.metric);
+  });
 }
 
 function firewall(view: ConfigView, node: NodeKind, engine: EngineVersion): YamlMap {

@@ -73,7 +73,16 @@ export function makeViews(now: () => number): Views {
   };
 }
 
-const hubPick = nodes.pick("id", "ip", "isLighthouse", "isRelay", "publicIp", "externalPort", "subnets");
+const hubPick = nodes.pick(
+  "id",
+  "ip",
+  "isLighthouse",
+  "isRelay",
+  "publicIp",
+  "externalPort",
+  "subnets",
+  "routeOptions",
+);
 const caPick = authorities.pick("id", "kind", "certificate", "retiredAt");
 
 async function loadView(reader: Reader, orgId: number, now: number): Promise<OrgView> {

@@ -29,8 +29,8 @@ export function gainsGroup(from: Grouped, to: Grouped): boolean {
 
 /** Whether configurations of other nodes change. Rules that name the node are not looked at. */
 export function affectsOthers(before: NodeRecord, after: NodeRecord): boolean {
-  const shown = ({ ip, isLighthouse, isRelay, publicIp, externalPort, subnets }: NodeRecord) =>
-    JSON.stringify([ip, isLighthouse, isRelay, publicIp, externalPort, subnets]);
+  const shown = ({ ip, isLighthouse, isRelay, publicIp, externalPort, subnets, routeOptions }: NodeRecord) =>
+    JSON.stringify([ip, isLighthouse, isRelay, publicIp, externalPort, subnets, routeOptions]);
   return (isHub(before) || isHub(after)) && shown(before) !== shown(after);
 }
 
@@ -40,6 +40,7 @@ export function audited(node: NodeRow): Record<string, unknown> {
     ip_address: node.ip,
     groups: node.groups,
     subnets: node.subnets,
+    ...(Object.keys(node.routeOptions).length === 0 ? {} : { route_options: node.routeOptions }),
     is_lighthouse: node.isLighthouse,
     is_relay: node.isRelay,
     is_name_server: node.isNameServer,

@@ -4,6 +4,7 @@
 import type { NodePatch, NodeRequest } from "../../api/nodes.ts";
 import * as v from "valibot";
 import { AppError } from "../../base/errors.ts";
+import type { RouteOptions } from "../../protocol/routing/advertised.ts";
 import type { Node } from "../../protocol/node.ts";
 import { record, type Actor, type AuditEvent } from "../audit/record.ts";
 import { editPolicy, editReach, type Testing } from "../policy/edit-policy.ts";
@@ -199,13 +200,16 @@ function isPolicy({ groups, subnets, is_relay }: NodePatch): boolean {
 
 type Changing = Pick<NodeStore, "authorities" | "secretKey" | "system">;
 
+/** Beside the settings of the API: options of its subnets as routes. */
+export type NodeChange = NodePatch & { routeOptions?: RouteOptions };
+
 /** Changes the node in the transaction. Returns the events, for the caller to record. */
 export async function changeNode(
   tx: Transaction,
   services: Changing,
   org: Pick<Org, "id">,
   id: number,
-  patch: NodePatch,
+  patch: NodeChange,
   actor: Actor,
 ): Promise<{ updated: AuditEvent; issued: AuditEvent[] }> {
   const now = services.system.now();
@@ -255,11 +259,15 @@ function refuseHub({ phone }: NodeRow, patch: NodePatch): void {
   });
 }
 
-function patched(before: NodeRow, patch: NodePatch) {
+function patched(before: NodeRow, patch: NodeChange) {
+  const subnets = patch.subnets ?? before.subnets;
+  const options = Object.entries(patch.routeOptions ?? before.routeOptions);
   return {
     name: patch.name ?? before.name,
     groups: patch.groups === undefined ? before.groups : [...new Set(patch.groups)],
-    subnets: patch.subnets ?? before.subnets,
+    subnets,
+    // Options end with their subnet.
+    routeOptions: Object.fromEntries(options.filter(([network]) => subnets.includes(network))),
     isLighthouse: patch.is_lighthouse ?? before.isLighthouse,
     isRelay: patch.is_relay ?? before.isRelay,
     isNameServer: patch.is_name_server ?? before.isNameServer,

@@ -14,6 +14,7 @@ import type { OrganizationCall } from "../http/route.ts";
 import { browserOf } from "../users/sessions/browser-sessions.ts";
 import { makePhone, type PhoneWish } from "./phones.ts";
 import type { nodesApi } from "../../api/nodes.ts";
+import type { routesApi } from "../../api/paths.ts";
 import { AppError } from "../../base/errors.ts";
 import { sessionsEndedHeader } from "../../protocol/sign-in.ts";
 import { actorOf } from "../audit/record.ts";
@@ -24,9 +25,10 @@ import { adds } from "../retention/budget.ts";
 import { inTurnOf, testingOf } from "../pipeline.ts";
 import { currentFiles, hasAlready, headersOf, jsonReply } from "./call-routes.ts";
 import type { Services } from "../services.ts";
-import { findNode } from "../store/nodes.ts";
+import { findNode, isOnline, type NodeRecord } from "../store/nodes.ts";
 import { nextChanges } from "./contact/next-changes.ts";
 import { ownerRequiredOf, requireMe } from "./node-owner.ts";
+import { createRoute, deleteRoute, listRoutes, updateRoute } from "./network-routes.ts";
 import { createNode, listNodes, patchNode, renewNode } from "./nodes.ts";
 import { revokeNode } from "./lifecycle/revoke.ts";
 import { listRevocations } from "./lifecycle/revocations.ts";
@@ -142,6 +144,25 @@ export const registrationHandlers = (services: Services): Handlers<typeof regist
     return noContent;
   },
 });
+
+export const routeHandlers = (services: Services): Handlers<typeof routesApi> => {
+  const { db, publicUrl, reports, system, changes } = services;
+  const shown = { isOnline: (node: NodeRecord) => isOnline(reports.onto(node), system.now(), changes) };
+  return {
+    list: async (call, input) => listReply(call, publicUrl, await listRoutes(db, call.org, input, shown)),
+    create: async (call, input) => ({
+      status: 201,
+      body: await createRoute(services, call.org, input, actorOf(call), shown),
+    }),
+    update: async (call, input) => ({
+      body: await updateRoute(services, call.org, input, actorOf(call), shown),
+    }),
+    async delete(call, input) {
+      await deleteRoute(services, call.org, input, actorOf(call));
+      return noContent;
+    },
+  };
+};
 
 const mustSignIn = "Only a signed-in browser confirms machines.";
 

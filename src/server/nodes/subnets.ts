@@ -24,24 +24,31 @@ type HubRow = Pick<NodeRow, "id" | "name" | "publicIp" | "isLighthouse">;
 type Hub = HubRow & { address: ReturnType<typeof parseAddress> };
 type Router = Pick<NodeRow, "id" | "name"> & { subnets: readonly string[] };
 
-/** Addresses that a subnet must not contain, and which nodes route which subnets. */
+/** Addresses that a subnet must not contain. */
 export type Routing = {
   controlPlane: string;
   hubs: readonly Hub[];
-  /** By subnet in its canonical form. */
-  routers: ReadonlyMap<string, readonly Pick<Router, "id" | "name">[]>;
+  /** By subnet in its canonical form: where a second router must not come unintentionally. */
+  routers?: ReadonlyMap<string, readonly Pick<Router, "id" | "name">[]>;
 };
 
-/** Throws validation_failed or conflict with the wrong subnet. `node`: the one that gets them, as it is. */
+/**
+ * Throws validation_failed or conflict with the wrong subnet. `node`: the one that gets them, as it is. Several nodes may be
+ * routers of one network, unless `isAlone`.
+ */
 export async function checkSubnets(
   reader: Pick<Reader, "all" | "get">,
   org: IssuingOrg,
   subnets: readonly string[],
   node?: Omit<Router, "name">,
+  { isAlone = false } = {},
 ): Promise<void> {
   if (subnets.length === 0) return;
-  const routers = routersOf(await readRouters(reader, org.id));
-  requireRoutable(org, { ...(await readObstacles(reader, org.id)), routers }, subnets, node);
+  const obstacles = await readObstacles(reader, org.id);
+  const routing = isAlone
+    ? { ...obstacles, routers: routersOf(await readRouters(reader, org.id)) }
+    : obstacles;
+  requireRoutable(org, routing, subnets, node);
 }
 
 type Overlay = Pick<IssuingOrg, "network" | "network6" | "certificateVersion">;
@@ -58,7 +65,7 @@ export function requireRoutable(
   if (held !== undefined) throw refused(`${held} holds the address of this control plane.`);
   for (const hub of hubs) refuseRouted(hub, networks);
   for (const { text } of networks) {
-    const other = routers.get(text)?.find(({ id }) => id !== node?.id);
+    const other = routers?.get(text)?.find(({ id }) => id !== node?.id);
     if (other !== undefined) throw new AppError("conflict", `The node ${other.name} already routes ${text}.`);
   }
 }

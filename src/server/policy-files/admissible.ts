@@ -4,7 +4,8 @@
 import { AppError } from "../../base/errors.ts";
 import { inSlices, nextRound } from "../http/heavy-work.ts";
 import { requireFew, requireFreeName, requireRouted } from "../names/aliases.ts";
-import { maxGroups, maxSubnets } from "../../api/nodes.ts";
+import { maxGroups } from "../../api/nodes.ts";
+import { maxSubnets } from "../../protocol/routing/advertised.ts";
 import {
   hubOf,
   parsedNetworks,
@@ -66,8 +67,8 @@ async function requireRoutes(
   await inSlices(check());
 
   function* check(): Generator<unknown, void> {
-    const routing = { controlPlane, hubs, routers: routersOf(after) };
-    const all = parsedNetworks(routing.routers.keys());
+    const routing = { controlPlane, hubs };
+    const all = parsedNetworks(routersOf(after).keys());
     for (const { id, subnets, groups, relay } of changes) {
       yield;
       const [node, former] = [byId.get(id), was.get(id)];

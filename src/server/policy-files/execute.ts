@@ -233,7 +233,7 @@ async function possibleRoutes(
   for (const route of add) {
     const subnets = applied(node.subnets, { add: [...possible, route], remove: [] });
     const check = async () => {
-      await checkSubnets(tx, org, subnets, node);
+      await checkSubnets(tx, org, subnets, node, { isAlone: true });
       possible.push(route);
     };
     await attempt(tx, rollback, `The route ${route} of ${node.name}`, check);

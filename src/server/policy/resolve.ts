@@ -211,10 +211,10 @@ function* routesOf(
   for (const [at, { network, via }] of routes.entries()) {
     const text = parseNetwork(network)?.text;
     if (text === undefined) fault(`routes.${at}.network`, "Enter a network such as 192.168.5.0/24.");
-    else if (taken.has(text)) fault(`routes.${at}.network`, `${text} is here twice.`);
     else {
-      taken.add(text);
       const id = node(via, `routes.${at}.via`);
+      if (taken.has(`${id} ${text}`)) fault(`routes.${at}.network`, `${text} via ${via} is here twice.`);
+      taken.add(`${id} ${text}`);
       const list = found.get(id) ?? [];
       list.push(text);
       found.set(id, list);

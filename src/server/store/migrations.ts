@@ -293,6 +293,12 @@ const steps: readonly (readonly string[])[] = [
     onlineCounts.add("rtt95"),
     indexOfHours,
   ],
+  // 58: Few nodes offer networks.
+  [
+    nodes.add("routeOptions"),
+    nodes.add("advertised"),
+    "CREATE INDEX nodes_advertising ON nodes (org_id) WHERE advertised <> '[]'",
+  ],
 ];
 
 /**

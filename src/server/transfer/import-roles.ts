@@ -19,7 +19,7 @@ import {
 import { Port, PublicAddress } from "../../protocol/values.ts";
 import { decodeBundle } from "../../pki/bundle.ts";
 import { fingerprint } from "../../pki/nebula.ts";
-import { maxSubnets } from "../../api/nodes.ts";
+import { maxSubnets } from "../../protocol/routing/advertised.ts";
 import { hubOf, requireRoutable, unreachable, type Routing } from "../nodes/subnets.ts";
 import type { HandMade } from "./import-files.ts";
 import { above, quoted, type Machine, type Said } from "./hand-config.ts";

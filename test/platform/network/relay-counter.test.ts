@@ -1,7 +1,7 @@
 // The counter of relayed packets: what nft is told, and what its answers mean. test/e2e/relayed-bytes.test.ts counts packets.
 
 import { expect, test } from "bun:test";
-import { readRelayed, removeRelayCounter } from "../../../src/platform/network/relay-counter.ts";
+import { readRelayed } from "../../../src/platform/network/relay-counter.ts";
 import type { System } from "../../../src/base/system.ts";
 
 type Answer = { status: number; stdout: string };
@@ -66,10 +66,4 @@ test("counts nothing without rights, without a port, on other systems, and if nf
     expect(await readRelayed("acme", port, system)).toBeUndefined();
     expect(ran).toEqual([]);
   }
-});
-
-test("removes its own table alone", async () => {
-  const { system, ran } = makeSystem([done]);
-  await removeRelayCounter("acme", system);
-  expect(ran.map(({ words }) => words)).toEqual([["delete", "table", "inet", "overlay-agent-relay-acme"]]);
 });

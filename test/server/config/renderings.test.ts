@@ -26,6 +26,7 @@ const node = (fields: Partial<ConfigNode> = {}): ConfigNode => ({
   externalPort: null,
   listenPort: null,
   subnets: [],
+  routeOptions: {},
   configOverrides: {},
   overlayVersion: "1.10.3",
   platform: "linux-x64",

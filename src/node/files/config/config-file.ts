@@ -8,7 +8,14 @@ import { readTextIfThere } from "../../../base/files.ts";
 import { controlSocket } from "../../../platform/systemd/control-socket.ts";
 import { isMap, listOf, mergeYaml, stringifyYaml, type YamlMap, type YamlValue } from "../../../base/yaml.ts";
 import { withDataPlane, type DataPlane } from "./data-plane.ts";
-import { readLocalChanges, readPeerMap, withLocalChanges, withPeerMap } from "./local-changes.ts";
+import {
+  readLocalChanges,
+  readPeerMap,
+  readRouteChoice,
+  withLocalChanges,
+  withPeerMap,
+  withRouteChoice,
+} from "./local-changes.ts";
 import { refuseForeignFiles } from "../own-files.ts";
 import { readOwnYaml, readYaml } from "./read-yaml.ts";
 
@@ -46,7 +53,8 @@ export function finishConfig(
     cert: join(filesIn, "host.crt"),
     key: join(directory, "host.key"),
   };
-  const healed = localApi ? withLocalChanges(config, readLocalChanges(directory)) : config;
+  const routed = withRouteChoice(config, readRouteChoice(directory));
+  const healed = localApi ? withLocalChanges(routed, readLocalChanges(directory)) : routed;
   const own = mergeYaml(
     {
       ...withDataPlane(withPeerMap(healed, readPeerMap(directory)), dataPlane),

@@ -1,16 +1,16 @@
 // Changes of config.yml by this machine itself. To heal tunnels: underlay addresses that it denies for a while, how
-// soon relayed tunnels try the direct path, and which relays it has chosen. For the time without a lighthouse:
-// underlay addresses of peers. Kept beside the control socket, so that every rewriting of config.yml keeps it.
+// soon relayed tunnels try the direct path, and which relays it has chosen. For networks behind nodes: the router that it
+// uses. For the time without a lighthouse: underlay addresses of peers. Kept beside the control socket, so that every rewriting of config.yml keeps it.
 
 import { join } from "node:path";
 import * as v from "valibot";
 import { writeFileAtomic } from "../../../base/files.ts";
-import { parseAddress } from "../../../base/ip.ts";
+import { holdsNetwork, parseAddress, parseNetwork } from "../../../base/ip.ts";
 import { makeSocketDirectory, socketDirectory } from "../../../platform/systemd/control-socket.ts";
-import { isMap, type YamlMap } from "../../../base/yaml.ts";
+import { isMap, valueAt, type YamlMap, type YamlValue } from "../../../base/yaml.ts";
 import { maxKeptPeers, maxRemotes } from "../../../protocol/path-report.ts";
 import { readValidJson } from "../organizations.ts";
-import { keptPeersKey } from "./read-config.ts";
+import { gatewaysKey, keptPeersKey } from "./read-config.ts";
 
 const most = 20;
 const Underlay = v.pipe(
@@ -112,4 +112,66 @@ export function withPeerMap(config: YamlMap, map: PeerMap): YamlMap {
     static_host_map: { ...hubs, ...Object.fromEntries(kept) },
     [keptPeersKey]: kept.map(([peer]) => peer),
   };
+}
+
+const Via = v.pipe(v.record(v.pipe(v.string(), v.maxLength(64)), Underlay), v.maxEntries(4096));
+/** By network: the router in use. `kept`: hosts whose flows stay with another router until they end. */
+const RouteChoice = v.object({ via: Via, kept: Via });
+export type RouteChoice = v.InferOutput<typeof RouteChoice>;
+
+const routeChoicePath = (directory: string) => join(directory, socketDirectory, "route-choice.json");
+
+/** Empty if the file does not exist or is damaged. */
+export function readRouteChoice(directory: string): RouteChoice {
+  return readValidJson(routeChoicePath(directory), RouteChoice) ?? { via: {}, kept: {} };
+}
+
+export function writeRouteChoice(directory: string, choice: RouteChoice): void {
+  makeSocketDirectory(directory);
+  writeFileAtomic(routeChoicePath(directory), `${JSON.stringify(choice)}\n`, 0o600);
+}
+
+type Gateway = { via: string; metric: number };
+
+/**
+ * The control plane sends one entry for each router of a network, the preferred one last. The engine gets one of them, and
+ * `route_gateways` names them all. A chosen router that the control plane no longer names does not count.
+ */
+export function withRouteChoice(config: YamlMap, { via: chosen, kept }: RouteChoice): YamlMap {
+  const sent = valueAt(config, "tun.unsafe_routes");
+  if (!Array.isArray(sent)) return config;
+  const byNetwork = Map.groupBy(sent, (each) => (isMap(each) ? String(each["route"]) : ""));
+  const gateways = new Map<string, Gateway[]>();
+  const routes = [...byNetwork].flatMap(([network, entries]): YamlValue[] => {
+    const last = entries.at(-1);
+    if (entries.length === 1 || !isMap(last)) return entries;
+    const all = entries.flatMap((each): Gateway[] => {
+      if (!isMap(each) || typeof each["via"] !== "string") return [];
+      const { via, metric } = each;
+      return [{ via, metric: typeof metric === "number" ? metric : 0 }];
+    });
+    gateways.set(network, all.toReversed());
+    const { metric: _, ...rest } = last;
+    const own = chosen[network];
+    const isKnown = own !== undefined && all.some(({ via }) => via === own);
+    const hosts = Object.entries(kept).filter(
+      ([host, router]) => isInNetwork(host, network) && all.some(({ via }) => via === router),
+    );
+    return [
+      isKnown ? { ...rest, via: own } : rest,
+      ...hosts.map(([host, router]) => ({ ...rest, route: host, via: router })),
+    ];
+  });
+  if (gateways.size === 0) return config;
+  const tun = isMap(config["tun"]) ? config["tun"] : {};
+  return {
+    ...config,
+    tun: { ...tun, unsafe_routes: routes },
+    [gatewaysKey]: Object.fromEntries(gateways),
+  };
+}
+
+function isInNetwork(host: string, network: string): boolean {
+  const [inner, outer] = [parseNetwork(host), parseNetwork(network)];
+  return inner !== undefined && outer !== undefined && holdsNetwork(outer, inner);
 }

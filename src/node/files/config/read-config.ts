@@ -135,15 +135,37 @@ export function underlayOf(configYml: string): { lighthouse: string; host: strin
   );
 }
 
-/** The subnets that this node reaches through others, each with the overlay addresses of its routers. */
+/** In config.yml: all routers of the networks that have several (local-changes.ts). Engines ignore it. */
+export const gatewaysKey = "route_gateways";
+
+export type Gateway = { via: string; metric: number };
+
+/** The networks with several routers, each with those in the order of the control plane, the preferred one first. */
+export function routeGateways(configYml: string): Map<string, Gateway[]> {
+  const all = readOwnYaml(configYml, "config.yml")[gatewaysKey];
+  return new Map(
+    Object.entries(isMap(all) ? all : {}).map(([network, routers]) => [
+      network,
+      listOf(routers).flatMap((each) =>
+        isMap(each) && typeof each["via"] === "string"
+          ? [{ via: each["via"], metric: Number(each["metric"] ?? 0) }]
+          : [],
+      ),
+    ]),
+  );
+}
+
+/** The subnets that this node reaches through others, each with the overlay addresses of its routers, the one in use first. */
 export function unsafeRoutes(configYml: string): { network: string; routers: string[] }[] {
   const routes = listOf(at(readOwnYaml(configYml, "config.yml"), "tun.unsafe_routes"));
+  const gateways = routeGateways(configYml);
   return routes.flatMap((each) => {
     if (!isMap(each) || typeof each["route"] !== "string") return [];
     const { route: network, via } = each;
-    const routers = (
+    const others = gateways.get(network)?.map((one) => one.via) ?? [];
+    const used = (
       Array.isArray(via) ? via.map((one) => (isMap(one) ? one["gateway"] : undefined)) : [via]
     ).filter((router) => typeof router === "string");
-    return [{ network, routers }];
+    return [{ network, routers: [...new Set([...used, ...others])] }];
   });
 }

@@ -7,7 +7,14 @@ import { finishConfig, hasLocalApi, overriddenIn, readOverrides } from "./config
 import { dataPlaneKeys, decideDataPlane, readTrial, type DataPlane } from "./data-plane.ts";
 import { generationFile, isChecked, readSyncState, writeSyncState } from "../generations.ts";
 import { withoutNames } from "../granted/host-names.ts";
-import { writeLocalChanges, writePeerMap, type LocalChanges, type PeerMap } from "./local-changes.ts";
+import {
+  writeLocalChanges,
+  writePeerMap,
+  writeRouteChoice,
+  type LocalChanges,
+  type PeerMap,
+  type RouteChoice,
+} from "./local-changes.ts";
 import { withLock } from "../lock.ts";
 import { readMachine, type Machine } from "../granted/machine.ts";
 import { readSent } from "./sent-config.ts";
@@ -32,23 +39,31 @@ function readPresent({ directory, slug }: Place, machine: Machine) {
   return { state, path, present, sent, localApi: hasLocalApi(present, directory) };
 }
 
+/** What withRouteChoice decides anew. */
+const chosenHere = ["tun.unsafe_routes"];
+
 /** A part that is left out stays as it is. */
-export type OwnChanges = { healing?: LocalChanges; peers?: PeerMap };
+export type OwnChanges = { healing?: LocalChanges; peers?: PeerMap; routes?: RouteChoice };
 
 /**
  * Stores the changes and rewrites config.yml. The caller holds the lock, and then reloads the engine. Returns false if the
  * configuration is not one that takes such changes (not checked yet; for those of healing: of an older engine), or if they
  * change nothing.
  */
-export function rewriteConfig(place: Place, machine: Machine, { healing, peers }: OwnChanges): boolean {
+export function rewriteConfig(
+  place: Place,
+  machine: Machine,
+  { healing, peers, routes }: OwnChanges,
+): boolean {
   const found = readPresent(place, machine);
   if (found === undefined || (healing !== undefined && !found.localApi)) return false;
   if (healing !== undefined) writeLocalChanges(place.directory, healing);
   if (peers !== undefined) writePeerMap(place.directory, peers);
+  if (routes !== undefined) writeRouteChoice(place.directory, routes);
   const { localApi } = found;
   const { host_names: names, data_plane: dataPlane } = found.state;
   // A change of overrides.yml that no command applied, and no engine tested, must not come into force with these.
-  const overrides = overriddenIn(found.present);
+  const overrides = withoutKeys(overriddenIn(found.present), readOverrides(place.directory), chosenHere);
   const next = finishConfig(found.sent(), place.directory, { names, localApi, dataPlane, overrides });
   if (next !== found.present) writeFileAtomic(found.path, next, 0o644);
   return healing !== undefined || next !== found.present;
@@ -100,7 +115,10 @@ async function decide(
     const { engine, before } = chosen;
     const basis = { engine, kernel: machine.kernel, sent, own, trial: readTrial(place.directory) };
     const dataPlane = decideDataPlane(basis, before, system.now());
-    const overrides = withoutKeptPort(withoutKeys(overriddenIn(present), own), state.data_plane?.port);
+    const overrides = withoutKeptPort(
+      withoutKeys(overriddenIn(present), own, dataPlaneKeys),
+      state.data_plane?.port,
+    );
     const next = finishConfig(sent, place.directory, {
       names: state.host_names,
       localApi,
@@ -113,9 +131,9 @@ async function decide(
 }
 
 /** The sections in force, without what is decided anew; overrides.yml stands above that. */
-function withoutKeys(present: YamlMap, own: YamlMap): YamlMap {
+function withoutKeys(present: YamlMap, own: YamlMap, paths: readonly string[]): YamlMap {
   const kept = { ...present };
-  for (const path of dataPlaneKeys) {
+  for (const path of paths) {
     const [section = "", key = ""] = path.split(".");
     const [values, owned] = [kept[section], own[section]];
     if (!isMap(values)) continue;

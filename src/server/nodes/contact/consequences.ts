@@ -1,8 +1,10 @@
-// Consequences of a check-in's report, which are rare: another engine, a confirmed version, certificates that are due for
-// renewal.
+// Consequences of a check-in's report, which are rare: another engine, other networks on offer, a confirmed version,
+// certificates that are due for renewal.
 
 import { AppError } from "../../../base/errors.ts";
 import type { CheckinRequest } from "../../../protocol/checkin.ts";
+import type { Advertised } from "../../../protocol/routing/advertised.ts";
+import { record } from "../../audit/record.ts";
 import { engineClass } from "../../../engine/features.ts";
 import type { LiveNode } from "./live-nodes.ts";
 import { recordRefusal, type RefusalNotes } from "./refused-engine.ts";
@@ -21,7 +23,12 @@ export type ConsequenceDeps = Pick<ServerOptions, "db" | "system"> & {
 };
 type Org = { id: number };
 
-type Consequences = { engine: string | undefined; confirmed: number | undefined; isDue: boolean };
+type Consequences = {
+  engine: string | undefined;
+  advertised: Advertised[] | undefined;
+  confirmed: number | undefined;
+  isDue: boolean;
+};
 
 /** Undefined for nearly every report. */
 export function consequencesOf(
@@ -33,7 +40,14 @@ export function consequencesOf(
   const version = confirmedVersion(request);
   const confirmed = version === node.confirmed ? undefined : version;
   const isDue = node.renewAt !== null && node.renewAt <= now;
-  return engine === undefined && confirmed === undefined && !isDue ? undefined : { engine, confirmed, isDue };
+  const advertised = otherOffer(node, request);
+  const isNothing = engine === undefined && advertised === undefined && confirmed === undefined && !isDue;
+  return isNothing ? undefined : { engine, advertised, confirmed, isDue };
+}
+
+function otherOffer(node: LiveNode, { advertised = [] }: CheckinRequest): Advertised[] | undefined {
+  const text = advertised.length === 0 ? undefined : JSON.stringify(advertised);
+  return text === node.advertised ? undefined : advertised;
 }
 
 /** True if the node was changed. */
@@ -44,12 +58,14 @@ export async function applyConsequences(
   consequences: Consequences | undefined,
 ): Promise<boolean> {
   if (consequences === undefined) return false;
-  const { engine, isDue } = consequences;
+  const { engine, advertised, isDue } = consequences;
+  const isOther =
+    advertised !== undefined && (await unlessStorageRefuses(() => takeAdvertised(deps, node, advertised)));
   const isTaken = engine !== undefined && (await unlessStorageRefuses(() => takeEngine(deps, node, engine)));
   if (isDue) {
     await deps.renewals.ensure(org.id, node.id, { wait: node.notAfter <= deps.system.now() });
   }
-  return isTaken || isDue;
+  return isTaken || isOther || isDue;
 }
 
 /** Nodes must learn of a revocation even if the disk is full. They repeat their reports at the next check-in. */
@@ -109,4 +125,29 @@ async function takeEngine(
     return !refusals.has(id) && recordRefusal(tx, node, overlayVersion, system.now());
   });
   if (isRefused) refusals.add(id);
+}
+
+/** An event only for networks that no administrator has approved, when they are new: a state changes often. */
+async function takeAdvertised(
+  { db, system }: ConsequenceDeps,
+  { id, orgId }: LiveNode,
+  list: Advertised[],
+): Promise<void> {
+  await db.writeFor({ org: orgId }, async (tx) => {
+    const before = await nodes.find(tx, { orgId, id });
+    if (before === undefined) return;
+    await nodes.update(tx, { id }, { advertised: list });
+    await notifyNode(tx, orgId, id);
+    const known = [...before.subnets, ...before.advertised.map(({ network }) => network)];
+    const networks = list.map(({ network }) => network).filter((each) => !known.includes(each));
+    if (networks.length === 0) return;
+    await record(tx, {
+      orgId,
+      at: system.now(),
+      type: "node.route_offered",
+      actor: { kind: "node", id, ip: null },
+      subject: `node/${id}`,
+      after: { networks },
+    });
+  });
 }

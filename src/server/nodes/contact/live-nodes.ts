@@ -23,6 +23,8 @@ export type LiveNode = {
   isEnded: boolean;
   isEphemeral: boolean;
   overlayVersion: string | null;
+  /** The networks that it offers to route, as JSON; undefined: none. */
+  advertised: string | undefined;
   /** When its current overlay certificate expires, ms. */
   notAfter: number;
   /** The same as text for answers. */
@@ -198,6 +200,7 @@ function liveOf(
     revoked: node.state === "revoked" && node.endedAt === null ? node : undefined,
     isEnded: node.endedAt !== null,
     isEphemeral: node.ephemeralSilenceS !== null,
+    advertised: node.advertised.length === 0 ? undefined : JSON.stringify(node.advertised),
     isPending: node.state === "pending",
     overlayVersion: node.overlayVersion === null ? null : intern(node.overlayVersion),
     notAfter,

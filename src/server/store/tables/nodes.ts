@@ -1,6 +1,7 @@
 // Nodes, and what belongs to one: groups, addresses, held names, aliases, proofs of owners, who registered it, what it
 // last reported and was last sent.
 
+import { AdvertisedList, RouteOptions } from "../../../protocol/routing/advertised.ts";
 import { Overrides } from "./organizations.ts";
 import type { Reader } from "../database.ts";
 import {
@@ -98,6 +99,10 @@ export const nodes = table(
     importedAt: since(47, integerOrNull()),
     /** The last check-in before the reported absence, ms; null: none was reported, or the node is back. */
     awaySince: since(56, integerOrNull()),
+    /** Metric and maintenance of its subnets, as a router among others. */
+    routeOptions: since(58, jsonWithDefault(RouteOptions, "{}")),
+    /** The networks that root of its machine offers to route, as it reported last. */
+    advertised: since(58, jsonWithDefault(AdvertisedList, "[]")),
   },
   {
     indexes: [

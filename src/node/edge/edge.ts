@@ -1,0 +1,74 @@
+// Runs the parts of one organization that are needed, and stops those that are not.
+
+import { messageOf } from "../../base/errors.ts";
+import type { Organization } from "../files/organizations.ts";
+import type { EdgeContext, EdgePart, RunningPart } from "./part.ts";
+
+export type EdgeOptions = {
+  parts: readonly EdgePart[];
+  /** Whether the organization's engine runs or should run. */
+  isUp(): boolean;
+  /** True: stays, although no part is needed. */
+  isLasting: boolean;
+  signal: AbortSignal;
+};
+
+const lookEveryMs = 2000;
+/** A part that could not start is tried again after this time. */
+const againMs = 10_000;
+
+type Running = { key: string; part: RunningPart };
+
+/** Resolves when the signal aborts, or, unless it is lasting, when no part is needed. */
+export async function runEdge(
+  context: EdgeContext,
+  { parts, isUp, isLasting, signal }: EdgeOptions,
+): Promise<void> {
+  const { slug, log, system } = context;
+  const running = new Map<EdgePart, Running>();
+  const notBefore = new Map<EdgePart, number>();
+  const start = async (part: EdgePart, key: string) => {
+    if (system.monotonic() < (notBefore.get(part) ?? 0)) return;
+    try {
+      running.set(part, { key, part: await part.start(context) });
+    } catch (error) {
+      notBefore.set(part, system.monotonic() + againMs);
+      log.error(`Cannot start ${part.name}; trying again in ${againMs / 1000} s`, {
+        team: slug,
+        reason: messageOf(error),
+      });
+    }
+  };
+  const stop = async (part: EdgePart, isOver: boolean) => {
+    const own = running.get(part);
+    running.delete(part);
+    await own?.part.stop(isOver);
+  };
+  while (!signal.aborted) {
+    const organization = openOrNone(context);
+    // Damaged, or being replaced: what runs goes on.
+    const wanted =
+      organization === undefined
+        ? [...running.keys()]
+        : isUp()
+          ? parts.filter((each) => each.needed(organization))
+          : [];
+    for (const part of organization === undefined ? [] : parts) {
+      const key = (organization && part.key?.(organization)) ?? "";
+      const present = running.get(part);
+      if (present !== undefined && (!wanted.includes(part) || present.key !== key)) await stop(part, true);
+      if (wanted.includes(part) && !running.has(part)) await start(part, key);
+    }
+    if (!isLasting && organization !== undefined && wanted.length === 0) break;
+    await system.sleep(lookEveryMs, signal).catch(() => undefined);
+  }
+  for (const part of [...running.keys()].toReversed()) await stop(part, false);
+}
+
+function openOrNone({ open }: EdgeContext): Organization | undefined {
+  try {
+    return open();
+  } catch {
+    return undefined;
+  }
+}

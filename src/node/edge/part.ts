@@ -1,0 +1,39 @@
+// What an organization needs beside its engine, all the time: a part. In server mode the unit `…-edge@SLUG.service` runs the
+// parts that are needed, in desktop mode the daemon does.
+
+import type { Log } from "../../base/log.ts";
+import type { System } from "../../base/system.ts";
+import type { EngineControl } from "../engine/engine.ts";
+import type { Organization } from "../files/organizations.ts";
+
+export type EdgeContext = {
+  slug: string;
+  directory: string;
+  /** The organization's files as they are now. Throws if they are damaged or gone. */
+  open(): Organization;
+  control: Pick<EngineControl, "process" | "reload" | "restart">;
+  /** Names the lock's holder in messages of other runs. */
+  command: string;
+  log: Log;
+  system: Pick<
+    System,
+    "now" | "monotonic" | "sleep" | "lookup" | "machineState" | "env" | "run" | "platform" | "isRoot"
+  >;
+};
+
+export type EdgePart = {
+  name: string;
+  /** Only from the organization's files: it is asked every two seconds, and by programs that do not run the part. */
+  needed(organization: Organization): boolean;
+  /** The part is started again when this changes. */
+  key?(organization: Organization): string;
+  start(context: EdgeContext): RunningPart | Promise<RunningPart>;
+};
+
+export type RunningPart = {
+  /**
+   * `isOver`: it is not needed any more, and undoes what it did. Otherwise only the process ends: another one goes on, so what is in
+   * force stays. Does not reject.
+   */
+  stop(isOver: boolean): Promise<void>;
+};

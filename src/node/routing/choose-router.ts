@@ -1,0 +1,98 @@
+// Decides which router of a network this node uses: the lowest metric that answers, among equals the nearest. A router
+// that failed comes back only after a while of answers, longer after each relapse. Pure.
+
+export type RouterSeen = {
+  via: string;
+  metric: number;
+  /** It answers, or its first silence is too short to count. */
+  isAlive: boolean;
+  /** Since when it answers without a gap, monotonic ms. */
+  aliveSince: number | undefined;
+  rttMs: number | undefined;
+};
+
+export type RouterChoice = {
+  via: string;
+  /** Monotonic ms of the next comparison of round trips. */
+  reviewAt: number;
+  /** Failures while in use, by router. */
+  failed: Readonly<Record<string, { at: number; times: number }>>;
+};
+
+export type Decision = {
+  choice: RouterChoice;
+  /** The former router works, so open flows may stay with it until they end. */
+  isPlanned: boolean;
+};
+
+const second = 1000;
+/** The first answers come within this time. */
+const firstReviewMs = 5 * second;
+const reviewEveryMs = 60 * second;
+const holdMs = 10 * second;
+const longestHoldMs = 300 * second;
+/** After this time without a failure, the hold is short again. */
+const forgetMs = 1800 * second;
+/** A router must be that much nearer: round trips vary. */
+const leastGain = 0.7;
+const leastGainMs = 10;
+
+/** `routers`: those that the control plane names, the preferred one first. */
+export function chooseRouter(
+  before: RouterChoice | undefined,
+  routers: readonly RouterSeen[],
+  now: number,
+): Decision | undefined {
+  const present = routers.find(({ via }) => via === before?.via);
+  const alive = routers.filter((each) => each.isAlive && each.aliveSince !== undefined);
+  const ranked = alive.toSorted((a, b) => a.metric - b.metric || rttOf(a) - rttOf(b));
+  if (before === undefined || present === undefined) {
+    const first = ranked[0] ?? routers[0];
+    if (first === undefined) return undefined;
+    const failed = before?.failed ?? {};
+    return {
+      choice: { via: first.via, reviewAt: now + firstReviewMs, failed },
+      isPlanned: false,
+    };
+  }
+  if (!present.isAlive) {
+    const [next] = ranked;
+    // While none answers, one is as good as another; this node itself may have lost its network.
+    if (next === undefined) return { choice: before, isPlanned: false };
+    const { times = 0, at = 0 } = before.failed[before.via] ?? {};
+    const failure = { at: now, times: now - at < forgetMs ? times + 1 : 1 };
+    const failed = { ...before.failed, [before.via]: failure };
+    return { choice: { via: next.via, reviewAt: now + reviewEveryMs, failed }, isPlanned: false };
+  }
+  const better = ranked.find(
+    (each) => each.metric < present.metric && now - (each.aliveSince ?? now) >= holdOf(before, each.via, now),
+  );
+  if (better !== undefined)
+    return { choice: { ...before, via: better.via, reviewAt: now + reviewEveryMs }, isPlanned: true };
+  if (now < before.reviewAt) return { choice: before, isPlanned: true };
+  const nearer = ranked.find(
+    (each) =>
+      each.metric === present.metric &&
+      isNearer(each, present) &&
+      (before.failed[each.via] === undefined ||
+        now - (each.aliveSince ?? now) >= holdOf(before, each.via, now)),
+  );
+  return {
+    choice: { ...before, via: (nearer ?? present).via, reviewAt: now + reviewEveryMs },
+    isPlanned: true,
+  };
+}
+
+const rttOf = ({ rttMs }: RouterSeen) => rttMs ?? Number.POSITIVE_INFINITY;
+
+function isNearer(one: RouterSeen, other: RouterSeen): boolean {
+  const [a, b] = [rttOf(one), rttOf(other)];
+  return a < b * leastGain && b - a >= leastGainMs;
+}
+
+/** How long a router must have answered before it is used again. */
+function holdOf({ failed }: RouterChoice, via: string, now: number): number {
+  const failure = failed[via];
+  if (failure === undefined || now - failure.at > forgetMs) return holdMs;
+  return Math.min(longestHoldMs, holdMs * 2 ** (failure.times - 1));
+}

@@ -1,0 +1,218 @@
+// Keeps the routes of this node on routers that work: asks the routers of each network whether it is reached, and lets the
+// engine use the chosen one. Needs no control plane. Open flows stay with a former router that still works.
+
+import { statSync } from "node:fs";
+import { basename, join } from "node:path";
+import { messageOf } from "../../base/errors.ts";
+import { readTextIfThere } from "../../base/files.ts";
+import { holdsNetwork, parseNetwork } from "../../base/ip.ts";
+import type { Log } from "../../base/log.ts";
+import type { System } from "../../base/system.ts";
+import type { OpenEcho } from "../../platform/network/echo-socket.ts";
+import { openTcpPeers } from "../../platform/network/tcp-flows.ts";
+import { readRouteChoice, type RouteChoice } from "../files/config/local-changes.ts";
+import { routeGateways, type Gateway } from "../files/config/read-config.ts";
+import { addressesIn } from "../files/granted/machine.ts";
+import { chooseRouter, type RouterChoice, type RouterSeen } from "./choose-router.ts";
+import { Echoes, probeMark } from "./route-probe.ts";
+
+export type FailoverDeps = {
+  directory: string;
+  system: Pick<System, "sleep">;
+  open: OpenEcho;
+  /** ms that never go back. */
+  monotonic(): number;
+  /** Stores the choice, rewrites config.yml, and lets the engine apply it. */
+  apply(choice: RouteChoice): Promise<void>;
+  log: Pick<Log, "info" | "warn">;
+};
+
+const everyMs = 200;
+/** The router in use; all of them while that one has missed an answer for `missedMs`; the others. */
+const usedEveryMs = 1000;
+const urgentEveryMs = 250;
+const missedMs = 300;
+const otherEveryMs = 5000;
+/** A router that is silent for this time is left. */
+const silentMs = 1500;
+/** Flows that stay with a former router are looked for this often, and until this age. */
+const flowsEveryMs = 5000;
+const keptMs = 3_600_000;
+const mostKept = 256;
+/** Pauses after a failure to apply: the first and the longest. */
+const [firstPauseMs, longestPauseMs] = [1000, 60_000];
+
+/** Whether a network has several routers. */
+export function hasChoice(directory: string): boolean {
+  return routeGateways(readTextIfThere(join(directory, "config.yml")) ?? "").size > 0;
+}
+
+/** Runs until the signal. Does not reject. */
+export async function runFailover(deps: FailoverDeps, signal: AbortSignal): Promise<void> {
+  const failover = new Failover(deps);
+  let failed = "";
+  while (!signal.aborted) {
+    try {
+      await failover.step();
+      failed = "";
+    } catch (error) {
+      const reason = messageOf(error);
+      if (reason !== failed) deps.log.warn("Cannot watch the routers of networks", { reason });
+      failed = reason;
+    }
+    await deps.system.sleep(everyMs, signal).catch(() => undefined);
+  }
+  failover.close();
+}
+
+type Kept = { via: string; until: number; network: string };
+
+class Failover {
+  readonly #deps: FailoverDeps;
+  readonly #echoes: Echoes;
+  readonly #choices = new Map<string, RouterChoice>();
+  readonly #kept = new Map<string, Kept>();
+  #gateways = new Map<string, Gateway[]>();
+  #own: string[] = [];
+  #readAt = "";
+  #flowsAt = 0;
+  #applied: string;
+  #failures = 0;
+  #notBefore = 0;
+
+  constructor(deps: FailoverDeps) {
+    this.#deps = deps;
+    this.#echoes = new Echoes(deps);
+    const { via, kept } = readRouteChoice(deps.directory);
+    this.#applied = JSON.stringify({ via, kept });
+    const now = deps.monotonic();
+    for (const [network, each] of Object.entries(via))
+      this.#choices.set(network, { via: each, reviewAt: now + usedEveryMs, failed: {} });
+    for (const [host, each] of Object.entries(kept))
+      this.#kept.set(host, { via: each, until: now + keptMs, network: "" });
+  }
+
+  close(): void {
+    this.#echoes.close();
+  }
+
+  async step(): Promise<void> {
+    this.#read();
+    await this.#ask();
+    const now = this.#deps.monotonic();
+    for (const [network, routers] of this.#gateways) this.#choose(network, routers, now);
+    this.#releaseFlows(now);
+    await this.#apply(now);
+  }
+
+  /** Reads the files again if they changed. */
+  #read(): void {
+    const { directory } = this.#deps;
+    const paths = ["config.yml", "host.crt"].map((name) => join(directory, name));
+    const stamp = paths
+      .map((path) => statSync(path, { throwIfNoEntry: false }))
+      .map((each) => `${each?.ino} ${each?.mtimeMs}`)
+      .join(" ");
+    if (stamp === this.#readAt) return;
+    const [config = "", hostCrt = ""] = paths.map((path) => readTextIfThere(path) ?? "");
+    this.#gateways = routeGateways(config);
+    this.#own = addressesIn(hostCrt);
+    this.#readAt = stamp;
+    for (const [host, kept] of this.#kept)
+      kept.network ||= [...this.#gateways.keys()].find((each) => isIn(host, each)) ?? "";
+    for (const network of this.#choices.keys())
+      if (!this.#gateways.has(network)) this.#choices.delete(network);
+    const wanted = new Map<string, { from: string; to: string; mark: string }>();
+    for (const [network, routers] of this.#gateways) {
+      for (const { via } of routers) {
+        const from = this.#own.find((each) => each.includes(":") === via.includes(":"));
+        if (from !== undefined) wanted.set(`${network} ${via}`, { from, to: via, mark: probeMark(network) });
+      }
+    }
+    this.#echoes.set(wanted);
+  }
+
+  async #ask(): Promise<void> {
+    await this.#echoes.send((key) => {
+      const [network = "", via = ""] = key.split(" ");
+      const used = this.#choices.get(network)?.via;
+      const asked = this.#echoes.get(`${network} ${used}`);
+      const missed = this.#deps.monotonic() - (asked?.silentSince ?? Number.POSITIVE_INFINITY);
+      if (missed > missedMs) return urgentEveryMs;
+      return via === used || used === undefined ? usedEveryMs : otherEveryMs;
+    });
+  }
+
+  #choose(network: string, routers: readonly Gateway[], now: number): void {
+    const before = this.#choices.get(network);
+    const seen = routers.map(({ via, metric }): RouterSeen => {
+      const asked = this.#echoes.get(`${network} ${via}`);
+      const isAlive = asked !== undefined && !this.#echoes.isSilent(asked, silentMs);
+      return { via, metric, isAlive, aliveSince: asked?.aliveSince, rttMs: asked?.rttMs };
+    });
+    // Until the first answers: what the configuration has.
+    if (before === undefined && seen.every(({ isAlive, aliveSince }) => isAlive && aliveSince === undefined))
+      return;
+    const decided = chooseRouter(before, seen, now);
+    if (decided === undefined) return;
+    this.#choices.set(network, decided.choice);
+    const { via } = decided.choice;
+    for (const [host, kept] of this.#kept)
+      if (kept.network === network && seen.find((each) => each.via === kept.via)?.isAlive !== true)
+        this.#kept.delete(host);
+    if (before === undefined || before.via === via) return;
+    const { log } = this.#deps;
+    const evidence = { network, from: before.via, to: via };
+    if (!decided.isPlanned)
+      return log.warn("The router of a network does not answer: using another one", evidence);
+    log.info("Using another router of a network", evidence);
+    this.#keepFlows(network, before.via, now);
+  }
+
+  #keepFlows(network: string, via: string, now: number): void {
+    for (const host of openHosts(network).slice(0, mostKept - this.#kept.size))
+      this.#kept.set(host, { via, until: now + keptMs, network });
+  }
+
+  /** Ends what was kept for flows that have ended. */
+  #releaseFlows(now: number): void {
+    if (this.#kept.size === 0 || now < this.#flowsAt) return;
+    this.#flowsAt = now + flowsEveryMs;
+    const open = new Set(openTcpPeers());
+    for (const [host, { until, via, network }] of this.#kept)
+      if (now >= until || !open.has(host.replace(/\/\d+$/, "")) || this.#choices.get(network)?.via === via)
+        this.#kept.delete(host);
+  }
+
+  async #apply(now: number): Promise<void> {
+    const choice: RouteChoice = {
+      via: Object.fromEntries([...this.#choices].map(([network, { via }]) => [network, via])),
+      kept: Object.fromEntries([...this.#kept].map(([host, { via }]) => [host, via])),
+    };
+    const text = JSON.stringify(choice);
+    if (text === this.#applied || now < this.#notBefore) return;
+    try {
+      await this.#deps.apply(choice);
+      this.#applied = text;
+      this.#failures = 0;
+    } catch (error) {
+      this.#notBefore = now + Math.min(longestPauseMs, firstPauseMs * 2 ** this.#failures++);
+      this.#deps.log.warn("Cannot change the routes of the engine", {
+        team: basename(this.#deps.directory),
+        reason: messageOf(error),
+      });
+    }
+  }
+}
+
+function isIn(host: string, text: string): boolean {
+  const [inner, outer] = [parseNetwork(host), parseNetwork(text)];
+  return inner !== undefined && outer !== undefined && holdsNetwork(outer, inner);
+}
+
+/** The hosts of a network with which this machine has open TCP connections, as networks of one address. */
+function openHosts(text: string): string[] {
+  return openTcpPeers()
+    .map((host) => `${host}/${host.includes(":") ? 128 : 32}`)
+    .filter((host) => isIn(host, text));
+}

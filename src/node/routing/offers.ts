@@ -1,0 +1,59 @@
+// What root of this machine offers to route, what of it an administrator has approved, and how it is going.
+
+import { existsSync } from "node:fs";
+import { basename, dirname, join } from "node:path";
+import * as v from "valibot";
+import { makeDirectory, readTextIfThere, removeTree, writeFileUntilBoot } from "../../base/files.ts";
+import { parseOffer, type Advertised, type Offer } from "../../protocol/routing/advertised.ts";
+import { subnetsIn } from "../files/granted/networks.ts";
+import { readValidJson } from "../files/organizations.ts";
+import { permissionsOrNone } from "../files/permissions.ts";
+import { savedHealthDirectory } from "../health/saved-health.ts";
+
+const text = (max: number) => v.pipe(v.string(), v.maxLength(max));
+/** Until the next boot, like what it describes: forwarding by interface as it was before, and the state of each network. */
+const RouterFile = v.object({
+  forwarding: v.pipe(v.record(text(15), v.picklist(["0", "1"])), v.maxEntries(1000)),
+  networks: v.pipe(
+    v.record(text(64), v.object({ state: text(16), why: v.exactOptional(text(200)) })),
+    v.maxEntries(1000),
+  ),
+});
+export type RouterFile = v.InferOutput<typeof RouterFile>;
+
+const pathOf = (directory: string, slug = basename(directory)) =>
+  join(savedHealthDirectory(dirname(directory)), `${slug}.router.json`);
+
+/** Of this organization, or of another one on this machine. */
+export const readRouterFile = (directory: string, slug?: string): RouterFile | undefined =>
+  readValidJson(pathOf(directory, slug), RouterFile);
+
+/** Undefined removes it. */
+export function writeRouterFile(directory: string, file: RouterFile | undefined, slug?: string): void {
+  const path = pathOf(directory, slug);
+  if (file === undefined) return removeTree(path);
+  makeDirectory(dirname(path), 0o755);
+  writeFileUntilBoot(path, `${JSON.stringify(file)}\n`, 0o644);
+}
+
+/** Reads nothing else for a machine that offers nothing: every check-in asks. */
+export function readOffers(directory: string): Offer[] {
+  if (!existsSync(join(directory, "permissions.json"))) return [];
+  return permissionsOrNone(directory).advertise.flatMap((each) => parseOffer(each) ?? []);
+}
+
+/** The offers that the node's certificate holds: only what both root and an administrator want is routed. */
+export function approvedOffers(directory: string): Offer[] {
+  const offers = readOffers(directory);
+  if (offers.length === 0) return [];
+  const approved = subnetsIn(readTextIfThere(join(directory, "host.crt")) ?? "");
+  return offers.filter(({ network }) => approved.includes(network));
+}
+
+/** For check-ins; undefined where nothing is offered. */
+export function advertisedNow(directory: string): Advertised[] | undefined {
+  const offers = readOffers(directory);
+  if (offers.length === 0) return undefined;
+  const states = readRouterFile(directory)?.networks ?? {};
+  return offers.map((each) => ({ ...each, ...states[each.network] }));
+}

@@ -1,0 +1,130 @@
+// Echo requests by which nodes ask a router whether a network behind it is reached. They carry a mark of the network. The
+// kernel of the router answers; while what is behind is gone, a rule of the router drops them (router.ts). So neither a
+// control plane nor a program on the router has to say anything.
+
+import type { EchoSocket, OpenEcho } from "../../platform/network/echo-socket.ts";
+
+/** "OAR1" and four bytes that name the network, as hex. A rule of nftables compares them. */
+export function probeMark(network: string): string {
+  const name = new Bun.CryptoHasher("sha256").update(network).digest("hex").slice(0, 8);
+  return `4f415231${name}`;
+}
+
+type Probe = { key: string; sentAt: number };
+
+/** What is known of one address that is asked. */
+export type Asked = {
+  from: string;
+  to: string;
+  /** Hex, in front of what tells the requests apart. */
+  mark: string;
+  answeredAt: number | undefined;
+  /** Since when it answers without a gap. */
+  aliveSince: number | undefined;
+  /** When the first request without an answer was sent. */
+  silentSince: number | undefined;
+  rttMs: number | undefined;
+  sentAt: number;
+};
+
+const rememberMs = 10_000;
+
+/** Sends echo requests and notes the answers. Times are monotonic ms. */
+export class Echoes {
+  readonly #open: OpenEcho;
+  readonly #monotonic: () => number;
+  readonly #asked = new Map<string, Asked>();
+  readonly #sent = new Map<string, Probe>();
+  readonly #sockets = new Map<string, EchoSocket>();
+  #sequence = 0;
+
+  constructor({ open, monotonic }: { open: OpenEcho; monotonic(): number }) {
+    this.#open = open;
+    this.#monotonic = monotonic;
+  }
+
+  get(key: string): Asked | undefined {
+    return this.#asked.get(key);
+  }
+
+  /** Replaces what is asked; what stays keeps its state. */
+  set(wanted: ReadonlyMap<string, { from: string; to: string; mark: string }>): void {
+    for (const [key, { from, to }] of this.#asked) {
+      const next = wanted.get(key);
+      if (next?.from !== from || next.to !== to) this.#asked.delete(key);
+    }
+    for (const [key, each] of wanted) {
+      if (this.#asked.has(key)) continue;
+      const fresh = {
+        answeredAt: undefined,
+        aliveSince: undefined,
+        silentSince: undefined,
+        rttMs: undefined,
+      };
+      this.#asked.set(key, { ...each, ...fresh, sentAt: Number.NEGATIVE_INFINITY });
+    }
+  }
+
+  /** Sends what is due. `everyMs`: the pace of each. */
+  async send(everyMs: (key: string, asked: Asked) => number): Promise<void> {
+    const now = this.#monotonic();
+    for (const [id, { sentAt }] of this.#sent) if (now - sentAt > rememberMs) this.#sent.delete(id);
+    for (const [key, asked] of this.#asked) {
+      if (now - asked.sentAt < everyMs(key, asked)) continue;
+      asked.sentAt = now;
+      await this.#request(key, asked, now);
+    }
+  }
+
+  async #request(key: string, asked: Asked, now: number): Promise<void> {
+    this.#sequence = (this.#sequence + 1) % 0x1_0000;
+    const payload = Buffer.concat([
+      Buffer.from(asked.mark, "hex"),
+      crypto.getRandomValues(new Uint8Array(4)),
+    ]);
+    asked.silentSince ??= now;
+    const socket = await this.#socket(asked.from);
+    if (socket === undefined) return;
+    this.#sent.set(`${this.#sequence} ${payload.toString("hex")}`, { key, sentAt: now });
+    if (socket.send(asked.to, this.#sequence, payload)) return;
+    // Bound to an interface that was made anew since.
+    socket.close();
+    this.#sockets.delete(asked.from);
+  }
+
+  async #socket(from: string): Promise<EchoSocket | undefined> {
+    const known = this.#sockets.get(from);
+    if (known !== undefined) return known;
+    const opened = await this.#open(from, ({ sequence, payload }) =>
+      this.#answered(`${sequence} ${Buffer.from(payload).toString("hex")}`),
+    );
+    if (typeof opened === "string") return undefined;
+    this.#sockets.set(from, opened);
+    return opened;
+  }
+
+  #answered(id: string): void {
+    const probe = this.#sent.get(id);
+    this.#sent.delete(id);
+    const asked = probe === undefined ? undefined : this.#asked.get(probe.key);
+    if (probe === undefined || asked === undefined) return;
+    const now = this.#monotonic();
+    const rtt = now - probe.sentAt;
+    asked.rttMs = asked.rttMs === undefined ? rtt : 0.8 * asked.rttMs + 0.2 * rtt;
+    asked.answeredAt = now;
+    asked.aliveSince ??= now;
+    asked.silentSince = undefined;
+  }
+
+  /** Whether it has been silent for this time. Ends what is known of it. */
+  isSilent(asked: Asked, ms: number): boolean {
+    const silent = asked.silentSince !== undefined && this.#monotonic() - asked.silentSince >= ms;
+    if (silent) asked.aliveSince = undefined;
+    return silent;
+  }
+
+  close(): void {
+    for (const socket of this.#sockets.values()) socket.close();
+    this.#sockets.clear();
+  }
+}

@@ -1,0 +1,335 @@
+// Makes this machine a router of the networks that root offers and an administrator has approved, and takes everything back
+// at the end. Linux, IPv4. Forwarding is switched on only for the interfaces concerned; where it was off before, nothing
+// else is forwarded than between tunnel and network. Watches what is behind: while it is gone, requests of other nodes that
+// ask for it are dropped, so that they take another router.
+
+import { join, dirname, basename } from "node:path";
+import { messageOf } from "../../base/errors.ts";
+import { readTextIfThere } from "../../base/files.ts";
+import { appendText } from "../../base/open-file.ts";
+import { holdsNetwork, maskNetwork, parseNetwork, parseNetworks, type Network } from "../../base/ip.ts";
+import type { Log } from "../../base/log.ts";
+import type { System } from "../../base/system.ts";
+import { putTable, readTable, removeTable } from "../../platform/nftables.ts";
+import type { OpenEcho } from "../../platform/network/echo-socket.ts";
+import type { MachineState } from "../../platform/machine-state.ts";
+import type { Offer } from "../../protocol/routing/advertised.ts";
+import { tunnelDevice } from "../files/config/read-config.ts";
+import { overlayNetworks } from "../files/granted/networks.ts";
+import { listOrganizations } from "../files/list-organizations.ts";
+import { approvedOffers, readRouterFile, writeRouterFile, type RouterFile } from "./offers.ts";
+import { Echoes, probeMark } from "./route-probe.ts";
+
+export type RouterDeps = {
+  directory: string;
+  system: Pick<System, "run" | "platform" | "isRoot" | "machineState" | "sleep">;
+  open: OpenEcho;
+  /** ms that never go back. */
+  monotonic(): number;
+  log: Pick<Log, "info" | "warn">;
+};
+
+const everyMs = 400;
+const checkTableMs = 10_000;
+/** A target that is silent for this time is gone, and one that answers for that time is back. */
+const silentMs = 1200;
+const backMs = 3000;
+
+/** Whether there is something to make ready, or to take back. */
+export function isRouter(directory: string): boolean {
+  return readRouterFile(directory) !== undefined || approvedOffers(directory).length > 0;
+}
+
+/** Runs until the signal, and leaves the router as it is then. Does not reject. */
+export async function runRouter(deps: RouterDeps, signal: AbortSignal): Promise<void> {
+  const router = new Router(deps);
+  let failed = "";
+  while (!signal.aborted) {
+    try {
+      await router.step();
+      failed = "";
+    } catch (error) {
+      const reason = messageOf(error);
+      if (reason !== failed) deps.log.warn("Cannot make this machine a router", { reason });
+      failed = reason;
+    }
+    await deps.system.sleep(everyMs, signal).catch(() => undefined);
+  }
+  router.close();
+}
+
+type Watched = { offer: Offer; device: string | undefined; from: string | undefined };
+
+class Router {
+  readonly #deps: RouterDeps;
+  readonly #echoes: Echoes;
+  readonly #down = new Set<string>();
+  #body = "";
+  #checkedAt = Number.NEGATIVE_INFINITY;
+
+  constructor(deps: RouterDeps) {
+    this.#deps = deps;
+    this.#echoes = new Echoes(deps);
+  }
+
+  close(): void {
+    this.#echoes.close();
+  }
+
+  async step(): Promise<void> {
+    const { directory, system } = this.#deps;
+    const offers = approvedOffers(directory).filter(({ network }) => !network.includes(":"));
+    const tunnel = tunnelDevice(readTextIfThere(join(directory, "config.yml")) ?? "");
+    if (offers.length === 0 || tunnel === undefined) {
+      if (readRouterFile(directory) !== undefined) await unmakeRouter(directory, system);
+      this.#body = "";
+      return;
+    }
+    const machine = await system.machineState();
+    const watched = offers.map((offer) => ({ offer, ...wayTo(offer.behind ?? offer.network, machine) }));
+    await this.#probe(watched);
+    for (const each of watched) this.#judge(each, machine);
+    const devices = [...new Set(watched.flatMap(({ device }) => device ?? []))];
+    const forwarding = this.#forward([tunnel, ...devices]);
+    const why = await this.#filter(tunnel, watched, forwarding);
+    this.#note(watched, forwarding, why);
+  }
+
+  async #probe(watched: readonly Watched[]): Promise<void> {
+    this.#echoes.set(
+      new Map(
+        watched.flatMap(({ offer: { network, watch }, from }) =>
+          watch === undefined || from === undefined
+            ? []
+            : [[network, { from, to: watch, mark: probeMark(network) }] as const],
+        ),
+      ),
+    );
+    await this.#echoes.send(() => everyMs);
+  }
+
+  #judge({ offer: { network, watch }, device, from }: Watched, machine: MachineState): void {
+    const asked = this.#echoes.get(network);
+    const isLinked = device !== undefined && machine.addresses.some((each) => each.device === device);
+    const isAnswered =
+      watch === undefined ||
+      (asked !== undefined && !this.#echoes.isSilent(asked, silentMs) && from !== undefined);
+    const isBack =
+      watch === undefined ||
+      (asked?.aliveSince !== undefined && this.#deps.monotonic() - asked.aliveSince >= backMs);
+    const wasDown = this.#down.has(network);
+    if (!isLinked || !isAnswered) this.#down.add(network);
+    else if (isBack) this.#down.delete(network);
+    if (wasDown === this.#down.has(network)) return;
+    const what = wasDown
+      ? "The network behind this router is reached again"
+      : "What is behind this router is gone";
+    this.#deps.log[wasDown ? "info" : "warn"](what, { network, watch, interface: device });
+  }
+
+  /** Switches forwarding on where it is off. Returns the values from before, by interface. */
+  #forward(devices: readonly string[]): RouterFile["forwarding"] {
+    const { directory } = this.#deps;
+    const before = { ...readRouterFile(directory)?.forwarding };
+    for (const device of devices) {
+      const present = readForwarding(device);
+      if (present === undefined) continue;
+      before[device] ??= formerByOthers(directory, device) ?? present;
+      // First the note: after a kill in between, it is still known how to go back.
+      if (present === "0") {
+        this.#save(before);
+        writeForwarding(device, "1");
+      }
+    }
+    return before;
+  }
+
+  #save(forwarding: RouterFile["forwarding"]): void {
+    const { directory } = this.#deps;
+    writeRouterFile(directory, { networks: readRouterFile(directory)?.networks ?? {}, forwarding });
+  }
+
+  async #filter(
+    tunnel: string,
+    watched: readonly Watched[],
+    forwarding: RouterFile["forwarding"],
+  ): Promise<string | undefined> {
+    const { directory, monotonic, system } = this.#deps;
+    const overlays = overlayNetworks(directory).filter((each) => !each.includes(":"));
+    const tunnels = [tunnel, ...otherTunnels(directory)];
+    const opened =
+      readForwarding("all") === "1" ? [] : Object.keys(forwarding).filter((each) => forwarding[each] === "0");
+    const body = tableBody({ tunnel, tunnels, overlays, watched, down: this.#down, opened });
+    const isDue = monotonic() - this.#checkedAt >= checkTableMs;
+    if (body === this.#body && !isDue) return undefined;
+    this.#checkedAt = monotonic();
+    const slug = basename(directory);
+    if (body === this.#body && (await readTable("routes", slug, system)) !== undefined) return undefined;
+    const why = await putTable("routes", slug, body, system);
+    this.#body = why === undefined ? body : "";
+    return why;
+  }
+
+  #note(watched: readonly Watched[], forwarding: RouterFile["forwarding"], why: string | undefined): void {
+    const { directory } = this.#deps;
+    const networks = Object.fromEntries(
+      watched.map(({ offer: { network, behind = network }, device }) => {
+        if (why !== undefined) return [network, { state: "failed", why: why.slice(0, 200) }];
+        if (device === undefined)
+          return [network, { state: "failed", why: `this machine has no route to ${behind}` }];
+        return [network, { state: this.#down.has(network) ? "down" : "ready" }];
+      }),
+    );
+    const next = { forwarding, networks };
+    if (!Bun.deepEquals(next, readRouterFile(directory))) writeRouterFile(directory, next);
+  }
+}
+
+/** Takes back what the router part did, as the machine was before. Also after a kill. Throws nothing. */
+export async function unmakeRouter(
+  directory: string,
+  system: Pick<System, "run" | "platform">,
+): Promise<void> {
+  const slug = basename(directory);
+  const { forwarding = {} } = readRouterFile(directory) ?? {};
+  const others = otherRouters(directory);
+  // Somebody has switched it on for the whole machine since: that stays.
+  const isForAll = readForwarding("all") === "1";
+  for (const [device, before] of Object.entries(forwarding)) {
+    // Another organization forwards over this interface: it has the value from before, too.
+    if (isForAll || others.some((each) => each.forwarding[device] !== undefined)) continue;
+    if (readForwarding(device) !== undefined && readForwarding(device) !== before)
+      writeForwarding(device, before);
+  }
+  await removeTable("routes", slug, system);
+  writeRouterFile(directory, undefined);
+}
+
+function otherRouters(directory: string): RouterFile[] {
+  const [root, slug] = [dirname(directory), basename(directory)];
+  return listOrganizations(root).flatMap((each) =>
+    each === slug ? [] : (readRouterFile(directory, each) ?? []),
+  );
+}
+
+const formerByOthers = (directory: string, device: string) =>
+  otherRouters(directory).flatMap(({ forwarding }) => forwarding[device] ?? [])[0];
+
+function otherTunnels(directory: string): string[] {
+  const [root, slug] = [dirname(directory), basename(directory)];
+  return listOrganizations(root).flatMap((each) => {
+    if (each === slug || readRouterFile(directory, each) === undefined) return [];
+    return tunnelDevice(readTextIfThere(join(root, each, "config.yml")) ?? "") ?? [];
+  });
+}
+
+const forwardingPath = (device: string) => `/proc/sys/net/ipv4/conf/${device}/forwarding`;
+
+/** Undefined if there is no such interface. */
+function readForwarding(device: string): "0" | "1" | undefined {
+  const text = readTextIfThere(forwardingPath(device))?.trim();
+  return text === "0" || text === "1" ? text : undefined;
+}
+
+// No atomic replacement: it is a setting of the kernel.
+const writeForwarding = (device: string, value: "0" | "1") =>
+  appendText(forwardingPath(device), value, 0o644);
+
+/** The interface by which the kernel reaches a network, and this machine's address there. */
+function wayTo(
+  text: string,
+  machine: MachineState,
+): { device: string | undefined; from: string | undefined } {
+  const network = parseNetwork(text);
+  if (network === undefined) return { device: undefined, from: undefined };
+  const own = machine.addresses.flatMap(({ device, address }) => {
+    const [network] = parseNetworks([maskNetwork(address) ?? ""]);
+    return network === undefined ? [] : [{ device, network }];
+  });
+  const routed = machine.routes.flatMap(({ device, network: each }) =>
+    parseNetworks([each]).map((one) => ({ device, network: one })),
+  );
+  const device = longest([...own, ...routed], network) ?? defaultDevice();
+  const from = machine.addresses.find((each) => each.device === device && !each.address.includes(":"));
+  return { device, from: from?.address.replace(/\/\d+$/, "") };
+}
+
+function longest(
+  list: readonly { device: string; network: Network }[],
+  network: Network,
+): string | undefined {
+  const around = list.filter((each) => holdsNetwork(each.network, network));
+  return around.sort((a, b) => b.network.prefix - a.network.prefix)[0]?.device;
+}
+
+/** The interface of the default route, route(8): the destination 0. */
+function defaultDevice(): string | undefined {
+  const lines = (readTextIfThere("/proc/net/route") ?? "").split("\n").map((line) => line.split("\t"));
+  return lines.find(
+    ([, destination, , , , , , mask]) => destination === "00000000" && mask === "00000000",
+  )?.[0];
+}
+
+type Filter = {
+  tunnel: string;
+  /** Those of all organizations that are routers here. */
+  tunnels: readonly string[];
+  overlays: readonly string[];
+  watched: readonly Watched[];
+  down: ReadonlySet<string>;
+  /** Interfaces over which nothing was forwarded before. */
+  opened: readonly string[];
+};
+
+export function tableBody({ tunnel, tunnels, overlays, watched, down, opened }: Filter): string {
+  const quoted = (names: readonly string[]) => names.map((name) => `"${name}"`).join(", ");
+  const set = (items: readonly string[]) => `{ ${items.join(", ")} }`;
+  const real = ({ offer: { network, behind = network } }: Watched) => behind;
+  const devices = [...new Set(watched.flatMap(({ device }) => device ?? []))];
+  const translated = watched.flatMap(({ offer: { network, behind } }) =>
+    behind === undefined ? [] : [{ network, behind }],
+  );
+  const pairs = (from: "network" | "behind", to: "network" | "behind") =>
+    set(translated.map((each) => `${each[from]} : ${each[to]}`));
+  const gone = watched.filter(({ offer }) => down.has(offer.network));
+  const masqueraded = watched.filter(
+    ({ offer, device }) => offer.masquerade === true && device !== undefined,
+  );
+  const chains = [
+    chain(
+      "reached",
+      "filter hook input priority -10",
+      gone.map(
+        ({ offer }) =>
+          `iifname "${tunnel}" icmp type echo-request @th,64,64 0x${probeMark(offer.network)} drop`,
+      ),
+    ),
+    chain("forwarded", "filter hook forward priority -10", [
+      ...devices
+        .filter((device) => opened.includes(device))
+        .map((device) => `iifname "${device}" oifname != { ${quoted(tunnels)} } drop`),
+      ...(opened.includes(tunnel) ? [`iifname "${tunnel}" ip daddr != ${set(watched.map(real))} drop`] : []),
+    ]),
+    chain(
+      "translated",
+      "nat hook prerouting priority -100",
+      translated.length === 0
+        ? []
+        : [`iifname "${tunnel}" dnat ip prefix to ip daddr map ${pairs("network", "behind")}`],
+    ),
+    chain("source", "nat hook postrouting priority 100", [
+      ...(translated.length === 0
+        ? []
+        : [`oifname "${tunnel}" snat ip prefix to ip saddr map ${pairs("behind", "network")}`]),
+      ...masqueraded.map(
+        (each) => `ip saddr ${set(overlays)} oifname "${each.device}" ip daddr ${real(each)} masquerade`,
+      ),
+    ]),
+  ];
+  return chains.filter((each) => each !== "").join("\n");
+}
+
+function chain(name: string, hook: string, rules: readonly string[]): string {
+  if (rules.length === 0) return "";
+  return `  chain ${name} {\n    type ${hook}; policy accept;\n${rules.map((rule) => `    ${rule}\n`).join("")}  }`;
+}

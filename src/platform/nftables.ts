@@ -1,0 +1,78 @@
+// Tables of our own in the kernel's packet filter (Linux, nftables): one for each part and organization, written and
+// removed whole. Nothing else of the machine's ruleset is read or changed.
+
+import { existsSync } from "node:fs";
+import { brand } from "../brand.ts";
+import type { System } from "../base/system.ts";
+
+type Edge = Pick<System, "run" | "platform">;
+
+const programs = ["/usr/sbin/nft", "/sbin/nft", "/usr/bin/nft"];
+const timeoutMs = 5000;
+
+/** What puts rules into the kernel: counting of relays, routers, exit nodes. */
+export const tableParts = ["relay", "routes", "exit"] as const;
+export type TablePart = (typeof tableParts)[number];
+
+const tableOf = (part: TablePart, slug: string) => `${brand.id}-${part}-${slug}`;
+
+/** Undefined if this machine has no nft, or is no Linux. */
+export function nftProgram({ platform }: Pick<System, "platform">): string | undefined {
+  return platform === "linux" ? programs.find((each) => existsSync(each)) : undefined;
+}
+
+/**
+ * Replaces a table of the family inet, in one transaction: no packet meets half of it. `body`: its chains and sets.
+ * Undefined without an error, or why it cannot be. Does not reject.
+ */
+export async function putTable(
+  part: TablePart,
+  slug: string,
+  body: string,
+  system: Edge,
+): Promise<string | undefined> {
+  const table = `inet ${tableOf(part, slug)}`;
+  // To delete a table that may not exist, it is added before.
+  return run(
+    ["-f", "-"],
+    system,
+    `add table ${table}\ndelete table ${table}\ntable ${table} {\n${body}\n}\n`,
+  );
+}
+
+/** The table as nft's JSON; undefined if there is none, or nft does not tell. `what`: only these objects. Does not reject. */
+export async function readTable(
+  part: TablePart,
+  slug: string,
+  system: Edge,
+  what: "counters" | "table" = "table",
+): Promise<string | undefined> {
+  const nft = nftProgram(system);
+  if (nft === undefined) return undefined;
+  const words = what === "table" ? ["table"] : [what, "table"];
+  const command = [nft, "-j", "list", ...words, "inet", tableOf(part, slug)];
+  const listed = await system.run(command, { timeoutMs }).catch(() => undefined);
+  return listed?.status === 0 ? listed.stdout : undefined;
+}
+
+/** Also if there is none. Does not reject. */
+export async function removeTable(part: TablePart, slug: string, system: Edge): Promise<void> {
+  await run(["delete", "table", "inet", tableOf(part, slug)], system);
+}
+
+/** Everything that an organization has in the kernel's packet filter: it leaves this machine. Does not reject. */
+export async function removeTables(slug: string, system: Edge): Promise<void> {
+  for (const part of tableParts) await removeTable(part, slug, system);
+}
+
+async function run(words: string[], system: Edge, input?: string): Promise<string | undefined> {
+  const nft = nftProgram(system);
+  if (nft === undefined) return "this machine has no nft (the package nftables)";
+  try {
+    const options = input === undefined ? { timeoutMs } : { timeoutMs, input };
+    const { status, stderr } = await system.run([nft, ...words], options);
+    return status === 0 ? undefined : stderr.trim().slice(0, 400) || `nft ended with status ${status}`;
+  } catch (error) {
+    return error instanceof Error ? error.message : String(error);
+  }
+}

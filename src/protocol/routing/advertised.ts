@@ -1,0 +1,87 @@
+// Networks that root of a machine offers to route, and their options on the control plane. Both sides use it.
+
+import * as v from "valibot";
+import { foreignText } from "../../base/text.ts";
+import { formatAddress, networkContains, parseAddress, parseNetwork } from "../../base/ip.ts";
+
+/** Maximum of one node: its certificate holds them. */
+export const maxSubnets = 64;
+
+const Network = v.pipe(
+  foreignText(64),
+  v.check((text) => parseNetwork(text)?.text === text, "A network is required."),
+);
+const Address = v.pipe(
+  foreignText(45),
+  v.check((text) => parseAddress(text) !== undefined, "An address is required."),
+);
+
+/** down: what is behind does not answer. failed: the machine could not be made ready. A newer node may say another word. */
+export const routerStates = ["ready", "down", "failed", "not_approved"] as const;
+export type RouterState = (typeof routerStates)[number];
+
+/** One offered network, as the node reports it. */
+export const Advertised = v.object({
+  /** As the others see it. */
+  network: Network,
+  /** What it is on the router, if addresses are translated one to one. */
+  behind: v.exactOptional(Network),
+  masquerade: v.exactOptional(v.boolean()),
+  /** Must answer pings for the network to be reached. */
+  watch: v.exactOptional(Address),
+  state: v.exactOptional(foreignText(16)),
+  /** Why it is not ready. */
+  why: v.exactOptional(foreignText(200)),
+});
+export type Advertised = v.InferOutput<typeof Advertised>;
+export const AdvertisedList = v.pipe(v.array(Advertised), v.maxLength(maxSubnets));
+
+/** What root of a machine offers to route. */
+export type Offer = Pick<Advertised, "network" | "behind" | "masquerade" | "watch">;
+
+/**
+ * `NETWORK[=BEHIND][@WATCH][+masquerade]`: the network as others see it, what it is here if addresses are translated, the address
+ * that must answer, and whether the router's address stands for those of the overlay. Undefined for other text.
+ */
+export function parseOffer(text: string): Offer | undefined {
+  const [, seen = "", real, watch, how] =
+    /^([\d.:a-f/]+)(?:=([\d.:a-f/]+))?(?:@([\d.:a-f]+))?(\+masquerade)?$/i.exec(text.trim()) ?? [];
+  const [network, behind] = [parseNetwork(seen), real === undefined ? undefined : parseNetwork(real)];
+  const address = watch === undefined ? undefined : parseAddress(watch);
+  if (network === undefined || network.prefix === 0) return undefined;
+  if (real !== undefined && (behind?.family !== 4 || network.family !== 4)) return undefined;
+  if (behind !== undefined && behind.prefix !== network.prefix) return undefined;
+  if (watch !== undefined && (address === undefined || !networkContains(behind ?? network, address)))
+    return undefined;
+  return {
+    network: network.text,
+    ...(behind === undefined ? {} : { behind: behind.text }),
+    ...(address === undefined ? {} : { watch: formatAddress(address) }),
+    ...(how === undefined ? {} : { masquerade: true }),
+  };
+}
+
+export function formatOffer({ network, behind, watch, masquerade }: Offer): string {
+  const parts = [behind && `=${behind}`, watch && `@${watch}`, masquerade === true && "+masquerade"];
+  return [network, ...parts.filter((each) => typeof each === "string")].join("");
+}
+
+/** Lower is preferred. */
+export const defaultMetric = 100;
+export const maxMetric = 1000;
+/** Added to the metric of a router in maintenance: others go first, and it is used only while none of them works. */
+export const maintenanceMetric = 1_000_000;
+
+/** Of a node's network, by its text; those with their initial values are absent. */
+export const RouteOptions = v.record(
+  v.string(),
+  v.object({
+    metric: v.exactOptional(v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(maxMetric))),
+    maintenance: v.exactOptional(v.boolean()),
+  }),
+);
+export type RouteOptions = v.InferOutput<typeof RouteOptions>;
+
+export function costOf({ metric = defaultMetric, maintenance = false }: RouteOptions[string] = {}): number {
+  return metric + (maintenance ? maintenanceMetric : 0);
+}

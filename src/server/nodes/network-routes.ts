@@ -1,0 +1,164 @@
+// Routes: networks behind nodes, shown and changed by network. The subnets of the nodes are the only store, and every
+// change passes `changeNode`.
+
+import type { Route } from "../../api/paths.ts";
+import type { ListQuery } from "../../api/values.ts";
+import { AppError } from "../../base/errors.ts";
+import { defaultMetric, type RouteOptions } from "../../protocol/routing/advertised.ts";
+import { record, type Actor } from "../audit/record.ts";
+import { pageOf, type Page } from "../http/lists.ts";
+import { editPolicy } from "../policy/edit-policy.ts";
+import type { Reader, Transaction } from "../store/database.ts";
+import { nodeColumns, nodeRecord, type NodeRecord } from "../store/nodes.ts";
+import { nodesWithSightings } from "../store/sightings.ts";
+import { queryAll } from "../store/table.ts";
+import { changeNode, type NodeChange } from "./nodes.ts";
+import type { NodeStore } from "./node-store.ts";
+
+type Org = { id: number; slug: string };
+type Shown = { isOnline(node: NodeRecord): boolean };
+
+export async function listRoutes(
+  reader: Pick<Reader, "all">,
+  org: Org,
+  query: ListQuery,
+  shown: Shown,
+): Promise<Page<Route>> {
+  const all = routesOf(await readRouters(reader, org.id), shown);
+  const found = all.filter(
+    ({ network, routers }) =>
+      network.includes(query.search) || routers.some(({ node_name: name }) => name.includes(query.search)),
+  );
+  const { limit, offset } = pageOf(query);
+  return { items: found.slice(offset, offset + limit), total: found.length, query };
+}
+
+const readRouters = (reader: Pick<Reader, "all">, orgId: number) =>
+  queryAll(
+    reader,
+    nodeRecord,
+    `SELECT ${nodeColumns} FROM ${nodesWithSightings} WHERE org_id = $1 AND state <> 'revoked'
+       AND (subnets <> '[]' OR advertised <> '[]') ORDER BY id LIMIT 5000`,
+    [orgId],
+  );
+
+function routesOf(routers: readonly NodeRecord[], { isOnline }: Shown): Route[] {
+  const entries = routers.flatMap((node) => {
+    const networks = new Set([...node.subnets, ...node.advertised.map(({ network }) => network)]);
+    return [...networks].map((network) => ({ network, router: routerOf(node, network, isOnline(node)) }));
+  });
+  return [...Map.groupBy(entries, ({ network }) => network)]
+    .map(([network, list]) => ({ network, routers: list.map(({ router }) => router) }))
+    .sort((a, b) => (a.network < b.network ? -1 : 1));
+}
+
+function routerOf(node: NodeRecord, network: string, online: boolean): Route["routers"][number] {
+  const offer = node.advertised.find((each) => each.network === network);
+  const { metric = defaultMetric, maintenance = false } = node.routeOptions[network] ?? {};
+  return {
+    node: node.id,
+    node_name: node.name,
+    online,
+    approved: node.subnets.includes(network),
+    offered: offer !== undefined,
+    metric,
+    maintenance,
+    behind: offer?.behind ?? null,
+    masquerade: offer === undefined ? null : (offer.masquerade ?? false),
+    watch: offer?.watch ?? null,
+    state: offer?.state ?? null,
+    why: offer?.why ?? null,
+  };
+}
+
+type Services = Pick<NodeStore, "db" | "system" | "authorities" | "secretKey">;
+type Wanted = { network: string; via?: readonly number[] | undefined };
+
+/** Changes the routers of a network in one transaction. Without `via`: those that it has. */
+async function changeRouters(
+  services: Services,
+  org: Org,
+  { network, via }: Wanted,
+  actor: Actor,
+  change: (node: NodeRecord) => NodeChange,
+): Promise<void> {
+  const { db, system } = services;
+  await db.writeFor({ org: org.id }, (tx) =>
+    editPolicy(tx, org.id, system.now(), async () => {
+      for (const node of await chosen(tx, org, network, via)) {
+        const { updated, issued } = await changeNode(tx, services, org, node.id, change(node), actor);
+        await record(tx, [updated, ...issued]);
+      }
+    }),
+  );
+}
+
+/** Throws not_found if a node does not exist, or the network has no router. */
+async function chosen(
+  tx: Transaction,
+  org: Org,
+  network: string,
+  via: readonly number[] | undefined,
+): Promise<NodeRecord[]> {
+  const places = via?.map((_, at) => `$${at + 2}`).join(", ");
+  const found = await queryAll(
+    tx,
+    nodeRecord,
+    `SELECT ${nodeColumns} FROM ${nodesWithSightings} WHERE org_id = $1 AND state <> 'revoked'
+       AND ${places === undefined ? "subnets <> '[]'" : `id IN (${places})`} ORDER BY id`,
+    [org.id, ...(via ?? [])],
+  );
+  const missing = via?.find((id) => !found.some((each) => each.id === id));
+  if (missing !== undefined) throw new AppError("not_found", `There is no node ${missing}.`);
+  const routers = via === undefined ? found.filter(({ subnets }) => subnets.includes(network)) : found;
+  if (routers.length === 0) throw new AppError("not_found", `No node routes ${network}.`);
+  return routers;
+}
+
+function withOptions({ routeOptions }: NodeRecord, network: string, change: RouteOptions[string]) {
+  return { ...routeOptions, [network]: { ...routeOptions[network], ...change } };
+}
+
+async function shownRoute(services: Services, org: Org, network: string, shown: Shown): Promise<Route> {
+  const all = routesOf(await readRouters(services.db, org.id), shown);
+  return all.find((each) => each.network === network) ?? { network, routers: [] };
+}
+
+export async function createRoute(
+  services: Services,
+  org: Org,
+  { network, via, metric }: { network: string; via: readonly number[]; metric?: number | undefined },
+  actor: Actor,
+  shown: Shown,
+): Promise<Route> {
+  await changeRouters(services, org, { network, via }, actor, (node) => ({
+    subnets: [...new Set([...node.subnets, network])],
+    ...(metric === undefined ? {} : { routeOptions: withOptions(node, network, { metric }) }),
+  }));
+  return shownRoute(services, org, network, shown);
+}
+
+export async function updateRoute(
+  services: Services,
+  org: Org,
+  { network, via, ...options }: Wanted & { metric?: number | undefined; maintenance?: boolean | undefined },
+  actor: Actor,
+  shown: Shown,
+): Promise<Route> {
+  const change = {
+    ...(options.metric === undefined ? {} : { metric: options.metric }),
+    ...(options.maintenance === undefined ? {} : { maintenance: options.maintenance }),
+  };
+  await changeRouters(services, org, { network, via }, actor, (node) => {
+    if (!node.subnets.includes(network))
+      throw new AppError("not_found", `${node.name} is no router of ${network}.`);
+    return { routeOptions: withOptions(node, network, change) };
+  });
+  return shownRoute(services, org, network, shown);
+}
+
+export async function deleteRoute(services: Services, org: Org, wanted: Wanted, actor: Actor): Promise<void> {
+  await changeRouters(services, org, wanted, actor, ({ subnets }) => ({
+    subnets: subnets.filter((each) => each !== wanted.network),
+  }));
+}

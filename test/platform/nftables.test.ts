@@ -1,0 +1,54 @@
+// Our tables in the kernel's packet filter: written whole, read, removed, and nothing else is touched.
+
+import { expect, test } from "bun:test";
+import { existsSync } from "node:fs";
+import { putTable, readTable, removeTables, tableParts } from "../../src/platform/nftables.ts";
+import { realSystem } from "../../src/base/system.ts";
+import { asRoot } from "../support/engines.ts";
+import { makeLan } from "../support/namespaces.ts";
+
+test("without nft it says so, and removing does nothing", async () => {
+  const system = { platform: "darwin" as const, run: () => Promise.reject(new Error("not asked")) };
+  expect(await putTable("routes", "acme", "", system)).toContain("no nft");
+  expect(await readTable("routes", "acme", system)).toBeUndefined();
+  await removeTables("acme", system);
+});
+
+asRoot("in a network namespace", () => {
+  test.skipIf(!existsSync("/usr/sbin/nft"))(
+    "tables of each part and organization are replaced and removed alone",
+    async () => {
+      using lan = makeLan(["a"]);
+      const [host] = lan.hosts;
+      if (host === undefined) throw new Error("no host");
+      const system = {
+        platform: "linux" as const,
+        run: (argv: readonly string[], options?: object) =>
+          realSystem().run(
+            ["/usr/bin/nsenter", `--net=/run/netns/${host.namespace}`, "--", ...argv],
+            options,
+          ),
+      };
+      const ruleset = () => host.run(["nft", "list", "ruleset"]);
+      host.run(["nft", "add", "table", "ip", "theirs"]);
+      const before = ruleset();
+      const chain = (port: number) =>
+        `chain c { type filter hook input priority 0; policy accept; udp dport ${port} drop; }`;
+      for (const part of tableParts) {
+        expect(await putTable(part, "acme", chain(1), system)).toBeUndefined();
+        expect(await putTable(part, "acme", chain(2), system)).toBeUndefined();
+        expect(await putTable(part, "acme-2", chain(3), system)).toBeUndefined();
+        expect(await readTable(part, "acme", system)).toContain('"right": 2');
+      }
+      // A refused one leaves the present one as it is.
+      expect(await putTable("routes", "acme", "chain c { no such word }", system)).toContain("syntax error");
+      expect(ruleset().match(/dport 2 drop/g)?.length).toBe(tableParts.length);
+      expect(ruleset()).not.toContain("dport 1 ");
+      await removeTables("acme", system);
+      expect(ruleset()).not.toContain("dport 2 drop");
+      expect(ruleset().match(/dport 3 drop/g)?.length).toBe(tableParts.length);
+      await removeTables("acme-2", system);
+      expect(ruleset()).toBe(before);
+    },
+  );
+});

@@ -1,0 +1,118 @@
+// Routes are a view of the nodes' subnets: several routers of one network, their order in configurations, offers of machines.
+
+import { afterEach, beforeEach, expect, test } from "bun:test";
+import * as v from "valibot";
+import { Event } from "../../../src/api/events.ts";
+import { Route } from "../../../src/api/paths.ts";
+import type { Organization } from "../../../src/api/organizations.ts";
+import { readYaml } from "../../../src/node/files/config/read-yaml.ts";
+import { registerNode, type RegisteredNode } from "../../support/nodes.ts";
+import { makeTestServer, type TestServer } from "../../support/server.ts";
+
+let server: TestServer;
+let org: Organization;
+let admin: string;
+let nodes: Record<"a" | "b" | "user", RegisteredNode>;
+
+beforeEach(async () => {
+  server = await makeTestServer();
+  org = await server.organization("acme");
+  admin = await server.person("admin@acme.example");
+  await server.join(org, "admin@acme.example", "admin");
+  const made = async (name: string) => registerNode(server, org, name);
+  nodes = { a: await made("a"), b: await made("b"), user: await made("user") };
+});
+
+afterEach(() => server[Symbol.asyncDispose]());
+
+const path = "/api/org/acme/routes/";
+const send = (method: string, body?: unknown, query = "") =>
+  server.send(method, path + query, { token: admin, ...(body === undefined ? {} : { body }) });
+const list = async () => v.parse(v.array(Route), (await send("GET")).json);
+const network = "192.168.7.0/24";
+
+async function unsafeRoutes(node: RegisteredNode): Promise<unknown> {
+  const { json } = await server.send("GET", `/api/org/acme/nodes/${node.id}/config/`, { token: admin });
+  const { config_yml: text } = v.parse(v.object({ config_yml: v.string() }), json);
+  return Object(readYaml(text, "config.yml")["tun"])["unsafe_routes"];
+}
+
+const checkin = (node: RegisteredNode, more: object = {}) =>
+  server.send("POST", `/api/org/acme/nodes/${node.id}/checkin/`, {
+    token: node.token,
+    body: { version: "0.2.0", uptime: 1, ...more },
+  });
+
+test("several nodes route one network, the preferred one last in the configurations of the others", async () => {
+  const { a, b, user } = nodes;
+  const created = await send("POST", { network, via: [a.id, b.id] });
+  expect(created.status).toBe(201);
+  expect(v.parse(Route, created.json).routers.map(({ node_name: name, metric }) => [name, metric])).toEqual([
+    ["a", 100],
+    ["b", 100],
+  ]);
+  const entry = (node: RegisteredNode, metric = 100) => ({ route: network, via: node.ip, metric });
+  expect(await unsafeRoutes(user)).toEqual([entry(b), entry(a)]);
+  // A router of the network has its own way there.
+  expect(await unsafeRoutes(a)).toEqual([]);
+  expect((await send("PATCH", { network, via: [b.id], metric: 50 })).status).toBe(200);
+  expect(await unsafeRoutes(user)).toEqual([entry(a), entry(b, 50)]);
+  expect((await send("PATCH", { network, via: [b.id], maintenance: true })).status).toBe(200);
+  expect(await unsafeRoutes(user)).toEqual([entry(b, 1_000_050), entry(a)]);
+  // One router: as former agents know it.
+  expect(
+    (await send("DELETE", undefined, `?network=${encodeURIComponent(network)}&via=${a.id}`)).status,
+  ).toBe(204);
+  expect(await unsafeRoutes(user)).toEqual([{ route: network, via: b.ip }]);
+  expect((await send("DELETE", undefined, `?network=${encodeURIComponent(network)}`)).status).toBe(204);
+  expect(await unsafeRoutes(user)).toEqual([]);
+  // Options end with their subnet.
+  expect((await send("POST", { network, via: [b.id] })).json).toMatchObject({
+    routers: [{ metric: 100, maintenance: false }],
+  });
+});
+
+test("what subnets may not be, routes may not be; unknown nodes and networks without a router are named", async () => {
+  const { a } = nodes;
+  const refused = await send("POST", { network: "10.77.3.0/24", via: [a.id] });
+  expect([refused.status, refused.text]).toEqual([400, expect.stringContaining("overlaps the overlay")]);
+  expect((await send("POST", { network: "0.0.0.0/0", via: [a.id] })).status).toBe(400);
+  expect((await send("POST", { network, via: [999] })).status).toBe(404);
+  expect((await send("PATCH", { network, metric: 1 })).status).toBe(404);
+  expect((await send("PATCH", { network, via: [a.id], metric: 1 })).status).toBe(404);
+  expect(await list()).toEqual([]);
+});
+
+test("a machine offers a network by its check-in, and an administrator approves it", async () => {
+  const { a, b } = nodes;
+  const offer = { network, behind: "192.168.1.0/24", masquerade: true, watch: "192.168.1.1" };
+  expect((await checkin(a, { advertised: [offer] })).status).toBe(200);
+  const { network: _, ...shown } = offer;
+  expect(await list()).toMatchObject([
+    { network, routers: [{ node_name: "a", approved: false, offered: true, ...shown }] },
+  ]);
+  expect(await unsafeRoutes(b)).toEqual([]);
+  const events = async () =>
+    v
+      .parse(
+        v.array(Event),
+        (await server.send("GET", "/api/org/acme/events/?limit=1000", { token: admin })).json,
+      )
+      .filter(({ type }) => type === "node.route_offered");
+  expect(await events()).toMatchObject([{ subject: `node/${a.id}`, after: { networks: [network] } }]);
+  expect((await send("POST", { network, via: [a.id] })).status).toBe(201);
+  // A state that changes is no event; nor is an offer that is approved.
+  expect((await checkin(a, { advertised: [{ ...offer, state: "down" }] })).status).toBe(200);
+  expect(await list()).toMatchObject([{ routers: [{ approved: true, state: "down" }] }]);
+  expect(await events()).toHaveLength(1);
+  // The offer ends: what was approved stays, and says that it was set up by hand.
+  expect((await checkin(a)).status).toBe(200);
+  expect(await list()).toMatchObject([{ routers: [{ approved: true, offered: false, state: null }] }]);
+});
+
+test("an offer that is no network, or too many of them, does not fail the check-in", async () => {
+  const { a } = nodes;
+  for (const advertised of [[{ network: "here" }], "x", Array.from({ length: 65 }, () => ({ network }))])
+    expect((await checkin(a, { advertised })).status).toBe(200);
+  expect(await list()).toEqual([]);
+});
