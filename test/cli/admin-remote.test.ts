@@ -149,7 +149,7 @@ test("a rotation and a network behind a node say what comes next", async () => {
   await must("admin node create nexts router");
   const routed = await agent("admin node update nexts router --add-subnet 192.168.5.0/24");
   expect(routed).toMatchObject({ status: 0, out: "Updated node router\n" });
-  expect(routed.err).toContain("On router, permit forwarding (sysctl -w net.ipv4.ip_forward=1)");
+  expect(routed.err).toContain("On router, root makes the machine ready: `sudo agent up nexts --advertise");
   const naming = await agent("admin node update nexts router --names");
   expect(naming.err).toContain("On router, root has to allow it: `sudo agent names --on --peers`");
   expect(naming.err).toContain(

@@ -147,14 +147,20 @@ export const blockRuns: Readonly<Record<string, BlockRun>> = {
   "docs/access.md: agent admin relay limit acme hub 500GB": {
     not: "test/e2e/relayed-bytes.test.ts limits a relay",
   },
-  "docs/access.md: agent admin node update acme web --add-subnet 192.168.5.0/24": {
+  "docs/access.md: agent up acme --advertise 192.168.7.0/24@192.168.7.1+masquerade": { on: "web" },
+  "docs/access.md: agent admin route list acme": {
     on: "control",
-    after: "until ip route show table all | grep 192.168.5.0/24; do sleep 0.1; done",
+    after: "until ip route show table all | grep 192.168.7.0/24; do sleep 0.1; done",
+  },
+  "docs/access.md: agent admin route create acme 192.168.7.0/24 --via router1 --via router2": {
+    not: "test/e2e/route-failover.test.ts has two routers; this walk has none more",
+  },
+  "docs/access.md: agent up acme --advertise 10.201.1.0/24=192.168.1.0/24+masquerade": {
+    not: "test/e2e/route-sites.test.ts translates; machines of tests may not write to /proc/sys",
   },
   "docs/access.md: agent admin node update acme gw-berlin --remove-subnet 192.168.30.0/24": {
     not: "test/server/policy-files/one-network.test.ts moves a network; this walk has no second gateway",
   },
-  "docs/access.md: sysctl -w net.ipv4.ip_forward=1": { not: "machines of tests may not write to /proc/sys" },
 
   "docs/machines.md: agent status": { on: "laptop" },
   "docs/machines.md: agent sync-config": { on: "web" },

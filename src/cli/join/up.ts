@@ -3,6 +3,7 @@
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
 import type { JoinKey } from "../../protocol/join-key.ts";
+import type { Step } from "../../base/plan.ts";
 import type { Organization } from "../../node/files/organizations.ts";
 import { variableOf, readNamedFile } from "../values.ts";
 import type { Context, Implementation } from "../command.ts";
@@ -89,6 +90,7 @@ export const up: Implementation = {
     `${brand.executable} up https://control.example.com --org acme --ca-fingerprint sha256:HEX`,
     `${brand.executable} up --key-file /run/secrets/join-key`,
     `${brand.executable} up acme`,
+    `${brand.executable} up acme --advertise 192.168.7.0/24+masquerade`,
   ],
   async run(context) {
     const [word = ""] = context.words;
@@ -184,10 +186,19 @@ function requireShortLived(key: JoinKey): JoinKey {
 async function startAll(context: Context): Promise<number> {
   const { settings, output } = context;
   const organizations = await chooseAll(context);
-  if (settings.dryRun) return planAll("start", organizations, context);
+  const { readAllowed, tellOffers } = await import("../node/sync-config.ts");
+  const allow = await readAllowed(organizations, context);
+  if (settings.dryRun) return planAll("start", organizations, context, allow.plan);
+  allow.write();
   const { examineJoined } = await import("./examine-joined.ts");
   const { worst, worstStatus } = await import("../node/organizations.ts");
   const { done, results } = await changeAll("start", organizations, context);
+  const isOffer = context.values.text("advertise") !== undefined;
+  if (isOffer)
+    await tellOffers(
+      done.map((each) => ({ slug: each.slug, open: () => each })),
+      context,
+    );
   const joined = [];
   for (const each of done) joined.push(await examineJoined(each, context));
   const status = worst(results, organizations, output);
@@ -232,6 +243,7 @@ async function planAll(
   verb: "start" | "stop",
   organizations: readonly Organization[],
   context: Context,
+  first: readonly Step[] = [],
 ): Promise<number> {
   const { planOnOrganization } = await import("../node/organization-command.ts");
   const { farewellOf } = await import("../../node/enroll/unregister.ts");
@@ -242,7 +254,7 @@ async function planAll(
     const farewell = farewellOf(salvageOrganization(context.settings.configRoot, each.slug));
     return farewell === undefined ? steps : [...steps, farewell];
   });
-  context.output.plan((await Promise.all(plans)).flat());
+  context.output.plan([...first, ...(await Promise.all(plans)).flat()]);
   return 0;
 }
 

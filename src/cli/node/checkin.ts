@@ -49,7 +49,7 @@ function describe(outcome: CheckedIn | Failure): string {
   return `${org_slug}: checked in${news}, certificate valid until ${certificate_not_after}\n`;
 }
 
-async function checkInOne(
+export async function checkInOne(
   { slug, open }: Chosen,
   versionOf: (engine: string) => Promise<string>,
   { settings, system, log }: Context,

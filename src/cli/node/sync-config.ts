@@ -47,6 +47,7 @@ async function run(context: Context): Promise<number> {
   }
   allow.write();
   const outcomes = await Promise.all(chosen.map((each) => sync(each, accessToken, context)));
+  if (values.text("advertise") !== undefined) await tellOffers(chosen, context);
   output.result(
     { organizations: outcomes.map(({ report }) => report) },
     outcomes
@@ -62,7 +63,10 @@ async function run(context: Context): Promise<number> {
 }
 
 /** Remembered for this machine, where no control plane can write. */
-async function readAllowed(chosen: readonly Chosen[], { values, settings }: Context) {
+export async function readAllowed(
+  chosen: readonly Pick<Chosen, "slug">[],
+  { values, settings }: Pick<Context, "values" | "settings">,
+) {
   const given = Object.keys(permissionFlags).find((flag) => values.text(flag) !== undefined);
   const [only, second] = chosen;
   if (given === undefined || only === undefined) return { plan: [], write: () => {} };
@@ -77,6 +81,21 @@ async function readAllowed(chosen: readonly Chosen[], { values, settings }: Cont
     plan: planPermissions(directory, allowed),
     write: () => writePermissions(directory, allowed),
   };
+}
+
+/** The control plane learns at once what is offered. Otherwise with the next check-in, within a minute. */
+export async function tellOffers(chosen: readonly Chosen[], context: Context): Promise<void> {
+  const { checkInOne } = await import("./checkin.ts");
+  const { rememberVersions } = await import("../../node/engine/engine.ts");
+  const versionOf = rememberVersions(context.system);
+  const told = await Promise.allSettled(chosen.map((each) => checkInOne(each, versionOf, context)));
+  if (context.values.text("advertise") === "none") return;
+  const line = `${brand.executable} admin route list`;
+  context.output.say(
+    told.every(({ status }) => status === "fulfilled")
+      ? `An administrator approves what this machine offers to route: \`${line} ORG\``
+      : "The control plane could not be told now what this machine offers to route: the next check-in does it.",
+  );
 }
 
 const words = {

@@ -15,6 +15,7 @@ import { subnetsIn } from "../files/granted/networks.ts";
 import type { Organization } from "../files/organizations.ts";
 import { graveness, type Finding as Found } from "../health/findings.ts";
 import type { Health } from "../health/verdict.ts";
+import { readRouterFile } from "../routing/offers.ts";
 import { interfaces, routesHere } from "./taken.ts";
 import { asRoot, fail, ok, runCheck, skipped, warn, type Check, type Finding } from "./check.ts";
 import { roles } from "./hubs.ts";
@@ -149,12 +150,24 @@ async function routes(
 function forwarding({ directory }: Organization): Finding {
   const subnets = subnetsIn(readTextIfThere(join(directory, "host.crt")) ?? "");
   if (subnets.length === 0) return ok("this node routes no subnets");
+  const made = Object.entries(readRouterFile(directory)?.networks ?? {});
+  const failed = made.find(([, { state }]) => state !== "ready");
+  if (failed !== undefined) {
+    const [network, { state, why = "" }] = failed;
+    const what = state === "down" ? "what is behind it does not answer" : why;
+    return fail(
+      `this node is a router of ${network}, but ${what}`,
+      `ip route get ${network.replace(/\/\d+$/, "")}`,
+    );
+  }
+  const others = subnets.filter((each) => !made.some(([network]) => network === each));
+  if (others.length === 0) return ok(`this node is made ready to route ${subnets.join(", ")}`);
   const off = [
     { key: "net.ipv4.ip_forward", path: "/proc/sys/net/ipv4/ip_forward", is6: false },
     { key: "net.ipv6.conf.all.forwarding", path: "/proc/sys/net/ipv6/conf/all/forwarding", is6: true },
   ].filter(
     ({ path, is6 }) =>
-      subnets.some((each) => each.includes(":") === is6) && readTextIfThere(path)?.trim() === "0",
+      others.some((each) => each.includes(":") === is6) && readTextIfThere(path)?.trim() === "0",
   );
   if (off.length === 0) return ok(`this node may forward packets to ${subnets.join(", ")}`);
   const keys = off.map(({ key }) => key);

@@ -17,9 +17,6 @@ const Address = v.pipe(
 );
 
 /** down: what is behind does not answer. failed: the machine could not be made ready. A newer node may say another word. */
-export const routerStates = ["ready", "down", "failed", "not_approved"] as const;
-export type RouterState = (typeof routerStates)[number];
-
 /** One offered network, as the node reports it. */
 export const Advertised = v.object({
   /** As the others see it. */

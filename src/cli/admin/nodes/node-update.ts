@@ -49,8 +49,8 @@ export const update: Implementation = {
     if (context.values.on("names")) sayNeeds(output, slug, node);
     if (context.values.list("add-subnet").length > 0)
       output.say(
-        `On ${node.name}, permit forwarding (sysctl -w net.ipv4.ip_forward=1), then check with \`${brand.executable} doctor\` there. ` +
-          "The hosts behind it need a route back to the overlay's network.",
+        `On ${node.name}, root makes the machine ready: \`sudo ${brand.executable} up ${quoteWord(slug)} --advertise ${quoteWord(context.values.list("add-subnet").join(","))}\`. ` +
+          "The hosts behind it need a route back to the overlay's network, or add +masquerade to each network.",
       );
     const open = context.values.list("add-subnet").filter(isOfInternet);
     if (open.length > 0)

@@ -109,8 +109,8 @@ export const create: Implementation = {
     output.result(route, `${route.network} is routed by ${namesOf(route.routers)}\n`);
     for (const each of named.filter(({ offered }) => !offered))
       output.say(
-        `On ${each.node_name}, root makes the machine ready: \`sudo ${brand.executable} sync-config --advertise ${network}\`; ` +
-          "add +masquerade where the hosts behind it have no route back to the overlay's network.",
+        `On ${each.node_name}, root makes the machine ready: \`sudo ${brand.executable} up ${quoteWord(slug)} --advertise ${network}\`. ` +
+          "The hosts behind it need a route back to the overlay's network, or add +masquerade to the network.",
       );
   },
 };

@@ -10,7 +10,7 @@ import { makeSocketDirectory, socketDirectory } from "../../../platform/systemd/
 import { isMap, valueAt, type YamlMap, type YamlValue } from "../../../base/yaml.ts";
 import { maxKeptPeers, maxRemotes } from "../../../protocol/path-report.ts";
 import { readValidJson } from "../organizations.ts";
-import { gatewaysKey, keptPeersKey } from "./read-config.ts";
+import { gatewaysKey, keptPeersKey, type Gateway } from "./read-config.ts";
 
 const most = 20;
 const Underlay = v.pipe(
@@ -131,8 +131,6 @@ export function writeRouteChoice(directory: string, choice: RouteChoice): void {
   writeFileAtomic(routeChoicePath(directory), `${JSON.stringify(choice)}\n`, 0o600);
 }
 
-type Gateway = { via: string; metric: number };
-
 /**
  * The control plane sends one entry for each router of a network, the preferred one last. The engine gets one of them, and
  * `route_gateways` names them all. A chosen router that the control plane no longer names does not count.
@@ -140,7 +138,9 @@ type Gateway = { via: string; metric: number };
 export function withRouteChoice(config: YamlMap, { via: chosen, kept }: RouteChoice): YamlMap {
   const sent = valueAt(config, "tun.unsafe_routes");
   if (!Array.isArray(sent)) return config;
-  const byNetwork = Map.groupBy(sent, (each) => (isMap(each) ? String(each["route"]) : ""));
+  const byNetwork = Map.groupBy(sent, (each) =>
+    isMap(each) && typeof each["route"] === "string" ? each["route"] : "",
+  );
   const gateways = new Map<string, Gateway[]>();
   const routes = [...byNetwork].flatMap(([network, entries]): YamlValue[] => {
     const last = entries.at(-1);

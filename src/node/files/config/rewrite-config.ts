@@ -2,12 +2,14 @@
 
 import { readTextIfThere, writeFileAtomic } from "../../../base/files.ts";
 import type { System } from "../../../base/system.ts";
-import { isMap, type YamlMap } from "../../../base/yaml.ts";
+import { isMap, valueAt, type YamlMap } from "../../../base/yaml.ts";
 import { finishConfig, hasLocalApi, overriddenIn, readOverrides } from "./config-file.ts";
 import { dataPlaneKeys, decideDataPlane, readTrial, type DataPlane } from "./data-plane.ts";
 import { generationFile, isChecked, readSyncState, writeSyncState } from "../generations.ts";
 import { withoutNames } from "../granted/host-names.ts";
 import {
+  readRouteChoice,
+  withRouteChoice,
   writeLocalChanges,
   writePeerMap,
   writeRouteChoice,
@@ -39,9 +41,6 @@ function readPresent({ directory, slug }: Place, machine: Machine) {
   return { state, path, present, sent, localApi: hasLocalApi(present, directory) };
 }
 
-/** What withRouteChoice decides anew. */
-const chosenHere = ["tun.unsafe_routes"];
-
 /** A part that is left out stays as it is. */
 export type OwnChanges = { healing?: LocalChanges; peers?: PeerMap; routes?: RouteChoice };
 
@@ -57,14 +56,16 @@ export function rewriteConfig(
 ): boolean {
   const found = readPresent(place, machine);
   if (found === undefined || (healing !== undefined && !found.localApi)) return false;
+  const sent = found.sent();
+  const chosen = withRouteChoice(sent, readRouteChoice(place.directory));
   if (healing !== undefined) writeLocalChanges(place.directory, healing);
   if (peers !== undefined) writePeerMap(place.directory, peers);
   if (routes !== undefined) writeRouteChoice(place.directory, routes);
   const { localApi } = found;
   const { host_names: names, data_plane: dataPlane } = found.state;
   // A change of overrides.yml that no command applied, and no engine tested, must not come into force with these.
-  const overrides = withoutKeys(overriddenIn(found.present), readOverrides(place.directory), chosenHere);
-  const next = finishConfig(found.sent(), place.directory, { names, localApi, dataPlane, overrides });
+  const overrides = withoutChosenRoutes(overriddenIn(found.present), chosen);
+  const next = finishConfig(sent, place.directory, { names, localApi, dataPlane, overrides });
   if (next !== found.present) writeFileAtomic(found.path, next, 0o644);
   return healing !== undefined || next !== found.present;
 }
@@ -115,10 +116,7 @@ async function decide(
     const { engine, before } = chosen;
     const basis = { engine, kernel: machine.kernel, sent, own, trial: readTrial(place.directory) };
     const dataPlane = decideDataPlane(basis, before, system.now());
-    const overrides = withoutKeptPort(
-      withoutKeys(overriddenIn(present), own, dataPlaneKeys),
-      state.data_plane?.port,
-    );
+    const overrides = withoutKeptPort(withoutKeys(overriddenIn(present), own), state.data_plane?.port);
     const next = finishConfig(sent, place.directory, {
       names: state.host_names,
       localApi,
@@ -130,8 +128,16 @@ async function decide(
   });
 }
 
+/** The routers are chosen anew, unless an administrator has set the routes. */
+function withoutChosenRoutes(present: YamlMap, chosen: YamlMap): YamlMap {
+  const path = "tun.unsafe_routes";
+  return Bun.deepEquals(valueAt(present, path), valueAt(chosen, path))
+    ? withoutKeys(present, {}, [path])
+    : present;
+}
+
 /** The sections in force, without what is decided anew; overrides.yml stands above that. */
-function withoutKeys(present: YamlMap, own: YamlMap, paths: readonly string[]): YamlMap {
+function withoutKeys(present: YamlMap, own: YamlMap, paths: readonly string[] = dataPlaneKeys): YamlMap {
   const kept = { ...present };
   for (const path of paths) {
     const [section = "", key = ""] = path.split(".");

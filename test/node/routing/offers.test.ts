@@ -1,0 +1,73 @@
+// What root offers to route, as it is written, and the rules that come of it.
+
+import { expect, test } from "bun:test";
+import { tableBody } from "../../../src/node/routing/router.ts";
+import { parseTcpPeers } from "../../../src/platform/network/tcp-flows.ts";
+import { formatOffer, parseOffer } from "../../../src/protocol/routing/advertised.ts";
+
+test("offers are read and written back; what is no offer is refused", () => {
+  const offers = {
+    "192.168.7.0/24": { network: "192.168.7.0/24" },
+    "192.168.7.0/24+masquerade": { network: "192.168.7.0/24", masquerade: true },
+    "10.201.7.0/24=192.168.7.0/24@192.168.7.1+masquerade": {
+      network: "10.201.7.0/24",
+      behind: "192.168.7.0/24",
+      watch: "192.168.7.1",
+      masquerade: true,
+    },
+    "fd00:7::/64": { network: "fd00:7::/64" },
+  };
+  for (const [text, offer] of Object.entries(offers)) {
+    expect(parseOffer(text)).toEqual(offer);
+    expect(formatOffer(offer)).toBe(text);
+  }
+  for (const text of [
+    "",
+    "0.0.0.0/0",
+    "192.168.7.1/24",
+    "10.201.7.0/24=192.168.0.0/16",
+    "fd00:7::/64=fd00:8::/64",
+    "192.168.7.0/24@192.168.8.1",
+    "10.201.7.0/24=192.168.7.0/24@10.201.7.1",
+    "192.168.7.0/24+other",
+  ])
+    expect([text, parseOffer(text)]).toEqual([text, undefined]);
+});
+
+test("rules are about the tunnel, the offered networks and interfaces that forwarded nothing before, and nothing else", () => {
+  const offer = { network: "10.201.7.0/24", behind: "192.168.7.0/24", masquerade: true };
+  const plain = { network: "192.168.8.0/24" };
+  const filter = {
+    tunnel: "acme",
+    tunnels: ["acme", "other"],
+    overlays: ["10.77.0.0/16"],
+    watched: [
+      { offer, device: "eth1", from: undefined },
+      { offer: plain, device: "eth2", from: undefined },
+    ],
+    down: new Set([plain.network]),
+    opened: ["acme", "eth1"],
+  };
+  const body = tableBody(filter);
+  expect(body).toContain('iifname "eth1" oifname != { "acme", "other" } drop');
+  expect(body).not.toContain('iifname "eth2"');
+  expect(body).toContain('iifname "acme" ip daddr != { 192.168.7.0/24, 192.168.8.0/24 } drop');
+  expect(body).toContain("dnat ip prefix to ip daddr map { 10.201.7.0/24 : 192.168.7.0/24 }");
+  expect(body).toContain("snat ip prefix to ip saddr map { 192.168.7.0/24 : 10.201.7.0/24 }");
+  expect(body).toContain('ip saddr { 10.77.0.0/16 } oifname "eth1" ip daddr 192.168.7.0/24 masquerade');
+  expect(body.match(/echo-request/g)).toHaveLength(1);
+  const bare = { ...filter, watched: filter.watched.slice(1), down: new Set<string>(), opened: [] };
+  expect(tableBody(bare)).toBe("");
+});
+
+test("hosts of open TCP connections are read from the kernel's table", () => {
+  const table = `  sl  local_address rem_address   st tx_queue
+   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000
+   1: 0200A8C0:C350 0A07A8C0:1E61 01 00000000:00000000
+   2: 0200A8C0:C351 0B07A8C0:1E61 06 00000000:00000000
+   3: 0000000000000000FFFF00000200A8C0:C352 0000000000000000FFFF00000C07A8C0:1E61 08 00000000:00000000
+   4: junk
+`;
+  expect(parseTcpPeers(table)).toEqual(["192.168.7.10", "192.168.7.12"]);
+  expect(parseTcpPeers("")).toEqual([]);
+});
