@@ -10,7 +10,7 @@ import { announceExpiring } from "./nodes/lifecycle/expiring.ts";
 import { runDueUpkeep } from "./nodes/lifecycle/upkeep.ts";
 import { endRequests } from "./nodes/joining/registration-requests.ts";
 import { reauthenticate } from "./nodes/lifecycle/reauthentication.ts";
-import { tellAway } from "./nodes/contact/away.ts";
+import { recordAway } from "./nodes/contact/away.ts";
 import { endSilentNodes } from "./nodes/contact/silence.ts";
 import { publishLateNames } from "./names/publish.ts";
 import { checkLeavers } from "./oidc/gone-at-provider.ts";
@@ -134,7 +134,7 @@ function partsOf(services: Services, leases: Leases): Part[] {
       let turn = 0;
       return async () => {
         await endSilentNodes(own);
-        if (turn++ % awayTurns === 0) await tellAway(own);
+        if (turn++ % awayTurns === 0) await recordAway(own);
       };
     }),
     leasedLoop("confirmations of nodes", ownersMs, (own) => () => reauthenticate(own)),

@@ -12,7 +12,7 @@ import { plainJson } from "../../src/server/policy-files/hujson.ts";
 import { importPolicy, type Imported } from "../../src/server/policy-files/import-policy.ts";
 import type { Member } from "../../src/server/policy/firewall.ts";
 import { ownerGroup, ownerGroupIn } from "../../src/protocol/users-groups.ts";
-import { parsePolicy } from "../../src/server/policy/policy-file.ts";
+import { parsePolicy } from "../../src/server/policy/read-policy.ts";
 import { isNothing, showAccess, subtract, type Access } from "../../src/server/policy/packets.ts";
 import { makeReach } from "../../src/server/policy/reach.ts";
 import { resolvePolicy } from "../../src/server/policy/resolve.ts";

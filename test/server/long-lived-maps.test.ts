@@ -54,7 +54,7 @@ const bounds: Record<string, Record<string, Bound>> = {
   "policy-files/rollback.ts": { refusals: "program" },
   "policy/document-weights.ts": { blanks: "program" },
   "policy/document.ts": { "#known": "part", offsets: "part" },
-  "policy/policy-file.ts": { words: "program" },
+  "policy/read-policy.ts": { words: "program" },
   "policy/reach.ts": { find: "part", known: "part" },
   "retention/budget.ts": { known: "row", measuring: "waiting" },
   "store/intern.ts": { known: "max" },

@@ -43,7 +43,7 @@ const outside: Record<string, readonly unknown[]> = {
   "server/paths/reports.ts": [protocol.PathsReport],
   "server/users/factors/passkeys.ts": [ClientData],
   "server/policy-files/import-policy.ts": [foreignPolicy.Original, foreignPolicy.Words],
-  "server/policy/policy-file.ts": [PolicyFile],
+  "server/policy/read-policy.ts": [PolicyFile],
   "server/retention/archive-file.ts": [ArchiveHeader, archive.EventLine],
   "server/tls/acme/client.ts": schemasOf(acme).map(([, schema]) => schema),
   "server/transfer/import-hosts.ts": [GroupName, protocol.NodeName],

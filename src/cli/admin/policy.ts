@@ -32,7 +32,7 @@ async function readPolicy({ words, system }: Context, at = 1): Promise<string> {
   const { readTextIfThere } = await import("../../base/files.ts");
   const text = file === "-" ? await system.readStdin() : readTextIfThere(file);
   if (text === undefined) throw new AppError("usage", `There is no file ${file}`);
-  const { requireShort, requireText } = await import("../../server/policy/policy-file.ts");
+  const { requireShort, requireText } = await import("../../server/policy/read-policy.ts");
   requireShort(text);
   requireText(text);
   return text;

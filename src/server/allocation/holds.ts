@@ -114,12 +114,12 @@ export async function releaseHolds(
     [orgId, confirmed, now],
   );
   await tx.run("DELETE FROM held_names WHERE org_id = $1 AND free_at <= $2", [orgId, now]);
-  const settled = `org_id = $1 AND ${unsettledAddress} AND (held_version <= $2 OR held_until < $3)`;
+  const released = `org_id = $1 AND ${unsettledAddress} AND (held_version <= $2 OR held_until < $3)`;
   if (
-    (await tx.get(`SELECT host FROM addresses WHERE ${settled} LIMIT 1`, [orgId, confirmed, now])) !==
+    (await tx.get(`SELECT host FROM addresses WHERE ${released} LIMIT 1`, [orgId, confirmed, now])) !==
     undefined
   ) {
-    await tx.run(`UPDATE addresses SET free_at = $4 WHERE ${settled}`, [
+    await tx.run(`UPDATE addresses SET free_at = $4 WHERE ${released}`, [
       orgId,
       confirmed,
       now,

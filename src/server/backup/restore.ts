@@ -78,12 +78,12 @@ export async function restoreBackup(
     const fresh = await openSqlite({ path: copy, now: system.now, role: "visitor", isCopy: true });
     const as_of = await lastKnownAt(fresh);
     const staff = origin.isAuthentic ? {} : { staff: await staffOf(fresh) };
-    const put = options.databaseUrl === undefined ? intoFile : intoPostgres;
+    const install = options.databaseUrl === undefined ? installFile : installInPostgres;
     return {
       ...counted,
       as_of,
       ...staff,
-      ...(await put({ options, replace, system, secretKey, copy, fresh })),
+      ...(await install({ options, replace, system, secretKey, copy, fresh })),
     };
   } catch (error) {
     throw fromSystemError(`restore ${file}`, error);
@@ -177,7 +177,7 @@ type Work = {
   fresh: Database;
 };
 
-async function intoFile(work: Work): Promise<Partial<Restored>> {
+async function installFile(work: Work): Promise<Partial<Restored>> {
   const { options, replace, system, secretKey, copy, fresh } = work;
   const path = databasePath(options);
   const isThere = existsSync(path);
@@ -217,7 +217,7 @@ async function intoFile(work: Work): Promise<Partial<Restored>> {
   return { ...carried, set_aside: aside };
 }
 
-async function intoPostgres(work: Work): Promise<Partial<Restored>> {
+async function installInPostgres(work: Work): Promise<Partial<Restored>> {
   const { options, replace, system, secretKey, fresh } = work;
   const target = await openPostgres({ url: options.databaseUrl ?? "", now: system.now, role: "visitor" });
   try {

@@ -272,8 +272,8 @@ async function insert(
   const renewAt = renewalTime(issued.notBefore, issued.notAfter, random);
   const createdAt = now();
   // No event about the expiry: the certificate of an ephemeral node lives only an hour.
-  const told = ephemeralSilenceS === null ? {} : { expiringToldAt: createdAt };
-  const row = { ...issued, ...told, orgId, nodeId, renewAt, state: "current", createdAt } as const;
+  const announced = ephemeralSilenceS === null ? {} : { expiringToldAt: createdAt };
+  const row = { ...issued, ...announced, orgId, nodeId, renewAt, state: "current", createdAt } as const;
   await Promise.all([certificates.insert(tx, row), setRenewal(tx, nodeId)]);
 }
 

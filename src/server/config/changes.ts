@@ -96,14 +96,14 @@ function end(poll: OpenPoll): void {
 
 async function waitFor(poll: OpenPoll, ms: number, system: Pick<System, "sleep">): Promise<boolean> {
   if (!poll.isWoken && !poll.isOver && ms > 0) {
-    const over = new AbortController();
+    const waiting = new AbortController();
     const woken = new Promise<void>((resolve) => {
       poll.wake = resolve;
     });
     // A wake-up aborts the timer; that is not a failure.
-    const timer = system.sleep(ms, over.signal).catch(() => undefined);
+    const timer = system.sleep(ms, waiting.signal).catch(() => undefined);
     await Promise.race([woken, timer]);
-    over.abort();
+    waiting.abort();
     poll.wake = undefined;
   }
   const wasWoken = poll.isWoken;

@@ -95,15 +95,15 @@ export async function onlineHistory(
 ): Promise<OnlineHistory> {
   const step = Math.ceil((days * dayMs) / maxOnlinePoints / intervalMs) * intervalMs;
   const since = now - days * dayMs;
-  const one = async (order: string) => {
+  const firstBy = async (order: string) => {
     const sql = `SELECT ${point.select()} FROM online_counts WHERE org_id = $1 AND at >= $2 ORDER BY ${order} LIMIT 1`;
     const [found] = await queryAll(reader, point, sql, [orgId, since]);
     return found === undefined ? null : showPoint(found, isMember);
   };
   const [least, most, last] = await Promise.all([
-    one("online, at DESC"),
-    one("online DESC, at DESC"),
-    one("at DESC"),
+    firstBy("online, at DESC"),
+    firstBy("online DESC, at DESC"),
+    firstBy("at DESC"),
   ]);
   const rows = await queryAll(
     reader,

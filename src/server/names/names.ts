@@ -20,7 +20,7 @@ import {
   prepareTable,
   tableOf,
   seenFrom,
-  take,
+  addChanges,
   type Book,
   type NamedEntry,
   type NamesNews,
@@ -213,7 +213,7 @@ async function read(reader: Reader, orgId: number, known: Kept | undefined): Pro
        AND (deleted_at IS NULL OR names_version > $3)`,
     [orgId, ...from],
   );
-  take(
+  addChanges(
     book,
     org.namesVersion,
     changed.map(({ state, namesVersion, ownerId, ownerGroups, ...row }) => ({

@@ -128,8 +128,8 @@ async function endingFirst(db: Reader, orgId: number) {
     `SELECT c.node_id AS id, n.name, c.not_after ${certified} ORDER BY c.not_after LIMIT ${2 * maxNext}`,
     [orgId],
   );
-  const once = rows.filter(({ id }, at) => rows.findIndex((each) => each.id === id) === at);
-  return once.slice(0, maxNext).map(showEnding);
+  const distinct = rows.filter(({ id }, at) => rows.findIndex((each) => each.id === id) === at);
+  return distinct.slice(0, maxNext).map(showEnding);
 }
 
 const engine = computed({ version: text() });
@@ -169,7 +169,7 @@ const unapplied = computed({ id: integer(), name: text(), applied: integer(), si
 
 /** The index `nodes_confirmed` leaves few nodes, unless the organization was changed just now. */
 async function notApplied({ db, ages }: NodeStore, orgId: number, now: number) {
-  const settled = ages?.settled(orgId);
+  const longKnown = ages?.longKnown(orgId);
   const { count, first } = await firstOf(db, unapplied, {
     count: "count(*)",
     select:
@@ -181,9 +181,9 @@ async function notApplied({ db, ages }: NodeStore, orgId: number, now: number) {
         AND CASE WHEN coalesce(s.applied_config_version, 0) < f.version THEN f.sent_at <= $2
           ELSE coalesce(s.applied_config_version, 0) < $4 END`,
     order: "ORDER BY since, id",
-    params: [orgId, now - appliedMs, now - onlineMs, settled?.configVersion ?? 0],
+    params: [orgId, now - appliedMs, now - onlineMs, longKnown?.configVersion ?? 0],
   });
-  const lackedAt = (applied: number) => ages?.since(orgId, (seen) => applied < seen.configVersion);
+  const lackedAt = (applied: number) => ages?.since(orgId, (versions) => applied < versions.configVersion);
   return {
     count,
     first: first.map(({ id, name, applied, since }) => ({

@@ -59,7 +59,7 @@ async function lackingSince(
     behind.map(({ id }) => id),
   );
   const sent = new Map(rows.map((row) => [row.nodeId, row]));
-  const settled = ages?.settled(orgId);
+  const settled = ages?.longKnown(orgId);
   const sinceOf = (node: Node): number | undefined => {
     const [applied, newest] = [appliedOf(node), node.config_version];
     const row = sent.get(node.id);

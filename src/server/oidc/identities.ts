@@ -62,8 +62,13 @@ export async function userOf(
     const known = await identities.find(tx, { issuer: provider.issuer, subject });
     const userId = known?.userId ?? (await createUser(tx, provider, admitted, now));
     if (known === undefined) await insertIdentity(tx, provider, admitted, userId, now);
-    const seen = { email: email ?? null, groups: [...groups], lastUsedAt: now, providerId: provider.id };
-    await identities.update(tx, { issuer: provider.issuer, subject }, seen);
+    const attributes = {
+      email: email ?? null,
+      groups: [...groups],
+      lastUsedAt: now,
+      providerId: provider.id,
+    };
+    await identities.update(tx, { issuer: provider.issuer, subject }, attributes);
     const user = await users.find(tx, { id: userId, isActive: true });
     if (user === undefined) throw new AppError("sign_in_refused", "This user is disabled.");
     return user;
@@ -135,8 +140,8 @@ export async function linkIdentity(
     if (known?.userId === userId) return;
     if (known !== undefined) throw taken(name);
     await insertIdentity(tx, provider, admitted, userId, system.now());
-    const seen = { email: admitted.email ?? null, groups: [...admitted.groups] };
-    await identities.update(tx, { issuer, subject: admitted.subject }, seen);
+    const attributes = { email: admitted.email ?? null, groups: [...admitted.groups] };
+    await identities.update(tx, { issuer, subject: admitted.subject }, attributes);
     await record(tx, {
       ...userEvent(system, actor, email),
       type: "user.identity_linked",

@@ -27,7 +27,7 @@ export type FetchFrom = (trust: string | null) => (url: string, init: Init) => P
  */
 export function makeFetches(deps: Outgoing): FetchFrom {
   const underWay = new Map<string, Promise<Received>>();
-  const once = (url: string, init: Init, trust: string | null) => {
+  const shareRequest = (url: string, init: Init, trust: string | null) => {
     if (
       init.method !== "GET" ||
       Object.keys(init.headers).some((name) => name.toLowerCase() === "authorization")
@@ -41,7 +41,7 @@ export function makeFetches(deps: Outgoing): FetchFrom {
     return started;
   };
   return (trust) => async (url, init) => {
-    const { status, headers, content } = await once(url, init, trust);
+    const { status, headers, content } = await shareRequest(url, init, trust);
     return new Response(noBody.includes(status) ? null : content, { status, headers });
   };
 }

@@ -52,7 +52,7 @@ const anyOrganization = "SELECT id FROM organizations WHERE revoke_unproven_node
 export async function endUnproven(services: Services): Promise<void> {
   const { db, system } = services;
   if ((await db.get(anyOrganization)) === undefined) return;
-  await watch(services);
+  await extendAfterPause(services);
   await holdForProviders(services);
   const found = await queryAll(db, due, `${unheld} ORDER BY d.org_id, d.id LIMIT 1000`, [system.now()]);
   for (const [orgId, all] of Map.groupBy(found, (each) => each.orgId)) {
@@ -62,14 +62,14 @@ export async function endUnproven(services: Services): Promise<void> {
 }
 
 /** After a pause of the server, every user gets another day. */
-async function watch({ db, system }: Store): Promise<void> {
+async function extendAfterPause({ db, system }: Store): Promise<void> {
   const now = system.now();
-  const seen = Number((await readMeta(db, watchKey)) ?? 0);
-  if (Math.abs(now - seen) < noteMs) return;
+  const ranAt = Number((await readMeta(db, watchKey)) ?? 0);
+  if (Math.abs(now - ranAt) < noteMs) return;
   await db.writeFor("rows", (tx) => setMeta(tx, watchKey, String(now)));
-  if (Math.abs(now - seen) < gapMs) return;
-  const again = "UPDATE organizations SET revoke_unproven_from = $1 WHERE revoke_unproven_nodes = 1";
-  await db.write((tx) => tx.run(again, [now]));
+  if (Math.abs(now - ranAt) < gapMs) return;
+  const restart = "UPDATE organizations SET revoke_unproven_from = $1 WHERE revoke_unproven_nodes = 1";
+  await db.write((tx) => tx.run(restart, [now]));
 }
 
 /** Users of a provider that does not answer get a day from its last failure on. */

@@ -7,7 +7,7 @@ import type { ServerOptions } from "../options.ts";
 import type { Transaction } from "../store/database.ts";
 import { organizations } from "../store/tables/organizations.ts";
 import { paths } from "../store/tables/paths.ts";
-import { notifyTold, raiseConfigVersion, raiseNamesVersion } from "../store/versions.ts";
+import { notifyNodesWithDeadline, raiseConfigVersion, raiseNamesVersion } from "../store/versions.ts";
 import { checkNameSuffix } from "./name-suffix.ts";
 import { findOrganization, settingsRow, type CertificateVersions, type Migrate } from "./organizations.ts";
 import { organizationSettings, type Organization, type OrganizationPatch } from "../../api/organizations.ts";
@@ -56,7 +56,7 @@ export async function patchOrganization(
     if (isChanged("name_suffix")) await raiseNamesVersion(tx, org.id);
     else if (isChanged("names_to_all")) await tx.notify("names", String(org.id));
     if (isChanged("path_reports")) await tx.notify("organization", String(org.id));
-    if (isChanged("reauthenticate_days")) await notifyTold(tx, org.id);
+    if (isChanged("reauthenticate_days")) await notifyNodesWithDeadline(tx, org.id);
     if (!after.path_reports) await paths.delete(tx, { orgId: org.id });
     if (after.notify_away_minutes === null && isChanged("notify_away_minutes")) await forgetAway(tx, org.id);
     const subject = `organization/${org.slug}`;

@@ -85,7 +85,7 @@ export function makeAddresses({ db, system, names }: Deps): Addresses {
         const host = parseUnderlay(remote)?.host;
         if (node === undefined || host === undefined || calls.get(node.id) !== host) continue;
         if (known.byPeers.size >= mostReported) known.byPeers.clear();
-        put(known, known.byPeers, { peer: node.ip, remote, at: now });
+        noteRemote(known, known.byPeers, { peer: node.ip, remote, at: now });
       }
     },
     async news(orgId, nodeId, since) {
@@ -97,7 +97,7 @@ export function makeAddresses({ db, system, names }: Deps): Addresses {
       const sql = "SELECT peer FROM paths WHERE node_id = $1 ORDER BY peer";
       const own = (await queryAll(db, peerPick, sql, [nodeId])).map(({ peer }) => peer);
       const remotesOf = (node: Addressed) => remotesFor(known, node, calls.get(node.id), calls.get(nodeId));
-      const peers = pick(known, own, seen, remotesOf).flatMap(([peer, places]) => {
+      const peers = pickPeers(known, own, seen, remotesOf).flatMap(([peer, places]) => {
         const isNew = isWhole || places.some(({ at }) => at > since);
         return isNew ? [{ peer, remotes: places.map(({ remote }) => remote) }] : [];
       });
@@ -108,7 +108,7 @@ export function makeAddresses({ db, system, names }: Deps): Addresses {
 
 type Addressed = { id: number; ip: string; ip6: string | null };
 
-function put(
+function noteRemote(
   known: Known,
   places: Places,
   { peer, remote, at }: { peer: string; remote: string; at: number },
@@ -141,7 +141,7 @@ async function readKnown(
     if (publicIp === null || hubs.includes(id)) continue;
     declared.add(ip);
     const remote = joinHostPort(publicIp, externalPort ?? defaultOverlayPort);
-    put(known, known.declared, { peer: ip, remote, at: known.readAt === 0 ? 1 : now });
+    noteRemote(known, known.declared, { peer: ip, remote, at: known.readAt === 0 ? 1 : now });
   }
   for (const ip of known.declared.keys()) if (!declared.has(ip)) known.declared.delete(ip);
   const places = hubs.map((_, place) => `$${place + 3}`).join(", ");
@@ -149,7 +149,7 @@ async function readKnown(
     AND path = 'direct' AND remote IS NOT NULL ORDER BY at`;
   const rows = hubs.length === 0 ? [] : await queryAll(db, rowPick, sql, [orgId, known.rowsAt, ...hubs]);
   for (const { peer, remote, at } of rows) {
-    put(known, known.byHubs, { peer, remote: remote ?? "", at });
+    noteRemote(known, known.byHubs, { peer, remote: remote ?? "", at });
     known.rowsAt = Math.max(known.rowsAt, at);
   }
   known.readAt = now;
@@ -157,7 +157,7 @@ async function readKnown(
 }
 
 /** At most 256 peers that the node sees: those that it has paths to, those with a declared address, then others. */
-function pick(
+function pickPeers(
   { declared, byHubs, byPeers }: Known,
   own: readonly string[],
   seen: (address: string) => Addressed | undefined,

@@ -20,9 +20,11 @@ import type { Transaction } from "../store/database.ts";
 import { policies, type PolicyRow } from "../store/tables/policies.ts";
 import type { Applied, ApplyRequest, PolicyPatch } from "../../api/policy.ts";
 import { isUnchanged, type Changes } from "./differences.ts";
-import { execute, type Executing } from "./execute.ts";
+import { execute } from "./execute.ts";
+import type { Executing } from "./execute-nodes.ts";
 import { Undo } from "./rollback.ts";
-import { planChanges, showPlan, type Planned } from "./plan.ts";
+import { planChanges, type Planned } from "./plan.ts";
+import { showPlan } from "./show-plan.ts";
 
 export type Services = Executing & Pick<ServerOptions, "db">;
 

@@ -4,7 +4,7 @@ import { certifiedGroups } from "../../protocol/users-groups.ts";
 import type { Peer, Rule, CheckedRule } from "../../api/rules.ts";
 import type { PolicyNode } from "../policy/policy-nodes.ts";
 import type { PolicyTest } from "../policy/policy-tests.ts";
-import { identityOf } from "../policy/reach.ts";
+import { identityOf } from "../policy/node-classes.ts";
 import type { Desired, DesiredAlias } from "../policy/resolve.ts";
 import {
   changedGroupUsers,

@@ -2,29 +2,22 @@
 
 import { AppError } from "../../base/errors.ts";
 import type { Actor, AuditEvent } from "../audit/record.ts";
-import { readIssuingOrg } from "../certificates/issue.ts";
 import { ensureGroups, insertGroups, useOfGroup } from "../policy/groups.ts";
 import type { ProviderGroup } from "../policy/group-users.ts";
 import { maxRules } from "../policy/rules.ts";
 import { insertAlias, removeAlias } from "../names/aliases.ts";
-import { changeNode } from "../nodes/nodes.ts";
-import { changeGroups, readGrouped } from "../nodes/change-groups.ts";
 import { regroupOwned } from "../nodes/owner-groups.ts";
 import { userOfGroup } from "../../protocol/users-groups.ts";
-import type { NodeStore } from "../nodes/node-store.ts";
-import { checkSubnets } from "../nodes/subnets.ts";
 import type { Transaction } from "../store/database.ts";
 import { queryNumber } from "../store/table.ts";
 import { firewallRules } from "../store/tables/policies.ts";
-import { nameAliases, nodeGroups, nodes, type NodeRow } from "../store/tables/nodes.ts";
+import { nameAliases, nodeGroups, nodes } from "../store/tables/nodes.ts";
 import { groupUsers, identityProviders, providerGroups } from "../store/tables/providers.ts";
 import { memberships } from "../store/tables/organizations.ts";
 import { raiseConfigVersion } from "../store/versions.ts";
-import { applied, type Changes, type NodeChange } from "./differences.ts";
-import type { Delta } from "./user-differences.ts";
+import type { Changes, NodeChange } from "./differences.ts";
 import { attempt, type Rollback } from "./rollback.ts";
-
-export type Executing = Pick<NodeStore, "authorities" | "secretKey" | "system">;
+import { changeNodes, type Executing } from "./execute-nodes.ts";
 
 /** Returns the inverse changes, and the events of certificates that were issued. */
 export async function execute(
@@ -174,112 +167,6 @@ async function changeRules(
   return created;
 }
 
-async function changeNodes(
-  tx: Transaction,
-  services: Executing,
-  orgId: number,
-  changes: readonly NodeChange[],
-  actor: Actor,
-  rollback: Rollback | undefined,
-): Promise<{ done: NodeChange[]; issued: AuditEvent[] }> {
-  const isGrouping = ({ subnets, relay }: NodeChange) => isEmpty(subnets) && relay === null;
-  // A part that is left out of a rollback must not affect the rest of the node.
-  const parts = rollback === undefined ? changes : changes.flatMap(partsOf);
-  const changed = await regroupGiven(tx, orgId, parts.filter(isGrouping), services.system.now(), rollback);
-  const issued: AuditEvent[] = [];
-  for (const { id, groups, subnets, relay } of inOrder(parts.filter((each) => !isGrouping(each)))) {
-    const node = await nodes.find(tx, { orgId, id });
-    // Revoked between an application and its rollback: it stays as it is.
-    if (node === undefined || node.state === "revoked") continue;
-    const routes = { ...subnets, add: await possibleRoutes(tx, orgId, node, subnets.add, rollback) };
-    const patch = {
-      ...(isEmpty(groups) ? {} : { groups: applied(node.groups, groups) }),
-      ...(isEmpty(routes) ? {} : { subnets: applied(node.subnets, routes) }),
-      ...(relay === null ? {} : { is_relay: relay }),
-    };
-    if (Object.keys(patch).length === 0) continue;
-    const change = () => changeNode(tx, services, { id: orgId }, id, patch, actor);
-    const made = await attempt(tx, rollback, `The node ${node.name}`, change);
-    if (made === undefined) continue;
-    issued.push(...made.issued);
-    changed.add(id);
-  }
-  return { done: changes.filter(({ id }) => changed.has(id)), issued };
-}
-
-/** Groups, routes that go, routes that come and the role of a relay, each a change of its own. */
-function partsOf(change: NodeChange): NodeChange[] {
-  const { id, name, groups, subnets, relay } = change;
-  const nothing = { id, name, groups: none, subnets: none, relay: null };
-  return [
-    ...(isEmpty(groups) ? [] : [{ ...nothing, groups }]),
-    ...(subnets.remove.length === 0 ? [] : [{ ...nothing, subnets: { add: [], remove: subnets.remove } }]),
-    ...(subnets.add.length === 0 ? [] : [{ ...nothing, subnets: { add: subnets.add, remove: [] } }]),
-    ...(relay === null ? [] : [{ ...nothing, relay }]),
-  ];
-}
-
-/** The routes that the node gets. A rollback leaves out those that another node has by now, or that may not be any more. */
-async function possibleRoutes(
-  tx: Transaction,
-  orgId: number,
-  node: NodeRow,
-  add: string[],
-  rollback: Rollback | undefined,
-): Promise<string[]> {
-  if (rollback === undefined || add.length === 0) return add;
-  const org = await readIssuingOrg(tx, orgId);
-  const possible: string[] = [];
-  for (const route of add) {
-    const subnets = applied(node.subnets, { add: [...possible, route], remove: [] });
-    const check = async () => {
-      await checkSubnets(tx, org, subnets, node, { isAlone: true });
-      possible.push(route);
-    };
-    await attempt(tx, rollback, `The route ${route} of ${node.name}`, check);
-  }
-  return possible;
-}
-
-const none: Delta = { add: [], remove: [] };
-
-/** Changes nothing but groups, of thousands of nodes maybe. Returns the nodes that are not revoked. */
-async function regroupGiven(
-  tx: Transaction,
-  orgId: number,
-  changes: readonly NodeChange[],
-  now: number,
-  rollback: Rollback | undefined,
-): Promise<Set<number>> {
-  const deltas = new Map(changes.map(({ id, groups }) => [id, groups]));
-  const found = await readGrouped(tx, orgId, [...deltas.keys()]);
-  const regrouped = found.flatMap((before) => {
-    const delta = deltas.get(before.id);
-    return delta === undefined
-      ? []
-      : [{ before, after: { ...before, groups: applied(before.groups, delta) } }];
-  });
-  const makeGroups = rollback === undefined ? ensureGroups : insertGroups;
-  await makeGroups(tx, orgId, [...new Set(regrouped.flatMap(({ after }) => after.groups))], now);
-  await changeGroups(tx, orgId, regrouped, now, { isBounded: rollback === undefined });
-  return new Set(regrouped.map(({ before }) => before.id));
-}
-
-/**
- * Removals come first: a network may move from one node to another, which gives one in return, and a node may become
- * a relay whose public address was routed.
- */
-function inOrder(changes: readonly NodeChange[]): NodeChange[] {
-  const isGain = ({ subnets, relay }: NodeChange) => subnets.add.length > 0 || relay === true;
-  const gains = changes.filter(isGain);
-  const given = gains.flatMap(({ id, name, subnets }): NodeChange[] =>
-    subnets.remove.length === 0
-      ? []
-      : [{ id, name, groups: none, subnets: { add: [], remove: subnets.remove }, relay: null }],
-  );
-  return [...changes.filter((change) => !isGain(change)), ...given, ...gains];
-}
-
 type Aliases = Changes["aliases"]["create"];
 
 async function deleteAliases(tx: Transaction, orgId: number, list: Aliases, now: number): Promise<Aliases> {
@@ -310,10 +197,6 @@ async function createAliases(
     if (made !== undefined) created.push({ name, nodeId, address });
   }
   return created;
-}
-
-function isEmpty({ add, remove }: NodeChange["groups"]): boolean {
-  return add.length + remove.length === 0;
 }
 
 function inverseOf({ groups, subnets, relay, ...node }: NodeChange): NodeChange {

@@ -6,7 +6,7 @@ import * as v from "valibot";
 import { AppError } from "../../base/errors.ts";
 import { parseNetwork, type Network } from "../../base/ip.ts";
 import { readDocument } from "../policy/document.ts";
-import { faulty, parsePolicy, requireShort, type ParsedPolicy } from "../policy/policy-file.ts";
+import { faulty, parsePolicy, requireShort, type ParsedPolicy } from "../policy/read-policy.ts";
 import { runTests, type TestFailure } from "../policy/policy-tests.ts";
 import { resolvePolicy } from "../policy/resolve.ts";
 import { plainJson } from "./hujson.ts";

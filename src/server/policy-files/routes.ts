@@ -10,7 +10,8 @@ import { inTurnOf } from "../pipeline.ts";
 import type { Services } from "../services.ts";
 import { applyPolicy, patchPolicy } from "./apply.ts";
 import { confirmPolicy, revertPolicy } from "./confirm.ts";
-import { planChanges, showPlan } from "./plan.ts";
+import { planChanges } from "./plan.ts";
+import { showPlan } from "./show-plan.ts";
 import { showPolicy, testPolicy } from "./show.ts";
 
 /** Groups of a provider that the policy does not name yet. */

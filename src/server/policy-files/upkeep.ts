@@ -12,7 +12,7 @@ import { computed, integer, queryAll, queryOne, text } from "../store/table.ts";
 import { policies } from "../store/tables/policies.ts";
 import { revertPolicy } from "./confirm.ts";
 import { readSnapshot } from "./current.ts";
-import type { Executing } from "./execute.ts";
+import type { Executing } from "./execute-nodes.ts";
 import { hasDrifted, testsNow } from "./show.ts";
 
 type Services = Executing & Pick<ServerOptions, "db"> & { log: Pick<Log, "warn"> };

@@ -34,7 +34,10 @@ const pick = computed({
 /** A page takes two milliseconds. */
 const pageSize = 500;
 
-/** The nodes that are not revoked, by id, without ephemeral ones: a policy names these by their groups alone. `pause`: between pages; a transaction may not. */
+/**
+ * The nodes that are not revoked, by id, without ephemeral ones: a policy names these by their groups alone. `pause`:
+ * between pages; a transaction may not.
+ */
 export async function readPolicyNodes(
   reader: Pick<Reader, "all">,
   orgId: number,
@@ -42,14 +45,14 @@ export async function readPolicyNodes(
 ): Promise<PolicyNode[]> {
   // Nodes with the same groups share one list, which makes comparing them fast.
   const lists = new Map<string, string[]>();
-  const once = (key: string, make: () => string[]) => {
+  const shared = (key: string, make: () => string[]) => {
     const list = lists.get(key) ?? make();
     lists.set(key, list);
     return list;
   };
-  const listOf = (json: string) => once(json, () => v.parse(v.array(v.string()), JSON.parse(json)));
+  const listOf = (json: string) => shared(json, () => v.parse(v.array(v.string()), JSON.parse(json)));
   const groupsOf = (given: string, ownerGroups: string, ownerId: number | null) =>
-    once(`${ownerId} ${given} ${ownerGroups}`, () =>
+    shared(`${ownerId} ${given} ${ownerGroups}`, () =>
       certifiedGroups({ groups: listOf(given), ownerGroups: listOf(ownerGroups), ownerId }),
     );
   const found: PolicyNode[] = [];

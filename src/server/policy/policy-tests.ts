@@ -4,7 +4,8 @@ import * as v from "valibot";
 import { between, testable, type Member } from "./firewall.ts";
 import { Ports, Protocol, Target, type Rule } from "../../api/rules.ts";
 import { accessOf, intersect, isNothing, showAccess, sizeOf, subtract, type Access } from "./packets.ts";
-import { makeReach, type NodeClass, type Reach } from "./reach.ts";
+import { makeReach, type Reach } from "./reach.ts";
+import type { NodeClass } from "./node-classes.ts";
 import { makeWork, TooMuchWork, type Work } from "./comparison-limit.ts";
 
 /** As it is stored: nodes by id. */

@@ -8,9 +8,10 @@ import { providerGroupOf } from "./provider-words.ts";
 import { reservedSentence } from "./firewall.ts";
 import { isReservedGroup } from "../../api/values.ts";
 import type { Peer, CheckedRule, Target } from "../../api/rules.ts";
-import { faulty, isNetworkWord, nodeNameOf, type ParsedPolicy } from "./policy-file.ts";
+import { isNetworkWord, nodeNameOf } from "./policy-file.ts";
+import { faulty, type ParsedPolicy } from "./read-policy.ts";
 import type { PolicyTest } from "./policy-tests.ts";
-import { identityOf } from "./reach.ts";
+import { identityOf } from "./node-classes.ts";
 import { ownerGroup, selfGroup } from "../../protocol/users-groups.ts";
 import { emailKey, formerEmailKey } from "../../base/text.ts";
 
@@ -100,7 +101,7 @@ export function* resolvePolicy({ file, placeOf }: ParsedPolicy, known: Known): G
         ? { cidr: parseNetwork(word)?.text ?? word }
         : target(word, path);
 
-  const wanted = yield* groupsOf(groups ?? [], node, usersGroupOf);
+  const desiredGroups = yield* groupsOf(groups ?? [], node, usersGroupOf);
   const rules = yield* mapInPieces(
     file.rules ?? [],
     ({ direction, protocol, ports, description, ...sides }, at) => ({
@@ -113,7 +114,7 @@ export function* resolvePolicy({ file, placeOf }: ParsedPolicy, known: Known): G
     }),
   );
   const desired: Desired = {
-    groups: groups && wanted,
+    groups: groups && desiredGroups,
     rules: file.rules && rules,
     routes: yield* routesOf(file, node, fault),
     relays: file.relays && new Set(yield* mapInPieces(file.relays, (word, at) => node(word, `relays.${at}`))),
@@ -122,7 +123,7 @@ export function* resolvePolicy({ file, placeOf }: ParsedPolicy, known: Known): G
     providerGroups: [...ofProviders.values()],
   };
   yield;
-  yield* findTwice(desired.rules ?? [], fault);
+  yield* findRepeatedRules(desired.rules ?? [], fault);
   if (faults.length > 0) throw faulty(faults);
   return desired;
 }
@@ -132,7 +133,7 @@ function* groupsOf(
   node: (word: string, path: string) => number,
   usersGroupOf: (word: string, path: string) => string | undefined,
 ): Generator<unknown, DesiredGroup[]> {
-  const wanted: DesiredGroup[] = [];
+  const desired: DesiredGroup[] = [];
   for (const [name, entry] of groups) {
     const members = new Set<number>();
     const people = new Set<string>();
@@ -143,9 +144,9 @@ function* groupsOf(
       else people.add(owned);
     });
     const description = entry?.description;
-    wanted.push({ name, description, ...(entry?.members === undefined ? unsaid : { members, people }) });
+    desired.push({ name, description, ...(entry?.members === undefined ? unsaid : { members, people }) });
   }
-  return wanted;
+  return desired;
 }
 
 function testsOf(
@@ -170,16 +171,16 @@ export function providerFault(providers: readonly NamedProvider[]): string {
   return `There are several providers of identities (${names}): write idp:PROVIDER/GROUP.`;
 }
 
-function* findTwice(
+function* findRepeatedRules(
   rules: NonNullable<Desired["rules"]>,
   fault: (path: string, message: string) => void,
 ): Generator<unknown, void> {
-  const seen = new Map<string, number>();
+  const firstAt = new Map<string, number>();
   for (const [at, rule] of rules.entries()) {
     const identity = identityOf(rule);
-    const first = seen.get(identity);
+    const first = firstAt.get(identity);
     if (first !== undefined) fault(`rules.${at}`, `This is rule ${first + 1} of the file again.`);
-    seen.set(identity, at);
+    firstAt.set(identity, at);
     if (at % 200 === 0) yield;
   }
 }

@@ -12,16 +12,16 @@ import { webhooks } from "../store/tables/webhooks.ts";
 
 const pageSize = 2000;
 const ids = computed({ id: integer() });
-const told = events.pick("id", "type", "subject", "actor");
+const eventPick = events.pick("id", "type", "subject", "actor");
 
 /** Writes only rows that miss their creator. May be repeated. */
 export async function keepCreators(db: Database, orgId: number): Promise<void> {
   const missing = await readMissing(db, orgId);
   if (missing.size === 0) return;
-  const sql = `SELECT ${told.select()} FROM events WHERE org_id = $1 AND id > $2 ORDER BY id LIMIT ${pageSize}`;
+  const sql = `SELECT ${eventPick.select()} FROM events WHERE org_id = $1 AND id > $2 ORDER BY id LIMIT ${pageSize}`;
   const found: { table: string; id: number; by: string }[] = [];
   for (let last = 0; ;) {
-    const page = await queryAll(db, told, sql, [orgId, last]);
+    const page = await queryAll(db, eventPick, sql, [orgId, last]);
     for (const { type, subject, actor } of page) {
       const isCreation = type === "node.registered" || type === "webhook.created";
       if (!isCreation || !missing.has(subject)) continue;

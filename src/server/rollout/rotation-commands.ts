@@ -9,14 +9,8 @@ import { blocklistLimit } from "../../protocol/download.ts";
 import type { Actor } from "../audit/record.ts";
 import { outdatePhones } from "../certificates/issue.ts";
 import { insertAuthority, makeAuthorities } from "../certificates/make-authorities.ts";
-import {
-  nextStepAt,
-  recordRotation,
-  retire,
-  raiseRotationVersion,
-  waitingFor,
-  type Phase,
-} from "./rotation-phases.ts";
+import { nextStepAt, raiseRotationVersion, recordRotation, retire } from "./rotation-phases.ts";
+import { waitingFor, type Phase } from "./rotation-waiting.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Reader, Transaction } from "../store/database.ts";
 import { queryAll } from "../store/table.ts";

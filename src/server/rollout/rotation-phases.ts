@@ -3,22 +3,27 @@
 // the database holds the progress.
 
 import { messageOf } from "../../base/errors.ts";
-import { record, ourselves, type Actor } from "../audit/record.ts";
+import { ourselves, record, type Actor } from "../audit/record.ts";
 import { outdatePhones } from "../certificates/issue.ts";
 import { onlineMs } from "../../api/values.ts";
 import type { NodeStore } from "../nodes/node-store.ts";
 import { renewCertificates } from "../nodes/lifecycle/renewal.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Reader, Transaction } from "../store/database.ts";
-import { queryAll, queryOne } from "../store/table.ts";
+import { queryAll } from "../store/table.ts";
 import { authorities } from "../store/tables/certificates.ts";
 import { nodes } from "../store/tables/nodes.ts";
-import { organizations, type OrganizationRow } from "../store/tables/organizations.ts";
+import { organizations } from "../store/tables/organizations.ts";
 import { raiseConfigVersion, raiseOwnVersion } from "../store/versions.ts";
-import { lacksSecondAddress } from "./rolling-update.ts";
-
-export type Phase = OrganizationRow["rotationPhase"];
-type RunningPhase = Exclude<Phase, "none">;
+import {
+  awaitsUpdate,
+  fromOldCertificates,
+  hasOldCertificate,
+  mustWait,
+  nextLighthouse,
+  type Phase,
+  type RunningPhase,
+} from "./rotation-waiting.ts";
 
 /** Nodes that get certificates at the same time: peers that reload together also handshake together. */
 const issuedTogether = 16;
@@ -35,67 +40,6 @@ const tunnelsFollowMs = 60_000;
  */
 const lighthouseGapMs = 10_000;
 const defaultAliveS = 2;
-
-/**
- * Nodes that count as online: seen lately. After a server start, or a time without any check-in, every active node counts
- * for a while, because it could not be seen. A node of an imported network always counts: it never checks in, and would
- * lose its connections. A phone never does: its user imports it again.
- */
-const isOnline =
-  "n.phone IS NULL AND (s.last_checkin_at > $2 OR o.rotation_heard_from > $2 OR n.registered_at IS NULL)";
-const hasOldCertificate = `EXISTS (SELECT 1 FROM certificates c JOIN authorities a ON a.id = c.authority_id
-  WHERE c.node_id = n.id AND c.state = 'current' AND a.state <> 'active')`;
-/** The rolling update issues its next certificate, also by the new CA. */
-const awaitsUpdate = `(o.move_open = 1 AND ${lacksSecondAddress("n")})`;
-const fromNodes = `FROM organizations o JOIN nodes n ON n.org_id = o.id AND n.state = 'active'
-  LEFT JOIN sightings s ON s.node_id = n.id WHERE o.id = $1 AND ${isOnline}`;
-
-/** The same nodes by the certificates of old CAs, of which fewer and fewer remain. May return a node twice. */
-const fromOldCertificates = `FROM authorities a JOIN certificates c ON c.authority_id = a.id AND c.state = 'current'
-  JOIN nodes n ON n.id = c.node_id AND n.state = 'active' JOIN organizations o ON o.id = n.org_id
-  LEFT JOIN sightings s ON s.node_id = n.id
-  WHERE a.org_id = $1 AND a.state <> 'active' AND ${isOnline}`;
-
-/** SQL conditions: the node has not completed the phase. */
-const isUnconfirmed = "n.confirmed_config_version < n.own_version";
-const isBehind = "n.confirmed_config_version < o.rotation_version";
-/** Uses the index of hubs: a scan of all nodes every second costs too much. */
-const isLighthouse = `n.is_lighthouse = 1 AND n.id IN (SELECT id FROM nodes
-  WHERE org_id = $1 AND (is_lighthouse = 1 OR is_relay = 1 OR subnets <> '[]'))`;
-/** A lighthouse loses the former CA after the other nodes, by a version of its own. */
-const isUnconfirmedLighthouse = `${isLighthouse} AND ${isUnconfirmed}`;
-const isMissing: Record<RunningPhase, string> = {
-  trust: isBehind,
-  issue: `(${isUnconfirmed} OR ${hasOldCertificate})`,
-  retire: `(${isBehind} OR (${isUnconfirmedLighthouse}))`,
-};
-
-/** The nodes that the phase waits for, sorted by id. */
-export async function waitingFor(
-  reader: Pick<Reader, "all">,
-  orgId: number,
-  phase: Phase,
-  now: number,
-): Promise<{ id: number; name: string }[]> {
-  if (phase === "none") return [];
-  const sql = `SELECT n.id, n.name ${fromNodes} AND ${isMissing[phase]} ORDER BY n.id`;
-  return queryAll(reader, nodes.pick("id", "name"), sql, [orgId, now - onlineMs]);
-}
-
-/** Whether `waitingFor` is not empty, at low cost: it runs every second, for large organizations too. */
-async function mustWait(
-  reader: Pick<Reader, "get">,
-  orgId: number,
-  phase: RunningPhase,
-  now: number,
-): Promise<boolean> {
-  const exists = async (from: string) =>
-    (await reader.get(`SELECT n.id ${from} LIMIT 1`, [orgId, now - onlineMs])) !== undefined;
-  if (phase === "issue")
-    return (await exists(fromOldCertificates)) || exists(`${fromNodes} AND ${isUnconfirmed}`);
-  if (await exists(`${fromNodes} AND ${isBehind}`)) return true;
-  return phase === "retire" && exists(`${fromNodes} AND ${isUnconfirmedLighthouse}`);
-}
 
 export type RotationStore = Pick<NodeStore, "db" | "system" | "secretKey" | "authorities"> &
   Pick<ServerOptions, "log" | "clock">;
@@ -239,16 +183,6 @@ async function takeStep(tx: Transaction, orgId: number, phase: RunningPhase, now
   const next = nextPhase[phase];
   await organizations.update(tx, { id: orgId }, { rotationPhase: next });
   await recordRotation(tx, orgId, now, { action: next === "none" ? "finish" : "advance", phase: next });
-}
-
-/** The next online lighthouse that still trusts the former CAs. */
-async function nextLighthouse(
-  reader: Pick<Reader, "get">,
-  orgId: number,
-  now: number,
-): Promise<number | undefined> {
-  const sql = `SELECT n.id ${fromNodes} AND ${isLighthouse} AND n.keeps_former = 1 ORDER BY n.id LIMIT 1`;
-  return (await queryOne(reader, nodes.pick("id"), sql, [orgId, now - onlineMs]))?.id;
 }
 
 /** Removes the former CAs from the trust of one node. */

@@ -8,8 +8,8 @@ const maxStrings = 1000;
 export function makeInterner(): (text: string) => string {
   const known = new Map<string, string>();
   return (text) => {
-    const one = known.get(text);
-    if (one !== undefined) return one;
+    const first = known.get(text);
+    if (first !== undefined) return first;
     if (known.size >= maxStrings) known.clear();
     known.set(text, text);
     return text;

@@ -24,7 +24,7 @@ export const neverSeen = {
   dataPlane: null,
 };
 
-const seen = sightings.pick(
+const sightingPick = sightings.pick(
   "lastCheckinAt",
   "reportedVersion",
   "appliedConfigVersion",
@@ -33,14 +33,14 @@ const seen = sightings.pick(
 );
 
 /** For SELECT from `nodesWithSightings`. */
-export const nodeColumns = `${nodes.select()}, ${seen.select()}`;
+export const nodeColumns = `${nodes.select()}, ${sightingPick.select()}`;
 const oneNode = `SELECT ${nodeColumns} FROM ${nodesWithSightings} WHERE org_id = $1 AND id = $2`;
 
 /** Reads `nodeColumns`. */
 export function nodeRecordOf(row: Row): NodeRecord {
   const node = nodes.parse(row);
   if (row["last_checkin_at"] === null) return { ...node, ...neverSeen };
-  const { reportedVersion, ...rest } = seen.parse(row);
+  const { reportedVersion, ...rest } = sightingPick.parse(row);
   const agentVersion = reportedVersion ?? node.agentVersion;
   return { ...node, ...rest, agentVersion };
 }

@@ -33,8 +33,8 @@ export function makeListeners(): Pick<Database, "listen"> & { tell(notices: read
       listeners.set(channel, set.add(listener));
       return () => void set.delete(listener);
     },
-    tell(told) {
-      for (const { channel, payload } of told) {
+    tell(committed) {
+      for (const { channel, payload } of committed) {
         for (const listener of listeners.get(channel) ?? []) listener(payload);
       }
     },

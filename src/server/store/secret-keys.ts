@@ -53,13 +53,13 @@ export function findSecretKeys(
 /** Reads the file again when it changes, so that a running server follows a rotation. */
 function keysAt(path: string): SecretKeys {
   let keys = readSecretKeys(path);
-  let seen = stampOf(path);
+  let usedStamp = stampOf(path);
   return () => {
     const stamp = stampOf(path);
-    if (stamp === undefined || stamp === seen) return keys;
+    if (stamp === undefined || stamp === usedStamp) return keys;
     try {
       keys = readSecretKeys(path);
-      seen = stamp;
+      usedStamp = stamp;
     } catch {
       // The file is being replaced or is unreadable: keep the known keys and look again at the next use.
     }

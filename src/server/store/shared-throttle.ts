@@ -7,13 +7,13 @@ import type { System } from "../../base/system.ts";
 import { limits, type Throttle } from "../http/throttle.ts";
 import type { Database } from "./database.ts";
 
-const tellAfterMs = 200;
+const sendAfterMs = 200;
 /** Kinds and keys in one notice. A flood of more is counted by this replica alone. */
-const maxTold = 200;
+const maxSent = 200;
 /** Maximum count for one key: a healthy replica does not send more. */
 const maxTimes = 1000;
 
-const Told = v.pipe(
+const Counts = v.pipe(
   v.string(),
   v.parseJson(),
   v.object({
@@ -27,7 +27,7 @@ const Told = v.pipe(
           v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(maxTimes)),
         ]),
       ),
-      v.maxLength(maxTold),
+      v.maxLength(maxSent),
     ),
   }),
 );
@@ -43,16 +43,16 @@ export function shareThrottle(
   const by = Buffer.from(system.random(8)).toString("hex");
   let counted = new Map<string, [Kind, string, number]>();
   let timer: ReturnType<typeof setTimeout> | undefined;
-  const tell = async () => {
+  const send = async () => {
     timer = undefined;
     const counts = [...counted.values()];
     counted = new Map();
     await db.writeFor("rows", (tx) => tx.notify("throttle", JSON.stringify({ by, counts })));
   };
   db.listen("throttle", (payload) => {
-    const told = v.safeParse(Told, payload);
-    if (!told.success || told.output.by === by) return;
-    for (const [kind, key, times] of told.output.counts) {
+    const received = v.safeParse(Counts, payload);
+    if (!received.success || received.output.by === by) return;
+    for (const [kind, key, times] of received.output.counts) {
       for (let at = 0; isKind(kind) && at < times; at++) throttle.count(kind, key);
     }
   });
@@ -65,9 +65,9 @@ export function shareThrottle(
       const id = `${kind} ${hashed}`;
       const known = counted.get(id);
       if (known !== undefined) known[2] = Math.min(maxTimes, known[2] + 1);
-      else if (counted.size < maxTold) counted.set(id, [kind, hashed, 1]);
+      else if (counted.size < maxSent) counted.set(id, [kind, hashed, 1]);
       // While the database is away, the other replicas do not get these counts.
-      timer ??= setTimeout(() => void tell().catch(() => undefined), tellAfterMs).unref();
+      timer ??= setTimeout(() => void send().catch(() => undefined), sendAfterMs).unref();
     },
   };
 }

@@ -79,11 +79,11 @@ export async function notifyNodes(tx: Transaction, orgId: number, ids: readonly 
 }
 
 /** Wakes nodes that know a deadline for their confirmation: another setting changes it. */
-export async function notifyTold(tx: Transaction, orgId: number): Promise<void> {
+export async function notifyNodesWithDeadline(tx: Transaction, orgId: number): Promise<void> {
   const sql = `SELECT p.node_id FROM owner_proofs p JOIN nodes n ON n.id = p.node_id
     WHERE n.org_id = $1 AND p.told_at IS NOT NULL`;
-  const told = await queryAll(tx, computed({ nodeId: integer() }), sql, [orgId]);
-  for (const { nodeId } of told) await notifyNode(tx, orgId, nodeId);
+  const nodes = await queryAll(tx, computed({ nodeId: integer() }), sql, [orgId]);
+  for (const { nodeId } of nodes) await notifyNode(tx, orgId, nodeId);
 }
 
 /** A new version of the names, for the changes of this transaction. The commit wakes waiting nodes. */

@@ -48,10 +48,10 @@ export async function pump(
     const woken = new Promise<void>((resolve) => {
       wake = resolve;
     });
-    const over = new AbortController();
-    const either = AbortSignal.any([signal, over.signal]);
+    const timer = new AbortController();
+    const either = AbortSignal.any([signal, timer.signal]);
     await Promise.race([woken, system.sleep(checkEveryMs, either).catch(() => undefined)]);
-    over.abort();
+    timer.abort();
   };
   const { begun, leave } = tail.follow(call.org.id, (events, more) => {
     waiting.push(...events);
@@ -76,9 +76,9 @@ export async function pump(
     if (waiting.length > maxWaiting) return;
     const events = waiting;
     waiting = [];
-    const seen = [...contacts.values()];
+    const newContacts = [...contacts.values()];
     contacts = new Map();
-    if (seen.length > 0 && !send(`event: seen\ndata: ${JSON.stringify(seen)}\n\n`)) return;
+    if (newContacts.length > 0 && !send(`event: seen\ndata: ${JSON.stringify(newContacts)}\n\n`)) return;
     const isQuiet = events.length === 0;
     if (isQuiet && performance.now() - heardAt < beatEveryMs) continue;
     if (isQuiet ? !send("event: beat\ndata:\n\n") : !sendAll(events)) return;

@@ -50,11 +50,11 @@ export function makeStreams({ db, system, reports, log }: Deps, { perCaller, inA
       const owner = ownerOf(call);
       const from = after ?? (await tail.newest(call.org.id));
       makeRoom(owner);
-      const over = new AbortController();
-      const { signal } = over;
+      const ending = new AbortController();
+      const { signal } = ending;
       const end = () => {
         open.delete(stream);
-        over.abort();
+        ending.abort();
       };
       const stream: Stream = { owner, orgId: call.org.id, end };
       open.add(stream);

@@ -31,7 +31,7 @@ import { AppError } from "../../../src/base/errors.ts";
 import { atOnce } from "../../../src/server/http/heavy-work.ts";
 import { decide, testable, type Member } from "../../../src/server/policy/firewall.ts";
 import { Ports } from "../../../src/api/rules.ts";
-import { parsePolicy } from "../../../src/server/policy/policy-file.ts";
+import { parsePolicy } from "../../../src/server/policy/read-policy.ts";
 import { makePolicies } from "../../support/policies.ts";
 
 const rule = (id: number, more: Partial<Rule> = {}): Rule => ({

@@ -4,7 +4,7 @@
 import { describe, expect, test } from "bun:test";
 import * as v from "valibot";
 import { NamesAnswer } from "../../../src/protocol/names.ts";
-import { makeBook, newsFor, take } from "../../../src/server/names/organization-names.ts";
+import { makeBook, newsFor, addChanges } from "../../../src/server/names/organization-names.ts";
 import { publishLateNames } from "../../../src/server/names/publish.ts";
 import { keptVersions } from "../../../src/server/allocation/held-names.ts";
 import { everything, makeVisibility } from "../../../src/server/names/visibility.ts";
@@ -300,7 +300,7 @@ describe("ten thousand nodes", () => {
   };
   const filled = () => {
     const book = makeBook(visibility, 0);
-    take(
+    addChanges(
       book,
       count,
       Array.from({ length: count }, (_, at) => entry(at + 1, at + 1)),
@@ -324,7 +324,7 @@ describe("ten thousand nodes", () => {
       if (news?.more !== true) break;
       position = { version: news.version, view: news.view, part: true };
       const version = book.version + 1;
-      take(
+      addChanges(
         book,
         version,
         [entry(pages, version, { name: `changed-${pages}` }), entry(5000 + pages, version, { isGone: true })],
@@ -338,7 +338,7 @@ describe("ten thousand nodes", () => {
 
   test("a rename costs each node less than 200 bytes", () => {
     const book = filled();
-    take(book, count + 1, [entry(42, count + 1, { name: "renamed" })], []);
+    addChanges(book, count + 1, [entry(42, count + 1, { name: "renamed" })], []);
     for (const id of [1, 42, count]) {
       const news = newsFor(book, id, { version: count, view: everything });
       expect(news?.nodes).toMatchObject([{ id: 42, name: "renamed" }]);
@@ -348,7 +348,7 @@ describe("ten thousand nodes", () => {
 
   test("a node that was away for longer than changes are kept gets the whole list", () => {
     const book = makeBook(visibility, keptVersions);
-    take(book, keptVersions + 5, [entry(1, 3), entry(2, keptVersions + 5)], []);
+    addChanges(book, keptVersions + 5, [entry(1, 3), entry(2, keptVersions + 5)], []);
     const position = { version: keptVersions - 1, view: everything };
     expect(newsFor(book, 1, position)).toMatchObject({ whole: true, nodes: [{ id: 1 }, { id: 2 }] });
     expect(newsFor(book, 1, { ...position, part: true })?.whole).toBeUndefined();
@@ -358,12 +358,12 @@ describe("ten thousand nodes", () => {
   test("changes that a node does not see are skipped, and counted after some time", () => {
     const closed = makeVisibility({ inbound: [], outbound: [] }, false);
     const book = makeBook(closed, 0);
-    take(book, 2, [entry(1, 1), entry(2, 2)], []);
+    addChanges(book, 2, [entry(1, 1), entry(2, 2)], []);
     const { view } = newsFor(book, 1, { version: 0, view: "" }) ?? { view: "" };
     for (let version = 3; version <= 66; version++)
-      take(book, version, [entry(2, version, { name: `n${version}` })], []);
+      addChanges(book, version, [entry(2, version, { name: `n${version}` })], []);
     expect(newsFor(book, 1, { version: 2, view })).toBeUndefined();
-    take(book, 67, [entry(2, 67)], []);
+    addChanges(book, 67, [entry(2, 67)], []);
     expect(newsFor(book, 1, { version: 2, view })).toEqual({ version: 67, view });
   });
 });

@@ -4,14 +4,8 @@ import { expect, test } from "bun:test";
 import { mayLearn, maxPeerClasses } from "../../../src/protocol/names-for-peers.ts";
 import type { HostsFile } from "../../../src/protocol/names.ts";
 import { atOnce } from "../../../src/server/http/heavy-work.ts";
-import {
-  makeBook,
-  prepareTable,
-  tableOf,
-  take,
-  classNameOf,
-  tableFor,
-} from "../../../src/server/names/organization-names.ts";
+import { makeBook, prepareTable, tableOf, addChanges } from "../../../src/server/names/organization-names.ts";
+import { classNameOf, tableFor } from "../../../src/server/names/names-table.ts";
 import { makeVisibility } from "../../../src/server/names/visibility.ts";
 import { testable } from "../../../src/server/policy/firewall.ts";
 import type { Organization } from "../../../src/api/organizations.ts";
@@ -210,20 +204,20 @@ test("the table is made in small steps, and after a change in as many as there a
     version,
   });
   const steps = () => [...prepareTable(book)].length;
-  take(
+  addChanges(
     book,
     1,
     Array.from({ length: 100 }, (_, at) => entry(at, 1)),
     [],
   );
   expect(steps()).toBe(0);
-  take(book, 2, [entry(0, 2, true)], []);
+  addChanges(book, 2, [entry(0, 2, true)], []);
   // One for each node, and one for each class.
   expect(steps()).toBe(100 + 40);
   const asked = { version: 0, view: "", peers: "" };
   const table = tableOf(book, 1, asked);
   expect([table.classes.length, table.digest]).toEqual([40, book.table?.as.digest ?? ""]);
-  take(book, 3, [entry(7, 3), entry(8, 3)], []);
+  addChanges(book, 3, [entry(7, 3), entry(8, 3)], []);
   expect(steps()).toBe(2);
   expect(tableOf(book, 1, asked)).toBe(table);
 });

@@ -8,7 +8,7 @@ import { ownerGroup } from "../../../src/protocol/users-groups.ts";
 import { atOnce } from "../../../src/server/http/heavy-work.ts";
 import { importPolicy } from "../../../src/server/policy-files/import-policy.ts";
 import { decide, testable, type Member } from "../../../src/server/policy/firewall.ts";
-import { parsePolicy } from "../../../src/server/policy/policy-file.ts";
+import { parsePolicy } from "../../../src/server/policy/read-policy.ts";
 import { makeReach } from "../../../src/server/policy/reach.ts";
 import { accessBetween, isNothing, subtract } from "../../../src/server/policy/packets.ts";
 import { resolvePolicy } from "../../../src/server/policy/resolve.ts";

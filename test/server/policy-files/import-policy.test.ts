@@ -4,7 +4,7 @@ import { describe, expect, test } from "bun:test";
 import { atOnce } from "../../../src/server/http/heavy-work.ts";
 import { plainJson } from "../../../src/server/policy-files/hujson.ts";
 import { importPolicy } from "../../../src/server/policy-files/import-policy.ts";
-import { parsePolicy } from "../../../src/server/policy/policy-file.ts";
+import { parsePolicy } from "../../../src/server/policy/read-policy.ts";
 
 const imported = (text: string, options: { networks?: readonly string[] | undefined } = {}) => {
   const { policy, notes } = atOnce(importPolicy(text, options.networks));

@@ -3,7 +3,7 @@
 import { expect, spyOn, test } from "bun:test";
 import { atOnce } from "../../../src/server/http/heavy-work.ts";
 import { importPolicy } from "../../../src/server/policy-files/import-policy.ts";
-import { parsePolicy } from "../../../src/server/policy/policy-file.ts";
+import { parsePolicy } from "../../../src/server/policy/read-policy.ts";
 
 const scalar = "a".repeat(500 * 1024);
 

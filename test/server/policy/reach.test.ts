@@ -13,14 +13,15 @@ import {
 import type { Peer, Rule } from "../../../src/api/rules.ts";
 import { ownerGroup, ownerGroupIn, userOfGroup, selfGroup } from "../../../src/protocol/users-groups.ts";
 import { changedNodes, changedRules, differences } from "../../../src/server/policy-files/differences.ts";
-import { accessChanges } from "../../../src/server/policy-files/plan.ts";
+import { accessChanges } from "../../../src/server/policy-files/show-plan.ts";
 import { providerGroup, type GroupSource } from "../../../src/server/policy/group-users.ts";
-import { parsePolicy } from "../../../src/server/policy/policy-file.ts";
+import { parsePolicy } from "../../../src/server/policy/read-policy.ts";
 import type { PolicyNode } from "../../../src/server/policy/policy-nodes.ts";
 import { resolvePolicy } from "../../../src/server/policy/resolve.ts";
 import { runTests, type PolicyTest } from "../../../src/server/policy/policy-tests.ts";
 import { accessBetween, showAccess, type Access } from "../../../src/server/policy/packets.ts";
-import { identityOf, makeReach } from "../../../src/server/policy/reach.ts";
+import { makeReach } from "../../../src/server/policy/reach.ts";
+import { identityOf } from "../../../src/server/policy/node-classes.ts";
 import { makeWork, type Work } from "../../../src/server/policy/comparison-limit.ts";
 import { edgesOf, enginePasses, makePolicies, type RandomPolicy } from "../../support/policies.ts";
 import { inFull } from "../../support/soak.ts";

@@ -39,27 +39,27 @@ type Reached = {
 type Changed = ReturnType<(typeof changed)["parse"]>;
 
 /** Records when nodes are away for longer than their organization allows, once for each absence, and when they are back. */
-export async function tellAway(services: Services & Reached): Promise<void> {
+export async function recordAway(services: Services & Reached): Promise<void> {
   const { db, system, groupPaths } = services;
   const now = system.now();
   const watch = await watchSilence(services, now);
   if (watch === undefined) return;
   for (const org of await queryAll(db, watching, organizationsWatching)) {
     const allowedMs = (org.notifyAwayMinutes ?? 0) * 60_000 + lateMs;
-    const isTold = ({ awaySince, lastCheckinAt, countedFrom }: Changed) => {
+    const isDue = ({ awaySince, lastCheckinAt, countedFrom }: Changed) => {
       if (awaySince !== null) return true;
       const last = lastCheckinAt > now + gapMs ? (watch.setBackAt ?? now) : countedFrom;
       return countedSilence(Math.max(last, org.notifyAwayFrom), now, watch.gaps) >= allowedMs;
     };
     for (let after = 0, end; (end = await queryNumber(db, endOfSlice, [org.id, after])) > 0; after = end) {
       const params = [org.id, after, end, now - allowedMs, now - onlineMs, now + gapMs];
-      const silent = (await queryAll(db, changed, changedInSlice, params)).filter(isTold);
+      const silent = (await queryAll(db, changed, changedInSlice, params)).filter(isDue);
       if (silent.length === 0) continue;
       const { isReached } = await groupPaths.of(org.id, undefined);
       const found = silent.filter(({ id, awaySince }) => awaySince !== null || !isReached(id));
       for (let at = 0; at < found.length; at += together)
         await db.writeFor({ org: org.id }, async (tx) => {
-          for (const node of found.slice(at, at + together)) await tell(tx, org.id, node, now);
+          for (const node of found.slice(at, at + together)) await recordChange(tx, org.id, node, now);
         });
     }
   }
@@ -71,7 +71,7 @@ const markAway = `UPDATE nodes SET away_since = $2 WHERE id = $1 AND state = 'ac
   AND EXISTS (SELECT 1 FROM organizations o WHERE o.id = nodes.org_id AND o.notify_away_minutes IS NOT NULL)`;
 const markBack = "UPDATE nodes SET away_since = NULL WHERE id = $1 AND state = 'active' AND away_since = $2";
 
-async function tell(tx: Transaction, orgId: number, node: Changed, at: number): Promise<void> {
+async function recordChange(tx: Transaction, orgId: number, node: Changed, at: number): Promise<void> {
   const { id, name, awaySince, lastCheckinAt } = node;
   const since = awaySince ?? lastCheckinAt;
   if ((await tx.run(awaySince === null ? markAway : markBack, [id, since])) === 0) return;

@@ -7,31 +7,31 @@ import type { Versions } from "../../store/versions.ts";
 /** A healthy node applies a configuration within seconds. */
 export const appliedMs = 600_000;
 /** Versions that are kept of one organization. */
-const maxSeen = 200;
+const maxVersions = 200;
 
 /** `at`: when this server saw the versions first, ms. */
-type Seen = Versions & { at: number };
+type KnownVersions = Versions & { at: number };
 
 export type VersionAges = {
   note(orgId: number, versions: Versions): void;
   /** The newest versions that the organization has had for `appliedMs`. */
-  settled(orgId: number): Seen | undefined;
+  longKnown(orgId: number): KnownVersions | undefined;
   /** When the organization had such versions first, ms. */
   since(orgId: number, isSuch: (versions: Versions) => boolean): number | undefined;
 };
 
 export function makeVersionAges(now: () => number): VersionAges {
-  const all = new Map<number, Seen[]>();
+  const all = new Map<number, KnownVersions[]>();
   return {
     note(orgId, versions) {
-      const seen = all.get(orgId) ?? [];
-      if (seen.length === 0) all.set(orgId, seen);
+      const known = all.get(orgId) ?? [];
+      if (known.length === 0) all.set(orgId, known);
       // Concurrent reads may end in another order than they began.
-      if (versions.lastVersion <= (seen.at(-1)?.lastVersion ?? 0)) return;
-      if (seen.length === maxSeen) seen.splice(1, 1);
-      seen.push({ ...versions, at: now() });
+      if (versions.lastVersion <= (known.at(-1)?.lastVersion ?? 0)) return;
+      if (known.length === maxVersions) known.splice(1, 1);
+      known.push({ ...versions, at: now() });
     },
-    settled: (orgId) => all.get(orgId)?.findLast(({ at }) => at <= now() - appliedMs),
+    longKnown: (orgId) => all.get(orgId)?.findLast(({ at }) => at <= now() - appliedMs),
     since: (orgId, isSuch) => all.get(orgId)?.find(isSuch)?.at,
   };
 }

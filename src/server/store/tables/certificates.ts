@@ -36,8 +36,7 @@ export const authorities = table(
 );
 export type AuthorityRow = TableRow<typeof authorities>;
 
-// Certificates that CAs signed for nodes.
-
+/** Certificates that CAs signed for nodes. */
 export const certificates = table(
   "certificates",
   {

@@ -52,8 +52,7 @@ export const registrationTokens = table(
 );
 export type RegistrationTokenRow = TableRow<typeof registrationTokens>;
 
-// Machines that wait until an administrator approves them. A request holds no name and no address, but a use of its token.
-
+/** Machines that wait until an administrator approves them. A request holds no name and no address, but a use of its token. */
 export const registrationRequests = table(
   "registration_requests",
   {
@@ -91,9 +90,10 @@ export const registrationRequests = table(
 );
 export type RegistrationRequestRow = TableRow<typeof registrationRequests>;
 
-// Machines that wait until a user confirms them in a browser. They end after some minutes. A request holds no name, no
-// address and no certificate.
-
+/**
+ * Machines that wait until a user confirms them in a browser. They end after some minutes. A request holds no name, no
+ * address and no certificate.
+ */
 export const enrollments = table(
   "enrollments",
   {

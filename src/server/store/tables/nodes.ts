@@ -144,8 +144,7 @@ export async function widestNode(
   return (await queryOne(reader, bytes, sql, [orgId]))?.bytes ?? 0;
 }
 
-// Groups of nodes.
-
+/** Groups of nodes. */
 export const nodeGroups = table(
   "node_groups",
   {
@@ -216,8 +215,7 @@ export const heldNames = table(
   },
 );
 
-// Aliases: further names of nodes, and names of addresses that nodes route.
-
+/** Aliases: further names of nodes, and names of addresses that nodes route. */
 export const nameAliases = table(
   "name_aliases",
   {
@@ -244,8 +242,7 @@ export const nameAliases = table(
   },
 );
 
-// When the user of a node last confirmed in a browser that it is still theirs, where the organization requires that.
-
+/** When the user of a node last confirmed in a browser that it is still theirs, where the organization requires that. */
 export const ownerProofs = table(
   "owner_proofs",
   {
@@ -287,9 +284,10 @@ export const sightings = table("sightings", {
 });
 export type SightingRow = TableRow<typeof sightings>;
 
-// The files that the control plane sent to each node last, in a form that can be compared. A configuration is stored once
-// for all nodes of an organization that have the same.
-
+/**
+ * The files that the control plane sent to each node last, in a form that can be compared. A configuration is stored once
+ * for all nodes of an organization that have the same.
+ */
 export const sentConfigs = table(
   "sent_configs",
   {

@@ -123,9 +123,10 @@ export const organizations = table(
 );
 export type OrganizationRow = TableRow<typeof organizations>;
 
-// Members of organizations. A row without a user is an open invitation; the secret of its link, stored as a hash,
-// accepts it.
-
+/**
+ * Members of organizations. A row without a user is an open invitation; the secret of its link, stored as a hash,
+ * accepts it.
+ */
 export const memberships = table(
   "memberships",
   {
@@ -149,8 +150,7 @@ export const memberships = table(
 );
 export type MembershipRow = TableRow<typeof memberships>;
 
-// The networks from which users signed in: they are still admitted while the user's password is guessed from others.
-
+/** The networks from which users signed in: they are still admitted while the user's password is guessed from others. */
 export const knownNetworks = table(
   "known_networks",
   {
@@ -198,9 +198,10 @@ export async function rememberNetwork(
   );
 }
 
-// Domains of e-mail addresses that an organization has claimed. Only when a domain is verified, the addresses that the
-// organization's provider names there count.
-
+/**
+ * Domains of e-mail addresses that an organization has claimed. Only when a domain is verified, the addresses that the
+ * organization's provider names there count.
+ */
 export const verifiedDomains = table(
   "verified_domains",
   {

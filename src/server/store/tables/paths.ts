@@ -40,8 +40,7 @@ export const paths = table(
   },
 );
 
-// Bytes that relays forwarded for others this month, as they report them, and their monthly limits.
-
+/** Bytes that relays forwarded for others this month, as they report them, and their monthly limits. */
 export const relayTraffic = table(
   "relay_traffic",
   {

@@ -46,8 +46,7 @@ export const policies = table("policies", {
 });
 export type PolicyRow = TableRow<typeof policies>;
 
-// Firewall rules.
-
+/** Firewall rules. */
 export const firewallRules = table(
   "firewall_rules",
   {

@@ -162,8 +162,7 @@ export const providerGrants = table(
 );
 export type ProviderGrantRow = TableRow<typeof providerGrants>;
 
-// The groups of providers of identities that the policy of an organization names.
-
+/** The groups of providers of identities that the policy of an organization names. */
 export const providerGroups = table(
   "provider_groups",
   {
@@ -182,8 +181,7 @@ export const providerGroups = table(
   },
 );
 
-// The users, and groups of providers of identities, whose nodes a policy file puts into a group of nodes.
-
+/** The users, and groups of providers of identities, whose nodes a policy file puts into a group of nodes. */
 export const groupUsers = table(
   "group_people",
   {

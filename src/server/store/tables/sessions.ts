@@ -45,8 +45,7 @@ export const browserSessions = table(
 );
 export type SessionRow = TableRow<typeof browserSessions>;
 
-// Refresh tokens of users. Only their hashes are stored.
-
+/** Refresh tokens of users. Only their hashes are stored. */
 export const refreshTokens = table(
   "refresh_tokens",
   {
@@ -73,9 +72,10 @@ export const refreshTokens = table(
   },
 );
 
-// The nodes on whose machines sessions of command lines are, as these machines proved. When such a node is revoked,
-// the sessions end.
-
+/**
+ * The nodes on whose machines sessions of command lines are, as these machines proved. When such a node is revoked,
+ * the sessions end.
+ */
 export const sessionNodes = table(
   "session_nodes",
   {
@@ -90,8 +90,7 @@ export const sessionNodes = table(
   },
 );
 
-// Sign-ins of the command line that wait for a browser (RFC 8628). They end after five minutes.
-
+/** Sign-ins of the command line that wait for a browser (RFC 8628). They end after five minutes. */
 export const deviceRequests = table(
   "device_requests",
   {
@@ -128,8 +127,7 @@ export const retiredTokens = table("retired_tokens", {
   retiredAt: integer(),
 });
 
-// Tokens of programs. Only their hashes are stored.
-
+/** Tokens of programs. Only their hashes are stored. */
 export const serviceTokens = table(
   "service_tokens",
   {

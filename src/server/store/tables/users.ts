@@ -41,8 +41,7 @@ export type UserRow = TableRow<typeof users>;
 export const isStaff = (user: Pick<UserRow, "isStaff" | "boundOrgId">) =>
   user.isStaff && user.boundOrgId === null;
 
-// Passkeys of users (WebAuthn).
-
+/** Passkeys of users (WebAuthn). */
 export const passkeys = table(
   "passkeys",
   {
@@ -65,8 +64,7 @@ export const passkeys = table(
 );
 export type PasskeyRow = TableRow<typeof passkeys>;
 
-// Links for a new password, sent by e-mail. Only their hashes are stored.
-
+/** Links for a new password, sent by e-mail. Only their hashes are stored. */
 export const passwordResets = table(
   "password_resets",
   {

@@ -28,8 +28,7 @@ export const webhooks = table("webhooks", {
   createdBy: since(7, textOrNull()),
 });
 
-// Deliveries of events to webhooks.
-
+/** Deliveries of events to webhooks. */
 export const deliveries = table(
   "deliveries",
   {

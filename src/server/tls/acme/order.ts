@@ -46,7 +46,7 @@ export async function obtainCertificate(
   const cleaners: (() => Promise<void>)[] = [];
   try {
     const solver = makeSolver(options, key, within, cleaners);
-    const { certificate } = await settled(client, options, open, solver, within);
+    const { certificate } = await followOrder(client, options, open, solver, within);
     if (certificate === undefined) throw unexpected("its valid order names no certificate");
     const chain = await client.download(certificate);
     const { readServerChain } = await import("../../../pki/x509.ts");
@@ -183,7 +183,7 @@ async function begun(
 type Solver = (authorization: Authorization) => Promise<Challenge>;
 
 /** Follows the order until it is valid. */
-async function settled(
+async function followOrder(
   client: AcmeClient,
   options: AcmeOptions,
   { url, privateKey }: OpenOrder,

@@ -14,18 +14,18 @@ export async function openAcmeSource(
   meanwhile: TlsSource,
 ): Promise<TlsSource> {
   let current: { stamp: string; pair: TlsPair } | undefined;
-  const look = async () => {
+  const readIfNew = async () => {
     const stamp = await certificateStamp(db);
     if (stamp === undefined || stamp === current?.stamp) return;
     const certificate = await readCertificate(db, secretKey);
     if (certificate === undefined) return;
     current = { stamp, pair: { cert: certificate.chain, key: certificate.privateKey } };
   };
-  await look();
+  await readIfNew();
   let looking: Promise<void> | undefined;
   let hasWarned = false;
   const lookAgain = () =>
-    look()
+    readIfNew()
       .then(
         () => void (hasWarned = false),
         (error: unknown) => {
