@@ -172,8 +172,7 @@ export async function release(options: ReleaseOptions): Promise<void> {
     artifacts,
     engines: v.parse(Manifest.entries.engines, engines),
   };
-  const template = readFileSync(join(import.meta.dir, "install"), "utf8");
-  writeRelease(outdir, head, key, { template, releaseUrl: options.releaseUrl }, packages.sort());
+  writeRelease(outdir, head, key, options.releaseUrl, packages.sort());
 }
 
 /** Runs two at a time: compression uses one processor and up to 1 GB of memory. */

@@ -1,6 +1,7 @@
 // Requests of browsers and installers: the console, the API's document with its viewers, pages that links open,
 // releases.
 
+import * as v from "valibot";
 import { TokenRequest } from "./sessions.ts";
 import { endpoint } from "./endpoint.ts";
 
@@ -123,15 +124,48 @@ export const docsApi = {
   }),
 };
 
+/** How a new machine gets the program from this control plane. */
+export const Installer = v.object({
+  /** The line to paste on a new machine, as root. Null: nothing is handed out. */
+  command: v.nullable(v.string()),
+  version: v.nullable(v.string()),
+  /** The systems that are there, as `bun-linux-x64`. */
+  targets: v.array(v.string()),
+  /** Why nothing is handed out, and what to do. */
+  reason: v.nullable(v.string()),
+});
+export type Installer = v.InferOutput<typeof Installer>;
+
+/** One name without a leading dot cannot leave the directory. */
+const fileName = "[A-Za-z0-9][A-Za-z0-9._-]*";
+const releaseFile = { 200: { description: "The file", type: "application/octet-stream" } } as const;
+
 export const releasesApi = {
+  install: endpoint({
+    name: "install_retrieve",
+    method: "GET",
+    path: "/install",
+    access: "public",
+    summary: "The script that installs the program from this control plane",
+    answers: { 200: { description: "The script", type: "text/x-shellscript" } },
+    errors: ["not_found"],
+  }),
+  installer: endpoint({
+    name: "installer_retrieve",
+    method: "GET",
+    path: "/api/install/",
+    access: "public",
+    summary: "The line that installs the program on a new machine",
+    answers: { 200: { description: "The line, or why there is none", schema: Installer } },
+  }),
   file: endpoint({
     name: "releases_retrieve",
     method: "GET",
     path: "/releases/{name}",
-    // One name without a leading dot cannot leave the directory.
-    patterns: { name: "[A-Za-z0-9][A-Za-z0-9._-]*" },
+    patterns: { name: fileName },
     access: "public",
-    summary: "A file of the mirrored release",
-    answers: { 200: { description: "The file", type: "application/octet-stream" } },
+    summary: "A file of the release that is handed out",
+    answers: releaseFile,
+    errors: ["not_found"],
   }),
 };

@@ -7,6 +7,7 @@ import * as v from "valibot";
 import { brand } from "../brand.ts";
 import { AppError } from "../base/errors.ts";
 import { sha256 } from "./download.ts";
+import { fillInstallScript } from "./handed-out.ts";
 import {
   manifestName,
   signatureName,
@@ -47,7 +48,7 @@ export function writeRelease(
   directory: string,
   head: Omit<Manifest, "schema" | "product">,
   key: SecretKey,
-  install: { template: string; releaseUrl: string },
+  releaseUrl: string,
   packages: readonly string[] = [],
 ): void {
   mkdirSync(directory, { recursive: true });
@@ -58,8 +59,8 @@ export function writeRelease(
     [signatureName, makeSignature(Buffer.from(manifest), key, comment)],
     [
       "install",
-      fillInstallScript(install.template, {
-        release_url: install.releaseUrl,
+      fillInstallScript({
+        release_url: releaseUrl,
         release_key: writePublicKey(key),
         release_manifest: sha256(Buffer.from(manifest)),
       }),
@@ -93,15 +94,6 @@ function requireManifest(manifest: Manifest): Manifest {
     "failed",
     `Cannot sign the manifest: it expires at ${output.expires_at}, when it is issued`,
   );
-}
-
-/** The install script of a release: fills in the release URL, the public key and the hash of the manifest. */
-function fillInstallScript(template: string, values: Record<string, string>): string {
-  return Object.entries(values).reduce((script, [name, value]) => {
-    const line = new RegExp(`^${name}=$`, "m");
-    if (!line.test(script)) throw new AppError("failed", `The install script has no line ${name}=`);
-    return script.replace(line, () => `${name}='${value.replaceAll("'", "'\\''")}'`);
-  }, template);
 }
 
 /** A tar archive (POSIX ustar) with one file: mode 0755, owner root, time 0. */

@@ -50,7 +50,16 @@ export type ServerOptions = {
   db: Database;
   system: Pick<
     System,
-    "now" | "monotonic" | "random" | "sleep" | "fetch" | "lookup" | "lookupTexts" | "run" | "executable"
+    | "now"
+    | "monotonic"
+    | "random"
+    | "sleep"
+    | "fetch"
+    | "lookup"
+    | "lookupTexts"
+    | "run"
+    | "executable"
+    | "platform"
   >;
   /** `now` of the services is its believed time. */
   clock: ServerClock;
@@ -61,6 +70,8 @@ export type ServerOptions = {
   publicUrl: string;
   /** `sha256:HEX` of the server's own TLS CA, if nodes must pin it. */
   caFingerprint?: string;
+  /** That CA, which the install script of this server brings. */
+  caPem?: string;
   accessLifetimeS: number;
   refreshLifetimeS: number;
   /** Networks that webhooks may reach besides public addresses. */
@@ -76,6 +87,8 @@ export type ServerOptions = {
   movesNodes?: boolean;
   /** Without one, administrators pass links on themselves. */
   mail?: MailOptions;
-  /** The directory of a release that this server mirrors at /releases/. */
+  /** The directory of a release that this server hands out, before the one that it was installed from. */
   releasesDirectory?: string;
+  /** In tests, in place of the keys of this executable. */
+  releaseKeys?: readonly string[];
 };

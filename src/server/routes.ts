@@ -37,7 +37,6 @@ import { healthApi, serversApi } from "../api/servers.ts";
 import { consoleApi, releasesApi } from "../api/pages.ts";
 import { consoleHandlers } from "./console/routes.ts";
 import { docsRoutes } from "./docs/routes.ts";
-import { releaseHandlers } from "./releases/routes.ts";
 import { attach } from "./http/attach.ts";
 import { healthHandlers } from "./metrics/routes.ts";
 import { nodeCallsApi, registrationsApi } from "../api/node-calls.ts";
@@ -46,12 +45,11 @@ import { policyApi } from "../api/policy.ts";
 import type { Services } from "./services.ts";
 
 export function allRoutes(services: Services): Route[] {
-  const { releasesDirectory } = services;
   const routes: Route[] = [
     ...attach(consoleApi, consoleHandlers),
     ...docsRoutes(services, () => routes),
     ...attach(healthApi, healthHandlers(services)),
-    ...(releasesDirectory === undefined ? [] : attach(releasesApi, releaseHandlers(releasesDirectory))),
+    ...attach(releasesApi, async () => (await import("./releases/routes.ts")).releaseHandlers(services)),
     ...attach(tokenPairsApi, async () =>
       (await import("./users/session-routes.ts")).tokenPairHandlers(services),
     ),

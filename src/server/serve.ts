@@ -116,7 +116,7 @@ async function start(options: ServeOptions, lock: () => void, edges: Edges): Pro
     // A successor listens only when it can answer: until then its requests go to the former process.
     const port = options.isSuccessor === true ? options.listen.port : listeners.bind();
     const url = options.publicUrl ?? ownUrl(options, port);
-    const { caFingerprint: fingerprint, isForeignCa } = listeners;
+    const { caFingerprint: fingerprint, isForeignCa, caPem } = listeners;
     const caFingerprint = given({ caFingerprint: fingerprint });
     const foreign = isForeignCa === true ? { isForeignCa } : {};
     await rememberPublicUrl(db, { publicUrl: url, ...caFingerprint, ...foreign });
@@ -129,6 +129,7 @@ async function start(options: ServeOptions, lock: () => void, edges: Edges): Pro
       secretKey,
       publicUrl: url,
       ...caFingerprint,
+      ...given({ caPem }),
       ...(acme === undefined ? {} : { acme: acme.acme, movesNodes: acme.movesNodes === true }),
     });
     await warnOfLostPasskeys(db, url, log);

@@ -2,9 +2,9 @@
 // the table of rights below say.
 
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
-import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
+import { hostTarget } from "../../build.ts";
 import { makeOpaqueToken } from "../../src/pki/opaque.ts";
 import { parseNetworks } from "../../src/server/http/edge.ts";
 import { eventKinds } from "../../src/api/events.ts";
@@ -17,6 +17,7 @@ import { readDocument, type Conformance } from "../support/conformance.ts";
 import { callers, type Example, type Who, type World } from "../support/example-makers.ts";
 import { examples } from "../support/examples.ts";
 import { registerNode } from "../support/nodes.ts";
+import { makeRelease, makeReleaseKey, standIn } from "../support/releases.ts";
 import { makeTestServer, type Answer, type TestServer } from "../support/server.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 
@@ -28,14 +29,16 @@ const directory = temporaryDirectory();
 
 beforeAll(async () => {
   const releasesDirectory = join(directory.path, "releases");
-  mkdirSync(releasesDirectory);
-  writeFileSync(join(releasesDirectory, "manifest.json"), "{}");
+  const key = makeReleaseKey();
+  const executables = { [hostTarget()]: standIn("0.2.0", "exit 0") };
+  await makeRelease(releasesDirectory, { version: "0.2.0", executables }, key);
   const published = async () => {
     const claimed = await server.db.all("SELECT proof FROM verified_domains");
     return claimed.map(({ proof }) => `overlay-agent-domain=${String(proof)}`);
   };
   server = await makeTestServer({
     releasesDirectory,
+    releaseKeys: [key.text],
     webhookNetworks: parseNetworks("", ["127.0.0.0/8"]),
     network: { lookupTexts: published },
   });

@@ -375,6 +375,8 @@ export const examples: Record<string, Maker> = {
   stream_retrieve: nothing,
   join_retrieve: nothing,
   setup_retrieve: nothing,
+  install_retrieve: nothing,
+  installer_retrieve: nothing,
   releases_retrieve: () => ({ id: "manifest.json" }),
   ...people,
   ...organizations,

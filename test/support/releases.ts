@@ -1,7 +1,7 @@
 // Releases for tests. Packs, lists and signs any given executable as the build does.
 
 import { createPrivateKey, createPublicKey, randomBytes } from "node:crypto";
-import { copyFileSync, existsSync, mkdirSync, readFileSync, renameSync } from "node:fs";
+import { copyFileSync, existsSync, mkdirSync, renameSync } from "node:fs";
 import { join } from "node:path";
 import { build, hostTarget } from "../../build.ts";
 import { isOlderThanSources, root } from "./agent.ts";
@@ -12,8 +12,6 @@ import { packExecutable, writeRelease } from "../../src/release/publish.ts";
 
 /** The earliest commit whose agents and servers must work with those of today, and update themselves to them. */
 export const formerCommit = "559ec55";
-
-const template = readFileSync(join(import.meta.dir, "../../install"), "utf8");
 
 /** A signing key. The same seed gives the same key. */
 export function makeReleaseKey(seed = randomBytes(32)): SecretKey & { text: string } {
@@ -52,7 +50,7 @@ export async function makeRelease(directory: string, release: TestRelease, key: 
     artifacts,
     engines: release.engines ?? [],
   };
-  writeRelease(directory, head, key, { template, releaseUrl: release.releaseUrl ?? directory });
+  writeRelease(directory, head, key, release.releaseUrl ?? directory);
 }
 
 /** What the agents of `buildVersion` and the former one trust. Fixed, because they are built once for several test files. */

@@ -72,6 +72,7 @@ export type TestServerOptions = Partial<
     | "publicUrl"
     | "mail"
     | "releasesDirectory"
+    | "releaseKeys"
     | "webhookNetworks"
     | "accessLifetimeS"
     | "secretKey"

@@ -113,8 +113,8 @@ const certificateWithinMs = 120_000;
  * The URL under which this machine reaches its own control plane: the public one, unless the name does not resolve here or
  * the router does not lead it back.
  */
-async function reachableBase(
-  key: JoinKey,
+export async function reachableBase(
+  key: Pick<JoinKey, "apiBase" | "caFingerprint">,
   { tls, listen }: SetupRequest,
   { system }: Context,
 ): Promise<string> {

@@ -34,6 +34,8 @@ export type SetupRequest = {
   /** How many the organization has now. */
   counted: { nodes: number; lighthouses: number };
   wantsLighthouse: boolean;
+  /** The directory of `serve --releases`, from the settings. */
+  releasesDirectory: string | undefined;
   machines: number;
 };
 
@@ -61,6 +63,7 @@ export async function readSetupRequest(context: Context): Promise<SetupRequest> 
     hasLighthouse: data.hasLighthouse,
     counted: { nodes: data.nodes, lighthouses: data.lighthouses },
     wantsLighthouse: values.text("lighthouse") !== "false",
+    releasesDirectory: typeof known["releases"] === "string" ? known["releases"] : undefined,
     // Shows join keys until a machine has joined, because a killed run may not have shown any. Later runs are for
     // changes.
     machines: values.integer("machines", 0, 100) ?? (data.hasOtherNodes ? 0 : 2),

@@ -5,11 +5,13 @@ import { given } from "../../base/given.ts";
 import { brand } from "../../brand.ts";
 import { quoteWord, type Step } from "../../base/plan.ts";
 import { secondLighthouse } from "../../protocol/second-lighthouse.ts";
+import type { Installer } from "../../api/pages.ts";
 import type { Admin } from "../../server/admin.ts";
 import type { HubAtName } from "../../server/setup.ts";
 import { sayProgress, type Context } from "../command.ts";
 import type { Joined } from "../join/examine-joined.ts";
 import { lighthouseStep, makeLighthouse, planLighthouse, publicHost } from "./setup-lighthouse.ts";
+import { installerLines, planRelease, provideRelease, readInstaller } from "./setup-release.ts";
 import type { SetupRequest } from "./setup-request.ts";
 import { install, installation, requireUsable } from "./setup-service.ts";
 
@@ -23,6 +25,7 @@ export async function planSetup(request: SetupRequest, context: Context): Promis
   const data = isWritten ? planData({ dataDirectory }, system) : [];
   return [
     ...planChanges(await installation(request, context)),
+    ...(await planRelease(request, context)),
     ...data,
     ...(org === undefined || lighthouse === undefined
       ? []
@@ -45,6 +48,7 @@ export async function setUp(request: SetupRequest, context: Context): Promise<nu
   }
   sayProgress("Installing the service", context);
   await install(request, context);
+  await provideRelease(request, context);
   const { organization, caFingerprint } = await onData(async (admin) => {
     const { org } = await readSetup(admin, slug);
     const made =
@@ -63,6 +67,7 @@ export async function setUp(request: SetupRequest, context: Context): Promise<nu
           while (all.length < request.machines) all.push(await makeJoinKey(admin, organization, "node"));
           return all;
         });
+  const installer = keys.length === 0 ? undefined : await readInstaller(request, caFingerprint, context);
   const host = publicHost(request);
   await warnOfHubs(await onData((admin) => hubsAt(admin, host)), host, context);
   const { controlUnit } = await import("../../platform/systemd/control-unit.ts");
@@ -73,9 +78,10 @@ export async function setUp(request: SetupRequest, context: Context): Promise<nu
       unit: controlUnit,
       org_slug: slug ?? null,
       lighthouse: joined?.object ?? null,
+      install_command: installer?.command ?? null,
       join_keys: keys,
     },
-    summary(request, { unit: controlUnit, joined, keys, caFingerprint }),
+    summary(request, { unit: controlUnit, joined, keys, caFingerprint, installer }),
   );
   return 0;
 }
@@ -107,11 +113,13 @@ export function summary(
     joined,
     keys,
     caFingerprint,
+    installer,
   }: {
     unit: string;
     joined: Joined | undefined;
     keys: readonly string[];
     caFingerprint: string | undefined;
+    installer?: Installer | undefined;
   },
 ): string {
   const { publicUrl, administrator, newcomer, org, counted } = request;
@@ -125,7 +133,8 @@ export function summary(
   }
   if (joined !== undefined) lines.push(joined.text.trimEnd());
   if (keys.length > 0) {
-    lines.push("", "Run one of these lines on each machine. Each works once, within an hour:");
+    lines.push("", ...installerLines(installer));
+    lines.push("Run one of these lines on each machine. Each works once, within an hour:");
     lines.push(...keys.map((key) => `  ${run} up ${key}`));
   }
   if (org !== undefined) lines.push(`More keys: ${run} admin token create ${quoteWord(org.slug)}`);

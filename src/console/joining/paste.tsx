@@ -1,13 +1,15 @@
 // The line to paste on a new machine, with the join key.
 
 import type { registrationTokensApi } from "../../api/tokens.ts";
-import type { SentOf } from "../../api/endpoint.ts";
+import { releasesApi } from "../../api/pages.ts";
+import { apiPath, type SentOf } from "../../api/endpoint.ts";
 import { useState } from "preact/hooks";
 import { slug } from "../contact/me.ts";
 import { nameOfKey } from "./token-words.ts";
 import { pathOf } from "../frame/router.ts";
+import { useResource } from "../contact/resource.ts";
 import { Segments } from "../ui/button.tsx";
-import { Line } from "../ui/parts.tsx";
+import { Line, Sentence } from "../ui/parts.tsx";
 import { Qr } from "../ui/qr.tsx";
 
 export type Token = SentOf<typeof registrationTokensApi.create>;
@@ -71,9 +73,27 @@ function Lines({ token, system, ...apart }: LinesProps) {
     );
   return (
     <>
-      <p class="quiet mt8">If the program is not there yet, this installs it:</p>
-      <Command text={`curl -fsSL ${location.origin}/releases/install | sh`} />
+      <Install />
       <Up command="sudo agent up" token={token} {...apart} />
+    </>
+  );
+}
+
+/** The line that installs the program, or why this control plane has none. */
+function Install() {
+  const { data } = useResource(apiPath(releasesApi.installer, {}), { isCalm: true });
+  if (data === undefined) return null;
+  const { command, reason } = data;
+  return command === null ? (
+    <p class="quiet mt8">
+      The machine needs the program. <Sentence text={reason ?? ""} />
+    </p>
+  ) : (
+    <>
+      <p class="quiet mt8">
+        If the program is not there yet, this installs it. It needs curl and ca-certificates:
+      </p>
+      <Command text={command.replace(/\| sh\b/, "| sudo sh")} />
     </>
   );
 }

@@ -15,7 +15,8 @@ import { findOwner } from "../../platform/packages.ts";
 import { privilegeHint } from "../../platform/privilege.ts";
 import { daemonUnit, systemctlCommand } from "../../platform/systemd/systemd.ts";
 import { readMember } from "../../release/archive.ts";
-import { fetchFile, makeProgress, sha256, type Trusting } from "../../release/download.ts";
+import { fetchFile, makeProgress, sha256 } from "../../release/download.ts";
+import { keepRelease, keptRelease } from "../../release/handed-out.ts";
 import { artifactFor, manifestName, signatureName, type Manifest } from "../../release/manifest.ts";
 import {
   keptPath,
@@ -102,13 +103,14 @@ export async function selfUpdate(
     sweepCandidates(path);
     // Another update may have replaced the executable while this process waited for the lock.
     const from = (await versionOf(path, system)) ?? buildInfo.version;
-    const { base, manifest, isOther } = await findRelease(request, from, places, system);
+    const { published, manifest, isOther } = await findRelease(request, from, places, system);
     const outcome = { from, to: manifest.version, source: "release" as const, path };
     if (!isOther) {
       await handOverControlPlane(path, system);
       return { ...outcome, changed: false };
     }
-    const program = await fetchProgram(manifest, base, trustingControlPlanes(places.configRoot, system));
+    const archive = await fetchArchive(manifest, published.base, places, system);
+    const program = readMember(archive.content, programName(brand.executable, system));
     const candidate = writeCandidate(path, program);
     try {
       await testCandidate(candidate, manifest.version, system);
@@ -118,10 +120,47 @@ export async function selfUpdate(
     }
     writeSeenSequence(places.stateDb, manifest.sequence);
     await replaceUnderGuard(candidate, outcome, places, system);
+    const kept = keptRelease(system);
+    if (existsSync(kept)) keepRelease(kept, { ...published, archive });
     await handOverControlPlane(path, system);
     return { ...outcome, changed: true };
   });
 }
+
+/**
+ * Keeps the release of this very program, which a control plane hands out. Throws if its publisher does not have it any
+ * more, or cannot be reached.
+ */
+export async function keepOwnRelease(places: Places, system: System): Promise<void> {
+  const { published, manifest } = await findOwnRelease(places, system);
+  const archive = await fetchArchive(manifest, published.base, places, system);
+  keepRelease(keptRelease(system), { ...published, archive });
+}
+
+/** The plan of keepOwnRelease. */
+export async function planKeepOwnRelease(places: Places, system: System): Promise<Step[]> {
+  const { published, manifest } = await findOwnRelease(places, system);
+  const { file } = artifactFor(manifest, buildInfo.target);
+  return [
+    ...[manifestName, signatureName, file].flatMap((name) => planGet(published.base, name)),
+    ...planKept(manifest, system),
+  ];
+}
+
+const planKept = (manifest: Manifest, system: System): Step[] =>
+  [artifactFor(manifest, buildInfo.target).file, signatureName, manifestName].map((name) =>
+    planReplaced(join(keptRelease(system), name), 0o644),
+  );
+
+/** Of any age: nothing is installed from it here. */
+async function findOwnRelease(places: Places, system: System) {
+  const request = { version: buildInfo.version, allowDowngrade: true };
+  const published = await fetchRelease(request, trustingControlPlanes(places.configRoot, system));
+  return { published, manifest: checkRelease(published, request, 0, system) };
+}
+
+const planGet = (base: string, name: string): Step[] =>
+  isAbsolute(base) ? [] : [{ step: "request", method: "GET", url: `${base.replace(/\/?$/, "/")}${name}` }];
 
 /** The release to install. Throws if it must not be installed. */
 async function findRelease(
@@ -138,7 +177,7 @@ async function findRelease(
       hint: "To install it anyway, add --allow-downgrade.",
     });
   }
-  return { base: published.base, manifest, isOther: order !== 0 };
+  return { published, manifest, isOther: order !== 0 };
 }
 
 /**
@@ -182,9 +221,8 @@ export async function planSelfUpdate(
 ): Promise<Step[]> {
   await requireOwned(system);
   await refuseSecond(places, system);
-  const { base, manifest, isOther } = await findRelease(request, buildInfo.version, places, system);
-  const get = (name: string): Step[] =>
-    isAbsolute(base) ? [] : [{ step: "request", method: "GET", url: `${base.replace(/\/?$/, "/")}${name}` }];
+  const { published, manifest, isOther } = await findRelease(request, buildInfo.version, places, system);
+  const get = (name: string) => planGet(published.base, name);
   const asked = [...get(manifestName), ...get(signatureName)];
   if (!isOther) return asked;
   const path = system.executable;
@@ -195,6 +233,7 @@ export async function planSelfUpdate(
     ...(guardedUnits().length > 0
       ? [...planUnderGuard(path, places), ...(await planGuard(path, system))]
       : [...planSwap(path), ...planChanges(planRestart(places, system))]),
+    ...(existsSync(keptRelease(system)) ? planKept(manifest, system) : []),
     ...(await planHandOver(system)),
   ];
 }
@@ -239,18 +278,25 @@ async function requireOwned(system: System): Promise<void> {
   throw new AppError("failed", `${path} belongs to a package`, { hint: update });
 }
 
-async function fetchProgram(
+/** As it was signed. */
+async function fetchArchive(
   manifest: Manifest,
   base: string,
-  system: System & Trusting,
-): Promise<Uint8Array> {
+  { configRoot }: Places,
+  system: System,
+): Promise<{ file: string; content: Uint8Array }> {
   const artifact = artifactFor(manifest, buildInfo.target);
   const progress = makeProgress(artifact.file, system);
   const options = {
     maxBytes: artifact.size,
     onProgress: (done: number) => progress.update(done, artifact.size),
   };
-  const content = await fetchFile(base, artifact.file, options, system).finally(progress.end);
+  const content = await fetchFile(
+    base,
+    artifact.file,
+    options,
+    trustingControlPlanes(configRoot, system),
+  ).finally(progress.end);
   if (content.length !== artifact.size) {
     throw new AppError(
       "failed",
@@ -264,7 +310,7 @@ async function fetchProgram(
       `${artifact.file} has the SHA-256 ${sum}, not the signed ${artifact.sha256}`,
     );
   }
-  return readMember(content, programName(brand.executable, system));
+  return { file: artifact.file, content };
 }
 
 /** The candidate must run on this machine and report the version of the manifest. */

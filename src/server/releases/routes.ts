@@ -1,20 +1,42 @@
-// Serves a published release to networks without internet access: the files of one directory, unchanged. The publisher
-// signs each file, so agents need not trust this server.
+// Hands out a published release to machines that join and to networks without internet access: files of a directory,
+// unchanged, and the script that installs them. The publisher signs, so installed agents need not trust this server.
 
-import { join } from "node:path";
 import type { releasesApi } from "../../api/pages.ts";
 import { AppError } from "../../base/errors.ts";
+import { installerOf, releaseFile } from "../../release/handed-out.ts";
 import type { Handlers } from "../http/attach.ts";
+import type { Services } from "../services.ts";
 
-export const releaseHandlers = (directory: string): Handlers<typeof releasesApi> => ({
-  async file(call) {
-    // Stays in the directory: the pattern of the path (src/api/pages.ts) admits a single name without a leading dot.
-    const file = Bun.file(join(directory, call.param("name")));
-    const found = await file.stat().catch(() => undefined);
-    if (found?.isFile() !== true) throw new AppError("not_found", "There is no such file.");
-    return {
-      raw: file,
-      headers: { "Content-Type": "application/octet-stream", "Cache-Control": "no-cache" },
-    };
-  },
-});
+export function releaseHandlers(
+  services: Pick<Services, "system" | "publicUrl" | "caPem" | "releasesDirectory" | "releaseKeys">,
+): Handlers<typeof releasesApi> {
+  const { executable, platform } = services.system;
+  const { releasesDirectory, releaseKeys: keys } = services;
+  const places = { executable, platform, releasesDirectory, keys };
+  return {
+    install: () => ({
+      raw: installerOf(places, services).script,
+      headers: { "Content-Type": "text/x-shellscript; charset=utf-8", "Cache-Control": "no-cache" },
+    }),
+    installer() {
+      try {
+        const { command, version, targets } = installerOf(places, services);
+        return { body: { command, version, targets, reason: null } };
+      } catch (error) {
+        if (!(error instanceof AppError)) throw error;
+        const reason = [error.message, error.details.hint].filter((each) => each !== undefined).join(". ");
+        return { body: { command: null, version: null, targets: [], reason } };
+      }
+    },
+    async file(call) {
+      // Stays in the directory: the pattern of the path (src/api/pages.ts) admits a single name without a leading dot.
+      const file = Bun.file(releaseFile(places, call.param("name")) ?? "");
+      const found = await file.stat().catch(() => undefined);
+      if (found?.isFile() !== true) throw new AppError("not_found", "There is no such file.");
+      return {
+        raw: file,
+        headers: { "Content-Type": "application/octet-stream", "Cache-Control": "no-cache" },
+      };
+    },
+  };
+}

@@ -44,8 +44,9 @@ export type ListenerOptions = {
 
 type Deps = { db: Database; secretKey: SecretKeys; system: Pick<System, "now" | "random">; log: Log };
 
-/** `caFingerprint`: what new nodes must pin. */
-export type OpenListeners = Listeners & Pick<Known, "caFingerprint" | "isForeignCa">;
+/** `caFingerprint`: of the CA that new nodes must pin. */
+export type OpenListeners = Listeners & Pin;
+type Pin = Pick<Known, "caFingerprint" | "isForeignCa"> & { caPem?: string };
 
 export function acmeOf({ tls }: Pick<ListenerOptions, "tls">): AcmeTls | undefined {
   return typeof tls === "object" && "acme" in tls ? tls : undefined;
@@ -57,8 +58,8 @@ export async function openListeners(options: ListenerOptions, deps: Deps): Promi
   if (acme !== undefined) return openAcmeListeners(options, acme, deps);
   if (tls === "auto") {
     const own = await ownTls(options, [], deps);
-    const { caFingerprint, source } = own;
-    return { ...makeListeners({ ...options, tls: source }, deps.log), caFingerprint };
+    const { caFingerprint, caPem, source } = own;
+    return { ...makeListeners({ ...options, tls: source }, deps.log), caFingerprint, caPem };
   }
   const files = tls === undefined || "acme" in tls ? undefined : withCa(tlsFromFiles(tls), options);
   return { ...makeListeners({ ...options, tls: files }, deps.log), ...pinOf(options) };
@@ -68,8 +69,10 @@ function withCa(source: TlsSource, { foreignCa }: ListenerOptions): TlsSource {
   return foreignCa === undefined ? source : withForeignCa(source, foreignCa);
 }
 
-function pinOf({ foreignCa }: ListenerOptions): Pick<Known, "caFingerprint" | "isForeignCa"> {
-  return foreignCa === undefined ? {} : { caFingerprint: foreignCa.fingerprint, isForeignCa: true };
+function pinOf({ foreignCa }: ListenerOptions): Pin {
+  return foreignCa === undefined
+    ? {}
+    : { caFingerprint: foreignCa.fingerprint, isForeignCa: true, caPem: foreignCa.pem };
 }
 
 async function ownTls(

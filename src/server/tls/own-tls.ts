@@ -18,6 +18,7 @@ export type OwnTls = {
   source: TlsSource;
   /** `sha256:HEX` of the CA's DER, the value of `register --ca-fingerprint`. */
   caFingerprint: string;
+  caPem: string;
 };
 
 const day = 86_400_000;
@@ -59,6 +60,7 @@ export async function openOwnTls(deps: Deps, names: readonly string[]): Promise<
   };
   return {
     caFingerprint: `sha256:${x509Fingerprint(authority.certificatePem)}`,
+    caPem: authority.certificatePem,
     source: {
       read: () => current.pair,
       // Not strict: no browser trusts the CA by itself, and a new data directory has another one.

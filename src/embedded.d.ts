@@ -1,4 +1,4 @@
-// Files that are embedded in the executable. An import gives the path for reading the file.
+// Files that are embedded in the executable. An import gives the path for reading the file; of the install script, its text.
 
 declare module "swagger-ui-dist/swagger-ui-bundle.js" {
   const path: string;
@@ -11,4 +11,8 @@ declare module "swagger-ui-dist/swagger-ui.css" {
 declare module "redoc/bundles/redoc.standalone.js" {
   const path: string;
   export default path;
+}
+declare module "*/install" {
+  const text: string;
+  export default text;
 }

@@ -1,0 +1,155 @@
+// The signed release that a control plane hands out byte for byte, and the script that installs it: which release that is,
+// and why there is none. Only keys of this executable count. Must not download, and must not change a release.
+
+import { existsSync, readdirSync, rmSync } from "node:fs";
+import { dirname, join } from "node:path";
+import template from "../../install" with { type: "text" };
+import { brand, releaseAddressPath } from "../brand.ts";
+import { AppError } from "../base/errors.ts";
+import { makeDirectory, writeFileAtomic } from "../base/files.ts";
+import { isLoopback } from "../base/loopback.ts";
+import { readBytes } from "../base/open-file.ts";
+import type { System } from "../base/system.ts";
+import { sha256 } from "./download.ts";
+import {
+  manifestName,
+  maxManifestBytes,
+  maxSignatureBytes,
+  readManifest,
+  signatureName,
+  type Manifest,
+} from "./manifest.ts";
+import { readPublicKey, verifySignature } from "./minisign.ts";
+import { releaseKeys } from "./published-release.ts";
+
+/** `releasesDirectory`: of `serve --releases`. It comes first: it can have programs for more systems. */
+export type ReleasePlaces = Pick<System, "executable" | "platform"> & {
+  releasesDirectory?: string | undefined;
+};
+
+type HandedOut = { manifest: Manifest; sha256: string; key: string; targets: string[] };
+
+/** Where the installation keeps the release that it came from. */
+export function keptRelease({ executable, platform }: Pick<System, "executable" | "platform">): string {
+  return join(dirname(releaseAddressPath(executable, platform)), "release");
+}
+
+/** The path of this file of the release; undefined if no place has it. Manifest and signature come from one place. */
+export function releaseFile(places: ReleasePlaces, name: string): string | undefined {
+  const isHead = name === manifestName || name === signatureName;
+  const found = directoriesOf(places).find((each) => existsSync(join(each, isHead ? manifestName : name)));
+  return found === undefined ? undefined : join(found, name);
+}
+
+const directoriesOf = (places: ReleasePlaces) => [
+  ...(places.releasesDirectory === undefined ? [] : [places.releasesDirectory]),
+  keptRelease(places),
+];
+
+/** Throws the reason, with what to do, if there is no release of a key of this executable. Any age is right. */
+export function readHandedOut(places: ReleasePlaces, publicUrl: string): HandedOut {
+  const keys = places.keys ?? releaseKeys();
+  if (keys.length === 0)
+    throw refused(
+      "This control plane runs an unsigned build, so it hands out no program",
+      publishHint(publicUrl),
+    );
+  const [path, signaturePath] = [manifestName, signatureName].map((name) => releaseFile(places, name));
+  if (path === undefined || signaturePath === undefined)
+    throw refused(
+      "The signed release that this program came from is not kept here, so it is not handed out",
+      `As root: \`${brand.executable} setup --yes\` gets it from the publisher. Or give \`serve\` its directory: --releases DIR.`,
+    );
+  const { protocol, hostname } = new URL(publicUrl);
+  if (protocol !== "https:" && !isLoopback(hostname))
+    throw refused("Programs are handed out by TLS only", "Set --public-url to an https:// address.");
+  const bytes = readBytes(path, maxManifestBytes);
+  const signature = readBytes(signaturePath, maxSignatureBytes).toString("utf8");
+  const rules = { nowMs: 0, seenSequence: 0, allowOld: true, ifOutdated: "" };
+  const manifest = readManifest(bytes, signature, { ...rules, keys: keys.map(readPublicKey) });
+  const key = keys.find((each) => isBy(each, bytes, signature)) ?? "";
+  const targets = manifest.artifacts
+    .filter(({ file, zst }) =>
+      [file, zst?.file].some((name) => name !== undefined && releaseFile(places, name)),
+    )
+    .map(({ target }) => target);
+  return { manifest, sha256: sha256(bytes), key, targets };
+}
+
+function isBy(key: string, bytes: Uint8Array, signature: string): boolean {
+  try {
+    verifySignature(bytes, signature, [readPublicKey(key)]);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+const refused = (message: string, hint: string) => new AppError("not_found", message, { hint });
+
+const publishHint = (publicUrl: string) =>
+  `Publish one: \`minisign -G -W -p release.pub -s release.key\`, then ` +
+  `\`bun build.ts --release --secret-key release.key --release-url ${publicUrl}/releases/\`, and install it here: ` +
+  `\`sh dist/release/install --version VERSION --release-url "$PWD/dist/release"\`.`;
+
+export type InstallValues = {
+  release_url: string;
+  release_key: string;
+  /** The SHA-256 of the manifest. */
+  release_manifest: string;
+  /** Of a control plane: the version that it hands out, and the CA of its certificate (PEM) where machines do not know it. */
+  release_version?: string;
+  release_ca?: string;
+};
+
+/** The install script with these values. */
+export function fillInstallScript(values: InstallValues): string {
+  return Object.entries(values).reduce((script, [name, value]) => {
+    const line = new RegExp(`^${name}=$`, "m");
+    if (!line.test(script)) throw new AppError("failed", `The install script has no line ${name}=`);
+    return script.replace(line, () => `${name}='${value.replaceAll("'", "'\\''")}'`);
+  }, template);
+}
+
+/** The script that installs the release from this control plane, and the line that runs it on a new machine, as root. */
+export function installerOf(
+  places: ReleasePlaces,
+  { publicUrl, caPem }: { publicUrl: string; caPem?: string | undefined },
+): { script: string; command: string; version: string; targets: string[] } {
+  const { manifest, key, sha256: sum, targets } = readHandedOut(places, publicUrl);
+  const script = fillInstallScript({
+    release_url: `${publicUrl}/releases/`,
+    release_key: key,
+    release_manifest: sum,
+    release_version: manifest.version,
+    release_ca: caPem?.trim() ?? "",
+  });
+  const url = `${publicUrl}/install`;
+  const command = caPem === undefined ? `curl -fsSL ${url} | sh` : pinned(url, sha256(Buffer.from(script)));
+  return { script, command, version: manifest.version, targets };
+}
+
+/**
+ * Machines do not know the CA yet, so the line knows the script. In a variable: a file could be exchanged between check
+ * and run.
+ */
+const pinned = (url: string, sum: string) =>
+  `s=$(curl -fsSk ${url}) && if printf '%s\\n' "$s" | { sha256sum 2>/dev/null || shasum -a 256; } | grep -q ^${sum}; ` +
+  `then printf '%s\\n' "$s" | sh; else echo 'Not the script that this line names: nothing was run. Copy the line anew.' >&2; false; fi`;
+
+export type ReleaseFiles = {
+  manifest: Uint8Array;
+  signature: Uint8Array;
+  archive: { file: string; content: Uint8Array };
+};
+
+/** Keeps these verified files beside the executable, in place of a former release. */
+export function keepRelease(directory: string, { manifest, signature, archive }: ReleaseFiles): void {
+  makeDirectory(directory, 0o755);
+  writeFileAtomic(join(directory, archive.file), archive.content, 0o644);
+  writeFileAtomic(join(directory, signatureName), signature, 0o644);
+  writeFileAtomic(join(directory, manifestName), manifest, 0o644);
+  const kept = [archive.file, signatureName, manifestName];
+  for (const name of readdirSync(directory))
+    if (!kept.includes(name)) rmSync(join(directory, name), { force: true });
+}
