@@ -2,8 +2,8 @@
 // engines running, and lets the control plane hand over to a new process, which fails no request.
 
 import { readFileSync } from "node:fs";
-import { join } from "node:path";
-import { brand } from "../src/brand.ts";
+import { dirname, join } from "node:path";
+import { brand, releaseAddressPath } from "../src/brand.ts";
 import { controlUnit } from "../src/platform/systemd/control-unit.ts";
 import { authTimer, authUnit, daemonUnit, namesUnit } from "../src/platform/systemd/systemd.ts";
 
@@ -38,6 +38,9 @@ const stop = `if ${underSystemd} && ! ${byScript}; then
 	if [ -e /etc/systemd/system/${namesUnit} ]; then ${brand.executable} names --clear >/dev/null 2>&1 || true; fi
 fi`;
 
+/** What \`agent setup\` keeps for a control plane to hand out. */
+const forgetRelease = `rm -rf ${dirname(releaseAddressPath(`/usr/bin/${brand.executable}`, "linux"))}/release`;
+
 /** What the script's installation took from the package, it writes itself now. */
 const forget = `if ${underSystemd}; then
 	systemctl daemon-reload || true
@@ -57,7 +60,10 @@ export function debScripts() {
       "configure",
       `${settle}\nif [ -e ${removedMark} ]; then\n${startEnabled}\nfi\nrm -f ${removedMark}`,
     ),
-    preremove: onWords("remove | deconfigure", `${stop}\nmkdir -p /var/lib/${brand.id}\n: >${removedMark}`),
+    preremove: onWords(
+      "remove | deconfigure",
+      `${stop}\n${forgetRelease}\nmkdir -p /var/lib/${brand.id}\n: >${removedMark}`,
+    ),
     postremove: purgeScript(),
   };
 }
@@ -66,7 +72,7 @@ export function debScripts() {
 export function rpmScripts() {
   return {
     postinstall: shell(`${settle}\nif [ "$1" = 1 ]; then\n${startEnabled}\nfi`),
-    preremove: shell(`if [ "$1" = 0 ]; then\n${stop}\nfi`),
+    preremove: shell(`if [ "$1" = 0 ]; then\n${stop}\n${forgetRelease}\nfi`),
     postremove: shell(forget),
   };
 }

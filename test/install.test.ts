@@ -243,7 +243,13 @@ describe("install", () => {
   const from = async (programs: string[], ...args: string[]) => {
     const prefix = mkdtempSync(at("prefix-"));
     const child = Bun.spawn([...dash, at("v1", "install"), "--prefix", prefix, "--no-service", ...args], {
-      env: { PATH: pathWith([...basics, ...programs]), TMPDIR: directory },
+      env: {
+        PATH: pathWith([
+          ...basics.filter((each) => !programs.some((own) => basename(own) === each)),
+          ...programs,
+        ]),
+        TMPDIR: directory,
+      },
       stdin: "ignore",
       stdout: "ignore",
       stderr: "pipe",
@@ -315,7 +321,9 @@ describe("install", () => {
     basics.push("gzip");
   });
 
-  test("takes the .tar.zst where zstd is installed, and the .tar.gz elsewhere", async () => {
+  test("takes the .tar.zst where zstd is installed, and the .tar.gz elsewhere; root always that, and keeps it", async () => {
+    mkdirSync(at("user"));
+    writeFileSync(at("user/id"), "#!/bin/sh\necho 1000\n", { mode: 0o755 });
     for (const suffix of [".gz", ".zst"]) {
       const copy = mkdtempSync(at("one-archive-"));
       for (const each of readdirSync(at("v1")))
@@ -324,7 +332,8 @@ describe("install", () => {
       expect(readdirSync(copy).filter((each) => each.includes(".tar."))).toHaveLength(1);
       for (const programs of [[], ["zstd"]]) {
         const installed = (suffix === ".zst") === programs.includes("zstd");
-        expect(await from(programs, "--release-url", copy)).toMatchObject({ installed });
+        expect(await from([...programs, at("user/id")], "--release-url", copy)).toMatchObject({ installed });
+        expect(await from(programs, "--release-url", copy)).toMatchObject({ installed: suffix === ".gz" });
       }
     }
   });
@@ -362,10 +371,10 @@ describe("install", () => {
     expect(readFileSync(join(prefix, "bin/agent.old"), "utf8")).toContain("1.9.0");
   });
 
-  test("leaves no temporary files, and the script has at most 620 lines", () => {
+  test("leaves no temporary files, and the script has at most 630 lines", () => {
     expect(leftovers()).toEqual([]);
     const script = readFileSync(join(import.meta.dir, "../install"), "utf8");
-    expect(script.split("\n").length).toBeLessThanOrEqual(620);
+    expect(script.split("\n").length).toBeLessThanOrEqual(630);
     expect(script.trimEnd().split("\n").at(-1)).toBe('{ main "$@"; exit; }');
   });
 

@@ -17,17 +17,23 @@ import {
   maxSignatureBytes,
   readManifest,
   signatureName,
+  type Download,
   type Manifest,
 } from "./manifest.ts";
 import { readPublicKey, verifySignature } from "./minisign.ts";
 import { releaseKeys } from "./published-release.ts";
 
-/** `releasesDirectory`: of `serve --releases`. It comes first: it can have programs for more systems. */
+/**
+ * `releasesDirectory`: of `serve --releases`. It comes first: it can have programs for more systems. `keys`: in tests, in
+ * place of those of this executable.
+ */
 export type ReleasePlaces = Pick<System, "executable" | "platform"> & {
   releasesDirectory?: string | undefined;
+  keys?: readonly string[] | undefined;
 };
 
-type HandedOut = { manifest: Manifest; sha256: string; key: string; targets: string[] };
+/** `hasZst`: also the smaller archives, for each target that is there. */
+type HandedOut = { manifest: Manifest; sha256: string; key: string; targets: string[]; hasZst: boolean };
 
 /** Where the installation keeps the release that it came from. */
 export function keptRelease({ executable, platform }: Pick<System, "executable" | "platform">): string {
@@ -68,12 +74,11 @@ export function readHandedOut(places: ReleasePlaces, publicUrl: string): HandedO
   const rules = { nowMs: 0, seenSequence: 0, allowOld: true, ifOutdated: "" };
   const manifest = readManifest(bytes, signature, { ...rules, keys: keys.map(readPublicKey) });
   const key = keys.find((each) => isBy(each, bytes, signature)) ?? "";
-  const targets = manifest.artifacts
-    .filter(({ file, zst }) =>
-      [file, zst?.file].some((name) => name !== undefined && releaseFile(places, name)),
-    )
-    .map(({ target }) => target);
-  return { manifest, sha256: sha256(bytes), key, targets };
+  const isThere = (download: Download | undefined) =>
+    download !== undefined && releaseFile(places, download.file) !== undefined;
+  const there = manifest.artifacts.filter(isThere);
+  const hasZst = there.every(({ zst }) => isThere(zst));
+  return { manifest, sha256: sha256(bytes), key, targets: there.map(({ target }) => target), hasZst };
 }
 
 function isBy(key: string, bytes: Uint8Array, signature: string): boolean {
@@ -100,6 +105,8 @@ export type InstallValues = {
   /** Of a control plane: the version that it hands out, and the CA of its certificate (PEM) where machines do not know it. */
   release_version?: string;
   release_ca?: string;
+  /** `gz`: it has no other archives. */
+  release_archives?: string;
 };
 
 /** The install script with these values. */
@@ -116,13 +123,14 @@ export function installerOf(
   places: ReleasePlaces,
   { publicUrl, caPem }: { publicUrl: string; caPem?: string | undefined },
 ): { script: string; command: string; version: string; targets: string[] } {
-  const { manifest, key, sha256: sum, targets } = readHandedOut(places, publicUrl);
+  const { manifest, key, sha256: sum, targets, hasZst } = readHandedOut(places, publicUrl);
   const script = fillInstallScript({
     release_url: `${publicUrl}/releases/`,
     release_key: key,
     release_manifest: sum,
     release_version: manifest.version,
     release_ca: caPem?.trim() ?? "",
+    release_archives: hasZst ? "" : "gz",
   });
   const url = `${publicUrl}/install`;
   const command = caPem === undefined ? `curl -fsSL ${url} | sh` : pinned(url, sha256(Buffer.from(script)));

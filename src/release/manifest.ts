@@ -102,12 +102,16 @@ export function readManifest(bytes: Uint8Array, signature: string, rules: Manife
   return manifest;
 }
 
-/** The smallest download for a target. A release may lack some targets. */
-export function artifactFor(manifest: Manifest, target: string): Download {
+/** The downloads for a target, the smallest first; the last one is the .tar.gz, which every machine can unpack. */
+export function artifactsFor(manifest: Manifest, target: string): [Download, ...Download[]] {
   const found = manifest.artifacts.find((artifact) => artifact.target === target);
-  if (found !== undefined) return found.zst ?? found;
+  if (found !== undefined) return found.zst === undefined ? [found] : [found.zst, found];
   throw new AppError("failed", `Release ${manifest.version} has no executable for ${target}`);
 }
+
+/** The smallest one. */
+export const artifactFor = (manifest: Manifest, target: string): Download =>
+  artifactsFor(manifest, target)[0];
 
 /** JSON with one artifact per line and a fixed key order, because the install script reads it with sed. */
 export function writeManifest(manifest: Manifest): string {

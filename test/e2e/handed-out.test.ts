@@ -67,7 +67,7 @@ function paste(command: string, prefix: string): { status: number; output: strin
 test("the installation keeps what it verified, byte for byte, and its removal leaves nothing", () => {
   expect(readdirSync(kept).sort()).toEqual(
     readdirSync(at("release"))
-      .filter((name) => /^manifest|zst$/.test(name))
+      .filter((name) => /^manifest|gz$/.test(name))
       .sort(),
   );
   for (const name of readdirSync(kept))
@@ -102,6 +102,16 @@ test("the line installs the same bytes, with the address of the control plane, a
   const script = runSync(["wget", "-qO-", `${url}/install`]);
   expect(script).toBe(runSync(["curl", "-fsSL", `${url}/install`]));
 });
+
+test("a node updates from a control plane that has the .tar.gz alone, and keeps no release", async () => {
+  const { url } = await serve(agent);
+  mkdirSync(at("former/bin"), { recursive: true });
+  runSync(["cp", buildVersion(work.path, "0.1.0"), at("former/bin/agent")]);
+  const state = ["--state-db-path", at("former/state.db")];
+  runSync([at("former/bin/agent"), "self-update", "--release-url", `${url}/releases/`, ...state]);
+  expect(readFileSync(at("former/bin/agent")).equals(executable())).toBe(true);
+  expect(existsSync(at("former/lib"))).toBe(false);
+}, 240_000);
 
 test("a machine with a newer version stays as it is", async () => {
   const { offer } = await serve(agent);
@@ -154,7 +164,7 @@ test("a tampered executable, manifest or signature is refused by the new machine
     content[1000] = (content[1000] ?? 0) ^ 1;
     return content;
   };
-  const archive = readdirSync(kept).find((name) => name.endsWith(".zst")) ?? "";
+  const archive = readdirSync(kept).find((name) => name.endsWith(".gz")) ?? "";
   {
     using _ = changed(archive, flipped);
     expect(paste(command, at("never"))).toMatchObject({
@@ -244,7 +254,7 @@ test("an update of the control plane's program renews what it hands out", async 
   const directory = join(prefix, "lib/overlay-agent/release");
   expect(readdirSync(directory).sort()).toEqual(
     readdirSync(at("next"))
-      .filter((name) => /^manifest|zst$/.test(name))
+      .filter((name) => /^manifest|gz$/.test(name))
       .sort(),
   );
   for (const name of readdirSync(directory))

@@ -96,13 +96,13 @@ describeMachine("two lines", () => {
     const install = said.split("\n").find((line) => line.includes("/install")) ?? "";
     const { join_key } = v.parse(
       Key,
-      await control.must("agent admin token create acme --expires-in 1h --json"),
+      await control.must("agent admin token create acme --expires 1h --json"),
     );
     await on("db").must(`${install}\nagent up ${join_key}`, 120_000);
     await on("db").until("ping -c 1 -W 1 10.77.0.1", 20_000);
     // Nothing to do the second time.
     expect(await control.must(`${again} --dry-run`)).not.toContain(kept);
-    await control.must("dpkg -P overlay-agent 2>&1");
+    await control.must("dpkg -r overlay-agent 2>&1");
     expect(await control.must("ls -d /usr/lib/overlay-agent 2>&1 || true")).toContain("No such file");
   }, 300_000);
 });

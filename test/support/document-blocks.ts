@@ -32,7 +32,9 @@ export const blockRuns: Readonly<Record<string, BlockRun>> = {
     replace: [[/$/, " --password-file /root/password"]],
   },
   [`${start} agent up oaj1KEY`]: { on: "web" },
-  "README.md: agent up oaj1KEY": { sameAs: `${start} agent up oaj1KEY` },
+  "README.md: curl -fsSL https://control.example.org/install | sh": {
+    not: "it needs a release; test/e2e/two-lines.test.ts types both lines as setup printed them",
+  },
   [`${start} agent admin token create acme`]: { on: "control", replace: [[/$/, " >token"]] },
   [`docs/machines.md: ${register} --dry-run`]: { on: "laptop" },
   "docs/machines.md: usermod --append --groups overlay-agent ada": {
@@ -248,6 +250,9 @@ export const blockRuns: Readonly<Record<string, BlockRun>> = {
   "docs/production.md: minisign -G -W -p release.pub -s release.key": {
     not: "it builds for all systems; test/e2e/release.test.ts makes a release",
   },
+  'docs/production.md: sh dist/release/install --release-url "$PWD/dist/release"': {
+    not: "it needs a release; test/e2e/two-lines.test.ts installs a control plane from one",
+  },
 
   "docs/moving.md: agent admin rule create acme --protocol tcp --ports 22 --peer group:admins": {
     on: "control",
@@ -279,8 +284,8 @@ export const blockRuns: Readonly<Record<string, BlockRun>> = {
   [`${start} sh install --from-source`]: {
     not: "test/soak/fresh-debian.test.ts types it on a Debian that has nothing but Node",
   },
-  [`${start} curl -fsSL https://control.example.org/releases/install | sh`]: {
-    not: "it needs a release; test/e2e/install-machine.test.ts installs one",
+  [`${start} curl -fsSL https://control.example.org/install | sh`]: {
+    not: "it needs a release; test/e2e/two-lines.test.ts types the line that setup printed",
   },
   "README.md: npx --yes bun@1.4.4 run test": { not: "it is the run of all tests, this one among them" },
   "CONTRIBUTING.md: npx --yes bun@1.4.4 install --frozen-lockfile": {

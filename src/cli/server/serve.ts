@@ -105,7 +105,8 @@ const args: Args = {
   releases: {
     type: "string",
     valueHint: "DIR",
-    description: "Serve the releases in this directory at /releases/",
+    description:
+      "Hand out the release in this directory, by /install and at /releases/, not the one that this program came from",
   },
 };
 
@@ -156,7 +157,9 @@ export const command: Implementation = {
     if (caFingerprint !== undefined) output.say(`Register machines with --ca-fingerprint ${caFingerprint}`);
     const { releasesDirectory } = options;
     if (releasesDirectory !== undefined && !(await Bun.file(`${releasesDirectory}/manifest.json`).exists()))
-      log.warn(`There is no release in ${releasesDirectory} yet: /releases/ answers 404`);
+      log.warn(
+        `There is no release in ${releasesDirectory} yet: the one that this program came from is handed out`,
+      );
     await sayFirstSteps(serving, values, output);
     // Before the server reports that it is ready: a supervisor may then send SIGHUP at once, which would end a
     // process without a handler.

@@ -17,7 +17,14 @@ import { daemonUnit, systemctlCommand } from "../../platform/systemd/systemd.ts"
 import { readMember } from "../../release/archive.ts";
 import { fetchFile, makeProgress, sha256 } from "../../release/download.ts";
 import { keepRelease, keptRelease } from "../../release/handed-out.ts";
-import { artifactFor, manifestName, signatureName, type Manifest } from "../../release/manifest.ts";
+import {
+  artifactFor,
+  artifactsFor,
+  manifestName,
+  signatureName,
+  type Download,
+  type Manifest,
+} from "../../release/manifest.ts";
 import {
   keptPath,
   planExchange,
@@ -109,7 +116,9 @@ export async function selfUpdate(
       await handOverControlPlane(path, system);
       return { ...outcome, changed: false };
     }
-    const archive = await fetchArchive(manifest, published.base, places, system);
+    const kept = existsSync(keptRelease(system)) ? keptRelease(system) : undefined;
+    const wanted = artifactsFor(manifest, buildInfo.target).slice(kept === undefined ? 0 : -1);
+    const archive = await fetchArchive(wanted, published.base, places, system);
     const program = readMember(archive.content, programName(brand.executable, system));
     const candidate = writeCandidate(path, program);
     try {
@@ -120,8 +129,7 @@ export async function selfUpdate(
     }
     writeSeenSequence(places.stateDb, manifest.sequence);
     await replaceUnderGuard(candidate, outcome, places, system);
-    const kept = keptRelease(system);
-    if (existsSync(kept)) keepRelease(kept, { ...published, archive });
+    if (kept !== undefined) keepRelease(kept, { ...published, archive });
     await handOverControlPlane(path, system);
     return { ...outcome, changed: true };
   });
@@ -133,22 +141,27 @@ export async function selfUpdate(
  */
 export async function keepOwnRelease(places: Places, system: System): Promise<void> {
   const { published, manifest } = await findOwnRelease(places, system);
-  const archive = await fetchArchive(manifest, published.base, places, system);
+  const wanted = artifactsFor(manifest, buildInfo.target).slice(-1);
+  const archive = await fetchArchive(wanted, published.base, places, system);
   keepRelease(keptRelease(system), { ...published, archive });
 }
 
 /** The plan of keepOwnRelease. */
 export async function planKeepOwnRelease(places: Places, system: System): Promise<Step[]> {
   const { published, manifest } = await findOwnRelease(places, system);
-  const { file } = artifactFor(manifest, buildInfo.target);
   return [
-    ...[manifestName, signatureName, file].flatMap((name) => planGet(published.base, name)),
+    ...[manifestName, signatureName, archiveToKeep(manifest)].flatMap((name) =>
+      planGet(published.base, name),
+    ),
     ...planKept(manifest, system),
   ];
 }
 
+/** Every machine can unpack it. */
+const archiveToKeep = (manifest: Manifest) => artifactsFor(manifest, buildInfo.target).at(-1)?.file ?? "";
+
 const planKept = (manifest: Manifest, system: System): Step[] =>
-  [artifactFor(manifest, buildInfo.target).file, signatureName, manifestName].map((name) =>
+  [archiveToKeep(manifest), signatureName, manifestName].map((name) =>
     planReplaced(join(keptRelease(system), name), 0o644),
   );
 
@@ -226,14 +239,15 @@ export async function planSelfUpdate(
   const asked = [...get(manifestName), ...get(signatureName)];
   if (!isOther) return asked;
   const path = system.executable;
+  const isKept = existsSync(keptRelease(system));
   return [
     ...asked,
-    ...get(artifactFor(manifest, buildInfo.target).file),
+    ...get(isKept ? archiveToKeep(manifest) : artifactFor(manifest, buildInfo.target).file),
     ...planSeenSequence(places.stateDb, manifest.sequence),
     ...(guardedUnits().length > 0
       ? [...planUnderGuard(path, places), ...(await planGuard(path, system))]
       : [...planSwap(path), ...planChanges(planRestart(places, system))]),
-    ...(existsSync(keptRelease(system)) ? planKept(manifest, system) : []),
+    ...(isKept ? planKept(manifest, system) : []),
     ...(await planHandOver(system)),
   ];
 }
@@ -278,25 +292,29 @@ async function requireOwned(system: System): Promise<void> {
   throw new AppError("failed", `${path} belongs to a package`, { hint: update });
 }
 
-/** As it was signed. */
+/** The first of these that is there, as it was signed: a control plane may have the .tar.gz alone. */
 async function fetchArchive(
-  manifest: Manifest,
+  wanted: readonly Download[],
   base: string,
-  { configRoot }: Places,
+  places: Pick<Places, "configRoot">,
   system: System,
 ): Promise<{ file: string; content: Uint8Array }> {
-  const artifact = artifactFor(manifest, buildInfo.target);
+  const [artifact, ...others] = wanted;
+  if (artifact === undefined) throw new AppError("internal", "No download is wanted");
   const progress = makeProgress(artifact.file, system);
   const options = {
     maxBytes: artifact.size,
     onProgress: (done: number) => progress.update(done, artifact.size),
   };
-  const content = await fetchFile(
-    base,
-    artifact.file,
-    options,
-    trustingControlPlanes(configRoot, system),
-  ).finally(progress.end);
+  const trusting = trustingControlPlanes(places.configRoot, system);
+  let content: Uint8Array;
+  try {
+    content = await fetchFile(base, artifact.file, options, trusting).finally(progress.end);
+  } catch (error) {
+    const isMissing = error instanceof AppError && error.code === "failed" && others.length > 0;
+    if (!isMissing) throw error;
+    return fetchArchive(others, base, places, system);
+  }
   if (content.length !== artifact.size) {
     throw new AppError(
       "failed",
