@@ -9,7 +9,7 @@ import { nameOfKey } from "./token-words.ts";
 import { pathOf } from "../frame/router.ts";
 import { useResource } from "../contact/resource.ts";
 import { Segments } from "../ui/button.tsx";
-import { Line, Sentence } from "../ui/parts.tsx";
+import { Line, TextWithCommands } from "../ui/parts.tsx";
 import { Qr } from "../ui/qr.tsx";
 
 export type Token = SentOf<typeof registrationTokensApi.create>;
@@ -86,7 +86,7 @@ function Install() {
   const { command, reason } = data;
   return command === null ? (
     <p class="quiet mt8">
-      The machine needs the program. <Sentence text={reason ?? ""} />
+      The machine needs the program. <TextWithCommands text={reason ?? ""} />
     </p>
   ) : (
     <>
