@@ -34,6 +34,9 @@ export type DownloadOptions = {
   totalMs?: number;
 };
 
+/** The server is there, and has no such file. */
+export class FileMissing extends AppError {}
+
 /** Reads the file `name` of the release at `base`: an https or loopback URL, or an absolute directory. */
 export async function fetchFile(
   base: string,
@@ -123,6 +126,8 @@ async function follow(address: string, signal: AbortSignal, system: DownloadSyst
     }
     if (response.status === 200) return response;
     await response.body?.cancel();
+    if (response.status === 404)
+      throw new FileMissing("failed", `Cannot download ${at}: the server returned status 404`);
     const code = response.status >= 500 ? "control_plane_unreachable" : "failed";
     throw new AppError(code, `Cannot download ${at}: the server returned status ${response.status}`);
   }

@@ -15,7 +15,7 @@ import { findOwner } from "../../platform/packages.ts";
 import { privilegeHint } from "../../platform/privilege.ts";
 import { daemonUnit, systemctlCommand } from "../../platform/systemd/systemd.ts";
 import { readMember } from "../../release/archive.ts";
-import { fetchFile, makeProgress, sha256 } from "../../release/download.ts";
+import { fetchFile, FileMissing, makeProgress, sha256 } from "../../release/download.ts";
 import { keepRelease, keptRelease } from "../../release/handed-out.ts";
 import {
   artifactFor,
@@ -311,8 +311,7 @@ async function fetchArchive(
   try {
     content = await fetchFile(base, artifact.file, options, trusting).finally(progress.end);
   } catch (error) {
-    const isMissing = error instanceof AppError && error.code === "failed" && others.length > 0;
-    if (!isMissing) throw error;
+    if (!(error instanceof FileMissing) || others.length === 0) throw error;
     return fetchArchive(others, base, places, system);
   }
   if (content.length !== artifact.size) {
