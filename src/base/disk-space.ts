@@ -31,7 +31,8 @@ export function diskSpaceAt(path: string, stat: (path: string) => Space = statfs
     const [freeBytes, totalBytes] = [bavail * bsize, blocks * bsize];
     const noInode = files > 0 && ffree === 0;
     const isFilling = freeBytes < fillingBytes && freeBytes < totalBytes / 10;
-    const state: DiskState = noInode || freeBytes < fullBytes ? "full" : isFilling ? "filling" : "ok";
+    let state: DiskState = isFilling ? "filling" : "ok";
+    if (noInode || freeBytes < fullBytes) state = "full";
     const text = noInode
       ? `no inode is free at ${path}`
       : `${formatSize(freeBytes)} of ${formatSize(totalBytes)} are free at ${path}`;

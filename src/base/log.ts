@@ -28,7 +28,8 @@ const maxLineLength = 16_384;
 export function makeLog(options: LogOptions): Log {
   const { file, format = "text", stamped, verbose } = options;
   const write = file === undefined ? options.write : writeToFile(file, options.write);
-  const render = format === "json" ? jsonLine : stamped || file !== undefined ? stampedLine : terminalLine;
+  const textOf = stamped || file !== undefined ? stampedLine : terminalLine;
+  const render = format === "json" ? jsonLine : textOf;
   const at =
     (level: keyof Log): Write =>
     (message, fields = {}) => {

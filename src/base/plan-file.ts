@@ -13,8 +13,9 @@ export function planFile(
   options: { secret?: boolean } = {},
 ): Step {
   const before = readTextIfThere(path);
-  const change =
-    before === undefined ? "created" : before === content && hasMode(path, mode) ? "same" : "changed";
+  const isSame = before === content && hasMode(path, mode);
+  let change: "created" | "changed" | "same" = isSame ? "same" : "changed";
+  if (before === undefined) change = "created";
   const shown = change === "same" || options.secret ? {} : { diff: diff(before ?? "", content) };
   return { step: "file", path, mode: octal(mode), change, ...shown };
 }

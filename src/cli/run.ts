@@ -37,12 +37,9 @@ async function dispatch(argv: readonly string[], system: System): Promise<number
   const [first, ...others] = argv;
   const topic = first === "help" ? topicOf(others[0]) : undefined;
   if (topic !== undefined) return printTopic(topic, system);
-  const line =
-    first === "help"
-      ? [...others, "--help"]
-      : first === "--version"
-        ? ["version", "--no-check", ...others]
-        : argv;
+  let line = argv;
+  if (first === "help") line = [...others, "--help"];
+  if (first === "--version") line = ["version", "--no-check", ...others];
   const { command, name, rest } = await find(line, system);
   if (command === undefined) return withoutCommand(name, rest, system);
   if (rest.some((token) => token === "--help" || token === "-h")) return printHelp(name, system);

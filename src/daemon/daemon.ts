@@ -24,8 +24,9 @@ import { lockFile } from "../platform/file-lock.ts";
 import { openLibc } from "../platform/libc.ts";
 import { namesPlaces } from "../platform/names-places.ts";
 import { makeNotifier } from "../platform/systemd/notify.ts";
-import { openState, stateLockPath } from "./state.ts";
+import { openState, stateLockPath, type StateStore } from "./state.ts";
 import { claimState } from "./state-root.ts";
+import type { OrganizationEngineDeps } from "./organization-engine.ts";
 import { OrganizationEngines } from "./organization-engines.ts";
 
 export type DaemonSettings = EngineSettings & {
@@ -49,7 +50,7 @@ const floodedEveryMs = 500;
  * step fails: the process must end, and leave no lock or socket to the next one.
  */
 export async function runDaemon(settings: DaemonSettings, deps: DaemonDeps): Promise<number> {
-  const { system, log, controlPlane } = deps;
+  const { system, log } = deps;
   await using opened = new AsyncDisposableStack();
   const libc = openLibc();
   makeOwnDirectory(dirname(settings.stateDb), 0o755);
@@ -60,23 +61,10 @@ export async function runDaemon(settings: DaemonSettings, deps: DaemonDeps): Pro
   const store = openState(settings.stateDb, log, system.now);
   opened.defer(() => store.close());
   const subscribers = new Set<(notice: Notice) => void>();
-  const versionOf = rememberVersions(system);
   const notifier = makeNotifier(libc, system, log);
-  const engines = new OrganizationEngines({
-    configRoot: settings.configRoot,
-    stateDirectory: dirname(settings.stateDb),
-    store,
-    system,
-    monotonic: () => performance.now(),
-    log,
-    gate: makeGate(settings, system, log),
-    openEcho: openEchoSocket,
-    engineVersion: (process) => runningVersion(process, findEngine(settings, system)?.path, versionOf),
-    controlPlane,
-    publish: ({ slug, status }) => {
-      for (const notify of subscribers) notify(noticeOf(slug, status));
-      notifier.status(summarize(engines.status()));
-    },
+  const engines = makeEngines(settings, deps, store, ({ slug, status }) => {
+    for (const notify of subscribers) notify(noticeOf(slug, status));
+    notifier.status(summarize(engines.status()));
   });
   const tidy = () => {
     engines.tidy();
@@ -104,7 +92,7 @@ export async function runDaemon(settings: DaemonSettings, deps: DaemonDeps): Pro
   if (settings.address.kind === "pipe" && !libc.restrictPipe(settings.address.name, brand.id))
     log.warn("Cannot set the access list of the pipe: only administrators can use the daemon");
   opened.defer(() => engines.handOver());
-  // What loading the program has left behind, before objects that stay settle between it: a megabyte less at rest.
+  // Frees what loading the program has left, before lasting objects are made between it: a megabyte less at rest.
   Bun.gc(true);
   engines.open(settings.autostart);
 
@@ -128,6 +116,28 @@ export async function runDaemon(settings: DaemonSettings, deps: DaemonDeps): Pro
   await engines.handOver();
   if (how === "stop") await leaveAll(engines.slugs(), settings, deps);
   return 0;
+}
+
+function makeEngines(
+  settings: DaemonSettings,
+  { system, log, controlPlane }: DaemonDeps,
+  store: StateStore,
+  publish: OrganizationEngineDeps["publish"],
+): OrganizationEngines {
+  const versionOf = rememberVersions(system);
+  return new OrganizationEngines({
+    configRoot: settings.configRoot,
+    stateDirectory: dirname(settings.stateDb),
+    store,
+    system,
+    monotonic: () => performance.now(),
+    log,
+    gate: makeGate(settings, system, log),
+    openEcho: openEchoSocket,
+    engineVersion: (process) => runningVersion(process, findEngine(settings, system)?.path, versionOf),
+    controlPlane,
+    publish,
+  });
 }
 
 /** Ephemeral nodes end with the daemon that runs them. */

@@ -35,22 +35,9 @@ export function makeGate(
     const { path } = requireEngine(settings, system);
     const version = await versionOf(path);
     refuseEngineVersion(version);
-    if (path !== settings.overlayBinary) refuseOlder(path, version, directory);
+    if (path !== settings.overlayBinary)
+      refuseOlder(path, version, { directory, gone: settings.overlayBinary });
     return path;
-  }
-
-  /** As in server mode: the package's engine, which is older, does not take the place of one whose file is gone. */
-  function refuseOlder(path: string, version: string, directory: string): void {
-    const before = readSyncState(directory)?.data_plane?.engine || undefined;
-    if (before === undefined || !isOlderThan(parseEngineVersion(version), parseEngineVersion(before))) return;
-    const gone = settings.overlayBinary;
-    throw new AppError(
-      "engine_missing",
-      `The engine ${gone} (${before}) is gone, and that of the system's package, ${path}, is the older ${version}`,
-      {
-        hint: `Install it again: \`${brand.executable} overlay install\`. To use the older one: \`${brand.executable} overlay install --source package\`.`,
-      },
-    );
   }
 
   /** Claims of the engines that systemd runs. */
@@ -101,6 +88,23 @@ export function makeGate(
       claims.delete(slug);
     },
   };
+}
+
+/** As in server mode: the package's engine, which is older, does not take the place of one whose file is gone. */
+function refuseOlder(
+  path: string,
+  version: string,
+  { directory, gone }: { directory: string; gone: string },
+): void {
+  const before = readSyncState(directory)?.data_plane?.engine || undefined;
+  if (before === undefined || !isOlderThan(parseEngineVersion(version), parseEngineVersion(before))) return;
+  throw new AppError(
+    "engine_missing",
+    `The engine ${gone} (${before}) is gone, and that of the system's package, ${path}, is the older ${version}`,
+    {
+      hint: `Install it again: \`${brand.executable} overlay install\`. To use the older one: \`${brand.executable} overlay install --source package\`.`,
+    },
+  );
 }
 
 function configPathOf({ directory }: Organization): string {

@@ -259,15 +259,14 @@ const engineConfig: Readonly<Record<string, Allowed>> = {
 
 /** The paths of all settings on the allow-list, "tun.dev". Items of lists and of maps with free keys count as one setting. */
 export function engineSettings(): string[] {
-  const paths = (allowed: Allowed, path: string): string[] =>
-    "map" in allowed
-      ? Object.entries(allowed.map).flatMap(([name, each]) =>
-          paths(each, path === "" ? name : `${path}.${name}`),
-        )
-      : "each" in allowed
-        ? [path]
-        : settingsIn(allowed, path);
-  return paths({ map: engineConfig }, "");
+  const pathsIn = (allowed: Allowed, path: string): string[] => {
+    if ("each" in allowed) return [path];
+    if (!("map" in allowed)) return settingsIn(allowed, path);
+    return Object.entries(allowed.map).flatMap(([name, each]) =>
+      pathsIn(each, path === "" ? name : `${path}.${name}`),
+    );
+  };
+  return pathsIn({ map: engineConfig }, "");
 }
 
 /** The paths of the settings in a schema. Maps with keys of their own, such as allow lists, are one setting. */
@@ -281,11 +280,16 @@ export function settingsIn(schema: object, path = ""): string[] {
 
 /** Returns the settings on the allow-list. All others are left out, so that the rest can be applied. */
 export function allowedConfig(config: YamlMap, leaveOut: LeaveOut): YamlMap {
-  const kept = keep(config, { map: engineConfig }, "", leaveOut);
+  const kept = keepAllowed(config, { map: engineConfig }, "", leaveOut);
   return isMap(kept) ? kept : {};
 }
 
-function keep(value: YamlValue, allowed: Allowed, key: string, leaveOut: LeaveOut): YamlValue | undefined {
+function keepAllowed(
+  value: YamlValue,
+  allowed: Allowed,
+  key: string,
+  leaveOut: LeaveOut,
+): YamlValue | undefined {
   if ("map" in allowed) {
     if (isMap(value))
       return keepEntries(value, key, leaveOut, (name) =>
@@ -300,7 +304,7 @@ function keep(value: YamlValue, allowed: Allowed, key: string, leaveOut: LeaveOu
       return keepEntries(value, key, leaveOut, (name) => (v.is(keySchema, name) ? each : undefined));
     if (keySchema === undefined && Array.isArray(value)) {
       return value
-        .map((item, at) => keep(item, each, `${key}[${at}]`, leaveOut))
+        .map((item, at) => keepAllowed(item, each, `${key}[${at}]`, leaveOut))
         .filter((item) => item !== undefined);
     }
     leaveOut(key, keySchema === undefined ? "it is not a list" : "it is not a map");
@@ -326,7 +330,7 @@ function keepEntries(
       leaveOut(path, "a control plane may not set it, or this version does not know it");
       continue;
     }
-    const own = keep(value, allowed, path, leaveOut);
+    const own = keepAllowed(value, allowed, path, leaveOut);
     if (own !== undefined) kept.push([name, own]);
   }
   return Object.fromEntries(kept);

@@ -25,7 +25,8 @@ type Reported = {
 /** "offloads on, buffers of 4096 KiB". A reason of a newer node is left out. */
 export function describeDataPlane(reported: Reported): string {
   const { tun_offloads: tun, udp_offloads: udp, buffer_bytes: bytes, why } = reported;
-  const on = tun && udp ? "on" : tun ? "on for the interface alone" : udp ? "on for the socket alone" : "off";
+  let on = tun || udp ? "on" : "off";
+  if (tun !== udp) on = tun ? "on for the interface alone" : "on for the socket alone";
   const buffers = bytes === undefined ? "" : `, buffers of ${Math.round(bytes / 1024)} KiB`;
   const [, reason] = Object.entries(dataPlaneWhys).find(([each]) => each === why) ?? [];
   return `offloads ${on}${buffers}${reason === undefined ? "" : `: ${reason}`}`;

@@ -1,5 +1,4 @@
-// Whether the unit that must watch an organization runs, and starts after a boot. Light to load:
-// `status` asks it.
+// Whether the unit that must watch an organization runs, and starts after a boot. Light to load: `status` uses it.
 
 import { existsSync, statSync } from "node:fs";
 import { AppError } from "../base/errors.ts";
@@ -24,11 +23,12 @@ export async function unitState(unit: string, system: Pick<System, "run">): Prom
   const answer = await unitProperties(unit, names, system);
   if (answer === undefined) return { is: "unknown", startsAtBoot: isEnabled(unit), pid: undefined };
   const { LoadState, ActiveState, UnitFileState, MainPID } = answer;
-  const isMasked = LoadState === "masked" || UnitFileState.startsWith("masked");
   const isActive = ["active", "activating", "reloading"].includes(ActiveState);
-  const there = isActive ? "running" : "stopped";
+  let is: UnitState["is"] = LoadState === "loaded" ? "stopped" : "missing";
+  if (isActive) is = "running";
+  if (LoadState === "masked" || UnitFileState.startsWith("masked")) is = "masked";
   return {
-    is: isMasked ? "masked" : LoadState === "loaded" ? there : isActive ? "running" : "missing",
+    is,
     startsAtBoot: UnitFileState.startsWith("enabled"),
     pid: Number(MainPID) || undefined,
   };
@@ -49,7 +49,7 @@ async function lackingProgram(unit: string, system: Pick<System, "run">): Promis
   return started === undefined || existsSync(started) ? undefined : started;
 }
 
-/** Clears a failed state, so that the unit can be started. Throws `failed`. */
+/** A masked unit cannot be started. Throws `failed`. */
 export async function unmask(unit: string, system: Pick<System, "run">): Promise<void> {
   if ((await unitState(unit, system)).is !== "masked") return;
   for (const words of [

@@ -82,7 +82,10 @@ export const exporting: Implementation = {
  */
 function keyLines(keys: readonly KeyReport[]): string[] {
   const same = Map.groupBy(keys, ({ key, detail }) => `${key}: ${detail}`);
-  const rank = ({ used, isUnknown }: KeyReport) => (isUnknown ? 0 : used ? 1 : 2);
+  const rank = ({ used, isUnknown }: KeyReport) => {
+    if (isUnknown) return 0;
+    return used ? 1 : 2;
+  };
   const sorted = [...same].toSorted(([, [a]], [, [b]]) => (a && b ? rank(a) - rank(b) : 0));
   return sorted.map(([what, all]) => {
     const places = all.slice(0, placesShown).map(({ file, line }) => `${file}:${line}`);

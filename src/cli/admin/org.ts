@@ -66,8 +66,11 @@ export const create: Implementation = {
   },
 };
 
+/** By the words of --certificate-version. An older control plane does not know the field, and 1 is its default. */
+const certificateVersions = { "1": undefined, both: "both", "2": 2 } as const;
+
 async function readNew({ values, words }: Context) {
-  const version = values.choice("certificate-version", ["1", "both", "2"]);
+  const version = values.choice("certificate-version", ["1", "both", "2"]) ?? "1";
   const owner = ownerChoice(values);
   return checked(organizationsApi.create.body, {
     slug: words[0] ?? "",
@@ -77,8 +80,7 @@ async function readNew({ values, words }: Context) {
       name: values.text("name"),
       owner: owner?.email,
       owner_id: owner?.id,
-      // An older control plane does not know the field.
-      certificate_version: version === "both" ? version : version === "2" ? 2 : undefined,
+      certificate_version: certificateVersions[version],
     }),
   });
 }

@@ -7,6 +7,7 @@ import { AppError } from "../../base/errors.ts";
 import { quoteWord } from "../../base/plan.ts";
 import type { Context, Implementation } from "../command.ts";
 import { orgArg } from "../server/server-flags.ts";
+import type { Mark } from "../table.ts";
 import type { Args } from "../values.ts";
 import { read, write, type Api } from "./api.ts";
 import { checked, idOf } from "./lookup.ts";
@@ -14,6 +15,11 @@ import { readChanges, readSettings, settingFlags } from "./setting-flags.ts";
 import { chooseTarget, targetFlags } from "./target.ts";
 
 const { url: _, ...ofNew } = webhookSettings;
+/** Of the states of a delivery; others are good. */
+const marks: ReadonlyMap<string, Mark> = new Map([
+  ["failed", "bad"],
+  ["waiting", "wait"],
+]);
 const webhookArg: Args = { ID: { type: "positional", description: "The webhook's number or URL" } };
 const webhooksOf = (api: Api, slug: string) => api.all(webhooksApi.list, { slug });
 const paramsOf = async (api: Api, slug: string, word: string) => ({
@@ -125,11 +131,7 @@ export const deliveries: Implementation = {
         rows: found.map((each) => [
           each.id,
           each.event_id,
-          each.state === "failed"
-            ? { text: "failed", mark: "bad" }
-            : each.state === "waiting"
-              ? { text: "waiting", mark: "wait" }
-              : { text: each.state, mark: "good" },
+          { text: each.state, mark: marks.get(each.state) ?? "good" },
           each.attempts,
           each.status,
           each.created_at,

@@ -23,11 +23,8 @@ export const command: Implementation = {
     const { version, target, commit } = buildInfo;
     const update: Update = context.values.on("no-check") ? { available: false } : await check(context);
     const { latest, error, unknown } = update;
-    const news = update.available
-      ? `${latest} is available. Install it: ${brand.executable} self-update\n`
-      : unknown === undefined
-        ? ""
-        : `${unknown}, so there is no check for updates\n`;
+    let news = unknown === undefined ? "" : `${unknown}, so there is no check for updates\n`;
+    if (update.available) news = `${latest} is available. Install it: ${brand.executable} self-update\n`;
     context.output.result(
       { version, target, commit, update },
       `${brand.executable} ${version} (${target}, ${commit})\n${news}`,

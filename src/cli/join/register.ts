@@ -138,7 +138,8 @@ async function readRegistration(context: Context) {
   const wishes = {
     ...given({ ip_address: address, public_ip: publicIp, external_port: external, listen_port: listen }),
     ...(values.on("is-lighthouse") ? { is_lighthouse: true } : {}),
-    ...(values.on("is-relay") ? { is_relay: true } : values.on("no-relay") ? { is_relay: false } : {}),
+    ...(values.on("no-relay") ? { is_relay: false } : {}),
+    ...(values.on("is-relay") ? { is_relay: true } : {}),
   };
   const { salvageOrganization } = await import("../../node/files/damaged-organization.ts");
   // Registering again without --mode keeps the mode.

@@ -5,6 +5,7 @@ import { brand } from "../../brand.ts";
 import { fromSystemError } from "../../base/errors.ts";
 import { quoteWord } from "../../base/plan.ts";
 import type { Step } from "../../base/plan.ts";
+import type { Salvaged } from "../../node/files/damaged-organization.ts";
 import type { Context, Implementation } from "../command.ts";
 import { planRequestIfThere } from "../node/daemon-address.ts";
 import { accessTokenFlag } from "./node-flags.ts";
@@ -47,47 +48,44 @@ async function run(context: Context): Promise<number> {
   }
   const salvaged = salvageOrganization(settings.configRoot, slug);
   const accessToken = await values.secret("access-token");
-  const { deleteOnServer, deletionOf, farewellOf, planRemoval, removeLocally, sayFarewell } =
+  const { deletionOf, farewellOf, planRemoval, removeLocally } =
     await import("../../node/enroll/unregister.ts");
   const request = deletionOf(salvaged);
   const { serviceRemoval, stopOverlay } = await import("../node/stop-overlay.ts");
   const changes = await serviceRemoval(salvaged, context);
   if (settings.dryRun) {
     const { planChanges } = await import("../../platform/apply.ts");
-    const told = accessToken === undefined ? farewellOf(salvaged) : request;
-    const asked: Step[] = told === undefined ? [] : [told];
+    const sent = accessToken === undefined ? farewellOf(salvaged) : request;
+    const requests: Step[] = sent === undefined ? [] : [sent];
     const daemon =
       salvaged.mode === "server" ? [] : await planRequestIfThere(`delete ${slug}`, settings, system);
-    output.plan([...asked, ...planChanges(changes), ...daemon, ...planRemoval(salvaged, system)]);
+    output.plan([...requests, ...planChanges(changes), ...daemon, ...planRemoval(salvaged, system)]);
     return 0;
   }
   requireWritable(settings.configRoot, await import("node:fs"));
   const { nodeId, name = "This machine" } = salvaged;
-  const isAsked = accessToken !== undefined && request !== undefined && nodeId !== undefined;
   // The control plane first: if it refuses, nothing changes on this machine.
-  const untold = isAsked || request === undefined ? undefined : await sayFarewell(salvaged, system, log);
-  const isTold = !isAsked && request !== undefined && untold === undefined;
-  const deleted = isTold || (isAsked && (await deleteOnServer(salvaged, nodeId, accessToken, system, log)));
+  const end = await endAtControlPlane(salvaged, accessToken, { system, log });
   await stopOverlay(salvaged, changes, context);
   const notRemoved = await removeLocally(salvaged, `${brand.executable} unregister`, system);
-  const left = untold === undefined || request === undefined ? undefined : `${request.method} ${request.url}`;
+  const left = end.is === "unreached" ? `${end.request.method} ${end.request.url}` : undefined;
   output.result(
     {
       org_slug: slug,
       node_id: nodeId ?? null,
       directory: salvaged.directory,
-      deleted,
+      deleted: end.is === "deleted",
       ...given({ request_left: left }),
       ...(notRemoved.length === 0 ? {} : { not_removed: notRemoved }),
     },
-    `${name} has left ${slug}${!isAsked && !isTold ? "" : deleted ? " and is deleted from the control plane" : "; the control plane did not know it any more"}\n`,
+    `${name} has left ${slug}${outcomes[end.is]}\n`,
   );
-  if (left !== undefined) {
+  if (end.is === "unreached") {
     output.say(
-      `The control plane could not be told (${untold ?? ""}), so it still lists the node. An administrator can delete it:\n  ` +
+      `The control plane could not be told (${end.reason}), so it still lists the node. An administrator can delete it:\n  ` +
         `${brand.executable} admin node delete ${quoteWord(slug)} ${quoteWord(salvaged.name ?? String(nodeId))}`,
     );
-  } else if (!isAsked && !isTold) {
+  } else if (end.is === "unnamed") {
     output.say(
       "The control plane still lists the node. Its damaged files do not say which node it was. An administrator " +
         `finds it with \`${brand.executable} admin node list ${quoteWord(slug)}\` and deletes it there.`,
@@ -97,6 +95,37 @@ async function run(context: Context): Promise<number> {
   if (notRemoved.length === 0) return 0;
   output.say("Remove this by hand: it can hold keys and a token of the node.");
   return 1;
+}
+
+/**
+ * How the node ended at its control plane. unknown: that had no such node any more. unnamed: the damaged files do not say
+ * which node it was. unreached: the request that deletes the node is left to an administrator.
+ */
+type End =
+  | { is: "deleted" | "unknown" | "unnamed" }
+  | { is: "unreached"; reason: string; request: { method: string; url: string } };
+
+const outcomes: Record<End["is"], string> = {
+  deleted: " and is deleted from the control plane",
+  unknown: "; the control plane did not know it any more",
+  unnamed: "",
+  unreached: "",
+};
+
+async function endAtControlPlane(
+  salvaged: Salvaged,
+  accessToken: string | undefined,
+  { system, log }: Pick<Context, "system" | "log">,
+): Promise<End> {
+  const { deleteOnServer, deletionOf, sayFarewell } = await import("../../node/enroll/unregister.ts");
+  const request = deletionOf(salvaged);
+  if (request === undefined || salvaged.nodeId === undefined) return { is: "unnamed" };
+  if (accessToken !== undefined) {
+    const wasThere = await deleteOnServer(salvaged, salvaged.nodeId, accessToken, system, log);
+    return { is: wasThere ? "deleted" : "unknown" };
+  }
+  const reason = await sayFarewell(salvaged, system, log);
+  return reason === undefined ? { is: "deleted" } : { is: "unreached", reason, request };
 }
 
 /** A registration that was not completed: there are keys, but the control plane cannot be asked for anything with them. */

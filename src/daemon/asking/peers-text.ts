@@ -39,11 +39,12 @@ function summary({ peers, reports_tunnels, engine_version }: OrganizationPeers):
 
 function row(peer: PeerReport, now: number): string[] {
   const { name, address, probe, rtt_ms, loss, age_s, certificate_not_after: end } = peer;
+  const answer = rtt_ms === undefined ? "-" : milliseconds(rtt_ms);
   return [
     peer.lighthouse === true ? `${name} (lighthouse)` : name,
     address,
     `${probe === "broken" ? "broken, " : ""}${pathText(peer)}${peer.note === undefined ? "" : `: ${peer.note}`}`,
-    probe === "not_probed" ? "not probed" : rtt_ms === undefined ? "-" : milliseconds(rtt_ms),
+    probe === "not_probed" ? "not probed" : answer,
     loss === undefined ? "-" : `${Math.round(loss * 100)} %`,
     age_s === undefined ? "-" : roughly(age_s),
     end === undefined ? "-" : daysLeft(end, now),

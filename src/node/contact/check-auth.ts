@@ -31,7 +31,7 @@ export async function checkAuth(
 ): Promise<AuthOutcome> {
   const { slug } = organization;
   const end = edge.system.now() + waitS * 1000;
-  let met: AuthOutcome | undefined;
+  let latest: AuthOutcome | undefined;
   await followOrganization(organization, edge, {
     // The wait must end even if the clock is set back meanwhile.
     signal: AbortSignal.timeout((waitS + 60) * 1000),
@@ -39,12 +39,12 @@ export async function checkAuth(
     restMs: restMs(waitS),
     onTurn(turn) {
       // An earlier result stays valid after a network failure.
-      if ("error" in turn) met ??= unsure(slug, turn.error);
-      else met = conclude(slug, turn, met);
+      if ("error" in turn) latest ??= unsure(slug, turn.error);
+      else latest = conclude(slug, turn, latest);
     },
   });
   const late = new AppError("control_plane_unreachable", "The control plane did not answer in time");
-  const outcome = orRevoked(organization, met ?? unsure(slug, late));
+  const outcome = orRevoked(organization, latest ?? unsure(slug, late));
   const { damage } = organization;
   return damage === undefined || outcome.report.result === "revoked" ? outcome : unsure(slug, damage.error);
 }

@@ -10,9 +10,9 @@ import { readHosts, writeHosts } from "../files/hosts.ts";
 
 export type NamesKeeper = {
   /** For the next check-in. Undefined: do not ask now. */
-  asked(): NamesRequest | undefined;
+  request(): NamesRequest | undefined;
   /** Applies the names of an answer. `ask` checks in again at once, for the rest of a long list. */
-  take(answered: unknown, ask: (names: NamesRequest) => Promise<unknown>): Promise<void>;
+  addAnswer(answered: unknown, ask: (names: NamesRequest) => Promise<unknown>): Promise<void>;
 };
 
 /** After a failure, ms: the control plane would send the same names at once again. */
@@ -53,12 +53,12 @@ export function makeNamesKeeper(
     known = positionIn(hosts);
   };
   return {
-    asked() {
+    request() {
       const leftMs = pausedUntil - system.now();
       // A clock that was set back must not prolong the pause.
       return leftMs > 0 && leftMs <= pauseMs ? undefined : (known ??= position());
     },
-    async take(answered, ask) {
+    async addAnswer(answered, ask) {
       if (answered === undefined) return;
       try {
         await apply(answered, ask);

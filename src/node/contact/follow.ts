@@ -230,7 +230,7 @@ export async function followOnce(
   const { order, notStarted } = await obeyOrder(answer.order, organization, edge, synchronizeOnce);
   if (answer.move !== undefined)
     await (await import("./move-control-plane.ts")).obeyMove(answer.move, organization, edge);
-  await names.take(answer.names, askNames);
+  await names.addAnswer(answer.names, askNames);
   const isNew = async () =>
     answer.config_changed ||
     !isApplied(directory) ||
@@ -268,7 +268,7 @@ async function askControlPlane(
   const { state, signal } = waiting;
   const report = await reportNow(edge, engine);
   const marks = machineMarks(edge.system);
-  const ask = (how: CheckInOptions, asked = names.asked()) =>
+  const ask = (how: CheckInOptions, asked = names.request()) =>
     edge.withClient((client) =>
       checkIn(organization, client, report, { ...how, ...marks, state, names: asked }),
     );

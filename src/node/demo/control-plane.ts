@@ -25,7 +25,7 @@ export type Stage = {
   children: Children;
   system: System;
   /** Aborted when the demo ends, for whatever reason. */
-  over: AbortSignal;
+  ended: AbortSignal;
   log: Log;
   say(text: string): void;
 };

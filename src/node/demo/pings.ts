@@ -16,13 +16,13 @@ export type Pings = {
 /** Milliseconds between two pings. */
 const everyMs = 20;
 
-/** Pings until `stop`, at the latest until `over` is aborted. */
+/** Pings until `stop`, at the latest until `ended` is aborted. */
 export function startPings(
   network: Network,
   host: string,
   address: string,
   system: Pick<System, "env" | "sleep">,
-  over: AbortSignal,
+  ended: AbortSignal,
 ): Pings {
   const argv = network.inside(host, [requireProgram("ping"), "-n", "-i", String(everyMs / 1000), address]);
   const env = { ...childEnvironment(system.env), LC_ALL: "C" };
@@ -35,7 +35,7 @@ export function startPings(
     end.abort();
     child.kill("SIGKILL");
   };
-  over.addEventListener("abort", stop);
+  ended.addEventListener("abort", stop);
   const reading = (async () => {
     // The engine reports that it is active just before its route exists; without a route ping ends at once.
     while (!end.signal.aborted) {
@@ -60,7 +60,7 @@ export function startPings(
     },
     last: () => last,
     stop: async () => {
-      over.removeEventListener("abort", stop);
+      ended.removeEventListener("abort", stop);
       stop();
       await reading;
     },

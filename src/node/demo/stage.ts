@@ -47,21 +47,21 @@ export async function playDemo(
   deps: { system: System; log: Log; say(text: string): void },
   signal: AbortSignal,
 ): Promise<Timeline> {
-  const over = new AbortController();
+  const ended = new AbortController();
   // Pending sleeps must not keep the process alive after the end.
   const sleep: System["sleep"] = (ms, ending) =>
-    deps.system.sleep(ms, ending === undefined ? over.signal : AbortSignal.any([ending, over.signal]));
+    deps.system.sleep(ms, ending === undefined ? ended.signal : AbortSignal.any([ending, ended.signal]));
   const system = { ...deps.system, sleep };
   const network = await makeNetwork(hosts, system);
   const children = new Children(network, system);
   const interrupted = new Promise<never>((_, reject) => {
     signal.addEventListener("abort", () => reject(new AppError("interrupted", "The demo was interrupted")));
   });
-  const stage = { ...deps, directory, engine, network, children, system, over: over.signal };
+  const stage = { ...deps, directory, engine, network, children, system, ended: ended.signal };
   try {
     return await Promise.race([play(stage), interrupted]);
   } finally {
-    over.abort();
+    ended.abort();
     await children.endAll();
     network.remove();
   }
@@ -108,7 +108,7 @@ async function startOverlay(stage: Stage, nodes: readonly Registered[]): Promise
   const handshakes = fileLog(logOf(stays))();
   await start(find(nodes, stays));
   const pings = [stays, lighthouse].map((host) =>
-    startPings(stage.network, host, target.address, stage.system, stage.over),
+    startPings(stage.network, host, target.address, stage.system, stage.ended),
   );
   const handshake = waitForHandshake(handshakes, target.address, stage.system);
   const replies = pings.map((each) => each.first(10_000));
@@ -198,7 +198,7 @@ function follow(
 
 /** A node that was not deleted must stay connected. */
 async function checkConnected(stage: Stage, peer: Registered): Promise<void> {
-  const pings = startPings(stage.network, stays, peer.address, stage.system, stage.over);
+  const pings = startPings(stage.network, stays, peer.address, stage.system, stage.ended);
   await pings.first(3000);
   await pings.stop();
 }

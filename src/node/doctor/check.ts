@@ -18,7 +18,8 @@ export type Check = Finding & { id: string; org_slug?: string };
 
 /** The remedy of checks that only root can run. */
 export const asRoot = `sudo ${brand.executable} doctor`;
-const deniedToRoot =
+/** The remedy where even root is denied. */
+export const deniedToRoot =
   "File modes do not stop root: look for SELinux, AppArmor, an immutable file or the limits of a container";
 
 export const ok = (evidence: string): Finding => ({ verdict: "ok", evidence });

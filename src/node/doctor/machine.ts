@@ -27,7 +27,17 @@ import { namesPlaces } from "../../platform/names-places.ts";
 import { hostsFile } from "../names/keep-names.ts";
 import { readServiceState } from "../names/service-state.ts";
 import { examineNames } from "./examine-names.ts";
-import { asRoot, fail, runCheck, ok, skipped, warn, type Check, type Finding } from "./check.ts";
+import {
+  asRoot,
+  deniedToRoot,
+  fail,
+  runCheck,
+  ok,
+  skipped,
+  warn,
+  type Check,
+  type Finding,
+} from "./check.ts";
 import { readText } from "../../base/open-file.ts";
 
 const run = brand.executable;
@@ -74,7 +84,7 @@ function tun({ overlayBinary }: ServiceSettings, { platform, arch, isRoot }: Sys
   } catch (error) {
     if (systemErrorCode(error) === "EACCES")
       return isRoot
-        ? fail(`${path}: permission denied`, asRoot)
+        ? fail(`${path}: permission denied`, deniedToRoot)
         : skipped(`not seen: ${path}: permission denied`);
     return fail(`there is no ${path}`, "modprobe tun # in a container: pass --device /dev/net/tun");
   }

@@ -169,7 +169,7 @@ async function pathsOf(hubs: readonly Hub[], organization: Organization, api: Pi
   return [...paths].slice(0, mostPaths).map(([overlay, name]) => ({ overlay, name }));
 }
 
-/** The assessment says it, with the cure, if a packet of the full size was lost on the way to a lighthouse. */
+/** `seen` knows, with the cure, that a packet of the full size was lost on the way to a lighthouse. */
 async function mtu(
   { slug, directory, config }: Organization,
   paths: readonly { overlay: string; name: string }[],
@@ -199,9 +199,8 @@ async function mtu(
   }
   const { bytes, name, isFull } = narrowest;
   const all = measured.length === 1 ? "" : ` on all ${measured.length} measured paths`;
-  if (isFull && known === undefined)
-    return ok(`Packets of the overlay's full size (${bytes} bytes) pass${all}`);
-  if (isFull) return fail(known?.what ?? "", known?.cure ?? "");
+  if (isFull && known !== undefined) return fail(known.what, known.cure);
+  if (isFull) return ok(`Packets of the overlay's full size (${bytes} bytes) pass${all}`);
   const fit = all === "" ? "" : `; ${bytes} bytes pass${all}`;
   const own = [config.ip_address, config.ip_address6].filter((each) => typeof each === "string");
   return fail(

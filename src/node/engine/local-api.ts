@@ -78,13 +78,13 @@ const Device = v.object({ name: text(64), cidr: list(address, 1000) });
 const Version = v.object({ version: text(64) });
 const Outcome = v.object({ ok: v.boolean(), reason: text(1_000_000) });
 /** Learned and reported underlay addresses of a node, by the node that reported them. */
-const Known = v.nullable(
+const KnownSchema = v.nullable(
   v.record(
     address,
     v.object({ learned: list(address, 1000), reported: list(address, 1000), relay: list(address, 1000) }),
   ),
 );
-export type KnownAddresses = NonNullable<v.InferOutput<typeof Known>>;
+export type KnownAddresses = NonNullable<v.InferOutput<typeof KnownSchema>>;
 
 const Response = v.object({
   version: v.number(),
@@ -123,9 +123,14 @@ const longestReason = 400;
 export function localApi(at: string | undefined, system: Pick<System, "sleep">): LocalApi {
   const ask = (command: string, args: readonly string[] = [], params: Record<string, boolean> = {}) =>
     exchange(at, { version: 1, command, args, params }, answerMs, system);
-  const did = async (command: string, args: string[], params: Record<string, boolean>, refusal: RegExp) => {
+  const outcomeOf = async (
+    command: string,
+    args: string[],
+    params: Record<string, boolean>,
+    refusal: RegExp,
+  ) => {
     const { ok, reason } = readOutcome(await ask(command, args, params), command);
-    if (!ok && !refusal.test(reason)) throw refused(command, reason);
+    if (!ok && !refusal.test(reason)) throw refusedError(command, reason);
     return ok;
   };
   return {
@@ -139,14 +144,19 @@ export function localApi(at: string | undefined, system: Pick<System, "sleep">):
     async reload() {
       const response = await exchange(at, { version: 1, command: "reload" }, reloadMs, system);
       const { ok, reason } = readOutcome(response, "reload");
-      if (!ok) throw refused("reload", reason);
+      if (!ok) throw refusedError("reload", reason);
       return readReload(reason);
     },
     closeTunnel: (peer, options) =>
-      did("close-tunnel", [peer], { "local-only": options?.localOnly === true }, /^Could not find tunnel/),
-    createTunnel: (peer) => did("create-tunnel", [peer], {}, /^Tunnel already/),
+      outcomeOf(
+        "close-tunnel",
+        [peer],
+        { "local-only": options?.localOnly === true },
+        /^Could not find tunnel/,
+      ),
+    createTunnel: (peer) => outcomeOf("create-tunnel", [peer], {}, /^Tunnel already/),
     queryLighthouse: async (peer) =>
-      result(await ask("query-lighthouse", [peer]), Known, "query-lighthouse") ?? {},
+      result(await ask("query-lighthouse", [peer]), KnownSchema, "query-lighthouse") ?? {},
     relays: async () => result(await ask("print-relays"), Relays, "print-relays").Relays,
     device: async () => result(await ask("device-info"), Device, "device-info"),
     version: async () => result(await ask("version"), Version, "version").version,
@@ -188,12 +198,13 @@ type Answer = v.InferOutput<typeof Response>;
 
 /** A refusal of the command itself has an error and no result. */
 function readOutcome(response: Answer, command: string): v.InferOutput<typeof Outcome> {
-  if (response.result === undefined && response.error !== undefined) throw refused(command, response.error);
+  if (response.result === undefined && response.error !== undefined)
+    throw refusedError(command, response.error);
   return parse(response.result, Outcome, command);
 }
 
 function result<T extends v.GenericSchema>(response: Answer, schema: T, command: string): v.InferOutput<T> {
-  if (response.error !== undefined) throw refused(command, response.error);
+  if (response.error !== undefined) throw refusedError(command, response.error);
   return parse(response.result, schema, command);
 }
 
@@ -207,14 +218,14 @@ function parse<T extends v.GenericSchema>(value: unknown, schema: T, command: st
   );
 }
 
-function refused(command: string, reason: string): AppError {
+function refusedError(command: string, reason: string): AppError {
   return new AppError(
     "engine_failed",
     `The overlay engine refuses "${command}": ${clean(reason, longestReason)}`,
   );
 }
 
-function unreachable(at: string, why: string, cause?: unknown): AppError {
+function unreachableError(at: string, why: string, cause?: unknown): AppError {
   return new AppError("engine_unreachable", `The overlay engine's control socket ${at} ${why}`, {
     ...given({ cause }),
     hint: "The engine serves it from version 1.12 on. Restart the organization if its engine is newer.",
@@ -228,11 +239,12 @@ async function exchange(
   withinMs: number,
   system: Pick<System, "sleep">,
 ): Promise<Answer> {
-  if (at === undefined) throw unreachable("", "is not in use: its path would be too long");
+  if (at === undefined) throw unreachableError("", "is not in use: its path would be too long");
   const connection = openConnection(at, `${JSON.stringify(request)}\n`);
   using _ = defer(() => connection.end());
   const line = await within(system, withinMs, connection.line, "late" as const);
-  if (line === "late") throw unreachable(at, `did not answer within ${withinMs / 1000} s`, new Error("late"));
+  if (line === "late")
+    throw unreachableError(at, `did not answer within ${withinMs / 1000} s`, new Error("late"));
   const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), Response), line.text);
   if (parsed.success) return parsed.output;
   throw new AppError("engine_failed", `The overlay engine's control socket ${at} sent no valid answer`);
@@ -262,7 +274,7 @@ function openConnection(at: string, request: string): { line: Promise<{ text: st
         if (bytes.at(-1) === 10) finish();
       },
       close: finish,
-      error: (_, error) => line.reject(unreachable(at, "broke the connection", error)),
+      error: (_, error) => line.reject(unreachableError(at, "broke the connection", error)),
     },
   });
   opening.then(
@@ -270,7 +282,7 @@ function openConnection(at: string, request: string): { line: Promise<{ text: st
     (error: unknown) => {
       const isAbsent = ["ENOENT", "ECONNREFUSED"].includes(systemErrorCode(error) ?? "");
       line.reject(
-        unreachable(at, isAbsent ? "does not exist, or nothing listens" : "is out of reach", error),
+        unreachableError(at, isAbsent ? "does not exist, or nothing listens" : "is out of reach", error),
       );
     },
   );

@@ -108,7 +108,7 @@ export async function fetchEngine(
   { system, log }: { system: Needs; log: Log },
 ): Promise<Uint8Array> {
   const { base, file } = release;
-  const wanted = release.sha256 ?? (await ownSum(release, system));
+  const wanted = release.sha256 ?? (await publishedSum(release, system));
   const progress = makeProgress(file, system);
   const options = { maxBytes: maxArtifactBytes, onProgress: progress.update };
   const content = await fetchFile(base, file, options, system).finally(progress.end);
@@ -146,7 +146,7 @@ async function fetchList(source: EngineSource, system: Needs) {
   } catch (error) {
     if (!(error instanceof AppError)) throw error;
     if (source.sha256 !== undefined || source.isPinned === true) return undefined;
-    throw noList(source, error);
+    throw noListError(source, error);
   }
 }
 
@@ -156,7 +156,7 @@ const listRequest = ({ releaseUrl }: EngineSource) => ({
   isForEngine: true,
 });
 
-function noList({ releaseUrl, version }: EngineSource, cause: AppError): AppError {
+function noListError({ releaseUrl, version }: EngineSource, cause: AppError): AppError {
   const install = `${brand.executable} overlay install --source`;
   const from = releaseUrl === undefined ? "" : ` --release-url ${quoteWord(releaseUrl)}`;
   return new AppError(
@@ -196,7 +196,7 @@ async function newestVersion({ releaseUrl }: EngineSource, system: Needs): Promi
 }
 
 /** Lines are `<64 hex><two spaces><name>`. Members of archives have separate lines (`archive/member`). */
-async function ownSum({ base, file }: EngineRelease, system: Needs): Promise<string> {
+async function publishedSum({ base, file }: EngineRelease, system: Needs): Promise<string> {
   const within = { stallMs: findStallMs, totalMs: smallFileMs };
   const bytes = await fetchFile(base, sumFile, { maxBytes: maxSumBytes, ...within }, system);
   const line = Buffer.from(bytes)

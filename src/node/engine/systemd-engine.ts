@@ -163,20 +163,20 @@ async function askSystemd(
 async function readJournal<T>(unit: string, system: Needs, work: (tail: LogTail) => Promise<T>): Promise<T> {
   let cursor = (await journal(unit, ["--lines=1"], system)).cursor;
   const waiting: string[] = [];
-  const over = new AbortController();
+  const ended = new AbortController();
   const reading = (async () => {
-    while (!over.signal.aborted) {
+    while (!ended.signal.aborted) {
       const after = cursor === undefined ? [] : [`--after-cursor=${cursor}`];
       const news = await journal(unit, after, system);
       cursor = news.cursor ?? cursor;
       waiting.push(...news.lines);
-      await system.sleep(journalEveryMs, over.signal).catch(() => undefined);
+      await system.sleep(journalEveryMs, ended.signal).catch(() => undefined);
     }
   })();
   try {
     return await work({ read: () => waiting.splice(0) });
   } finally {
-    over.abort(new Error("Done"));
+    ended.abort(new Error("Done"));
     await reading;
   }
 }

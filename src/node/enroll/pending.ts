@@ -25,6 +25,7 @@ import type { ConfigFiles } from "../../protocol/download.ts";
 import type { RegisterAnswer } from "../../protocol/registration.ts";
 import type { Mode } from "../../protocol/values.ts";
 import type { System } from "../../base/system.ts";
+import type { YamlMap } from "../../base/yaml.ts";
 import { checkAnswer } from "../contact/verify-download.ts";
 import { endOfCertificates } from "../files/certificate-end.ts";
 import { finishConfig, readOverrides } from "../files/config/config-file.ts";
@@ -37,7 +38,13 @@ import { refuseForeignFile } from "../files/own-files.ts";
 import { writePermissions, type Permissions } from "../files/permissions.ts";
 import { temporarySibling } from "../files/replacement.ts";
 import { stoppedPath } from "../files/stopped.ts";
-import { checkedState, readSent, refuseNetworks, warnOfLeftOut } from "../files/config/sent-config.ts";
+import {
+  checkedState,
+  readSent,
+  refuseNetworks,
+  warnOfLeftOut,
+  type Place,
+} from "../files/config/sent-config.ts";
 import { markApplied, stageGeneration, switchGeneration } from "../files/generations.ts";
 import { writeCredentials } from "../files/organizations.ts";
 
@@ -62,7 +69,7 @@ export const enrollmentFile = "enrollment.json";
  * the place of pending ones. "new": for another node, which must not have the keys of the present one.
  */
 export function makeKeys(pending: string, directory: string, given?: Keys | "new"): Keys {
-  const one = (name: string, isKey: (pem: string) => boolean, make: () => string): string => {
+  const keyIn = (name: string, isKey: (pem: string) => boolean, make: () => string): string => {
     const found = (path: string) => {
       const pem = readOrNothing(join(path, name));
       return pem !== undefined && isKey(pem) ? pem : undefined;
@@ -82,8 +89,8 @@ export function makeKeys(pending: string, directory: string, given?: Keys | "new
   };
   const chosen = given === "new" ? undefined : given;
   const keys = {
-    host: one("host.key", isHostKey, () => chosen?.host ?? makeHostKey().privatePem),
-    node: one("node.key", isNodeKey, () => chosen?.node ?? makeNodeKey().privatePem),
+    host: keyIn("host.key", isHostKey, () => chosen?.host ?? makeHostKey().privatePem),
+    node: keyIn("node.key", isNodeKey, () => chosen?.node ?? makeNodeKey().privatePem),
   };
   syncDirectory(pending);
   return keys;
@@ -157,29 +164,12 @@ export async function fillPending(
   };
   refuseNetworks(place, log);
   const sent = readSent(serverYml, place);
-  const names = await resolveNames(
-    sent.config,
-    registration.overlayVersion,
-    {},
-    system,
-    maskedNetworks(place.hostCrt),
-  );
-  const basis = {
-    kernel: place.machine.kernel,
-    sent: sent.config,
-    own: readOverrides(final),
-    trial: undefined,
-  };
-  const dataPlane = decideDataPlane({ engine: registration.overlayVersion, ...basis }, undefined, now);
+  const { configYml, names, dataPlane } = await finishFirst(sent.config, place, registration, system);
   // A former control plane answers with the mode of the first registration, but this machine chooses its mode.
   const nodeConfig = `${JSON.stringify({ ...received, mode }, null, 2)}\n`;
   const files: ConfigFiles = {
     ...config.files,
-    "config.yml": finishConfig(sent.config, final, {
-      names,
-      localApi: can(registration.overlayVersion, "local_api"),
-      dataPlane,
-    }),
+    "config.yml": configYml,
     ...(received.mode === mode ? {} : { "node-config.json": nodeConfig }),
   };
   try {
@@ -201,6 +191,20 @@ export async function fillPending(
   } catch (error) {
     throw fromSystemError(`write ${pending}`, error);
   }
+}
+
+/** The first config.yml for this machine, and what it was decided by. */
+async function finishFirst(
+  sent: YamlMap,
+  { directory, hostCrt, machine }: Place,
+  { overlayVersion: engine }: { overlayVersion: string | undefined },
+  system: Pick<System, "now" | "lookup" | "sleep">,
+) {
+  const names = await resolveNames(sent, engine, {}, system, maskedNetworks(hostCrt));
+  const basis = { engine, kernel: machine.kernel, sent, own: readOverrides(directory), trial: undefined };
+  const dataPlane = decideDataPlane(basis, undefined, system.now());
+  const localApi = can(engine, "local_api");
+  return { configYml: finishConfig(sent, directory, { names, localApi, dataPlane }), names, dataPlane };
 }
 
 /** A killed run leaves its files, or even the directory that it replaced, which may have the note of a revocation. */

@@ -39,7 +39,7 @@ export async function withLock<T>(
   const { path, doing } = other ?? { path: lockPath(directory), doing: "changing this organization" };
   let lock: FileLock | undefined;
   for (let waited = 0; (lock = tryLock(path, directory, command)) === undefined; waited += lookEveryMs) {
-    if (waited >= waitMs) throw busy(path, doing);
+    if (waited >= waitMs) throw busyError(path, doing);
     await system.sleep(lookEveryMs);
   }
   using _ = defer(() => lock.release());
@@ -66,7 +66,7 @@ function tryLock(path: string, directory: string, command: string): FileLock | u
   } catch (error) {
     if (systemErrorCode(error) !== "ENOENT") throw error;
   }
-  throw finished(directory);
+  throw vanishedError(directory);
 }
 
 function isHeldByFormerVersion(text: string): boolean {
@@ -90,13 +90,13 @@ function readHolder(text: string): Holder | undefined {
 }
 
 /** At its end, `register` renames the directory, and `unregister` removes it. */
-function finished(directory: string): AppError {
+function vanishedError(directory: string): AppError {
   return new AppError("conflict", `Another run has renamed or removed ${directory} in the meantime`, {
     hint: `See the result with \`${brand.executable} status\`, and run the command again if needed.`,
   });
 }
 
-function busy(path: string, doing: string): AppError {
+function busyError(path: string, doing: string): AppError {
   const holder = holderOf(path);
   const who = holder === undefined ? "" : `: ${holder.command} (process ${holder.pid})`;
   return new AppError("busy", `Another command is ${doing}${who}`, {

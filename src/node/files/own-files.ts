@@ -26,34 +26,34 @@ const obeyed = [
 /** Files that root obeys although other users can change them. For doctor. */
 export function foreignFiles(directory: string): Foreign[] {
   const files = obeyed.map((name) => foreignFile(join(directory, name)));
-  const found = [...places(directory), ...files].filter((each) => each !== undefined);
+  const found = [...foreignDirectories(directory), ...files].filter((each) => each !== undefined);
   // The links lead to one generation.
   return [...new Map(found.map((each) => [each.path, each])).values()];
 }
 
-function places(directory: string): (Foreign | undefined)[] {
+function foreignDirectories(directory: string): (Foreign | undefined)[] {
   return [dirname(directory), directory, join(directory, "generations")].map(foreignPlace);
 }
 
 /** In such a directory root must not even write: links in it would lead elsewhere. Throws foreign_files. */
 export function refuseForeignDirectory(directory: string): void {
-  const found = places(directory).find((each) => each !== undefined);
-  if (found !== undefined) throw refusal("foreign_files", found);
+  const found = foreignDirectories(directory).find((each) => each !== undefined);
+  if (found !== undefined) throw refusalOf("foreign_files", found);
 }
 
 /** Throws bad_configuration, so that revocations are applied all the same. */
 export function refuseForeignFiles(directory: string): void {
   const [found] = foreignFiles(directory);
-  if (found !== undefined) throw refusal("bad_configuration", found);
+  if (found !== undefined) throw refusalOf("bad_configuration", found);
 }
 
 /** Like refuseForeignFiles, for one file. */
 export function refuseForeignFile(path: string): void {
   const found = foreignFile(path);
-  if (found !== undefined) throw refusal("bad_configuration", found);
+  if (found !== undefined) throw refusalOf("bad_configuration", found);
 }
 
-function refusal(code: "bad_configuration" | "foreign_files", { why, remedy }: Foreign): AppError {
+function refusalOf(code: "bad_configuration" | "foreign_files", { why, remedy }: Foreign): AppError {
   return new AppError(code, `Only root may be able to change the files of an organization: ${why}`, {
     hint: `Check the content, then run: ${remedy}`,
   });

@@ -11,6 +11,7 @@ import { quoteWord } from "../../base/plan.ts";
 import type { CheckinAnswer } from "../../protocol/checkin.ts";
 import type { Organization } from "../files/organizations.ts";
 import type { Facts } from "./configured-facts.ts";
+import type { Certified } from "./findings.ts";
 import { failedHandshakes, lastHandshake } from "./handshakes.ts";
 import type { Healer } from "./healer.ts";
 import { outlivesMs } from "./healing.ts";
@@ -93,7 +94,6 @@ export function assessHealth(basis: Basis): Health | undefined {
     ...lighthouses.filter(({ state }) => state === "lost").map(({ name }) => name),
     ...peers,
   ].slice(0, mostBroken);
-  const { from, to } = facts.certificate;
   const conclusion = conclude({
     slug: basis.place.slug,
     lighthouses,
@@ -104,7 +104,7 @@ export function assessHealth(basis: Basis): Health | undefined {
     kept: basis.kept,
     unmet: unmetPeers(basis, facts).map(nameOf).sort(),
     hasOthers: inventory.hasOthers,
-    certificate: time >= to ? "expired" : time < from ? "not valid yet" : "valid",
+    certificate: certifiedAt(time, facts.certificate),
     engineVersion: engine.version,
     reportsTunnels,
     isDenied: facts.own.every((each) => prober.problem(each) === "denied"),
@@ -136,6 +136,11 @@ export function assessHealth(basis: Basis): Health | undefined {
     ...(facts.isLighthouse ? { is_lighthouse: true as const } : {}),
     checked_at: formatTime(lookedAt),
   };
+}
+
+function certifiedAt(time: number, { from, to }: Facts["certificate"]): Certified {
+  if (time >= to) return "expired";
+  return time < from ? "not valid yet" : "valid";
 }
 
 const isUsable = (state: LighthouseState) => state === "answers" || state === "tunnel";

@@ -80,13 +80,8 @@ export class MeasurePace {
     { isOften, isLost, isPeer, now }: Record<"isOften" | "isLost" | "isPeer", boolean> & { now: number },
   ): number {
     if (of !== this.#of) return 0;
-    const everyMs = isOften
-      ? isPeer
-        ? measurePeerMs
-        : measureOftenMs
-      : isLost
-        ? measureLostMs
-        : this.#everyMs;
+    let everyMs = isLost ? measureLostMs : this.#everyMs;
+    if (isOften) everyMs = isPeer ? measurePeerMs : measureOftenMs;
     return this.#at + everyMs - now;
   }
 }

@@ -39,7 +39,7 @@ export type PeersSeen = {
   engineVersion: string | undefined;
 };
 
-export type PeerSeen = {
+export type PeerFacts = {
   address: string;
   name: string;
   isLighthouse: boolean;
@@ -52,16 +52,16 @@ export type PeerSeen = {
   now: number;
 };
 
-export function describePeer(seen: PeerSeen): PeerReport {
-  const { address, name, tunnel, record, now } = seen;
+export function describePeer(facts: PeerFacts): PeerReport {
+  const { address, name, tunnel, record, now } = facts;
   const { notAfter, groups, fingerprint } = tunnel?.certificate ?? {};
   return {
     name,
     address,
-    ...pathOf(seen),
-    ...(seen.isLighthouse ? { lighthouse: true as const } : {}),
-    ...(seen.isOwn ? { this_machine: true as const } : {}),
-    ...given({ note: seen.note }),
+    ...pathOf(facts),
+    ...(facts.isLighthouse ? { lighthouse: true as const } : {}),
+    ...(facts.isOwn ? { this_machine: true as const } : {}),
+    ...given({ note: facts.note }),
     ...probeOf(record, now),
     ...(tunnel === undefined ? {} : { age_s: Math.floor((now - tunnel.since) / 1000) }),
     ...given({ certificate_not_after: notAfter, groups, fingerprint }),
@@ -72,7 +72,7 @@ function pathOf({
   tunnel,
   reportsTunnels,
   nameOf,
-}: PeerSeen): Pick<PeerReport, "path" | "remote" | "relays"> {
+}: PeerFacts): Pick<PeerReport, "path" | "remote" | "relays"> {
   if (tunnel === undefined) return { path: reportsTunnels ? "none" : "unknown" };
   const { remote, relays } = tunnel;
   if (remote !== undefined) return { path: "direct", remote };
@@ -94,7 +94,10 @@ function probeOf(
 
 /** Broken ones first, then lighthouses, then by name. */
 export function orderPeers(peers: readonly PeerReport[]): PeerReport[] {
-  const rank = ({ probe, lighthouse }: PeerReport) => (probe === "broken" ? 0 : lighthouse === true ? 1 : 2);
+  const rank = ({ probe, lighthouse }: PeerReport) => {
+    if (probe === "broken") return 0;
+    return lighthouse === true ? 1 : 2;
+  };
   return peers.toSorted(
     (a, b) => rank(a) - rank(b) || (a.name < b.name ? -1 : 1) || (a.address < b.address ? -1 : 1),
   );

@@ -105,7 +105,7 @@ export async function selfUpdate(
   places: Places,
   system: System,
 ): Promise<UpdateOutcome> {
-  return alone("self-update", places, system, async () => {
+  return underUpdateLock("self-update", places, system, async () => {
     const path = system.executable;
     sweepCandidates(path);
     // Another update may have replaced the executable while this process waited for the lock.
@@ -197,7 +197,12 @@ async function findRelease(
  * Runs `work` under the lock of updates, if this program may replace its executable. The lock lies beside that: there is one
  * for a machine, wherever the state database is.
  */
-async function alone<T>(command: string, places: Places, system: System, work: () => Promise<T>): Promise<T> {
+async function underUpdateLock<T>(
+  command: string,
+  places: Places,
+  system: System,
+  work: () => Promise<T>,
+): Promise<T> {
   await requireOwned(system);
   const path = system.executable;
   requireWritable(path, system);
@@ -259,7 +264,7 @@ function planSwap(executable: string): Step[] {
 
 /** Restores the kept executable and restarts the daemon with it. */
 export async function rollBackSelf(places: Places, system: System): Promise<UpdateOutcome> {
-  return alone("self-update --rollback", places, system, async () => {
+  return underUpdateLock("self-update --rollback", places, system, async () => {
     const path = system.executable;
     const kept = keptPath(path);
     const to = existsSync(kept) ? await versionOf(kept, system) : undefined;

@@ -118,16 +118,14 @@ export function controlInstallation(next: { settings: string; unit: string }, st
     mayFail: true,
   };
   const open: Change = { change: "run", argv: ["/usr/bin/install", "-d", "-m", "0755", controlParent] };
-  const isPackaged = next.unit === state.packagedUnit;
-  const unitChanges: Change[] = isPackaged
-    ? // The unit of the package says the same, and follows its upgrades.
-      state.unit === undefined
-      ? []
-      : [{ change: "remove", path: controlUnitPath }, run("daemon-reload")]
-    : [
-        { change: "file", path: controlUnitPath, content: next.unit, mode: 0o644 },
-        ...(next.unit === state.unit ? [] : [run("daemon-reload")]),
-      ];
+  const unitChanges: Change[] = [];
+  if (next.unit !== state.packagedUnit) {
+    unitChanges.push({ change: "file", path: controlUnitPath, content: next.unit, mode: 0o644 });
+    if (next.unit !== state.unit) unitChanges.push(run("daemon-reload"));
+  } else if (state.unit !== undefined) {
+    // The unit of the package says the same, and follows its upgrades.
+    unitChanges.push({ change: "remove", path: controlUnitPath }, run("daemon-reload"));
+  }
   const sysctlChanges: Change[] =
     state.packagedSysctl === controlSysctl && state.sysctl === undefined
       ? []

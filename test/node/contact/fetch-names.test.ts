@@ -34,16 +34,16 @@ beforeEach(() => {
 afterEach(() => directory[Symbol.dispose]());
 
 test("without a file, everything is asked for; then what the file has", () => {
-  expect(keeper.asked()).toEqual({ version: 0, view: "", suffix: "", peers: "" });
+  expect(keeper.request()).toEqual({ version: 0, view: "", suffix: "", peers: "" });
   writeHosts(directory.path, hosts);
-  expect(make().asked()).toEqual({ version: 5, view: "all", suffix: "", peers: "" });
+  expect(make().request()).toEqual({ version: 5, view: "all", suffix: "", peers: "" });
 });
 
 test("a whole list in several answers is written once, sorted, when it is complete", async () => {
   writeHosts(directory.path, { ...hosts, view: "rules-1" });
-  keeper.asked();
+  keeper.request();
   const asked: unknown[] = [];
-  await keeper.take(
+  await keeper.addAnswer(
     { version: 7, view: "all", whole: true, more: true, nodes: [gamma], aliases: [db] },
     async (names) => {
       asked.push(names);
@@ -59,13 +59,13 @@ test("a whole list in several answers is written once, sorted, when it is comple
     nodes: [beta, gamma],
     aliases: [db],
   });
-  expect(keeper.asked()).toEqual({ version: 9, view: "all", suffix: "", peers: "" });
+  expect(keeper.request()).toEqual({ version: 9, view: "all", suffix: "", peers: "" });
 });
 
 test("a list that breaks off in the middle leaves the file as it was", async () => {
   writeHosts(directory.path, hosts);
-  keeper.asked();
-  await keeper.take({ version: 7, view: "all", whole: true, more: true, nodes: [gamma] }, never);
+  keeper.request();
+  await keeper.addAnswer({ version: 7, view: "all", whole: true, more: true, nodes: [gamma] }, never);
   expect(readHosts(directory.path)).toEqual(hosts);
   expect(warnings).toHaveLength(1);
 });
@@ -73,9 +73,9 @@ test("a list that breaks off in the middle leaves the file as it was", async () 
 test("an answer without names, or with none that changed, does not touch the file", async () => {
   writeHosts(directory.path, hosts);
   const before = statSync(hostsPath(directory.path)).mtimeMs;
-  await keeper.take(undefined, never);
+  await keeper.addAnswer(undefined, never);
   expect(statSync(hostsPath(directory.path)).mtimeMs).toBe(before);
-  expect(keeper.asked()).toEqual({ version: 5, view: "all", suffix: "", peers: "" });
+  expect(keeper.request()).toEqual({ version: 5, view: "all", suffix: "", peers: "" });
 });
 
 test.each([
@@ -88,12 +88,12 @@ test.each([
   ["set back", () => writeHosts(directory.path, { ...hosts, version: 2, nodes: [] })],
 ])("differences are not applied to a file that was %s meanwhile: all is asked for", async (_, act) => {
   writeHosts(directory.path, hosts);
-  keeper.asked();
+  keeper.request();
   act();
   const before = readHosts(directory.path);
-  await keeper.take({ version: 6, view: "all", nodes: [gamma] }, never);
+  await keeper.addAnswer({ version: 6, view: "all", nodes: [gamma] }, never);
   expect(readHosts(directory.path)).toEqual(before);
-  expect(keeper.asked()).toEqual({
+  expect(keeper.request()).toEqual({
     version: before?.version ?? 0,
     view: before?.view ?? "",
     suffix: "",
@@ -109,30 +109,30 @@ test.each([
   ["too much", { version: 6, view: "all", nodes: Array.from({ length: 5001 }, () => gamma) }],
 ])("an answer that holds %s changes nothing, and is asked for again after a minute", async (_, answer) => {
   writeHosts(directory.path, hosts);
-  keeper.asked();
-  await keeper.take(answer, never);
+  keeper.request();
+  await keeper.addAnswer(answer, never);
   expect(readHosts(directory.path)).toEqual(hosts);
   expect(warnings).toEqual([expect.stringContaining("trying again in a minute")]);
-  expect(keeper.asked()).toBeUndefined();
+  expect(keeper.request()).toBeUndefined();
   now += 60_000;
-  expect(keeper.asked()).toEqual({ version: 5, view: "all", suffix: "", peers: "" });
-  await keeper.take(answer, never);
+  expect(keeper.request()).toEqual({ version: 5, view: "all", suffix: "", peers: "" });
+  await keeper.addAnswer(answer, never);
   expect(warnings).toHaveLength(1);
 });
 
 test("a clock that is set back does not prolong the pause after a failure", async () => {
-  keeper.asked();
-  await keeper.take("no names", never);
-  expect(keeper.asked()).toBeUndefined();
+  keeper.request();
+  await keeper.addAnswer("no names", never);
+  expect(keeper.request()).toBeUndefined();
   now -= 86_400_000;
-  expect(keeper.asked()).toBeDefined();
+  expect(keeper.request()).toBeDefined();
 });
 
 test("a file that cannot be written is told once, and stays as it is", async () => {
   mkdirSync(hostsPath(directory.path));
   for (let round = 0; round < 3; round++) {
-    keeper.asked();
-    await keeper.take({ version: 6, view: "all", whole: true, nodes: [gamma] }, never);
+    keeper.request();
+    await keeper.addAnswer({ version: 6, view: "all", whole: true, nodes: [gamma] }, never);
     now += 60_000;
   }
   expect(warnings).toEqual([expect.stringContaining("hosts.json")]);
@@ -153,14 +153,14 @@ test("a removed node takes its aliases with it; a removed and an added one may h
 
 test("the other domain of names is kept until the control plane sends another one, also in a whole list", async () => {
   writeHosts(directory.path, hosts);
-  keeper.asked();
-  await keeper.take({ version: 6, view: "all", suffix: "corp.example" }, never);
+  keeper.request();
+  await keeper.addAnswer({ version: 6, view: "all", suffix: "corp.example" }, never);
   expect(readHosts(directory.path)).toEqual({ ...hosts, version: 6, suffix: "corp.example" });
-  expect(keeper.asked()).toEqual({ version: 6, view: "all", suffix: "corp.example", peers: "" });
-  expect(make().asked()).toEqual({ version: 6, view: "all", suffix: "corp.example", peers: "" });
-  await keeper.take({ version: 7, view: "all", whole: true, nodes: [alpha] }, never);
+  expect(keeper.request()).toEqual({ version: 6, view: "all", suffix: "corp.example", peers: "" });
+  expect(make().request()).toEqual({ version: 6, view: "all", suffix: "corp.example", peers: "" });
+  await keeper.addAnswer({ version: 7, view: "all", whole: true, nodes: [alpha] }, never);
   expect(readHosts(directory.path)?.suffix).toBe("corp.example");
-  await keeper.take({ version: 8, view: "all", suffix: "" }, never);
+  await keeper.addAnswer({ version: 8, view: "all", suffix: "" }, never);
   expect(readHosts(directory.path)).not.toHaveProperty("suffix");
 });
 
@@ -168,9 +168,9 @@ test("what a name server may tell whom is kept until the control plane sends ano
   const peers = { digest: "d1", classes: ["c1"], sees: ["1"] };
   const named = { ...beta, class: "c1" };
   writeHosts(directory.path, hosts);
-  keeper.asked();
+  keeper.request();
   const asked: unknown[] = [];
-  await keeper.take(
+  await keeper.addAnswer(
     { version: 6, view: "peers-1", whole: true, more: true, nodes: [alpha], peers },
     async (names) => {
       asked.push(names);
@@ -180,8 +180,11 @@ test("what a name server may tell whom is kept until the control plane sends ano
   // The rest of the list is asked for as a name server, or it would be another list.
   expect(asked).toEqual([{ version: 6, view: "peers-1", part: true, peers: "d1" }]);
   expect(readHosts(directory.path)).toMatchObject({ nodes: [alpha, named], peers });
-  expect(keeper.asked()).toEqual({ version: 7, view: "peers-1", suffix: "", peers: "d1" });
-  await keeper.take({ version: 8, view: "all", whole: true, nodes: [alpha], peers: { digest: "" } }, never);
+  expect(keeper.request()).toEqual({ version: 7, view: "peers-1", suffix: "", peers: "d1" });
+  await keeper.addAnswer(
+    { version: 8, view: "all", whole: true, nodes: [alpha], peers: { digest: "" } },
+    never,
+  );
   expect(readHosts(directory.path)).toEqual({
     schema: 1,
     version: 8,
@@ -189,5 +192,5 @@ test("what a name server may tell whom is kept until the control plane sends ano
     nodes: [alpha],
     aliases: [],
   });
-  expect(keeper.asked()).toMatchObject({ peers: "" });
+  expect(keeper.request()).toMatchObject({ peers: "" });
 });

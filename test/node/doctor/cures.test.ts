@@ -55,7 +55,7 @@ const proofs: Record<string, Record<string, Proof>> = {
       "no trial: machines of the tests share the kernel of their host, which has the module in it, and no kernel of their own",
     "tun: `${run} install-tap`":
       "no trial: it downloads the driver of Windows from its maker, and Wine loads no driver; its refusals: e2e/windows.test.ts",
-    "tun: asRoot": ["e2e/doctor.test.ts", "as another user nothing that this user cannot see"],
+    "tun: deniedToRoot": "advice: as in check.ts",
     'units: cures.join(" && ") || serviceCommand(system)': machine("a program that others can replace"),
     "units: serviceCommand(system)": machine("a unit that was edited"),
   },
@@ -103,7 +103,6 @@ const proofs: Record<string, Record<string, Proof>> = {
       "advice: a router of somebody else forwards it",
     "mapping: `${run} status --check`": "advice: it asks again",
     "mtu: known.cure": machine("large packets that are lost"),
-    'mtu: known?.cure ?? ""': machine("large packets that are lost"),
     "mtu: smallerPackets({ bytes }, { own }, { slug, directory })": machine("large packets that are lost"),
     "udp: `${run} doctor`": "advice: doctor says why there is none",
     "withoutReport: `${run} overlay update`": [
@@ -167,6 +166,8 @@ const proofs: Record<string, Record<string, Proof>> = {
   },
   "node/doctor/traffic.ts": {
     "confirmation: next": "advice: a user confirms the node; e2e/returned.test.ts does",
+    'forwarding: `ip route get ${network.replace(/\\/\\d+$/, "")}`':
+      "advice: it shows the way to what does not answer behind the router",
     "forwarding: remedy": ["e2e/doctor.test.ts", "a router that does not forward"],
     "notRunning: `${run} start ${quoteWord(slug)}`": machine("an engine that is stopped, and should run"),
     "routes: restart": machine("no route to the overlay"),

@@ -58,7 +58,6 @@ const maxAnswerBytes = 1024 * 1024;
 const maxConfigAnswerBytes = 32 * 1024 * 1024;
 const retryAfterMs = [250, 1000] as const;
 
-/** Loaded on demand: nodes do not sign in. */
 const signInApi = () => import("../../../api/sessions.ts");
 /** Loaded on demand: the clock is asked for where it may be wrong. */
 const serversApi = () => import("../../../api/servers.ts");
@@ -135,7 +134,13 @@ export function makeClient(options: ClientOptions) {
 
     /** Any request of the API. */
     request: call,
+    ...signInCalls(call),
+  };
+}
 
+/** Loaded on demand: nodes do not sign in. */
+function signInCalls(call: <T>(asked: ApiRequest<T>) => Promise<Answer<T>>) {
+  return {
     /** A token pair for e-mail and password. `otp`: only for a control plane that asked for it. */
     token: async (email: string, password: string, otp?: string): Promise<TokenPair> => {
       const body = { email, password, ...given({ otp }) };
@@ -255,8 +260,8 @@ function refusal(base: string, response: Response, json: unknown): AppError {
   }
   const { code, detail, hint, errors, order } = parsed.output;
   const retryAfter = Number(response.headers.get("Retry-After") ?? Number.NaN);
-  const known = isErrorCode(code) ? code : response.status >= 500 ? "control_plane_unreachable" : "failed";
-  return new AppError(known, clean(detail), {
+  const unknown = response.status >= 500 ? "control_plane_unreachable" : "failed";
+  return new AppError(isErrorCode(code) ? code : unknown, clean(detail), {
     ...(hint === undefined ? {} : { hint: clean(hint) }),
     ...(errors === undefined ? {} : { errors: cleanErrors(errors) }),
     ...given({ order }),

@@ -1,72 +1,16 @@
 // Proves that the engine's offloads carry traffic, and turns them off where they do not: a driver or a filter may drop the
 // large packets that kernel and engine exchange. Packets one by one do not show it, many at once do.
 
-import { defer } from "../../../base/defer.ts";
+import { packetsTogether, type BurstResult } from "./burst-loss.ts";
 import { formatTime } from "../../../base/quantities.ts";
 import { messageOf } from "../../../base/errors.ts";
 import type { Log } from "../../../base/log.ts";
-import type { NoEcho, OpenEcho } from "../../../platform/network/echo-socket.ts";
+import type { OpenEcho } from "../../../platform/network/echo-socket.ts";
 import type { System } from "../../../base/system.ts";
 import { readTrial, writeTrial, type DataPlane, type Trial } from "../../files/config/data-plane.ts";
 import { seenDataPlane } from "../../files/config/data-plane-in-force.ts";
 import { readSyncState } from "../../files/generations.ts";
 import type { EngineSeen } from "../inventory.ts";
-
-type Waits = Pick<System, "sleep">;
-export type Together = "pass" | "lost" | "unknown" | NoEcho;
-
-const count = 16;
-const bursts = 4;
-const answerMs = 1000;
-/** How long a packet that goes alone waits for the answer to the one before. */
-const aloneMs = 250;
-const lookMs = 20;
-/** Headers of IPv4 and ICMP. */
-const headerBytes = 28;
-
-/**
- * Whether packets that are sent at once pass as well as packets one by one. lost: in four bursts less than half of them pass,
- * and three quarters of the others.
- */
-export async function packetsTogether(
-  from: string,
-  to: string,
-  open: OpenEcho,
-  system: Waits,
-  bytes: number,
-): Promise<Together> {
-  const answered = new Set<number>();
-  const socket = await open(from, ({ sequence }) => void answered.add(sequence));
-  if (typeof socket === "string") return socket;
-  let sequence = Math.floor(performance.now()) % 30_000;
-  const passedOf = (sent: readonly number[]) => sent.filter((each) => answered.has(each)).length;
-  const answers = async (sent: readonly number[], withinMs: number) => {
-    for (let waited = 0; waited < withinMs && passedOf(sent) < sent.length; waited += lookMs)
-      await system.sleep(lookMs);
-  };
-  const send = async (areAlone: boolean) => {
-    const sent = Array.from({ length: count }, () => (sequence += 1));
-    for (const each of sent) {
-      socket.send(to, each, new Uint8Array(bytes - headerBytes));
-      if (!areAlone) continue;
-      await system.sleep(lookMs);
-      // An engine that is late would take it together with the next one.
-      await answers([each], aloneMs);
-    }
-    await answers(sent, answerMs);
-    return passedOf(sent);
-  };
-  using _ = defer(() => socket.close());
-  let [together, alone] = [0, 0];
-  for (let burst = 0; burst < bursts; burst++) {
-    together += await send(false);
-    // Two, because the engine may be quick enough to take some packets of a burst one by one.
-    if (burst === 1 && together >= (2 * count * 3) / 4) return "pass";
-    alone += burst === 0 ? 0 : await send(true);
-  }
-  if (alone < (count * (bursts - 1) * 3) / 4) return "unknown";
-  return together < (count * bursts) / 2 ? "lost" : "pass";
-}
 
 /** Twice a day: another network may have another driver. */
 const againMs = 12 * 3_600_000;
@@ -98,6 +42,14 @@ export type Probed = {
   recentLog(): Promise<readonly string[]>;
 };
 
+type Known = {
+  engine: string;
+  /** The last result for this engine and kernel. */
+  trial: Trial | undefined;
+  /** Whether the engine has offloads. Undefined: root has decided, so nothing is changed. */
+  inForce: boolean | undefined;
+};
+
 export class OffloadTrial {
   readonly #deps: OffloadDeps;
   /** Which engine was measured last, when (ms since 1970), and how often in a row nothing was certain. */
@@ -122,10 +74,10 @@ export class OffloadTrial {
     const inForce = this.#inForce(plane, probed.engine, now);
     if (!isDue(trial, inForce, pid, now)) return false;
     try {
-      const together = await this.#measure(probed);
-      const uncertain = together === "unknown" ? this.#last.uncertain + 1 : 0;
+      const result = await this.#measure(probed);
+      const uncertain = result === "unknown" ? this.#last.uncertain + 1 : 0;
       this.#last = { pid, at: now, uncertain };
-      await this.#act(probed, { engine, trial, inForce }, together);
+      await this.#act(probed, { engine, trial, inForce }, result);
       return uncertain > 0 && uncertain < triesSoon;
     } catch (error) {
       log.warn("Cannot change the offloads of an engine", { team: place.slug, reason: messageOf(error) });
@@ -146,54 +98,71 @@ export class OffloadTrial {
     return seen?.tun_offloads === true || seen?.udp_offloads === true;
   }
 
-  #measure({ from, to, bytes }: Probed): Promise<Together> {
+  #measure({ from, to, bytes }: Probed): Promise<BurstResult> {
     const { open, system } = this.#deps;
     return packetsTogether(from, to, open, system, bytes);
   }
 
-  async #act(
-    { engine: { pid }, name, recentLog }: Probed,
-    { engine, trial, inForce }: { engine: string; trial: Trial | undefined; inForce: boolean | undefined },
-    together: Together,
-  ): Promise<void> {
-    const { place, kernel, log, decide, restart, system } = this.#deps;
-    if (together !== "pass" && together !== "lost") return;
-    const doPass = together === "pass";
-    const write = (state: Trial["state"], reason: string, unsegmented = false) =>
-      writeTrial(place.directory, {
-        state,
-        engine,
-        kernel,
-        reason,
-        pid,
-        at: formatTime(system.now()),
-        ...(unsegmented ? { unsegmented } : {}),
-      });
-    const about = { team: place.slug, peer: name, engine, kernel };
-    if (inForce === true && doPass) {
-      const wasUnsegmented = trial?.pid === pid && trial.unsegmented === true;
-      const unsegmented = wasUnsegmented || sendsOneByOne(await recentLog().catch(() => []));
-      write("passed", "", unsegmented);
-      if (unsegmented) await decide(engine);
-    } else if (inForce === true) {
-      write(
-        "trial",
-        `Offloads are off to see whether they lose packets: those sent together to ${name} were lost`,
-      );
-      log.warn("Packets that are sent together are lost: restarting the engine without offloads", about);
-      await decide(engine);
-      await restart();
-    } else if (trial?.state === "trial" && doPass) {
-      const reason = `Offloads are off: with them, packets sent together to ${name} were lost; without them they pass (engine ${engine}, kernel ${kernel})`;
-      write("off", reason);
-      log.warn("Without offloads the packets pass: they stay off with this engine and this kernel", about);
-      await decide(engine);
-    } else if (trial?.state === "trial") {
-      write("cleared", "");
-      log.warn("The packets are lost without offloads too: turning them on again", about);
-      await decide(engine);
-      await restart();
-    }
+  async #act(probed: Probed, known: Known, result: BurstResult): Promise<void> {
+    if (result !== "pass" && result !== "lost") return;
+    const { inForce, trial } = known;
+    if (inForce === true)
+      return result === "pass" ? this.#notePassed(probed, known) : this.#tryWithout(probed, known);
+    if (trial?.state !== "trial") return;
+    return result === "pass" ? this.#keepOff(probed, known) : this.#turnOnAgain(probed, known);
+  }
+
+  async #notePassed({ engine: { pid }, recentLog }: Probed, { engine, trial }: Known): Promise<void> {
+    const wasUnsegmented = trial?.pid === pid && trial.unsegmented === true;
+    const unsegmented = wasUnsegmented || sendsOneByOne(await recentLog().catch(() => []));
+    this.#write("passed", "", { engine, pid, unsegmented });
+    if (unsegmented) await this.#deps.decide(engine);
+  }
+
+  async #tryWithout({ engine: { pid }, name }: Probed, { engine }: Known): Promise<void> {
+    const reason = `Offloads are off to see whether they lose packets: those sent together to ${name} were lost`;
+    this.#write("trial", reason, { engine, pid });
+    this.#warn(
+      "Packets that are sent together are lost: restarting the engine without offloads",
+      name,
+      engine,
+    );
+    await this.#deps.decide(engine);
+    await this.#deps.restart();
+  }
+
+  async #keepOff({ engine: { pid }, name }: Probed, { engine }: Known): Promise<void> {
+    const reason = `Offloads are off: with them, packets sent together to ${name} were lost; without them they pass (engine ${engine}, kernel ${this.#deps.kernel})`;
+    this.#write("off", reason, { engine, pid });
+    this.#warn(
+      "Without offloads the packets pass: they stay off with this engine and this kernel",
+      name,
+      engine,
+    );
+    await this.#deps.decide(engine);
+  }
+
+  async #turnOnAgain({ engine: { pid }, name }: Probed, { engine }: Known): Promise<void> {
+    this.#write("cleared", "", { engine, pid });
+    this.#warn("The packets are lost without offloads too: turning them on again", name, engine);
+    await this.#deps.decide(engine);
+    await this.#deps.restart();
+  }
+
+  #write(
+    state: Trial["state"],
+    reason: string,
+    { engine, pid, unsegmented = false }: { engine: string; pid: number; unsegmented?: boolean },
+  ): void {
+    const { place, kernel, system } = this.#deps;
+    const at = formatTime(system.now());
+    const trial = { state, engine, kernel, reason, pid, at, ...(unsegmented ? { unsegmented } : {}) };
+    writeTrial(place.directory, trial);
+  }
+
+  #warn(what: string, peer: string, engine: string): void {
+    const { place, kernel, log } = this.#deps;
+    log.warn(what, { team: place.slug, peer, engine, kernel });
   }
 }
 

@@ -1,7 +1,8 @@
 // The trial of offloads on a network that the test makes: what is lost when many packets are sent at once, and when few are.
 
 import { beforeEach, expect, test } from "bun:test";
-import { packetsTogether, OffloadTrial } from "../../../../src/node/health/paths/offload-trial.ts";
+import { OffloadTrial } from "../../../../src/node/health/paths/offload-trial.ts";
+import { packetsTogether } from "../../../../src/node/health/paths/burst-loss.ts";
 import {
   decideDataPlane,
   readTrial,
