@@ -15,6 +15,9 @@ export const nodeLifetimeMs = 90 * 86_400_000;
 /** The UDP port of an engine, where nothing says another. */
 export const defaultOverlayPort = 4242;
 
+/** An id above every other: the API takes at most 15 digits. */
+export const behindAll = 999_999_999_999_999;
+
 /** Not `maxLength`, which would be a promise of the OpenAPI document. */
 const atMost = (max: number) =>
   v.pipe(

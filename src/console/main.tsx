@@ -1,6 +1,5 @@
 // The console starts here.
 
-import "./core.ts";
 import { render } from "preact";
 import { isSignedOut } from "./contact/api.ts";
 import { App } from "./frame/app.tsx";
@@ -18,7 +17,7 @@ const listing: ReadonlySet<string> = new Set(["nodes", "map"]);
 
 const place = document.getElementById("console");
 if (place !== null && !location.pathname.startsWith(root)) {
-  const { Links } = await import("./pages/links.tsx");
+  const { Links } = await import("./frame/gate.ts");
   render(<Links />, place);
 } else if (place !== null) {
   followLinks(document);

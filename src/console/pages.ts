@@ -86,11 +86,13 @@ export const organizationPages: Readonly<Record<string, Page>> = {
     title: "Settings",
     icon: "settings",
     letter: "s",
-    load: async () => (await import("./pages/settings.tsx")).Settings,
+    load: async () => (await import("./pages/administration.ts")).Settings,
   },
 };
 
 parts.node = () => import("./node/node.ts");
+parts.editing = () => import("./node/editing.ts");
+parts.qr = () => import("./ui/qr-picture.tsx");
 parts.joining = () => import("./joining/joining.ts");
 
 /** One node, by its number. */
@@ -131,17 +133,17 @@ export const staffPages: Readonly<Record<string, Page>> = {
 /** Below /console/-/: what belongs to no organization. */
 export const otherPages = {
   ...staffPages,
-  account: { title: "Account", load: async () => (await import("./account/own.ts")).Account },
+  account: { title: "Account", load: async () => (await import("./pages/administration.ts")).Account },
   "command-line": {
     title: "Sign in the command line",
-    load: async () => (await import("./account/own.ts")).CommandLine,
+    load: async () => (await import("./pages/administration.ts")).CommandLine,
   },
-  join: { title: "Let a machine join", load: async () => (await import("./account/own.ts")).Join },
+  join: { title: "Let a machine join", load: async () => (await import("./pages/administration.ts")).Join },
   /** For developers: nothing leads to it. */
   parts: {
     title: "Parts",
     isForStaff: true,
-    load: async () => (await import("./pages/parts.tsx")).Parts,
+    load: async () => (await import("./pages/staff.tsx")).Parts,
   },
 } satisfies Readonly<Record<string, Page>>;
 

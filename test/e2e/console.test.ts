@@ -109,7 +109,7 @@ describe("the console", () => {
         expect(sizes.length).toBeGreaterThan(3);
         return sizes.reduce((sum, size) => sum + size, 0);
       };
-      expect(await scripts("", undefined)).toBeLessThan(46_000);
+      expect(await scripts("", undefined)).toBeLessThan(40_000);
       expect(await scripts("acme/nodes/", storageState)).toBeLessThanOrEqual(60 * 1024);
     },
     limitMs,
@@ -135,7 +135,7 @@ describe("the console", () => {
       const text = await (await other.request.get(`${scene.url()}/console/${path}`)).text();
       await context.close();
       const scripts = text.split('rel="modulepreload"').length - 1;
-      expect([scripts > 1, scripts <= 12]).toEqual([true, true]);
+      expect([scripts > 1, scripts <= 8]).toEqual([true, true]);
     },
     limitMs,
   );

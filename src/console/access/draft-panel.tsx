@@ -152,7 +152,7 @@ function Unsaved({ draft, saved }: Props) {
         <Confirm
           title="Discard the changes?"
           action="Discard them"
-          effect={<p>The rules stay as they are saved. What you edited since cannot be brought back.</p>}
+          effect="The rules stay as they are saved. What you edited since cannot be brought back."
           run={async () => discard(draft)}
           close={close}
         />

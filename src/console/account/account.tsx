@@ -1,6 +1,5 @@
 // The signed-in user's account: password, second factors, and the browsers and command lines that are signed in.
 
-import "../core.ts";
 import { useState } from "preact/hooks";
 import { apiPath } from "../../api/endpoint.ts";
 import { ownSessionsApi } from "../../api/sessions.ts";

@@ -1,6 +1,5 @@
 // Signs the command line in: that of this machine, which opened this page, or that of a machine which shows a code.
 
-import "../core.ts";
 import { useState } from "preact/hooks";
 import { commandLineApi } from "../../api/sessions.ts";
 import { call } from "../contact/api.ts";

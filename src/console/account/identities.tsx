@@ -3,14 +3,14 @@
 import { useState } from "preact/hooks";
 import { apiPath, type SentOf } from "../../api/endpoint.ts";
 import { identitiesApi, providerSignInApi } from "../../api/providers.ts";
-import { call } from "../contact/api.ts";
+import { request } from "../contact/api.ts";
 import { factors } from "../contact/me.ts";
 import { linkAt, refusalOf, type Provider } from "../providers/providers.ts";
-import { refresh, useResource } from "../contact/resource.ts";
+import { useResource } from "../contact/resource.ts";
 import { query } from "../frame/router.ts";
-import { Button, FormEnd } from "../ui/button.tsx";
-import { FormFailure, Text, useAction } from "../ui/form.tsx";
-import { Confirm, Dialog } from "../ui/dialog.tsx";
+import { Button } from "../ui/button.tsx";
+import { Text, useAction } from "../ui/form.tsx";
+import { Confirm, FormDialog } from "../ui/dialog.tsx";
 import { Panel } from "../ui/page.tsx";
 import { Failure, When } from "../ui/parts.tsx";
 import { FactRow } from "../ui/setting-fields.tsx";
@@ -68,17 +68,10 @@ export function Identities() {
         <Confirm
           title="Unlink this identity?"
           action="Unlink it"
-          effect={
-            <p>
-              It signs you in no longer, browsers that signed in with it are signed out, and you lose the
-              roles and groups that it gave.
-            </p>
-          }
-          run={async () => {
-            await call(identitiesApi.unlink, { id: unlinking.id });
-            await refresh(path);
-          }}
+          effect="It signs you in no longer, browsers that signed in with it are signed out, and you lose the roles and groups that it gave."
           close={() => unlink(undefined)}
+          sends={request(identitiesApi.unlink, { id: unlinking.id })}
+          changes={path}
         />
       )}
     </Panel>
@@ -90,30 +83,28 @@ function Link({ provider, close }: { provider: Provider; close(): void }) {
   const [password, setPassword] = useState("");
   const own = factors.value;
   const hasFactor = own !== undefined && (own.totp || own.passkeys > 0);
-  const { error, isRunning, submit } = useAction(() =>
-    linkAt(provider.id, password === "" ? {} : { current_password: password }),
-  );
+  const form = useAction(() => linkAt(provider.id, password === "" ? {} : { current_password: password }));
   return (
-    <Dialog title="Link an identity" close={close}>
-      <form onSubmit={submit}>
-        <p>
-          You sign in at <bdi>{provider.name}</bdi> now. Afterwards that identity signs you in here.
-        </p>
-        {hasFactor ? null : (
-          <Text
-            label="Your password here"
-            help="Leave it empty if you have none."
-            errors={error?.fields["current_password"]}
-            value={password}
-            set={setPassword}
-            control={{ type: "password", autocomplete: "current-password" }}
-          />
-        )}
-        <FormFailure error={error} shown={["current_password"]} />
-        <FormEnd disabled={isRunning} cancel={close}>
-          Go on
-        </FormEnd>
-      </form>
-    </Dialog>
+    <FormDialog
+      title="Link an identity"
+      close={close}
+      action="Go on"
+      form={form}
+      shown={["current_password"]}
+    >
+      <p>
+        You sign in at <bdi>{provider.name}</bdi> now. Afterwards that identity signs you in here.
+      </p>
+      {hasFactor ? null : (
+        <Text
+          label="Your password here"
+          help="Leave it empty if you have none."
+          errors={form.error?.fields["current_password"]}
+          value={password}
+          set={setPassword}
+          control={{ type: "password", autocomplete: "current-password" }}
+        />
+      )}
+    </FormDialog>
   );
 }

@@ -1,7 +1,6 @@
 // Lets a machine join that waits in a terminal (`agent up URL`). The page shows which machine asks. The words are typed:
 // they are in no link, and the control plane tells nobody.
 
-import "../core.ts";
 import { enrollmentsApi, type Enrollment } from "../../api/enrollments.ts";
 import { useEffect, useState } from "preact/hooks";
 import { ApiError, call } from "../contact/api.ts";

@@ -11,7 +11,7 @@ import { refresh, useResource } from "../contact/resource.ts";
 import { Button, FormEnd } from "../ui/button.tsx";
 import { FormFailure, Text, useAction } from "../ui/form.tsx";
 import { tell } from "../ui/told.tsx";
-import { Confirm, Dialog } from "../ui/dialog.tsx";
+import { Confirm, Dialog, FormDialog } from "../ui/dialog.tsx";
 import { Copy, Failure, Line, Loading, State, When } from "../ui/parts.tsx";
 import { Panel } from "../ui/page.tsx";
 import { FactRow } from "../ui/setting-fields.tsx";
@@ -125,7 +125,7 @@ function Questions({ asked, isFirst, changed, setCodes, close }: QuestionsProps)
       <Confirm
         title="Make new recovery codes?"
         action="Make new codes"
-        effect={<p>The codes that you have now stop working.</p>}
+        effect="The codes that you have now stop working."
         run={async () => {
           const made = await call(factorsApi.createCodes, {});
           setCodes(made.recovery_codes);
@@ -138,7 +138,7 @@ function Questions({ asked, isFirst, changed, setCodes, close }: QuestionsProps)
     <Confirm
       title={`Remove the passkey ${asked.name}?`}
       action={`Remove ${asked.name}`}
-      effect={<p>It no longer signs you in. You can add it again.</p>}
+      effect="It no longer signs you in. You can add it again."
       run={remove(() => call(passkeysApi.delete, { id: asked.id }))}
       close={close}
     />
@@ -296,30 +296,34 @@ function FirstCode({ secret, changed, close }: { secret: Secret } & Pick<NewProp
 function NewPasskey({ isFirst, changed, close }: NewProps) {
   const [name, setName] = useState("");
   const [password, setPassword] = useState("");
-  const { error, isRunning, submit } = useAction(async () => {
+  const form = useAction(async () => {
     const made = await addPasskey(name, isFirst ? password : undefined);
     await changed(made.recovery_codes);
   });
   return (
-    <Dialog title="Add a passkey" close={close}>
-      <form onSubmit={submit}>
-        <Text
-          label="Name"
-          help="By which you know it again: the device, or the password manager."
-          errors={error?.fields["name"]}
-          value={name}
-          set={setName}
-          control={{ required: true, maxlength: maxPasskeyName, autocomplete: "off" }}
+    <FormDialog
+      title="Add a passkey"
+      close={close}
+      action="Add the passkey"
+      form={form}
+      shown={["name", "current_password"]}
+    >
+      <Text
+        label="Name"
+        help="By which you know it again: the device, or the password manager."
+        errors={form.error?.fields["name"]}
+        value={name}
+        set={setName}
+        control={{ required: true, maxlength: maxPasskeyName, autocomplete: "off" }}
+      />
+      {isFirst ? (
+        <PresentPassword
+          password={password}
+          set={setPassword}
+          errors={form.error?.fields["current_password"]}
         />
-        {isFirst ? (
-          <PresentPassword password={password} set={setPassword} errors={error?.fields["current_password"]} />
-        ) : null}
-        <FormFailure error={error} shown={["name", "current_password"]} />
-        <FormEnd disabled={isRunning} cancel={close}>
-          Add the passkey
-        </FormEnd>
-      </form>
-    </Dialog>
+      ) : null}
+    </FormDialog>
   );
 }
 

@@ -4,6 +4,7 @@ import { hashedTexts } from "../../protocol/hashed-texts.ts";
 import { isObject } from "../../base/is-object.ts";
 import { actorOf, isAbout, type Names } from "./actor.ts";
 import { eventKinds, type Event as AuditEvent, type EventHour } from "../../api/events.ts";
+import type { Span } from "./read-back.ts";
 import { dayOf as dayAtMs } from "../words/ago.ts";
 import { hasWords, searchWords } from "../words/search.ts";
 
@@ -81,35 +82,6 @@ function dayOf(text: string, days = 0): number | undefined {
   if (!dayPattern.test(text)) return undefined;
   const [year = 0, month = 0, day = 0, hour] = text.split(/[-T]/).map(Number);
   return new Date(year, month - 1, hour === undefined ? day + days : day, hour ?? 0).getTime();
-}
-
-/** The API takes at most 15 digits. */
-export const behindAll = 999_999_999_999_999;
-
-/** Both in ms; the end is not included. */
-export type Span = { start: number | undefined; end: number | undefined };
-
-/**
- * The events of a time, the newest first, about `max` at most. `page`: those before an id, the oldest first. `tell`: how
- * many were read so far.
- */
-export async function readBack(
-  page: (before: number) => Promise<AuditEvent[]>,
-  { start = 0, end = Number.POSITIVE_INFINITY }: Span,
-  max: number,
-  tell: (count: number) => void,
-): Promise<{ events: AuditEvent[]; isAll: boolean }> {
-  const events: AuditEvent[] = [];
-  let read = 0;
-  for (let before = behindAll; ;) {
-    const found = await page(before);
-    events.push(...found.toReversed().filter(({ at }) => Date.parse(at) < end));
-    tell((read += found.length));
-    const [oldest] = found;
-    const isAll = oldest === undefined || Date.parse(oldest.at) < start;
-    if (isAll || events.length >= max) return { events, isAll };
-    before = oldest.id;
-  }
 }
 
 /** The file of an export: its name says which days it covers. `found`: the newest first. */

@@ -3,7 +3,8 @@
 import { apiPath, type GivenOf } from "../../api/endpoint.ts";
 import { eventsApi } from "../../api/events.ts";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { behindAll, readBack, type Span } from "./activity.ts";
+import { behindAll } from "../../api/values.ts";
+import { readBack, type Span } from "./read-back.ts";
 import { ApiError, get } from "../contact/api.ts";
 import type { Event as AuditEvent } from "../../api/events.ts";
 import { isLive, onEvent } from "../contact/live.ts";

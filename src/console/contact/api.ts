@@ -126,15 +126,31 @@ async function askOnce<T>(method: Method, path: string, sent: Sent): Promise<Ans
   throw error;
 }
 
-/** Calls an endpoint. Throws an ApiError. */
-export async function call<const E extends Endpoint>(
+/** A request: as the terminal shows it, and the sending, which throws an ApiError. */
+export type Sending<T = unknown> = {
+  call: readonly [method: Method, path: string, body: unknown];
+  send(): Promise<T>;
+};
+
+export function request<const E extends Endpoint>(
   of: E,
   params: Params<E>,
   ...[given]: Given<E>
-): Promise<SentOf<E>> {
+): Sending<SentOf<E>> {
   const [query, body] = hasQuery(of) ? [given] : [undefined, given];
-  return (await ask<SentOf<E>>(of.method, filledPath(of.path, params, query), { body })).data;
+  const path = filledPath(of.path, params, query);
+  return {
+    call: [of.method, path, body],
+    send: async () => (await ask<SentOf<E>>(of.method, path, { body })).data,
+  };
 }
+
+/** Calls an endpoint. Throws an ApiError. */
+export const call = <const E extends Endpoint>(
+  of: E,
+  params: Params<E>,
+  ...given: Given<E>
+): Promise<SentOf<E>> => request(of, params, ...given).send();
 
 /** Errors of a wrong password or code. They do not end the session. */
 const guesses = new Set(["invalid_credentials", "invalid_code", "second_factor_required"]);

@@ -1,7 +1,6 @@
 // The frame of every page: navigation, the bar that says when the control plane is away, and the page itself. Pages are
 // loaded when they are first shown.
 
-import type { ComponentType } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { awaySince, isSignedOut } from "../contact/api.ts";
 import { useHeadingFocus } from "./heading-focus.ts";
@@ -14,7 +13,6 @@ import {
   opened,
   otherPages,
   paletteProps,
-  type PaletteProps,
   staffPages,
   type Page as PageEntry,
   type View,
@@ -22,7 +20,6 @@ import {
 import { lists } from "../nodes/node-list.ts";
 import { entries } from "../contact/resource.ts";
 import { go, pathOf, segments, shownName } from "./router.ts";
-import { SignIn } from "./sign-in.tsx";
 import { StepUp } from "./step-up.tsx";
 import { exact, now } from "../words/times.ts";
 import { Icon, Sign } from "../ui/icon.tsx";
@@ -33,7 +30,7 @@ import { tell, Told } from "../ui/told.tsx";
 export function App() {
   if (isOver.value) return null;
   if (me.value === undefined) {
-    if (isSignedOut.value) return <SignIn />;
+    if (isSignedOut.value) return <SignedOut />;
     const error = startError.value;
     return <main>{error === undefined ? <Loading /> : <Failure error={error} retry={start} />}</main>;
   }
@@ -52,7 +49,7 @@ export function App() {
       <Palette />
       <StepUp />
       <Told />
-      {isSignedOut.value ? <SignIn /> : null}
+      <SignedOut />
     </>
   );
 }
@@ -80,25 +77,42 @@ function Away() {
   );
 }
 
-const paletteAfterMs = 1000;
+const laterAfterMs = 1000;
 
-/** A moment after the first page, or when it is opened. */
-function Palette() {
-  const [Shown, setView] = useState<ComponentType<PaletteProps> | undefined>(undefined);
-  const kind = opened.value;
-  const isOpen = kind !== undefined;
+/** A file that is loaded a moment after the first page, or when it is needed. `fail`: it was needed, and did not arrive. */
+function useLater<M extends object>(load: () => Promise<M>, isNeeded: boolean, fail: () => void) {
+  const [found, find] = useState<M | undefined>(undefined);
   useEffect(() => {
-    const load = () =>
-      void import("./palette.tsx").then(
-        (loaded) => setView(() => loaded.Palette),
-        // The next time that it is opened it is loaded again.
-        () => isOpen && ((opened.value = undefined), tell(notLoaded, true)),
-      );
-    if (isOpen) return load();
-    const timer = setTimeout(load, paletteAfterMs);
+    const begin = () => void load().then(find, () => isNeeded && fail());
+    if (isNeeded) return begin();
+    const timer = setTimeout(begin, laterAfterMs);
     return () => clearTimeout(timer);
-  }, [isOpen]);
-  return Shown === undefined || kind === undefined ? null : <Shown {...paletteProps(kind)} />;
+  }, [isNeeded]);
+  return found;
+}
+
+function Palette() {
+  const kind = opened.value;
+  const part = useLater(
+    () => import("./palette.tsx"),
+    kind !== undefined,
+    // The next time that it is opened it is loaded again.
+    () => ((opened.value = undefined), tell(notLoaded, true)),
+  );
+  return part === undefined || kind === undefined ? null : <part.Palette {...paletteProps(kind)} />;
+}
+
+/** The form that signs in. It is there before a session ends, as the control plane may have been updated since. */
+function SignedOut() {
+  const [hasFailed, fail] = useState(false);
+  const part = useLater(
+    () => import("./gate.ts"),
+    isSignedOut.value,
+    () => fail(true),
+  );
+  if (!isSignedOut.value) return null;
+  if (part !== undefined) return <part.SignIn />;
+  return hasFailed ? <NotLoaded /> : <Loading />;
 }
 
 function Content() {

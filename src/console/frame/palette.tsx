@@ -1,7 +1,6 @@
 // The command palette (Ctrl K): pages, actions, organizations, and nodes by name, alias or address. And the list of all
 // keys (?). Loaded when the first page is there.
 
-import "../core.ts";
 import { nodesApi } from "../../api/nodes.ts";
 import { apiPath } from "../../api/endpoint.ts";
 import type { VNode } from "preact";

@@ -4,7 +4,6 @@ import { countOf, inWords, parseDuration } from "../../base/quantities.ts";
 import { rulesApi } from "../../api/rules.ts";
 import { registrationTokensApi } from "../../api/tokens.ts";
 import { apiPath } from "../../api/endpoint.ts";
-import "../core.ts";
 import { useMemo, useState } from "preact/hooks";
 import { reachOf, standingOf, type Standee } from "../access/standing.ts";
 import { call } from "../contact/api.ts";

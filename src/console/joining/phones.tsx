@@ -4,7 +4,6 @@ import { organizationsApi } from "../../api/organizations.ts";
 import { registrationsApi } from "../../api/node-calls.ts";
 import { nodesApi } from "../../api/nodes.ts";
 import { apiPath } from "../../api/endpoint.ts";
-import "../core.ts";
 import { useEffect, useState } from "preact/hooks";
 import type { Node } from "../../protocol/node.ts";
 import { call } from "../contact/api.ts";

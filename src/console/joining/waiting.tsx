@@ -6,7 +6,7 @@ import { organizationSettings, organizationsApi } from "../../api/organizations.
 import { registrationTokensApi } from "../../api/tokens.ts";
 import { apiPath } from "../../api/endpoint.ts";
 import { useMemo, useState } from "preact/hooks";
-import { call } from "../contact/api.ts";
+import { request, call } from "../contact/api.ts";
 import { mayAdminister, slug } from "../contact/me.ts";
 import { useMemberNames } from "../activity/member-names.ts";
 import { useNodes } from "../nodes/node-list.ts";
@@ -290,14 +290,9 @@ export function AnswerDialog({ verb, machine, say, close }: Answer & Partial<Sai
               set={endToken}
             />
           )}
-          <FromTerminal
-            command={isTokenOver ? [command, ["token", "revoke", own, token.id]] : command}
-            call={["POST", apiPath(endpoint, params), body]}
-          />
         </>
       }
       run={async () => {
-        await call(endpoint, params, body ?? {});
         if (isTokenOver) await call(registrationTokensApi.revoke, { slug: own, id: id ?? 0 });
         else if (id !== null) say?.(true);
         await refresh(apiPath(organizationsApi.retrieve, { slug: own }));
@@ -306,6 +301,8 @@ export function AnswerDialog({ verb, machine, say, close }: Answer & Partial<Sai
         );
       }}
       close={close}
+      command={isTokenOver ? [command, ["token", "revoke", own, token.id]] : command}
+      sends={request(endpoint, params, body ?? {})}
     />
   );
 }

@@ -13,13 +13,11 @@ import { changesOf, differing, rebased, typedOf, type Changes, type Key, type Ty
 import { slug } from "../contact/me.ts";
 import { refresh } from "../contact/resource.ts";
 import { pathOf } from "../frame/router.ts";
-import { Check, FormFailure, Text, useAction } from "../ui/form.tsx";
-import { Dialog } from "../ui/dialog.tsx";
-import { FromTerminal } from "../ui/parts.tsx";
+import { Check, Text, useAction } from "../ui/form.tsx";
+import { Dialog, FormDialog } from "../ui/dialog.tsx";
 import { tell } from "../ui/told.tsx";
 import { GroupsField } from "../pages/groups-field.tsx";
-import { Effects } from "./firewall.tsx";
-import { FormEnd } from "../ui/button.tsx";
+import { Effects } from "./effects.tsx";
 
 function flagsOf(node: Node, { groups, subnets, ...changes }: Changes): string[] {
   const list = (flag: string, before: readonly string[], after = before) => [
@@ -57,7 +55,7 @@ export function Edit({ node, close }: { node: Node; close(): void }) {
   const sent = useRef({ groups, subnets });
   const added = subnets.filter((network) => !before.subnets.includes(network));
   const [routed, setRouted] = useState<readonly string[]>([]);
-  const { error, isRunning, submit } = useAction(async () => {
+  const form = useAction(async () => {
     sent.current = { groups, subnets };
     if (follow(await get(path))) return;
     await call(nodesApi.update, { slug: own, id: node.id }, changes);
@@ -70,27 +68,29 @@ export function Edit({ node, close }: { node: Node; close(): void }) {
   });
   useEffect(() => {
     // The saved change itself also arrives as an event.
-    if (!isRunning) follow(node);
+    if (!form.isRunning) follow(node);
   }, [node]);
   if (routed.length > 0) return <Routed key="routed" networks={routed} close={close} />;
   const isTyped = Object.keys(changes).length > 0;
   return (
-    <Dialog title={`Edit ${node.name}`} close={close} hasUnsaved={isTyped}>
-      <form onSubmit={submit}>
-        <Fields typed={typed} type={type} error={error} sent={sent.current} />
-        {foreign.length === 0 ? null : <Foreign now={before} fields={foreign} />}
-        <Effects node={before} groups={groups} subnets={subnets} />
-        {added.length === 0 ? null : <p class="quiet">{gatewayWords}</p>}
-        <FormFailure error={error} shown={texts} />
-        <FromTerminal
-          command={["node", "update", own, node.name, ...flagsOf(before, changes)]}
-          call={["PATCH", path, changes]}
-        />
-        <FormEnd disabled={isRunning || !isTyped} cancel={close}>
-          Save
-        </FormEnd>
-      </form>
-    </Dialog>
+    <FormDialog
+      title={`Edit ${node.name}`}
+      close={close}
+      hasUnsaved={isTyped}
+      action="Save"
+      form={form}
+      disabled={!isTyped}
+      shown={texts}
+      terminal={{
+        command: ["node", "update", own, node.name, ...flagsOf(before, changes)],
+        call: ["PATCH", path, changes],
+      }}
+    >
+      <Fields typed={typed} type={type} error={form.error} sent={sent.current} />
+      {foreign.length === 0 ? null : <Foreign now={before} fields={foreign} />}
+      <Effects node={before} groups={groups} subnets={subnets} />
+      {added.length === 0 ? null : <p class="quiet">{gatewayWords}</p>}
+    </FormDialog>
   );
 }
 

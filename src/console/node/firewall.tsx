@@ -1,26 +1,20 @@
 // What the rules say about one node: who reaches it, and whom it reaches.
 
-import { type Rule as StoredRule, rulesApi } from "../../api/rules.ts";
-import { apiPath } from "../../api/endpoint.ts";
+import type { Rule as StoredRule } from "../../api/rules.ts";
 import type { ComponentChildren } from "preact";
-import { useEffect, useMemo, useState } from "preact/hooks";
+import { useMemo } from "preact/hooks";
 import { countOf } from "../../base/quantities.ts";
 import type { Node } from "../../protocol/node.ts";
-import { Sentence } from "../access/sentence.tsx";
-import { endsOf, namesOf, sentenceOf, sideWords, toRule, trafficWords, type Rule } from "../access/rules.ts";
-import { namedIn, standingChange, standingOf } from "../access/standing.ts";
+import { endsOf, sentenceOf, sideWords, trafficWords, type Rule } from "../access/rules.ts";
+import { standingOf } from "../access/standing.ts";
 import { slug } from "../contact/me.ts";
-import { emailsOf, membersPath } from "../activity/member-names.ts";
-import { readNamed } from "../activity/named-nodes.ts";
 import { knownNodes } from "../nodes/node-list.ts";
-import { providerGroupsPath, wordsOf } from "../providers/provider-words.ts";
 import { useList } from "../contact/resource.ts";
 import { pathOf } from "../frame/router.ts";
 import { Panel } from "../ui/page.tsx";
 import { Failure, Loading } from "../ui/parts.tsx";
 import { Tag } from "../ui/tag.tsx";
-
-const rulesPath = (own: string) => apiPath(rulesApi.list, { slug: own }, { page_size: "1000" });
+import { rulesPath, useWords } from "./rule-words.ts";
 
 export function Firewall({ node }: { node: Node }) {
   const own = slug.value ?? "";
@@ -120,79 +114,4 @@ function useCount(side: string): number | undefined {
     const [kind, name = ""] = side.split(/:(.*)/s);
     return kind === "group" ? data.filter(({ groups }) => groups.includes(name)).length : undefined;
   }, [data, isWhole, side]);
-}
-
-/**
- * `listed` in words; undefined until all names are known: a node without its name would be called deleted. `read`:
- * the rules that they are of; names are read again with them.
- */
-function useWords(
-  own: string,
-  read: readonly StoredRule[] | undefined,
-  listed: readonly StoredRule[],
-): ((rule: StoredRule) => Rule) | undefined {
-  const ids = namedIn(listed);
-  const [known, know] = useState({ ids, names: namesOf([]) });
-  useEffect(() => {
-    let isOver = false;
-    readNamed(own, ids).then(
-      (nodes) => isOver || know({ ids, names: namesOf(nodes) }),
-      // The rules are read again within 20 seconds.
-      () => undefined,
-    );
-    return () => void (isOver = true);
-  }, [own, read, ids.join()]);
-  const { data: members } = useList(membersPath(own));
-  const { data: groups } = useList(providerGroupsPath(own));
-  const isWhole = ids.every((id) => known.ids.includes(id));
-  if (read === undefined || members === undefined || groups === undefined || !isWhole) return undefined;
-  const [emails, ofProviders] = [emailsOf(members), wordsOf(groups)];
-  return (rule) => toRule(rule, known.names, emails, ofProviders);
-}
-
-type EffectsProps = { node: Node; groups: readonly string[]; subnets: readonly string[] };
-
-/** Before a node's groups and networks are saved: the rules that begin and cease to be about it. */
-export function Effects({ node, groups, subnets }: EffectsProps) {
-  const own = slug.value ?? "";
-  const { data: rules, error } = useList(rulesPath(own));
-  const after = { ...node, groups: [...groups], subnets: [...subnets] };
-  const { gains, loses } = standingChange(rules ?? [], node, after);
-  // What reaches a node reaches the networks behind it.
-  const opened = subnets.filter((network) => !node.subnets.includes(network));
-  const opening = opened.length === 0 ? [] : standingOf(rules ?? [], after).letsIn;
-  const closed = node.subnets.filter((network) => !subnets.includes(network));
-  const closing = closed.length === 0 ? [] : standingOf(rules ?? [], node).letsIn;
-  const changed = [gains, loses].flatMap(({ others, it }) => [...others, ...it]);
-  const words = useWords(own, rules, [...changed, ...opening, ...closing]);
-  const isChanged = [groups.join(), subnets.join()].join(" ") !== [node.groups, node.subnets].join(" ");
-  if (error !== undefined) return <Failure error={error} />;
-  const listed = (title: string, found: readonly StoredRule[], As: "ins" | "del") =>
-    found.length === 0 || words === undefined ? null : (
-      <>
-        <p>{title}</p>
-        <ul class="plain-list">
-          {found.map((rule) => (
-            <li key={rule.id}>
-              <As>
-                {As === "ins" ? "+" : "−"} <Sentence rule={words(rule)} />
-              </As>
-            </li>
-          ))}
-        </ul>
-      </>
-    );
-  return (
-    <div aria-live="polite">
-      {isChanged && rules !== undefined && changed.length + opening.length + closing.length === 0 ? (
-        <p class="quiet">No rule begins or ceases to be about it.</p>
-      ) : null}
-      {listed(`These rules will let others reach ${opened.join(", ")}, too:`, opening, "ins")}
-      {listed(`These rules will no longer let others reach ${closed.join(", ")}:`, closing, "del")}
-      {listed("Others will reach it by these rules, too:", gains.others, "ins")}
-      {listed("It will reach others by these, too:", gains.it, "ins")}
-      {listed("Others will no longer reach it by these:", loses.others, "del")}
-      {listed("It will no longer reach others by these:", loses.it, "del")}
-    </div>
-  );
 }

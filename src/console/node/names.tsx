@@ -4,13 +4,12 @@ import { apiPath } from "../../api/endpoint.ts";
 import { namesApi, type Alias } from "../../api/names.ts";
 import { useState } from "preact/hooks";
 import type { Node } from "../../protocol/node.ts";
-import { call } from "../contact/api.ts";
+import { request, call } from "../contact/api.ts";
 import { mayAdminister, slug } from "../contact/me.ts";
 import { refresh, useList } from "../contact/resource.ts";
-import { Button, FormEnd } from "../ui/button.tsx";
-import { Confirm, Dialog } from "../ui/dialog.tsx";
-import { FormFailure, Text, useAction } from "../ui/form.tsx";
-import { FromTerminal } from "../ui/parts.tsx";
+import { Button } from "../ui/button.tsx";
+import { Confirm, FormDialog } from "../ui/dialog.tsx";
+import { Text, useAction } from "../ui/form.tsx";
 
 type Props = { node: Node; full(name: string): string };
 
@@ -55,20 +54,11 @@ export function Aliases({ node, full }: Props) {
         <Confirm
           title={`Delete the alias ${asked.name}?`}
           action={`Delete ${asked.name}`}
-          effect={
-            <>
-              <p>Nodes no longer find this one by it. It can be added again.</p>
-              <FromTerminal
-                command={["name", "delete", own, asked.name]}
-                call={["DELETE", apiPath(namesApi.delete, { slug: own, id: asked.id })]}
-              />
-            </>
-          }
-          run={async () => {
-            await call(namesApi.delete, { slug: own, id: asked.id });
-            await refresh(path);
-          }}
+          effect="Nodes no longer find this one by it. It can be added again."
           close={close}
+          command={["name", "delete", own, asked.name]}
+          sends={request(namesApi.delete, { slug: own, id: asked.id })}
+          changes={path}
         />
       )}
     </>
@@ -80,31 +70,32 @@ function NewAlias({ node, close }: { node: Node; close(): void }) {
   const path = apiPath(namesApi.list, { slug: own });
   const [name, setName] = useState("");
   const body = { name, node: node.id };
-  const { error, isRunning, submit } = useAction(async () => {
+  const form = useAction(async () => {
     await call(namesApi.create, { slug: own }, body);
     await refresh(path);
     close();
   });
   return (
-    <Dialog title={`Add an alias of ${node.name}`} close={close} hasUnsaved={name !== ""}>
-      <form onSubmit={submit}>
-        <Text
-          label="Alias"
-          help="A further name, such as intranet."
-          errors={error?.fields["name"]}
-          value={name}
-          set={setName}
-          control={{ required: true, autocomplete: "off", autocapitalize: "none", autofocus: true }}
-        />
-        <FormFailure error={error} shown={["name"]} />
-        <FromTerminal
-          command={["name", "create", own, name || "NAME", "--to", node.name]}
-          call={["POST", path, body]}
-        />
-        <FormEnd disabled={isRunning} cancel={close}>
-          Add the alias
-        </FormEnd>
-      </form>
-    </Dialog>
+    <FormDialog
+      title={`Add an alias of ${node.name}`}
+      close={close}
+      hasUnsaved={name !== ""}
+      action="Add the alias"
+      form={form}
+      shown={["name"]}
+      terminal={{
+        command: ["name", "create", own, name || "NAME", "--to", node.name],
+        call: ["POST", path, body],
+      }}
+    >
+      <Text
+        label="Alias"
+        help="A further name, such as intranet."
+        errors={form.error?.fields["name"]}
+        value={name}
+        set={setName}
+        control={{ required: true, autocomplete: "off", autocapitalize: "none", autofocus: true }}
+      />
+    </FormDialog>
   );
 }

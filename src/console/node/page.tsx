@@ -16,11 +16,10 @@ import { Page, Panel } from "../ui/page.tsx";
 import { Empty, Failure, Loading, signOf } from "../ui/parts.tsx";
 import { Pill } from "../ui/tag.tsx";
 import { Configuration } from "./configuration.tsx";
-import { Edit } from "./edit.tsx";
 import { CertificateBar, Changed, changesPath, NodeFacts } from "./facts.tsx";
 import { Firewall } from "./firewall.tsx";
 import { Paths, isBroken } from "./paths.tsx";
-import { dialogs } from "../nodes/dialogs.tsx";
+import { parts, usePart } from "../ui/part.ts";
 import { useNeighbours } from "./neighbours.ts";
 import { usePeers, WhyOf } from "./why.tsx";
 
@@ -165,12 +164,13 @@ const mayRenew = ({ state, phone }: Node): boolean => state === "active" && phon
 /** The dialogs of what can be done with a node. */
 export function useActions(node: Node | undefined) {
   const [asked, ask] = useState<Asked | undefined>(undefined);
-  const Dialog = asked === undefined || asked === "edit" ? undefined : dialogs[asked];
+  const part = usePart(mayAdminister.value ? parts.editing : undefined);
+  const Dialog = asked === undefined || asked === "edit" ? undefined : part?.dialogs[asked];
   const close = () => ask(undefined);
   const dialog =
     node === undefined ? null : (
       <>
-        {asked === "edit" ? <Edit node={node} close={close} /> : null}
+        {asked === "edit" && part !== undefined ? <part.Edit node={node} close={close} /> : null}
         {Dialog === undefined ? null : <Dialog nodes={[node]} close={close} />}
       </>
     );

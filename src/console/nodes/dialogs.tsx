@@ -5,7 +5,7 @@ import { apiPath, type Endpoint } from "../../api/endpoint.ts";
 import { nodesApi } from "../../api/nodes.ts";
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
-import type { Node } from "../../protocol/node.ts";
+import type { Asking } from "../ui/part.ts";
 import { call } from "../contact/api.ts";
 import { partsOf } from "../words/field-parts.ts";
 import { slug } from "../contact/me.ts";
@@ -19,10 +19,8 @@ import { FromTerminal } from "../ui/parts.tsx";
 import { GroupsField } from "../pages/groups-field.tsx";
 import { revoking, useReason } from "./revoke-reason.tsx";
 
-type DialogProps = { nodes: readonly (Item & Pick<Node, "phone">)[]; close(): void };
-
 /** One node is called by its name. */
-const shared = ({ nodes, close }: DialogProps, verb: string) => ({
+const shared = ({ nodes, close }: Asking, verb: string) => ({
   action: `${verb} ${nodes.length === 1 ? nodes[0]?.name : `${nodes.length} nodes`}`,
   items: nodes,
   hasNames: nodes.length > 1,
@@ -49,7 +47,7 @@ function forEach(
   };
 }
 
-function Groups(props: DialogProps) {
+function Groups(props: Asking) {
   const { nodes } = props;
   const own = slug.value ?? "";
   const [adds, setAdds] = useState("");
@@ -86,14 +84,14 @@ type Plain = (typeof nodesApi)["renewCertificate" | "restore"];
 
 /** Actions without a form. */
 const plain =
-  (words: string, verb: string, endpoint: Plain, effect: () => ComponentChildren) => (props: DialogProps) => (
+  (words: string, verb: string, endpoint: Plain, effect: () => ComponentChildren) => (props: Asking) => (
     <Bulk {...shared(props, words)} run={({ id }: Item) => call(endpoint, { slug: slug.value ?? "", id })}>
       {effect()}
       <FromTerminal {...forEach(props.nodes, verb, endpoint)} />
     </Bulk>
   );
 
-function Revoke(props: DialogProps) {
+function Revoke(props: Asking) {
   const { nodes } = props;
   const own = slug.value ?? "";
   const { data: all = [] } = useNodes();

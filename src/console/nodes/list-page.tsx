@@ -1,6 +1,5 @@
 // The nodes of the organization: a table with filters, and beside it the node that is open.
 
-import "../core.ts";
 import { nodesApi } from "../../api/nodes.ts";
 import { namesApi } from "../../api/names.ts";
 import { apiPath } from "../../api/endpoint.ts";

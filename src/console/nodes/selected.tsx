@@ -30,7 +30,7 @@ function wordsOf(count: number, dropped: number): string {
 export function Selected({ nodes, dropped, clear }: Props) {
   // Keeps the nodes of the question, although the list changes meanwhile.
   const [asked, ask] = useState<{ verb: Verb; nodes: readonly ListedNode[] } | undefined>(undefined);
-  const part = usePart(nodes.length === 0 ? undefined : parts.node);
+  const part = usePart(nodes.length === 0 ? undefined : parts.editing);
   const Asked = asked && part?.dialogs[asked.verb];
   const words = wordsOf(nodes.length, dropped);
   return (

@@ -1,11 +1,9 @@
 // Which nodes may reach which others: the rules, their sum beside them, and the rule that decides.
 
-import { apiPath } from "../../api/endpoint.ts";
 import { policyApi } from "../../api/policy.ts";
-import "../core.ts";
 import { effect } from "@preact/signals";
 import { useEffect, useMemo, useState } from "preact/hooks";
-import { awaySince, call } from "../contact/api.ts";
+import { request, awaySince } from "../contact/api.ts";
 import { Conflict, News } from "../access/conflict.tsx";
 import { Explainer } from "../access/explainer.tsx";
 import { failText, spaced } from "../access/class-words.ts";
@@ -24,7 +22,7 @@ import { Button } from "../ui/button.tsx";
 import { Confirm } from "../ui/dialog.tsx";
 import { Menu } from "../ui/menu.tsx";
 import { Page, Why } from "../ui/page.tsx";
-import { Failure, FromTerminal, Loading, When } from "../ui/parts.tsx";
+import { Failure, Loading, When } from "../ui/parts.tsx";
 
 export function Access() {
   const draft = draftOf(slug.value ?? "");
@@ -235,10 +233,6 @@ type UnconfirmedProps = { draft: Draft; unconfirmed: NonNullable<Saved["policy"]
 function Unconfirmed({ draft, unconfirmed }: UnconfirmedProps) {
   const [asked, answer] = useState<"confirm" | "revert" | undefined>(undefined);
   const endpoint = asked === "revert" ? policyApi.revert : policyApi.confirm;
-  const run = async () => {
-    await call(endpoint, { slug: draft.slug });
-    await load(draft);
-  };
   return (
     <div role="status">
       <Why
@@ -267,20 +261,14 @@ function Unconfirmed({ draft, unconfirmed }: UnconfirmedProps) {
           action={asked === "confirm" ? "Keep the policy" : "Take the policy back"}
           isDanger={false}
           effect={
-            <>
-              <p>
-                {asked === "confirm"
-                  ? "It stays, and the rules can be edited again."
-                  : "The policy before it is in force within seconds."}
-              </p>
-              <FromTerminal
-                command={["policy", asked, draft.slug]}
-                call={["POST", apiPath(endpoint, { slug: draft.slug })]}
-              />
-            </>
+            asked === "confirm"
+              ? "It stays, and the rules can be edited again."
+              : "The policy before it is in force within seconds."
           }
-          run={run}
+          sends={request(endpoint, { slug: draft.slug })}
+          run={() => load(draft)}
           close={() => answer(undefined)}
+          command={["policy", asked, draft.slug]}
         />
       )}
     </div>

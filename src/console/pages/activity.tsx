@@ -1,6 +1,5 @@
 // Everything that was changed, as it happens: filters in the address, what changed, export, and the chain of hashes.
 
-import "../core.ts";
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { actorOf, type Names } from "../activity/actor.ts";
 import {

@@ -1,6 +1,5 @@
 // The certificate authorities of the organization, and their rotation.
 
-import "../core.ts";
 import { useEffect, useState } from "preact/hooks";
 import { authoritiesApi, type Authorities } from "../../api/authorities.ts";
 import { apiPath } from "../../api/endpoint.ts";
@@ -231,7 +230,7 @@ function OfNodes({ own, data }: { own: string; data: Attention | undefined }) {
     state !== "active" || endsAt === null || isEphemeral ? [] : [endsAt],
   );
   const [renewing, renew] = useState<ListedNode | undefined>(undefined);
-  const Renew = usePart(renewing === undefined ? undefined : parts.node)?.dialogs.renew;
+  const Renew = usePart(renewing === undefined ? undefined : parts.editing)?.dialogs.renew;
   const { counts, ended } = endsByWeek(ends, now.value);
   if (data === undefined) return null;
   const { ending_first: ending, phones_due } = data;

@@ -3,7 +3,6 @@
 
 import { docsApi } from "../../api/pages.ts";
 import { maxCodeLength } from "../../api/values.ts";
-import "../core.ts";
 import type { ComponentChildren, VNode } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import {

@@ -4,7 +4,6 @@ import type { ComponentChildren } from "preact";
 import { useMemo } from "preact/hooks";
 import { apiPath } from "../../api/endpoint.ts";
 import { pathsApi, type GroupPaths } from "../../api/paths.ts";
-import "../core.ts";
 import { edgesOf, isCurrent, worstFirst, type Edge } from "../map/edges.ts";
 import {
   drawnOf,

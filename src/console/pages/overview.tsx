@@ -1,12 +1,11 @@
 // The first page: whether all is well, what needs somebody, and what changed. In this order it is read.
 
-import "../core.ts";
 import { eventsApi } from "../../api/events.ts";
 import { apiPath } from "../../api/endpoint.ts";
 import { nodesApi } from "../../api/nodes.ts";
 import { pathsApi, type Attention, type GroupPaths } from "../../api/paths.ts";
 import { useEffect, useMemo, useState } from "preact/hooks";
-import { behindAll } from "../activity/activity.ts";
+import { behindAll } from "../../api/values.ts";
 import { DuePhones } from "../joining/due-phones.tsx";
 import { onSeen } from "../contact/live.ts";
 import { groupKey, groupWord, kindsOf, onlineIn, peopled } from "../map/groups.ts";

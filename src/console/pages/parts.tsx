@@ -1,7 +1,6 @@
 // All components in their states, for developers: to see what there is, and for the tests of contrast and width. Staff
 // reach it by its address, /console/-/parts/.
 
-import "../core.ts";
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import { ApiError } from "../contact/api.ts";

@@ -2,25 +2,24 @@
 
 import { apiPath, type Role } from "../../api/endpoint.ts";
 import { membersApi, type ListedMember as Member, type NewMember } from "../../api/members.ts";
-import "../core.ts";
 import { useState } from "preact/hooks";
 import { memberSessionsApi } from "../../api/sessions.ts";
-import { call } from "../contact/api.ts";
+import { request, call } from "../contact/api.ts";
 import { mayAdminister, me, organization, slug } from "../contact/me.ts";
 import { removedWords } from "./removed-words.ts";
 import { refresh, useList } from "../contact/resource.ts";
 import { pathOf } from "../frame/router.ts";
 import { now } from "../words/times.ts";
-import { Button, FormEnd } from "../ui/button.tsx";
+import { Button } from "../ui/button.tsx";
 import { tell } from "../ui/told.tsx";
-import { Choice, FormFailure, Text, useAction } from "../ui/form.tsx";
+import { Choice, Text, useAction } from "../ui/form.tsx";
 import { Avatar, Icon, Sign } from "../ui/icon.tsx";
 import { List, textColumn } from "../ui/lists/list.tsx";
-import { Confirm, Dialog } from "../ui/dialog.tsx";
+import { Confirm, Dialog, FormDialog } from "../ui/dialog.tsx";
 import { Menu } from "../ui/menu.tsx";
 import { isNarrow } from "../ui/narrow.ts";
 import { Page, Panel } from "../ui/page.tsx";
-import { FromTerminal, Line, State, When } from "../ui/parts.tsx";
+import { Line, State, When } from "../ui/parts.tsx";
 import type { Column } from "../ui/lists/rows.tsx";
 import { timeColumn } from "../ui/lists/time-column.ts";
 import { SessionList, type SessionsPath } from "../account/session-list.tsx";
@@ -281,7 +280,7 @@ function Invite({ again, close }: { again?: Member; close(): void }) {
   const [email, setEmail] = useState(again?.email ?? "");
   const [role, setRole] = useState<Role>(again?.role ?? "member");
   const [made, setMade] = useState<NewMember | undefined>(undefined);
-  const { error, isRunning, submit } = useAction(async () => {
+  const form = useAction(async () => {
     setMade(await call(membersApi.create, { slug: own }, { email, role }));
     await changed();
   });
@@ -314,31 +313,34 @@ function Invite({ again, close }: { again?: Member; close(): void }) {
       </Dialog>
     );
   return (
-    <Dialog
+    <FormDialog
       title={again === undefined ? "Invite a member" : `New link for ${again.email}`}
       close={close}
       hasUnsaved={email !== (again?.email ?? "")}
+      action={again === undefined ? "Invite" : "Make the link"}
+      form={form}
+      shown={["email", "role"]}
+      terminal={{
+        command: ["member", "create", own, email, "--role", role],
+        call: ["POST", membersPath(own), { email, role }],
+      }}
     >
-      <form onSubmit={submit}>
-        {again === undefined ? null : <p>The link that was made before stops working.</p>}
-        <Text
-          label="E-mail"
-          errors={error?.fields["email"]}
-          value={email}
-          set={setEmail}
-          control={{ type: "email", required: true, autocomplete: "off", readonly: again !== undefined }}
-        />
-        <Choice label="Role" value={role} set={setRole} choices={offered()} errors={error?.fields["role"]} />
-        <FormFailure error={error} shown={["email", "role"]} />
-        <FromTerminal
-          command={["member", "create", own, email, "--role", role]}
-          call={["POST", membersPath(own), { email, role }]}
-        />
-        <FormEnd disabled={isRunning} cancel={close}>
-          {again === undefined ? "Invite" : "Make the link"}
-        </FormEnd>
-      </form>
-    </Dialog>
+      {again === undefined ? null : <p>The link that was made before stops working.</p>}
+      <Text
+        label="E-mail"
+        errors={form.error?.fields["email"]}
+        value={email}
+        set={setEmail}
+        control={{ type: "email", required: true, autocomplete: "off", readonly: again !== undefined }}
+      />
+      <Choice
+        label="Role"
+        value={role}
+        set={setRole}
+        choices={offered()}
+        errors={form.error?.fields["role"]}
+      />
+    </FormDialog>
   );
 }
 
@@ -348,31 +350,38 @@ function Change({ member, close }: { member: Member; close(): void }) {
   const [role, setRole] = useState<Role>(member.role);
   const [userId, setUserId] = useState("");
   const body = { role, ...(userId === "" ? {} : { owner_id: Number(userId) }) };
-  const { error, isRunning, submit } = useAction(async () => {
+  const form = useAction(async () => {
     await call(membersApi.update, params, body);
     await changed();
     close();
   });
   return (
-    <Dialog title={`Role of ${member.email}`} close={close}>
-      <form onSubmit={submit}>
-        <Choice label="Role" value={role} set={setRole} choices={offered()} errors={error?.fields["role"]} />
-        <OwnerNumber error={error} value={userId} set={setUserId} />
-        {member.role === "member" ? null : (
-          <p class="quiet">
-            Tokens, nodes and webhooks of a former administrator stay; their open invitations end.
-          </p>
-        )}
-        <FormFailure error={error} shown={["role"]} />
-        <FromTerminal
-          command={["member", "update", own, member.email, "--role", role]}
-          call={["PATCH", apiPath(membersApi.update, params), body]}
-        />
-        <FormEnd disabled={isRunning || role === member.role} cancel={close}>
-          Change the role
-        </FormEnd>
-      </form>
-    </Dialog>
+    <FormDialog
+      title={`Role of ${member.email}`}
+      close={close}
+      action="Change the role"
+      form={form}
+      disabled={role === member.role}
+      shown={["role"]}
+      terminal={{
+        command: ["member", "update", own, member.email, "--role", role],
+        call: ["PATCH", apiPath(membersApi.update, params), body],
+      }}
+    >
+      <Choice
+        label="Role"
+        value={role}
+        set={setRole}
+        choices={offered()}
+        errors={form.error?.fields["role"]}
+      />
+      <OwnerNumber error={form.error} value={userId} set={setUserId} />
+      {member.role === "member" ? null : (
+        <p class="quiet">
+          Tokens, nodes and webhooks of a former administrator stay; their open invitations end.
+        </p>
+      )}
+    </FormDialog>
   );
 }
 
@@ -434,20 +443,17 @@ function Remove({ member, close }: { member: Member; close(): void }) {
               {fields}
             </>
           )}
-          <FromTerminal
-            command={["member", "delete", own, member.email, ...flags]}
-            call={["DELETE", apiPath(membersApi.delete, params, query)]}
-          />
         </>
       }
-      run={async () => {
-        const report = await call(membersApi.delete, params, query);
-        await changed();
+      changes={membersPath(own)}
+      run={(report) => {
         // Of what stays, nothing on the page tells.
         if (!isInvited && report !== undefined)
           tell(removedWords(member.email, report, me.value?.is_staff === true));
       }}
       close={close}
+      command={["member", "delete", own, member.email, ...flags]}
+      sends={request(membersApi.delete, params, query)}
     />
   );
 }

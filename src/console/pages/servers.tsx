@@ -1,6 +1,5 @@
 // The servers of this control plane, for staff: what each says of itself, and its last day.
 
-import "../core.ts";
 import { apiPath, type SentOf } from "../../api/endpoint.ts";
 import { serversApi, type Server } from "../../api/servers.ts";
 import { formatSize } from "../../base/quantities.ts";

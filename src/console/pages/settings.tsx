@@ -9,10 +9,9 @@ import {
   type OrganizationPatch,
 } from "../../api/organizations.ts";
 import { flagWords, type Setting } from "../../protocol/settings.ts";
-import "../core.ts";
 import { signal } from "@preact/signals";
 import { useRef, useState } from "preact/hooks";
-import { call } from "../contact/api.ts";
+import { request, call } from "../contact/api.ts";
 import { factors, mayAdminister, organization, readMe, slug } from "../contact/me.ts";
 import { refresh, useList, useResource } from "../contact/resource.ts";
 import { go, pathOf, root } from "../frame/router.ts";
@@ -21,7 +20,7 @@ import { DraftBar } from "../ui/draft-bar.tsx";
 import { FormFailure, useAction } from "../ui/form.tsx";
 import { Confirm } from "../ui/dialog.tsx";
 import { Page, Panel } from "../ui/page.tsx";
-import { Failure, FromTerminal, Loading } from "../ui/parts.tsx";
+import { Failure, Loading } from "../ui/parts.tsx";
 import { idOf, Sections } from "../ui/sections.tsx";
 import { Pill } from "../ui/tag.tsx";
 import { FactRow, SettingField, SettingRow } from "../ui/setting-fields.tsx";
@@ -200,22 +199,15 @@ function Deletion({ present }: { present: Organization }) {
         <Confirm
           title={`Delete ${present.slug}?`}
           action={`Delete ${present.slug} and revoke its ${many}`}
-          effect={
-            <>
-              <p>All tunnels of its nodes end within seconds. There is no way back.</p>
-              <FromTerminal
-                command={["org", "delete", present.slug]}
-                call={["DELETE", ownPath(present.slug)]}
-              />
-            </>
-          }
+          effect="All tunnels of its nodes end within seconds. There is no way back."
           typeName={present.slug}
           run={async () => {
-            await call(organizationsApi.delete, present);
             await readMe();
             go(root);
           }}
           close={() => ask(false)}
+          command={["org", "delete", present.slug]}
+          sends={request(organizationsApi.delete, present)}
         />
       ) : null}
     </Panel>

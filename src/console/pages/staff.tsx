@@ -2,26 +2,26 @@
 
 import { apiPath } from "../../api/endpoint.ts";
 import { organizationsApi, type Organization } from "../../api/organizations.ts";
-import "../core.ts";
 import { useState } from "preact/hooks";
 import { minPasswordLength, usersApi, userSettings, type User } from "../../api/users.ts";
-import { call } from "../contact/api.ts";
+import { request, call } from "../contact/api.ts";
 import { me, organizations, readMe } from "../contact/me.ts";
 import { freeNetwork, overlapped } from "../node/overlay-networks.ts";
 import { counted } from "./removed-words.ts";
 import { refresh, useResource } from "../contact/resource.ts";
 import { go, pathOf } from "../frame/router.ts";
-import { Button, FormEnd } from "../ui/button.tsx";
-import { Check, FormFailure, Text, useAction } from "../ui/form.tsx";
+import { Button } from "../ui/button.tsx";
+import { Check, Text, useAction } from "../ui/form.tsx";
 import { List, textColumn } from "../ui/lists/list.tsx";
-import { Confirm, Dialog } from "../ui/dialog.tsx";
+import { Confirm, FormDialog } from "../ui/dialog.tsx";
 import { Page } from "../ui/page.tsx";
-import { FromTerminal, State } from "../ui/parts.tsx";
+import { State } from "../ui/parts.tsx";
 import type { Column } from "../ui/lists/rows.tsx";
 import { timeColumn } from "../ui/lists/time-column.ts";
 import { InstallationProviders } from "../providers/installation-providers.tsx";
 import { OwnerNumber, useEnding } from "./user-fields.tsx";
 
+export { Parts } from "./parts.tsx";
 export { Servers } from "./servers.tsx";
 
 const organizationsPath = apiPath(organizationsApi.list, {});
@@ -73,57 +73,58 @@ function NewOrganization({ close }: { close(): void }) {
     ...(owner === me.value?.email ? {} : { owner }),
     ...(ownerId === "" ? {} : { owner_id: Number(ownerId) }),
   };
-  const { error, isRunning, submit } = useAction(async () => {
+  const form = useAction(async () => {
     await call(organizationsApi.create, {}, body);
     await Promise.all([readMe(), refresh(organizationsPath)]);
     close();
     go(pathOf(slug));
   });
   return (
-    <Dialog title="Create an organization" close={close} hasUnsaved={slug !== ""}>
-      <form onSubmit={submit}>
-        <Text
-          label="Slug"
-          help="Lower-case letters, digits and hyphens. It is part of addresses and stays."
-          errors={error?.fields["slug"]}
-          value={slug}
-          set={setSlug}
-          control={{ required: true, autocomplete: "off" }}
-        />
-        <Text
-          label="Network"
-          help="Of the overlay. Choose one that no machine uses otherwise; it stays."
-          errors={error?.fields["network"]}
-          value={network}
-          set={setNetwork}
-          control={{ required: true, autocomplete: "off" }}
-        />
-        <div class="limited" role="status">
-          {other && (
-            <>
-              It overlaps the network of <bdi>{other.slug}</bdi>: a machine cannot be in both organizations.
-            </>
-          )}
-        </div>
-        <Text
-          label="Owner"
-          help="The e-mail address of a user of this control plane."
-          errors={error?.fields["owner"]}
-          value={owner}
-          set={setOwner}
-          control={{ type: "email", required: true, autocomplete: "off" }}
-        />
-        <OwnerNumber error={error} value={ownerId} set={setOwnerId} />
-        <FormFailure error={error} shown={["slug", "network", "owner"]} />
-        <FromTerminal
-          command={["org", "create", slug, "--network", network, "--owner", owner]}
-          call={["POST", organizationsPath, body]}
-        />
-        <FormEnd disabled={isRunning} cancel={close}>
-          Create the organization
-        </FormEnd>
-      </form>
-    </Dialog>
+    <FormDialog
+      title="Create an organization"
+      close={close}
+      hasUnsaved={slug !== ""}
+      action="Create the organization"
+      form={form}
+      shown={["slug", "network", "owner"]}
+      terminal={{
+        command: ["org", "create", slug, "--network", network, "--owner", owner],
+        call: ["POST", organizationsPath, body],
+      }}
+    >
+      <Text
+        label="Slug"
+        help="Lower-case letters, digits and hyphens. It is part of addresses and stays."
+        errors={form.error?.fields["slug"]}
+        value={slug}
+        set={setSlug}
+        control={{ required: true, autocomplete: "off" }}
+      />
+      <Text
+        label="Network"
+        help="Of the overlay. Choose one that no machine uses otherwise; it stays."
+        errors={form.error?.fields["network"]}
+        value={network}
+        set={setNetwork}
+        control={{ required: true, autocomplete: "off" }}
+      />
+      <div class="limited" role="status">
+        {other && (
+          <>
+            It overlaps the network of <bdi>{other.slug}</bdi>: a machine cannot be in both organizations.
+          </>
+        )}
+      </div>
+      <Text
+        label="Owner"
+        help="The e-mail address of a user of this control plane."
+        errors={form.error?.fields["owner"]}
+        value={owner}
+        set={setOwner}
+        control={{ type: "email", required: true, autocomplete: "off" }}
+      />
+      <OwnerNumber error={form.error} value={ownerId} set={setOwnerId} />
+    </FormDialog>
   );
 }
 
@@ -188,50 +189,51 @@ function NewUser({ close }: { close(): void }) {
   const [email, setEmail] = useState("");
   const [password, setPassword] = useState("");
   const [isStaff, setStaff] = useState(false);
-  const { error, isRunning, submit } = useAction(async () => {
+  const form = useAction(async () => {
     await call(usersApi.create, {}, { email, password, is_staff: isStaff });
     await refresh(usersPath);
     close();
   });
   return (
-    <Dialog title="Create a user" close={close} hasUnsaved={email !== ""}>
-      <form onSubmit={submit}>
-        <p class="quiet">
-          Owners can also invite members to their organizations. Invited members choose their own password.
-        </p>
-        <Text
-          label="E-mail"
-          errors={error?.fields["email"]}
-          value={email}
-          set={setEmail}
-          control={{ type: "email", required: true, autocomplete: "off" }}
-        />
-        <Text
-          label="Password"
-          help={`At least ${minPasswordLength} characters.`}
-          errors={error?.fields["password"]}
-          value={password}
-          set={setPassword}
-          control={{
-            type: "password",
-            required: true,
-            minlength: minPasswordLength,
-            autocomplete: "new-password",
-          }}
-        />
-        <p>
-          <Check label={userSettings.is_staff.label} checked={isStaff} set={setStaff} />
-        </p>
-        <FormFailure error={error} shown={["email", "password"]} />
-        <FromTerminal
-          command={["user", "create", email, ...(isStaff ? [`--${userSettings.is_staff.flag}`] : [])]}
-          call={["POST", usersPath, { email, password: "…", is_staff: isStaff }]}
-        />
-        <FormEnd disabled={isRunning} cancel={close}>
-          Create the user
-        </FormEnd>
-      </form>
-    </Dialog>
+    <FormDialog
+      title="Create a user"
+      close={close}
+      hasUnsaved={email !== ""}
+      action="Create the user"
+      form={form}
+      shown={["email", "password"]}
+      terminal={{
+        command: ["user", "create", email, ...(isStaff ? [`--${userSettings.is_staff.flag}`] : [])],
+        call: ["POST", usersPath, { email, password: "…", is_staff: isStaff }],
+      }}
+    >
+      <p class="quiet">
+        Owners can also invite members to their organizations. Invited members choose their own password.
+      </p>
+      <Text
+        label="E-mail"
+        errors={form.error?.fields["email"]}
+        value={email}
+        set={setEmail}
+        control={{ type: "email", required: true, autocomplete: "off" }}
+      />
+      <Text
+        label="Password"
+        help={`At least ${minPasswordLength} characters.`}
+        errors={form.error?.fields["password"]}
+        value={password}
+        set={setPassword}
+        control={{
+          type: "password",
+          required: true,
+          minlength: minPasswordLength,
+          autocomplete: "new-password",
+        }}
+      />
+      <p>
+        <Check label={userSettings.is_staff.label} checked={isStaff} set={setStaff} />
+      </p>
+    </FormDialog>
   );
 }
 
@@ -264,20 +266,15 @@ function Activation({ user, close }: { user: User; close(): void }) {
                   : `Still working: ${counted(left)}.`}
             </p>
             {data !== undefined && left.length === 0 ? null : fields}
-            <FromTerminal command={["user", "disable", user.email, ...flags]} call={["PATCH", path, body]} />
           </>
         ) : (
-          <>
-            <p>They can sign in again. Nodes and tokens that were revoked stay so.</p>
-            <FromTerminal command={["user", "enable", user.email]} call={["PATCH", path, body]} />
-          </>
+          "They can sign in again. Nodes and tokens that were revoked stay so."
         )
       }
-      run={async () => {
-        await call(usersApi.update, { id: user.id }, body);
-        await refresh(usersPath);
-      }}
       close={close}
+      command={["user", verb.toLowerCase(), user.email, ...(isEnding ? flags : [])]}
+      sends={request(usersApi.update, { id: user.id }, body)}
+      changes={usersPath}
     />
   );
 }

@@ -2,9 +2,8 @@
 
 import { registrationTokensApi, serviceTokensApi } from "../../api/tokens.ts";
 import { apiPath, type SentOf } from "../../api/endpoint.ts";
-import "../core.ts";
 import { useState } from "preact/hooks";
-import { call } from "../contact/api.ts";
+import { request, call } from "../contact/api.ts";
 import { partsOf, sentencesOf } from "../words/field-parts.ts";
 import { slug } from "../contact/me.ts";
 import type { Names } from "../activity/actor.ts";
@@ -12,12 +11,12 @@ import { useMemberNames } from "../activity/member-names.ts";
 import { mayDo, nameOfKey, unused } from "../joining/token-words.ts";
 import { refresh } from "../contact/resource.ts";
 import { pathOf } from "../frame/router.ts";
-import { Button, FormEnd } from "../ui/button.tsx";
-import { Check, Choice, FormFailure, Text, useAction } from "../ui/form.tsx";
+import { Button } from "../ui/button.tsx";
+import { Check, Choice, Text, useAction } from "../ui/form.tsx";
 import { List, textColumn } from "../ui/lists/list.tsx";
-import { Confirm, Dialog, ShownOnce } from "../ui/dialog.tsx";
+import { Confirm, FormDialog, ShownOnce } from "../ui/dialog.tsx";
 import { Page } from "../ui/page.tsx";
-import { FromTerminal, When } from "../ui/parts.tsx";
+import { When } from "../ui/parts.tsx";
 import type { Column } from "../ui/lists/rows.tsx";
 import { Tag } from "../ui/tag.tsx";
 import { timeColumn } from "../ui/lists/time-column.ts";
@@ -177,23 +176,18 @@ function Revoke({ kind, token, name, close }: Revoked & { close(): void }) {
           {"role" in token && token.role === "member" ? null : (
             <Check label="Also revoke the nodes that came with it" checked={nodes} set={setNodes} />
           )}
-          <FromTerminal
-            command={[
-              kind === "service_tokens" ? "service-token" : "token",
-              "revoke",
-              own,
-              id,
-              ...(nodes ? ["--revoke-nodes"] : []),
-            ]}
-            call={["DELETE", apiPath(of.revoke, { slug: own, id }, query)]}
-          />
         </>
       }
-      run={async () => {
-        await call(of.revoke, { slug: own, id }, query);
-        await refresh(apiPath(of.list, { slug: own }));
-      }}
       close={close}
+      command={[
+        kind === "service_tokens" ? "service-token" : "token",
+        "revoke",
+        own,
+        id,
+        ...(nodes ? ["--revoke-nodes"] : []),
+      ]}
+      sends={request(of.revoke, { slug: own, id }, query)}
+      changes={apiPath(of.list, { slug: own })}
     />
   );
 }
@@ -226,7 +220,7 @@ function NewServiceToken({ close }: { close(): void }) {
     scopes: scopes.map(([scope]) => scope).filter((scope) => chosen.has(scope)),
     ...(from.length === 0 ? {} : { networks: from }),
   };
-  const { error, isRunning, submit } = useAction(async () => {
+  const form = useAction(async () => {
     const { token } = await call(serviceTokensApi.create, { slug: own }, body);
     setSecret(token);
     await refresh(apiPath(serviceTokensApi.list, { slug: own }));
@@ -240,58 +234,60 @@ function NewServiceToken({ close }: { close(): void }) {
       </ShownOnce>
     );
   return (
-    <Dialog title="Create a service token" close={close} hasUnsaved={name !== ""}>
-      <form onSubmit={submit}>
-        <Text
-          label="Name"
-          errors={error?.fields["name"]}
-          value={name}
-          set={setName}
-          control={{ required: true, maxlength: 100 }}
-        />
-        <Choice
-          label="Role"
-          value={role}
-          set={setRole}
-          choices={[
-            ["member", "Member: reads what the boxes below allow"],
-            ["admin", "Administrator: changes what the boxes below allow"],
-          ]}
-        />
-        <fieldset>
-          <legend>It may use (one at least)</legend>
-          {scopes.map(([scope, label]) => (
-            <Check key={scope} label={label} checked={chosen.has(scope)} set={toggle(scope)} />
-          ))}
-        </fieldset>
-        <Text
-          label="Only from these networks"
-          help="Separated by commas, such as 192.0.2.0/24. Empty: from everywhere."
-          errors={sentencesOf(error?.fields, "networks", from)}
-          value={networks}
-          set={setNetworks}
-        />
-        <Choice label="Valid for" value={expires} set={setExpires} choices={lifetimes} />
-        <FormFailure error={error} shown={["name", "networks"]} />
-        <FromTerminal
-          command={[
-            "service-token",
-            "create",
-            own,
-            name || "NAME",
-            "--role",
-            role,
-            "--expires",
-            expires,
-            ...body.scopes.flatMap((scope) => ["--scope", scope]),
-            ...from.flatMap((network) => ["--network", network]),
-          ]}
-          call={["POST", apiPath(serviceTokensApi.create, { slug: own }), body]}
-        />
-        <FormEnd disabled={isRunning || chosen.size === 0} cancel={close}>
-          Create the token
-        </FormEnd>
-      </form>
-    </Dialog>
+    <FormDialog
+      title="Create a service token"
+      close={close}
+      hasUnsaved={name !== ""}
+      action="Create the token"
+      form={form}
+      disabled={chosen.size === 0}
+      shown={["name", "networks"]}
+      terminal={{
+        command: [
+          "service-token",
+          "create",
+          own,
+          name || "NAME",
+          "--role",
+          role,
+          "--expires",
+          expires,
+          ...body.scopes.flatMap((scope) => ["--scope", scope]),
+          ...from.flatMap((network) => ["--network", network]),
+        ],
+        call: ["POST", apiPath(serviceTokensApi.create, { slug: own }), body],
+      }}
+    >
+      <Text
+        label="Name"
+        errors={form.error?.fields["name"]}
+        value={name}
+        set={setName}
+        control={{ required: true, maxlength: 100 }}
+      />
+      <Choice
+        label="Role"
+        value={role}
+        set={setRole}
+        choices={[
+          ["member", "Member: reads what the boxes below allow"],
+          ["admin", "Administrator: changes what the boxes below allow"],
+        ]}
+      />
+      <fieldset>
+        <legend>It may use (one at least)</legend>
+        {scopes.map(([scope, label]) => (
+          <Check key={scope} label={label} checked={chosen.has(scope)} set={toggle(scope)} />
+        ))}
+      </fieldset>
+      <Text
+        label="Only from these networks"
+        help="Separated by commas, such as 192.0.2.0/24. Empty: from everywhere."
+        errors={sentencesOf(form.error?.fields, "networks", from)}
+        value={networks}
+        set={setNetworks}
+      />
+      <Choice label="Valid for" value={expires} set={setExpires} choices={lifetimes} />
+    </FormDialog>
   );
 }

@@ -3,15 +3,15 @@
 import { useState } from "preact/hooks";
 import { apiPath, type SentOf } from "../../api/endpoint.ts";
 import { domainsApi, organizationProvidersApi, type Provider } from "../../api/providers.ts";
-import { call } from "../contact/api.ts";
+import { request, call } from "../contact/api.ts";
 import { leavingText } from "./leaving.ts";
 import { slug } from "../contact/me.ts";
 import { refresh, useResource } from "../contact/resource.ts";
-import { Button, FormEnd } from "../ui/button.tsx";
-import { FormFailure, Text, useAction } from "../ui/form.tsx";
-import { Confirm, Dialog } from "../ui/dialog.tsx";
+import { Button } from "../ui/button.tsx";
+import { Text, useAction } from "../ui/form.tsx";
+import { Confirm, FormDialog } from "../ui/dialog.tsx";
 import { Panel, TerminalButton } from "../ui/page.tsx";
-import { Failure, FromTerminal, Line, Loading, State } from "../ui/parts.tsx";
+import { Failure, Line, Loading, State } from "../ui/parts.tsx";
 import { FactRow } from "../ui/setting-fields.tsx";
 import { EditProvider, NewProvider } from "./provider-form.tsx";
 
@@ -71,20 +71,11 @@ export function OwnProviders() {
           title={`Remove ${removing.name}?`}
           action={`Remove ${removing.name}`}
           typeName={removing.name}
-          effect={
-            <>
-              <p>Its users are signed out, and cannot sign in any more. There is no way back.</p>
-              <FromTerminal
-                command={["oidc", "delete", removing.id, "--org", own]}
-                call={["DELETE", apiPath(organizationProvidersApi.delete, { slug: own, id: removing.id })]}
-              />
-            </>
-          }
-          run={async () => {
-            await call(organizationProvidersApi.delete, { slug: own, id: removing.id });
-            await refresh(path);
-          }}
+          effect="Its users are signed out, and cannot sign in any more. There is no way back."
           close={() => remove(undefined)}
+          command={["oidc", "delete", removing.id, "--org", own]}
+          sends={request(organizationProvidersApi.delete, { slug: own, id: removing.id })}
+          changes={path}
         />
       )}
     </>
@@ -148,32 +139,30 @@ function Domains() {
 function Claim({ path, close }: { path: string; close(): void }) {
   const own = slug.value ?? "";
   const [domain, edit] = useState("");
-  const { error, isRunning, submit } = useAction(async () => {
+  const form = useAction(async () => {
     await call(domainsApi.create, { slug: own }, { domain });
     await refresh(path);
     close();
   });
   return (
-    <Dialog title="Add a domain" close={close} hasUnsaved={domain !== ""}>
-      <form onSubmit={submit}>
-        <p>Addresses of your provider count in it once its TXT record is published. It is shown next.</p>
-        <Text
-          label="Domain"
-          errors={error?.fields["domain"]}
-          value={domain}
-          set={edit}
-          control={{ required: true, placeholder: "example.org" }}
-        />
-        <FormFailure error={error} shown={["domain"]} />
-        <FromTerminal
-          command={["domain", "create", own, domain || "DOMAIN"]}
-          call={["POST", path, { domain }]}
-        />
-        <FormEnd disabled={isRunning} cancel={close}>
-          Claim the domain
-        </FormEnd>
-      </form>
-    </Dialog>
+    <FormDialog
+      title="Add a domain"
+      close={close}
+      hasUnsaved={domain !== ""}
+      action="Claim the domain"
+      form={form}
+      shown={["domain"]}
+      terminal={{ command: ["domain", "create", own, domain || "DOMAIN"], call: ["POST", path, { domain }] }}
+    >
+      <p>Addresses of your provider count in it once its TXT record is published. It is shown next.</p>
+      <Text
+        label="Domain"
+        errors={form.error?.fields["domain"]}
+        value={domain}
+        set={edit}
+        control={{ required: true, placeholder: "example.org" }}
+      />
+    </FormDialog>
   );
 }
 
@@ -233,22 +222,15 @@ function OneDomain({ path, domain }: { path: string; domain: Domain }) {
             title={`Remove the claim of ${domain.domain}?`}
             action={`Remove ${domain.domain}`}
             effect={
-              <>
-                <p>
-                  {isVerified ? "Users lose their addresses in it at the next sign-in. " : null}
-                  To claim it again, a new TXT record is needed.
-                </p>
-                <FromTerminal
-                  command={["domain", "delete", slug.value ?? "", domain.domain]}
-                  call={["DELETE", apiPath(domainsApi.delete, at)]}
-                />
-              </>
+              <p>
+                {isVerified ? "Users lose their addresses in it at the next sign-in. " : null}
+                To claim it again, a new TXT record is needed.
+              </p>
             }
-            run={async () => {
-              await call(domainsApi.delete, at);
-              await refresh(path);
-            }}
             close={() => ask(false)}
+            command={["domain", "delete", slug.value ?? "", domain.domain]}
+            sends={request(domainsApi.delete, at)}
+            changes={path}
           />
         ) : null}
       </span>

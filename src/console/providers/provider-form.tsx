@@ -1,5 +1,6 @@
 // The forms of an organization's provider of identities: a new one, and all settings of one that is there.
 
+import { FormDialog } from "../ui/dialog.tsx";
 import { useState } from "preact/hooks";
 import { apiPath, type GivenOf } from "../../api/endpoint.ts";
 import {
@@ -13,11 +14,9 @@ import { sentencesOf } from "../words/field-parts.ts";
 import { slug } from "../contact/me.ts";
 import { refresh } from "../contact/resource.ts";
 import { differing, valuesOf } from "../ui/setting-values.ts";
-import { FormFailure, Text, useAction } from "../ui/form.tsx";
-import { Dialog } from "../ui/dialog.tsx";
-import { FromTerminal, Line } from "../ui/parts.tsx";
+import { Text, useAction } from "../ui/form.tsx";
+import { Line } from "../ui/parts.tsx";
 import { SettingFields, useSettings, type SettingsForm } from "../ui/setting-fields.tsx";
-import { FormEnd } from "../ui/button.tsx";
 
 type Values = Omit<GivenOf<typeof organizationProvidersApi.create>, "issuer">;
 const usual: Values = valuesOf(organizationProviderSettings);
@@ -47,7 +46,7 @@ export function NewProvider({ path, complete, close: shut }: Adding) {
     kept = { path, issuer, values };
     shut();
   };
-  const { error, isRunning, submit } = useAction(async () => {
+  const sending = useAction(async () => {
     const made = await call(organizationProvidersApi.create, { slug: slug.value ?? "" }, body);
     await refresh(path);
     kept = { path: "", issuer: "", values: usual };
@@ -55,39 +54,40 @@ export function NewProvider({ path, complete, close: shut }: Adding) {
     if (made.client_id === "") complete(made);
   });
   return (
-    <Dialog title="Add a provider" close={close} hasUnsaved={changes.client_secret !== undefined}>
-      <form onSubmit={submit}>
-        <p>
-          Not registered there yet? Leave the client ID empty: the redirect URI that the provider asks for
-          follows, and nobody signs in until you complete it.
-        </p>
-        <Text
-          label="Issuer"
-          help="Such as https://login.example.org. It is asked for its configuration now."
-          errors={sentencesOf(error?.fields, "issuer")}
-          value={issuer}
-          set={setIssuer}
-          control={{ required: true }}
-        />
-        <Fields settings={withSecret("Empty for a public client.")} form={form} error={error} />
-        <FormFailure error={error} shown={shownFields} />
-        <FromTerminal
-          command={[
-            "oidc",
-            "create",
-            name || "NAME",
-            issuer || "ISSUER",
-            "--org",
-            slug.value ?? "",
-            ...flagWords(organizationProviderSettings, changes),
-          ]}
-          call={["POST", path, shownOf(body)]}
-        />
-        <FormEnd disabled={isRunning} cancel={close}>
-          Add the provider
-        </FormEnd>
-      </form>
-    </Dialog>
+    <FormDialog
+      title="Add a provider"
+      close={close}
+      hasUnsaved={changes.client_secret !== undefined}
+      action="Add the provider"
+      form={sending}
+      shown={shownFields}
+      terminal={{
+        command: [
+          "oidc",
+          "create",
+          name || "NAME",
+          issuer || "ISSUER",
+          "--org",
+          slug.value ?? "",
+          ...flagWords(organizationProviderSettings, changes),
+        ],
+        call: ["POST", path, shownOf(body)],
+      }}
+    >
+      <p>
+        Not registered there yet? Leave the client ID empty: the redirect URI that the provider asks for
+        follows, and nobody signs in until you complete it.
+      </p>
+      <Text
+        label="Issuer"
+        help="Such as https://login.example.org. It is asked for its configuration now."
+        errors={sentencesOf(sending.error?.fields, "issuer")}
+        value={issuer}
+        set={setIssuer}
+        control={{ required: true }}
+      />
+      <Fields settings={withSecret("Empty for a public client.")} form={form} error={sending.error} />
+    </FormDialog>
   );
 }
 
@@ -97,44 +97,48 @@ export function EditProvider({ path, provider, close }: Editing) {
   const form = useSettings<Values>(organizationProviderSettings, provider);
   const { changes } = form;
   const at = { slug: slug.value ?? "", id: provider.id };
-  const { error, isRunning, submit } = useAction(async () => {
+  const sending = useAction(async () => {
     await call(organizationProvidersApi.update, at, changes);
     await refresh(path);
     close();
   });
   const isSame = Object.keys(changes).length === 0;
   return (
-    <Dialog title={`Edit ${provider.name}`} close={close} hasUnsaved={!isSame}>
-      <form onSubmit={submit}>
-        <p>Register this redirect URI there:</p>
-        <Line text={provider.redirect_uri} />
-        <Fields
-          settings={withSecret(
-            `Empty: ${provider.has_secret ? "the present one stays" : "it stays a public client"}.`,
-          )}
-          form={form}
-          error={error}
-        />
-        <FormFailure error={error} shown={shownFields} />
-        <p class="quiet">Roles and groups of nodes change at each user's next sign-in.</p>
-        {isSame ? null : (
-          <FromTerminal
-            command={[
-              "oidc",
-              "update",
-              provider.id,
-              "--org",
-              slug.value ?? "",
-              ...flagWords(organizationProviderSettings, changes),
-            ]}
-            call={["PATCH", apiPath(organizationProvidersApi.update, at), shownOf(changes)]}
-          />
+    <FormDialog
+      title={`Edit ${provider.name}`}
+      close={close}
+      hasUnsaved={!isSame}
+      action="Save the provider"
+      form={sending}
+      disabled={isSame}
+      shown={shownFields}
+      terminal={
+        isSame
+          ? undefined
+          : {
+              command: [
+                "oidc",
+                "update",
+                provider.id,
+                "--org",
+                slug.value ?? "",
+                ...flagWords(organizationProviderSettings, changes),
+              ],
+              call: ["PATCH", apiPath(organizationProvidersApi.update, at), shownOf(changes)],
+            }
+      }
+    >
+      <p>Register this redirect URI there:</p>
+      <Line text={provider.redirect_uri} />
+      <Fields
+        settings={withSecret(
+          `Empty: ${provider.has_secret ? "the present one stays" : "it stays a public client"}.`,
         )}
-        <FormEnd disabled={isRunning || isSame} cancel={close}>
-          Save the provider
-        </FormEnd>
-      </form>
-    </Dialog>
+        form={form}
+        error={sending.error}
+      />
+      <p class="quiet">Roles and groups of nodes change at each user's next sign-in.</p>
+    </FormDialog>
   );
 }
 

@@ -2,12 +2,15 @@
 
 import type { ComponentChildren } from "preact";
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
-import { ApiError } from "../contact/api.ts";
+import type { Sending } from "../contact/api.ts";
+import { refresh } from "../contact/resource.ts";
+import type { Terminal } from "../words/terminal.ts";
 import { unturned } from "../words/foreign-words.ts";
 import { staying } from "../frame/router.ts";
 import { setUnsaved } from "../frame/unsaved.ts";
 import { Field, valueOf } from "./field.tsx";
-import { Failure, Line, type View } from "./parts.tsx";
+import { FormFailure, useAction, type Action } from "./form.tsx";
+import { FromTerminal, Line, type View } from "./parts.tsx";
 import { FormEnd } from "./button.tsx";
 
 type DialogProps = {
@@ -83,6 +86,39 @@ export function Dialog({
   );
 }
 
+type FormDialogProps = Pick<DialogProps, "title" | "close" | "hasUnsaved" | "children"> & {
+  /** What the form does, on its button. */
+  action: ComponentChildren;
+  form: Pick<Action, "error" | "isRunning" | "submit">;
+  /** Something is missing yet. */
+  disabled?: boolean;
+  /** Fields that show the sentences about them. */
+  shown?: readonly string[];
+  terminal?: Terminal | undefined;
+};
+
+/** A form in a dialog: its fields, why it was refused, the same from the terminal, and its action. */
+export const FormDialog = ({
+  action,
+  form: { error, isRunning, submit },
+  disabled,
+  shown,
+  terminal,
+  children,
+  ...dialog
+}: FormDialogProps) => (
+  <Dialog {...dialog}>
+    <form onSubmit={submit}>
+      {children}
+      <FormFailure error={error} {...(shown && { shown })} />
+      {terminal && <FromTerminal {...terminal} />}
+      <FormEnd disabled={isRunning || disabled} cancel={dialog.close}>
+        {action}
+      </FormEnd>
+    </form>
+  </Dialog>
+);
+
 type ShownOnceProps = { title: string; secret: string; close: () => void; children: ComponentChildren };
 
 /** Only the button closes it, because the secret is not shown again. `children`: what it is for. */
@@ -100,7 +136,7 @@ export function ShownOnce({ title, secret, close, children }: ShownOnceProps) {
   );
 }
 
-type ConfirmProps = {
+type ConfirmProps<T> = {
   /** The question. */
   title: string;
   /** The action, as text of the button: "Revoke db-1". */
@@ -111,37 +147,39 @@ type ConfirmProps = {
   typeName?: string | undefined;
   /** False: the change removes nothing. */
   isDanger?: boolean;
-  run: () => Promise<void>;
+  /** The same from the terminal. */
+  command?: Terminal["command"];
+  /** What it asks of the control plane. */
+  sends?: Sending<T>;
+  /** The path of what is read again after it. */
+  changes?: string;
+  /** What else it does then; without `sends`, all that it does. */
+  run?(answer?: T): unknown;
   close: () => void;
 };
 
-export function Confirm({ title, action, effect, typeName, isDanger = true, run, close }: ConfirmProps) {
+export function Confirm<T>({ title, action, effect, isDanger = true, close, ...props }: ConfirmProps<T>) {
+  const { typeName, command, sends, changes } = props;
   const [typed, type] = useState("");
-  const [error, fail] = useState<ApiError | undefined>(undefined);
-  const [isRunning, runs] = useState(false);
-  const submit = async (event: Event) => {
-    event.preventDefault();
-    runs(true);
-    try {
-      await run();
-      close();
-    } catch (failure) {
-      if (!(failure instanceof ApiError)) throw failure;
-      fail(failure);
-    } finally {
-      runs(false);
-    }
-  };
+  const { error, isRunning, submit } = useAction(async () => {
+    const answer = await sends?.send();
+    if (changes !== undefined) await refresh(changes);
+    await props.run?.(answer);
+    close();
+  });
   return (
     <Dialog title={title} close={close}>
       <form onSubmit={submit}>
-        <div>{effect}</div>
+        <div>
+          {typeof effect === "string" ? <p>{effect}</p> : effect}
+          {command && <FromTerminal command={command} {...(sends && { call: sends.call })} />}
+        </div>
         {typeName === undefined ? null : (
           <Field label={`Type ${unturned(typeName)} to go on`}>
             <input value={typed} autocomplete="off" onInput={(event: InputEvent) => type(valueOf(event))} />
           </Field>
         )}
-        {error === undefined ? null : <Failure error={error} />}
+        <FormFailure error={error} />
         <FormEnd
           kind={isDanger ? "solid" : "primary"}
           autofocus={!isDanger}

@@ -1,10 +1,25 @@
 // Parts of pages that have a file of their own, so that the page does not wait for them.
 
+import type { FunctionComponent } from "preact";
 import { useEffect, useState } from "preact/hooks";
+import type { Node } from "../../protocol/node.ts";
+import type { Registration } from "../joining/registrations.ts";
 
+/** A question about some nodes. */
+export type Asking = { nodes: readonly Pick<Node, "id" | "name" | "phone">[]; close(): void };
+
+/** By their properties, because the files use parts themselves. */
 type Parts = {
-  node(): Promise<typeof import("../node/node.ts")>;
-  joining(): Promise<typeof import("../joining/joining.ts")>;
+  node(): Promise<{ Aside: FunctionComponent<{ id: number; close(): void }> }>;
+  editing(): Promise<{
+    Edit: FunctionComponent<{ node: Node; close(): void }>;
+    dialogs: Readonly<Record<"groups" | "renew" | "revoke" | "restore", FunctionComponent<Asking>>>;
+  }>;
+  qr(): Promise<{ QrPicture: FunctionComponent<{ text: string; label: string }> }>;
+  joining(): Promise<{
+    AnswerDialog: FunctionComponent<{ verb: "approve" | "refuse"; machine: Registration; close(): void }>;
+    Waiting: FunctionComponent;
+  }>;
 };
 
 /** The files. The table of pages names them (pages.ts), so that no page is in the first view of another. */

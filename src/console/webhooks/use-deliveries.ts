@@ -3,7 +3,7 @@
 import { apiPath } from "../../api/endpoint.ts";
 import { webhooksApi, type ListedDelivery as Delivery } from "../../api/webhooks.ts";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { behindAll } from "../activity/activity.ts";
+import { behindAll } from "../../api/values.ts";
 import { ApiError, call, get } from "../contact/api.ts";
 import { isUnderWay, joined, outcomeOfAll, type Known } from "./deliveries.ts";
 import { onEvent } from "../contact/live.ts";

@@ -8,23 +8,22 @@ import {
   type ListedWebhook as Webhook,
 } from "../../api/webhooks.ts";
 import { flagWords } from "../../protocol/settings.ts";
-import "../core.ts";
 import { useState } from "preact/hooks";
 import type { Things } from "../activity/activity.ts";
-import { call } from "../contact/api.ts";
+import { request, call } from "../contact/api.ts";
 import { nodesIn, standingOf } from "./deliveries.ts";
 import { slug } from "../contact/me.ts";
 import { useNamed } from "../activity/named-nodes.ts";
 import { refresh, useList } from "../contact/resource.ts";
 import { go, pathOf, useShownName } from "../frame/router.ts";
 import { dayOf } from "../words/ago.ts";
-import { Button, FormEnd } from "../ui/button.tsx";
+import { Button } from "../ui/button.tsx";
 import { FormFailure, useAction } from "../ui/form.tsx";
 import { List, textColumn } from "../ui/lists/list.tsx";
-import { Confirm, Dialog, ShownOnce } from "../ui/dialog.tsx";
+import { Confirm, FormDialog, ShownOnce } from "../ui/dialog.tsx";
 import { Menu } from "../ui/menu.tsx";
 import { Page, Panel, Why } from "../ui/page.tsx";
-import { Empty, Facts, Failure, FromTerminal, Loading, State, When } from "../ui/parts.tsx";
+import { Empty, Facts, Failure, Loading, State, When } from "../ui/parts.tsx";
 import type { Column } from "../ui/lists/rows.tsx";
 import { Pill } from "../ui/tag.tsx";
 import { timeColumn } from "../ui/lists/time-column.ts";
@@ -90,7 +89,7 @@ function Edit({ webhook: now, close }: { webhook?: Webhook; close(): void }) {
   const { now: typed, changes } = form;
   const [secret, setSecret] = useState<string | undefined>(undefined);
   const params = { slug: own, id: webhook?.id ?? 0 };
-  const { error, isRunning, submit } = useAction(async () => {
+  const sending = useAction(async () => {
     const made = webhook === undefined ? await call(webhooksApi.create, params, typed) : undefined;
     if (made === undefined) await call(webhooksApi.update, params, changes);
     await refresh(webhooksPath(own));
@@ -105,31 +104,26 @@ function Edit({ webhook: now, close }: { webhook?: Webhook; close(): void }) {
     );
   const { url: _, ...events } = changes;
   return (
-    <Dialog
+    <FormDialog
       title={webhook === undefined ? "Create a webhook" : "Edit the webhook"}
       hasUnsaved={Object.keys(changes).length > 0}
       close={close}
+      action={webhook === undefined ? "Create the webhook" : "Save"}
+      form={sending}
+      shown={Object.keys(webhookSettings)}
+      terminal={{
+        command:
+          webhook === undefined
+            ? ["webhook", "create", own, typed.url, ...flagWords(webhookSettings, events)]
+            : ["webhook", "update", own, webhook.id, ...flagWords(webhookSettings, changes)],
+        call:
+          webhook === undefined
+            ? ["POST", webhooksPath(own), typed]
+            : ["PATCH", apiPath(webhooksApi.update, params), changes],
+      }}
     >
-      <form onSubmit={submit}>
-        <SettingFields settings={webhookSettings} form={form} error={error} />
-        <FormFailure error={error} shown={Object.keys(webhookSettings)} />
-        <FromTerminal
-          command={
-            webhook === undefined
-              ? ["webhook", "create", own, typed.url, ...flagWords(webhookSettings, events)]
-              : ["webhook", "update", own, webhook.id, ...flagWords(webhookSettings, changes)]
-          }
-          call={
-            webhook === undefined
-              ? ["POST", webhooksPath(own), typed]
-              : ["PATCH", apiPath(webhooksApi.update, params), changes]
-          }
-        />
-        <FormEnd disabled={isRunning} cancel={close}>
-          {webhook === undefined ? "Create the webhook" : "Save"}
-        </FormEnd>
-      </form>
-    </Dialog>
+      <SettingFields settings={webhookSettings} form={form} error={sending.error} />
+    </FormDialog>
   );
 }
 
@@ -363,22 +357,11 @@ function Deletion({ webhook, close }: { webhook: Webhook; close(): void }) {
       title={`Delete the webhook ${webhook.url}?`}
       action="Delete the webhook"
       typeName={new URL(webhook.url).host}
-      effect={
-        <>
-          <p>
-            There is no way back: deliveries that wait are not sent, and a new webhook has another secret.
-          </p>
-          <FromTerminal
-            command={["webhook", "delete", own, webhook.id]}
-            call={["DELETE", apiPath(webhooksApi.delete, params)]}
-          />
-        </>
-      }
-      run={async () => {
-        await call(webhooksApi.delete, params);
-        go(pathOf(own, "webhooks"));
-      }}
+      effect="There is no way back: deliveries that wait are not sent, and a new webhook has another secret."
+      run={() => go(pathOf(own, "webhooks"))}
       close={close}
+      command={["webhook", "delete", own, webhook.id]}
+      sends={request(webhooksApi.delete, params)}
     />
   );
 }

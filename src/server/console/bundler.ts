@@ -4,6 +4,7 @@
 import { readFileSync, writeFileSync } from "node:fs";
 import { basename, join } from "node:path";
 import { minifySync } from "oxc-minify";
+import { sharedFiles } from "./shared-files.ts";
 
 const source = join(import.meta.dir, "../../console");
 const api = join(import.meta.dir, "../../api");
@@ -22,10 +23,8 @@ import { createElement, Fragment } from ${JSON.stringify("preact")};`;
 const smaller: Bun.BunPlugin = {
   name: "smaller",
   setup(builder) {
-    builder.onLoad({ filter: /[\\/]src[\\/]console[\\/].*\.tsx?$/ }, async ({ path }) => ({
-      contents:
-        inBrowsers[basename(path)] ??
-        (path.endsWith("x") ? elements : "") + withEndpoints(await Bun.file(path).text()),
+    builder.onLoad({ filter: /[\\/]src[\\/]console[\\/].*\.tsx?$/ }, ({ path }) => ({
+      contents: (shared.get(path) ?? "") + contentsOf(path),
       loader: path.endsWith("x") ? "tsx" : "ts",
     }));
     builder.onLoad({ filter: /[\\/]src[\\/]api[\\/](?!endpoint)[a-z-]+\.ts$/ }, async ({ path }) => ({
@@ -83,6 +82,16 @@ const withEndpoints = (source: string) =>
       return `(${shown(subject, found)})`;
     },
   );
+
+/** The text of a module as it is bundled. */
+function contentsOf(path: string): string {
+  if (path.startsWith(api)) return "";
+  if (!path.startsWith(source)) return readFileSync(path, "utf8");
+  const text = inBrowsers[basename(path)] ?? withEndpoints(readFileSync(path, "utf8"));
+  return path.endsWith("x") ? elements + text : text;
+}
+
+const shared = sharedFiles(join(source, ".."), join(source, "main.tsx"), contentsOf);
 
 const bundled = async (entries: readonly string[]) =>
   await Bun.build({

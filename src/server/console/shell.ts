@@ -65,21 +65,26 @@ const firstOfPages: Readonly<Record<string, { file: string; asks: readonly ((slu
 /** A slug needs no escaping in HTML. What else stands in an address is not repeated in the page. */
 const slugAndPage = /^\/console\/(?:([a-z][a-z0-9-]*)\/)?(?:([a-z]+)\/)?$/;
 
+/** The file of a page, and those that it needs. */
+function scriptsOf(page: string): string[] {
+  const file = nameOf(`chunk-${page}`, "js");
+  return [file, ...importsOf(file)];
+}
+
 /** Scripts and answers that the page at the path needs beside what every page does. */
 function firstOf(path: string): { scripts: string[]; answers: string[] } {
   const [isPage, slug, section = ""] = slugAndPage.exec(path) ?? [];
   const first =
     isPage !== undefined && Object.hasOwn(firstOfPages, section) ? firstOfPages[section] : undefined;
   if (first === undefined) return { scripts: [], answers: [] };
-  const file = nameOf(`chunk-${first.file}`, "js");
   const answers = slug === undefined ? [] : first.asks.map((asked) => asked(slug));
-  return { scripts: [file, ...importsOf(file)], answers };
+  return { scripts: scriptsOf(first.file), answers };
 }
 
 /** `hasSession`: the browser sent a session, which may have ended. Without one the console need not ask. */
 export function consolePage({ hasSession, path }: { hasSession: boolean; path: string }): Page {
   const main = nameOf("main", "js");
-  const first = hasSession ? firstOf(path) : { scripts: [], answers: [] };
+  const first = hasSession ? firstOf(path) : { scripts: scriptsOf("gate"), answers: [] };
   // Otherwise the browser finds them only after it has read the first file.
   const scripts = new Set([...importsOf(main), ...first.scripts]);
   const preloads = [...scripts].map((name) => `<link rel="modulepreload" href="/console/files/${name}">`);

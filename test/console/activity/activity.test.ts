@@ -10,15 +10,14 @@ import {
   filterOf,
   makeMatch,
   parts,
-  readBack,
   subjectOf,
   thingsOf,
   verifyEnd,
   verifyNext,
   weekOf,
   type Filter,
-  type Span,
 } from "../../../src/console/activity/activity.ts";
+import { readBack, type Span } from "../../../src/console/activity/read-back.ts";
 import { eventTypes, type Event as AuditEvent } from "../../../src/api/events.ts";
 import { eventHash, eventText } from "../../../src/server/audit/record.ts";
 

@@ -1,0 +1,41 @@
+// The rules about a node in words, for its page and for the dialog that edits it.
+
+import { type Rule as StoredRule, rulesApi } from "../../api/rules.ts";
+import { apiPath } from "../../api/endpoint.ts";
+import { useEffect, useState } from "preact/hooks";
+import { namesOf, toRule, type Rule } from "../access/rules.ts";
+import { namedIn } from "../access/standing.ts";
+import { emailsOf, membersPath } from "../activity/member-names.ts";
+import { readNamed } from "../activity/named-nodes.ts";
+import { useList } from "../contact/resource.ts";
+import { providerGroupsPath, wordsOf } from "../providers/provider-words.ts";
+
+export const rulesPath = (own: string) => apiPath(rulesApi.list, { slug: own }, { page_size: "1000" });
+
+/**
+ * `listed` in words; undefined until all names are known: a node without its name would be called deleted. `read`:
+ * the rules that they are of; names are read again with them.
+ */
+export function useWords(
+  own: string,
+  read: readonly StoredRule[] | undefined,
+  listed: readonly StoredRule[],
+): ((rule: StoredRule) => Rule) | undefined {
+  const ids = namedIn(listed);
+  const [known, know] = useState({ ids, names: namesOf([]) });
+  useEffect(() => {
+    let isOver = false;
+    readNamed(own, ids).then(
+      (nodes) => isOver || know({ ids, names: namesOf(nodes) }),
+      // The rules are read again within 20 seconds.
+      () => undefined,
+    );
+    return () => void (isOver = true);
+  }, [own, read, ids.join()]);
+  const { data: members } = useList(membersPath(own));
+  const { data: groups } = useList(providerGroupsPath(own));
+  const isWhole = ids.every((id) => known.ids.includes(id));
+  if (read === undefined || members === undefined || groups === undefined || !isWhole) return undefined;
+  const [emails, ofProviders] = [emailsOf(members), wordsOf(groups)];
+  return (rule) => toRule(rule, known.names, emails, ofProviders);
+}

@@ -1,0 +1,114 @@
+// Which modules of the console share a file. The bundler makes a file for every set of pages that share something, so each
+// page is given the imports of whole groups: the sets become few. A browser has six connections.
+
+import { dirname, join, relative } from "node:path";
+
+/**
+ * Modules that only some pages need; a page that needs one loads its group. What else two pages share is in the file of the
+ * frame, which every page needs.
+ */
+const groups: readonly (readonly string[])[] = [
+  // Tables.
+  ["console/ui/lists/list.tsx", "console/ui/lists/rows.tsx", "console/ui/lists/time-column.ts"],
+  // Events in words.
+  [
+    "api/events.ts",
+    "console/activity/activity.ts",
+    "console/activity/event-words.ts",
+    "console/activity/recent-events.tsx",
+  ],
+  // Rules in words, and whom they let in.
+  [
+    "console/access/class-words.ts",
+    "console/access/matrix.ts",
+    "console/access/networks.ts",
+    "console/access/rules.ts",
+    "console/access/sentence.tsx",
+    "console/access/standing.ts",
+    "console/access/test-text.ts",
+    "console/activity/rule-change.ts",
+    "console/node/rule-words.ts",
+  ],
+  // Drawings.
+  ["console/map/groups.ts", "console/map/ring.ts", "console/ui/figures.tsx"],
+  // Nodes and CAs that need somebody.
+  [
+    "console/joining/due-phones.tsx",
+    "console/needs/authorities.ts",
+    "console/nodes/awaited-nodes.tsx",
+    "console/nodes/own-nodes.tsx",
+  ],
+  // Paths of nodes in rows.
+  ["console/node/neighbours.ts", "console/node/path-drawings.tsx", "console/node/path-length.ts"],
+  // Actions on several, and fields of groups.
+  ["console/pages/groups-field.tsx", "console/ui/bulk.tsx"],
+  // Users and their providers.
+  [
+    "console/pages/removed-words.ts",
+    "console/pages/user-fields.tsx",
+    "console/providers/leaving.ts",
+    "console/providers/providers.ts",
+  ],
+  // Settings of organizations.
+  ["api/organizations.ts", "api/providers.ts"],
+];
+
+/**
+ * The lines that the pages get, by their files. `root`: of the sources. `contentsOf`: the text of a module as it is bundled.
+ */
+export function sharedFiles(
+  root: string,
+  main: string,
+  contentsOf: (path: string) => string,
+): ReadonlyMap<string, string> {
+  const [ts, tsx] = (["ts", "tsx"] as const).map(
+    (loader) => new Bun.Transpiler({ loader, trimUnusedImports: true }),
+  );
+  const imports = new Map<string, Bun.Import[]>();
+  const importsOf = (path: string) => {
+    const transpiler = path.endsWith("x") ? tsx : ts;
+    const known = imports.get(path) ?? transpiler?.scanImports(contentsOf(path)) ?? [];
+    imports.set(path, known);
+    return known
+      .filter((each) => each.path.startsWith("."))
+      .map((each) => ({ kind: each.kind, path: join(dirname(path), each.path) }));
+  };
+  /** The module, and those that it needs at once. */
+  const reach = (path: string, all = new Set<string>()): Set<string> => {
+    if (all.has(path)) return all;
+    all.add(path);
+    for (const each of importsOf(path)) if (each.kind === "import-statement") reach(each.path, all);
+    return all;
+  };
+  const frame = reach(main);
+  const pages = new Set(
+    [...frame].flatMap(importsOf).flatMap(({ kind, path }) => (kind === "dynamic-import" ? [path] : [])),
+  );
+  const needs = new Map([main, ...pages].map((page) => [page, reach(page)]));
+  const grouped = groups.map((group) => group.map((file) => join(root, file)));
+  const inGroups = new Set(grouped.flat());
+  const uses = Map.groupBy(
+    [...needs.values()].flatMap((all) => [...all]),
+    (file) => file,
+  );
+  const common = new Set(
+    [
+      ...frame,
+      ...[...uses].flatMap(([file, { length }]) => (length > 1 && !inGroups.has(file) ? [file] : [])),
+    ].filter((file) => file !== main && !pages.has(file)),
+  );
+  return new Map(
+    [...needs].map(([page, all]) => {
+      const shared = grouped.filter((group) => group.some((file) => all.has(file))).flat();
+      const lines = [...common, ...shared].map(
+        (file) => `import ${JSON.stringify(relativeTo(page, file))};\n`,
+      );
+      return [page, lines.join("")];
+    }),
+  );
+}
+
+function relativeTo(page: string, file: string): string {
+  const path = relative(dirname(page), file);
+  return path.startsWith(".") ? path : `./${path}`;
+}
