@@ -11,6 +11,8 @@ export const recommendedEngine: EngineVersion = [1, 10, 3];
 export const firstVersions = {
   /** `static_map`: looks host names up again while it runs. Older engines refuse to start with an unknown name. */
   static_map: [1, 7, 0],
+  /** A firewall rule for one of the networks behind a node: `local_cidr`. */
+  local_cidr: [1, 7, 0],
   /** `punchy.respond_delay`: how long a node behind NAT waits before it answers. */
   respond_delay: [1, 7, 0],
   /** `firewall.inbound_action` and `firewall.outbound_action`: drop or reject. */

@@ -1,7 +1,8 @@
-// Groups of nodes that users decide, by what they own or by their provider of identities. Rules, certificates and engines
-// know three forms:
+// Groups that no administrator fills: users decide by what they own or by their provider of identities, or they are no
+// nodes. Rules, certificates and engines know these forms:
 // - `user:id.17`: the nodes of user 17. By id, so that a later user with the same e-mail address inherits nothing.
 // - `user:self`: the nodes with the same owner as the node that has the rule.
+// - `network:192.168.7.0-24`: no nodes, but a network behind nodes, as the target of a rule.
 // - `idp:3.<32 hex>`: the nodes of the users in a group of provider 3. A digest, because a provider may call a group anything.
 
 const ownerForm = /^user:id\.([1-9]\d{0,15})$/;
@@ -26,9 +27,19 @@ function idIn(form: RegExp, group: string): number | undefined {
  */
 export const selfGroup = "user:self";
 
-/** Whether ownership or a provider decides which nodes are in the group: nothing else may put a node into it. */
+/** Stored as a group's name, like `selfGroup`, and for the same reason. */
+export const networkGroup = (network: string): string => `network:${network.replace("/", "-")}`;
+
+/** The network behind nodes that a target means; undefined for all groups of nodes. */
+export const networkOfGroup = (group: string): string | undefined =>
+  /^network:([0-9a-f.:]{2,43})-(\d{1,3})$/.test(group)
+    ? group.slice("network:".length).replace("-", "/")
+    : undefined;
+
+/** Whether something else than an administrator decides which nodes are in the group: nothing else may put a node into it. */
 export const isUsersGroup = (group: string): boolean =>
-  group === selfGroup || userOfGroup(group) !== undefined || providerOfGroup(group) !== undefined;
+  group === selfGroup ||
+  [userOfGroup, providerOfGroup, networkOfGroup].some((read) => read(group) !== undefined);
 
 /** The group of the owner among a node's groups. */
 export function ownerGroupIn(groups: readonly string[]): string | undefined {

@@ -160,9 +160,8 @@ export const blockRuns: Readonly<Record<string, BlockRun>> = {
   "docs/access.md: agent up acme --advertise 10.201.1.0/24=192.168.1.0/24+masquerade": {
     not: "test/e2e/route-sites.test.ts translates; machines of tests may not write to /proc/sys",
   },
-  "docs/access.md: agent admin node update acme gw-berlin --remove-subnet 192.168.30.0/24": {
-    not: "test/server/policy-files/one-network.test.ts moves a network; this walk has no second gateway",
-  },
+  "docs/access.md: agent admin rule create acme --peer group:staff --target network:192.168.7.0/24 --protocol tcp --ports 443":
+    { on: "control" },
 
   "docs/machines.md: agent status": { on: "laptop" },
   "docs/machines.md: agent sync-config": { on: "web" },

@@ -13,6 +13,8 @@ import {
   ownerGroup,
   userOfGroup,
   providerOfGroup,
+  networkGroup,
+  networkOfGroup,
   selfGroup,
 } from "../../protocol/users-groups.ts";
 import type { Context, Implementation } from "../command.ts";
@@ -97,6 +99,8 @@ function sideOf(side: Rule["peer"], { nodes, owners, words }: Names): string {
   if (of === true) return kind;
   if (kind === "cidr") return String(of);
   if (of === selfGroup) return "self";
+  const network = networkOfGroup(String(of));
+  if (network !== undefined) return `network:${network}`;
   if (providerOfGroup(String(of)) !== undefined)
     return words.get(String(of)) ?? `idp:#${String(of).slice("idp:".length)}`;
   const owner = kind === "group" ? userOfGroup(String(of)) : undefined;
@@ -121,7 +125,8 @@ const ruleFlags = {
   target: {
     type: "string",
     valueHint: "SIDE",
-    description: "The nodes with this rule: any, group:G, node:NAME, user:EMAIL or idp:GROUP",
+    description:
+      "The nodes with this rule: any, group:G, node:NAME, user:EMAIL or idp:GROUP; or network:CIDR, a network behind nodes and not these nodes themselves",
   },
   description: {
     type: "string",
@@ -170,7 +175,7 @@ export const create: Implementation = {
         ...(await asked(values, idsOf(api, slug))),
       });
       networks = await openedBy(api, slug, body);
-      sayPlanned(context, networks);
+      sayPlanned(context, networks, body);
       new_groups = await newGroups(api, slug, body);
       // Only for the warning below: the right to write rules may come without the right to read them.
       present = await api.all(rulesApi.list, { slug }).catch(() => []);
@@ -180,7 +185,7 @@ export const create: Implementation = {
     sayNewGroups(output, new_groups);
     output.result(
       { ...rule, new_groups, networks_behind: networks },
-      `Created rule ${rule.id}\n${opensText(networks)}`,
+      `Created rule ${rule.id}\n${opensText(networks, rule)}`,
     );
     sayTwin(output, slug, rule, present);
     sayEmptyGroup(output, slug, new_groups);
@@ -211,7 +216,7 @@ export const update: Implementation = {
         .then((rules) => rules.find((each) => each.id === id))
         .catch(() => undefined);
       if (before !== undefined) networks = await openedBy(api, slug, { ...before, ...body });
-      sayPlanned(context, networks);
+      sayPlanned(context, networks, { target: body.target ?? before?.target ?? {} });
       new_groups = await newGroups(api, slug, body);
       return request(rulesApi.update, { slug, id }, body);
     });
@@ -219,7 +224,7 @@ export const update: Implementation = {
     sayNewGroups(output, new_groups);
     output.result(
       { ...rule, new_groups, networks_behind: networks },
-      `Updated rule ${rule.id}\n${opensText(networks)}`,
+      `Updated rule ${rule.id}\n${opensText(networks, rule)}`,
     );
     sayEmptyGroup(output, slug, new_groups);
   },
@@ -277,6 +282,9 @@ async function openedBy(
   const reached = direction === "inbound" ? target : peer;
   if ("cidr" in reached) return [];
   const nodes = await api.all(nodesApi.list, { slug }).catch(() => []);
+  const network = networkOfGroup(String(reached["group"]));
+  if (network !== undefined)
+    return nodes.filter(({ subnets }) => subnets.includes(network)).map(({ name }) => `${name}: ${network}`);
   const named = nodes.find(({ id }) => id === reached["node"]);
   const word =
     "any" in reached
@@ -297,14 +305,23 @@ async function openedBy(
   return networksBehind([word], routers, Infinity);
 }
 
-const opensText = (networks: readonly string[]) =>
-  networks.length === 0
-    ? ""
-    : `It also opens the networks behind these nodes:\n${networks.map((each) => `  ${each}\n`).join("")}`;
+/** Says plainly whether a rule means the network behind a node. */
+function opensText(networks: readonly string[], { target }: Pick<Rule, "target">): string {
+  const isNetwork = networkOfGroup(String(target["group"])) !== undefined;
+  if (networks.length === 0) return isNetwork ? "No node routes this network yet\n" : "";
+  const list = networks.map((each) => `  ${each}\n`).join("");
+  if (isNetwork) return `It opens the network behind these nodes, and not the nodes themselves:\n${list}`;
+  const [first = ""] = networks[0]?.split(": ")[1]?.split(", ") ?? [];
+  return `It also opens the networks behind these nodes:\n${list}For one of these networks alone: --target network:${first}\n`;
+}
 
 /** Part of the plan of --dry-run. */
-function sayPlanned({ settings, output }: Context, networks: readonly string[]): void {
-  if (settings.dryRun && !output.json && networks.length > 0) output.say(opensText(networks).trimEnd());
+function sayPlanned(
+  { settings, output }: Context,
+  networks: readonly string[],
+  rule: Pick<Rule, "target">,
+): void {
+  if (settings.dryRun && !output.json && networks.length > 0) output.say(opensText(networks, rule).trimEnd());
 }
 
 function sayTwin(output: Context["output"], slug: string, rule: Rule, present: readonly Rule[]): void {
@@ -336,6 +353,7 @@ async function readSide(flag: string, text: string, idOf: IdOf): Promise<Side> {
   const [kind, name] = text.split(/:(.*)/s);
   if (text === "any") return { any: true };
   if (text === "self") return { group: selfGroup };
+  if (kind === "network" && name !== undefined) return { group: networkGroup(name) };
   if (kind === "group" && name !== undefined) return { group: name };
   if (kind === "node" && name !== undefined) return { node: await idOf.node(name) };
   if (kind === "user" && name?.includes("@") === true) return { group: ownerGroup(await idOf.user(name)) };

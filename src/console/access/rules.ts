@@ -2,7 +2,7 @@
 
 import type { Peer as Side, Rule as StoredRule } from "../../api/rules.ts";
 import type { Node } from "../../protocol/node.ts";
-import { userOfGroup, providerOfGroup, selfGroup } from "../../protocol/users-groups.ts";
+import { networkOfGroup, userOfGroup, providerOfGroup, selfGroup } from "../../protocol/users-groups.ts";
 import type { Words } from "../words/terminal.ts";
 
 /** A node, as rules and their effects name it. */
@@ -31,6 +31,8 @@ export function toRule(
     if ("any" in side) return "any";
     if ("group" in side) {
       if (side.group === selfGroup) return "self";
+      const network = networkOfGroup(side.group);
+      if (network !== undefined) return `network:${network}`;
       if (providerOfGroup(side.group) !== undefined)
         return words.get(side.group) ?? `idp:#${side.group.slice("idp:".length)}`;
       const owner = userOfGroup(side.group);

@@ -1,7 +1,7 @@
 // The rules that concern one node. Pure.
 
 import type { Rule as StoredRule } from "../../api/rules.ts";
-import { userOfGroup, selfGroup } from "../../protocol/users-groups.ts";
+import { networkOfGroup, userOfGroup, selfGroup } from "../../protocol/users-groups.ts";
 import type { Node } from "../../protocol/node.ts";
 import { common } from "./matrix.ts";
 
@@ -13,6 +13,8 @@ function covers(side: Side, node: Standee): boolean {
   if ("any" in side) return true;
   if ("group" in side) {
     if (side.group === selfGroup) return typeof owner_id === "number";
+    const network = networkOfGroup(side.group);
+    if (network !== undefined) return subnets.includes(network);
     const owner = userOfGroup(side.group);
     return owner === undefined
       ? [node.groups, node.owner_groups].some((groups) => groups?.includes(side.group) === true)

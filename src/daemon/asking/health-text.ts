@@ -90,6 +90,15 @@ export function relayNotes({ relayed }: Pick<OrganizationState, "relayed">): str
   return [`forwarded ${formatSize(bytes)}${of} for other nodes this month${until}`];
 }
 
+/** The networks behind other nodes that are in force, and by which router. */
+export function routeNotes({ health, state }: Pick<OrganizationState, "health" | "state">): string[] {
+  const used = health?.routes?.used ?? [];
+  if (state !== "running" || used.length === 0) return [];
+  const more = (health?.routes?.of ?? 0) - used.length;
+  const list = used.map(({ network, router }) => `${network} by ${router}`).join(", ");
+  return [`routes in force: ${list}${more > 0 ? `, and ${more} more` : ""}`];
+}
+
 /** The age of the health in server mode: it was stored by the last run of check-auth. */
 function ageNotes({ mode, health }: OrganizationState, now: number): string[] {
   const seconds = Math.round((now - Date.parse(health?.checked_at ?? "")) / 1000);

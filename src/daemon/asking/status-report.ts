@@ -17,6 +17,7 @@ import {
   healthNotes,
   isHealthy,
   relayNotes,
+  routeNotes,
   stateText,
 } from "./health-text.ts";
 import { daysLeft, roughly, textTable } from "./text-table.ts";
@@ -150,6 +151,7 @@ export function renderStatus(report: StatusReport, now: number, width?: number):
       [
         ...findingNotes(status),
         ...healthNotes(status, now),
+        ...routeNotes(status),
         ...relayNotes(status),
         ...dataPlaneNotes(status),
         ...notesOn(status),

@@ -70,6 +70,9 @@ const earlyMs = 30_000;
 const recent = <T extends { at: number }>(fact: T | undefined, { now }: Pick<Basis, "now">): T | undefined =>
   fact !== undefined && now - fact.at < planeFactsForMs ? fact : undefined;
 
+/** Of those in force, that `status` names. */
+const mostShownRoutes = 64;
+
 /** Undefined if no engine runs, or before the first look. */
 export function assessHealth(basis: Basis): Health | undefined {
   const { inventory, prober, time } = basis;
@@ -128,6 +131,11 @@ export function assessHealth(basis: Basis): Health | undefined {
           routes: {
             answering: routes.filter(({ states }) => states.some(isUsable)).length,
             of: routes.length,
+            used: routes
+              .slice(0, mostShownRoutes)
+              .flatMap(({ network, routers: [router] }) =>
+                router === undefined ? [] : [{ network, router }],
+              ),
           },
         }),
     ...(reportsTunnels ? { tunnels: { direct, relayed: tunnels.all.length - direct } } : {}),

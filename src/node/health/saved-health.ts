@@ -38,7 +38,15 @@ const SavedHealth = v.object({
       verdict: v.picklist(["running", "degraded", "not_probed"]),
       reason: v.exactOptional(text(longestText)),
       lighthouses: v.object({ answering: count, of: count }),
-      routes: v.exactOptional(v.object({ answering: count, of: count })),
+      routes: v.exactOptional(
+        v.object({
+          answering: count,
+          of: count,
+          used: v.exactOptional(
+            v.pipe(v.array(v.object({ network: text(64), router: text(255) })), v.maxLength(64)),
+          ),
+        }),
+      ),
       tunnels: v.exactOptional(v.object({ direct: count, relayed: count })),
       findings: v.exactOptional(
         v.pipe(

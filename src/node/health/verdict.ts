@@ -30,8 +30,8 @@ export type Health = {
   /** Everything that was found, the gravest first. Older daemons do not tell. */
   findings?: Finding[];
   lighthouses: { answering: number; of: number };
-  /** Subnets behind other nodes, and of how many a router answers. */
-  routes?: { answering: number; of: number };
+  /** Subnets behind other nodes, of how many a router answers, and which router the engine uses. Older daemons do not tell the last. */
+  routes?: { answering: number; of: number; used?: { network: string; router: string }[] };
   /** Peers with a tunnel; undefined if the engine does not report them. */
   tunnels?: { direct: number; relayed: number };
   /** Names of peers that answered and have stopped. */

@@ -299,7 +299,7 @@ function withRechecks(tree: YamlMap, rechecks: number): YamlMap {
 const longestTimeoutMs = 999_000_000;
 
 function withSubnets(rule: YamlMap, node: NodeKind, engine: EngineVersion): YamlMap {
-  return node.subnets.length > 0 && can(engine, "explicit_local_cidr")
+  return node.subnets.length > 0 && can(engine, "explicit_local_cidr") && !("local_cidr" in rule)
     ? { ...rule, local_cidr: "any" }
     : rule;
 }

@@ -5,7 +5,7 @@ import { isSelf, type Peer, type Rule } from "../../api/rules.ts";
 import type { PolicyNode } from "../policy/policy-nodes.ts";
 import type { PolicyTest } from "../policy/policy-tests.ts";
 import type { Reader } from "../store/database.ts";
-import { isUsersGroup, userOfGroup, providerOfGroup } from "../../protocol/users-groups.ts";
+import { networkOfGroup, isUsersGroup, userOfGroup, providerOfGroup } from "../../protocol/users-groups.ts";
 import { nodes } from "../store/tables/nodes.ts";
 import type { Snapshot } from "./current.ts";
 
@@ -26,6 +26,8 @@ export function sideNames(
     if ("any" in side) return "any";
     if (isSelf(side)) return "self";
     if ("group" in side) {
+      const network = networkOfGroup(side.group);
+      if (network !== undefined) return `network:${network}`;
       if (providerOfGroup(side.group) !== undefined)
         return words.get(side.group) ?? `idp:#${side.group.slice("idp:".length)}`;
       const owner = userOfGroup(side.group);

@@ -9,7 +9,7 @@ import { makeReach, type Change, type Reach } from "../policy/reach.ts";
 import type { NodeClass } from "../policy/node-classes.ts";
 import type { PolicyNode } from "../policy/policy-nodes.ts";
 import type { Reader } from "../store/database.ts";
-import { isUsersGroup } from "../../protocol/users-groups.ts";
+import { isUsersGroup, networkGroup } from "../../protocol/users-groups.ts";
 import type { Plan } from "../../api/policy.ts";
 import type { Snapshot } from "./current.ts";
 import { changedNodes, changedRules, isUnchanged, type Changes } from "./differences.ts";
@@ -129,7 +129,7 @@ function networksBehind(
       name: `${network} behind ${node.name}`,
       ip: network,
       ip6: null,
-      groups: node.groups,
+      groups: [...node.groups, networkGroup(network)],
       behind: { isThere: node.subnets.includes(network) },
     });
     const all = [...new Set([...was.subnets, ...is.subnets])];

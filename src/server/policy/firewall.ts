@@ -3,7 +3,7 @@
 
 import { isSelf, portRange, type Explained, type Peer, type Rule, type Target } from "../../api/rules.ts";
 import { parseAddress, parseNetwork, networkContains } from "../../base/ip.ts";
-import { ownerGroupIn } from "../../protocol/users-groups.ts";
+import { networkOfGroup, ownerGroupIn } from "../../protocol/users-groups.ts";
 import { can, type EngineVersion } from "../../engine/features.ts";
 
 export const reservedSentence = (name: string) =>
@@ -44,7 +44,7 @@ export type Member = {
 };
 
 /** The part of a node that targets match. */
-type Self = Pick<Member, "id" | "groups">;
+type Self = Pick<Member, "id" | "groups"> & { subnets?: readonly string[] };
 
 type EngineRule = Record<string, string>;
 export type EngineRules = { inbound: EngineRule[]; outbound: EngineRule[] };
@@ -62,7 +62,8 @@ export function compileRules(
 ): EngineRules {
   const compiled: EngineRules = { inbound: [], outbound: [] };
   for (const rule of rules) {
-    if (!applies(rule.target, self)) continue;
+    const behind = "group" in rule.target ? networkOfGroup(rule.target.group) : undefined;
+    if (behind === undefined ? !applies(rule.target, self) : !canNarrow(behind, self, engine)) continue;
     const peer = enginePeer(peerOf(rule.peer, self), nodeNames, engine);
     if (peer === undefined) continue;
     const portless = rule.protocol === "icmp" && can(engine, "icmp_without_port");
@@ -70,9 +71,16 @@ export function compileRules(
       ...(portless ? {} : { port: rule.ports }),
       proto: rule.protocol,
       ...peer,
+      ...(behind === undefined ? {} : { local_cidr: behind }),
     });
   }
   return compiled;
+}
+
+/** An engine that knows no `local_cidr` would open the node, and all networks behind it. */
+function canNarrow(network: string, { subnets = [] }: Self, engine: EngineVersion): boolean {
+  const isKnown = can(engine, network.includes(":") ? "certificate_v2" : "local_cidr");
+  return subnets.includes(network) && isKnown;
 }
 
 function applies(target: Target, self: Self): boolean {

@@ -29,12 +29,25 @@ const refusal = (expected: string) => (issue: v.BaseIssue<unknown>) => {
   return later.find(([pattern]) => pattern.test(given))?.[1] ?? `Expected ${expected}.`;
 };
 
+const isNetwork = (text: string) => parseNetwork(text)?.text === text;
+
 const maxWord = "user:".length + maxEmailLength;
 
 const NodeWord = v.pipe(foreignText(100), v.regex(nodeWord, refusal("node:NAME")));
 const MemberWord = v.pipe(
   comparedText(maxWord),
   v.regex(memberWord, refusal("node:NAME, user:EMAIL or idp:GROUP")),
+);
+const TargetSide = v.pipe(
+  comparedText(maxWord),
+  v.regex(
+    new RegExp(`^(${someNodes}|network:[0-9a-f.:]+/\\d{1,3})$`),
+    refusal("any, group:NAME, node:NAME, user:EMAIL, idp:GROUP or network:CIDR"),
+  ),
+  v.check(
+    (text) => !text.startsWith("network:") || isNetwork(text.slice("network:".length)),
+    "Enter a network such as network:192.168.5.0/24, host bits zero.",
+  ),
 );
 const Side = v.pipe(
   comparedText(maxWord),
@@ -71,7 +84,7 @@ const RuleEntry = v.pipe(
     protocol: v.optional(Protocol, "any"),
     ports: v.optional(PortText, "any"),
     peer: PeerSide,
-    target: Side,
+    target: TargetSide,
     description: v.optional(Description),
   }),
   v.check((rule) => rule.protocol !== "icmp" || rule.ports === "any", "ICMP has no ports: remove `ports`."),

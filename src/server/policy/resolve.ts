@@ -12,7 +12,7 @@ import { isNetworkWord, nodeNameOf } from "./policy-file.ts";
 import { faulty, type ParsedPolicy } from "./read-policy.ts";
 import type { PolicyTest } from "./policy-tests.ts";
 import { identityOf } from "./node-classes.ts";
-import { ownerGroup, selfGroup } from "../../protocol/users-groups.ts";
+import { networkGroup, ownerGroup, selfGroup } from "../../protocol/users-groups.ts";
 import { emailKey, formerEmailKey } from "../../base/text.ts";
 
 /** What a file asks for. An undefined key leaves that part as it is. */
@@ -85,6 +85,7 @@ export function* resolvePolicy({ file, placeOf }: ParsedPolicy, known: Known): G
   const target = (word: string, path: string): Target => {
     if (word === "any") return { any: true };
     if (word.startsWith("node:")) return { node: node(word, path) };
+    if (word.startsWith("network:")) return { group: networkGroup(word.slice("network:".length)) };
     const owned = usersGroupOf(word, path);
     if (owned !== undefined) return { group: owned };
     const group = word.slice("group:".length);

@@ -2,6 +2,7 @@
 
 import * as v from "valibot";
 import { AppError } from "../../base/errors.ts";
+import { parseNetwork } from "../../base/ip.ts";
 import { record, type Actor } from "../audit/record.ts";
 import { decide, type Member, type TestableRules } from "./firewall.ts";
 import {
@@ -22,7 +23,12 @@ import { findNode } from "../store/nodes.ts";
 import { parse } from "../http/route.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Reader, Transaction } from "../store/database.ts";
-import { certifiedGroups, userOfGroup, providerOfGroup } from "../../protocol/users-groups.ts";
+import {
+  networkOfGroup,
+  certifiedGroups,
+  userOfGroup,
+  providerOfGroup,
+} from "../../protocol/users-groups.ts";
 import { queryNumber, queryOne } from "../store/table.ts";
 import { memberships } from "../store/tables/organizations.ts";
 import { nodes } from "../store/tables/nodes.ts";
@@ -197,6 +203,10 @@ async function checkReferences(tx: Transaction, org: Org, rule: CheckedRule, now
     const side = rule[field];
     const owner = "group" in side ? userOfGroup(side.group) : undefined;
     if (isSelf(side)) continue;
+    if ("group" in side && networkOfGroup(side.group) !== undefined) {
+      requireTarget(field, networkOfGroup(side.group) ?? "");
+      continue;
+    }
     if ("group" in side && providerOfGroup(side.group) !== undefined)
       await requireProviderGroup(tx, org, side.group, field);
     else if (owner !== undefined) await requireMember(tx, org, owner, field);
@@ -209,6 +219,16 @@ async function checkReferences(tx: Transaction, org: Org, rule: CheckedRule, now
       throw new AppError("validation_failed", sentence, { errors: { [field]: [sentence] } });
     }
   }
+}
+
+/** As a peer, the network itself says the same: `{"cidr": …}`. */
+function requireTarget(field: string, network: string): void {
+  const sentence =
+    field === "peer"
+      ? `As a peer, enter the network itself: ${network}.`
+      : `${network} is not a network such as 192.168.7.0/24.`;
+  if (field === "target" && parseNetwork(network)?.text === network) return;
+  throw new AppError("validation_failed", sentence, { errors: { [field]: [sentence] } });
 }
 
 async function requireMember(tx: Transaction, org: Org, userId: number, field: string): Promise<void> {

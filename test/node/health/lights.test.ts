@@ -181,7 +181,8 @@ test("a route through routers that are silent is not in effect, one through a ro
   const over = new AbortController();
   const running = health.run(over.signal);
   const look = () => {
-    const { findings = [], routes } = health.current() ?? {};
+    const { findings = [], routes: { used, ...routes } = { answering: 0, of: 0 } } = health.current() ?? {};
+    expect(used).toEqual([{ network: "192.168.9.0/24", router: "office" }]);
     return { kinds: findings.map(({ kind }) => kind).filter((kind) => kind !== "peers_silent"), routes };
   };
   await network.pass(30_000);

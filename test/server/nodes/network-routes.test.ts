@@ -116,3 +116,27 @@ test("an offer that is no network, or too many of them, does not fail the check-
     expect((await checkin(a, { advertised })).status).toBe(200);
   expect(await list()).toEqual([]);
 });
+
+test("a rule names a network: its routers open that alone, and no group comes of it; policy files write it", async () => {
+  const { a } = nodes;
+  await checkin(a, { overlay_version: "1.12.0" });
+  expect((await send("POST", { network, via: [a.id] })).status).toBe(201);
+  const ofOrg = (method: string, at: string, body?: unknown) =>
+    server.send(method, `/api/org/acme/${at}/`, { token: admin, ...(body === undefined ? {} : { body }) });
+  const rule = { direction: "inbound", protocol: "tcp", ports: "443", peer: { any: true } };
+  const target = { group: "network:192.168.7.0-24" };
+  expect((await ofOrg("POST", "firewall_rules", { ...rule, target })).status).toBe(201);
+  for (const wrong of [
+    { ...rule, target: { group: "network:192.168.7.1-24" } },
+    { ...rule, peer: target, target: { any: true } },
+  ])
+    expect((await ofOrg("POST", "firewall_rules", wrong)).status).toBe(400);
+  const { text } = await server.send("GET", `/api/org/acme/nodes/${a.id}/config/`, { token: admin });
+  expect(text.match(/local_cidr: \\?"192.168.7.0\/24/g)).toHaveLength(1);
+  expect((await ofOrg("GET", "groups")).text).not.toContain("network:");
+  const shown = await ofOrg("GET", "policy");
+  expect(shown.text).toContain(`network:${network}`);
+  const again = v.parse(v.object({ policy: v.string() }), shown.json);
+  const plan = await ofOrg("POST", "policy/plan", { policy: again.policy });
+  expect([plan.status, plan.text]).toEqual([200, expect.stringContaining('"is_empty":true')]);
+});

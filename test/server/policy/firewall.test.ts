@@ -12,6 +12,7 @@ import {
 } from "../../../src/server/policy/firewall.ts";
 import { CheckedRule, type Rule } from "../../../src/api/rules.ts";
 import { GroupName } from "../../../src/api/values.ts";
+import { certifiedGroups, networkGroup, networkOfGroup } from "../../../src/protocol/users-groups.ts";
 
 const laptop: Member = { id: 1, name: "laptop", ip: "10.77.0.1", ip6: null, groups: ["staff"] };
 const db: Member = { id: 2, name: "db", ip: "10.77.0.2", ip6: "fd00::2", groups: ["servers", "db"] };
@@ -176,5 +177,29 @@ describe("the schema of rules", () => {
     expect(v.safeParse(GroupName, "any").success).toBe(false);
     expect(v.safeParse(GroupName, "123").success).toBe(true);
     expect(v.safeParse(GroupName, 'a"\nb').success).toBe(false);
+  });
+});
+
+describe("a rule that names a network behind nodes", () => {
+  const target = { group: networkGroup("192.168.7.0/24") };
+  const network = rule({ target, peer: { group: "staff" }, protocol: "tcp", ports: "443" });
+  const router = { ...db, subnets: ["192.168.7.0/24", "192.168.8.0/24"] };
+
+  test("opens that network on its routers, and neither the routers nor other networks", () => {
+    expect(compileRules([network], router, names, [1, 12, 0]).inbound).toEqual([
+      { port: "443", proto: "tcp", group: "staff", local_cidr: "192.168.7.0/24" },
+    ]);
+    expect(
+      compileRules([network], { ...db, subnets: ["192.168.8.0/24"] }, names, [1, 12, 0]).inbound,
+    ).toEqual([]);
+    expect(compileRules([network], db, names, [1, 12, 0]).inbound).toEqual([]);
+    // It knows no local_cidr, so the rule would open the node.
+    expect(compileRules([network], router, names, oldestEngine).inbound).toEqual([]);
+    expect(networkOfGroup(target.group)).toBe("192.168.7.0/24");
+    expect(networkOfGroup("network:here")).toBeUndefined();
+    // A node that an earlier version let into such a group is not in it.
+    expect(certifiedGroups({ groups: [target.group, "web"], ownerGroups: [], ownerId: null })).toEqual([
+      "web",
+    ]);
   });
 });
