@@ -39,6 +39,18 @@ test("the worker is one file, because its policy lets it load no script", () => 
   expect([...withImports(workers)]).toEqual(workers);
 });
 
+test("the style is at most 40 KB, minified, and says what its files say", () => {
+  const [style = ""] = Object.entries(bundleConsole())
+    .filter(([name]) => name.endsWith(".css"))
+    .map(([, base64]) => Buffer.from(Bun.gunzipSync(Buffer.from(base64, "base64"))).toString());
+  expect(style.length).toBeGreaterThan(20_000);
+  expect(style.length).toBeLessThanOrEqual(40 * 1024);
+  expect(style).not.toMatch(/\/\*|@import|\n| {2}/);
+  // Blanks that mean something stay.
+  for (const part of ['content:attr(data-title) " "', "calc(100vw - 32px)", "@media (max-width:719px){"])
+    expect([part, style.includes(part)]).toEqual([part, true]);
+});
+
 test("whichever page is shown first, a browser loads at most 60 KB, compressed", () => {
   const start = [...named("main"), ...named("worker")];
   // The table of pages is in a file of its own where pages load parts by it.

@@ -85,7 +85,7 @@ function LinkCell({
   if (pair === undefined || pathsIn(pair) === 0) return <td />;
   const { rtt_ms_median: median, broken } = pair;
   const isShown = selected !== undefined && isPair(pair, selected);
-  const classes = [median !== null && `h${heatOf(median)}`, broken > 0 && "x", isShown && "sel"];
+  const classes = [median !== null && `heat-${heatOf(median)}`, broken > 0 && "x", isShown && "sel"];
   return (
     <td class={classes.filter(Boolean).join(" ") || undefined}>
       <a href={linkTo(pair)} title={pairWords(pair)} aria-current={isShown ? "true" : undefined}>

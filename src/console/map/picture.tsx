@@ -217,7 +217,7 @@ function Band({ pair, way, isDim, href }: BandProps) {
   if (way === undefined) return null;
   const line = pathOfCurve(way.curve);
   const width = widthOf(pair);
-  const heat = pair.rtt_ms_median === null ? "spoke" : `k${Math.max(1, heatOf(pair.rtt_ms_median) - 1)}`;
+  const heat = pair.rtt_ms_median === null ? "spoke" : `heat-${Math.max(2, heatOf(pair.rtt_ms_median))}`;
   const hasLabel = way.label !== undefined && !isDim;
   return (
     <a href={href} {...(hasLabel ? { "aria-hidden": "true", tabindex: -1 } : {})}>

@@ -277,7 +277,7 @@ export function Legend({
       <span key="heat">
         <span class="scale" aria-hidden="true">
           {[1, 2, 3, 4, 5].map((heat) => (
-            <i key={heat} class={`h${heat}`} />
+            <i key={heat} class={`heat-${heat}`} />
           ))}
         </span>
         median under 10, 20, 40, 80 ms, more

@@ -123,7 +123,7 @@ export function allColumns(
       isBehind ? "not applied yet" : "applied",
     ),
     timeColumn<ListedNode>("ends", "Certificate ends", ({ endsAt }) => endsAt, { width: 2 }),
-    { ...timeColumn<ListedNode>("seen", "Seen", ({ seenAt }) => seenAt, { width: 1.2 }), isNumber: true },
+    { ...timeColumn<ListedNode>("seen", "Seen", ({ seenAt }) => seenAt, { width: 1.5 }), isNumber: true },
     ...(isRevoked ? [timeColumn<ListedNode>("revoked", "Revoked", ({ revokedAt }) => revokedAt)] : []),
   ];
 }

@@ -116,7 +116,9 @@ const smallerStyle = (file: string): string =>
     .replaceAll(/ ?([{};,>]) ?/g, "$1")
     .replaceAll(/(?<=[\w)%]): /g, ":")
     .replaceAll(/(?<![\w.])0\./g, ".")
-    .replaceAll(";}", "}");
+    .replaceAll(/="([a-z]+)"\]/g, "=$1]")
+    .replaceAll(";}", "}")
+    .trim();
 
 // Compressed, the scripts are smaller by 2.9 % after this.
 for (const { path } of outputs) {

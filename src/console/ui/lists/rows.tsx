@@ -32,7 +32,7 @@ export type Column<T> = {
 const lineHeight = 36;
 /** On a phone, each row is a card of two lines; of more, if it has many columns with their titles. */
 const cardHeightOf = (titled: number, isTall: boolean) =>
-  titled === 0 ? (isTall ? 72 : 54) : titled <= 3 ? 60 : titled <= 5 ? 84 : 112;
+  titled === 0 ? (isTall ? 72 : 54) : titled <= 3 ? 60 : titled <= 5 ? 84 : 124;
 /** Rows above and below what is in sight, so that scrolling shows no gaps. */
 const margin = 6;
 const restMs = 100;
@@ -114,7 +114,7 @@ export function Rows<T>(props: RowsProps<T>) {
     <>
       <div
         role="table"
-        class={`rows${isCards ? " cards" : ""}${isTitled ? " titled" : ""}`}
+        class={`rows${isCards ? (isTitled ? " cards titled" : " cards brief") : ""}`}
         style={template}
         aria-label={label}
         aria-rowcount={items.length + 1}
