@@ -543,6 +543,17 @@ describe("the organization in the console", () => {
           .map((each) => each.textContent)`;
         expect([path, await page.evaluate<unknown>(cut)]).toEqual([path, []]);
       }
+      // Behind More, a phone has the pages with their words, not the rail of icons of a small window.
+      await page.setViewportSize({ width: 360, height: 740 });
+      await page.getByRole("button", { name: "More" }).click();
+      const webhooks = page
+        .getByRole("navigation", { name: "Console" })
+        .getByRole("link", { name: "Webhooks" });
+      const size = `parseFloat(getComputedStyle(document.querySelector("nav.open [href$='/webhooks/']")).fontSize)`;
+      expect(Number(await page.evaluate(size))).toBeGreaterThan(10);
+      await webhooks.click();
+      await page.getByRole("heading", { level: 1, name: "Webhooks" }).waitFor();
+      await page.setViewportSize({ width: 1280, height: 800 });
     },
     limitMs,
   );

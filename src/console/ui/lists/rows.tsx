@@ -31,8 +31,13 @@ export type Column<T> = {
 /** With buttons; a list without them has rows of 32 px. */
 const lineHeight = 36;
 /** On a phone, each row is a card of two lines; of more, if it has many columns with their titles. */
-const cardHeightOf = (titled: number, isTall: boolean) =>
-  titled === 0 ? (isTall ? 72 : 54) : titled <= 3 ? 60 : titled <= 5 ? 84 : 124;
+function cardHeightOf(titled: number, isTall: boolean): number {
+  if (titled === 0) return isTall ? 72 : 54;
+  if (titled <= 3) return 60;
+  // On a small phone, titles and values take a line more.
+  const more = innerWidth < 375 ? 16 : 0;
+  return (titled <= 5 ? 68 : 108) + more;
+}
 /** Rows above and below what is in sight, so that scrolling shows no gaps. */
 const margin = 6;
 const restMs = 100;
