@@ -18,6 +18,7 @@ import { makePipeline, type Endpoint, type Pipeline } from "./pipeline.ts";
 import { allRoutes } from "./routes.ts";
 import { makeServices, type Services } from "./services.ts";
 import type { Database } from "./store/database.ts";
+import { isCanonical, plainPath } from "./http/url-paths.ts";
 
 type Environment = { Bindings: Edge };
 
@@ -94,17 +95,6 @@ function makeHono(endpoints: readonly Endpoint[], lane: Lane): Hono<Environment>
 
 const nothingHere = () => new AppError("not_found", "There is no such resource.");
 
-/**
- * RFC 3986, 6.2.2: letters, digits, `-`, `.`, `_` and `~` must not be percent-encoded, and percent-encodings use
- * upper case. Otherwise one resource has two paths, and passes the rules of a proxy that knows only one. Dot segments
- * never arrive here.
- */
-function isCanonical(url: string): boolean {
-  const end = url.indexOf("?");
-  const path = end === -1 ? url : url.slice(0, end);
-  return !path.includes("%") || !/%(?![0-9A-F]{2})|%(?:2[DE]|3\d|[46][1-9A-F]|[57][\dA]|5F|7E)/.test(path);
-}
-
 /** The methods of an endpoint that belong in the listener's table. */
 function directRoutes(endpoint: Endpoint, lane: Lane): DirectRoute[] {
   const isPlain = plainPath(endpoint.path);
@@ -120,28 +110,6 @@ function directRoutes(endpoint: Endpoint, lane: Lane): DirectRoute[] {
         return answer(exchange, endpoint, lane);
       },
     }));
-}
-
-/**
- * Bun's table also matches `//api/…` and percent-encoded segments. Without Hono, answer only URLs whose path is exactly
- * the declared one.
- */
-function plainPath(path: string): (url: string, params: Params) => boolean {
-  const segments = path.split("/").slice(1, -1);
-  const patterns = segments.map((segment) => {
-    const [, name, pattern = "[a-z0-9-]+"] = /^:([a-z_]+)(?:\{(.+)\})?$/.exec(segment) ?? [];
-    return name === undefined ? undefined : { name, pattern: new RegExp(`^${pattern}$`) };
-  });
-  return (url, params) => {
-    let plain = "/";
-    for (const [at, segment] of segments.entries()) {
-      const pattern = patterns[at];
-      const text = pattern === undefined ? segment : (params[pattern.name] ?? "");
-      if (pattern?.pattern.test(text) === false) return false;
-      plain += `${text}/`;
-    }
-    return url.endsWith(plain) && url.indexOf("/", url.indexOf("://") + 3) === url.length - plain.length;
-  };
 }
 
 /**

@@ -4,7 +4,8 @@
 
 import { makeTestServer } from "../support/server.ts";
 import { registerNode } from "../support/nodes.ts";
-import { listPaths, pathFigures } from "../../src/server/paths/list.ts";
+import { listPaths } from "../../src/server/paths/list.ts";
+import { pathFigures } from "../../src/server/paths/path-figures.ts";
 import { figure, print } from "./measure.ts";
 
 const [nodes, tunnels, rounds] = [10_000, 20, 5];

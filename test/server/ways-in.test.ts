@@ -8,7 +8,7 @@ import { AppError } from "../../src/base/errors.ts";
 import { parse } from "../../src/server/http/route.ts";
 import * as admission from "../../src/server/oidc/admission.ts";
 import { PolicyFile } from "../../src/server/policy/policy-file.ts";
-import * as foreignPolicy from "../../src/server/policy-files/import-policy.ts";
+import * as foreignPolicy from "../../src/server/policy-files/import-rules.ts";
 import { Email, GroupName } from "../../src/api/values.ts";
 import { ClientData } from "../../src/server/users/factors/passkeys.ts";
 import * as archive from "../../src/server/retention/archive-file.ts";
@@ -42,7 +42,8 @@ const outside: Record<string, readonly unknown[]> = {
   "server/paths/relayed.ts": [protocol.RelayedReport],
   "server/paths/reports.ts": [protocol.PathsReport],
   "server/users/factors/passkeys.ts": [ClientData],
-  "server/policy-files/import-policy.ts": [foreignPolicy.Original, foreignPolicy.Words],
+  "server/policy-files/import-policy.ts": [foreignPolicy.Original],
+  "server/policy-files/import-rules.ts": [foreignPolicy.Words],
   "server/policy/read-policy.ts": [PolicyFile],
   "server/retention/archive-file.ts": [ArchiveHeader, archive.EventLine],
   "server/tls/acme/client.ts": schemasOf(acme).map(([, schema]) => schema),

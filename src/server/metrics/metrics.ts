@@ -10,7 +10,7 @@ import type { Meters, Sample } from "../http/meters.ts";
 import type { Changes } from "../config/changes.ts";
 import type { ServerOptions } from "../options.ts";
 import { readStatus } from "../store/acme-state.ts";
-import { relayFigures } from "../paths/relayed.ts";
+import { relayFigures } from "../paths/relay-list.ts";
 import type { PathReports } from "../paths/reports.ts";
 import { onlineMs } from "../../api/values.ts";
 import { lastBackupAt } from "../store/meta.ts";

@@ -39,7 +39,7 @@ type Services = NodeGroupServices & {
 };
 
 /** With the loop's interval and retries, a user who left is noticed within an hour. */
-const askedEveryMs = 50 * 60_000;
+const askEveryMs = 50 * 60_000;
 const againMs = 5 * 60_000;
 /** Maximum number of users in one turn. The others follow in the next. */
 const maxAtOnce = 100;
@@ -62,7 +62,7 @@ export async function keepGrant(
     await providerGrants.delete(tx, { providerId, subject });
     if (refreshToken === undefined) return;
     const tokenSealed = sealSecret(secretKey, refreshToken, grantContext(providerId, subject));
-    const nextAt = system.now() + askedEveryMs;
+    const nextAt = system.now() + askEveryMs;
     await providerGrants.insert(tx, { providerId, userId, subject, tokenSealed, nextAt });
   });
 }
@@ -83,17 +83,17 @@ export async function checkLeavers(services: Services, closing?: AbortSignal): P
   const { db, system } = services;
   const due = await queryAll(db, owned, dueSql, [system.now()]);
   const ends = system.monotonic() + turnMs;
-  const isOver = () => closing?.aborted === true || system.monotonic() > ends;
+  const hasEnded = () => closing?.aborted === true || system.monotonic() > ends;
   const ask = async (grants: readonly ProviderGrantRow[]) => {
-    for (let at = 0; at < grants.length && !isOver(); at += sideBySide)
-      await Promise.all(grants.slice(at, at + sideBySide).map((grant) => check(services, grant)));
+    for (let at = 0; at < grants.length && !hasEnded(); at += sideBySide)
+      await Promise.all(grants.slice(at, at + sideBySide).map((grant) => checkUser(services, grant)));
   };
   const asked = await Promise.allSettled([...Map.groupBy(due, ({ owner }) => owner).values()].map(ask));
   const failed = asked.find((each) => each.status === "rejected");
   if (failed !== undefined) throw failed.reason;
 }
 
-async function check(services: Services, grant: ProviderGrantRow): Promise<void> {
+async function checkUser(services: Services, grant: ProviderGrantRow): Promise<void> {
   const { db, system, secretKey, exchange, log } = services;
   const { id, providerId, userId, subject, nextAt } = grant;
   // Claims the grant first: a provider takes a refresh token that is used twice for stolen, and refuses both.
@@ -107,10 +107,10 @@ async function check(services: Services, grant: ProviderGrantRow): Promise<void>
     const token = openSecret(secretKey, grant.tokenSealed, grantContext(providerId, subject));
     const answer = await exchange.refresh(provider, subject, token);
     if (answer.account === "unsaid") return await noteRefusal(services, grant);
-    if (answer.account === "gone") return await leave(services, provider, user, grant);
+    if (answer.account === "gone") return await endAtProvider(services, provider, user, grant);
     const next = answer.refreshToken ?? token;
     const tokenSealed = sealSecret(secretKey, next, grantContext(providerId, subject));
-    const asked = { tokenSealed, nextAt: system.now() + askedEveryMs, refusedAt: null };
+    const asked = { tokenSealed, nextAt: system.now() + askEveryMs, refusedAt: null };
     const kept = await db.writeFor("rows", (tx) => providerGrants.update(tx, { id }, asked));
     // The grant was unlinked, deleted or replaced during the request, so the answer does not count.
     if (kept === 0) return;
@@ -160,7 +160,7 @@ async function applyClaims(
     ({ groups } = admit({ ...provider, domains: [], tenant: null }, claims));
   } catch (error) {
     if (!(error instanceof AppError) || error.code !== "sign_in_refused") throw error;
-    return leave(services, provider, user, grant);
+    return endAtProvider(services, provider, user, grant);
   }
   const { subject } = grant;
   const at = { providerId: provider.id, subject };
@@ -178,7 +178,7 @@ async function applyClaims(
  * Ends what depends on the provider: sessions, and what its groups gave. A user without another way to sign in is
  * treated as disabled: the nodes end too, if the organization is set so. The role stays, but the user cannot use it.
  */
-async function leave(
+async function endAtProvider(
   services: Services,
   provider: IdentityProviderRow,
   user: UserRow,

@@ -54,7 +54,7 @@ export const redirectUri = (publicUrl: string, id: number) =>
 
 export async function listProviders({ db, publicUrl }: Shown, { orgId }: Scope): Promise<Provider[]> {
   const slugs = await slugsById(db);
-  return (await identityProviders.all(db, { orgId })).map((row) => show(row, slugs, publicUrl));
+  return (await identityProviders.all(db, { orgId })).map((row) => providerOf(row, slugs, publicUrl));
 }
 
 /** Throws not_found. Without a scope, any provider: for the sign-in itself. */
@@ -68,7 +68,7 @@ export async function findProvider(
 }
 
 export async function showProvider({ db, publicUrl }: Shown, { orgId }: Scope, id: number) {
-  return show(await findProvider(db, { id, orgId }), await slugsById(db), publicUrl);
+  return providerOf(await findProvider(db, { id, orgId }), await slugsById(db), publicUrl);
 }
 
 /** Where a browser signs out of the provider; undefined if there is no such page, or no answer. */
@@ -104,11 +104,11 @@ export async function createProvider(
       roles: [],
       ...row,
       ...storedName({ orgId }, name),
-      ...(await stored(tx, { orgId }, given)),
+      ...(await storedMappings(tx, { orgId }, given)),
     });
     if (client_secret !== "") await storeSecret(tx, secretKey, created.id, client_secret);
     await record(tx, {
-      ...event(system, { orgId }, actor, name),
+      ...providerEvent(system, { orgId }, actor, name),
       type: "provider.created",
       after: auditOf({ ...created, secretSealed: "" }),
     });
@@ -134,13 +134,13 @@ export async function changeProvider(
     await requireRight(tx, { orgId }, actor);
     await requireOwnDomains(tx, { orgId }, given.domains ?? []);
     const before = await findProvider(tx, { id, orgId });
-    const change = { ...changes, ...(await stored(tx, { orgId }, given)) };
+    const change = { ...changes, ...(await storedMappings(tx, { orgId }, given)) };
     const after = { ...before, ...change };
     requireOneTenant({ ...after, required_groups: after.requiredGroups });
     if (Object.keys(change).length > 0) await identityProviders.update(tx, { id, orgId }, change);
     if (client_secret !== undefined) await storeSecret(tx, secretKey, id, client_secret);
     await record(tx, {
-      ...event(system, { orgId }, actor, nameOfProvider(before)),
+      ...providerEvent(system, { orgId }, actor, nameOfProvider(before)),
       type: "provider.updated",
       before: auditOf(before),
       after: { ...auditOf(after), ...(client_secret === undefined ? {} : { client_secret: "changed" }) },
@@ -172,7 +172,7 @@ export async function deleteProvider(
     await memberships.update(tx, { providerId: id }, { providerId: null });
     await endProviderGroups(tx, id, system.now());
     await identityProviders.delete(tx, { id, orgId });
-    const deleted = event(system, { orgId }, actor, nameOfProvider(provider));
+    const deleted = providerEvent(system, { orgId }, actor, nameOfProvider(provider));
     await record(tx, { ...deleted, type: "provider.deleted" });
   });
 }
@@ -211,7 +211,7 @@ async function storeSecret(tx: Transaction, secretKey: Services["secretKey"], id
 }
 
 /** With the organization's number in place of its slug. */
-async function stored(
+async function storedMappings(
   tx: Transaction,
   scope: Scope,
   { roles, node_groups }: Mappings,
@@ -249,7 +249,11 @@ async function slugsById(reader: Pick<Reader, "all">): Promise<Map<number, strin
   return new Map((await allOrganizations(reader)).map(({ id, slug }) => [id, slug]));
 }
 
-function show(row: IdentityProviderRow, slugs: ReadonlyMap<number, string>, publicUrl: string): Provider {
+function providerOf(
+  row: IdentityProviderRow,
+  slugs: ReadonlyMap<number, string>,
+  publicUrl: string,
+): Provider {
   const { id, issuer, scopes, domains, tenant, trust, createdAt, orgId } = row;
   const own = orgId === null ? undefined : slugs.get(orgId);
   return {
@@ -285,7 +289,7 @@ function auditOf(row: IdentityProviderRow) {
   return Object.fromEntries(Object.entries(row).filter(([name]) => name !== "secretSealed"));
 }
 
-function event({ now }: Services["system"], { orgId }: Scope, actor: Actor, name: string) {
+function providerEvent({ now }: Services["system"], { orgId }: Scope, actor: Actor, name: string) {
   return { orgId, at: now(), actor, subject: `provider/${name}` };
 }
 

@@ -3,12 +3,9 @@
 import type { groupsApi } from "../../api/groups.ts";
 import type { membersApi } from "../../api/members.ts";
 import type { Organization, organizationsApi } from "../../api/organizations.ts";
-import type { ListQuery } from "../../api/values.ts";
-import { roles } from "../../api/endpoint.ts";
 import { organizationDeleted } from "../../protocol/orders.ts";
 import { actorOf } from "../audit/record.ts";
 import type { Handlers } from "../http/attach.ts";
-import { fitPage, listReply, pageOf, searchPattern } from "../http/lists.ts";
 import { noContent } from "../http/reply.ts";
 import type { Call, OrganizationCall } from "../http/route.ts";
 import { revokeAllNodes } from "../nodes/lifecycle/revoke.ts";
@@ -17,7 +14,7 @@ import { changeRole, removeMember } from "../offboarding/member-changes.ts";
 import { addMember, findMember, listedColumns, listedMemberOf } from "../users/members.ts";
 import { emailInvitation } from "../users/invitations.ts";
 import { findOwner } from "../users/users.ts";
-import { doStaffNeedFactor, hasProven, requireOwnFactor } from "../users/factors/step-up.ts";
+import { requireOwnFactor } from "../users/factors/step-up.ts";
 import {
   createGroup,
   deleteGroup,
@@ -26,19 +23,13 @@ import {
   groupColumns,
   groupOf,
 } from "../policy/groups.ts";
-import {
-  createOrganization,
-  deleteOrganization,
-  findOrganization,
-  organizationColumns,
-  organizationOf,
-} from "./organizations.ts";
+import { createOrganization, deleteOrganization, findOrganization } from "./organizations.ts";
 import { patchOrganization } from "./patch-organization.ts";
 import { adds } from "../retention/budget.ts";
 import { migrateVersions } from "../rollout/version-migration.ts";
-import { counted, listRows, type Listed } from "../store/list-rows.ts";
+import { listRows, type Listed } from "../store/list-rows.ts";
 import type { Services } from "../services.ts";
-import { computed, queryOne, truth, wordOrNull } from "../store/table.ts";
+import { listOrganizations } from "../users/list-organizations.ts";
 
 export const organizationHandlers = (services: Services): Handlers<typeof organizationsApi> => ({
   list: (call, input) => listOrganizations(services, call, input),
@@ -147,47 +138,4 @@ async function ownerOf(
   }
   if (caller.kind === "person") return { ownerId: caller.userId, ownerEmail: caller.email };
   return { ownerId: null, ownerEmail: null };
-}
-
-/** `role`: null for staff who are not members. */
-const membership = computed({ role: wordOrNull(roles), isClosed: truth(0) });
-
-/**
- * The organizations that are closed to the caller until a second factor is proven, as `checkFactor` in
- * users/access.ts decides.
- */
-async function closedTo(
-  db: Services["db"],
-  { caller }: Pick<Call, "caller">,
-): Promise<{ members: number; visitors: number }> {
-  if (caller.kind !== "person" || (await hasProven(db, caller))) return { members: 0, visitors: 0 };
-  return { members: 1, visitors: (await doStaffNeedFactor(db)) ? 1 : 0 };
-}
-
-async function listOrganizations({ db, publicUrl }: Services, call: Call, input: ListQuery) {
-  const { caller } = call;
-  const userId = caller.kind === "person" ? caller.userId : 0;
-  const serviceOrg = caller.kind === "service" ? caller.orgId : 0;
-  const all = caller.kind === "operator" || (caller.kind === "person" && caller.isStaff) ? 1 : 0;
-  const closed = await closedTo(db, call);
-  const isClosed = "($5 = 1 AND o.second_factor = 1) OR ($6 = 1 AND m.role IS NULL)";
-  const mine = `FROM organizations o LEFT JOIN memberships m ON m.org_id = o.id AND m.user_id = $1
-    WHERE o.deleted_at IS NULL AND ($2 = 1 OR m.role IS NOT NULL OR o.id = $3)
-    AND (o.slug LIKE $4 ESCAPE '!' OR (lower(o.name) LIKE $4 ESCAPE '!' AND NOT (${isClosed})))`;
-  const params = [userId, all, serviceOrg, searchPattern(input), closed.members, closed.visitors];
-  const counting = `SELECT count(*) AS total, coalesce(max(octet_length(o.config_overrides)), 0) AS widest ${mine}`;
-  const { total, widest } = (await queryOne(db, counted, counting, params)) ?? { total: 0, widest: 0 };
-  const query = fitPage(input, widest);
-  const { limit, offset } = pageOf(query);
-  const rows = await db.all(
-    `SELECT ${organizationColumns}, m.role AS role, CASE WHEN ${isClosed} THEN 1 ELSE 0 END AS is_closed
-     ${mine} ORDER BY o.id LIMIT $7 OFFSET $8`,
-    [...params, limit, offset],
-  );
-  const items = rows.map((row) => {
-    const { role, isClosed: isShut } = membership.parse(row);
-    const shown = organizationOf(row, caller.kind === "service" ? caller.role : role);
-    return isShut ? { id: shown.id, slug: shown.slug } : shown;
-  });
-  return listReply(call, publicUrl, { items, total, query });
 }

@@ -3,27 +3,16 @@
 
 import type { Relay } from "../../api/paths.ts";
 import * as v from "valibot";
-import { formatTime } from "../../base/quantities.ts";
 import { AppError, messageOf } from "../../base/errors.ts";
 import { RelayedReport, type RelayedAnswer } from "../../protocol/relayed-report.ts";
 import { record, type Actor } from "../audit/record.ts";
 import type { ServerOptions } from "../options.ts";
-import type { Reader, Transaction } from "../store/database.ts";
-import {
-  computed,
-  integer,
-  integerOrNull,
-  joined,
-  orNull,
-  queryAll,
-  text,
-  textOrNull,
-  truth,
-} from "../store/table.ts";
+import type { Transaction } from "../store/database.ts";
 import { findNode } from "../store/nodes.ts";
 import { nodes } from "../store/tables/nodes.ts";
 import { relayTraffic } from "../store/tables/paths.ts";
 import { raiseConfigVersion } from "../store/versions.ts";
+import { listRelays, monthOf } from "./relay-list.ts";
 
 type Deps = Pick<ServerOptions, "db" | "log" | "system">;
 
@@ -37,8 +26,6 @@ type Known = { counter: string; counted: number; month: string; version: number;
 
 /** Nodes whose last report is kept in memory. */
 const mostKnown = 10_000;
-
-const monthOf = (at: number) => new Date(at).toISOString().slice(0, 7);
 
 export function makeRelayed({ db, log, system }: Deps): Relayed {
   const known = new Map<number, Known>();
@@ -57,7 +44,7 @@ export function makeRelayed({ db, log, system }: Deps): Relayed {
       if (last !== undefined && isSame && last.version === version) return last.answer;
       try {
         const before = version;
-        const write = (tx: Transaction) => add(tx, { orgId, nodeId, at, month, counter, counted });
+        const write = (tx: Transaction) => addReport(tx, { orgId, nodeId, at, month, counter, counted });
         const { answer, isLate = false } = (await db.writeFor({ org: orgId }, write)) ?? {};
         if (known.size >= mostKnown) known.clear();
         if (answer !== undefined && !isLate)
@@ -88,7 +75,7 @@ const overtakenWithinMs = 10_000;
 
 type Taken = { answer: RelayedAnswer; isLate?: boolean };
 
-async function add(tx: Transaction, sent: Sent): Promise<Taken | undefined> {
+async function addReport(tx: Transaction, sent: Sent): Promise<Taken | undefined> {
   const { orgId, nodeId, at, month, counter, counted } = sent;
   const node = await nodes.find(tx, { orgId, id: nodeId, state: "active" });
   if (node?.isRelay !== true) return undefined;
@@ -97,11 +84,11 @@ async function add(tx: Transaction, sent: Sent): Promise<Taken | undefined> {
   // The counter of a first report covers traffic from before, perhaps of another month.
   const { reportedAt } = before;
   const more = reportedAt === null ? 0 : counted - (isSameCounter ? before.counted : 0);
-  const sofar = before.month === month ? before.bytes : 0;
+  const countedThisMonth = before.month === month ? before.bytes : 0;
   const answerOf = (bytes: number, paused: boolean) => ({ bytes, limit_bytes: before.limitBytes, paused });
   if (reportedAt !== null && !isSameCounter && at < reportedAt + overtakenWithinMs)
-    return { answer: answerOf(sofar, before.isPaused), isLate: true };
-  const bytes = Math.min(Number.MAX_SAFE_INTEGER, sofar + more);
+    return { answer: answerOf(countedThisMonth, before.isPaused), isLate: true };
+  const bytes = Math.min(Number.MAX_SAFE_INTEGER, countedThisMonth + more);
   await relayTraffic.update(tx, { nodeId }, { month, bytes, counter, counted, reportedAt: at });
   const actor: Actor = { kind: "node", id: nodeId, ip: null };
   const isPaused = await pauseOrResume(tx, { ...before, month, bytes }, actor, at);
@@ -118,19 +105,19 @@ async function rowOf(tx: Transaction, orgId: number, nodeId: number): Promise<Ro
 /** All nodes get configurations without the relay, or with it again. Returns whether it is paused. */
 async function pauseOrResume(tx: Transaction, row: Row, actor: Actor, at: number): Promise<boolean> {
   const { nodeId, orgId, bytes, limitBytes, month } = row;
-  const isOver = limitBytes !== null && month === monthOf(at) && bytes >= limitBytes;
-  if (isOver === row.isPaused) return isOver;
-  await relayTraffic.update(tx, { nodeId }, { isPaused: isOver });
+  const isReached = limitBytes !== null && month === monthOf(at) && bytes >= limitBytes;
+  if (isReached === row.isPaused) return isReached;
+  await relayTraffic.update(tx, { nodeId }, { isPaused: isReached });
   await record(tx, {
     orgId,
     at,
-    type: isOver ? "node.relay_paused" : "node.relay_resumed",
+    type: isReached ? "node.relay_paused" : "node.relay_resumed",
     actor,
     subject: `node/${nodeId}`,
     after: { month, bytes, limit_bytes: limitBytes },
   });
   await raiseConfigVersion(tx, orgId);
-  return isOver;
+  return isReached;
 }
 
 /** Sets the monthly limit. Throws not_found, and conflict for a node that is no relay. */
@@ -164,75 +151,4 @@ export async function limitRelay(
   const [relay] = await listRelays(db, orgId, at, nodeId);
   if (relay === undefined) throw new AppError("not_found", "There is no such relay.");
   return relay;
-}
-
-const shown = joined(
-  "n",
-  nodes.pick("id", "name"),
-  "x",
-  computed({
-    month: textOrNull(),
-    bytes: integerOrNull(),
-    limitBytes: integerOrNull(),
-    isPaused: orNull(truth(0)),
-    reportedAt: integerOrNull(),
-  }),
-);
-
-/** The relays of an organization by id. They are few. */
-export async function listRelays(
-  reader: Reader,
-  orgId: number,
-  now: number,
-  nodeId?: number,
-): Promise<Relay[]> {
-  const rows = await queryAll(
-    reader,
-    shown,
-    `SELECT n.id, n.name, x.month, x.bytes, x.limit_bytes, x.is_paused, x.reported_at
-     FROM nodes n LEFT JOIN relay_traffic x ON x.node_id = n.id
-     WHERE n.org_id = $1 AND n.is_relay = 1 AND n.state <> 'revoked' ${nodeId === undefined ? "" : "AND n.id = $2"}
-     ORDER BY n.id LIMIT 1000`,
-    nodeId === undefined ? [orgId] : [orgId, nodeId],
-  );
-  const month = monthOf(now);
-  return rows.map((row) => ({
-    node: row.id,
-    node_name: row.name,
-    month,
-    bytes: row.reportedAt === null ? null : row.month === month ? (row.bytes ?? 0) : 0,
-    limit_bytes: row.limitBytes,
-    paused: row.isPaused === true,
-    reported_at: row.reportedAt === null ? null : formatTime(row.reportedAt),
-  }));
-}
-
-const figures = computed({
-  slug: text(),
-  name: text(),
-  month: textOrNull(),
-  bytes: integer(),
-  limitBytes: integerOrNull(),
-});
-
-/** All relays that reported, for the metrics: forwarded this month, and the limit. */
-export async function relayFigures(
-  reader: Reader,
-  now: number,
-): Promise<{ slug: string; node: string; bytes: number; limitBytes: number | null }[]> {
-  const rows = await queryAll(
-    reader,
-    figures,
-    `SELECT o.slug, n.name, x.month, x.bytes, x.limit_bytes
-     FROM relay_traffic x JOIN nodes n ON n.id = x.node_id JOIN organizations o ON o.id = x.org_id
-     WHERE x.reported_at IS NOT NULL AND n.is_relay = 1 AND n.state <> 'revoked' AND o.deleted_at IS NULL
-     ORDER BY o.slug, n.id`,
-  );
-  const month = monthOf(now);
-  return rows.map(({ slug, name: node, month: reported, bytes, limitBytes }) => ({
-    slug,
-    node,
-    bytes: reported === month ? bytes : 0,
-    limitBytes,
-  }));
 }

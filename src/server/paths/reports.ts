@@ -10,7 +10,7 @@ import { makeBacklog } from "../http/fair-queue.ts";
 import { makeRowWriter } from "../store/row-writer.ts";
 import type { Addresses } from "./addresses.ts";
 import { makeHealings } from "./healings.ts";
-import { pathFigures, type PathFigures } from "./list.ts";
+import { pathFigures, type PathFigures } from "./path-figures.ts";
 import { queryOne, computed, integer, queryAll } from "../store/table.ts";
 import { organizations } from "../store/tables/organizations.ts";
 import { paths } from "../store/tables/paths.ts";

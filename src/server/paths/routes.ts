@@ -10,7 +10,8 @@ import { failingTests } from "../policy-files/upkeep.ts";
 import type { Services } from "../services.ts";
 import { findNode, isOnline, type NodeRecord } from "../store/nodes.ts";
 import { brokenByNode, countPathsByNode, listPaths } from "./list.ts";
-import { limitRelay, listRelays } from "./relayed.ts";
+import { limitRelay } from "./relayed.ts";
+import { listRelays } from "./relay-list.ts";
 
 type Access = Pick<OrganizationCall, "caller" | "org">;
 

@@ -63,14 +63,14 @@ export async function isPeerOfRule(reader: Pick<Reader, "get">, org: Org, nodeId
 
 export async function createRule(store: Store, org: Org, asked: AskedRule, actor: Actor): Promise<Rule> {
   const { system } = store;
-  return edit(store, org, async (tx) => {
+  return editRules(store, org, async (tx) => {
     await requireRoom(tx, org);
     const request = parse(CheckedRule, { ...asked, ...(await namedSides(tx, store, org, asked)) });
     await checkReferences(tx, org, request, system.now());
     const row = { ...valuesOf(request), orgId: org.id, createdAt: system.now() };
     const after = v.parse(StoredRule, await firewallRules.insertReturning(tx, row));
     await raiseConfigVersion(tx, org.id);
-    await record(tx, { ...event(org, system, actor, after.id), type: "rule.created", after });
+    await record(tx, { ...ruleEvent(org, system, actor, after.id), type: "rule.created", after });
     return after;
   });
 }
@@ -83,7 +83,7 @@ export async function patchRule(
   actor: Actor,
 ): Promise<Rule> {
   const { system } = store;
-  return edit(store, org, async (tx) => {
+  return editRules(store, org, async (tx) => {
     const before = await findRule(tx, org, id);
     const { id: _, ...present } = before;
     // Fields that are valid one by one may be invalid together.
@@ -97,7 +97,7 @@ export async function patchRule(
     if (namesProvider(before)) await store.forgetProviderGroups(tx, org.id);
     const after = v.parse(StoredRule, { id, ...valuesOf(request) });
     await raiseConfigVersion(tx, org.id);
-    await record(tx, { ...event(org, system, actor, id), type: "rule.updated", before, after });
+    await record(tx, { ...ruleEvent(org, system, actor, id), type: "rule.updated", before, after });
     return after;
   });
 }
@@ -123,16 +123,16 @@ const namesProvider = ({ peer, target }: Pick<Rule, "peer" | "target">) =>
 
 export async function deleteRule(store: Store, org: Org, id: number, actor: Actor): Promise<void> {
   const { system } = store;
-  await edit(store, org, async (tx) => {
+  await editRules(store, org, async (tx) => {
     const before = await findRule(tx, org, id);
     await firewallRules.delete(tx, { orgId: org.id, id });
     if (namesProvider(before)) await store.forgetProviderGroups(tx, org.id);
     await raiseConfigVersion(tx, org.id);
-    await record(tx, { ...event(org, system, actor, id), type: "rule.deleted", before });
+    await record(tx, { ...ruleEvent(org, system, actor, id), type: "rule.deleted", before });
   });
 }
 
-function edit<T>(
+function editRules<T>(
   { db, system, testing }: Store,
   org: Org,
   change: (tx: Transaction) => Promise<T>,
@@ -247,6 +247,6 @@ function valuesOf({ description = "", ...rule }: CheckedRule) {
   return { ...rule, description };
 }
 
-function event(org: Org, system: ServerOptions["system"], actor: Actor, id: number) {
+function ruleEvent(org: Org, system: ServerOptions["system"], actor: Actor, id: number) {
   return { orgId: org.id, at: system.now(), actor, subject: `rule/${id}` };
 }

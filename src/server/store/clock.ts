@@ -69,7 +69,7 @@ export async function openClock(
   let known = await readMeta(db, key);
   const begin = (text: string | undefined): Reference => {
     const found = referenceOf(text, bootTime().id, point());
-    return doubtOf(found, point()) === undefined ? followed(found, point()) : found;
+    return doubtOf(found, point()) === undefined ? nextReference(found, point()) : found;
   };
   let reference = begin(known);
   let databaseIs: number | undefined;
@@ -106,7 +106,7 @@ export async function openClock(
     doubt,
     requireBelieved() {
       const found = doubt();
-      if (found !== undefined) throw doubted(found);
+      if (found !== undefined) throw clockDoubted(found);
     },
     async look() {
       if (comparesDatabase) await compare();
@@ -118,7 +118,7 @@ export async function openClock(
       }
       if (doubt() !== undefined) return;
       const present = point();
-      reference = followed(reference, present);
+      reference = nextReference(reference, present);
       if (present.boot - storedAt < storeEveryMs || reference.base === undefined) return;
       await db.writeFor("rows", (tx) => store(tx, present));
       storedAt = present.boot;
@@ -168,7 +168,7 @@ function doubtOf({ base, last }: Reference, { wall, boot }: Point): Doubt | unde
 }
 
 /** The reference for the next comparison: a clock may be corrected slowly. */
-function followed({ base, last }: Reference, present: Point): Reference {
+function nextReference({ base, last }: Reference, present: Point): Reference {
   if (base === undefined) {
     if (present.boot >= settledAfterMs) return { base: present };
     return last === undefined ? {} : { last };
@@ -193,6 +193,6 @@ export function describeDoubt({ wall, expected, comparedWith }: Doubt): string {
 
 export const howToConfirm = `Set the clock right (\`timedatectl set-ntp true\`). If what it shows is right: \`${brand.executable} admin clock confirm\` on the machine of the control plane.`;
 
-export function doubted(doubt: Doubt): AppError {
+export function clockDoubted(doubt: Doubt): AppError {
   return new AppError("clock_doubted", `${describeDoubt(doubt)}.`, { hint: howToConfirm, retryAfter: 60 });
 }

@@ -57,11 +57,11 @@ export function planImport(
 ): ImportPlan {
   const notes = [...found.notes, ...found.configs.notes];
   const refused: string[] = [];
-  const trusted = unique(found.cas)
+  const trusted = withoutCopies(found.cas)
     .filter((ca) => isUsableCa(ca, nowS, refused))
     .map(({ value }) => value);
   const ca = signingCa(trusted, signing, refused);
-  const files = unique(found.hosts).filter((host) => isLive(host, trusted, nowS, refused));
+  const files = withoutCopies(found.hosts).filter((host) => isLive(host, trusted, nowS, refused));
   const live = files.map(({ value }) => value);
   const network = given ?? commonNetwork(live, 4);
   // With `--network`, a CA may come alone. Hosts of which none can be a node mean that something is wrong.
@@ -100,7 +100,7 @@ export function planImport(
 }
 
 /** The first reasons why certificates of the directory are not used. */
-const because = (refused: readonly string[]): string =>
+const firstReasons = (refused: readonly string[]): string =>
   refused
     .slice(0, 3)
     .map((each) => ` ${each}`)
@@ -110,7 +110,7 @@ function noNetwork(live: readonly NebulaCertificate[], refused: readonly string[
   const network6 = commonNetwork(live, 6);
   if (network6 === undefined) {
     return new AppError("bad_configuration", "The directory has no host certificate that is valid now", {
-      hint: `Put the host certificates (*.crt) into the directory. To import a CA without hosts, add \`--network\`.${because(refused)}`,
+      hint: `Put the host certificates (*.crt) into the directory. To import a CA without hosts, add \`--network\`.${firstReasons(refused)}`,
     });
   }
   return new AppError(
@@ -144,7 +144,7 @@ function requireShort(blocklist: ReadonlySet<string>): void {
   );
 }
 
-function unique(certificates: readonly FromFile<NebulaCertificate>[]): FromFile<NebulaCertificate>[] {
+function withoutCopies(certificates: readonly FromFile<NebulaCertificate>[]): FromFile<NebulaCertificate>[] {
   return [...new Map(certificates.map((each) => [fingerprint(each.value), each])).values()];
 }
 
@@ -182,7 +182,7 @@ function signingCa(
     throw new AppError(
       "bad_configuration",
       "The directory has no valid CA certificate with its private key",
-      { hint: `Put ca.crt and ca.key into the directory.${because(refused)}` },
+      { hint: `Put ca.crt and ca.key into the directory.${firstReasons(refused)}` },
     );
   }
   if (own[0].curve !== "25519") {

@@ -71,7 +71,7 @@ export async function importNetwork(
     store,
     { ...request, certificateVersion },
     { ownerId: owner?.id ?? null, ownerEmail: owner?.email ?? null, actor: operator },
-    { overlay, fill: (tx, orgId) => fill(tx, store, orgId, plan) },
+    { overlay, fill: (tx, orgId) => fillOrganization(tx, store, orgId, plan) },
   );
   return { organization, plan };
 }
@@ -153,7 +153,12 @@ async function requireOwnCas(reader: Pick<Reader, "get">, orgId: number, plan: I
   }
 }
 
-async function fill(tx: Transaction, store: Store, orgId: number, plan: ImportPlan): Promise<void> {
+async function fillOrganization(
+  tx: Transaction,
+  store: Store,
+  orgId: number,
+  plan: ImportPlan,
+): Promise<void> {
   const now = store.system.now();
   await requireOwnCas(tx, orgId, plan);
   for (const ca of plan.otherCas) await insertAuthority(tx, orgId, authorityOf(store, ca, ""), now, "former");

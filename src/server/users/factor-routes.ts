@@ -15,7 +15,8 @@ import { noContent } from "../http/reply.ts";
 import type { Call } from "../http/route.ts";
 import { countTokenGuess } from "../http/throttle.ts";
 import type { Services } from "../services.ts";
-import { beginTotp, confirmTotp, factorsOf, makeRecoveryCodes, removeTotp } from "./factors/own-factors.ts";
+import { beginTotp, confirmTotp, factorsOf, removeTotp } from "./factors/own-factors.ts";
+import { makeRecoveryCodes } from "./factors/recovery-codes.ts";
 import {
   addPasskey,
   assertionOptions,

@@ -59,7 +59,9 @@ export function makeReports({ db, log, live }: Deps): Reports {
     written = new Map();
     const size = batchSize(all.length);
     for (let first = 0; first < all.length; first += size) {
-      const batch = all.slice(first, first + size).map((report) => ({ report, sighting: take(report) }));
+      const batch = all
+        .slice(first, first + size)
+        .map((report) => ({ report, sighting: takeSighting(report) }));
       for (const { sighting } of batch) written.set(sighting.nodeId, sighting);
       try {
         await db.writeFor("rows", (tx) =>
@@ -146,7 +148,7 @@ function oncePerNode(sorted: Report[]): Report[] {
   return sorted.filter((report, at) => {
     const next = sorted[at + 1];
     if (next?.nodeId !== report.nodeId) return true;
-    putBack(next, take(report));
+    putBack(next, takeSighting(report));
     return false;
   });
 }
@@ -178,7 +180,7 @@ function withSighting(node: NodeRecord, sighting: SightingRow | undefined): Node
 }
 
 /** The row to write. The report then counts as written. */
-function take(report: Report): SightingRow {
+function takeSighting(report: Report): SightingRow {
   const sighting = sightingOf(report);
   report.at = 0;
   report.uptime = null;

@@ -104,7 +104,7 @@ export async function findEnrollment(
   code: string,
 ): Promise<Enrollment> {
   const { db, system } = services;
-  const found = await waiting(services, userId, code);
+  const found = await waitingEnrollment(services, userId, code);
   const organizations = (await organizationsFor(db, userId)).filter(
     ({ slug }) => found.slug === null || slug === found.slug,
   );
@@ -122,7 +122,7 @@ export async function findEnrollment(
   };
 }
 
-async function waiting(
+async function waitingEnrollment(
   { db, system, throttle }: Pick<Services, "db" | "system" | "throttle">,
   userId: number,
   code: string,
@@ -147,7 +147,7 @@ export async function confirmEnrollment(
   actor: Actor,
 ): Promise<void> {
   const { db, system } = services;
-  const found = await waiting(services, caller.userId, code);
+  const found = await waitingEnrollment(services, caller.userId, code);
   if (found.slug !== null && found.slug !== org.slug) throw noSuchRequest();
   await requireMayEnroll(db, org, caller.userId);
   await requireWords(services, org, caller, { found, words, actor });
@@ -171,7 +171,7 @@ export async function confirmEnrollment(
       boundDigest: digestOf(found, found, grantOf(caller.userId)),
     });
     const subject = `registration_token/${token.id}`;
-    const after = shown(found);
+    const after = eventDetails(found);
     await record(tx, { orgId: org.id, at: now, type: "enrollment.confirmed", actor, subject, after });
   });
 }
@@ -182,7 +182,7 @@ function grantOf(ownerId: number) {
 }
 
 /** The content of events about a request. */
-function shown({ name, hostPublicKey, machine, address }: EnrollmentRow) {
+function eventDetails({ name, hostPublicKey, machine, address }: EnrollmentRow) {
   return { name, key_sha256: fingerprintOfHostKey(hostPublicKey), machine, seen_from: address };
 }
 
@@ -212,7 +212,7 @@ async function requireWords(
       type: "enrollment.refused",
       actor,
       subject: `enrollment/${found.id}`,
-      after: { ...shown(found), reason: "wrong words" },
+      after: { ...eventDetails(found), reason: "wrong words" },
     }),
   );
   throw new AppError("invalid_code", "Wrong words were typed too often: this request has ended.", {

@@ -4,31 +4,18 @@
 import { given } from "../../../base/given.ts";
 import { AppError } from "../../../base/errors.ts";
 import { clean } from "../../../base/log.ts";
-import {
-  bindExternalAccount,
-  dnsValue,
-  keyAuthorization,
-  makeAccountKey,
-  type AccountKey,
-} from "../../../pki/acme-keys.ts";
-import type { System } from "../../../base/system.ts";
+import { bindExternalAccount, makeAccountKey, type AccountKey } from "../../../pki/acme-keys.ts";
 import type { AcmeOptions } from "../../options.ts";
 import { AcmeProblem, openAcme, type AcmeAnswer, type AcmeClient } from "./client.ts";
 import { Account as AccountAnswer, Authorization, Challenge, Order, type Directory } from "./messages.ts";
 import { identifierOf, namesOf } from "./identifier.ts";
-import type { AcmeStore, Certificate, OpenOrder, Wish } from "../../store/acme-state.ts";
-
-export type OrderDeps = {
-  system: Pick<System, "fetch" | "now" | "sleep" | "run">;
-  store: AcmeStore;
-  signal: AbortSignal;
-};
+import type { Certificate, OpenOrder, Wish } from "../../store/acme-state.ts";
+import { makeSolver, type OrderDeps, type Solver } from "./solver.ts";
 
 /** Slow validation takes minutes, an order that never ends is given up. */
 const attemptWithinMs = 15 * 60_000;
 const usualPollMs = 1500;
 const maxPollMs = 60_000;
-const hookWithinMs = 300_000;
 
 /** The certificate for these settings. Throws AppError or AcmeProblem. `replaces`: the present one (RFC 9773). */
 export async function obtainCertificate(
@@ -41,7 +28,8 @@ export async function obtainCertificate(
   const { client, key } = await openAccount(options, within);
   const wish = wishOf(options, client.directory);
   const open =
-    (await continued(client, wish, within)) ?? (await begun(client, options, wish, replaces, within));
+    (await continueOrder(client, wish, within)) ??
+    (await beginOrder(client, options, wish, replaces, within));
   const { system, store } = within;
   const cleaners: (() => Promise<void>)[] = [];
   try {
@@ -132,7 +120,7 @@ async function isKnown(client: AcmeClient, account: string): Promise<boolean> {
 }
 
 /** The order of a former attempt, if it is for the same certificate and can still succeed. */
-async function continued(
+async function continueOrder(
   client: AcmeClient,
   wish: Wish,
   { store }: OrderDeps,
@@ -152,7 +140,7 @@ async function continued(
   return undefined;
 }
 
-async function begun(
+async function beginOrder(
   client: AcmeClient,
   options: AcmeOptions,
   wish: Wish,
@@ -179,8 +167,6 @@ async function begun(
   await store.setOrder(open);
   return open;
 }
-
-type Solver = (authorization: Authorization) => Promise<Challenge>;
 
 /** Follows the order until it is valid. */
 async function followOrder(
@@ -238,64 +224,6 @@ function pause(
   { system, signal }: OrderDeps,
 ): Promise<void> {
   return system.sleep(Math.min(retryAfterMs, maxPollMs), signal);
-}
-
-/** Prepares the answer to a challenge: a text for HTTP-01 that all replicas serve, or a TXT record for DNS-01. */
-function makeSolver(
-  { dnsHook }: AcmeOptions,
-  key: AccountKey,
-  { system, store, signal }: OrderDeps,
-  cleaners: (() => Promise<void>)[],
-): Solver {
-  const type = dnsHook === undefined ? "http-01" : "dns-01";
-  const published: Record<string, string> = {};
-  return async ({ identifier, challenges }) => {
-    const challenge = challenges.find((each) => each.type === type);
-    if (challenge?.token === undefined) {
-      const offered = challenges.map((each) => each.type).join(", ");
-      const hint =
-        type === "dns-01"
-          ? "Leave --acme-dns-hook out: addresses are proved by HTTP-01."
-          : "This authority wants another proof: see --acme-dns-hook.";
-      throw new AppError(
-        "failed",
-        `The ACME server offers no ${type} for ${clean(identifier.value)}, only: ${clean(offered, 200)}`,
-        {
-          hint,
-        },
-      );
-    }
-    const authorization = await keyAuthorization(key, challenge.token);
-    if (dnsHook === undefined) {
-      published[challenge.token] = authorization;
-      // The answers stay as long as the order: the authority may ask while an attempt is interrupted.
-      await store.setChallenges(published);
-      return challenge;
-    }
-    const record = `_acme-challenge.${identifier.value}`;
-    const value = dnsValue(authorization);
-    cleaners.push(() => runHook(system, dnsHook, ["remove", record, value]).catch(() => undefined));
-    await unlessAborted(runHook(system, dnsHook, ["add", record, value]), signal);
-    return challenge;
-  };
-}
-
-/** Rejects when aborted; the work itself continues. */
-function unlessAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
-  const { promise, reject } = Promise.withResolvers<never>();
-  const abort = () => reject(signal.reason instanceof Error ? signal.reason : new Error("Aborted"));
-  if (signal.aborted) abort();
-  signal.addEventListener("abort", abort, { once: true });
-  return Promise.race([work, promise]).finally(() => signal.removeEventListener("abort", abort));
-}
-
-async function runHook(system: Pick<System, "run">, hook: string, args: string[]): Promise<void> {
-  const { status, stderr, timedOut } = await system.run([hook, ...args], { timeoutMs: hookWithinMs });
-  if (status === 0) return;
-  const how = timedOut ? `was stopped after ${hookWithinMs / 1000} s` : `ended with ${status}`;
-  throw new AppError("failed", `${hook} ${args[0]} ${args[1]} ${how}: ${clean(stderr.trim(), 300)}`, {
-    hint: "Run the program by hand with the same words; it must end with 0 once the name servers answer with the record.",
-  });
 }
 
 function lateError(): AppError {

@@ -3,33 +3,25 @@
 import type { Factors } from "../../../api/factors.ts";
 import { brand } from "../../../brand.ts";
 import { AppError } from "../../../base/errors.ts";
-import { sealSecret, openSecret } from "../../../pki/secrets.ts";
+import { openSecret, sealSecret } from "../../../pki/secrets.ts";
 import { base32, matchingStep, totpUri } from "../../../pki/totp.ts";
 import { record, type Actor } from "../../audit/record.ts";
 import type { ServerOptions } from "../../options.ts";
 import type { Reader, Transaction } from "../../store/database.ts";
 import { queryNumber } from "../../store/table.ts";
 import { identities } from "../../store/tables/providers.ts";
-import { passkeys, users, recoveryCodes, totpSecrets, wrongCodes } from "../../store/tables/users.ts";
+import { passkeys, recoveryCodes, totpSecrets, users, wrongCodes } from "../../store/tables/users.ts";
 import { userEvent } from "../users.ts";
-import {
-  hashRecoveryCode,
-  methodsOf,
-  requireFewWrong,
-  totpContext,
-  type FactorServices,
-} from "./second-factor.ts";
+import { methodsOf, requireFewWrong, totpContext, type FactorServices } from "./second-factor.ts";
 import { endSessions } from "../sessions/sessions.ts";
 import { doStaffNeedFactor, markProven, placeOf, type UserCaller } from "./step-up.ts";
+import { replaceRecoveryCodes } from "./recovery-codes.ts";
 
 type User = { userId: number; email: string };
 
 const secretBytes = 20;
 /** How long a new secret waits for its first code. */
 const pendingMs = 3_600_000;
-const recoveryCodeCount = 10;
-/** 80 bits: no code can be guessed, so a plain hash is safe. */
-const recoveryCodeBytes = 10;
 
 export async function factorsOf(reader: Pick<Reader, "get" | "all">, userId: number): Promise<Factors> {
   const left = "SELECT count(*) AS n FROM recovery_codes WHERE user_id = $1 AND used_at IS NULL";
@@ -147,40 +139,6 @@ function lastFactor(): AppError {
   return new AppError("conflict", "This is your last second factor, and you need one.", {
     hint: "Add another second factor first. Who loses the phone asks the operator: `agent admin user reset-factors EMAIL` on the server.",
   });
-}
-
-/** New recovery codes; the former ones end. */
-export async function makeRecoveryCodes(
-  { db, system }: FactorServices,
-  { userId, email }: User,
-  actor: Actor,
-): Promise<string[]> {
-  return db.write(async (tx) => {
-    if ((await methodsOf(tx, userId)).length === 0)
-      throw new AppError("conflict", "Recovery codes replace a second factor, and you have none.");
-    await record(tx, {
-      ...userEvent(system, actor, email),
-      type: "user.factor_added",
-      after: { recovery_codes: true },
-    });
-    return replaceRecoveryCodes(tx, system, userId);
-  });
-}
-
-/** New recovery codes instead of the present ones. */
-export async function replaceRecoveryCodes(
-  tx: Transaction,
-  { random }: ServerOptions["system"],
-  userId: number,
-): Promise<string[]> {
-  await recoveryCodes.delete(tx, { userId });
-  const codes = Array.from({ length: recoveryCodeCount }, () =>
-    base32(random(recoveryCodeBytes))
-      .toLowerCase()
-      .replaceAll(/(.{4})(?=.)/g, "$1-"),
-  );
-  for (const code of codes) await recoveryCodes.insert(tx, { userId, codeHash: hashRecoveryCode(code) });
-  return codes;
 }
 
 /** For the operator, when a user lost all second factors: removes them and ends all sessions. */

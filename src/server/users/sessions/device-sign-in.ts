@@ -81,7 +81,7 @@ export async function findDeviceRequest(
   code: string,
 ): Promise<DeviceRequest> {
   const { db, system } = services;
-  const { machine, address, createdAt, expiresAt } = await waiting(services, userId, code);
+  const { machine, address, createdAt, expiresAt } = await waitingRequest(services, userId, code);
   return {
     machine,
     address,
@@ -91,7 +91,7 @@ export async function findDeviceRequest(
   };
 }
 
-async function waiting(
+async function waitingRequest(
   { db, system, throttle }: Pick<Services, "db" | "system" | "throttle">,
   userId: number,
   code: string,
@@ -113,7 +113,7 @@ export async function decideDeviceRequest(
 ): Promise<void> {
   const { db, system } = services;
   const { userId, email } = caller;
-  const { id, machine, address } = await waiting(services, userId, code);
+  const { id, machine, address } = await waitingRequest(services, userId, code);
   await db.write(async (tx) => {
     const now = system.now();
     if (isApproved) await requirePermitted(tx, userId);

@@ -1,0 +1,48 @@
+// Whether a lighthouse still has the address at which nodes look for it, by the address of its check-in.
+
+import {
+  holdsNetwork,
+  isPrivate,
+  maskNetwork,
+  networksOverlap,
+  parseAddress,
+  parseNetwork,
+  parseNetworks,
+  type Network,
+} from "../../../base/ip.ts";
+import type { CheckinAnswer, CheckinRequest } from "../../../protocol/checkin.ts";
+import type { ServerOptions } from "../../options.ts";
+import { findNode } from "../../store/nodes.ts";
+
+/**
+ * The configured address of a lighthouse that now calls from another one. Its address may have changed, as that of a
+ * household does, and only nodes that start again would notice.
+ */
+export async function elsewhereOf(
+  db: ServerOptions["db"],
+  { id }: { id: number },
+  nodeId: number,
+  seen: string,
+  { others }: CheckinRequest,
+): Promise<Pick<CheckinAnswer, "elsewhere">> {
+  if (others !== true) return {};
+  const node = await findNode(db, id, nodeId).catch(() => undefined);
+  const publicIp = node?.isLighthouse === true ? node.publicIp : null;
+  if (publicIp === null) return {};
+  const [looked, calls] = [placeOf(publicIp), placeOf(seen)];
+  if (looked === undefined || calls === undefined || looked.family !== calls.family) return {};
+  // A machine calls from temporary addresses of its IPv6 network (RFC 8981).
+  if (networksOverlap(looked, calls)) return {};
+  return { elsewhere: { public_ip: publicIp, seen } };
+}
+
+/** An address of the internet: an IPv4 address, or an IPv6 /64. */
+function placeOf(address: string): Network | undefined {
+  const parsed = parseAddress(address);
+  const text = parsed === undefined ? undefined : maskNetwork(`${address}/${parsed.family === 4 ? 32 : 64}`);
+  const network = text === undefined ? undefined : parseNetwork(text);
+  return network === undefined || isPrivate(network) || isOfMachine(network) ? undefined : network;
+}
+
+const ofMachines = parseNetworks(["0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "::/64", "fe80::/10"]);
+const isOfMachine = (network: Network) => ofMachines.some((each) => holdsNetwork(each, network));

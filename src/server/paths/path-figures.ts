@@ -1,0 +1,75 @@
+// Figures of the paths of all organizations, for the metrics.
+
+import type { Path } from "../../api/paths.ts";
+import type { Reader } from "../store/database.ts";
+import { computed, integer, queryAll, text } from "../store/table.ts";
+import { paths } from "../store/tables/paths.ts";
+
+const wordPick = paths.pick("path");
+
+/** Upper bounds of round trips, microseconds. */
+const bounds = [1000, 5000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000];
+
+export type PathFigures = {
+  slug: string;
+  counts: Record<Path["path"], number>;
+  /** Pairs whose probes are no longer answered, counted once for both sides. */
+  broken: number;
+  /** Paths with a round trip up to each bound, in seconds. */
+  roundTrips: { bounds: readonly { seconds: number; count: number }[]; count: number; sum: number };
+};
+
+const perBucket = computed({
+  orgId: integer(),
+  slug: text(),
+  n: integer(),
+  sum: integer(),
+  bucket: integer(),
+});
+const pairs = computed({ orgId: integer(), n: integer() });
+
+/** The place of the first bound that the round trip does not exceed; -1 without a round trip. */
+const bucketOf = `CASE WHEN rtt_us IS NULL THEN -1 ${bounds
+  .map((bound, at) => `WHEN rtt_us <= ${bound} THEN ${at}`)
+  .join(" ")} ELSE ${bounds.length} END`;
+
+/** Figures of all organizations with reports. Reads every row, so do not call it often (metrics.ts). */
+export async function pathFigures(reader: Reader): Promise<PathFigures[]> {
+  const rows = await reader.all(
+    `SELECT x.org_id, o.slug, x.path, x.bucket, x.n, x.sum FROM
+       (SELECT org_id, path, ${bucketOf} AS bucket, count(*) AS n, CAST(coalesce(sum(rtt_us), 0) AS bigint) AS sum
+        FROM paths GROUP BY org_id, path, ${bucketOf}) x
+     JOIN organizations o ON o.id = x.org_id WHERE o.deleted_at IS NULL ORDER BY o.slug, x.path, x.bucket`,
+  );
+  const broken = await queryAll(
+    reader,
+    pairs,
+    `SELECT org_id, count(*) AS n FROM
+       (SELECT DISTINCT x.org_id, CASE WHEN n.ip < x.peer THEN n.ip ELSE x.peer END AS one,
+          CASE WHEN n.ip < x.peer THEN x.peer ELSE n.ip END AS other
+        FROM paths x JOIN nodes n ON n.id = x.node_id WHERE x.probe = 'broken' AND n.state = 'active') pairs
+     GROUP BY org_id`,
+  );
+  const figures = new Map<number, PathFigures>();
+  for (const row of rows) {
+    const { orgId, slug, n, sum, bucket } = perBucket.parse(row);
+    const found = figures.get(orgId) ?? noFigures(slug, broken.find((each) => each.orgId === orgId)?.n ?? 0);
+    figures.set(orgId, found);
+    found.counts[wordPick.parse(row).path] += n;
+    if (bucket < 0) continue;
+    const { roundTrips } = found;
+    roundTrips.count += n;
+    roundTrips.sum += sum / 1e6;
+    for (const each of roundTrips.bounds.slice(bucket)) each.count += n;
+  }
+  return [...figures.values()];
+}
+
+function noFigures(slug: string, broken: number): PathFigures {
+  return {
+    slug,
+    counts: { direct: 0, relayed: 0, none: 0, unknown: 0 },
+    broken,
+    roundTrips: { bounds: bounds.map((each) => ({ seconds: each / 1e6, count: 0 })), count: 0, sum: 0 },
+  };
+}

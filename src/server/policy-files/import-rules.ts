@@ -1,0 +1,261 @@
+// Rules, groups and tests of a policy of Tailscale or headscale as those of a policy file here. Pure.
+
+import * as v from "valibot";
+import type { Network } from "../../base/ip.ts";
+import { freeName } from "./import-names.ts";
+import { routersOf } from "./import-routers.ts";
+import {
+  everything,
+  grantPackets,
+  lowerKeys,
+  otherKey,
+  packetsOf,
+  portsOf,
+  protocolOf,
+  selfTargetOf,
+  selfWord,
+  sourceOf,
+  splitPorts,
+  targetOf,
+  type Fields,
+  type Names,
+  type Packets,
+  type Side,
+} from "./import-words.ts";
+import { strictRecord } from "../../base/strict-record.ts";
+import { foreignText } from "../../base/text.ts";
+
+const Word = foreignText(1000);
+export const Words = v.pipe(v.array(Word), v.maxLength(10_000));
+const Entry = v.pipe(strictRecord(Word, v.unknown()), v.maxEntries(50));
+const Entries = v.pipe(v.array(Entry), v.maxLength(10_000));
+export const Original = v.looseObject({
+  groups: v.optional(v.pipe(strictRecord(Word, Words), v.maxEntries(10_000))),
+  hosts: v.optional(v.pipe(strictRecord(Word, Word), v.maxEntries(10_000))),
+  tagowners: v.optional(v.pipe(strictRecord(Word, v.unknown()), v.maxEntries(10_000))),
+  acls: v.optional(Entries),
+  grants: v.optional(Entries),
+  tests: v.optional(Entries),
+});
+export type Original = v.InferOutput<typeof Original>;
+
+export type Rule = Packets & { peer: string; target: string };
+type Test = { accept: Flow } | { deny: Flow };
+/** Where it stands in the original, and what is written there. */
+export type FoundTest = { test: Test; place: string; text: string };
+type Flow = { from: string; to: string; protocol: string; port: string | number };
+
+export type Noter = (path: string, what: string, reason: string) => void;
+
+export class Importing {
+  readonly #original: Original;
+  readonly #note: Noter;
+  readonly #names: Names;
+  readonly #groups = new Map<string, string>();
+
+  constructor(original: Original, overlay: readonly Network[] | undefined, note: Noter) {
+    this.#original = original;
+    this.#note = note;
+    const groups = Object.keys(original.groups ?? {});
+    const tags = Object.keys(original.tagowners ?? {});
+    const taken = new Set<string>();
+    for (const word of new Set([...groups, ...tags])) {
+      const name = freeName(word, taken);
+      taken.add(name);
+      this.#groups.set(word, name);
+    }
+    const hosts = new Map(Object.entries(original.hosts ?? {}));
+    const via = (original.grants ?? []).map((grant) => lowerKeys(grant).fields["via"]);
+    const routers = routersOf(original.autoapprovers, via, original.groups ?? {});
+    this.#names = { hosts, groupOf: (word) => this.#groups.get(word), routers, overlay };
+  }
+
+  groups(): string[] {
+    for (const [word, members] of Object.entries(this.#original.groups ?? {})) {
+      if (members.length > 0) {
+        this.#note(
+          `groups.${word}`,
+          `${members.length} ${members.length === 1 ? "member" : "members"} of ${word}`,
+          "write user:EMAIL below its `members` once they are members here, or give the group to their nodes",
+        );
+      }
+    }
+    for (const tag of Object.keys(this.#original.tagowners ?? {})) {
+      this.#note(`tagOwners.${tag}`, `the owners of ${tag}`, "registration tokens give groups");
+    }
+    return [...this.#groups.values()];
+  }
+
+  rules(): Rule[] {
+    const { acls, grants } = this.#original;
+    const found = new Map<string, Rule>();
+    const add = (peer: string, target: string, packets: readonly Packets[]) => {
+      for (const each of packets) {
+        const rule = { ...each, peer, target };
+        found.set(JSON.stringify(rule), rule);
+      }
+    };
+    // Without both, everything is permitted.
+    if (acls === undefined && grants === undefined) {
+      add("any", "any", everything);
+      this.#note("", "all traffic is permitted", "without acls and grants the original permits it, too");
+    }
+    for (const [at, acl] of (acls ?? []).entries()) this.#acl(`acls.${at}`, lowerKeys(acl), add);
+    for (const [at, grant] of (grants ?? []).entries()) this.#grant(`grants.${at}`, lowerKeys(grant), add);
+    return [...found.values()];
+  }
+
+  #acl(path: string, { fields, twice }: Fields, add: Add): void {
+    const { action, proto = "", src, dst, users, ports, ...rest } = fields;
+    // The former names of src and dst.
+    const both = src !== undefined && users !== undefined ? "users" : undefined;
+    const other = both ?? (dst !== undefined && ports !== undefined ? "ports" : otherKey(rest));
+    const protocol = protocolOf(proto);
+    if (twice !== undefined) return this.#note(path, "the rule", `${twice} is there twice`);
+    if (action !== "accept") return this.#note(path, "the rule", `its action is not "accept"`);
+    if (other !== undefined) return this.#note(path, "the rule", `${other} has no equal`);
+    if ("reason" in protocol) return this.#note(path, "the rule", protocol.reason);
+    const sources = this.#words(path, "src", src ?? users);
+    const targets = this.#words(path, "dst", dst ?? ports);
+    if (sources === undefined || targets === undefined) return;
+    const sides = targets.map((text) => ({ text, ...splitPorts(text) }));
+    const peers = this.#sources(
+      path,
+      sources,
+      sides.map(({ word }) => word),
+    );
+    for (const [at, { text, word, ports: portText }] of sides.entries()) {
+      const made = packetsOf(protocol.protocol, portText);
+      const place = `${path}.dst.${at}`;
+      if ("reason" in made) this.#note(place, text, made.reason);
+      else this.#permit({ path, place, text, word, sources, peers }, made.packets, add);
+    }
+  }
+
+  #grant(path: string, { fields, twice }: Fields, add: Add): void {
+    const { src, dst, ip, app, ...rest } = fields;
+    const other = otherKey(rest);
+    if (twice !== undefined) return this.#note(path, "the grant", `${twice} is there twice`);
+    if (other !== undefined) return this.#note(path, "the grant", `${other} has no equal`);
+    if (app !== undefined) this.#note(`${path}.app`, "app", "capabilities of applications have no equal");
+    else if (ip === undefined || (Array.isArray(ip) && ip.length === 0))
+      return this.#note(path, "the grant", "it has neither ip nor app");
+    const sources = this.#words(path, "src", src);
+    const targets = this.#words(path, "dst", dst);
+    const words = ip === undefined ? [] : this.#words(path, "ip", ip);
+    if (sources === undefined || targets === undefined || words === undefined) return;
+    const packets = words.flatMap((text, at) => {
+      const made = grantPackets(text);
+      if ("packets" in made) return made.packets;
+      this.#note(`${path}.ip.${at}`, text, made.reason);
+      return [];
+    });
+    if (packets.length === 0) return;
+    const peers = this.#sources(path, sources, targets);
+    for (const [at, word] of targets.entries())
+      this.#permit({ path, place: `${path}.dst.${at}`, text: word, word, sources, peers }, packets, add);
+  }
+
+  #permit(
+    { path, place, text, word, sources, peers }: Destination,
+    packets: readonly Packets[],
+    add: Add,
+  ): void {
+    if (word === selfWord) {
+      // Nodes reach those with the same owner: the sources say whose.
+      for (const target of this.#sides(path, sources, selfTargetOf)) add("self", target, packets);
+      return;
+    }
+    const target = targetOf(word, this.#names);
+    if ("reason" in target) this.#note(place, text, target.reason);
+    else for (const peer of peers) add(peer, target.side, packets);
+  }
+
+  /** Undefined: the reason was noted. */
+  #words(path: string, key: string, value: unknown): string[] | undefined {
+    const parsed = v.safeParse(Words, value, { abortEarly: true });
+    if (parsed.success) return parsed.output;
+    const reason =
+      value === undefined
+        ? `it has no ${key}`
+        : typeof value === "string"
+          ? `${key} is a text: write a list`
+          : `${key} holds something else than texts`;
+    this.#note(`${path}.${key}`, "the rule", reason);
+    return undefined;
+  }
+
+  /** Sources have another meaning for the destination `self`: they are noted for other destinations only. */
+  #sources(path: string, src: readonly string[], targets: readonly string[]): string[] {
+    return targets.every((word) => word === selfWord) ? [] : this.#sides(path, src, sourceOf);
+  }
+
+  #sides(path: string, src: readonly string[], read: (word: string, names: Names) => Side): string[] {
+    return src.flatMap((word, at) => {
+      const side = read(word, this.#names);
+      if ("side" in side) return [side.side];
+      this.#note(`${path}.src.${at}`, word, side.reason);
+      return [];
+    });
+  }
+
+  tests(): FoundTest[] {
+    const found: FoundTest[] = [];
+    for (const [at, raw] of (this.#original.tests ?? []).entries()) {
+      const path = `tests.${at}`;
+      const { fields, twice } = lowerKeys(raw);
+      const { src, user, proto = "tcp", accept, allow, deny, ...rest } = fields;
+      const word = src ?? user;
+      const source =
+        typeof word === "string" ? sourceOf(word, this.#names) : { reason: "its src is no text" };
+      const protocol = protocolOf(proto);
+      const other = twice ?? Object.keys(rest)[0];
+      if ("reason" in source)
+        this.#note(path, typeof word === "string" ? `the test of ${word}` : "the test", source.reason);
+      else if (source.side.includes("/")) this.#note(path, "the test", "a test is from a group or a node");
+      else if (other !== undefined) this.#note(path, "the test", `${other} has no equal`);
+      else if ("reason" in protocol) this.#note(path, "the test", protocol.reason);
+      else {
+        const from = { from: source.side, protocol: protocol.protocol ?? "any" };
+        found.push(...this.#flows(`${path}.accept`, "accept", from, accept ?? allow));
+        found.push(...this.#flows(`${path}.deny`, "deny", from, deny));
+      }
+    }
+    return found;
+  }
+
+  #flows(
+    path: string,
+    kind: "accept" | "deny",
+    { from, protocol }: Pick<Flow, "from" | "protocol">,
+    value: unknown,
+  ): FoundTest[] {
+    const words = value === undefined ? [] : this.#words(path, kind, value);
+    return (words ?? []).flatMap((text, at): FoundTest[] => {
+      const place = `${path}.${at}`;
+      const { word, ports } = splitPorts(text);
+      const target = targetOf(word, this.#names);
+      const made = portsOf(ports);
+      const [port, ...more] = "ports" in made ? made.ports : [];
+      if ("reason" in target) this.#note(place, text, target.reason);
+      else if ("reason" in made) this.#note(place, text, made.reason);
+      else if (port === undefined || more.length > 0) this.#note(place, text, "a test has one port");
+      else {
+        const flow = { from, to: target.side, protocol, port: /^\d+$/.test(port) ? Number(port) : port };
+        return [{ place, text, test: kind === "accept" ? { accept: flow } : { deny: flow } }];
+      }
+      return [];
+    });
+  }
+}
+
+type Add = (peer: string, target: string, packets: readonly Packets[]) => void;
+
+type Destination = {
+  path: string;
+  place: string;
+  text: string;
+  word: string;
+  sources: readonly string[];
+  peers: readonly string[];
+};

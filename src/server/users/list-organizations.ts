@@ -1,0 +1,58 @@
+// The organizations that a caller may see. Those that are closed to the caller have no more than their slug.
+
+import type { ListQuery } from "../../api/values.ts";
+import { roles } from "../../api/endpoint.ts";
+import { fitPage, listReply, pageOf, searchPattern } from "../http/lists.ts";
+import type { Call } from "../http/route.ts";
+import { doStaffNeedFactor, hasProven } from "./factors/step-up.ts";
+import { organizationColumns, organizationOf } from "../organizations/organizations.ts";
+import { counted } from "../store/list-rows.ts";
+import type { ServerOptions } from "../options.ts";
+import { computed, queryOne, truth, wordOrNull } from "../store/table.ts";
+
+/** `role`: null for staff who are not members. */
+const membership = computed({ role: wordOrNull(roles), isClosed: truth(0) });
+
+/**
+ * The organizations that are closed to the caller until a second factor is proven, as `checkFactor` in
+ * users/access.ts decides.
+ */
+async function closedTo(
+  db: ServerOptions["db"],
+  { caller }: Pick<Call, "caller">,
+): Promise<{ members: number; visitors: number }> {
+  if (caller.kind !== "person" || (await hasProven(db, caller))) return { members: 0, visitors: 0 };
+  return { members: 1, visitors: (await doStaffNeedFactor(db)) ? 1 : 0 };
+}
+
+export async function listOrganizations(
+  { db, publicUrl }: Pick<ServerOptions, "db" | "publicUrl">,
+  call: Call,
+  input: ListQuery,
+) {
+  const { caller } = call;
+  const userId = caller.kind === "person" ? caller.userId : 0;
+  const serviceOrg = caller.kind === "service" ? caller.orgId : 0;
+  const all = caller.kind === "operator" || (caller.kind === "person" && caller.isStaff) ? 1 : 0;
+  const closed = await closedTo(db, call);
+  const isClosed = "($5 = 1 AND o.second_factor = 1) OR ($6 = 1 AND m.role IS NULL)";
+  const mine = `FROM organizations o LEFT JOIN memberships m ON m.org_id = o.id AND m.user_id = $1
+    WHERE o.deleted_at IS NULL AND ($2 = 1 OR m.role IS NOT NULL OR o.id = $3)
+    AND (o.slug LIKE $4 ESCAPE '!' OR (lower(o.name) LIKE $4 ESCAPE '!' AND NOT (${isClosed})))`;
+  const params = [userId, all, serviceOrg, searchPattern(input), closed.members, closed.visitors];
+  const counting = `SELECT count(*) AS total, coalesce(max(octet_length(o.config_overrides)), 0) AS widest ${mine}`;
+  const { total, widest } = (await queryOne(db, counted, counting, params)) ?? { total: 0, widest: 0 };
+  const query = fitPage(input, widest);
+  const { limit, offset } = pageOf(query);
+  const rows = await db.all(
+    `SELECT ${organizationColumns}, m.role AS role, CASE WHEN ${isClosed} THEN 1 ELSE 0 END AS is_closed
+     ${mine} ORDER BY o.id LIMIT $7 OFFSET $8`,
+    [...params, limit, offset],
+  );
+  const items = rows.map((row) => {
+    const { role, isClosed: isShut } = membership.parse(row);
+    const shown = organizationOf(row, caller.kind === "service" ? caller.role : role);
+    return isShut ? { id: shown.id, slug: shown.slug } : shown;
+  });
+  return listReply(call, publicUrl, { items, total, query });
+}
