@@ -65,7 +65,10 @@ const homes: Record<string, { homes: RegExp; reason: string }> = {
   "@valibot/to-json-schema": { homes: /^server\//, reason: "the OpenAPI document is the control plane's" },
   "swagger-ui-dist": { homes: /^server\//, reason: "the docs pages are the control plane's" },
   redoc: { homes: /^server\//, reason: "the docs pages are the control plane's" },
-  jose: { homes: /^pki\/(tokens|acme-keys)\.ts$/, reason: "algorithms are pinned in one place" },
+  jose: {
+    homes: /^pki\/(tokens|signed-messages|acme-keys)\.ts$/,
+    reason: "algorithms are pinned in one place",
+  },
   "@simplewebauthn/server": {
     homes: /^server\/users\/factors\/passkeys\.ts$/,
     reason: "loaded with the first passkey",

@@ -20,7 +20,9 @@ export function parseSize(text: string): number | undefined {
 
 /** 0 MB, 12.3 MB, 500 GB: never more than there is. */
 export function formatSize(bytes: number): string {
-  const [size, unit] = bytes >= 1e12 ? [1e12, "TB"] : bytes >= 1e9 ? [1e9, "GB"] : [1e6, "MB"];
+  let [size, unit] = [1e6, "MB"];
+  if (bytes >= 1e9) [size, unit] = [1e9, "GB"];
+  if (bytes >= 1e12) [size, unit] = [1e12, "TB"];
   return `${Math.floor((bytes / size) * 10) / 10} ${unit}`;
 }
 
@@ -32,13 +34,9 @@ export function formatTime(ms: number): string {
 /** 5 minutes, 3 hours, 12 days. */
 export function inWords(ms: number): string {
   const minutes = Math.round(ms / 60_000);
-  const [amount, unit] =
-    minutes < 120
-      ? [minutes, "minute"]
-      : minutes < 2 * 1440
-        ? [Math.round(minutes / 60), "hour"]
-        : [Math.round(minutes / 1440), "day"];
-  return countOf(amount, unit);
+  if (minutes < 120) return countOf(minutes, "minute");
+  if (minutes < 2 * 1440) return countOf(Math.round(minutes / 60), "hour");
+  return countOf(Math.round(minutes / 1440), "day");
 }
 
 /** 1 node, 2 nodes. */

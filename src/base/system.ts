@@ -2,23 +2,13 @@
 // members they use, so that tests can replace clock, processes and network.
 
 import { defer } from "./defer.ts";
-import { given } from "./given.ts";
 import { brand } from "../brand.ts";
-import { AppError, messageOf, systemErrorCode } from "./errors.ts";
+import { systemErrorCode } from "./errors.ts";
 import type { MachineState } from "../platform/machine-state.ts";
 import { readText } from "./open-file.ts";
 import { isPrivileged } from "../platform/privilege.ts";
+import { runProgram, type RunOptions, type RunResult } from "../platform/run-program.ts";
 import { readStandardInput } from "../platform/standard-input.ts";
-
-export type RunOptions = {
-  /** Sends SIGKILL after this time. Default: 30 s. */
-  timeoutMs?: number;
-  input?: string;
-  env?: Record<string, string>;
-  cwd?: string;
-};
-
-export type RunResult = { status: number; stdout: string; stderr: string; timedOut: boolean };
 
 export type System = {
   /** Wall clock, milliseconds since 1970. It may jump: use it for certificates, never for scheduling. */
@@ -52,7 +42,7 @@ export type System = {
   /** The interfaces, networks, routes, name servers and ports of this machine. */
   machineState(): Promise<MachineState>;
   /**
-   * Runs a program, given by absolute path, until it ends. Fails if it cannot start, or prints over `maxOutputBytes`.
+   * Runs a program, given by absolute path, until it ends. Fails if it cannot start, or prints too much.
    */
   run(argv: readonly string[], options?: RunOptions): Promise<RunResult>;
   env: Record<string, string | undefined>;
@@ -143,7 +133,7 @@ export function realSystem(): System {
     },
     sendDatagram,
     machineState: async () => (await import("../platform/machine-state.ts")).machineState(),
-    run,
+    run: (argv, options) => runProgram(argv, { env: childEnvironment(process.env), ...options }, sleep),
     env,
     platform: process.platform,
     arch: process.arch,
@@ -265,60 +255,4 @@ async function sendDatagram(from: string, to: string, port: number): Promise<voi
   const socket = await Bun.udpSocket({ hostname: from });
   using _ = defer(() => socket.close());
   socket.send("", port, to);
-}
-
-/** Stop reading this long after the program ended: its own children may keep the pipe open. */
-const outputGraceMs = 2000;
-
-/**
- * Maximum for each of the two streams of a program. `nebula -test` prints the configuration, which has at most 8 MiB.
- */
-export const maxOutputBytes = 32 * 1024 * 1024;
-
-async function readOutput(stream: ReadableStream<Uint8Array>, exited: Promise<number>): Promise<string> {
-  const reader = stream.getReader();
-  const decoder = new TextDecoder();
-  const done = new AbortController();
-  void exited
-    .then(() => sleep(outputGraceMs, done.signal))
-    .then(() => reader.cancel())
-    .catch(() => undefined);
-  let text = "";
-  let size = 0;
-  for (let part = await reader.read(); !part.done; part = await reader.read()) {
-    size += part.value.length;
-    if (size > maxOutputBytes)
-      throw new Error(`it printed more than ${maxOutputBytes} bytes and was stopped`);
-    text += decoder.decode(part.value, { stream: true });
-  }
-  done.abort();
-  return text;
-}
-
-async function run(argv: readonly string[], options: RunOptions = {}): Promise<RunResult> {
-  const program = argv[0] ?? "";
-  if (!program.startsWith("/") && !/^[A-Za-z]:\\/.test(program)) {
-    throw new AppError("internal", `Cannot run "${program}": programs are started by absolute path only`);
-  }
-  try {
-    const child = Bun.spawn([...argv], {
-      env: options.env ?? childEnvironment(process.env),
-      stdin: options.input === undefined ? "ignore" : new Blob([options.input]),
-      stdout: "pipe",
-      stderr: "pipe",
-      ...given({ cwd: options.cwd }),
-      timeout: options.timeoutMs ?? 30_000,
-      killSignal: "SIGKILL",
-    });
-    const outputs = [readOutput(child.stdout, child.exited), readOutput(child.stderr, child.exited)] as const;
-    const [stdout, stderr, status] = await Promise.all([...outputs, child.exited]).catch((error: unknown) => {
-      child.kill("SIGKILL");
-      throw error;
-    });
-    return { status, stdout, stderr, timedOut: child.signalCode === "SIGKILL" };
-  } catch (error) {
-    const reasons: Record<string, string> = { ENOENT: "not found", EACCES: "not executable" };
-    const why = reasons[systemErrorCode(error) ?? ""] ?? messageOf(error);
-    throw new AppError("failed", `Cannot run ${program}: ${why}`, { cause: error });
-  }
 }

@@ -24,12 +24,12 @@ export function valueAt(map: YamlMap, path: string): YamlValue | undefined {
     .reduce<YamlValue | undefined>((value, key) => (isMap(value) ? value[key] : undefined), map);
 }
 
-/** Merges `over` into a copy of `base`: merges maps, and replaces everything else. */
-export function mergeYaml(base: YamlMap, over: YamlMap): YamlMap {
+/** A copy of `base` with the values of `patch`. Maps are merged, and everything else is replaced. */
+export function mergeYaml(base: YamlMap, patch: YamlMap): YamlMap {
   const merged: YamlMap = { ...base };
-  for (const [key, value] of Object.entries(over)) {
-    const below = merged[key];
-    merged[key] = isMap(below) && isMap(value) ? mergeYaml(below, value) : value;
+  for (const [key, value] of Object.entries(patch)) {
+    const present = merged[key];
+    merged[key] = isMap(present) && isMap(value) ? mergeYaml(present, value) : value;
   }
   return merged;
 }

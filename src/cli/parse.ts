@@ -1,10 +1,8 @@
 // Strict parsing of the command line: an unknown or repeated flag, a missing value and a surplus word are errors. citty's
 // parser accepts them. A value comes from its flag, else from its AGENT_ variable.
 
-import { brand } from "../brand.ts";
 import { AppError } from "../base/errors.ts";
-import { quoteWord } from "../base/plan.ts";
-import { meant, nearest } from "./suggest.ts";
+import { unknownCommand, unknownFlag } from "./unknown-words.ts";
 import { flagsOf, variableOf, type Args, type Flags, type Word } from "./values.ts";
 
 export type Found = { name: string; rest: string[] };
@@ -45,38 +43,6 @@ export function findCommand(argv: readonly string[], names: readonly string[], g
 function isBeginning(names: readonly string[], words: string): boolean {
   const begin = `${words} `;
   return names.some((each) => each.startsWith(begin));
-}
-
-/** `rest`: the words from the unknown one on. */
-function unknownCommand(
-  given: string,
-  prefix: string,
-  names: readonly string[],
-  rest: readonly string[],
-): AppError {
-  const words = [...prefix.split(" "), ...rest].filter((word) => word !== "");
-  const known = meant(words, names);
-  if (known !== undefined) {
-    const [command = "", ...more] = known;
-    const line = [brand.executable, command, ...more.map(quoteWord)].join(" ");
-    return new AppError("usage", `Unknown command "${given}"`, { hint: `Did you mean \`${line}\`?` });
-  }
-  const depth = prefix === "" ? 0 : prefix.split(" ").length;
-  const candidates = [
-    ...new Set(
-      names
-        .filter((each) => prefix === "" || each.startsWith(`${prefix} `))
-        .map((each) =>
-          each
-            .split(" ")
-            .slice(0, depth + 1)
-            .join(" "),
-        ),
-    ),
-  ];
-  return new AppError("usage", `Unknown command "${given}"`, {
-    hint: `${didYouMean(given, candidates)}See \`${brand.executable}${prefix === "" ? "" : ` ${prefix}`} --help\`.`,
-  });
 }
 
 export type Parsed = { values: Map<string, string[]>; words: string[] };
@@ -197,15 +163,6 @@ function checkRequired(values: ReadonlyMap<string, unknown>, flags: Flags): void
   }
 }
 
-/** Adds the command that refused words may mean: `peers add`. */
-export function withMeaning(error: unknown, words: readonly string[], names: readonly string[]): unknown {
-  const isWord = error instanceof AppError && ["usage", "not_registered"].includes(error.code);
-  const [command = "", ...more] = isWord ? (meant(words, names) ?? []) : [];
-  if (!isWord || !names.includes(command)) return error;
-  const line = [brand.executable, command, ...more.map(quoteWord)].join(" ");
-  return new AppError(error.code, error.message, { ...error.details, hint: `Did you mean \`${line}\`?` });
-}
-
 function checkWords(given: readonly string[], args: Args): void {
   const words: (Word & { name: string })[] = [];
   for (const [name, arg] of Object.entries(args)) if (arg.type === "positional") words.push({ ...arg, name });
@@ -223,35 +180,4 @@ function checkWords(given: readonly string[], args: Args): void {
     `Missing ${missing.name}: ${missing.description ?? ""}`,
     taken.length === 0 ? {} : { hint },
   );
-}
-
-/** Flags of other commands and tools that mean one of ours. */
-const sameFlags: Record<string, string> = {
-  machines: "uses",
-  limit: "lines",
-  last: "lines",
-  tail: "lines",
-  port: "ports",
-  tag: "group",
-  tags: "group",
-};
-
-function unknownFlag(label: string, flags: Flags): AppError {
-  const names = Object.keys(flags);
-  const word = label.replace(/^-+/, "");
-  // `--group` of a command that has --add-group and --remove-group.
-  const longer = names.find((name) => word.length > 1 && name.split("-").includes(word));
-  const meantFlag =
-    [sameFlags[word] ?? ""].find((name) => names.includes(name)) ?? longer ?? nearest(word, names);
-  const hint = meantFlag === undefined ? "" : `Did you mean "--${meantFlag}"? `;
-  return new AppError("usage", `Unknown flag ${label}`, { hint: `${hint}See --help.` });
-}
-
-/** Suggests commands whose last word is similar: `delete` is not a typing error for `create`. */
-function didYouMean(given: string, candidates: readonly string[]): string {
-  const lastOf = (words: string) => words.split(" ").at(-1) ?? "";
-  const word = lastOf(given);
-  const candidate = nearest(word, candidates.map(lastOf), Math.max(1, Math.floor(word.length / 3)));
-  const found = candidates.find((each) => candidate !== undefined && lastOf(each) === candidate);
-  return found === undefined ? "" : `Did you mean "${found}"? `;
 }

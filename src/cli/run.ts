@@ -10,7 +10,8 @@ import { allCommands, commands } from "./commands.ts";
 import { errorBody } from "./error-body.ts";
 import { placesOf } from "./hints.ts";
 import { makeOutput } from "./output.ts";
-import { findCommand, parseFlags, withMeaning, type Found } from "./parse.ts";
+import { findCommand, parseFlags, type Found } from "./parse.ts";
+import { withMeaning } from "./unknown-words.ts";
 import { globalFlags, logOptions, readSettings } from "./settings.ts";
 import { Values, variableOf } from "./values.ts";
 

@@ -3,38 +3,38 @@
 /** Nouns and verbs of other tools. Made on demand: few command lines have a wrong word. */
 const makeMeanings = (): ReadonlyMap<string, string> =>
   new Map([
-    ...all("node", "nodes device devices machine machines host hosts client clients peer peers"),
-    ...all("org", "orgs organization organizations organisation network networks tailnet"),
-    ...all("user", "users account accounts"),
-    ...all("member", "members people role roles"),
-    ...all("group", "groups tag tags"),
-    ...all("rule", "rules firewall acl acls"),
-    ...all("policy", "policies"),
-    ...all("token", "tokens authkey auth-key preauthkey preauthkeys joinkey join-key key keys"),
-    ...all("registration", "registrations approval approvals pending"),
-    ...all("invitation", "invitations invite invites"),
-    ...all("webhook", "webhooks hook hooks"),
-    ...all("server", "servers replica replicas"),
-    ...all("events", "event audit-log log-events activity"),
-    ...all("ca", "cas certificate-authority cert certs certificate certificates"),
-    ...all("service-token", "service-tokens apikey api-key apikeys api-keys"),
-    ...all("session", "sessions"),
-    ...all("factor", "factors mfa 2fa totp"),
-    ...all("oidc", "sso idp provider providers"),
-    ...all("relay", "relays"),
-    ...all("path", "paths connections"),
-    ...all("name", "alias aliases"),
-    ...all("overlay", "engine nebula"),
-    ...all("list", "ls all"),
-    ...all("create", "add new make generate"),
-    ...all("delete", "remove rm del destroy"),
-    ...all("show", "get info describe inspect view"),
-    ...all("update", "edit set change modify"),
-    ...all("revoke", "ban block expire disable kick"),
-    ...all("restore", "unban unblock unrevoke enable"),
-    ...all("rename", "mv"),
-    ...all("approve", "accept allow"),
-    ...all("refuse", "reject deny"),
+    ...meaning("node", "nodes device devices machine machines host hosts client clients peer peers"),
+    ...meaning("org", "orgs organization organizations organisation network networks tailnet"),
+    ...meaning("user", "users account accounts"),
+    ...meaning("member", "members people role roles"),
+    ...meaning("group", "groups tag tags"),
+    ...meaning("rule", "rules firewall acl acls"),
+    ...meaning("policy", "policies"),
+    ...meaning("token", "tokens authkey auth-key preauthkey preauthkeys joinkey join-key key keys"),
+    ...meaning("registration", "registrations approval approvals pending"),
+    ...meaning("invitation", "invitations invite invites"),
+    ...meaning("webhook", "webhooks hook hooks"),
+    ...meaning("server", "servers replica replicas"),
+    ...meaning("events", "event audit-log log-events activity"),
+    ...meaning("ca", "cas certificate-authority cert certs certificate certificates"),
+    ...meaning("service-token", "service-tokens apikey api-key apikeys api-keys"),
+    ...meaning("session", "sessions"),
+    ...meaning("factor", "factors mfa 2fa totp"),
+    ...meaning("oidc", "sso idp provider providers"),
+    ...meaning("relay", "relays"),
+    ...meaning("path", "paths connections"),
+    ...meaning("name", "alias aliases"),
+    ...meaning("overlay", "engine nebula"),
+    ...meaning("list", "ls all"),
+    ...meaning("create", "add new make generate"),
+    ...meaning("delete", "remove rm del destroy"),
+    ...meaning("show", "get info describe inspect view"),
+    ...meaning("update", "edit set change modify"),
+    ...meaning("revoke", "ban block expire disable kick"),
+    ...meaning("restore", "unban unblock unrevoke enable"),
+    ...meaning("rename", "mv"),
+    ...meaning("approve", "accept allow"),
+    ...meaning("refuse", "reject deny"),
   ]);
 
 /** Verbs that mean about the same. A noun has one of them: tokens are revoked, rules are deleted, users are disabled. */
@@ -70,43 +70,43 @@ const makeLines = (): ReadonlyMap<string, string> =>
       id: "whoami",
       disconnect: "down",
     }),
-    ...all("admin token create --help", "add new create"),
-    ...all("admin node revoke", "revoke kick ban block"),
-    ...all("admin node delete", "delete remove rm"),
-    ...all("admin policy test", "test why explain can"),
-    ...all("admin user password", "password passwd"),
-    ...all("admin org show", "settings"),
-    ...all("status", "list ls show info ip"),
-    ...all("up", "connect join enroll"),
-    ...all("login", "signin sign-in log-in auth"),
-    ...all("logout", "signout sign-out log-out"),
-    ...all("self-update", "upgrade update"),
-    ...all("doctor", "diagnose bugreport"),
+    ...meaning("admin token create --help", "add new create"),
+    ...meaning("admin node revoke", "revoke kick ban block"),
+    ...meaning("admin node delete", "delete remove rm"),
+    ...meaning("admin policy test", "test why explain can"),
+    ...meaning("admin user password", "password passwd"),
+    ...meaning("admin org show", "settings"),
+    ...meaning("status", "list ls show info ip"),
+    ...meaning("up", "connect join enroll"),
+    ...meaning("login", "signin sign-in log-in auth"),
+    ...meaning("logout", "signout sign-out log-out"),
+    ...meaning("self-update", "upgrade update"),
+    ...meaning("doctor", "diagnose bugreport"),
   ]);
 
 /** The same after `admin`. */
 const makeAdminLines = (): ReadonlyMap<string, string> =>
   new Map([
-    ...all("admin node list", "list ls"),
-    ...all("admin node show", "show info"),
-    ...all("admin events", "log logs history"),
-    ...all("admin org show", "config"),
-    ...all("admin node update", "update edit set"),
+    ...meaning("admin node list", "list ls"),
+    ...meaning("admin node show", "show info"),
+    ...meaning("admin events", "log logs history"),
+    ...meaning("admin org show", "config"),
+    ...meaning("admin node update", "update edit set"),
   ]);
 
 /** Nouns without a command: the help of this command names the flag. */
 const makeFlagsOfCommands = (): ReadonlyMap<string, string> =>
   new Map([
-    ...all("admin node update", "route routes subnet subnets"),
-    ...all("admin token create", "lighthouse lighthouses"),
+    ...meaning("admin node update", "route routes subnet subnets"),
+    ...meaning("admin token create", "lighthouse lighthouses"),
   ]);
 
-function all(meaning: string, words: string): [string, string][] {
-  return words.split(" ").map((word) => [word, meaning]);
+function meaning(command: string, words: string): [string, string][] {
+  return words.split(" ").map((word) => [word, command]);
 }
 
 /** The line that the words mean. Undefined: nothing better than the words themselves. */
-export function meant(words: readonly string[], names: readonly string[]): string[] | undefined {
+export function findMeaning(words: readonly string[], names: readonly string[]): string[] | undefined {
   const isAdmin = words[0] === "admin";
   const typed = isAdmin ? words.slice(1) : words;
   const meanings = makeMeanings();
@@ -142,16 +142,16 @@ function linesOf(
   { isAdmin, isCommand }: { isAdmin: boolean; isCommand: boolean },
 ): string[] {
   const lines = makeLines();
-  const [line, meaning] = [typed.join(" "), own.join(" ")];
-  const said = lines.get(line);
+  const [line, ownLine] = [typed.join(" "), own.join(" ")];
+  const exact = lines.get(line);
   const special = isAdmin
-    ? [makeAdminLines().get(line), said?.startsWith("admin ") === true ? said : undefined]
+    ? [makeAdminLines().get(line), exact?.startsWith("admin ") === true ? exact : undefined]
     : // One word only for itself: `set` means update, but not a new executable.
-      [said, typed.length === 2 ? lines.get(meaning) : undefined];
+      [exact, typed.length === 2 ? lines.get(ownLine) : undefined];
   const [noun = "", verb = ""] = own;
   const like = typed.length === 2 && !isCommand ? (likeVerbs.find((each) => each.includes(verb)) ?? []) : [];
-  const admin = [line, meaning, ...like.map((each) => `${noun} ${each}`)].map((each) => `admin ${each}`);
-  return [...special, ...admin, line, meaning].filter((each) => each !== undefined);
+  const admin = [line, ownLine, ...like.map((each) => `${noun} ${each}`)].map((each) => `admin ${each}`);
+  return [...special, ...admin, line, ownLine].filter((each) => each !== undefined);
 }
 
 /** Lists of these are not of one organization. */

@@ -10,6 +10,7 @@ import type { Log } from "../base/log.ts";
 import { fileLog, lastLines } from "../node/engine/engine-log.ts";
 import type { System } from "../base/system.ts";
 import type { Answer, Notice, Request, OrganizationState } from "./ipc/messages.ts";
+import { followLog } from "./follow-log.ts";
 import type { Client, Handler } from "./ipc/answer.ts";
 import type { OrganizationEngines } from "./organization-engines.ts";
 
@@ -37,11 +38,6 @@ type Action = {
 const defaultLines = 100;
 /** Characters of log lines in one answer. */
 const maxLogText = 1024 * 1024;
-const followEveryMs = 250;
-/** How much of a followed log may wait for the client to read it. */
-const burstBytes = 256 * 1024;
-const followed = new WeakMap<Client, Set<string>>();
-
 export const actions: Readonly<Record<string, Action>> = {
   teams: { right: "member", changes: false, run: async ({ deps }) => listed(deps.engines.slugs()) },
   list: { right: "member", changes: false, run: status },
@@ -167,36 +163,8 @@ async function logs({ request, client, deps }: Call): Promise<Reply> {
   const tail = open();
   const lines = lastLines(path, request.lines ?? defaultLines);
   for (let size = lines.join("\n").length; size > maxLogText; size -= (lines.shift() ?? "").length + 1);
-  if (request.follow === true && isFirstFollow(client, slug)) {
-    client.stay();
-    let waiting: string[] = [];
-    void follow(client, deps, () => {
-      // A burst is sent as fast as the client reads, so that it is not disconnected.
-      if (waiting.length === 0) waiting = tail.read();
-      while (waiting.length > 0 && client.unread() < burstBytes) {
-        client.notify({ event: "log", team: slug, line: waiting.shift() ?? "" });
-      }
-    });
-  }
+  if (request.follow === true) followLog(client, slug, tail, deps);
   return { message: `${lines.length} lines`, team: slug, lines };
-}
-
-/** A client that follows a log twice gets its lines once. */
-function isFirstFollow(client: Client, slug: string): boolean {
-  const known = followed.get(client) ?? new Set();
-  followed.set(client, known);
-  return !known.has(slug) && known.add(slug).has(slug);
-}
-
-async function follow(client: Client, { system, log }: ActionDeps, sendNew: () => void): Promise<void> {
-  try {
-    while (!client.gone.aborted) {
-      await system.sleep(followEveryMs, client.gone);
-      sendNew();
-    }
-  } catch (error) {
-    if (!client.gone.aborted) log.warn("Stopped following a log", { reason: messageOf(error) });
-  }
 }
 
 async function subscribe({ client, deps }: Call): Promise<Reply> {

@@ -74,13 +74,13 @@ function condense(lines: Iterable<string>, maxBytes: number): Buffer {
   let bytes = 0;
   for (const line of lines) {
     const error = errorOf(line);
-    const seen = error === undefined ? undefined : (errors.get(error) ?? { count: 0, last: [] });
-    if (error !== undefined && seen !== undefined) {
-      errors.set(error, seen);
-      seen.count += 1;
-      if (seen.count > keptOfOne) {
-        seen.last.push(line);
-        if (seen.last.length > keptOfOne) seen.last.shift();
+    if (error !== undefined) {
+      const repeated = errors.get(error) ?? { count: 0, last: [] };
+      errors.set(error, repeated);
+      repeated.count += 1;
+      if (repeated.count > keptOfOne) {
+        repeated.last.push(line);
+        if (repeated.last.length > keptOfOne) repeated.last.shift();
         continue;
       }
     }
@@ -90,8 +90,8 @@ function condense(lines: Iterable<string>, maxBytes: number): Buffer {
     if (bytes > 2 * maxBytes) for (; bytes > maxBytes;) bytes -= (kept.shift()?.length ?? bytes) + 1;
   }
   const end = [...errors].flatMap(([error, { count, last }]) => {
-    const out = count - keptOfOne - last.length;
-    return out > 0 ? [`${out} lines with the error "${error}" are left out here`, ...last] : last;
+    const leftOut = count - keptOfOne - last.length;
+    return leftOut > 0 ? [`${leftOut} lines with the error "${error}" are left out here`, ...last] : last;
   });
   const all = [...kept, ...end];
   return Buffer.from(all.length === 0 ? "" : `${all.join("\n")}\n`, "latin1");

@@ -49,12 +49,12 @@ export async function planDaemon(settings: DaemonSettings, deps: Deps): Promise<
   const engines: Step[] = [];
   // In order: the first organization keeps a port or network that the next one also needs.
   for (const slug of listOrganizations(settings.configRoot)) {
-    const refused = (error: unknown) =>
+    const reportRefusal = (error: unknown) =>
       deps.say(`${slug}: its engine would not start: ${clean(messageOf(error))}`);
     try {
-      engines.push(...(await planOrganization(slug, records.get(slug), { gate, settings, refused })));
+      engines.push(...(await planOrganization(slug, records.get(slug), { gate, settings, reportRefusal })));
     } catch (error) {
-      refused(error);
+      reportRefusal(error);
     }
   }
   const logs = directory(dirname(logPath(dirname(stateDb), "")), 0o700);
@@ -78,7 +78,11 @@ function planAddress(address: LocalAddress): Step[] {
 async function planOrganization(
   slug: string,
   record: OrganizationRecord | undefined,
-  { gate, settings, refused }: { gate: Gate; settings: DaemonSettings; refused(error: unknown): void },
+  {
+    gate,
+    settings,
+    reportRefusal,
+  }: { gate: Gate; settings: DaemonSettings; reportRefusal(error: unknown): void },
 ): Promise<Step[]> {
   const { configRoot, stateDb, autostart } = settings;
   const organization = openOrganization(configRoot, slug);
@@ -97,7 +101,7 @@ async function planOrganization(
   } catch (error) {
     // Its connection may repair what the engine refuses, as in the daemon.
     gate.release(slug);
-    refused(error);
+    reportRefusal(error);
     return checkin;
   }
 }

@@ -125,7 +125,7 @@ function readEncrypted(bytes: Uint8Array): Encrypted {
   const file = readMessage(bytes);
   const metadata = readMessage(file.bytes(1));
   const parameters = readMessage(metadata.bytes(2));
-  const met = Buffer.from(metadata.bytes(1)).toString();
+  const algorithmName = Buffer.from(metadata.bytes(1)).toString();
   const cost = {
     memory: parameters.number(2),
     passes: parameters.number(3),
@@ -133,7 +133,7 @@ function readEncrypted(bytes: Uint8Array): Encrypted {
   };
   const salt = parameters.bytes(5);
   const ciphertext = file.bytes(2);
-  if (met !== algorithm || parameters.number(1) !== argon2Version) {
+  if (algorithmName !== algorithm || parameters.number(1) !== argon2Version) {
     throw new AppError("bad_request", `The CA key is encrypted with an unknown algorithm`);
   }
   const names = ["memory", "passes", "parallelism"] as const;

@@ -28,7 +28,7 @@ export class DerWriter {
       return;
     }
     // The long form needs more bytes for the length (X.690, 8.1.3.5), so move the content.
-    const extra = length < 0x100 ? 1 : length < 0x10000 ? 2 : 3;
+    const extra = bytesAfterFirst(length);
     this.#reserve(extra);
     this.#bytes.copyWithin(start + extra, start, this.#at);
     this.#bytes[start - 1] = 0x80 | extra;
@@ -123,6 +123,13 @@ export function makeDerReader(bytes: Uint8Array): DerReader {
   };
 }
 
+/** How many bytes the shortest form of a length has after its first one. At most 3. */
+function bytesAfterFirst(length: number): number {
+  if (length < 0x80) return 0;
+  if (length < 0x100) return 1;
+  return length < 0x10000 ? 2 : 3;
+}
+
 /** DER allows only the shortest form of a length. */
 function readLength(bytes: Uint8Array, at: number): { start: number; end: number } {
   const first = bytes[at] ?? 0xff;
@@ -130,9 +137,8 @@ function readLength(bytes: Uint8Array, at: number): { start: number; end: number
   let length = count === 0 ? first : 0;
   if (count > 3 || first === 0x80) throw badCertificate("it has a length that is not DER");
   for (let each = 1; each <= count; each++) length = length * 256 + (bytes[at + each] ?? 0);
-  const shortest = length < 0x80 ? 0 : length < 0x100 ? 1 : length < 0x10000 ? 2 : 3;
   const start = at + 1 + count;
-  if (shortest !== count) throw badCertificate("it has a length that is not DER");
+  if (bytesAfterFirst(length) !== count) throw badCertificate("it has a length that is not DER");
   if (start + length > bytes.length) throw badCertificate("it is truncated");
   return { start, end: start + length };
 }

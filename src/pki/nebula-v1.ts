@@ -80,9 +80,9 @@ function readOuter(reader: BinaryReader): { details: Uint8Array; signature: Uint
   let details: Uint8Array | undefined;
   let signature: Uint8Array | undefined;
   while (reader.pos < reader.len) {
-    const met = reader.uint32();
-    if (met === tag.bytes(1) && details === undefined) details = reader.bytes();
-    else if (met === tag.bytes(2) && signature === undefined) signature = reader.bytes().slice();
+    const tagRead = reader.uint32();
+    if (tagRead === tag.bytes(1) && details === undefined) details = reader.bytes();
+    else if (tagRead === tag.bytes(2) && signature === undefined) signature = reader.bytes().slice();
     else throw badCertificate("it has unknown fields beside details and signature");
   }
   if (details === undefined || signature === undefined || signature.length === 0) {

@@ -34,7 +34,7 @@ export function decodeCaBundle(pem: string): NebulaCertificate[] {
   const cas = decodeBundle(pem);
   for (const ca of cas) {
     if (!ca.isCa) throw badCertificate(`"${ca.name}" is not a CA`);
-    if (!isSignedBy(ca, ca)) throw refused("the CA's own signature does not match", ca);
+    if (!isSignedBy(ca, ca)) throw refusalOf("the CA's own signature does not match", ca);
   }
   return cas;
 }
@@ -93,15 +93,15 @@ export function verifyCertificate(
   blocklist?: ReadonlySet<string>,
 ): void {
   if (blocklist !== undefined && fingerprints(certificate).some((each) => blocklist.has(each))) {
-    throw refused("it is on the blocklist", certificate);
+    throw refusalOf("it is on the blocklist", certificate);
   }
-  if (certificate.isCa) throw refused("it is a CA, not a host certificate", certificate);
+  if (certificate.isCa) throw refusalOf("it is a CA, not a host certificate", certificate);
   const ca = cas.find((each) => fingerprint(each) === certificate.issuer);
-  if (ca === undefined || !ca.isCa) throw refused("its CA is not trusted", certificate);
-  if (certificate.curve !== ca.curve) throw refused("it has another curve than its CA", certificate);
+  if (ca === undefined || !ca.isCa) throw refusalOf("its CA is not trusted", certificate);
+  if (certificate.curve !== ca.curve) throw refusalOf("it has another curve than its CA", certificate);
   checkTime(ca, nowS);
   checkTime(certificate, nowS);
-  if (!isSignedBy(certificate, ca)) throw refused("its signature does not match", certificate);
+  if (!isSignedBy(certificate, ca)) throw refusalOf("its signature does not match", certificate);
   checkLimits(certificate, checkFields(certificate), ca);
 }
 
@@ -138,27 +138,27 @@ function fingerprintWith(certificate: NebulaCertificate, signature: Uint8Array):
 }
 
 function checkTime(certificate: NebulaCertificate, nowS: number): void {
-  if (nowS < certificate.notBefore) throw refused("it is not valid yet", certificate);
-  if (nowS > certificate.notAfter) throw refused("it has expired", certificate);
+  if (nowS < certificate.notBefore) throw refusalOf("it is not valid yet", certificate);
+  if (nowS > certificate.notAfter) throw refusalOf("it has expired", certificate);
 }
 
 /** The limits of a CA for its certificates. An empty list means no limit. */
 function checkLimits(child: CertificateFields, parsed: ParsedNetworks, ca: NebulaCertificate): void {
-  if (child.notAfter > ca.notAfter) throw refused("it would be valid after its CA expires", child);
-  if (child.notBefore < ca.notBefore) throw refused("it would be valid before its CA", child);
+  if (child.notAfter > ca.notAfter) throw refusalOf("it would be valid after its CA expires", child);
+  if (child.notBefore < ca.notBefore) throw refusalOf("it would be valid before its CA", child);
   const stranger =
     ca.groups.length === 0 ? undefined : child.groups.find((group) => !ca.groups.includes(group));
-  if (stranger !== undefined) throw refused(`its CA does not allow the group "${stranger}"`, child);
+  if (stranger !== undefined) throw refusalOf(`its CA does not allow the group "${stranger}"`, child);
   for (const list of ["networks", "unsafeNetworks"] as const) {
     if (ca[list].length === 0) continue;
     const allowed = ca[list].map((text) => certifiedNetwork("network", text));
     const outside = parsed[list].find((each) => !allowed.some((limit) => holdsNetwork(limit, each)));
     if (outside !== undefined) {
-      throw refused(`its CA does not allow the network ${outside.text}`, child);
+      throw refusalOf(`its CA does not allow the network ${outside.text}`, child);
     }
   }
 }
 
-function refused(reason: string, { name }: CertificateFields): AppError {
+function refusalOf(reason: string, { name }: CertificateFields): AppError {
   return new AppError("validation_failed", `The certificate of "${name}" is refused: ${reason}`);
 }

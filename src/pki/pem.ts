@@ -44,8 +44,12 @@ export function parsePem(text: string): PemBlock[] {
 export function parseOnePem(text: string, banners: readonly string[]): PemBlock {
   const [block, ...more] = parsePem(text);
   if (block === undefined || more.length > 0 || !banners.includes(block.banner)) {
-    const met = block === undefined ? "none" : [block, ...more].map((each) => `"${each.banner}"`).join(", ");
-    throw new AppError("bad_request", `Expected one PEM block "${banners.join('" or "')}", found ${met}`);
+    const foundBanners =
+      block === undefined ? "none" : [block, ...more].map((each) => `"${each.banner}"`).join(", ");
+    throw new AppError(
+      "bad_request",
+      `Expected one PEM block "${banners.join('" or "')}", found ${foundBanners}`,
+    );
   }
   return block;
 }

@@ -1,20 +1,10 @@
-// JSON Web Tokens and signed orders: Ed25519 only (RFC 8037), with a fixed algorithm for verification. The only user of
-// jose. Must not decide about rights: it returns the user of a token, or throws.
+// JSON Web Tokens of users, and their keys: Ed25519 only (RFC 8037), with a fixed algorithm for verification. Must not
+// decide about rights: it returns the user of a token, or throws.
 
-import {
-  CompactSign,
-  SignJWT,
-  compactVerify,
-  errors,
-  exportJWK,
-  generateKeyPair,
-  importJWK,
-  jwtVerify,
-} from "jose";
+import { SignJWT, errors, exportJWK, generateKeyPair, importJWK, jwtVerify } from "jose";
 import * as v from "valibot";
 import { brand } from "../brand.ts";
 import { AppError } from "../base/errors.ts";
-import { Move, Order } from "../protocol/orders.ts";
 import { OrderKey } from "../protocol/values.ts";
 import { foreignText } from "../base/text.ts";
 
@@ -68,14 +58,14 @@ export async function makeTokenSigner(key: SigningKey): Promise<TokenSigner> {
         .sign(privateKey),
     async verify(token, type, nowMs) {
       if (token.length > maxTokenLength) throw notValid("The token is not valid.");
-      const claims = await verified(token, publicKey, key.kid, nowMs);
+      const claims = await verifyClaims(token, publicKey, key.kid, nowMs);
       if (claims.token_type !== type) throw notValid("The token has the wrong type.", wrongType(claims));
       return claims;
     },
   };
 }
 
-async function verified(
+async function verifyClaims(
   token: string,
   key: CryptoKey | Uint8Array,
   kid: string,
@@ -107,66 +97,4 @@ function wrongType(claims: Claims): Error {
 
 function notValid(message: string, cause?: unknown): AppError {
   return new AppError("token_not_valid", message, { cause });
-}
-
-const orderType = "overlay-order+jwt";
-const handOverType = "overlay-order-key+jwt";
-const moveType = "overlay-move+jwt";
-
-/** A signed order as a compact JWS. */
-export function signOrder(order: Order, key: SigningKey): Promise<string> {
-  return signText(JSON.stringify(order), orderType, key);
-}
-
-/** The claims of an order signed by this key. Throws untrusted_answer for anything else. */
-export async function verifyOrder(jws: string, key: OrderKey): Promise<Order> {
-  return parsedAs(Order, "order", await verifiedText(jws, orderType, key));
-}
-
-/** The new order key, signed by the present one. Without this signature a node keeps the present key. */
-export function signOrderKey(successor: OrderKey, former: SigningKey): Promise<string> {
-  return signText(JSON.stringify(successor), handOverType, former);
-}
-
-export async function verifyOrderKey(jws: string, former: OrderKey): Promise<OrderKey> {
-  return parsedAs(OrderKey, "new order key", await verifiedText(jws, handOverType, former));
-}
-
-/** A signed Move as a compact JWS. */
-export function signMove(move: Move, key: SigningKey): Promise<string> {
-  return signText(JSON.stringify(move), moveType, key);
-}
-
-/** Throws untrusted_answer for anything that this key did not sign as a Move. */
-export async function verifyMove(jws: string, key: OrderKey): Promise<Move> {
-  return parsedAs(Move, "new address", await verifiedText(jws, moveType, key));
-}
-
-function parsedAs<T>(schema: v.GenericSchema<unknown, T>, what: string, text: string): T {
-  const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), schema), text);
-  if (parsed.success) return parsed.output;
-  throw new AppError("untrusted_answer", `The signature of the ${what} is valid, but its content is not`);
-}
-
-async function signText(text: string, typ: string, key: SigningKey): Promise<string> {
-  return new CompactSign(new TextEncoder().encode(text))
-    .setProtectedHeader({ alg: "EdDSA", typ, kid: key.kid })
-    .sign(await importJWK(key, "EdDSA"));
-}
-
-async function verifiedText(jws: string, typ: string, key: OrderKey): Promise<string> {
-  try {
-    if (jws.length > maxTokenLength) throw new RangeError(`over ${maxTokenLength} characters`);
-    const { payload, protectedHeader } = await compactVerify(jws, await importJWK(key, "EdDSA"), {
-      algorithms: ["EdDSA"],
-    });
-    const { alg, kid, typ: met, ...more } = protectedHeader;
-    const isExpected = alg === "EdDSA" && kid === key.kid && met === typ && Object.keys(more).length === 0;
-    if (isExpected) return new TextDecoder("utf-8", { fatal: true }).decode(payload);
-  } catch (error) {
-    throw new AppError("untrusted_answer", "The order is not signed by the order key of this organization", {
-      cause: error,
-    });
-  }
-  throw new AppError("untrusted_answer", "The signature is valid, but for another kind of message");
 }

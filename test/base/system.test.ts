@@ -1,7 +1,8 @@
 import { expect, test } from "bun:test";
 import { chmodSync, existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { maxOutputBytes, realSystem } from "../../src/base/system.ts";
+import { realSystem } from "../../src/base/system.ts";
+import { maxOutputBytes } from "../../src/platform/run-program.ts";
 import { root } from "../support/agent.ts";
 import { runSync } from "../support/debian.ts";
 import { temporaryDirectory } from "../support/temporary.ts";

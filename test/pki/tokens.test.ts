@@ -3,16 +3,8 @@
 import { createHmac, createPublicKey } from "node:crypto";
 import { describe, expect, test } from "bun:test";
 import type { Order } from "../../src/protocol/orders.ts";
-import {
-  makeSigningKey,
-  makeTokenSigner,
-  publicHalf,
-  signOrder,
-  signOrderKey,
-  verifyOrder,
-  verifyOrderKey,
-  type Claims,
-} from "../../src/pki/tokens.ts";
+import { makeSigningKey, makeTokenSigner, publicHalf, type Claims } from "../../src/pki/tokens.ts";
+import { signOrder, signOrderKey, verifyOrder, verifyOrderKey } from "../../src/pki/signed-messages.ts";
 import { rejection } from "./thrown.ts";
 import { forgery, segment } from "./forgery.ts";
 

@@ -18,7 +18,7 @@ import { readYaml } from "../../src/node/files/config/read-yaml.ts";
 import { decodeCaBundle } from "../../src/pki/nebula.ts";
 import { parsePem } from "../../src/pki/pem.ts";
 import { openSecret } from "../../src/pki/secrets.ts";
-import { verifyOrder } from "../../src/pki/tokens.ts";
+import { verifyOrder } from "../../src/pki/signed-messages.ts";
 import * as protocol from "./protocol.ts";
 import { Manifest } from "../../src/release/manifest.ts";
 import { readPublicKey, verifySignature } from "../../src/release/minisign.ts";

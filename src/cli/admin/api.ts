@@ -14,14 +14,14 @@ import {
 import { factorsApi } from "../../api/factors.ts";
 import { readerOf, request, type Request } from "../../api/request.ts";
 import { maxPageSize } from "../../api/values.ts";
-import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
 import type { Answer, ApiRequest, Client } from "../../node/contact/requests/client.ts";
 import type { Profile } from "../../node/files/profiles.ts";
-import { quoteWord, type Step } from "../../base/plan.ts";
+import type { Step } from "../../base/plan.ts";
 import type { Context } from "../command.ts";
 import { readCode } from "../one-time-code.ts";
 import { effectOf } from "./effect.ts";
+import { explainRefusal } from "./explain-refusal.ts";
 import { chooseTarget, requireLocalData, sayTarget, type Target } from "./target.ts";
 
 export type Api = {
@@ -147,7 +147,7 @@ export async function withSender<T>(
       try {
         return await client.request(request);
       } catch (error) {
-        throw explain(error, request.path, target);
+        throw explainRefusal(error, request.path, target);
       }
     };
   if (target.kind === "local") {
@@ -201,49 +201,4 @@ async function stepUp(context: Context, client: Client, refusal: AppError): Prom
     });
   }
   await client.request(request(factorsApi.prove, {}, { otp: code }));
-}
-
-/** The command that lists what a number in the path of a request names. */
-const listings: Record<string, string> = {
-  firewall_rules: "rule list",
-  registration_tokens: "token list",
-  service_tokens: "service-token list",
-  webhooks: "webhook list",
-  names: "name list",
-  domains: "domain list",
-};
-
-/** Adds what to do next, which only the command line knows. */
-function explain(error: unknown, path: string, target: Target): unknown {
-  if (!(error instanceof AppError)) return error;
-  const { code, details } = error;
-  const [, slug] = /^\/api\/org\/([^/]+)\//.exec(path) ?? [];
-  if (code === "not_found" && slug !== undefined && error.message === "There is no such organization.") {
-    const name = decodeURIComponent(slug);
-    return new AppError(code, `There is no organization ${name}`, {
-      ...details,
-      hint: `\`${brand.executable} admin org list\` lists the organizations.`,
-    });
-  }
-  const [, collection = ""] = /^\/api\/org\/[^/]+\/(\w+)\/\d+\/(?:\?|$)/.exec(path) ?? [];
-  const listing = Object.hasOwn(listings, collection) ? listings[collection] : undefined;
-  if (code === "not_found" && slug !== undefined && listing !== undefined && details.hint === undefined) {
-    const line = `${brand.executable} admin ${listing} ${quoteWord(decodeURIComponent(slug))}`;
-    return new AppError(code, error.message, { ...details, hint: `\`${line}\` lists what there is.` });
-  }
-  if (target.kind === "local") return error;
-  if (code === "permission_denied") {
-    const hint =
-      target.profile.email === null
-        ? "A service token has no rights over users, tokens and other organizations: sign in as a user for that."
-        : "Ask an owner of the organization for a higher role, or a staff user. On the control plane's machine, --local works with all rights.";
-    return new AppError(code, `${error.message.replace(/\.$/, "")}: ${target.name}`, { ...details, hint });
-  }
-  if (code === "not_found" && error.message === "There is no such resource.") {
-    return new AppError(code, `${target.profile.api_base} does not know ${path.replace(/\?.*/, "")}`, {
-      ...details,
-      hint: `Its version may be older than this ${brand.executable}. Update the control plane, or check the URL.`,
-    });
-  }
-  return error;
 }

@@ -30,13 +30,9 @@ export function daysLeft(notAfter: string, now: number): string {
 /** Certificates of ephemeral nodes live for an hour: "0 days" would look like an end. */
 function daysOrLess(ms: number): string {
   const minutes = Math.floor(ms / 60_000);
-  const [count, unit] =
-    minutes >= 1440
-      ? [Math.floor(minutes / 1440), "day"]
-      : minutes >= 60
-        ? [Math.floor(minutes / 60), "hour"]
-        : [minutes, "minute"];
-  return countOf(count, unit);
+  if (minutes >= 1440) return countOf(Math.floor(minutes / 1440), "day");
+  if (minutes >= 60) return countOf(Math.floor(minutes / 60), "hour");
+  return countOf(minutes, "minute");
 }
 
 /** The two largest units: "3d 4h", "12m 5s". */

@@ -64,19 +64,70 @@ const answeredAtOnce = new Set(["teams", "list", "status", "version", "logs", "s
 /** Actions whose answers contain the daemon's config root. For all others the version is asked first. */
 const tellsRoot = new Set(["list", "status", "version"]);
 
-type Line = Answer | Notice;
-
 async function open(
   path: string,
   configRoot: string | undefined,
   system: Pick<System, "sleep">,
 ): Promise<IpcClient> {
+  const { send, next, end } = await openLines(path);
+  const ask = async (request: Request): Promise<Answer> => {
+    send(`${JSON.stringify(request)}\n`);
+    for (let line = await next(); line !== undefined; line = await next()) {
+      if ("ok" in line) return checked(line);
+    }
+    throw new AppError("daemon_unreachable", "The daemon closed the connection without an answer");
+  };
+  /** For requests that are answered at once. */
+  const askSoon = async (request: Request): Promise<Answer> => {
+    const answered = new AbortController();
+    const withinMs = request.probe === true ? probesWithinMs : answersWithinMs;
+    const late = system.sleep(withinMs, answered.signal).then(() => {
+      end();
+      throw noAnswer();
+    });
+    try {
+      return await Promise.race([ask(request), late]);
+    } finally {
+      late.catch(() => undefined);
+      answered.abort(new Error("Answered"));
+    }
+  };
+  const ofOurRoot = (answer: Answer) => ofRoot(answer, configRoot);
+  // A start may take long: the version also detects a daemon that hangs.
+  const verify = async () => void (await ofOurRoot(await askSoon({ action: "version" })));
+  return {
+    verify,
+    async request(request) {
+      if (tellsRoot.has(request.action)) return ofOurRoot(await askSoon(request));
+      await verify();
+      return answeredAtOnce.has(request.action) ? askSoon(request) : ask(request);
+    },
+    async notices(onNotice) {
+      for (let line = await next(); line !== undefined; line = await next()) {
+        if ("event" in line) onNotice(line);
+      }
+    },
+    // No request is in progress, so nothing can be lost.
+    close: end,
+  };
+}
+
+type Line = Answer | Notice;
+
+/** A connection as lines. `next`: undefined after its end. */
+async function openLines(
+  path: string,
+): Promise<{ send(text: string): void; next(): Promise<Line | undefined>; end(): void }> {
   const decoder = new TextDecoder();
   let buffered = "";
   let unsent: Uint8Array = new Uint8Array();
   const lines: Line[] = [];
   let wake = () => {};
   const state = { closed: false };
+  const close = () => {
+    state.closed = true;
+    wake();
+  };
   const socket = await Bun.connect({
     unix: path,
     socket: {
@@ -89,60 +140,20 @@ async function open(
       drain(socket) {
         unsent = unsent.subarray(Math.max(0, socket.write(unsent)));
       },
-      close() {
-        state.closed = true;
-        wake();
-      },
-      error() {
-        state.closed = true;
-        wake();
-      },
+      close,
+      error: close,
     },
   });
-  const next = async (): Promise<Line | undefined> => {
-    while (lines.length === 0 && !state.closed) await new Promise<void>((resolve) => (wake = resolve));
-    return lines.shift();
-  };
-  const ask = async (request: Request): Promise<Answer> => {
-    const bytes = new TextEncoder().encode(`${JSON.stringify(request)}\n`);
-    unsent = bytes.subarray(Math.max(0, socket.write(bytes)));
-    for (let line = await next(); line !== undefined; line = await next()) {
-      if ("ok" in line) return checked(line);
-    }
-    throw new AppError("daemon_unreachable", "The daemon closed the connection without an answer");
-  };
-  /** For requests that are answered at once. */
-  const askSoon = async (request: Request): Promise<Answer> => {
-    const answered = new AbortController();
-    const withinMs = request.probe === true ? probesWithinMs : answersWithinMs;
-    const late = system.sleep(withinMs, answered.signal).then(() => {
-      socket.terminate();
-      throw noAnswer();
-    });
-    try {
-      return await Promise.race([ask(request), late]);
-    } finally {
-      late.catch(() => undefined);
-      answered.abort(new Error("Answered"));
-    }
-  };
-  const own = (answer: Answer) => ofRoot(answer, configRoot);
-  // A start may take long: the version also detects a daemon that hangs.
-  const verify = async () => void (await own(await askSoon({ action: "version" })));
   return {
-    verify,
-    async request(request) {
-      if (tellsRoot.has(request.action)) return own(await askSoon(request));
-      await verify();
-      return answeredAtOnce.has(request.action) ? askSoon(request) : ask(request);
+    send(text) {
+      const bytes = new TextEncoder().encode(text);
+      unsent = bytes.subarray(Math.max(0, socket.write(bytes)));
     },
-    async notices(onNotice) {
-      for (let line = await next(); line !== undefined; line = await next()) {
-        if ("event" in line) onNotice(line);
-      }
+    async next() {
+      while (lines.length === 0 && !state.closed) await new Promise<void>((resolve) => (wake = resolve));
+      return lines.shift();
     },
-    // No request is in progress, so nothing can be lost.
-    close: () => socket.terminate(),
+    end: () => socket.terminate(),
   };
 }
 

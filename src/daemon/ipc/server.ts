@@ -1,11 +1,11 @@
-// The server of the daemon's socket: lines in, lines out, in order, for many clients. Some of them are slow, broken or
-// hostile. Actions and their rights belong to actions.ts.
+// The server of the daemon's socket: admits many clients, some of them slow, broken or hostile. Actions and their rights
+// belong to actions.ts.
 
 import type { AppError } from "../../base/errors.ts";
 import type { Log } from "../../base/log.ts";
 import type { System } from "../../base/system.ts";
 import type { Libc } from "../../platform/libc.ts";
-import { answerTo, type Answering, type Client, type Handler, type Incoming, type Peer } from "./answer.ts";
+import type { Handler } from "./answer.ts";
 import {
   administrator,
   admit,
@@ -14,7 +14,16 @@ import {
   makeRefusalLog,
   type Refusal,
 } from "./admission.ts";
-import { maxLineBytes, type Answer, type Notice } from "./messages.ts";
+import {
+  answerLines,
+  connect,
+  encode,
+  flush,
+  isRead,
+  receive,
+  type Connection,
+  type Socket,
+} from "./connection.ts";
 import { listenLocal, type Access, type LocalAddress } from "./transport.ts";
 
 export type ServerOptions = {
@@ -36,33 +45,11 @@ export type IpcServer = {
 
 /** How many waiting clients continue in each round of the event loop. */
 const turnsAtOnce = 32;
-/** With more unread bytes than this, the next request of the client waits. */
-const maxUnreadBytes = 256 * 1024;
-/** A subscriber with more unread bytes than this is disconnected. */
-const maxUnreadNotices = 1024 * 1024;
 /** A refused client has this long to read the reason. Above the maximum, clients are disconnected without one. */
 const refusalSeconds = 5;
 const maxRefusalsAtOnce = 50;
 /** How long `stop` waits for answers in progress. */
 const lastAnswersMs = 1000;
-
-type Connection = {
-  client: Client;
-  gone: AbortController;
-  /** Received bytes that are not split into lines yet. */
-  inbox: Uint8Array;
-  /** Skips the rest of a line that was too long. */
-  skipping: boolean;
-  working: boolean;
-  /** The client sends nothing more, but may wait for answers: `printf … | socat`. */
-  inputEnded: boolean;
-  staying: boolean;
-  out: Uint8Array[];
-  outBytes: number;
-};
-
-const lineFeed = 10;
-type Socket = Bun.Socket<Connection | undefined>;
 
 export async function serveIpc(options: ServerOptions): Promise<IpcServer> {
   const connections = new Set<Connection>();
@@ -91,10 +78,9 @@ export async function serveIpc(options: ServerOptions): Promise<IpcServer> {
     data(socket, bytes) {
       const connection = socket.data;
       if (connection === undefined) return;
-      // Bun reuses its buffer, so copy.
-      connection.inbox = Buffer.concat([connection.inbox, bytes]);
+      receive(connection, bytes);
       // Further bytes stay in the kernel's buffer until these are answered and the answers are read.
-      if (connection.working || connection.outBytes > maxUnreadBytes) socket.pause();
+      if (connection.working || !isRead(connection)) socket.pause();
       work(socket, connection);
     },
     end(socket) {
@@ -102,7 +88,7 @@ export async function serveIpc(options: ServerOptions): Promise<IpcServer> {
       if (connection === undefined) return;
       connection.inputEnded = true;
       // The last line may lack its line break.
-      connection.inbox = Buffer.concat([connection.inbox, new Uint8Array([lineFeed])]);
+      receive(connection, Buffer.from("\n"));
       work(socket, connection);
     },
     drain(socket) {
@@ -140,47 +126,9 @@ function refuse(socket: Socket, refused: Set<Socket>, { code, message }: Refusal
   socket.end(encode({ ok: false, code, message }));
 }
 
-function connect(socket: Socket, peer: Peer): Connection {
-  const gone = new AbortController();
-  const connection: Connection = {
-    client: {
-      peer,
-      gone: gone.signal,
-      notify: (notice) => sendNotice(socket, connection, notice),
-      stay: () => void (connection.staying = true),
-      unread: () => connection.outBytes,
-    },
-    gone,
-    inbox: new Uint8Array(),
-    skipping: false,
-    working: false,
-    inputEnded: false,
-    staying: false,
-    out: [],
-    outBytes: 0,
-  };
-  return connection;
-}
-
 /** Bun's sockets have a descriptor that its types do not declare. */
 function descriptor(socket: object): number {
   return "fd" in socket && typeof socket.fd === "number" ? socket.fd : -1;
-}
-
-/** The next line, or that it is too long; undefined while it is incomplete. */
-function nextLine(connection: Connection): Incoming | undefined {
-  for (;;) {
-    const { inbox, skipping } = connection;
-    const end = inbox.indexOf(lineFeed);
-    const line = end < 0 ? inbox : inbox.subarray(0, end);
-    const complete = end >= 0;
-    const tooLong = line.length > maxLineBytes;
-    if (complete || tooLong || skipping) connection.inbox = inbox.subarray(complete ? end + 1 : inbox.length);
-    connection.skipping = !complete && (skipping || tooLong);
-    if (tooLong && !skipping) return { tooLong };
-    if (!complete) return undefined;
-    if (!skipping && line.length > 0) return { line };
-  }
 }
 
 /** Waiting clients continue in order, `turnsAtOnce` in each round of the event loop. */
@@ -198,61 +146,4 @@ function makeTurns(): () => Promise<void> {
       if (!isRunning) setImmediate(run);
       isRunning = true;
     });
-}
-
-type Turns = { turn: () => Promise<void>; patienceSeconds?: number };
-
-/** Answers one request after the other; pauses while the client does not read. */
-async function answerLines(
-  socket: Socket,
-  connection: Connection,
-  { turn, patienceSeconds = 30, ...answering }: Answering & Turns,
-): Promise<void> {
-  if (connection.working) return;
-  connection.working = true;
-  // A request may take longer than `patienceSeconds`.
-  socket.timeout(0);
-  while (connection.outBytes <= maxUnreadBytes && !connection.gone.signal.aborted) {
-    const next = nextLine(connection);
-    if (next === undefined) break;
-    const answer = await answerTo(next, connection.client, answering);
-    if (answer !== undefined) send(socket, connection, encode(answer));
-    // Let other clients continue before the next request of this one.
-    if (connection.inbox.length > 0) await turn();
-  }
-  connection.working = false;
-  if (connection.gone.signal.aborted) return;
-  if (connection.outBytes <= maxUnreadBytes) socket.resume();
-  const { inputEnded, staying, inbox, outBytes } = connection;
-  socket.timeout(inbox.length > 0 || outBytes > 0 ? patienceSeconds : 0);
-  if (inputEnded && !staying && inbox.length === 0 && outBytes === 0) socket.end();
-}
-
-function encode(value: Answer | Notice): Uint8Array {
-  return Buffer.from(`${JSON.stringify(value)}\n`);
-}
-
-function sendNotice(socket: Socket, connection: Connection, notice: Notice): void {
-  if (connection.gone.signal.aborted) return;
-  if (connection.outBytes > maxUnreadNotices) socket.terminate();
-  else send(socket, connection, encode(notice));
-}
-
-/** The kernel may accept only a part: the rest waits for `drain`. */
-function send(socket: Socket, connection: Connection, bytes: Uint8Array): void {
-  connection.out.push(bytes);
-  connection.outBytes += bytes.length;
-  if (connection.out.length === 1) flush(socket, connection);
-}
-
-function flush(socket: Socket, connection: Connection): void {
-  for (let first = connection.out[0]; first !== undefined; first = connection.out[0]) {
-    const written = Math.max(0, socket.write(first));
-    connection.outBytes -= written;
-    if (written < first.length) {
-      connection.out[0] = first.subarray(written);
-      return;
-    }
-    connection.out.shift();
-  }
 }

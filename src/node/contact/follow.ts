@@ -242,8 +242,9 @@ export async function followOnce(
     await (await import("./relayed.ts")).endForwarding(organization, edge.system);
   // Names, the move and the configuration were taken in any case.
   if (notStarted !== undefined) throw notStarted;
+  const accepted = order?.restored === true ? "resumed" : "ok";
   return {
-    result: revoked !== undefined ? "revoked" : order?.restored === true ? "resumed" : "ok",
+    result: revoked === undefined ? accepted : "revoked",
     action: order?.action ?? "none",
     ...given({ reason: revoked?.reason }),
     answer,

@@ -45,7 +45,7 @@ async function takeMove(
       "untrusted_answer",
       "The control plane sent a new address without a signature to verify",
     );
-  const { verifyMove } = await import("../../pki/tokens.ts");
+  const { verifyMove } = await import("../../pki/signed-messages.ts");
   const move = await verifyMove(parsed.output, key);
   if (move.org !== slug)
     throw new AppError("untrusted_answer", "The new address is for another organization");

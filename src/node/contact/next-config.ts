@@ -173,7 +173,7 @@ async function keepOrderKey(
   const kept = { ...received, ...own };
   if (offered === undefined || offered.x === known.x || proof === undefined)
     return { ...kept, order_key: known };
-  const { verifyOrderKey } = await import("../../pki/tokens.ts");
+  const { verifyOrderKey } = await import("../../pki/signed-messages.ts");
   const successor = await verifyOrderKey(proof, known);
   return { ...kept, order_key: successor.x === offered.x ? successor : known };
 }

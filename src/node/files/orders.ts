@@ -85,7 +85,7 @@ async function verified(jws: string, organization: Organization): Promise<Order>
   const [first, ...others] = orderKeysOf(organization);
   if (first === undefined)
     throw new AppError("untrusted_answer", `No order key is known for "${organization.slug}"`);
-  const { verifyOrder } = await import("../../pki/tokens.ts");
+  const { verifyOrder } = await import("../../pki/signed-messages.ts");
   return others.reduce((found, key) => found.catch(() => verifyOrder(jws, key)), verifyOrder(jws, first));
 }
 

@@ -43,9 +43,9 @@ export async function prepareNames(path: string, configRoot: string): Promise<vo
 
 /** The same object as long as the files do not change. */
 export function makeNamesReader(configRoot: string, preparer?: Preparer): { read(): Promise<Known> } {
-  let seen: string | undefined;
+  let knownState: string | undefined;
   let known: Known | undefined;
-  const read = async (state: string): Promise<Prepared> => {
+  const readChanged = async (state: string): Promise<Prepared> => {
     if (preparer === undefined || hostsBytes(configRoot) < manyBytes) return readAll(configRoot);
     const present = preparer.read();
     if (present?.state === state) return present;
@@ -55,9 +55,9 @@ export function makeNamesReader(configRoot: string, preparer?: Preparer): { read
   return {
     async read() {
       const state = stateOf(configRoot);
-      if (known !== undefined && state === seen) return known;
-      const { state: readState, zones, packed } = await read(state);
-      seen = readState;
+      if (known !== undefined && state === knownState) return known;
+      const { state: readState, zones, packed } = await readChanged(state);
+      knownState = readState;
       known = { zones, names: openNames(packed) };
       return known;
     },

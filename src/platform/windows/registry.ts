@@ -126,7 +126,7 @@ function check(code: number, verb: string, path: string): void {
 /** Best effort: without it, Windows notices changes later. */
 function announce(inPolicy: boolean): void {
   const force = 1;
-  const call = (work: () => void) => {
+  const tryCall = (work: () => void) => {
     try {
       work();
     } catch {
@@ -134,12 +134,12 @@ function announce(inPolicy: boolean): void {
     }
   };
   if (inPolicy)
-    call(() => {
+    tryCall(() => {
       const refresh = { RefreshPolicyEx: { args: [i32, u32], returns: i32 } } as const;
       dlopen("userenv.dll", refresh).symbols.RefreshPolicyEx(1, force);
     });
   // Windows remembers that a name did not exist.
-  call(() => {
+  tryCall(() => {
     const flush = { DnsFlushResolverCache: { args: [], returns: i32 } } as const;
     dlopen("dnsapi.dll", flush).symbols.DnsFlushResolverCache();
   });

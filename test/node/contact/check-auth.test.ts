@@ -20,7 +20,8 @@ import {
   writeRevokedNote,
 } from "../../../src/node/files/revoked-notes.ts";
 import { acceptOrder } from "../../../src/node/files/orders.ts";
-import { makeSigningKey, publicHalf, signOrder, type SigningKey } from "../../../src/pki/tokens.ts";
+import { makeSigningKey, publicHalf, type SigningKey } from "../../../src/pki/tokens.ts";
+import { signOrder } from "../../../src/pki/signed-messages.ts";
 import type { Order } from "../../../src/protocol/orders.ts";
 import { rejection } from "../../pki/thrown.ts";
 import { followEdge, makeControl, makeNodeWorld, nodePath, type NodeWorld } from "../../support/node.ts";

@@ -5,7 +5,8 @@ import { existsSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { followOnce } from "../../../src/node/contact/follow.ts";
 import { readCredentials, type Organization } from "../../../src/node/files/organizations.ts";
-import { makeSigningKey, signMove, signOrder, type SigningKey } from "../../../src/pki/tokens.ts";
+import { makeSigningKey, type SigningKey } from "../../../src/pki/tokens.ts";
+import { signMove, signOrder } from "../../../src/pki/signed-messages.ts";
 import type { FetchInit } from "../../../src/base/system.ts";
 import { followEdge, makeControl, makeNodeWorld, type NodeWorld } from "../../support/node.ts";
 

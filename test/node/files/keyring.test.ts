@@ -6,7 +6,7 @@ import { keyringWord } from "../../../src/brand.ts";
 import { connectOrganization } from "../../../src/node/contact/requests/connection.ts";
 import { keyringToken, removeFromKeyring, storeInKeyring } from "../../../src/node/files/keyring.ts";
 import { readCredentials, type Organization } from "../../../src/node/files/organizations.ts";
-import type { RunOptions, RunResult } from "../../../src/base/system.ts";
+import type { RunOptions, RunResult } from "../../../src/platform/run-program.ts";
 import { rejection } from "../../pki/thrown.ts";
 import { makeNodeWorld, type NodeWorld } from "../../support/node.ts";
 

@@ -5,7 +5,7 @@ import { describe, expect, test } from "bun:test";
 import * as v from "valibot";
 import { decodeBundle } from "../../../src/pki/bundle.ts";
 import { fingerprint } from "../../../src/pki/nebula.ts";
-import { verifyOrder } from "../../../src/pki/tokens.ts";
+import { verifyOrder } from "../../../src/pki/signed-messages.ts";
 import { CheckinAnswer } from "../../../src/protocol/checkin.ts";
 import { DownloadAnswer } from "../../../src/protocol/download.ts";
 import { ErrorBody } from "../../../src/protocol/error-body.ts";

@@ -52,13 +52,10 @@ export const list: Implementation = {
       if (certificates) found.sort((a, b) => endOf(a) - endOf(b));
       return { found, owners: await ownersOf(api, slug, found) };
     });
-    const last = certificates
-      ? lastColumns.certificates
-      : context.values.on("versions")
-        ? lastColumns.versions
-        : revoked
-          ? lastColumns.revoked
-          : lastColumns.seen;
+    let last: Last = lastColumns.seen;
+    if (revoked) last = lastColumns.revoked;
+    if (context.values.on("versions")) last = lastColumns.versions;
+    if (certificates) last = lastColumns.certificates;
     const now = context.system.now();
     const kinds = [...(revoked ? ["revoked"] : []), ...(offline ? ["offline"] : [])].map(
       (kind) => `${kind} `,

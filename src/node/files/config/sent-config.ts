@@ -170,7 +170,7 @@ function withStaticLighthouses(config: YamlMap): YamlMap {
 export function refuseNetworks(place: Place, log: Pick<Log, "warn">): void {
   const situation = situationOf(place);
   const refusal = networkRefusal(situation);
-  if (refusal !== undefined) throw refused(place, refusal);
+  if (refusal !== undefined) throw refusedNetwork(place, refusal);
   const wider = overlapsOfPlace(place).find(({ isWider }) => isWider);
   if (wider !== undefined)
     log.warn("The overlay lies in a network that this machine reaches another way", {
@@ -193,10 +193,10 @@ export async function refuseOverlapOf(
   const hostCrt = readTextIfThere(join(directory, "host.crt")) ?? "";
   const machine = await readMachineAlone(dirname(directory), system);
   const refusal = overlapRefusal(situationOf({ slug, directory, hostCrt, machine }));
-  if (refusal !== undefined) throw refused({ slug, directory }, refusal);
+  if (refusal !== undefined) throw refusedNetwork({ slug, directory }, refusal);
 }
 
-function refused(
+function refusedNetwork(
   { slug, directory }: Pick<Place, "slug" | "directory">,
   { code, network, reason }: Refusal,
 ): AppError {

@@ -4,7 +4,7 @@ import { describe, expect, test } from "bun:test";
 import * as v from "valibot";
 import { decodeBundle } from "../../../../src/pki/bundle.ts";
 import { fingerprint } from "../../../../src/pki/nebula.ts";
-import { verifyOrder } from "../../../../src/pki/tokens.ts";
+import { verifyOrder } from "../../../../src/pki/signed-messages.ts";
 import { ErrorBody } from "../../../../src/protocol/error-body.ts";
 import { operator } from "../../../../src/server/audit/record.ts";
 import { deleteOrganization } from "../../../../src/server/organizations/organizations.ts";

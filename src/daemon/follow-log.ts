@@ -1,0 +1,47 @@
+// Sends a client of the socket the new lines of an engine's log.
+
+import { messageOf } from "../base/errors.ts";
+import type { Log } from "../base/log.ts";
+import type { System } from "../base/system.ts";
+import type { Client } from "./ipc/answer.ts";
+
+const followEveryMs = 250;
+/** How much of a followed log may wait for the client to read it. */
+const burstBytes = 256 * 1024;
+const followed = new WeakMap<Client, Set<string>>();
+
+/** Until the client is gone. A client that follows a log twice gets its lines once. */
+export function followLog(
+  client: Client,
+  slug: string,
+  tail: { read(): string[] },
+  deps: { system: Pick<System, "sleep">; log: Log },
+): void {
+  const known = followed.get(client) ?? new Set();
+  if (known.has(slug)) return;
+  followed.set(client, known.add(slug));
+  client.stay();
+  let waiting: string[] = [];
+  void untilGone(client, deps, () => {
+    // A burst is sent as fast as the client reads, so that it is not disconnected.
+    if (waiting.length === 0) waiting = tail.read();
+    while (waiting.length > 0 && client.unread() < burstBytes) {
+      client.notify({ event: "log", team: slug, line: waiting.shift() ?? "" });
+    }
+  });
+}
+
+async function untilGone(
+  client: Client,
+  { system, log }: Parameters<typeof followLog>[3],
+  sendNew: () => void,
+): Promise<void> {
+  try {
+    while (!client.gone.aborted) {
+      await system.sleep(followEveryMs, client.gone);
+      sendNew();
+    }
+  } catch (error) {
+    if (!client.gone.aborted) log.warn("Stopped following a log", { reason: messageOf(error) });
+  }
+}

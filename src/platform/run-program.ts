@@ -1,0 +1,81 @@
+// Runs a program to its end, with a maximum of time and output.
+
+import { AppError, messageOf, systemErrorCode } from "../base/errors.ts";
+import { given } from "../base/given.ts";
+
+export type RunOptions = {
+  /** Sends SIGKILL after this time. Default: 30 s. */
+  timeoutMs?: number;
+  input?: string;
+  env?: Record<string, string>;
+  cwd?: string;
+};
+
+export type RunResult = { status: number; stdout: string; stderr: string; timedOut: boolean };
+
+type Sleep = (ms: number, signal?: AbortSignal) => Promise<void>;
+
+/** Stop reading this long after the program ended: its own children may keep the pipe open. */
+const outputGraceMs = 2000;
+
+/** For each of the two streams of a program. `nebula -test` prints the configuration, which has at most 8 MiB. */
+export const maxOutputBytes = 32 * 1024 * 1024;
+
+async function readOutput(
+  stream: ReadableStream<Uint8Array>,
+  exited: Promise<number>,
+  sleep: Sleep,
+): Promise<string> {
+  const reader = stream.getReader();
+  const decoder = new TextDecoder();
+  const done = new AbortController();
+  void exited
+    .then(() => sleep(outputGraceMs, done.signal))
+    .then(() => reader.cancel())
+    .catch(() => undefined);
+  let text = "";
+  let size = 0;
+  for (let part = await reader.read(); !part.done; part = await reader.read()) {
+    size += part.value.length;
+    if (size > maxOutputBytes)
+      throw new Error(`it printed more than ${maxOutputBytes} bytes and was stopped`);
+    text += decoder.decode(part.value, { stream: true });
+  }
+  done.abort();
+  return text;
+}
+
+export async function runProgram(
+  argv: readonly string[],
+  options: RunOptions & { env: Record<string, string> },
+  sleep: Sleep,
+): Promise<RunResult> {
+  const program = argv[0] ?? "";
+  if (!program.startsWith("/") && !/^[A-Za-z]:\\/.test(program)) {
+    throw new AppError("internal", `Cannot run "${program}": programs are started by absolute path only`);
+  }
+  try {
+    const child = Bun.spawn([...argv], {
+      env: options.env,
+      stdin: options.input === undefined ? "ignore" : new Blob([options.input]),
+      stdout: "pipe",
+      stderr: "pipe",
+      ...given({ cwd: options.cwd }),
+      timeout: options.timeoutMs ?? 30_000,
+      killSignal: "SIGKILL",
+    });
+    const outputs = [child.stdout, child.stderr].map((each) => readOutput(each, child.exited, sleep));
+    const [[stdout = "", stderr = ""], status] = await Promise.all([
+      Promise.all(outputs),
+      child.exited,
+    ]).catch((error: unknown) => {
+      child.kill("SIGKILL");
+      throw error;
+    });
+    return { status, stdout, stderr, timedOut: child.signalCode === "SIGKILL" };
+  } catch (error) {
+    const reasons: Record<string, string> = { ENOENT: "not found", EACCES: "not executable" };
+    const why = reasons[systemErrorCode(error) ?? ""] ?? messageOf(error);
+    throw new AppError("failed", `Cannot run ${program}: ${why}`, { cause: error });
+  }
+}
