@@ -219,6 +219,7 @@ describe("floors", () => {
         name: "routing",
         holds: "networks behind nodes: this machine as a router, and the choice of routers",
       },
+      { name: "exit", holds: "the way of this machine's packets to an exit, and being one" },
       { name: "names", holds: "names of nodes for the programs of this machine" },
       { name: "contact", holds: "talking to the control plane and applying what it says" },
       { name: "edge", holds: "what an organization needs beside its engine, all the time" },

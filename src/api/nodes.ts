@@ -89,6 +89,13 @@ export const nodeSettings = declare({
     section: "Roles",
     label: `Name server: it answers machines that ask it for names, once root on it has run ${brand.executable} names --on --peers`,
   },
+  exit_groups: {
+    takes: v.pipe(v.array(v.union([v.literal("any"), GroupName])), v.maxLength(maxGroups)),
+    flag: "exit-group",
+    hint: "G",
+    help: "Make it an exit for a group (any: all)",
+    removal: "An exit for it no longer",
+  },
   public_ip: {
     takes: v.nullable(PublicAddress),
     flag: "public-ip",
@@ -222,6 +229,7 @@ export const nodesApi = {
     fresh: {
       groups: hasSome,
       subnets: hasSome,
+      exit_groups: hasSome,
       is_lighthouse: isOn,
       is_relay: isOn,
       config_overrides: true,

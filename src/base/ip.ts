@@ -122,7 +122,7 @@ function onDemand(texts: readonly string[]): () => readonly Network[] {
   return () => (networks ??= parseNetworks(texts));
 }
 
-const privateNetworks = onDemand([
+export const privateNetworks = onDemand([
   "10.0.0.0/8",
   "100.64.0.0/10",
   "172.16.0.0/12",
@@ -132,12 +132,30 @@ const privateNetworks = onDemand([
   "fc00::/7",
 ]);
 
+/** The parts of `whole` in none of `holes`, as few networks as possible. */
+export function without(whole: Network, holes: readonly Network[]): Network[] {
+  const inside = holes.filter((each) => networksOverlap(each, whole));
+  if (inside.length === 0) return [whole];
+  if (inside.some((each) => holdsNetwork(each, whole))) return [];
+  const { family, value, prefix } = whole;
+  const upper = value + size(family, prefix + 1);
+  return [value, upper].flatMap((half) => without(makeNetwork({ family, value: half }, prefix + 1), inside));
+}
+
+/** All addresses of the internet but those in `except`: neither private nor special ones. */
+export function internetNetworks(except: readonly string[]): string[] {
+  const holes = [...privateNetworks(), ...specialNetworks(), ...parseNetworks(except)];
+  return parseNetworks(["0.0.0.0/0", "2000::/3"]).flatMap((whole) =>
+    without(whole, holes).map(({ text }) => text),
+  );
+}
+
 /** Networks that are not part of the internet: routes within them do not add up to a default route. */
 export function isPrivate(network: Network): boolean {
   return privateNetworks().some((each) => holdsNetwork(each, network));
 }
 
-const specialNetworks = onDemand([
+export const specialNetworks = onDemand([
   "0.0.0.0/8",
   "127.0.0.0/8",
   "169.254.0.0/16",

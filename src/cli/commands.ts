@@ -77,6 +77,18 @@ const sections: readonly Section[] = [
         { description: "Say which node has a name or an overlay address" },
         async () => (await import("./node/whois.ts")).command,
       ),
+      "exit use": lazyCommand(
+        { description: "Send the packets for the internet through an exit, or end that" },
+        async () => (await import("./node/exit.ts")).use,
+      ),
+      "exit list": lazyCommand(
+        { description: "List the exits that this machine may use" },
+        async () => (await import("./node/exit.ts")).list,
+      ),
+      "exit show": lazyCommand(
+        { description: "Say which exit the packets of this machine take" },
+        async () => (await import("./node/exit.ts")).show,
+      ),
       names: lazyCommand(
         { description: "Show the names of nodes, and let programs of this machine find them" },
         async () => (await import("./node/names.ts")).command,

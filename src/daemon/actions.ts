@@ -6,6 +6,7 @@ import { countOf } from "../base/quantities.ts";
 import { brand } from "../brand.ts";
 import { buildInfo } from "../build-info.ts";
 import { AppError, messageOf } from "../base/errors.ts";
+import { quoteWord } from "../base/plan.ts";
 import type { Log } from "../base/log.ts";
 import { fileLog, lastLines } from "../node/engine/engine-log.ts";
 import type { System } from "../base/system.ts";
@@ -58,6 +59,7 @@ export const actions: Readonly<Record<string, Action>> = {
   delete: { right: "member", changes: true, run: onOne("forget", "is forgotten; its files stay") },
   provision: { right: "member", changes: true, run: async ({ deps }) => listed(deps.engines.provision()) },
   sync: { right: "member", changes: true, run: sync },
+  exit: { right: "member", changes: true, run: exit },
   shutdown: {
     right: "root",
     changes: true,
@@ -154,6 +156,18 @@ async function sync({ request, deps }: Call): Promise<Reply> {
     ...(leftOut.length === 0 ? {} : { left_out: leftOut }),
     ...given({ reason }),
   };
+}
+
+async function exit({ request, client, deps }: Call): Promise<Reply> {
+  const slug = slugOf(request);
+  if (request.exit === undefined) throw new AppError("validation_failed", '"exit" needs `exit`');
+  // A unit, which only root can install, keeps it closed at a boot.
+  if (request.exit.strict && client.peer.right !== "root")
+    throw new AppError("permission_denied", "Only root may use an exit with --strict", {
+      hint: `\`sudo ${brand.executable} exit use ${quoteWord(request.exit.use)} --strict\``,
+    });
+  await deps.engines.useExit(slug, request.exit);
+  return { message: `The exit of ${slug}: ${request.exit.use}`, team: slug };
 }
 
 async function logs({ request, client, deps }: Call): Promise<Reply> {

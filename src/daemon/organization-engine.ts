@@ -23,7 +23,7 @@ import type { ControlPlane, ControlPlaneNews, SyncOutcome } from "./control-plan
 import { makeDaemonHealth, type DaemonHealthDeps } from "./daemon-health.ts";
 import { logPath } from "./engine-logs.ts";
 import type { Gate } from "./gate.ts";
-import type { OrganizationState } from "./ipc/messages.ts";
+import type { OrganizationState, Request } from "./ipc/messages.ts";
 import type { OrganizationHealth } from "../node/health/organization-health.ts";
 import type { OrganizationStatus } from "./organization-status.ts";
 import { spawnEngine, watchEnd } from "./processes.ts";
@@ -290,6 +290,15 @@ export class OrganizationEngine {
       return own;
     });
     return this.#nextSync;
+  }
+
+  /** The word of root, or of the daemon's group. `use` "off" ends it. */
+  async useExit(word: NonNullable<Request["exit"]>): Promise<void> {
+    const { useFromNow, useNone } = await import("../node/exit/set-exit.ts");
+    const { system } = this.#deps;
+    const organization = this.#organization();
+    if (word.use !== "off") return useFromNow(organization, word, system);
+    await useNone(organization, { command: "daemon", control: this.supervisor.control, system });
   }
 
   /** Regular work: saves what could not be saved, warns before the certificate ends. */

@@ -124,6 +124,10 @@ export class OrganizationEngines {
     return this.#requireEngine(slug).sync();
   }
 
+  async useExit(...[slug, word]: [string, ...Parameters<OrganizationEngine["useExit"]>]): Promise<void> {
+    await this.#requireEngine(slug).useExit(word);
+  }
+
   tidy(): void {
     this.rotateLogs();
     for (const [slug, engine] of this.#engines) {

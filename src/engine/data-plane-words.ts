@@ -20,14 +20,16 @@ type Reported = {
   udp_offloads: boolean;
   buffer_bytes?: number | undefined;
   why?: string | undefined;
+  exit?: { name: string } | undefined;
 };
 
 /** "offloads on, buffers of 4096 KiB". A reason of a newer node is left out. */
 export function describeDataPlane(reported: Reported): string {
-  const { tun_offloads: tun, udp_offloads: udp, buffer_bytes: bytes, why } = reported;
+  const { tun_offloads: tun, udp_offloads: udp, buffer_bytes: bytes, why, exit } = reported;
   let on = tun || udp ? "on" : "off";
   if (tun !== udp) on = tun ? "on for the interface alone" : "on for the socket alone";
   const buffers = bytes === undefined ? "" : `, buffers of ${Math.round(bytes / 1024)} KiB`;
   const [, reason] = Object.entries(dataPlaneWhys).find(([each]) => each === why) ?? [];
-  return `offloads ${on}${buffers}${reason === undefined ? "" : `: ${reason}`}`;
+  const way = exit === undefined ? "" : `exit ${exit.name}, `;
+  return `${way}offloads ${on}${buffers}${reason === undefined ? "" : `: ${reason}`}`;
 }

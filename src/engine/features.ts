@@ -31,6 +31,8 @@ export const firstVersions = {
   certificate_v2: [1, 10, 0],
   /** A rule covers the subnets behind its node only with `local_cidr`. Before, it always did. */
   explicit_local_cidr: [1, 10, 0],
+  /** `listen.so_mark`: its packets have a mark, by which rules of the kernel keep them out of a default route to an exit. */
+  packet_mark: [1, 10, 0],
   /** Revokes within 2.3 s even if tunnels are checked every 2 s instead of every second (measured). */
   slow_tunnel_checks: [1, 10, 0],
   /** A firewall rule for ICMP needs no port. */

@@ -31,13 +31,14 @@ export async function putTable(
   body: string,
   system: Edge,
 ): Promise<string | undefined> {
+  return run(["-f", "-"], system, tableScript(part, slug, body));
+}
+
+/** The script that does it. */
+export function tableScript(part: TablePart, slug: string, body: string): string {
   const table = `inet ${tableOf(part, slug)}`;
   // To delete a table that may not exist, it is added before.
-  return run(
-    ["-f", "-"],
-    system,
-    `add table ${table}\ndelete table ${table}\ntable ${table} {\n${body}\n}\n`,
-  );
+  return `add table ${table}\ndelete table ${table}\ntable ${table} {\n${body}\n}\n`;
 }
 
 /** The table as nft's JSON; undefined if there is none, or nft does not tell. `what`: only these objects. Does not reject. */

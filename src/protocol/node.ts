@@ -15,6 +15,8 @@ export const Node = v.object({
   is_lighthouse: v.boolean(),
   is_relay: v.boolean(),
   is_name_server: v.optional(v.boolean()),
+  /** The groups whose nodes may use it as an exit. Former servers do not send it. */
+  exit_groups: v.optional(v.pipe(v.array(received(255)), v.maxLength(4096))),
   public_ip: v.nullable(received(255)),
   external_port: v.nullable(v.number()),
   groups: v.pipe(v.array(received(255)), v.maxLength(4096)),

@@ -4,6 +4,8 @@ import * as v from "valibot";
 import { address, Mode, NodeName, OrderKey, Slug, text, time } from "./values.ts";
 import { foreignText } from "../base/text.ts";
 
+export const maxExits = 64;
+
 /** node-config.json. */
 export const NodeConfig = v.object({
   schema: v.literal(1),
@@ -21,6 +23,15 @@ export const NodeConfig = v.object({
   registered_at: time,
   /** The node ends when it stops: it tells the control plane. */
   ephemeral: v.optional(v.boolean()),
+  /** The exits that the policy lets this node use. Former servers and agents do not know it, nor the next one. */
+  exits: v.optional(
+    v.pipe(
+      v.array(v.object({ name: NodeName, ip_address: address, ip_address6: v.nullable(address) })),
+      v.maxLength(maxExits),
+    ),
+  ),
+  /** The node is an exit for others. */
+  is_exit: v.optional(v.boolean()),
 });
 export type NodeConfig = v.InferOutput<typeof NodeConfig>;
 

@@ -87,5 +87,7 @@ export const DataPlaneReport = v.object({
   buffer_bytes: v.optional(wholeNumber),
   /** The reason for less: a key of dataPlaneWhys, or a word of a newer node. */
   why: v.optional(text(32)),
+  /** The exit that packets of the machine take to the internet, or would take if it answered. */
+  exit: v.optional(v.object({ name: text(255), is_used: v.boolean() })),
 });
 export type DataPlaneReport = v.InferOutput<typeof DataPlaneReport>;

@@ -79,6 +79,7 @@ const node: ConfigNode = {
   listenPort: null,
   subnets: [],
   routeOptions: {},
+  exitGroups: [],
   configOverrides: {},
   overlayVersion: "1.11.0",
   platform: "linux-x64",
@@ -86,6 +87,7 @@ const node: ConfigNode = {
 };
 const source = {
   slug: "acme",
+  networks: ["10.77.0.0/16"],
   aliveInterval: null,
   overrides: {},
   certificateVersion: 1 as const,

@@ -25,6 +25,7 @@ export const plain: ConfigNode = {
   listenPort: null,
   subnets: [],
   routeOptions: {},
+  exitGroups: [],
   configOverrides: {},
   overlayVersion: null,
   platform: "linux-x64",
@@ -44,6 +45,7 @@ export const lighthouse: Hub = {
 
 export const source: ConfigSource = {
   slug: "acme",
+  networks: ["10.77.0.0/16"],
   aliveInterval: null,
   overrides: {},
   certificateVersion: 1,

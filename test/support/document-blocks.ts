@@ -46,6 +46,11 @@ export const blockRuns: Readonly<Record<string, BlockRun>> = {
   },
   [`${start} ping -c 3 10.77.0.1`]: { on: "web" },
   "README.md: ping -c 3 10.77.0.1": { sameAs: `${start} ping -c 3 10.77.0.1` },
+  "docs/exits.md: sudo agent up --advertise-exit": { not: "test/e2e/exits.test.ts makes exits" },
+  "docs/exits.md: agent admin node update acme gate --add-exit-group staff": {
+    not: "test/e2e/exits.test.ts makes exits",
+  },
+  "docs/exits.md: agent exit list": { not: "test/e2e/exits.test.ts uses exits" },
   // While all is well: later blocks close ports, and make this machine a router that may not forward.
   "docs/troubleshooting.md: agent doctor": { on: "web" },
   "docs/troubleshooting.md: agent doctor --bundle report.tar.gz": { on: "web" },

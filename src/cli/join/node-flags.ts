@@ -49,6 +49,11 @@ export const permissionFlags: Flags = {
     description:
       "Networks behind this machine to route for the others, once an administrator approves: 192.168.7.0/24 (none: end it)",
   },
+  "advertise-exit": {
+    type: "boolean",
+    description: "Offer this machine as an exit to the internet; an administrator approves it",
+  },
+  "no-advertise-exit": { type: "boolean", description: "Offer it no longer" },
 };
 
 /** How far a control plane is trusted that the command sends a token to. */

@@ -113,6 +113,7 @@ export function NodeFacts({ node, isShort = false }: { node: Node; isShort?: boo
   const rest: readonly Fact[] = [
     ["Roles", rolesAndPlace(node) || none],
     ["Networks", node.subnets.join(", ") || none],
+    ["Exit for", node.exit_groups?.join(", ") || none],
     ...(relay === undefined ? [] : [["Relayed", relayText(relay)] as const]),
     [
       "System",

@@ -30,6 +30,10 @@ export const Request = v.object({
   /** prove: the family of a session's tokens, and the address of its control plane. */
   session: v.optional(v.pipe(v.string(), v.maxLength(128))),
   control_plane: v.optional(v.pipe(v.string(), v.maxLength(2048))),
+  /** exit: which one the packets of the machine take; "off": none. */
+  exit: v.optional(
+    v.object({ use: v.pipe(v.string(), v.maxLength(255)), strict: v.boolean(), lan: v.boolean() }),
+  ),
   /** logs: the number of last lines. */
   lines: v.optional(v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(10_000))),
   /** logs: send new lines until the client disconnects. */

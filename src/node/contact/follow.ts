@@ -27,6 +27,7 @@ import type { PathReporter } from "./path-report.ts";
 import { makeLighthousePackets } from "./requests/lighthouse-packets.ts";
 import { makeLocalSync } from "./local-sync.ts";
 import { isOutdated } from "../files/config/data-plane.ts";
+import { withExitReport } from "../files/granted/exit-state.ts";
 import { reportedDataPlane } from "../files/config/data-plane-in-force.ts";
 import { isApplied, readSyncState, type SyncState } from "../files/generations.ts";
 import type { Damage, Organization } from "../files/organizations.ts";
@@ -274,7 +275,10 @@ async function askControlPlane(
       checkIn(organization, client, report, { ...how, ...marks, state, names: asked }),
     );
   const about = await reportBeside(organization, edge);
-  const inForce = reportedDataPlane(state?.data_plane, report.startedAt);
+  const inForce = withExitReport(
+    reportedDataPlane(state?.data_plane, report.startedAt),
+    organization.directory,
+  );
   const poll = new AbortController();
   if (waiting.waitS > 0) endOutdated(edge, report, poll).catch(() => undefined);
   const signals = [poll.signal, ...(signal === undefined ? [] : [signal])];

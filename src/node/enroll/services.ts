@@ -8,7 +8,13 @@ import { AppError } from "../../base/errors.ts";
 import { readTextIfThere } from "../../base/files.ts";
 import { pinnedEngine } from "../../engine/pinned.ts";
 import type { Change } from "../../platform/apply.ts";
-import { requireOwnUnits, requireRootForServices, requireRootForUnits } from "../../platform/config-root.ts";
+import {
+  requireOwnUnits,
+  requireRootForServices,
+  requireRootForUnits,
+  unitsServe,
+} from "../../platform/config-root.ts";
+import { nftProgram } from "../../platform/nftables.ts";
 import {
   launchdInstallation,
   launchdRemoval,
@@ -39,9 +45,11 @@ import {
   type SystemdState,
 } from "../../platform/systemd/installation.ts";
 import { lacksProgram, programOf, readUnit } from "../../platform/systemd/unit-file.ts";
+import { exitInstallation } from "../../platform/systemd/unit-exit.ts";
 import { namesInstallation, namesRemoval, type NamesWish } from "../../platform/systemd/unit-names.ts";
 import { rootOfTask, taskInstallation, taskRemoval, taskRestart } from "../../platform/windows/task.ts";
 import type { System } from "../../base/system.ts";
+import { blockFile } from "../files/granted/exits.ts";
 import { listOrganizations } from "../files/list-organizations.ts";
 import { findEngine, type EngineSettings } from "../engine/overlay.ts";
 import { salvageOrganization } from "../files/damaged-organization.ts";
@@ -130,6 +138,20 @@ export function planNamesRemoval(
   const { switchPath } = namesPlaces(system, stateDb);
   if (switchPath === undefined) return namesRemoval(systemdState());
   return existsSync(switchPath) ? [{ change: "remove", path: switchPath }] : [];
+}
+
+/** The unit that closes the network at a boot. `directory`: of the organization whose exit is strict. */
+export function exitBlockChanges(
+  directory: string | undefined,
+  { configRoot }: Pick<ServiceSettings, "configRoot">,
+  system: Pick<System, "platform">,
+): Change[] {
+  const nft = nftProgram(system);
+  if (!hasSystemd(system) || !unitsServe(configRoot) || nft === undefined) return [];
+  return exitInstallation(
+    directory === undefined ? undefined : { nft, file: blockFile(directory) },
+    systemdState(),
+  );
 }
 
 export function areNamesOn(

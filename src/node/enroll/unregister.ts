@@ -121,6 +121,8 @@ export async function removeLocally(
     } catch (error) {
       throw fromSystemError(`remove ${directory}`, error);
     }
+    const { leaveKernel } = await import("../exit/use-exit.ts");
+    await leaveKernel({ slug, directory }, system);
     await removeTables(slug, system);
     const seen = healthFiles(salvaged, system).flatMap(removeAllPossible);
     return [...keyring, ...undone, ...kept, ...seen, ...removeAllPossible(gone)];

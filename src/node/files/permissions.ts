@@ -33,6 +33,18 @@ const Permissions = v.object({
   advertise: v.optional(v.pipe(texts(200), v.maxLength(maxSubnets)), []),
   /** Parts of the internet that were routed before this needed a permission, until root says what is allowed. */
   former_routes: v.optional(texts(64), []),
+  /** Other nodes may reach the internet through this machine, if the control plane makes it an exit. */
+  advertise_exit: v.exactOptional(v.boolean()),
+  /** Which exit the packets of this machine take; `auto`: the best one. */
+  exit: v.exactOptional(
+    v.object({
+      use: v.pipe(v.string(), v.maxLength(255)),
+      /** Nothing leaves beside the exit, also while it is dead. */
+      strict: v.boolean(),
+      /** Private networks that the machine is in stay reachable. */
+      lan: v.boolean(),
+    }),
+  ),
 });
 export type Permissions = v.InferOutput<typeof Permissions>;
 
@@ -63,8 +75,12 @@ export function permissionsOrNone(directory: string): Permissions {
   }
 }
 
+/** Undefined takes a permission away. */
+type PermissionChange = Partial<Omit<Permissions, "exit">> & { exit?: Permissions["exit"] | undefined };
+type Written = PermissionChange & Pick<Permissions, "routes">;
+
 /** Replaces these permissions. A damaged file is replaced, and a file that allows nothing is removed. */
-export function writePermissions(directory: string, change: Partial<Permissions>): void {
+export function writePermissions(directory: string, change: PermissionChange): void {
   write(directory, { ...permissionsOrNone(directory), ...change });
 }
 
@@ -82,7 +98,7 @@ export function keepFormerRoutes(directory: string, configYml: string): void {
 }
 
 /** The plan of writePermissions, for --dry-run. */
-export function planPermissions(directory: string, change: Partial<Permissions>): Step[] {
+export function planPermissions(directory: string, change: PermissionChange): Step[] {
   return plan(directory, { ...permissionsOrNone(directory), ...change });
 }
 
@@ -96,7 +112,7 @@ export function planAllowedSuffixes(directory: string, suffixes: readonly string
   return plan(directory, { ...readPermissions(directory), name_suffixes: [...suffixes] });
 }
 
-function write(directory: string, permissions: Permissions): void {
+function write(directory: string, permissions: Written): void {
   const path = pathIn(directory);
   const text = textOf(permissions);
   const isDirectory = statSync(path, { throwIfNoEntry: false })?.isDirectory() === true;
@@ -104,7 +120,7 @@ function write(directory: string, permissions: Permissions): void {
   if (text !== undefined) writeFileAtomic(path, text, 0o644);
 }
 
-function plan(directory: string, permissions: Permissions): Step[] {
+function plan(directory: string, permissions: Written): Step[] {
   const path = pathIn(directory);
   const step = { step: "file", path, mode: "0644" } as const;
   const text = textOf(permissions);
@@ -115,8 +131,10 @@ function plan(directory: string, permissions: Permissions): Step[] {
 }
 
 /** Undefined if nothing is allowed. */
-function textOf({ routes, ...others }: Permissions): string | undefined {
-  const given = Object.entries(others).filter(([, each]) => each.length > 0);
+function textOf({ routes, ...others }: Written): string | undefined {
+  const given = Object.entries(others).filter(([, each]) =>
+    Array.isArray(each) ? each.length > 0 : each !== undefined && each !== false,
+  );
   if (routes.length === 0 && given.length === 0) return undefined;
   return `${JSON.stringify({ routes, ...Object.fromEntries(given) })}\n`;
 }
@@ -191,9 +209,12 @@ export function flagAllowing(directory: string, flag: PermissionFlag, entries: r
  * The permissions from flags: lists with commas, or "none". Flags that are not given change nothing. Throws usage.
  */
 export function parsePermissions(
-  valueOf: (flag: PermissionFlag) => string | undefined,
+  valueOf: (flag: PermissionFlag | "advertise-exit" | "no-advertise-exit") => string | undefined,
 ): Partial<Permissions> {
   const allowed: Partial<Permissions> = {};
+  const isExit =
+    valueOf("no-advertise-exit") === "true" ? false : valueOf("advertise-exit") === "true" || undefined;
+  if (isExit !== undefined) allowed.advertise_exit = isExit;
   for (const { flag, key, read, example } of flags) {
     const text = valueOf(flag);
     if (text === undefined) continue;

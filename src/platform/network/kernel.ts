@@ -1,5 +1,6 @@
 // Facts about kernel and memory of this machine that decide what the engine may use.
 
+import { existsSync } from "node:fs";
 import { release, totalmem } from "node:os";
 import { readText } from "../../base/open-file.ts";
 
@@ -51,4 +52,11 @@ const vnetHeader = 0x4000;
 export function hasOffloads(device: string): boolean | undefined {
   const flags = Number(readProc(`/sys/class/net/${device}/tun_flags`).trim() || Number.NaN);
   return Number.isNaN(flags) ? undefined : (flags & vnetHeader) !== 0;
+}
+
+const ipPrograms = ["/usr/sbin/ip", "/sbin/ip", "/usr/bin/ip", "/bin/ip"];
+
+/** The program that changes rules and routes (iproute2). Undefined: this machine has none, or is no Linux. */
+export function ipProgram(system: { platform: string }): string | undefined {
+  return isLinux(system) ? ipPrograms.find((each) => existsSync(each)) : undefined;
 }

@@ -11,6 +11,7 @@ import {
   daemonUnit,
   engineTemplate,
   engineUnit,
+  exitUnit,
   guardUnit,
   namesCacheRemoval,
   namesUnit,
@@ -112,7 +113,7 @@ export function systemdRemoval(
     .map((each) => engineUnit(each.slug));
   const units = [
     ...(known.has(templateUnit) ? instances : []),
-    ...[guardUnit, authTimer, daemonUnit, namesUnit].filter((name) => known.has(name)),
+    ...[guardUnit, authTimer, daemonUnit, namesUnit, exitUnit].filter((name) => known.has(name)),
   ];
   return [
     ...(units.length === 0 ? [] : [systemctl("disable", "--now", ...units)]),

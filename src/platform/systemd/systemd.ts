@@ -39,6 +39,8 @@ export const daemonUnit = `${brand.id}.service`;
 export const authTimer = `${brand.id}-auth.timer`;
 export const authUnit = `${brand.id}-auth.service`;
 export const namesUnit = `${brand.id}-names.service`;
+/** Only `exit use --strict` installs it (unit-exit.ts). */
+export const exitUnit = `${brand.id}-exit.service`;
 export const templateUnit = `${brand.id}@.service`;
 export const engineUnit = (slug: string): string => `${brand.id}@${slug}.service`;
 
@@ -270,6 +272,7 @@ export const unitFiles: readonly string[] = [
   authTimer,
   daemonUnit,
   namesUnit,
+  exitUnit,
 ];
 
 /** A change that runs systemctl. */

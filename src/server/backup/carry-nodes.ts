@@ -124,11 +124,11 @@ async function block(tx: Transaction, org: Org, nodeId: number, now: number): Pr
   );
 }
 
-/** Removes groups and subnets that the node had lost. Its certificates that may grant more than that end soon. */
+/** Removes groups, subnets and users of an exit that the node had lost. Its certificates that may grant more than that end soon. */
 async function carryRights(tx: Transaction, node: NodeRow, known: NodeRow, now: number): Promise<void> {
   await narrowRights(tx, node, known);
   const certified = (row: NodeRow) =>
-    JSON.stringify([row.name, row.ip, row.ip6, certifiedGroups(row), row.subnets]);
+    JSON.stringify([row.name, row.ip, row.ip6, certifiedGroups(row), row.subnets, row.exitGroups]);
   if (certified(known) === certified(node)) return;
   await tx.run(
     `UPDATE certificates SET state = 'former', block_after = coalesce(block_after, $2)
@@ -140,9 +140,11 @@ async function carryRights(tx: Transaction, node: NodeRow, known: NodeRow, now: 
 async function narrowRights(tx: Transaction, node: NodeRow, known: NodeRow): Promise<void> {
   const groups = known.groups.filter((each) => node.groups.includes(each));
   const subnets = known.subnets.filter((each) => node.subnets.includes(each));
+  const exitGroups = known.exitGroups.filter((each) => node.exitGroups.includes(each));
   // A former owner gets nothing back. A user that the backup lacks: the number may be given to another user.
   const isKnown = node.ownerId !== null && (await users.find(tx, { id: node.ownerId })) !== undefined;
-  await nodes.update(tx, { id: node.id }, { groups, subnets, ownerId: isKnown ? node.ownerId : null });
+  const ownerId = isKnown ? node.ownerId : null;
+  await nodes.update(tx, { id: node.id }, { groups, subnets, exitGroups, ownerId });
 }
 
 const nodeToken = nodes.pick("id", "hostPublicKey", "tokenHash");

@@ -159,7 +159,10 @@ function networksOf(org: IssuingOrg, node: NodeRow, version: 1 | 2): string[] {
 
 /** Version 1 holds no IPv6. In version 2 a subnet of the node needs a node address of the same family. */
 function subnetsOf(node: NodeRow, version: 1 | 2): string[] {
-  return node.subnets.filter((subnet) => !subnet.includes(":") || (version === 2 && node.ip6 !== null));
+  const internet = node.exitGroups.length > 0 ? ["0.0.0.0/0", "::/0"] : [];
+  return [...node.subnets, ...internet].filter(
+    (subnet) => !subnet.includes(":") || (version === 2 && node.ip6 !== null),
+  );
 }
 
 /** A signed node.crt that is not stored yet. */

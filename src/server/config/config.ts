@@ -3,7 +3,7 @@
 
 import { createHash } from "node:crypto";
 import { defaultOverlayPort } from "../../api/values.ts";
-import { joinHostPort, parseAddress } from "../../base/ip.ts";
+import { internetNetworks, joinHostPort, parseAddress } from "../../base/ip.ts";
 import { deviceName } from "../../engine/interface-names.ts";
 import {
   measureYaml,
@@ -39,6 +39,7 @@ export type ConfigNode = Pick<
   | "listenPort"
   | "subnets"
   | "routeOptions"
+  | "exitGroups"
   | "configOverrides"
   | "overlayVersion"
   | "platform"
@@ -53,6 +54,8 @@ export type Hub = Pick<
 
 export type ConfigSource = {
   slug: string;
+  /** The overlay's networks. */
+  networks: readonly string[];
   /** Seconds; null: the default of the node's engine. */
   aliveInterval: number | null;
   overrides: YamlMap;
@@ -96,6 +99,7 @@ export function kindOf({ named }: ConfigView, node: ConfigNode): NodeKind {
     externalPort: node.externalPort,
     listenPort: node.listenPort,
     subnets: node.subnets,
+    exitGroups: node.exitGroups,
     configOverrides: node.configOverrides,
     overlayVersion: node.overlayVersion,
     platform: node.platform,
@@ -280,9 +284,32 @@ function firewall(view: ConfigView, node: NodeKind, engine: EngineVersion): Yaml
   return {
     ...(can(engine, "firewall_actions") ? { inbound_action: "drop", outbound_action: "drop" } : {}),
     conntrack: conntrackDefaults,
-    outbound: rules.outbound.map((rule) => withSubnets(rule, node, engine)),
-    inbound: rules.inbound.map((rule) => withSubnets(rule, node, engine)),
+    outbound: rules.outbound.flatMap((rule) => withSubnets(rule, node, engine)),
+    inbound: [
+      ...rules.inbound.flatMap((rule) => withSubnets(rule, node, engine)),
+      ...exitRules(view, node, engine),
+    ],
   };
+}
+
+/**
+ * For the groups that may use this node as an exit: the internet, but neither private networks around it nor its own services.
+ * Of those, only names, which it answers by its own name server, and the echo by which they see that it is there.
+ */
+function exitRules(view: ConfigView, { exitGroups }: NodeKind, engine: EngineVersion): YamlMap[] {
+  if (exitGroups.length === 0 || !can(engine, "explicit_local_cidr")) return [];
+  const hasIpv6 = view.certificateVersion !== 1 && view.networks.some((each) => each.includes(":"));
+  const internet = internetNetworks(view.networks).filter((each) => hasIpv6 || !each.includes(":"));
+  const icmp = can(engine, "icmp_without_port") ? { proto: "icmp" } : { proto: "icmp", port: "any" };
+  return exitGroups.flatMap((group) => {
+    const peer = group === "any" ? { host: "any" } : { group };
+    return [
+      { ...icmp, ...peer },
+      { proto: "udp", port: "53", ...peer },
+      { proto: "tcp", port: "53", ...peer },
+      ...internet.map((network) => ({ proto: "any", port: "any", ...peer, local_cidr: network })),
+    ];
+  });
 }
 
 /**
@@ -298,10 +325,12 @@ function withRechecks(tree: YamlMap, rechecks: number): YamlMap {
 /** Nodes accept nine digits. */
 const longestTimeoutMs = 999_000_000;
 
-function withSubnets(rule: YamlMap, node: NodeKind, engine: EngineVersion): YamlMap {
-  return node.subnets.length > 0 && can(engine, "explicit_local_cidr") && !("local_cidr" in rule)
-    ? { ...rule, local_cidr: "any" }
-    : rule;
+/** Behind an exit, "any" is the internet too. */
+function withSubnets(rule: YamlMap, { subnets, exitGroups }: NodeKind, engine: EngineVersion): YamlMap[] {
+  const isExplicit = can(engine, "explicit_local_cidr");
+  if (subnets.length === 0 || !isExplicit || "local_cidr" in rule) return [rule];
+  if (exitGroups.length === 0) return [{ ...rule, local_cidr: "any" }];
+  return [rule, ...subnets.map((network) => ({ ...rule, local_cidr: network }))];
 }
 
 function underlay(hub: Hub): string {

@@ -6,7 +6,8 @@ import { formatTime } from "../../base/quantities.ts";
 import { AppError } from "../../base/errors.ts";
 import { can } from "../../engine/features.ts";
 import type { DownloadAnswer } from "../../protocol/download.ts";
-import type { NodeConfig } from "../../protocol/stored.ts";
+import { maxExits, type NodeConfig } from "../../protocol/stored.ts";
+import { certifiedGroups } from "../../protocol/users-groups.ts";
 import { mayIssue } from "../certificates/issue.ts";
 import { outlineOthers, withoutBlocklist } from "./outline.ts";
 import { findNode, showNode, versionOf, type CurrentCertificate, type NodeRecord } from "../store/nodes.ts";
@@ -124,7 +125,21 @@ function readable(rows: readonly FileCertificate[], node: NodeRecord): readonly 
   return rows.filter(({ version }) => version === 1);
 }
 
+/** The exits that a node may use, which alone gives it no default route: root of its machine decides that. */
+function exitsFor({ exits, config }: OrgView, node: NodeRecord): NonNullable<NodeConfig["exits"]> {
+  const groups = ["any", ...certifiedGroups(node)];
+  const usable = exits.filter(
+    ({ id, exitGroups }) => id !== node.id && exitGroups.some((each) => groups.includes(each)),
+  );
+  // With certificates of both versions, tunnels carry no IPv6.
+  const carriesIpv6 = config.certificateVersion === 2;
+  return usable
+    .slice(0, maxExits)
+    .map(({ name, ip, ip6 }) => ({ name, ip_address: ip, ip_address6: carriesIpv6 ? ip6 : null }));
+}
+
 function nodeConfigOf(view: OrgView, node: NodeRecord): NodeConfig {
+  const exits = exitsFor(view, node);
   return {
     schema: 1,
     node_id: node.id,
@@ -140,6 +155,8 @@ function nodeConfigOf(view: OrgView, node: NodeRecord): NodeConfig {
     order_key: view.orderKey,
     registered_at: formatTime(node.registeredAt ?? node.createdAt),
     ...(node.ephemeralSilenceS === null ? {} : { ephemeral: true }),
+    ...(exits.length === 0 ? {} : { exits }),
+    ...(node.exitGroups.length === 0 ? {} : { is_exit: true }),
   };
 }
 

@@ -24,6 +24,7 @@ export type OrgView = {
   network6: string | null;
   configVersion: number;
   config: ConfigView;
+  exits: readonly ReturnType<typeof exitPick.parse>[];
   /** For tests of the rules. Made at the first one. */
   testable(): Promise<TestableRules>;
   /** The CAs that nodes trust: two of each kind during a rotation. */
@@ -83,6 +84,7 @@ const hubPick = nodes.pick(
   "subnets",
   "routeOptions",
 );
+const exitPick = nodes.pick("id", "name", "ip", "ip6", "exitGroups");
 const caPick = authorities.pick("id", "kind", "certificate", "retiredAt");
 
 async function loadView(reader: Reader, orgId: number, now: number): Promise<OrgView> {
@@ -96,6 +98,12 @@ async function loadView(reader: Reader, orgId: number, now: number): Promise<Org
      WHERE org_id = $1 AND state = 'active' AND (is_lighthouse = 1 OR is_relay = 1 OR subnets <> '[]') ORDER BY id`,
     [orgId],
   );
+  const exits = await queryAll(
+    reader,
+    exitPick,
+    `SELECT ${exitPick.select()} FROM nodes WHERE org_id = $1 AND state = 'active' AND exit_groups <> '[]' ORDER BY id`,
+    [orgId],
+  );
   const cas = await queryAll(
     reader,
     caPick,
@@ -106,6 +114,7 @@ async function loadView(reader: Reader, orgId: number, now: number): Promise<Org
   );
   const config = makeConfigView({
     slug: org.slug,
+    networks: [org.network, ...(org.network6 === null ? [] : [org.network6])],
     aliveInterval: org.aliveInterval,
     overrides: org.configOverrides,
     certificateVersion: org.certificateVersion,
@@ -124,6 +133,7 @@ async function loadView(reader: Reader, orgId: number, now: number): Promise<Org
     network6: org.network6,
     configVersion: org.configVersion,
     config,
+    exits,
     testable: () => (parsed ??= inSlices(testable(rules))),
     trust: trustIn(cas.filter(({ retiredAt }) => retiredAt === null)),
     formerTrust: trustIn(cas),

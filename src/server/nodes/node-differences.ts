@@ -5,17 +5,20 @@ import { certifiedGroups } from "../../protocol/users-groups.ts";
 import type { NodeRow } from "../store/tables/nodes.ts";
 
 export function certified(node: NodeRow): string {
-  return JSON.stringify([node.name, node.ip, certifiedGroups(node), node.subnets]);
+  return JSON.stringify([node.name, node.ip, certifiedGroups(node), node.subnets, isExit(node)]);
 }
+
+const isExit = ({ exitGroups }: Pick<NodeRow, "exitGroups">) => exitGroups.length > 0;
 
 /** Whether the certificate of `from` grants something that the certificate of `to` does not. */
 export function granted(from: NodeRecord, to: NodeRecord): boolean {
   return from.name !== to.name || from.ip !== to.ip || gains(to, from);
 }
 
-/** Whether `to` grants a group or a subnet that `from` does not. */
+/** Whether `to` grants a group, a subnet or the internet that `from` does not. */
 function gains(from: NodeRecord, to: NodeRecord): boolean {
-  return gainsGroup(from, to) || hasMore(from.subnets, to.subnets);
+  const isNowExit = isExit(to) && !isExit(from);
+  return isNowExit || gainsGroup(from, to) || hasMore(from.subnets, to.subnets);
 }
 
 const hasMore = (old: readonly string[], now: readonly string[]) => now.some((each) => !old.includes(each));
@@ -29,8 +32,28 @@ export function gainsGroup(from: Grouped, to: Grouped): boolean {
 
 /** Whether configurations of other nodes change. Rules that name the node are not looked at. */
 export function affectsOthers(before: NodeRecord, after: NodeRecord): boolean {
-  const shown = ({ ip, isLighthouse, isRelay, publicIp, externalPort, subnets, routeOptions }: NodeRecord) =>
-    JSON.stringify([ip, isLighthouse, isRelay, publicIp, externalPort, subnets, routeOptions]);
+  const shown = ({
+    name,
+    ip,
+    isLighthouse,
+    isRelay,
+    publicIp,
+    externalPort,
+    subnets,
+    routeOptions,
+    exitGroups,
+  }: NodeRecord) =>
+    JSON.stringify([
+      ip,
+      isLighthouse,
+      isRelay,
+      publicIp,
+      externalPort,
+      subnets,
+      routeOptions,
+      exitGroups,
+      isExit({ exitGroups }) && name,
+    ]);
   return (isHub(before) || isHub(after)) && shown(before) !== shown(after);
 }
 
@@ -44,6 +67,7 @@ export function audited(node: NodeRow): Record<string, unknown> {
     is_lighthouse: node.isLighthouse,
     is_relay: node.isRelay,
     is_name_server: node.isNameServer,
+    exit_groups: node.exitGroups,
     public_ip: node.publicIp,
     external_port: node.externalPort,
     config_overrides: node.configOverrides,

@@ -3,6 +3,8 @@
 
 import type { NodePatch, NodeRequest } from "../../api/nodes.ts";
 import * as v from "valibot";
+import { brand } from "../../brand.ts";
+import { can } from "../../engine/features.ts";
 import { AppError } from "../../base/errors.ts";
 import type { RouteOptions } from "../../protocol/routing/advertised.ts";
 import type { Node } from "../../protocol/node.ts";
@@ -117,7 +119,7 @@ export async function insertPending(
   await checkSubnets(tx, issuing, request.subnets ?? []);
   checkPublicAddress(issuing, request.public_ip);
   const address = await chooseAddress(tx, issuing, request.ip_address);
-  await ensureGroups(tx, org.id, request.groups ?? [], now);
+  await ensureGroups(tx, org.id, [...(request.groups ?? []), ...exitGroupsOf(request)], now);
   const node = await nodes.insertReturning(tx, {
     orgId: org.id,
     name: request.name,
@@ -130,6 +132,7 @@ export async function insertPending(
     externalPort: request.external_port ?? null,
     groups: request.groups ?? [],
     subnets: request.subnets ?? [],
+    exitGroups: request.exit_groups ?? [],
     configOverrides: asMap(request.config_overrides ?? {}),
     createdAt: now,
     ownerKnown: true,
@@ -198,6 +201,23 @@ function isPolicy({ groups, subnets, is_relay }: NodePatch): boolean {
   return groups !== undefined || subnets !== undefined || is_relay !== undefined;
 }
 
+/** "any" is no group. */
+const exitGroupsOf = ({ exit_groups: groups = [] }: Pick<NodePatch, "exit_groups">) =>
+  groups.filter((each) => each !== "any");
+
+/** Before it, an engine opens what is behind a node to every rule of the node. */
+function refuseOldExit({ name, overlayVersion }: NodeRow, patch: NodePatch): void {
+  if ((patch.exit_groups ?? []).length === 0 || overlayVersion === null) return;
+  if (can(overlayVersion, "explicit_local_cidr")) return;
+  throw new AppError(
+    "validation_failed",
+    `${name} has engine ${overlayVersion}; an exit needs 1.10 or later.`,
+    {
+      hint: `Run \`${brand.executable} overlay update\` on it first.`,
+    },
+  );
+}
+
 type Changing = Pick<NodeStore, "authorities" | "secretKey" | "system">;
 
 /** Beside the settings of the API: options of its subnets as routes. */
@@ -216,6 +236,7 @@ export async function changeNode(
   const [issuing, before] = await Promise.all([readIssuingOrg(tx, org.id), findNode(tx, org.id, id)]);
   if (before.state === "revoked") throw revokedNode(before);
   if (before.ephemeralSilenceS !== null || before.phone !== null) refuseHub(before, patch);
+  refuseOldExit(before, patch);
   if (patch.subnets !== undefined) await checkSubnets(tx, issuing, patch.subnets, before);
   checkPublicAddress(issuing, patch.public_ip);
   const change = {
@@ -223,7 +244,7 @@ export async function changeNode(
     ...(await changeAddress(tx, issuing, before, patch.ip_address)),
   };
   const after = { ...before, ...change };
-  await ensureGroups(tx, org.id, patch.groups ?? [], now);
+  await ensureGroups(tx, org.id, [...(patch.groups ?? []), ...exitGroupsOf(patch)], now);
   await Promise.all([
     nodes.update(tx, { id }, change),
     before.name === after.name ? undefined : releaseOwnName(tx, after),
@@ -248,13 +269,14 @@ export async function changeNode(
  * phone learns of no change, and has no agent to answer queries for names.
  */
 function refuseHub({ phone }: NodeRow, patch: NodePatch): void {
-  const { subnets = [], is_lighthouse, is_relay, is_name_server } = patch;
+  const { subnets = [], exit_groups = [], is_lighthouse, is_relay, is_name_server } = patch;
   if (phone !== null && is_name_server === true)
     throw new AppError("validation_failed", "A phone cannot be a name server.");
-  if (subnets.length === 0 && is_lighthouse !== true && is_relay !== true) return;
-  if (phone !== null)
-    throw new AppError("validation_failed", "A phone cannot be a lighthouse, a relay or a router.");
-  throw new AppError("validation_failed", "An ephemeral node cannot be a lighthouse, a relay or a router.", {
+  const isRouter = subnets.length > 0 || exit_groups.length > 0;
+  if (!isRouter && is_lighthouse !== true && is_relay !== true) return;
+  const roles = "a lighthouse, a relay, a router or an exit";
+  if (phone !== null) throw new AppError("validation_failed", `A phone cannot be ${roles}.`);
+  throw new AppError("validation_failed", `An ephemeral node cannot be ${roles}.`, {
     hint: "Register the machine with a token that was made without --ephemeral.",
   });
 }
@@ -268,6 +290,7 @@ function patched(before: NodeRow, patch: NodeChange) {
     subnets,
     // Options end with their subnet.
     routeOptions: Object.fromEntries(options.filter(([network]) => subnets.includes(network))),
+    exitGroups: patch.exit_groups === undefined ? before.exitGroups : [...new Set(patch.exit_groups)],
     isLighthouse: patch.is_lighthouse ?? before.isLighthouse,
     isRelay: patch.is_relay ?? before.isRelay,
     isNameServer: patch.is_name_server ?? before.isNameServer,

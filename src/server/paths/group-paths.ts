@@ -83,6 +83,7 @@ const nodePick = nodes.pick(
   "isLighthouse",
   "isRelay",
   "subnets",
+  "exitGroups",
 );
 const seenPick = joined("n", nodePick, "s", computed({ lastCheckinAt: integerOrNull() }));
 type NodeFound = ReturnType<typeof seenPick.parse>;

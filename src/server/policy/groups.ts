@@ -92,7 +92,7 @@ export async function describeGroup(
 
 /** The first node, rule, open token or user that uses a group: $2 is its name in JSON, $3 the same as a peer or target. */
 const firstUse = `SELECT 'node ' || name AS found FROM nodes
-    WHERE org_id = $1 AND state <> 'revoked' AND replace(groups, $2, '') <> groups
+    WHERE org_id = $1 AND state <> 'revoked' AND (replace(groups, $2, '') <> groups OR replace(exit_groups, $2, '') <> exit_groups)
   UNION ALL SELECT 'firewall rule ' || id FROM firewall_rules
     WHERE org_id = $1 AND (replace(peer, $3, '') <> peer OR replace(target, $3, '') <> target)
   UNION ALL SELECT 'registration token ' || id FROM registration_tokens

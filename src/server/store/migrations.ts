@@ -299,6 +299,8 @@ const steps: readonly (readonly string[])[] = [
     nodes.add("advertised"),
     "CREATE INDEX nodes_advertising ON nodes (org_id) WHERE advertised <> '[]'",
   ],
+  // 59
+  [nodes.add("exitGroups"), "CREATE INDEX nodes_exits ON nodes (org_id) WHERE exit_groups <> '[]'"],
 ];
 
 /**

@@ -123,6 +123,7 @@ export function showNode(
     is_lighthouse: node.isLighthouse,
     is_relay: node.isRelay,
     is_name_server: node.isNameServer,
+    exit_groups: node.exitGroups,
     public_ip: node.publicIp,
     external_port: node.externalPort,
     groups: node.groups,
@@ -160,11 +161,12 @@ function showPhone({ phone, importedAt, createdAt, renewAt }: NodeRecord): Node[
   return { system: phone, imported_at: formatTime(importedAt ?? createdAt), import_by };
 }
 
-/** Lighthouses, relays and routers of subnets stand in the configurations of other nodes. */
+/** Lighthouses, relays, routers of subnets and exits stand in the configurations of other nodes. */
 export function isHub({
   isLighthouse,
   isRelay,
   subnets,
-}: Pick<NodeRow, "isLighthouse" | "isRelay" | "subnets">): boolean {
-  return isLighthouse || isRelay || subnets.length > 0;
+  exitGroups,
+}: Pick<NodeRow, "isLighthouse" | "isRelay" | "subnets" | "exitGroups">): boolean {
+  return isLighthouse || isRelay || subnets.length > 0 || exitGroups.length > 0;
 }

@@ -27,6 +27,7 @@ const node = (fields: Partial<ConfigNode> = {}): ConfigNode => ({
   listenPort: null,
   subnets: [],
   routeOptions: {},
+  exitGroups: [],
   configOverrides: {},
   overlayVersion: "1.10.3",
   platform: "linux-x64",
@@ -35,6 +36,7 @@ const node = (fields: Partial<ConfigNode> = {}): ConfigNode => ({
 });
 const source = (fields: Partial<ConfigSource> = {}): ConfigSource => ({
   slug: "acme",
+  networks: ["10.0.0.0/16"],
   aliveInterval: null,
   overrides: {},
   certificateVersion: 1,

@@ -43,6 +43,7 @@ async function factsOf(node: Node, owner: string, now: number): Promise<Facts> {
     ["groups", node.groups.join(", ")],
     ...(byOwner.length === 0 ? [] : [["groups by its owner", byOwner.join(", ")] as const]),
     ["subnets", node.subnets.join(", ")],
+    ...(node.exit_groups?.length ? [["exit for", node.exit_groups.join(", ")] as const] : []),
     ["owner", owner || "the organization"],
     ...Object.entries(overrides).map(([key, value]) => [`override ${key}`, JSON.stringify(value)] as const),
   ];
@@ -115,8 +116,9 @@ export function stateOf(
   return isCurrent ? { text: "online", mark: "good" } : { text: "online, updating", mark: "wait" };
 }
 
-export function roleOf({ is_lighthouse, is_relay, is_name_server }: Node): string {
-  const roles = { lighthouse: is_lighthouse, relay: is_relay, "name server": is_name_server };
+export function roleOf({ is_lighthouse, is_relay, is_name_server, exit_groups = [] }: Node): string {
+  const exit = exit_groups.length > 0;
+  const roles = { lighthouse: is_lighthouse, relay: is_relay, "name server": is_name_server, exit };
   return Object.entries(roles)
     .flatMap(([role, isSet]) => (isSet === true ? [role] : []))
     .join(", ");

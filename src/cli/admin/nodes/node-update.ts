@@ -20,6 +20,7 @@ export const update: Implementation = {
   examples: [
     `${brand.executable} admin node update acme laptop --add-group staff --remove-group guests`,
     `${brand.executable} admin node update acme router --add-subnet 192.168.7.0/24 --relay`,
+    `${brand.executable} admin node update acme gate --add-exit-group staff`,
     `echo '{}' | ${brand.executable} admin node update acme laptop --config-overrides -`,
   ],
   async run(context) {
@@ -27,7 +28,10 @@ export const update: Implementation = {
     const [slug = "", name = ""] = words;
     const fixed = await readChanges(context, nodeSettings);
     // Check the flags before anything is asked. Only then are the node's own groups known.
-    await checked(nodesApi.update.body, { ...fixed, ...listsOf(context, { groups: [], subnets: [] }) });
+    await checked(nodesApi.update.body, {
+      ...fixed,
+      ...listsOf(context, { groups: [], subnets: [], exit_groups: [] }),
+    });
     let new_groups: string[] = [];
     let absent: string[] = [];
     const node = await write(context, async (api) => {
@@ -45,6 +49,11 @@ export const update: Implementation = {
       output.say(
         `${node.name} has no public address, so other nodes cannot find this lighthouse: ` +
           `\`${brand.executable} admin node update ${quoteWord(slug)} ${quoteWord(node.name)} --public-ip ADDRESS\`. Its UDP port must be open.`,
+      );
+    if (context.values.list("add-exit-group").length > 0)
+      output.say(
+        `On ${node.name}, root has to permit it: \`sudo ${brand.executable} up --advertise-exit\`. A machine takes this exit only by its own ` +
+          `word: \`sudo ${brand.executable} exit use ${quoteWord(node.name)}\`.`,
       );
     if (context.values.on("names")) sayNeeds(output, slug, node);
     if (context.values.list("add-subnet").length > 0)
@@ -78,16 +87,17 @@ function sayNeeds(output: Context["output"], slug: string, { name, ip_address }:
 }
 
 /** What was to be removed, but the node does not have: often a typing error, so that something stays unintentionally. */
-function notThere({ values }: Context, { name, groups, subnets }: Node): string[] {
+function notThere({ values }: Context, { name, groups, subnets, exit_groups: exits = [] }: Node): string[] {
   const beyond = (kind: string, own: readonly string[]) =>
     values.list(`remove-${kind}`).filter((each) => !own.includes(each));
   return [
     ...beyond("group", groups).map((group) => `${name} was not in the group ${group}`),
     ...beyond("subnet", subnets).map((network) => `${name} had no subnet ${network}`),
+    ...beyond("exit-group", exits).map((group) => `${name} was no exit for ${group}`),
   ];
 }
 
-function listsOf({ values }: Context, present: Pick<Node, "groups" | "subnets">) {
+function listsOf({ values }: Context, present: Pick<Node, "groups" | "subnets" | "exit_groups">) {
   const changed = (now: readonly string[], kind: string) => {
     const [added, removed] = [values.list(`add-${kind}`), values.list(`remove-${kind}`)];
     if (added.length + removed.length === 0) return undefined;
@@ -95,5 +105,6 @@ function listsOf({ values }: Context, present: Pick<Node, "groups" | "subnets">)
   };
   const groups = changed(present.groups, "group");
   const subnets = changed(present.subnets, "subnet");
-  return given({ groups, subnets });
+  const exit_groups = changed(present.exit_groups ?? [], "exit-group");
+  return given({ groups, subnets, exit_groups });
 }

@@ -16,6 +16,7 @@ import {
   withPeerMap,
   withRouteChoice,
 } from "./local-changes.ts";
+import { withExit } from "../granted/exits.ts";
 import { refuseForeignFiles } from "../own-files.ts";
 import { readOwnYaml, readYaml } from "./read-yaml.ts";
 
@@ -57,7 +58,11 @@ export function finishConfig(
   const healed = localApi ? withLocalChanges(routed, readLocalChanges(directory)) : routed;
   const own = mergeYaml(
     {
-      ...withDataPlane(withPeerMap(healed, readPeerMap(directory)), dataPlane),
+      ...withExit(
+        withDataPlane(withPeerMap(healed, readPeerMap(directory)), dataPlane),
+        directory,
+        dataPlane?.engine,
+      ),
       pki: { ...(isMap(pki) ? pki : {}), ...paths },
       ...(localApi ? { local_api: localApiSection(directory) } : {}),
     },

@@ -155,12 +155,12 @@ export function routeGateways(configYml: string): Map<string, Gateway[]> {
   );
 }
 
-/** The subnets that this node reaches through others, each with the overlay addresses of its routers, the one in use first. */
+/** The subnets that this node reaches through others, each with the overlay addresses of its routers, the one in use first. Without an exit. */
 export function unsafeRoutes(configYml: string): { network: string; routers: string[] }[] {
   const routes = listOf(at(readOwnYaml(configYml, "config.yml"), "tun.unsafe_routes"));
   const gateways = routeGateways(configYml);
   return routes.flatMap((each) => {
-    if (!isMap(each) || typeof each["route"] !== "string") return [];
+    if (!isMap(each) || typeof each["route"] !== "string" || each["install"] === false) return [];
     const { route: network, via } = each;
     const others = gateways.get(network)?.map((one) => one.via) ?? [];
     const used = (

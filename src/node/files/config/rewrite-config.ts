@@ -6,6 +6,7 @@ import { isMap, valueAt, type YamlMap } from "../../../base/yaml.ts";
 import { finishConfig, hasLocalApi, overriddenIn, readOverrides } from "./config-file.ts";
 import { dataPlaneKeys, decideDataPlane, readTrial, type DataPlane } from "./data-plane.ts";
 import { generationFile, isChecked, readSyncState, writeSyncState } from "../generations.ts";
+import { withoutExit } from "../granted/exits.ts";
 import { withoutNames } from "../granted/host-names.ts";
 import {
   readRouteChoice,
@@ -64,7 +65,7 @@ export function rewriteConfig(
   const { localApi } = found;
   const { host_names: names, data_plane: dataPlane } = found.state;
   // A change of overrides.yml that no command applied, and no engine tested, must not come into force with these.
-  const overrides = withoutChosenRoutes(overriddenIn(found.present), chosen);
+  const overrides = withoutChosenRoutes(withoutExit(overriddenIn(found.present)), chosen);
   const next = finishConfig(sent, place.directory, { names, localApi, dataPlane, overrides });
   if (next !== found.present) writeFileAtomic(found.path, next, 0o644);
   return healing !== undefined || next !== found.present;

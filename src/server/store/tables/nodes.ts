@@ -97,6 +97,8 @@ export const nodes = table(
     phone: since(47, wordOrNull(["android", "ios"])),
     /** When the newest site file of a phone was made, ms. */
     importedAt: since(47, integerOrNull()),
+    /** The groups whose nodes may use it as an exit to the internet; "any": all nodes. Empty: it is no exit. */
+    exitGroups: since(59, jsonWithDefault(v.array(v.string()), "[]")),
     /** The last check-in before the reported absence, ms; null: none was reported, or the node is back. */
     awaySince: since(56, integerOrNull()),
     /** Metric and maintenance of its subnets, as a router among others. */

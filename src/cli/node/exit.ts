@@ -1,0 +1,227 @@
+// `agent exit use|list|show`: which exit the packets of this machine take to the internet.
+
+import { brand } from "../../brand.ts";
+import { AppError } from "../../base/errors.ts";
+import type { Organization } from "../../node/files/organizations.ts";
+import type { ExitState } from "../../node/files/granted/exit-state.ts";
+import type { Args } from "../values.ts";
+import type { Context, Implementation } from "../command.ts";
+import { daemonAddress, requestStep } from "./daemon-address.ts";
+
+const run = brand.executable;
+const orgFlag: Args = {
+  "org-slug": {
+    type: "string",
+    valueHint: "SLUG",
+    description: "The organization (default: the only one with exits)",
+  },
+};
+
+export const use: Implementation = {
+  notes:
+    "All packets for the internet take the tunnel to NODE, and leave there; auto: the nearest exit that answers. Private networks\n" +
+    "that this machine is in stay reachable, and so do control planes, lighthouses and relays. If the exit does not answer,\n" +
+    "packets go beside it until it does; with --strict they are dropped, also at a boot and if every program of this product is\n" +
+    "killed, until `off`. Only this command gives packets a way to an exit: no control plane can. It needs root, or in desktop\n" +
+    "mode the daemon's group. Exit status 1: the exit did not answer within ten seconds.",
+  args: {
+    NODE: { type: "positional", description: "The name of an exit, auto, or off" },
+    strict: { type: "boolean", description: "Drop packets while the exit does not answer; needs root" },
+    "no-lan": { type: "boolean", description: "Reach no private network around this machine either" },
+    ...orgFlag,
+  },
+  examples: [`sudo ${run} exit use auto`, `sudo ${run} exit use gate1 --strict`, `sudo ${run} exit use off`],
+  run: useExit,
+};
+
+export const list: Implementation = {
+  notes: "The control plane names the exits that the groups of this node may use.",
+  args: orgFlag,
+  examples: [`${run} exit list`],
+  async run({ settings, values, output }) {
+    const rows = (await organizations(settings.configRoot, values.text("org-slug"))).flatMap(
+      ({ organization: { slug, config }, state }) =>
+        (config.exits ?? []).map(({ name, ip_address, ip_address6 }) => ({
+          organization: slug,
+          name,
+          address: ip_address,
+          ipv6: ip_address6 !== null,
+          in_use: state?.exit === ip_address && state.state === "used",
+        })),
+    );
+    output.list(
+      { exits: rows },
+      {
+        columns: ["ORGANIZATION", "NAME", "ADDRESS", "IPV6", "IN USE"],
+        rows: rows.map(({ organization, name, address, ipv6, in_use }) => [
+          organization,
+          name,
+          address,
+          ipv6 ? "yes" : "no",
+          in_use ? "yes" : "",
+        ]),
+        none: "No exits that this machine may use",
+      },
+    );
+  },
+};
+
+export const show: Implementation = {
+  notes: "Exit status 1: an exit is wanted, and packets do not take it.",
+  args: orgFlag,
+  examples: [`${run} exit show`],
+  async run({ settings, values, output }) {
+    const all = await organizations(settings.configRoot, values.text("org-slug"));
+    const found = all.find(({ word }) => word !== undefined);
+    if (found?.word === undefined) {
+      output.result({ use: "off" }, "Packets of this machine take no exit\n");
+      return 0;
+    }
+    const { organization, word, state } = found;
+    output.facts({ team: organization.slug, ...word, ...state }, [
+      ["organization", organization.slug],
+      ["wanted", word.use],
+      ["exit", state?.name ?? null],
+      ["state", words[state?.state ?? "starting"]],
+      ...(state?.why === undefined ? [] : [["reason", state.why] as const]),
+      ["since", state === undefined ? null : new Date(state.since).toISOString()],
+      ["strict", word.strict ? "yes" : "no"],
+      ["private networks", word.lan ? "stay reachable" : "not reachable"],
+    ]);
+    return state?.state === "used" ? 0 : 1;
+  },
+};
+
+const words: Readonly<Record<ExitState["state"], string>> = {
+  starting: "looking for it",
+  used: "packets take it",
+  blocked: "it does not answer: packets are dropped",
+  beside: "it does not answer: packets go beside it",
+};
+
+async function organizations(configRoot: string, slug: string | undefined) {
+  const { chooseSlugs } = await import("../../daemon/asking/choose-slugs.ts");
+  const { openOrganization } = await import("../../node/files/organizations.ts");
+  const { permissionsOrNone } = await import("../../node/files/permissions.ts");
+  const { readExitState } = await import("../../node/files/granted/exit-state.ts");
+  return chooseSlugs(configRoot, slug).map((each) => {
+    const organization = openOrganization(configRoot, each);
+    const word = permissionsOrNone(organization.directory).exit;
+    const state = word === undefined ? undefined : readExitState(organization.directory);
+    return { organization, word, state };
+  });
+}
+
+/** The named one; else the one that has an exit in use, or the only one with exits. */
+async function chooseOrganization({ settings, values }: Context, isOff: boolean): Promise<Organization> {
+  const all = await organizations(settings.configRoot, values.text("org-slug"));
+  const [only, second] =
+    all.length === 1
+      ? all
+      : all.filter(({ word, organization: { config } }) => (isOff ? word : config.exits) !== undefined);
+  if (only !== undefined && second === undefined) return only.organization;
+  if (only === undefined)
+    throw new AppError(
+      "not_found",
+      isOff ? "Packets of this machine take no exit" : "No organization of this machine has an exit for it",
+    );
+  throw new AppError("usage", "Several organizations have exits: name one with --org-slug");
+}
+
+const waitMs = 10_000;
+
+async function useExit(context: Context): Promise<number> {
+  const {
+    settings,
+    system,
+    values,
+    output,
+    words: [word = ""],
+  } = context;
+  const isOff = word === "off";
+  if (isOff && (values.on("strict") || values.on("no-lan")))
+    throw new AppError("usage", "--strict and --no-lan do not go with off");
+  const organization = await chooseOrganization(context, isOff);
+  const wanted = isOff ? undefined : { use: word, strict: values.on("strict"), lan: !values.on("no-lan") };
+  const isAsked = !system.isRoot && organization.config.mode === "desktop";
+  if (settings.dryRun) {
+    const { planPermissions } = await import("../../node/files/permissions.ts");
+    const step = requestStep(`exit ${organization.slug} ${word}`, settings);
+    output.plan(
+      isAsked
+        ? [step]
+        : [
+            ...planPermissions(organization.directory, { exit: wanted }),
+            ...(await planUnits(wanted, organization, context)),
+          ],
+    );
+    return 0;
+  }
+  if (isAsked) await askTheDaemon(wanted, organization, context);
+  else await change(wanted, organization, context);
+  if (isOff) {
+    output.result({ team: organization.slug, use: "off" }, "Packets of this machine take no exit\n");
+    return 0;
+  }
+  return untilUsed(organization, context);
+}
+
+type Wanted = { use: string; strict: boolean; lan: boolean } | undefined;
+
+async function askTheDaemon(
+  wanted: Wanted,
+  { slug }: Organization,
+  { settings, system }: Context,
+): Promise<void> {
+  const { askDaemon } = await import("../../daemon/ipc/client.ts");
+  const exit = wanted ?? { use: "off", strict: false, lan: true };
+  await askDaemon(daemonAddress(settings), system, { action: "exit", team: slug, exit }, { patient: true });
+}
+
+async function change(wanted: Wanted, organization: Organization, context: Context): Promise<void> {
+  const { settings, system, log } = context;
+  const { requireRoot } = await import("../../node/enroll/services.ts");
+  requireRoot(system);
+  const { useFromNow, useNone } = await import("../../node/exit/set-exit.ts");
+  const { applyChanges } = await import("../../platform/apply.ts");
+  if (wanted !== undefined) {
+    useFromNow(organization, wanted, system);
+    return applyChanges(await unitChanges(wanted, organization, context), system);
+  }
+  const { makeOrganizationEdge } = await import("../../node/contact/organization-edge.ts");
+  const command = `${brand.executable} exit use off`;
+  const { control } = makeOrganizationEdge(organization, settings, { system, log, command });
+  await useNone(organization, { command, control, system });
+  await applyChanges(await unitChanges(undefined, organization, context), system);
+}
+
+/** With `strict`, a unit blocks the network from the first moment of a boot. */
+async function unitChanges(wanted: Wanted, { directory }: Organization, { settings, system }: Context) {
+  const { exitBlockChanges } = await import("../../node/enroll/services.ts");
+  return exitBlockChanges(wanted?.strict === true ? directory : undefined, settings, system);
+}
+
+async function planUnits(wanted: Wanted, organization: Organization, context: Context) {
+  const { planChanges } = await import("../../platform/apply.ts");
+  return planChanges(await unitChanges(wanted, organization, context));
+}
+
+/** Until it is known whether the exit answers. */
+async function untilUsed({ directory, slug }: Organization, { system, output }: Context): Promise<number> {
+  const { readExitState } = await import("../../node/files/granted/exit-state.ts");
+  const until = system.monotonic() + waitMs;
+  let state = readExitState(directory);
+  while (state?.state !== "used" && system.monotonic() < until) {
+    await system.sleep(200);
+    state = readExitState(directory);
+  }
+  const name = state?.name ?? "";
+  const text =
+    state === undefined
+      ? `It takes effect when the overlay of ${slug} runs: \`${run} start ${slug}\``
+      : state.state === "used"
+        ? `Packets for the internet take the exit ${name}`
+        : `${name === "" ? "The exit" : name}: ${words[state.state]}`;
+  output.result({ team: slug, ...state }, `${text}\n`);
+  return state?.state === "used" ? 0 : 1;
+}

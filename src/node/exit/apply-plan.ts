@@ -1,0 +1,142 @@
+// Brings the kernel to a plan (exit-plan.ts): compares what is there with what is wanted, and changes the difference. So a start
+// after a crash, a program that removed our rules, and a new network are one case. Of the machine's rules and
+// routes, only those with our numbers are touched.
+
+import * as v from "valibot";
+import type { System } from "../../base/system.ts";
+import { ipProgram } from "../../platform/network/kernel.ts";
+import { putTable, readTable, removeTable } from "../../platform/nftables.ts";
+import { exitTable, firstPriority, lastPriority, noPlan, type ExitPlan, type Family } from "./exit-plan.ts";
+
+type Edge = Pick<System, "run" | "platform">;
+
+const timeoutMs = 5000;
+const families = [4, 6] as const;
+
+const Rule = v.looseObject({
+  priority: v.number(),
+  src: v.optional(v.string()),
+  dst: v.optional(v.string()),
+  dstlen: v.optional(v.number()),
+  fwmark: v.optional(v.string()),
+  table: v.optional(v.string()),
+  suppress_prefixlen: v.optional(v.number()),
+});
+const Route = v.looseObject({
+  type: v.optional(v.string()),
+  dst: v.string(),
+  dev: v.optional(v.string()),
+  metric: v.optional(v.number()),
+});
+const most = 4096;
+const Rules = v.pipe(v.string(), v.parseJson(), v.array(Rule), v.maxLength(most));
+const Routes = v.pipe(v.string(), v.parseJson(), v.array(Route), v.maxLength(most));
+
+/** Undefined if all is as planned, or why it is not. Does not reject. */
+export async function applyExit(slug: string, plan: ExitPlan, system: Edge): Promise<string | undefined> {
+  try {
+    const isLeaving = plan === noPlan || (plan.rules[4].length === 0 && plan.rules[6].length === 0);
+    const filter = () => applyTable(slug, plan.nft, system);
+    // A block is there before packets are led elsewhere, and goes after that has ended.
+    const refused = isLeaving ? undefined : await filter();
+    if (refused !== undefined) return refused;
+    for (const family of families) await applyFamily(family, plan, isLeaving, system);
+    return isLeaving ? await filter() : undefined;
+  } catch (error) {
+    return error instanceof Error ? error.message : String(error);
+  }
+}
+
+/** The table of an exit, or of its use, is as wanted; undefined: there is none. */
+export async function applyTable(
+  slug: string,
+  body: string | undefined,
+  system: Edge,
+): Promise<string | undefined> {
+  const present = await readTable("exit", slug, system);
+  if (body === undefined) {
+    if (present !== undefined) await removeTable("exit", slug, system);
+    return undefined;
+  }
+  return hasVersion(present, body) ? undefined : putTable("exit", slug, body, system);
+}
+
+/** Whether a listing is of this body, see `versioned`. */
+function hasVersion(listing: string | undefined, body: string): boolean {
+  const [version = ""] = /version-[0-9a-f]{16}/.exec(body) ?? [];
+  return listing?.includes(`"${version}"`) === true;
+}
+
+async function applyFamily(family: Family, plan: ExitPlan, isLeaving: boolean, system: Edge): Promise<void> {
+  const [rules, routes] = [await readRules(family, system), await readRoutes(family, system)];
+  const wantedRules = plan.rules[family].map(([priority, words]) => `${words} priority ${priority}`);
+  const wantedRoutes = plan.routes[family].map((words) => words);
+  const adding = [
+    ...wantedRoutes
+      .filter((each) => !routes.includes(each))
+      .map((each) => `route add ${each} table ${exitTable}`),
+    ...wantedRules.filter((each) => !rules.includes(each)).map((each) => `rule add ${each}`),
+  ];
+  const removing = [
+    ...extra(rules, wantedRules).map((each) => `rule del ${each}`),
+    ...extra(routes, wantedRoutes).map((each) => `route del ${each} table ${exitTable}`),
+  ];
+  const lines = isLeaving ? removing : [...adding, ...removing];
+  if (lines.length > 0) await run(family, ["-force", "-batch", "-"], system, `${lines.join("\n")}\n`);
+}
+
+/** Those that are not wanted, and those that are there twice. */
+const extra = (present: readonly string[], wanted: readonly string[]) =>
+  present.filter((each, at) => !wanted.includes(each) || present.indexOf(each) !== at);
+
+/** In the words of the plan. */
+async function readRules(family: Family, system: Edge): Promise<string[]> {
+  const text = await run(family, ["-json", "rule", "show"], system);
+  const all = v.parse(Rules, text.trim() === "" ? "[]" : text);
+  const own = all.filter(({ priority }) => priority >= firstPriority && priority <= lastPriority);
+  return own.map(({ priority, src, dst, dstlen, fwmark, table, suppress_prefixlen: least }) =>
+    [
+      ...(src === undefined || src === "all" ? [] : [`from ${src}`]),
+      ...(dst === undefined ? [] : [`to ${dst}${dstlen === undefined ? "" : `/${dstlen}`}`]),
+      ...(fwmark === undefined ? [] : [`fwmark ${fwmark}`]),
+      `lookup ${table ?? "main"}`,
+      ...(least === undefined ? [] : [`suppress_prefixlength ${least}`]),
+      `priority ${priority}`,
+    ].join(" "),
+  );
+}
+
+async function readRoutes(family: Family, system: Edge): Promise<string[]> {
+  const text = await run(
+    family,
+    ["-json", "route", "show", "table", `${exitTable}`],
+    system,
+    undefined,
+    true,
+  );
+  return v
+    .parse(Routes, text.trim() === "" ? "[]" : text)
+    .map(({ type, dst, dev, metric }) =>
+      type === undefined || type === "unicast"
+        ? `${dst} dev ${dev ?? ""}`
+        : `${type} ${dst}${metric === undefined ? "" : ` metric ${metric}`}`,
+    );
+}
+
+/** `mayFail`: an empty routing table does not exist. */
+async function run(
+  family: Family,
+  words: readonly string[],
+  system: Edge,
+  input?: string,
+  mayFail = false,
+): Promise<string> {
+  const ip = ipProgram(system);
+  if (ip === undefined) throw new Error("this machine has no ip (the package iproute2)");
+  const options = input === undefined ? { timeoutMs } : { timeoutMs, input };
+  const { status, stdout, stderr } = await system.run([ip, `-${family}`, ...words], options);
+  // Of a table that does not exist, it prints half a list.
+  if (status !== 0 && mayFail) return "";
+  if (status !== 0) throw new Error(`ip ${words.join(" ")}: ${stderr.trim().slice(0, 300)}`);
+  return stdout;
+}

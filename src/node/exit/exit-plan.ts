@@ -1,0 +1,179 @@
+// What the kernel must have so that the packets of this machine take the way to an exit: rules that choose a routing table,
+// the routes of that table, and a table of nftables. Pure: apply-plan.ts compares it with what is there.
+//
+// Only private networks stay with the machine's own routes: a network that a DHCP server calls local, or routes that it
+// sends, must not lead packets for the internet past the exit (CVE-2024-3661).
+
+import { createHash } from "node:crypto";
+import {
+  holdsNetwork,
+  isPrivate,
+  maskNetwork,
+  parseAddress,
+  parseNetworks,
+  privateNetworks,
+} from "../../base/ip.ts";
+
+/** Our own numbers: no other program may have rules or routes there. */
+export const exitTable = 7783;
+export const [firstPriority, lastPriority] = [7700, 7709];
+
+export type ExitFacts = {
+  /** The tunnel's interface, and this node's addresses in the overlay. */
+  device: string;
+  own: { ip: string; ip6: string | undefined };
+  /** Undefined: none may be used. Then `strict` blocks all. */
+  exit: { ip: string; ip6: string | undefined } | undefined;
+  /** The interface is there. */
+  hasDevice: boolean;
+  strict: boolean;
+  lan: boolean;
+  /** The mark of the engine's packets. */
+  mark: number;
+  /** Addresses of control planes, lighthouses and relays of all organizations, "192.0.2.1/32". */
+  hosts: readonly string[];
+  /** Networks and interfaces of the machine's other organizations. */
+  others: { networks: readonly string[]; devices: readonly string[] };
+  /** The overlay's own networks. */
+  overlay: readonly string[];
+  /** Addresses of the machine's interfaces with prefixes, without overlays. */
+  attached: readonly string[];
+  nameServers: readonly string[];
+};
+
+export type Family = 4 | 6;
+/** `rules`: the words of `ip rule` behind the priority, by family. `routes`: those of `ip route`. `nft`: the body of a table. */
+export type ExitPlan = {
+  rules: Record<Family, readonly (readonly [priority: number, words: string])[]>;
+  routes: Record<Family, readonly string[]>;
+  nft: string | undefined;
+};
+
+export const noPlan: ExitPlan = { rules: { 4: [], 6: [] }, routes: { 4: [], 6: [] }, nft: undefined };
+
+/** Each costs every packet a comparison. */
+const mostHosts = 100;
+const families = [4, 6] as const;
+const familyOf = (text: string): Family => (text.includes(":") ? 6 : 4);
+const of = (family: Family, texts: readonly string[]) =>
+  [...new Set(texts)].filter((each) => familyOf(each) === family);
+
+export function planExit(facts: ExitFacts): ExitPlan {
+  const by = <T>(make: (family: Family) => T) => ({ 4: make(4), 6: make(6) });
+  return {
+    rules: by((family) => (isTaken(facts, family) ? rulesOf(facts, family) : [])),
+    routes: by((family) => (isTaken(facts, family) ? routesOf(facts, family) : [])),
+    nft: bodyOf(facts),
+  };
+}
+
+const hasWay = ({ own, exit }: ExitFacts, family: Family) =>
+  exit !== undefined && (family === 4 || (own.ip6 !== undefined && exit.ip6 !== undefined));
+/** Without IPv6 in the overlay, it stays as it is, or `strict` blocks it. */
+const isTaken = (facts: ExitFacts, family: Family) => facts.strict || hasWay(facts, family);
+
+/** Multicast and link-local addresses have no other way than the link. */
+const onLink = { 4: ["169.254.0.0/16", "224.0.0.0/4", "255.255.255.255"], 6: ["fe80::/10", "ff00::/8"] };
+
+function rulesOf(facts: ExitFacts, family: Family): [number, string][] {
+  const { hosts, others, lan, overlay, mark } = facts;
+  const own = privateNetworks().flatMap((each) => (each.family === family ? [each.text] : []));
+  const main = (priority: number, networks: readonly string[], more = ""): [number, string][] =>
+    networks.map((each) => [priority, `to ${each.replace(/\/(32|128)$/, "")} lookup main${more}`]);
+  return [
+    [firstPriority, `fwmark 0x${mark.toString(16)} lookup main`],
+    ...main(firstPriority + 1, of(family, hosts).slice(0, mostHosts)),
+    ...main(firstPriority + 2, of(family, others.networks)),
+    // Without a default route: what none of the machine's own networks holds goes to the exit.
+    ...main(firstPriority + 3, of(family, overlay), " suppress_prefixlength 0"),
+    ...main(firstPriority + 4, lan ? [...own, ...onLink[family]] : [], " suppress_prefixlength 0"),
+    [firstPriority + 5, `lookup ${exitTable}`],
+  ];
+}
+
+function routesOf(facts: ExitFacts, family: Family): string[] {
+  const way = facts.hasDevice && hasWay(facts, family) ? [`default dev ${facts.device}`] : [];
+  // When the interface goes, its routes go, too.
+  return [...way, ...(facts.strict ? ["unreachable default metric 4278198272"] : [])];
+}
+
+// nftables
+
+/** The networks that stay local: private ones that the machine is in. */
+export function localNetworks(attached: readonly string[]): string[] {
+  const masked = attached.flatMap((each) => maskNetwork(each) ?? []);
+  return [...new Set(parseNetworks(masked).flatMap((each) => (isPrivate(each) ? [each.text] : [])))].sort();
+}
+
+/** Name servers that are asked beside the exit unless their questions are sent there: all but loopback and overlays. */
+function redirected({ nameServers, overlay, others }: ExitFacts): string[] {
+  const inside = parseNetworks([...overlay, ...others.networks, "127.0.0.0/8"]);
+  return of(4, nameServers).filter((each) => {
+    const address = parseAddress(each);
+    const own = address && { ...address, prefix: 32, text: each };
+    return own !== undefined && !inside.some((network) => holdsNetwork(network, own));
+  });
+}
+
+const set = (items: readonly string[]) => `{ ${items.join(", ")} }`;
+
+function bodyOf(facts: ExitFacts): string | undefined {
+  const chains = [...nameChains(facts), ...(facts.strict ? blockChains(facts) : [])];
+  return chains.length === 0 ? undefined : versioned(chains.join("\n"));
+}
+
+/** With an empty chain, by whose name a listing tells which body is in force. */
+export function versioned(body: string): string {
+  const digest = createHash("sha256").update(body).digest("hex").slice(0, 16);
+  return `${body}\nchain version-${digest} { }`;
+}
+
+/** The exit answers them by its own name server: one in this machine's network would show what is looked up there. */
+function nameChains(facts: ExitFacts): string[] {
+  const servers = redirected(facts);
+  const { device, own, exit } = facts;
+  if (servers.length === 0 || exit === undefined) return [];
+  const question = "meta l4proto { tcp, udp } th dport 53";
+  return [
+    `chain names { type nat hook output priority -100; policy accept;
+  ip daddr ${set(servers)} ${question} dnat ip to ${exit.ip}
+}`,
+    `chain source { type nat hook postrouting priority 100; policy accept;
+  oifname "${device}" ip daddr ${exit.ip} ip saddr != ${own.ip} ${question} snat ip to ${own.ip}
+}`,
+  ];
+}
+
+function blockChains(facts: ExitFacts): string[] {
+  const { device, others, hosts, lan, attached, mark, overlay } = facts;
+  const devices = ["lo", device, ...others.devices].map((each) => `"${each}"`);
+  const local = lan ? localNetworks(attached) : [];
+  const to = (networks: readonly string[], more = "") =>
+    families.flatMap((family) => {
+      const own = of(family, networks);
+      return own.length === 0 ? [] : [`${family === 4 ? "ip" : "ip6"} daddr ${set(own)} ${more}accept`];
+    });
+  const common = [
+    `oifname ${set([...new Set(devices)])} accept`,
+    ...to(hosts.slice(0, mostHosts)),
+    // Overlay networks have no way but their interfaces.
+    ...(overlay.length === 0 ? [] : to(overlay).map((each) => each.replace(/accept$/, "drop"))),
+    // Questions for names do not stay in the local network.
+    "meta l4proto { tcp, udp } th dport { 53, 853 } drop",
+    ...to(local),
+  ];
+  const out = [
+    `meta mark ${mark} accept`,
+    ...common,
+    "udp sport 68 udp dport 67 accept",
+    "udp sport 546 udp dport 547 accept",
+    "icmpv6 type { nd-router-solicit, nd-neighbor-solicit, nd-neighbor-advert, mld-listener-report, mld2-listener-report } accept",
+    ...(lan
+      ? ["ip daddr { 224.0.0.0/4, 255.255.255.255 } accept", "ip6 daddr { fe80::/10, ff02::/16 } accept"]
+      : []),
+    "drop",
+  ];
+  const chain = (name: string, lines: readonly string[]) =>
+    `chain ${name} { type filter hook ${name} priority 10; policy accept;\n${lines.map((each) => `  ${each}\n`).join("")}}`;
+  return [chain("output", out), chain("forward", [...common, "drop"])];
+}

@@ -1,0 +1,113 @@
+// Lets packets of other nodes out to the internet, where root of this machine offers that and the control plane made it an
+// exit: translates their addresses, answers their questions for names by this machine's own name server, and keeps them out
+// of the private networks around it. Which nodes may send them, the engine decides by the firewall rules of this node.
+
+import { dirname, join } from "node:path";
+import { messageOf } from "../../base/errors.ts";
+import { readTextIfThere } from "../../base/files.ts";
+import {
+  parseAddress,
+  parseNetworks,
+  privateNetworks,
+  holdsNetwork,
+  specialNetworks,
+} from "../../base/ip.ts";
+import type { Log } from "../../base/log.ts";
+import type { System } from "../../base/system.ts";
+import { readMachineAlone, type Machine } from "../files/granted/machine.ts";
+import { subnetsIn } from "../files/granted/networks.ts";
+import { applyTable } from "./apply-plan.ts";
+import { versioned } from "./exit-plan.ts";
+
+const everyMs = 5000;
+
+type Edge = {
+  slug: string;
+  directory: string;
+  log: Log;
+  system: Pick<System, "run" | "platform" | "machineState" | "sleep">;
+};
+
+/** The body of the table; undefined without an overlay address. */
+export function exitBody(slug: string, machine: Machine, subnets: readonly string[]): string | undefined {
+  const own = machine.tenants.find((each) => each.slug === slug);
+  const device = own?.inForce.device;
+  const ip = own?.addresses.find((each) => !each.includes(":"));
+  if (own === undefined || device === undefined || ip === undefined) return undefined;
+  const closed = [...privateNetworks(), ...specialNetworks(), ...parseNetworks(own.networks)];
+  const of = (family: 4 | 6, networks: readonly { family: 4 | 6; text: string }[]) =>
+    networks.flatMap((each) => (each.family === family ? [each.text] : []));
+  // Overlapping networks in one set are an error.
+  const widest = closed.filter(
+    (each) => !closed.some((other) => other !== each && holdsNetwork(other, each)),
+  );
+  const behind = parseNetworks(subnets).filter(({ prefix }) => prefix > 0);
+  const word = { 4: "ip", 6: "ip6" } as const;
+  const rule = (family: 4 | 6, list: readonly { family: 4 | 6; text: string }[], verdict: string) => {
+    const texts = of(family, list);
+    return texts.length === 0 ? [] : [`${word[family]} daddr { ${texts.join(", ")} } ${verdict}`];
+  };
+  const through = [
+    "ct state established,related accept",
+    ...rule(4, behind, "accept"),
+    ...rule(6, behind, "accept"),
+    // The answers of our own name server.
+    "ct status dnat accept",
+    ...rule(4, widest, "drop"),
+    ...rule(6, widest, "drop"),
+    'oifname "ov-*" drop',
+  ];
+  const server = nameServer(machine);
+  const names =
+    server === undefined
+      ? []
+      : [
+          `chain names { type nat hook prerouting priority -100; policy accept;
+  iifname "${device}" ip daddr ${ip} meta l4proto { tcp, udp } th dport 53 dnat ip to ${server}
+}`,
+        ];
+  const sources = parseNetworks(own.networks).map(
+    ({ family, text }) => `  ${word[family]} saddr ${text} oifname != "${device}" masquerade\n`,
+  );
+  return versioned(
+    [
+      `chain forward { type filter hook forward priority 10; policy accept;\n${through.map((each) => `  iifname "${device}" ${each}\n`).join("")}}`,
+      ...names,
+      `chain source { type nat hook postrouting priority 100; policy accept;\n${sources.join("")}}`,
+    ].join("\n"),
+  );
+}
+
+/** Not one on this machine alone: packets of others do not reach its loopback. */
+function nameServer({ nameServers }: Machine): string | undefined {
+  return nameServers.find((each) => parseAddress(each)?.family === 4 && !each.startsWith("127."));
+}
+
+/** Runs until it is stopped. A change of the machine's name server or interface is taken within seconds. */
+export function serveExit({ slug, directory, system, log }: Edge): { stop(isOver: boolean): Promise<void> } {
+  const end = new AbortController();
+  const run = async () => {
+    let trouble: string | undefined;
+    for (; !end.signal.aborted; await system.sleep(everyMs, end.signal).catch(() => undefined)) {
+      try {
+        const machine = await readMachineAlone(dirname(directory), system);
+        const body = exitBody(slug, machine, subnetsIn(readTextIfThere(join(directory, "host.crt")) ?? ""));
+        const why =
+          body === undefined ? "its configuration has no interface" : await applyTable(slug, body, system);
+        if (why !== undefined && why !== trouble)
+          log.error("Cannot let packets of other nodes out", { team: slug, reason: why });
+        trouble = why;
+      } catch (error) {
+        log.warn("Cannot let packets of other nodes out for now", { team: slug, reason: messageOf(error) });
+      }
+    }
+  };
+  const running = run();
+  return {
+    async stop(isOver) {
+      end.abort(new Error("The edge ends"));
+      await running;
+      if (isOver) await applyTable(slug, undefined, system);
+    },
+  };
+}

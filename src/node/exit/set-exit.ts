@@ -1,0 +1,98 @@
+// The word of root, or of the daemon's group, about the exit of this machine: `agent exit use`. It alone gives packets a
+// default route, or takes it away.
+
+import { rmSync } from "node:fs";
+import { AppError } from "../../base/errors.ts";
+import { brand } from "../../brand.ts";
+import { quoteWord } from "../../base/plan.ts";
+import { can } from "../../engine/features.ts";
+import { readTextIfThere } from "../../base/files.ts";
+import type { Organization } from "../files/organizations.ts";
+import { exitStatePath } from "../files/granted/exit-state.ts";
+import { anyExit, otherWithExit } from "../files/granted/exits.ts";
+import { permissionsOrNone, writePermissions, type Permissions } from "../files/permissions.ts";
+import { applyChanges, type ApplyDeps } from "../health/apply-changes.ts";
+import { readSyncState } from "../files/generations.ts";
+import { nftProgram } from "../../platform/nftables.ts";
+import { ipProgram } from "../../platform/network/kernel.ts";
+import { leaveKernel } from "./use-exit.ts";
+import type { System } from "../../base/system.ts";
+
+type Word = NonNullable<Permissions["exit"]>;
+type Edge = ApplyDeps & { system: ApplyDeps["system"] & Pick<System, "run" | "platform"> };
+
+/** Throws why this machine cannot use the exit. */
+export function requireUsable(
+  { slug, directory, config }: Organization,
+  { use, strict }: Word,
+  system: Pick<System, "platform">,
+): void {
+  const fail = (message: string, hint?: string) =>
+    new AppError("failed", message, hint === undefined ? {} : { hint });
+  if (ipProgram(system) === undefined)
+    throw fail("Exits are used on Linux only, with the program ip (the package iproute2)");
+  if (strict && nftProgram(system) === undefined)
+    throw fail("--strict needs the program nft (the package nftables)");
+  const engine = readSyncState(directory)?.data_plane?.engine;
+  if (!can(engine, "packet_mark"))
+    throw fail(
+      `The engine ${engine === undefined || engine === "" ? "" : `${engine} `}cannot mark its packets, so it would send them to the exit, too`,
+      `Version 1.10 or later can: \`${brand.executable} overlay update\`.`,
+    );
+  const other = otherWithExit({ slug, directory });
+  if (other !== undefined)
+    throw fail(
+      `The packets of this machine take an exit of ${other}`,
+      `End that first: \`${brand.executable} exit use off --org-slug ${quoteWord(other)}\`.`,
+    );
+  if (config.is_exit === true && permissionsOrNone(directory).advertise_exit === true)
+    throw fail("This machine is an exit of this organization itself");
+  const names = (config.exits ?? []).map(({ name }) => name);
+  if (names.length === 0)
+    throw fail(
+      `${slug} has no exit that this node may use`,
+      `An administrator makes one: \`${brand.executable} admin node update ${quoteWord(slug)} NODE --add-exit-group GROUP\`.`,
+    );
+  if (use !== anyExit && !names.includes(use))
+    throw fail(`${slug} has no exit ${use} that this node may use`, `There are: ${names.join(", ")}.`);
+  refuseStrictFilter(use);
+}
+
+/** The kernel would drop the packets of peers, because their way back is another interface. */
+function refuseStrictFilter(use: string): void {
+  const uplinks = (readTextIfThere("/proc/net/route") ?? "").matchAll(/^(\S+)\t00000000\t/gm);
+  for (const [, device = ""] of uplinks) {
+    // The larger of both counts.
+    if (Math.max(filterOf("all"), filterOf(device)) !== 1) continue;
+    const key = `net.ipv4.conf.${device}.rp_filter`;
+    throw new AppError(
+      "failed",
+      `This machine drops packets whose way back is another interface (${key} is 1)`,
+      {
+        hint: `Run \`sysctl -w ${key}=2\`, then \`${brand.executable} exit use ${quoteWord(use)}\` again.`,
+      },
+    );
+  }
+}
+
+const filterOf = (device: string) =>
+  Number(readTextIfThere(`/proc/sys/net/ipv4/conf/${device}/rp_filter`)?.trim() ?? 0);
+
+/** Takes effect within seconds: the edge (use-exit.ts) sees it. */
+export function useFromNow(organization: Organization, word: Word, system: Pick<System, "platform">): void {
+  requireUsable(organization, word, system);
+  rmSync(exitStatePath(organization.directory), { force: true });
+  writePermissions(organization.directory, { exit: word });
+}
+
+/** Resolves when the machine's rules and routes are as they were before. */
+export async function useNone(place: { slug: string; directory: string }, edge: Edge): Promise<void> {
+  writePermissions(place.directory, { exit: undefined });
+  const why = await leaveKernel(place, edge.system);
+  rmSync(exitStatePath(place.directory), { force: true });
+  if (why !== undefined)
+    throw new AppError("failed", `Cannot take the rules of the exit away: ${why}`, {
+      hint: `Run \`${brand.executable} exit use off\` again as root.`,
+    });
+  await applyChanges(place, {}, edge);
+}

@@ -1,0 +1,299 @@
+// Uses an exit for the packets of this machine, as long as root or the daemon's group wants it: asks the exits for echoes,
+// chooses one, and keeps engine and kernel to that. Without `strict`, packets go beside a dead exit within seconds, and
+// back when it answers.
+
+import { createHash } from "node:crypto";
+import { rmSync, statSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { given } from "../../base/given.ts";
+import { messageOf } from "../../base/errors.ts";
+import { readTextIfThere, writeFileAtomic } from "../../base/files.ts";
+import { parseNetworks } from "../../base/ip.ts";
+import type { Log } from "../../base/log.ts";
+import type { System } from "../../base/system.ts";
+import { isMap, listOf, valueAt, type YamlMap, type YamlValue } from "../../base/yaml.ts";
+import type { EchoSocket, OpenEcho } from "../../platform/network/echo-socket.ts";
+import { tableScript } from "../../platform/nftables.ts";
+import { hasInterface } from "../../platform/machine-state.ts";
+import type { EngineControl } from "../engine/engine.ts";
+import { readExitState, writeExitState, type ExitState } from "../files/granted/exit-state.ts";
+import {
+  blockFile,
+  exitMark,
+  exitUseOf,
+  otherWithExit,
+  type Exit,
+  type ExitUse,
+} from "../files/granted/exits.ts";
+import { ownNetworks, readMachine, type Machine } from "../files/granted/machine.ts";
+import { readOwnYaml } from "../files/config/read-yaml.ts";
+import { listOrganizations } from "../files/list-organizations.ts";
+import { applyChanges } from "../health/apply-changes.ts";
+import { ipProgram } from "../../platform/network/kernel.ts";
+import { applyExit, applyTable } from "./apply-plan.ts";
+import { noPlan, planExit, type ExitFacts } from "./exit-plan.ts";
+
+export type ExitEdge = {
+  command: string;
+  control: Pick<EngineControl, "reload">;
+  openEcho: OpenEcho;
+  log: Log;
+  system: Pick<System, "run" | "platform" | "machineState" | "lookup" | "sleep" | "now" | "monotonic">;
+};
+type Place = { slug: string; directory: string };
+
+const roundMs = 1000;
+const machineEveryMs = 60_000;
+/** An exit without an answer for this long is dead. The one in use is asked each round. */
+const deadMs = 3000;
+const othersEveryMs = 4000;
+/** After this a start knows whether the exit answers. */
+const graceMs = 3500;
+
+// The decision
+
+export type Heard = { at: number; rtt: number };
+export type Seen = { now: number; startedAt: number; heard: ReadonlyMap<string, Heard> };
+export type Choice = { exit: Exit | undefined; isAlive: boolean; isSure: boolean };
+
+/** Stays with a living exit. Among others, the nearest of those that answer. */
+export function chooseExit({ candidates, exit }: ExitUse, { now, startedAt, heard }: Seen): Choice {
+  const isHeard = ({ ip }: Exit, withinMs: number) => now - (heard.get(ip)?.at ?? -Infinity) < withinMs;
+  const isSure = now - startedAt > graceMs;
+  if (exit !== undefined && isHeard(exit, deadMs)) return { exit, isAlive: true, isSure: true };
+  const [nearest] = candidates
+    .filter((each) => each !== exit && isHeard(each, othersEveryMs + roundMs))
+    .toSorted((a, b) => (heard.get(a.ip)?.rtt ?? 0) - (heard.get(b.ip)?.rtt ?? 0));
+  // At a start, the first answer need not be that of the best one.
+  if (nearest !== undefined && isSure) return { exit: nearest, isAlive: true, isSure };
+  return { exit, isAlive: false, isSure };
+}
+
+// What it knows of the machine
+
+/** The facts that change with the configuration, read again when a file of an organization changes. */
+class Known {
+  #machine: Machine | undefined;
+  #seen = "";
+  #readAt = -Infinity;
+  readonly #place: Place;
+  readonly #system: ExitEdge["system"];
+
+  constructor(place: Place, system: ExitEdge["system"]) {
+    this.#place = place;
+    this.#system = system;
+  }
+
+  async machine(): Promise<Machine> {
+    const { directory } = this.#place;
+    const root = dirname(directory);
+    const stamps = listOrganizations(root).map((slug) => {
+      const found = statSync(join(root, slug, "config.yml"), { throwIfNoEntry: false });
+      return `${slug} ${found?.mtimeMs ?? 0} ${found?.ino ?? 0}`;
+    });
+    const seen = stamps.join("\n");
+    const now = this.#system.monotonic();
+    if (this.#machine === undefined || seen !== this.#seen || now - this.#readAt > machineEveryMs) {
+      this.#machine = await readMachine(directory, this.#system);
+      this.#seen = seen;
+      this.#readAt = now;
+      return this.#machine;
+    }
+    return { ...this.#machine, ...(await this.#system.machineState()) };
+  }
+}
+
+/** Undefined while the engine's configuration does not mark its packets: they would be led into their own tunnel. */
+function factsOf({ slug, directory }: Place, use: ExitUse, machine: Machine): ExitFacts | undefined {
+  const config = readOwnYaml(readTextIfThere(join(directory, "config.yml")) ?? "", "config.yml");
+  const mark = valueAt(config, "listen.so_mark");
+  const own = machine.tenants.find((each) => each.slug === slug);
+  const device = own?.inForce.device;
+  if (own === undefined || device === undefined) return undefined;
+  if (!use.strict && (typeof mark !== "number" || mark === 0)) return undefined;
+  const others = machine.tenants.filter((each) => each.slug !== slug);
+  const { attached } = ownNetworks(machine);
+  const devices = new Set(attached.map((each) => each.device));
+  return {
+    device,
+    own: {
+      ip: own.addresses.find((each) => !each.includes(":")) ?? "",
+      ip6: own.addresses.find((each) => each.includes(":")),
+    },
+    exit: use.exit,
+    hasDevice: hasInterface(device),
+    strict: use.strict,
+    lan: use.lan,
+    mark: typeof mark === "number" && mark !== 0 ? mark : exitMark,
+    hosts: machine.hosts.map(({ network }) => network),
+    others: {
+      networks: parseNetworks(others.flatMap((each) => [...each.networks, ...each.routes])).map(
+        ({ text }) => text,
+      ),
+      devices: others.flatMap(({ inForce }) => inForce.device ?? []),
+    },
+    overlay: own.networks,
+    attached: machine.addresses.flatMap((each) => (devices.has(each.device) ? [each.address] : [])),
+    nameServers: machine.nameServers,
+  };
+}
+
+// Its work
+
+/** Until `signal`, or until no exit is wanted any more. */
+export async function useExit(place: Place, edge: ExitEdge, signal: AbortSignal): Promise<void> {
+  const { directory, slug } = place;
+  const { system, log, openEcho } = edge;
+  const known = new Known(place, system);
+  const echoes = makeEchoes(openEcho, system.monotonic);
+  const startedAt = system.monotonic();
+  let wasUsed = readExitState(directory)?.state === "used";
+  let trouble: string | undefined;
+  for (; !signal.aborted; await system.sleep(roundMs, signal).catch(() => undefined)) {
+    const use = exitUseOf(directory);
+    if (use === undefined) break;
+    try {
+      const machine = await known.machine();
+      const own = machine.tenants.find((each) => each.slug === slug)?.addresses ?? [];
+      await echoes.ask(own.find((each) => !each.includes(":")) ?? "", use);
+      const now = system.monotonic();
+      const { exit, isAlive, isSure } = chooseExit(use, { now, startedAt, heard: echoes.heard });
+      if (isSure || isAlive) wasUsed = isAlive;
+      const state: ExitState["state"] = isAlive
+        ? "used"
+        : !isSure
+          ? "starting"
+          : use.strict
+            ? "blocked"
+            : "beside";
+      note(place, use, { exit, state }, edge);
+      const chosen = { ...use, exit };
+      await configure(place, chosen, edge);
+      const facts = use.strict || wasUsed ? factsOf(place, chosen, await known.machine()) : undefined;
+      const plan = facts === undefined ? noPlan : planExit(facts);
+      keepBlock(place, use.strict ? plan.nft : undefined);
+      const why = await applyExit(slug, plan, system);
+      if (why !== undefined && why !== trouble)
+        log.error("Cannot lead packets to the exit", { team: slug, reason: why });
+      trouble = why;
+    } catch (error) {
+      const why = messageOf(error);
+      if (why !== trouble) log.warn("Cannot use the exit for now", { team: slug, reason: why });
+      trouble = why;
+    }
+  }
+  echoes.close();
+  if (exitUseOf(directory) === undefined) await leaveKernel(place, system);
+}
+
+/** So that a boot finds the block before the network is up, see `blockUnit`. */
+function keepBlock({ slug, directory }: Place, body: string | undefined): void {
+  const path = blockFile(directory);
+  const text = body === undefined ? undefined : tableScript("exit", slug, body);
+  if (text === undefined) rmSync(path, { force: true });
+  else if (readTextIfThere(path) !== text) writeFileAtomic(path, text, 0o644);
+}
+
+/**
+ * Takes away this organization's rules, routes and block, and returns why that failed. The rules may be those of another
+ * organization meanwhile. The caller reloads the engine.
+ */
+export async function leaveKernel(
+  { slug, directory }: Place,
+  system: Pick<System, "run" | "platform">,
+): Promise<string | undefined> {
+  if (ipProgram(system) === undefined) return undefined;
+  keepBlock({ slug, directory }, undefined);
+  return otherWithExit({ slug, directory }) === undefined
+    ? applyExit(slug, noPlan, system)
+    : applyTable(slug, undefined, system);
+}
+
+/** The overlay address of the exit that a configuration has. */
+function exitIn(config: YamlMap): YamlValue | undefined {
+  const ours = listOf(valueAt(config, "tun.unsafe_routes")).filter(isMap);
+  return ours.find(({ route, install }) => route === "0.0.0.0/0" && install === false)?.["via"];
+}
+
+/** The engine's configuration has the exit. A check-in that rewrites it keeps that. */
+async function configure(
+  place: Place,
+  { exit }: ExitUse,
+  { command, control, system }: ExitEdge,
+): Promise<void> {
+  const { directory } = place;
+  const text = readTextIfThere(join(directory, "config.yml")) ?? "";
+  if (exitIn(readOwnYaml(text, "config.yml")) === exit?.ip) return;
+  await applyChanges(place, {}, { command, control, system });
+}
+
+const sentences: Readonly<Record<ExitState["state"], string>> = {
+  starting: "Looking for the exit",
+  used: "Packets for the internet take the exit",
+  blocked: "The exit does not answer: packets for the internet are dropped until it does, as --strict says",
+  beside: "The exit does not answer: packets for the internet go beside it until it does",
+};
+
+function note(
+  { directory, slug }: Place,
+  use: ExitUse,
+  { exit, state }: { exit: Exit | undefined; state: ExitState["state"] },
+  { log, system }: ExitEdge,
+): void {
+  const before = readExitState(directory);
+  if (before?.state === state && before.exit === exit?.ip) return;
+  const why = use.candidates.length === 0 ? "the control plane names no such exit for this node" : undefined;
+  writeExitState(directory, {
+    ...given({ exit: exit?.ip, name: exit?.name, why }),
+    state,
+    since: system.now(),
+  });
+  log[state === "used" || state === "starting" ? "info" : "warn"](sentences[state], {
+    team: slug,
+    ...given({ exit: exit?.name, why }),
+  });
+}
+
+// Echoes
+
+function makeEchoes(open: OpenEcho, monotonic: () => number) {
+  const heard = new Map<string, Heard>();
+  const sent = new Map<number, { ip: string; at: number }>();
+  const askedAt = new Map<string, number>();
+  const payload = createHash("sha256").update("exit").digest().subarray(0, 16);
+  let socket: { from: string; own: EchoSocket } | undefined;
+  let sequence = 0;
+  const onReply = ({ sequence: number }: { sequence: number }) => {
+    const question = sent.get(number);
+    if (question === undefined) return;
+    sent.delete(number);
+    const at = monotonic();
+    heard.set(question.ip, { at, rtt: at - question.at });
+  };
+  const close = () => {
+    socket?.own.close();
+    socket = undefined;
+  };
+  return {
+    heard,
+    close,
+    /** The interface may be another one than a round ago, with the same address: a socket that cannot send is opened again. */
+    async ask(from: string, { candidates, exit }: ExitUse): Promise<void> {
+      if (socket !== undefined && socket.from !== from) close();
+      if (socket === undefined) {
+        const opened = await open(from, onReply);
+        if (typeof opened === "string") return;
+        socket = { from, own: opened };
+      }
+      const now = monotonic();
+      for (const [number, { at }] of sent) if (now - at > 10_000) sent.delete(number);
+      for (const { ip } of candidates) {
+        if (ip !== exit?.ip && now - (askedAt.get(ip) ?? -Infinity) < othersEveryMs) continue;
+        askedAt.set(ip, now);
+        sequence = (sequence + 1) & 0xffff;
+        sent.set(sequence, { ip, at: now });
+        if (!socket.own.send(ip, sequence, payload)) return close();
+      }
+    },
+  };
+}

@@ -1,0 +1,38 @@
+// exit.json: how an exit is used at present. The agent that uses it writes it; commands and check-ins tell it.
+
+import { join } from "node:path";
+import * as v from "valibot";
+import { writeFileAtomic } from "../../../base/files.ts";
+import { foreignText } from "../../../base/text.ts";
+import { makeSocketDirectory, socketDirectory } from "../../../platform/systemd/control-socket.ts";
+import type { DataPlaneReport } from "../../../protocol/values.ts";
+import { readValidJson } from "../organizations.ts";
+
+/** How the exit is used, for the next process and for `agent exit show`. Kept beside the control socket. */
+const ExitState = v.object({
+  /** The overlay address of the exit in use. */
+  exit: v.exactOptional(v.pipe(v.string(), v.maxLength(45))),
+  name: v.exactOptional(foreignText(255)),
+  state: v.picklist(["used", "blocked", "beside", "starting"]),
+  /** Milliseconds since 1970. */
+  since: v.number(),
+  why: v.exactOptional(foreignText(400)),
+});
+export type ExitState = v.InferOutput<typeof ExitState>;
+
+export const exitStatePath = (directory: string) => join(directory, socketDirectory, "exit.json");
+export const readExitState = (directory: string) => readValidJson(exitStatePath(directory), ExitState);
+export function writeExitState(directory: string, state: ExitState): void {
+  makeSocketDirectory(directory);
+  writeFileAtomic(exitStatePath(directory), `${JSON.stringify(state)}\n`, 0o644);
+}
+
+/** A report of the data plane with the exit that is wanted. */
+export function withExitReport(
+  report: { data_plane?: DataPlaneReport },
+  directory: string,
+): { data_plane?: DataPlaneReport } {
+  const { name, state } = readExitState(directory) ?? {};
+  if (report.data_plane === undefined || name === undefined) return report;
+  return { data_plane: { ...report.data_plane, exit: { name, is_used: state === "used" } } };
+}

@@ -1,0 +1,55 @@
+// The unit that closes the network at a boot, before it is up, where packets may leave by an exit alone
+// (`agent exit use NODE --strict`). Only that command installs it.
+
+import { brand } from "../../brand.ts";
+import type { Change } from "../apply.ts";
+import type { SystemdState } from "./installation.ts";
+import { commonSandbox, exitUnit, systemctl, unitDirectory } from "./systemd.ts";
+import { program, quoted, specifierFree, unit } from "./unit-file.ts";
+
+/** `file`: the block, as a script of nft. The agent writes it, and removes it when it ends. */
+function exitService(nft: string, file: string): string {
+  return unit(
+    {
+      Unit: [
+        ["Description", `${brand.title}: no packets beside the exit`],
+        ["DefaultDependencies", "no"],
+        ["After", "local-fs.target"],
+        ["Wants", "network-pre.target"],
+        ["Before", "network-pre.target shutdown.target"],
+        ["Conflicts", "shutdown.target"],
+        ["ConditionPathExists", specifierFree(file)],
+      ],
+      Service: [
+        ["Type", "oneshot"],
+        ["RemainAfterExit", "yes"],
+        ["ExecStart", `${program(nft)} -f ${quoted(specifierFree(file))}`],
+        ["CapabilityBoundingSet", "CAP_NET_ADMIN"],
+        ["PrivateDevices", "yes"],
+        ["MemoryDenyWriteExecute", "yes"],
+        ...commonSandbox,
+      ],
+      Install: [["WantedBy", "sysinit.target"]],
+    },
+    "exit use --strict",
+  );
+}
+
+/** Undefined: no block is wanted. */
+export function exitInstallation(
+  wanted: { nft: string; file: string } | undefined,
+  { files }: Pick<SystemdState, "files">,
+): Change[] {
+  const path = `${unitDirectory}/${exitUnit}`;
+  if (wanted === undefined) {
+    if (!files.has(exitUnit)) return [];
+    return [systemctl("disable", exitUnit), { change: "remove", path }, systemctl("daemon-reload")];
+  }
+  const content = exitService(wanted.nft, wanted.file);
+  if (files.get(exitUnit) === content) return [];
+  return [
+    { change: "file", path, content, mode: 0o644 },
+    systemctl("daemon-reload"),
+    systemctl("enable", exitUnit),
+  ];
+}
