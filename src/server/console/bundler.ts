@@ -120,11 +120,17 @@ const smallerStyle = (file: string): string =>
     .replaceAll(";}", "}")
     .trim();
 
+/** Names that files give each other are short already. Renamed, each import would have two: 1.1 % of all scripts. */
+const exchanged = (script: string) =>
+  [...script.matchAll(/\b(?:import|export)\{([^}]*)\}/g)].flatMap(([, names = ""]) => names.split(","));
+
 // Compressed, the scripts are smaller by 2.9 % after this.
 for (const { path } of outputs) {
   if (path.endsWith(".css")) writeFileSync(path, smallerStyle(join(source, "style.css")));
   if (!path.endsWith(".js")) continue;
-  const { code, errors } = minifySync(path, readFileSync(path, "utf8"), { module: true });
+  const script = readFileSync(path, "utf8");
+  const mangle = { toplevel: true, reserved: exchanged(script) };
+  const { code, errors } = minifySync(path, script, { module: true, mangle });
   if (errors.length > 0)
     throw new Error(`Cannot make ${path} smaller: ${errors.map(({ message }) => message).join(", ")}`);
   writeFileSync(path, code);

@@ -38,10 +38,14 @@ const groups: readonly (readonly string[])[] = [
     "console/nodes/awaited-nodes.tsx",
     "console/nodes/own-nodes.tsx",
   ],
-  // Paths of nodes in rows.
-  ["console/node/neighbours.ts", "console/node/path-drawings.tsx", "console/node/path-length.ts"],
-  // Actions on several, and fields of groups.
-  ["console/pages/groups-field.tsx", "console/ui/bulk.tsx"],
+  // Nodes in rows, and actions on several.
+  [
+    "console/node/neighbours.ts",
+    "console/node/path-drawings.tsx",
+    "console/node/path-length.ts",
+    "console/pages/groups-field.tsx",
+    "console/ui/bulk.tsx",
+  ],
   // Users and their providers.
   [
     "console/pages/removed-words.ts",
