@@ -296,7 +296,9 @@ function JoinRequest({ machine }: { machine: Registration }) {
         name={machine.name}
         give={(verb) => (verb === "refuse" ? refuse(true) : void approval.run())}
       />
-      {isRefusing ? <AnswerDialog verb="refuse" machine={machine} close={() => refuse(false)} /> : null}
+      {isRefusing ? (
+        <AnswerDialog verb="refuse" machine={machine} keepsKey={true} close={() => refuse(false)} />
+      ) : null}
     </li>
   );
 }

@@ -234,7 +234,14 @@ const tokenPathOf = (own: string, id: number) =>
   id === 0 ? "" : apiPath(registrationTokensApi.retrieve, { slug: own, id });
 
 /** The question before an answer. */
-export function AnswerDialog({ verb, machine, say, close }: Answer & Partial<Said> & { close(): void }) {
+type AnswerProps = Answer &
+  Partial<Said> & {
+    /** The page shows the key, so it is not revoked unless the user wants that. */
+    keepsKey?: boolean;
+    close(): void;
+  };
+
+export function AnswerDialog({ verb, machine, say, keepsKey = false, close }: AnswerProps) {
   const own = slug.value ?? "";
   const endpoint = verb === "approve" ? registrationsApi.approve : registrationsApi.refuse;
   const params = { slug: own, id: machine.id };
@@ -249,7 +256,7 @@ export function AnswerDialog({ verb, machine, say, close }: Answer & Partial<Sai
   const [chosen, endToken] = useState<boolean | undefined>(undefined);
   // Its default depends on the token.
   if (id !== null && token === undefined && error === undefined) return null;
-  const isTokenOver = token !== undefined && (chosen ?? isOnlyFor(machine, token, open));
+  const isTokenOver = token !== undefined && (chosen ?? (!keepsKey && isOnlyFor(machine, token, open)));
   const command = ["registration", verb, own, machine.id, ...(body === undefined ? [] : ["--approved"])];
   return (
     <Confirm

@@ -1,0 +1,79 @@
+// The forms of webhooks: a new one, changes of one, and the question before one is deleted.
+
+import { apiPath, type GivenOf } from "../../api/endpoint.ts";
+import { webhooksApi, webhookSettings, type ListedWebhook as Webhook } from "../../api/webhooks.ts";
+import { flagWords } from "../../protocol/settings.ts";
+import { useState } from "preact/hooks";
+import { request, call } from "../contact/api.ts";
+import { slug } from "../contact/me.ts";
+import { refresh } from "../contact/resource.ts";
+import { go, pathOf } from "../frame/router.ts";
+import { useAction } from "../ui/form.tsx";
+import { Confirm, FormDialog, ShownOnce } from "../ui/dialog.tsx";
+import { SettingFields, useSettings } from "../ui/setting-fields.tsx";
+
+export const webhooksPath = (own: string) => apiPath(webhooksApi.list, { slug: own });
+
+/** Creates a webhook, or changes the given one. */
+export function EditWebhook({ webhook: now, close }: { webhook?: Webhook; close(): void }) {
+  const own = slug.value ?? "";
+  // As it was when the dialog opened, so that only what this user edits is sent.
+  const [webhook] = useState(now);
+  const form = useSettings<GivenOf<typeof webhooksApi.create>>(webhookSettings, webhook);
+  const { now: typed, changes } = form;
+  const [secret, setSecret] = useState<string | undefined>(undefined);
+  const params = { slug: own, id: webhook?.id ?? 0 };
+  const sending = useAction(async () => {
+    const made = webhook === undefined ? await call(webhooksApi.create, params, typed) : undefined;
+    if (made === undefined) await call(webhooksApi.update, params, changes);
+    await refresh(webhooksPath(own));
+    if (made === undefined) close();
+    else setSecret(made.secret);
+  });
+  if (secret !== undefined)
+    return (
+      <ShownOnce title="The secret of the webhook" secret={secret} close={close}>
+        It signs each delivery, as standardwebhooks.com describes: the program checks it.
+      </ShownOnce>
+    );
+  const { url: _, ...events } = changes;
+  return (
+    <FormDialog
+      title={webhook === undefined ? "Create a webhook" : "Edit the webhook"}
+      hasUnsaved={Object.keys(changes).length > 0}
+      close={close}
+      action={webhook === undefined ? "Create the webhook" : "Save"}
+      form={sending}
+      shown={Object.keys(webhookSettings)}
+      terminal={{
+        command:
+          webhook === undefined
+            ? ["webhook", "create", own, typed.url, ...flagWords(webhookSettings, events)]
+            : ["webhook", "update", own, webhook.id, ...flagWords(webhookSettings, changes)],
+        call:
+          webhook === undefined
+            ? ["POST", webhooksPath(own), typed]
+            : ["PATCH", apiPath(webhooksApi.update, params), changes],
+      }}
+    >
+      <SettingFields settings={webhookSettings} form={form} error={sending.error} />
+    </FormDialog>
+  );
+}
+
+export function Deletion({ webhook, close }: { webhook: Webhook; close(): void }) {
+  const own = slug.value ?? "";
+  const params = { slug: own, id: webhook.id };
+  return (
+    <Confirm
+      title={`Delete the webhook ${webhook.url}?`}
+      action="Delete the webhook"
+      typeName={new URL(webhook.url).host}
+      effect="There is no way back: deliveries that wait are not sent, and a new webhook has another secret."
+      run={() => go(pathOf(own, "webhooks"))}
+      close={close}
+      command={["webhook", "delete", own, webhook.id]}
+      sends={request(webhooksApi.delete, params)}
+    />
+  );
+}
