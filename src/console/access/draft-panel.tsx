@@ -4,7 +4,7 @@ import type { Plan } from "../../api/policy.ts";
 import { useState } from "preact/hooks";
 import type { ApiError } from "../contact/api.ts";
 import { useNodes } from "../nodes/node-list.ts";
-import { Button } from "../ui/button.tsx";
+import { Button, CloseEnd } from "../ui/button.tsx";
 import { Confirm, Dialog } from "../ui/dialog.tsx";
 import { DraftBar, SavedBar } from "../ui/draft-bar.tsx";
 import { Sign } from "../ui/icon.tsx";
@@ -406,9 +406,7 @@ function Details({ plan: { access }, change: { added, removed, fresh, gone }, cl
           {access.classes.length === access.pairs_changed ? null : <Pairs access={access} />}
         </>
       )}
-      <div class="actions">
-        <Button onClick={close}>Close</Button>
-      </div>
+      <CloseEnd close={close} />
     </>
   );
 }

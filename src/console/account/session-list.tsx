@@ -6,7 +6,7 @@ import type { Path } from "../../api/endpoint.ts";
 import type { Session } from "../../api/sessions.ts";
 import { refresh, useList } from "../contact/resource.ts";
 import { Button } from "../ui/button.tsx";
-import { List, textColumn } from "../ui/lists/list.tsx";
+import { actionsColumn, List, textColumn } from "../ui/lists/list.tsx";
 import { Confirm } from "../ui/dialog.tsx";
 import type { Column } from "../ui/lists/rows.tsx";
 import { Pill } from "../ui/tag.tsx";
@@ -97,19 +97,14 @@ function columnsFor(end: (session: Session) => void): readonly Column<Session>[]
     timeColumn("made", "Signed in", ({ created_at }) => created_at),
     timeColumn("used", "Last used", ({ last_used_at }) => last_used_at),
     timeColumn("expires", "Ends", ({ expires_at }) => expires_at),
-    {
-      key: "actions",
-      title: "Actions",
-      width: 2,
-      text: () => "",
-      cell: (session) =>
-        session.is_current ? (
-          <Pill kind="accent">this browser</Pill>
-        ) : (
-          <Button isSmall={true} onClick={() => end(session)}>
-            Sign out
-          </Button>
-        ),
-    },
+    actionsColumn(2, (session) =>
+      session.is_current ? (
+        <Pill kind="accent">this browser</Pill>
+      ) : (
+        <Button isSmall={true} onClick={() => end(session)}>
+          Sign out
+        </Button>
+      ),
+    ),
   ];
 }

@@ -10,7 +10,7 @@ import { isAdmin, mayAddOwn, me, organizations, shownOrganization } from "../con
 import { stateOf } from "../nodes/states.ts";
 import type { PaletteProps, Tables } from "../pages.ts";
 import { go, pathOf } from "./router.ts";
-import { Button } from "../ui/button.tsx";
+import { CloseEnd } from "../ui/button.tsx";
 import { Dialog } from "../ui/dialog.tsx";
 import type { IconName, SignName } from "../ui/drawings.ts";
 import { Icon, Sign } from "../ui/icon.tsx";
@@ -267,9 +267,7 @@ function Keys({ pages: { organizationPages }, close }: Omit<PaletteProps, "kind"
         ))}
       </dl>
       <p class="quiet mt8">Control plane {me.value?.server_version}</p>
-      <div class="actions">
-        <Button onClick={close}>Close</Button>
-      </div>
+      <CloseEnd close={close} />
     </Dialog>
   );
 }

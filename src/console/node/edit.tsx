@@ -1,5 +1,6 @@
 // The dialog that changes a node: name, groups, the networks behind it, and its roles.
 
+import { CloseEnd } from "../ui/button.tsx";
 import { organizationsApi } from "../../api/organizations.ts";
 import { nodesApi, nodeSettings } from "../../api/nodes.ts";
 import { apiPath } from "../../api/endpoint.ts";
@@ -127,11 +128,7 @@ function Routed({ networks, close }: { networks: readonly string[]; close(): voi
         Next: which nodes may reach it? See the rules on the page{" "}
         <a href={pathOf(slug.value ?? "", "access")}>Access</a>. {gatewayWords}
       </p>
-      <div class="actions">
-        <button type="button" onClick={close}>
-          Close
-        </button>
-      </div>
+      <CloseEnd close={close} />
     </Dialog>
   );
 }

@@ -18,7 +18,7 @@ import { hrefWith, pathOf, query, setQuery } from "../frame/router.ts";
 import { searchWords } from "../words/search.ts";
 import type { Terminal } from "../words/terminal.ts";
 import { now } from "../words/times.ts";
-import { Button } from "../ui/button.tsx";
+import { Button, Words } from "../ui/button.tsx";
 import type { SignName } from "../ui/drawings.ts";
 import { Choice } from "../ui/form.tsx";
 import { Icon } from "../ui/icon.tsx";
@@ -92,9 +92,7 @@ export function NodeList() {
   const Aside = usePart(isRested || opened !== undefined ? parts.node : undefined)?.Aside;
   const add = (
     <Button kind="primary" icon="plus" href={pathOf(own, "nodes", "add")}>
-      <span>
-        Add<span class="no-phone"> a node</span>
-      </span>
+      <Words first="Add" rest="a node" />
     </Button>
   );
   return (

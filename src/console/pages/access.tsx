@@ -18,7 +18,7 @@ import { PolicyTests } from "../access/tests.tsx";
 import { isLive, onEvent } from "../contact/live.ts";
 import { mayAdminister, slug } from "../contact/me.ts";
 import { query, setQuery } from "../frame/router.ts";
-import { Button } from "../ui/button.tsx";
+import { Button, Words } from "../ui/button.tsx";
 import { Confirm } from "../ui/dialog.tsx";
 import { Menu } from "../ui/menu.tsx";
 import { Page, Why } from "../ui/page.tsx";
@@ -73,9 +73,7 @@ export function Access() {
               label="Add a rule"
               onClick={() => (draft.edited.value = "new")}
             >
-              <span>
-                Add<span class="no-phone"> a rule</span>
-              </span>
+              <Words first="Add" rest="a rule" />
             </Button>
           ) : null}
         </>

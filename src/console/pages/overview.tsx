@@ -18,7 +18,7 @@ import { relayText } from "../needs/relays.ts";
 import { refresh, useResource } from "../contact/resource.ts";
 import { pathOf, query, setQuery } from "../frame/router.ts";
 import { now } from "../words/times.ts";
-import { Answers, Button, Segments } from "../ui/button.tsx";
+import { Answers, Button, Segments, Words } from "../ui/button.tsx";
 import { RecentEvents } from "../activity/recent-events.tsx";
 import { Fleet, perSquare, Share, Spark, Tile } from "../ui/figures.tsx";
 import { Icon, Sign } from "../ui/icon.tsx";
@@ -66,9 +66,7 @@ export function Overview() {
   const isEmpty = attention?.nodes === 0;
   const add = mayAdminister.value ? (
     <Button kind={isEmpty ? undefined : "primary"} icon="plus" href={pathOf(own, "nodes", "add")}>
-      <span>
-        Add<span class="no-phone"> a node</span>
-      </span>
+      <Words first="Add" rest="a node" />
     </Button>
   ) : null;
   const time = isEmpty ? null : (

@@ -10,7 +10,7 @@ import { removedWords } from "./removed-words.ts";
 import { refresh, useList } from "../contact/resource.ts";
 import { pathOf } from "../frame/router.ts";
 import { now } from "../words/times.ts";
-import { Button } from "../ui/button.tsx";
+import { Button, CloseEnd } from "../ui/button.tsx";
 import { tell } from "../ui/told.tsx";
 import { Choice, Text, useAction } from "../ui/form.tsx";
 import { Avatar, Icon, Sign } from "../ui/icon.tsx";
@@ -305,11 +305,9 @@ function Invite({ again, close }: { again?: Member; close(): void }) {
             <Line text={made.link} />
           </>
         )}
-        <div class="actions">
-          <button type="button" class="primary" onClick={close}>
-            Done
-          </button>
-        </div>
+        <CloseEnd close={close} kind="primary">
+          Done
+        </CloseEnd>
       </Dialog>
     );
   return (
@@ -397,11 +395,7 @@ function Sessions({ member, close }: { member: Member; close(): void }) {
         endAll={() => call(memberSessionsApi.deleteAll, params)}
         command={["session", "list", "--org", own, "--user", member.email]}
       />
-      <div class="actions">
-        <button type="button" onClick={close}>
-          Close
-        </button>
-      </div>
+      <CloseEnd close={close} />
     </Dialog>
   );
 }

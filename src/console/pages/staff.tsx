@@ -10,9 +10,9 @@ import { freeNetwork, overlapped } from "../node/overlay-networks.ts";
 import { counted } from "./removed-words.ts";
 import { refresh, useResource } from "../contact/resource.ts";
 import { go, pathOf } from "../frame/router.ts";
-import { Button } from "../ui/button.tsx";
+import { Button, Words } from "../ui/button.tsx";
 import { Check, Text, useAction } from "../ui/form.tsx";
-import { List, textColumn } from "../ui/lists/list.tsx";
+import { actionsColumn, List, textColumn } from "../ui/lists/list.tsx";
 import { Confirm, FormDialog } from "../ui/dialog.tsx";
 import { Page } from "../ui/page.tsx";
 import { State } from "../ui/parts.tsx";
@@ -34,9 +34,7 @@ export function Organizations() {
       title="Organizations"
       actions={
         <Button kind="primary" icon="plus" onClick={() => make(true)}>
-          <span>
-            Create<span class="no-phone"> an organization</span>
-          </span>
+          <Words first="Create" rest="an organization" />
         </Button>
       }
       terminal={{ command: ["org", "list"], call: ["GET", organizationsPath] }}
@@ -146,27 +144,19 @@ export function Users() {
     },
     timeColumn("seen", "Last sign-in", ({ last_login_at }) => last_login_at),
     timeColumn("created", "Created", ({ created_at }) => created_at),
-    {
-      key: "actions",
-      title: "Actions",
-      width: 1,
-      text: () => "",
-      cell: (user) => (
-        <Button kind="ghost" isSmall={true} onClick={() => ask(user)}>
-          {user.is_active ? "Disable" : "Enable"}
-          <span class="unseen"> {user.email}</span>
-        </Button>
-      ),
-    },
+    actionsColumn(1, (user) => (
+      <Button kind="ghost" isSmall={true} onClick={() => ask(user)}>
+        {user.is_active ? "Disable" : "Enable"}
+        <span class="unseen"> {user.email}</span>
+      </Button>
+    )),
   ];
   return (
     <Page
       title="Users"
       actions={
         <Button kind="primary" icon="plus" onClick={() => ask("new")}>
-          <span>
-            Create<span class="no-phone"> a user</span>
-          </span>
+          <Words first="Create" rest="a user" />
         </Button>
       }
       terminal={{ command: ["user", "list"], call: ["GET", usersPath] }}

@@ -11,9 +11,9 @@ import { useMemberNames } from "../activity/member-names.ts";
 import { mayDo, nameOfKey, unused } from "../joining/token-words.ts";
 import { refresh } from "../contact/resource.ts";
 import { pathOf } from "../frame/router.ts";
-import { Button } from "../ui/button.tsx";
+import { Button, Words } from "../ui/button.tsx";
 import { Check, Choice, Text, useAction } from "../ui/form.tsx";
-import { List, textColumn } from "../ui/lists/list.tsx";
+import { actionsColumn, List, textColumn } from "../ui/lists/list.tsx";
 import { Confirm, FormDialog, ShownOnce } from "../ui/dialog.tsx";
 import { Page } from "../ui/page.tsx";
 import { When } from "../ui/parts.tsx";
@@ -53,12 +53,8 @@ export function Tokens() {
   const [revoked, revoke] = useState<Revoked | undefined>(undefined);
   const [isMaking, make] = useState(false);
   const names = useMemberNames(own);
-  const actions = <T extends Token>(kind: Kind, nameOf: (token: T) => string): Column<T> => ({
-    key: "actions",
-    title: "Actions",
-    width: 1,
-    text: () => "",
-    cell: (token) => (
+  const actions = <T extends Token>(kind: Kind, nameOf: (token: T) => string): Column<T> =>
+    actionsColumn(1, (token) => (
       <Button
         isSmall={true}
         kind="ghost"
@@ -67,16 +63,13 @@ export function Tokens() {
       >
         Revoke
       </Button>
-    ),
-  });
+    ));
   return (
     <Page
       title="Keys and tokens"
       actions={
         <Button kind="primary" icon="plus" onClick={() => make(true)}>
-          <span>
-            Create<span class="no-phone"> a service token</span>
-          </span>
+          <Words first="Create" rest="a service token" />
         </Button>
       }
     >
@@ -99,9 +92,7 @@ export function Tokens() {
         command={["token", "list", own]}
       >
         <Button isSmall={true} href={pathOf(own, "nodes", "add")}>
-          <span>
-            Add<span class="no-phone"> a node</span>
-          </span>
+          <Words first="Add" rest="a node" />
         </Button>
       </List>
       <List

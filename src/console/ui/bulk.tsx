@@ -3,7 +3,7 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { ApiError } from "../contact/api.ts";
-import { FormEnd } from "./button.tsx";
+import { FormEnd, CloseEnd } from "./button.tsx";
 import { Dialog } from "./dialog.tsx";
 import { FormFailure, Text, useAttempts } from "./form.tsx";
 import { tell } from "./told.tsx";
@@ -111,11 +111,7 @@ export function Bulk<T extends Item>(props: BulkProps<T>) {
             ))}
           </ul>
         </div>
-        <div class="actions">
-          <button type="button" onClick={close}>
-            Close
-          </button>
-        </div>
+        <CloseEnd close={close} />
       </Dialog>
     );
   return (

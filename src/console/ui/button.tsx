@@ -90,6 +90,25 @@ export const FormEnd = ({ children, kind = "primary", disabled, autofocus, cance
   </div>
 );
 
+type CloseEndProps = { close(): unknown; kind?: "primary"; children?: string };
+
+/** The end of a dialog that only tells something. */
+export const CloseEnd = ({ close, kind, children = "Close" }: CloseEndProps) => (
+  <div class="actions">
+    <Button kind={kind} onClick={close}>
+      {children}
+    </Button>
+  </div>
+);
+
+/** Words of a button; a phone shows the first alone. */
+export const Words = ({ first, rest }: { first: string; rest: string }) => (
+  <span>
+    {first}
+    <span class="no-phone"> {rest}</span>
+  </span>
+);
+
 type SegmentsProps<W extends string> = {
   label: string;
   value: W;

@@ -7,7 +7,7 @@ import { ago } from "../words/ago.ts";
 import { ApiError, get } from "../contact/api.ts";
 import { eventsPath } from "../activity/log.ts";
 import { now } from "../words/times.ts";
-import { Button } from "./button.tsx";
+import { Button, CloseEnd } from "./button.tsx";
 import { Dialog } from "./dialog.tsx";
 import { Copy, Failure, State } from "./parts.tsx";
 
@@ -83,9 +83,7 @@ function VerifyDialog({ own, close }: { own: string; close(): void }) {
       <div role="status">
         {"error" in progress ? <Failure error={progress.error} /> : <Outcome {...progress} />}
       </div>
-      <div class="actions">
-        <Button onClick={close}>Close</Button>
-      </div>
+      <CloseEnd close={close} />
     </Dialog>
   );
 }

@@ -11,7 +11,7 @@ import { setUnsaved } from "../frame/unsaved.ts";
 import { Field, valueOf } from "./field.tsx";
 import { FormFailure, useAction, type Action } from "./form.tsx";
 import { FromTerminal, Line, type View } from "./parts.tsx";
-import { FormEnd } from "./button.tsx";
+import { FormEnd, CloseEnd } from "./button.tsx";
 
 type DialogProps = {
   title: string;
@@ -127,11 +127,9 @@ export function ShownOnce({ title, secret, close, children }: ShownOnceProps) {
     <Dialog title={title} close={() => undefined}>
       <p>It is shown only now. {children}</p>
       <Line text={secret} />
-      <div class="actions">
-        <button type="button" class="primary" onClick={close}>
-          I have kept it
-        </button>
-      </div>
+      <CloseEnd close={close} kind="primary">
+        I have kept it
+      </CloseEnd>
     </Dialog>
   );
 }

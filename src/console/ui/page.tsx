@@ -4,7 +4,7 @@ import type { ComponentChildren, VNode } from "preact";
 import { useState } from "preact/hooks";
 import { brand } from "../../brand.ts";
 import { callText, commandText, type Terminal } from "../words/terminal.ts";
-import { Button } from "./button.tsx";
+import { Button, CloseEnd } from "./button.tsx";
 import { Dialog } from "./dialog.tsx";
 import type { IconName } from "./drawings.ts";
 import { Icon, Logo, Sign } from "./icon.tsx";
@@ -66,9 +66,7 @@ export function TerminalButton({ isSmall, ...same }: Terminal & { isSmall?: bool
         <Dialog title="From the terminal" close={() => open(false)}>
           <Line text={commandText(same)} />
           {same.call === undefined ? null : <Line text={callText(same.call)} />}
-          <div class="actions">
-            <Button onClick={() => open(false)}>Close</Button>
-          </div>
+          <CloseEnd close={() => open(false)} />
         </Dialog>
       ) : null}
     </>

@@ -16,7 +16,7 @@ import { pathOf, useShownName } from "../frame/router.ts";
 import { dayOf } from "../words/ago.ts";
 import { Button } from "../ui/button.tsx";
 import { FormFailure, useAction } from "../ui/form.tsx";
-import { List, textColumn } from "../ui/lists/list.tsx";
+import { actionsColumn, List, textColumn } from "../ui/lists/list.tsx";
 import { Menu } from "../ui/menu.tsx";
 import { Page, Panel, Why } from "../ui/page.tsx";
 import { Empty, Facts, Failure, Loading, State, When } from "../ui/parts.tsx";
@@ -223,13 +223,7 @@ function WebhookPage({ webhook }: { webhook: Webhook }) {
         read={{ data: isPart || isAll ? items : undefined, error: log.error }}
         columns={[
           ...columnsOf(own, things),
-          {
-            key: "actions",
-            title: "Actions",
-            width: 2,
-            text: () => "",
-            cell: (delivery: Delivery) => <SendAgain delivery={delivery} log={log} />,
-          },
+          actionsColumn(2, (delivery: Delivery) => <SendAgain delivery={delivery} log={log} />),
         ]}
         keyOf={(delivery: Delivery) => delivery.id}
         empty="None yet. The next event makes one."

@@ -1,10 +1,10 @@
 // The webhooks of an organization.
 
-import { type ListedWebhook as Webhook } from "../../api/webhooks.ts";
+import type { ListedWebhook as Webhook } from "../../api/webhooks.ts";
 import { useState } from "preact/hooks";
 import { slug } from "../contact/me.ts";
 import { pathOf } from "../frame/router.ts";
-import { Button } from "../ui/button.tsx";
+import { Button, Words } from "../ui/button.tsx";
 import { List, textColumn } from "../ui/lists/list.tsx";
 import { Page } from "../ui/page.tsx";
 import { State } from "../ui/parts.tsx";
@@ -26,9 +26,7 @@ function WebhookList() {
       terminal={{ command: ["webhook", "list", own], call: ["GET", webhooksPath(own)] }}
       actions={
         <Button kind="primary" icon="plus" onClick={() => make(true)}>
-          <span>
-            Create<span class="no-phone"> a webhook</span>
-          </span>
+          <Words first="Create" rest="a webhook" />
         </Button>
       }
     >

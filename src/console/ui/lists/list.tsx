@@ -121,3 +121,8 @@ export function textColumn<T>(
     isNatural: true,
   };
 }
+
+/** A column of buttons. */
+export function actionsColumn<T>(width: number, cell: Column<T>["cell"]): Column<T> {
+  return { key: "actions", title: "Actions", width, text: () => "", cell };
+}
