@@ -8,6 +8,7 @@ import { parseArgs } from "node:util";
 import * as v from "valibot";
 import packageJson from "./package.json" with { type: "json" };
 import { brand } from "./src/brand.ts";
+import type { RepositoryKey } from "./packaging/repositories.ts";
 import { parseDuration } from "./src/base/quantities.ts";
 import { messageOf } from "./src/base/errors.ts";
 import { signMachO } from "./src/release/mach-o.ts";
@@ -132,6 +133,8 @@ type ReleaseOptions = {
   enginesFile: string | undefined;
   /** Also .deb and .rpm of the targets for Linux with glibc. Needs Go. */
   packages: boolean;
+  /** Also repositories of the packages. */
+  repositoryKey: RepositoryKey | undefined;
 };
 
 /** Builds a signed release directory. Its executables trust the signing key. */
@@ -173,6 +176,9 @@ export async function release(options: ReleaseOptions): Promise<void> {
     engines: v.parse(Manifest.entries.engines, engines),
   };
   writeRelease(outdir, head, key, options.releaseUrl, packages.sort());
+  if (options.repositoryKey === undefined) return;
+  const { makeRepositories } = await import("./packaging/repositories.ts");
+  makeRepositories(outdir, packages, issuedAtS, options.repositoryKey);
 }
 
 /** Runs two at a time: compression uses one processor and up to 1 GB of memory. */
@@ -225,6 +231,9 @@ Of a release:
   --expires-in D       from --issued-at, such as 90d (default 90d)
   --engines FILE       JSON list of engines that nodes may install
   --no-packages        no .deb and .rpm
+  --packages-key FILE  also repositories of the packages for apt and dnf, signed by this OpenPGP key, made with:
+                       gpg --export-secret-keys
+  --packages-key-password-file FILE
   --fast               compress in seconds instead of minutes
 `;
 
@@ -247,6 +256,8 @@ async function main(argv: readonly string[]): Promise<void> {
       "release-url": { type: "string", default: brand.releaseUrl },
       engines: { type: "string" },
       packages: { type: "boolean", default: true },
+      "packages-key": { type: "string" },
+      "packages-key-password-file": { type: "string" },
       image: { type: "boolean", default: false },
       "node-image": { type: "boolean", default: false },
       engine: { type: "string", default: "/usr/bin/nebula" },
@@ -269,6 +280,9 @@ async function main(argv: readonly string[]): Promise<void> {
   }
   if (values["secret-key"] === undefined)
     throw new Error("--release needs --secret-key FILE. Create a key with: minisign -G");
+  const packagesKey = values["packages-key"];
+  if (packagesKey !== undefined && !values.packages)
+    throw new Error("--packages-key needs packages: leave out --no-packages");
   const issuedAtS = values["issued-at"] === undefined ? commitTime() : Date.parse(values["issued-at"]) / 1000;
   const expiresInS = parseDuration(values["expires-in"]) ?? 0;
   const sequence = values.sequence === undefined ? issuedAtS : Number(values.sequence);
@@ -297,6 +311,13 @@ async function main(argv: readonly string[]): Promise<void> {
     releaseUrl: values["release-url"],
     enginesFile: values.engines,
     packages: values.packages,
+    repositoryKey:
+      packagesKey === undefined
+        ? undefined
+        : {
+            keyFile: packagesKey,
+            passwordFile: values["packages-key-password-file"],
+          },
   });
 }
 

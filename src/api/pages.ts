@@ -136,9 +136,18 @@ export const Installer = v.object({
 });
 export type Installer = v.InferOutput<typeof Installer>;
 
-/** One name without a leading dot cannot leave the directory. */
-const fileName = "[A-Za-z0-9][A-Za-z0-9._-]*";
-const releaseFile = { 200: { description: "The file", type: "application/octet-stream" } } as const;
+const fileOf = <const Path extends `${string}/{name}`>(name: string, path: Path, summary: string) =>
+  endpoint({
+    name,
+    method: "GET",
+    path,
+    // One name without a leading dot cannot leave the directory.
+    patterns: { name: "[A-Za-z0-9][A-Za-z0-9._-]*" },
+    access: "public",
+    summary,
+    answers: { 200: { description: "The file", type: "application/octet-stream" } },
+    errors: ["not_found"],
+  });
 
 export const releasesApi = {
   install: endpoint({
@@ -158,14 +167,12 @@ export const releasesApi = {
     summary: "The line that installs the program on a new machine",
     answers: { 200: { description: "The line, or why there is none", schema: Installer } },
   }),
-  file: endpoint({
-    name: "releases_retrieve",
-    method: "GET",
-    path: "/releases/{name}",
-    patterns: { name: fileName },
-    access: "public",
-    summary: "A file of the release that is handed out",
-    answers: releaseFile,
-    errors: ["not_found"],
-  }),
+  file: fileOf("releases_retrieve", "/releases/{name}", "A file of the release that is handed out"),
+  apt: fileOf("releases_apt_retrieve", "/releases/apt/{name}", "A file of the repository for apt"),
+  rpm: fileOf("releases_rpm_retrieve", "/releases/rpm/{name}", "A file of the repository for dnf"),
+  repodata: fileOf(
+    "releases_repodata_retrieve",
+    "/releases/rpm/repodata/{name}",
+    "An index of the repository for dnf",
+  ),
 };

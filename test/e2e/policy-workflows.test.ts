@@ -54,10 +54,15 @@ describeMachine("the workflows of the documentation", () => {
     const port = freePort();
     const releaseUrl = `http://127.0.0.1:${port}/releases`;
     const key = releaseKey;
-    const executables = { [hostTarget()]: readFileSync(buildVersion(directory, "0.2.0")) };
+    // What it hands out is signed by a key that it trusts.
+    const signed = buildVersion(directory, "0.2.0");
+    const executables = { [hostTarget()]: readFileSync(signed) };
     await makeRelease(releases, { version: "0.2.0", executables, releaseUrl }, key);
     const plane = stack.use(
-      await startControlPlane(join(directory, "server"), ["--releases", releases], port),
+      await startControlPlane(join(directory, "server"), ["--releases", releases], port, ([, ...flags]) => [
+        signed,
+        ...flags,
+      ]),
     );
     await makeOrganization(plane);
     const token = async (role: string) => {

@@ -31,6 +31,8 @@ beforeAll(async () => {
   const releasesDirectory = join(directory.path, "releases");
   const key = makeReleaseKey();
   const executables = { [hostTarget()]: standIn("0.2.0", "exit 0") };
+  for (const file of ["apt/InRelease", "rpm/overlay-agent.asc", "rpm/repodata/repomd.xml"])
+    await Bun.write(join(releasesDirectory, file), "signed");
   await makeRelease(releasesDirectory, { version: "0.2.0", executables }, key);
   const published = async () => {
     const claimed = await server.db.all("SELECT proof FROM verified_domains");

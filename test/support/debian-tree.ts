@@ -23,10 +23,10 @@ const makeOnce = `
   chmod 755 "$work"
   mv -T "$work" "$tree"`;
 
-/** The read-only tree of that name with these packages, of the same release as this machine. */
-export function debianTree(name: string, packages: readonly string[]): string {
+/** The read-only tree of that name with these packages, of the same release as this machine unless another is named. */
+export function debianTree(name: string, packages: readonly string[], release = debianRelease()): string {
   const list = packages.join(",");
-  const tree = join(cacheDirectory, `debian-${debianRelease()}-${name}-${Bun.hash(list).toString(36)}`);
+  const tree = join(cacheDirectory, `debian-${release}-${name}-${Bun.hash(list).toString(36)}`);
   if (existsSync(tree)) return tree;
   mkdirSync(cacheDirectory, { recursive: true });
   const work = mkdtempSync(`${tree}.`);
@@ -37,7 +37,7 @@ export function debianTree(name: string, packages: readonly string[]): string {
       "--variant=minbase",
       "--dpkgopt=force-unsafe-io",
       `--include=${list}`,
-      debianRelease(),
+      release,
       work,
       debianMirror(),
     ];

@@ -42,6 +42,8 @@ const packages: Record<string, string> = {
   "/usr/bin/systemd-nspawn": "systemd-container",
   "/usr/bin/mmdebstrap": "mmdebstrap",
   "/usr/bin/umoci": "umoci",
+  "/usr/bin/gpg": "gnupg",
+  "/usr/bin/createrepo_c": "createrepo-c",
   "/usr/bin/lintian": "lintian",
   "/usr/bin/rpm": "rpm",
   "/usr/bin/man": "man-db",

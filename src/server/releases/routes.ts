@@ -28,15 +28,20 @@ export function releaseHandlers(
         return { body: { command: null, version: null, targets: [], reason } };
       }
     },
-    async file(call) {
-      // Stays in the directory: the pattern of the path (src/api/pages.ts) admits a single name without a leading dot.
-      const file = Bun.file(releaseFile(places, call.param("name")) ?? "");
-      const found = await file.stat().catch(() => undefined);
-      if (found?.isFile() !== true) throw new AppError("not_found", "There is no such file.");
-      return {
-        raw: file,
-        headers: { "Content-Type": "application/octet-stream", "Cache-Control": "no-cache" },
-      };
-    },
+    file: (call) => fileAt(releaseFile(places, call.param("name"))),
+    apt: (call) => fileAt(releaseFile(places, `apt/${call.param("name")}`)),
+    rpm: (call) => fileAt(releaseFile(places, `rpm/${call.param("name")}`)),
+    repodata: (call) => fileAt(releaseFile(places, `rpm/repodata/${call.param("name")}`)),
+  };
+}
+
+/** It stays in its directory: the patterns of the path (src/api/pages.ts) admit names without a leading dot. */
+async function fileAt(path: string | undefined) {
+  const file = Bun.file(path ?? "");
+  const found = await file.stat().catch(() => undefined);
+  if (found?.isFile() !== true) throw new AppError("not_found", "There is no such file.");
+  return {
+    raw: file,
+    headers: { "Content-Type": "application/octet-stream", "Cache-Control": "no-cache" },
   };
 }
