@@ -237,8 +237,8 @@ Of a release:
   --fast               compress in seconds instead of minutes
 `;
 
-async function main(argv: readonly string[]): Promise<void> {
-  const { values } = parseArgs({
+const readFlags = (argv: readonly string[]) =>
+  parseArgs({
     args: [...argv],
     options: {
       help: { type: "boolean", short: "h", default: false },
@@ -264,7 +264,11 @@ async function main(argv: readonly string[]): Promise<void> {
     },
     strict: true,
     allowNegative: true,
-  });
+  }).values;
+type Flags = ReturnType<typeof readFlags>;
+
+async function main(argv: readonly string[]): Promise<void> {
+  const values = readFlags(argv);
   if (values.help) return void process.stdout.write(usage);
   const chosen = values.target ?? (values.release ? [...targets] : [hostTarget()]);
   const unknown = chosen.find((target) => !targets.some((each) => each === target));
@@ -278,6 +282,10 @@ async function main(argv: readonly string[]): Promise<void> {
     process.stdout.write(`${outfile} (${values.version}, ${chosen[0]})\n`);
     return;
   }
+  await release(releaseOptions(values, chosen));
+}
+
+function releaseOptions(values: Flags, chosen: readonly string[]): ReleaseOptions {
   if (values["secret-key"] === undefined)
     throw new Error("--release needs --secret-key FILE. Create a key with: minisign -G");
   const packagesKey = values["packages-key"];
@@ -298,7 +306,7 @@ async function main(argv: readonly string[]): Promise<void> {
     throw new Error(
       `--release-url must be an https:// address or a directory, not "${values["release-url"]}"`,
     );
-  await release({
+  return {
     outdir: values.outdir,
     keyFile: values["secret-key"],
     passwordFile: values["secret-key-password-file"],
@@ -318,7 +326,7 @@ async function main(argv: readonly string[]): Promise<void> {
             keyFile: packagesKey,
             passwordFile: values["packages-key-password-file"],
           },
-  });
+  };
 }
 
 if (import.meta.main) {
