@@ -15,6 +15,8 @@ import { temporaryDirectory } from "../support/temporary.ts";
 import { print, startServer } from "./measure.ts";
 
 const pngquant = "/usr/bin/pngquant";
+/** The first font that the console asks for. */
+const inter = "/usr/share/fonts/opentype/inter/Inter-Regular.otf";
 const maxBytes = 100_000;
 
 /** Each picture: its file, its page, what is done there first, and its color scheme. */
@@ -73,7 +75,7 @@ const day = wanted === "calm" ? wanted : "usual";
 const isForDocuments = wanted === undefined;
 if (!isForDocuments && ((size === undefined && day !== "calm") || directoryOfSize === undefined))
   throw new Error(`Give one of ${sizes.join(", ")}, calm, and a directory for its pictures.`);
-const missing = installMissing([chromiumPath, pngquant]);
+const missing = installMissing([chromiumPath, pngquant, inter]);
 if (missing !== undefined) throw new Error(missing);
 buildAgent();
 using directory = temporaryDirectory();
@@ -85,6 +87,10 @@ const browser = await chromium.launch({
 });
 try {
   const page = await browser.newPage({ viewport: { width: 1280, height: 800 }, colorScheme: "light" });
+  // It has no scroll bars, so their place would be empty.
+  await page.addInitScript(
+    'addEventListener("DOMContentLoaded", () => (document.documentElement.style.scrollbarGutter = "auto"))',
+  );
   const url = (path: string) => `${server.url}/console/acme/${path}`;
   await page.goto(url(""));
   await signIn(page, owner, password);

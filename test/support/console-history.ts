@@ -14,7 +14,6 @@ export type Past = { machines: number; online: number; pairs: number; relayed: n
 
 /** By day more is online than at night; a little noise, always the same. */
 const wave = (at: number) => Math.sin((((at % dayMs) / hourMs - 6) / 24) * 2 * Math.PI);
-const noise = (at: number, most: number) => ((at / (5 * minuteMs)) * 7919) % most;
 /** From -1 to 1, without a pattern to the eye. */
 const flicker = (at: number) => (Math.sin(at / minuteMs) * 43_758.5453) % 1;
 
@@ -26,7 +25,7 @@ export async function seedCounts(db: Database, orgId: number, past: Past, now: n
       const online = Math.round(
         past.online * (active < 100 ? 1 : 0.985 + 0.006 * wave(at) + 0.007 * flicker(at)),
       );
-      const relayed = Math.max(0, past.relayed - noise(at, 4));
+      const relayed = Math.round(past.relayed * (0.9 + 0.1 * flicker(at)));
       // Two paths broke a quarter of an hour ago, and others for an hour some days ago.
       const isBad = at > now - 15 * minuteMs || Math.abs(now - 2.3 * dayMs - at) < hourMs / 2;
       const broken = isBad ? past.broken : 0;
@@ -36,7 +35,7 @@ export async function seedCounts(db: Database, orgId: number, past: Past, now: n
         at,
         active,
         online: Math.max(0, online),
-        applied: at > now - 20 * minuteMs && active > 100 ? active - 2 : active,
+        applied: at > now - 20 * minuteMs && past.broken > 0 ? active - 2 : active,
         direct: pairs - relayed - broken,
         relayed,
         broken,

@@ -140,16 +140,18 @@ export async function liveScene(page: Page, url: string, day: Day = "usual"): Pr
     ["POST", "members/", { email: "sam@example.org", role: "member" }],
     ["POST", "service_tokens/", { name: "terraform", role: "admin", scopes: ["read", "nodes"] }],
     ["POST", "registration_tokens/", { uses: 20, groups: ["ci"], expires_in: "7d" }],
-    // Nothing listens there.
-    ...(day === "calm"
-      ? []
-      : [["POST", "webhooks/", { url: "http://127.0.0.1:9/hook", events: ["node.*"] }] as const]),
-    ["POST", "nodes/", { name: "printer-2" }],
-    ["DELETE", `nodes/${idOf("laptop-60")}/`, undefined],
+    ...(day === "calm" ? [] : ofUsualDay),
     ["PATCH", `nodes/${idOf("web-7")}/`, { groups: ["web", "eu", "canary"] }],
   ]);
   await reportPaths(url, day);
 }
+
+/** A webhook where nothing listens, a node that never came, and one that was lost. */
+const ofUsualDay: readonly Wish[] = [
+  ["POST", "webhooks/", { url: "http://127.0.0.1:9/hook", events: ["node.*"] }],
+  ["POST", "nodes/", { name: "printer-2" }],
+  ["DELETE", `nodes/${idOf("laptop-60")}/`, undefined],
+];
 
 type Wish = readonly [method: string, path: string, body: object | undefined];
 

@@ -60,6 +60,7 @@ const packages: Record<string, string> = {
   "/usr/bin/faketime": "faketime",
   [chromiumPath]: "chromium-headless-shell",
   "/usr/bin/pngquant": "pngquant",
+  "/usr/share/fonts/opentype/inter/Inter-Regular.otf": "fonts-inter",
   "/usr/bin/firefox-esr": "firefox-esr",
   "/usr/bin/WebKitWebDriver": "webkit2gtk-driver",
   "/usr/bin/Xvfb": "xvfb",

@@ -251,7 +251,7 @@ function drawCell({ cell, from, to, isChosen, isMany, open }: CellProps): VNode 
           : shown.slice(0, 2).map((each, at) => (
               <span key={each}>
                 {each}
-                {at === 0 ? "," : shown.length > 2 ? "…" : ""}
+                {at === 1 && shown.length > 2 ? "…" : ""}
               </span>
             ))}
       </button>

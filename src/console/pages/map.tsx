@@ -38,9 +38,9 @@ import type { ListedNode } from "../nodes/listed-nodes.ts";
 import { mayAdminister, slug } from "../contact/me.ts";
 import { useNodes } from "../nodes/node-list.ts";
 import { usePathCounts } from "../nodes/path-counts.ts";
-import { query, setQuery } from "../frame/router.ts";
+import { pathOf, query, setQuery } from "../frame/router.ts";
 import { readAheadOf, useList, useResource } from "../contact/resource.ts";
-import { Segments } from "../ui/button.tsx";
+import { Button, Segments } from "../ui/button.tsx";
 import { Fleet } from "../ui/figures.tsx";
 import { isNarrow } from "../ui/narrow.ts";
 import { Page, Panel } from "../ui/page.tsx";
@@ -143,7 +143,13 @@ function FewNodes({ own, sums }: { own: string; sums: GroupPaths }) {
   if (nodes.length === 0)
     return (
       <Frame own={own}>
-        <Empty text="There is no node yet. The map shows nodes, and which paths between them carry traffic." />
+        <Empty text="There is no node yet. The map shows nodes, and which paths between them carry traffic.">
+          {mayAdminister.value ? (
+            <Button kind="primary" icon="plus" href={pathOf(own, "nodes", "add")}>
+              Add a node
+            </Button>
+          ) : null}
+        </Empty>
       </Frame>
     );
   const current = edges.filter(isCurrent);
