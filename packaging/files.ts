@@ -13,6 +13,8 @@ import {
   authUnit,
   daemonService,
   daemonUnit,
+  edgeService,
+  edgeTemplate,
   engineTemplate,
   packagedUnitDirectory,
   templateUnit,
@@ -74,6 +76,7 @@ function units(): PackageFile[] {
   return [
     [daemonUnit, daemonService(places)],
     [templateUnit, engineTemplate(places)],
+    [edgeTemplate, edgeService(places)],
     [authUnit, authService(places)],
     [authTimer, authTimerUnit()],
     // Of the usual port. `setup` writes its own unit for a port from 1024 on.

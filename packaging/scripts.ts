@@ -7,7 +7,7 @@ import { brand, releaseAddressPath } from "../src/brand.ts";
 import { controlUnit } from "../src/platform/systemd/control-unit.ts";
 import { authTimer, authUnit, daemonUnit, namesUnit } from "../src/platform/systemd/systemd.ts";
 
-const ours = `${namesUnit} ${daemonUnit} ${authTimer} ${authUnit} '${brand.id}@*.service' ${controlUnit}`;
+const ours = `${namesUnit} ${daemonUnit} ${authTimer} ${authUnit} '${brand.id}-edge@*.service' '${brand.id}@*.service' ${controlUnit}`;
 
 const underSystemd = "[ -d /run/systemd/system ]";
 
@@ -26,7 +26,7 @@ const settle = `systemd-sysusers ${brand.id}.conf >/dev/null 2>&1 || true
 if ${underSystemd}; then
 	/usr/lib/systemd/systemd-sysctl 60-${brand.id}.conf >/dev/null 2>&1 || true
 	systemctl daemon-reload || true
-	systemctl try-restart ${daemonUnit} >/dev/null 2>&1 || true
+	systemctl try-restart ${daemonUnit} '${brand.id}-edge@*.service' >/dev/null 2>&1 || true
 	systemctl try-reload-or-restart ${controlUnit} >/dev/null 2>&1 || true
 fi`;
 

@@ -131,6 +131,10 @@ const sections: readonly Section[] = [
         { description: "Update the overlay engine to the latest version" },
         async () => (await import("./install/overlay-update.ts")).command,
       ),
+      edge: lazyCommand(
+        { description: "Run what an organization needs beside its engine (used by the systemd unit)" },
+        async () => (await import("./node/edge.ts")).command,
+      ),
       "check-port": lazyCommand(
         { description: "Check whether UDP ports are available" },
         async () => (await import("./join/check-port.ts")).command,

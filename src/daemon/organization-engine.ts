@@ -15,6 +15,7 @@ import { ageOf } from "../platform/process-identity.ts";
 import { openOrganization, type Organization } from "../node/files/organizations.ts";
 import { openForRevocations } from "../node/files/damaged-organization.ts";
 import { certificateWarning } from "../node/files/organization-facts.ts";
+import { tcpShown } from "../node/files/tcp-state.ts";
 import { hasInterface } from "../platform/machine-state.ts";
 import { controlSocket } from "../platform/systemd/control-socket.ts";
 import { writesTo } from "../platform/processes.ts";
@@ -184,10 +185,11 @@ export class OrganizationEngine {
     });
     const health = status.state === "running" ? this.health.current() : undefined;
     const relayed = this.#relayed;
+    const tcp = status.state === "running" ? tcpShown(join(this.#deps.configRoot, this.#slug)) : undefined;
     const { confirm } = this.#record;
     return {
       ...status,
-      ...given({ health, relayed }),
+      ...given({ health, relayed, tcp }),
       ...(confirm === undefined || status.state === "revoked" ? {} : { confirm }),
     };
   }

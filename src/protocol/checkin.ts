@@ -48,6 +48,11 @@ export const CheckinRequest = v.object({
   advertised: v.fallback(v.optional(AdvertisedList), undefined),
   /** Tells machines with the same keys apart: a hash of the kernel's boot id. Former servers ignore it. */
   machine: v.optional(text(64)),
+  /**
+   * A lighthouse or relay: the TCP port at which its agent passes datagrams to its engine; 0: none. Former servers ignore
+   * it.
+   */
+  tcp: v.optional(v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(65_535))),
   /** The last check-in of a node that leaves: the server revokes it, and answers `left`. Former servers ignore it. */
   leaving: v.optional(v.boolean()),
 });

@@ -1,10 +1,17 @@
 // Two JSON files of an organization's directory on a machine.
 
 import * as v from "valibot";
-import { address, Mode, NodeName, OrderKey, Slug, text, time } from "./values.ts";
+import { address, Mode, NodeName, OrderKey, Port, Slug, text, time } from "./values.ts";
 import { foreignText } from "../base/text.ts";
 
 export const maxExits = 64;
+
+export const mostTcpWays = 64;
+/** At the control plane's own listener. */
+export const atPlane = "plane";
+/** `at`: host and port of a TCP listener, or `atPlane`. `port`: the UDP port of the engine there. */
+export const TcpWay = v.object({ at: text(270), port: Port });
+export type TcpWay = v.InferOutput<typeof TcpWay>;
 
 /** node-config.json. */
 export const NodeConfig = v.object({
@@ -32,6 +39,8 @@ export const NodeConfig = v.object({
   ),
   /** The node is an exit for others. */
   is_exit: v.optional(v.boolean()),
+  /** How lighthouses and relays are reached where UDP is blocked, by overlay address. Former agents ignore it. */
+  tcp: v.fallback(v.optional(v.pipe(v.record(address, TcpWay), v.maxEntries(mostTcpWays))), undefined),
 });
 export type NodeConfig = v.InferOutput<typeof NodeConfig>;
 

@@ -58,6 +58,8 @@ const pagesMs = 60_000;
 const [pagesEveryMs, damagedEveryMs] = [86_400_000, 600_000];
 /** The first certificate is ordered this long after the start. */
 const acmeMs = 1000;
+/** Maximum delay until a lighthouse of this machine is reached by TCP. */
+const planeFallbackMs = 10_000;
 
 /** Starts all parts. Returns a function that stops them in reverse order; call it before the database closes. */
 export function startBackground(
@@ -117,6 +119,7 @@ function partsOf(services: Services, leases: Leases): Part[] {
     },
     loopOfEach(services, "watch of the clock", clockMs, makeClockWatch(services)),
     pageWatch(services),
+    planeFallbackOf(services),
     preloadX509(services),
     prepareBudget(services),
     leased("webhook deliveries", (own, lease) =>
@@ -156,6 +159,18 @@ function partsOf(services: Services, leases: Leases): Part[] {
 function loopOfEach(services: Services, name: string, everyMs: number, turn: Turn): Part {
   const lease = { take: () => true };
   return { name, runs: "each replica", ...makeLoop(name, everyMs, turn, { ...services, lease }) };
+}
+
+function planeFallbackOf(services: Services): Part {
+  const name = "TCP fallback for lighthouses of this machine";
+  const { look } = services.planeFallback;
+  const loop = loopOfEach(services, name, planeFallbackMs, look);
+  const start = () => {
+    // The next turn tries again.
+    void look().catch(() => undefined);
+    loop.start();
+  };
+  return { ...loop, start };
 }
 
 /** Finds damage that no statement meets. */

@@ -87,6 +87,11 @@ export type ServerOptions = {
   movesNodes?: boolean;
   /** Without one, administrators pass links on themselves. */
   mail?: MailOptions;
+  /**
+   * Where the agent of this machine keeps its organizations: lighthouses and relays among them are reached by TCP through the
+   * listener. Without it, none is.
+   */
+  machineRoot?: string;
   /** The directory of a release that this server hands out, before the one that it was installed from. */
   releasesDirectory?: string;
   /** In tests, in place of the keys of this executable. */

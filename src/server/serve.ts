@@ -4,6 +4,7 @@ import { given } from "../base/given.ts";
 import { hostname } from "node:os";
 import { join } from "node:path";
 import { brand } from "../brand.ts";
+import { makeForwarder } from "../base/datagrams/forwarder.ts";
 import { AppError } from "../base/errors.ts";
 import type { Log } from "../base/log.ts";
 import { isLoopback } from "../base/loopback.ts";
@@ -32,6 +33,7 @@ export type ServeOptions = DataOptions &
     refreshLifetimeS: number;
     releasesDirectory?: string;
     metricsListen?: ListenAddress;
+    machineRoot?: string;
     retention?: Retention;
     logReads?: boolean;
   };
@@ -57,6 +59,9 @@ export function refuseOpenHttp({ tls, allowPlainHttp, listen }: ServeOptions): v
     hint: "Add --tls auto, or --tls-cert and --tls-key; or listen on 127.0.0.1 behind a proxy; or add --allow-plain-http.",
   });
 }
+
+/** Bytes of TCP fallback, 100 Mbit/s: check-ins and revocations go through the same process. */
+const forwardedPerS = 12_500_000;
 
 /** Opens the data. The server answers when this resolves. */
 export async function startServer(options: ServeOptions, { system, log }: Edges): Promise<Serving> {
@@ -111,7 +116,13 @@ async function start(options: ServeOptions, lock: () => void, edges: Edges): Pro
   try {
     await checkReplica(db, { secretKey, now: clock.wall });
     const acme = acmeOf(options);
-    const listeners = await openListeners(options, { db, secretKey, system, log });
+    let app: App | undefined;
+    const forwarder = makeForwarder({
+      engineAt: (port) => app?.services.planeFallback.engineAt(port),
+      bytesPerS: forwardedPerS,
+      monotonic: system.monotonic,
+    });
+    const listeners = await openListeners({ ...options, forwarder }, { db, secretKey, system, log });
     ends.push(() => listeners.stop());
     // A successor listens only when it can answer: until then its requests go to the former process.
     const port = options.isSuccessor === true ? options.listen.port : listeners.bind();
@@ -120,7 +131,7 @@ async function start(options: ServeOptions, lock: () => void, edges: Edges): Pro
     const caFingerprint = given({ caFingerprint: fingerprint });
     const foreign = isForeignCa === true ? { isForeignCa } : {};
     await rememberPublicUrl(db, { publicUrl: url, ...caFingerprint, ...foreign });
-    const app = await makeApp({
+    app = await makeApp({
       ...options,
       db,
       system,

@@ -15,6 +15,7 @@ import { makeCheckins, type Checkins } from "./nodes/contact/checkins.ts";
 import { makeNodeClocks, type NodeClocks } from "./nodes/contact/node-clocks.ts";
 import { makeClones, type Clones } from "./nodes/contact/clones.ts";
 import { makeLive } from "./nodes/contact/live-nodes.ts";
+import { makePlaneFallback, type PlaneFallback } from "./nodes/contact/plane-fallback.ts";
 import { makeProbes, type Probes } from "./nodes/contact/probe.ts";
 import { makeRefusalNotes } from "./nodes/contact/refused-engine.ts";
 import { forgetProviderGroups, nameProviderGroup } from "./nodes/name-provider-group.ts";
@@ -69,6 +70,7 @@ export type Services = ServerOptions & {
   ages: VersionAges;
   sentFiles: SentFiles;
   probes: Probes;
+  planeFallback: PlaneFallback;
   pathReports: PathReports;
   groupPaths: GroupPathSums;
   addresses: Addresses;
@@ -137,6 +139,7 @@ export async function makeServices(given: ServerOptions): Promise<Services> {
     clones: makeClones(options),
     nodeClocks: makeNodeClocks(options),
     probes: makeProbes(system.monotonic),
+    planeFallback: makePlaneFallback(options),
     sentFiles: makeSentFiles(options),
     pathReports: makePathReports({ ...options, addresses }),
     groupPaths: makeGroupPaths({ ...options, changes }),

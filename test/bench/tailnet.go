@@ -1,9 +1,10 @@
-// A control server and a relay for the tailnet of beside-others.ts, in one process, both for tests: built inside the source
-// of Tailscale. Prints its address when it listens.
+// A control server, a relay and a STUN server for the tailnets of beside-others.ts and networks.ts, in one process, all for
+// tests: built inside the source of Tailscale. Prints its address when it listens.
 
 package main
 
 import (
+	"context"
 	"crypto/tls"
 	"fmt"
 	"net"
@@ -12,6 +13,7 @@ import (
 	"os"
 
 	"tailscale.com/derp/derpserver"
+	"tailscale.com/net/stunserver"
 	"tailscale.com/tailcfg"
 	"tailscale.com/tstest/integration/testcontrol"
 	"tailscale.com/types/key"
@@ -25,8 +27,13 @@ func main() {
 	derp.Listener = listen(address)
 	derp.Config.TLSNextProto = make(map[string]func(*http.Server, *tls.Conn, http.Handler))
 	derp.StartTLS()
+	stun := stunserver.New(context.Background())
+	if err := stun.Listen(net.JoinHostPort(address, "3478")); err != nil {
+		panic(err)
+	}
+	go stun.Serve()
 	node := &tailcfg.DERPNode{
-		Name: "1", RegionID: 1, HostName: address, IPv4: address, IPv6: "none", STUNPort: -1,
+		Name: "1", RegionID: 1, HostName: address, IPv4: address, IPv6: "none", STUNPort: 3478,
 		DERPPort: derp.Listener.Addr().(*net.TCPAddr).Port, InsecureForTests: true,
 	}
 	control := listen(address)

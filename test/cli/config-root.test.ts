@@ -103,6 +103,7 @@ const lines: Readonly<Record<string, string[] | string>> = {
   "overlay check": "it looks at the engine's file",
   "overlay install": "it asks like `overlay update`",
   "check-port": "it looks at ports",
+  edge: "it runs in the foreground, and asks nothing",
   "install-systemd": "units are planned behind requireRootForUnits",
   "install-launchd": "not on this system",
   "install-tap": "not on this system",

@@ -29,6 +29,7 @@ const bounds: Record<string, Record<string, Bound>> = {
   "names/names.ts": { kept: "row", loading: "waiting", askedAgainAt: "row" },
   "names/wake-together.ts": { resting: "row" },
   "names/visibility.ts": { classes: "part", pairs: "part" },
+  "nodes/contact/plane-fallback.ts": { engines: "row" },
   "nodes/contact/clones.ts": { machines: "max", changed: "max" },
   "nodes/contact/node-clocks.ts": { known: "max" },
   "nodes/contact/live-nodes.ts": { nodes: "row", versions: "row", reading: "row" },

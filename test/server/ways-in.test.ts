@@ -58,6 +58,7 @@ const own = [
   "server/config/flow-timeout.ts",
   "server/nodes/nodes.ts",
   "server/nodes/contact/orders.ts",
+  "server/nodes/contact/plane-fallback.ts",
   "server/nodes/contact/silence.ts",
   "server/oidc/flow.ts",
   "server/users/sessions/login-codes.ts",

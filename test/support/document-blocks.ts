@@ -41,6 +41,12 @@ export const blockRuns: Readonly<Record<string, BlockRun>> = {
     on: "laptop",
     before: "useradd ada && agent up oaj1KEY --mode desktop",
   },
+  "docs/blocked-udp.md: agent sync-config --org-slug acme --tcp-fallback :443": {
+    not: "test/e2e/tcp-fallback.test.ts does it at the registration",
+  },
+  "docs/blocked-udp.md: agent sync-config --org-slug acme --no-tcp": {
+    not: "test/e2e/tcp-fallback.test.ts does it on a node without UDP",
+  },
   "docs/access.md: agent up --key-file join-key --public-ip lighthouse2.example.org": {
     not: "test/e2e/joining.test.ts makes a second lighthouse",
   },

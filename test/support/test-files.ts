@@ -185,6 +185,12 @@ export const bySources: Readonly<Record<string, readonly string[]>> = {
     "src/server/*.ts",
     "src/server/backup/**",
   ],
+  "e2e/systemd-tcp.test.ts": [
+    "src/base/datagrams/**",
+    "src/node/edge/**",
+    "src/platform/systemd/**",
+    "src/server/{nodes/contact/plane-fallback,tls/listeners}.ts",
+  ],
   "e2e/taken-address.test.ts": [...settings, "src/server/allocation/**"],
   "e2e/update-machine.test.ts": updates,
   "e2e/windows.test.ts": ["build.ts", "src/daemon/ipc/**", "src/platform/**", "test/support/windows/**"],

@@ -54,6 +54,16 @@ export const permissionFlags: Flags = {
     description: "Offer this machine as an exit to the internet; an administrator approves it",
   },
   "no-advertise-exit": { type: "boolean", description: "Offer it no longer" },
+  "tcp-fallback": {
+    type: "string",
+    valueHint: "LISTENER",
+    description:
+      "On a lighthouse or relay: offer it to nodes without UDP at this TCP port, :443. off: never use TCP (none: revoke it)",
+  },
+  "no-tcp": {
+    type: "boolean",
+    description: "Never use TCP where UDP is blocked: the same as --tcp-fallback off",
+  },
 };
 
 /** How far a control plane is trusted that the command sends a token to. */

@@ -102,6 +102,13 @@ const args: Args = {
     type: "boolean",
     description: "Ask the server that runs with these flags whether it is ready (for containers)",
   },
+  "tcp-fallback": {
+    type: "string",
+    valueHint: "on|off",
+    default: "on",
+    description:
+      "Where UDP is blocked, nodes reach lighthouses and relays of this machine by TCP through this listener, at /tcp/",
+  },
   releases: {
     type: "string",
     valueHint: "DIR",
@@ -200,6 +207,7 @@ async function readOptions({ system, settings, values }: Context): Promise<Serve
       organizationBytes: values.size("organization-storage") ?? 4e9,
     },
     logReads: settings.verbose,
+    ...(values.choice("tcp-fallback", ["on", "off"]) === "off" ? {} : { machineRoot: settings.configRoot }),
     ...(releases === undefined ? {} : { releasesDirectory: releases }),
     ...(tls === undefined ? {} : { tls }),
     ...(await foreignCaOf(values, tls)),

@@ -19,6 +19,7 @@ import {
   relayNotes,
   routeNotes,
   stateText,
+  tcpNotes,
 } from "./health-text.ts";
 import { daysLeft, roughly, textTable } from "./text-table.ts";
 import { askDaemon } from "../ipc/client.ts";
@@ -152,6 +153,7 @@ export function renderStatus(report: StatusReport, now: number, width?: number):
         ...findingNotes(status),
         ...healthNotes(status, now),
         ...routeNotes(status),
+        ...tcpNotes(status),
         ...relayNotes(status),
         ...dataPlaneNotes(status),
         ...notesOn(status),

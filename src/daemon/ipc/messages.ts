@@ -72,6 +72,8 @@ export type OrganizationState = {
   relayed?: RelayedAnswer;
   /** The node is revoked at `until`, unless its user confirms on the page `url` that it is still theirs. */
   confirm?: Confirmation;
+  /** UDP is blocked: it goes by TCP, through this host and port, since this time (RFC 3339). */
+  tcp?: { at: string; since: string };
   /** Why the engine does not run, or what needs attention. */
   message?: string;
 };

@@ -118,6 +118,8 @@ export type CheckInOptions = {
   machine?: string | undefined;
   time?: number;
   leaving?: true;
+  /** Of a lighthouse or relay: the port of its TCP fallback; 0: none. */
+  tcp?: number;
   /** A lighthouse asks whether another node is online. */
   others?: true;
   /** The content of sync.json, if the caller has read it. */
@@ -154,7 +156,7 @@ export async function checkIn(
       advertised,
     }),
     ...(options.others === undefined ? {} : { others: true }),
-    ...given({ machine: options.machine, time: options.time, leaving: options.leaving }),
+    ...given({ machine: options.machine, time: options.time, leaving: options.leaving, tcp: options.tcp }),
   };
   return client.checkin(slug, config.node_id, request, options);
 }

@@ -35,6 +35,7 @@ import { keepCopy, openForRevocations } from "../files/damaged-organization.ts";
 import { readRevokedNote } from "../files/revoked-notes.ts";
 import { acceptAndCarryOut, handleRefusal, obeyOrder } from "./obey-orders.ts";
 import type { SyncResult } from "./sync.ts";
+import { tcpListenersOf, tcpPortOf } from "../files/tcp-state.ts";
 
 export type FollowEdge = {
   configRoot: string;
@@ -189,11 +190,17 @@ async function untilNewer(
   if (!isNews) await pause(ms, edge, signal);
 }
 
+/** At which this agent passes datagrams to its engine; 0: at none. */
+function tcpPort(organization: Organization): number {
+  const [listener] = tcpListenersOf(organization);
+  return listener === undefined ? 0 : tcpPortOf(listener);
+}
+
 /** The parts of a check-in beside the node's state, for its roles and reporter. */
 async function reportBeside(
   { config, ...organization }: Organization,
   { light, paths, system }: FollowEdge,
-): Promise<Pick<CheckInOptions, "paths" | "relayed" | "others" | "addresses">> {
+): Promise<Pick<CheckInOptions, "paths" | "relayed" | "others" | "addresses" | "tcp">> {
   const reported = paths?.report();
   const relayed = config.is_relay
     ? await (await import("./relayed.ts")).relayedReport({ ...organization, config }, system)
@@ -203,6 +210,7 @@ async function reportBeside(
     relayed,
     ...given({ addresses, paths: reported }),
     ...(light !== undefined && config.is_lighthouse ? { others: true as const } : {}),
+    ...(config.is_lighthouse || config.is_relay ? { tcp: tcpPort({ ...organization, config }) } : {}),
   };
 }
 

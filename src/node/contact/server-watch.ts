@@ -18,7 +18,7 @@ import type { System } from "../../base/system.ts";
 import { rememberVersions, type EngineControl } from "../engine/engine.ts";
 import { runningVersion, type VersionOf } from "../engine/engine-in-use.ts";
 import { localApi } from "../engine/local-api.ts";
-import { readValidJson, type Organization } from "../files/organizations.ts";
+import { openOrganization, readValidJson, type Organization } from "../files/organizations.ts";
 import { readLocalChanges } from "../files/config/local-changes.ts";
 import { applyChanges } from "../health/apply-changes.ts";
 import { Healer, knownHealing } from "../health/healer.ts";
@@ -30,6 +30,7 @@ import { OrganizationHealth, type HealthDeps } from "../health/organization-heal
 import type { PeersSeen } from "../health/peer-report.ts";
 import { exchangeProbes, restoreProbes, savedHealthDirectory } from "../health/saved-health.ts";
 import type { HealthRecord, Watch, Watched } from "./health-record.ts";
+import type { KeepContext } from "../edge/bring-edge.ts";
 import { makePathReporter, ReportedPaths, type PathReporter } from "./path-report.ts";
 import { examineEngine, makeOrganizationEdge, type OrganizationSettings } from "./organization-edge.ts";
 
@@ -232,14 +233,24 @@ export async function watchHealth<T>(
     });
   const ended = new AbortController();
   const saving = repeat(save, system, ended.signal);
+  const open = () => openOrganization(settings.configRoot, slug);
+  const beside = isRunByUnits({ directory: organization.directory, mode: organization.config.mode }, system)
+    ? besideEngine({ ...organization, open, control, command, log, system }, ended.signal)
+    : Promise.resolve();
   try {
     const paths = reporterOf(health, healer.healings, directory, slug, system);
     return await withHealth(health, () => work({ onCheckin: record.onCheckin, paths, light: health.light }));
   } finally {
     ended.abort(new Error("Done"));
-    await saving;
+    await Promise.all([saving, beside]);
     save();
   }
+}
+
+/** Loaded on demand: `status` looks once, and starts nothing. */
+async function besideEngine(context: KeepContext, signal: AbortSignal): Promise<void> {
+  const { keepEdge } = await import("../edge/bring-edge.ts");
+  await keepEdge(context, signal);
 }
 
 /** The next process goes on from what this one reported. */

@@ -22,12 +22,14 @@ import { overlaySettings } from "../files/config/read-config.ts";
 import { readText } from "../../base/open-file.ts";
 import { examineFindings, type Seen } from "./traffic.ts";
 import { isSilent } from "./control-plane.ts";
-import { askHubs, udpFinding, type Asked } from "./underlay.ts";
+import { askHubs, udpFinding, whyUnreached, type Asked } from "./underlay.ts";
+import { firstByTcp, tcpHubs } from "../edge/tcp-fallback.ts";
+import { isTcpOff, tcpShown } from "../files/tcp-state.ts";
 
 const run = brand.executable;
 
 type Edge = {
-  system: Pick<System, "lookup" | "sleep" | "machineState">;
+  system: Pick<System, "lookup" | "sleep" | "machineState" | "env">;
   open: OpenEcho;
   /** The organization's status after a probe; undefined if this user may not see it. */
   seen(): Promise<Seen | undefined>;
@@ -53,8 +55,15 @@ export async function netcheck(organization: Organization, edge: Edge): Promise<
   const judged = await examineFindings(organization, seen, edge.system, { isPlaneSilent });
   const checks = await Promise.all([
     runCheck("udp", slug, async () =>
-      udp(asked, { isLighthouse, slug, seen, isPlaneSilent: await isPlaneSilent }),
+      udp(asked, {
+        isLighthouse,
+        slug,
+        seen,
+        isPlaneSilent: await isPlaneSilent,
+        byTcp: tcpShown(directory),
+      }),
     ),
+    runCheck("tcp", slug, () => tcp(organization, edge.system)),
     runCheck("mapping", slug, () =>
       isLighthouse
         ? skipped("A lighthouse reports to no other, so none says where it sees this node")
@@ -91,17 +100,44 @@ async function withoutReport(
   return { ...skipped(evidence), remedy: `${run} overlay update` };
 }
 
-type Known = { isLighthouse: boolean; slug: string; seen: Seen | undefined; isPlaneSilent: boolean };
+type Known = {
+  isLighthouse: boolean;
+  slug: string;
+  seen: Seen | undefined;
+  isPlaneSilent: boolean;
+  byTcp: ReturnType<typeof tcpShown>;
+};
 
-function udp(asked: readonly Asked[], { isLighthouse, slug, seen, isPlaneSilent }: Known): Finding {
+function udp(asked: readonly Asked[], { isLighthouse, slug, seen, isPlaneSilent, byTcp }: Known): Finding {
   if (asked.length === 0)
     return isLighthouse
       ? skipped("This node is the only lighthouse, so there is no other engine to ask")
       : fail("There is no lighthouse or relay to ask", `${run} doctor`);
+  if (byTcp !== undefined && !asked.some(({ is }) => is === "answers")) {
+    const { why, cure } = whyUnreached(asked, slug, isPlaneSilent);
+    return warn(`UDP does not pass: ${why}. This node goes by TCP, ${byTcp.at}, since ${byTcp.since}`, cure);
+  }
   return udpFinding(asked, slug, {
     carries: (seen?.health?.lighthouses.answering ?? 0) > 0,
     isPlaneSilent,
   });
+}
+
+/** Whether lighthouses and relays would answer by TCP, if UDP were blocked. */
+async function tcp(organization: Organization, system: Edge["system"]): Promise<Finding> {
+  if (organization.config.is_lighthouse) return skipped("This node is a lighthouse: others come to it");
+  const ways = tcpHubs(organization);
+  if (ways.length === 0)
+    return isTcpOff(organization)
+      ? skipped("Root of this machine does not want TCP")
+      : skipped("No lighthouse or relay can be reached by TCP, for networks that block UDP");
+  const found = await firstByTcp(ways, system);
+  if (found !== undefined) return ok(`If UDP is blocked, ${found} is used: an engine answers there by TCP`);
+  const places = ways.map(({ url }) => new URL(url).host).join(", ");
+  return warn(
+    `No engine answers by TCP (${[...new Set(places.split(", "))].join(", ")}), so nothing helps where UDP is blocked`,
+    "Let TCP and WebSocket pass to these addresses; a proxy before the control plane must pass /tcp/ on",
+  );
 }
 
 /** A lighthouse tells the address and port that it sees this node's packets come from. */

@@ -47,19 +47,16 @@ export async function runEdge(
   while (!signal.aborted) {
     const organization = openOrNone(context);
     // Damaged, or being replaced: what runs goes on.
-    const wanted =
-      organization === undefined
-        ? [...running.keys()]
-        : isUp()
-          ? parts.filter((each) => each.needed(organization))
-          : [];
-    for (const part of organization === undefined ? [] : parts) {
-      const key = (organization && part.key?.(organization)) ?? "";
-      const present = running.get(part);
-      if (present !== undefined && (!wanted.includes(part) || present.key !== key)) await stop(part, true);
-      if (wanted.includes(part) && !running.has(part)) await start(part, key);
+    if (organization !== undefined) {
+      const wanted = isUp() ? parts.filter((each) => each.needed(organization)) : [];
+      for (const part of parts) {
+        const key = part.key?.(organization) ?? "";
+        const present = running.get(part);
+        if (present !== undefined && (!wanted.includes(part) || present.key !== key)) await stop(part, true);
+        if (wanted.includes(part) && !running.has(part)) await start(part, key);
+      }
+      if (!isLasting && wanted.length === 0) break;
     }
-    if (!isLasting && organization !== undefined && wanted.length === 0) break;
     await system.sleep(lookEveryMs, signal).catch(() => undefined);
   }
   for (const part of [...running.keys()].toReversed()) await stop(part, false);

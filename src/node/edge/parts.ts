@@ -1,7 +1,37 @@
-// The parts, in the order in which they start.
+// The parts, in the order in which they start. What runs them is loaded only where one is needed: every check asks this.
 
+import type { Organization } from "../files/organizations.ts";
+import { readTcpState, tcpListenersOf, tcpWaysOf } from "../files/tcp-state.ts";
 import { exitServer, exitUser } from "./exit-parts.ts";
 import type { EdgePart } from "./part.ts";
 import { failoverPart, routerPart } from "./routing-parts.ts";
 
-export const edgeParts: readonly EdgePart[] = [routerPart, failoverPart, exitUser, exitServer];
+const tcpListener: EdgePart = {
+  name: "the listener of TCP fallback",
+  needed: (organization) => tcpListenersOf(organization).length > 0,
+  key: (organization) => tcpListenersOf(organization).join(" "),
+  start: async (context) => (await import("./tcp-listener.ts")).startTcpListener(context),
+};
+
+const tcpFallback: EdgePart = {
+  name: "TCP fallback",
+  // In server mode check-auth notices (bring-edge.ts): this part has a process of its own only while UDP is blocked.
+  needed(organization) {
+    if (Object.keys(tcpWaysOf(organization)).length === 0) return false;
+    return organization.config.mode === "desktop" || readTcpState(organization.directory) !== undefined;
+  },
+  start: async (context) => (await import("./tcp-fallback.ts")).startTcpFallback(context),
+};
+
+export const edgeParts: readonly EdgePart[] = [
+  routerPart,
+  failoverPart,
+  exitUser,
+  exitServer,
+  tcpListener,
+  tcpFallback,
+];
+
+export function needsEdge(organization: Organization): boolean {
+  return edgeParts.some((part) => part.needed(organization));
+}

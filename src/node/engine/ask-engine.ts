@@ -4,6 +4,7 @@
 import { createSocket } from "node:dgram";
 import { isOffline } from "../../base/connect-failure.ts";
 import { systemErrorCode } from "../../base/errors.ts";
+import { engineQuestion, isEngineAnswer } from "./engine-question.ts";
 
 /** answers: an engine is there, and UDP passes both ways. closed: the machine answers, but nothing listens. */
 export type EngineAnswer =
@@ -17,13 +18,9 @@ const waitMs = 150;
 const tries = 20;
 /** The kernel says after three seconds that no machine has an address of its own network. */
 const lateMs = 300;
-const headerBytes = 16;
-/** Version 1, type 1 (message). The answer has type 2. */
-const message = 0x11;
-const recvError = 0x12;
 
-/** `from` in the answer is the local port. */
-export function askEngine(host: string, port: number): Promise<EngineAnswer> {
+/** `from` in the answer is the local port. `forMs`: how long an answer is waited for, about. */
+export function askEngine(host: string, port: number, forMs = tries * waitMs): Promise<EngineAnswer> {
   const { promise, resolve } = Promise.withResolvers<EngineAnswer>();
   const socket = createSocket(host.includes(":") ? "udp6" : "udp4");
   const timers: ReturnType<typeof setTimeout>[] = [];
@@ -44,16 +41,13 @@ export function askEngine(host: string, port: number): Promise<EngineAnswer> {
   let sentAt = performance.now();
   socket.once("error", fail);
   socket.on("message", (bytes) => {
-    if (bytes.length >= headerBytes && bytes[0] === recvError)
+    if (isEngineAnswer(bytes))
       end({ is: "answers", rttMs: performance.now() - sentAt, from: socket.address().port });
   });
   // The callback of connect is also called after a failure.
   socket.once("connect", () => {
     state.connected = true;
-    const packet = Buffer.alloc(headerBytes);
-    // No tunnel has this index and counter.
-    packet.set([message, 0, 0, 0, 0x7f, 0xff, 0xff, 0xff]);
-    packet[15] = 1;
+    const packet = engineQuestion();
     const send = () => {
       sentAt = performance.now();
       socket.send(packet, (error) => {
@@ -61,8 +55,8 @@ export function askEngine(host: string, port: number): Promise<EngineAnswer> {
       });
     };
     send();
-    for (let at = 1; at < tries; at++) timers.push(setTimeout(send, at * waitMs));
-    timers.push(setTimeout(() => end({ is: "silent" }), tries * waitMs + lateMs));
+    for (let at = waitMs; at < forMs; at += waitMs) timers.push(setTimeout(send, at));
+    timers.push(setTimeout(() => end({ is: "silent" }), forMs + lateMs));
   });
   socket.connect(port, host);
   return promise;

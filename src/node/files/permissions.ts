@@ -6,7 +6,14 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { AppError } from "../../base/errors.ts";
 import { removeTree, writeFileAtomic } from "../../base/files.ts";
-import { formatAddress, isPrivate, joinHostPort, parseAddress, parseNetwork } from "../../base/ip.ts";
+import {
+  formatAddress,
+  isPrivate,
+  joinHostPort,
+  parseAddress,
+  parseNetwork,
+  withoutPort,
+} from "../../base/ip.ts";
 import { planFile } from "../../base/plan-file.ts";
 import { quoteWord, type Step } from "../../base/plan.ts";
 import { formatOffer, maxSubnets, parseOffer } from "../../protocol/routing/advertised.ts";
@@ -29,6 +36,8 @@ const Permissions = v.object({
   listeners: v.optional(texts(270), []),
   /** Names of the engine's interface. */
   interfaces: v.optional(texts(15), []),
+  /** Where the agent offers TCP fallback for its engine: ":443". "off": this node never goes by TCP itself. */
+  tcp_fallback: v.optional(texts(64), []),
   /** Networks behind this machine that it offers to route, as parseOffer reads them. */
   advertise: v.optional(v.pipe(texts(200), v.maxLength(maxSubnets)), []),
   /** Parts of the internet that were routed before this needed a permission, until root says what is allowed. */
@@ -56,6 +65,7 @@ export const noPermissions: Permissions = {
   overlaps: [],
   listeners: [],
   interfaces: [],
+  tcp_fallback: [],
   advertise: [],
   former_routes: [],
 };
@@ -166,6 +176,12 @@ const flags = [
     example: "a name of 1 to 15 characters",
   },
   {
+    flag: "tcp-fallback",
+    key: "tcp_fallback",
+    read: readTcp,
+    example: "a TCP port of this machine such as :443, an address with one, or off",
+  },
+  {
     flag: "advertise",
     key: "advertise",
     read: readOffer,
@@ -195,6 +211,13 @@ function readListener(text: string): string | undefined {
     : undefined;
 }
 
+function readTcp(text: string): string | undefined {
+  if (text === "off") return text;
+  const listener = readListener(text);
+  const host = listener === undefined ? undefined : withoutPort(listener);
+  return host === "" || (host !== undefined && parseAddress(host) !== undefined) ? listener : undefined;
+}
+
 function readInterface(text: string): string | undefined {
   return /^(?!\.{1,2}$)[A-Za-z0-9_.-]{1,15}$/.test(text) ? text : undefined;
 }
@@ -209,14 +232,14 @@ export function flagAllowing(directory: string, flag: PermissionFlag, entries: r
  * The permissions from flags: lists with commas, or "none". Flags that are not given change nothing. Throws usage.
  */
 export function parsePermissions(
-  valueOf: (flag: PermissionFlag | "advertise-exit" | "no-advertise-exit") => string | undefined,
+  valueOf: (flag: PermissionFlag | "advertise-exit" | "no-advertise-exit" | "no-tcp") => string | undefined,
 ): Partial<Permissions> {
   const allowed: Partial<Permissions> = {};
   const isExit =
     valueOf("no-advertise-exit") === "true" ? false : valueOf("advertise-exit") === "true" || undefined;
   if (isExit !== undefined) allowed.advertise_exit = isExit;
   for (const { flag, key, read, example } of flags) {
-    const text = valueOf(flag);
+    const text = flag === "tcp-fallback" && valueOf("no-tcp") === "true" ? "off" : valueOf(flag);
     if (text === undefined) continue;
     const entries = text === "none" ? [] : text.split(",").map((each) => each.trim());
     allowed[key] = entries.map((each) => {

@@ -10,6 +10,7 @@ import { withoutPort } from "../../base/ip.ts";
 import { quoteWord } from "../../base/plan.ts";
 import type { CheckinAnswer } from "../../protocol/checkin.ts";
 import type { Organization } from "../files/organizations.ts";
+import { remoteLabels } from "../files/tcp-state.ts";
 import type { Facts } from "./configured-facts.ts";
 import type { Certified } from "./findings.ts";
 import { failedHandshakes, lastHandshake } from "./handshakes.ts";
@@ -248,6 +249,7 @@ export function listPeers(basis: Basis, named: readonly string[]): PeerReport[] 
     ...named,
     ...probed.map(([address]) => address),
   ]);
+  const labelOf = remoteLabels(basis.place.directory);
   const reports = [...addresses].map((address) =>
     describePeer({
       address,
@@ -258,6 +260,7 @@ export function listPeers(basis: Basis, named: readonly string[]): PeerReport[] 
       reportsTunnels,
       record: prober.record(address),
       nameOf: (each) => inventory.nameOf(each),
+      labelOf,
       note: healing?.noteOf(address),
       now,
     }),

@@ -10,7 +10,7 @@ export type PeerReport = {
   address: string;
   /** unknown: this engine does not report its tunnels. none: there is no tunnel. */
   path: "direct" | "relayed" | "none" | "unknown";
-  /** The peer's underlay address and port, for a direct tunnel. */
+  /** The peer's underlay address and port, for a direct tunnel; "TCP 443" for one over TCP. */
   remote?: string;
   /** The names of the relays, for a relayed one. */
   relays?: string[];
@@ -48,6 +48,8 @@ export type PeerFacts = {
   reportsTunnels: boolean;
   record: ProbeRecord | undefined;
   nameOf(address: string): string;
+  /** How the underlay address of a tunnel is shown. */
+  labelOf(remote: string): string;
   note?: string | undefined;
   now: number;
 };
@@ -72,10 +74,11 @@ function pathOf({
   tunnel,
   reportsTunnels,
   nameOf,
+  labelOf,
 }: PeerFacts): Pick<PeerReport, "path" | "remote" | "relays"> {
   if (tunnel === undefined) return { path: reportsTunnels ? "none" : "unknown" };
   const { remote, relays } = tunnel;
-  if (remote !== undefined) return { path: "direct", remote };
+  if (remote !== undefined) return { path: "direct", remote: labelOf(remote) };
   return { path: "relayed", relays: relays.map(nameOf) };
 }
 

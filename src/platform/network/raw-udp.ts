@@ -1,8 +1,9 @@
 // Raw UDP sockets (raw(7), ipv6(7)), which Bun lacks: copies of all datagrams to this machine, whichever process owns
-// the port. Linux only, needs CAP_NET_RAW. Must not send.
+// the port, and datagrams from the port of another process. Linux only, needs CAP_NET_RAW.
 
 import { dlopen, FFIType, ptr } from "bun:ffi";
 import { closeSync } from "node:fs";
+import { addressBytes, parseAddress } from "../../base/ip.ts";
 
 export type Datagram = { port: number; payload: Uint8Array };
 export type RawUdp = {
@@ -15,6 +16,10 @@ const [inet, inet6, raw, udp, nonBlocking] = [2, 10, 3, 17, 0o4000];
 const symbols = {
   socket: { args: [FFIType.i32, FFIType.i32, FFIType.i32], returns: FFIType.i32 },
   recv: { args: [FFIType.i32, FFIType.ptr, FFIType.u64, FFIType.i32], returns: FFIType.i64 },
+  sendto: {
+    args: [FFIType.i32, FFIType.ptr, FFIType.u64, FFIType.i32, FFIType.ptr, FFIType.u32],
+    returns: FFIType.i64,
+  },
 } as const;
 
 /** Undefined without permission. */
@@ -44,6 +49,31 @@ export function openRawUdp(): RawUdp | undefined {
     },
     close: () => sockets.forEach(({ fd }) => closeSync(fd)),
   };
+}
+
+/**
+ * Sends a datagram from a UDP port that another process has: the receiver takes it for that program's, and answers to it.
+ * IPv4 only. False if this process cannot. Whether it arrives is not known.
+ */
+export function sendFromPort(from: number, to: { host: string; port: number }, payload: Uint8Array): boolean {
+  const address = parseAddress(to.host);
+  if (process.platform !== "linux" || address?.family !== 4) return false;
+  const c = openLibrary();
+  const fd = c?.socket(inet, raw, udp) ?? -1;
+  if (c === undefined || fd < 0) return false;
+  try {
+    // The header of UDP (RFC 768) without a checksum, which IPv4 permits. The kernel adds that of IP.
+    const packet = new Uint8Array(8 + payload.length);
+    const view = new DataView(packet.buffer);
+    for (const [at, value] of [from, to.port, packet.length].entries()) view.setUint16(2 * at, value);
+    packet.set(payload, 8);
+    const name = new Uint8Array(16);
+    new Uint16Array(name.buffer)[0] = inet;
+    name.set(addressBytes(address), 4);
+    return Number(c.sendto(fd, ptr(packet), packet.length, 0, ptr(name), name.length)) === packet.length;
+  } finally {
+    closeSync(fd);
+  }
 }
 
 function openLibrary() {

@@ -9,6 +9,9 @@ import {
   authUnit,
   daemonService,
   daemonUnit,
+  edgeService,
+  edgeTemplate,
+  edgeUnit,
   engineTemplate,
   engineUnit,
   exitUnit,
@@ -23,21 +26,25 @@ import {
 } from "./systemd.ts";
 import { lacksProgram } from "./unit-file.ts";
 
+const servers = (organizations: readonly OrganizationMode[]) =>
+  organizations.filter(({ mode }) => mode === "server");
+
 /** The unit files for these organizations, and the units to start. */
 export function systemdUnits(
   organizations: readonly OrganizationMode[],
   places: UnitPlaces,
 ): { files: ReadonlyMap<string, string>; running: readonly string[] } {
-  const servers = organizations.filter(({ mode }) => mode === "server");
+  const engines = servers(organizations);
   const files = new Map<string, string>();
   const running: string[] = [];
-  if (servers.length > 0) {
+  if (engines.length > 0) {
     files.set(templateUnit, engineTemplate(places));
+    files.set(edgeTemplate, edgeService(places));
     files.set(authUnit, authService(places));
     files.set(authTimer, authTimerUnit());
-    running.push(...servers.map(({ slug }) => engineUnit(slug)), authTimer);
+    running.push(...engines.map(({ slug }) => engineUnit(slug)), authTimer);
   }
-  if (servers.length < organizations.length || organizations.length === 0) {
+  if (engines.length < organizations.length || organizations.length === 0) {
     files.set(daemonUnit, daemonService(places));
     running.push(daemonUnit);
   }
@@ -81,12 +88,16 @@ export function systemdInstallation(
   }
   if (isReread) changes.push(systemctl("daemon-reload"));
   // A registration with another mode was killed: the daemon runs these now.
-  const left = organizations.filter(({ mode }) => mode === "desktop").map(({ slug }) => engineUnit(slug));
-  const stray = left.filter((name) => state.enabled.has(name));
+  const left = organizations.filter(({ mode }) => mode === "desktop");
+  const stray = left
+    .flatMap(({ slug }) => [engineUnit(slug), edgeUnit(slug)])
+    .filter((name) => state.enabled.has(name));
   if (stray.length > 0) changes.push(systemctl("disable", "--now", ...stray));
   changes.push(systemctl("enable", "--now", ...running));
-  const stale = running.filter((name) => {
-    const file = name.startsWith(`${brand.id}@`) ? templateUnit : name;
+  // check-auth starts these, where they are needed.
+  const edges = servers(organizations).map(({ slug }) => edgeUnit(slug));
+  const stale = [...running, ...edges].filter((name) => {
+    const file = name.startsWith(`${brand.id}@`) ? templateUnit : edges.includes(name) ? edgeTemplate : name;
     return changed.includes(file) && present.has(file);
   });
   if (stale.length > 0) changes.push(systemctl("try-restart", ...stale));
@@ -103,16 +114,21 @@ export function systemdRemoval(
   if (slug !== undefined) {
     const others = organizations.some((each) => each.mode === "server" && each.slug !== slug);
     if (!known.has(templateUnit)) return [];
-    if (others) return [systemctl("disable", "--now", engineUnit(slug))];
-    return [systemctl("disable", "--now", engineUnit(slug), authTimer), systemctl("stop", authUnit)];
+    const own = [engineUnit(slug), ...(known.has(edgeTemplate) ? [edgeUnit(slug)] : [])];
+    if (others) return [systemctl("disable", "--now", ...own)];
+    // First what checks: it could start the edge again.
+    return [
+      systemctl("disable", "--now", authTimer),
+      systemctl("stop", authUnit),
+      systemctl("disable", "--now", ...own),
+    ];
   }
   const names = [...state.files.keys()];
   if (known.size === 0) return [];
-  const instances = organizations
-    .filter(({ mode }) => mode === "server")
-    .map((each) => engineUnit(each.slug));
+  const slugs = servers(organizations).map((each) => each.slug);
   const units = [
-    ...(known.has(templateUnit) ? instances : []),
+    ...(known.has(templateUnit) ? slugs.map(engineUnit) : []),
+    ...(known.has(edgeTemplate) ? slugs.map(edgeUnit) : []),
     ...[guardUnit, authTimer, daemonUnit, namesUnit, exitUnit].filter((name) => known.has(name)),
   ];
   return [

@@ -42,6 +42,8 @@ export const namesUnit = `${brand.id}-names.service`;
 /** Only `exit use --strict` installs it (unit-exit.ts). */
 export const exitUnit = `${brand.id}-exit.service`;
 export const templateUnit = `${brand.id}@.service`;
+export const edgeTemplate = `${brand.id}-edge@.service`;
+export const edgeUnit = (slug: string): string => `${brand.id}-edge@${slug}.service`;
 export const engineUnit = (slug: string): string => `${brand.id}@${slug}.service`;
 
 /** Sent instead of SIGTERM on a restart: the daemon ends and leaves its engines running. */
@@ -78,6 +80,41 @@ export function engineTemplate(places: UnitPlaces): string {
       ["SystemCallFilter", "@chown"],
       ["MemoryDenyWriteExecute", "yes"],
       ["ProtectProc", "invisible"],
+    ],
+    Install: [["WantedBy", "multi-user.target"]],
+  });
+}
+
+/**
+ * What one organization in server mode needs beside its engine all the time. check-auth starts it where it is needed. It
+ * ends by itself, without a failure, where it is not.
+ */
+export function edgeService(places: UnitPlaces): string {
+  const directory = `${specifierFree(trimSlashes(places.configRoot))}/%i`;
+  return unit({
+    Unit: [
+      ["Description", `${brand.title}: %i, beside its engine`],
+      ...startsAfterNetwork,
+      ["ConditionPathExists", `${directory}/config.yml`],
+      ["ConditionPathExists", `!${directory}/auth-revoked.json`],
+      ["ConditionPathExists", `!${directory}/stopped`],
+      ["StartLimitIntervalSec", "0"],
+    ],
+    Service: [
+      ["Type", "exec"],
+      ["ExecStart", `${program(places.executable)} edge --org-slug %i${flags(places)}`],
+      ["Restart", "on-failure"],
+      ["RestartSec", "1"],
+      ["TimeoutStopSec", "10"],
+      ["Environment", "DO_NOT_TRACK=1"],
+      ["UMask", "0077"],
+      // A packet from the engine's port, and a port below 1024. To see the engine's ports, it needs the engine's rights.
+      ["CapabilityBoundingSet", "CAP_NET_ADMIN CAP_NET_BIND_SERVICE CAP_NET_RAW"],
+      ["PrivateDevices", "yes"],
+      ["ReadWritePaths", `-${quoted(specifierFree(trimSlashes(places.configRoot)))}`],
+      ...commonSandbox,
+      // A router switches forwarding on, of two interfaces.
+      ["ProtectKernelTunables", "no"],
     ],
     Install: [["WantedBy", "multi-user.target"]],
   });
@@ -268,6 +305,7 @@ export function isEnabled(unitName: string): boolean {
 export const unitFiles: readonly string[] = [
   guardUnit,
   templateUnit,
+  edgeTemplate,
   authUnit,
   authTimer,
   daemonUnit,

@@ -20,6 +20,7 @@ import { compileRules } from "../policy/firewall.ts";
 import { isSelf, type Rule } from "../../api/rules.ts";
 import { costOf } from "../../protocol/routing/advertised.ts";
 import { certifiedGroups, userOfGroup } from "../../protocol/users-groups.ts";
+import { atPlane, mostTcpWays, type NodeConfig, type TcpWay } from "../../protocol/stored.ts";
 import type { NodeRow } from "../store/tables/nodes.ts";
 
 /** The columns of a node that its own configuration depends on. */
@@ -49,8 +50,17 @@ export type ConfigNode = Pick<
 /** The columns of a lighthouse, a relay or a router with subnets that other nodes' configurations depend on. */
 export type Hub = Pick<
   ConfigNode,
-  "id" | "ip" | "isLighthouse" | "isRelay" | "publicIp" | "externalPort" | "subnets" | "routeOptions"
->;
+  | "id"
+  | "ip"
+  | "isLighthouse"
+  | "isRelay"
+  | "publicIp"
+  | "externalPort"
+  | "listenPort"
+  | "subnets"
+  | "routeOptions"
+> &
+  Pick<NodeRow, "tcp">;
 
 export type ConfigSource = {
   slug: string;
@@ -331,6 +341,28 @@ function withSubnets(rule: YamlMap, { subnets, exitGroups }: NodeKind, engine: E
   if (subnets.length === 0 || !isExplicit || "local_cidr" in rule) return [rule];
   if (exitGroups.length === 0) return [{ ...rule, local_cidr: "any" }];
   return [rule, ...subnets.map((network) => ({ ...rule, local_cidr: network }))];
+}
+
+/** How the node reaches lighthouses and relays where UDP is blocked. A lighthouse needs none: the nodes come to it. */
+export function tcpWays(
+  { hubs }: Pick<ConfigView, "hubs">,
+  node: Pick<ConfigNode, "id" | "isLighthouse">,
+): NodeConfig["tcp"] {
+  if (node.isLighthouse) return undefined;
+  const ways = hubs
+    .filter((hub) => hub.id !== node.id && (hub.isLighthouse || hub.isRelay))
+    .flatMap((hub): [string, TcpWay][] => {
+      const { tcp, publicIp } = hub;
+      if (tcp === null || publicIp === null) return [];
+      return [
+        [
+          hub.ip,
+          { at: tcp === atPlane ? atPlane : joinHostPort(publicIp, Number(tcp)), port: listenPortOf(hub) },
+        ],
+      ];
+    })
+    .slice(0, mostTcpWays);
+  return ways.length === 0 ? undefined : Object.fromEntries(ways);
 }
 
 function underlay(hub: Hub): string {

@@ -2,12 +2,14 @@
 // own beside the organization's view.
 
 import { createHash } from "node:crypto";
+import { given } from "../../base/given.ts";
 import { formatTime } from "../../base/quantities.ts";
 import { AppError } from "../../base/errors.ts";
 import { can } from "../../engine/features.ts";
 import type { DownloadAnswer } from "../../protocol/download.ts";
 import { maxExits, type NodeConfig } from "../../protocol/stored.ts";
 import { certifiedGroups } from "../../protocol/users-groups.ts";
+import { tcpWays } from "./config.ts";
 import { mayIssue } from "../certificates/issue.ts";
 import { outlineOthers, withoutBlocklist } from "./outline.ts";
 import { findNode, showNode, versionOf, type CurrentCertificate, type NodeRecord } from "../store/nodes.ts";
@@ -157,6 +159,7 @@ function nodeConfigOf(view: OrgView, node: NodeRecord): NodeConfig {
     ...(node.ephemeralSilenceS === null ? {} : { ephemeral: true }),
     ...(exits.length === 0 ? {} : { exits }),
     ...(node.exitGroups.length === 0 ? {} : { is_exit: true }),
+    ...given({ tcp: tcpWays(view.config, node) }),
   };
 }
 

@@ -81,8 +81,10 @@ const hubPick = nodes.pick(
   "isRelay",
   "publicIp",
   "externalPort",
+  "listenPort",
   "subnets",
   "routeOptions",
+  "tcp",
 );
 const exitPick = nodes.pick("id", "name", "ip", "ip6", "exitGroups");
 const caPick = authorities.pick("id", "kind", "certificate", "retiredAt");

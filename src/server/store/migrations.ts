@@ -301,6 +301,8 @@ const steps: readonly (readonly string[])[] = [
   ],
   // 59
   [nodes.add("exitGroups"), "CREATE INDEX nodes_exits ON nodes (org_id) WHERE exit_groups <> '[]'"],
+  // 60
+  [nodes.add("tcp"), "CREATE INDEX nodes_tcp ON nodes (tcp) WHERE tcp IS NOT NULL"],
 ];
 
 /**

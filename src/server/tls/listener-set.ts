@@ -3,6 +3,7 @@
 
 import { hostname } from "node:os";
 import { AppError } from "../../base/errors.ts";
+import type { Forwarder } from "../../base/datagrams/forwarder.ts";
 import type { Log } from "../../base/log.ts";
 import type { Network } from "../../base/ip.ts";
 import type { SecretKeys } from "../../pki/secrets.ts";
@@ -37,6 +38,7 @@ export type ListenerOptions = {
   /** The CA of this certificate, where machines do not know it. Not with "auto". */
   foreignCa?: ForeignCa;
   trustedProxies: readonly Network[];
+  forwarder?: Forwarder;
   /** A service, whose next process listens beside it, and whether this is that next process (listeners.ts). */
   isService?: boolean;
   isSuccessor?: boolean;

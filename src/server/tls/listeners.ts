@@ -1,6 +1,7 @@
 // The listener of the application, which is replaced when its TLS certificate changes. It knows addresses and certificates,
 // but not what the application answers.
 
+import { forwarderRoute, type Forwarder, type ForwarderConnection } from "../../base/datagrams/forwarder.ts";
 import { messageOf } from "../../base/errors.ts";
 import type { Log } from "../../base/log.ts";
 import type { Network } from "../../base/ip.ts";
@@ -26,6 +27,8 @@ export type ListenOptions = {
   /** This is that next process. */
   isSuccessor?: boolean;
   trustedProxies: readonly Network[];
+  /** TCP fallback for lighthouses and relays of this machine. */
+  forwarder?: Forwarder | undefined;
 };
 
 /** The application behind the listener. */
@@ -54,7 +57,7 @@ const stopWithinMs = 10_000;
 
 /** A changed certificate needs a new listener: Bun cannot change the certificate of a running one. */
 export function makeListeners(
-  { listen, tls, trustedProxies, isService = false, isSuccessor = false }: ListenOptions,
+  { listen, tls, trustedProxies, forwarder, isService = false, isSuccessor = false }: ListenOptions,
   log: Log,
 ): Listeners {
   let app: Application | undefined;
@@ -65,12 +68,11 @@ export function makeListeners(
   const refusalOf = makeHostGuard(listen);
 
   const handlers = () =>
-    handlersOf(
-      app,
-      (request) => refusalOf(request, app?.services.publicUrl),
+    handlersOf(app, (request) => refusalOf(request, app?.services.publicUrl), {
       trustedProxies,
-      tls?.isStrict === true,
-    );
+      forwarder,
+      isStrict: tls?.isStrict === true,
+    });
   const open = (port: number): Listener =>
     Bun.serve({
       hostname: listen.hostname,
@@ -119,6 +121,7 @@ export function makeListeners(
     async stop() {
       if (timer !== undefined) clearInterval(timer);
       app?.close();
+      forwarder?.close();
       // Cleared below, because a pending timer would keep the process alive.
       const force = setTimeout(() => void current?.stop(true), stopWithinMs);
       await current?.stop();
@@ -132,14 +135,18 @@ export function makeListeners(
 function handlersOf(
   app: Application | undefined,
   refuse: (request: Request) => Response | undefined,
-  trustedProxies: readonly Network[],
-  isStrict: boolean,
+  {
+    trustedProxies,
+    forwarder,
+    isStrict,
+  }: Pick<ListenOptions, "trustedProxies" | "forwarder"> & { isStrict: boolean },
 ) {
+  const websocket = forwarder?.websocket ?? noWebSockets;
   if (app === undefined) {
     const starting = () => new Response(null, { status: 503, headers: { "Retry-After": "1" } });
-    return { fetch: starting, routes: {} };
+    return { fetch: starting, routes: {}, websocket };
   }
-  const edgeOf = (server: Bun.Server<undefined>): Edge => ({
+  const edgeOf = (server: Server): Edge => ({
     addressOf: (request) =>
       clientAddress(
         server.requestIP(request)?.address ?? "",
@@ -149,7 +156,7 @@ function handlersOf(
   });
   let edge: Edge | undefined;
   const strict = strictTransport(isStrict ? app.services.publicUrl : undefined);
-  const answer = (request: Request, server: Bun.Server<undefined>) => {
+  const answer = (request: Request, server: Server) => {
     edge ??= edgeOf(server);
     if (!isHealthCheck(request)) return refuse(request) ?? app.fetch(request, edge);
     // Not guarded: it has no Host header. The application needs a whole URL, so it gets another request, whose address the
@@ -159,12 +166,12 @@ function handlersOf(
     const named = new Request(`http://localhost${request.url}`, { method, headers });
     return app.fetch(named, { addressOf: () => address });
   };
-  const fetch = (request: Request, server: Bun.Server<undefined>) => strict(request, answer(request, server));
+  const fetch = (request: Request, server: Server) => strict(request, answer(request, server));
   const routes = Object.fromEntries(
     app.direct.map((route) => [
       route.path,
       {
-        [route.method]: (request: Bun.BunRequest, server: Bun.Server<undefined>) =>
+        [route.method]: (request: Bun.BunRequest, server: Server) =>
           strict(
             request,
             refuse(request) ??
@@ -174,8 +181,14 @@ function handlersOf(
       },
     ]),
   );
-  return { fetch, routes };
+  if (forwarder === undefined) return { fetch, routes, websocket };
+  const forward = (request: Request, server: Server) =>
+    refuse(request) ?? forwarder.accept(request, server, (edge ??= edgeOf(server)).addressOf(request));
+  return { fetch, routes: { ...routes, [forwarderRoute]: { GET: forward } }, websocket };
 }
+
+type Server = Bun.Server<ForwarderConnection>;
+const noWebSockets: Forwarder["websocket"] = { message: ({ close }) => close() };
 
 /** HTTP/1.0 needs no Host header, and load balancers check in that way. Without it, the URL is a path alone. */
 function isHealthCheck({ url, headers }: Request): boolean {

@@ -36,7 +36,7 @@ async function check({
   writeFileSync(join(organization.directory, "config.yml"), JSON.stringify(config));
   const { lookup, sleep } = world.system;
   const checks = await netcheck(organization, {
-    system: { lookup, sleep, machineState: async () => emptyMachine },
+    system: { env: {}, lookup, sleep, machineState: async () => emptyMachine },
     open,
     seen: async () => seen,
     controlPlane: async () => ok("fine"),

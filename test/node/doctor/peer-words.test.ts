@@ -95,6 +95,7 @@ test("no sentence of status, doctor and netcheck writes the overlay address of a
       lookup: async () => [],
       sleep: async () => undefined,
       machineState: async () => emptyMachine,
+      env: {},
     };
     const check = (told: OrganizationState | undefined) =>
       netcheck(organization, {

@@ -104,7 +104,12 @@ describe("units", () => {
     systemdUnits(teams, { ...places, ...changed });
 
   test("each mode has its own units; without organizations only the daemon is installed", () => {
-    const server = ["overlay-agent@.service", "overlay-agent-auth.service", "overlay-agent-auth.timer"];
+    const server = [
+      "overlay-agent@.service",
+      "overlay-agent-edge@.service",
+      "overlay-agent-auth.service",
+      "overlay-agent-auth.timer",
+    ];
     expect([...texts([{ slug: "a", mode: "server" }]).files.keys()]).toEqual(server);
     expect([...texts([{ slug: "a", mode: "desktop" }]).files.keys()]).toEqual(["overlay-agent.service"]);
     expect([...texts([]).files.keys()]).toEqual(["overlay-agent.service"]);
@@ -158,7 +163,7 @@ describe("plans", () => {
   test("the first installation creates the group, writes, reloads and starts", () => {
     const changes = systemdInstallation(both, places, nothing);
     expect(changes[0]).toEqual({ change: "run", argv: ["/usr/sbin/groupadd", "--system", "overlay-agent"] });
-    expect(changes.filter(({ change }) => change === "file")).toHaveLength(4);
+    expect(changes.filter(({ change }) => change === "file")).toHaveLength(5);
     expect(argvs(changes).slice(1)).toEqual([
       "daemon-reload",
       "enable --now overlay-agent@acme-2.service overlay-agent-auth.timer overlay-agent.service",
@@ -190,7 +195,7 @@ describe("plans", () => {
       "enable --now overlay-agent@acme-2.service overlay-agent-auth.timer overlay-agent.service",
     ]);
     const copied = systemdInstallation(both, places, { ...nothing, group: true, files: packaged, packaged });
-    expect(copied.filter(({ change }) => change === "remove")).toHaveLength(4);
+    expect(copied.filter(({ change }) => change === "remove")).toHaveLength(5);
     expect(argvs(copied)[0]).toBe("daemon-reload");
     // Another engine needs a unit of this machine, above the package's.
     const other = systemdInstallation(
@@ -217,15 +222,18 @@ describe("plans", () => {
   test("removal stops the units first, and keeps those of other organizations", () => {
     const state = { ...nothing, files: systemdUnits(both, places).files };
     expect(argvs(systemdRemoval(undefined, both, state))).toEqual([
-      "disable --now overlay-agent@acme-2.service overlay-agent-auth.timer overlay-agent.service",
+      "disable --now overlay-agent@acme-2.service overlay-agent-edge@acme-2.service overlay-agent-auth.timer overlay-agent.service",
       "stop overlay-agent-auth.service",
       "daemon-reload",
     ]);
     const two: OrganizationMode[] = [...both, { slug: "other", mode: "server" }];
-    expect(argvs(systemdRemoval("other", two, state))).toEqual(["disable --now overlay-agent@other.service"]);
+    expect(argvs(systemdRemoval("other", two, state))).toEqual([
+      "disable --now overlay-agent@other.service overlay-agent-edge@other.service",
+    ]);
     expect(argvs(systemdRemoval("acme-2", both, state))).toEqual([
-      "disable --now overlay-agent@acme-2.service overlay-agent-auth.timer",
+      "disable --now overlay-agent-auth.timer",
       "stop overlay-agent-auth.service",
+      "disable --now overlay-agent@acme-2.service overlay-agent-edge@acme-2.service",
     ]);
     expect(systemdRemoval(undefined, both, { files: new Map(), packaged: new Map() })).toEqual([]);
   });

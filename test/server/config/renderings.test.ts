@@ -89,6 +89,7 @@ test("a node gets what rendering for it alone gives, whichever nodes asked befor
       async (targets, hubIds, asking) => {
         const hubs = hubIds.map((id) => ({
           ...node({ id, ip: `10.0.0.${id}`, isLighthouse: true, publicIp: "192.0.2.1" }),
+          tcp: null,
         }));
         const rules = targets.map((each, at) => ({
           ...rule,

@@ -18,6 +18,7 @@ import {
 } from "./local-changes.ts";
 import { withExit } from "../granted/exits.ts";
 import { refuseForeignFiles } from "../own-files.ts";
+import { readTcpState, withTcpAddresses } from "../tcp-state.ts";
 import { readOwnYaml, readYaml } from "./read-yaml.ts";
 
 /** The addresses that config.yml holds instead of DNS names (host-names.ts); an empty list for an unresolved name. */
@@ -59,7 +60,10 @@ export function finishConfig(
   const own = mergeYaml(
     {
       ...withExit(
-        withDataPlane(withPeerMap(healed, readPeerMap(directory)), dataPlane),
+        withDataPlane(
+          withTcpAddresses(withPeerMap(healed, readPeerMap(directory)), readTcpState(directory)),
+          dataPlane,
+        ),
         directory,
         dataPlane?.engine,
       ),

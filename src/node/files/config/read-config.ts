@@ -41,13 +41,20 @@ export function silence(configText: () => string): () => boolean {
 
 /** The UDP port that an organization's engine binds; 0 if it takes any free port, or if config.yml is damaged. */
 export function listenPort(directory: string): number {
+  return listenPlace(directory).port;
+}
+
+/** `host`: the one address that the engine binds; undefined: all. */
+export function listenPlace(directory: string): { port: number; host: string | undefined } {
   try {
     const text = readTextIfThere(join(directory, "config.yml")) ?? "";
-    const port = at(readOwnYaml(text, "config.yml"), "listen.port");
-    return typeof port === "number" ? port : 0;
+    const config = readOwnYaml(text, "config.yml");
+    const [host, port] = [at(config, "listen.host"), at(config, "listen.port")];
+    const isOne = typeof host === "string" && !["::", "[::]", "0.0.0.0"].includes(host);
+    return { port: typeof port === "number" ? port : 0, host: isOne ? host : undefined };
   } catch {
     // Other code reports the damage, and no engine runs with such a file.
-    return 0;
+    return { port: 0, host: undefined };
   }
 }
 
@@ -75,11 +82,18 @@ export function tunnelDevice(configYml: string): string | undefined {
 /** In config.yml: the entries of static_host_map that are no lighthouses and relays (local-changes.ts). Engines ignore it. */
 export const keptPeersKey = "kept_peers";
 
+/** In config.yml: the addresses in static_host_map that are this node's own forwarders (tcp-state.ts). Engines ignore it. */
+export const tcpAddressesKey = "tcp_addresses";
+
 /** static_host_map as the control plane sent it. */
 function hubsIn(config: YamlMap): YamlMap {
   const map = config["static_host_map"];
   const kept = new Set(listOf(config[keptPeersKey]));
-  return Object.fromEntries(Object.entries(isMap(map) ? map : {}).filter(([overlay]) => !kept.has(overlay)));
+  const own = new Set(listOf(config[tcpAddressesKey]));
+  const hubs = Object.entries(isMap(map) ? map : {}).filter(([overlay]) => !kept.has(overlay));
+  return Object.fromEntries(
+    hubs.map(([overlay, at]) => [overlay, listOf(at).filter((each) => !own.has(each))]),
+  );
 }
 
 /** A node's roles, and its lighthouses. */

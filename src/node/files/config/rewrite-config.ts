@@ -21,6 +21,7 @@ import {
 import { withLock } from "../lock.ts";
 import { readMachine, type Machine } from "../granted/machine.ts";
 import { readSent } from "./sent-config.ts";
+import { writeTcpState, type TcpState } from "../tcp-state.ts";
 
 type Place = { directory: string; slug: string };
 
@@ -43,7 +44,13 @@ function readPresent({ directory, slug }: Place, machine: Machine) {
 }
 
 /** A part that is left out stays as it is. */
-export type OwnChanges = { healing?: LocalChanges; peers?: PeerMap; routes?: RouteChoice };
+export type OwnChanges = {
+  healing?: LocalChanges;
+  peers?: PeerMap;
+  routes?: RouteChoice;
+  /** Undefined ends it. */
+  tcp?: { state: TcpState | undefined };
+};
 
 /**
  * Stores the changes and rewrites config.yml. The caller holds the lock, and then reloads the engine. Returns false if the
@@ -53,7 +60,7 @@ export type OwnChanges = { healing?: LocalChanges; peers?: PeerMap; routes?: Rou
 export function rewriteConfig(
   place: Place,
   machine: Machine,
-  { healing, peers, routes }: OwnChanges,
+  { healing, peers, routes, tcp }: OwnChanges,
 ): boolean {
   const found = readPresent(place, machine);
   if (found === undefined || (healing !== undefined && !found.localApi)) return false;
@@ -62,6 +69,7 @@ export function rewriteConfig(
   if (healing !== undefined) writeLocalChanges(place.directory, healing);
   if (peers !== undefined) writePeerMap(place.directory, peers);
   if (routes !== undefined) writeRouteChoice(place.directory, routes);
+  if (tcp !== undefined) writeTcpState(place.directory, tcp.state);
   const { localApi } = found;
   const { host_names: names, data_plane: dataPlane } = found.state;
   // A change of overrides.yml that no command applied, and no engine tested, must not come into force with these.

@@ -54,8 +54,8 @@ const readAgainMs = 1000;
 /** A node and the version that it should have. */
 type Current = { node: LiveNode; version: number };
 
-export function makeCheckins(given: Omit<Deps, "runDueUpkeep">): Checkins {
-  const deps: Deps = { ...given, runDueUpkeep: shareUpkeepRuns(given) };
+export function makeCheckins(given: Omit<Deps, "runDueUpkeep" | "tcpChanges">): Checkins {
+  const deps: Deps = { ...given, runDueUpkeep: shareUpkeepRuns(given), tcpChanges: new Map() };
   const { system, changes, live, reports, publicUrl } = deps;
   const time = makeClock(system.now);
   const read = (org: Org, nodeId: number) => readCurrent(deps, org, nodeId);

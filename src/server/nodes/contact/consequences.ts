@@ -1,21 +1,24 @@
-// Consequences of a check-in's report, which are rare: another engine, other networks on offer, a confirmed version,
-// certificates that are due for renewal.
+// Consequences of a check-in's report, which are rare: another engine, other networks on offer, another TCP port,
+// a confirmed version,// certificates that are due for renewal.
 
 import { AppError } from "../../../base/errors.ts";
 import type { CheckinRequest } from "../../../protocol/checkin.ts";
+import { atPlane } from "../../../protocol/stored.ts";
 import type { Advertised } from "../../../protocol/routing/advertised.ts";
 import { record } from "../../audit/record.ts";
 import { engineClass } from "../../../engine/features.ts";
 import type { LiveNode } from "./live-nodes.ts";
 import { recordRefusal, type RefusalNotes } from "./refused-engine.ts";
 import { nodes } from "../../store/tables/nodes.ts";
-import { notifyNode, raiseOwnVersion } from "../../store/versions.ts";
+import { notifyNode, raiseConfigVersion, raiseOwnVersion } from "../../store/versions.ts";
 import type { ServerOptions } from "../../options.ts";
 import type { Renewals } from "../lifecycle/renewal.ts";
 
 export type ConsequenceDeps = Pick<ServerOptions, "db" | "system"> & {
   renewals: Renewals;
   refusals: RefusalNotes;
+  /** When a node last said another TCP port, by its id: monotonic ms. */
+  tcpChanges: Map<number, number>;
   /** Does what is due when a node has confirmed a version. */
   runDueUpkeep(orgId: number): Promise<void>;
   /** Continues work that waits until nodes of the organization confirm a version. */
@@ -26,6 +29,7 @@ type Org = { id: number };
 type Consequences = {
   engine: string | undefined;
   advertised: Advertised[] | undefined;
+  tcp: string | null | undefined;
   confirmed: number | undefined;
   isDue: boolean;
 };
@@ -41,8 +45,16 @@ export function consequencesOf(
   const confirmed = version === node.confirmed ? undefined : version;
   const isDue = node.renewAt !== null && node.renewAt <= now;
   const advertised = otherOffer(node, request);
-  const isNothing = engine === undefined && advertised === undefined && confirmed === undefined && !isDue;
-  return isNothing ? undefined : { engine, advertised, confirmed, isDue };
+  const tcp = otherTcp(node, request);
+  const isNothing = [engine, advertised, tcp, confirmed].every((each) => each === undefined) && !isDue;
+  return isNothing ? undefined : { engine, advertised, tcp, confirmed, isDue };
+}
+
+/** The control plane itself decides where its own listener is used (plane-fallback.ts). */
+function otherTcp({ isHub, tcp }: LiveNode, { tcp: port }: CheckinRequest): string | null | undefined {
+  if (!isHub || port === undefined || tcp === atPlane) return undefined;
+  const said = port === 0 ? null : String(port);
+  return said === tcp ? undefined : said;
 }
 
 function otherOffer(node: LiveNode, { advertised = [] }: CheckinRequest): Advertised[] | undefined {
@@ -58,14 +70,35 @@ export async function applyConsequences(
   consequences: Consequences | undefined,
 ): Promise<boolean> {
   if (consequences === undefined) return false;
-  const { engine, advertised, isDue } = consequences;
+  const { engine, advertised, tcp, isDue } = consequences;
   const isOther =
     advertised !== undefined && (await unlessStorageRefuses(() => takeAdvertised(deps, node, advertised)));
   const isTaken = engine !== undefined && (await unlessStorageRefuses(() => takeEngine(deps, node, engine)));
   if (isDue) {
     await deps.renewals.ensure(org.id, node.id, { wait: node.notAfter <= deps.system.now() });
   }
-  return isTaken || isOther || isDue;
+  const isMoved = tcp !== undefined && (await unlessStorageRefuses(() => takeTcp(deps, node, tcp)));
+  return isTaken || isOther || isMoved || isDue;
+}
+
+const tcpEveryMs = 30_000;
+const mostTcpChanges = 1000;
+
+/** All nodes of the organization get it, so a node that changes its mind all the time must not keep them busy. */
+async function takeTcp(
+  { db, system, tcpChanges }: ConsequenceDeps,
+  { id, orgId }: LiveNode,
+  tcp: string | null,
+): Promise<void> {
+  const [now, last = Number.NEGATIVE_INFINITY] = [system.monotonic(), tcpChanges.get(id)];
+  if (now - last < tcpEveryMs) return;
+  if (tcpChanges.size >= mostTcpChanges) tcpChanges.clear();
+  tcpChanges.set(id, now);
+  await db.writeFor({ org: orgId }, async (tx) => {
+    await nodes.update(tx, { id }, { tcp });
+    await notifyNode(tx, orgId, id);
+    await raiseConfigVersion(tx, orgId);
+  });
 }
 
 /** Nodes must learn of a revocation even if the disk is full. They repeat their reports at the next check-in. */

@@ -36,6 +36,9 @@ export type LiveNode = {
   /** The configuration version that it reported last, set at once. */
   applied: number | null;
   confirmed: number;
+  /** A lighthouse or relay, and how it is reached by TCP. */
+  isHub: boolean;
+  tcp: string | null;
   /** Until when the user has to confirm the node; unset before the user was told. */
   confirmBy: string | undefined;
   report: Report;
@@ -210,6 +213,8 @@ function liveOf(
     order: actionOf(node.orderJws) === "restore" ? (node.orderJws ?? undefined) : undefined,
     applied: report.applied ?? node.appliedConfigVersion,
     confirmed: node.confirmedConfigVersion,
+    isHub: node.isLighthouse || node.isRelay,
+    tcp: node.tcp,
     confirmBy,
     report,
     isOutdated: false,

@@ -105,6 +105,11 @@ export const nodes = table(
     routeOptions: since(58, jsonWithDefault(RouteOptions, "{}")),
     /** The networks that root of its machine offers to route, as it reported last. */
     advertised: since(58, jsonWithDefault(AdvertisedList, "[]")),
+    /**
+     * How a lighthouse or relay is reached where UDP is blocked: the TCP port of its agent's listener, or `plane` for the
+     * control plane's own; null: not by TCP.
+     */
+    tcp: since(60, textOrNull()),
   },
   {
     indexes: [

@@ -1,0 +1,235 @@
+// The server's side of TCP fallback, of a control plane's listener and of an agent's: passes datagrams between WebSockets and
+// engines of this machine, and to nothing else. It exposes what the engine's UDP port exposes: the engine's handshake decides
+// who may talk. So it asks for no credentials, and has bounds of its own.
+
+import { networkInterfaces } from "node:os";
+import { DatagramBatch, datagramsIn, longestMessage, sendOrLose } from "./frames.ts";
+
+/** The path that nodes ask for, with the UDP port of the engine that they mean. */
+export const forwarderPath = "/tcp/";
+export const forwarderRoute = `${forwarderPath}:port`;
+
+/** An engine of this machine. `host`: the address that it is bound to; unset: all. */
+export type EnginePlace = { host?: string };
+
+export type ForwarderOptions = {
+  /** The engine at a UDP port, if it may be reached by TCP. */
+  engineAt(port: number): EnginePlace | undefined;
+  /** Both directions together; more is dropped. Unset: as much as passes. */
+  bytesPerS?: number;
+  monotonic(): number;
+  /** Tests need small ones. */
+  limits?: Partial<typeof usualLimits>;
+};
+
+const usualLimits = {
+  connections: 1000,
+  /** For 200 nodes behind one NAT with two lighthouses. */
+  ofAddress: 500,
+  /** A client whose handshake no engine answers is no node. */
+  proveWithinMs: 10_000,
+  /** Bytes above the rate within that time. Flows inside a tunnel send less where packets are lost; what does not, ends. */
+  excess: 8_388_608,
+};
+/** What waits for a slow client; more is dropped, as a full UDP queue drops it. */
+const mostWaiting = 65_536;
+const idleS = 60;
+const burstS = 0.25;
+
+export type ForwarderConnection = {
+  readonly address: string;
+  readonly openedAt: number;
+  readonly batch: DatagramBatch;
+  socket: Bun.udp.ConnectedSocket<"buffer"> | undefined;
+  client: Bun.ServerWebSocket<ForwarderConnection> | undefined;
+  /** The engine answered it. */
+  isProven: boolean;
+  /** Bytes that it sent above the rate, since the last look. */
+  dropped: number;
+};
+
+export type Forwarder = {
+  /** The answer to a request for `forwarderRoute`; undefined: the connection is open. */
+  accept(request: Request, server: Upgrades, address: string): Promise<Response | undefined>;
+  websocket: Bun.WebSocketHandler<ForwarderConnection>;
+  connections(): number;
+  close(): void;
+};
+type Upgrades = Pick<Bun.Server<ForwarderConnection>, "upgrade">;
+
+export function makeForwarder({ engineAt, bytesPerS, monotonic, limits }: ForwarderOptions): Forwarder {
+  const { connections, ofAddress, proveWithinMs, excess } = { ...usualLimits, ...limits };
+  const open = new Set<ForwarderConnection>();
+  const spend = makeBucket(bytesPerS, monotonic);
+  const end = (connection: ForwarderConnection, code: number) => {
+    if (!open.delete(connection)) return;
+    connection.socket?.close();
+    connection.client?.close(code);
+  };
+  const sweep = () => {
+    const now = monotonic();
+    for (const each of open) {
+      each.dropped = 0;
+      if (!each.isProven && now - each.openedAt > proveWithinMs) end(each, 1008);
+    }
+  };
+  /** Nodes keep their places: only a connection that no engine answered yet makes room. */
+  const makeRoom = (): boolean => {
+    sweep();
+    if (open.size < connections) return true;
+    for (const each of open) {
+      if (each.isProven) continue;
+      end(each, 1013);
+      return true;
+    }
+    return false;
+  };
+  let sweeping: ReturnType<typeof setInterval> | undefined;
+
+  return {
+    async accept(request, server, address) {
+      const port = portIn(request.url);
+      const engine = port === undefined ? undefined : engineAt(port);
+      const source = engine === undefined ? undefined : (engine.host ?? (await ownAddress()));
+      if (port === undefined || source === undefined) return new Response(null, { status: 404 });
+      if (request.headers.get("upgrade")?.toLowerCase() !== "websocket")
+        return new Response(null, { status: 426, headers: { Upgrade: "websocket" } });
+      const own = [...open].filter((each) => each.address === address);
+      if (own.length >= ofAddress || !makeRoom())
+        return new Response(null, { status: 503, headers: { "Retry-After": "10" } });
+      const connection = newConnection(address, monotonic());
+      // Before the socket is there: it counts from now on.
+      open.add(connection);
+      connection.socket = await openSocket({ source, port }, connection, spend).catch(() => undefined);
+      if (
+        connection.socket !== undefined &&
+        open.has(connection) &&
+        server.upgrade(request, { data: connection })
+      ) {
+        sweeping ??= setInterval(sweep, proveWithinMs).unref();
+        return undefined;
+      }
+      connection.socket?.close();
+      end(connection, 1011);
+      return new Response(null, { status: 503, headers: { "Retry-After": "10" } });
+    },
+    websocket: {
+      maxPayloadLength: longestMessage,
+      backpressureLimit: 4 * mostWaiting,
+      idleTimeout: idleS,
+      perMessageDeflate: false,
+      open(client) {
+        client.data.client = client;
+      },
+      message({ data: connection }, message) {
+        if (typeof message === "string") return end(connection, 1003);
+        const datagrams = affordable(connection, datagramsIn(message), spend);
+        if (connection.dropped > excess) return end(connection, 1008);
+        if (datagrams.length > 0 && open.has(connection))
+          sendOrLose(() => connection.socket?.sendMany(datagrams));
+      },
+      close: ({ data: connection }) => end(connection, 1000),
+    },
+    connections: () => open.size,
+    close() {
+      clearInterval(sweeping);
+      // They connect again to the next process.
+      for (const each of open) end(each, 1012);
+    },
+  };
+}
+
+function affordable(
+  connection: ForwarderConnection,
+  datagrams: readonly Uint8Array[],
+  spend: (bytes: number) => boolean,
+): Uint8Array[] {
+  return datagrams.filter(({ length }) => {
+    if (spend(length)) return true;
+    connection.dropped += length;
+    return false;
+  });
+}
+
+function newConnection(address: string, openedAt: number): ForwarderConnection {
+  const connection: ForwarderConnection = {
+    address,
+    openedAt,
+    batch: new DatagramBatch((message) => {
+      const { client } = connection;
+      if (client === undefined || client.getBufferedAmount() > mostWaiting) return;
+      client.sendBinary(message);
+    }),
+    socket: undefined,
+    client: undefined,
+    isProven: false,
+    dropped: 0,
+  };
+  return connection;
+}
+
+function openSocket(
+  { source, port }: { source: string; port: number },
+  connection: ForwarderConnection,
+  spend: (bytes: number) => boolean,
+): Promise<Bun.udp.ConnectedSocket<"buffer">> {
+  return Bun.udpSocket({
+    hostname: source,
+    connect: { hostname: source, port },
+    socket: {
+      data(_, bytes) {
+        // recv_error (type 2) answers any packet, so it proves nothing.
+        if (bytes.length >= 16 && ((bytes[0] ?? 0) & 0x0f) !== 2) connection.isProven = true;
+        if (spend(bytes.length)) connection.batch.add(bytes);
+      },
+      // The engine does not listen at this moment.
+      error: () => undefined,
+    },
+  });
+}
+
+function portIn(url: string): number | undefined {
+  const [, digits] = /\/tcp\/([1-9]\d{0,4})\/?$/.exec(new URL(url).pathname) ?? [];
+  return digits === undefined ? undefined : Number(digits);
+}
+
+/** Whether so many bytes may pass now. */
+function makeBucket(bytesPerS: number | undefined, monotonic: () => number): (bytes: number) => boolean {
+  if (bytesPerS === undefined) return () => true;
+  const most = bytesPerS * burstS;
+  let [left, at] = [most, monotonic()];
+  return (bytes) => {
+    const now = monotonic();
+    left = Math.min(most, left + ((now - at) / 1000) * bytesPerS);
+    at = now;
+    if (left < bytes) return false;
+    left -= bytes;
+    return true;
+  };
+}
+
+/**
+ * The address of this machine from which datagrams go to its engine. The engine tells other nodes where it sees a node, so it
+ * must never see loopback: at this address of the machine itself nothing answers them, because the socket is connected.
+ */
+async function ownAddress(): Promise<string | undefined> {
+  // The kernel chooses the address of a connected socket; no packet is sent. These are for documentation (RFC 5737, 3849).
+  for (const hostname of ["192.0.2.1", "2001:db8::1"]) {
+    const address = await Bun.udpSocket({
+      hostname: hostname.includes(":") ? "::" : "0.0.0.0",
+      connect: { hostname, port: 9 },
+    }).then(
+      (socket) => {
+        const found = socket.address.address;
+        socket.close();
+        return found;
+      },
+      () => undefined,
+    );
+    if (address !== undefined && !isOfMachineAlone(address)) return address;
+  }
+  const all = Object.values(networkInterfaces()).flatMap((each = []) => each);
+  return all.find(({ internal, address }) => !internal && !isOfMachineAlone(address))?.address;
+}
+
+const isOfMachineAlone = (address: string) => /^(127\.|0\.0\.0\.0|::1?$|fe80:|169\.254\.)/.test(address);

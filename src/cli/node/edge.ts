@@ -1,0 +1,64 @@
+// `agent edge`: what an organization needs beside its engine, in the foreground. systemd runs it where it is needed.
+
+import { statSync } from "node:fs";
+import { brand } from "../../brand.ts";
+import { AppError } from "../../base/errors.ts";
+import type { Context, Implementation } from "../command.ts";
+
+export const command: Implementation = {
+  notes:
+    "TCP fallback, for example: on a lighthouse with --tcp-fallback, and on a node while UDP is blocked. In desktop mode the\n" +
+    "daemon does it. It ends when nothing is needed.",
+  args: {
+    "org-slug": {
+      type: "string",
+      valueHint: "SLUG",
+      description: "The organization's slug (default: the only one)",
+    },
+  },
+  examples: [`${brand.executable} edge --org-slug acme`],
+  run,
+};
+
+/** How often it looks whether an update has replaced its program. */
+const programMs = 10_000;
+
+async function run({ settings, system, values, log, output }: Context): Promise<void> {
+  const { requireRoot } = await import("../../node/enroll/services.ts");
+  const { chooseOne } = await import("../../daemon/asking/choose-slugs.ts");
+  const { openOrganization, parseSlug } = await import("../../node/files/organizations.ts");
+  const { edgeParts, needsEdge } = await import("../../node/edge/parts.ts");
+  const { runEdge } = await import("../../node/edge/edge.ts");
+  const { isStopped } = await import("../../node/files/stopped.ts");
+  const { readRevokedNote } = await import("../../node/files/revoked-notes.ts");
+  const { makeOrganizationEdge } = await import("../../node/contact/organization-edge.ts");
+  const slug = parseSlug(chooseOne(settings.configRoot, values.text("org-slug")));
+  const open = () => openOrganization(settings.configRoot, slug);
+  const organization = open();
+  if (settings.dryRun) return output.plan([]);
+  requireRoot(system);
+  // The executable is built for short commands (build.ts).
+  Bun.unsafe.setJITPolicy(1);
+  const command = `${brand.executable} edge`;
+  const { control } = makeOrganizationEdge(organization, settings, { system, log, command });
+  const over = new AbortController();
+  for (const signal of ["SIGTERM", "SIGINT"]) process.once(signal, () => over.abort(new Error(signal)));
+  const programOf = () => statSync(system.executable, { throwIfNoEntry: false })?.ino;
+  const [program, replaced] = [
+    programOf(),
+    new AppError("failed", "An update has replaced this program: it starts again"),
+  ];
+  const watch = setInterval(() => {
+    if (programOf() !== program) over.abort(replaced);
+  }, programMs);
+  const { directory } = organization;
+  const isUp = () => !isStopped(directory) && readRevokedNote(directory) === undefined;
+  if (!needsEdge(organization)) output.say(`${slug} needs nothing beside its engine now`);
+  await runEdge(
+    { slug, directory, open, control, command, log, system },
+    { parts: edgeParts, isUp, isLasting: false, signal: over.signal },
+  );
+  clearInterval(watch);
+  // systemd starts it again after a failure.
+  if (over.signal.reason === replaced) throw replaced;
+}

@@ -1,0 +1,331 @@
+// Where UDP is blocked, this node goes by TCP. It notices within ten seconds that no lighthouse or relay answers by UDP while
+// one does by TCP, gives its engine addresses on loopback for them (tcp-way.ts), and takes these away when UDP passes again.
+
+import { statSync } from "node:fs";
+import { join } from "node:path";
+import { messageOf } from "../../base/errors.ts";
+import { parseAddress } from "../../base/ip.ts";
+import { readText } from "../../base/open-file.ts";
+import { formatTime } from "../../base/quantities.ts";
+import { sendFromPort } from "../../platform/network/raw-udp.ts";
+import { portsOf } from "../../platform/network/port-holder.ts";
+import { controlSocket } from "../../platform/systemd/control-socket.ts";
+import { atPlane } from "../../protocol/stored.ts";
+import { forwarderPath } from "../../base/datagrams/forwarder.ts";
+import { sendOrLose } from "../../base/datagrams/frames.ts";
+import { engineQuestion, isEngineAnswer } from "../engine/engine-question.ts";
+import { localApi } from "../engine/local-api.ts";
+import { staticHosts } from "../files/config/read-config.ts";
+import { credentialsIfOwn, type Organization } from "../files/organizations.ts";
+import { isStopped } from "../files/stopped.ts";
+import { readTcpState, tcpWaysOf, type TcpState } from "../files/tcp-state.ts";
+import { applyChanges } from "../health/apply-changes.ts";
+import type { EdgeContext, RunningPart } from "./part.ts";
+import { openTcpWay, proxyFor, type TcpWay } from "./tcp-way.ts";
+
+/** How often one lighthouse or relay is asked by UDP, two packets of 44 bytes: 2.5 MB a day. */
+const everyMs = 3000;
+const [oneMs, allMs, byTcpMs] = [800, 1500, 3000];
+const againMs = 200;
+/** UDP passes again after so many answers in a row. */
+const enough = 2;
+/** The engine sends something to each lighthouse within this time. Then it sends nothing to loopback any more. */
+const quietMs = 12_000;
+const longestReturnMs = 45_000;
+/** How often a packet of the engine is sent to the lighthouse from the engine's own port. */
+const nudgeEveryMs = 1000;
+/** The same packet by TCP, if that was lost. An engine ignores the second one of two equal packets. */
+const repeatMs = 150;
+
+/** A lighthouse or relay that is reached by TCP. */
+type Hub = { peer: string; host: string; port: number; url: string };
+
+export function startTcpFallback(context: EdgeContext): RunningPart {
+  const over = new AbortController();
+  const ends = { isOver: false };
+  const running = run(context, over.signal, ends);
+  return {
+    async stop(isOver) {
+      ends.isOver = isOver;
+      over.abort(new Error("Stopped"));
+      await running;
+    },
+  };
+}
+
+async function run(context: EdgeContext, signal: AbortSignal, ends: { isOver: boolean }): Promise<void> {
+  const { slug, directory, log, system } = context;
+  while (!signal.aborted) {
+    try {
+      if (readTcpState(directory) === undefined) await noticeBlockedUdp(context, signal);
+      if (readTcpState(directory) !== undefined) await goByTcp(context, signal, ends);
+    } catch (error) {
+      log.error("TCP fallback failed; trying again", { team: slug, reason: messageOf(error) });
+      await system.sleep(everyMs, signal).catch(() => undefined);
+    }
+  }
+}
+
+/** Resolves at the signal, or when UDP is blocked and TCP works: then tcp.json says so, and nothing else is changed. */
+export async function noticeBlockedUdp(context: EdgeContext, signal: AbortSignal): Promise<void> {
+  const { slug, directory, log, system } = context;
+  const hubs = hubsIn(context);
+  for (let turn = 0; !signal.aborted && readTcpState(directory) === undefined; turn++) {
+    const all = hubs();
+    const one = all[turn % Math.max(1, all.length)];
+    if (one !== undefined && (await heard([one], oneMs, system)).size === 0) {
+      const [answers, at] = await Promise.all([heard(all, allMs, system), firstByTcp(all, system)]);
+      if (answers.size === 0 && at !== undefined && !signal.aborted) {
+        await apply(context, { since: formatTime(system.now()), at, ports: {} });
+        log.warn("No lighthouse or relay answers by UDP: this node goes by TCP", { team: slug, at });
+        return;
+      }
+    }
+    await system.sleep(everyMs, signal).catch(() => undefined);
+  }
+}
+
+function apply({ slug, directory, control, command, system }: EdgeContext, state: TcpState | undefined) {
+  return applyChanges({ slug, directory }, { tcp: { state } }, { command, control, system });
+}
+
+/** Reads the files again only when they change: a blocklist makes config.yml large. */
+function hubsIn({ directory, open }: EdgeContext): () => Hub[] {
+  let seen = "";
+  let hosts: ReturnType<typeof staticHosts> = [];
+  return () => {
+    try {
+      if (isStopped(directory)) return [];
+      const organization = open();
+      const path = join(directory, "config.yml");
+      const { mtimeMs, ino } = statSync(path);
+      if (seen !== `${mtimeMs} ${ino}`) hosts = staticHosts(readText(path));
+      seen = `${mtimeMs} ${ino}`;
+      return hubsOf(organization, hosts);
+    } catch {
+      // Damaged, or being replaced.
+      return [];
+    }
+  };
+}
+
+function hubsOf(organization: Organization, hosts: ReturnType<typeof staticHosts>): Hub[] {
+  const { api_base: base = "" } = credentialsIfOwn(organization.directory) ?? {};
+  return Object.entries(tcpWaysOf(organization)).flatMap(([peer, { at, port }]): Hub[] => {
+    const found = hosts.find(({ overlay }) => overlay === peer);
+    const origin = at === atPlane ? base.replace(/^http/, "ws") : `wss://${at}`;
+    const url = `${origin}${forwarderPath}${port}`;
+    return found === undefined || !URL.canParse(url)
+      ? []
+      : [{ peer, host: found.host, port: found.port, url }];
+  });
+}
+
+/** Those that answer by UDP, with the address that did. */
+async function heard(
+  hubs: readonly Hub[],
+  forMs: number,
+  system: Pick<EdgeContext["system"], "lookup">,
+): Promise<Map<string, { host: string; port: number }>> {
+  const found = new Map<string, { host: string; port: number }>();
+  await Promise.all(
+    hubs.map(async ({ peer, host, port }) => {
+      const addresses = parseAddress(host) === undefined ? await system.lookup(host, "system") : [host];
+      const asked = addresses.slice(0, 2).map(async (address) => {
+        if (await answers(address, port, forMs)) found.set(peer, { host: address, port });
+      });
+      await Promise.all(asked);
+    }),
+  );
+  return found;
+}
+
+/** Not askEngine, which loads what costs a daemon some megabytes, and also tells why nothing answers. */
+async function answers(hostname: string, port: number, forMs: number): Promise<boolean> {
+  const { promise, resolve } = Promise.withResolvers<boolean>();
+  const opened = Bun.udpSocket({
+    hostname: hostname.includes(":") ? "::" : "0.0.0.0",
+    connect: { hostname, port },
+    socket: {
+      data(_, bytes) {
+        if (isEngineAnswer(bytes)) resolve(true);
+      },
+      error: () => undefined,
+    },
+  });
+  // Without a route the socket is refused.
+  const socket = await opened.catch(() => undefined);
+  if (socket === undefined) return false;
+  const send = () => sendOrLose(() => socket.send(engineQuestion()));
+  const asking = setInterval(send, againMs);
+  const end = setTimeout(() => resolve(false), forMs);
+  send();
+  return promise.finally(() => {
+    clearInterval(asking);
+    clearTimeout(end);
+    socket.close();
+  });
+}
+
+/** How this organization's lighthouses and relays are reached by TCP now. For `netcheck`. */
+export function tcpHubs(organization: Organization): Hub[] {
+  return hubsOf(organization, staticHosts(readText(join(organization.directory, "config.yml"))));
+}
+
+/** The host and port of the first whose engine answers through its TCP listener. */
+export async function firstByTcp(
+  hubs: readonly Hub[],
+  system: Pick<EdgeContext["system"], "env">,
+): Promise<string | undefined> {
+  const asked = hubs.map(async (hub) => {
+    const way = await openTcpWay({
+      url: hub.url,
+      proxy: proxyFor(hub.url, system.env),
+      port: 0,
+      enginePorts: () => [],
+      passes: () => false,
+    });
+    const isHeard = await way.ask(byTcpMs);
+    way.close();
+    return isHeard ? hub : undefined;
+  });
+  const found = (await Promise.all(asked)).find((hub) => hub !== undefined);
+  if (found === undefined) return undefined;
+  const { hostname, port, protocol } = new URL(found.url);
+  return `${hostname}:${port || (protocol === "wss:" ? 443 : 80)}`;
+}
+
+type Way = { hub: Hub; way: TcpWay };
+
+/** Resolves when UDP passes again and the engine has left, or at the signal. */
+async function goByTcp(context: EdgeContext, signal: AbortSignal, ends: { isOver: boolean }): Promise<void> {
+  const { system } = context;
+  const hubs = hubsIn(context);
+  const ways = new Map<string, Way>();
+  const nudges = makeNudges();
+  const open = (hub: Hub) => openWay(hub, context, (datagram) => nudges.pass(hub.peer, datagram, ways));
+  try {
+    let answers = new Map<string, { host: string; port: number }>();
+    for (let inRow = 0; !signal.aborted && inRow < enough; inRow = answers.size > 0 ? inRow + 1 : 0) {
+      await follow(hubs(), ways, open, context);
+      await system.sleep(inRow === 0 ? everyMs : everyMs / 2, signal).catch(() => undefined);
+      answers = await heard(hubs(), oneMs, system);
+    }
+    if (signal.aborted && !ends.isOver) return;
+    await goBack(context, ways, answers, nudges);
+  } finally {
+    for (const { way } of ways.values()) way.close();
+  }
+}
+
+/** Opens a way to each, and tells the engine what is new. */
+async function follow(
+  hubs: readonly Hub[],
+  ways: Map<string, Way>,
+  open: (hub: Hub) => Promise<TcpWay>,
+  context: EdgeContext,
+): Promise<void> {
+  const { directory, slug, log } = context;
+  for (const [peer, { hub, way }] of ways) {
+    if (hubs.some((each) => each.peer === peer && each.url === hub.url)) continue;
+    way.close();
+    ways.delete(peer);
+  }
+  for (const hub of hubs) if (!ways.has(hub.peer)) ways.set(hub.peer, { hub, way: await open(hub) });
+  const state = readTcpState(directory);
+  const ports = Object.fromEntries([...ways].map(([peer, { way }]) => [peer, way.port]));
+  if (state === undefined || Bun.deepEquals(state.ports, ports)) return;
+  await apply(context, { ...state, ports });
+  log.info("The engine tries lighthouses and relays by TCP", {
+    team: slug,
+    peers: Object.keys(ports).length,
+  });
+  // All of them: direct ones to other peers are dead, too, and in the local network a new handshake takes milliseconds.
+  await closeTunnels(context);
+}
+
+/** Then the engine shakes hands again with its next packet. Engines before 1.12 do it when they miss answers. */
+async function closeTunnels({ directory, system }: EdgeContext, only?: readonly string[]): Promise<void> {
+  const api = localApi(controlSocket(directory), system);
+  const all = await api.hostmap().catch(() => []);
+  const peers = only ?? all.flatMap(({ vpnAddrs: [address] }) => address ?? []);
+  for (const peer of peers) await api.closeTunnel(peer, { localOnly: true }).catch(() => undefined);
+}
+
+async function openWay(
+  { peer, url }: Hub,
+  { control, directory, system }: EdgeContext,
+  passes: (datagram: Uint8Array) => boolean,
+): Promise<TcpWay> {
+  let ports: number[] = [];
+  const look = () => {
+    void control.process().then((process) => (ports = process === undefined ? [] : portsOf(process.pid)));
+  };
+  look();
+  const options = {
+    url,
+    proxy: proxyFor(url, system.env),
+    passes,
+    enginePorts() {
+      look();
+      return ports;
+    },
+  };
+  // After a restart of this program the engine goes on with the port that it has, unless another program took it.
+  const port = readTcpState(directory)?.ports[peer] ?? 0;
+  return openTcpWay({ ...options, port }).catch(() => openTcpWay({ ...options, port: 0 }));
+}
+
+type Nudges = {
+  /** Where each answers by UDP; empty: nothing is sent there. */
+  to: ReadonlyMap<string, { host: string; port: number }>;
+  pass(peer: string, datagram: Uint8Array, ways: ReadonlyMap<string, Way>): boolean;
+};
+
+/**
+ * The engine does not leave an address by itself while it works. But it follows its peer: so one of its packets goes to the
+ * lighthouse from the engine's own port. The lighthouse answers there, and the engine goes on there, without a lost packet.
+ */
+function makeNudges(): Nudges {
+  const sentAt = new Map<string, number>();
+  const nudges: Nudges = {
+    to: new Map(),
+    pass(peer, datagram, ways) {
+      const target = nudges.to.get(peer);
+      const way = ways.get(peer)?.way;
+      const now = performance.now();
+      if (target === undefined || way?.enginePort === undefined) return true;
+      if (!isEncrypted(datagram) || now - (sentAt.get(peer) ?? 0) < nudgeEveryMs) return true;
+      sentAt.set(peer, now);
+      const kept = datagram.slice();
+      if (!sendFromPort(way.enginePort, target, kept)) return true;
+      setTimeout(() => way.send(kept), repeatMs);
+      return false;
+    },
+  };
+  return nudges;
+}
+
+/** Not a handshake (type 0), not recv_error (2), not an empty punch: one that proves its sender. */
+const isEncrypted = (datagram: Uint8Array) =>
+  datagram.length > 16 && ![0, 2].includes((datagram[0] ?? 0) & 0x0f);
+
+/** Takes the addresses away, and stays until the engine sends nothing to them. */
+async function goBack(
+  context: EdgeContext,
+  ways: ReadonlyMap<string, Way>,
+  answers: Nudges["to"],
+  nudges: Nudges,
+): Promise<void> {
+  const { slug, log, system } = context;
+  await apply(context, undefined);
+  log.info("UDP passes again: this node leaves TCP", { team: slug });
+  nudges.to = answers;
+  const from = performance.now();
+  const isUsed = ({ way }: Way) =>
+    way.usedAt !== undefined && performance.now() - Math.max(way.usedAt, from) < quietMs;
+  while (performance.now() - from < longestReturnMs && [...ways.values()].some(isUsed))
+    await system.sleep(500).catch(() => undefined);
+  const left = [...ways].filter(([, each]) => isUsed(each)).map(([peer]) => peer);
+  if (left.length > 0) await closeTunnels(context, left);
+}

@@ -1,0 +1,170 @@
+// One lighthouse or relay by TCP: a UDP port on loopback for this machine's engine, and a WebSocket to a forwarder that passes
+// the datagrams on to the engine there. Other machines cannot reach the port, and other programs of this one are not heard.
+
+import { DatagramBatch, datagramsIn, longestMessage, sendOrLose } from "../../base/datagrams/frames.ts";
+import { engineQuestion, isEngineAnswer } from "../engine/engine-question.ts";
+
+export type TcpWayOptions = {
+  url: string;
+  /** An HTTP proxy. */
+  proxy: string | undefined;
+  /** 0: any free one. */
+  port: number;
+  /** The UDP ports of this machine's engine; empty: unknown. */
+  enginePorts(): readonly number[];
+  /** Looks at a datagram of the engine before it is sent. False: it is not sent. */
+  passes(datagram: Uint8Array): boolean;
+};
+
+export type TcpWay = {
+  /** On loopback. */
+  readonly port: number;
+  /** The port of the engine; undefined before it sent something. */
+  readonly enginePort: number | undefined;
+  /** When the engine last sent something, monotonic ms; undefined: never. */
+  readonly usedAt: number | undefined;
+  /** By TCP alone. */
+  send(datagram: Uint8Array): void;
+  /** Whether the engine there answers within the time. */
+  ask(withinMs: number): Promise<boolean>;
+  close(): void;
+};
+
+const loopback = "127.0.0.1";
+/** Between attempts to connect. */
+const [firstPauseMs, longestPauseMs] = [500, 10_000];
+const openWithinMs = 8000;
+/** More is dropped, as a full UDP queue drops it. */
+const mostWaiting = 1_048_576;
+const askEveryMs = 300;
+/** How often the engine's ports are read at most. */
+const portsMs = 1000;
+
+export async function openTcpWay({ url, proxy, port, enginePorts, passes }: TcpWayOptions): Promise<TcpWay> {
+  const engine: { port?: number; usedAt?: number; lookedAt: number } = { lookedAt: Number.NEGATIVE_INFINITY };
+  let answered: (() => void) | undefined;
+  const isOfEngine = (from: number): boolean => {
+    if (from === engine.port) return true;
+    const now = performance.now();
+    if (now - engine.lookedAt < portsMs) return false;
+    engine.lookedAt = now;
+    const ports = enginePorts();
+    if (ports.length > 0 && !ports.includes(from)) return false;
+    engine.port = from;
+    return true;
+  };
+  const socket = await Bun.udpSocket({
+    hostname: loopback,
+    port,
+    socket: {
+      data(_, bytes, from) {
+        if (!isOfEngine(from)) return;
+        engine.usedAt = performance.now();
+        if (passes(bytes)) batch.add(bytes);
+      },
+      error: () => undefined,
+    },
+  });
+  const client = keepClient(url, proxy, (datagrams) => {
+    for (const each of datagrams) if (isEngineAnswer(each)) answered?.();
+    const to = engine.port;
+    if (to !== undefined && !socket.closed)
+      sendOrLose(() => socket.sendMany(datagrams.flatMap((each) => [each, to, loopback])));
+  });
+  const batch = new DatagramBatch((message) => client.send(message));
+  return {
+    port: socket.port,
+    get enginePort() {
+      return engine.port;
+    },
+    get usedAt() {
+      return engine.usedAt;
+    },
+    send: (datagram) => batch.add(datagram),
+    ask(withinMs) {
+      const { promise, resolve } = Promise.withResolvers<boolean>();
+      answered = () => resolve(true);
+      const asking = setInterval(() => batch.add(engineQuestion()), askEveryMs);
+      const end = setTimeout(() => resolve(false), withinMs);
+      return promise.finally(() => {
+        answered = undefined;
+        clearInterval(asking);
+        clearTimeout(end);
+      });
+    },
+    close() {
+      socket.close();
+      client.close();
+    },
+  };
+}
+
+type Client = { send(message: Uint8Array<ArrayBuffer>): void; close(): void };
+
+/** A connection that is made again whenever it ends. */
+function keepClient(url: string, proxy: string | undefined, take: (datagrams: Uint8Array[]) => void): Client {
+  let client: WebSocket | undefined;
+  let isClosed = false;
+  let pauseMs = firstPauseMs;
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  const connect = () => {
+    const own = (client = openClient(url, proxy));
+    const late = setTimeout(() => own.close(), openWithinMs);
+    own.addEventListener("open", () => {
+      clearTimeout(late);
+      pauseMs = firstPauseMs;
+    });
+    own.addEventListener("message", ({ data }) => {
+      if (data instanceof ArrayBuffer && data.byteLength <= longestMessage)
+        take(datagramsIn(new Uint8Array(data)));
+    });
+    const again = () => {
+      clearTimeout(late);
+      if (client !== own || isClosed) return;
+      client = undefined;
+      timer = setTimeout(connect, pauseMs);
+      pauseMs = Math.min(longestPauseMs, pauseMs * 2);
+    };
+    own.addEventListener("error", again);
+    own.addEventListener("close", again);
+  };
+  connect();
+  return {
+    send(message) {
+      if (client?.readyState === WebSocket.OPEN && client.bufferedAmount < mostWaiting) client.send(message);
+    },
+    close() {
+      isClosed = true;
+      clearTimeout(timer);
+      client?.close();
+    },
+  };
+}
+
+/**
+ * The certificate is not checked: TLS only carries the datagrams through firewalls and proxies, also through those that read TLS. The
+ * engines encrypt them and prove who they are, and nothing of this node goes beside them.
+ */
+function openClient(url: string, proxy: string | undefined): WebSocket {
+  const client = new WebSocket(url, {
+    tls: { rejectUnauthorized: false },
+    ...(proxy === undefined ? {} : { proxy }),
+  });
+  client.binaryType = "arraybuffer";
+  return client;
+}
+
+/** The proxy that the environment names for this URL (curl(1)); undefined: none. */
+export function proxyFor(url: string, env: Record<string, string | undefined>): string | undefined {
+  const { hostname, protocol } = new URL(url);
+  const valueOf = (name: string) => env[name.toLowerCase()] ?? env[name.toUpperCase()];
+  const proxy =
+    (protocol === "wss:" ? valueOf("https_proxy") : valueOf("http_proxy")) ?? valueOf("all_proxy");
+  if (proxy === undefined || proxy === "") return undefined;
+  const without = (valueOf("no_proxy") ?? "").split(",").map((each) => each.trim().replace(/^\*?\./, ""));
+  const isWithout = without.some(
+    (each) => each === "*" || (each !== "" && (hostname === each || hostname.endsWith(`.${each}`))),
+  );
+  if (isWithout) return undefined;
+  return /^https?:\/\//.test(proxy) ? proxy : `http://${proxy}`;
+}

@@ -1,0 +1,106 @@
+// Whether this node goes by TCP because UDP is blocked: the state that `status` shows, and what config.yml gets from it. It
+// survives a restart and a reboot, as the engine's configuration does.
+
+import { rmSync } from "node:fs";
+import { networkInterfaces } from "node:os";
+import { join } from "node:path";
+import * as v from "valibot";
+import { parseAddress, withoutPort } from "../../base/ip.ts";
+import { makeSocketDirectory, socketDirectory } from "../../platform/systemd/control-socket.ts";
+import { writeFileAtomic } from "../../base/files.ts";
+import { isMap, listOf, type YamlMap } from "../../base/yaml.ts";
+import { mostTcpWays, type TcpWay } from "../../protocol/stored.ts";
+import { tcpAddressesKey } from "./config/read-config.ts";
+import { readValidJson, type Organization } from "./organizations.ts";
+import { permissionsOrNone } from "./permissions.ts";
+
+const overlay = v.pipe(
+  v.string(),
+  v.maxLength(45),
+  v.check((text) => parseAddress(text) !== undefined),
+);
+const TcpState = v.object({
+  /** RFC 3339. */
+  since: v.pipe(v.string(), v.maxLength(64)),
+  /** Where it goes: "control.example.org:443". */
+  at: v.pipe(v.string(), v.maxLength(270)),
+  /** The ports on loopback by the overlay addresses of lighthouses and relays. Empty: noticed, and not in force yet. */
+  ports: v.pipe(
+    v.record(overlay, v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(65_535))),
+    v.maxEntries(mostTcpWays),
+  ),
+});
+export type TcpState = v.InferOutput<typeof TcpState>;
+
+const pathIn = (directory: string) => join(directory, socketDirectory, "tcp.json");
+
+/** Undefined: this node goes by UDP. */
+export function readTcpState(directory: string): TcpState | undefined {
+  return readValidJson(pathIn(directory), TcpState);
+}
+
+/** Undefined removes it. */
+export function writeTcpState(directory: string, state: TcpState | undefined): void {
+  if (state === undefined) return rmSync(pathIn(directory), { force: true });
+  makeSocketDirectory(directory);
+  // `status` of users reads it.
+  writeFileAtomic(pathIn(directory), `${JSON.stringify(state)}\n`, 0o644);
+}
+
+type Place = Pick<Organization, "directory" | "config">;
+
+/** How lighthouses and relays are reached by TCP, unless root does not want it. */
+export function tcpWaysOf(place: Place): Record<string, TcpWay> {
+  return isTcpOff(place) ? {} : (place.config.tcp ?? {});
+}
+
+export function isTcpOff({ directory }: Pick<Place, "directory">): boolean {
+  return permissionsOrNone(directory).tcp_fallback.includes("off");
+}
+
+/** Where root lets the agent of a lighthouse or relay listen: "192.0.2.1:443", ":443". */
+export function tcpListenersOf({ directory, config }: Place): string[] {
+  if (!config.is_lighthouse && !config.is_relay) return [];
+  return permissionsOrNone(directory).tcp_fallback.filter((each) => each !== "off");
+}
+
+export const tcpPortOf = (listener: string): number => Number(/:(\d+)$/.exec(listener)?.[1] ?? 0);
+
+const loopback = "127.0.0.1";
+
+/** The engine tries these beside the addresses that the control plane sent. */
+export function withTcpAddresses(config: YamlMap, state: TcpState | undefined): YamlMap {
+  const { static_host_map: map } = config;
+  if (state === undefined || !isMap(map)) return config;
+  const added = Object.entries(state.ports).flatMap(([peer, port]): [string, string][] =>
+    Object.hasOwn(map, peer) ? [[peer, `${loopback}:${port}`]] : [],
+  );
+  if (added.length === 0) return config;
+  const next = added.map(([peer, at]) => [peer, [...listOf(map[peer]), at]]);
+  return {
+    ...config,
+    static_host_map: { ...map, ...Object.fromEntries(next) },
+    [tcpAddressesKey]: added.map(([, at]) => at),
+  };
+}
+
+/**
+ * How the engine's address of a peer is shown: "TCP 443" for a forwarder of this node, and "TCP" on a lighthouse for a node that
+ * comes by a forwarder of its machine (datagrams/forwarder.ts).
+ */
+export function remoteLabels(directory: string): (remote: string) => string {
+  const state = readTcpState(directory);
+  const all = Object.values(networkInterfaces()).flatMap((each = []) => each);
+  const own = new Set(all.flatMap(({ address, internal }) => (internal ? [] : [address])));
+  const ports = new Set(Object.values(state?.ports ?? {}).map((port) => `${loopback}:${port}`));
+  return (remote) => {
+    if (ports.has(remote)) return `TCP ${tcpPortOf(state?.at ?? "")}`;
+    return own.has(withoutPort(remote)) ? "TCP" : remote;
+  };
+}
+
+/** For `status`. */
+export function tcpShown(directory: string): Pick<TcpState, "since" | "at"> | undefined {
+  const state = readTcpState(directory);
+  return state === undefined ? undefined : { at: state.at, since: state.since };
+}

@@ -1,0 +1,79 @@
+// TCP fallback on the control plane's own listener: which lighthouses and relays run on this very machine. Their files say it,
+// which only root of the machine can write, so no organization can open it. With several servers on one database the
+// public URL leads to any of them: then it is off, and agents offer it themselves (`--tcp-fallback`).
+
+import { readdirSync } from "node:fs";
+import { join } from "node:path";
+import * as v from "valibot";
+import type { EnginePlace } from "../../../base/datagrams/forwarder.ts";
+import { readText } from "../../../base/open-file.ts";
+import { slugPattern } from "../../../base/slug.ts";
+import { atPlane, NodeConfig } from "../../../protocol/stored.ts";
+import type { ServerOptions } from "../../options.ts";
+import { listenPortOf } from "../../config/config.ts";
+import { nodes, type NodeRow } from "../../store/tables/nodes.ts";
+import { organizations } from "../../store/tables/organizations.ts";
+import { notifyNode, raiseConfigVersion } from "../../store/versions.ts";
+
+type Deps = Pick<ServerOptions, "db" | "machineRoot">;
+
+export type PlaneFallback = {
+  /** For the listener's forwarder. */
+  engineAt(port: number): EnginePlace | undefined;
+  /** Looks again, and tells the organizations what has changed. */
+  look(): Promise<void>;
+};
+
+export function makePlaneFallback({ db, machineRoot }: Deps): PlaneFallback {
+  let engines = new Map<number, EnginePlace>();
+  return {
+    engineAt: (port) => engines.get(port),
+    async look() {
+      if (db.dialect === "postgres") return;
+      const found: NodeRow[] = [];
+      for (const own of machineRoot === undefined ? [] : nodesOfMachine(machineRoot)) {
+        const org = await organizations.find(db, { slug: own.org_slug });
+        // A node of another control plane may have the same number and an organization of the same name.
+        if (org === undefined || !Bun.deepEquals(own.order_key, org.orderPublic)) continue;
+        const node = await nodes.find(db, { orgId: org.id, id: own.node_id, state: "active" });
+        if (node !== undefined && (node.isLighthouse || node.isRelay)) found.push(node);
+      }
+      engines = new Map(found.map((node) => [listenPortOf(node), placeOf(node)]));
+      const former = await nodes.all(db, { tcp: atPlane });
+      const ids = new Set(found.map(({ id }) => id));
+      const changes = [
+        ...found.filter(({ tcp }) => tcp !== atPlane).map((node) => ({ node, tcp: atPlane })),
+        ...former.filter(({ id }) => !ids.has(id)).map((node) => ({ node, tcp: null })),
+      ];
+      for (const { node, tcp } of changes)
+        await db.writeFor({ org: node.orgId }, async (tx) => {
+          await nodes.update(tx, { id: node.id }, { tcp });
+          await notifyNode(tx, node.orgId, node.id);
+          await raiseConfigVersion(tx, node.orgId);
+        });
+    },
+  };
+}
+
+function nodesOfMachine(configRoot: string): NodeConfig[] {
+  let names: string[];
+  try {
+    names = readdirSync(configRoot).filter((name) => slugPattern.test(name));
+  } catch {
+    // This machine is no node.
+    return [];
+  }
+  return names.flatMap((name) => {
+    try {
+      return [v.parse(NodeConfig, JSON.parse(readText(join(configRoot, name, "node-config.json"))))];
+    } catch {
+      // Damaged, or being replaced: the agent reports it.
+      return [];
+    }
+  });
+}
+
+function placeOf({ configOverrides: { listen } }: NodeRow): EnginePlace {
+  const host = typeof listen === "object" && listen !== null && "host" in listen ? listen["host"] : undefined;
+  return typeof host === "string" && !["::", "[::]", "0.0.0.0"].includes(host) ? { host } : {};
+}

@@ -1,0 +1,224 @@
+// Datagrams in messages, and the forwarder of TCP fallback: what it passes on, to whom, and its bounds.
+
+import { afterEach, describe, expect, test } from "bun:test";
+import {
+  makeForwarder,
+  forwarderRoute,
+  type ForwarderConnection,
+  type ForwarderOptions,
+} from "../../src/base/datagrams/forwarder.ts";
+import {
+  DatagramBatch,
+  datagramsIn,
+  longestDatagram,
+  longestMessage,
+  sendOrLose,
+} from "../../src/base/datagrams/frames.ts";
+import { until } from "../support/until.ts";
+
+const bytes = (length: number, fill: number) => new Uint8Array(length).fill(fill);
+
+describe("datagrams in messages", () => {
+  test("come out as they went in, several in one message, none above its maximum", async () => {
+    const messages: Uint8Array[] = [];
+    const batch = new DatagramBatch((message) => messages.push(message));
+    const all = [bytes(1, 1), bytes(1400, 2), ...Array.from({ length: 5 }, () => bytes(longestDatagram, 3))];
+    for (const each of all) batch.add(each);
+    await until(() => messages.flatMap(datagramsIn).length === all.length);
+    expect(messages.flatMap(datagramsIn).map(String)).toEqual(all.map(String));
+    expect(messages.length).toBe(2);
+    expect(Math.max(...messages.map(({ length }) => length))).toBeLessThanOrEqual(longestMessage);
+  });
+
+  test("empty ones, and ones above the maximum, are dropped", async () => {
+    const messages: Uint8Array[] = [];
+    const batch = new DatagramBatch((message) => messages.push(message));
+    for (const length of [0, longestDatagram + 1, 5]) batch.add(bytes(length, 7));
+    await until(() => messages.length > 0);
+    expect(messages.flatMap(datagramsIn).map(({ length }) => length)).toEqual([5]);
+  });
+
+  test("what follows a wrong length is left out", () => {
+    expect(datagramsIn(Uint8Array.of(0, 1, 9, 0, 5, 1))).toEqual([Uint8Array.of(9)]);
+    expect(datagramsIn(Uint8Array.of(0, 1, 9, 0, 0, 0, 1, 8))).toEqual([Uint8Array.of(9)]);
+    expect(datagramsIn(Uint8Array.of(255, 255, 1))).toEqual([]);
+    expect(datagramsIn(Uint8Array.of(0))).toEqual([]);
+  });
+});
+
+let ends: (() => void)[] = [];
+afterEach(() => {
+  for (const end of ends.reverse()) end();
+  ends = [];
+});
+
+/** Answers each datagram with itself, as an engine would at a handshake; `type`: of its answers. */
+async function fakeEngine(type = 0, port = 0) {
+  const from: string[] = [];
+  const socket = await Bun.udpSocket({
+    hostname: "0.0.0.0",
+    port,
+    socket: {
+      data(own, datagram, port, address) {
+        from.push(address);
+        const answer = Uint8Array.from(datagram);
+        answer[0] = 0x10 | type;
+        sendOrLose(() => own.send(answer, port, address));
+      },
+    },
+  });
+  ends.push(() => socket.close());
+  return { port: socket.port, from };
+}
+
+function listen(options: Omit<ForwarderOptions, "monotonic">) {
+  const forwarder = makeForwarder({ ...options, monotonic: () => performance.now() });
+  const server = Bun.serve<ForwarderConnection>({
+    hostname: "127.0.0.1",
+    port: 0,
+    routes: {
+      [forwarderRoute]: {
+        GET: (request: Request, own: Bun.Server<ForwarderConnection>) =>
+          forwarder.accept(request, own, own.requestIP(request)?.address ?? ""),
+      },
+    },
+    fetch: () => new Response(null, { status: 404 }),
+    websocket: forwarder.websocket,
+  });
+  ends.push(() => {
+    forwarder.close();
+    void server.stop(true);
+  });
+  return { forwarder, url: `ws://127.0.0.1:${server.port}/tcp/` };
+}
+
+function connect(url: string) {
+  const client = new WebSocket(url);
+  client.binaryType = "arraybuffer";
+  const got: Uint8Array[] = [];
+  const state = { is: "connecting" as "connecting" | "open" | "closed", code: 0 };
+  client.addEventListener("open", () => (state.is = "open"));
+  client.addEventListener("close", ({ code }) => Object.assign(state, { is: "closed", code }));
+  client.addEventListener("message", ({ data }) =>
+    got.push(...datagramsIn(new Uint8Array(data as ArrayBuffer))),
+  );
+  ends.push(() => client.close());
+  const batch = new DatagramBatch((message) => {
+    if (client.readyState === WebSocket.OPEN) client.send(message);
+  });
+  return { client, got, state, send: (datagram: Uint8Array) => batch.add(datagram) };
+}
+
+describe("the forwarder", () => {
+  test("passes datagrams to the engine and back, and the engine never sees a loopback address", async () => {
+    const engine = await fakeEngine();
+    const { url } = listen({ engineAt: (port) => (port === engine.port ? {} : undefined) });
+    const { got, state, send } = connect(`${url}${engine.port}`);
+    await until(() => state.is === "open");
+    for (const length of [16, 1400, 9000]) send(bytes(length, 0x10));
+    await until(() => got.length === 3);
+    expect(got.map(({ length }) => length).sort((a, b) => a - b)).toEqual([16, 1400, 9000]);
+    expect(engine.from.filter((each) => each.startsWith("127."))).toEqual([]);
+    expect(new Set(engine.from).size).toBe(1);
+  });
+
+  test("reaches no other port, and answers nothing but WebSockets", async () => {
+    const [engine, other] = [await fakeEngine(), await fakeEngine()];
+    const { url, forwarder } = listen({ engineAt: (port) => (port === engine.port ? {} : undefined) });
+    const http = url.replace("ws:", "http:");
+    const statusOf = async (path: string) => (await fetch(`${http}${path}`)).status;
+    expect(await statusOf(`${engine.port}`)).toBe(426);
+    for (const path of [`${other.port}`, "", "0", "70000", "4242x", `${engine.port}/../${other.port}`])
+      expect([path, await statusOf(path)]).toEqual([path, 404]);
+    const { state } = connect(`${url}${other.port}`);
+    await until(() => state.is === "closed");
+    expect(forwarder.connections()).toBe(0);
+    expect(other.from).toEqual([]);
+  });
+
+  test("ends a connection to which no engine answers, recv_error aside", async () => {
+    const [engine, refusing] = [await fakeEngine(), await fakeEngine(2)];
+    const { url, forwarder } = listen({ engineAt: () => ({}), limits: { proveWithinMs: 300 } });
+    const [node, stranger] = [connect(`${url}${engine.port}`), connect(`${url}${refusing.port}`)];
+    await until(() => node.state.is === "open" && stranger.state.is === "open");
+    node.send(bytes(32, 0x10));
+    stranger.send(bytes(32, 0x10));
+    await until(() => node.got.length === 1 && stranger.got.length === 1);
+    await until(() => stranger.state.is === "closed");
+    expect(stranger.state.code).toBe(1008);
+    expect([node.state.is, forwarder.connections()]).toEqual(["open", 1]);
+  });
+
+  test("when it is full, nodes keep their places, and strangers make room", async () => {
+    const engine = await fakeEngine();
+    const { url, forwarder } = listen({ engineAt: () => ({}), limits: { connections: 3 } });
+    const at = `${url}${engine.port}`;
+    const nodes = [connect(at), connect(at)];
+    for (const each of nodes) await until(() => each.state.is === "open");
+    for (const each of nodes) each.send(bytes(32, 0x10));
+    await until(() => nodes.every(({ got }) => got.length === 1));
+    const strangers = [connect(at)];
+    await until(() => strangers[0]?.state.is === "open");
+    strangers.push(connect(at));
+    await until(() => strangers[0]?.state.is === "closed");
+    await until(() => strangers[1]?.state.is === "open");
+    strangers[1]?.send(bytes(32, 0x10));
+    await until(() => strangers[1]?.got.length === 1);
+    // All are nodes now.
+    expect((await fetch(at.replace("ws:", "http:"), { headers: { Upgrade: "websocket" } })).status).toBe(503);
+    expect([...nodes, ...strangers].map(({ state }) => state.is)).toEqual(["open", "open", "closed", "open"]);
+    expect(forwarder.connections()).toBe(3);
+  });
+
+  test("one address gets only its share of the connections", async () => {
+    const engine = await fakeEngine();
+    const { url } = listen({ engineAt: () => ({}), limits: { ofAddress: 2 } });
+    const all = [connect(`${url}${engine.port}`), connect(`${url}${engine.port}`)];
+    await until(() => all.every(({ state }) => state.is === "open"));
+    const third = connect(`${url}${engine.port}`);
+    await until(() => third.state.is === "closed");
+    expect(all.map(({ state }) => state.is)).toEqual(["open", "open"]);
+  });
+
+  test("goes on where no engine listens, and passes on again when one does", async () => {
+    const engine = await fakeEngine();
+    const { port } = engine;
+    ends.pop()?.();
+    const { url } = listen({ engineAt: () => ({}) });
+    const { got, state, send } = connect(`${url}${port}`);
+    await until(() => state.is === "open");
+    for (let sent = 0; sent < 20; sent++) {
+      send(bytes(32, 0x10));
+      await Bun.sleep(5);
+    }
+    expect([state.is, got.length]).toEqual(["open", 0]);
+    await fakeEngine(0, port);
+    await until(() => {
+      send(bytes(32, 0x10));
+      return got.length > 0;
+    });
+  });
+
+  test("drops what exceeds its rate", async () => {
+    const engine = await fakeEngine();
+    // A quarter of a second's bytes at once.
+    const { url } = listen({ engineAt: () => ({}), bytesPerS: 40_000 });
+    const { state, send } = connect(`${url}${engine.port}`);
+    await until(() => state.is === "open");
+    for (let sent = 0; sent < 100; sent++) send(bytes(1000, 0x10));
+    await until(() => engine.from.length > 0);
+    await Bun.sleep(200);
+    expect(engine.from.length).toBeLessThan(30);
+    expect(state.is).toBe("open");
+  });
+
+  test("ends a connection that goes on above the rate", async () => {
+    const engine = await fakeEngine();
+    const { url } = listen({ engineAt: () => ({}), bytesPerS: 40_000, limits: { excess: 200_000 } });
+    const [flood, other] = [connect(`${url}${engine.port}`), connect(`${url}${engine.port}`)];
+    await until(() => flood.state.is === "open" && other.state.is === "open");
+    for (let sent = 0; sent < 400; sent++) flood.send(bytes(1000, 0x10));
+    await until(() => flood.state.is === "closed");
+    expect([flood.state.code, other.state.is]).toEqual([1008, "open"]);
+  });
+});

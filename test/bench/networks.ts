@@ -1,0 +1,179 @@
+// `bun test/bench/networks.ts [CELL…]`: two nodes behind each kind of network, ours (engine 1.12) and those of Tailscale (with its
+// relay and a STUN server of their own), side by side: seconds until the first ping, from the start of both, and whether the path
+// is direct or relayed after 20 seconds. Bars: each cell connects, none of ours more than 2 s later. Needs root.
+
+import { mkdirSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { buildAgent, startControlPlane } from "../support/agent.ts";
+import { blockUdp } from "../support/block-udp.ts";
+import { command, placesBelow, registerDesktop, startDaemon, statusOf } from "../support/daemon.ts";
+import { bridgePort } from "../support/bridge.ts";
+import { engineNamed } from "../support/engines.ts";
+import { goProgram } from "../support/go-programs.ts";
+import { makeLan, startPing, type Host, type Lan } from "../support/namespaces.ts";
+import { putBehindNat, type Nat } from "../support/nat.ts";
+import { makeOrganization } from "../support/overlay.ts";
+import { temporaryDirectory } from "../support/temporary.ts";
+import { until } from "../support/until.ts";
+import { hasTailscale } from "./tailscale.ts";
+import { print } from "./measure.ts";
+
+/** What is done to the two hosts before anything starts there. */
+type Cell = (a: Host, b: Host, stack: DisposableStack) => void;
+const behind =
+  (kinds: readonly [Nat | undefined, Nat | undefined]): Cell =>
+  (a, b, stack) => {
+    for (const [at, host] of [a, b].entries()) {
+      const kind = kinds[at];
+      if (kind !== undefined) stack.use(putBehindNat(host, kind));
+    }
+  };
+const qdisc = (host: Host, ...words: string[]) =>
+  host.run(["tc", "qdisc", "add", "dev", "eth0", "root", "netem", ...words]);
+
+const cells: Record<string, Cell> = {
+  open: behind([undefined, undefined]),
+  "port-restricted": behind(["masquerade", "masquerade"]),
+  symmetric: behind(["random", undefined]),
+  "both symmetric": behind(["random", "random"]),
+  "UDP blocked": (a) => blockUdp(a),
+  "both blocked": (a, b) => [a, b].forEach(blockUdp),
+  "20 % loss": (a) => qdisc(a, "loss", "20%"),
+};
+type Result = { s: number | undefined; path: string };
+
+const giveUpMs = 60_000;
+const settleMs = 20_000;
+
+/** Ms until the first answer from the beginning on, which may be in the past. */
+async function firstPing(host: Host, address: string, began: number): Promise<number | undefined> {
+  const ping = startPing(host, address, 100);
+  try {
+    return (await ping.reply(giveUpMs)).at - began;
+  } catch {
+    return undefined;
+  } finally {
+    await ping.stop();
+  }
+}
+
+async function ours(directory: string, lan: Lan): Promise<Result> {
+  await using stack = new AsyncDisposableStack();
+  const plane = stack.use(await startControlPlane(join(directory, "server")));
+  const acme = await makeOrganization(plane);
+  const token = await acme.makeToken(["--uses", "9", "--lighthouse"]);
+  const { nebula } = engineNamed("1.12");
+  const start = async (host: Host, flags: readonly string[] = []) => {
+    const places = placesBelow(join(directory, host.name), nebula);
+    await registerDesktop(acme, places, token, host.name, flags);
+    stack.use(await bridgePort(host, join(directory, host.name), Number(new URL(plane.url).port)));
+    return { host, places };
+  };
+  const run = async ({ host, places }: Awaited<ReturnType<typeof start>>) => {
+    const daemon = await startDaemon(host, places);
+    stack.defer(async () => {
+      daemon.signal("SIGTERM");
+      await daemon.exited;
+    });
+  };
+  const [hub, one, two] = lan.hosts;
+  if (hub === undefined || one === undefined || two === undefined) throw new Error("Three hosts");
+  await run(await start(hub, ["--is-lighthouse", "--public-ip", hub.address, "--tcp-fallback", ":443"]));
+  await Bun.sleep(3000);
+  const [a, b] = [await start(one), await start(two)];
+  const began = performance.now();
+  await Promise.all([run(a), run(b)]);
+  const { ip_address: address } = await statusOf(b.places, "acme");
+  const ms = await firstPing(one, address, began);
+  const ping = startPing(one, address);
+  await Bun.sleep(settleMs);
+  await ping.stop();
+  const { stdout } = await command(a.places, ["ping", two.name, "--count", "1", "--json"]);
+  const path = /"path": ?"([^"]*)"/.exec(stdout)?.[1] ?? "none";
+  return { s: ms === undefined ? undefined : ms / 1000, path: path.replace(/ [\d.:]+.*/, "") };
+}
+
+async function tailscale(directory: string, lan: Lan): Promise<Result> {
+  using stack = new DisposableStack();
+  const [hub, one, two] = lan.hosts;
+  if (hub === undefined || one === undefined || two === undefined) throw new Error("Three hosts");
+  const [tailnet = "", daemon, cli = ""] = (["tailnet", "tailscaled", "tailscale"] as const).map(goProgram);
+  const control = Bun.spawn(hub.inside([tailnet, hub.address]), { stdout: "pipe", stderr: "ignore" });
+  stack.defer(() => control.kill());
+  const { value } = await control.stdout.getReader().read();
+  const url = new TextDecoder().decode(value).trim();
+  const nodes = [one, two].map((host) => {
+    const own = join(directory, `tailscale-${host.name}`);
+    mkdirSync(own);
+    writeFileSync(join(own, "resolv.conf"), "");
+    const socket = join(own, "socket");
+    const ask = (...words: string[]) =>
+      Bun.spawn(host.inside([cli, `--socket=${socket}`, ...words]), { stdout: "pipe", stderr: "ignore" });
+    const script = `mount --make-rprivate / && mount --bind ${own}/resolv.conf /etc/resolv.conf && exec ${daemon} --tun=ts0 --state=mem: --statedir=${own} --socket=${socket} --no-logs-no-support`;
+    const run = () => {
+      const child = host.spawn(["unshare", "--mount", "sh", "-c", script], {
+        env: { PATH: process.env["PATH"] ?? "" },
+      });
+      stack.defer(() => child.kill("SIGKILL"));
+    };
+    return { host, ask, run };
+  });
+  const began = performance.now();
+  const addresses = await Promise.all(
+    nodes.map(async ({ host, ask, run }) => {
+      run();
+      await until(
+        async () =>
+          (await ask(
+            "up",
+            `--login-server=${url}`,
+            "--accept-dns=false",
+            `--hostname=${host.name}`,
+            "--timeout=30s",
+          ).exited) === 0,
+        { ms: giveUpMs, everyMs: 100 },
+      );
+      return (await new Response(ask("ip", "-4").stdout).text()).trim();
+    }),
+  );
+  const ms = await firstPing(one, addresses[1] ?? "", began);
+  const ping = startPing(one, addresses[1] ?? "");
+  await Bun.sleep(settleMs);
+  await ping.stop();
+  const said = await new Response(
+    nodes[0]?.ask("ping", "--c=1", "--until-direct=false", addresses[1] ?? "").stdout ?? null,
+  ).text();
+  const path = said.includes("via DERP") ? "relayed" : said.includes(" via ") ? "direct" : "none";
+  return { s: ms === undefined ? undefined : ms / 1000, path };
+}
+
+buildAgent();
+const hasOthers = hasTailscale();
+const chosen = process.argv.slice(2);
+print(`${"network".padEnd(18)}${"ours".padEnd(26)}Tailscale`);
+for (const [name, prepare] of Object.entries(cells)) {
+  if (chosen.length > 0 && !chosen.includes(name)) continue;
+  const results: Result[] = [];
+  for (const run of hasOthers ? [ours, tailscale] : [ours]) {
+    using directory = temporaryDirectory();
+    using lan = makeLan(["lh", "a", "b"]);
+    using stack = new DisposableStack();
+    const [, a, b] = lan.hosts;
+    if (a === undefined || b === undefined) throw new Error("Three hosts");
+    prepare(a, b, stack);
+    results.push(
+      await run(directory.path, lan).catch((error: unknown) => ({
+        s: undefined,
+        path: String(error).slice(0, 60),
+      })),
+    );
+  }
+  const text = ({ s, path }: Result) => `${s === undefined ? "never" : `${s.toFixed(1)} s`}, ${path}`;
+  const [own, other] = results;
+  if (own === undefined) continue;
+  const isLate = own.s === undefined || own.s > (other?.s ?? Infinity) + 2;
+  if (isLate) process.exitCode = 1;
+  print(
+    `${name.padEnd(18)}${text(own).padEnd(26)}${other === undefined ? "" : text(other)}${isLate ? "  MISSED" : ""}`,
+  );
+}

@@ -1,0 +1,128 @@
+// Which lighthouses and relays nodes are told to be reached by TCP: those whose agents say so, and those of the control plane's own
+// machine. On SQLite alone: several servers on PostgreSQL do not offer their own listener.
+
+import { afterAll, expect, test } from "bun:test";
+import { mkdirSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import * as v from "valibot";
+import type { Organization } from "../../src/api/organizations.ts";
+import { NodeConfig } from "../../src/protocol/stored.ts";
+import { makePlaneFallback } from "../../src/server/nodes/contact/plane-fallback.ts";
+import { checkinOf, downloadOf, registerNode, type RegisteredNode } from "../support/nodes.ts";
+import { useNumbered } from "../support/numbered.ts";
+import type { TestServer } from "../support/server.ts";
+import { temporaryDirectory } from "../support/temporary.ts";
+
+let server: TestServer;
+let org: Organization;
+const { callNode, configVersion } = useNumbered((made) => ({ server, org } = made));
+const directory = temporaryDirectory();
+afterAll(() => directory[Symbol.dispose]());
+
+const hubFields = { is_lighthouse: true, is_relay: true, public_ip: "192.0.2.1" };
+const configOf = async (node: RegisteredNode) =>
+  v.parse(NodeConfig, JSON.parse(downloadOf(await node.download()).files["node-config.json"]));
+const waysOf = async (node: RegisteredNode) => (await configOf(node)).tcp;
+
+/** As the agent of this machine keeps it. */
+async function onThisMachine(node: RegisteredNode, change: Partial<NodeConfig> = {}): Promise<string> {
+  const root = join(directory.path, org.slug);
+  mkdirSync(join(root, org.slug), { recursive: true });
+  writeFileSync(
+    join(root, org.slug, "node-config.json"),
+    JSON.stringify({ ...(await configOf(node)), ...change }),
+  );
+  return root;
+}
+
+test("the port that a lighthouse's agent reports reaches all other nodes, and no lighthouse", async () => {
+  const hub = await registerNode(server, org, "hub", hubFields);
+  const second = await registerNode(server, org, "second", {
+    ...hubFields,
+    public_ip: "2001:db8::2",
+    external_port: 4300,
+  });
+  const web = await registerNode(server, org, "web");
+  expect(await waysOf(web)).toBeUndefined();
+  const before = await configVersion();
+  expect(checkinOf(await hub.checkin({ tcp: 443 })).config_changed).toBe(true);
+  await second.checkin({ tcp: 8443 });
+  expect(await configVersion()).toBe(before + 2);
+  expect(await waysOf(web)).toEqual({
+    [hub.ip]: { at: "192.0.2.1:443", port: 4242 },
+    [second.ip]: { at: "[2001:db8::2]:8443", port: 4300 },
+  });
+  expect(await waysOf(second)).toBeUndefined();
+  // The same report changes nothing.
+  await hub.checkin({ tcp: 443 });
+  expect(await configVersion()).toBe(before + 2);
+  server.clock.ms += 60_000;
+  await hub.checkin({ tcp: 0 });
+  expect(Object.keys((await waysOf(web)) ?? {})).toEqual([second.ip]);
+  // Without the field, as former agents send it, the last report stays.
+  await second.checkin();
+  expect(Object.keys((await waysOf(web)) ?? {})).toEqual([second.ip]);
+});
+
+test("what a node that is neither lighthouse nor relay reports counts nothing, nor one that changes its mind all the time", async () => {
+  const hub = await registerNode(server, org, "hub", hubFields);
+  const web = await registerNode(server, org, "web");
+  const before = await configVersion();
+  await web.checkin({ tcp: 443 });
+  expect(await configVersion()).toBe(before);
+  for (const tcp of [443, 0, 443, 0, 8443]) await hub.checkin({ tcp });
+  expect(await configVersion()).toBe(before + 1);
+});
+
+test("a report that is no port changes nothing", async () => {
+  const hub = await registerNode(server, org, "hub", hubFields);
+  for (const tcp of [-1, 65_536, 1.5, "443"]) expect((await hub.checkin({ tcp })).status).toBe(400);
+});
+
+test("a lighthouse of the control plane's own machine is reached through its listener, until it is gone", async () => {
+  const hub = await registerNode(server, org, "hub", { ...hubFields, external_port: 4300 });
+  const web = await registerNode(server, org, "web");
+  const machineRoot = await onThisMachine(hub);
+  const fallback = makePlaneFallback({ db: server.db, machineRoot });
+  const before = await configVersion();
+  await fallback.look();
+  expect(fallback.engineAt(4300)).toEqual({});
+  expect([4242, 22, 0].map(fallback.engineAt)).toEqual([undefined, undefined, undefined]);
+  expect(await waysOf(web)).toEqual({ [hub.ip]: { at: "plane", port: 4300 } });
+  // A second look changes nothing, and neither does the agent's report.
+  await fallback.look();
+  await hub.checkin({ tcp: 0 });
+  expect(await configVersion()).toBe(before + 1);
+
+  expect((await callNode("PATCH", hub, "", { is_lighthouse: false, is_relay: false })).status).toBe(200);
+  await fallback.look();
+  expect(fallback.engineAt(4300)).toBeUndefined();
+  expect(await waysOf(web)).toBeUndefined();
+  expect((await callNode("PATCH", hub, "", { is_relay: true })).status).toBe(200);
+  await fallback.look();
+  expect(Object.keys((await waysOf(web)) ?? {})).toEqual([hub.ip]);
+  rmSync(machineRoot, { recursive: true });
+  await fallback.look();
+  expect(await waysOf(web)).toBeUndefined();
+});
+
+test("a node of another control plane, and damaged files, open nothing", async () => {
+  const hub = await registerNode(server, org, "hub", hubFields);
+  const { order_key } = await configOf(hub);
+  if (order_key === undefined) throw new Error("No order key");
+  const foreign = { order_key: { ...order_key, x: "A".repeat(43) } };
+  const machineRoot = await onThisMachine(hub, foreign);
+  const fallback = makePlaneFallback({ db: server.db, machineRoot });
+  await fallback.look();
+  expect(fallback.engineAt(4242)).toBeUndefined();
+  writeFileSync(join(machineRoot, org.slug, "node-config.json"), "{");
+  await fallback.look();
+  expect(fallback.engineAt(4242)).toBeUndefined();
+  // Without a place to look at, as with `--tcp-fallback off`, what was offered ends.
+  await onThisMachine(hub);
+  await fallback.look();
+  expect(fallback.engineAt(4242)).toEqual({});
+  const off = makePlaneFallback({ db: server.db });
+  await off.look();
+  expect(await server.db.all("SELECT id FROM nodes WHERE tcp = 'plane'", [])).toEqual([]);
+});
