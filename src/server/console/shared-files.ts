@@ -17,6 +17,8 @@ const groups: readonly (readonly string[])[] = [
     "console/activity/event-words.ts",
     "console/activity/recent-events.tsx",
   ],
+  // The log of events as it grows.
+  ["console/activity/log.ts", "console/activity/read-back.ts"],
   // Rules in words, and whom they let in.
   [
     "console/access/class-words.ts",
