@@ -50,6 +50,13 @@ export const organizationPages: Readonly<Record<string, Page>> = {
     letter: "a",
     load: async () => (await import("./pages/access.tsx")).Access,
   },
+  routes: {
+    title: "Routes",
+    icon: "servers",
+    letter: "r",
+    isForAdmins: true,
+    load: async () => (await import("./pages/administration.ts")).Routes,
+  },
   activity: {
     title: "Activity",
     icon: "activity",

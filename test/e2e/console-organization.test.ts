@@ -124,6 +124,27 @@ describe("the organization in the console", () => {
   );
 
   test(
+    "a router of a network is put into maintenance, and used again",
+    async () => {
+      await scene.adminJson(["node", "create", "acme", "gateway"]);
+      await scene.adminJson(["route", "create", "acme", "192.168.7.0/24", "--via", "gateway"]);
+      await open("Routes");
+      const maintained = async (action: string) => {
+        await button(`${action} 192.168.7.0/24 by gateway`).click();
+        await page.getByRole("dialog").getByRole("button", { name: action, exact: true }).click();
+        await page.getByRole("dialog").waitFor({ state: "detached" });
+        const routes = await scene.adminJson(["route", "list", "acme"]);
+        return JSON.stringify(routes).includes('"maintenance":true');
+      };
+      expect(await maintained("Maintain")).toBe(true);
+      await row("gateway").getByText("maintenance").waitFor();
+      expect(await maintained("Use again")).toBe(false);
+      await row("gateway").getByText("away").waitFor();
+    },
+    limitMs,
+  );
+
+  test(
     "a service token is shown once, works, and is refused after it was revoked",
     async () => {
       await open("Keys and tokens");

@@ -35,6 +35,8 @@ export type Site = Disposable & {
   namespace: string;
   /** Of its host. */
   address: string;
+  /** Packets of TCP with a reset that its host has seen or sent. */
+  resets(): number;
   /** Cuts a router's cable. */
   cable(router: Host, state: "up" | "down"): void;
   run(argv: readonly string[]): string;
@@ -42,12 +44,12 @@ export type Site = Disposable & {
 
 const enter = (namespace: string) => ["nsenter", `--net=/run/netns/${namespace}`, "--"];
 
-/** The host has the address 10 of `prefix`, such as "192.168.7"; the routers have 1, 2, … on their interface `lan0`. */
+/** The host has the address 10 of `prefix`, such as "192.168.7"; the routers have 1, 2, … on their interface `device`. */
 export async function makeSite(
   name: string,
   prefix: string,
   routers: readonly Host[],
-  { returnBy }: { returnBy?: string } = {},
+  { returnBy, device = "lan0" }: { returnBy?: string; device?: string } = {},
 ): Promise<Site> {
   const [first] = routers;
   if (first === undefined) throw new Error("A site needs a router");
@@ -61,10 +63,10 @@ export async function makeSite(
   ip("addr", "add", `${prefix}.10/24`, "dev", "site");
   ip("link", "set", "site", "addrgenmode", "none", "up");
   for (const [at, router] of routers.entries()) {
-    ip("link", "add", `port${at}`, "type", "veth", "peer", "name", "lan0", "netns", router.namespace);
+    ip("link", "add", `port${at}`, "type", "veth", "peer", "name", device, "netns", router.namespace);
     ip("link", "set", `port${at}`, "master", "site", "up");
-    router.run(["ip", "addr", "add", `${prefix}.${at + 1}/24`, "dev", "lan0"]);
-    router.run(["ip", "link", "set", "lan0", "addrgenmode", "none", "up"]);
+    router.run(["ip", "addr", "add", `${prefix}.${at + 1}/24`, "dev", device]);
+    router.run(["ip", "link", "set", device, "addrgenmode", "none", "up"]);
   }
   if (returnBy !== undefined) ip("route", "add", "default", "via", returnBy);
   const child = Bun.spawn(
@@ -75,7 +77,31 @@ export async function makeSite(
     },
   );
   await child.stdout.getReader().read();
+  run(["nft", "add", "table", "inet", "seen"]);
+  run(["nft", "add", "counter", "inet", "seen", "resets"]);
+  for (const hook of ["input", "output"]) {
+    run(["nft", "add", "chain", "inet", "seen", hook, `{ type filter hook ${hook} priority 0; }`]);
+    run([
+      "nft",
+      "add",
+      "rule",
+      "inet",
+      "seen",
+      hook,
+      "tcp",
+      "flags",
+      "&",
+      "rst",
+      "==",
+      "rst",
+      "counter",
+      "name",
+      "resets",
+    ]);
+  }
   return {
+    resets: () =>
+      Number(/packets (\d+)/.exec(run(["nft", "list", "counter", "inet", "seen", "resets"]))?.[1]),
     namespace,
     address: `${prefix}.10`,
     run,

@@ -9,6 +9,8 @@ export type RouterSeen = {
   /** Since when it answers without a gap, monotonic ms. */
   aliveSince: number | undefined;
   rttMs: number | undefined;
+  /** Since this program runs. */
+  hasAnswered: boolean;
 };
 
 export type RouterChoice = {
@@ -57,8 +59,13 @@ export function chooseRouter(
   }
   if (!present.isAlive) {
     const [next] = ranked;
-    // While none answers, one is as good as another; this node itself may have lost its network.
-    if (next === undefined) return { choice: before, isPlanned: false };
+    // This node itself may have lost its network. Routers that never answer may refuse pings: the control plane chooses.
+    if (next === undefined) {
+      const via = routers.some(({ hasAnswered }) => hasAnswered)
+        ? before.via
+        : (routers[0]?.via ?? before.via);
+      return { choice: { ...before, via }, isPlanned: true };
+    }
     const { times = 0, at = 0 } = before.failed[before.via] ?? {};
     const failure = { at: now, times: now - at < forgetMs ? times + 1 : 1 };
     const failed = { ...before.failed, [before.via]: failure };

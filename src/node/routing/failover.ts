@@ -148,7 +148,8 @@ class Failover {
     const seen = routers.map(({ via, metric }): RouterSeen => {
       const asked = this.#echoes.get(`${network} ${via}`);
       const isAlive = asked !== undefined && !this.#echoes.isSilent(asked, silentMs);
-      return { via, metric, isAlive, aliveSince: asked?.aliveSince, rttMs: asked?.rttMs };
+      const { aliveSince, rttMs, answeredAt } = asked ?? {};
+      return { via, metric, isAlive, aliveSince, rttMs, hasAnswered: answeredAt !== undefined };
     });
     // Until the first answers: what the configuration has.
     if (before === undefined && seen.every(({ isAlive, aliveSince }) => isAlive && aliveSince === undefined))

@@ -9,6 +9,7 @@ const seen = (via: string, fields: Partial<RouterSeen> = {}): RouterSeen => ({
   isAlive: true,
   aliveSince: 0,
   rttMs: 10,
+  hasAnswered: true,
   ...fields,
 });
 const dead = { isAlive: false, aliveSince: undefined };
@@ -38,6 +39,9 @@ test("a dead router is left at once, and not as planned; while none answers the 
   // Both were away, and the other one returns first: no hold.
   const failed = { b: { at: 900, times: 9 } };
   expect(via(using("a", { failed }), [seen("a", dead), seen("b", { aliveSince: 1000 })], 1000)).toBe("b");
+  // No router takes pings: the control plane chooses, also another one.
+  const silent = { ...dead, hasAnswered: false };
+  expect(via(using("a"), [seen("b", silent), seen("a", { ...silent, metric: 1_000_100 })], 0)).toBe("b");
   // A router that the control plane no longer names.
   expect(via(using("gone"), [seen("a"), seen("b", { metric: 7 })], 0)).toBe("b");
 });

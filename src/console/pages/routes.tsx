@@ -1,0 +1,123 @@
+// Routes: networks behind nodes, a row for each router. Offers are approved here, and routers put into maintenance.
+
+import { useState } from "preact/hooks";
+import { apiPath, type SentOf } from "../../api/endpoint.ts";
+import { routesApi } from "../../api/paths.ts";
+import { request } from "../contact/api.ts";
+import { slug } from "../contact/me.ts";
+import { useList } from "../contact/resource.ts";
+import { pathOf } from "../frame/router.ts";
+import { Button } from "../ui/button.tsx";
+import { Confirm } from "../ui/dialog.tsx";
+import { List, textColumn } from "../ui/lists/list.tsx";
+import { Page } from "../ui/page.tsx";
+import { State } from "../ui/parts.tsx";
+
+type Route = SentOf<typeof routesApi.create>;
+type Row = Route["routers"][number] & { network: string; at: number };
+
+function stateOf({ approved, maintenance, online, offered, state, why }: Row) {
+  if (!approved) return ["waiting", "waits for approval"] as const;
+  if (maintenance) return ["waiting", "maintenance"] as const;
+  if (!online) return ["away", "away"] as const;
+  if (!offered) return ["online", "set up by hand"] as const;
+  if (state === "down") return ["attention", "the network does not answer"] as const;
+  if (state === "failed") return ["attention", `not ready: ${why ?? ""}`] as const;
+  return state === "ready" ? (["online", "ready"] as const) : (["waiting", "not ready yet"] as const);
+}
+
+const actionOf = ({ approved, maintenance }: Row) =>
+  approved ? (maintenance ? "Use again" : "Maintain") : "Approve";
+
+export function Routes() {
+  const own = slug.value ?? "";
+  const path = apiPath(routesApi.list, { slug: own });
+  const { data, error } = useList<Route>(`${path}?page_size=1000`);
+  const [asked, ask] = useState<Row | undefined>(undefined);
+  const rows = data
+    ?.flatMap(({ network, routers }) => routers.map((each) => ({ ...each, network })))
+    .map((each, at) => ({ ...each, at }));
+  return (
+    <Page title="Routes" terminal={{ command: ["route", "list", own], call: ["GET", path] }}>
+      <List
+        label="Routes"
+        path={path}
+        read={{ data: rows, error }}
+        columns={[
+          textColumn("network", "Network", 2, ({ network }: Row) => network),
+          {
+            key: "router",
+            title: "Router",
+            width: 2,
+            text: ({ node_name }: Row) => node_name,
+            cell: ({ node, node_name }: Row) => (
+              <a href={pathOf(own, "nodes", node)}>
+                <bdi>{node_name}</bdi>
+              </a>
+            ),
+          },
+          textColumn("metric", "Metric", 1, ({ metric }: Row) => `${metric}`),
+          {
+            key: "state",
+            title: "State",
+            width: 3,
+            text: (row: Row) => stateOf(row)[1],
+            cell: (row: Row) => <State name={stateOf(row)[0]} word={stateOf(row)[1]} />,
+          },
+          textColumn("behind", "There", 2, ({ behind, masquerade }: Row) =>
+            [behind ?? "", masquerade === true ? "masquerades" : ""].filter(Boolean).join(", "),
+          ),
+          textColumn("watch", "Watches", 2, ({ watch }: Row) => watch ?? ""),
+          {
+            key: "actions",
+            title: "Actions",
+            width: 1,
+            text: () => "",
+            cell: (row: Row) => (
+              <Button
+                isSmall={true}
+                kind="ghost"
+                label={`${actionOf(row)} ${row.network} by ${row.node_name}`}
+                onClick={() => ask(row)}
+              >
+                {actionOf(row)}
+              </Button>
+            ),
+          },
+        ]}
+        keyOf={({ at }: Row) => at}
+        empty="None. On a machine in the network, root offers it: agent up --advertise."
+      />
+      {asked === undefined ? null : <Change row={asked} path={path} close={() => ask(undefined)} />}
+    </Page>
+  );
+}
+
+function Change({ row, path, close }: { row: Row; path: string; close(): void }) {
+  const own = slug.value ?? "";
+  const { network, node, node_name: name, approved, maintenance } = row;
+  const on = { network, via: [node] };
+  const words = ["route", approved ? "update" : "create", own, network, "--via", name];
+  const flag = maintenance ? "--no-maintenance" : "--maintenance";
+  const effects = {
+    Approve: `All other nodes route ${network} through ${name}. Rules that reach ${name} reach that network, too.`,
+    Maintain: `Other routers of ${network} are used, as long as one of them works. Open TCP connections stay until they end, an hour at most.`,
+    "Use again": `Nodes use ${name} again for ${network}.`,
+  };
+  return (
+    <Confirm
+      title={`${actionOf(row)}: ${network} by ${name}?`}
+      action={actionOf(row)}
+      isDanger={false}
+      effect={effects[actionOf(row)]}
+      close={close}
+      command={approved ? [...words, flag] : words}
+      sends={
+        approved
+          ? request(routesApi.update, { slug: own }, { ...on, maintenance: !maintenance })
+          : request(routesApi.create, { slug: own }, on)
+      }
+      changes={path}
+    />
+  );
+}
