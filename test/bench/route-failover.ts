@@ -69,7 +69,10 @@ await uses(one, a);
 await uses(two, b);
 
 const figures: Record<string, number[]> = {};
-const note = (what: string, ms: number) => (figures[what] ??= []).push(Math.round(ms));
+const note = (what: string, ms: number) => {
+  (figures[what] ??= []).push(Math.round(ms));
+  process.stderr.write(`${what} ${Math.round(ms)}\n`);
+};
 for (let round = 0; round < rounds; round++) {
   // Each relapse doubles the time until a router is used again: a new program has no relapses.
   user.daemon.signal("SIGTERM");
