@@ -135,10 +135,16 @@ type ReleaseOptions = {
   packages: boolean;
   /** Also repositories of the packages. */
   repositoryKey: RepositoryKey | undefined;
+  /** Also what is uploaded beside, and checks. `former`: the directory of the release before this one. */
+  publish: { former: string | undefined; allowDirty: boolean } | undefined;
 };
 
 /** Builds a signed release directory. Its executables trust the signing key. */
 export async function release(options: ReleaseOptions): Promise<void> {
+  if (options.publish !== undefined) {
+    const { requirePublishable } = await import("./packaging/publish.ts");
+    requirePublishable(options.version, options.publish);
+  }
   const { readSecretKey, writePublicKey } = await import("./src/release/minisign.ts");
   const { packExecutable, writeRelease } = await import("./src/release/publish.ts");
   const { Manifest } = await import("./src/release/manifest.ts");
@@ -175,10 +181,18 @@ export async function release(options: ReleaseOptions): Promise<void> {
     artifacts,
     engines: v.parse(Manifest.entries.engines, engines),
   };
-  writeRelease(outdir, head, key, options.releaseUrl, packages.sort());
-  if (options.repositoryKey === undefined) return;
-  const { makeRepositories } = await import("./packaging/repositories.ts");
-  makeRepositories(outdir, packages, issuedAtS, options.repositoryKey);
+  const { finishPublication, sbomName, sbomOf } = await import("./packaging/publish.ts");
+  const lock = readFileSync(join(import.meta.dir, "bun.lock"), "utf8");
+  if (options.publish !== undefined) writeFileSync(join(outdir, sbomName), sbomOf(lock, version, issuedAtS));
+  const beside = options.publish === undefined ? [] : [sbomName];
+  writeRelease(outdir, head, key, options.releaseUrl, [...packages, ...beside].sort());
+  if (options.repositoryKey !== undefined) {
+    const { makeRepositories } = await import("./packaging/repositories.ts");
+    makeRepositories(outdir, packages, issuedAtS, options.repositoryKey);
+  }
+  if (options.publish === undefined) return;
+  const { former } = options.publish;
+  finishPublication({ outdir, version, publicKey: writePublicKey(key), former, isQuick: fast });
 }
 
 /** Runs two at a time: compression uses one processor and up to 1 GB of memory. */
@@ -213,6 +227,7 @@ const usage = `Builds the executable, a signed release, or an image.
 
   bun build.ts [--target TARGET] [--outfile FILE] [--version V]
   bun build.ts --release --secret-key FILE [--release-url URL] [flags]
+  bun build.ts --publish --secret-key FILE [--former DIR] [flags]
   bun build.ts --image | --node-image [--engine FILE] [--version V]
 
   --target TARGET      one of ${targets.join(", ")};
@@ -235,6 +250,12 @@ Of a release:
                        gpg --export-secret-keys
   --packages-key-password-file FILE
   --fast               compress in seconds instead of minutes
+
+--publish is --release with a list of components (sbom.cdx.json), NOTES.md from CHANGELOG.md, and checks: minisign, SHA256SUMS,
+an installation in a bare Debian tree, and the commands of the README (not with --fast). Needs root on Debian.
+
+  --former DIR         the release before this one: a machine that has it must update to this one
+  --allow-dirty        also with changes that are not committed, for a try
 `;
 
 const readFlags = (argv: readonly string[]) =>
@@ -246,6 +267,9 @@ const readFlags = (argv: readonly string[]) =>
       outfile: { type: "string", default: "dist/agent" },
       version: { type: "string", default: packageJson.version },
       release: { type: "boolean", default: false },
+      publish: { type: "boolean", default: false },
+      former: { type: "string" },
+      "allow-dirty": { type: "boolean", default: false },
       outdir: { type: "string", default: "dist/release" },
       "secret-key": { type: "string" },
       "secret-key-password-file": { type: "string" },
@@ -270,14 +294,14 @@ type Flags = ReturnType<typeof readFlags>;
 async function main(argv: readonly string[]): Promise<void> {
   const values = readFlags(argv);
   if (values.help) return void process.stdout.write(usage);
-  const chosen = values.target ?? (values.release ? [...targets] : [hostTarget()]);
+  const chosen = values.target ?? (values.release || values.publish ? [...targets] : [hostTarget()]);
   const unknown = chosen.find((target) => !targets.some((each) => each === target));
   if (unknown !== undefined) throw new Error(`Unknown target "${unknown}". Use one of ${targets.join(", ")}`);
   if (!isVersion(values.version))
     throw new Error(`--version must be three numbers such as 1.2.3, not "${values.version}"`);
   if (values.image) return image(values.version);
   if (values["node-image"]) return image(values.version, values.engine);
-  if (!values.release) {
+  if (!values.release && !values.publish) {
     const outfile = await build(chosen[0] ?? "", values.outfile, { version: values.version });
     process.stdout.write(`${outfile} (${values.version}, ${chosen[0]})\n`);
     return;
@@ -319,6 +343,7 @@ function releaseOptions(values: Flags, chosen: readonly string[]): ReleaseOption
     releaseUrl: values["release-url"],
     enginesFile: values.engines,
     packages: values.packages,
+    publish: values.publish ? { former: values.former, allowDirty: values["allow-dirty"] } : undefined,
     repositoryKey:
       packagesKey === undefined
         ? undefined

@@ -34,8 +34,13 @@ export type TestRelease = {
   releaseUrl?: string;
 };
 
-/** Creates the release directory. */
-export async function makeRelease(directory: string, release: TestRelease, key: SecretKey): Promise<void> {
+/** Creates the release directory. `more`: files in it that are listed in SHA256SUMS. */
+export async function makeRelease(
+  directory: string,
+  release: TestRelease,
+  key: SecretKey,
+  more: readonly string[] = [],
+): Promise<void> {
   mkdirSync(directory, { recursive: true });
   const { version } = release;
   const artifacts = [];
@@ -50,7 +55,7 @@ export async function makeRelease(directory: string, release: TestRelease, key: 
     artifacts,
     engines: release.engines ?? [],
   };
-  writeRelease(directory, head, key, release.releaseUrl ?? directory);
+  writeRelease(directory, head, key, release.releaseUrl ?? directory, more);
 }
 
 /** What the agents of `buildVersion` and the former one trust. Fixed, because they are built once for several test files. */
