@@ -4,7 +4,6 @@ import * as v from "valibot";
 import { endpoint } from "./endpoint.ts";
 import { since, Text, Time, word } from "./values.ts";
 
-/** Actions on a running rotation. */
 export const rotationActions = ["pause", "resume", "rollback"] as const;
 
 const RotationRequest = v.strictObject({

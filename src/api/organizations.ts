@@ -78,7 +78,6 @@ const oneOf = <const W extends readonly string[]>(words: W) => ({
   sends: since("0.2.0", word(words)),
   words,
 });
-/** A whole number, or null. */
 const numberOrNull = (range: { min: number; max: number }) => ({
   takes: v.nullable(wholeWithin(range)),
   sends: since("0.2.0", v.nullable(v.number())),

@@ -255,7 +255,6 @@ const NodeTrouble = v.object({
   hubs_away: foundOf(v.object({ ...named, is_lighthouse: v.boolean() })),
   /** Certificates that end within a week and should have been renewed. Ephemeral nodes and phones are left out. */
   not_renewed: foundOf(ending),
-  /** Engines with published vulnerabilities. */
   vulnerable_engines: foundOf(v.object({ ...named, overlay_version: Text, advisory: Text, fixed_in: Text })),
   /** Online nodes that could have applied a configuration for ten minutes, and have not, fetched or not. */
   not_applied: foundOf(v.object({ ...named, since: Time })),

@@ -94,7 +94,7 @@ async function readProfile(
   { current, profiles }: Profiles,
 ): Promise<{ name: string; profile: Profile }> {
   const { values } = context;
-  const { parse } = await import("../server/http/route.ts");
+  const { parse } = await import("../server/http/parse-input.ts");
   const { object } = await import("valibot");
   const { ProfileName } = await import("../node/files/profiles.ts");
   const wanted = values.text("profile");

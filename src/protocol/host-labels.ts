@@ -12,7 +12,6 @@ export function hostLabels(nodeName: string): readonly string[] {
   return [`n-${nodeName}`.slice(0, maxLabel).replace(/-+$/, ""), nodeName];
 }
 
-/** The names of the nodes that have this label. */
 export function nodesWithLabel(label: string): readonly string[] {
   return /^n-[0-9]/.test(label) ? [label, label.slice("n-".length)] : [label];
 }

@@ -50,7 +50,6 @@ export type Setting = {
   lines?: true;
   /** The console's words for `words`. */
   choices?: readonly string[];
-  /** The numbers that the console offers. */
   offered?: readonly number[];
   /** It describes only, so that nobody has to prove a second factor for it. */
   describes?: true;
@@ -77,7 +76,6 @@ const fieldsOf = <T>(settings: Settings, of: (setting: Setting) => T): Record<st
 export const columnOf = (field: string) =>
   field.replaceAll(/_(\w)/g, (_, letter: string) => letter.toUpperCase());
 
-/** The text of an item of a list. */
 export function itemText({ parts }: Setting, item: unknown): string {
   const [first, ...others] = (parts ?? []).map((part) => Object(item)[part] ?? Object(item)[columnOf(part)]);
   return first === undefined ? String(item) : `${first}=${others.join(":")}`;

@@ -3,7 +3,7 @@
 
 import { operator } from "./audit/record.ts";
 import type { Admin } from "./admin.ts";
-import { parse } from "./http/route.ts";
+import { parse } from "./http/parse-input.ts";
 import { createRegistrationToken, shortLivedS } from "./nodes/joining/registration-tokens.ts";
 import { createUser } from "./users/users.ts";
 import { createOrganization } from "./organizations/organizations.ts";

@@ -5,7 +5,7 @@ import { afterAll, expect, test } from "bun:test";
 import { join } from "node:path";
 import * as v from "valibot";
 import { AppError } from "../../src/base/errors.ts";
-import { parse } from "../../src/server/http/route.ts";
+import { parse } from "../../src/server/http/parse-input.ts";
 import * as admission from "../../src/server/oidc/admission.ts";
 import { PolicyFile } from "../../src/server/policy/policy-file.ts";
 import * as foreignPolicy from "../../src/server/policy-files/import-rules.ts";

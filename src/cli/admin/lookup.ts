@@ -165,7 +165,7 @@ export async function checked<S extends v.GenericSchema>(
   schema: S | Promise<S>,
   request: unknown,
 ): Promise<v.InferInput<S>> {
-  const { parse } = await import("../../server/http/route.ts");
+  const { parse } = await import("../../server/http/parse-input.ts");
   const known = await schema;
   parse(known, request);
   v.assert(known, request);

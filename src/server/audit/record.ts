@@ -6,9 +6,9 @@ import { hash } from "node:crypto";
 import type { Call, Caller } from "../http/route.ts";
 import { requireLockOf, type Transaction } from "../store/database.ts";
 import { hashedTexts } from "../../protocol/hashed-texts.ts";
-import { isObject } from "../../base/is-object.ts";
 import { toStorable } from "../../base/text.ts";
 import { chainEnd, insertEvent, sizeOfEvent, type EventRow } from "../store/tables/events.ts";
+import { differences } from "./differences.ts";
 
 export type Actor = {
   kind: "person" | "service" | "node" | "operator" | "server" | "nobody";
@@ -113,30 +113,4 @@ function jsonOf({ before, after }: Pick<AuditEvent, "before" | "after">): Pick<E
     before === undefined || after === undefined ? { before, after } : differences(before, after);
   const json = (details: AuditEvent["before"]) => (details === undefined ? null : JSON.stringify(details));
   return { before: json(changed.before), after: json(changed.after) };
-}
-
-// Reduces the state before and after a change to what differs, so that an event does not repeat a whole configuration.
-
-type Details = Record<string, unknown>;
-export type Change = { before: Details; after: Details };
-
-/**
- * The keys whose values differ, with their values on both sides. Compares maps key by key; any other value, also a list,
- * is kept whole. A key that only one side has is missing on the other.
- */
-export function differences(before: Details, after: Details): Change {
-  const kept = { before: new Map<string, unknown>(), after: new Map<string, unknown>() };
-  for (const key of new Set([...Object.keys(before), ...Object.keys(after)])) {
-    const [old, now] = [before[key], after[key]];
-    if (isObject(old) && isObject(now)) {
-      const inner = differences(old, now);
-      if (Object.keys({ ...inner.before, ...inner.after }).length === 0) continue;
-      kept.before.set(key, inner.before);
-      kept.after.set(key, inner.after);
-    } else if (JSON.stringify(old) !== JSON.stringify(now)) {
-      if (Object.hasOwn(before, key)) kept.before.set(key, old);
-      if (Object.hasOwn(after, key)) kept.after.set(key, now);
-    }
-  }
-  return { before: Object.fromEntries(kept.before), after: Object.fromEntries(kept.after) };
 }

@@ -59,7 +59,6 @@ type Growing<E extends Endpoint> = {
 };
 export type Handler<E extends Endpoint> = E extends { grows: true } ? Handle<E> | Growing<E> : Handle<E>;
 type Subject = Readonly<Record<string, Endpoint>>;
-/** A handler for each endpoint of a subject. */
 export type Handlers<S extends Subject> = { [K in keyof S]: Handler<S[K]> };
 
 type AnyHandle = { handle(call: Call, input: unknown): Reply | Promise<Reply> }["handle"];

@@ -1,6 +1,5 @@
 // The cookies of the control plane: sessions of browsers, the session of the docs pages, and the devices of users.
 
-/** The cookie with the session of the docs pages. */
 export const docsCookie = "docs_session";
 /** The cookie by which a device is known again. One for each user, because a browser may serve several. */
 export const deviceCookie = (userId: number) => `device_${userId}`;
@@ -11,7 +10,6 @@ export const sessionCookie = "__Host-session";
 /** The cookie with the secrets of a sign-in by a provider of identities, see oidc/flow.ts. */
 export const flowCookie = "__Host-oidc";
 
-/** The Cookie header of a request. */
 export function cookiesOf({ headers }: Pick<Request, "headers">): string {
   return headers.get("cookie") ?? "";
 }

@@ -5,15 +5,8 @@ import { AppError } from "../../base/errors.ts";
 import { maxPollWaitS } from "../../protocol/checkin.ts";
 import { isStorable, notStorable } from "../../base/text.ts";
 import { objectOf } from "./body.ts";
-import {
-  parse,
-  type Call,
-  type Caller,
-  type InputSource,
-  type Operator,
-  type OrganizationAccess,
-  type Schema,
-} from "./route.ts";
+import type { Call, Caller, InputSource, Operator, OrganizationAccess } from "./route.ts";
+import { parse, type Schema } from "./parse-input.ts";
 
 /**
  * What only the listener knows: the peer address, until the client disconnects. `operator`: never set by a listener, so

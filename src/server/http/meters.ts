@@ -94,8 +94,12 @@ export function makeMeters(): Meters {
         "TLS certificates that were ordered by ACME, or that failed",
         certificates,
       ),
-      renderingsTotal(renderings),
-      ownCaCheckinsTotal(ownCaCheckins),
+      counter("configurations_rendered_total", "Rendered node configurations", renderings),
+      counter(
+        "own_ca_checkins_total",
+        "Check-ins of nodes that trust the server's own CA, while there is a public certificate.",
+        ownCaCheckins,
+      ),
     ],
     totals: () => totalsOf(byRoute),
   };
@@ -159,20 +163,6 @@ function byResult(name: string, help: string, counts: Record<"ok" | "failed", nu
   return { name, type: "counter", help, values };
 }
 
-function ownCaCheckinsTotal(value: number): Sample {
-  return {
-    name: "own_ca_checkins_total",
-    type: "counter",
-    help: "Check-ins of nodes that trust the server's own CA, while there is a public certificate.",
-    values: [{ value }],
-  };
-}
-
-function renderingsTotal(value: number): Sample {
-  return {
-    name: "configurations_rendered_total",
-    type: "counter",
-    help: "Rendered node configurations",
-    values: [{ value }],
-  };
+function counter(name: string, help: string, value: number): Sample {
+  return { name, type: "counter", help, values: [{ value }] };
 }

@@ -4,7 +4,6 @@
 import { AppError } from "../../base/errors.ts";
 import { networkOf } from "./edge.ts";
 
-/** At most `times` attempts within `withinMs`. */
 type Limit = { times: number; withinMs: number };
 /** The shortest window first. */
 type Rules = { limits: readonly [Limit, ...Limit[]]; reason: string };

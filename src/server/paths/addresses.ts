@@ -14,7 +14,6 @@ import { paths } from "../store/tables/paths.ts";
 type Deps = Pick<ServerOptions, "db" | "system"> & { names: Pick<Names, "seen"> };
 
 export type Addresses = {
-  /** A node checks in from this address. */
   noteCall(nodeId: number, address: string): void;
   /** A node reports its peers' addresses. */
   note(orgId: number, nodeId: number, changed: readonly PathState[]): Promise<void>;

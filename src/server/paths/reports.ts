@@ -6,7 +6,7 @@ import { messageOf } from "../../base/errors.ts";
 import { PathsReport, type PathState, maxPaths } from "../../protocol/path-report.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Transaction } from "../store/database.ts";
-import { makeBacklog } from "../http/fair-queue.ts";
+import { makeBacklog } from "../http/backlog.ts";
 import { makeRowWriter } from "../store/row-writer.ts";
 import type { Addresses } from "./addresses.ts";
 import { makeHealings } from "./healings.ts";

@@ -150,7 +150,6 @@ const words = new Map([
   ["custom", "keys with values"],
 ]);
 
-/** The faults as an error: each with its place. */
 export function faulty(faults: readonly Fault[]): AppError {
   const sorted = faults.toSorted((a, b) => a.line - b.line || a.column - b.column);
   const sentences = sorted.map(({ line, column, message }) => `Line ${line}, column ${column}: ${message}`);

@@ -20,7 +20,7 @@ import { editReach, type Testing } from "./edit-policy.ts";
 import { ensureGroups } from "./groups.ts";
 import { StoredRule, ruleColumns, ruleOf } from "./stored-rules.ts";
 import { findNode } from "../store/nodes.ts";
-import { parse } from "../http/route.ts";
+import { parse } from "../http/parse-input.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Reader, Transaction } from "../store/database.ts";
 import {

@@ -16,7 +16,6 @@ export const StoredRule = v.object({
 
 export const ruleColumns = firewallRules.select();
 export const ruleOf = (row: Row): Rule => v.parse(StoredRule, firewallRules.parse(row));
-/** All rules, sorted by id. */
 export async function listRules(reader: Pick<Reader, "all">, { id }: { id: number }): Promise<Rule[]> {
   const sql = `SELECT ${ruleColumns} FROM firewall_rules WHERE org_id = $1 ORDER BY id`;
   return inSlices(parseAll(await reader.all(sql, [id])));

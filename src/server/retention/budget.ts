@@ -157,7 +157,6 @@ async function measure({ db, dataDirectory }: Deps, orgId: number): Promise<numb
   return (await storedEventBytes(db, orgId)) + archives + (await queryNumber(db, storedRows, [orgId]));
 }
 
-/** The bytes of the events that are in the database. */
 export async function storedEventBytes(reader: Pick<Reader, "get">, orgId: number | null): Promise<number> {
   return (await chainEnd(reader, orgId)).bytes - ((await lastCut(reader, orgId))?.archived_bytes ?? 0);
 }

@@ -83,7 +83,6 @@ export const wordWithDefault = <const W extends string>(words: readonly W[], ini
 /** One of a few words, or NULL. The database does not check it. */
 export const wordOrNull = <const W extends string>(words: readonly W[]) =>
   column<W | null, false>("TEXT", "", false, nullable(readWord(words)), same);
-/** JSON, parsed by the schema. */
 export const json = <T>(schema: v.GenericSchema<unknown, T>) => jsonColumn(schema, "", true);
 /** `initial`: JSON. */
 export const jsonWithDefault = <T>(schema: v.GenericSchema<unknown, T>, initial: string) =>

@@ -15,7 +15,7 @@ import {
   type Network,
 } from "../../base/ip.ts";
 import { isUsersGroup } from "../../protocol/users-groups.ts";
-import { parse } from "../http/route.ts";
+import { parse } from "../http/parse-input.ts";
 import { maxGroups, NodeRequest } from "../../api/nodes.ts";
 import { isReservedGroup } from "../../api/values.ts";
 import { GroupName } from "../../api/values.ts";

@@ -21,7 +21,7 @@ import { createOrganization } from "../organizations/organizations.ts";
 import { OrganizationRequest, type Organization } from "../../api/organizations.ts";
 import type { OwnerChoice } from "../users/ownership.ts";
 import { findOwner } from "../users/users.ts";
-import { parse } from "../http/route.ts";
+import { parse } from "../http/parse-input.ts";
 import { readObstacles } from "../nodes/subnets.ts";
 import type { ServerOptions } from "../options.ts";
 import { hostNumber, secondHost, takeAddress } from "../allocation/address-pool.ts";

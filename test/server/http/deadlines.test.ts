@@ -3,7 +3,8 @@
 import { connect } from "node:net";
 import { expect, test } from "bun:test";
 import { AppError } from "../../../src/base/errors.ts";
-import { maxBodyBytes, readText, makeDeadlines } from "../../../src/server/http/body.ts";
+import { maxBodyBytes, readText } from "../../../src/server/http/body.ts";
+import { makeDeadlines } from "../../../src/server/http/deadlines.ts";
 import { makeListeners } from "../../../src/server/tls/listeners.ts";
 import { errorReply, toResponse } from "../../../src/server/http/reply.ts";
 

@@ -2,12 +2,8 @@
 
 import { describe, expect, test } from "bun:test";
 import { AppError } from "../../../src/base/errors.ts";
-import {
-  makeBacklog,
-  makeFairQueue,
-  makeRounds,
-  type QueueLimits,
-} from "../../../src/server/http/fair-queue.ts";
+import { makeFairQueue, makeRounds, type QueueLimits } from "../../../src/server/http/fair-queue.ts";
+import { makeBacklog } from "../../../src/server/http/backlog.ts";
 
 const limits: QueueLimits = {
   perCaller: 3,

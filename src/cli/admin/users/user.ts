@@ -44,7 +44,7 @@ export async function readPassword(
 }
 
 async function readLogin(context: Context): Promise<{ email: string; password: string }> {
-  const { parse } = await import("../../../server/http/route.ts");
+  const { parse } = await import("../../../server/http/parse-input.ts");
   const v = await import("valibot");
   const address = context.words[0] ?? "";
   return parse(v.object({ email: Email, password: NewPassword }), {

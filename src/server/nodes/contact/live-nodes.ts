@@ -72,7 +72,6 @@ export type Live = {
   /** The cached node, if it is up to date. */
   knownNode(orgId: number, nodeId: number): LiveNode | undefined;
   node(orgId: number, nodeId: number): Promise<LiveNode>;
-  /** The report of a cached node. */
   report(nodeId: number): Report | undefined;
   /** The organization's version, if it is cached. */
   knownVersion(orgId: number): number | undefined;

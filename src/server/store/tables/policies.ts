@@ -46,7 +46,6 @@ export const policies = table("policies", {
 });
 export type PolicyRow = TableRow<typeof policies>;
 
-/** Firewall rules. */
 export const firewallRules = table(
   "firewall_rules",
   {

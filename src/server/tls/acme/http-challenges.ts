@@ -8,7 +8,6 @@ import type { ListenAddress } from "../../http/edge.ts";
 export type ChallengeListener = {
   listen: ListenAddress;
   publicUrl: string;
-  /** The answer to a token, or undefined. */
   find(token: string): Promise<string | undefined>;
 };
 

@@ -3,7 +3,7 @@
 import { given } from "../../../base/given.ts";
 import { makeOpaqueToken } from "../../../pki/opaque.ts";
 import type { TokenSigner, TokenType } from "../../../pki/tokens.ts";
-import { parse } from "../../http/route.ts";
+import { parse } from "../../http/parse-input.ts";
 import type { ServerOptions } from "../../options.ts";
 import { sharedSecret } from "../../store/shared-secret.ts";
 
