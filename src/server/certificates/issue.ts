@@ -85,8 +85,8 @@ export async function issueOverlay(
   const signing = versionsOf(org).map((version) =>
     signFresh(tx, org, node, { version, authority, now: system.now() }),
   );
-  const [, ...issued] = await Promise.all([retire(tx, asked.id, "overlay"), ...signing]);
-  await Promise.all(issued.map((each) => insert(tx, node, system, each)));
+  const [, ...issued] = await Promise.all([retireCurrent(tx, asked.id, "overlay"), ...signing]);
+  await Promise.all(issued.map((each) => storeCertificate(tx, node, system, each)));
   return issued.at(-1)?.fingerprint ?? "";
 }
 
@@ -223,8 +223,8 @@ export async function storeX509(
   mayIssue(present);
   const names = ({ name, ip, ip6, csr }: NodeRow) => JSON.stringify([name, ip, ip6, csr]);
   if (names(present) !== names(signed.node)) return false;
-  await retire(tx, present.id, "x509");
-  await insert(tx, present, system, signed.issued);
+  await retireCurrent(tx, present.id, "x509");
+  await storeCertificate(tx, present, system, signed.issued);
   return true;
 }
 
@@ -262,11 +262,15 @@ export async function setRenewal(tx: Transaction, nodeId: number): Promise<void>
   );
 }
 
-async function retire(tx: Transaction, nodeId: number, kind: IssuedCertificate["kind"]): Promise<void> {
+async function retireCurrent(
+  tx: Transaction,
+  nodeId: number,
+  kind: IssuedCertificate["kind"],
+): Promise<void> {
   await certificates.update(tx, { nodeId, kind, state: "current" }, { state: "former" });
 }
 
-async function insert(
+async function storeCertificate(
   tx: Transaction,
   { id: nodeId, orgId, ephemeralSilenceS }: Pick<NodeRow, "id" | "orgId" | "ephemeralSilenceS">,
   { now, random }: Deps["system"],

@@ -89,7 +89,7 @@ async function admit(
   const { name, groups, former } = phone;
   // 2. A repetition of a request whose answer was lost gets the same phone.
   const same = await nodes.find(tx, { orgId, hostPublicKey: keys.hostPublicKey });
-  if (same !== undefined) return repeated(same, phone, userId);
+  if (same !== undefined) return phoneOfRepetition(same, phone, userId);
   // 3. The phone can be made. An administrator is asked only then.
   await requireFewSites(tx, orgId, asked);
   if (former === undefined) await requireFreeName(tx, org, name, now);
@@ -100,7 +100,8 @@ async function admit(
   const held = await holdForApproval(tx, org, request, { keys, grant, kept, actor, now });
   if (held !== undefined) return held;
   // 5. The node, its certificate and the events.
-  const id = former === undefined ? await insert(tx, org, asked, phone) : await rekey(tx, former, asked);
+  const id =
+    former === undefined ? await insertPhone(tx, org, asked, phone) : await rekeyPhone(tx, former, asked);
   const fingerprint = await issueOverlay(tx, org, await findNode(tx, orgId, id), services);
   const event = { orgId, at: now, actor, subject: `node/${id}` };
   if (former === undefined) {
@@ -162,7 +163,7 @@ function grantOf(ownerId: number, boundTo: number | null, groups: string[]): Gra
 }
 
 /** Throws conflict for a key of any other node. */
-function repeated(same: NodeRow, { name, former }: Phone, userId: number): { id: number } {
+function phoneOfRepetition(same: NodeRow, { name, former }: Phone, userId: number): { id: number } {
   const isOwn = same.phone !== null && same.ownerId === userId && same.state === "active";
   const isAsked = former === undefined ? name === same.name : former.id === same.id;
   if (isOwn && isAsked) return { id: same.id };
@@ -176,7 +177,7 @@ async function ownPhone(tx: Transaction, orgId: number, id: number, userId: numb
   throw new AppError("not_found", "There is no such phone.");
 }
 
-async function insert(
+async function insertPhone(
   tx: Transaction,
   org: IssuingOrg,
   { wish, keys, userId, actor, now }: Asked,
@@ -210,7 +211,7 @@ async function insert(
   return id;
 }
 
-async function rekey(tx: Transaction, { id, orgId }: NodeRow, asked: Asked): Promise<number> {
+async function rekeyPhone(tx: Transaction, { id, orgId }: NodeRow, asked: Asked): Promise<number> {
   const { system: phone } = asked.wish;
   const { hostPublicKey } = asked.keys;
   await nodes.update(tx, { id }, { hostPublicKey, phone, platform: phone, importedAt: asked.now });

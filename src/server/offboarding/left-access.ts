@@ -147,11 +147,12 @@ export async function endAccess(
   };
   const found = await findAccess(tx, source, now, org);
   const ended = found.filter(ends);
-  for (const [orgId, items] of Map.groupBy(ended, (each) => each.orgId)) await end(tx, orgId, items, ending);
+  for (const [orgId, items] of Map.groupBy(ended, (each) => each.orgId))
+    await endItems(tx, orgId, items, ending);
   return { left: found.filter((each) => !ends(each)).map(itemOf), revoked: ended.map(itemOf) };
 }
 
-async function end(
+async function endItems(
   tx: Transaction,
   orgId: number,
   items: readonly Found[],
@@ -161,13 +162,13 @@ async function end(
   for (const { kind, id } of items) {
     if (kind === "node" || kind === "registration") nodes.push(id);
     else if (kind === "webhook") await deleteWebhookInside(tx, { id: orgId }, id, { actor, now });
-    else if (kind === "invitation") await withdraw(tx, orgId, id, { actor, now });
+    else if (kind === "invitation") await withdrawInvitation(tx, orgId, id, { actor, now });
     else await revokeTokenInside(tx, { orgId, kind, id }, actor, now);
   }
   await revokeInside(tx, orgId, nodes, { actor, reason, now });
 }
 
-async function withdraw(
+async function withdrawInvitation(
   tx: Transaction,
   orgId: number,
   id: number,
@@ -194,7 +195,7 @@ export async function withdrawOwnerInvitations(
 ): Promise<void> {
   const invitedBy = `person/${userId}`;
   const open = await memberships.all(tx, { orgId, userId: null, role: "owner", invitedBy });
-  for (const { id } of open) await withdraw(tx, orgId, id, by);
+  for (const { id } of open) await withdrawInvitation(tx, orgId, id, by);
 }
 
 const isToken = ({ kind }: AccessItem) => kind === "registration_token" || kind === "service_token";

@@ -73,12 +73,12 @@ function isUpdating(node: NodeRecord, now: number): boolean {
 
 const nodePick = nodes.pick("id", "isLighthouse");
 
-/** The first node without an IPv6 address in force that has checked in after `since`; 0: any node. */
 /** SQL condition: the node has no IPv6 address in force, so its next certificate restarts its engine. */
 export const lacksSecondAddress = (node: string): string =>
   `(${node}.ip6 IS NULL OR NOT EXISTS (SELECT 1 FROM certificates m
     WHERE m.node_id = ${node}.id AND m.kind = 'overlay' AND m.state = 'current' AND m.version = 2))`;
 
+/** The first node without an IPv6 address in force that has checked in after `since`; 0: any node. */
 async function nextNode(
   reader: Reader,
   orgId: number,

@@ -33,7 +33,7 @@ import { requireRole } from "../../users/late-rights.ts";
 import { checkHub, checkPublicAddress } from "../subnets.ts";
 import { taken } from "../nodes.ts";
 import { countTokenGuess } from "../../http/throttle.ts";
-import { claim, findClaimed, insert, type Request } from "./registered-node.ts";
+import { claimNode, findClaimed, insertNode, type Request } from "./registered-node.ts";
 import { completeRegistration, type Registering, type Services } from "./complete-registration.ts";
 
 export async function register(
@@ -67,7 +67,7 @@ export async function register(
   const noRoom = await services.budget.refusal(call.org, request);
   const reserved = await db
     .writeFor({ org: org.id }, async (tx) => {
-      const made = await reserve(tx, org, request, keys, { hash, actor, now: system.now() });
+      const made = await reserveNode(tx, org, request, keys, { hash, actor, now: system.now() });
       if (noRoom !== undefined && "node" in made && !made.resumed) throw noRoom;
       // Checked last: without a valid credential the answer reveals nothing of the organization.
       if (!("unknownToken" in made)) refuseEngine(request, org, certificate.version);
@@ -101,7 +101,7 @@ type Reserved = Registering | Held | { unknownToken: UnknownToken };
 const newestWithKey = `SELECT ${nodes.select()} FROM nodes
   WHERE org_id = $1 AND host_public_key = $2 ORDER BY id DESC LIMIT 1`;
 
-async function reserve(
+async function reserveNode(
   tx: Transaction,
   org: IssuingOrg,
   request: Request,
@@ -113,7 +113,12 @@ async function reserve(
   if (hash === null) await requireRole(tx, org.id, actor);
   const same = await queryOne(tx, nodes, newestWithKey, [org.id, keys.hostPublicKey]);
   if (same !== undefined) {
-    const resumed = await resume(tx, org, same, keys, { hash, actor, now, mode: request.mode ?? same.mode });
+    const resumed = await resumeRegistration(tx, org, same, keys, {
+      hash,
+      actor,
+      now,
+      mode: request.mode ?? same.mode,
+    });
     if (resumed !== undefined) return resumed;
   }
   const kept = await findRequest(tx, org.id, keys, now);
@@ -130,8 +135,8 @@ async function reserve(
   if (waiting !== undefined) return waiting;
   const node =
     claimed === undefined
-      ? await insert(tx, org, request, keys, grant, now)
-      : await claim(tx, org, claimed, request, keys, grant);
+      ? await insertNode(tx, org, request, keys, grant, now)
+      : await claimNode(tx, org, claimed, request, keys, grant);
   await checkHub(tx, org.id, node);
   // A refusal here rolls back the consumed use of the token.
   await limitCertificates(tx, org, node, now);
@@ -147,7 +152,7 @@ const resumeGraceMs = 10 * 60_000;
  * consumed. Undefined for different keys, or if the token is neither the node's own nor still usable: then it is a new
  * registration, which will be refused.
  */
-async function resume(
+async function resumeRegistration(
   tx: Transaction,
   org: IssuingOrg,
   same: NodeRow,

@@ -42,7 +42,7 @@ export async function findClaimed(
   return undefined;
 }
 
-export async function insert(
+export async function insertNode(
   tx: Transaction,
   org: IssuingOrg,
   request: Request,
@@ -107,7 +107,7 @@ function seenAddress(org: IssuingOrg, { is_lighthouse, seenFrom }: Request): str
   return unreachable(org, seenFrom) === undefined ? seenFrom : null;
 }
 
-export async function claim(
+export async function claimNode(
   tx: Transaction,
   org: IssuingOrg,
   node: NodeRow,
