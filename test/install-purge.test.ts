@@ -21,7 +21,7 @@ const script = join(import.meta.dir, "../install");
 const places = ["etc", "usr/local", "var", "run"];
 const organization =
   "host.key node.key credentials.json orders.json api-ca.crt auth-revoked.json stopped lock permissions.json hosts.json " +
-  "node-config.copy.json resolved.json run/ctl.sock run/local-changes.json run/peers.json run/peer-map.json run/.local-changes.json.7.tmp generations/3/ca.crt " +
+  "node-config.copy.json resolved.json exit-block.nft run/exit.json run/ctl.sock run/local-changes.json run/peers.json run/peer-map.json run/.local-changes.json.7.tmp generations/3/ca.crt " +
   "generations/3/host.crt generations/3/node.crt generations/3/config.yml generations/3/node-config.json " +
   "generations/3/test.yml generations/3/server.yml generations/3/sync.json generations/3/taken-up";
 const state =

@@ -4,7 +4,7 @@
 import { expect, test } from "bun:test";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import { buildAgent } from "../support/agent.ts";
+import { buildAgent, runAgent } from "../support/agent.ts";
 import { asRoot, describeEngines } from "../support/engines.ts";
 import {
   approveExits,
@@ -65,6 +65,15 @@ asRoot("exits", () => {
         const open = scene.capture();
         expect(scene.pings(internet)).toBe(3);
         expect(leaked(await open.stop(), scene)).toHaveLength(3);
+        // Who leaves takes the exit along, a strict one too.
+        await scene.exit("use", "one", "--strict");
+        expect(scene.machine()).toContain("lookup 7783");
+        const { host, places } = scene.user;
+        await runAgent(["unregister", "--org-slug", scene.plane.slug, ...places.flags], {
+          inside: host.inside,
+        });
+        const left = before.replace(/^.*ov-acme.*\n/gm, "");
+        await until(() => scene.machine() === left, { what: "the machine as before", ms: 5000 });
       }, 60_000);
 
       test("that do not answer are left within seconds, and used again", async () => {

@@ -10,15 +10,19 @@ type Leaving = Pick<Salvaged, "slug" | "directory" | "mode">;
 
 /** The units to remove; none if systemd does not run this organization. */
 export async function serviceRemoval(
-  { slug, mode }: Leaving,
+  { slug, mode, directory }: Leaving,
   { settings, system }: Context,
 ): Promise<Change[]> {
-  if (mode === "desktop") return [];
+  const { permissionsOrNone } = await import("../../node/files/permissions.ts");
+  const { exitBlockChanges } = await import("../../node/enroll/services.ts");
+  const isClosed = permissionsOrNone(directory).exit?.strict === true;
+  const opening = isClosed ? exitBlockChanges(undefined, settings, system) : [];
+  if (mode === "desktop") return opening;
   const { planSystemdRemoval } = await import("../../node/enroll/services.ts");
   const { hasSystemd } = await import("../../platform/service-manager.ts");
   const { unitsServe } = await import("../../platform/config-root.ts");
   const isOurs = hasSystemd(system) && unitsServe(settings.configRoot);
-  return isOurs ? planSystemdRemoval(slug, settings) : [];
+  return [...opening, ...(isOurs ? planSystemdRemoval(slug, settings) : [])];
 }
 
 /** Stops the engine: through systemd, through the daemon, or directly. */
