@@ -49,7 +49,7 @@ test("every action answers, and only root may end the daemon", async () => {
   const ask = (request: Request, right: "root" | "member" = "member"): Promise<Answer> =>
     handle(request, client(right));
   expect(Object.keys(actions).sort()).toEqual(
-    "delete list logs peers prove provision restart shutdown start status stop subscribe switch sync teams version".split(
+    "delete exit list logs peers prove provision restart shutdown start status stop subscribe switch sync teams version".split(
       " ",
     ),
   );
@@ -73,8 +73,13 @@ test("every action answers, and only root may end the daemon", async () => {
   expect(world.logged.join("\n")).toMatch(/Change requested.*"uid":1000,"pid":9,"reason":"night"/);
   expect(await codeOf(ask({ action: "shutdown" }))).toBe("permission_denied");
   expect(world.logged.at(-1)).toContain("refused");
-  for (const action of ["start", "stop", "restart", "switch", "delete", "sync", "logs"])
+  for (const action of ["start", "stop", "restart", "switch", "delete", "sync", "exit", "logs"])
     expect(await codeOf(ask({ action }))).toBe("validation_failed");
+  const exit = { use: "gate", strict: false, lan: true };
+  expect(await codeOf(ask({ action: "exit", team: "acme", exit }))).toBe("failed");
+  const strict = { action: "exit", team: "acme", exit: { ...exit, strict: true } };
+  expect(await codeOf(ask(strict))).toBe("permission_denied");
+  expect(await codeOf(handle(strict, client("root")))).toBe("failed");
   for (const action of ["nonsense", "constructor", "__proto__"])
     expect(await codeOf(ask({ action }))).toBe("unknown_action");
   expect(ended).toBe(0);

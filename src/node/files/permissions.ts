@@ -76,8 +76,9 @@ export function readPermissions(directory: string): Permissions {
   return readJsonFile(pathIn(directory), Permissions) ?? noPermissions;
 }
 
-/** Like readPermissions, but a file that cannot be read allows nothing. */
+/** Like readPermissions, but a file that cannot be read allows nothing. Most organizations have none: that is cheap to see. */
 export function permissionsOrNone(directory: string): Permissions {
+  if (!existsSync(pathIn(directory))) return noPermissions;
   try {
     return readPermissions(directory);
   } catch {
