@@ -59,8 +59,8 @@ const polyfillFirst: Bun.BunPlugin = {
 
 /**
  * A command ends before the work of a JIT pays, so code must run 16 times as often before it is compiled. Control plane and
- * resolver go back to the usual policy; the daemon, which rests, does not: compiled code was 2.5 MB of its 16 at rest, and
- * a third of its processor time. The other two keep the executable from obeying files of the current directory.
+ * resolver go back to the usual policy; the daemon, which rests, waits longer still: compiled code was 2.5 MB of its 16 at rest,
+ * and a third of its processor time. The other two keep the executable from obeying files of the current directory.
  */
 export const compileFlags = { jitPolicy: 16, autoloadDotenv: false, autoloadBunfig: false };
 
