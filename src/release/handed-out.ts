@@ -35,6 +35,20 @@ export type ReleasePlaces = Pick<System, "executable" | "platform"> & {
 /** `hasZst`: also the smaller archives, for each target that is there. */
 type HandedOut = { manifest: Manifest; sha256: string; key: string; targets: string[]; hasZst: boolean };
 
+type Server = {
+  system: Pick<System, "executable" | "platform">;
+  releasesDirectory?: string;
+  releaseKeys?: readonly string[];
+};
+
+/** The places of a control plane. */
+export const placesOf = ({ system, releasesDirectory, releaseKeys }: Server): ReleasePlaces => ({
+  executable: system.executable,
+  platform: system.platform,
+  releasesDirectory,
+  keys: releaseKeys,
+});
+
 /** Where the installation keeps the release that it came from. */
 export function keptRelease({ executable, platform }: Pick<System, "executable" | "platform">): string {
   return join(dirname(releaseAddressPath(executable, platform)), "release");
@@ -108,6 +122,21 @@ export type InstallValues = {
   /** `gz`: it has no other archives. */
   release_archives?: string;
 };
+
+const day = 86_400_000;
+
+/** What the operator should know of the age of the release; undefined if it is young, or if nothing is handed out. */
+export function agingOf(places: ReleasePlaces, publicUrl: string, nowMs: number): string | undefined {
+  try {
+    const { version, expires_at } = readHandedOut(places, publicUrl).manifest;
+    const leftMs = Date.parse(expires_at) - nowMs;
+    if (leftMs > 14 * day) return undefined;
+    return `Release ${version}, which is handed out, ${leftMs > 0 ? "expires" : "expired"} on ${expires_at.slice(0, 10)}`;
+  } catch (error) {
+    if (error instanceof AppError) return undefined;
+    throw error;
+  }
+}
 
 /** The install script with these values. */
 export function fillInstallScript(values: InstallValues): string {

@@ -56,6 +56,8 @@ const retentionMs = 300_000;
 const pagesMs = 60_000;
 /** How often all pages of SQLite are read: once a day, and while there is damage, which may have been the disk's. */
 const [pagesEveryMs, damagedEveryMs] = [86_400_000, 600_000];
+/** How often a release that is about to expire is logged. */
+const releaseMs = 86_400_000;
 /** The first certificate is ordered this long after the start. */
 const acmeMs = 1000;
 /** Maximum delay until a lighthouse of this machine is reached by TCP. */
@@ -120,6 +122,7 @@ function partsOf(services: Services, leases: Leases): Part[] {
     loopOfEach(services, "watch of the clock", clockMs, makeClockWatch(services)),
     pageWatch(services),
     planeFallbackOf(services),
+    releaseWatch(services),
     preloadX509(services),
     prepareBudget(services),
     leased("webhook deliveries", (own, lease) =>
@@ -186,6 +189,17 @@ function pageWatch(services: Services): Part {
     if (now - lastAt < pauseMs()) return;
     lastAt = now;
     await db.examine(system);
+  });
+}
+
+/** Installed machines take no update from an expired release. */
+function releaseWatch(services: Services): Part {
+  const { log, publicUrl, system } = services;
+  return loopOfEach(services, "expiry of the release", releaseMs, async () => {
+    const { agingOf, placesOf } = await import("../release/handed-out.ts");
+    const aging = agingOf(placesOf(services), publicUrl, system.now());
+    if (aging !== undefined)
+      log.warn(aging, { hint: "Upgrade the control plane, or ask the publisher for a newer release." });
   });
 }
 

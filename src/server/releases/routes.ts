@@ -3,16 +3,14 @@
 
 import type { releasesApi } from "../../api/pages.ts";
 import { AppError } from "../../base/errors.ts";
-import { installerOf, releaseFile } from "../../release/handed-out.ts";
+import { installerOf, placesOf, releaseFile } from "../../release/handed-out.ts";
 import type { Handlers } from "../http/attach.ts";
 import type { Services } from "../services.ts";
 
 export function releaseHandlers(
   services: Pick<Services, "system" | "publicUrl" | "caPem" | "releasesDirectory" | "releaseKeys">,
 ): Handlers<typeof releasesApi> {
-  const { executable, platform } = services.system;
-  const { releasesDirectory, releaseKeys: keys } = services;
-  const places = { executable, platform, releasesDirectory, keys };
+  const places = placesOf(services);
   return {
     install: () => ({
       raw: installerOf(places, services).script,
