@@ -1,4 +1,4 @@
-// PostgreSQL as it was before paths were counted (migration 57), and before nodes offered routes.
+// PostgreSQL as it was before paths were counted (migration 57): without what the steps since then added.
 
 import type { SQL } from "bun";
 
@@ -8,7 +8,7 @@ export async function undoHistory(sql: SQL): Promise<void> {
   await sql`DROP INDEX events_hours`;
   await sql`ALTER TABLE online_counts DROP COLUMN applied, DROP COLUMN direct, DROP COLUMN relayed,
     DROP COLUMN broken, DROP COLUMN rtt_median, DROP COLUMN rtt95`;
-  await sql`DROP INDEX nodes_advertising`;
-  await sql`ALTER TABLE nodes DROP COLUMN route_options, DROP COLUMN advertised`;
+  // Their indexes go with the columns.
+  await sql`ALTER TABLE nodes DROP COLUMN route_options, DROP COLUMN advertised, DROP COLUMN exit_groups, DROP COLUMN tcp`;
   await sql`DELETE FROM migrations WHERE version >= ${historyVersion}`;
 }

@@ -215,7 +215,7 @@ describePostgres("nodes that are away, on PostgreSQL", () => {
       await before.app.services.reports.stop();
     }
     await using sql = new SQL(url);
-    await sql`ALTER TABLE nodes DROP COLUMN away_since, DROP COLUMN exit_groups`;
+    await sql`ALTER TABLE nodes DROP COLUMN away_since`;
     await sql`ALTER TABLE organizations DROP COLUMN notify_away_minutes, DROP COLUMN notify_away_from`;
     await undoHistory(sql);
     await sql`DELETE FROM migrations WHERE version >= ${awayVersion}`;

@@ -122,7 +122,10 @@ export function withoutExit(config: YamlMap): YamlMap {
   const { tun, listen } = config;
   const routes = isMap(tun) ? tun["unsafe_routes"] : undefined;
   const isOurs = (each: YamlValue) =>
-    isMap(each) && each["install"] === false && String(each["route"]).endsWith("/0");
+    isMap(each) &&
+    each["install"] === false &&
+    typeof each["route"] === "string" &&
+    each["route"].endsWith("/0");
   return {
     ...config,
     ...(isMap(tun) && Array.isArray(routes)
