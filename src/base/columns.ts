@@ -9,7 +9,7 @@ export function fit(natural: readonly number[], width: number | undefined): numb
   const widths = [...natural];
   if (width === undefined) return widths;
   const room = width - gap.length * (widths.length - 1);
-  for (let over = widths.reduce((sum, each) => sum + each, 0) - room; over > 0; over--) {
+  for (let surplus = widths.reduce((sum, each) => sum + each, 0) - room; surplus > 0; surplus--) {
     const widest = widths.indexOf(Math.max(...widths));
     if ((widths[widest] ?? 0) <= narrowest) return widths;
     widths[widest] = (widths[widest] ?? 0) - 1;

@@ -9,15 +9,15 @@ export async function within<T, L>(
   work: Promise<T>,
   late: L,
 ): Promise<T | L> {
-  const over = new AbortController();
+  const ended = new AbortController();
   // Resolve in both cases: the sleep rejects when it is aborted.
-  const limit = sleep(ms, over.signal).then(
+  const limit = sleep(ms, ended.signal).then(
     () => late,
     () => late,
   );
   try {
     return await Promise.race([work, limit]);
   } finally {
-    over.abort();
+    ended.abort();
   }
 }

@@ -130,7 +130,7 @@ _${brand.executable} "$@"
 
 function fish(entries: readonly Entry[], globals: readonly Word[]): string {
   const name = brand.executable;
-  const seen = (prefix: string) =>
+  const condition = (prefix: string) =>
     prefix === ""
       ? "__fish_use_subcommand"
       : prefix
@@ -140,13 +140,13 @@ function fish(entries: readonly Entry[], globals: readonly Word[]): string {
   const words = prefixes(entries).flatMap((prefix) =>
     nextWords(entries, prefix).map(
       ({ word, description }) =>
-        `complete -c ${name} -f -n '${seen(prefix)}' -a '${word}' -d '${quoteFree(description)}'`,
+        `complete -c ${name} -f -n '${condition(prefix)}' -a '${word}' -d '${quoteFree(description)}'`,
     ),
   );
   const flags = entries.flatMap((entry) =>
     entry.flags.map(
       ({ word, description }) =>
-        `complete -c ${name} -n '${seen(entry.name)}' -l '${word.slice(2)}' -d '${quoteFree(description)}'`,
+        `complete -c ${name} -n '${condition(entry.name)}' -l '${word.slice(2)}' -d '${quoteFree(description)}'`,
     ),
   );
   const shared = globals.map(

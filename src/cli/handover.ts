@@ -41,7 +41,7 @@ async function startSuccessor(
   const answers = Promise.withResolvers<true>();
   const onReady = () => answers.resolve(true);
   process.on("SIGUSR2", onReady);
-  const over = new AbortController();
+  const ended = new AbortController();
   try {
     const child = Bun.spawn([executable, ...process.argv.slice(2)], {
       env: { ...env, [brand.successorVariable]: String(process.pid) },
@@ -49,7 +49,7 @@ async function startSuccessor(
       stdout: "inherit",
       stderr: "inherit",
     });
-    const late = sleep(startsWithinMs, over.signal).catch(() => undefined);
+    const late = sleep(startsWithinMs, ended.signal).catch(() => undefined);
     const isReady = await Promise.race([answers.promise, child.exited.then(() => false), late]);
     if (isReady === true) {
       child.unref();
@@ -62,7 +62,7 @@ async function startSuccessor(
   } catch (error) {
     log.error("cannot start a new process; this one continues", { reason: String(error) });
   } finally {
-    over.abort(new Error("Over"));
+    ended.abort(new Error("Over"));
     process.off("SIGUSR2", onReady);
   }
   return undefined;

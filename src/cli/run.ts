@@ -3,7 +3,8 @@
 
 import { brand, keyringWord, pagesWord } from "../brand.ts";
 import { AppError, fromSystemError } from "../base/errors.ts";
-import { cut, makeLog, maxTextLength, printable, redact } from "../base/log.ts";
+import { cut, makeLog, maxTextLength, printable } from "../base/log.ts";
+import { redact } from "../base/redact.ts";
 import type { System } from "../base/system.ts";
 import type { Command, CommandTable, Context } from "./command.ts";
 import { allCommands, commands } from "./commands.ts";

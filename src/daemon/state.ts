@@ -61,9 +61,9 @@ export function openState(path: string, log: StateLog, now: () => number): State
     new Map(read.all(`${recordPrefix}*`).flatMap(({ key, value }) => readRecord(key, value, to)));
   const copy = openStoppedCopy(path, log);
   const known = load({ warn() {}, error() {} });
-  const lost = new Map([...copy.read()].filter(([slug]) => !known.has(slug)));
-  copy.keep(new Map([...lost, ...known]));
-  for (const [slug, record] of lost) {
+  const missing = new Map([...copy.read()].filter(([slug]) => !known.has(slug)));
+  copy.keep(new Map([...missing, ...known]));
+  for (const [slug, record] of missing) {
     try {
       put.run(recordPrefix + slug, JSON.stringify(record));
     } catch (error) {
@@ -72,8 +72,8 @@ export function openState(path: string, log: StateLog, now: () => number): State
     }
   }
   return {
-    loss: describeLoss(path, aside, lost.size),
-    records: () => new Map([...lost, ...load(log)]),
+    loss: describeLoss(path, aside, missing.size),
+    records: () => new Map([...missing, ...load(log)]),
     putRecord(slug, record) {
       write(() => put.run(recordPrefix + slug, JSON.stringify(record)));
       copy.keep(new Map([[slug, record]]));
@@ -90,7 +90,7 @@ export function openState(path: string, log: StateLog, now: () => number): State
     removeRecord(slug) {
       // The copy first: if only it remained, it would stop a later registration.
       copy.remove(slug);
-      lost.delete(slug);
+      missing.delete(slug);
       write(() => remove.run(recordPrefix + slug));
       if (active === slug) this.setActive(undefined);
     },

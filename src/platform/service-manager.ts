@@ -8,9 +8,9 @@ export type ServiceManager = "systemd" | "launchd" | "task";
 type Edge = { platform: string };
 
 const run = brand.executable;
-type Known = { manager: ServiceManager; command: string; daemon: string; start: string };
+type ManagerFacts = { manager: ServiceManager; command: string; daemon: string; start: string };
 
-const known: Readonly<Record<string, Known>> = {
+const managers: Readonly<Record<string, ManagerFacts>> = {
   linux: {
     manager: "systemd",
     command: "install-systemd",
@@ -35,7 +35,7 @@ export function hasSystemd({ platform }: Edge = process): boolean {
 
 /** Undefined without a supported service manager: in a container, or with another init. */
 export function serviceManager(system: Edge): ServiceManager | undefined {
-  const { manager } = known[system.platform] ?? {};
+  const { manager } = managers[system.platform] ?? {};
   return manager === "systemd" && !hasSystemd(system) ? undefined : manager;
 }
 
@@ -50,29 +50,29 @@ export function usualMode(system: Edge): "server" | "desktop" {
 
 /** Our command that installs services on this system. */
 export function serviceCommand({ platform }: Edge): string {
-  return `${run} ${known[platform]?.command ?? "install-systemd"}`;
+  return `${run} ${managers[platform]?.command ?? "install-systemd"}`;
 }
 
 export function daemonByHand({ platform }: Edge): string {
-  return `${run} --ipc-mode ${known[platform]?.daemon ?? "socket"}`;
+  return `${run} --ipc-mode ${managers[platform]?.daemon ?? "socket"}`;
 }
 
 /** A hint for a daemon that does not answer. */
 export function daemonStartHint({ platform }: Edge = process): string {
-  const start = (known[platform] ?? known["linux"])?.start;
+  const start = (managers[platform] ?? managers["linux"])?.start;
   return `Start it: ${start}, or ${daemonByHand({ platform })} as administrator.`;
 }
 
 /** Whether this is the manager of this system, running or not: a plan for another system has that system's paths. */
 export function isManagerHere(manager: ServiceManager, { platform }: Edge): boolean {
-  return known[platform]?.manager === manager;
+  return managers[platform]?.manager === manager;
 }
 
 /** Refuses a command for another system, and names the right one. */
 export function requireManager(manager: ServiceManager, { platform }: Edge): void {
   if (isManagerHere(manager, { platform })) return;
-  const command = Object.values(known).find((each) => each.manager === manager)?.command ?? "";
-  const right = known[platform]?.command;
+  const command = Object.values(managers).find((each) => each.manager === manager)?.command ?? "";
+  const right = managers[platform]?.command;
   throw new AppError("failed", `${command} does not work on this system (${platform})`, {
     hint: right === undefined ? "This system has no such command." : `Use: ${run} ${right}`,
   });
@@ -80,7 +80,7 @@ export function requireManager(manager: ServiceManager, { platform }: Edge): voi
 
 /** Unix sockets and Windows pipes authenticate their clients in different ways: each is for its system only. */
 export function requireIpcMode(mode: "socket" | "pipe", { platform }: Edge): void {
-  const right = known[platform]?.daemon ?? "socket";
+  const right = managers[platform]?.daemon ?? "socket";
   if (mode === right) return;
   throw new AppError("usage", `--ipc-mode ${mode} does not work on this system (${platform})`, {
     hint: `Use: ${daemonByHand({ platform })}`,
@@ -89,7 +89,7 @@ export function requireIpcMode(mode: "socket" | "pipe", { platform }: Edge): voi
 
 /** Server mode needs systemd. Elsewhere the daemon runs the engines, in desktop mode only. */
 export function refuseMode(mode: "server" | "desktop", { platform }: Edge): void {
-  if (mode === "desktop" || known[platform]?.manager === "systemd") return;
+  if (mode === "desktop" || managers[platform]?.manager === "systemd") return;
   throw new AppError(
     "usage",
     `--mode server works only on Linux; on this system (${platform}) the daemon runs the overlay`,

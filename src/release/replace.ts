@@ -54,7 +54,7 @@ export function swapIn(path: string, target: string): void {
 /** Keeps the present executable under its second name. A first installation has none. */
 export function keepFormer(target: string): void {
   try {
-    if (exists(target)) keep(target);
+    if (exists(target)) setAside(target);
   } catch (error) {
     throw fromSystemError(`keep ${target}`, error);
   }
@@ -159,7 +159,7 @@ function candidate(target: string, path: string, write: () => void): string {
 }
 
 /** Adds a second name to the old executable first: at no moment may there be none. */
-function keep(target: string): void {
+function setAside(target: string): void {
   const kept = keptPath(target);
   if (!replacesRunning) {
     // The kept executable may still run, so move it away too. A later run deletes it.

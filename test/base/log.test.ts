@@ -6,10 +6,10 @@ import {
   makeLog,
   maxTextLength,
   printable,
-  redact,
   tableLine,
   writeOnceATurn,
 } from "../../src/base/log.ts";
+import { redact } from "../../src/base/redact.ts";
 import { oneLine } from "../../src/base/unprintable.ts";
 
 describe("makeLog()", () => {

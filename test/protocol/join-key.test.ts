@@ -3,7 +3,8 @@ import { expect, test } from "bun:test";
 import fc from "fast-check";
 import { AppError } from "../../src/base/errors.ts";
 import { formatJoinKey, parseJoinKey, type JoinKey } from "../../src/protocol/join-key.ts";
-import { clean, redact } from "../../src/base/log.ts";
+import { clean } from "../../src/base/log.ts";
+import { redact } from "../../src/base/redact.ts";
 
 const key: JoinKey = {
   apiBase: "https://control.example.org:8420",

@@ -43,9 +43,9 @@ function summaryOf(found: NextChanges): string {
   const [applied, next] = [found.applied_config_version, found.config_version];
   if (applied !== null && applied >= next)
     return `${name} has the newest configuration, ${next}: nothing changes.`;
-  const seen =
+  const offline =
     found.last_checkin_at === null ? "it has not checked in yet" : `last check-in ${found.last_checkin_at}`;
-  const has = `${name} has configuration ${applied ?? "unknown"} of ${next} (${online ? "online" : seen}).`;
+  const has = `${name} has configuration ${applied ?? "unknown"} of ${next} (${online ? "online" : offline}).`;
   if (!is_known)
     return `${has} The control plane does not know which files it has: see \`${brand.executable} sync-config --dry-run\` on the machine.`;
   return changes.length === 0 ? `${has} Its files stay the same.` : `${has} Its files change:`;

@@ -85,8 +85,8 @@ staff. The actor of a change on the machine of the control plane is the operator
 };
 
 function pageOf(api: Api, slug: string, query: Partial<EventQuery>): Promise<Event[]> {
-  const asked = Object.fromEntries(Object.entries(query).map(([name, value]) => [name, String(value)]));
-  return slug === "" ? api.call(eventsApi.listOfNone, {}, asked) : api.call(eventsApi.list, { slug }, asked);
+  const texts = Object.fromEntries(Object.entries(query).map(([name, value]) => [name, String(value)]));
+  return slug === "" ? api.call(eventsApi.listOfNone, {}, texts) : api.call(eventsApi.list, { slug }, texts);
 }
 
 /** Higher than the id of every event: 15 digits, the API's maximum. */

@@ -54,8 +54,8 @@ async function valueOf({ values, system }: Context, setting: Setting): Promise<u
   if (text === undefined) return undefined;
   if (whole === true)
     return values.list(flag).flatMap((item) => (item === "" ? [] : [itemIn(setting, item)]));
-  const meant = setting.values ?? (takes.type === "boolean" ? [false, true] : words);
-  if (words !== undefined) return meant?.[words.indexOf(values.choice(flag, words) ?? "")];
+  const fieldValues = setting.values ?? (takes.type === "boolean" ? [false, true] : words);
+  if (words !== undefined) return fieldValues?.[words.indexOf(values.choice(flag, words) ?? "")];
   if (hint === undefined) return values.on(flag);
   if (text === none) return null;
   if (range !== undefined) return values.integer(flag, range.min, range.max);

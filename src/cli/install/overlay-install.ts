@@ -148,14 +148,14 @@ export async function runInstall(context: Context, restarts: boolean): Promise<n
   if (restarts) await switchEngines(members, engine, undo, { isNew: outcome.changed, versionOf, log });
   const organizations = await examineMembers(members, engine, versionOf);
   const behind = organizations.filter(({ current }) => !current).map((each) => describeMember(each, engine));
-  const said = outcomeText({ ...outcome, isFirst, link: linkAt(outcome.path) });
+  const text = outcomeText({ ...outcome, isFirst, link: linkAt(outcome.path) });
   if (restarts && behind.length > 0) {
-    throw new AppError("engine_failed", `${said}, but ${behind.map(({ what }) => what).join("; ")}`, {
+    throw new AppError("engine_failed", `${text}, but ${behind.map(({ what }) => what).join("; ")}`, {
       hint: `Run: ${behind.map(({ next }) => next).join("; ")}`,
     });
   }
   const rest = behind.map(({ what, next }) => `${what}. Run: ${next}\n`).join("");
-  output.result({ ...outcome, organizations }, `${said}\n${rest}`);
+  output.result({ ...outcome, organizations }, `${text}\n${rest}`);
   return 0;
 }
 

@@ -95,12 +95,12 @@ async function probe(
   const ask = await questionOf(organization, context);
   const results: ProbeResult[] = [];
   for (const port of ports) {
-    const held = states.filter((state) => state.port === port);
-    if (held.some(({ available }) => !available)) {
+    const holders = states.filter((state) => state.port === port);
+    if (holders.some(({ available }) => !available)) {
       results.push({ port, reachable: null, reason: "the port is not available" });
       continue;
     }
-    const byEngine = held.some(({ process }) => process !== undefined);
+    const byEngine = holders.some(({ process }) => process !== undefined);
     results.push(await probePort(port, byEngine, ask, context.system));
   }
   return results;

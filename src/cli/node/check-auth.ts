@@ -58,8 +58,8 @@ export const command: Implementation = {
 
 /** A daemon that runs the organization asks the control plane itself. */
 async function plan(organization: Organization, context: Context): Promise<Step[]> {
-  const told = await planSyncThroughDaemon(organization, context);
-  if (told.length > 0) return told;
+  const plan = await planSyncThroughDaemon(organization, context);
+  if (plan.length > 0) return plan;
   const { planFollow } = await import("../../node/contact/follow-plan.ts");
   return planFollow(organization);
 }

@@ -59,12 +59,12 @@ export const command: Implementation = {
         () => undefined,
       );
     };
-    const seen = (slug: string) => report?.teams.find(({ team }) => team === slug);
+    const statusOf = (slug: string) => report?.teams.find(({ team }) => team === slug);
     const groups = await Promise.all([
       examineMachine(settings, await planeData(), system),
       examineDaemon(slugs, report, system),
       ...slugs.map((slug) =>
-        examineOrganization(slug, { settings, system, log, engineLog, seen: seen(slug) }),
+        examineOrganization(slug, { settings, system, log, engineLog, seen: statusOf(slug) }),
       ),
       examineCollisions(slugs, context),
     ]);

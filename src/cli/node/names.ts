@@ -77,10 +77,10 @@ export const command: Implementation = {
   async run(context) {
     const { values, words } = context;
     const file = values.text("prepare");
-    const asked = (["on", "off", "run", "clear"] as const).filter((each) => values.on(each));
-    const [verb] = asked;
+    const actions = (["on", "off", "run", "clear"] as const).filter((each) => values.on(each));
+    const [verb] = actions;
     const [first, suffix] = words;
-    if (suffix !== undefined && asked.length === 0 && file === undefined) {
+    if (suffix !== undefined && actions.length === 0 && file === undefined) {
       if (first !== "allow" && first !== "disallow")
         throw new AppError("usage", "Give one NAME; or allow or disallow, and a SUFFIX");
       const { changeSuffix } = await import("./names-suffix.ts");
@@ -88,7 +88,7 @@ export const command: Implementation = {
     }
     if (values.text("org-slug") !== undefined)
       throw new AppError("usage", "--org-slug belongs to allow and disallow");
-    if (asked.length + words.length + (file === undefined ? 0 : 1) > 1)
+    if (actions.length + words.length + (file === undefined ? 0 : 1) > 1)
       throw new AppError("usage", "Give NAME, or one of --on, --off, --run, --prepare and --clear");
     if (values.on("search") && verb !== "on" && verb !== "run")
       throw new AppError("usage", "--search belongs to --on");

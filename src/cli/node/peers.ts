@@ -40,14 +40,14 @@ async function readReport({ system, settings, words, output }: Context) {
     chosen.map((slug) => ({ slug })),
     output,
   );
-  const seen = results.flatMap((each, at) =>
+  const views = results.flatMap((each, at) =>
     each.status === "fulfilled" ? [{ team: chosen[at] ?? "", ...each.value }] : [],
   );
   const now = system.now();
   const width = system.stdout.isTerminal ? system.stdout.columns : undefined;
   return {
-    report: { teams: seen },
-    text: seen.map(({ team, ...peers }) => renderPeers(team, peers, now, width)).join("\n"),
+    report: { teams: views },
+    text: views.map(({ team, ...peers }) => renderPeers(team, peers, now, width)).join("\n"),
     status,
   };
 }

@@ -88,11 +88,11 @@ export async function tellOffers(chosen: readonly Chosen[], context: Context): P
   const { checkInOne } = await import("./checkin.ts");
   const { rememberVersions } = await import("../../node/engine/engine.ts");
   const versionOf = rememberVersions(context.system);
-  const told = await Promise.allSettled(chosen.map((each) => checkInOne(each, versionOf, context)));
+  const results = await Promise.allSettled(chosen.map((each) => checkInOne(each, versionOf, context)));
   if (context.values.text("advertise") === "none") return;
   const line = `${brand.executable} admin route list`;
   context.output.say(
-    told.every(({ status }) => status === "fulfilled")
+    results.every(({ status }) => status === "fulfilled")
       ? `An administrator approves what this machine offers to route: \`${line} ORG\``
       : "The control plane could not be told now what this machine offers to route: the next check-in does it.",
   );

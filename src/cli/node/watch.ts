@@ -20,10 +20,10 @@ export async function watch(
   for (;;) {
     const { report, text } = await read();
     const redraw = !output.json && takesEscapes(system.stdout, system.env);
-    const seen = JSON.stringify(report).replace(passing, "");
+    const current = JSON.stringify(report).replace(passing, "");
     if (redraw) output.raw(`\u001b[H\u001b[2J${printable(text)}`);
-    else if (seen !== shown) output.raw(output.json ? jsonLine(report) : printable(text));
-    shown = seen;
+    else if (current !== shown) output.raw(output.json ? jsonLine(report) : printable(text));
+    shown = current;
     await system.sleep(lookEveryMs);
   }
 }

@@ -59,7 +59,7 @@ async function readServerPeers(
     });
   }
   const { lookAtServerPeers } = await import("../../node/contact/server-watch.ts");
-  const seen = await lookAtServerPeers(organization, settings, system, { withinMs: probeMs, peer });
-  const { peers, reportsTunnels: reports_tunnels, engineVersion: version } = seen;
+  const observed = await lookAtServerPeers(organization, settings, system, { withinMs: probeMs, peer });
+  const { peers, reportsTunnels: reports_tunnels, engineVersion: version } = observed;
   return { peers, reports_tunnels, ...given({ engine_version: version }) };
 }

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { buildInfo } from "../../build-info.ts";
 import { fromSystemError, messageOf } from "../../base/errors.ts";
 import { readTextIfThere, writeFileAtomic } from "../../base/files.ts";
-import { redact } from "../../base/log.ts";
+import { redact } from "../../base/redact.ts";
 import { hangLog, lastLines } from "../engine/engine-log.ts";
 import { localChangesPath } from "../files/config/local-changes.ts";
 import type { Check } from "./check.ts";

@@ -22,11 +22,11 @@ export async function controlPlane(
   const { api_base: base } = readCredentials(organization.directory);
   // No token: time and readiness need none, and this node's token is valid for two endpoints only.
   const client = clientOf(organization.directory, undefined, system, log);
-  const asked = system.now();
+  const askedAt = system.now();
   const time = await client.serverTime();
   if (time === undefined)
     return warn(`${base} answers without a Date header`, "Check the proxy in front of it");
-  const off = Math.round(differenceMs(time, asked, system.now()) / 1000);
+  const off = Math.round(differenceMs(time, askedAt, system.now()) / 1000);
   const evidence = `${base} answers; this clock is ${off} s off`;
   if (Math.abs(off) * 1000 >= clocksMayDifferMs) return fail(evidence, setClock);
   if (Math.abs(off) >= clockWarnS) return warn(evidence, setClock);

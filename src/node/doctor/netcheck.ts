@@ -11,7 +11,8 @@ import { controlSocket } from "../../platform/systemd/control-socket.ts";
 import type { OpenEcho } from "../../platform/network/echo-socket.ts";
 import type { System } from "../../base/system.ts";
 import type { EngineInUse } from "../engine/engine-in-use.ts";
-import { isAbsent, localApi, type KnownAddresses, type LocalApi } from "../engine/local-api.ts";
+import { localApi, type KnownAddresses, type LocalApi } from "../engine/local-api.ts";
+import { isAbsent } from "../engine/control-exchange.ts";
 import { mostHubs, roles, type Hub } from "./hubs.ts";
 import type { Organization } from "../files/organizations.ts";
 import { fail, ok, runCheck, skipped, warn, type Check, type Finding } from "./check.ts";
@@ -43,8 +44,8 @@ const milliseconds = (ms: number) => (ms < 10 ? `${ms.toFixed(1)} ms` : `${Math.
 export async function netcheck(organization: Organization, edge: Edge): Promise<Check[]> {
   const { slug, directory } = organization;
   const { hubs, isLighthouse } = roles(organization);
-  const asked = await askHubs(hubs, edge.system);
-  const seen = await edge.seen();
+  const hubAnswers = await askHubs(hubs, edge.system);
+  const observed = await edge.seen();
   const api = localApi(controlSocket(directory), edge.system);
   const own = organization.config.ip_address;
   const lighthouses = hubs.filter((hub) => hub.isLighthouse).map(({ overlay }) => overlay);
@@ -52,13 +53,13 @@ export async function netcheck(organization: Organization, edge: Edge): Promise<
   const asking = hubs.filter((hub) => isLighthouse || hub.isLighthouse || hub.isRelay);
   const plane = edge.controlPlane();
   const isPlaneSilent = isSilent(plane);
-  const judged = await examineFindings(organization, seen, edge.system, { isPlaneSilent });
+  const judged = await examineFindings(organization, observed, edge.system, { isPlaneSilent });
   const checks = await Promise.all([
     runCheck("udp", slug, async () =>
-      udp(asked, {
+      udp(hubAnswers, {
         isLighthouse,
         slug,
-        seen,
+        seen: observed,
         isPlaneSilent: await isPlaneSilent,
         byTcp: tcpShown(directory),
       }),
@@ -68,12 +69,12 @@ export async function netcheck(organization: Organization, edge: Edge): Promise<
       isLighthouse
         ? skipped("A lighthouse reports to no other, so none says where it sees this node")
         : mapping(own, lighthouses, api, edge).catch((error: unknown) =>
-            withoutReport(slug, error, seen, edge),
+            withoutReport(slug, error, observed, edge),
           ),
     ),
-    runCheck("round_trips", slug, () => roundTrips(asked)),
+    runCheck("round_trips", slug, () => roundTrips(hubAnswers)),
     runCheck("mtu", slug, async () =>
-      mtu(organization, await pathsOf(asking, organization, api), seen, edge),
+      mtu(organization, await pathsOf(asking, organization, api), observed, edge),
     ),
     runCheck("control_plane", slug, () => plane),
   ]);
@@ -155,16 +156,16 @@ async function mapping(
     await system.sleep(200);
   }
   const local = new Set((await system.machineState()).addresses.map(({ address }) => address.split("/")[0]));
-  const seen = lighthouses.map((each) => known[each]?.reported ?? []);
-  if (seen.every((addresses) => addresses.length === 0))
+  const reports = lighthouses.map((each) => known[each]?.reported ?? []);
+  if (reports.every((addresses) => addresses.length === 0))
     return warn("No lighthouse says where it sees this node", `${run} status --check`);
-  const outside = seen.map((addresses) => addresses.filter((at) => !local.has(withoutPort(at))));
+  const outside = reports.map((addresses) => addresses.filter((at) => !local.has(withoutPort(at))));
   const mapped = [...new Set(outside.flat())];
   if (mapped.length === 0)
     return ok("There is no NAT before the lighthouses: they see this machine's own address");
   const ports = new Set(mapped.map((at) => at.slice(at.lastIndexOf(":"))));
   const names = mapped.slice(0, 4).join(", ");
-  if (seen.filter((addresses) => addresses.length > 0).length < 2)
+  if (reports.filter((addresses) => addresses.length > 0).length < 2)
     return ok(`A NAT maps this node to ${names}; with one lighthouse its kind cannot be told`);
   return ports.size === 1
     ? ok(`The NAT maps this node to the same port for each lighthouse (${names}): direct paths are likely`)

@@ -90,11 +90,11 @@ async function examineFinding(
   if (kind === "not_running" && !hasEngine) return fail(what, `${run} overlay install && ${cure}`);
   if (kind !== "lighthouses_silent") return isGrave ? fail(what, cure) : warn(what, cure);
   const { hubs } = roles(organization);
-  const asked = await askHubs(
+  const hubAnswers = await askHubs(
     hubs.filter(({ isLighthouse }) => isLighthouse),
     system,
   );
-  const unreached = whyUnreached(asked, organization.slug, await isPlaneSilent);
+  const unreached = whyUnreached(hubAnswers, organization.slug, await isPlaneSilent);
   return fail(`${what}: ${unreached.why}`, unreached.cure);
 }
 

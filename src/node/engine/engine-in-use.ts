@@ -87,7 +87,7 @@ export async function runsFile(
   versionOf: VersionOf,
 ): Promise<boolean | undefined> {
   const file = path === undefined ? undefined : statSync(path, { throwIfNoEntry: false });
-  const seen = await withProgram(process, async (program) => ({
+  const examined = await withProgram(process, async (program) => ({
     isSame:
       path !== undefined &&
       file !== undefined &&
@@ -95,7 +95,7 @@ export async function runsFile(
     // The program of a script is its interpreter, which says nothing about the file.
     isEngine: (await versionIfEngine(program.path, versionOf)) !== undefined,
   }));
-  if (seen?.isSame === true || seen?.isEngine === true) return seen.isSame;
+  if (examined?.isSame === true || examined?.isEngine === true) return examined.isSame;
   return file === undefined ? false : isUnchangedSince(file, process) || undefined;
 }
 

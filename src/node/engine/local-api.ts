@@ -1,13 +1,11 @@
-// The client of the engine's control API (from engine 1.12 on): one line of JSON each way on a Unix socket or a named pipe
-// (src/platform/systemd/control-socket.ts). Peers choose some of the text in the answers, so schemas limit every field.
+// The commands of the engine's control API (from engine 1.12 on). Peers choose some of the text in the answers, so schemas
+// limit every field.
 
-import { defer } from "../../base/defer.ts";
-import { given } from "../../base/given.ts";
 import * as v from "valibot";
-import { AppError, systemErrorCode } from "../../base/errors.ts";
+import { AppError } from "../../base/errors.ts";
 import { clean } from "../../base/log.ts";
 import type { System } from "../../base/system.ts";
-import { within } from "../../base/within.ts";
+import { exchange, isAbsent, type Answer } from "./control-exchange.ts";
 
 /** Parses answers with tolerance: fields of newer engines are ignored, and lists may be null. */
 const text = (max: number) => v.pipe(v.string(), v.maxLength(max));
@@ -86,12 +84,6 @@ const KnownSchema = v.nullable(
 );
 export type KnownAddresses = NonNullable<v.InferOutput<typeof KnownSchema>>;
 
-const Response = v.object({
-  version: v.number(),
-  result: v.optional(v.unknown()),
-  error: v.optional(text(1_000_000)),
-});
-
 export type LocalApi = {
   /** The established tunnels. Entries that do not parse are left out: one peer must not hide the others. */
   hostmap(): Promise<Tunnel[]>;
@@ -112,8 +104,6 @@ export type LocalApi = {
 const answerMs = 2000;
 /** A reload with 20,000 blocklist entries takes 0.3 s. */
 const reloadMs = 10_000;
-/** 10,000 tunnels have about 15 MB. */
-const longestAnswer = 32 * 1024 * 1024;
 const longestReason = 400;
 
 /**
@@ -188,14 +178,6 @@ export async function reloadByApi(
   }
 }
 
-/** Nothing listens. An engine that listens but does not answer hangs. */
-export function isAbsent({ code, cause }: AppError): boolean {
-  if (code !== "engine_unreachable") return false;
-  return cause === undefined || ["ENOENT", "ECONNREFUSED"].includes(systemErrorCode(cause) ?? "");
-}
-
-type Answer = v.InferOutput<typeof Response>;
-
 /** A refusal of the command itself has an error and no result. */
 function readOutcome(response: Answer, command: string): v.InferOutput<typeof Outcome> {
   if (response.result === undefined && response.error !== undefined)
@@ -223,74 +205,4 @@ function refusedError(command: string, reason: string): AppError {
     "engine_failed",
     `The overlay engine refuses "${command}": ${clean(reason, longestReason)}`,
   );
-}
-
-function unreachableError(at: string, why: string, cause?: unknown): AppError {
-  return new AppError("engine_unreachable", `The overlay engine's control socket ${at} ${why}`, {
-    ...given({ cause }),
-    hint: "The engine serves it from version 1.12 on. Restart the organization if its engine is newer.",
-  });
-}
-
-/** One request on one connection: the engine closes it after the answer. */
-async function exchange(
-  at: string | undefined,
-  request: object,
-  withinMs: number,
-  system: Pick<System, "sleep">,
-): Promise<Answer> {
-  if (at === undefined) throw unreachableError("", "is not in use: its path would be too long");
-  const connection = openConnection(at, `${JSON.stringify(request)}\n`);
-  using _ = defer(() => connection.end());
-  const line = await within(system, withinMs, connection.line, "late" as const);
-  if (line === "late")
-    throw unreachableError(at, `did not answer within ${withinMs / 1000} s`, new Error("late"));
-  const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), Response), line.text);
-  if (parsed.success) return parsed.output;
-  throw new AppError("engine_failed", `The overlay engine's control socket ${at} sent no valid answer`);
-}
-
-/** Sends a line and reads one. `end` may be called at any time, also before the connection exists. */
-function openConnection(at: string, request: string): { line: Promise<{ text: string }>; end(): void } {
-  const line = Promise.withResolvers<{ text: string }>();
-  const chunks: Buffer[] = [];
-  let size = 0;
-  let unsent: Uint8Array = Buffer.from(request);
-  const state = { ended: false };
-  const finish = () => line.resolve({ text: Buffer.concat(chunks).toString("utf8") });
-  const opening = Bun.connect({
-    unix: at,
-    socket: {
-      open: (socket) => void (unsent = unsent.subarray(Math.max(0, socket.write(unsent)))),
-      drain: (socket) => void (unsent = unsent.subarray(Math.max(0, socket.write(unsent)))),
-      data(_, bytes) {
-        size += bytes.byteLength;
-        if (size > longestAnswer)
-          return line.reject(
-            new AppError("engine_failed", `The overlay engine's answer exceeds ${longestAnswer} bytes`),
-          );
-        // Bun reuses the buffer.
-        chunks.push(Buffer.from(bytes));
-        if (bytes.at(-1) === 10) finish();
-      },
-      close: finish,
-      error: (_, error) => line.reject(unreachableError(at, "broke the connection", error)),
-    },
-  });
-  opening.then(
-    (socket) => state.ended && socket.terminate(),
-    (error: unknown) => {
-      const isAbsent = ["ENOENT", "ECONNREFUSED"].includes(systemErrorCode(error) ?? "");
-      line.reject(
-        unreachableError(at, isAbsent ? "does not exist, or nothing listens" : "is out of reach", error),
-      );
-    },
-  );
-  return {
-    line: line.promise,
-    end() {
-      state.ended = true;
-      void opening.then((socket) => socket.terminate()).catch(() => undefined);
-    },
-  };
 }

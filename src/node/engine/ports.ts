@@ -30,14 +30,14 @@ export function readEnginePorts(configRoot: string): EnginePort[] {
   });
 }
 
-const asked = /^(\d{1,5})(?:-(\d{1,5}))?$/;
+const portsForm = /^(\d{1,5})(?:-(\d{1,5}))?$/;
 
 /** Parses words such as `4242`, `4242,4243` and `5000-5003` to sorted, unique ports. Throws usage. */
 export function parsePorts(words: readonly string[]): number[] {
   const ports = words
     .flatMap((word) => word.split(","))
     .flatMap((part) => {
-      const [, first = "", last = first] = asked.exec(part) ?? [];
+      const [, first = "", last = first] = portsForm.exec(part) ?? [];
       const [from, to] = [Number(first), Number(last)];
       if (first === "" || from < 1 || to > 65_535 || from > to) {
         throw new AppError(

@@ -181,8 +181,8 @@ export function requireRoot(system: Pick<System, "platform" | "isRoot">): void {
 
 /**
  * Throws if a service of root would run a program that another user can replace, or if it cannot see the program or the
- * config root, or serves another one. Called
- * before any change: with such a program no check-in runs, and no revocation arrives.
+ * config root, or serves another one. Called before any change: with such a program no check-in runs, and no revocation
+ * arrives.
  */
 export function requireSafePrograms(
   settings: EngineSettings & { configRoot: string },

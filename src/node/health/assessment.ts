@@ -20,7 +20,8 @@ import type { EngineSeen, Inventory } from "./inventory.ts";
 import { conclude, type Contact, type Health, type LighthouseState, type Observation } from "./verdict.ts";
 import { describePeer, orderPeers, type PeerReport } from "./peer-report.ts";
 import { relaysToMeasure } from "./probe-targets.ts";
-import { isAnswering, isBroken, type Prober, brokenAfter, type ProbeRecord } from "./prober.ts";
+import type { Prober } from "./prober.ts";
+import { isAnswering, isBroken, brokenAfter, type ProbeRecord } from "./probe-record.ts";
 import type { PeerSeen, Seen } from "./observed-peers.ts";
 
 /** Facts that only the control plane knows; `at` is in monotonic ms. */

@@ -3,7 +3,8 @@
 
 import { AppError } from "../../base/errors.ts";
 import type { ProcessIdentity } from "../../platform/process-identity.ts";
-import { isAbsent, type LocalApi, type Tunnel } from "../engine/local-api.ts";
+import type { LocalApi, Tunnel } from "../engine/local-api.ts";
+import { isAbsent } from "../engine/control-exchange.ts";
 
 /** The socket is asked every 10 s, and may take 2 s. */
 const missesOfHang = 3;

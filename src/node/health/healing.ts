@@ -204,8 +204,8 @@ const newPeer: PeerState = {
 
 /** Denied addresses are tried again after their time. */
 function liftDenials(state: HealingState, { now, peers }: Seen, actions: Action[]): HealingState {
-  const over = state.denials.filter(({ until }) => until <= now);
-  for (const { peer, underlay } of over) {
+  const ended = state.denials.filter(({ until }) => until <= now);
+  for (const { peer, underlay } of ended) {
     const known = peers.find(({ address }) => address === peer);
     actions.push({ do: "tell", what: "lifted", evidence: evidenceOf(known, peer, now, underlay) });
   }

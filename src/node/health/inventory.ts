@@ -148,8 +148,8 @@ export class Inventory {
 
   /** The name of a peer: in its certificate, else in hosts.json; its address if no name is known. */
   nameOf(address: string): string {
-    const seen = this.#names.of(address);
-    if (seen !== address) return seen;
+    const remembered = this.#names.of(address);
+    if (remembered !== address) return remembered;
     const name = this.#fileNames.get(address) ?? this.#readName(address);
     if (this.#fileNames.size >= mostNames) this.#fileNames.clear();
     this.#fileNames.set(address, name);
@@ -207,11 +207,8 @@ export class Inventory {
   }
 }
 
-// The names of peers, also of those without a tunnel: the last ones that were seen.
-
-const most = 1000;
-
-export class PeerNames {
+/** The names of peers, also of those without a tunnel: the last ones that were seen. */
+class PeerNames {
   readonly #names = new Map<string, string>();
 
   of(address: string): string {
@@ -231,7 +228,7 @@ export class PeerNames {
     this.#names.delete(address);
     this.#names.set(address, name);
     for (const oldest of this.#names.keys()) {
-      if (this.#names.size <= most) return;
+      if (this.#names.size <= mostNames) return;
       this.#names.delete(oldest);
     }
   }

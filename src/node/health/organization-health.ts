@@ -32,7 +32,8 @@ import { pacesOf } from "./paces.ts";
 import { isUnknown, type PeerReport, type PeersSeen } from "./peer-report.ts";
 import { probeTargets } from "./probe-targets.ts";
 import type { OffloadTrial } from "./paths/offload-trial.ts";
-import { brokenAfter, freshMs, isBroken, isSettled, probeEveryMs, Prober } from "./prober.ts";
+import { probeEveryMs, Prober } from "./prober.ts";
+import { brokenAfter, freshMs, isBroken, isSettled } from "./probe-record.ts";
 
 export type HealthDeps = InventoryDeps & {
   system: Pick<System, "now" | "sleep" | "random">;
@@ -219,10 +220,10 @@ export class OrganizationHealth {
     this.#chooseTargets();
     const whole = all || isLighthouse ? this.prober.targets() : lighthouses;
     const peers = only === undefined ? whole : [only];
-    const asked = peers.filter((address) => this.prober.record(address) !== undefined);
+    const probed = peers.filter((address) => this.prober.record(address) !== undefined);
     // Peers whose state this process knows are skipped: frequent requests for the list would all wait.
     await this.#probeUntilDecided(
-      all ? asked.filter((address) => !this.#isKnown(address, from)) : asked,
+      all ? probed.filter((address) => !this.#isKnown(address, from)) : probed,
       withinMs,
     );
     const leftMs = withinMs - (monotonic() - from);
@@ -358,9 +359,9 @@ export class OrganizationHealth {
 
   async #heal(): Promise<void> {
     const { healer, monotonic } = this.#deps;
-    const seen = healer === undefined ? undefined : seenByHealer(this.#basis());
-    if (healer === undefined || seen === undefined) return;
-    const urgent = await healer.step(seen).catch(() => []);
+    const observed = healer === undefined ? undefined : seenByHealer(this.#basis());
+    if (healer === undefined || observed === undefined) return;
+    const urgent = await healer.step(observed).catch(() => []);
     if (urgent.length === 0) return;
     this.prober.soon(urgent);
     this.#lookAt = Math.min(this.#lookAt, monotonic() + lookAgainMs);

@@ -1,7 +1,7 @@
 // One peer as `agent peers` shows it: the engine's report of its tunnel, joined with the results of probes.
 
 import { given } from "../../base/given.ts";
-import { isBroken, lossOf, type ProbeRecord } from "./prober.ts";
+import { isBroken, lossOf, type ProbeRecord } from "./probe-record.ts";
 import type { SeenTunnel } from "./tunnels.ts";
 
 export type PeerReport = {

@@ -1,7 +1,7 @@
 // Chooses which overlay addresses are probed. Pure.
 
 import type { Facts } from "./configured-facts.ts";
-import { isBroken, type ProbeRecord } from "./prober.ts";
+import { isBroken, type ProbeRecord } from "./probe-record.ts";
 import { mostRelays, relayCandidates } from "./paths/relay-choice.ts";
 import type { SeenTunnel, Tunnels } from "./tunnels.ts";
 

@@ -14,7 +14,8 @@ import type { System } from "../../base/system.ts";
 import type { PlaneFacts } from "./assessment.ts";
 import type { NamedPeers } from "./named-peers.ts";
 import { allKinds } from "./findings.ts";
-import type { Prober, ProbeRecord } from "./prober.ts";
+import type { Prober } from "./prober.ts";
+import type { ProbeRecord } from "./probe-record.ts";
 
 const text = (max: number) => v.pipe(v.string(), v.maxLength(max));
 const count = v.pipe(v.number(), v.integer(), v.minValue(0));

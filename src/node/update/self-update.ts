@@ -241,12 +241,12 @@ export async function planSelfUpdate(
   await refuseSecond(places, system);
   const { published, manifest, isOther } = await findRelease(request, buildInfo.version, places, system);
   const get = (name: string) => planGet(published.base, name);
-  const asked = [...get(manifestName), ...get(signatureName)];
-  if (!isOther) return asked;
+  const requests = [...get(manifestName), ...get(signatureName)];
+  if (!isOther) return requests;
   const path = system.executable;
   const isKept = existsSync(keptRelease(system));
   return [
-    ...asked,
+    ...requests,
     ...get(isKept ? archiveToKeep(manifest) : artifactFor(manifest, buildInfo.target).file),
     ...planSeenSequence(places.stateDb, manifest.sequence),
     ...(guardedUnits().length > 0

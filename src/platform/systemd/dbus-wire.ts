@@ -53,8 +53,8 @@ export function encodeMessage(
   for (const each of [0x6c, type, noAutoStart, 1]) head.value("y", each);
   head.value("u", bytes.length);
   head.value("u", serial);
-  const held = all.map(([code, kind, value]) => [code, { type: kind, value }]);
-  head.value("a(yv)", held);
+  const variants = all.map(([code, kind, value]) => [code, { type: kind, value }]);
+  head.value("a(yv)", variants);
   head.align(8);
   return Buffer.concat([head.bytes(), bytes]);
 }
@@ -127,9 +127,9 @@ class Writer {
         return this.#add(Buffer.from(`${String.fromCodePoint(text.length)}${text}\0`, "latin1"));
       }
       case "v": {
-        const held = value as { type: string; value: unknown };
-        this.value("g", held.type);
-        return this.value(held.type, held.value);
+        const variant = value as { type: string; value: unknown };
+        this.value("g", variant.type);
+        return this.value(variant.type, variant.value);
       }
       case "(":
         return this.values(type.slice(1, -1), value as unknown[]);

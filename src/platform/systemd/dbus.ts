@@ -120,11 +120,11 @@ function makeCalls() {
       });
     },
     take({ type, replySerial, body, errorName }: Message): void {
-      const asked = waiting.get(replySerial ?? 0);
-      if (type === messageType.reply) asked?.resolve(body);
+      const pendingCall = waiting.get(replySerial ?? 0);
+      if (type === messageType.reply) pendingCall?.resolve(body);
       if (type !== messageType.error) return;
       const [text] = body;
-      asked?.reject(new BusError(errorName ?? "", typeof text === "string" ? text : ""));
+      pendingCall?.reject(new BusError(errorName ?? "", typeof text === "string" ? text : ""));
     },
     fail(error: Error): void {
       for (const each of waiting.values()) each.reject(error);

@@ -35,9 +35,9 @@ export async function askedProperties<Name extends string>(
   names: readonly Name[],
   system: Pick<System, "run" | "sleep">,
 ): Promise<Record<Name, string> | undefined> {
-  for (let asked = 1; ; asked++) {
+  for (let tries = 1; ; tries++) {
     const answer = await unitProperties(unit, names, system);
-    if (answer !== undefined || asked === questions) return answer;
+    if (answer !== undefined || tries === questions) return answer;
     await system.sleep(200);
   }
 }

@@ -1,6 +1,6 @@
 import { expect, test } from "bun:test";
 import { probeTargets, relaysToMeasure, type Probable } from "../../../src/node/health/probe-targets.ts";
-import type { ProbeRecord } from "../../../src/node/health/prober.ts";
+import type { ProbeRecord } from "../../../src/node/health/probe-record.ts";
 import { Tunnels, type EngineTunnel } from "../../../src/node/health/tunnels.ts";
 
 const now = 1_000_000;

@@ -1,13 +1,13 @@
 import { describe, expect, test } from "bun:test";
 import type { EchoReply, OpenEcho } from "../../../src/platform/network/echo-socket.ts";
+import { Prober } from "../../../src/node/health/prober.ts";
 import {
   isBroken,
   isAnswering,
   isSettled,
   lossOf,
-  Prober,
   type ProbeRecord,
-} from "../../../src/node/health/prober.ts";
+} from "../../../src/node/health/probe-record.ts";
 
 /** A network whose peers answer after `rtt` ms, unless they are silent, on a clock of its own. */
 function makeNetwork() {

@@ -30,11 +30,11 @@ export async function signInHere(
   // Without a browser, the user opens the page.
   await system.run([...browser, address]).catch(() => undefined);
   const done = new AbortController();
-  const over = system.sleep(waitMs, done.signal).then(
+  const tooLate = system.sleep(waitMs, done.signal).then(
     () => undefined,
     () => undefined,
   );
-  const code = await Promise.race([listening.code, over]).finally(() => done.abort());
+  const code = await Promise.race([listening.code, tooLate]).finally(() => done.abort());
   if (code !== undefined)
     return pairOf(client, request(commandLineApi.exchange, {}, { code, code_verifier: verifier }));
   throw new AppError("sign_in_expired", "No sign-in came from the browser within five minutes", {

@@ -126,8 +126,8 @@ export function makeClient(options: ClientOptions) {
     /** The server's clock from its Date header, ms since 1970. */
     async serverTime(): Promise<number | undefined> {
       const { healthApi } = await serversApi();
-      const asked = { ...request(healthApi.alive, {}), schema: v.unknown(), repeatable: true };
-      const { headers } = await call(asked);
+      const aliveRequest = { ...request(healthApi.alive, {}), schema: v.unknown(), repeatable: true };
+      const { headers } = await call(aliveRequest);
       const time = Date.parse(headers.get("Date") ?? "");
       return Number.isNaN(time) ? undefined : time;
     },

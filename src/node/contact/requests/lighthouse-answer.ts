@@ -39,12 +39,12 @@ export async function awaitLighthouse(
   let targets = read();
   let waited = 0;
   while (waited < waitMs && targets.length > 0 && !isDenied) {
-    const asked = await Promise.all(
+    const answers = await Promise.all(
       targets.map((each) => ask(each, mark, openEcho, () => (heard.from ??= each.to))),
     );
     for (const end = waited + roundMs; waited < end && heard.from === undefined; waited += lookMs)
       await system.sleep(lookMs);
-    isDenied = asked.map((close) => close()).every((why) => why === "denied");
+    isDenied = answers.map((close) => close()).every((why) => why === "denied");
     if (heard.from !== undefined) {
       const name = peerNames(slug, directory)(heard.from);
       return { result: "answered", lighthouse: heard.from, name, afterMs: waited };

@@ -45,20 +45,20 @@ export function makeLighthousePackets(
   edge: PacketEdge,
   isLasting = true,
 ): LighthousePackets {
-  const over = new AbortController();
+  const ended = new AbortController();
   const plan: Plan = { generation: null, targets: [], unsettledMs: 0, isLasting };
   let sending: Promise<void> | undefined;
   const send = async () => {
     // Other code reports damaged or removed files.
-    await sendWhileNeeded(organization, plan, edge, over.signal).catch(() => undefined);
+    await sendWhileNeeded(organization, plan, edge, ended.signal).catch(() => undefined);
     sending = undefined;
   };
   return {
     refresh: () => void (sending ??= send()),
     async stop(ms) {
       if (ms > 0 && sending !== undefined)
-        await Promise.race([sending, edge.system.sleep(ms, over.signal).catch(() => undefined)]);
-      over.abort(new Error("Over"));
+        await Promise.race([sending, edge.system.sleep(ms, ended.signal).catch(() => undefined)]);
+      ended.abort(new Error("Over"));
       await sending;
     },
   };

@@ -136,8 +136,8 @@ function decideBuffer({ kernel, sent, own }: Basis): Pick<DataPlane, "buffer" | 
 
 /** The port is kept only where the configuration asks for any free port. */
 function keepsPort({ own, sent }: Basis, before: DataPlane | undefined): Pick<DataPlane, "port"> {
-  const asked = valueAt(own, "listen.port") ?? valueAt(sent, "listen.port") ?? 0;
-  return asked === 0 && before?.port !== undefined ? { port: before.port } : {};
+  const port = valueAt(own, "listen.port") ?? valueAt(sent, "listen.port") ?? 0;
+  return port === 0 && before?.port !== undefined ? { port: before.port } : {};
 }
 
 /** The configuration with what was decided; overrides.yml is merged over it. An engine gets no key that it does not know. */

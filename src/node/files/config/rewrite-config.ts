@@ -7,7 +7,7 @@ import { finishConfig, hasLocalApi, overriddenIn, readOverrides } from "./config
 import { dataPlaneKeys, decideDataPlane, readTrial, type DataPlane } from "./data-plane.ts";
 import { generationFile, isChecked, readSyncState, writeSyncState } from "../generations.ts";
 import { withoutExit } from "../granted/exits.ts";
-import { withoutNames } from "../granted/host-names.ts";
+import { withoutNames } from "../granted/unresolved-names.ts";
 import {
   readRouteChoice,
   withRouteChoice,

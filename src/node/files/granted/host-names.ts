@@ -4,14 +4,12 @@
 // each check-in, keeps the last known addresses, and leaves out names that it never resolved.
 
 import { can } from "../../../engine/features.ts";
-import { parseAddress, withoutPort } from "../../../base/ip.ts";
-import type { LeftOut } from "../../../engine/left-out.ts";
 import type { System } from "../../../base/system.ts";
-import { isMap, type YamlMap, type YamlValue } from "../../../base/yaml.ts";
+import type { YamlMap } from "../../../base/yaml.ts";
 import { hostNames, type HostNames } from "../config/config-file.ts";
 import { within } from "../../../base/within.ts";
 
-type Needs = Pick<System, "lookup" | "sleep">;
+export type Needs = Pick<System, "lookup" | "sleep">;
 
 /** Short, because a revocation may be waiting. */
 const lookupMs = 2000;
@@ -42,59 +40,8 @@ export async function haveChanged(
   return !Bun.deepEquals(await resolveAll(Object.keys(known), known, system, overlay), known);
 }
 
-/**
- * Leaves out what every engine resolves at its start and under `-test`, and refuses with all the rest of the configuration
- * if there is no answer: the Graphite server and advertised names. `unresolved`: look these names up again later.
- */
-export async function withoutUnresolved(
-  config: YamlMap,
-  system: Needs,
-): Promise<{ config: YamlMap; leftOut: LeftOut[]; unresolved: string[] }> {
-  const asked = leaveOutNames(config, () => true).leftOut.map(({ name }) => name);
-  if (asked.length === 0) return { config, leftOut: [], unresolved: [] };
-  const unresolved = await unresolvedOf([...new Set(asked)], system);
-  return { ...withoutNames(config, unresolved), unresolved };
-}
-
-/** Leaves out these names, which had no address when the configuration was applied. */
-export function withoutNames(
-  config: YamlMap,
-  unresolved: readonly string[] = [],
-): { config: YamlMap; leftOut: LeftOut[] } {
-  const found = leaveOutNames(config, (name) => unresolved.includes(name));
-  const leftOut = found.leftOut.map(({ key, name }) => ({ key, reason: `${name} has no address` }));
-  return { config: found.config, leftOut };
-}
-
-function leaveOutNames(config: YamlMap, isLeftOut: (name: string) => boolean) {
-  const { stats, lighthouse } = config;
-  const kept = { ...config };
-  const leftOut: { key: string; name: string }[] = [];
-  const graphite = isMap(stats) && stats["type"] === "graphite" ? nameIn(stats["host"]) : undefined;
-  if (graphite !== undefined && isLeftOut(graphite)) {
-    delete kept["stats"];
-    leftOut.push({ key: "stats.host", name: graphite });
-  }
-  const advertised = isMap(lighthouse) ? lighthouse["advertise_addrs"] : undefined;
-  if (!isMap(lighthouse) || !Array.isArray(advertised)) return { config: kept, leftOut };
-  const usable = advertised.filter((each) => {
-    const name = nameIn(each);
-    const isKept = name === undefined || !isLeftOut(name);
-    if (!isKept) leftOut.push({ key: "lighthouse.advertise_addrs", name });
-    return isKept;
-  });
-  if (usable.length < advertised.length) kept["lighthouse"] = { ...lighthouse, advertise_addrs: usable };
-  return { config: kept, leftOut };
-}
-
 export async function unresolvedOf(names: readonly string[], system: Needs): Promise<string[]> {
   return unresolved(await resolveAll(names, {}, system, []));
-}
-
-/** Undefined for an address, and for a port alone. */
-function nameIn(hostPort: YamlValue | undefined): string | undefined {
-  const host = typeof hostPort === "string" ? withoutPort(hostPort) : "";
-  return host === "" || parseAddress(host) !== undefined ? undefined : host;
 }
 
 export function unresolved(names: HostNames | undefined): string[] {

@@ -78,8 +78,8 @@ export async function noteResolved(directory: string, system: Needs & Pick<Syste
     names.map((name) => {
       const before = (known[name] ?? []).filter(({ seen }) => now - seen < keptMs);
       const present = (found.get(name) ?? []).map((address) => {
-        const seen = before.find((each) => each.address === address)?.seen ?? 0;
-        return { address, seen: now - seen < refreshMs ? seen : now };
+        const seenAt = before.find((each) => each.address === address)?.seen ?? 0;
+        return { address, seen: now - seenAt < refreshMs ? seenAt : now };
       });
       const others = before.filter(({ address }) => !present.some((each) => each.address === address));
       return [name, [...present, ...others].slice(0, mostAddresses)];

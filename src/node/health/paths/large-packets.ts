@@ -8,7 +8,8 @@ import type { Inventory } from "../inventory.ts";
 import type { OffloadTrial } from "./offload-trial.ts";
 import { busiest, hasTraffic, MeasurePace } from "../paces.ts";
 import { fullBytes, largestThrough } from "./path-mtu.ts";
-import { isAnswering, type Prober } from "../prober.ts";
+import type { Prober } from "../prober.ts";
+import { isAnswering } from "../probe-record.ts";
 
 type Deps = {
   system: Pick<System, "sleep">;
