@@ -64,7 +64,7 @@ export async function listNames(context: Context): Promise<void> {
     },
   );
   for (const { slug, reason } of state.without) output.say(`No names of ${slug}: ${reason}`);
-  const { describeServing, describeSuffix } = await import("../../node/names/service-state.ts");
+  const { describeServing, describeSuffix } = await import("../../node/names/describe-serving.ts");
   const lines = state.service === undefined ? suffixes.map(describeSuffix) : describeServing(state.service);
   for (const line of lines) output.say(line);
   const nameServer =
@@ -99,7 +99,7 @@ export async function showName(text: string, context: Context): Promise<number> 
     const answer = await askSystem({ name, slug: each.slug }, state, system);
     shown.push({ each, name, answer, ok: agrees(each, answer) });
   }
-  const { wayText } = await import("../../node/names/service-state.ts");
+  const { wayText } = await import("../../node/names/describe-serving.ts");
   const serving = state.service?.serving;
   const resolver =
     serving === undefined || serving.way === "resolved"

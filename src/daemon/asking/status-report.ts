@@ -78,7 +78,8 @@ export async function readStatus(
 }
 
 async function readNames(path: string): Promise<StatusReport["names"]> {
-  const { describeServing, readServiceState } = await import("../../node/names/service-state.ts");
+  const { readServiceState } = await import("../../node/names/service-state.ts");
+  const { describeServing } = await import("../../node/names/describe-serving.ts");
   const state = readServiceState(path);
   return state === undefined ? undefined : { way: state.serving.way, notes: describeServing(state) };
 }

@@ -1,5 +1,5 @@
 // From one line of a client to its answer: refuses what is not a request and passes the rest to the handler. Framing of
-// lines belongs to server.ts.
+// lines belongs to connection.ts.
 
 import * as v from "valibot";
 import { AppError, fromSystemError } from "../../base/errors.ts";

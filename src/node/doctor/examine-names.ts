@@ -14,15 +14,8 @@ import { refuseForeignHosts } from "../names/keep-names.ts";
 import { agrees, askSystem, readNamesState, type NamesState } from "../names/find-names.ts";
 import { maxHostsNames } from "../names/hosts-lines.ts";
 import { askResolver } from "../names/resolver.ts";
-import {
-  describePeers,
-  describeSuffix,
-  linkOf,
-  wayText,
-  type LinkState,
-  type ServiceState,
-  type Way,
-} from "../names/service-state.ts";
+import { linkOf, type LinkState, type ServiceState, type Way } from "../names/service-state.ts";
+import { describePeers, describeSuffix, wayText } from "../names/describe-serving.ts";
 import { fail, ok, skipped, warn, type Finding } from "./check.ts";
 
 const run = brand.executable;

@@ -47,7 +47,7 @@ export const SyncState = v.object({
    * The state of this machine that decided about routes and ports (machine.ts); unset where nothing depended on it.
    */
   surroundings: v.optional(v.pipe(v.array(address), v.maxLength(10_000))),
-  /** Names that had no address, so that settings were left out (host-names.ts); unset if there are none. */
+  /** Names that had no address, so that settings were left out (unresolved-names.ts); unset if there are none. */
   unresolved: v.optional(v.pipe(v.array(hostName), v.maxLength(100))),
   /** Offloads and buffers, as config.yml has them (data-plane.ts); unset before they were first decided. */
   data_plane: v.optional(DataPlane),

@@ -77,10 +77,10 @@ export function readHealing(
   if (!parsed.success) return undefined;
   const { at, monotonic, state, healings } = parsed.output;
   const shift = clock.monotonic() - Math.max(0, clock.now() - at) - monotonic;
-  return { state: moved(state, shift), healings };
+  return { state: moveTimes(state, shift), healings };
 }
 
-function moved(state: v.InferOutput<typeof State>, shift: number): HealingState {
+function moveTimes(state: v.InferOutput<typeof State>, shift: number): HealingState {
   const { tryPromote, relayed, relays } = state;
   const peers = Object.entries(state.peers).map(([address, peer]) => {
     const { attempt, healed } = peer;
@@ -90,16 +90,13 @@ function moved(state: v.InferOutput<typeof State>, shift: number): HealingState 
         ...peer,
         notBefore: peer.notBefore + shift,
         deniedAt: peer.deniedAt + shift,
-        attempt:
-          attempt === undefined
-            ? undefined
-            : {
-                closedAt: attempt.closedAt + shift,
-                index: attempt.index,
-                remote: attempt.remote,
-                deniedAt: attempt.deniedAt === undefined ? undefined : attempt.deniedAt + shift,
-              },
-        healed: healed === undefined ? undefined : { at: healed.at + shift },
+        attempt: attempt && {
+          closedAt: attempt.closedAt + shift,
+          index: attempt.index,
+          remote: attempt.remote,
+          deniedAt: attempt.deniedAt === undefined ? undefined : attempt.deniedAt + shift,
+        },
+        healed: healed && { at: healed.at + shift },
       },
     ] as const;
   });
@@ -109,7 +106,7 @@ function moved(state: v.InferOutput<typeof State>, shift: number): HealingState 
     closings: state.closings.map((each) => each + shift),
     tryPromote,
     promoteAt: state.promoteAt + shift,
-    relays: relays === undefined ? undefined : { chosen: relays.chosen, reviewAt: relays.reviewAt + shift },
+    relays: relays && { chosen: relays.chosen, reviewAt: relays.reviewAt + shift },
     // A lost relay is found again by its probes.
     loss: noLoss,
     relayed: { at: relayed.at + shift, counters: relayed.counters },

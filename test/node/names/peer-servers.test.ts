@@ -9,7 +9,7 @@ import { atOnce } from "../../../src/server/http/heavy-work.ts";
 import type { NameRecord, Zone } from "../../../src/node/names/name-records.ts";
 import { openNames, packNames } from "../../../src/node/names/packed-names.ts";
 import { makeAllowance, makePeerServers } from "../../../src/node/names/peer-servers.ts";
-import { describePeers } from "../../../src/node/names/service-state.ts";
+import { describePeers } from "../../../src/node/names/describe-serving.ts";
 import { indexForPeers } from "../../../src/node/names/name-index.ts";
 
 /** web and db see each other, lone sees nothing. All addresses are of the loopback interface, so that a test has them. */

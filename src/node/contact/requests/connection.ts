@@ -34,9 +34,8 @@ export function clientOf(
 }
 
 /**
- * Refuses a 403 "node_revoked" without a valid order: a control plane's word alone revokes nothing. The exception is a
- * control plane that never sent an order key. Uses the token of the keyring, else of the file. If the control plane refuses the keyring's token with 401, the file's
- * is tried once. If that works, it replaces the one in the keyring.
+ * Uses the token of the keyring, else of the file. If the control plane refuses the keyring's token with 401, the file's is
+ * tried once. If that works, it replaces the one in the keyring.
  */
 export function connectOrganization(
   organization: Organization,
@@ -67,6 +66,10 @@ export function connectOrganization(
     });
 }
 
+/**
+ * A control plane's word alone revokes nothing: "node_revoked" without a valid order is not trusted, except of a control
+ * plane that never sent an order key.
+ */
 async function provenRefusal(error: unknown, organization: Organization): Promise<unknown> {
   if (!(error instanceof AppError) || error.code !== "node_revoked") return error;
   const { examineOrder, orderKeysOf } = await import("../../files/orders.ts");
