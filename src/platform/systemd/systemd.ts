@@ -42,6 +42,9 @@ export const namesUnit = `${brand.id}-names.service`;
 /** Only `exit use --strict` installs it (unit-exit.ts). */
 export const exitUnit = `${brand.id}-exit.service`;
 export const templateUnit = `${brand.id}@.service`;
+/** A router switches forwarding on, interface by interface. */
+const forwardingDirectory = "-/proc/sys/net/ipv4/conf";
+const healthDirectory = `/run/${brand.id}-health`;
 export const edgeTemplate = `${brand.id}-edge@.service`;
 export const edgeUnit = (slug: string): string => `${brand.id}-edge@${slug}.service`;
 export const engineUnit = (slug: string): string => `${brand.id}@${slug}.service`;
@@ -111,6 +114,10 @@ export function edgeService(places: UnitPlaces): string {
       // A packet from the engine's port, and a port below 1024. To see the engine's ports, it needs the engine's rights.
       ["CapabilityBoundingSet", "CAP_NET_ADMIN CAP_NET_BIND_SERVICE CAP_NET_RAW"],
       ["PrivateDevices", "yes"],
+      // What a router changed of the machine, to take it back.
+      ["RuntimeDirectory", `${brand.id}-health`],
+      ["RuntimeDirectoryMode", "0755"],
+      ["RuntimeDirectoryPreserve", "yes"],
       ["ReadWritePaths", `-${quoted(specifierFree(trimSlashes(places.configRoot)))}`],
       ...commonSandbox,
       // A router switches forwarding on, of two interfaces.
@@ -181,6 +188,8 @@ export function daemonService(places: UnitPlaces): string {
     Service: [
       ["Type", "notify"],
       ["NotifyAccess", "main"],
+      // What a router changed of the machine, to take it back. Beside the other files of this directory, which are server mode's.
+      ["ExecStartPre", `+/bin/mkdir -p -m 0755 ${healthDirectory}`],
       ["ExecStart", `${program(places.executable)} --ipc-mode socket${flags(places)}`],
       ["ExecStopPost", `-+/bin/sh -c '${stopLeftovers}'`],
       ["Restart", "always"],
@@ -201,7 +210,7 @@ export function daemonService(places: UnitPlaces): string {
       ["RuntimeDirectoryPreserve", "restart"],
       ["StateDirectory", brand.id],
       ["StateDirectoryMode", "0755"],
-      ["ReadWritePaths", writable.join(" ")],
+      ["ReadWritePaths", [...writable, `-${healthDirectory}`, forwardingDirectory].join(" ")],
       ...engineRights,
       // To probe peers, as in the unit above.
       ["CapabilityBoundingSet", "CAP_NET_RAW"],
