@@ -21,13 +21,13 @@ const script = join(import.meta.dir, "../install");
 const places = ["etc", "usr/local", "var", "run"];
 const organization =
   "host.key node.key credentials.json orders.json api-ca.crt auth-revoked.json stopped lock permissions.json hosts.json " +
-  "node-config.copy.json resolved.json exit-block.nft run/exit.json run/ctl.sock run/local-changes.json run/peers.json run/peer-map.json run/.local-changes.json.7.tmp generations/3/ca.crt " +
+  "node-config.copy.json resolved.json exit-block.nft run/exit.json run/ctl.sock run/local-changes.json run/peers.json run/peer-map.json run/tcp.json run/.tcp.json.7.tmp run/.local-changes.json.7.tmp generations/3/ca.crt " +
   "generations/3/host.crt generations/3/node.crt generations/3/config.yml generations/3/node-config.json " +
   "generations/3/test.yml generations/3/server.yml generations/3/sync.json generations/3/taken-up";
 const state =
   "state.db state.db-wal state.db.lock state.db.root state.db.stopped release.json update.json lock logs/acme.log logs/acme.log.1 logs/acme.log.hang";
 const units =
-  "overlay-agent.service overlay-agent-auth.service overlay-agent-auth.timer overlay-agent@.service";
+  "overlay-agent.service overlay-agent-auth.service overlay-agent-auth.timer overlay-agent-edge@.service overlay-agent@.service";
 const server =
   "control.db control.db-wal control.db.v3-2026-01-01T00-00-00Z secret.key data.begun serve.lock archive/events-1-1-20.jsonl";
 

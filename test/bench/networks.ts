@@ -5,7 +5,7 @@
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { buildAgent, startControlPlane } from "../support/agent.ts";
-import { blockUdp } from "../support/block-udp.ts";
+import { blockUdp, nft } from "../support/block-udp.ts";
 import { command, placesBelow, registerDesktop, startDaemon, statusOf } from "../support/daemon.ts";
 import { bridgePort } from "../support/bridge.ts";
 import { engineNamed } from "../support/engines.ts";
@@ -14,6 +14,7 @@ import { makeLan, startPing, type Host, type Lan } from "../support/namespaces.t
 import { putBehindNat, type Nat } from "../support/nat.ts";
 import { makeOrganization } from "../support/overlay.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
+import { runSync } from "../support/debian.ts";
 import { until } from "../support/until.ts";
 import { hasTailscale } from "./tailscale.ts";
 import { print } from "./measure.ts";
@@ -28,8 +29,55 @@ const behind =
       if (kind !== undefined) stack.use(putBehindNat(host, kind));
     }
   };
-const qdisc = (host: Host, ...words: string[]) =>
-  host.run(["tc", "qdisc", "add", "dev", "eth0", "root", "netem", ...words]);
+/** Of what arrives at the host, and of what it sends, one packet in five is lost. */
+const loseOneInFive = (host: Host): void =>
+  nft(
+    host,
+    `table inet loss {
+       chain in { type filter hook input priority 0; iifname "eth0" numgen random mod 100 < 20 drop; }
+       chain out { type filter hook output priority 0; oifname "eth0" numgen random mod 100 < 20 drop; }
+     }`,
+  );
+
+/** A router more between the host and the one that it is behind. */
+function addRouter(host: Host): Disposable {
+  const router = `${host.namespace}-nat2`;
+  const within = (...argv: string[]) => runSync(["nsenter", `--net=/run/netns/${router}`, "--", ...argv]);
+  const number = host.address.split(".").at(-1) ?? "";
+  const [outer, inner] = [`10.200.${number}`, `10.201.${number}`];
+  runSync(["ip", "netns", "add", router]);
+  host.run(["ip", "link", "set", "eth0", "netns", router]);
+  within(..."ip link set lo up".split(" "));
+  within("ip", "addr", "add", `${outer}.2/24`, "dev", "eth0");
+  within(..."ip link set eth0 up".split(" "));
+  within("ip", "route", "add", "default", "via", `${outer}.1`);
+  within(..."ip link add inside type veth peer name eth0 netns".split(" "), host.namespace);
+  within("ip", "addr", "add", `${inner}.1/24`, "dev", "inside");
+  within(..."ip link set inside up".split(" "));
+  host.run(["ip", "addr", "add", `${inner}.2/24`, "dev", "eth0"]);
+  host.run(["ip", "link", "set", "eth0", "up"]);
+  host.run(["ip", "route", "add", "default", "via", `${inner}.1`]);
+  within("sysctl", "-qw", "net.ipv4.ip_forward=1");
+  within(
+    "nft",
+    'table ip nat { chain out { type nat hook postrouting priority 100; oifname "eth0" masquerade; }; }',
+  );
+  return { [Symbol.dispose]: () => void Bun.spawnSync(["ip", "netns", "del", router], { stderr: "ignore" }) };
+}
+
+/** The second host moves behind the router of the first one. */
+function shareRouter(first: Host, second: Host): void {
+  const router = `${first.namespace}-nat`;
+  const within = (...argv: string[]) => runSync(["nsenter", `--net=/run/netns/${router}`, "--", ...argv]);
+  second.run(["ip", "link", "del", "eth0"]);
+  within(..."ip link add beside type veth peer name eth0 netns".split(" "), second.namespace);
+  within("ip", "addr", "add", "10.202.0.1/24", "dev", "beside");
+  within(..."ip link set beside up".split(" "));
+  second.run(["ip", "addr", "add", "10.202.0.2/24", "dev", "eth0"]);
+  second.run(["ip", "link", "set", "eth0", "up"]);
+  second.run(["ip", "route", "add", "default", "via", "10.202.0.1"]);
+  within("nft", 'add rule inet filter through iifname "beside" accept');
+}
 
 const cells: Record<string, Cell> = {
   open: behind([undefined, undefined]),
@@ -38,7 +86,17 @@ const cells: Record<string, Cell> = {
   "both symmetric": behind(["random", "random"]),
   "UDP blocked": (a) => blockUdp(a),
   "both blocked": (a, b) => [a, b].forEach(blockUdp),
-  "20 % loss": (a) => qdisc(a, "loss", "20%"),
+  "20 % loss": loseOneInFive,
+  "same NAT": (a, b, stack) => {
+    stack.use(putBehindNat(a, "masquerade"));
+    shareRouter(a, b);
+  },
+  "double NAT": (a, b, stack) => {
+    for (const host of [a, b]) {
+      stack.use(putBehindNat(host, "masquerade"));
+      stack.use(addRouter(host));
+    }
+  },
 };
 type Result = { s: number | undefined; path: string };
 

@@ -59,7 +59,12 @@ describeMachine("server mode under systemd", () => {
   test("register installs and starts the units, and the overlay carries packets", async () => {
     const { machine } = node;
     await node.register("server");
-    expect(units(machine.root).sort()).toEqual([auth, "overlay-agent-auth.timer", "overlay-agent@.service"]);
+    expect(units(machine.root).sort()).toEqual([
+      auth,
+      "overlay-agent-auth.timer",
+      "overlay-agent-edge@.service",
+      "overlay-agent@.service",
+    ]);
     await machine.until(pingPeer, 20_000);
     expect(await machine.must("systemctl is-active overlay-agent@acme overlay-agent-auth.timer")).toBe(
       "active\nactive",

@@ -29,7 +29,7 @@ const usualLimits = {
   /** A client whose handshake no engine answers is no node. */
   proveWithinMs: 10_000,
   /** Bytes above the rate within that time. Flows inside a tunnel send less where packets are lost; what does not, ends. */
-  excess: 8_388_608,
+  excess: 2_097_152,
 };
 /** What waits for a slow client; more is dropped, as a full UDP queue drops it. */
 const mostWaiting = 65_536;

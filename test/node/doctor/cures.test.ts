@@ -99,6 +99,9 @@ const proofs: Record<string, Record<string, Proof>> = {
   },
   "node/doctor/netcheck.ts": {
     ": `${run} up ${quoteWord(slug)}`": machine("an engine that is stopped, and should run"),
+    'tcp: "Let TCP and WebSocket pass to these addresses; a proxy before the control plane must pass /tcp/ on"':
+      "advice: what drops it is not on this machine",
+    "udp: cure": ["e2e/tcp-fallback.test.ts", "goes by TCP, tells it, and comes back without a lost ping"],
     'mapping: "Forward a UDP port to this machine and set --external-port, or rely on relays"':
       "advice: a router of somebody else forwards it",
     "mapping: `${run} status --check`": "advice: it asks again",
