@@ -166,7 +166,8 @@ export async function useExit(place: Place, edge: ExitEdge, signal: AbortSignal)
           : use.strict
             ? "blocked"
             : "beside";
-      note(place, use, { exit, state }, edge);
+      // The engine's configuration takes it from there. What is told follows once it is so.
+      if (readExitState(directory)?.exit !== exit?.ip) note(place, use, { exit, state: "starting" }, edge);
       const chosen = { ...use, exit };
       await configure(place, chosen, edge);
       const facts = use.strict || wasUsed ? factsOf(place, chosen, await known.machine()) : undefined;
@@ -175,6 +176,7 @@ export async function useExit(place: Place, edge: ExitEdge, signal: AbortSignal)
       const why = await applyExit(slug, plan, system);
       if (why !== undefined && why !== trouble)
         log.error("Cannot lead packets to the exit", { team: slug, reason: why });
+      if (why === undefined) note(place, use, { exit, state }, edge);
       trouble = why;
     } catch (error) {
       const why = messageOf(error);
