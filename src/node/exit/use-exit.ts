@@ -140,7 +140,7 @@ function factsOf({ slug, directory }: Place, use: ExitUse, machine: Machine): Ex
 
 // Its work
 
-/** Until `signal`, or until no exit is wanted any more. */
+/** Until `signal`. */
 export async function useExit(place: Place, edge: ExitEdge, signal: AbortSignal): Promise<void> {
   const { directory, slug } = place;
   const { system, log, openEcho } = edge;
@@ -149,9 +149,16 @@ export async function useExit(place: Place, edge: ExitEdge, signal: AbortSignal)
   const startedAt = system.monotonic();
   let wasUsed = readExitState(directory)?.state === "used";
   let trouble: string | undefined;
+  let hasLeft = false;
   for (; !signal.aborted; await system.sleep(roundMs, signal).catch(() => undefined)) {
     const use = exitUseOf(directory);
-    if (use === undefined) break;
+    // "off" and another word may follow each other before the edge looks.
+    if (use === undefined) {
+      if (!hasLeft) await leaveKernel(place, system);
+      hasLeft = true;
+      continue;
+    }
+    hasLeft = false;
     try {
       const machine = await known.machine();
       const own = machine.tenants.find((each) => each.slug === slug)?.addresses ?? [];
