@@ -9,7 +9,7 @@ import { wordsOfKey } from "../../src/protocol/key-words.ts";
 import { fingerprintOfHostKey } from "../../src/pki/keys.ts";
 import { makeHostKey } from "../../src/pki/keys.ts";
 import { verifyChains } from "../../src/server/audit/verify.ts";
-import { claimDue, queueEvents } from "../../src/server/audit/outbox.ts";
+import { claimDue, queueEvents } from "../../src/server/webhooks/outbox.ts";
 import { operator, record } from "../../src/server/audit/record.ts";
 import { removeMember } from "../../src/server/offboarding/member-changes.ts";
 import { revokeToken } from "../../src/server/offboarding/left-access.ts";

@@ -114,7 +114,7 @@ export async function seedSize(data: string, size: Size): Promise<void> {
   if (made !== undefined) await seed({ dataDirectory: data }, made.machines.length);
   await admin(["user", "create", owner, "--staff", "--password-file", "-"], password);
   if (made === undefined) {
-    await admin(["org", "create", "acme", "--name", "Globex", "--network", "10.77.0.0/16", "--owner", owner]);
+    await admin(["org", "create", "acme", "--name", "Acme", "--network", "10.77.0.0/16", "--owner", owner]);
     return;
   }
   const { db } = await openData({ dataDirectory: data }, "server", realSystem());

@@ -169,8 +169,8 @@ function Count() {
 }
 
 function Counted() {
-  const { count } = useNeeds({ isCalm: true });
-  return count === 0 ? null : <Counter count={count} words="waiting for you" />;
+  const { count, isUrgent } = useNeeds({ isCalm: true });
+  return count === 0 ? null : <Counter count={count} words="waiting for you" isSoft={!isUrgent} />;
 }
 
 /** Leads to Overview; with several organizations, chooses one. */

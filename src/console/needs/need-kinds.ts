@@ -48,6 +48,12 @@ export const needCounts = ({ attention, ...found }: Known) => ({
 });
 export type NeedKind = keyof ReturnType<typeof needCounts>;
 
+/** Whether something does not work now: other needs can wait. */
+export function isUrgent(found: Known): boolean {
+  const { warnings, cloned, hubs_away, broken_paths } = needCounts(found);
+  return warnings + cloned + hubs_away + broken_paths > 0;
+}
+
 /** The number of all needs. A node that has several counts once. */
 export function countNeeds(found: Known): number {
   const { attention } = found;

@@ -316,12 +316,9 @@ export function tilesOf(
   const fewer = before === undefined ? 0 : Math.round(before.online) - online;
   const isFewer = fewer > Math.max(3, active / 50);
   const { least, most } = history ?? {};
-  const range =
-    least && most
-      ? least.online === most.online
-        ? `${most.online} all the time`
-        : `${least.online} to ${most.online}`
-      : "";
+  // What is counted now belongs to the range, too.
+  const [low, high] = [Math.min(least?.online ?? online, online), Math.max(most?.online ?? online, online)];
+  const range = !least || !most ? "" : low === high ? `${high} all the time` : `${low} to ${high}`;
   const direct = totals === undefined ? 0 : totals.direct + totals.relayed + totals.broken;
   return {
     online: {

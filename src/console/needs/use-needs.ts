@@ -9,7 +9,7 @@ import { webhooksApi } from "../../api/webhooks.ts";
 import type { ApiError } from "../contact/api.ts";
 import { isBackupDue } from "../words/days.ts";
 import { isAdmin, me, shownOrganization, slug } from "../contact/me.ts";
-import { countNeeds, type Known } from "./need-kinds.ts";
+import { countNeeds, isUrgent, type Known } from "./need-kinds.ts";
 import { registrationsPath } from "../joining/registrations.ts";
 import { relaysPath } from "./relays.ts";
 import { useList, useResource, type Resource } from "../contact/resource.ts";
@@ -20,6 +20,8 @@ export type Needs = Known & {
   error: ApiError | undefined;
   /** The number of all needs. */
   count: number;
+  /** Something does not work now. */
+  isUrgent: boolean;
 };
 
 export const serversPath = apiPath(serversApi.list, {});
@@ -79,5 +81,5 @@ export function useNeeds({ isCalm = false }: { isCalm?: boolean } = {}): Needs {
       : undefined;
   const warnings = servers?.warnings ?? [];
   const found = { attention, waiting, failingTests, rotation, relays, webhooks, lastBackupAt, warnings };
-  return { ...found, error, count: countNeeds(found) };
+  return { ...found, error, count: countNeeds(found), isUrgent: isUrgent(found) };
 }

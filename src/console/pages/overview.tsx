@@ -124,7 +124,7 @@ function Whole({ own, days, needs, attention, network }: WholeProps) {
       <Tiles own={own} days={days} attention={attention} network={network} />
       <div class="two">
         <div class="stackd">
-          <NeedsYou own={own} rows={rows} count={needs.count} />
+          <NeedsYou own={own} rows={rows} count={needs.count} isUrgent={needs.isUrgent} />
           <OwnNodes own={own} />
           <DuePhones own={own} due={attention.phones_due} />
           {isCalm ? changed : null}
@@ -252,16 +252,16 @@ function Tiles({ own, days, attention, network }: TilesProps) {
 }
 
 /** `isEmpty`: there is no node that could be shown. */
-type NeedsProps = { own: string; rows: readonly Need[]; count: number; isEmpty?: boolean };
+type NeedsProps = { own: string; rows: readonly Need[]; count: number; isUrgent: boolean; isEmpty?: boolean };
 
-function NeedsYou({ own, rows, count, isEmpty = false }: NeedsProps) {
+function NeedsYou({ own, rows, count, isUrgent, isEmpty = false }: NeedsProps) {
   const all = <a href={`${pathOf(own, "nodes")}?show=attention`}>Show in nodes</a>;
   const [answer, give] = useState<Answer | undefined>(undefined);
   const AnswerDialog = usePart(answer === undefined ? undefined : parts.joining)?.AnswerDialog;
   return (
     <Panel
       title="Needs you"
-      beside={count === 0 ? null : <Count count={count} words="need you" />}
+      beside={count === 0 ? null : <Count count={count} words="need you" isSoft={!isUrgent} />}
       actions={rows.length === 0 || isEmpty ? null : all}
     >
       {answer === undefined || AnswerDialog === undefined ? null : (
@@ -412,7 +412,9 @@ function FirstNodes({ own, needs, attention }: Pick<WholeProps, "own" | "needs" 
             </p>
           </li>
         </ol>
-        {rows.length === 0 ? null : <NeedsYou own={own} rows={rows} count={needs.count} isEmpty={true} />}
+        {rows.length === 0 ? null : (
+          <NeedsYou own={own} rows={rows} count={needs.count} isUrgent={needs.isUrgent} isEmpty={true} />
+        )}
       </div>
       <aside class="stackd">
         <Panel title="Your network" hasRoom={true}>

@@ -4,7 +4,7 @@
 import { createHmac } from "node:crypto";
 import { AppError, messageOf, reasonOfCode } from "../../base/errors.ts";
 import { openSecret } from "../../pki/secrets.ts";
-import { claimDue, queueEvents, settleDelivery, type Claimed, type Outcome } from "../audit/outbox.ts";
+import { claimDue, queueEvents, settleDelivery, type Claimed, type Outcome } from "./outbox.ts";
 import type { ServerOptions } from "../options.ts";
 import { LeaseLost } from "../store/leases.ts";
 import { resolvedTo } from "./webhook-target.ts";

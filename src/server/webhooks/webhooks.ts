@@ -15,7 +15,7 @@ import { AppError } from "../../base/errors.ts";
 import { sealSecret } from "../../pki/secrets.ts";
 import { requireRole } from "../users/late-rights.ts";
 import { principal, record, type Actor } from "../audit/record.ts";
-import { leaseMs, timeOfNext } from "../audit/outbox.ts";
+import { leaseMs, timeOfNext } from "./outbox.ts";
 import type { OrganizationAccess } from "../http/route.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Reader, Row, Transaction } from "../store/database.ts";

@@ -1,5 +1,5 @@
 import { expect, test } from "bun:test";
-import { claimDue, settleDelivery } from "../../../src/server/audit/outbox.ts";
+import { claimDue, settleDelivery } from "../../../src/server/webhooks/outbox.ts";
 import { deliveries, webhooks } from "../../../src/server/store/tables/webhooks.ts";
 import { makeTestServer } from "../../support/server.ts";
 

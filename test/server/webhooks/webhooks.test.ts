@@ -16,7 +16,7 @@ import {
   settleDelivery,
   type Claimed,
   type Outcome,
-} from "../../../src/server/audit/outbox.ts";
+} from "../../../src/server/webhooks/outbox.ts";
 import { createServiceToken } from "../../../src/server/users/service-tokens.ts";
 import { maxClockGapMs } from "../../../src/server/store/replicas.ts";
 import { isPublic } from "../../../src/server/webhooks/webhook-target.ts";

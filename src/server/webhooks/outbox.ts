@@ -8,7 +8,7 @@ import { computed, integer, queryAll, queryOne } from "../store/table.ts";
 import { deliveries, webhooks } from "../store/tables/webhooks.ts";
 import { events, typesAfter } from "../store/tables/events.ts";
 import { organizations } from "../store/tables/organizations.ts";
-import { showEvent } from "./read.ts";
+import { showEvent } from "../audit/read.ts";
 import type { Event } from "../../api/events.ts";
 
 export type Claimed = {
