@@ -62,6 +62,19 @@ test("a list keeps a node's times as numbers, what is searched in lower case, an
   expect(listedOf({ ...node, groups: ["web", "eu"] }).groups).toBe(listed.groups);
 });
 
+test("a certificate is renewed when a third of its own life is left, also one of an hour", () => {
+  expect(listedOf(node).renewsAt).toBe(Date.UTC(2026, 10, 21));
+  const certificate = {
+    fingerprint: "f",
+    version: 2,
+    not_before: "2026-11-01T10:00:00Z",
+    not_after: "2026-11-01T11:00:00Z",
+  } as const;
+  const short = listedOf({ ...node, certificate, ephemeral: true });
+  expect([short.renewsAt, short.isEphemeral]).toEqual([Date.UTC(2026, 10, 1, 10, 40), true]);
+  expect(listedOf({ ...node, certificate: null }).renewsAt).toBeNull();
+});
+
 test("the name of an export tells its filter, but not what was searched", () => {
   const all = { show: "", group: "", owner: "", words: [] };
   expect(exportName("acme", all)).toBe("acme-nodes.csv");
