@@ -16,7 +16,7 @@ export type TablePart = (typeof tableParts)[number];
 
 const tableOf = (part: TablePart, slug: string) => `${brand.id}-${part}-${slug}`;
 
-/** Undefined if this machine has no nft, or is no Linux. */
+/** Undefined if this machine has no nft, or does not run Linux. */
 export function nftProgram({ platform }: Pick<System, "platform">): string | undefined {
   return platform === "linux" ? programs.find((each) => existsSync(each)) : undefined;
 }
@@ -61,7 +61,7 @@ export async function removeTable(part: TablePart, slug: string, system: Edge): 
   await run(["delete", "table", "inet", tableOf(part, slug)], system);
 }
 
-/** Everything that an organization has in the kernel's packet filter: it leaves this machine. Does not reject. */
+/** Removes everything that an organization has in the kernel's packet filter, when it leaves this machine. Does not reject. */
 export async function removeTables(slug: string, system: Edge): Promise<void> {
   for (const part of tableParts) await removeTable(part, slug, system);
 }

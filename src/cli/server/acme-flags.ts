@@ -56,8 +56,8 @@ export const acmeFlags: Flags = {
     type: "string",
     valueHint: "HOST:PORT",
     description:
-      "With --tls acme: where nodes that registered with --ca-fingerprint find the own CA " +
-      "(default: its former port; none: there are no such nodes)",
+      "With --tls acme: where nodes that registered with --ca-fingerprint find this server's own CA " +
+      "(default: the port that it had before; none: there are no such nodes)",
   },
   "move-nodes": {
     type: "boolean",

@@ -76,6 +76,7 @@ export function RuleForm({ rule, draft, close }: Props) {
   const missing = [ends.from, ends.to].flatMap((each) => missingOf(each, sides) ?? []);
   const whole = withEnds(now, { from: word(ends.from), to: word(ends.to) });
   const isLong = now.description.length > 255;
+  // The rule as it is now. `rule` is as it was when the dialog was opened: another user may have changed or deleted it since.
   const present = (draft.rules.value ?? draft.saved.value?.rules ?? []).find(({ id }) => id === rule?.id);
   const isForeign = rule !== undefined && (present && contentOf(present)) !== contentOf(rule);
   const submit = (event: Event) => {
@@ -94,6 +95,7 @@ export function RuleForm({ rule, draft, close }: Props) {
     close();
     requestAnimationFrame(() => document.getElementById(`rule-${id}`)?.scrollIntoView({ block: "nearest" }));
   };
+  // Only the peer of a rule may be a network or `self`: From of an inbound rule, To of an outbound one.
   const mayBeNetwork = (key: "from" | "to") => (key === "from") === (now.direction === "inbound");
   const side = (key: "from" | "to") => (
     <SidePicker
@@ -158,7 +160,7 @@ export function RuleForm({ rule, draft, close }: Props) {
   );
 }
 
-/** Whether others changed the rule while the dialog was open. */
+/** Shown when another user has changed the rule while the dialog was open. */
 function Foreign({ rule }: { rule: Rule | undefined }) {
   const now = rule === undefined ? "It is deleted" : `It is now: ${sentenceOf(rule)} “${rule.description}”`;
   return (
@@ -231,10 +233,11 @@ type SidePickerProps = {
   word: string;
   set: (typed: string) => void;
   sides: Named;
+  /** Whether the side may be a network or `self`. */
   mayBeNetwork: boolean;
-  /** If given, the side may be a network. */
+  /** The direction in which this side could be a network; undefined if it can be one now, or never. */
   verb?: string | undefined;
-  /** The error of a network on a side that cannot have one. */
+  /** The error of a network on a side that cannot be one. */
   fault: string | undefined;
   /** Whether the form was sent. */
   isChecked: boolean;

@@ -245,7 +245,7 @@ export function commandsOf(slug: string, { added, removed }: Edits): Words[] {
 type Sides = Record<"groups" | "words" | "emails" | "nodes", readonly string[]>;
 const maxOffered = 50;
 
-/** The sides of rules that contain what was typed. `words`: of groups of providers. */
+/** The sides of rules that contain what was typed. `words`: of groups of providers. `mayBeSelf`: the side is the rule's peer. */
 export function sidesFor(
   typed: string,
   { groups, words, emails, nodes }: Sides,

@@ -4,7 +4,7 @@ import type { Rule as StoredRule } from "../../api/rules.ts";
 import { isObject } from "../../base/is-object.ts";
 import type { Event as AuditEvent } from "../../api/events.ts";
 
-/** Equal descriptions aside, a rule that was changed is one of `removed` and one of `added`. */
+/** A changed rule is in both `removed` and `added`. */
 export type RuleChange = {
   added: readonly StoredRule[];
   removed: readonly StoredRule[];
@@ -24,12 +24,17 @@ const otherLists = [
 
 /**
  * Undefined if the event is not about rules. `now`: the present rule, because the event of an update contains only
- * the differences.
+ * the differences. The result is exact only if the rule was not changed again since.
+ *
+ * `after` of `policy.applied` and `policy.reverted`, whose lists have at most 500 items:
+ *
+ *   { counts: { rules_created: 1, rules_deleted: 0, nodes: 0 }, rules_created: [rule], rules_deleted: [],
+ *     rules_described: [{ …rule, before: "its former description" }], groups_created: ["web"], tests: 3, … }
  */
 export function ruleChangeOf({ type, before, after }: AuditEvent, now?: StoredRule): RuleChange | undefined {
   if (type.startsWith("rule.")) {
-    const whole = (part: AuditEvent["after"]) => rulesIn([part && { ...now, ...part }]);
-    const change = { added: whole(after), removed: whole(before), others: [] };
+    const completed = (part: AuditEvent["after"]) => rulesIn([part && { ...now, ...part }]);
+    const change = { added: completed(after), removed: completed(before), others: [] };
     return change.added.length + change.removed.length === 0 ? undefined : change;
   }
   if (type !== "policy.applied" && type !== "policy.reverted") return undefined;
@@ -55,7 +60,7 @@ export function ruleChangeOf({ type, before, after }: AuditEvent, now?: StoredRu
 const listOf = (value: unknown): readonly unknown[] => (Array.isArray(value) ? value : []);
 /** The control plane writes them as it shows them in `firewall_rules/`. */
 const rulesIn = (value: unknown) => listOf(value).filter(isWhole) as unknown as StoredRule[];
-/** The event of a rule that was changed by its number contains only the fields that differ. */
+/** Not whole: the event of a rule that was changed by its number contains only the fields that differ. */
 const isWhole = (value: unknown) =>
   isObject(value) &&
   isObject(value["peer"]) &&

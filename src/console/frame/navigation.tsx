@@ -155,7 +155,7 @@ function Me({ isHere }: { isHere: boolean }) {
   );
 }
 
-/** Load the page first. */
+/** Wait with these requests: the page itself loads first. */
 const countAfterMs = 1000;
 
 /** The number of things that need attention. Zero is not shown. */
@@ -206,7 +206,7 @@ function Chooser() {
 
 /** The keys that the list of the palette names. Dialogs have their own. */
 function useKeys(): void {
-  // Registered before the browser draws, so that keys are not lost that are pressed as soon as the page appears.
+  // Register before the browser draws: a key that is pressed as soon as the page appears must not be lost.
   useLayoutEffect(() => {
     let isAwaiting = false;
     const press = (event: KeyboardEvent) => {
@@ -248,7 +248,7 @@ function leaveSearch(event: KeyboardEvent): void {
   const field = event.target;
   if (!(field instanceof HTMLInputElement) || !field.matches(search) || field.form || event.isComposing)
     return;
-  // The browser empties it before.
+  // In a search with text, the browser empties it. The next Escape leaves it.
   if (event.key === "Escape" && field.value === "") field.blur();
   if (event.key !== "Enter" && event.key !== "ArrowDown") return;
   // Enter would open the row, too.

@@ -61,7 +61,10 @@ export const FactRow = ({ title, help, children }: FactProps) => (
   </div>
 );
 
-/** The field of a setting, as the contract declares it. */
+/**
+ * The field of a setting, as the contract declares it: a switch for a boolean (a checkbox in a form), a field for a list, a
+ * choice of words or of offered numbers, else a text.
+ */
 export function SettingField({
   field,
   setting,
@@ -95,7 +98,7 @@ export function SettingField({
     );
   if (typeof value === "object" && value !== null)
     return <ListField setting={setting} value={value} errors={error?.fields} field={field} put={put} />;
-  // The command line and the API take any number.
+  // The command line and the API accept any number: a saved one that is not offered is added.
   const numbers = offered && [null, ...new Set([...offered, saved ?? offered[0]])];
   const all = values ?? numbers;
   if (all !== undefined)
@@ -111,6 +114,8 @@ export function SettingField({
         ])}
       />
     );
+  // What an emptied field sends: undefined leaves a secret as it is, null is no value. For other settings it is the empty text,
+  // which is a value only where it is the initial one. Elsewhere the field is required.
   const empty = secret ? undefined : stays || none !== undefined ? null : "";
   return (
     <Text

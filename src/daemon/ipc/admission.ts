@@ -15,7 +15,7 @@ const refusalLogMs = 60_000;
 
 export type Refusal = { code: "permission_denied" | "busy"; message: string };
 
-/** The kernel must identify the caller as root or as a member of the group. */
+/** The kernel must identify the caller as root, as the daemon's own user, or as a member of the group. */
 export function admit(
   credentials: PeerCredentials | undefined,
   connections: ReadonlySet<{ client: Client }>,
@@ -57,7 +57,7 @@ export type RefusalLog = (
   caller: Partial<Pick<PeerCredentials, "uid" | "pid">>,
 ) => void;
 
-/** Logs the first refusal of a user at once, and the number of those in the next minute. */
+/** Logs the first refusal of a user and code at once, and a minute later the number of further ones. */
 export function makeRefusalLog(
   { log, system }: { log: Log; system: Pick<System, "sleep"> },
   ended: AbortSignal,

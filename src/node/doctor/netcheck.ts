@@ -1,5 +1,5 @@
 // `agent netcheck`: what the network between this machine and an organization permits. Each check is one sentence. It changes
-// nothing, and sends a few packets to lighthouses, relays and peers with a direct tunnel alone.
+// nothing, and sends a few packets, only to lighthouses, relays and peers with a direct tunnel.
 
 import { join } from "node:path";
 import { brand } from "../../brand.ts";
@@ -34,7 +34,7 @@ type Edge = {
   open: OpenEcho;
   /** The organization's status after a probe; undefined if this user may not see it. */
   seen(): Promise<Seen | undefined>;
-  /** The check of control plane and clock (organization.ts). */
+  /** The check of control plane and clock (control-plane.ts). */
   controlPlane(): Promise<Finding>;
   engine(): Promise<Pick<EngineInUse, "isRunning" | "running">>;
 };
@@ -214,7 +214,7 @@ async function mtu(
   { open, system }: Edge,
 ): Promise<Finding> {
   const [first] = paths;
-  if (first === undefined) return skipped("There is no other lighthouse to send to");
+  if (first === undefined) return skipped("There is no lighthouse, relay or peer to send to");
   const known = seen?.findings?.find(({ kind }) => kind === "large_packets_lost");
   const size = overlaySettings(readText(join(directory, "config.yml"))).mtu ?? fullBytes;
   const found = await Promise.all(

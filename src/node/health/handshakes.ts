@@ -1,5 +1,11 @@
-// Reads from an engine's log how the last handshake with a peer ended: the only sign of a lost tunnel to a peer that
-// answers no ICMP, with an engine that does not report its tunnels (below 1.12).
+// Reads from an engine's log how handshakes with peers ended, for engines that do not report their tunnels (below 1.12). For a
+// peer that answers no ICMP, that is the only sign of a lost tunnel. The lines, in JSON up to 1.9 and from 1.10 on, and as text:
+//
+//   {"msg":"Handshake message received","handshake":{"stage":2},"udpAddr":{"ip":"203.0.113.2","port":4001},"vpnIp":"10.77.0.2"}
+//   {"msg":"Handshake message sent","handshake":{"stage":2},"udpAddr":"203.0.113.3:4001","vpnAddrs":["10.77.0.3"]}
+//   time="2026-11-22T12:00:00Z" level=info msg="Handshake timed out" udpAddrs="[192.0.2.1:4242]" vpnIp=10.77.0.1
+//
+// A handshake has two messages: stage 2 completes it.
 
 import { joinHostPort } from "../../base/ip.ts";
 
@@ -13,42 +19,27 @@ export function lastHandshake(
   now: number,
 ): "made" | "failed" | undefined {
   for (const line of lines.toReversed()) {
-    if (!namesPeer(line, address)) continue;
-    if (line.includes("Handshake message received") || line.includes("Handshake message sent")) {
-      if (/"?stage"?[:=]"?2/.test(line)) return "made";
-    }
-    if (!line.includes("Handshake timed out")) continue;
-    const at = Date.parse(/"?time"?[:=]"?([\dTZ:.+-]{19,35})/.exec(line)?.[1] ?? "");
-    return now - at < recentMs ? "failed" : undefined;
+    if (!peersIn(line).includes(address)) continue;
+    if (isComplete(line)) return "made";
+    if (hasTimedOut(line)) return now - timeOf(line) < recentMs ? "failed" : undefined;
   }
   return undefined;
 }
 
-/** `"vpnIp":"10.77.0.1"` up to 1.9, `"vpnAddrs":["10.77.0.1"]` from 1.10 on; without quotes in the format "text". */
-function namesPeer(line: string, address: string): boolean {
-  const at = line.indexOf("vpnIp") >= 0 ? line.indexOf("vpnIp") : line.indexOf("vpnAddrs");
-  if (at < 0) return false;
-  const [value = ""] = /^vpn\w+"?[:=](\[[^\]]*\]|"[^"]*"|\S*)/.exec(line.slice(at)) ?? [];
-  return value.split(/[^\d.:a-f]+/).includes(address);
-}
-
 /** The peers whose last handshake timed out within the last minute. */
 export function failedHandshakes(lines: readonly string[], now: number): string[] {
-  const tried = lines.flatMap((line) => {
-    if (!line.includes("Handshake timed out")) return [];
-    const [, value = ""] = /vpn(?:Ip|Addrs)"?[:=](\[[^\]]*\]|"[^"]*"|\S*)/.exec(line) ?? [];
-    return value.split(/[^\d.:a-f]+/).filter((each) => each.length > 2);
-  });
+  const tried = lines.filter(hasTimedOut).flatMap(peersIn);
   return [...new Set(tried)].filter((address) => lastHandshake(lines, address, now) === "failed");
 }
 
-/** Where the last handshake with each peer succeeded, directly, as far as these lines tell. The oldest first. */
+/**
+ * Where the last handshake with each peer succeeded, as far as these lines tell, in the order of the first handshakes. The
+ * lines of relayed handshakes have no address of the peer.
+ */
 export function madeHandshakes(lines: readonly string[]): { address: string; remote: string; at: number }[] {
-  const made = lines.flatMap((line) => {
-    if (!/Handshake message (received|sent)/.test(line) || !/"?stage"?[:=]"?2/.test(line)) return [];
-    const [, value = ""] = /vpn(?:Ip|Addrs)"?[:=](\[[^\]]*\]|"[^"]*"|\S*)/.exec(line) ?? [];
-    const [address] = value.split(/[^\d.:a-f]+/).filter((each) => each.length > 2);
-    const at = Date.parse(/"?time"?[:=]"?([\dTZ:.+-]{19,35})/.exec(line)?.[1] ?? "");
+  const made = lines.filter(isComplete).flatMap((line) => {
+    const [address] = peersIn(line);
+    const at = timeOf(line);
     // An object up to engine 1.9, later a text. A list is in the line of a sent handshake: skip it.
     const [, host, port] = /"udpAddr":\{"ip":"([^"]+)","port":(\d+)\}/.exec(line) ?? [];
     const [, text] = /udpAddr"?[:=]"?([^\s",{]+:\d+)/.exec(line) ?? [];
@@ -56,4 +47,19 @@ export function madeHandshakes(lines: readonly string[]): { address: string; rem
     return address === undefined || remote === undefined || Number.isNaN(at) ? [] : [{ address, remote, at }];
   });
   return [...new Map(made.map((each) => [each.address, each])).values()];
+}
+
+const isComplete = (line: string) =>
+  /Handshake message (received|sent)/.test(line) && /"?stage"?[:=]"?2/.test(line);
+
+const hasTimedOut = (line: string) => line.includes("Handshake timed out");
+
+/** The time of the line, ms; NaN without one. */
+const timeOf = (line: string) => Date.parse(/"?time"?[:=]"?([\dTZ:.+-]{19,35})/.exec(line)?.[1] ?? "");
+
+/** The overlay addresses of the peer. */
+function peersIn(line: string): string[] {
+  const [, value = ""] = /vpn(?:Ip|Addrs)"?[:=](\[[^\]]*\]|"[^"]*"|\S*)/.exec(line) ?? [];
+  // The shortest address has three characters (::1). What is shorter lies beside quotes and brackets.
+  return value.split(/[^\d.:a-f]+/).filter((each) => each.length > 2);
 }

@@ -29,7 +29,11 @@ export type Asked = {
 
 const rememberMs = 10_000;
 
-/** Sends echo requests and notes the answers. Times are monotonic ms. */
+/**
+ * Sends echo requests and notes the answers. Times are monotonic ms. A key names what is asked: in router.ts the network, in
+ * failover.ts the network and the router. Both call `set` when that may have changed, then regularly `send`, then `get`
+ * and `isSilent`.
+ */
 export class Echoes {
   readonly #open: OpenEcho;
   readonly #monotonic: () => number;
@@ -82,12 +86,13 @@ export class Echoes {
       Buffer.from(asked.mark, "hex"),
       crypto.getRandomValues(new Uint8Array(4)),
     ]);
+    // Also if the request cannot be sent: no address here or no route means that nothing is reached this way.
     asked.silentSince ??= now;
     const socket = await this.#socket(asked.from);
     if (socket === undefined) return;
     this.#sent.set(`${this.#sequence} ${payload.toString("hex")}`, { key, sentAt: now });
     if (socket.send(asked.to, this.#sequence, payload)) return;
-    // Bound to an interface that was made anew since.
+    // The socket may be bound to the interface before it was recreated: open it again.
     socket.close();
     this.#sockets.delete(asked.from);
   }
@@ -116,7 +121,7 @@ export class Echoes {
     asked.silentSince = undefined;
   }
 
-  /** Whether it has been silent for this time. Ends what is known of it. */
+  /** Whether it has been silent for at least this long. If so, its unbroken time of answers ends. */
   isSilent(asked: Asked, ms: number): boolean {
     const silent = asked.silentSince !== undefined && this.#monotonic() - asked.silentSince >= ms;
     if (silent) asked.aliveSince = undefined;

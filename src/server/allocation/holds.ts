@@ -5,6 +5,23 @@
 // An engine removes an expired flow only while it handles packets of other flows, so an idle one still accepts it after any
 // wait. Therefore nodes then get a version that makes engines check open flows by the certificate that the peer has now.
 // The address is free when they have confirmed this version too.
+//
+// The states of an address (table `addresses`). Each state keeps the columns of the states before it:
+//
+//   state       column that begins it               ends with
+//   free        node_id is null                     takeAddress (address-pool.ts)
+//   taken       node_id                             leaveAddresses (address-pool.ts): the node is gone or has another address
+//   held        held_until                          boundHolds, as soon as all certificates of the node are blocked
+//   bounded     held_version: blocks them           releaseHolds: all have confirmed it, or held_until has passed (held, too)
+//   settled     free_at: then open flows are over   recheckFlows, at free_at or later
+//   rechecking  recheck_version: checks the flows   releaseHolds: all have confirmed it, or `isExpired`: free again
+//
+// `held_until` is the time at which the node's last certificate with the address expires. A node that takes its former
+// address again ends the hold in any state (takeAddress). An address that no certificate named is free at once
+// (freeAddresses). `is_quiet`: the node was ephemeral. Its end blocks no certificate, so its address usually goes from held to
+// settled when its certificates have expired.
+//
+// Names (table `held_names`) have fewer states: held, bounded (`held_version`), settled (`free_at`), then the row is deleted.
 
 import { lastHost, parseNetwork } from "../../base/ip.ts";
 import type { Reader, Transaction } from "../store/database.ts";
@@ -12,14 +29,21 @@ import { computed, integer, queryAll, queryOne, text } from "../store/table.ts";
 import { heldNames, nodes } from "../store/tables/nodes.ts";
 import { raiseConfigVersion } from "../store/versions.ts";
 
+/** Held or bounded. */
 const unsettledAddress = "held_until IS NOT NULL AND free_at IS NULL";
-/** Open flows have ended, and the version that makes engines check them again is not raised yet. */
+/** Settled: the version that makes engines check open flows again is not raised yet. */
 const uncheckedAddress = "free_at IS NOT NULL AND recheck_version IS NULL";
 /**
  * The version that makes engines check flows again reloads every engine. For addresses of ephemeral nodes it is not
  * raised: they wait until another address needs it, or until few addresses are left.
  */
 const needsRecheck = `${uncheckedAddress} AND is_quiet = 0`;
+/**
+ * Rechecking ends without all confirmations once no certificate names the address any more ($2: now): else a node that
+ * never applies a version would keep the address from all others for ever. Not for quiet addresses: their certificates have
+ * usually expired before the recheck begins, so they would never wait for a confirmation.
+ */
+const isExpired = "held_until < $2 AND is_quiet = 0";
 
 /** Sets the version of the node's holds that had none yet: `version` blocks the certificates that the node had so far. */
 export async function boundHolds(tx: Transaction, nodeId: number, version: number): Promise<void> {
@@ -38,27 +62,39 @@ export async function organizationsWithHolds(reader: Pick<Reader, "all">): Promi
   return (await queryAll(reader, heldNames.pick("orgId"), sql)).map(({ orgId }) => orgId);
 }
 
-/** Whether `releaseHolds` has anything to do. Reads a few index entries, however much is held. */
+/**
+ * Whether `releaseHolds` has anything to do. Reads a few index entries, however much is held. Mirrors the steps of
+ * `releaseHolds` and `recheckFlows`: change them together.
+ */
 export async function mayRelease(
   reader: Pick<Reader, "get" | "all">,
   orgId: number,
   now: number,
 ): Promise<boolean> {
-  const due = await reader.get(
-    `SELECT org_id FROM held_names WHERE org_id = $1 AND free_at <= $2
-     UNION ALL SELECT org_id FROM addresses WHERE org_id = $1 AND free_at <= $2 AND ${needsRecheck}
-     UNION ALL SELECT org_id FROM addresses WHERE org_id = $1 AND free_at <= $2 AND held_until < $2 AND is_quiet = 0
-     UNION ALL SELECT org_id FROM addresses WHERE org_id = $1 AND held_until < $2 AND ${unsettledAddress} LIMIT 1`,
-    [orgId, now],
-  );
+  const dueByTime = [
+    // A name becomes free.
+    "SELECT org_id FROM held_names WHERE org_id = $1 AND free_at <= $2",
+    // A settled address becomes a rechecking one.
+    `SELECT org_id FROM addresses WHERE org_id = $1 AND free_at <= $2 AND ${needsRecheck}`,
+    // A rechecking address becomes free.
+    `SELECT org_id FROM addresses WHERE org_id = $1 AND free_at <= $2 AND ${isExpired}`,
+    // A held or bounded address becomes settled.
+    `SELECT org_id FROM addresses WHERE org_id = $1 AND held_until < $2 AND ${unsettledAddress}`,
+  ];
+  const due = await reader.get(`${dueByTime.join(" UNION ALL ")} LIMIT 1`, [orgId, now]);
   if (due !== undefined || (await mustRecheckQuiet(reader, orgId, now))) return true;
+  const awaited = [
+    // A bounded name becomes settled.
+    "SELECT min(held_version) AS held_version FROM held_names WHERE org_id = $1 AND free_at IS NULL",
+    // A bounded address becomes settled.
+    `SELECT min(held_version) FROM addresses WHERE org_id = $1 AND ${unsettledAddress}`,
+    // A rechecking address becomes free.
+    "SELECT min(recheck_version) FROM addresses WHERE org_id = $1 AND free_at IS NOT NULL",
+  ];
   const lowest = await queryOne(
     reader,
     heldNames.pick("heldVersion"),
-    `SELECT min(held_version) AS held_version FROM (
-       SELECT min(held_version) AS held_version FROM held_names WHERE org_id = $1 AND free_at IS NULL
-       UNION ALL SELECT min(held_version) FROM addresses WHERE org_id = $1 AND ${unsettledAddress}
-       UNION ALL SELECT min(recheck_version) FROM addresses WHERE org_id = $1 AND free_at IS NOT NULL) held`,
+    `SELECT min(held_version) AS held_version FROM (${awaited.join(" UNION ALL ")}) held`,
     [orgId],
   );
   const version = lowest?.heldVersion ?? null;
@@ -100,7 +136,10 @@ async function confirmedByAll(reader: Pick<Reader, "get">, orgId: number, now: n
   return row?.confirmedConfigVersion ?? Number.MAX_SAFE_INTEGER;
 }
 
-/** Frees the names and addresses that are due. `flowMs`: how long a flow stays open without a packet. */
+/**
+ * Moves the names and addresses that are due to their next states. `flowMs`: how long a flow stays open without a packet.
+ * `mayRelease` predicts each step.
+ */
 export async function releaseHolds(
   tx: Transaction,
   orgId: number,
@@ -130,13 +169,13 @@ export async function releaseHolds(
     `UPDATE addresses SET node_id = NULL, held_version = NULL, held_until = NULL, free_at = NULL, recheck_version = NULL,
        is_quiet = 0
      WHERE org_id = $1 AND free_at <= $2 AND recheck_version IS NOT NULL
-       AND (recheck_version <= $3 OR (held_until < $2 AND is_quiet = 0))`,
+       AND (recheck_version <= $3 OR (${isExpired}))`,
     [orgId, now, confirmed],
   );
   await recheckFlows(tx, orgId, now);
 }
 
-/** Lets engines check open flows again, if an address waits for that. */
+/** Lets engines check open flows again, if a settled address waits for that. */
 async function recheckFlows(tx: Transaction, orgId: number, now: number): Promise<void> {
   const due = `org_id = $1 AND free_at <= $2 AND ${uncheckedAddress}`;
   const needed = `SELECT host FROM addresses WHERE org_id = $1 AND free_at <= $2 AND ${needsRecheck} LIMIT 1`;

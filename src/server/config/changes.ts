@@ -3,7 +3,7 @@
 
 import type { System } from "../../base/system.ts";
 
-/** Open polls of one node. One more answers the oldest. */
+/** Maximum open polls of one node. A further one ends the oldest. */
 export const maxPollsPerNode = 32;
 
 export type Poll = {

@@ -1,5 +1,6 @@
-// Limits attempts within sliding windows: wrong passwords, tokens that were never issued, resumed registrations. Valid
-// credentials do not count. Each process counts for itself, and forgets with its end.
+// Limits attempts within sliding windows. `limits` has all kinds. Of passwords, tokens, codes and answers of providers only
+// wrong ones count; of the other kinds, valid requests count too. Counts are in memory and end with the process. Replicas
+// share them (store/shared-throttle.ts).
 
 import { AppError } from "../../base/errors.ts";
 import { networkOf } from "./edge.ts";

@@ -18,12 +18,20 @@ export type Regrouped = { before: GroupedNode; after: GroupedNode };
 /** Nodes of one statement: 5 ms on SQLite. */
 const together = 250;
 
+// Statements for `inChunks`: `ids` are the places of the nodes' ids, after the other parameters. A check-in reads renew_at
+// of the node to learn that a renewal is due; the renewal then issues what renew_at of the certificates says. A node that
+// loses a group needs no `makeDue`: it has no current certificate any more.
+
+/** $1: the time of the block, ms. $2: the version. $3: now, ms. */
 const retire = (ids: string) => `UPDATE certificates SET state = 'former',
     block_after = coalesce(block_after, $1), block_version = CASE WHEN block_version < $2 THEN block_version ELSE $2 END
   WHERE node_id IN (${ids}) AND kind = 'overlay' AND state <> 'blocked' AND not_after > $3`;
+/** No parameters. */
 const makeDue = (ids: string) => `UPDATE certificates SET renew_at = 0
   WHERE node_id IN (${ids}) AND kind = 'overlay' AND state = 'current'`;
+/** $1: groups, $2: groups of the owner, both as JSON. */
 const setGroups = (ids: string) => `UPDATE nodes SET groups = $1, owner_groups = $2 WHERE id IN (${ids})`;
+/** $1 and $2: as for `setGroups`. $3: the version, $4: that of the names. */
 const publish = (
   ids: string,
 ) => `UPDATE nodes SET groups = $1, owner_groups = $2, own_version = $3, names_version = $4,
@@ -32,7 +40,7 @@ const publish = (
 /**
  * Certificates of nodes that lose a group are former from now on, and blocked in time whether their nodes come or not. A node
  * that only gains keeps the present one until it comes. Throws too_many_certificates if such a node may get no more of them.
- * `isBounded` false: it gets back what it had.
+ * `isBounded` false: a rollback (policy-files/), in which nodes get back what they had.
  */
 export async function changeGroups(
   tx: Transaction,
@@ -80,6 +88,7 @@ async function limitGaining(
 ): Promise<void> {
   const [first] = gaining;
   if (first === undefined) return;
+  // The limit of the organization is the same for all nodes. That of each node follows.
   await limitCertificates(tx, await readIssuingOrg(tx, orgId), first.before, now);
   for (const some of chunksOf(gaining)) {
     await limitCertificatesOfAll(tx, orgId, now, some.map(idOf));

@@ -14,7 +14,7 @@ import { paths } from "../store/tables/paths.ts";
 const shown = joined("x", paths, "n", computed({ nodeName: text() }));
 const from = `FROM paths x JOIN nodes n ON n.id = x.node_id WHERE x.org_id = $1 AND n.state = 'active'`;
 
-/** `ownerId`: a member, who sees the nodes of their own alone, and no underlay addresses. */
+/** `ownerId`: a member, who sees only the paths of their own nodes, and no underlay addresses. */
 export type Shown = { nodeId?: number; ownerId: number | undefined; isOnline: (node: NodeRecord) => boolean };
 
 /** The latest paths, of all nodes or of one, sorted by node and address. */

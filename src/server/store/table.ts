@@ -1,5 +1,5 @@
 // A table declares its columns once. From the declaration come the DDL for both databases, the type of a row, and how
-// rows are read, inserted and updated. Each table has a file of its own in this folder, with its named queries.
+// rows are read, inserted and updated. The tables are declared in tables/, a subject a file, with their named queries.
 
 import * as v from "valibot";
 import { AppError } from "../../base/errors.ts";
@@ -269,8 +269,8 @@ export async function queryNumber(
 type Entry = [key: string, value: unknown];
 
 /**
- * A text of a row that an earlier version wrote to SQLite, with a null character. The gate refuses it as a text; as bytes it finds
- * its row again, and on PostgreSQL none.
+ * A text of a row that an earlier version wrote to SQLite, with a null character. `requireStorable` (database.ts) refuses it
+ * as a text. As bytes it finds its row again; on PostgreSQL it finds none.
  */
 const isAsStored = (value: unknown): value is string =>
   typeof value === "string" && value.includes("\0") && value.isWellFormed();

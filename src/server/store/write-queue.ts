@@ -34,9 +34,7 @@ export function makeWriteQueue(
   tell: (notices: readonly Notice[]) => void,
   { maxBatch, width }: QueueLimits,
 ): WriteQueue {
-  /**
-   * The queues that have writes, in the order of their turns. A queue whose transaction runs is in `busy` as well.
-   */
+  /** The lines with waiting writes, in the order of their turns. A line whose transaction runs is in `busy`. */
   const lines = new Map<string, Work[]>();
   const busy = new Set<string>();
   const running = new Set<Promise<void>>();
@@ -47,7 +45,7 @@ export function makeWriteQueue(
     await new Promise(setImmediate);
     const waiting = lines.get(line) ?? [];
     const batch = waiting.splice(0, maxBatch);
-    // Moves the queue to the end.
+    // Moves the line to the end.
     lines.delete(line);
     if (waiting.length > 0) lines.set(line, waiting);
     try {

@@ -1,4 +1,4 @@
-// `agent admin session …`: the browsers and command lines in which a user is signed in: the own ones, or those of a member.
+// `agent admin session …`: the browsers and command lines in which a user is signed in: your own, or those of a member.
 
 import { brand } from "../../../brand.ts";
 import { AppError } from "../../../base/errors.ts";
@@ -10,16 +10,17 @@ import { read, write, type Api } from "../api.ts";
 import { idOf, memberByEmail } from "../lookup.ts";
 import { targetFlags } from "../target.ts";
 
-const notes = `Without --user, sessions of the user who is signed in with \`${brand.executable} login\`. With --org and --user, those of a member of an
-organization, for its administrators: they end everywhere, because a session is not of one organization. NODES are those
-whose machine proved that a command line is signed in on it; when one of them is revoked, that session ends.`;
+const notes = `Without --user: your own sessions, those of the user who is signed in with \`${brand.executable} login\`. With --org and --user: those of
+a member, for administrators of the organization. A session is for all organizations of its user, so it ends in all of
+them. NODES lists the nodes whose machine proved that the command line is signed in there. When one of them is revoked,
+the session ends.`;
 
 const memberFlags: Args = {
   org: { type: "string", valueHint: "ORG", description: "With --user: an organization of that user" },
   user: { type: "string", valueHint: "EMAIL", description: "A member of the organization (default: you)" },
 };
 
-/** Of a member, or the own ones. */
+/** The member that the flags name; undefined: your own sessions. */
 function whose({ values }: Context): { slug: string; email: string } | undefined {
   const [slug, email] = [values.text("org"), values.text("user")];
   if (slug === undefined && email === undefined) return undefined;
@@ -106,6 +107,7 @@ export const revoke: Implementation = {
 async function ending(api: Api, word: string | undefined, member: ReturnType<typeof whose>) {
   const where = member === undefined ? undefined : await memberOf(api, member);
   if (word === undefined && where !== undefined) return request(memberSessionsApi.deleteAll, where);
+  // Sessions have no names: anything but a number is not found.
   const session = await idOf(word ?? "", {
     what: "session",
     listing: "session list",

@@ -29,7 +29,7 @@ type ListProps<T> = {
   read?: { data: readonly T[] | undefined; error: ApiError | undefined };
   /** On a phone, rows are two lines: the columns are few enough for that. */
   isShort?: boolean;
-  /** Begins the words of the query, where a page has several lists. */
+  /** Prefix of the query parameters, on a page with several lists. */
   part?: string;
   /** Beside the search: buttons, or what the list says as a whole. */
   children?: ComponentChildren;

@@ -1,5 +1,5 @@
 // Consequences of a check-in's report, which are rare: another engine, other networks on offer, another TCP port,
-// a confirmed version,// certificates that are due for renewal.
+// a confirmed version, certificates that are due for renewal.
 
 import { AppError } from "../../../base/errors.ts";
 import type { CheckinRequest } from "../../../protocol/checkin.ts";

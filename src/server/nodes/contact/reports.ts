@@ -1,4 +1,8 @@
 // Keeps the last report of each node in memory and writes the reports together within a second.
+//
+// A node has one `Report` object (live-nodes.ts), changed in place. `at` 0 means that nothing of it is unwritten and that it
+// is not in `waiting`. `uptime`, `applied`, `hasState` and `hasDataPlane` say what was reported since the last write, `uptime`
+// also for the version. Only that is written. The last version, state and data plane stay, because they rarely change.
 
 import { messageOf } from "../../../base/errors.ts";
 import type { CheckinRequest } from "../../../protocol/checkin.ts";
@@ -143,7 +147,10 @@ function makeWatches(): Pick<Reports, "watch"> & { note(node: LiveNode, at: numb
   };
 }
 
-/** One report per node, since PostgreSQL refuses two rows of one node in a statement: a full cache may have begun another. */
+/**
+ * One report per node: PostgreSQL refuses two rows of one node in a statement. A node has a second Report object if the cache
+ * of nodes was full and was emptied (live-nodes.ts).
+ */
 function oncePerNode(sorted: Report[]): Report[] {
   return sorted.filter((report, at) => {
     const next = sorted[at + 1];

@@ -1,5 +1,8 @@
 // Checks the credential of a registration and what it permits. A registration token is checked and consumed in one
 // statement; an administrator's rights are read again inside each transaction.
+//
+// Order of use in register.ts, in one transaction: `heldGrant`, else `consume`, or `adminGrant`; `checkRights`; then
+// `recordRegistrant`. In complete-registration.ts, after certificates were signed, in a second one: `requireCredential`.
 
 import { AppError } from "../../../base/errors.ts";
 import type { RegisterRequest } from "../../../protocol/registration.ts";
@@ -16,10 +19,12 @@ export type Grant = {
   tokenId: number | null;
   groups: string[];
   mayBeHub: boolean;
+  /** The id of the existing node that is registered, such as a pending one. Null: the name decides (`findClaimed`). */
   boundTo: number | null;
   /** The owner of the new node: the user who registers it. Null: the organization. */
   ownerId: number | null;
   ephemeralSilenceS: number | null;
+  /** Whether peers get the name of the new node. */
   isNamed: boolean;
   /** The token is marked as approved. */
   isApproved: boolean;
@@ -36,7 +41,7 @@ export type Credential = { hash: string | null; actor: Actor };
 
 export type UnknownToken = "never issued" | "not of this organization" | "revoked" | "used up" | "expired";
 
-/** Only for the holder of a token of this organization: all others learn that the token is not valid, and no more. */
+/** Only the holder of a token of this organization learns why; all others learn only that it is not valid. */
 export function tokenRefused(why: UnknownToken): AppError {
   const what = why === "never issued" || why === "not of this organization" ? "not valid" : why;
   return new AppError("token_not_valid", `The registration token is ${what}.`);
@@ -57,7 +62,9 @@ export function adminGrant({ kind, id }: Actor): Grant {
   };
 }
 
-/** Recorded before the node is active: then a registration in progress is found too. */
+/**
+ * Recorded before the node is active. When a user leaves, `offboarding/left-access.ts` then finds nodes in registration too.
+ */
 export async function recordRegistrant(
   tx: Transaction,
   nodeId: number,

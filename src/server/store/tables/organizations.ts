@@ -78,7 +78,7 @@ export const organizations = table(
     rotationSettledAt: since(9, integerOrNull()),
     /** The rotation does not wait for tunnels. */
     rotationNow: since(9, truth(0)),
-    /** When the node of the rolling update had confirmed, ms; a lighthouse waits some time after it. */
+    /** When the wait before the restart of a lighthouse began in a rolling update, ms; null: it has not begun. */
     moveSettledAt: since(9, integerOrNull()),
     /** How often engines had to check open flows again, see allocation/holds.ts. */
     flowRechecks: since(12, integerWithDefault("DEFAULT 0")),
@@ -199,8 +199,8 @@ export async function rememberNetwork(
 }
 
 /**
- * Domains of e-mail addresses that an organization has claimed. Only when a domain is verified, the addresses that the
- * organization's provider names there count.
+ * Domains of e-mail addresses that an organization has claimed. An address that the organization's provider names counts
+ * only if its domain is verified.
  */
 export const verifiedDomains = table(
   "verified_domains",
