@@ -19,14 +19,15 @@ export async function applyChanges(
   place: { slug: string; directory: string },
   changes: OwnChanges,
   { command, control, system, version }: ApplyDeps,
-): Promise<void> {
+): Promise<boolean> {
   // Loaded on demand: it decodes certificates, and most processes never heal.
   const { rewriteConfig } = await import("../files/config/rewrite-config.ts");
   const { readMachine } = await import("../files/granted/machine.ts");
-  await withLock(place.directory, command, system, async () => {
+  return withLock(place.directory, command, system, async () => {
     const machine = await readMachine(place.directory, system);
-    if (!rewriteConfig(place, machine, changes)) return;
+    if (!rewriteConfig(place, machine, changes)) return false;
     const isForStart = changes.routes !== undefined && !can(await version?.(), "reload_tun");
     await (isForStart ? (control.restart ?? control.reload) : control.reload)();
+    return isForStart;
   });
 }

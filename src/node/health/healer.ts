@@ -21,7 +21,7 @@ export type HealerDeps = {
   slug: string;
   api: Pick<LocalApi, "closeTunnel" | "createTunnel">;
   /** Stores the changes, rewrites config.yml and reloads the engine. */
-  apply(changes: LocalChanges): Promise<void>;
+  apply(changes: LocalChanges): Promise<unknown>;
   log: Pick<Log, "warn" | "info">;
 };
 

@@ -22,8 +22,8 @@ export type FailoverDeps = {
   open: OpenEcho;
   /** ms that never go back. */
   monotonic(): number;
-  /** Stores the choice, rewrites config.yml, and lets the engine apply it. */
-  apply(choice: RouteChoice): Promise<void>;
+  /** Stores the choice, rewrites config.yml, and lets the engine apply it. True if an old engine had to restart for that. */
+  apply(choice: RouteChoice): Promise<boolean>;
   log: Pick<Log, "info" | "warn">;
 };
 
@@ -39,6 +39,8 @@ const silentMs = 1500;
 const flowsEveryMs = 5000;
 const keptMs = 3_600_000;
 const mostKept = 256;
+/** After a restart of an old engine all tunnels come up anew: nothing is judged so soon, nor is it restarted again. */
+const [settlesMs, restartEveryMs] = [10_000, 60_000];
 /** Pauses after a failure to apply: the first and the longest. */
 const [firstPauseMs, longestPauseMs] = [1000, 60_000];
 
@@ -79,6 +81,7 @@ class Failover {
   #applied: string;
   #failures = 0;
   #notBefore = 0;
+  #judgeFrom = 0;
 
   constructor(deps: FailoverDeps) {
     this.#deps = deps;
@@ -100,7 +103,8 @@ class Failover {
     this.#read();
     await this.#ask();
     const now = this.#deps.monotonic();
-    for (const [network, routers] of this.#gateways) this.#choose(network, routers, now);
+    if (now >= this.#judgeFrom)
+      for (const [network, routers] of this.#gateways) this.#choose(network, routers, now);
     this.#releaseFlows(now);
     await this.#apply(now);
   }
@@ -193,7 +197,13 @@ class Failover {
     const text = JSON.stringify(choice);
     if (text === this.#applied || now < this.#notBefore) return;
     try {
-      await this.#deps.apply(choice);
+      if (await this.#deps.apply(choice)) {
+        this.#judgeFrom = this.#deps.monotonic() + settlesMs;
+        this.#notBefore = now + restartEveryMs;
+        // What was silent before the restart says nothing.
+        this.#echoes.set(new Map());
+        this.#readAt = "";
+      }
       this.#applied = text;
       this.#failures = 0;
     } catch (error) {

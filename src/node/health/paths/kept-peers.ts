@@ -69,7 +69,7 @@ export type KeptDeps = {
   slug: string;
   directory: string;
   /** Writes the map, rewrites config.yml and reloads the engine. */
-  apply(peers: PeerMap): Promise<void>;
+  apply(peers: PeerMap): Promise<unknown>;
   /** The UDP ports that the engine has, and what gives its next start the same one (rewrite-config.ts). */
   portsOf(pid: number): number[];
   keepPort(port: number): Promise<void>;
