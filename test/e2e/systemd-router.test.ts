@@ -49,8 +49,15 @@ describeMachine("a router under systemd", () => {
       const unit = mode === "server" ? "overlay-agent-edge@acme" : "overlay-agent";
       expect(await machine.must(`systemctl is-active ${unit}.service`)).toContain("active");
       await machine.must(`systemd-analyze security --threshold=25 ${unit}.service`);
+      const isAsBefore = `test "$(nft list ruleset; ${forwarding})" = "${before.trim()}"`;
       await machine.must("agent sync-config --org-slug acme --advertise none");
-      await machine.until(`test "$(nft list ruleset; ${forwarding})" = "${before.trim()}"`, 60_000);
+      await machine.until(isAsBefore, 60_000);
+      // Also when the program is uninstalled. In such a machine the shell may not write settings of the kernel.
+      await machine.must(`agent sync-config --org-slug acme --advertise ${network}+masquerade`);
+      await machine.until(`${forwarding} | grep -q 1 && nft list ruleset | grep masquerade`, 90_000);
+      await machine.must(
+        `systemctl stop ${unit}.service; mount -o remount,rw /proc/sys; agent edge --undo; ${isAsBefore}`,
+      );
     },
     300_000,
   );

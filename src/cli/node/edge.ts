@@ -1,6 +1,7 @@
 // `agent edge`: what an organization needs beside its engine, in the foreground. systemd runs it where it is needed.
 
 import { statSync } from "node:fs";
+import { join } from "node:path";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
 import type { Context, Implementation } from "../command.ts";
@@ -14,6 +15,11 @@ export const command: Implementation = {
       type: "string",
       valueHint: "SLUG",
       description: "The organization's slug (default: the only one)",
+    },
+    undo: {
+      type: "boolean",
+      description:
+        "Take back what exits and routers of all organizations changed of the machine: for the uninstaller",
     },
   },
   examples: [`${brand.executable} edge --org-slug acme`],
@@ -32,6 +38,11 @@ async function run({ settings, system, values, log, output }: Context): Promise<
   const { isStopped } = await import("../../node/files/stopped.ts");
   const { readRevokedNote } = await import("../../node/files/revoked-notes.ts");
   const { makeOrganizationEdge } = await import("../../node/contact/organization-edge.ts");
+  if (values.on("undo")) {
+    if (settings.dryRun) return output.plan([]);
+    requireRoot(system);
+    return await undoAll(settings.configRoot, system);
+  }
   const slug = parseSlug(chooseOne(settings.configRoot, values.text("org-slug")));
   const open = () => openOrganization(settings.configRoot, slug);
   const organization = open();
@@ -61,4 +72,18 @@ async function run({ settings, system, values, log, output }: Context): Promise<
   clearInterval(watch);
   // systemd starts it again after a failure.
   if (over.signal.reason === replaced) throw replaced;
+}
+
+/** The services of the organizations have stopped. What root permitted stays, for a later installation. */
+async function undoAll(configRoot: string, system: Context["system"]): Promise<void> {
+  const { listOrganizations } = await import("../../node/files/list-organizations.ts");
+  const { leaveKernel } = await import("../../node/exit/use-exit.ts");
+  const { unmakeRouter } = await import("../../node/routing/router.ts");
+  const { removeTables } = await import("../../platform/nftables.ts");
+  for (const slug of listOrganizations(configRoot)) {
+    const directory = join(configRoot, slug);
+    await leaveKernel({ slug, directory }, system);
+    await unmakeRouter(directory, system);
+    await removeTables(slug, system);
+  }
 }

@@ -1,5 +1,7 @@
 // Runs the parts of one organization that are needed, and stops those that are not.
 
+import { readdirSync, statSync } from "node:fs";
+import { join } from "node:path";
 import { messageOf } from "../../base/errors.ts";
 import type { Organization } from "../files/organizations.ts";
 import type { EdgeContext, EdgePart, RunningPart } from "./part.ts";
@@ -14,6 +16,8 @@ export type EdgeOptions = {
 };
 
 const lookEveryMs = 2000;
+/** So often it looks although no file has changed. */
+const wholeEveryMs = 60_000;
 /** A part that could not start is tried again after this time. */
 const againMs = 10_000;
 
@@ -27,12 +31,15 @@ export async function runEdge(
   const { slug, log, system } = context;
   const running = new Map<EdgePart, Running>();
   const notBefore = new Map<EdgePart, number>();
+  /** What it looked at last, and when. Empty: it looks again. */
+  let [looked, lookedAt] = ["", 0];
   const start = async (part: EdgePart, key: string) => {
-    if (system.monotonic() < (notBefore.get(part) ?? 0)) return;
+    if (system.monotonic() < (notBefore.get(part) ?? 0)) return void (looked = "");
     try {
       running.set(part, { key, part: await part.start(context) });
     } catch (error) {
       notBefore.set(part, system.monotonic() + againMs);
+      looked = "";
       log.error(`Cannot start ${part.name}; trying again in ${againMs / 1000} s`, {
         team: slug,
         reason: messageOf(error),
@@ -45,9 +52,12 @@ export async function runEdge(
     await own?.part.stop(isOver);
   };
   while (!signal.aborted) {
-    const organization = openOrNone(context);
+    const now = `${isUp()} ${stampOf(context.directory)}`;
+    const isDue = now !== looked || system.monotonic() - lookedAt >= wholeEveryMs;
+    const organization = isDue ? openOrNone(context) : undefined;
     // Damaged, or being replaced: what runs goes on.
     if (organization !== undefined) {
+      [looked, lookedAt] = [now, system.monotonic()];
       const wanted = isUp() ? parts.filter((each) => each.needed(organization)) : [];
       for (const part of parts) {
         const key = part.key?.(organization) ?? "";
@@ -67,5 +77,23 @@ function openOrNone({ open }: EdgeContext): Organization | undefined {
     return open();
   } catch {
     return undefined;
+  }
+}
+
+/** Differs once a file of the directory has changed. Reading and parsing all of them every two seconds would cost more. */
+function stampOf(directory: string): string {
+  try {
+    return readdirSync(directory)
+      .map((name) => {
+        const {
+          ino = 0,
+          mtimeMs = 0,
+          size = 0,
+        } = statSync(join(directory, name), { throwIfNoEntry: false }) ?? {};
+        return `${name} ${ino} ${mtimeMs} ${size}`;
+      })
+      .join("\n");
+  } catch {
+    return "";
   }
 }
