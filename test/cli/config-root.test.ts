@@ -104,6 +104,10 @@ const lines: Readonly<Record<string, string[] | string>> = {
   "overlay install": "it asks like `overlay update`",
   "check-port": "it looks at ports",
   edge: "it runs in the foreground, and asks nothing",
+  "exit use":
+    "as root it writes below its root; else it asks by askDaemon, which refuses a daemon of another root",
+  "exit list": "it reads files below its root",
+  "exit show": "it reads files below its root",
   "install-systemd": "units are planned behind requireRootForUnits",
   "install-launchd": "not on this system",
   "install-tap": "not on this system",
