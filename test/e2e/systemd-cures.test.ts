@@ -338,7 +338,7 @@ describeMachine("on a machine with its fault, a cure of doctor", () => {
           ["traffic", "agent start acme"],
         ],
       ]);
-      expect(found[0]?.evidence).toBe(`${service} starts ${gone}, which is gone`);
+      expect(found[0]?.evidence).toContain(`${service} starts ${gone}, which is gone`);
       expect(found[1]?.evidence).toStartWith(`Its checks start ${gone}, which is gone`);
       expect(await headline()).toBe("acme is running, not checked");
       expect((await machine.run(`agent ${word}`, 60_000)).stderr).not.toContain("agent:");
