@@ -10,7 +10,7 @@ import { NodeConfig } from "../../src/protocol/stored.ts";
 import { makePlaneFallback } from "../../src/server/nodes/contact/plane-fallback.ts";
 import { checkinOf, downloadOf, registerNode, type RegisteredNode } from "../support/nodes.ts";
 import { useNumbered } from "../support/numbered.ts";
-import type { TestServer } from "../support/server.ts";
+import { onPostgres, type TestServer } from "../support/server.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 
 let server: TestServer;
@@ -79,34 +79,38 @@ test("a report that is no port changes nothing", async () => {
   for (const tcp of [-1, 65_536, 1.5, "443"]) expect((await hub.checkin({ tcp })).status).toBe(400);
 });
 
-test("a lighthouse of the control plane's own machine is reached through its listener, until it is gone", async () => {
-  const hub = await registerNode(server, org, "hub", { ...hubFields, external_port: 4300 });
-  const web = await registerNode(server, org, "web");
-  const machineRoot = await onThisMachine(hub);
-  const fallback = makePlaneFallback({ db: server.db, machineRoot });
-  const before = await configVersion();
-  await fallback.look();
-  expect(fallback.engineAt(4300)).toEqual({});
-  expect([4242, 22, 0].map(fallback.engineAt)).toEqual([undefined, undefined, undefined]);
-  expect(await waysOf(web)).toEqual({ [hub.ip]: { at: "plane", port: 4300 } });
-  // A second look changes nothing, and neither does the agent's report.
-  await fallback.look();
-  await hub.checkin({ tcp: 0 });
-  expect(await configVersion()).toBe(before + 1);
+// With PostgreSQL the public URL may lead to a control plane on another machine, so no listener offers it.
+test.skipIf(onPostgres)(
+  "a lighthouse of the control plane's own machine is reached through its listener, until it is gone",
+  async () => {
+    const hub = await registerNode(server, org, "hub", { ...hubFields, external_port: 4300 });
+    const web = await registerNode(server, org, "web");
+    const machineRoot = await onThisMachine(hub);
+    const fallback = makePlaneFallback({ db: server.db, machineRoot });
+    const before = await configVersion();
+    await fallback.look();
+    expect(fallback.engineAt(4300)).toEqual({});
+    expect([4242, 22, 0].map(fallback.engineAt)).toEqual([undefined, undefined, undefined]);
+    expect(await waysOf(web)).toEqual({ [hub.ip]: { at: "plane", port: 4300 } });
+    // A second look changes nothing, and neither does the agent's report.
+    await fallback.look();
+    await hub.checkin({ tcp: 0 });
+    expect(await configVersion()).toBe(before + 1);
 
-  expect((await callNode("PATCH", hub, "", { is_lighthouse: false, is_relay: false })).status).toBe(200);
-  await fallback.look();
-  expect(fallback.engineAt(4300)).toBeUndefined();
-  expect(await waysOf(web)).toBeUndefined();
-  expect((await callNode("PATCH", hub, "", { is_relay: true })).status).toBe(200);
-  await fallback.look();
-  expect(Object.keys((await waysOf(web)) ?? {})).toEqual([hub.ip]);
-  rmSync(machineRoot, { recursive: true });
-  await fallback.look();
-  expect(await waysOf(web)).toBeUndefined();
-});
+    expect((await callNode("PATCH", hub, "", { is_lighthouse: false, is_relay: false })).status).toBe(200);
+    await fallback.look();
+    expect(fallback.engineAt(4300)).toBeUndefined();
+    expect(await waysOf(web)).toBeUndefined();
+    expect((await callNode("PATCH", hub, "", { is_relay: true })).status).toBe(200);
+    await fallback.look();
+    expect(Object.keys((await waysOf(web)) ?? {})).toEqual([hub.ip]);
+    rmSync(machineRoot, { recursive: true });
+    await fallback.look();
+    expect(await waysOf(web)).toBeUndefined();
+  },
+);
 
-test("a node of another control plane, and damaged files, open nothing", async () => {
+test.skipIf(onPostgres)("a node of another control plane, and damaged files, open nothing", async () => {
   const hub = await registerNode(server, org, "hub", hubFields);
   const { order_key } = await configOf(hub);
   if (order_key === undefined) throw new Error("No order key");
