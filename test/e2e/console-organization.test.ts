@@ -124,11 +124,26 @@ describe("the organization in the console", () => {
   );
 
   test(
-    "a router of a network is put into maintenance, and used again",
+    "a route is added; its router is put into maintenance, and used again",
     async () => {
       await scene.adminJson(["node", "create", "acme", "gateway"]);
-      await scene.adminJson(["route", "create", "acme", "192.168.7.0/24", "--via", "gateway"]);
       await open("Routes");
+      await button("Add a route").click();
+      const create = button("Add the route");
+      expect(await create.isDisabled()).toBe(true);
+      await page.getByLabel("Router").selectOption("gateway");
+      await page.getByLabel("Network").fill("192.168.7.0/33");
+      await create.click();
+      await page.getByRole("dialog").getByRole("alert").first().waitFor();
+      await page.getByLabel("Network").fill("192.168.7.0/24");
+      await page.getByRole("dialog").getByLabel("From the terminal").click();
+      await page.getByText("agent admin route create acme 192.168.7.0/24 --via gateway").waitFor();
+      // Only commands have a prompt.
+      const prompts = await page.evaluate(
+        "[...document.querySelectorAll('dialog .cmd code')].map((each) => getComputedStyle(each, '::before').content)",
+      );
+      expect(prompts).toEqual(['"$ "', "none"]);
+      await create.click();
       const maintained = async (action: string) => {
         await button(`${action} 192.168.7.0/24 by gateway`).click();
         await page.getByRole("dialog").getByRole("button", { name: action, exact: true }).click();

@@ -68,7 +68,8 @@ export async function seedScene(data: string, day: Day = "usual"): Promise<void>
         await tx.run("INSERT INTO node_groups (org_id, name, created_at) VALUES (1, $1, $2)", [name, now]);
       for (const machine of machines) {
         const { id, name, groups, special } = machine;
-        const silent = isAway(machine, day) ? (id % 12) * dayMs + hourMs : 0;
+        // The relay for an hour: so Activity says (seedEvents).
+        const silent = isAway(machine, day) ? (special.relay ? 0 : id % 12) * dayMs + hourMs : 0;
         await tx.run(
           `UPDATE nodes SET name = $2, overlay_version = $3, created_at = $4, registered_at = $4, groups = $5,
              is_lighthouse = $6, is_relay = $7, public_ip = $8, subnets = $9 WHERE id = $1`,

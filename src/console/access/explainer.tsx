@@ -115,6 +115,12 @@ export function Explainer({ saved, slug, isEdited }: Props) {
   );
 }
 
+const someOf = (nodes: readonly ListedNode[]) =>
+  nodes
+    .slice(0, 5)
+    .map(({ name }) => name)
+    .join(", ") + (nodes.length > 5 ? ", …" : "");
+
 /** The typed text is no node, or only the beginning of names. */
 function unknownOf(
   name: string,
@@ -125,11 +131,11 @@ function unknownOf(
   if (nodes.some((node) => node.name === name) || found.some((node) => node?.name === name)) return undefined;
   const router = routerTo(name, nodes)?.name;
   if (router !== undefined) return `${name} is behind ${router}, whose rules decide: name ${router}.`;
-  const alike = offeredOf(nodes, name).map((node) => node.name);
-  const hint =
-    alike.length === 0
-      ? ""
-      : ` Nodes with this in their names: ${alike.slice(0, 5).join(", ")}${alike.length > 5 ? ", …" : ""}.`;
+  const inGroup = nodes.filter(({ groups }) => groups.includes(name));
+  if (inGroup.length > 0)
+    return `${name} is a group: the matrix of this page says what groups may reach. Here, name one of its nodes: ${someOf(inGroup)}.`;
+  const alike = offeredOf(nodes, name);
+  const hint = alike.length === 0 ? "" : ` Nodes with this in their names: ${someOf(alike)}.`;
   return `There is no node ${name}.${hint}`;
 }
 
@@ -190,12 +196,10 @@ function QuestionForm({ question: { from, to, ...traffic }, nodes, fault }: Form
           <option key={each} value={each} />
         ))}
       </datalist>
+      <button>Ask</button>
       <small id={id} class="is-bad" role="alert">
         {fault}
       </small>
-      <button class="unseen" tabindex={-1}>
-        Ask
-      </button>
     </form>
   );
 }

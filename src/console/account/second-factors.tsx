@@ -272,7 +272,7 @@ function FirstCode({ secret, changed, close }: { secret: Secret } & Pick<NewProp
     <form onSubmit={submit} ref={form}>
       <p>Scan this with the app, or type the secret there.</p>
       <Qr text={secret.otpauth_url} label="QR code of the secret" />
-      <Line text={secret.secret} />
+      <Line text={secret.secret} isText />
       <Text
         label="The code that the app shows now"
         errors={error?.fields["otp"]}

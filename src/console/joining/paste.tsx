@@ -9,7 +9,7 @@ import { nameOfKey } from "./token-words.ts";
 import { pathOf } from "../frame/router.ts";
 import { useResource } from "../contact/resource.ts";
 import { Segments } from "../ui/button.tsx";
-import { Line, TextWithCommands } from "../ui/parts.tsx";
+import { Line, type LineProps, TextWithCommands } from "../ui/parts.tsx";
 import { Qr } from "../ui/qr.tsx";
 
 export type Token = SentOf<typeof registrationTokensApi.create>;
@@ -121,12 +121,12 @@ function Up({ command, token, isApart, keepApart }: Omit<LinesProps, "system"> &
       <p class="quiet mt8">
         It asks for this key{mayStandInLine ? "" : ", which may not stand on a command line"}:
       </p>
-      <Command text={token.join_key} />
+      <Command text={token.join_key} isText />
     </>
   );
 }
 
-export const Command = (line: { text: string; isMain?: boolean }) => (
+export const Command = (line: LineProps) => (
   <div class="mt8">
     <Line {...line} />
   </div>

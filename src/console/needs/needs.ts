@@ -9,7 +9,7 @@ import { ago } from "../words/ago.ts";
 import { stepOf } from "./authorities.ts";
 import { msWords, type NamedPath } from "../map/groups.ts";
 import { needCounts, type Found, type NeedKind } from "./need-kinds.ts";
-import { vulnerabilitiesOf } from "../nodes/states.ts";
+import { updateEngine, vulnerabilitiesOf } from "../nodes/states.ts";
 import { keyOf, type Registration } from "../joining/registrations.ts";
 import { relayText } from "./relays.ts";
 import type { SignName } from "../ui/drawings.ts";
@@ -42,7 +42,6 @@ export type Need = {
   act: Act;
 };
 
-const updateEngine = "sudo agent overlay update";
 const backupCommand = "sudo agent admin backup /backup/control-$(date +%F).db";
 
 /** All needs, the worst first: what does not work, who waits, what will not work some day. `now`: ms. */
@@ -163,7 +162,7 @@ const rowsOfKind: Readonly<Record<NeedKind, (found: Found, now: number) => Need[
         to: only === undefined ? ["nodes"] : ["nodes", only.id],
         what: `${only === undefined ? "are of versions" : "runs an engine"} with known vulnerabilities`,
         more: first
-          .map((each) => `${each.name}: ${each.overlay_version}, ${vulnerabilitiesOf(each)}`)
+          .map((each) => `${each.name}: ${each.overlay_version}. ${vulnerabilitiesOf(each)}`)
           .join("\n"),
         act:
           only === undefined

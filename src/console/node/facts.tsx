@@ -13,7 +13,7 @@ import { thingsOf } from "../activity/activity.ts";
 import { useLog } from "../activity/log.ts";
 import { me, slug } from "../contact/me.ts";
 import { useMemberNames } from "../activity/member-names.ts";
-import { configurationOf, renewalOf, vulnerabilitiesOf } from "../nodes/states.ts";
+import { configurationOf, renewalOf, updateEngine, vulnerabilitiesOf } from "../nodes/states.ts";
 import { useDueNode } from "../nodes/own-nodes.tsx";
 import { relayText } from "../needs/relays.ts";
 import { useRelays } from "../needs/use-needs.ts";
@@ -85,7 +85,10 @@ export function NodeFacts({ node, isShort = false }: { node: Node; isShort?: boo
       holes === "" ? (
         (node.overlay_version ?? "unknown")
       ) : (
-        <State name="attention" word={`${node.overlay_version}: ${holes}`} />
+        <>
+          <State name="attention" word={node.overlay_version} /> {holes} <code>{updateEngine}</code>
+          <Copy text={updateEngine} />
+        </>
       ),
     ],
     [

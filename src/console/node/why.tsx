@@ -11,7 +11,7 @@ import type { Node } from "../../protocol/node.ts";
 import { ApiError, call } from "../contact/api.ts";
 import { me, slug } from "../contact/me.ts";
 import { useMemberNames } from "../activity/member-names.ts";
-import { behindWords, isImportDue, isOverdue, vulnerabilitiesOf } from "../nodes/states.ts";
+import { behindWords, isImportDue, isOverdue, updateEngine, vulnerabilitiesOf } from "../nodes/states.ts";
 import { useList, useResource } from "../contact/resource.ts";
 import { ago } from "../words/ago.ts";
 import { exact, now, timeFormat, utc } from "../words/times.ts";
@@ -81,7 +81,7 @@ export function WhyOf({ node, peers, isShort = false }: Props): VNode | null {
     <Said
       title="Its engine has known vulnerabilities"
       text={`${holes}. On the machine, this updates it:`}
-      lines={["sudo agent overlay update"]}
+      lines={[updateEngine]}
     />
   );
 }
@@ -184,8 +184,13 @@ function HubAway({ node }: { node: Node }) {
     <Why
       title={
         <>
-          {node.is_lighthouse ? "This lighthouse" : "This relay"} is away, last seen{" "}
-          <When at={node.last_checkin_at} />
+          {node.is_lighthouse ? "This lighthouse" : "This relay"} is away
+          {node.last_checkin_at === null ? null : (
+            <>
+              {" "}
+              since <Since at={node.last_checkin_at} />
+            </>
+          )}
         </>
       }
       actions={<CopyCommand command="sudo agent doctor" />}

@@ -10,7 +10,7 @@ import type { ListedNode } from "./listed-nodes.ts";
 import { mayAddOwn, mayAdminister, slug } from "../contact/me.ts";
 import { useMemberNames } from "../activity/member-names.ts";
 import { useNodes } from "./node-list.ts";
-import { vulnerabilitiesOf } from "./states.ts";
+import { updateEngine, vulnerabilitiesOf } from "./states.ts";
 import { usePathCounts, type CountsByNode } from "./path-counts.ts";
 import { registrationsPath } from "../joining/registrations.ts";
 import { useList, useTotal } from "../contact/resource.ts";
@@ -27,7 +27,7 @@ import { isNarrow, isWide } from "../ui/narrow.ts";
 import { ordered } from "../ui/lists/order.ts";
 import { Page } from "../ui/page.tsx";
 import { parts, usePart } from "../ui/part.ts";
-import { Empty, Failure, Loading } from "../ui/parts.tsx";
+import { CopyCommand, Empty, Failure, Loading } from "../ui/parts.tsx";
 import { Rows } from "../ui/lists/rows.tsx";
 import { Chip } from "../ui/tag.tsx";
 import { Export, Search } from "../ui/lists/tools.tsx";
@@ -206,6 +206,11 @@ function useTable(
   const body = (
     <>
       {isWhole || error === undefined ? null : <Failure error={error} />}
+      {show === "vulnerable" ? (
+        <p>
+          On each machine: <CopyCommand command={updateEngine} />
+        </p>
+      ) : null}
       {shown.length === 0 ? (
         <Nothing isAny={nodes.length > 0} isRevoked={isRevoked} />
       ) : (

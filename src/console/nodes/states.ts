@@ -1,6 +1,6 @@
 // Words of pages about nodes.
 
-import { advisoriesFor } from "../../engine/features.ts";
+import { advisoriesFor, type Advisory } from "../../engine/features.ts";
 import type { Node } from "../../protocol/node.ts";
 import { findingOf, findingWords } from "../../protocol/finding-kinds.ts";
 import { ago } from "../words/ago.ts";
@@ -102,19 +102,27 @@ export function behindWords(
   };
 }
 
-/** All of the engine that runs: "CVE-2026-25793 (fixed in 1.10.3)". An update that mends one may leave another. */
+export const updateEngine = "sudo agent overlay update";
+
+/** All of the engine that runs: "Update to 1.10.3 or newer: CVE-2026-25793 (fixed in 1.10.3)". */
 export function vulnerabilitiesOf({ overlay_version: version }: Pick<Node, "overlay_version">): string {
   if (version === null) return "";
   const known = vulnerabilities.get(version);
   if (known !== undefined) return known;
-  const words = advisoriesFor(version)
-    .map(({ id, fixed_in }) => `${id} (fixed in ${fixed_in})`)
-    .join(", ");
+  const all = advisoriesFor(version);
+  const words =
+    all.length === 0
+      ? ""
+      : `Update to ${safeAfter(all)} or newer: ${all.map(({ id, fixed_in }) => `${id} (fixed in ${fixed_in})`).join(", ")}`;
   // Nodes choose the text of their version.
   if (vulnerabilities.size >= maxVersions) vulnerabilities.clear();
   vulnerabilities.set(version, words);
   return words;
 }
+
+/** The version that mends all of them: an update that mends one may leave another. */
+const safeAfter = (all: readonly Advisory[]) =>
+  all.map(({ fixed_in }) => fixed_in).findLast((each) => advisoriesFor(each).length === 0);
 
 /** By version: a list of ten thousand nodes asks for each. */
 const vulnerabilities = new Map<string, string>();

@@ -4,6 +4,7 @@ import { useEffect, useState } from "preact/hooks";
 import { authoritiesApi, type Authorities } from "../../api/authorities.ts";
 import { apiPath } from "../../api/endpoint.ts";
 import type { Event as AuditEvent } from "../../api/events.ts";
+import { nodeLifetimeMs } from "../../api/values.ts";
 import type { Attention } from "../../api/paths.ts";
 import { actorOf } from "../activity/actor.ts";
 import { call } from "../contact/api.ts";
@@ -256,8 +257,10 @@ function OfNodes({ own, data }: { own: string; data: Attention | undefined }) {
               mark={{ at: renewalShare, words: "renewed before here" }}
             />
             <p class="help">
-              A node renews its certificate by itself at a check-in, when a third of its life is left; one
-              that is away does so when it is back.
+              A certificate lives {nodeLifetimeMs / 86_400_000} days, of an ephemeral node an hour; no setting
+              changes that. A phone's also ends when its confirmation is due (Settings). A node renews it by
+              itself at a check-in, when a third of its life is left; one that is away does so when it is
+              back.
               {ended === 0 ? "" : ` ${ended} ended while their nodes were away.`} These end first:
             </p>
           </div>

@@ -302,7 +302,7 @@ function Invite({ again, close }: { again?: Member; close(): void }) {
               is shown only now, works once, replaces any link that you made for this address before, and ends{" "}
               <When at={made.expires_at} />.
             </p>
-            <Line text={made.link} />
+            <Line text={made.link} isText />
           </>
         )}
         <CloseEnd close={close} kind="primary">

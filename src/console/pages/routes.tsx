@@ -3,12 +3,14 @@
 import { useState } from "preact/hooks";
 import { apiPath, type SentOf } from "../../api/endpoint.ts";
 import { routesApi } from "../../api/paths.ts";
-import { request } from "../contact/api.ts";
+import { call, request } from "../contact/api.ts";
 import { slug } from "../contact/me.ts";
-import { useList } from "../contact/resource.ts";
+import { refresh, useList } from "../contact/resource.ts";
 import { pathOf } from "../frame/router.ts";
-import { Button } from "../ui/button.tsx";
-import { Confirm } from "../ui/dialog.tsx";
+import { useNodes } from "../nodes/node-list.ts";
+import { Button, Words } from "../ui/button.tsx";
+import { Confirm, FormDialog } from "../ui/dialog.tsx";
+import { Choice, Text, useAction } from "../ui/form.tsx";
 import { List, textColumn } from "../ui/lists/list.tsx";
 import { Page } from "../ui/page.tsx";
 import { State } from "../ui/parts.tsx";
@@ -34,11 +36,20 @@ export function Routes() {
   const path = apiPath(routesApi.list, { slug: own });
   const { data, error } = useList<Route>(`${path}?page_size=1000`);
   const [asked, ask] = useState<Row | undefined>(undefined);
+  const [isAdding, add] = useState(false);
   const rows = data
     ?.flatMap(({ network, routers }) => routers.map((each) => ({ ...each, network })))
     .map((each, at) => ({ ...each, at }));
   return (
-    <Page title="Routes" terminal={{ command: ["route", "list", own], call: ["GET", path] }}>
+    <Page
+      title="Routes"
+      terminal={{ command: ["route", "list", own], call: ["GET", path] }}
+      actions={
+        <Button kind="primary" icon="plus" onClick={() => add(true)}>
+          <Words first="Add" rest="a route" />
+        </Button>
+      }
+    >
       <List
         label="Routes"
         path={path}
@@ -88,8 +99,55 @@ export function Routes() {
         keyOf={({ at }: Row) => at}
         empty="None. On a machine in the network, root offers it: agent up --advertise."
       />
+      {isAdding ? <Add path={path} close={() => add(false)} /> : null}
       {asked === undefined ? null : <Change row={asked} path={path} close={() => ask(undefined)} />}
     </Page>
+  );
+}
+
+function Add({ path, close }: { path: string; close(): void }) {
+  const own = slug.value ?? "";
+  const { data: nodes = [] } = useNodes();
+  const [network, setNetwork] = useState("");
+  const [router, setRouter] = useState("");
+  const body = { network, via: nodes.flatMap(({ id, name }) => (name === router ? id : [])) };
+  const form = useAction(async () => {
+    await call(routesApi.create, { slug: own }, body);
+    await refresh(path);
+    close();
+  });
+  return (
+    <FormDialog
+      title="Add a route"
+      action="Add the route"
+      hasUnsaved={network + router !== ""}
+      form={form}
+      close={close}
+      shown={["network"]}
+      disabled={body.via.length === 0}
+      terminal={{
+        command: ["route", "create", own, network, "--via", router],
+        call: ["POST", path, body],
+      }}
+    >
+      <Text
+        label="Network"
+        errors={form.error?.fields["network"]}
+        value={network}
+        set={setNetwork}
+        control={{ required: true, placeholder: "192.168.5.0/24" }}
+      />
+      <Choice
+        label="Router"
+        help="Root makes its machine ready: agent up --advertise."
+        value={router}
+        set={setRouter}
+        choices={[
+          ["", "Choose a node"],
+          ...nodes.flatMap(({ name, phone }) => (phone === null ? [[name, name] as const] : [])),
+        ]}
+      />
+    </FormDialog>
   );
 }
 

@@ -97,7 +97,7 @@ const OneProvider = ({ provider }: { provider: Provider }) => (
       <p>{leavingText(provider.leaving)}</p>
     )}
     <p>Register this redirect URI there:</p>
-    <Line text={provider.redirect_uri} />
+    <Line text={provider.redirect_uri} isText />
   </>
 );
 
@@ -190,7 +190,7 @@ function OneDomain({ path, domain }: { path: string; domain: Domain }) {
               <p>
                 Publish this text as TXT record of <bdi>{domain.record_name}</bdi>, then check it:
               </p>
-              <Line text={domain.record_text} />
+              <Line text={domain.record_text} isText />
             </>
           )}
           {check.error === undefined ? null : <Failure error={check.error} />}

@@ -129,7 +129,7 @@ export function EditProvider({ path, provider, close }: Editing) {
       }
     >
       <p>Register this redirect URI there:</p>
-      <Line text={provider.redirect_uri} />
+      <Line text={provider.redirect_uri} isText />
       <Fields
         settings={withSecret(
           `Empty: ${provider.has_secret ? "the present one stays" : "it stays a public client"}.`,

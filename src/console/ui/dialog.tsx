@@ -126,7 +126,7 @@ export function ShownOnce({ title, secret, close, children }: ShownOnceProps) {
   return (
     <Dialog title={title} close={() => undefined}>
       <p>It is shown only now. {children}</p>
-      <Line text={secret} />
+      <Line text={secret} isText />
       <CloseEnd close={close} kind="primary">
         I have kept it
       </CloseEnd>

@@ -65,7 +65,7 @@ export function TerminalButton({ isSmall, ...same }: Terminal & { isSmall?: bool
       {isOpen ? (
         <Dialog title="From the terminal" close={() => open(false)}>
           <Line text={commandText(same)} />
-          {same.call === undefined ? null : <Line text={callText(same.call)} />}
+          {same.call === undefined ? null : <Line text={callText(same.call)} isText />}
           <CloseEnd close={() => open(false)} />
         </Dialog>
       ) : null}

@@ -179,9 +179,12 @@ export const CopyCommand = ({ command }: { command: string }) => (
   </Copy>
 );
 
-/** A line to paste, with its button. `isMain`: the one that the page is about. */
-export const Line = ({ text, isMain }: { text: string; isMain?: boolean }) => (
-  <div class="cmd">
+/** `isMain`: what the page is about. `isText`: no command, such as a secret or a link. */
+export type LineProps = { text: string; isMain?: boolean; isText?: boolean };
+
+/** A line to paste, with its button. */
+export const Line = ({ text, isMain, isText }: LineProps) => (
+  <div class={isText === true ? "cmd" : "cmd run"}>
     <code>{text}</code>
     <Copy text={text} isMain={isMain === true} />
   </div>
@@ -195,7 +198,7 @@ export function FromTerminal(same: Terminal) {
         <Icon name="terminal" />
       </summary>
       <Line text={commandText(same)} />
-      {same.call === undefined ? null : <Line text={callText(same.call)} />}
+      {same.call === undefined ? null : <Line text={callText(same.call)} isText />}
     </details>
   );
 }

@@ -87,7 +87,7 @@ test("the name of an export tells its filter, but not what was searched", () => 
 
 test("an export names the known vulnerabilities of an engine, and where they end", () => {
   expect(vulnerabilitiesOf({ overlay_version: "1.9.5" })).toBe(
-    "CVE-2025-62820 (fixed in 1.9.7), CVE-2026-25793 (fixed in 1.10.3)",
+    "Update to 1.10.3 or newer: CVE-2025-62820 (fixed in 1.9.7), CVE-2026-25793 (fixed in 1.10.3)",
   );
   for (const overlay_version of [null, "1.12.0"]) expect(vulnerabilitiesOf({ overlay_version })).toBe("");
 });
