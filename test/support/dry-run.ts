@@ -31,6 +31,7 @@ type Deeds = { files: Record<string, string>; runs: string[]; requests: string[]
 const queries: readonly RegExp[] = [
   /^\/usr\/bin\/systemctl (--no-ask-password )?(show|is-active|is-enabled)\b/,
   /^\/usr\/bin\/journalctl /,
+  /^\/usr\/sbin\/ip -[46] -json (rule|route) show\b/,
   /^\/usr\/bin\/dpkg-query /,
   /^\S+ (-version|version --no-check --json)$/,
   /^\S+ __keyring /,
