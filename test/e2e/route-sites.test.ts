@@ -72,9 +72,14 @@ asRoot("the same network at two sites", () => {
         expect(await rule(seen.b)).toMatchObject({ status: 0 });
         const second = startFlow(user.host, "10.202.1.10");
         await until(() => second.answers.length > 5, { what: "the second site", ms: 30_000 });
-        const status = await command(user.places, ["status"]);
-        expect(status.stdout).toContain(`${seen.a} by a`);
-        expect(status.stdout).toContain(`${seen.b} by b`);
+        // Its health is looked at every few seconds.
+        await until(
+          async () => {
+            const { stdout } = await command(user.places, ["status"]);
+            return stdout.includes(`${seen.a} by a`) && stdout.includes(`${seen.b} by b`);
+          },
+          { what: "status names the routes", ms: 60_000 },
+        );
         // They are two: without the cable of one, the other goes on.
         const cut = performance.now();
         one.cable(a.host, "down");
