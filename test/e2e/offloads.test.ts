@@ -148,7 +148,7 @@ asRoot("offloads", () => {
           "offloads off for good",
           () => v.is(v.object({ state: v.literal("off") }), trialOf(a)),
           // A burst that says nothing, on a busy machine, is repeated after a minute.
-          150_000,
+          240_000,
         );
         const { data_plane: seen, pid } = await statusOf(a);
         expect(seen).toMatchObject({ tun_offloads: false, udp_offloads: false, why: "traffic" });
@@ -171,7 +171,7 @@ asRoot("offloads", () => {
         await until("the control plane tells it", async () =>
           (await shown()).includes("offloads off, buffers of 4096 KiB: packets were lost with offloads"),
         );
-      }, 300_000);
+      }, 400_000);
 
       test("losses without offloads, too, are not blamed on them", async () => {
         await using scene = await makeHealingScene(nebula);
@@ -196,13 +196,13 @@ asRoot("offloads", () => {
         await until(
           "the end of the trial",
           () => v.is(v.object({ state: v.literal("cleared") }), trialOf(a)),
-          120_000,
+          240_000,
         );
         await until("offloads on again", async () => {
           const { tun_offloads: tun, udp_offloads: udp } = (await statusOf(a)).data_plane;
           return tun && udp;
         });
-      }, 300_000);
+      }, 400_000);
     },
     ["1.12"],
   );
