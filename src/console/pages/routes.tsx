@@ -34,7 +34,7 @@ const actionOf = ({ approved, maintenance }: Row) =>
 export function Routes() {
   const own = slug.value ?? "";
   const path = apiPath(routesApi.list, { slug: own });
-  const { data, error } = useList<Route>(`${path}?page_size=1000`);
+  const { data, error } = useList(apiPath(routesApi.list, { slug: own }, { page_size: "1000" }));
   const [asked, ask] = useState<Row | undefined>(undefined);
   const [isAdding, add] = useState(false);
   const rows = data
