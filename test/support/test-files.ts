@@ -318,6 +318,8 @@ export const longest: readonly string[] = [
 export const alone: Readonly<Record<string, string>> = {
   "e2e/node-bars.test.ts": "measures memory and time of 100 organizations against bars",
   "e2e/daemon-socket.test.ts": "measures how soon the daemon answers in a flood of requests",
+  "e2e/offloads.test.ts":
+    "measures whether packets that are sent at once pass, which a busy machine leaves uncertain",
   "e2e/postgres.test.ts": "measures how soon a change and a restarted database are there",
 };
 
