@@ -1,8 +1,10 @@
 // Tables of our own in the kernel's packet filter (Linux, nftables): one for each part and organization, written and
 // removed whole. Nothing else of the machine's ruleset is read or changed.
 
+import { createHash } from "node:crypto";
 import { existsSync } from "node:fs";
 import { brand } from "../brand.ts";
+import { messageOf } from "../base/errors.ts";
 import type { System } from "../base/system.ts";
 
 type Edge = Pick<System, "run" | "platform">;
@@ -34,7 +36,49 @@ export async function putTable(
   return run(["-f", "-"], system, tableScript(part, slug, body));
 }
 
-/** The script that does it. */
+/** With an empty chain, by whose name a listing tells which body is in force. */
+export function versioned(body: string): string {
+  const digest = createHash("sha256").update(body).digest("hex").slice(0, 16);
+  return `${body}\nchain version-${digest} { }`;
+}
+
+/**
+ * Puts a table with this `versioned` body where another one or none is in force; removes it without one. Undefined without an
+ * error, or why it cannot be. Does not reject.
+ */
+export async function keepTable(
+  part: TablePart,
+  slug: string,
+  body: string | undefined,
+  system: Edge,
+): Promise<string | undefined> {
+  const present = await readTable(part, slug, system);
+  if (body === undefined) {
+    if (present !== undefined) await removeTable(part, slug, system);
+    return undefined;
+  }
+  const [version = ""] = /version-[0-9a-f]{16}/.exec(body) ?? [];
+  return present?.includes(`"${version}"`) === true ? undefined : putTable(part, slug, body, system);
+}
+
+/** `{ a, b }` */
+export const setOf = (items: readonly string[]): string => `{ ${items.join(", ")} }`;
+
+/** A chain that accepts what its rules do not decide. `hook`: "filter hook input priority 0". */
+export type Chain = { name: string; hook: string; rules: readonly string[] };
+
+/** The chains that have rules, as the body of a table. */
+export const chainsOf = (chains: readonly Chain[]): string =>
+  chains
+    .filter(({ rules }) => rules.length > 0)
+    .map(({ name, hook, rules }) =>
+      [`chain ${name} {`, `  type ${hook}; policy accept;`, ...rules.map((rule) => `  ${rule}`), "}"].join(
+        "\n",
+      ),
+    )
+    .join("\n");
+
+/** The script of putTable. */
 export function tableScript(part: TablePart, slug: string, body: string): string {
   const table = `inet ${tableOf(part, slug)}`;
   // To delete a table that may not exist, it is added before.
@@ -74,6 +118,6 @@ async function run(words: string[], system: Edge, input?: string): Promise<strin
     const { status, stderr } = await system.run([nft, ...words], options);
     return status === 0 ? undefined : stderr.trim().slice(0, 400) || `nft ended with status ${status}`;
   } catch (error) {
-    return error instanceof Error ? error.message : String(error);
+    return messageOf(error);
   }
 }

@@ -1,27 +1,22 @@
 // Exits as parts of the edge: the use of one, and being one. Loads their code only where it is needed.
 
-import type { EdgePart } from "./part.ts";
 import { permissionsOrNone } from "../files/permissions.ts";
+import { runPart, type EdgePart } from "./part.ts";
 
 export const exitUser: EdgePart = {
   name: "the use of an exit",
   needed: ({ directory }) => permissionsOrNone(directory).exit !== undefined,
   async start(context) {
-    const { useExit } = await import("../exit/use-exit.ts");
+    const { leaveKernel, useExit } = await import("../exit/use-exit.ts");
     const { openEchoSocket } = await import("../../platform/network/echo-socket.ts");
-    const end = new AbortController();
-    const using = useExit(context, { ...context, openEcho: openEchoSocket }, end.signal);
-    return {
-      async stop(isOver) {
-        end.abort(new Error("The edge ends"));
-        await using;
+    const { directory, system } = context;
+    return runPart(
+      (signal) => useExit(context, { ...context, openEcho: openEchoSocket }, signal),
+      async () => {
         // The user stopped the overlay. `strict` stays closed until root says off.
-        if (isOver && permissionsOrNone(context.directory).exit?.strict !== true) {
-          const { leaveKernel } = await import("../exit/use-exit.ts");
-          await leaveKernel(context, context.system);
-        }
+        if (permissionsOrNone(directory).exit?.strict !== true) await leaveKernel(context, system);
       },
-    };
+    );
   },
 };
 
@@ -31,7 +26,10 @@ export const exitServer: EdgePart = {
   needed: ({ directory, config }) =>
     config.is_exit === true && permissionsOrNone(directory).advertise_exit === true,
   async start(context) {
-    const { serveExit } = await import("../exit/serve-exit.ts");
-    return serveExit(context);
+    const { serveExit, stopServing } = await import("../exit/serve-exit.ts");
+    return runPart(
+      (signal) => serveExit(context, signal),
+      () => stopServing(context),
+    );
   },
 };

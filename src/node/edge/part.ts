@@ -37,3 +37,21 @@ export type RunningPart = {
    */
   stop(isOver: boolean): Promise<void>;
 };
+
+/** A part whose work ends at the signal. `undo`: what is done then if it is over. */
+export function runPart(
+  run: (signal: AbortSignal, isOver: () => boolean) => Promise<void>,
+  undo?: () => Promise<unknown>,
+): RunningPart {
+  const end = new AbortController();
+  let isEnded = false;
+  const running = run(end.signal, () => isEnded);
+  return {
+    async stop(isOver) {
+      isEnded = isOver;
+      end.abort(new Error("Stopped"));
+      await running;
+      if (isOver) await undo?.();
+    },
+  };
+}

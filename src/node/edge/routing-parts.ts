@@ -1,57 +1,46 @@
-// The parts that make this machine a router, and that choose the routers of the networks that it uses.
+// The parts that make this machine a router, and that choose the routers of the networks that it uses. Loads their code only
+// where it is needed.
 
-import { openEchoSocket } from "../../platform/network/echo-socket.ts";
-import { rememberVersions } from "../engine/engine.ts";
-import { runningVersion } from "../engine/engine-in-use.ts";
-import { applyChanges } from "../health/apply-changes.ts";
-import { hasChoice, runFailover } from "../routing/failover.ts";
-import { isRouter, runRouter, unmakeRouter } from "../routing/router.ts";
-import type { EdgeContext, EdgePart, RunningPart } from "./part.ts";
+import type { RouteChoice } from "../files/config/local-changes.ts";
+import { hasSeveralRouters } from "../files/config/read-config.ts";
+import { isRouter } from "../routing/offers.ts";
+import { runPart, type EdgeContext, type EdgePart } from "./part.ts";
 
 export const routerPart: EdgePart = {
   name: "the router",
   needed: ({ directory }) => isRouter(directory),
-  start: (context) =>
-    running(
-      (signal) => runRouter(depsOf(context), signal),
+  async start(context) {
+    const { runRouter, unmakeRouter } = await import("../routing/router.ts");
+    const deps = await depsOf(context);
+    return runPart(
+      (signal) => runRouter(deps, signal),
       () => unmakeRouter(context.directory, context.system),
-    ),
+    );
+  },
 };
 
 export const failoverPart: EdgePart = {
   name: "the choice of routers",
-  needed: ({ directory }) => hasChoice(directory),
-  start(context) {
+  needed: ({ directory }) => hasSeveralRouters(directory),
+  async start(context) {
+    const { rememberVersions } = await import("../engine/engine.ts");
+    const { runningVersion } = await import("../engine/engine-in-use.ts");
+    const { applyChanges } = await import("../health/apply-changes.ts");
+    const { runFailover } = await import("../routing/failover.ts");
     const versionOf = rememberVersions(context.system);
     const version = async () => {
       const process = await context.control.process();
       return process === undefined ? undefined : runningVersion(process, undefined, versionOf);
     };
-    return running((signal) =>
-      runFailover(
-        { ...depsOf(context), apply: (routes) => applyChanges(context, { routes }, { ...context, version }) },
-        signal,
-      ),
-    );
+    const deps = {
+      ...(await depsOf(context)),
+      apply: (routes: RouteChoice) => applyChanges(context, { routes }, { ...context, version }),
+    };
+    return runPart((signal) => runFailover(deps, signal));
   },
 };
 
-const depsOf = ({ directory, log, system }: EdgeContext) => ({
-  directory,
-  log,
-  system,
-  open: openEchoSocket,
-  monotonic: system.monotonic,
-});
-
-function running(run: (signal: AbortSignal) => Promise<void>, undo?: () => Promise<void>): RunningPart {
-  const over = new AbortController();
-  const done = run(over.signal);
-  return {
-    async stop(isOver) {
-      over.abort(new Error("Stopped"));
-      await done;
-      if (isOver) await undo?.();
-    },
-  };
+async function depsOf({ directory, log, system }: EdgeContext) {
+  const { openEchoSocket } = await import("../../platform/network/echo-socket.ts");
+  return { directory, log, system, open: openEchoSocket, monotonic: system.monotonic };
 }

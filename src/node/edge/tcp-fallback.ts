@@ -20,7 +20,7 @@ import { credentialsIfOwn, type Organization } from "../files/organizations.ts";
 import { isStopped } from "../files/stopped.ts";
 import { readTcpState, tcpWaysOf, type TcpState } from "../files/tcp-state.ts";
 import { applyChanges } from "../health/apply-changes.ts";
-import type { EdgeContext, RunningPart } from "./part.ts";
+import { runPart, type EdgeContext, type RunningPart } from "./part.ts";
 import { openTcpWay, proxyFor, type TcpWay } from "./tcp-way.ts";
 
 /** How often one lighthouse or relay is asked by UDP, two packets of 44 bytes: 2.5 MB a day. */
@@ -40,25 +40,15 @@ const repeatMs = 150;
 /** A lighthouse or relay that is reached by TCP. */
 type Hub = { peer: string; host: string; port: number; url: string };
 
-export function startTcpFallback(context: EdgeContext): RunningPart {
-  const over = new AbortController();
-  const ends = { isOver: false };
-  const running = run(context, over.signal, ends);
-  return {
-    async stop(isOver) {
-      ends.isOver = isOver;
-      over.abort(new Error("Stopped"));
-      await running;
-    },
-  };
-}
+export const startTcpFallback = (context: EdgeContext): RunningPart =>
+  runPart((signal, isOver) => run(context, signal, isOver));
 
-async function run(context: EdgeContext, signal: AbortSignal, ends: { isOver: boolean }): Promise<void> {
+async function run(context: EdgeContext, signal: AbortSignal, isOver: () => boolean): Promise<void> {
   const { slug, directory, log, system } = context;
   while (!signal.aborted) {
     try {
       if (readTcpState(directory) === undefined) await noticeBlockedUdp(context, signal);
-      if (readTcpState(directory) !== undefined) await goByTcp(context, signal, ends);
+      if (readTcpState(directory) !== undefined) await goByTcp(context, signal, isOver);
     } catch (error) {
       log.error("TCP fallback failed; trying again", { team: slug, reason: messageOf(error) });
       await system.sleep(everyMs, signal).catch(() => undefined);
@@ -198,7 +188,7 @@ export async function firstByTcp(
 type Way = { hub: Hub; way: TcpWay };
 
 /** Resolves when UDP passes again and the engine has left, or at the signal. */
-async function goByTcp(context: EdgeContext, signal: AbortSignal, ends: { isOver: boolean }): Promise<void> {
+async function goByTcp(context: EdgeContext, signal: AbortSignal, isOver: () => boolean): Promise<void> {
   const { system } = context;
   const hubs = hubsIn(context);
   const ways = new Map<string, Way>();
@@ -211,7 +201,7 @@ async function goByTcp(context: EdgeContext, signal: AbortSignal, ends: { isOver
       await system.sleep(inRow === 0 ? everyMs : everyMs / 2, signal).catch(() => undefined);
       answers = await heard(hubs(), oneMs, system);
     }
-    if (signal.aborted && !ends.isOver) return;
+    if (signal.aborted && !isOver()) return;
     await goBack(context, ways, answers, nudges);
   } finally {
     for (const { way } of ways.values()) way.close();

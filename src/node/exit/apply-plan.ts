@@ -3,9 +3,10 @@
 // routes, only those with our numbers are touched.
 
 import * as v from "valibot";
+import { messageOf } from "../../base/errors.ts";
 import type { System } from "../../base/system.ts";
 import { ipProgram } from "../../platform/network/kernel.ts";
-import { putTable, readTable, removeTable } from "../../platform/nftables.ts";
+import { keepTable } from "../../platform/nftables.ts";
 import { exitTable, firstPriority, lastPriority, noPlan, type ExitPlan, type Family } from "./exit-plan.ts";
 
 type Edge = Pick<System, "run" | "platform">;
@@ -36,41 +37,21 @@ const Routes = v.pipe(v.string(), v.parseJson(), v.array(Route), v.maxLength(mos
 export async function applyExit(slug: string, plan: ExitPlan, system: Edge): Promise<string | undefined> {
   try {
     const isLeaving = plan === noPlan || (plan.rules[4].length === 0 && plan.rules[6].length === 0);
-    const filter = () => applyTable(slug, plan.nft, system);
+    const filter = () => keepTable("exit", slug, plan.nft, system);
     // A block is there before packets are led elsewhere, and goes after that has ended.
     const refused = isLeaving ? undefined : await filter();
     if (refused !== undefined) return refused;
     for (const family of families) await applyFamily(family, plan, isLeaving, system);
     return isLeaving ? await filter() : undefined;
   } catch (error) {
-    return error instanceof Error ? error.message : String(error);
+    return messageOf(error);
   }
-}
-
-/** The table of an exit, or of its use, is as wanted; undefined: there is none. */
-export async function applyTable(
-  slug: string,
-  body: string | undefined,
-  system: Edge,
-): Promise<string | undefined> {
-  const present = await readTable("exit", slug, system);
-  if (body === undefined) {
-    if (present !== undefined) await removeTable("exit", slug, system);
-    return undefined;
-  }
-  return hasVersion(present, body) ? undefined : putTable("exit", slug, body, system);
-}
-
-/** Whether a listing is of this body, see `versioned`. */
-function hasVersion(listing: string | undefined, body: string): boolean {
-  const [version = ""] = /version-[0-9a-f]{16}/.exec(body) ?? [];
-  return listing?.includes(`"${version}"`) === true;
 }
 
 async function applyFamily(family: Family, plan: ExitPlan, isLeaving: boolean, system: Edge): Promise<void> {
   const [rules, routes] = [await readRules(family, system), await readRoutes(family, system)];
   const wantedRules = plan.rules[family].map(([priority, words]) => `${words} priority ${priority}`);
-  const wantedRoutes = plan.routes[family].map((words) => words);
+  const wantedRoutes = plan.routes[family];
   const adding = [
     ...wantedRoutes
       .filter((each) => !routes.includes(each))

@@ -4,7 +4,6 @@
 // Only private networks stay with the machine's own routes: a network that a DHCP server calls local, or routes that it
 // sends, must not lead packets for the internet past the exit (CVE-2024-3661).
 
-import { createHash } from "node:crypto";
 import {
   holdsNetwork,
   isPrivate,
@@ -13,6 +12,7 @@ import {
   parseNetworks,
   privateNetworks,
 } from "../../base/ip.ts";
+import { chainsOf, setOf, versioned, type Chain } from "../../platform/nftables.ts";
 
 /** Our own numbers: no other program may have rules or routes there. */
 export const exitTable = 7783;
@@ -115,46 +115,44 @@ function redirected({ nameServers, overlay, others }: ExitFacts): string[] {
   });
 }
 
-const set = (items: readonly string[]) => `{ ${items.join(", ")} }`;
-
 function bodyOf(facts: ExitFacts): string | undefined {
   const chains = [...nameChains(facts), ...(facts.strict ? blockChains(facts) : [])];
-  return chains.length === 0 ? undefined : versioned(chains.join("\n"));
-}
-
-/** With an empty chain, by whose name a listing tells which body is in force. */
-export function versioned(body: string): string {
-  const digest = createHash("sha256").update(body).digest("hex").slice(0, 16);
-  return `${body}\nchain version-${digest} { }`;
+  return chains.length === 0 ? undefined : versioned(chainsOf(chains));
 }
 
 /** The exit answers them by its own name server: one in this machine's network would show what is looked up there. */
-function nameChains(facts: ExitFacts): string[] {
+function nameChains(facts: ExitFacts): Chain[] {
   const servers = redirected(facts);
   const { device, own, exit } = facts;
   if (servers.length === 0 || exit === undefined) return [];
   const question = "meta l4proto { tcp, udp } th dport 53";
   return [
-    `chain names { type nat hook output priority -100; policy accept;
-  ip daddr ${set(servers)} ${question} dnat ip to ${exit.ip}
-}`,
-    `chain source { type nat hook postrouting priority 100; policy accept;
-  oifname "${device}" ip daddr ${exit.ip} ip saddr != ${own.ip} ${question} snat ip to ${own.ip}
-}`,
+    {
+      name: "names",
+      hook: "nat hook output priority -100",
+      rules: [`ip daddr ${setOf(servers)} ${question} dnat ip to ${exit.ip}`],
+    },
+    {
+      name: "source",
+      hook: "nat hook postrouting priority 100",
+      rules: [
+        `oifname "${device}" ip daddr ${exit.ip} ip saddr != ${own.ip} ${question} snat ip to ${own.ip}`,
+      ],
+    },
   ];
 }
 
-function blockChains(facts: ExitFacts): string[] {
+function blockChains(facts: ExitFacts): Chain[] {
   const { device, others, hosts, lan, attached, mark, overlay } = facts;
   const devices = ["lo", device, ...others.devices].map((each) => `"${each}"`);
   const local = lan ? localNetworks(attached) : [];
   const to = (networks: readonly string[], more = "") =>
     families.flatMap((family) => {
       const own = of(family, networks);
-      return own.length === 0 ? [] : [`${family === 4 ? "ip" : "ip6"} daddr ${set(own)} ${more}accept`];
+      return own.length === 0 ? [] : [`${family === 4 ? "ip" : "ip6"} daddr ${setOf(own)} ${more}accept`];
     });
   const common = [
-    `oifname ${set([...new Set(devices)])} accept`,
+    `oifname ${setOf([...new Set(devices)])} accept`,
     ...to(hosts.slice(0, mostHosts)),
     // Overlay networks have no way but their interfaces.
     ...(overlay.length === 0 ? [] : to(overlay).map((each) => each.replace(/accept$/, "drop"))),
@@ -173,7 +171,8 @@ function blockChains(facts: ExitFacts): string[] {
       : []),
     "drop",
   ];
-  const chain = (name: string, lines: readonly string[]) =>
-    `chain ${name} { type filter hook ${name} priority 10; policy accept;\n${lines.map((each) => `  ${each}\n`).join("")}}`;
-  return [chain("output", out), chain("forward", [...common, "drop"])];
+  return [
+    { name: "output", hook: "filter hook output priority 10", rules: out },
+    { name: "forward", hook: "filter hook forward priority 10", rules: [...common, "drop"] },
+  ];
 }

@@ -3,7 +3,6 @@
 // of the private networks around it. Which nodes may send them, the engine decides by the firewall rules of this node.
 
 import { dirname, join } from "node:path";
-import { messageOf } from "../../base/errors.ts";
 import { readTextIfThere } from "../../base/files.ts";
 import {
   parseAddress,
@@ -13,11 +12,11 @@ import {
   specialNetworks,
 } from "../../base/ip.ts";
 import type { Log } from "../../base/log.ts";
+import { repeat } from "../../base/repeat.ts";
 import type { System } from "../../base/system.ts";
+import { chainsOf, keepTable, setOf, versioned } from "../../platform/nftables.ts";
 import { readMachineAlone, type Machine } from "../files/granted/machine.ts";
 import { subnetsIn } from "../files/granted/networks.ts";
-import { applyTable } from "./apply-plan.ts";
-import { versioned } from "./exit-plan.ts";
 
 const everyMs = 5000;
 
@@ -45,7 +44,7 @@ export function exitBody(slug: string, machine: Machine, subnets: readonly strin
   const word = { 4: "ip", 6: "ip6" } as const;
   const rule = (family: 4 | 6, list: readonly { family: 4 | 6; text: string }[], verdict: string) => {
     const texts = of(family, list);
-    return texts.length === 0 ? [] : [`${word[family]} daddr { ${texts.join(", ")} } ${verdict}`];
+    return texts.length === 0 ? [] : [`${word[family]} daddr ${setOf(texts)} ${verdict}`];
   };
   const through = [
     "ct state established,related accept",
@@ -58,23 +57,31 @@ export function exitBody(slug: string, machine: Machine, subnets: readonly strin
     'oifname "ov-*" drop',
   ];
   const server = nameServer(machine);
-  const names =
-    server === undefined
-      ? []
-      : [
-          `chain names { type nat hook prerouting priority -100; policy accept;
-  iifname "${device}" ip daddr ${ip} meta l4proto { tcp, udp } th dport 53 dnat ip to ${server}
-}`,
-        ];
-  const sources = parseNetworks(own.networks).map(
-    ({ family, text }) => `  ${word[family]} saddr ${text} oifname != "${device}" masquerade\n`,
-  );
   return versioned(
-    [
-      `chain forward { type filter hook forward priority 10; policy accept;\n${through.map((each) => `  iifname "${device}" ${each}\n`).join("")}}`,
-      ...names,
-      `chain source { type nat hook postrouting priority 100; policy accept;\n${sources.join("")}}`,
-    ].join("\n"),
+    chainsOf([
+      {
+        name: "forward",
+        hook: "filter hook forward priority 10",
+        rules: through.map((each) => `iifname "${device}" ${each}`),
+      },
+      {
+        name: "names",
+        hook: "nat hook prerouting priority -100",
+        rules:
+          server === undefined
+            ? []
+            : [
+                `iifname "${device}" ip daddr ${ip} meta l4proto { tcp, udp } th dport 53 dnat ip to ${server}`,
+              ],
+      },
+      {
+        name: "source",
+        hook: "nat hook postrouting priority 100",
+        rules: parseNetworks(own.networks).map(
+          ({ family, text }) => `${word[family]} saddr ${text} oifname != "${device}" masquerade`,
+        ),
+      },
+    ]),
   );
 }
 
@@ -83,31 +90,23 @@ function nameServer({ nameServers }: Machine): string | undefined {
   return nameServers.find((each) => parseAddress(each)?.family === 4 && !each.startsWith("127."));
 }
 
-/** Runs until it is stopped. A change of the machine's name server or interface is taken within seconds. */
-export function serveExit({ slug, directory, system, log }: Edge): { stop(isOver: boolean): Promise<void> } {
-  const end = new AbortController();
-  const run = async () => {
-    let trouble: string | undefined;
-    for (; !end.signal.aborted; await system.sleep(everyMs, end.signal).catch(() => undefined)) {
-      try {
-        const machine = await readMachineAlone(dirname(directory), system);
-        const body = exitBody(slug, machine, subnetsIn(readTextIfThere(join(directory, "host.crt")) ?? ""));
-        const why =
-          body === undefined ? "its configuration has no interface" : await applyTable(slug, body, system);
-        if (why !== undefined && why !== trouble)
-          log.error("Cannot let packets of other nodes out", { team: slug, reason: why });
-        trouble = why;
-      } catch (error) {
-        log.warn("Cannot let packets of other nodes out for now", { team: slug, reason: messageOf(error) });
-      }
-    }
+/** Runs until the signal. A change of the machine's name server or interface is taken within seconds. Does not reject. */
+export async function serveExit({ slug, directory, system, log }: Edge, signal: AbortSignal): Promise<void> {
+  let refused: string | undefined;
+  const step = async () => {
+    const machine = await readMachineAlone(dirname(directory), system);
+    const body = exitBody(slug, machine, subnetsIn(readTextIfThere(join(directory, "host.crt")) ?? ""));
+    const why =
+      body === undefined ? "its configuration has no interface" : await keepTable("exit", slug, body, system);
+    if (why !== undefined && why !== refused)
+      log.error("Cannot let packets of other nodes out", { team: slug, reason: why });
+    refused = why;
   };
-  const running = run();
-  return {
-    async stop(isOver) {
-      end.abort(new Error("The edge ends"));
-      await running;
-      if (isOver) await applyTable(slug, undefined, system);
-    },
-  };
+  const failed = (reason: string) =>
+    log.warn("Cannot let packets of other nodes out for now", { team: slug, reason });
+  await repeat(step, { everyMs, signal, system, failed });
 }
+
+/** Keeps packets of other nodes in. */
+export const stopServing = ({ slug, system }: Pick<Edge, "slug" | "system">): Promise<unknown> =>
+  keepTable("exit", slug, undefined, system);

@@ -13,7 +13,7 @@ import type { Log } from "../../base/log.ts";
 import type { System } from "../../base/system.ts";
 import { isMap, listOf, valueAt, type YamlMap, type YamlValue } from "../../base/yaml.ts";
 import type { EchoSocket, OpenEcho } from "../../platform/network/echo-socket.ts";
-import { tableScript } from "../../platform/nftables.ts";
+import { keepTable, tableScript } from "../../platform/nftables.ts";
 import { hasInterface } from "../../platform/machine-state.ts";
 import type { EngineControl } from "../engine/engine.ts";
 import { readExitState, writeExitState, type ExitState } from "../files/granted/exit-state.ts";
@@ -30,7 +30,7 @@ import { readOwnYaml } from "../files/config/read-yaml.ts";
 import { listOrganizations } from "../files/list-organizations.ts";
 import { applyChanges } from "../health/apply-changes.ts";
 import { ipProgram } from "../../platform/network/kernel.ts";
-import { applyExit, applyTable } from "./apply-plan.ts";
+import { applyExit } from "./apply-plan.ts";
 import { noPlan, planExit, type ExitFacts } from "./exit-plan.ts";
 
 export type ExitEdge = {
@@ -215,7 +215,7 @@ export async function leaveKernel(
   keepBlock({ slug, directory }, undefined);
   return otherWithExit({ slug, directory }) === undefined
     ? applyExit(slug, noPlan, system)
-    : applyTable(slug, undefined, system);
+    : keepTable("exit", slug, undefined, system);
 }
 
 /** The overlay address of the exit that a configuration has. */

@@ -7,6 +7,7 @@ import { messageOf } from "../../base/errors.ts";
 import { readTextIfThere } from "../../base/files.ts";
 import { holdsNetwork, parseNetwork } from "../../base/ip.ts";
 import type { Log } from "../../base/log.ts";
+import { repeat } from "../../base/repeat.ts";
 import type { System } from "../../base/system.ts";
 import type { OpenEcho } from "../../platform/network/echo-socket.ts";
 import { openTcpPeers } from "../../platform/network/tcp-flows.ts";
@@ -44,26 +45,12 @@ const [settlesMs, restartEveryMs] = [10_000, 60_000];
 /** Pauses after a failure to apply: the first and the longest. */
 const [firstPauseMs, longestPauseMs] = [1000, 60_000];
 
-/** Whether a network has several routers. */
-export function hasChoice(directory: string): boolean {
-  return routeGateways(readTextIfThere(join(directory, "config.yml")) ?? "").size > 0;
-}
-
 /** Runs until the signal. Does not reject. */
 export async function runFailover(deps: FailoverDeps, signal: AbortSignal): Promise<void> {
+  const { system, log } = deps;
   const failover = new Failover(deps);
-  let failed = "";
-  while (!signal.aborted) {
-    try {
-      await failover.step();
-      failed = "";
-    } catch (error) {
-      const reason = messageOf(error);
-      if (reason !== failed) deps.log.warn("Cannot watch the routers of networks", { reason });
-      failed = reason;
-    }
-    await deps.system.sleep(everyMs, signal).catch(() => undefined);
-  }
+  const failed = (reason: string) => log.warn("Cannot watch the routers of networks", { reason });
+  await repeat(() => failover.step(), { everyMs, signal, system, failed });
   failover.close();
 }
 

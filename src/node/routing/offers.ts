@@ -50,6 +50,11 @@ export function approvedOffers(directory: string): Offer[] {
   return offers.filter(({ network }) => approved.includes(network));
 }
 
+/** Whether there is something to make ready, or to take back. */
+export function isRouter(directory: string): boolean {
+  return readRouterFile(directory) !== undefined || approvedOffers(directory).length > 0;
+}
+
 /** For check-ins; undefined where nothing is offered. */
 export function advertisedNow(directory: string): Advertised[] | undefined {
   const offers = readOffers(directory);

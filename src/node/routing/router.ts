@@ -4,13 +4,13 @@
 // ask for it are dropped, so that they take another router.
 
 import { join, dirname, basename } from "node:path";
-import { messageOf } from "../../base/errors.ts";
 import { readTextIfThere } from "../../base/files.ts";
 import { appendText } from "../../base/open-file.ts";
 import { holdsNetwork, maskNetwork, parseNetwork, parseNetworks, type Network } from "../../base/ip.ts";
 import type { Log } from "../../base/log.ts";
+import { repeat } from "../../base/repeat.ts";
 import type { System } from "../../base/system.ts";
-import { putTable, readTable, removeTable } from "../../platform/nftables.ts";
+import { chainsOf, keepTable, removeTable, setOf, versioned } from "../../platform/nftables.ts";
 import type { OpenEcho } from "../../platform/network/echo-socket.ts";
 import type { MachineState } from "../../platform/machine-state.ts";
 import type { Offer } from "../../protocol/routing/advertised.ts";
@@ -35,26 +35,12 @@ const checkTableMs = 10_000;
 const silentMs = 1200;
 const backMs = 3000;
 
-/** Whether there is something to make ready, or to take back. */
-export function isRouter(directory: string): boolean {
-  return readRouterFile(directory) !== undefined || approvedOffers(directory).length > 0;
-}
-
 /** Runs until the signal, and leaves the router as it is then. Does not reject. */
 export async function runRouter(deps: RouterDeps, signal: AbortSignal): Promise<void> {
+  const { system, log } = deps;
   const router = new Router(deps);
-  let failed = "";
-  while (!signal.aborted) {
-    try {
-      await router.step();
-      failed = "";
-    } catch (error) {
-      const reason = messageOf(error);
-      if (reason !== failed) deps.log.warn("Cannot make this machine a router", { reason });
-      failed = reason;
-    }
-    await deps.system.sleep(everyMs, signal).catch(() => undefined);
-  }
+  const failed = (reason: string) => log.warn("Cannot make this machine a router", { reason });
+  await repeat(() => router.step(), { everyMs, signal, system, failed });
   router.close();
 }
 
@@ -163,9 +149,7 @@ class Router {
     const isDue = monotonic() - this.#checkedAt >= checkTableMs;
     if (body === this.#body && !isDue) return undefined;
     this.#checkedAt = monotonic();
-    const slug = basename(directory);
-    if (body === this.#body && (await readTable("routes", slug, system)) !== undefined) return undefined;
-    const why = await putTable("routes", slug, body, system);
+    const why = await keepTable("routes", basename(directory), versioned(body), system);
     this.#body = why === undefined ? body : "";
     return why;
   }
@@ -282,54 +266,58 @@ type Filter = {
 };
 
 export function tableBody({ tunnel, tunnels, overlays, watched, down, opened }: Filter): string {
-  const quoted = (names: readonly string[]) => names.map((name) => `"${name}"`).join(", ");
-  const set = (items: readonly string[]) => `{ ${items.join(", ")} }`;
+  const quoted = (names: readonly string[]) => setOf(names.map((name) => `"${name}"`));
   const real = ({ offer: { network, behind = network } }: Watched) => behind;
   const devices = [...new Set(watched.flatMap(({ device }) => device ?? []))];
   const translated = watched.flatMap(({ offer: { network, behind } }) =>
     behind === undefined ? [] : [{ network, behind }],
   );
   const pairs = (from: "network" | "behind", to: "network" | "behind") =>
-    set(translated.map((each) => `${each[from]} : ${each[to]}`));
+    setOf(translated.map((each) => `${each[from]} : ${each[to]}`));
   const gone = watched.filter(({ offer }) => down.has(offer.network));
   const masqueraded = watched.filter(
     ({ offer, device }) => offer.masquerade === true && device !== undefined,
   );
-  const chains = [
-    chain(
-      "reached",
-      "filter hook input priority -10",
-      gone.map(
+  return chainsOf([
+    {
+      name: "reached",
+      hook: "filter hook input priority -10",
+      rules: gone.map(
         ({ offer }) =>
           `iifname "${tunnel}" icmp type echo-request @th,64,64 0x${probeMark(offer.network)} drop`,
       ),
-    ),
-    chain("forwarded", "filter hook forward priority -10", [
-      ...devices
-        .filter((device) => opened.includes(device))
-        .map((device) => `iifname "${device}" oifname != { ${quoted(tunnels)} } drop`),
-      ...(opened.includes(tunnel) ? [`iifname "${tunnel}" ip daddr != ${set(watched.map(real))} drop`] : []),
-    ]),
-    chain(
-      "translated",
-      "nat hook prerouting priority -100",
-      translated.length === 0
-        ? []
-        : [`iifname "${tunnel}" dnat ip prefix to ip daddr map ${pairs("network", "behind")}`],
-    ),
-    chain("source", "nat hook postrouting priority 100", [
-      ...(translated.length === 0
-        ? []
-        : [`oifname "${tunnel}" snat ip prefix to ip saddr map ${pairs("behind", "network")}`]),
-      ...masqueraded.map(
-        (each) => `ip saddr ${set(overlays)} oifname "${each.device}" ip daddr ${real(each)} masquerade`,
-      ),
-    ]),
-  ];
-  return chains.filter((each) => each !== "").join("\n");
-}
-
-function chain(name: string, hook: string, rules: readonly string[]): string {
-  if (rules.length === 0) return "";
-  return `  chain ${name} {\n    type ${hook}; policy accept;\n${rules.map((rule) => `    ${rule}\n`).join("")}  }`;
+    },
+    {
+      name: "forwarded",
+      hook: "filter hook forward priority -10",
+      rules: [
+        ...devices
+          .filter((device) => opened.includes(device))
+          .map((device) => `iifname "${device}" oifname != ${quoted(tunnels)} drop`),
+        ...(opened.includes(tunnel)
+          ? [`iifname "${tunnel}" ip daddr != ${setOf(watched.map(real))} drop`]
+          : []),
+      ],
+    },
+    {
+      name: "translated",
+      hook: "nat hook prerouting priority -100",
+      rules:
+        translated.length === 0
+          ? []
+          : [`iifname "${tunnel}" dnat ip prefix to ip daddr map ${pairs("network", "behind")}`],
+    },
+    {
+      name: "source",
+      hook: "nat hook postrouting priority 100",
+      rules: [
+        ...(translated.length === 0
+          ? []
+          : [`oifname "${tunnel}" snat ip prefix to ip saddr map ${pairs("behind", "network")}`]),
+        ...masqueraded.map(
+          (each) => `ip saddr ${setOf(overlays)} oifname "${each.device}" ip daddr ${real(each)} masquerade`,
+        ),
+      ],
+    },
+  ]);
 }

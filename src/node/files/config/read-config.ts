@@ -155,8 +155,14 @@ export const gatewaysKey = "route_gateways";
 export type Gateway = { via: string; metric: number };
 
 /** The networks with several routers, each with those in the order of the control plane, the preferred one first. */
-export function routeGateways(configYml: string): Map<string, Gateway[]> {
-  const all = readOwnYaml(configYml, "config.yml")[gatewaysKey];
+export const routeGateways = (configYml: string): Map<string, Gateway[]> =>
+  gatewaysOf(readOwnYaml(configYml, "config.yml"));
+
+/** Whether a network of this organization has several routers. */
+export const hasSeveralRouters = (directory: string): boolean =>
+  routeGateways(readTextIfThere(join(directory, "config.yml")) ?? "").size > 0;
+
+function gatewaysOf({ [gatewaysKey]: all }: YamlMap): Map<string, Gateway[]> {
   return new Map(
     Object.entries(isMap(all) ? all : {}).map(([network, routers]) => [
       network,
@@ -171,9 +177,9 @@ export function routeGateways(configYml: string): Map<string, Gateway[]> {
 
 /** The subnets that this node reaches through others, each with the overlay addresses of its routers, the one in use first. Without an exit. */
 export function unsafeRoutes(configYml: string): { network: string; routers: string[] }[] {
-  const routes = listOf(at(readOwnYaml(configYml, "config.yml"), "tun.unsafe_routes"));
-  const gateways = routeGateways(configYml);
-  return routes.flatMap((each) => {
+  const config = readOwnYaml(configYml, "config.yml");
+  const gateways = gatewaysOf(config);
+  return listOf(at(config, "tun.unsafe_routes")).flatMap((each) => {
     if (!isMap(each) || typeof each["route"] !== "string" || each["install"] === false) return [];
     const { route: network, via } = each;
     const others = gateways.get(network)?.map((one) => one.via) ?? [];
