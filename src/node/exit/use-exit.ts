@@ -2,7 +2,6 @@
 // chooses one, and keeps engine and kernel to that. Without `strict`, packets go beside a dead exit within seconds, and
 // back when it answers.
 
-import { createHash } from "node:crypto";
 import { rmSync, statSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { given } from "../../base/given.ts";
@@ -12,7 +11,8 @@ import { parseNetworks } from "../../base/ip.ts";
 import type { Log } from "../../base/log.ts";
 import type { System } from "../../base/system.ts";
 import { isMap, listOf, valueAt, type YamlMap, type YamlValue } from "../../base/yaml.ts";
-import type { EchoSocket, OpenEcho } from "../../platform/network/echo-socket.ts";
+import type { OpenEcho } from "../../platform/network/echo-socket.ts";
+import { Echoes } from "../../platform/network/echoes.ts";
 import { keepTable, tableScript } from "../../platform/nftables.ts";
 import { hasInterface } from "../../platform/machine-state.ts";
 import type { EngineControl } from "../engine/engine.ts";
@@ -47,6 +47,8 @@ const machineEveryMs = 60_000;
 /** An exit without an answer for this long is dead. The one in use is asked each round. */
 const deadMs = 3000;
 const othersEveryMs = 4000;
+/** "OAE1" in hex, in front of echo requests. */
+const echoMark = "4f414531";
 /** After this a start knows whether the exit answers. */
 const graceMs = 3500;
 
@@ -145,8 +147,9 @@ export async function useExit(place: Place, edge: ExitEdge, signal: AbortSignal)
   const { directory, slug } = place;
   const { system, log, openEcho } = edge;
   const known = new Known(place, system);
-  const echoes = makeEchoes(openEcho, system.monotonic);
-  const startedAt = system.monotonic();
+  const { monotonic } = system;
+  const echoes = new Echoes({ open: openEcho, monotonic });
+  const startedAt = monotonic();
   let wasUsed = readExitState(directory)?.state === "used";
   let trouble: string | undefined;
   let hasLeft = false;
@@ -162,9 +165,8 @@ export async function useExit(place: Place, edge: ExitEdge, signal: AbortSignal)
     try {
       const machine = await known.machine();
       const own = machine.tenants.find((each) => each.slug === slug)?.addresses ?? [];
-      await echoes.ask(own.find((each) => !each.includes(":")) ?? "", use);
-      const now = system.monotonic();
-      const { exit, isAlive, isSure } = chooseExit(use, { now, startedAt, heard: echoes.heard });
+      const heard = await listen(echoes, own.find((each) => !each.includes(":")) ?? "", use);
+      const { exit, isAlive, isSure } = chooseExit(use, { now: monotonic(), startedAt, heard });
       if (isSure || isAlive) wasUsed = isAlive;
       const state: ExitState["state"] = isAlive
         ? "used"
@@ -193,6 +195,22 @@ export async function useExit(place: Place, edge: ExitEdge, signal: AbortSignal)
   }
   echoes.close();
   if (exitUseOf(directory) === undefined) await leaveKernel(place, system);
+}
+
+/** Asks the exit in use, now and then the others, and returns what was heard by address. */
+async function listen(
+  echoes: Echoes,
+  from: string,
+  { candidates, exit }: ExitUse,
+): Promise<ReadonlyMap<string, Heard>> {
+  echoes.set(new Map(candidates.map(({ ip }) => [ip, { from, to: ip, mark: echoMark }])));
+  await echoes.send((ip) => (ip === exit?.ip ? 0 : othersEveryMs));
+  return new Map(
+    candidates.flatMap(({ ip }) => {
+      const { answeredAt: at, rttMs: rtt } = echoes.get(ip) ?? {};
+      return at === undefined || rtt === undefined ? [] : [[ip, { at, rtt }]];
+    }),
+  );
 }
 
 /** So that a boot finds the block before the network is up, see `blockUnit`. */
@@ -261,48 +279,4 @@ function note(
     team: slug,
     ...given({ exit: exit?.name, why }),
   });
-}
-
-// Echoes
-
-function makeEchoes(open: OpenEcho, monotonic: () => number) {
-  const heard = new Map<string, Heard>();
-  const sent = new Map<number, { ip: string; at: number }>();
-  const askedAt = new Map<string, number>();
-  const payload = createHash("sha256").update("exit").digest().subarray(0, 16);
-  let socket: { from: string; own: EchoSocket } | undefined;
-  let sequence = 0;
-  const onReply = ({ sequence: number }: { sequence: number }) => {
-    const question = sent.get(number);
-    if (question === undefined) return;
-    sent.delete(number);
-    const at = monotonic();
-    heard.set(question.ip, { at, rtt: at - question.at });
-  };
-  const close = () => {
-    socket?.own.close();
-    socket = undefined;
-  };
-  return {
-    heard,
-    close,
-    /** The interface may be another one than a round ago, with the same address: a socket that cannot send is opened again. */
-    async ask(from: string, { candidates, exit }: ExitUse): Promise<void> {
-      if (socket !== undefined && socket.from !== from) close();
-      if (socket === undefined) {
-        const opened = await open(from, onReply);
-        if (typeof opened === "string") return;
-        socket = { from, own: opened };
-      }
-      const now = monotonic();
-      for (const [number, { at }] of sent) if (now - at > 10_000) sent.delete(number);
-      for (const { ip } of candidates) {
-        if (ip !== exit?.ip && now - (askedAt.get(ip) ?? -Infinity) < othersEveryMs) continue;
-        askedAt.set(ip, now);
-        sequence = (sequence + 1) & 0xffff;
-        sent.set(sequence, { ip, at: now });
-        if (!socket.own.send(ip, sequence, payload)) return close();
-      }
-    },
-  };
 }

@@ -10,12 +10,13 @@ import type { Log } from "../../base/log.ts";
 import { repeat } from "../../base/repeat.ts";
 import type { System } from "../../base/system.ts";
 import type { OpenEcho } from "../../platform/network/echo-socket.ts";
+import { Echoes } from "../../platform/network/echoes.ts";
 import { openTcpPeers } from "../../platform/network/tcp-flows.ts";
 import { readRouteChoice, type RouteChoice } from "../files/config/local-changes.ts";
 import { routeGateways, type Gateway } from "../files/config/read-config.ts";
 import { addressesIn } from "../files/granted/machine.ts";
 import { chooseRouter, type RouterChoice, type RouterSeen } from "./choose-router.ts";
-import { Echoes, probeMark } from "./route-probe.ts";
+import { probeMark } from "./route-probe.ts";
 
 export type FailoverDeps = {
   directory: string;

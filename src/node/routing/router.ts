@@ -12,13 +12,14 @@ import { repeat } from "../../base/repeat.ts";
 import type { System } from "../../base/system.ts";
 import { chainsOf, keepTable, removeTable, setOf, versioned } from "../../platform/nftables.ts";
 import type { OpenEcho } from "../../platform/network/echo-socket.ts";
+import { Echoes } from "../../platform/network/echoes.ts";
 import type { MachineState } from "../../platform/machine-state.ts";
 import type { Offer } from "../../protocol/routing/advertised.ts";
 import { tunnelDevice } from "../files/config/read-config.ts";
 import { overlayNetworks } from "../files/granted/networks.ts";
 import { listOrganizations } from "../files/list-organizations.ts";
 import { approvedOffers, readRouterFile, writeRouterFile, type RouterFile } from "./offers.ts";
-import { Echoes, probeMark } from "./route-probe.ts";
+import { probeMark } from "./route-probe.ts";
 
 export type RouterDeps = {
   directory: string;

@@ -1,0 +1,127 @@
+// Sends echo requests and notes the answers: what answers, since when, and how fast. Requests carry a mark, by which rules of
+// the other machine's kernel can tell them apart.
+
+import type { EchoSocket, OpenEcho } from "./echo-socket.ts";
+
+type Probe = { key: string; sentAt: number };
+
+/** What is known of one address that is asked. */
+export type Asked = {
+  from: string;
+  to: string;
+  /** Hex, in front of what tells the requests apart. */
+  mark: string;
+  answeredAt: number | undefined;
+  /** Since when it answers without a gap. */
+  aliveSince: number | undefined;
+  /** When the first request without an answer was sent. */
+  silentSince: number | undefined;
+  rttMs: number | undefined;
+  sentAt: number;
+};
+
+const rememberMs = 10_000;
+
+/**
+ * Times are monotonic ms. A key names what is asked: a network, a router of a network, an exit. Call `set` when what is asked
+ * may have changed, then regularly `send`, then `get` and `isSilent`.
+ */
+export class Echoes {
+  readonly #open: OpenEcho;
+  readonly #monotonic: () => number;
+  readonly #asked = new Map<string, Asked>();
+  readonly #sent = new Map<string, Probe>();
+  readonly #sockets = new Map<string, EchoSocket>();
+  #sequence = 0;
+
+  constructor({ open, monotonic }: { open: OpenEcho; monotonic(): number }) {
+    this.#open = open;
+    this.#monotonic = monotonic;
+  }
+
+  get(key: string): Asked | undefined {
+    return this.#asked.get(key);
+  }
+
+  /** Replaces what is asked; what stays keeps its state. */
+  set(wanted: ReadonlyMap<string, { from: string; to: string; mark: string }>): void {
+    for (const [key, { from, to }] of this.#asked) {
+      const next = wanted.get(key);
+      if (next?.from !== from || next.to !== to) this.#asked.delete(key);
+    }
+    for (const [key, each] of wanted) {
+      if (this.#asked.has(key)) continue;
+      const fresh = {
+        answeredAt: undefined,
+        aliveSince: undefined,
+        silentSince: undefined,
+        rttMs: undefined,
+      };
+      this.#asked.set(key, { ...each, ...fresh, sentAt: Number.NEGATIVE_INFINITY });
+    }
+  }
+
+  /** Sends what is due. `everyMs`: the pace of each. */
+  async send(everyMs: (key: string, asked: Asked) => number): Promise<void> {
+    const now = this.#monotonic();
+    for (const [id, { sentAt }] of this.#sent) if (now - sentAt > rememberMs) this.#sent.delete(id);
+    for (const [key, asked] of this.#asked) {
+      if (now - asked.sentAt < everyMs(key, asked)) continue;
+      asked.sentAt = now;
+      await this.#request(key, asked, now);
+    }
+  }
+
+  async #request(key: string, asked: Asked, now: number): Promise<void> {
+    this.#sequence = (this.#sequence + 1) % 0x1_0000;
+    const payload = Buffer.concat([
+      Buffer.from(asked.mark, "hex"),
+      crypto.getRandomValues(new Uint8Array(4)),
+    ]);
+    // Also if the request cannot be sent: no address here or no route means that nothing is reached this way.
+    asked.silentSince ??= now;
+    const socket = await this.#socket(asked.from);
+    if (socket === undefined) return;
+    this.#sent.set(`${this.#sequence} ${payload.toString("hex")}`, { key, sentAt: now });
+    if (socket.send(asked.to, this.#sequence, payload)) return;
+    // The socket may be bound to the interface before it was recreated: open it again.
+    socket.close();
+    this.#sockets.delete(asked.from);
+  }
+
+  async #socket(from: string): Promise<EchoSocket | undefined> {
+    const known = this.#sockets.get(from);
+    if (known !== undefined) return known;
+    const opened = await this.#open(from, ({ sequence, payload }) =>
+      this.#answered(`${sequence} ${Buffer.from(payload).toString("hex")}`),
+    );
+    if (typeof opened === "string") return undefined;
+    this.#sockets.set(from, opened);
+    return opened;
+  }
+
+  #answered(id: string): void {
+    const probe = this.#sent.get(id);
+    this.#sent.delete(id);
+    const asked = probe === undefined ? undefined : this.#asked.get(probe.key);
+    if (probe === undefined || asked === undefined) return;
+    const now = this.#monotonic();
+    const rtt = now - probe.sentAt;
+    asked.rttMs = asked.rttMs === undefined ? rtt : 0.8 * asked.rttMs + 0.2 * rtt;
+    asked.answeredAt = now;
+    asked.aliveSince ??= now;
+    asked.silentSince = undefined;
+  }
+
+  /** Whether it has been silent for at least this long. If so, its unbroken time of answers ends. */
+  isSilent(asked: Asked, ms: number): boolean {
+    const silent = asked.silentSince !== undefined && this.#monotonic() - asked.silentSince >= ms;
+    if (silent) asked.aliveSince = undefined;
+    return silent;
+  }
+
+  close(): void {
+    for (const socket of this.#sockets.values()) socket.close();
+    this.#sockets.clear();
+  }
+}
