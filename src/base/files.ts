@@ -129,6 +129,12 @@ export function hasMode(path: string, mode: number): boolean {
   return !hasModes || (statSync(path).mode & 0o7777) === mode;
 }
 
+/** Differs once another file lies at this path, or its content was written. Empty: there is none. */
+export function fileStamp(path: string): string {
+  const found = statSync(path, { throwIfNoEntry: false });
+  return found === undefined ? "" : `${found.ino} ${found.mtimeMs} ${found.size}`;
+}
+
 /** The text of a file; undefined if it does not exist. */
 export function readTextIfThere(path: string): string | undefined {
   try {

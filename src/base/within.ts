@@ -1,5 +1,6 @@
-// Waits that end at a limit.
+// Work with an end: a limit of time, or a signal.
 
+import { messageOf } from "./errors.ts";
 import type { System } from "./system.ts";
 
 /** The result of `work`; `late` if it takes longer than `ms`. The work itself continues. */
@@ -19,5 +20,34 @@ export async function within<T, L>(
     return await Promise.race([work, limit]);
   } finally {
     ended.abort();
+  }
+}
+
+export type RepeatOptions = {
+  /** ms between the end of a step and the next one. */
+  everyMs: number;
+  signal: AbortSignal;
+  system: Pick<System, "sleep">;
+  /** A step failed. Called once for the same reason, until a step succeeds. */
+  failed(reason: string): void;
+};
+
+/** Takes steps until the signal; the next one is another try. Does not reject. */
+export async function repeat(
+  step: () => void | Promise<void>,
+  { everyMs, signal, system, failed }: RepeatOptions,
+): Promise<void> {
+  let trouble: string | undefined;
+  while (!signal.aborted) {
+    try {
+      await step();
+      trouble = undefined;
+    } catch (error) {
+      const reason = messageOf(error);
+      if (reason !== trouble) failed(reason);
+      trouble = reason;
+    }
+    // The signal rejects the sleep.
+    await system.sleep(everyMs, signal).catch(() => undefined);
   }
 }

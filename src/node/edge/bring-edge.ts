@@ -1,7 +1,8 @@
 // Server mode: check-auth starts the unit that runs the parts of an organization where one is needed, and disables it where
 // none is: it ends by itself then.
 
-import { AppError, messageOf } from "../../base/errors.ts";
+import { AppError } from "../../base/errors.ts";
+import { repeat } from "../../base/within.ts";
 import type { System } from "../../base/system.ts";
 import {
   edgeUnit,
@@ -15,6 +16,7 @@ import { readTcpState, tcpWaysOf } from "../files/tcp-state.ts";
 import { applyChanges } from "../health/apply-changes.ts";
 import { needsEdge } from "./parts.ts";
 import type { EdgeContext } from "./part.ts";
+import { watchFiles } from "./watch-files.ts";
 
 export type KeepContext = EdgeContext & { system: EdgeContext["system"] & Pick<System, "run"> };
 
@@ -23,28 +25,33 @@ const lookEveryMs = 2000;
 
 /** Until the signal. Does not reject. */
 export async function keepEdge(context: KeepContext, signal: AbortSignal): Promise<void> {
-  await Promise.all([keepUnit(context, signal), keepNoticing(context, signal)]);
+  const { slug, log, system } = context;
+  const failed = (reason: string) =>
+    log.warn("Cannot start what this organization needs beside its engine", { team: slug, reason });
+  const options = { everyMs: lookEveryMs, signal, system, failed };
+  await Promise.all([repeat(unitKeeper(context), options), repeat(noticer(context, signal), options)]);
 }
 
-async function keepNoticing(context: KeepContext, signal: AbortSignal): Promise<void> {
-  while (!signal.aborted) {
-    await notice(context, signal).catch(warning(context));
-    await context.system.sleep(lookEveryMs, signal).catch(() => undefined);
-  }
+function noticer(context: KeepContext, signal: AbortSignal): () => Promise<void> {
+  const files = watchFiles(context);
+  let hasWays = false;
+  return async () => {
+    const organization = files.look();
+    if (organization !== undefined) hasWays = Object.keys(tcpWaysOf(organization)).length > 0;
+    if (!hasWays) return;
+    const { noticeBlockedUdp } = await import("./tcp-fallback.ts");
+    await noticeBlockedUdp(context, signal);
+  };
 }
 
-async function notice(context: KeepContext, signal: AbortSignal): Promise<void> {
-  if (Object.keys(tcpWaysOf(context.open())).length === 0) return;
-  const { noticeBlockedUdp } = await import("./tcp-fallback.ts");
-  await noticeBlockedUdp(context, signal);
-}
-
-async function keepUnit(context: KeepContext, signal: AbortSignal): Promise<void> {
-  const { directory, open, system } = context;
+function unitKeeper(context: KeepContext): () => Promise<void> {
+  const { directory } = context;
+  const files = watchFiles(context);
   let last: boolean | undefined;
-  while (!signal.aborted) {
+  return async () => {
+    const organization = files.look();
+    if (organization === undefined) return;
     try {
-      const organization = open();
       const isNeeded = needsEdge(organization) && !isStopped(directory);
       if (isNeeded !== last) await bring(context, isNeeded);
       last = isNeeded;
@@ -53,19 +60,11 @@ async function keepUnit(context: KeepContext, signal: AbortSignal): Promise<void
       if (isOver && readTcpState(directory) !== undefined && !isEnabled(edgeUnit(context.slug)))
         await applyChanges(context, { tcp: { state: undefined } }, context);
     } catch (error) {
-      warning(context)(error);
+      files.again();
+      throw error;
     }
-    await system.sleep(lookEveryMs, signal).catch(() => undefined);
-  }
+  };
 }
-
-const warning =
-  ({ slug, log }: KeepContext) =>
-  (error: unknown) =>
-    log.warn("Cannot start what this organization needs beside its engine", {
-      team: slug,
-      reason: messageOf(error),
-    });
 
 async function bring({ slug, system }: KeepContext, isNeeded: boolean): Promise<void> {
   const unit = edgeUnit(slug);

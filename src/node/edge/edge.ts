@@ -1,10 +1,8 @@
 // Runs the parts of one organization that are needed, and stops those that are not.
 
-import { readdirSync, statSync } from "node:fs";
-import { join } from "node:path";
 import { messageOf } from "../../base/errors.ts";
-import type { Organization } from "../files/organizations.ts";
 import type { EdgeContext, EdgePart, RunningPart } from "./part.ts";
+import { watchFiles } from "./watch-files.ts";
 
 export type EdgeOptions = {
   parts: readonly EdgePart[];
@@ -16,8 +14,6 @@ export type EdgeOptions = {
 };
 
 const lookEveryMs = 2000;
-/** So often it looks although no file has changed. */
-const wholeEveryMs = 60_000;
 /** A part that could not start is tried again after this time. */
 const againMs = 10_000;
 
@@ -31,15 +27,14 @@ export async function runEdge(
   const { slug, log, system } = context;
   const running = new Map<EdgePart, Running>();
   const notBefore = new Map<EdgePart, number>();
-  /** What it looked at last, and when. Empty: it looks again. */
-  let [looked, lookedAt] = ["", 0];
+  const files = watchFiles(context);
   const start = async (part: EdgePart, key: string) => {
-    if (system.monotonic() < (notBefore.get(part) ?? 0)) return void (looked = "");
+    if (system.monotonic() < (notBefore.get(part) ?? 0)) return files.again();
     try {
       running.set(part, { key, part: await part.start(context) });
     } catch (error) {
       notBefore.set(part, system.monotonic() + againMs);
-      looked = "";
+      files.again();
       log.error(`Cannot start ${part.name}; trying again in ${againMs / 1000} s`, {
         team: slug,
         reason: messageOf(error),
@@ -52,12 +47,9 @@ export async function runEdge(
     await own?.part.stop(isOver);
   };
   while (!signal.aborted) {
-    const now = `${isUp()} ${stampOf(context.directory)}`;
-    const isDue = now !== looked || system.monotonic() - lookedAt >= wholeEveryMs;
-    const organization = isDue ? openOrNone(context) : undefined;
-    // Damaged, or being replaced: what runs goes on.
+    const organization = files.look(`${isUp()}`);
+    // What runs goes on while the files are damaged.
     if (organization !== undefined) {
-      [looked, lookedAt] = [now, system.monotonic()];
       const wanted = isUp() ? parts.filter((each) => each.needed(organization)) : [];
       for (const part of parts) {
         const key = part.key?.(organization) ?? "";
@@ -70,30 +62,4 @@ export async function runEdge(
     await system.sleep(lookEveryMs, signal).catch(() => undefined);
   }
   for (const part of [...running.keys()].toReversed()) await stop(part, false);
-}
-
-function openOrNone({ open }: EdgeContext): Organization | undefined {
-  try {
-    return open();
-  } catch {
-    return undefined;
-  }
-}
-
-/** Differs once a file of the directory has changed. Reading and parsing all of them every two seconds would cost more. */
-function stampOf(directory: string): string {
-  try {
-    return readdirSync(directory)
-      .map((name) => {
-        const {
-          ino = 0,
-          mtimeMs = 0,
-          size = 0,
-        } = statSync(join(directory, name), { throwIfNoEntry: false }) ?? {};
-        return `${name} ${ino} ${mtimeMs} ${size}`;
-      })
-      .join("\n");
-  } catch {
-    return "";
-  }
 }

@@ -1,7 +1,6 @@
 // Where UDP is blocked, this node goes by TCP. It notices within ten seconds that no lighthouse or relay answers by UDP while
 // one does by TCP, gives its engine addresses on loopback for them (tcp-way.ts), and takes these away when UDP passes again.
 
-import { statSync } from "node:fs";
 import { join } from "node:path";
 import { messageOf } from "../../base/errors.ts";
 import { parseAddress } from "../../base/ip.ts";
@@ -22,6 +21,7 @@ import { readTcpState, tcpWaysOf, type TcpState } from "../files/tcp-state.ts";
 import { applyChanges } from "../health/apply-changes.ts";
 import { runPart, type EdgeContext, type RunningPart } from "./part.ts";
 import { openTcpWay, proxyFor, type TcpWay } from "./tcp-way.ts";
+import { watchFiles } from "./watch-files.ts";
 
 /** How often one lighthouse or relay is asked by UDP, two packets of 44 bytes: 2.5 MB a day. */
 const everyMs = 3000;
@@ -80,26 +80,25 @@ function apply({ slug, directory, control, command, system }: EdgeContext, state
 }
 
 /** Reads the files again only when they change: a blocklist makes config.yml large. */
-function hubsIn({ directory, open }: EdgeContext): () => Hub[] {
-  let seen = "";
-  let hosts: ReturnType<typeof staticHosts> = [];
+function hubsIn(context: EdgeContext): () => Hub[] {
+  const { directory } = context;
+  const files = watchFiles(context);
+  let hubs: Hub[] = [];
   return () => {
     try {
-      if (isStopped(directory)) return [];
-      const organization = open();
-      const path = join(directory, "config.yml");
-      const { mtimeMs, ino } = statSync(path);
-      if (seen !== `${mtimeMs} ${ino}`) hosts = staticHosts(readText(path));
-      seen = `${mtimeMs} ${ino}`;
-      return hubsOf(organization, hosts);
+      const organization = files.look();
+      if (organization !== undefined) hubs = isStopped(directory) ? [] : tcpHubs(organization);
     } catch {
-      // Damaged, or being replaced.
-      return [];
+      // Being replaced: it goes on with those that it knows.
+      files.again();
     }
+    return hubs;
   };
 }
 
-function hubsOf(organization: Organization, hosts: ReturnType<typeof staticHosts>): Hub[] {
+/** How this organization's lighthouses and relays are reached by TCP now. */
+export function tcpHubs(organization: Organization): Hub[] {
+  const hosts = staticHosts(readText(join(organization.directory, "config.yml")));
   const { api_base: base = "" } = credentialsIfOwn(organization.directory) ?? {};
   return Object.entries(tcpWaysOf(organization)).flatMap(([peer, { at, port }]): Hub[] => {
     const found = hosts.find(({ overlay }) => overlay === peer);
@@ -155,11 +154,6 @@ async function answers(hostname: string, port: number, forMs: number): Promise<b
     clearTimeout(end);
     socket.close();
   });
-}
-
-/** How this organization's lighthouses and relays are reached by TCP now. For `netcheck`. */
-export function tcpHubs(organization: Organization): Hub[] {
-  return hubsOf(organization, staticHosts(readText(join(organization.directory, "config.yml"))));
 }
 
 /** The host and port of the first whose engine answers through its TCP listener. */

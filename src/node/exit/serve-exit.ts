@@ -12,7 +12,7 @@ import {
   specialNetworks,
 } from "../../base/ip.ts";
 import type { Log } from "../../base/log.ts";
-import { repeat } from "../../base/repeat.ts";
+import { repeat } from "../../base/within.ts";
 import type { System } from "../../base/system.ts";
 import { chainsOf, keepTable, setOf, versioned } from "../../platform/nftables.ts";
 import { readMachineAlone, type Machine } from "../files/granted/machine.ts";

@@ -2,11 +2,11 @@
 // chooses one, and keeps engine and kernel to that. Without `strict`, packets go beside a dead exit within seconds, and
 // back when it answers.
 
-import { rmSync, statSync } from "node:fs";
+import { rmSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { given } from "../../base/given.ts";
 import { messageOf } from "../../base/errors.ts";
-import { readTextIfThere, writeFileAtomic } from "../../base/files.ts";
+import { fileStamp, readTextIfThere, writeFileAtomic } from "../../base/files.ts";
 import { parseNetworks } from "../../base/ip.ts";
 import type { Log } from "../../base/log.ts";
 import type { System } from "../../base/system.ts";
@@ -89,11 +89,9 @@ class Known {
   async machine(): Promise<Machine> {
     const { directory } = this.#place;
     const root = dirname(directory);
-    const stamps = listOrganizations(root).map((slug) => {
-      const found = statSync(join(root, slug, "config.yml"), { throwIfNoEntry: false });
-      return `${slug} ${found?.mtimeMs ?? 0} ${found?.ino ?? 0}`;
-    });
-    const seen = stamps.join("\n");
+    const seen = listOrganizations(root)
+      .map((slug) => `${slug} ${fileStamp(join(root, slug, "config.yml"))}`)
+      .join("\n");
     const now = this.#system.monotonic();
     if (this.#machine === undefined || seen !== this.#seen || now - this.#readAt > machineEveryMs) {
       this.#machine = await readMachine(directory, this.#system);

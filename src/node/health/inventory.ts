@@ -1,7 +1,7 @@
 // The facts as of the last look: an organization's files, its engine, the engine's tunnels, and the names of peers.
 // It reads only. prober.ts knows what answers probes.
 
-import { statSync } from "node:fs";
+import { fileStamp } from "../../base/files.ts";
 import type { System } from "../../base/system.ts";
 import { currentGeneration } from "../files/generations.ts";
 import { hostsPath, indexHosts, peerNames, readHosts } from "../files/hosts.ts";
@@ -193,9 +193,8 @@ export class Inventory {
   /** Keeps only the names that were asked for: the list may be long. */
   #readHosts({ own, isLighthouse }: Facts): void {
     const { directory } = this.#place;
-    const { mtimeMs = 0, ino = 0 } = statSync(hostsPath(directory), { throwIfNoEntry: false }) ?? {};
     // Each change is another file, even within one tick of the file system's clock.
-    const file = `${ino} ${mtimeMs}`;
+    const file = fileStamp(hostsPath(directory));
     if (file === this.#hosts.file) return;
     this.#listed = new Set();
     this.#fileNames.clear();

@@ -1,18 +1,16 @@
 // Keeps the routes of this node on routers that work: asks the routers of each network whether it is reached, and lets the
 // engine use the chosen one. Needs no control plane. Open flows stay with a former router that still works.
 
-import { statSync } from "node:fs";
 import { basename, join } from "node:path";
 import { messageOf } from "../../base/errors.ts";
-import { readTextIfThere } from "../../base/files.ts";
-import { holdsNetwork, parseNetwork } from "../../base/ip.ts";
+import { fileStamp, readTextIfThere } from "../../base/files.ts";
 import type { Log } from "../../base/log.ts";
-import { repeat } from "../../base/repeat.ts";
+import { repeat } from "../../base/within.ts";
 import type { System } from "../../base/system.ts";
 import type { OpenEcho } from "../../platform/network/echo-socket.ts";
 import { Echoes } from "../../platform/network/echoes.ts";
 import { openTcpPeers } from "../../platform/network/tcp-flows.ts";
-import { readRouteChoice, type RouteChoice } from "../files/config/local-changes.ts";
+import { isInNetwork, readRouteChoice, type RouteChoice } from "../files/config/local-changes.ts";
 import { routeGateways, type Gateway } from "../files/config/read-config.ts";
 import { addressesIn } from "../files/granted/machine.ts";
 import { chooseRouter, type RouterChoice, type RouterSeen } from "./choose-router.ts";
@@ -101,17 +99,14 @@ class Failover {
   #read(): void {
     const { directory } = this.#deps;
     const paths = ["config.yml", "host.crt"].map((name) => join(directory, name));
-    const stamp = paths
-      .map((path) => statSync(path, { throwIfNoEntry: false }))
-      .map((each) => `${each?.ino} ${each?.mtimeMs}`)
-      .join(" ");
+    const stamp = paths.map(fileStamp).join(" ");
     if (stamp === this.#readAt) return;
     const [config = "", hostCrt = ""] = paths.map((path) => readTextIfThere(path) ?? "");
     this.#gateways = routeGateways(config);
     this.#own = addressesIn(hostCrt);
     this.#readAt = stamp;
     for (const [host, kept] of this.#kept)
-      kept.network ||= [...this.#gateways.keys()].find((each) => isIn(host, each)) ?? "";
+      kept.network ||= [...this.#gateways.keys()].find((each) => isInNetwork(host, each)) ?? "";
     for (const network of this.#choices.keys())
       if (!this.#gateways.has(network)) this.#choices.delete(network);
     const wanted = new Map<string, { from: string; to: string; mark: string }>();
@@ -204,14 +199,9 @@ class Failover {
   }
 }
 
-function isIn(host: string, text: string): boolean {
-  const [inner, outer] = [parseNetwork(host), parseNetwork(text)];
-  return inner !== undefined && outer !== undefined && holdsNetwork(outer, inner);
-}
-
 /** The hosts of a network with which this machine has open TCP connections, as networks of one address. */
 function openHosts(text: string): string[] {
   return openTcpPeers()
     .map((host) => `${host}/${host.includes(":") ? 128 : 32}`)
-    .filter((host) => isIn(host, text));
+    .filter((host) => isInNetwork(host, text));
 }

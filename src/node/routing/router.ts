@@ -8,7 +8,7 @@ import { readTextIfThere } from "../../base/files.ts";
 import { appendText } from "../../base/open-file.ts";
 import { holdsNetwork, maskNetwork, parseNetwork, parseNetworks, type Network } from "../../base/ip.ts";
 import type { Log } from "../../base/log.ts";
-import { repeat } from "../../base/repeat.ts";
+import { repeat } from "../../base/within.ts";
 import type { System } from "../../base/system.ts";
 import { chainsOf, keepTable, removeTable, setOf, versioned } from "../../platform/nftables.ts";
 import type { OpenEcho } from "../../platform/network/echo-socket.ts";

@@ -171,7 +171,8 @@ export function withRouteChoice(config: YamlMap, { via: chosen, kept }: RouteCho
   };
 }
 
-function isInNetwork(host: string, network: string): boolean {
+/** Both as text; false if one of them is no network. */
+export function isInNetwork(host: string, network: string): boolean {
   const [inner, outer] = [parseNetwork(host), parseNetwork(network)];
   return inner !== undefined && outer !== undefined && holdsNetwork(outer, inner);
 }

@@ -1,0 +1,55 @@
+// Notices that a file of an organization changed, for what looks every few seconds: reading and parsing all of them each time
+// would cost more than the rest.
+
+import { readdirSync } from "node:fs";
+import { join } from "node:path";
+import { fileStamp } from "../../base/files.ts";
+import type { Organization } from "../files/organizations.ts";
+import type { EdgeContext } from "./part.ts";
+
+/** So often it opens the organization although no file has changed. */
+const wholeEveryMs = 60_000;
+
+export type WatchedFiles = {
+  /**
+   * The organization, opened again, if a file of its directory has changed since the last call, or `more` differs, or a minute has
+   * passed. Undefined: nothing is new; or it is damaged, or being replaced, and the next call tries again.
+   */
+  look(more?: string): Organization | undefined;
+  /** The next look opens it again, because what followed from this one failed. */
+  again(): void;
+};
+
+export function watchFiles({
+  directory,
+  open,
+  system,
+}: Pick<EdgeContext, "directory" | "open"> & {
+  system: Pick<EdgeContext["system"], "monotonic">;
+}): WatchedFiles {
+  let [stamp, openedAt]: [string | undefined, number] = [undefined, 0];
+  return {
+    look(more = "") {
+      const [next, now] = [`${more}\n${stampOf(directory)}`, system.monotonic()];
+      if (next === stamp && now - openedAt < wholeEveryMs) return undefined;
+      try {
+        const organization = open();
+        [stamp, openedAt] = [next, now];
+        return organization;
+      } catch {
+        return undefined;
+      }
+    },
+    again: () => void (stamp = undefined),
+  };
+}
+
+function stampOf(directory: string): string {
+  try {
+    return readdirSync(directory)
+      .map((name) => `${name} ${fileStamp(join(directory, name))}`)
+      .join("\n");
+  } catch {
+    return "";
+  }
+}
