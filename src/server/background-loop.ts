@@ -11,12 +11,16 @@ export type Turn = (closing: AbortSignal) => Promise<void>;
 /** How often the same reason of a loop that fails continuously is logged. */
 const warnEveryMs = 600_000;
 
-/** Runs a turn every `everyMs` while this replica has the lease. Logs failures; the next turn retries. */
+/**
+ * Runs a turn every `everyMs` while this replica has the lease, the first after that time or `isAtOnce`. Logs failures; the next
+ * turn retries.
+ */
 export function makeLoop(
   name: string,
   everyMs: number,
   turn: Turn,
   { system, log, lease }: Pick<Services, "system" | "log"> & { lease: Pick<Lease, "take"> },
+  { isAtOnce = false } = {},
 ): Loop {
   const closing = new AbortController();
   let running: Promise<void> | undefined;
@@ -30,9 +34,9 @@ export function makeLoop(
     log.warn(`${name} failed; retrying`, { reason });
   };
   const run = async () => {
-    for (;;) {
+    for (let isFirst = true; ; isFirst = false) {
       // The stop rejects the sleep.
-      await system.sleep(everyMs, closing.signal).catch(() => undefined);
+      if (!isFirst || !isAtOnce) await system.sleep(everyMs, closing.signal).catch(() => undefined);
       if (closing.signal.aborted) return;
       if (!lease.take()) continue;
       await turn(closing.signal).then(

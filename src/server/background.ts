@@ -159,21 +159,20 @@ function partsOf(services: Services, leases: Leases): Part[] {
 }
 
 /** A loop that needs no lease. */
-function loopOfEach(services: Services, name: string, everyMs: number, turn: Turn): Part {
+function loopOfEach(
+  services: Services,
+  name: string,
+  everyMs: number,
+  turn: Turn,
+  first?: { isAtOnce: boolean },
+): Part {
   const lease = { take: () => true };
-  return { name, runs: "each replica", ...makeLoop(name, everyMs, turn, { ...services, lease }) };
+  return { name, runs: "each replica", ...makeLoop(name, everyMs, turn, { ...services, lease }, first) };
 }
 
 function planeFallbackOf(services: Services): Part {
   const name = "TCP fallback for lighthouses of this machine";
-  const { look } = services.planeFallback;
-  const loop = loopOfEach(services, name, planeFallbackMs, look);
-  const start = () => {
-    // The next turn tries again.
-    void look().catch(() => undefined);
-    loop.start();
-  };
-  return { ...loop, start };
+  return loopOfEach(services, name, planeFallbackMs, services.planeFallback.look, { isAtOnce: true });
 }
 
 /** Finds damage that no statement meets. */

@@ -67,7 +67,7 @@ export function formatOffer({ network, behind, watch, masquerade }: Offer): stri
 export const defaultMetric = 100;
 export const maxMetric = 1000;
 /** Added to the metric of a router in maintenance: others go first, and it is used only while none of them works. */
-export const maintenanceMetric = 1_000_000;
+const maintenanceMetric = 1_000_000;
 
 /** Of a node's network, by its text; those with their initial values are absent. */
 export const RouteOptions = v.record(

@@ -32,28 +32,11 @@ export function gainsGroup(from: Grouped, to: Grouped): boolean {
 
 /** Whether configurations of other nodes change. Rules that name the node are not looked at. */
 export function affectsOthers(before: NodeRecord, after: NodeRecord): boolean {
-  const shown = ({
-    name,
-    ip,
-    isLighthouse,
-    isRelay,
-    publicIp,
-    externalPort,
-    subnets,
-    routeOptions,
-    exitGroups,
-  }: NodeRecord) =>
-    JSON.stringify([
-      ip,
-      isLighthouse,
-      isRelay,
-      publicIp,
-      externalPort,
-      subnets,
-      routeOptions,
-      exitGroups,
-      isExit({ exitGroups }) && name,
-    ]);
+  const shown = (node: NodeRecord) => {
+    const { ip, isLighthouse, isRelay, publicIp, externalPort } = node;
+    const routed = [node.subnets, node.routeOptions, node.exitGroups, isExit(node) && node.name];
+    return JSON.stringify([ip, isLighthouse, isRelay, publicIp, externalPort, routed]);
+  };
   return (isHub(before) || isHub(after)) && shown(before) !== shown(after);
 }
 

@@ -203,8 +203,9 @@ async function checkReferences(tx: Transaction, org: Org, rule: CheckedRule, now
     const side = rule[field];
     const owner = "group" in side ? userOfGroup(side.group) : undefined;
     if (isSelf(side)) continue;
-    if ("group" in side && networkOfGroup(side.group) !== undefined) {
-      requireTarget(field, networkOfGroup(side.group) ?? "");
+    const network = "group" in side ? networkOfGroup(side.group) : undefined;
+    if (network !== undefined) {
+      requireTarget(field, network);
       continue;
     }
     if ("group" in side && providerOfGroup(side.group) !== undefined)

@@ -68,7 +68,7 @@ async function readBatch(
   const [oldest] = await eventsAfter(db, id, 0, { limit: 1, bytes: 1 });
   if (oldest === undefined || (!isTooLarge && oldest.at >= dueBefore)) return undefined;
   const rows = await eventsAfter(db, id, 0, batch);
-  const events = takeDue(rows, {
+  const { events, bytes } = takeDue(rows, {
     firstNeededId: await readFirstNeededId(db, id),
     dueBefore,
     excess: isTooLarge ? stored - eventBytes * shortened : 0,
@@ -81,14 +81,14 @@ async function readBatch(
   // The event about the last archive alone is not worth another archive.
   const isWorthwhile = events.some(({ type }) => type !== "events.archived");
   if (!isDue || !isWorthwhile) return undefined;
-  return { events: [first, ...others], bytes: sumOfBytes(events), hasMore };
+  return { events: [first, ...others], bytes, hasMore };
 }
 
 /** `excess`: at least so many bytes are taken, also of events that are not old enough. */
 function takeDue(
   rows: readonly EventRow[],
   { firstNeededId, dueBefore, excess }: { firstNeededId: number; dueBefore: number; excess: number },
-): EventRow[] {
+): { events: EventRow[]; bytes: number } {
   const events: EventRow[] = [];
   let bytes = 0;
   for (const event of rows) {
@@ -96,11 +96,8 @@ function takeDue(
     bytes += sizeOfEvent(event);
     events.push(event);
   }
-  return events;
+  return { events, bytes };
 }
-
-const sumOfBytes = (events: readonly EventRow[]) =>
-  events.reduce((sum, event) => sum + sizeOfEvent(event), 0);
 
 async function cutOff(
   tx: Transaction,

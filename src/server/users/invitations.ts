@@ -2,7 +2,7 @@
 
 import type { NewMember } from "../../api/members.ts";
 import { brand } from "../../brand.ts";
-import { AppError } from "../../base/errors.ts";
+import { AppError, messageOf } from "../../base/errors.ts";
 import { hashToken } from "../../pki/opaque.ts";
 import { type Actor, record } from "../audit/record.ts";
 import { sendMail } from "./mail.ts";
@@ -33,7 +33,7 @@ export async function emailInvitation(
     await sendMail(mail, { to: member.email, subject: `${brand.title}: invitation to ${slug}`, text });
     return { ...member, is_emailed: true };
   } catch (error) {
-    log.warn("Cannot send an invitation", { reason: error instanceof Error ? error.message : String(error) });
+    log.warn("Cannot send an invitation", { reason: messageOf(error) });
     return { ...member, link, is_emailed: false };
   }
 }

@@ -18,7 +18,13 @@ import type { Reports } from "./reports.ts";
 import type { ServerOptions } from "../../options.ts";
 import { shareUpkeepRuns } from "../lifecycle/upkeep.ts";
 import { readLastVersion } from "../../store/versions.ts";
-import { applyConsequences, consequencesOf, takeConfirmation, type ConsequenceDeps } from "./consequences.ts";
+import {
+  applyConsequences,
+  consequencesOf,
+  makeTcpChanges,
+  takeConfirmation,
+  type ConsequenceDeps,
+} from "./consequences.ts";
 
 type Deps = ConsequenceDeps &
   Pick<ServerOptions, "secretKey" | "publicUrl"> & {
@@ -55,7 +61,8 @@ const readAgainMs = 1000;
 type Current = { node: LiveNode; version: number };
 
 export function makeCheckins(given: Omit<Deps, "runDueUpkeep" | "tcpChanges">): Checkins {
-  const deps: Deps = { ...given, runDueUpkeep: shareUpkeepRuns(given), tcpChanges: new Map() };
+  const tcpChanges = makeTcpChanges(given.system.monotonic);
+  const deps: Deps = { ...given, runDueUpkeep: shareUpkeepRuns(given), tcpChanges };
   const { system, changes, live, reports, publicUrl } = deps;
   const time = makeClock(system.now);
   const read = (org: Org, nodeId: number) => readCurrent(deps, org, nodeId);

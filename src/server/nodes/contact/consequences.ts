@@ -10,15 +10,16 @@ import { engineClass } from "../../../engine/features.ts";
 import type { LiveNode } from "./live-nodes.ts";
 import { recordRefusal, type RefusalNotes } from "./refused-engine.ts";
 import { nodes } from "../../store/tables/nodes.ts";
-import { notifyNode, raiseConfigVersion, raiseOwnVersion } from "../../store/versions.ts";
+import { notifyNode, raiseOwnVersion } from "../../store/versions.ts";
+import { storeTcp } from "./plane-fallback.ts";
+import { makeThrottle, type Throttle } from "../../http/throttle.ts";
 import type { ServerOptions } from "../../options.ts";
 import type { Renewals } from "../lifecycle/renewal.ts";
 
 export type ConsequenceDeps = Pick<ServerOptions, "db" | "system"> & {
   renewals: Renewals;
   refusals: RefusalNotes;
-  /** When a node last said another TCP port, by its id: monotonic ms. */
-  tcpChanges: Map<number, number>;
+  tcpChanges: TcpChanges;
   /** Does what is due when a node has confirmed a version. */
   runDueUpkeep(orgId: number): Promise<void>;
   /** Continues work that waits until nodes of the organization confirm a version. */
@@ -77,28 +78,25 @@ export async function applyConsequences(
   if (isDue) {
     await deps.renewals.ensure(org.id, node.id, { wait: node.notAfter <= deps.system.now() });
   }
-  const isMoved = tcp !== undefined && (await unlessStorageRefuses(() => takeTcp(deps, node, tcp)));
+  const isMoved = tcp !== undefined && (await takeTcp(deps, node, tcp));
   return isTaken || isOther || isMoved || isDue;
 }
 
-const tcpEveryMs = 30_000;
-const mostTcpChanges = 1000;
-
 /** All nodes of the organization get it, so a node that changes its mind all the time must not keep them busy. */
+const tcpRules = { limits: [{ times: 1, withinMs: 30_000 }], reason: "Too many TCP ports." } as const;
+export type TcpChanges = Throttle<"node">;
+/** `now`: a monotonic clock. */
+export const makeTcpChanges = (now: () => number): TcpChanges => makeThrottle(now, { node: tcpRules });
+
+/** True if the node was changed. Beyond the limit, a later check-in says it again. */
 async function takeTcp(
-  { db, system, tcpChanges }: ConsequenceDeps,
-  { id, orgId }: LiveNode,
+  { db, tcpChanges }: ConsequenceDeps,
+  node: LiveNode,
   tcp: string | null,
-): Promise<void> {
-  const [now, last = Number.NEGATIVE_INFINITY] = [system.monotonic(), tcpChanges.get(id)];
-  if (now - last < tcpEveryMs) return;
-  if (tcpChanges.size >= mostTcpChanges) tcpChanges.clear();
-  tcpChanges.set(id, now);
-  await db.writeFor({ org: orgId }, async (tx) => {
-    await nodes.update(tx, { id }, { tcp });
-    await notifyNode(tx, orgId, id);
-    await raiseConfigVersion(tx, orgId);
-  });
+): Promise<boolean> {
+  if (tcpChanges.counted("node", String(node.id)) > 0) return false;
+  tcpChanges.count("node", String(node.id));
+  return unlessStorageRefuses(() => storeTcp(db, node, tcp));
 }
 
 /** Nodes must learn of a revocation even if the disk is full. They repeat their reports at the next check-in. */

@@ -45,14 +45,22 @@ export function makePlaneFallback({ db, machineRoot }: Deps): PlaneFallback {
         ...found.filter(({ tcp }) => tcp !== atPlane).map((node) => ({ node, tcp: atPlane })),
         ...former.filter(({ id }) => !ids.has(id)).map((node) => ({ node, tcp: null })),
       ];
-      for (const { node, tcp } of changes)
-        await db.writeFor({ org: node.orgId }, async (tx) => {
-          await nodes.update(tx, { id: node.id }, { tcp });
-          await notifyNode(tx, node.orgId, node.id);
-          await raiseConfigVersion(tx, node.orgId);
-        });
+      for (const { node, tcp } of changes) await storeTcp(db, node, tcp);
     },
   };
+}
+
+/** Where a lighthouse or relay is reached by TCP; null: nowhere. Its organization's nodes learn of it. */
+export async function storeTcp(
+  db: Deps["db"],
+  { id, orgId }: Pick<NodeRow, "id" | "orgId">,
+  tcp: string | null,
+): Promise<void> {
+  await db.writeFor({ org: orgId }, async (tx) => {
+    await nodes.update(tx, { id }, { tcp });
+    await notifyNode(tx, orgId, id);
+    await raiseConfigVersion(tx, orgId);
+  });
 }
 
 function nodesOfMachine(configRoot: string): NodeConfig[] {
