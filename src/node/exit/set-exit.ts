@@ -88,11 +88,16 @@ export function useFromNow(organization: Organization, word: Word, system: Pick<
 /** Resolves when the machine's rules and routes are as they were before. */
 export async function useNone(place: { slug: string; directory: string }, edge: Edge): Promise<void> {
   writePermissions(place.directory, { exit: undefined });
-  const why = await leaveKernel(place, edge.system);
-  rmSync(exitStatePath(place.directory), { force: true });
-  if (why !== undefined)
+  const leave = async () => {
+    const why = await leaveKernel(place, edge.system);
+    rmSync(exitStatePath(place.directory), { force: true });
+    if (why === undefined) return;
     throw new AppError("failed", `Cannot take the rules of the exit away: ${why}`, {
       hint: `Run \`${brand.executable} exit use off\` again as root.`,
     });
+  };
+  await leave();
   await applyChanges(place, {}, edge);
+  // The edge may have been in the middle of a round that had read the former word.
+  await leave();
 }

@@ -179,6 +179,8 @@ export async function useExit(place: Place, edge: ExitEdge, signal: AbortSignal)
       await configure(place, chosen, edge);
       const facts = use.strict || wasUsed ? factsOf(place, chosen, await known.machine()) : undefined;
       const plan = facts === undefined ? noPlan : planExit(facts);
+      // What came before took its time, and the word may be another one by now.
+      if (exitUseOf(directory) === undefined) continue;
       keepBlock(place, use.strict ? plan.nft : undefined);
       const why = await applyExit(slug, plan, system);
       if (why !== undefined && why !== trouble)
