@@ -7,7 +7,7 @@ import { join } from "node:path";
 import * as v from "valibot";
 import type { Organization } from "../../src/api/organizations.ts";
 import { NodeConfig } from "../../src/protocol/stored.ts";
-import { makePlaneFallback } from "../../src/server/nodes/contact/plane-fallback.ts";
+import { makePlaneFallback, storeTcp } from "../../src/server/nodes/contact/plane-fallback.ts";
 import { checkinOf, downloadOf, registerNode, type RegisteredNode } from "../support/nodes.ts";
 import { useNumbered } from "../support/numbered.ts";
 import { onPostgres, type TestServer } from "../support/server.ts";
@@ -15,7 +15,7 @@ import { temporaryDirectory } from "../support/temporary.ts";
 
 let server: TestServer;
 let org: Organization;
-const { callNode, configVersion } = useNumbered((made) => ({ server, org } = made));
+const { call, callNode, configVersion } = useNumbered((made) => ({ server, org } = made));
 const directory = temporaryDirectory();
 afterAll(() => directory[Symbol.dispose]());
 
@@ -79,6 +79,48 @@ test("a report that is no port changes nothing", async () => {
   for (const tcp of [-1, 65_536, 1.5, "443"]) expect((await hub.checkin({ tcp })).status).toBe(400);
 });
 
+test("a port in the overrides of a lighthouse, else of its organization, is the one that is named", async () => {
+  const hub = await registerNode(server, org, "hub", hubFields);
+  const web = await registerNode(server, org, "web");
+  await hub.checkin({ tcp: 443 });
+  const portOf = async () => (await waysOf(web))?.[hub.ip]?.port;
+  expect(await portOf()).toBe(4242);
+  const settings = { config_overrides: { listen: { port: 4400 } } };
+  expect((await call("PATCH", "", settings)).status).toBe(200);
+  expect(await portOf()).toBe(4400);
+  const before = await configVersion();
+  expect((await callNode("PATCH", hub, "", { config_overrides: { listen: { port: 4500 } } })).status).toBe(
+    200,
+  );
+  expect(await portOf()).toBe(4500);
+  expect(await configVersion()).toBe(before + 1);
+});
+
+test("where a lighthouse is reached by TCP changes no config.yml, so none is rendered again", async () => {
+  const hub = await registerNode(server, org, "hub", hubFields);
+  const web = await registerNode(server, org, "web");
+  await web.download();
+  const rendered = () =>
+    server.app.services.meters.samples().find(({ name }) => name === "configurations_rendered_total")
+      ?.values[0]?.value;
+  const before = rendered();
+  await hub.checkin({ tcp: 443 });
+  expect(await waysOf(web)).toEqual({ [hub.ip]: { at: "192.0.2.1:443", port: 4242 } });
+  expect(rendered()).toBe(before);
+});
+
+test("a control plane on PostgreSQL takes back what one on SQLite offered, and offers nothing", async () => {
+  const hub = await registerNode(server, org, "hub", hubFields);
+  const web = await registerNode(server, org, "web");
+  // As a backup that was made on SQLite and restored there brings it.
+  await storeTcp(server.db, { id: hub.id, orgId: org.id }, "plane");
+  const fallback = makePlaneFallback({ db: server.db, machineRoot: await onThisMachine(hub) });
+  expect(Object.keys((await waysOf(web)) ?? {})).toEqual([hub.ip]);
+  await fallback.look();
+  expect(await waysOf(web)).toEqual(onPostgres ? undefined : { [hub.ip]: { at: "plane", port: 4242 } });
+  expect(fallback.engineAt(4242)).toEqual(onPostgres ? undefined : {});
+});
+
 // With PostgreSQL the public URL may lead to a control plane on another machine, so no listener offers it.
 test.skipIf(onPostgres)(
   "a lighthouse of the control plane's own machine is reached through its listener, until it is gone",
@@ -87,15 +129,23 @@ test.skipIf(onPostgres)(
     const web = await registerNode(server, org, "web");
     const machineRoot = await onThisMachine(hub);
     const fallback = makePlaneFallback({ db: server.db, machineRoot });
-    const before = await configVersion();
+    const first = await configVersion();
     await fallback.look();
+    expect(await configVersion()).toBe(first + 1);
     expect(fallback.engineAt(4300)).toEqual({});
     expect([4242, 22, 0].map(fallback.engineAt)).toEqual([undefined, undefined, undefined]);
     expect(await waysOf(web)).toEqual({ [hub.ip]: { at: "plane", port: 4300 } });
+    // The engine of an organization whose overrides name an address listens there alone.
+    const overrides = (listen: object) => call("PATCH", "", { config_overrides: { listen } });
+    expect((await overrides({ host: "192.0.2.1" })).status).toBe(200);
+    await fallback.look();
+    expect(fallback.engineAt(4300)).toEqual({ host: "192.0.2.1" });
+    expect((await overrides({})).status).toBe(200);
     // A second look changes nothing, and neither does the agent's report.
+    const before = await configVersion();
     await fallback.look();
     await hub.checkin({ tcp: 0 });
-    expect(await configVersion()).toBe(before + 1);
+    expect(await configVersion()).toBe(before);
 
     expect((await callNode("PATCH", hub, "", { is_lighthouse: false, is_relay: false })).status).toBe(200);
     await fallback.look();

@@ -39,10 +39,8 @@ export const lighthouse: Hub = {
   isRelay: true,
   publicIp: "203.0.113.9",
   externalPort: 4243,
-  listenPort: null,
   subnets: [],
   routeOptions: {},
-  tcp: null,
 };
 
 export const source: ConfigSource = {

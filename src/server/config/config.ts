@@ -6,6 +6,7 @@ import { defaultOverlayPort } from "../../api/values.ts";
 import { internetNetworks, joinHostPort, parseAddress } from "../../base/ip.ts";
 import { deviceName } from "../../engine/interface-names.ts";
 import {
+  isMap,
   measureYaml,
   mergeYaml,
   stringifyYaml,
@@ -20,7 +21,6 @@ import { compileRules } from "../policy/firewall.ts";
 import { isSelf, type Rule } from "../../api/rules.ts";
 import { costOf } from "../../protocol/routing/advertised.ts";
 import { certifiedGroups, userOfGroup } from "../../protocol/users-groups.ts";
-import { atPlane, mostTcpWays, type NodeConfig, type TcpWay } from "../../protocol/stored.ts";
 import type { NodeRow } from "../store/tables/nodes.ts";
 
 /** The columns of a node that its own configuration depends on. */
@@ -50,17 +50,8 @@ export type ConfigNode = Pick<
 /** The columns of a lighthouse, a relay or a router with subnets that other nodes' configurations depend on. */
 export type Hub = Pick<
   ConfigNode,
-  | "id"
-  | "ip"
-  | "isLighthouse"
-  | "isRelay"
-  | "publicIp"
-  | "externalPort"
-  | "listenPort"
-  | "subnets"
-  | "routeOptions"
-> &
-  Pick<NodeRow, "tcp">;
+  "id" | "ip" | "isLighthouse" | "isRelay" | "publicIp" | "externalPort" | "subnets" | "routeOptions"
+>;
 
 export type ConfigSource = {
   slug: string;
@@ -169,9 +160,15 @@ export function* renderSlices(view: ConfigView, node: NodeKind): Generator<unkno
 
 /** Everything but `pki`. */
 export function treeOf(view: ConfigView, node: NodeKind, engine: EngineVersion): YamlMap {
-  const merged = mergeYaml(mergeYaml(settings(view, node, engine), view.overrides), node.configOverrides);
+  const merged = withOverrides(settings(view, node, engine), view.overrides, node);
   return withRechecks(merged, view.flowRechecks);
 }
+
+const withOverrides = (
+  tree: YamlMap,
+  ofAll: YamlMap,
+  { configOverrides }: Pick<NodeKind, "configOverrides">,
+) => mergeYaml(mergeYaml(tree, ofAll), configOverrides);
 
 /** Reserves room for the nodes of `pki` and for the overrides.yml that a node merges itself. */
 function excessOf(text: string, tree: YamlMap, blocked: number): string | undefined {
@@ -185,10 +182,25 @@ function excessOf(text: string, tree: YamlMap, blocked: number): string | undefi
 
 const reservedNodes = 100;
 
+type Listening = Pick<
+  ConfigNode,
+  "listenPort" | "externalPort" | "isLighthouse" | "isRelay" | "publicIp" | "configOverrides"
+>;
+
+/** Where a node's engine listens, with the overrides of its organization. `host` is unset: at each address. */
+export function listenPlaceOf(node: Listening, ofAll: YamlMap): { host?: string; port: number } {
+  const port = listenPortOf(node);
+  const { listen } = withOverrides({ listen: { port } }, ofAll, node);
+  const chosen = isMap(listen) ? listen : {};
+  const { host } = chosen;
+  return {
+    ...(typeof host === "string" && !["::", "[::]", "0.0.0.0"].includes(host) ? { host } : {}),
+    port: typeof chosen["port"] === "number" ? chosen["port"] : port,
+  };
+}
+
 /** The UDP port that the engine binds: fixed if peers must find the node, else any free port, which suits NAT. */
-export function listenPortOf(
-  node: Pick<ConfigNode, "listenPort" | "externalPort" | "isLighthouse" | "isRelay" | "publicIp">,
-): number {
+function listenPortOf(node: Omit<Listening, "configOverrides">): number {
   if (node.listenPort !== null) return node.listenPort;
   const mustBeFound = node.isLighthouse || node.isRelay || node.publicIp !== null;
   return mustBeFound ? (node.externalPort ?? defaultOverlayPort) : 0;
@@ -341,28 +353,6 @@ function withSubnets(rule: YamlMap, { subnets, exitGroups }: NodeKind, engine: E
   if (subnets.length === 0 || !isExplicit || "local_cidr" in rule) return [rule];
   if (exitGroups.length === 0) return [{ ...rule, local_cidr: "any" }];
   return [rule, ...subnets.map((network) => ({ ...rule, local_cidr: network }))];
-}
-
-/** How the node reaches lighthouses and relays where UDP is blocked. A lighthouse needs none: the nodes come to it. */
-export function tcpWays(
-  { hubs }: Pick<ConfigView, "hubs">,
-  node: Pick<ConfigNode, "id" | "isLighthouse">,
-): NodeConfig["tcp"] {
-  if (node.isLighthouse) return undefined;
-  const ways = hubs
-    .filter((hub) => hub.id !== node.id && (hub.isLighthouse || hub.isRelay))
-    .flatMap((hub): [string, TcpWay][] => {
-      const { tcp, publicIp } = hub;
-      if (tcp === null || publicIp === null) return [];
-      return [
-        [
-          hub.ip,
-          { at: tcp === atPlane ? atPlane : joinHostPort(publicIp, Number(tcp)), port: listenPortOf(hub) },
-        ],
-      ];
-    })
-    .slice(0, mostTcpWays);
-  return ways.length === 0 ? undefined : Object.fromEntries(ways);
 }
 
 function underlay(hub: Hub): string {

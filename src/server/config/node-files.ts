@@ -3,13 +3,14 @@
 
 import { createHash } from "node:crypto";
 import { given } from "../../base/given.ts";
+import { joinHostPort } from "../../base/ip.ts";
 import { formatTime } from "../../base/quantities.ts";
 import { AppError } from "../../base/errors.ts";
 import { can } from "../../engine/features.ts";
 import type { DownloadAnswer } from "../../protocol/download.ts";
-import { maxExits, type NodeConfig } from "../../protocol/stored.ts";
+import { atPlane, maxExits, type NodeConfig } from "../../protocol/stored.ts";
 import { certifiedGroups } from "../../protocol/users-groups.ts";
-import { tcpWays } from "./config.ts";
+import { listenPlaceOf } from "./config.ts";
 import { mayIssue } from "../certificates/issue.ts";
 import { outlineOthers, withoutBlocklist } from "./outline.ts";
 import { findNode, showNode, versionOf, type CurrentCertificate, type NodeRecord } from "../store/nodes.ts";
@@ -140,6 +141,19 @@ function exitsFor({ exits, config }: OrgView, node: NodeRecord): NonNullable<Nod
     .map(({ name, ip, ip6 }) => ({ name, ip_address: ip, ip_address6: carriesIpv6 ? ip6 : null }));
 }
 
+/** How the node reaches lighthouses and relays where UDP is blocked. A lighthouse needs none: the nodes come to it. */
+function tcpWays({ byTcp, config }: OrgView, node: NodeRecord): NodeConfig["tcp"] {
+  if (node.isLighthouse) return undefined;
+  const ways = byTcp
+    .filter(({ id }) => id !== node.id)
+    .map((hub) => {
+      const { ip, publicIp, tcp } = hub;
+      const at = tcp === atPlane ? atPlane : joinHostPort(publicIp ?? "", Number(tcp));
+      return [ip, { at, port: listenPlaceOf(hub, config.overrides).port }] as const;
+    });
+  return ways.length === 0 ? undefined : Object.fromEntries(ways);
+}
+
 function nodeConfigOf(view: OrgView, node: NodeRecord): NodeConfig {
   const exits = exitsFor(view, node);
   return {
@@ -159,7 +173,7 @@ function nodeConfigOf(view: OrgView, node: NodeRecord): NodeConfig {
     ...(node.ephemeralSilenceS === null ? {} : { ephemeral: true }),
     ...(exits.length === 0 ? {} : { exits }),
     ...(node.exitGroups.length === 0 ? {} : { is_exit: true }),
-    ...given({ tcp: tcpWays(view.config, node) }),
+    ...given({ tcp: tcpWays(view, node) }),
   };
 }
 

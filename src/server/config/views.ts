@@ -1,6 +1,7 @@
 // The part of the nodes' files that all nodes of an organization share. Read once per config_version and cached.
 
 import { AppError } from "../../base/errors.ts";
+import { mostTcpWays } from "../../protocol/stored.ts";
 import type { OrderKey } from "../../protocol/values.ts";
 import { readBlocklist } from "../certificates/blocklist.ts";
 import { inSlices } from "../http/heavy-work.ts";
@@ -25,6 +26,8 @@ export type OrgView = {
   configVersion: number;
   config: ConfigView;
   exits: readonly ReturnType<typeof exitPick.parse>[];
+  /** Lighthouses and relays that are reached by TCP. Not in `config`: no config.yml changes with them. */
+  byTcp: readonly ReturnType<typeof tcpPick.parse>[];
   /** For tests of the rules. Made at the first one. */
   testable(): Promise<TestableRules>;
   /** The CAs that nodes trust: two of each kind during a rotation. */
@@ -81,9 +84,18 @@ const hubPick = nodes.pick(
   "isRelay",
   "publicIp",
   "externalPort",
-  "listenPort",
   "subnets",
   "routeOptions",
+);
+const tcpPick = nodes.pick(
+  "id",
+  "ip",
+  "isLighthouse",
+  "isRelay",
+  "publicIp",
+  "externalPort",
+  "listenPort",
+  "configOverrides",
   "tcp",
 );
 const exitPick = nodes.pick("id", "name", "ip", "ip6", "exitGroups");
@@ -104,6 +116,13 @@ async function loadView(reader: Reader, orgId: number, now: number): Promise<Org
     reader,
     exitPick,
     `SELECT ${exitPick.select()} FROM nodes WHERE org_id = $1 AND state = 'active' AND exit_groups <> '[]' ORDER BY id`,
+    [orgId],
+  );
+  const byTcp = await queryAll(
+    reader,
+    tcpPick,
+    `SELECT ${tcpPick.select()} FROM nodes WHERE org_id = $1 AND state = 'active' AND tcp IS NOT NULL
+     AND (is_lighthouse = 1 OR is_relay = 1) AND public_ip IS NOT NULL ORDER BY id LIMIT ${mostTcpWays}`,
     [orgId],
   );
   const cas = await queryAll(
@@ -136,6 +155,7 @@ async function loadView(reader: Reader, orgId: number, now: number): Promise<Org
     configVersion: org.configVersion,
     config,
     exits,
+    byTcp,
     testable: () => (parsed ??= inSlices(testable(rules))),
     trust: trustIn(cas.filter(({ retiredAt }) => retiredAt === null)),
     formerTrust: trustIn(cas),

@@ -1,5 +1,6 @@
 // The differences of a node before and after a change: for its certificate, for other nodes, for the audit log. Pure.
 
+import { valueAt } from "../../base/yaml.ts";
 import { isHub, type NodeRecord } from "../store/nodes.ts";
 import { certifiedGroups } from "../../protocol/users-groups.ts";
 import type { NodeRow } from "../store/tables/nodes.ts";
@@ -33,9 +34,11 @@ export function gainsGroup(from: Grouped, to: Grouped): boolean {
 /** Whether configurations of other nodes change. Rules that name the node are not looked at. */
 export function affectsOthers(before: NodeRecord, after: NodeRecord): boolean {
   const shown = (node: NodeRecord) => {
-    const { ip, isLighthouse, isRelay, publicIp, externalPort } = node;
+    const { ip, isLighthouse, isRelay, publicIp, externalPort, tcp } = node;
+    // Others are told the engine's own port with the way by TCP.
+    const port = tcp === null ? undefined : valueAt(node.configOverrides, "listen.port");
     const routed = [node.subnets, node.routeOptions, node.exitGroups, isExit(node) && node.name];
-    return JSON.stringify([ip, isLighthouse, isRelay, publicIp, externalPort, routed]);
+    return JSON.stringify([ip, isLighthouse, isRelay, publicIp, externalPort, port, routed]);
   };
   return (isHub(before) || isHub(after)) && shown(before) !== shown(after);
 }

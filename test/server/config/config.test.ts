@@ -1,7 +1,7 @@
 import { describe, expect, test } from "bun:test";
 import * as v from "valibot";
 import {
-  listenPortOf,
+  listenPlaceOf,
   makeConfigView,
   type ConfigNode,
   type ConfigSource,
@@ -175,10 +175,22 @@ test("a device name is valid on Linux and differs by organization", () => {
 });
 
 test("a node that peers must find has a fixed port", () => {
-  expect(listenPortOf({ ...plain, listenPort: 7 })).toBe(7);
-  expect(listenPortOf(plain)).toBe(0);
-  expect(listenPortOf({ ...plain, isLighthouse: true })).toBe(4242);
-  expect(listenPortOf({ ...plain, publicIp: "203.0.113.1", externalPort: 999 })).toBe(999);
+  const portOf = (node: ConfigNode) => listenPlaceOf(node, {}).port;
+  expect(portOf({ ...plain, listenPort: 7 })).toBe(7);
+  expect(portOf(plain)).toBe(0);
+  expect(portOf({ ...plain, isLighthouse: true })).toBe(4242);
+  expect(portOf({ ...plain, publicIp: "203.0.113.1", externalPort: 999 })).toBe(999);
+});
+
+test("an engine listens where the overrides of the node say, else those of its organization", () => {
+  const ofAll = { listen: { host: "192.0.2.1", port: 7 } };
+  const own = { ...plain, configOverrides: { listen: { host: "::" } } };
+  expect(listenPlaceOf(plain, ofAll)).toEqual({ host: "192.0.2.1", port: 7 });
+  expect(listenPlaceOf(own, ofAll)).toEqual({ port: 7 });
+  for (const node of [plain, own])
+    expect(parsed({ overrides: ofAll }, node)).toMatchObject({
+      listen: { port: listenPlaceOf(node, ofAll).port },
+    });
 });
 
 describe("config_overrides", () => {

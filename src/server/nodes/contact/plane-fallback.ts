@@ -10,7 +10,7 @@ import { readText } from "../../../base/open-file.ts";
 import { slugPattern } from "../../../base/slug.ts";
 import { atPlane, NodeConfig } from "../../../protocol/stored.ts";
 import type { ServerOptions } from "../../options.ts";
-import { listenPortOf } from "../../config/config.ts";
+import { listenPlaceOf } from "../../config/config.ts";
 import { nodes, type NodeRow } from "../../store/tables/nodes.ts";
 import { organizations } from "../../store/tables/organizations.ts";
 import { notifyNode, raiseConfigVersion } from "../../store/versions.ts";
@@ -29,16 +29,19 @@ export function makePlaneFallback({ db, machineRoot }: Deps): PlaneFallback {
   return {
     engineAt: (port) => engines.get(port),
     async look() {
-      if (db.dialect === "postgres") return;
-      const found: NodeRow[] = [];
-      for (const own of machineRoot === undefined ? [] : nodesOfMachine(machineRoot)) {
+      const [found, places]: [NodeRow[], typeof engines] = [[], new Map()];
+      const isOffered = machineRoot !== undefined && db.dialect !== "postgres";
+      for (const own of isOffered ? nodesOfMachine(machineRoot) : []) {
         const org = await organizations.find(db, { slug: own.org_slug });
         // A node of another control plane may have the same number and an organization of the same name.
         if (org === undefined || !Bun.deepEquals(own.order_key, org.orderPublic)) continue;
         const node = await nodes.find(db, { orgId: org.id, id: own.node_id, state: "active" });
-        if (node !== undefined && (node.isLighthouse || node.isRelay)) found.push(node);
+        if (node === undefined || !(node.isLighthouse || node.isRelay)) continue;
+        const { port, ...place } = listenPlaceOf(node, org.configOverrides);
+        places.set(port, place);
+        found.push(node);
       }
-      engines = new Map(found.map((node) => [listenPortOf(node), placeOf(node)]));
+      engines = places;
       const former = await nodes.all(db, { tcp: atPlane });
       const ids = new Set(found.map(({ id }) => id));
       const changes = [
@@ -79,9 +82,4 @@ function nodesOfMachine(configRoot: string): NodeConfig[] {
       return [];
     }
   });
-}
-
-function placeOf({ configOverrides: { listen } }: NodeRow): EnginePlace {
-  const host = typeof listen === "object" && listen !== null && "host" in listen ? listen["host"] : undefined;
-  return typeof host === "string" && !["::", "[::]", "0.0.0.0"].includes(host) ? { host } : {};
 }
