@@ -167,6 +167,7 @@ export class OrganizationEngine {
       control,
       command: "daemon",
       log,
+      heardAt: (peers: readonly string[]) => this.health.prober.lastAnswerOf(peers),
       system: { ...system, monotonic },
     };
     const isUp = () => this.wanted === "up" && !this.isRevoked;

@@ -1,6 +1,7 @@
 // `bun test/bench/node-at-rest.ts [ROUNDS] [SECONDS]`: an idle node (daemon and engine) and an idle tailscaled, side by side in
 // the same seconds: private memory, processor time, switches, and the traffic at the machine's interface. Each node knows one
-// other, its lighthouse or a peer, and its control plane over TLS. Needs root.
+// other, its lighthouse or a peer, and its control plane over TLS. The lighthouse offers TCP fallback, as that of \`agent setup\` does.
+// Needs root.
 
 import { join } from "node:path";
 import { parseJoinKey } from "../../src/protocol/join-key.ts";
@@ -56,7 +57,8 @@ async function startOurs(
   for (const host of [hub, desk]) {
     const places = placesBelow(join(directory, host.name), engineNamed("1.12").nebula);
     const target = ["--api-base", url, ...pinned, "--org-slug", "acme", "--node-name", host.name];
-    const roles = host === hub ? ["--is-lighthouse", "--public-ip", host.address] : [];
+    const roles =
+      host === hub ? ["--is-lighthouse", "--public-ip", host.address, "--tcp-fallback", ":443"] : [];
     const how = ["--registration-token-file", "-", "--mode", "desktop", "--no-start", ...roles];
     const registered = await runAgent(["register", ...target, ...how, ...places.flags], {
       input: token,

@@ -3,6 +3,11 @@
 
 import { expect, test } from "bun:test";
 import * as v from "valibot";
+import { join } from "node:path";
+import { realSystem } from "../../src/base/system.ts";
+import { can } from "../../src/engine/features.ts";
+import { localApi } from "../../src/node/engine/local-api.ts";
+import { controlSocket } from "../../src/platform/systemd/control-socket.ts";
 import { agent, buildAgent, startControlPlane } from "../support/agent.ts";
 import { blockUdp, nft, permitUdp } from "../support/block-udp.ts";
 import { command, startDaemon, statusOf, untilStatus } from "../support/daemon.ts";
@@ -46,7 +51,7 @@ async function netcheckOf({ places, host }: Member) {
 asRoot("where UDP is blocked", () => {
   describeEngines(
     "a node",
-    ({ nebula }) => {
+    ({ nebula, version }) => {
       test("goes by TCP, tells it, and comes back without a lost ping", async () => {
         await using stack = new AsyncDisposableStack();
         const directory = stack.use(temporaryDirectory());
@@ -98,6 +103,15 @@ asRoot("where UDP is blocked", () => {
         await Bun.sleep(5000);
         const lostByTcp = pings.map((ping) => lostAt(ping).filter((at) => at > settledAt).length);
         expect(lostByTcp).toEqual([0, 0, 0]);
+
+        if (can(version, "local_api")) {
+          // What the lighthouse tells the peer of a: the address of its own machine, at which it sees a, and what a itself tells of it.
+          const api = localApi(controlSocket(join(b.places.configRoot, "acme")), realSystem());
+          const told = async () => (await api.queryLighthouse(a.ip))[lh.ip]?.reported ?? [];
+          const isSeen = async () => (await told()).some((at) => at.startsWith(`${lh.host.address}:`));
+          await until("the lighthouse's answer", isSeen, 20_000);
+          expect((await told()).filter((at) => /^(127\.|\[::1\])/.test(at))).toEqual([]);
+        }
 
         // A daemon that is killed: the next one goes on with the ports that the engine has.
         const { tcp: before } = await statusOf(a.places, "acme");

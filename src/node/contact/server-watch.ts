@@ -234,8 +234,9 @@ export async function watchHealth<T>(
   const ended = new AbortController();
   const saving = repeat(save, system, ended.signal);
   const open = () => openOrganization(settings.configRoot, slug);
+  const heardAt = (peers: readonly string[]) => health.prober.lastAnswerOf(peers);
   const beside = isRunByUnits({ directory: organization.directory, mode: organization.config.mode }, system)
-    ? besideEngine({ ...organization, open, control, command, log, system }, ended.signal)
+    ? besideEngine({ ...organization, open, control, command, log, heardAt, system }, ended.signal)
     : Promise.resolve();
   try {
     const paths = reporterOf(health, healer.healings, directory, slug, system);

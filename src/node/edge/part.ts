@@ -15,6 +15,8 @@ export type EdgeContext = {
   /** Names the lock's holder in messages of other runs. */
   command: string;
   log: Log;
+  /** When the health of this process last heard one of these overlay addresses, monotonic ms. Unset: it watches no health. */
+  heardAt?(peers: readonly string[]): number | undefined;
   system: Pick<
     System,
     "now" | "monotonic" | "sleep" | "lookup" | "machineState" | "env" | "run" | "platform" | "isRoot"

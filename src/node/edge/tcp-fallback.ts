@@ -2,7 +2,7 @@
 // one does by TCP, gives its engine addresses on loopback for them (tcp-way.ts), and takes these away when UDP passes again.
 
 import { join } from "node:path";
-import { messageOf } from "../../base/errors.ts";
+import { AppError, messageOf } from "../../base/errors.ts";
 import { parseAddress } from "../../base/ip.ts";
 import { readText } from "../../base/open-file.ts";
 import { formatTime } from "../../base/quantities.ts";
@@ -23,9 +23,15 @@ import { runPart, type EdgeContext, type RunningPart } from "./part.ts";
 import { openTcpWay, proxyFor, type TcpWay } from "./tcp-way.ts";
 import { watchFiles } from "./watch-files.ts";
 
-/** How often one lighthouse or relay is asked by UDP, two packets of 44 bytes: 2.5 MB a day. */
+/** An answer of this age to the probes of health, every 7 s (paces.ts), shows that UDP passes. */
+const quietEnoughMs = 7600;
+/** How often one lighthouse or relay is asked by UDP if they do not answer probes: two packets of 44 bytes, 1.3 MB a day. */
+const askEveryMs = 6000;
+/** While this node goes by TCP. */
 const everyMs = 3000;
 const [oneMs, allMs, byTcpMs] = [800, 1500, 3000];
+/** If none answers by UDP within this time, TCP is tried, too. */
+const soonMs = 500;
 const againMs = 200;
 /** UDP passes again after so many answers in a row. */
 const enough = 2;
@@ -56,23 +62,39 @@ async function run(context: EdgeContext, signal: AbortSignal, isOver: () => bool
   }
 }
 
-/** Resolves at the signal, or when UDP is blocked and TCP works: then tcp.json says so, and nothing else is changed. */
+/**
+ * Resolves at the signal, or when UDP is blocked and TCP works: then tcp.json says so, and nothing else is changed. While health
+ * hears lighthouses or relays, it asks nothing.
+ */
 export async function noticeBlockedUdp(context: EdgeContext, signal: AbortSignal): Promise<void> {
-  const { slug, directory, log, system } = context;
+  const { slug, directory, log, system, heardAt } = context;
   const hubs = hubsIn(context);
-  for (let turn = 0; !signal.aborted && readTcpState(directory) === undefined; turn++) {
+  let answering: Hub | undefined;
+  while (!signal.aborted && readTcpState(directory) === undefined) {
     const all = hubs();
-    const one = all[turn % Math.max(1, all.length)];
-    if (one !== undefined && (await heard([one], oneMs, system)).size === 0) {
-      const [answers, at] = await Promise.all([heard(all, allMs, system), firstByTcp(all, system)]);
-      if (answers.size === 0 && at !== undefined && !signal.aborted) {
-        await apply(context, { since: formatTime(system.now()), at, ports: {} });
-        log.warn("No lighthouse or relay answers by UDP: this node goes by TCP", { team: slug, at });
+    const heardMs = heardAt?.(all.map(({ peer }) => peer));
+    const restMs = heardMs === undefined ? 0 : heardMs + quietEnoughMs - system.monotonic();
+    if (restMs > 0) answering = undefined;
+    else if (answering === undefined || (await heard([answering], oneMs, system)).size === 0) {
+      const { byUdp, byTcp } = await askAll(all, system);
+      answering = all.find(({ peer }) => byUdp.has(peer));
+      if (answering === undefined && byTcp !== undefined && !signal.aborted) {
+        await apply(context, { since: formatTime(system.now()), at: byTcp, ports: {} });
+        log.warn("No lighthouse or relay answers by UDP: this node goes by TCP", { team: slug, at: byTcp });
         return;
       }
     }
-    await system.sleep(everyMs, signal).catch(() => undefined);
+    await system.sleep(restMs > 0 ? restMs : askEveryMs, signal).catch(() => undefined);
   }
+}
+
+/** By TCP only if none answers by UDP soon: that is a connection to each. */
+async function askAll(hubs: readonly Hub[], system: Pick<EdgeContext["system"], "env" | "lookup" | "sleep">) {
+  const byUdp: Heard = new Map();
+  const asking = heard(hubs, allMs, system, byUdp);
+  await system.sleep(soonMs);
+  const byTcp = byUdp.size > 0 ? undefined : await firstByTcp(hubs, system);
+  return { byUdp: await asking, byTcp };
 }
 
 function apply({ slug, directory, control, command, system }: EdgeContext, state: TcpState | undefined) {
@@ -110,13 +132,15 @@ export function tcpHubs(organization: Organization): Hub[] {
   });
 }
 
+type Heard = Map<string, { host: string; port: number }>;
+
 /** Those that answer by UDP, with the address that did. */
 async function heard(
   hubs: readonly Hub[],
   forMs: number,
   system: Pick<EdgeContext["system"], "lookup">,
-): Promise<Map<string, { host: string; port: number }>> {
-  const found = new Map<string, { host: string; port: number }>();
+  found: Heard = new Map(),
+): Promise<Heard> {
   await Promise.all(
     hubs.map(async ({ peer, host, port }) => {
       const addresses = parseAddress(host) === undefined ? await system.lookup(host, "system") : [host];
@@ -171,9 +195,10 @@ export async function firstByTcp(
     });
     const isHeard = await way.ask(byTcpMs);
     way.close();
-    return isHeard ? hub : undefined;
+    if (!isHeard) throw new AppError("failed", `No engine answers at ${hub.url}`);
+    return hub;
   });
-  const found = (await Promise.all(asked)).find((hub) => hub !== undefined);
+  const found = await Promise.any(asked).catch(() => undefined);
   if (found === undefined) return undefined;
   const { hostname, port, protocol } = new URL(found.url);
   return `${hostname}:${port || (protocol === "wss:" ? 443 : 80)}`;
@@ -189,7 +214,7 @@ async function goByTcp(context: EdgeContext, signal: AbortSignal, isOver: () => 
   const nudges = makeNudges();
   const open = (hub: Hub) => openWay(hub, context, (datagram) => nudges.pass(hub.peer, datagram, ways));
   try {
-    let answers = new Map<string, { host: string; port: number }>();
+    let answers: Heard = new Map();
     for (let inRow = 0; !signal.aborted && inRow < enough; inRow = answers.size > 0 ? inRow + 1 : 0) {
       await follow(hubs(), ways, open, context);
       await system.sleep(inRow === 0 ? everyMs : everyMs / 2, signal).catch(() => undefined);

@@ -8,6 +8,7 @@ import { decodeBundle } from "../../pki/bundle.ts";
 import { overlayRoles, overlaySettings, staticHosts, unsafeRoutes } from "../files/config/read-config.ts";
 import { isWithin, overlayNetworks } from "../files/granted/networks.ts";
 import { openOrganization, type Organization } from "../files/organizations.ts";
+import { tcpWaysOf } from "../files/tcp-state.ts";
 
 export type Facts = {
   /** This node's overlay addresses. */
@@ -22,6 +23,8 @@ export type Facts = {
   routes: readonly { network: string; routers: readonly string[] }[];
   /** Of a lighthouse, which asks none: the other lighthouses and relays that its configuration places. */
   otherHubs: readonly string[];
+  /** Those that are reached by TCP where UDP is blocked. */
+  byTcp: readonly string[];
   /** When its certificates are valid, ms since 1970. */
   certificate: { from: number; to: number };
   /** MTU of the tunnel's interface; undefined: the engine's default. */
@@ -56,6 +59,7 @@ export function readFacts({ slug, directory }: Pick<Organization, "slug" | "dire
       network,
       routers: routers.filter(isInside),
     })),
+    byTcp: Object.keys(tcpWaysOf({ directory, config })).filter(isInside),
     otherHubs: isLighthouse ? hubsOf(text).filter(isInside).slice(0, maxLighthouses) : [],
     certificate: {
       from: Math.max(...certificates.map(({ notBefore }) => notBefore * 1000)),

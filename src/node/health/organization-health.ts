@@ -30,7 +30,7 @@ import type { KeptPeers } from "./paths/kept-peers.ts";
 import { NamedPeers } from "./named-peers.ts";
 import { pacesOf } from "./paces.ts";
 import { isUnknown, type PeerReport, type PeersSeen } from "./peer-report.ts";
-import { probeTargets } from "./probe-targets.ts";
+import { probeTargets, watchedForTcp } from "./probe-targets.ts";
 import type { OffloadTrial } from "./paths/offload-trial.ts";
 import { probeEveryMs, Prober } from "./prober.ts";
 import { brokenAfter, freshMs, isBroken, isSettled } from "./probe-record.ts";
@@ -336,7 +336,7 @@ export class OrganizationHealth {
       choosesRelays: this.#deps.healer !== undefined,
       now,
     });
-    this.prober.setTargets(targets, pacesOf(tunnels.all, now));
+    this.prober.setTargets(targets, pacesOf(tunnels.all, now, watchedForTcp(present.facts)));
   }
 
   /**

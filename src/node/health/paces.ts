@@ -10,6 +10,8 @@ const relayMs = 2000;
 /** Two nodes that probe each other more often would take the probes for traffic (tunnels.ts). */
 const busyMs = 4000;
 const mostBusy = 8;
+/** Whether UDP is blocked must be noticed within ten seconds, and this costs less than a question beside the probes. */
+const watchedMs = 7000;
 
 const isBusy = ({ trafficAt }: SeenTunnel, now: number) =>
   trafficAt !== undefined && now - trafficAt < presentMs;
@@ -30,11 +32,16 @@ const busyTunnels = (tunnels: readonly SeenTunnel[], now: number) =>
 export const busiest = (tunnels: readonly SeenTunnel[], now: number): SeenTunnel[] =>
   busyTunnels(tunnels, now).slice(0, mostBusy);
 
-/** ms between probes, by address. */
-export function pacesOf(tunnels: readonly SeenTunnel[], now: number): Map<string, number> {
+/** ms between probes, by address. `watched`: those whose silence may mean that UDP is blocked. */
+export function pacesOf(
+  tunnels: readonly SeenTunnel[],
+  now: number,
+  watched: readonly string[] = [],
+): Map<string, number> {
   const busy = busyTunnels(tunnels, now);
   const relays = busy.flatMap((each) => (each.remote === undefined ? each.relays : []));
   return new Map([
+    ...watched.map((address) => [address, watchedMs] as const),
     ...busy.slice(0, mostBusy).map(({ address }) => [address, busyMs] as const),
     ...relays.map((relay) => [relay, relayMs] as const),
   ]);

@@ -41,6 +41,7 @@ export function probeTargets(probable: Probable): string[] {
   const unasked = new Set([...relaysInUse, ...busy.map(({ address }) => address)]);
   const all = [
     ...facts.lighthouses,
+    ...watchedForTcp(facts),
     ...new Set(facts.routes.flatMap(({ routers }) => routers).slice(0, maxRouters)),
     ...(choosesRelays ? relaysToMeasure(facts) : []),
     ...[...unasked].slice(0, maxUnasked),
@@ -67,6 +68,9 @@ function servedOf({ records, tunnels }: Probable, served: readonly string[]): st
 function latestFirst(a: SeenTunnel, b: SeenTunnel): number {
   return (b.trafficAt ?? 0) - (a.trafficAt ?? 0);
 }
+
+/** One of those that are reached by TCP where UDP is blocked: its silence must be noticed soon (edge/tcp-fallback.ts). */
+export const watchedForTcp = ({ byTcp }: Pick<Facts, "byTcp">): readonly string[] => byTcp.slice(0, 1);
 
 /** The relays that this node may choose between; none if it uses all. */
 export function relaysToMeasure({ relays, own }: Pick<Facts, "relays" | "own">): string[] {

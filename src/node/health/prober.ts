@@ -125,6 +125,12 @@ export class Prober {
     return Math.max(0, ...this.records().map(([, { answeredAt }]) => answeredAt ?? 0));
   }
 
+  /** Monotonic ms of the last answer of one of these; undefined without one. */
+  lastAnswerOf(addresses: readonly string[]): number | undefined {
+    const all = addresses.flatMap((each) => this.record(each)?.answeredAt ?? []);
+    return all.length === 0 ? undefined : Math.max(...all);
+  }
+
   /** Takes over the records of an earlier process. */
   restore(address: string, record: ProbeRecord): void {
     const target = {

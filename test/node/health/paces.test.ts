@@ -26,6 +26,14 @@ test("the eight busiest peers and the relays in use are probed more often, idle 
   expect([...paces.values()].filter((each) => each === 4000)).toHaveLength(8);
 });
 
+test("whose silence may mean that UDP is blocked is probed every seven seconds, and more often while it carries traffic", () => {
+  const tunnels = new Tunnels();
+  tunnels.see([tunnel(2, 1)], [], now - 100_000, () => 0);
+  expect(pacesOf(tunnels.all, now, ["10.77.0.2"])).toEqual(new Map([["10.77.0.2", 7000]]));
+  tunnels.see([tunnel(2, 99)], [], now, () => 0);
+  expect(pacesOf(tunnels.all, now, ["10.77.0.2"])).toEqual(new Map([["10.77.0.2", 4000]]));
+});
+
 test("two nodes that probe each other every 4 s are idle to each other", () => {
   const tunnels = new Tunnels();
   let counter = 1;

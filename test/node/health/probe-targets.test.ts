@@ -11,6 +11,7 @@ const facts = {
   routes: [],
   underlays: [],
   otherHubs: [],
+  byTcp: [],
   isLighthouse: false,
   certificate: { from: 0, to: 0 },
   mtu: undefined,
@@ -58,6 +59,11 @@ test("a peer that stopped answering is probed without a tunnel; one that never a
     ["10.77.0.8", record({ missed: 9 })],
   ];
   expect(choose([], { records })).toEqual(["10.77.0.9", "10.77.0.7"]);
+});
+
+test("of those that are reached by TCP one is probed, also a relay that is not used", () => {
+  const byTcp = ["10.77.0.22", "10.77.0.21"];
+  expect(choose([], { facts: { ...facts, byTcp } })).toEqual(["10.77.0.9", "10.77.0.22"]);
 });
 
 test("this node and addresses outside the overlay are never probed", () => {
