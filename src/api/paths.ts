@@ -32,6 +32,8 @@ export const Path = v.object({
   relays: v.array(Text),
   /** The path uses relays that are all away: it is as it was when it was reported. */
   relays_away: v.boolean(),
+  /** The peer is away: then a path to it is not called broken. */
+  peer_away: v.boolean(),
   probe: word(probeResults),
   rtt_ms: v.nullable(v.number()),
   loss: v.nullable(v.number()),
@@ -46,7 +48,7 @@ const PathCounts = v.object({
   relayed: v.number(),
   /** Number of `relayed` paths whose relays are all away. */
   relays_away: v.number(),
-  /** The peer does not answer, whatever the path. */
+  /** The peer is not away, and does not answer, whatever the path. */
   broken: v.number(),
 });
 export type PathCounts = v.InferOutput<typeof PathCounts>;
@@ -102,7 +104,16 @@ const GroupPaths = v.object({
   /** When it was computed. */
   at: Time,
   /** Of all groups, also of those that are left out. */
-  totals: v.object({ nodes: v.number(), online: v.number(), ...pairCounts, ...roundTrips }),
+  totals: v.object({
+    nodes: v.number(),
+    online: v.number(),
+    /** The nodes that have applied their newest configuration. */
+    current: v.number(),
+    ...pairCounts,
+    /** Paths over relays that are all away, without another one that is reported. */
+    cut: v.number(),
+    ...roundTrips,
+  }),
   /** At most 60, the worst first: by broken paths, nodes that are away, relayed paths, then by name. */
   groups: v.array(MapGroup),
   /** Groups beyond these, and their nodes. */
@@ -182,7 +193,7 @@ export const pathsApi = {
     access: "member",
     scope: "nodes",
     summary:
-      "Nodes and paths summed by group, for a map of many nodes: the states of the nodes of each group, and between each two groups the paths by kind and their round trips. A node counts in its first group. Each pair of nodes counts once, with the worse of what both report; what nodes reported that are away does not count, nor do paths over relays that are all away. Members see the paths of their own nodes. May be some seconds old",
+      "Nodes and paths summed by group, for a map of many nodes: the states of the nodes of each group, and between each two groups the paths by kind and their round trips. A node counts in its first group. Each pair of nodes counts once, with the worse of what both report; what nodes reported that are away does not count, nor do broken paths to nodes that are away, nor paths over relays that are all away. Members see the paths of their own nodes. May be some seconds old",
     answers: { 200: { description: "Groups", schema: GroupPaths } },
   }),
   between: endpoint({
@@ -252,7 +263,13 @@ const NodeTrouble = v.object({
   /** The active ones among them. */
   lighthouses: since("0.2.0", v.number()),
   /** Lighthouses and relays that are not online. */
-  hubs_away: foundOf(v.object({ ...named, is_lighthouse: v.boolean() })),
+  hubs_away: foundOf(
+    v.object({
+      ...named,
+      is_lighthouse: v.boolean(),
+      last_checkin_at: since("0.2.0", v.nullable(Time)),
+    }),
+  ),
   /** Certificates that end within a week and should have been renewed. Ephemeral nodes and phones are left out. */
   not_renewed: foundOf(ending),
   vulnerable_engines: foundOf(v.object({ ...named, overlay_version: Text, advisory: Text, fixed_in: Text })),

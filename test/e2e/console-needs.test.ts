@@ -30,6 +30,8 @@ describe("paths and needs in the console", () => {
     speakingMachine(scene, name, groups, roles);
   /** It reports a broken path. */
   let db: Awaited<ReturnType<typeof machine>>;
+  /** It does not answer there. */
+  let app: Awaited<ReturnType<typeof machine>>;
 
   beforeAll(async () => {
     scene = await startConsole();
@@ -49,13 +51,14 @@ describe("paths and needs in the console", () => {
     async () => {
       const hub = await machine("hub", []);
       const web = await machine("web", ["web"]);
-      db = await machine("db", ["db"]);
+      [db, app] = [await machine("db", ["db"]), await machine("app", ["app"])];
+      await app.checkin({});
       const answers = { probe: "answers", rtt_ms: 12.5 };
       await web.report([
         { peer: hub.address, path: "direct", ...answers },
         { peer: db.address, path: "relayed", relays: ["hub"], ...answers },
       ]);
-      await db.report([{ peer: hub.address, path: "none", probe: "broken" }]);
+      await db.report([{ peer: app.address, path: "none", probe: "broken" }]);
       // The control plane writes reports a moment later, and the page looks every 15 s.
       const count = () =>
         page.evaluate(
@@ -69,9 +72,9 @@ describe("paths and needs in the console", () => {
       await map.waitFor();
       const broken = page.getByRole("list", { name: "Broken paths" }).getByRole("listitem");
       // The node that reports it is named first.
-      expect(await broken.allInnerTexts()).toEqual([expect.stringMatching(/^db – hub/)]);
+      expect(await broken.allInnerTexts()).toEqual([expect.stringMatching(/^db – app/)]);
       expect(await broken.getByRole("link", { name: "Why?" }).getAttribute("href")).toMatch(
-        /\?from=db&to=hub$/,
+        /\?from=db&to=app$/,
       );
       for (const kind of ["direct", "relay", "broken"])
         expect([kind, await map.locator(`path.${kind}`).count()]).toEqual([kind, 1]);
@@ -100,7 +103,7 @@ describe("paths and needs in the console", () => {
       const dbs = await tabOf(`nodes/${db.id}/`);
       await dbs.getByRole("link", { name: "Why?" }).click();
       await dbs.getByRole("heading", { name: "Access" }).waitFor();
-      expect(new URL(dbs.url()).search).toBe("?from=db&to=hub");
+      expect(new URL(dbs.url()).search).toBe("?from=db&to=app");
       await dbs.close();
       expect(new URL(page.url()).search).toBe("?view=table");
       // A tab that was opened in the background is ready when it is looked at.
@@ -135,7 +138,7 @@ describe("paths and needs in the console", () => {
     "the overview lists what needs a person, each with its action, and draws how many were online",
     async () => {
       // Paths of a machine that is away for long are old: the tests before this one took their time.
-      await db.checkin({});
+      for (const each of [db, app]) await each.checkin({});
       // Nothing is shown before all of it is known, so that the page does not grow while it is looked at.
       const release = await holdRequests(page, /\/relays\/$/);
       const machines = page.waitForResponse(/nodes\/attention\/$/);
@@ -148,10 +151,13 @@ describe("paths and needs in the console", () => {
       await online.waitFor();
       await page.unroute(/\/relays\/$/);
       await scene.admin(["node", "update", "acme", "hub", "--lighthouse", "--public-ip", "192.0.2.1"]);
-      const hub = page.getByRole("listitem").filter({ hasText: "nodes find each other by this lighthouse" });
+      const hub = page.getByRole("listitem").filter({ hasText: "lighthouse, is away" });
       await hub.getByRole("link", { name: "hub" }).waitFor();
       await page.getByText("Lighthouse hub is away").waitFor();
-      await page.getByRole("listitem").filter({ hasText: "does not reach hub" }).waitFor();
+      await page
+        .getByRole("listitem")
+        .filter({ hasText: "does not reach app, though both are online" })
+        .waitFor();
       // What is not shown is behind a link.
       const attention = /nodes\/attention\/$/;
       let answer: { broken_paths: { count: number }; failing_tests?: object | undefined } | undefined;

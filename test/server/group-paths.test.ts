@@ -4,7 +4,7 @@ import { expect, test } from "bun:test";
 import * as v from "valibot";
 import type { Organization } from "../../src/api/organizations.ts";
 import { pathsApi } from "../../src/api/paths.ts";
-import { registerNode, type RegisteredNode } from "../support/nodes.ts";
+import { checkinOf, registerNode, type RegisteredNode } from "../support/nodes.ts";
 import { useNumbered } from "../support/numbered.ts";
 import type { TestServer } from "../support/server.ts";
 
@@ -74,6 +74,8 @@ test("paths are summed by the first group of their nodes; a pair counts once, wi
   expect(totals).toEqual({
     nodes: 4,
     online: 3,
+    current: 0,
+    cut: 0,
     direct: 1,
     relayed: 1,
     broken: 1,
@@ -144,11 +146,27 @@ test("a path over relays that are all away does not count, until one of them is 
   server.clock.ms += 16_000;
   await two.checkin({});
   await server.app.services.reports.stop();
-  expect((await groups()).totals.relayed).toBe(0);
+  expect((await groups()).totals).toMatchObject({ relayed: 0, cut: 1 });
   await relay.checkin({});
   await server.app.services.reports.stop();
   server.clock.ms += 16_000;
-  expect((await groups()).totals.relayed).toBe(1);
+  expect((await groups()).totals).toMatchObject({ relayed: 1, cut: 0 });
+});
+
+test("what does not reach a node that is away is not broken, and nodes with their newest configuration are counted", async () => {
+  const { one, two, app } = await scene();
+  expect((await groups()).totals).toMatchObject({ broken: 1, current: 0 });
+  server.clock.ms += 200_000;
+  const { config_version } = checkinOf(await app.checkin({}));
+  await app.checkin({ config_version });
+  await two.checkin({});
+  await server.app.services.reports.stop();
+  // web-1, which app-1 does not reach, is away.
+  expect((await groups()).totals).toMatchObject({ online: 2, broken: 0, current: 1 });
+  await one.checkin({});
+  await server.app.services.reports.stop();
+  server.clock.ms += 16_000;
+  expect((await groups()).totals).toMatchObject({ online: 3, broken: 1 });
 });
 
 test("members get the sums of their own nodes' paths, and the states of all nodes", async () => {

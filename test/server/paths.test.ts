@@ -54,6 +54,7 @@ test("the list has the latest state of each path, with the names of both nodes",
       remote: "192.0.2.7:4242",
       relays: [],
       relays_away: false,
+      peer_away: true,
       probe: "answers",
       rtt_ms: 12.5,
       loss: 0,
@@ -104,8 +105,15 @@ test("a path over relays that are all away is said to be old, and counted", asyn
   expect((await send("GET", "paths/counts/")).json).toEqual([
     { node: alpha.id, direct: 1, relayed: 5, broken: 0, relays_away: 2 },
   ]);
+  await report(alpha, { changed: [direct(far.ip, { probe: "broken" }), direct(near.ip)] });
+  // Of a peer that is away, nobody is told that the path is broken.
+  const counted = async () => (await send("GET", `paths/counts/`)).json;
+  expect(await counted()).toMatchObject([{ broken: 0, relays_away: 2 }]);
+  const toPeers = async () => (await list()).filter(({ peer }) => peer !== null);
+  expect((await toPeers()).map(({ peer_away }) => peer_away)).toEqual([false, true]);
   await far.checkin();
-  expect((await send("GET", "paths/counts/")).json).toMatchObject([{ relays_away: 0 }]);
+  expect(await counted()).toMatchObject([{ broken: 1, relays_away: 0 }]);
+  expect((await toPeers()).map(({ peer_away }) => peer_away)).toEqual([false, false]);
 });
 
 test("the list can be filtered, and its pages link to each other with the filter", async () => {

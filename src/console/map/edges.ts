@@ -14,7 +14,7 @@ export type Edge = {
   /** The worst of both sides, ms. */
   rttMs: number | undefined;
   relays: readonly string[];
-  /** When it was reported, ms, if the node that reports it is away, or its relays are. Undefined: it is current. */
+  /** When it was reported, ms, if the node that reports it is away, or its relays are, or the peer that does not answer. Undefined: it is current. */
   oldAt?: number | undefined;
 };
 
@@ -29,11 +29,12 @@ export function edgesOf(paths: readonly Path[], active: readonly End[]): Edge[] 
   const byId = new Map(active.map((node) => [node.id, node]));
   const edges = new Map<string, Edge>();
   for (const { node, peer, path, probe, relays, relays_away, rtt_ms, reported_at } of paths) {
-    const reporter = byId.get(node);
-    if (peer === null || reporter === undefined || !byId.has(peer)) continue;
+    const [reporter, other] = [byId.get(node), byId.get(peer ?? 0)];
+    if (peer === null || reporter === undefined || other === undefined) continue;
     const kind: EdgeKind | "none" | "unknown" = probe === "broken" ? "broken" : path;
     if (kind === "none" || kind === "unknown") continue;
-    const oldAt = reporter.online && !relays_away ? undefined : Date.parse(reported_at);
+    const isOld = !reporter.online || relays_away || (kind === "broken" && !other.online);
+    const oldAt = isOld ? Date.parse(reported_at) : undefined;
     const ends = [node, peer].sort((a, b) => a - b);
     // The one that reports a broken path is named first.
     const [from = node, to = peer] = kind === "broken" ? [node, peer] : ends;

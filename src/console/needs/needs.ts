@@ -44,11 +44,13 @@ export type Need = {
 
 const backupCommand = "sudo agent admin backup /backup/control-$(date +%F).db";
 
-/** All needs, the worst first: what does not work, who waits, what will not work some day. `now`: ms. */
-export function needRows(own: string, found: Found, now: number): Need[] {
+type Totals = GroupPaths["totals"];
+
+/** All needs, the worst first: what does not work, who waits, what will not work some day. `now`: ms. `totals`: of all paths. */
+export function needRows(own: string, found: Found, now: number, totals?: Totals): Need[] {
   const counts = needCounts(found);
   const kinds = Object.keys(rowsOfKind) as NeedKind[];
-  const rows = kinds.flatMap((kind) => (counts[kind] === 0 ? [] : rowsOfKind[kind](found, now)));
+  const rows = kinds.flatMap((kind) => (counts[kind] === 0 ? [] : rowsOfKind[kind](found, now, totals)));
   return [...rows, ...adviceRow(own, found.attention)];
 }
 
@@ -84,8 +86,18 @@ const toCopy = (words: string, copy: string): Act => ({ words, copy });
 /** One that works for now. */
 const later = (row: Omit<Need, "sign">): Need => ({ ...row, sign: "part" });
 
+/** What it means that a lighthouse is away. */
+function findsWords({ lighthouses, hubs_away: { first } }: Attention): string {
+  const others = lighthouses - first.filter(({ is_lighthouse }) => is_lighthouse).length;
+  if (others <= 0) return "nodes that have not talked before do not find each other";
+  return `new tunnels are found by the other ${others === 1 ? "lighthouse" : `${others} lighthouses`} alone`;
+}
+
+const cutWords = ({ cut }: Totals) =>
+  cut === 0 ? "no path is cut" : `${cut === 1 ? "1 path has" : `${cut} paths have`} no other way`;
+
 /** In the order of the page. */
-const rowsOfKind: Readonly<Record<NeedKind, (found: Found, now: number) => Need[]>> = {
+const rowsOfKind: Readonly<Record<NeedKind, (found: Found, now: number, totals?: Totals) => Need[]>> = {
   warnings: ({ warnings }) =>
     warnings.map(({ code, text, hint }) => ({
       key: code,
@@ -101,17 +113,20 @@ const rowsOfKind: Readonly<Record<NeedKind, (found: Found, now: number) => Need[
       what: "is two machines with the same keys, and tunnels alternate between them",
       more: `On the copy alone: ${separateCopy}, with a new join key`,
     })),
-  hubs_away: ({ attention }) =>
-    rowsOf("hub", "show=hubs", attention.hubs_away, ({ is_lighthouse }) => ({
+  hubs_away: ({ attention }, _, totals) =>
+    rowsOf("hub", "show=hubs", attention.hubs_away, ({ is_lighthouse, last_checkin_at }) => ({
       what: is_lighthouse
-        ? "is away: nodes find each other by this lighthouse"
-        : "is away: it relays for others",
+        ? `lighthouse, is away: ${findsWords(attention)}`
+        : `relay, is away${totals === undefined ? "" : `: ${cutWords(totals)}`}`,
+      more: "On its machine, if it runs, the command says what is wrong",
+      at: last_checkin_at,
+      act: toCopy("Command to examine", "sudo agent doctor"),
     })),
   broken_paths: ({ attention }) =>
     rowsOf("broken", "show=broken", attention.broken_paths, ({ id, peers, peer_count }) => {
       const others = peer_count - peers.length;
       return {
-        what: `does not reach ${peers.join(", ")}${others > 0 ? ` and ${others} more` : ""}`,
+        what: `does not reach ${peers.join(", ")}${others > 0 ? ` and ${others} more` : ""}, though ${peer_count === 1 ? "both" : "all"} are online`,
         act: { words: "Why?", to: ["nodes", id] },
       };
     }),
@@ -248,7 +263,7 @@ const nodesWord = (count: number) => (count === 1 ? "1 node" : `${count} nodes`)
 
 /** Whether all is well, in one sentence. `count`: of all needs. `broken`: paths that are broken. */
 export function verdictOf(attention: Attention, broken: number, count: number): Verdict {
-  const { active, online, hubs_away, cloned, not_applied, lighthouses } = attention;
+  const { active, online, hubs_away, cloned, not_applied } = attention;
   if (active === 0) return { sign: "off", words: "No node is registered" };
   if (online === 0) return { sign: "need", words: `None of ${nodesWord(active)} is online` };
   const dark = hubs_away.first.find(({ is_lighthouse }) => is_lighthouse);
@@ -269,19 +284,15 @@ export function verdictOf(attention: Attention, broken: number, count: number): 
   if (first === undefined) return { sign: "on", words: count === 0 ? "All is well" : "The network is well" };
   const words = `${first.charAt(0).toUpperCase()}${first.slice(1)}${second === undefined ? "" : `, ${second}`}`;
   if (dark === undefined) return { sign: "need", words };
-  const others = Math.max(
-    0,
-    lighthouses - hubs_away.first.filter(({ is_lighthouse }) => is_lighthouse).length,
-  );
-  const found =
-    others === 0
-      ? "Nodes that have not talked before do not find each other until it is back."
-      : `New tunnels are found by ${others === 1 ? "the other lighthouse" : `the other ${others} lighthouses`} alone.`;
   const lost = ill === 0 ? "No node has lost a peer." : `${nodesWord(ill)} lost peers.`;
   return {
     sign: "need",
     words,
-    alarm: { id: dark.id, name: dark.name, facts: `Tunnels that are up stay up. ${found} ${lost}` },
+    alarm: {
+      id: dark.id,
+      name: dark.name,
+      facts: `Tunnels that are up stay up; ${findsWords(attention)}. ${lost}`,
+    },
   };
 }
 
@@ -352,16 +363,16 @@ export function tilesOf(
             line: lineOf((each) => each.rtt_ms_median),
           },
     current:
-      last?.current == null
+      totals === undefined
         ? undefined
         : {
-            value: last.current >= last.active ? "all" : `${last.current}`,
-            of: last.current >= last.active ? `${last.active} nodes` : `of ${last.active}`,
+            value: `${totals.current}`,
+            of: `of ${active}`,
             facts:
-              last.current >= last.active
-                ? "have the newest"
-                : `${last.active - last.current} behind, or away`,
-            share: last.active === 0 ? 0 : last.current / last.active,
+              totals.current === active
+                ? "all have the newest"
+                : `${active - totals.current} behind, or away`,
+            share: active === 0 ? 0 : totals.current / active,
           },
   };
 }

@@ -12,7 +12,7 @@ import { Failure, Loading, State, When } from "../ui/parts.tsx";
 import { Export } from "../ui/lists/tools.tsx";
 import { PathLine } from "./path-drawings.tsx";
 
-export const isBroken = ({ probe }: Path): boolean => probe === "broken";
+export const isBroken = ({ probe, peer_away }: Path): boolean => probe === "broken" && !peer_away;
 
 /** What is wrong comes first, then the shortest round trip. */
 export const inOrder = (peers: readonly Path[]): readonly Path[] =>
@@ -94,8 +94,8 @@ export function Paths({ node, data: peers, error }: PathsProps) {
 type RowProps = { node: Node; peer: Path; isShort?: boolean };
 
 export function PathRow({ node, peer, isShort = false }: RowProps) {
-  // Outdated paths have no colour: the node that reported them is away, or their relays are.
-  const isOld = !isPresent(node) || peer.relays_away;
+  // Outdated paths have no colour: the node that reported them is away, or a peer that does not answer, or their relays are.
+  const isOld = !isPresent(node) || (peer.probe === "broken" && peer.peer_away) || peer.relays_away;
   const by = byWords(peer);
   return (
     <tr>

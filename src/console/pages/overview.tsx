@@ -114,8 +114,11 @@ type WholeProps = {
   network: GroupPaths | undefined;
 };
 
-function Whole({ own, days, needs, attention, network }: WholeProps) {
-  const rows = needRows(own, { ...needs, attention }, now.value);
+function Whole({ own, days, needs, network, ...found }: WholeProps) {
+  // One count of nodes on the page.
+  const counted = network && { active: network.totals.nodes, online: network.totals.online };
+  const attention = { ...found.attention, ...counted };
+  const rows = needRows(own, { ...needs, attention }, now.value, network?.totals);
   const changed = <Changed own={own} />;
   const isCalm = rows.length < 4;
   return (

@@ -2,34 +2,19 @@
 
 import { maxOnlinePoints, type OnlineHistory } from "../../api/nodes.ts";
 import { formatTime } from "../../base/quantities.ts";
-import { onlineMs } from "../../api/values.ts";
-import { nextRound } from "../http/heavy-work.ts";
 import type { GroupPathSums } from "../paths/group-paths.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Database, Reader } from "../store/database.ts";
-import { computed, integer, integerOrNull, queryAll, queryNumber, queryOne } from "../store/table.ts";
+import { queryAll, queryNumber } from "../store/table.ts";
 import { organizations } from "../store/tables/organizations.ts";
 import { onlineCounts } from "../store/tables/online-counts.ts";
 
 const intervalMs = 300_000;
 const keptDays = 30;
 const dayMs = 86_400_000;
-/** Nodes of one query: few enough that check-ins do not wait for it. */
-const sliceSize = 2000;
 type Deps = Pick<ServerOptions, "system"> & { db: Database; groupPaths: GroupPathSums };
 
-const counting = organizations.pick("id", "configVersion", "pathReports");
-type Counting = ReturnType<typeof counting.parse>;
-const slice = computed({ n: integer(), online: integer(), applied: integer(), last: integerOrNull() });
-const sumOf = (condition: string) =>
-  `CAST(coalesce(sum(CASE WHEN ${condition} THEN 1 ELSE 0 END), 0) AS bigint)`;
-const applied = "applied_config_version >= own_version AND applied_config_version >= $4";
-const countSlice = `SELECT count(*) AS n, max(id) AS last,
-    ${sumOf("last_checkin_at > $3")} AS online, ${sumOf(applied)} AS applied
-  FROM (SELECT id, own_version FROM nodes WHERE org_id = $1 AND state = 'active' AND phone IS NULL AND id > $2
-    ORDER BY id LIMIT ${sliceSize}) x
-  LEFT JOIN sightings ON node_id = id`;
-
+const counting = organizations.pick("id", "pathReports");
 /** Counts once in each interval. An interval in which no server runs stays empty. */
 export async function countOnline({ db, system, groupPaths }: Deps): Promise<void> {
   const now = system.now();
@@ -39,35 +24,17 @@ export async function countOnline({ db, system, groupPaths }: Deps): Promise<voi
   if ((await queryNumber(db, `${newest} WHERE at <= $1`, [now])) === at) return;
   const sql = `SELECT ${counting.select()} FROM organizations WHERE deleted_at IS NULL`;
   for (const org of await queryAll(db, counting, sql)) {
-    const nodes = await countNodes(db, org, now);
-    if (nodes.active === 0) continue;
-    const paths = org.pathReports ? await countPaths(groupPaths, org.id) : {};
-    const row = { orgId: org.id, at, ...nodes, ...paths };
+    const { totals } = (await groupPaths.of(org.id, undefined)).answer;
+    const { nodes: active, online, current: applied, direct, relayed, broken } = totals;
+    if (active === 0) continue;
+    const trips = { rttMedian: microseconds(totals.rtt_ms_median), rtt95: microseconds(totals.rtt_ms_95) };
+    const paths = org.pathReports ? { direct, relayed, broken, ...trips } : {};
+    const row = { orgId: org.id, at, online, active, applied, ...paths };
     await db.writeFor("rows", (tx) => onlineCounts.upsert(tx, row, "ON CONFLICT (org_id, at) DO NOTHING"));
   }
   await db.writeFor("rows", (tx) =>
     tx.run("DELETE FROM online_counts WHERE at < $1", [at - keptDays * dayMs]),
   );
-}
-
-async function countNodes(db: Reader, { id: orgId, configVersion }: Counting, now: number) {
-  const sum = { online: 0, active: 0, applied: 0 };
-  let last = 0;
-  for (;;) {
-    const found = await queryOne(db, slice, countSlice, [orgId, last, now - onlineMs, configVersion]);
-    sum.online += found?.online ?? 0;
-    sum.active += found?.n ?? 0;
-    sum.applied += found?.applied ?? 0;
-    if (found?.n !== sliceSize) return sum;
-    last = found.last ?? 0;
-    await nextRound();
-  }
-}
-
-async function countPaths(groupPaths: GroupPathSums, orgId: number) {
-  const { direct, relayed, broken, rtt_ms_median, rtt_ms_95 } = (await groupPaths.of(orgId, undefined)).answer
-    .totals;
-  return { direct, relayed, broken, rttMedian: microseconds(rtt_ms_median), rtt95: microseconds(rtt_ms_95) };
 }
 
 const microseconds = (ms: number | null) => (ms === null ? null : Math.round(ms * 1000));

@@ -89,9 +89,12 @@ async function lookAtHubs({ db, changes, reports }: NodeStore, orgId: number, no
       (hub.isLighthouse || hub.isRelay) &&
       !isOnline(reports?.onto(hub) ?? hub, now, changes),
   );
-  const first = away
-    .slice(0, maxFirst)
-    .map(({ id, name, isLighthouse }) => ({ id, name, is_lighthouse: isLighthouse }));
+  const first = away.slice(0, maxFirst).map(({ id, name, isLighthouse, lastCheckinAt: at }) => ({
+    id,
+    name,
+    is_lighthouse: isLighthouse,
+    last_checkin_at: at === null ? null : formatTime(at),
+  }));
   const lighthouses = hubs.filter(({ state, isLighthouse }) => state === "active" && isLighthouse).length;
   return { lighthouses, hubs_away: { count: away.length, first } };
 }

@@ -7,6 +7,7 @@ import type { ServerOptions } from "../options.ts";
 import type { Reader } from "../store/database.ts";
 import { isHub, isOnline } from "../store/nodes.ts";
 import { nodesWithSightings } from "../store/sightings.ts";
+import { readConfigVersion } from "../store/versions.ts";
 import { computed, integerOrNull, joined, queryAll } from "../store/table.ts";
 import { nodes } from "../store/tables/nodes.ts";
 import { paths } from "../store/tables/paths.ts";
@@ -84,10 +85,16 @@ const nodePick = nodes.pick(
   "isRelay",
   "subnets",
   "exitGroups",
+  "ownVersion",
 );
-const seenPick = joined("n", nodePick, "s", computed({ lastCheckinAt: integerOrNull() }));
+const seenPick = joined(
+  "n",
+  nodePick,
+  "s",
+  computed({ lastCheckinAt: integerOrNull(), applied: integerOrNull() }),
+);
 type NodeFound = ReturnType<typeof seenPick.parse>;
-const nodeSlice = `SELECT ${nodePick.select()}, last_checkin_at
+const nodeSlice = `SELECT ${nodePick.select()}, last_checkin_at, applied_config_version AS applied
   FROM ${nodesWithSightings} WHERE org_id = $1 AND state = 'active' AND id > $2 ORDER BY id LIMIT ${sliceSize}`;
 
 async function readNodes(
@@ -96,6 +103,7 @@ async function readNodes(
   isSeen: (node: NodeFound) => boolean,
 ): Promise<FoundNodes> {
   const found: FoundNodes = { all: [], byId: new Map(), byAddress: new Map(), away: new Set() };
+  const newest = await readConfigVersion(reader, orgId);
   for (let last = 0; ;) {
     const rows = await queryAll(reader, seenPick, nodeSlice, [orgId, last]);
     for (const row of rows) {
@@ -111,6 +119,7 @@ async function readNodes(
         group: mapGroup({ groups: row.groups, owner_groups: row.ownerGroups }),
         ownerId: row.ownerId,
         isOnline: isHere,
+        isCurrent: (row.applied ?? 0) >= Math.max(row.ownVersion, newest),
         isPhone: row.phone !== null,
         isHub: isHub(row),
         isNeeded: row.isLighthouse || row.isRelay,
@@ -134,7 +143,7 @@ async function readEdges(
   ownerId: number | undefined,
 ): Promise<FoundEdges> {
   const ofNodes = () => new Uint8Array(found.all.length);
-  const read: FoundEdges = { edges: new Map(), worst: ofNodes(), reached: ofNodes() };
+  const read: FoundEdges = { edges: new Map(), worst: ofNodes(), reached: ofNodes(), cut: new Set() };
   const ends = found.all.map(({ id }) => id);
   const own = found.all.filter((node) => node.ownerId === ownerId).map(({ id }) => id);
   const ranges =
@@ -153,11 +162,11 @@ async function readEdges(
 }
 
 /**
- * Both ends report a path: of the two, the worse counts. What a node reported before it went away does not, nor does a path
- * over relays that are all away.
+ * Both ends report a path: of the two, the worse counts. What a node reported before it went away does not, nor that it does
+ * not reach one that is away, nor a path over relays that are all away.
  */
 function addEdge(
-  { edges, worst, reached }: FoundEdges,
+  { edges, worst, reached, cut }: FoundEdges,
   { all, byId, byAddress, away }: FoundNodes,
   row: PathFound,
 ): void {
@@ -166,13 +175,16 @@ function addEdge(
   if (from === undefined || to === undefined || from === to || reporter?.isOnline !== true) return;
   if (row.probe === "answers") reached[to] = 1;
   const kind = row.probe === "broken" ? broken : kindNames.findIndex((name) => name === row.path);
-  if (kind < 0) return;
-  const hasNoWay = row.relays.length > 0 && row.relays.every((relay) => away.has(relay));
-  if (hasNoWay && kind === relayed) return;
-  worst[from] = Math.max(worst[from] ?? 0, kind);
+  if (kind < 0 || (kind === broken && all[to]?.isOnline !== true)) return;
   const [a, b] = [Math.min(from, to), Math.max(from, to)];
-  const rtt = row.rttUs === null ? Number.NaN : row.rttUs / 1000;
   const key = a * all.length + b;
+  const hasNoWay = row.relays.length > 0 && row.relays.every((relay) => away.has(relay));
+  if (hasNoWay && kind === relayed) {
+    cut.add(key);
+    return;
+  }
+  worst[from] = Math.max(worst[from] ?? 0, kind);
+  const rtt = row.rttUs === null ? Number.NaN : row.rttUs / 1000;
   const known = edges.get(key);
   if (known === undefined) {
     edges.set(key, { a, b, kind, rtt });

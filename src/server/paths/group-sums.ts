@@ -17,6 +17,8 @@ type SummedNode = {
   group: string | null;
   ownerId: number | null;
   isOnline: boolean;
+  /** It has applied its newest configuration. */
+  isCurrent: boolean;
   isPhone: boolean;
   isHub: boolean;
   /** A lighthouse or a relay. */
@@ -39,7 +41,13 @@ export const [relayed, broken] = [1, 2];
 type Edge = { a: number; b: number; kind: number; rtt: number };
 
 /** By pair; and by place of a node, the worst kind that it reports itself, and whether another says that it answers. */
-export type FoundEdges = { edges: Map<number, Edge>; worst: Uint8Array; reached: Uint8Array };
+export type FoundEdges = {
+  edges: Map<number, Edge>;
+  worst: Uint8Array;
+  reached: Uint8Array;
+  /** Pairs whose path goes over relays that are all away. */
+  cut: Set<number>;
+};
 
 type Kinds = { direct: number; relayed: number; broken: number };
 const noKinds = (): Kinds => ({ direct: 0, relayed: 0, broken: 0 });
@@ -47,7 +55,7 @@ const nameOf = (kind: number) => kindNames[kind] ?? "broken";
 
 export function* sumsOf(
   { all, byId }: FoundNodes,
-  { edges, worst, reached }: FoundEdges,
+  { edges, worst, reached, cut }: FoundEdges,
   now: number,
 ): Generator<undefined, Sums> {
   const groups = yield* groupsOf(all, worst);
@@ -85,7 +93,13 @@ export function* sumsOf(
   return {
     answer: {
       at: formatTime(now),
-      totals: { nodes: counted, online: counted - away, ...sums },
+      totals: {
+        nodes: counted,
+        online: counted - away,
+        current: all.filter(({ isCurrent, isPhone }) => isCurrent && !isPhone).length,
+        cut: [...cut].filter((key) => !edges.has(key)).length,
+        ...sums,
+      },
       groups: shown,
       left_out: { groups: sorted.length - shown.length, nodes: counted - nodesOf(shown) },
       pairs: answers.sort((a, b) => byName(a.from, b.from) || byName(a.to, b.to)),

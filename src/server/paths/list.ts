@@ -8,14 +8,14 @@ import type { Reader } from "../store/database.ts";
 import { computed, integer, joined, queryAll, queryNumber, text } from "../store/table.ts";
 import { nodeColumns, nodeRecord, type NodeRecord } from "../store/nodes.ts";
 import { nodesWithSightings } from "../store/sightings.ts";
-import { nodes } from "../store/tables/nodes.ts";
 import { paths } from "../store/tables/paths.ts";
 
 const shown = joined("x", paths, "n", computed({ nodeName: text() }));
 const from = `FROM paths x JOIN nodes n ON n.id = x.node_id WHERE x.org_id = $1 AND n.state = 'active'`;
 
 /** `ownerId`: a member, who sees only the paths of their own nodes, and no underlay addresses. */
-export type Shown = { nodeId?: number; ownerId: number | undefined; isOnline: (node: NodeRecord) => boolean };
+export type Shown = { nodeId?: number; ownerId: number | undefined; isOnline: IsOnline };
+type IsOnline = (node: NodeRecord) => boolean;
 
 /** The latest paths, of all nodes or of one, sorted by node and address. */
 export async function listPaths(
@@ -50,10 +50,9 @@ export async function listPaths(
      ORDER BY x.node_id, x.peer LIMIT ${limit} OFFSET ${offset}`,
     params,
   );
-  const peers = await peersWith(reader, orgId, [
-    ...new Set(rows.flatMap(({ peer, relays }) => [peer, ...relays])),
-  ]);
-  const areAway = await relaysAway(reader, orgId, rows, isOnline);
+  const named = rows.flatMap(({ peer, relays }) => [peer, ...relays]);
+  const peers = await nodesWith(reader, orgId, named, isOnline);
+  const areAway = relaysAway(peers);
   const items = rows.map((row): Path => {
     const peer = peers.get(row.peer);
     return {
@@ -66,6 +65,7 @@ export async function listPaths(
       remote: ownerId === undefined ? row.remote : null,
       relays: row.relays.map((relay) => peers.get(relay)?.name ?? relay),
       relays_away: areAway(row),
+      peer_away: peer?.isOnline === false,
       probe: row.probe,
       rtt_ms: row.rttUs === null ? null : row.rttUs / 1000,
       loss: row.lossPermille === null ? null : row.lossPermille / 1000,
@@ -89,15 +89,16 @@ export async function countPathsByNode(
   const where = `${from}${ownerId === undefined ? "" : " AND n.owner_id = $2"}`;
   const total = await queryNumber(reader, `SELECT count(DISTINCT x.node_id) AS n ${where}`, params);
   const { limit, offset } = pageOf(query);
+  const away = await awayPeers(reader, orgId, isOnline);
   const rows = await queryAll(
     reader,
     countedRow,
     `SELECT x.node_id AS node,
        ${countIf("x.probe <> 'broken' AND x.path = 'direct'")} AS direct,
        ${countIf("x.probe <> 'broken' AND x.path = 'relayed'")} AS relayed,
-       ${countIf("x.probe = 'broken'")} AS broken
+       ${countIf(`x.probe = 'broken'${notIn(away, params.length)}`)} AS broken
      ${where} GROUP BY x.node_id ORDER BY x.node_id LIMIT ${limit} OFFSET ${offset}`,
-    params,
+    [...params, ...away],
   );
   // Only for nodes on the page.
   const [first = 0, last = -1] = [rows[0]?.node, rows.at(-1)?.node];
@@ -108,7 +109,8 @@ export async function countPathsByNode(
      AND x.node_id BETWEEN ${first} AND ${last}`,
     params,
   );
-  const areAway = await relaysAway(reader, orgId, relayed, isOnline);
+  const relays = relayed.flatMap((row) => row.relays);
+  const areAway = relaysAway(await nodesWith(reader, orgId, relays, isOnline));
   const byNode = Map.groupBy(relayed.filter(areAway), ({ nodeId }) => nodeId);
   const items = rows.map((row) => ({ ...row, relays_away: byNode.get(row.node)?.length ?? 0 }));
   return { items, total, query };
@@ -117,43 +119,49 @@ export async function countPathsByNode(
 const relayedRow = paths.pick("nodeId", "path", "relays", "probe");
 type Relayed = { path: Path["path"]; relays: readonly string[]; probe: Path["probe"] };
 
-/** Whether a path goes over relays that are all away. Nodes report relays by address, or by name. */
-async function relaysAway(
-  reader: Reader,
-  orgId: number,
-  rows: readonly Relayed[],
-  isOnline: Shown["isOnline"],
-): Promise<(row: Relayed) => boolean> {
-  const relays = [...new Set(rows.flatMap((row) => row.relays))];
-  if (relays.length === 0) return () => false;
-  const places = relays.map((_, at) => `$${at + 2}`).join(", ");
-  const found = await queryAll(
-    reader,
-    nodeRecord,
-    `SELECT ${nodeColumns} FROM ${nodesWithSightings} WHERE org_id = $1 AND state = 'active'
-       AND (name IN (${places}) OR ip IN (${places}) OR ip6 IN (${places}))`,
-    [orgId, ...relays],
-  );
-  const away = new Set(
-    found.flatMap((node) => (isOnline(node) ? [] : [node.name, node.ip, node.ip6 ?? node.ip])),
-  );
-  return ({ path, probe, relays }) =>
-    path === "relayed" && probe !== "broken" && relays.length > 0 && relays.every((relay) => away.has(relay));
+/** Whether a path goes over relays that are all away. */
+const relaysAway =
+  (known: Found) =>
+  ({ path, probe, relays }: Relayed): boolean =>
+    path === "relayed" &&
+    probe !== "broken" &&
+    relays.length > 0 &&
+    relays.every((relay) => known.get(relay)?.isOnline === false);
+
+/** More peers that are away are not told from broken paths. */
+const maxAway = 1000;
+
+/**
+ * The addresses of nodes that are away, among those that others no longer reach. Such a path is not broken: one thing is wrong,
+ * and the node that is away says it.
+ */
+async function awayPeers(reader: Reader, orgId: number, isOnline: IsOnline): Promise<readonly string[]> {
+  const sql = `SELECT DISTINCT x.peer ${from} AND x.probe = 'broken' ORDER BY x.peer LIMIT ${maxAway}`;
+  const peers = (await queryAll(reader, paths.pick("peer"), sql, [orgId])).map(({ peer }) => peer);
+  const known = await nodesWith(reader, orgId, peers, isOnline);
+  return peers.filter((peer) => known.get(peer)?.isOnline === false);
 }
+
+/** `used`: so many parameters come before. */
+const notIn = (peers: readonly string[], used: number): string =>
+  peers.length === 0 ? "" : ` AND x.peer NOT IN (${peers.map((_, at) => `$${used + at + 1}`).join(", ")})`;
 
 /** Maximum peers shown for each node; the rest is counted. */
 const maxPeers = 3;
 
 const brokenRow = computed({ node: integer(), nodeName: text(), peer: text(), n: integer() });
 
-/** The nodes that do not reach peers: how many, and the first `limit`. */
+/** The nodes, online, that do not reach peers that are online: how many, and the first `limit`. */
 export async function brokenByNode(
   reader: Reader,
   orgId: number,
-  { ownerId, limit }: Pick<Shown, "ownerId"> & { limit: number },
+  { ownerId, isOnline, seenAfter, limit }: Shown & { seenAfter: number; limit: number },
 ): Promise<{ count: number; first: Attention["broken_paths"]["first"] }> {
-  const params = [orgId, ...(ownerId === undefined ? [] : [ownerId])];
-  const where = `${from} AND x.probe = 'broken'${ownerId === undefined ? "" : " AND n.owner_id = $2"}`;
+  const away = await awayPeers(reader, orgId, isOnline);
+  const own = [orgId, seenAfter, ...(ownerId === undefined ? [] : [ownerId])];
+  const params = [...own, ...away];
+  const where = `${from} AND x.probe = 'broken'${ownerId === undefined ? "" : " AND n.owner_id = $3"}
+    AND x.node_id IN (SELECT node_id FROM sightings WHERE last_checkin_at > $2)${notIn(away, own.length)}`;
   const count = await queryNumber(reader, `SELECT count(DISTINCT x.node_id) AS n ${where}`, params);
   if (count === 0) return { count, first: [] };
   const rows = await queryAll(
@@ -166,7 +174,8 @@ export async function brokenByNode(
      WHERE place <= ${maxPeers} ORDER BY node, peer`,
     params,
   );
-  const peers = await peersWith(reader, orgId, [...new Set(rows.map(({ peer }) => peer))]);
+  const addresses = rows.map(({ peer }) => peer);
+  const peers = await nodesWith(reader, orgId, addresses, isOnline);
   const first = [...Map.groupBy(rows, ({ node }) => node)].map(([id, found]) => ({
     id,
     name: found[0]?.nodeName ?? "",
@@ -176,26 +185,29 @@ export async function brokenByNode(
   return { count, first };
 }
 
-const peerPick = nodes.pick("id", "name", "ip", "ip6");
+type Found = ReadonlyMap<string, { id: number; name: string; isOnline: boolean }>;
 
-/** The active nodes with these overlay addresses. */
-async function peersWith(
+/** The active nodes with these addresses, or names: nodes report relays by the one or the other. */
+async function nodesWith(
   reader: Reader,
   orgId: number,
-  addresses: readonly string[],
-): Promise<Map<string, { id: number; name: string }>> {
-  const found = new Map<string, { id: number; name: string }>();
-  if (addresses.length === 0) return found;
-  const places = addresses.map((_, at) => `$${at + 2}`).join(", ");
+  words: readonly string[],
+  isOnline: IsOnline,
+): Promise<Found> {
+  const asked = [...new Set(words)];
+  if (asked.length === 0) return new Map();
+  const places = asked.map((_, at) => `$${at + 2}`).join(", ");
   const rows = await queryAll(
     reader,
-    peerPick,
-    `SELECT ${peerPick.select()} FROM nodes
-     WHERE org_id = $1 AND state = 'active' AND (ip IN (${places}) OR ip6 IN (${places}))`,
-    [orgId, ...addresses],
+    nodeRecord,
+    `SELECT ${nodeColumns} FROM ${nodesWithSightings}
+     WHERE org_id = $1 AND state = 'active' AND (name IN (${places}) OR ip IN (${places}) OR ip6 IN (${places}))`,
+    [orgId, ...asked],
   );
-  for (const { id, name, ip, ip6 } of rows) {
-    for (const address of [ip, ip6]) if (address !== null) found.set(address, { id, name });
-  }
-  return found;
+  return new Map(
+    rows.flatMap((node) => {
+      const found = { id: node.id, name: node.name, isOnline: isOnline(node) };
+      return [node.name, node.ip, node.ip6 ?? node.ip].map((word) => [word, found] as const);
+    }),
+  );
 }

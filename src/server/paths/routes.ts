@@ -7,6 +7,7 @@ import { listReply } from "../http/lists.ts";
 import type { OrganizationCall } from "../http/route.ts";
 import { nodeTrouble } from "../nodes/attention.ts";
 import { failingTests } from "../policy-files/upkeep.ts";
+import { onlineMs } from "../../api/values.ts";
 import type { Services } from "../services.ts";
 import { findNode, isOnline, type NodeRecord } from "../store/nodes.ts";
 import { brokenByNode, countPathsByNode, listPaths } from "./list.ts";
@@ -15,18 +16,14 @@ import { listRelays } from "./relay-list.ts";
 
 type Access = Pick<OrganizationCall, "caller" | "org">;
 
-export const pathHandlers = ({
-  db,
-  system,
-  publicUrl,
-  changes,
-  reports,
-  groupPaths,
-}: Services): Handlers<typeof pathsApi> => {
-  const shown = (call: Access) => ({
-    ownerId: ownerOf(call),
-    isOnline: (node: NodeRecord) => isOnline(reports.onto(node), system.now(), changes),
-  });
+const shownTo = ({ system, changes, reports }: Services, call: Access) => ({
+  ownerId: ownerOf(call),
+  isOnline: (node: NodeRecord) => isOnline(reports.onto(node), system.now(), changes),
+});
+
+export const pathHandlers = (services: Services): Handlers<typeof pathsApi> => {
+  const { db, system, publicUrl, groupPaths } = services;
+  const shown = (call: Access) => shownTo(services, call);
   return {
     list: async (call, input) =>
       listReply(call, publicUrl, await listPaths(db, call.org.id, input, shown(call))),
@@ -53,7 +50,11 @@ export const attentionHandlers = (services: Services): Handlers<typeof attention
   async retrieve(call) {
     const [trouble, broken_paths, failing_tests] = await Promise.all([
       nodeTrouble(services, call.org.id),
-      brokenByNode(services.db, call.org.id, { ownerId: ownerOf(call), limit: maxFirst }),
+      brokenByNode(services.db, call.org.id, {
+        ...shownTo(services, call),
+        seenAfter: services.system.now() - onlineMs,
+        limit: maxFirst,
+      }),
       failingTests(services.db, call.org.id),
     ]);
     return { body: { ...trouble, broken_paths, failing_tests } };

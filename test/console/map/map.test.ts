@@ -78,6 +78,8 @@ test("what an away node reports, or an away relay carries, is old, unless the ot
   expect(kinds(path(3, 1, { probe: "broken" }))).toEqual([["broken", at]]);
   expect(kinds(path(3, 1, { probe: "broken" }), path(1, 3))).toEqual([["direct", undefined]]);
   expect(kinds(path(1, 2), path(2, 1))).toEqual([["direct", undefined]]);
+  // It does not reach one that is away: that is no broken path.
+  expect(kinds(path(1, 3, { probe: "broken" }))).toEqual([["broken", at]]);
 });
 
 test("broken paths come first, then the slowest; what is old comes last", () => {

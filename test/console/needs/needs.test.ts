@@ -35,8 +35,19 @@ const found = {
   lastBackupAt: undefined,
   warnings: [],
 };
-const lighthouse = { id: 3, name: "lh-1", is_lighthouse: true };
-const relay = { id: 4, name: "relay-1", is_lighthouse: false };
+const totals = {
+  nodes: 40,
+  online: 20,
+  current: 39,
+  cut: 0,
+  direct: 999,
+  relayed: 1,
+  broken: 0,
+  rtt_ms_median: 9.25,
+  rtt_ms_95: 61,
+};
+const lighthouse = { id: 3, name: "lh-1", is_lighthouse: true, last_checkin_at: null };
+const relay = { id: 4, name: "relay-1", is_lighthouse: false, last_checkin_at: null };
 
 test("what needs somebody is one row each, the worst first: none hides the others", () => {
   const broken_paths = {
@@ -60,13 +71,14 @@ test("what needs somebody is one row each, the worst first: none hides the other
     "acme",
     { ...found, attention, lastBackupAt: null, failingTests: { count: 1, all: 5 } },
     now,
+    { ...totals, cut: 3 },
   );
   expect(rows.map(({ name, what }) => `${name} ${what}`)).toEqual([
     "node-6 is two machines with the same keys, and tunnels alternate between them",
-    "lh-1 is away: nodes find each other by this lighthouse",
-    "relay-1 is away: it relays for others",
-    "node-1 does not reach peer-1, peer-2, 10.77.1.4 and 1 more",
-    "node-2 does not reach peer-1",
+    "lh-1 lighthouse, is away: new tunnels are found by the other lighthouse alone",
+    "relay-1 relay, is away: 3 paths have no other way",
+    "node-1 does not reach peer-1, peer-2, 10.77.1.4 and 1 more, though all are online",
+    "node-2 does not reach peer-1, though both are online",
     "28 more have the same fault",
     "node-5 checks in, but has not applied the configuration: new rules are not in force on it",
     "Access 1 of 5 tests of the policy fails",
@@ -137,6 +149,11 @@ test("each kind of need is counted, and has rows", () => {
   }
   const [row] = needRows("acme", { ...found, ...alone.waiting }, now);
   expect([row?.what, row?.act]).toEqual(["asks to join ci, eu, key 0123456789abcdef", { request }]);
+  const hubs = { ...found, ...alone.hubs_away };
+  expect(needRows("acme", hubs, now).map(({ what }) => what)).toEqual(["relay, is away"]);
+  expect(needRows("acme", hubs, now, totals).map(({ what }) => what)).toEqual([
+    "relay, is away: no path is cut",
+  ]);
   // A node with two needs is one that needs somebody, and has a row for each.
   const { broken_paths } = (alone.broken_paths as { attention: Attention }).attention;
   const both = { ...found, ...listed({ broken_paths, cloned: { count: 1, first: [one] } }) };
@@ -195,11 +212,11 @@ test("the verdict is one sentence, and a lighthouse that is away says what that 
       id: 3,
       name: "lh-1",
       facts:
-        "Tunnels that are up stay up. New tunnels are found by the other lighthouse alone. No node has lost a peer.",
+        "Tunnels that are up stay up; new tunnels are found by the other lighthouse alone. No node has lost a peer.",
     },
   });
   expect(verdictOf({ ...dark, lighthouses: 1 }, 0, 2).alarm?.facts).toContain(
-    "Nodes that have not talked before do not find each other until it is back.",
+    "nodes that have not talked before do not find each other.",
   );
 });
 
@@ -257,7 +274,6 @@ test("tiles say when fewer are online than an hour ago, and are whole only where
     most: { at: last.at, online: 38 },
     last,
   };
-  const totals = { nodes: 40, online: 20, ...paths, direct: 999, relayed: 1 };
   const shown = tilesOf({ active: 40, online: 20 }, history, { totals, relayed: [] });
   expect(shown.online).toEqual({
     value: "20",

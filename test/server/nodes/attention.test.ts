@@ -226,6 +226,7 @@ test("broken paths are shown by node: to administrators all of them, to members 
   await alpha.checkin({ paths: { whole: true, changed: peers.map(broken) } });
   await beta.checkin({ paths: { whole: true, changed: [broken(alpha.ip)] } });
   await server.app.services.pathReports.stop();
+  await server.app.services.reports.stop();
   const ofBeta = { id: beta.id, name: "beta", peers: ["alpha"], peer_count: 1 };
   expect(await attention()).toMatchObject({
     broken_paths: { count: 2, first: [{ id: alpha.id, name: "alpha", peer_count: 5 }, ofBeta] },
@@ -240,6 +241,11 @@ test("broken paths are shown by node: to administrators all of them, to members 
     beta.id,
   );
   expect(await attention(member)).toMatchObject({ broken_paths: { count: 1, first: [ofBeta] } });
+  // Alpha went away: one cause. What it reported before does not count, and beta, which does not reach it, is well.
+  server.clock.ms += onlineMs;
+  await beta.checkin();
+  await server.app.services.reports.stop();
+  expect(await attention()).toMatchObject({ online: 1, broken_paths: none });
 });
 
 const policy = `groups: {staff: {}, app: {}, db: {}}
