@@ -196,6 +196,7 @@ const NodeListQuery = v.strictObject({
   ...ListQuery.entries,
   revoked: v.optional(v.picklist(["true", "false"]), "false"),
   owner: v.optional(v.literal("me")),
+  exits: v.optional(v.literal("true")),
   ids: v.optional(
     v.pipe(
       foreignText(3200),
@@ -213,7 +214,7 @@ export const nodesApi = {
     access: "member",
     scope: "nodes",
     summary:
-      "Nodes, ordered by id. With `revoked=true` only the revoked nodes, otherwise all others; with `owner=me` only those of the signed-in user; with `ids=3,7` only these of them, at most 200",
+      "Nodes, ordered by id. With `revoked=true` only the revoked nodes, otherwise all others; with `owner=me` only those of the signed-in user; with `exits=true` only exits; with `ids=3,7` only these of them, at most 200",
     query: NodeListQuery,
     answers: { 200: { description: "One page", schema: v.array(Node) } },
   }),

@@ -7,7 +7,7 @@ import { maxMetric } from "../protocol/routing/advertised.ts";
 import { recordId } from "../protocol/values.ts";
 import { foreignText } from "../base/text.ts";
 import { endpoint } from "./endpoint.ts";
-import { GroupName, since, ListQuery, Text, Time, word } from "./values.ts";
+import { GroupName, since, ListQuery, policyErrors, Text, Time, word } from "./values.ts";
 
 export const pathKinds = ["direct", "relayed", "none", "unknown"] as const;
 export const probeResults = ["answers", "broken", "not_probed"] as const;
@@ -370,7 +370,7 @@ export const routesApi = {
     fresh: true,
     body: v.strictObject({ network: Cidr, via: Routers, metric: v.optional(Metric) }),
     answers: { 201: { description: "The route", schema: Route } },
-    errors: ["conflict", "too_many_certificates"],
+    errors: ["conflict", "too_many_certificates", ...policyErrors],
   }),
   update: endpoint({
     name: "routes_partial_update",
@@ -408,6 +408,6 @@ export const routesApi = {
       ),
     }),
     answers: { 204: { description: "Deleted" } },
-    errors: ["not_found"],
+    errors: ["not_found", ...policyErrors],
   }),
 };

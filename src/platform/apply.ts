@@ -4,6 +4,7 @@ import { existsSync, rmSync } from "node:fs";
 import { dirname } from "node:path";
 import { AppError, fromSystemError } from "../base/errors.ts";
 import { hasMode, readTextIfThere, writeFileAtomic } from "../base/files.ts";
+import { appendText } from "../base/open-file.ts";
 import { planFile, planRemoved } from "../base/plan-file.ts";
 import { quoteWord, type Step } from "../base/plan.ts";
 import type { System } from "../base/system.ts";
@@ -12,6 +13,8 @@ import { makeOwnDirectory } from "./own-directory.ts";
 export type Change =
   | { change: "file"; path: string; content: string; mode: number }
   | { change: "remove"; path: string }
+  /** Of the kernel, below /proc: it is written in its place. */
+  | { change: "setting"; path: string; content: string }
   | {
       change: "run";
       argv: readonly string[];
@@ -25,6 +28,8 @@ export function planChanges(changes: readonly Change[]): Step[] {
     switch (change.change) {
       case "file":
         return planFile(change.path, change.content, change.mode);
+      case "setting":
+        return planFile(change.path, change.content, 0o644);
       case "remove":
         return planRemoved(change.path);
       case "run":
@@ -42,6 +47,9 @@ export async function applyChanges(changes: readonly Change[], system: Pick<Syst
         break;
       case "remove":
         remove(change.path);
+        break;
+      case "setting":
+        appendText(change.path, change.content, 0o644);
         break;
       case "run":
         await run(change.argv, change.mayFail === true, system);

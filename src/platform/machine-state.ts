@@ -29,6 +29,8 @@ export type MachineState = {
   routes: readonly { device: string; network: string }[];
   /** Addresses of default gateways. Linux only: elsewhere they lie in a network of `addresses`, nearly always. */
   gateways: readonly string[];
+  /** Interfaces of default routes by family, the preferred one first. Linux only. */
+  defaultDevices: Readonly<Record<4 | 6, readonly string[]>>;
   nameServers: readonly string[];
   /** Whether the kernel can open IPv6 sockets. */
   hasIpv6: boolean;
@@ -66,6 +68,7 @@ export function machineState(): MachineState {
       ),
     ),
     routes: [...table4.routes, ...table6.routes],
+    defaultDevices: { 4: table4.defaults, 6: table6.defaults },
     gateways: [...table4.gateways, ...table6.gateways],
     nameServers: [...new Set(resolverFiles.flatMap((path) => parseNameServers(readTable(path))))],
     hasIpv6: kernelHasIpv6(),

@@ -6,6 +6,7 @@ import { existsSync } from "node:fs";
 import { brand } from "../brand.ts";
 import { messageOf } from "../base/errors.ts";
 import type { System } from "../base/system.ts";
+import type { Change } from "./apply.ts";
 
 type Edge = Pick<System, "run" | "platform">;
 
@@ -13,8 +14,7 @@ const programs = ["/usr/sbin/nft", "/sbin/nft", "/usr/bin/nft"];
 const timeoutMs = 5000;
 
 /** What puts rules into the kernel: counting of relays, routers, exit nodes. */
-export const tableParts = ["relay", "routes", "exit"] as const;
-export type TablePart = (typeof tableParts)[number];
+export type TablePart = "relay" | "routes" | "exit";
 
 const tableOf = (part: TablePart, slug: string) => `${brand.id}-${part}-${slug}`;
 
@@ -54,8 +54,8 @@ export async function keepTable(
 ): Promise<string | undefined> {
   const present = await readTable(part, slug, system);
   if (body === undefined) {
-    if (present !== undefined) await removeTable(part, slug, system);
-    return undefined;
+    if (present === undefined) return undefined;
+    return run(["delete", "table", "inet", tableOf(part, slug)], system);
   }
   const [version = ""] = /version-[0-9a-f]{16}/.exec(body) ?? [];
   return present?.includes(`"${version}"`) === true ? undefined : putTable(part, slug, body, system);
@@ -100,14 +100,11 @@ export async function readTable(
   return listed?.status === 0 ? listed.stdout : undefined;
 }
 
-/** Also if there is none. Does not reject. */
-export async function removeTable(part: TablePart, slug: string, system: Edge): Promise<void> {
-  await run(["delete", "table", "inet", tableOf(part, slug)], system);
-}
-
-/** Removes everything that an organization has in the kernel's packet filter, when it leaves this machine. Does not reject. */
-export async function removeTables(slug: string, system: Edge): Promise<void> {
-  for (const part of tableParts) await removeTable(part, slug, system);
+/** What removes a part's table; empty if there is none. Does not reject. */
+export async function tableRemoval(part: TablePart, slug: string, system: Edge): Promise<Change[]> {
+  const nft = nftProgram(system);
+  if (nft === undefined || (await readTable(part, slug, system)) === undefined) return [];
+  return [{ change: "run", argv: [nft, "delete", "table", "inet", tableOf(part, slug)] }];
 }
 
 async function run(words: string[], system: Edge, input?: string): Promise<string | undefined> {

@@ -13,6 +13,7 @@ import { nodes } from "./store/tables/nodes.ts";
 import { organizations } from "./store/tables/organizations.ts";
 import { users } from "./store/tables/users.ts";
 import { emailKey } from "../base/text.ts";
+import { isHub } from "../protocol/routing/roles.ts";
 
 type Org = Pick<Organization, "id" | "slug" | "network">;
 
@@ -81,11 +82,10 @@ export async function hubsAt({ db }: Pick<Admin, "db">, host: string): Promise<H
   const all = await organizations.all(db, { deletedAt: null });
   const slugs = new Map(all.map(({ id, slug }) => [id, slug]));
   const there = await nodes.all(db, { publicIp: host });
-  return there.flatMap(({ id, name, orgId, state, isLighthouse, isRelay }) => {
-    const slug = slugs.get(orgId);
-    return slug === undefined || state === "revoked" || !(isLighthouse || isRelay)
-      ? []
-      : [{ id, name, slug }];
+  return there.flatMap((node) => {
+    const { id, name } = node;
+    const slug = slugs.get(node.orgId);
+    return slug === undefined || node.state === "revoked" || !isHub(node) ? [] : [{ id, name, slug }];
   });
 }
 

@@ -155,6 +155,8 @@ describe("the organization in the console", () => {
       await row("gateway").getByText("maintenance").waitFor();
       expect(await maintained("Use again")).toBe(false);
       await row("gateway").getByText("away").waitFor();
+      await scene.adminJson(["node", "update", "acme", "gateway", "--add-exit-group", "any"]);
+      await page.getByRole("row", { name: "gateway any away" }).waitFor();
     },
     limitMs,
   );

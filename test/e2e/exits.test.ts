@@ -69,10 +69,24 @@ asRoot("exits", () => {
         await scene.exit("use", "one", "--strict");
         expect(scene.machine()).toContain("lookup 7783");
         const { host, places } = scene.user;
+        // The plan of the uninstaller is the whole truth: its commands, run by hand, leave nothing.
+        scene.user.daemon.signal("SIGKILL");
+        await killAll(scene);
+        const left = before.replace(/^.*ov-acme.*\n/gm, "");
+        const undo = () =>
+          runAgent(["edge", "--undo", "--dry-run", ...places.flags], { inside: host.inside });
+        const full = scene.machine();
+        const { stdout: plan } = await undo();
+        expect(plan).toContain("rule del");
+        expect(scene.machine()).toBe(full);
+        host.run(["sh", "-ec", plan.match(/(?<=^run +)\S.*/gm)?.join("\n") ?? "false"]);
+        expect(scene.machine()).toBe(left);
+        expect((await undo()).stdout).not.toContain("run ");
+        await scene.user.restart();
+        await until(() => scene.machine().includes("lookup 7783"), { what: "the exit again", ms: 10_000 });
         await runAgent(["unregister", "--org-slug", scene.plane.slug, ...places.flags], {
           inside: host.inside,
         });
-        const left = before.replace(/^.*ov-acme.*\n/gm, "");
         await until(() => scene.machine() === left, { what: "the machine as before", ms: 5000 });
       }, 60_000);
 

@@ -28,8 +28,9 @@ test("IPv4 routes and default gateways are read from the kernel's table", () => 
       { device: "wg0", network: "10.0.0.0/8" },
     ],
     gateways: ["192.168.1.1"],
+    defaults: ["tun0", "eth0", "ppp0"],
   });
-  expect(parseRoutes4("")).toEqual({ routes: [], gateways: [] });
+  expect(parseRoutes4("")).toEqual({ routes: [], gateways: [], defaults: [] });
 });
 
 test("IPv6 routes and default gateways are read from the kernel's table, without the kernel's own entries", () => {
@@ -52,6 +53,7 @@ test("IPv6 routes and default gateways are read from the kernel's table, without
       { device: "eth0", network: "fd00::/8" },
     ],
     gateways: ["2001:db8::1"],
+    defaults: ["eth0"],
   });
 });
 

@@ -2,16 +2,19 @@
 
 import { expect, test } from "bun:test";
 import { existsSync } from "node:fs";
-import { putTable, readTable, removeTables, tableParts } from "../../src/platform/nftables.ts";
+import { putTable, readTable, tableRemoval, type TablePart } from "../../src/platform/nftables.ts";
+import { applyChanges } from "../../src/platform/apply.ts";
 import { realSystem } from "../../src/base/system.ts";
 import { asRoot } from "../support/engines.ts";
 import { makeLan } from "../support/namespaces.ts";
+
+const tableParts: readonly TablePart[] = ["relay", "routes", "exit"];
 
 test("without nft it says so, and removing does nothing", async () => {
   const system = { platform: "darwin" as const, run: () => Promise.reject(new Error("not asked")) };
   expect(await putTable("routes", "acme", "", system)).toContain("no nft");
   expect(await readTable("routes", "acme", system)).toBeUndefined();
-  await removeTables("acme", system);
+  expect(await tableRemoval("routes", "acme", system)).toEqual([]);
 });
 
 asRoot("in a network namespace", () => {
@@ -44,10 +47,13 @@ asRoot("in a network namespace", () => {
       expect(await putTable("routes", "acme", "chain c { no such word }", system)).toContain("syntax error");
       expect(ruleset().match(/dport 2 drop/g)?.length).toBe(tableParts.length);
       expect(ruleset()).not.toContain("dport 1 ");
-      await removeTables("acme", system);
+      const remove = async (slug: string) => {
+        for (const part of tableParts) await applyChanges(await tableRemoval(part, slug, system), system);
+      };
+      await remove("acme");
       expect(ruleset()).not.toContain("dport 2 drop");
       expect(ruleset().match(/dport 3 drop/g)?.length).toBe(tableParts.length);
-      await removeTables("acme-2", system);
+      await remove("acme-2");
       expect(ruleset()).toBe(before);
     },
   );

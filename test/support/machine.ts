@@ -12,6 +12,7 @@ export const emptyMachine: MachineState = {
   gateways: [],
   nameServers: [],
   hasIpv6: true,
+  defaultDevices: { 4: [], 6: [] },
   namesInterfaces: true,
   // Its engines get the same configuration on each machine that runs the tests.
   kernel: { ...readKernel(), isLinux: false },

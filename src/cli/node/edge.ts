@@ -1,7 +1,6 @@
 // `agent edge`: what an organization needs beside its engine, in the foreground. systemd runs it where it is needed.
 
 import { statSync } from "node:fs";
-import { join } from "node:path";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
 import type { Context, Implementation } from "../command.ts";
@@ -39,9 +38,19 @@ async function run({ settings, system, values, log, output }: Context): Promise<
   const { readRevokedNote } = await import("../../node/files/revoked-notes.ts");
   const { makeOrganizationEdge } = await import("../../node/contact/organization-edge.ts");
   if (values.on("undo")) {
-    if (settings.dryRun) return output.plan([]);
+    // The kernel shows its tables to root alone.
     requireRoot(system);
-    return await undoAll(settings.configRoot, system);
+    const { applyPossible, undoAllChanges } = await import("../../node/edge/undo-edge.ts");
+    const { planChanges } = await import("../../platform/apply.ts");
+    // The services of the organizations have stopped. What root permitted stays, for a later installation.
+    const changes = await undoAllChanges(settings.configRoot, system);
+    if (settings.dryRun) return output.plan(planChanges(changes));
+    const [left, ...others] = await applyPossible(changes, system);
+    if (left === undefined) return;
+    const more = others.length === 0 ? "" : `, and ${others.length} more`;
+    throw new AppError("failed", `Not taken back: ${left.path} (${left.reason})${more}`, {
+      hint: `Run \`${brand.executable} edge --undo\` again; \`--dry-run\` shows what is left.`,
+    });
   }
   const slug = parseSlug(chooseOne(settings.configRoot, values.text("org-slug")));
   const open = () => openOrganization(settings.configRoot, slug);
@@ -72,18 +81,4 @@ async function run({ settings, system, values, log, output }: Context): Promise<
   clearInterval(watch);
   // systemd starts it again after a failure.
   if (over.signal.reason === replaced) throw replaced;
-}
-
-/** The services of the organizations have stopped. What root permitted stays, for a later installation. */
-async function undoAll(configRoot: string, system: Context["system"]): Promise<void> {
-  const { listOrganizations } = await import("../../node/files/list-organizations.ts");
-  const { leaveKernel } = await import("../../node/exit/use-exit.ts");
-  const { unmakeRouter } = await import("../../node/routing/router.ts");
-  const { removeTables } = await import("../../platform/nftables.ts");
-  for (const slug of listOrganizations(configRoot)) {
-    const directory = join(configRoot, slug);
-    await leaveKernel({ slug, directory }, system);
-    await unmakeRouter(directory, system);
-    await removeTables(slug, system);
-  }
 }

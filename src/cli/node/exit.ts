@@ -185,7 +185,7 @@ async function change(wanted: Wanted, organization: Organization, context: Conte
   const { useFromNow, useNone } = await import("../../node/exit/set-exit.ts");
   const { applyChanges } = await import("../../platform/apply.ts");
   if (wanted !== undefined) {
-    useFromNow(organization, wanted, system);
+    await useFromNow(organization, wanted, system);
     return applyChanges(await unitChanges(wanted, organization, context), system);
   }
   const { makeOrganizationEdge } = await import("../../node/contact/organization-edge.ts");

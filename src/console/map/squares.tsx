@@ -16,6 +16,7 @@ import {
 } from "./boxes.ts";
 import { drawnOf, kindsOf, type Group } from "./groups.ts";
 import type { Point } from "./ring.ts";
+import { isHub } from "../../protocol/routing/roles.ts";
 
 /** A node of the picture, or several of a large organization. */
 export type Square = { kind: SquareKind; id?: number; name?: string; role?: string };
@@ -53,8 +54,8 @@ export function squaresOf(
 }
 
 /** Of a node that is away: others need a lighthouse or a relay. */
-export const kindOfAway = ({ is_lighthouse, is_relay }: Pick<ListedNode, "is_lighthouse" | "is_relay">) =>
-  is_lighthouse || is_relay ? "need" : "off";
+export const kindOfAway = (node: Pick<ListedNode, "is_lighthouse" | "is_relay">) =>
+  isHub(node) ? "need" : "off";
 
 function kindOf(node: ListedNode, counts: CountsByNode): SquareKind {
   if (!node.online) return kindOfAway(node);

@@ -3,6 +3,7 @@
 import type { AliasWords } from "../node/aliases.ts";
 import type { ListedNode } from "./listed-nodes.ts";
 import { isImportDue, vulnerabilitiesOf } from "./states.ts";
+import { isHub } from "../../protocol/routing/roles.ts";
 
 /** How many of its paths are relayed, and broken, by node. */
 type PathCounts = ReadonlyMap<number, { relayed: number; broken: number }>;
@@ -46,7 +47,7 @@ const isShown: Readonly<Record<string, Test>> = {
   away: isAway,
   week: (node, now) => isAway(node) && (node.seenAt ?? 0) <= now - weekMs,
   cloned: ({ isCloned, online }) => online && isCloned === true,
-  hubs: (node) => isAway(node) && (node.is_lighthouse || node.is_relay),
+  hubs: (node) => isAway(node) && isHub(node),
   behind: ({ isBehind }) => isBehind,
   late: ({ isLate, online }) => isLate && online,
   overdue: (node) => node.isOverdue === true,

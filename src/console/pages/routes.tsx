@@ -2,7 +2,9 @@
 
 import { useState } from "preact/hooks";
 import { apiPath, type SentOf } from "../../api/endpoint.ts";
+import { nodesApi } from "../../api/nodes.ts";
 import { routesApi } from "../../api/paths.ts";
+import type { Node } from "../../protocol/node.ts";
 import { call, request } from "../contact/api.ts";
 import { slug } from "../contact/me.ts";
 import { refresh, useList } from "../contact/resource.ts";
@@ -11,7 +13,7 @@ import { useNodes } from "../nodes/node-list.ts";
 import { Button, Words } from "../ui/button.tsx";
 import { Confirm, FormDialog } from "../ui/dialog.tsx";
 import { Choice, Text, useAction } from "../ui/form.tsx";
-import { List, textColumn } from "../ui/lists/list.tsx";
+import { actionsColumn, List, textColumn } from "../ui/lists/list.tsx";
 import { Page } from "../ui/page.tsx";
 import { State } from "../ui/parts.tsx";
 
@@ -23,7 +25,7 @@ function stateOf({ approved, maintenance, online, offered, state, why }: Row) {
   if (maintenance) return ["waiting", "maintenance"] as const;
   if (!online) return ["away", "away"] as const;
   if (!offered) return ["online", "set up by hand"] as const;
-  if (state === "down") return ["attention", "the network does not answer"] as const;
+  if (state === "down") return ["attention", "does not answer"] as const;
   if (state === "failed") return ["attention", `not ready: ${why ?? ""}`] as const;
   return state === "ready" ? (["online", "ready"] as const) : (["waiting", "not ready yet"] as const);
 }
@@ -35,6 +37,7 @@ export function Routes() {
   const own = slug.value ?? "";
   const path = apiPath(routesApi.list, { slug: own });
   const { data, error } = useList(apiPath(routesApi.list, { slug: own }, { page_size: "1000" }));
+  const exits = useList<Node>(apiPath(nodesApi.list, { slug: own }, { exits: "true" }));
   const [asked, ask] = useState<Row | undefined>(undefined);
   const [isAdding, add] = useState(false);
   const rows = data
@@ -75,29 +78,38 @@ export function Routes() {
             text: (row: Row) => stateOf(row)[1],
             cell: (row: Row) => <State name={stateOf(row)[0]} word={stateOf(row)[1]} />,
           },
-          textColumn("behind", "There", 2, ({ behind, masquerade }: Row) =>
-            [behind ?? "", masquerade === true ? "masquerades" : ""].filter(Boolean).join(", "),
+          textColumn("behind", "There", 3, ({ behind, masquerade, watch }: Row) =>
+            [behind, masquerade === true && "masquerades", watch && `asks ${watch}`]
+              .filter(Boolean)
+              .join(", "),
           ),
-          textColumn("watch", "Watches", 2, ({ watch }: Row) => watch ?? ""),
-          {
-            key: "actions",
-            title: "Actions",
-            width: 1,
-            text: () => "",
-            cell: (row: Row) => (
-              <Button
-                isSmall={true}
-                kind="ghost"
-                label={`${actionOf(row)} ${row.network} by ${row.node_name}`}
-                onClick={() => ask(row)}
-              >
-                {actionOf(row)}
-              </Button>
-            ),
-          },
+          actionsColumn(1, (row: Row) => (
+            <Button
+              isSmall={true}
+              kind="ghost"
+              label={`${actionOf(row)} ${row.network} by ${row.node_name}`}
+              onClick={() => ask(row)}
+            >
+              {actionOf(row)}
+            </Button>
+          )),
         ]}
         keyOf={({ at }: Row) => at}
-        empty="None. On a machine in the network, root offers it: agent up --advertise."
+        empty="None. In the network, root runs agent up --advertise."
+      />
+      <List
+        label="Exits"
+        title="Exits"
+        part="exits"
+        path={path}
+        read={exits}
+        columns={[
+          textColumn("exit", "Exit", 2, ({ name }: Node) => name),
+          textColumn("groups", "For", 2, ({ exit_groups: groups }: Node) => `${groups}`),
+          textColumn("state", "State", 1, ({ online }: Node) => (online ? "online" : "away")),
+        ]}
+        keyOf={({ id }: Node) => id}
+        empty="None. Root runs agent up --advertise-exit."
       />
       {isAdding ? <Add path={path} close={() => add(false)} /> : null}
       {asked === undefined ? null : <Change row={asked} path={path} close={() => ask(undefined)} />}
@@ -139,7 +151,7 @@ function Add({ path, close }: { path: string; close(): void }) {
       />
       <Choice
         label="Router"
-        help="Root makes its machine ready: agent up --advertise."
+        help="Its root runs agent up --advertise."
         value={router}
         set={setRouter}
         choices={[

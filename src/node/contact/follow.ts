@@ -36,6 +36,7 @@ import { readRevokedNote } from "../files/revoked-notes.ts";
 import { acceptAndCarryOut, handleRefusal, obeyOrder } from "./obey-orders.ts";
 import type { SyncResult } from "./sync.ts";
 import { tcpListenersOf, tcpPortOf } from "../files/tcp-state.ts";
+import { isHub } from "../../protocol/routing/roles.ts";
 
 export type FollowEdge = {
   configRoot: string;
@@ -210,7 +211,7 @@ async function reportBeside(
     relayed,
     ...given({ addresses, paths: reported }),
     ...(light !== undefined && config.is_lighthouse ? { others: true as const } : {}),
-    ...(config.is_lighthouse || config.is_relay ? { tcp: tcpPort({ ...organization, config }) } : {}),
+    ...(isHub(config) ? { tcp: tcpPort({ ...organization, config }) } : {}),
   };
 }
 

@@ -26,6 +26,7 @@ import { isSilent } from "./control-plane.ts";
 import { askHubs, udpFinding, whyUnreached, type Asked } from "./underlay.ts";
 import { firstByTcp, tcpHubs } from "../edge/tcp-fallback.ts";
 import { isTcpOff, tcpShown } from "../files/tcp-state.ts";
+import { isHub } from "../../protocol/routing/roles.ts";
 
 const run = brand.executable;
 
@@ -50,7 +51,7 @@ export async function netcheck(organization: Organization, edge: Edge): Promise<
   const own = organization.config.ip_address;
   const lighthouses = hubs.filter((hub) => hub.isLighthouse).map(({ overlay }) => overlay);
   // A lighthouse's configuration names the others without their roles.
-  const asking = hubs.filter((hub) => isLighthouse || hub.isLighthouse || hub.isRelay);
+  const asking = hubs.filter((hub) => isLighthouse || isHub(hub));
   const plane = edge.controlPlane();
   const isPlaneSilent = isSilent(plane);
   const judged = await examineFindings(organization, observed, edge.system, { isPlaneSilent });

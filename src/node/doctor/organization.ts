@@ -350,20 +350,12 @@ function relayTraffic({ config }: Organization, system: System): Finding {
 
 /** Another VPN or a second engine can take the network's route, and all traffic with it. */
 async function route(organization: Organization, edge: Edge): Promise<Finding> {
-  const routes = readTextIfThere("/proc/net/route");
-  if (routes === undefined) return skipped("checked only on Linux");
+  if (!isLinux(edge.system)) return skipped("checked only on Linux");
   const network = overlayNetworks(organization.directory).find((each) => each.includes("."));
   if (network === undefined) return skipped("the organization has no IPv4 network");
   const device = readSettings(organization).tun?.dev ?? "";
-  const found = routes
-    .split("\n")
-    .slice(1)
-    .map((line) => line.split("\t"))
-    .filter(
-      ([, destination = "", , , , , , mask = ""]) =>
-        `${hexAddress(destination)}/${prefixOf(mask)}` === network,
-    )
-    .map(([name = ""]) => name);
+  const { routes } = await edge.system.machineState();
+  const found = routes.filter((each) => each.network === network).map((each) => each.device);
   const foreign = found.find((name) => name !== device);
   if (foreign !== undefined)
     return fail(
@@ -374,15 +366,6 @@ async function route(organization: Organization, edge: Edge): Promise<Finding> {
   return (await isRunning(organization, edge))
     ? fail(`the engine runs, but ${network} has no route`, `${run} restart ${organization.slug}`)
     : ok(`no other interface has a route to ${network}`);
-}
-
-/** /proc/net/route has addresses in machine byte order: little-endian on all supported machines. */
-function hexAddress(hex: string): string {
-  return [6, 4, 2, 0].map((at) => Number.parseInt(hex.slice(at, at + 2), 16)).join(".");
-}
-
-function prefixOf(hex: string): number {
-  return Number.parseInt(hex, 16).toString(2).replaceAll("0", "").length;
 }
 
 function isRunning(organization: Organization, { settings, system, log }: Edge): Promise<boolean> {

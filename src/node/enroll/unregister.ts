@@ -13,8 +13,8 @@ import type { Log } from "../../base/log.ts";
 import type { Step } from "../../base/plan.ts";
 import { planRemoved } from "../../base/plan-file.ts";
 import { rename } from "../../platform/file-system.ts";
-import { removeTables } from "../../platform/nftables.ts";
 import { checkIn } from "../contact/checkin.ts";
+import { undoEdge } from "../edge/undo-edge.ts";
 import {
   accountOf,
   clientOf,
@@ -25,7 +25,6 @@ import { keyringToken, removeFromKeyring } from "../files/keyring.ts";
 import { withLock } from "../files/lock.ts";
 import { savedHealthDirectory, savedHealthFiles } from "../health/saved-health.ts";
 import { openOrganization } from "../files/organizations.ts";
-import { unmakeRouter } from "../routing/router.ts";
 import { temporarySibling } from "../files/replacement.ts";
 import type { Salvaged } from "../files/damaged-organization.ts";
 
@@ -110,7 +109,8 @@ export async function removeLocally(
   return withLock(directory, command, system, async () => {
     const root = join(directory, "..");
     const gone = temporarySibling(root, slug, "removed");
-    const undone = await undoRouter(directory, system);
+    const place = { slug, directory };
+    await undoEdge(place, system);
     const others = [temporarySibling(root, slug, "replaced"), temporarySibling(root, slug, "pending")];
     // First what a killed registration left: without the directory, the next command would finish that registration.
     const kept = others.flatMap(removeAllPossible);
@@ -121,22 +121,11 @@ export async function removeLocally(
     } catch (error) {
       throw fromSystemError(`remove ${directory}`, error);
     }
-    const { leaveKernel } = await import("../exit/use-exit.ts");
-    await leaveKernel({ slug, directory }, system);
-    await removeTables(slug, system);
+    // Again, if a part beside the engine has not seen the end yet. The first time, so that a kill in between leaves nothing.
+    const undone = await undoEdge(place, system);
     const seen = healthFiles(salvaged, system).flatMap(removeAllPossible);
     return [...keyring, ...undone, ...kept, ...seen, ...removeAllPossible(gone)];
   });
-}
-
-/** Before the directory goes: it is found by it. What a router changed of the machine must not keep it from leaving. */
-async function undoRouter(directory: string, system: ConnectionEdge): Promise<NotRemoved[]> {
-  try {
-    await unmakeRouter(directory, system);
-    return [];
-  } catch (error) {
-    return [{ path: "forwarding of packets", reason: messageOf(error) }];
-  }
 }
 
 /**

@@ -6,6 +6,7 @@ import * as v from "valibot";
 import { messageOf } from "../../base/errors.ts";
 import type { System } from "../../base/system.ts";
 import { ipProgram } from "../../platform/network/kernel.ts";
+import type { Change } from "../../platform/apply.ts";
 import { keepTable } from "../../platform/nftables.ts";
 import { exitTable, firstPriority, lastPriority, noPlan, type ExitPlan, type Family } from "./exit-plan.ts";
 
@@ -48,7 +49,25 @@ export async function applyExit(slug: string, plan: ExitPlan, system: Edge): Pro
   }
 }
 
+/** What takes all rules and routes of an exit away. */
+export async function rulesRemoval(system: Edge): Promise<Change[]> {
+  const ip = ipProgram(system);
+  if (ip === undefined) return [];
+  const lines = await Promise.all(
+    families.map(async (family) =>
+      (await linesFor(family, noPlan, true, system)).map((line) => [ip, `-${family}`, ...line.split(" ")]),
+    ),
+  );
+  return lines.flat().map((argv) => ({ change: "run", argv }));
+}
+
 async function applyFamily(family: Family, plan: ExitPlan, isLeaving: boolean, system: Edge): Promise<void> {
+  const lines = await linesFor(family, plan, isLeaving, system);
+  if (lines.length > 0) await run(family, ["-force", "-batch", "-"], system, `${lines.join("\n")}\n`);
+}
+
+/** The words behind `ip -4` or `ip -6`. */
+async function linesFor(family: Family, plan: ExitPlan, isLeaving: boolean, system: Edge): Promise<string[]> {
   const [rules, routes] = [await readRules(family, system), await readRoutes(family, system)];
   const wantedRules = plan.rules[family].map(([priority, words]) => `${words} priority ${priority}`);
   const wantedRoutes = plan.routes[family];
@@ -62,8 +81,7 @@ async function applyFamily(family: Family, plan: ExitPlan, isLeaving: boolean, s
     ...extra(rules, wantedRules).map((each) => `rule del ${each}`),
     ...extra(routes, wantedRoutes).map((each) => `route del ${each} table ${exitTable}`),
   ];
-  const lines = isLeaving ? removing : [...adding, ...removing];
-  if (lines.length > 0) await run(family, ["-force", "-batch", "-"], system, `${lines.join("\n")}\n`);
+  return isLeaving ? removing : [...adding, ...removing];
 }
 
 /** Those that are not wanted, and those that are there twice. */

@@ -9,11 +9,12 @@ import { can } from "../../engine/features.ts";
 import { readTextIfThere } from "../../base/files.ts";
 import type { Organization } from "../files/organizations.ts";
 import { exitStatePath } from "../files/granted/exit-state.ts";
-import { anyExit, otherWithExit } from "../files/granted/exits.ts";
+import { anyExit, othersWithExit } from "../files/granted/exits.ts";
 import { permissionsOrNone, writePermissions, type Permissions } from "../files/permissions.ts";
 import { applyChanges, type ApplyDeps } from "../health/apply-changes.ts";
 import { readSyncState } from "../files/generations.ts";
 import { nftProgram } from "../../platform/nftables.ts";
+import type { MachineState } from "../../platform/machine-state.ts";
 import { ipProgram } from "../../platform/network/kernel.ts";
 import { leaveKernel } from "./use-exit.ts";
 import type { System } from "../../base/system.ts";
@@ -22,11 +23,11 @@ type Word = NonNullable<Permissions["exit"]>;
 type Edge = ApplyDeps & { system: ApplyDeps["system"] & Pick<System, "run" | "platform"> };
 
 /** Throws why this machine cannot use the exit. */
-export function requireUsable(
+async function requireUsable(
   { slug, directory, config }: Organization,
   { use, strict }: Word,
-  system: Pick<System, "platform">,
-): void {
+  system: Pick<System, "platform" | "machineState">,
+): Promise<void> {
   const fail = (message: string, hint?: string) =>
     new AppError("failed", message, hint === undefined ? {} : { hint });
   if (ipProgram(system) === undefined)
@@ -39,7 +40,7 @@ export function requireUsable(
       `The engine ${engine === undefined || engine === "" ? "" : `${engine} `}cannot mark its packets, so it would send them to the exit, too`,
       `Version 1.10 or later can: \`${brand.executable} overlay update\`.`,
     );
-  const other = otherWithExit({ slug, directory });
+  const [other] = othersWithExit({ slug, directory });
   if (other !== undefined)
     throw fail(
       `The packets of this machine take an exit of ${other}`,
@@ -55,13 +56,12 @@ export function requireUsable(
     );
   if (use !== anyExit && !names.includes(use))
     throw fail(`${slug} has no exit ${use} that this node may use`, `There are: ${names.join(", ")}.`);
-  refuseStrictFilter(use);
+  refuseStrictFilter(use, await system.machineState());
 }
 
 /** The kernel would drop the packets of peers, because their way back is another interface. */
-function refuseStrictFilter(use: string): void {
-  const uplinks = (readTextIfThere("/proc/net/route") ?? "").matchAll(/^(\S+)\t00000000\t/gm);
-  for (const [, device = ""] of uplinks) {
+function refuseStrictFilter(use: string, { defaultDevices }: MachineState): void {
+  for (const device of defaultDevices[4]) {
     // The larger of both counts.
     if (Math.max(filterOf("all"), filterOf(device)) !== 1) continue;
     const key = `net.ipv4.conf.${device}.rp_filter`;
@@ -79,8 +79,12 @@ const filterOf = (device: string) =>
   Number(readTextIfThere(`/proc/sys/net/ipv4/conf/${device}/rp_filter`)?.trim() ?? 0);
 
 /** Takes effect within seconds: the edge (use-exit.ts) sees it. */
-export function useFromNow(organization: Organization, word: Word, system: Pick<System, "platform">): void {
-  requireUsable(organization, word, system);
+export async function useFromNow(
+  organization: Organization,
+  word: Word,
+  system: Pick<System, "platform" | "machineState">,
+): Promise<void> {
+  await requireUsable(organization, word, system);
   rmSync(exitStatePath(organization.directory), { force: true });
   writePermissions(organization.directory, { exit: word });
 }

@@ -13,7 +13,8 @@ import type { System } from "../../base/system.ts";
 import { isMap, listOf, valueAt, type YamlMap, type YamlValue } from "../../base/yaml.ts";
 import type { OpenEcho } from "../../platform/network/echo-socket.ts";
 import { Echoes } from "../../platform/network/echoes.ts";
-import { keepTable, tableScript } from "../../platform/nftables.ts";
+import type { Change } from "../../platform/apply.ts";
+import { keepTable, tableRemoval, tableScript } from "../../platform/nftables.ts";
 import { hasInterface } from "../../platform/machine-state.ts";
 import type { EngineControl } from "../engine/engine.ts";
 import { readExitState, writeExitState, type ExitState } from "../files/granted/exit-state.ts";
@@ -21,7 +22,7 @@ import {
   blockFile,
   exitMark,
   exitUseOf,
-  otherWithExit,
+  othersWithExit,
   type Exit,
   type ExitUse,
 } from "../files/granted/exits.ts";
@@ -30,7 +31,7 @@ import { readOwnYaml } from "../files/config/read-yaml.ts";
 import { listOrganizations } from "../files/list-organizations.ts";
 import { applyChanges } from "../health/apply-changes.ts";
 import { ipProgram } from "../../platform/network/kernel.ts";
-import { applyExit } from "./apply-plan.ts";
+import { applyExit, rulesRemoval } from "./apply-plan.ts";
 import { noPlan, planExit, type ExitFacts } from "./exit-plan.ts";
 
 export type ExitEdge = {
@@ -231,9 +232,23 @@ export async function leaveKernel(
 ): Promise<string | undefined> {
   if (ipProgram(system) === undefined) return undefined;
   keepBlock({ slug, directory }, undefined);
-  return otherWithExit({ slug, directory }) === undefined
+  return othersWithExit({ slug, directory }).length === 0
     ? applyExit(slug, noPlan, system)
     : keepTable("exit", slug, undefined, system);
+}
+
+/** The same as a list, and what lets packets of others out. `gone`: organizations whose own list is applied before. */
+export async function exitRemoval(
+  { slug, directory }: Place,
+  system: Pick<System, "run" | "platform">,
+  gone: readonly string[] = [],
+): Promise<Change[]> {
+  const isOthers = othersWithExit({ slug, directory }).some((each) => !gone.includes(each));
+  return [
+    { change: "remove", path: blockFile(directory) },
+    ...(isOthers ? [] : await rulesRemoval(system)),
+    ...(await tableRemoval("exit", slug, system)),
+  ];
 }
 
 /** The overlay address of the exit that a configuration has. */

@@ -13,6 +13,7 @@ import { mostTcpWays, type TcpWay } from "../../protocol/stored.ts";
 import { tcpAddressesKey } from "./config/read-config.ts";
 import { readValidJson, type Organization } from "./organizations.ts";
 import { permissionsOrNone } from "./permissions.ts";
+import { isHub } from "../../protocol/routing/roles.ts";
 
 const overlay = v.pipe(
   v.string(),
@@ -60,7 +61,7 @@ export function isTcpOff({ directory }: Pick<Place, "directory">): boolean {
 
 /** Where root lets the agent of a lighthouse or relay listen: "192.0.2.1:443", ":443". */
 export function tcpListenersOf({ directory, config }: Place): string[] {
-  if (!config.is_lighthouse && !config.is_relay) return [];
+  if (!isHub(config)) return [];
   return permissionsOrNone(directory).tcp_fallback.filter((each) => each !== "off");
 }
 

@@ -3,7 +3,7 @@
 import { existsSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import * as v from "valibot";
-import { makeDirectory, readTextIfThere, removeTree, writeFileUntilBoot } from "../../base/files.ts";
+import { makeDirectory, readTextIfThere, writeFileUntilBoot } from "../../base/files.ts";
 import { parseOffer, type Advertised, type Offer } from "../../protocol/routing/advertised.ts";
 import { subnetsIn } from "../files/granted/networks.ts";
 import { readValidJson } from "../files/organizations.ts";
@@ -21,17 +21,15 @@ const RouterFile = v.object({
 });
 export type RouterFile = v.InferOutput<typeof RouterFile>;
 
-const pathOf = (directory: string, slug = basename(directory)) =>
+export const routerFilePath = (directory: string, slug = basename(directory)) =>
   join(savedHealthDirectory(dirname(directory)), `${slug}.router.json`);
 
 /** Of this organization, or of another one on this machine. */
 export const readRouterFile = (directory: string, slug?: string): RouterFile | undefined =>
-  readValidJson(pathOf(directory, slug), RouterFile);
+  readValidJson(routerFilePath(directory, slug), RouterFile);
 
-/** Undefined removes it. */
-export function writeRouterFile(directory: string, file: RouterFile | undefined, slug?: string): void {
-  const path = pathOf(directory, slug);
-  if (file === undefined) return removeTree(path);
+export function writeRouterFile(directory: string, file: RouterFile): void {
+  const path = routerFilePath(directory);
   makeDirectory(dirname(path), 0o755);
   writeFileUntilBoot(path, `${JSON.stringify(file)}\n`, 0o644);
 }

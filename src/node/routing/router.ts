@@ -10,7 +10,8 @@ import { holdsNetwork, maskNetwork, parseNetwork, parseNetworks, type Network } 
 import type { Log } from "../../base/log.ts";
 import { repeat } from "../../base/within.ts";
 import type { System } from "../../base/system.ts";
-import { chainsOf, keepTable, removeTable, setOf, versioned } from "../../platform/nftables.ts";
+import { chainsOf, keepTable, setOf, tableRemoval, versioned } from "../../platform/nftables.ts";
+import { applyChanges, type Change } from "../../platform/apply.ts";
 import type { OpenEcho } from "../../platform/network/echo-socket.ts";
 import { Echoes } from "../../platform/network/echoes.ts";
 import type { MachineState } from "../../platform/machine-state.ts";
@@ -18,7 +19,13 @@ import type { Offer } from "../../protocol/routing/advertised.ts";
 import { tunnelDevice } from "../files/config/read-config.ts";
 import { overlayNetworks } from "../files/granted/networks.ts";
 import { listOrganizations } from "../files/list-organizations.ts";
-import { approvedOffers, readRouterFile, writeRouterFile, type RouterFile } from "./offers.ts";
+import {
+  approvedOffers,
+  readRouterFile,
+  routerFilePath,
+  writeRouterFile,
+  type RouterFile,
+} from "./offers.ts";
 import { probeMark } from "./route-probe.ts";
 
 export type RouterDeps = {
@@ -170,30 +177,42 @@ class Router {
   }
 }
 
-/** Takes back what the router part did, as the machine was before. Also after a kill. Throws nothing. */
+/** Takes back what the router part did, as the machine was before. Also after a kill. */
 export async function unmakeRouter(
   directory: string,
   system: Pick<System, "run" | "platform">,
 ): Promise<void> {
-  const slug = basename(directory);
-  const { forwarding = {} } = readRouterFile(directory) ?? {};
-  const others = otherRouters(directory);
-  // Somebody has switched it on for the whole machine since: that stays.
-  const isForAll = readForwarding("all") === "1";
-  for (const [device, before] of Object.entries(forwarding)) {
-    // Another organization forwards over this interface: it has the value from before, too.
-    if (isForAll || others.some((each) => each.forwarding[device] !== undefined)) continue;
-    if (readForwarding(device) !== undefined && readForwarding(device) !== before)
-      writeForwarding(device, before);
-  }
-  await removeTable("routes", slug, system);
-  writeRouterFile(directory, undefined);
+  await applyChanges(await routerRemoval(directory, system), system);
 }
 
-function otherRouters(directory: string): RouterFile[] {
+/** The same as a list. `gone`: organizations whose own list is applied before. */
+export async function routerRemoval(
+  directory: string,
+  system: Pick<System, "run" | "platform">,
+  gone: readonly string[] = [],
+): Promise<Change[]> {
+  const { forwarding = {} } = readRouterFile(directory) ?? {};
+  const others = otherRouters(directory, gone);
+  // Somebody has switched it on for the whole machine since: that stays.
+  const isForAll = readForwarding("all") === "1";
+  const settings = Object.entries(forwarding).flatMap(([device, before]): Change[] => {
+    // Another organization forwards over this interface: it has the value from before, too.
+    if (isForAll || others.some((each) => each.forwarding[device] !== undefined)) return [];
+    const present = readForwarding(device);
+    if (present === undefined || present === before) return [];
+    return [{ change: "setting", path: forwardingPath(device), content: `${before}\n` }];
+  });
+  return [
+    ...settings,
+    ...(await tableRemoval("routes", basename(directory), system)),
+    { change: "remove", path: routerFilePath(directory) },
+  ];
+}
+
+function otherRouters(directory: string, gone: readonly string[] = []): RouterFile[] {
   const [root, slug] = [dirname(directory), basename(directory)];
   return listOrganizations(root).flatMap((each) =>
-    each === slug ? [] : (readRouterFile(directory, each) ?? []),
+    each === slug || gone.includes(each) ? [] : (readRouterFile(directory, each) ?? []),
   );
 }
 
@@ -234,7 +253,7 @@ function wayTo(
   const routed = machine.routes.flatMap(({ device, network: each }) =>
     parseNetworks([each]).map((one) => ({ device, network: one })),
   );
-  const device = longest([...own, ...routed], network) ?? defaultDevice();
+  const device = longest([...own, ...routed], network) ?? machine.defaultDevices[4][0];
   const from = machine.addresses.find((each) => each.device === device && !each.address.includes(":"));
   return { device, from: from?.address.replace(/\/\d+$/, "") };
 }
@@ -245,14 +264,6 @@ function longest(
 ): string | undefined {
   const around = list.filter((each) => holdsNetwork(each.network, network));
   return around.sort((a, b) => b.network.prefix - a.network.prefix)[0]?.device;
-}
-
-/** The interface of the default route, route(8): the destination 0. */
-function defaultDevice(): string | undefined {
-  const lines = (readTextIfThere("/proc/net/route") ?? "").split("\n").map((line) => line.split("\t"));
-  return lines.find(
-    ([, destination, , , , , , mask]) => destination === "00000000" && mask === "00000000",
-  )?.[0];
 }
 
 type Filter = {

@@ -17,6 +17,8 @@ export function parseInterfaces(table: string): string[] {
 type RouteTable = {
   routes: { device: string; network: string }[];
   gateways: string[];
+  /** Interfaces of default routes, halves of one first: the kernel prefers them. */
+  defaults: string[];
 };
 
 /** Two routes to the halves of all addresses stand for a default route: VPNs use them to leave the real one in place. */
@@ -24,16 +26,17 @@ const longestDefault = 1;
 
 /** Lines of /proc/net/route: device, destination and gateway (hexadecimal, little-endian), …, mask at column 8. */
 export function parseRoutes4(table: string): RouteTable {
-  const { routes, gateways }: RouteTable = { routes: [], gateways: [] };
+  const { routes, gateways, defaults }: RouteTable = { routes: [], gateways: [], defaults: [] };
   for (const line of table.split("\n").slice(1)) {
     const [device = "", destination = "", gateway = "", , , , , mask = ""] = line.trim().split(/\s+/);
     if (![destination, gateway, mask].every((each) => /^[0-9A-F]{8}$/i.test(each))) continue;
     const prefix = Number.parseInt(mask, 16).toString(2).replaceAll("0", "").length;
     if (prefix > longestDefault)
       routes.push({ device, network: makeNetwork(littleEndian(destination), prefix).text });
-    else if (prefix === 0 && gateway !== "00000000") gateways.push(formatAddress(littleEndian(gateway)));
+    else noteDefault(defaults, device, prefix);
+    if (prefix === 0 && gateway !== "00000000") gateways.push(formatAddress(littleEndian(gateway)));
   }
-  return { routes, gateways };
+  return { routes, gateways, defaults };
 }
 
 /** Entries of the kernel itself: refused, local and cached ones, and addresses of anycast. */
@@ -42,7 +45,7 @@ const localFlag = 0x80000000;
 
 /** Lines of /proc/net/ipv6_route: destination, prefix, source, prefix, gateway, metric, …, flags, device. */
 export function parseRoutes6(table: string): RouteTable {
-  const { routes, gateways }: RouteTable = { routes: [], gateways: [] };
+  const { routes, gateways, defaults }: RouteTable = { routes: [], gateways: [], defaults: [] };
   for (const line of table.split("\n")) {
     const columns = line.trim().split(/\s+/);
     const [destination = "", length = "", , , gateway = ""] = columns;
@@ -55,9 +58,15 @@ export function parseRoutes6(table: string): RouteTable {
     if (/^(fe[89ab]|ff)/.test(destination)) continue;
     if (prefix > longestDefault)
       routes.push({ device, network: makeNetwork(bigEndian(destination), prefix).text });
-    else if (prefix === 0 && !/^0+$/.test(gateway)) gateways.push(formatAddress(bigEndian(gateway)));
+    else noteDefault(defaults, device, prefix);
+    if (prefix === 0 && !/^0+$/.test(gateway)) gateways.push(formatAddress(bigEndian(gateway)));
   }
-  return { routes, gateways };
+  return { routes, gateways, defaults };
+}
+
+function noteDefault(defaults: string[], device: string, prefix: number): void {
+  if (prefix > 0) defaults.unshift(device);
+  else defaults.push(device);
 }
 
 const permanentFlag = 0x80;

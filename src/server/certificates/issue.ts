@@ -17,6 +17,7 @@ import { queryAll, queryOne } from "../store/table.ts";
 import { certificates, type CertificateRow } from "../store/tables/certificates.ts";
 import { nodes, type NodeRow } from "../store/tables/nodes.ts";
 import { organizations } from "../store/tables/organizations.ts";
+import { isExit } from "../../protocol/routing/roles.ts";
 
 const dayMs = 86_400_000;
 const x509LifetimeMs = 7 * dayMs;
@@ -159,7 +160,7 @@ function networksOf(org: IssuingOrg, node: NodeRow, version: 1 | 2): string[] {
 
 /** Version 1 holds no IPv6. In version 2 a subnet of the node needs a node address of the same family. */
 function subnetsOf(node: NodeRow, version: 1 | 2): string[] {
-  const internet = node.exitGroups.length > 0 ? ["0.0.0.0/0", "::/0"] : [];
+  const internet = isExit(node) ? ["0.0.0.0/0", "::/0"] : [];
   return [...node.subnets, ...internet].filter(
     (subnet) => !subnet.includes(":") || (version === 2 && node.ip6 !== null),
   );

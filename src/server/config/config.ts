@@ -22,6 +22,7 @@ import { isSelf, type Rule } from "../../api/rules.ts";
 import { costOf } from "../../protocol/routing/advertised.ts";
 import { certifiedGroups, userOfGroup } from "../../protocol/users-groups.ts";
 import type { NodeRow } from "../store/tables/nodes.ts";
+import { isExit, isHub } from "../../protocol/routing/roles.ts";
 
 /** The columns of a node that its own configuration depends on. */
 export type ConfigNode = Pick<
@@ -202,7 +203,7 @@ export function listenPlaceOf(node: Listening, ofAll: YamlMap): { host?: string;
 /** The UDP port that the engine binds: fixed if peers must find the node, else any free port, which suits NAT. */
 function listenPortOf(node: Omit<Listening, "configOverrides">): number {
   if (node.listenPort !== null) return node.listenPort;
-  const mustBeFound = node.isLighthouse || node.isRelay || node.publicIp !== null;
+  const mustBeFound = isHub(node) || node.publicIp !== null;
   return mustBeFound ? (node.externalPort ?? defaultOverlayPort) : 0;
 }
 
@@ -218,7 +219,7 @@ export function pki(view: ConfigView, engine: EngineVersion): YamlMap {
 
 function settings(view: ConfigView, node: NodeKind, engine: EngineVersion): YamlMap {
   const others = view.hubs.filter((hub) => hub.id !== node.id);
-  const findable = others.filter((hub) => (hub.isLighthouse || hub.isRelay) && hub.publicIp !== null);
+  const findable = others.filter((hub) => isHub(hub) && hub.publicIp !== null);
   const relays = others.filter((hub) => hub.isRelay && !view.pausedRelays.includes(hub.id));
   const both = usesBothFamilies(node, findable);
   return {
@@ -318,12 +319,12 @@ function firewall(view: ConfigView, node: NodeKind, engine: EngineVersion): Yaml
  * For the groups that may use this node as an exit: the internet, but neither private networks around it nor its own services.
  * Of those, only names, which it answers by its own name server, and the echo by which they see that it is there.
  */
-function exitRules(view: ConfigView, { exitGroups }: NodeKind, engine: EngineVersion): YamlMap[] {
-  if (exitGroups.length === 0 || !can(engine, "explicit_local_cidr")) return [];
+function exitRules(view: ConfigView, node: NodeKind, engine: EngineVersion): YamlMap[] {
+  if (!isExit(node) || !can(engine, "explicit_local_cidr")) return [];
   const hasIpv6 = view.certificateVersion !== 1 && view.networks.some((each) => each.includes(":"));
   const internet = internetNetworks(view.networks).filter((each) => hasIpv6 || !each.includes(":"));
   const icmp = can(engine, "icmp_without_port") ? { proto: "icmp" } : { proto: "icmp", port: "any" };
-  return exitGroups.flatMap((group) => {
+  return node.exitGroups.flatMap((group) => {
     const peer = group === "any" ? { host: "any" } : { group };
     return [
       { ...icmp, ...peer },
@@ -348,10 +349,11 @@ function withRechecks(tree: YamlMap, rechecks: number): YamlMap {
 const longestTimeoutMs = 999_000_000;
 
 /** Behind an exit, "any" is the internet too. */
-function withSubnets(rule: YamlMap, { subnets, exitGroups }: NodeKind, engine: EngineVersion): YamlMap[] {
+function withSubnets(rule: YamlMap, node: NodeKind, engine: EngineVersion): YamlMap[] {
   const isExplicit = can(engine, "explicit_local_cidr");
+  const { subnets } = node;
   if (subnets.length === 0 || !isExplicit || "local_cidr" in rule) return [rule];
-  if (exitGroups.length === 0) return [{ ...rule, local_cidr: "any" }];
+  if (!isExit(node)) return [{ ...rule, local_cidr: "any" }];
   return [rule, ...subnets.map((network) => ({ ...rule, local_cidr: network }))];
 }
 

@@ -19,6 +19,7 @@ import type { Reader } from "../store/database.ts";
 import { queryAll } from "../store/table.ts";
 import { certificates, type CertificateRow } from "../store/tables/certificates.ts";
 import type { OrgView, Trust } from "./views.ts";
+import { isExit } from "../../protocol/routing/roles.ts";
 
 /**
  * The files in a form to compare later: config.yml with a count in place of the blocked certificates, and a summary of the
@@ -172,7 +173,7 @@ function nodeConfigOf(view: OrgView, node: NodeRecord): NodeConfig {
     registered_at: formatTime(node.registeredAt ?? node.createdAt),
     ...(node.ephemeralSilenceS === null ? {} : { ephemeral: true }),
     ...(exits.length === 0 ? {} : { exits }),
-    ...(node.exitGroups.length === 0 ? {} : { is_exit: true }),
+    ...(isExit(node) ? { is_exit: true } : {}),
     ...given({ tcp: tcpWays(view, node) }),
   };
 }

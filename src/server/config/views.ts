@@ -13,7 +13,7 @@ import { listRules } from "../policy/stored-rules.ts";
 import type { Reader } from "../store/database.ts";
 import { queryAll } from "../store/table.ts";
 import { authorities, type AuthorityRow } from "../store/tables/certificates.ts";
-import { nodes } from "../store/tables/nodes.ts";
+import { hubIs, nodes, specialIs } from "../store/tables/nodes.ts";
 import { organizations } from "../store/tables/organizations.ts";
 import { relayTraffic } from "../store/tables/paths.ts";
 import { readConfigVersion } from "../store/versions.ts";
@@ -109,7 +109,7 @@ async function loadView(reader: Reader, orgId: number, now: number): Promise<Org
     reader,
     hubPick,
     `SELECT ${hubPick.select()} FROM nodes
-     WHERE org_id = $1 AND state = 'active' AND (is_lighthouse = 1 OR is_relay = 1 OR subnets <> '[]') ORDER BY id`,
+     WHERE org_id = $1 AND state = 'active' AND (${specialIs()}) ORDER BY id`,
     [orgId],
   );
   const exits = await queryAll(
@@ -122,7 +122,7 @@ async function loadView(reader: Reader, orgId: number, now: number): Promise<Org
     reader,
     tcpPick,
     `SELECT ${tcpPick.select()} FROM nodes WHERE org_id = $1 AND state = 'active' AND tcp IS NOT NULL
-     AND (is_lighthouse = 1 OR is_relay = 1) AND public_ip IS NOT NULL ORDER BY id LIMIT ${mostTcpWays}`,
+     AND (${hubIs()}) AND public_ip IS NOT NULL ORDER BY id LIMIT ${mostTcpWays}`,
     [orgId],
   );
   const cas = await queryAll(

@@ -17,7 +17,7 @@ import { lastBackupAt } from "../store/meta.ts";
 import { listReplicas, type ReplicaReport } from "../store/replicas.ts";
 import type { Database } from "../store/database.ts";
 import { computed, integer, queryAll, queryNumber, text } from "../store/table.ts";
-import { nodes } from "../store/tables/nodes.ts";
+import { nodes, specialIs } from "../store/tables/nodes.ts";
 
 const prefix = `${brand.id.replaceAll("-", "_")}_`;
 const day = 86_400_000;
@@ -108,7 +108,7 @@ async function onlineSamples({ db, system }: Deps): Promise<Sample[]> {
     db,
     hub,
     `SELECT o.slug, n.name, CASE WHEN n.is_lighthouse = 1 THEN 'lighthouse' WHEN n.is_relay = 1 THEN 'relay' ELSE 'router' END AS role,
-       ${isSeen} AS online ${seenNodes} AND (n.is_lighthouse = 1 OR n.is_relay = 1 OR n.subnets <> '[]') ORDER BY o.slug, n.id`,
+       ${isSeen} AS online ${seenNodes} AND (${specialIs("n.")}) ORDER BY o.slug, n.id`,
     since,
   );
   return [

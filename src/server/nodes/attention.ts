@@ -20,6 +20,8 @@ import {
 } from "../store/table.ts";
 import type { NodeStore } from "./node-store.ts";
 import { appliedMs } from "./contact/version-ages.ts";
+import { isHub } from "../../protocol/routing/roles.ts";
+import { specialIs } from "../store/tables/nodes.ts";
 
 /** Nodes whose certificates end first. */
 const maxNext = 5;
@@ -80,14 +82,11 @@ async function lookAtHubs({ db, changes, reports }: NodeStore, orgId: number, no
     db,
     nodeRecord,
     `SELECT ${nodeColumns} FROM ${nodesWithSightings}
-     WHERE org_id = $1 AND (is_lighthouse = 1 OR is_relay = 1 OR subnets <> '[]') ORDER BY id`,
+     WHERE org_id = $1 AND (${specialIs()}) ORDER BY id`,
     [orgId],
   );
   const away = hubs.filter(
-    (hub) =>
-      hub.state === "active" &&
-      (hub.isLighthouse || hub.isRelay) &&
-      !isOnline(reports?.onto(hub) ?? hub, now, changes),
+    (hub) => hub.state === "active" && isHub(hub) && !isOnline(reports?.onto(hub) ?? hub, now, changes),
   );
   const first = away.slice(0, maxFirst).map(({ id, name, isLighthouse, lastCheckinAt: at }) => ({
     id,

@@ -8,12 +8,11 @@ import { given } from "../../base/given.ts";
 import { defaultMetric, type RouteOptions } from "../../protocol/routing/advertised.ts";
 import { record, type Actor } from "../audit/record.ts";
 import { pageOf, type Page } from "../http/lists.ts";
-import { editPolicy } from "../policy/edit-policy.ts";
 import type { Reader, Transaction } from "../store/database.ts";
 import { nodeColumns, nodeRecord, type NodeRecord } from "../store/nodes.ts";
 import { nodesWithSightings } from "../store/sightings.ts";
 import { queryAll } from "../store/table.ts";
-import { changeNode, type NodeChange } from "./nodes.ts";
+import { asEdit, changeNode, type NodeChange } from "./nodes.ts";
 import type { NodeStore } from "./node-store.ts";
 
 type Org = { id: number; slug: string };
@@ -88,14 +87,16 @@ async function changeRouters(
   change: (node: NodeRecord) => NodeChange,
 ): Promise<void> {
   const { db, system } = services;
-  await db.writeFor({ org: org.id }, (tx) =>
-    editPolicy(tx, org.id, system.now(), async () => {
-      for (const node of await chosen(tx, org, network, via)) {
-        const { updated, issued } = await changeNode(tx, services, org, node.id, change(node), actor);
+  await db.writeFor({ org: org.id }, async (tx) => {
+    const changes = (await chosen(tx, org, network, via)).map((node) => [node.id, change(node)] as const);
+    const patches = changes.map(([, patch]) => patch);
+    await asEdit(tx, org.id, system.now(), patches, async () => {
+      for (const [id, patch] of changes) {
+        const { updated, issued } = await changeNode(tx, services, org, id, patch, actor);
         await record(tx, [updated, ...issued]);
       }
-    }),
-  );
+    });
+  });
 }
 
 /** Throws not_found if a node does not exist, or the network has no router. */
@@ -137,7 +138,7 @@ export async function createRoute(
   shown: Shown,
 ): Promise<Route> {
   await changeRouters(services, org, { network, via }, actor, (node) => ({
-    subnets: [...new Set([...node.subnets, network])],
+    ...(node.subnets.includes(network) ? {} : { subnets: [...node.subnets, network] }),
     ...(metric === undefined ? {} : { routeOptions: withOptions(node, network, { metric }) }),
   }));
   return shownRoute(services, org, network, shown);

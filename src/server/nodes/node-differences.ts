@@ -1,15 +1,14 @@
 // The differences of a node before and after a change: for its certificate, for other nodes, for the audit log. Pure.
 
 import { valueAt } from "../../base/yaml.ts";
-import { isHub, type NodeRecord } from "../store/nodes.ts";
+import { isConfigured, type NodeRecord } from "../store/nodes.ts";
 import { certifiedGroups } from "../../protocol/users-groups.ts";
 import type { NodeRow } from "../store/tables/nodes.ts";
+import { isExit } from "../../protocol/routing/roles.ts";
 
 export function certified(node: NodeRow): string {
   return JSON.stringify([node.name, node.ip, certifiedGroups(node), node.subnets, isExit(node)]);
 }
-
-const isExit = ({ exitGroups }: Pick<NodeRow, "exitGroups">) => exitGroups.length > 0;
 
 /** Whether the certificate of `from` grants something that the certificate of `to` does not. */
 export function granted(from: NodeRecord, to: NodeRecord): boolean {
@@ -40,7 +39,7 @@ export function affectsOthers(before: NodeRecord, after: NodeRecord): boolean {
     const routed = [node.subnets, node.routeOptions, node.exitGroups, isExit(node) && node.name];
     return JSON.stringify([ip, isLighthouse, isRelay, publicIp, externalPort, port, routed]);
   };
-  return (isHub(before) || isHub(after)) && shown(before) !== shown(after);
+  return (isConfigured(before) || isConfigured(after)) && shown(before) !== shown(after);
 }
 
 export function audited(node: NodeRow): Record<string, unknown> {

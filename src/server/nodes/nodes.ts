@@ -57,14 +57,20 @@ import { readBeside, show, showAll, showOne, type Beside } from "./shown.ts";
 type Org = { id: number; slug: string };
 
 /** `ownerId`: only the nodes of this user. */
-type Listed = { revoked?: boolean; ownerId?: number | undefined; ids?: readonly number[] | undefined };
+type Listed = {
+  revoked?: boolean;
+  ownerId?: number | undefined;
+  /** Only exits. */
+  isExit?: boolean;
+  ids?: readonly number[] | undefined;
+};
 
 /** Lists the nodes that are not revoked, or only the revoked ones, sorted by id. Searches in names, aliases and addresses. */
 export async function listNodes(
   services: NodeStore,
   org: Org,
   query: ListQuery,
-  { revoked = false, ownerId, ids }: Listed = {},
+  { revoked = false, ownerId, isExit = false, ids }: Listed = {},
 ): Promise<Page<Node>> {
   const { db } = services;
   const params: (string | number)[] = [org.id];
@@ -76,6 +82,7 @@ export async function listNodes(
       (SELECT node_id FROM name_aliases WHERE org_id = $1 AND deleted_at IS NULL AND name LIKE ${pattern} ESCAPE '!'))`;
   }
   if (ownerId !== undefined) where += ` AND owner_id = ${place(ownerId)}`;
+  if (isExit) where += " AND exit_groups <> '[]'";
   if (ids !== undefined) where += ` AND id IN (${ids.map(place).join(", ")})`;
   const total = await queryNumber(db, `SELECT count(*) AS n FROM nodes WHERE ${where}`, params);
   const fitted = fitPage(query, await widestNode(db, org.id, revoked));
@@ -166,9 +173,7 @@ export async function patchNode(
   const now = system.now();
   const changing =
     patch.groups === undefined
-      ? db.writeFor({ org: org.id }, (tx) =>
-          isPolicy(patch) ? editPolicy(tx, org.id, now, () => change(tx)) : change(tx),
-        )
+      ? db.writeFor({ org: org.id }, (tx) => asEdit(tx, org.id, now, [patch], () => change(tx)))
       : editReach({ db, orgId: org.id, now, testing }, change);
   const { node, beside } = await changing.catch((error: unknown) => {
     throw taken(error, patch);
@@ -196,9 +201,19 @@ export async function changeAndRecord(
   return { node, beside };
 }
 
-/** Groups, routes and relays are parts of the policy. */
-function isPolicy({ groups, subnets, is_relay }: NodePatch): boolean {
-  return groups !== undefined || subnets !== undefined || is_relay !== undefined;
+/** Groups, routes and relays are parts of the policy: changes of these are an edit of it, others are not. */
+export function asEdit<T>(
+  tx: Transaction,
+  orgId: number,
+  now: number,
+  patches: readonly NodePatch[],
+  change: () => Promise<T>,
+): Promise<T> {
+  const isPolicy = patches.some(
+    ({ groups, subnets, is_relay }) =>
+      groups !== undefined || subnets !== undefined || is_relay !== undefined,
+  );
+  return isPolicy ? editPolicy(tx, orgId, now, change) : change();
 }
 
 /** "any" is no group. */

@@ -37,9 +37,9 @@ import { showOne } from "./shown.ts";
 import { transferNode } from "./lifecycle/transfer.ts";
 
 export const nodeHandlers = (services: Services): Handlers<typeof nodesApi> => ({
-  async list(call, { revoked, owner, ids, ...input }) {
+  async list(call, { revoked, owner, exits, ids, ...input }) {
     const ownerId = owner === undefined ? undefined : requireMe(call);
-    const listed = { revoked: revoked === "true", ownerId, ids };
+    const listed = { revoked: revoked === "true", ownerId, isExit: exits === "true", ids };
     return listReply(call, services.publicUrl, await listNodes(services, call.org, input, listed));
   },
   create: async (call, input) => ({

@@ -14,7 +14,8 @@ import type { IssuingOrg } from "../certificates/issue.ts";
 import type { Reader } from "../store/database.ts";
 import { publicUrlOf } from "../store/meta.ts";
 import { queryAll } from "../store/table.ts";
-import { nodes, type NodeRow } from "../store/tables/nodes.ts";
+import { nodes, type NodeRow, hubIs } from "../store/tables/nodes.ts";
+import { isHub } from "../../protocol/routing/roles.ts";
 
 const routerPick = nodes.pick("id", "name", "subnets");
 const hubPick = nodes.pick("id", "name", "publicIp", "isLighthouse");
@@ -103,7 +104,7 @@ export async function readObstacles(
     reader,
     hubPick,
     `SELECT ${hubPick.select()} FROM nodes WHERE org_id = $1 AND state <> 'revoked' AND public_ip IS NOT NULL
-       AND (is_lighthouse = 1 OR is_relay = 1) ORDER BY id`,
+       AND (${hubIs()}) ORDER BY id`,
     [orgId],
   );
   return { controlPlane: hostOf((await publicUrlOf(reader)).publicUrl), hubs: hubs.map(hubOf) };
@@ -141,7 +142,7 @@ export async function checkHub(
   orgId: number,
   hub: HubRow & Pick<NodeRow, "isRelay">,
 ): Promise<void> {
-  if (hub.publicIp === null || (!hub.isLighthouse && !hub.isRelay)) return;
+  if (hub.publicIp === null || !isHub(hub)) return;
   refuseRouted(hubOf(hub), parsedNetworks(routersOf(await readRouters(reader, orgId)).keys()));
 }
 

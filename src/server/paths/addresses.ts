@@ -8,8 +8,9 @@ import { maxKeptPeers, maxRemotes, type PathState, type PeerAddresses } from "..
 import type { Names } from "../names/names.ts";
 import type { ServerOptions } from "../options.ts";
 import { queryAll } from "../store/table.ts";
-import { nodes } from "../store/tables/nodes.ts";
+import { nodes, hubIs } from "../store/tables/nodes.ts";
 import { paths } from "../store/tables/paths.ts";
+import { isHub } from "../../protocol/routing/roles.ts";
 
 type Deps = Pick<ServerOptions, "db" | "system"> & { names: Pick<Names, "seen"> };
 
@@ -130,10 +131,10 @@ async function readKnown(
     db,
     specialPick,
     `SELECT ${specialPick.select()} FROM nodes WHERE org_id = $1 AND state = 'active'
-       AND (public_ip IS NOT NULL OR is_lighthouse = 1 OR is_relay = 1)`,
+       AND (public_ip IS NOT NULL OR ${hubIs()})`,
     [orgId],
   );
-  const hubs = special.filter(({ isLighthouse, isRelay }) => isLighthouse || isRelay).map(({ id }) => id);
+  const hubs = special.filter(isHub).map(({ id }) => id);
   const declared = new Set<string>();
   for (const { id, ip, publicIp, externalPort } of special) {
     // Nodes have hubs with a public address in their configuration.

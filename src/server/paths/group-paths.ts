@@ -5,7 +5,7 @@ import { mapGroup } from "../../protocol/shown-groups.ts";
 import { inSlices, makeHeavyWork, nextRound } from "../http/heavy-work.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Reader } from "../store/database.ts";
-import { isHub, isOnline } from "../store/nodes.ts";
+import { isConfigured, isOnline } from "../store/nodes.ts";
 import { nodesWithSightings } from "../store/sightings.ts";
 import { readConfigVersion } from "../store/versions.ts";
 import { computed, integerOrNull, joined, queryAll } from "../store/table.ts";
@@ -20,6 +20,7 @@ import {
   type FoundEdges,
   type Sums,
 } from "./group-sums.ts";
+import { isHub } from "../../protocol/routing/roles.ts";
 
 type Deps = Pick<ServerOptions, "db" | "system"> & { changes: Parameters<typeof isOnline>[2] };
 
@@ -121,8 +122,8 @@ async function readNodes(
         isOnline: isHere,
         isCurrent: (row.applied ?? 0) >= Math.max(row.ownVersion, newest),
         isPhone: row.phone !== null,
+        isConfigured: isConfigured(row),
         isHub: isHub(row),
-        isNeeded: row.isLighthouse || row.isRelay,
       });
       last = row.id;
     }

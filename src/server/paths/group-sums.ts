@@ -20,9 +20,10 @@ type SummedNode = {
   /** It has applied its newest configuration. */
   isCurrent: boolean;
   isPhone: boolean;
-  isHub: boolean;
+  /** It stands in the configurations of other nodes. */
+  isConfigured: boolean;
   /** A lighthouse or a relay. */
-  isNeeded: boolean;
+  isHub: boolean;
 };
 
 export type FoundNodes = {
@@ -137,8 +138,8 @@ function* groupsOf(
     if (node.isPhone) continue;
     group.nodes += 1;
     group[node.isOnline ? (states[worst[at] ?? 0] ?? "well") : "away"] += 1;
-    if (node.isHub) group.hubs += 1;
-    if (node.isNeeded && !node.isOnline) group.hubs_away += 1;
+    if (node.isConfigured) group.hubs += 1;
+    if (node.isHub && !node.isOnline) group.hubs_away += 1;
   }
   return groups;
 }

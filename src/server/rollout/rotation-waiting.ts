@@ -3,7 +3,7 @@
 import { onlineMs } from "../../api/values.ts";
 import type { Reader } from "../store/database.ts";
 import { queryAll, queryOne } from "../store/table.ts";
-import { nodes } from "../store/tables/nodes.ts";
+import { nodes, specialIs } from "../store/tables/nodes.ts";
 import type { OrganizationRow } from "../store/tables/organizations.ts";
 import { lacksSecondAddress } from "./rolling-update.ts";
 
@@ -35,7 +35,7 @@ const isUnconfirmed = "n.confirmed_config_version < n.own_version";
 const isBehind = "n.confirmed_config_version < o.rotation_version";
 /** Uses the index of hubs: a scan of all nodes every second costs too much. */
 const isLighthouse = `n.is_lighthouse = 1 AND n.id IN (SELECT id FROM nodes
-  WHERE org_id = $1 AND (is_lighthouse = 1 OR is_relay = 1 OR subnets <> '[]'))`;
+  WHERE org_id = $1 AND (${specialIs()}))`;
 /** A lighthouse loses the former CA after the other nodes, by a version of its own. */
 const isUnconfirmedLighthouse = `${isLighthouse} AND ${isUnconfirmed}`;
 const isMissing: Record<RunningPhase, string> = {

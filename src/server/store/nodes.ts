@@ -11,6 +11,7 @@ import type { Reader, Row } from "./database.ts";
 import { nodesWithSightings } from "./sightings.ts";
 import { queryNumber, queryOne } from "./table.ts";
 import { nodes, type NodeRow, sightings, type SightingRow } from "./tables/nodes.ts";
+import { isExit, isHub } from "../../protocol/routing/roles.ts";
 
 export type NodeRecord = NodeRow & {
   [K in "lastCheckinAt" | "appliedConfigVersion" | "overlayState" | "dataPlane"]: SightingRow[K] | null;
@@ -162,11 +163,6 @@ function showPhone({ phone, importedAt, createdAt, renewAt }: NodeRecord): Node[
 }
 
 /** Lighthouses, relays, routers of subnets and exits stand in the configurations of other nodes. */
-export function isHub({
-  isLighthouse,
-  isRelay,
-  subnets,
-  exitGroups,
-}: Pick<NodeRow, "isLighthouse" | "isRelay" | "subnets" | "exitGroups">): boolean {
-  return isLighthouse || isRelay || subnets.length > 0 || exitGroups.length > 0;
-}
+export const isConfigured = (
+  node: Pick<NodeRow, "isLighthouse" | "isRelay" | "subnets" | "exitGroups">,
+): boolean => isHub(node) || node.subnets.length > 0 || isExit(node);

@@ -24,6 +24,7 @@ import { hubOf, requireRoutable, unreachable, type Routing } from "../nodes/subn
 import type { HandMade } from "./import-files.ts";
 import { above, quoted, type Machine, type Said } from "./hand-config.ts";
 import type { Networks, PlannedHost } from "./import-hosts.ts";
+import { isHub } from "../../protocol/routing/roles.ts";
 
 type Scope = Networks & {
   certificateVersion: 1 | "both" | 2;
@@ -215,7 +216,7 @@ function routeSubnets(
   const ids = new Map(hosts.map((host, id) => [host, id]));
   const routers = new Map<string, { id: number; name: string }[]>();
   const hubs = hosts
-    .filter((host) => !host.isBlocked && host.publicIp !== null && (host.isLighthouse || host.isRelay))
+    .filter((host) => !host.isBlocked && host.publicIp !== null && isHub(host))
     .map((host) => hubOf({ ...host, id: ids.get(host) ?? -1 }));
   const routing: Routing = { controlPlane: scope.controlPlane, hubs, routers };
   for (const { text, via, at } of routes) {

@@ -51,6 +51,8 @@ test("an exit is told to the nodes of its groups alone, and routes nothing by it
   expect((await filesOf(laptop)).routes).toEqual([]);
   expect((await filesOf(other)).node).not.toHaveProperty("exits");
   expect((await filesOf(gate)).node).toMatchObject({ is_exit: true });
+  const listed = await server.send("GET", "/api/org/acme/nodes/?exits=true", { token: admin });
+  expect(listed.json).toMatchObject([{ name: "gate", exit_groups: ["staff"] }]);
   expect((await patch(gate, { exit_groups: ["any"] })).status).toBe(200);
   expect((await filesOf(other)).node).toMatchObject({ exits: [exit] });
   expect((await patch(gate, { exit_groups: [] })).status).toBe(200);

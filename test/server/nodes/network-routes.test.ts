@@ -140,3 +140,24 @@ test("a rule names a network: its routers open that alone, and no group comes of
   const plan = await ofOrg("POST", "policy/plan", { policy: again.policy });
   expect([plan.status, plan.text]).toEqual([200, expect.stringContaining('"is_empty":true')]);
 });
+
+test("metric and maintenance are no part of the policy: possible beside a policy file, and without a new version", async () => {
+  const { a } = nodes;
+  expect((await send("POST", { network, via: [a.id] })).status).toBe(201);
+  const policy = async (method: string, body?: unknown) =>
+    (
+      await server.send(method, "/api/org/acme/policy/", {
+        token: admin,
+        ...(body === undefined ? {} : { body }),
+      })
+    ).json;
+  await policy("PATCH", { by_file: true });
+  const before = await policy("GET");
+  expect((await send("PATCH", { network, maintenance: true })).status).toBe(200);
+  expect((await send("POST", { network, via: [a.id], metric: 7 })).status).toBe(201);
+  expect((await list())[0]?.routers).toMatchObject([{ metric: 7, maintenance: true }]);
+  const refused = await send("POST", { network: "192.168.8.0/24", via: [a.id] });
+  expect([refused.status, refused.text]).toEqual([409, expect.stringContaining("policy_by_file")]);
+  expect((await send("DELETE", undefined, `?network=${encodeURIComponent(network)}`)).status).toBe(409);
+  expect(await policy("GET")).toEqual(before);
+});

@@ -12,6 +12,7 @@ import type { Args } from "../../values.ts";
 import { read, type Api } from "../api.ts";
 import { memberEmails, nodeByName } from "../lookup.ts";
 import { targetFlags } from "../target.ts";
+import { isExit } from "../../../protocol/routing/roles.ts";
 
 export const nodeArg: Args = { NAME: { type: "positional", description: "The node's name" } };
 
@@ -116,9 +117,9 @@ export function stateOf(
   return isCurrent ? { text: "online", mark: "good" } : { text: "online, updating", mark: "wait" };
 }
 
-export function roleOf({ is_lighthouse, is_relay, is_name_server, exit_groups = [] }: Node): string {
-  const exit = exit_groups.length > 0;
-  const roles = { lighthouse: is_lighthouse, relay: is_relay, "name server": is_name_server, exit };
+export function roleOf(node: Node): string {
+  const { is_lighthouse: lighthouse, is_relay: relay, is_name_server } = node;
+  const roles = { lighthouse, relay, "name server": is_name_server, exit: isExit(node) };
   return Object.entries(roles)
     .flatMap(([role, isSet]) => (isSet === true ? [role] : []))
     .join(", ");

@@ -72,10 +72,10 @@ export function exitUseOf(directory: string): ExitUse | undefined {
   return grantExit(permissions, config, readExitState(directory)?.exit);
 }
 
-/** Another organization of this machine whose exit its packets take: there is one way to the internet. */
-export function otherWithExit({ slug, directory }: { slug: string; directory: string }): string | undefined {
+/** Other organizations of this machine whose exit its packets take. `exit use` admits one: there is one way to the internet. */
+export function othersWithExit({ slug, directory }: { slug: string; directory: string }): string[] {
   const root = dirname(directory);
-  return listOrganizations(root).find(
+  return listOrganizations(root).filter(
     (each) => each !== slug && permissionsOrNone(join(root, each)).exit !== undefined,
   );
 }

@@ -12,6 +12,7 @@ import { queryOne } from "../../store/table.ts";
 import { certificates } from "../../store/tables/certificates.ts";
 import { readVersions } from "../../store/versions.ts";
 import type { VersionAges } from "./version-ages.ts";
+import { isHub } from "../../../protocol/routing/roles.ts";
 
 export type LiveNode = {
   id: number;
@@ -212,7 +213,7 @@ function liveOf(
     order: actionOf(node.orderJws) === "restore" ? (node.orderJws ?? undefined) : undefined,
     applied: report.applied ?? node.appliedConfigVersion,
     confirmed: node.confirmedConfigVersion,
-    isHub: node.isLighthouse || node.isRelay,
+    isHub: isHub(node),
     tcp: node.tcp,
     confirmBy,
     report,

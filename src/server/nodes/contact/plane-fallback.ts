@@ -14,6 +14,7 @@ import { listenPlaceOf } from "../../config/config.ts";
 import { nodes, type NodeRow } from "../../store/tables/nodes.ts";
 import { organizations } from "../../store/tables/organizations.ts";
 import { notifyNode, raiseConfigVersion } from "../../store/versions.ts";
+import { isHub } from "../../../protocol/routing/roles.ts";
 
 type Deps = Pick<ServerOptions, "db" | "machineRoot">;
 
@@ -36,7 +37,7 @@ export function makePlaneFallback({ db, machineRoot }: Deps): PlaneFallback {
         // A node of another control plane may have the same number and an organization of the same name.
         if (org === undefined || !Bun.deepEquals(own.order_key, org.orderPublic)) continue;
         const node = await nodes.find(db, { orgId: org.id, id: own.node_id, state: "active" });
-        if (node === undefined || !(node.isLighthouse || node.isRelay)) continue;
+        if (node === undefined || !isHub(node)) continue;
         const { port, ...place } = listenPlaceOf(node, org.configOverrides);
         places.set(port, place);
         found.push(node);

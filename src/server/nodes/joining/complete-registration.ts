@@ -13,7 +13,7 @@ import {
 } from "../../certificates/issue.ts";
 import { findDue } from "../lifecycle/renewal.ts";
 import type { Budget } from "../../retention/budget.ts";
-import { findNode, isHandRun, isHub, isOnline } from "../../store/nodes.ts";
+import { findNode, isConfigured, isHandRun, isOnline } from "../../store/nodes.ts";
 import type { NodeStore } from "../node-store.ts";
 import { requireCredential, type Credential, type Grant } from "./registration-credential.ts";
 import type { Transaction } from "../../store/database.ts";
@@ -27,6 +27,7 @@ import type { Renderings } from "../../config/renderings.ts";
 import { readTogether, type Views } from "../../config/views.ts";
 import { filesFor } from "../../config/node-files.ts";
 import type { SentFiles } from "../contact/sent-files.ts";
+import { isHub } from "../../../protocol/routing/roles.ts";
 
 export type Services = NodeStore & {
   throttle: Throttle;
@@ -94,7 +95,7 @@ async function activate(tx: Transaction, node: NodeRow, now: number): Promise<vo
   await notifyNode(tx, node.orgId, node.id);
   if (node.state === "active" && !isHandRun(node)) return;
   // Other configurations contain lighthouses, relays, routers and the peers of rules.
-  if (isHub(node) || (await isPeerOfRule(tx, { id: node.orgId }, node.id)))
+  if (isConfigured(node) || (await isPeerOfRule(tx, { id: node.orgId }, node.id)))
     await raiseConfigVersion(tx, node.orgId);
   const confirmedConfigVersion = await readConfigVersion(tx, node.orgId);
   await nodes.update(tx, { id: node.id }, { state: "active", registeredAt: now, confirmedConfigVersion });

@@ -25,6 +25,16 @@ import {
 } from "../table.ts";
 import * as v from "valibot";
 
+/** SQL: the node is a lighthouse or relay. */
+export function hubIs(prefix = ""): string {
+  return `${prefix}is_lighthouse = 1 OR ${prefix}is_relay = 1`;
+}
+
+/** SQL: or it has subnets. The condition of the index `nodes_special`, which a query uses only with the same words. */
+export function specialIs(prefix = ""): string {
+  return `${hubIs(prefix)} OR ${prefix}subnets <> '[]'`;
+}
+
 export const nodes = table(
   "nodes",
   {
@@ -118,7 +128,7 @@ export const nodes = table(
       "CREATE INDEX nodes_listed ON nodes (org_id, id) WHERE state <> 'revoked'",
       "CREATE INDEX nodes_host_key ON nodes (host_public_key) WHERE host_public_key IS NOT NULL",
       "CREATE INDEX nodes_confirmed ON nodes (org_id, state, confirmed_config_version)",
-      "CREATE INDEX nodes_special ON nodes (org_id) WHERE is_lighthouse = 1 OR is_relay = 1 OR subnets <> '[]'",
+      `CREATE INDEX nodes_special ON nodes (org_id) WHERE ${specialIs()}`,
     ],
   },
 );

@@ -1,0 +1,62 @@
+// What exits, routers and the counting of relays changed of this machine is taken back here, whatever the reason: an
+// organization is left, or the program is uninstalled.
+
+import { join } from "node:path";
+import { messageOf } from "../../base/errors.ts";
+import type { NotRemoved } from "../../base/files.ts";
+import type { System } from "../../base/system.ts";
+import { applyChanges, type Change } from "../../platform/apply.ts";
+import { tableRemoval } from "../../platform/nftables.ts";
+import { exitRemoval } from "../exit/use-exit.ts";
+import { listOrganizations } from "../files/list-organizations.ts";
+import { routerRemoval } from "../routing/router.ts";
+
+type Edge = Pick<System, "run" | "platform">;
+
+/** For one organization that leaves. Returns what could not be taken back: that must not keep it. Does not reject. */
+export async function undoEdge(
+  place: { slug: string; directory: string },
+  system: Edge,
+): Promise<NotRemoved[]> {
+  try {
+    return await applyPossible(await undoChanges(place, system), system);
+  } catch (error) {
+    return [{ path: "what exits and routers changed of the kernel", reason: messageOf(error) }];
+  }
+}
+
+/** `gone`: organizations whose own changes are applied before. */
+async function undoChanges(
+  place: { slug: string; directory: string },
+  system: Edge,
+  gone: readonly string[] = [],
+): Promise<Change[]> {
+  return [
+    ...(await exitRemoval(place, system, gone)),
+    ...(await routerRemoval(place.directory, system, gone)),
+    ...(await tableRemoval("relay", place.slug, system)),
+  ];
+}
+
+/** For all organizations of this machine. */
+export async function undoAllChanges(configRoot: string, system: Edge): Promise<Change[]> {
+  const all: Change[] = [];
+  const gone: string[] = [];
+  for (const slug of listOrganizations(configRoot)) {
+    all.push(...(await undoChanges({ slug, directory: join(configRoot, slug) }, system, gone)));
+    gone.push(slug);
+  }
+  return all;
+}
+
+/** Applies as many as possible, and returns what could not be taken back. */
+export async function applyPossible(changes: readonly Change[], system: Edge): Promise<NotRemoved[]> {
+  const left: NotRemoved[] = [];
+  for (const each of changes) {
+    const path = each.change === "run" ? each.argv.join(" ") : each.path;
+    await applyChanges([each], system).catch((error: unknown) =>
+      left.push({ path, reason: messageOf(error) }),
+    );
+  }
+  return left;
+}
