@@ -99,6 +99,7 @@ export const organizationPages: Readonly<Record<string, Page>> = {
 
 parts.node = () => import("./node/node.ts");
 parts.editing = () => import("./node/editing.ts");
+parts.activity = () => import("./pages/activity.tsx");
 parts.qr = () => import("./ui/qr-picture.tsx");
 parts.joining = () => import("./joining/joining.ts");
 

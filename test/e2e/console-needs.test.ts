@@ -151,7 +151,7 @@ describe("paths and needs in the console", () => {
       await online.waitFor();
       await page.unroute(/\/relays\/$/);
       await scene.admin(["node", "update", "acme", "hub", "--lighthouse", "--public-ip", "192.0.2.1"]);
-      const hub = page.getByRole("listitem").filter({ hasText: "lighthouse, is away" });
+      const hub = page.getByRole("listitem").filter({ hasText: "lighthouse away" });
       await hub.getByRole("link", { name: "hub" }).waitFor();
       await page.getByText("Lighthouse hub is away").waitFor();
       await page

@@ -214,6 +214,10 @@ describe("the organization in the console", () => {
       await open("Webhooks");
       await button("Create a webhook").click();
       await page.getByLabel("URL").fill(`http://127.0.0.1:${receiver.port}/hook`);
+      // Families and types are offered, behind what is typed already.
+      await page.getByLabel("Events").fill("node.*, ");
+      for (const offered of ["node.*, ca.*", "node.*, node.revoked"])
+        await page.locator(`option[value="${offered}"]`).waitFor({ state: "attached" });
       await page.getByLabel("Events").fill("no.such.event");
       await button("Create the webhook").click();
       await page.getByText("This event type does not exist.").waitFor();

@@ -86,7 +86,7 @@ export function Explainer({ saved, slug, isEdited }: Props) {
     >
       <QuestionForm question={question} nodes={nodes} fault={fault} />
       <div role="status" class="answer">
-        {error === undefined ? null : <Failure error={error} />}
+        <Failure error={error} />
         {[from, to]
           .flatMap((name) => unknownOf(name, nodes, [sender, receiver]) ?? [])
           .map((sentence) => (

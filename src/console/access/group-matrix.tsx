@@ -9,6 +9,7 @@ import type { ListedNode } from "../nodes/listed-nodes.ts";
 import { useNodes } from "../nodes/node-list.ts";
 import { useList } from "../contact/resource.ts";
 import { pathOf } from "../frame/router.ts";
+import { isNarrow } from "../ui/narrow.ts";
 import { Panel, Why } from "../ui/page.tsx";
 import { Empty } from "../ui/parts.tsx";
 import { Tag } from "../ui/tag.tsx";
@@ -180,8 +181,17 @@ const drawRow = (
   </tr>
 );
 
+/** Letters that all titles of columns may have on a phone. */
+const maxLetters = 27;
+const shapeOf = (lines: readonly Line[]): string =>
+  lines.length > maxBeside
+    ? "mx long"
+    : isNarrow.value && lines.some(({ title }) => title.length * lines.length > maxLetters)
+      ? "mx upright"
+      : "mx";
+
 const Table = ({ lines, rows }: { lines: readonly Line[]; rows: readonly VNode[] }) => (
-  <table class={lines.length > maxBeside ? "mx long" : "mx"}>
+  <table class={shapeOf(lines)}>
     <caption class="unseen">The groups of rows reach those of columns</caption>
     <thead>
       <tr>

@@ -160,7 +160,7 @@ function Passkeys({ ask }: { ask(asked: Asked): void }) {
         ) : null
       }
     >
-      {error === undefined ? null : <Failure error={error} />}
+      <Failure error={error} />
       {data === undefined ? (
         <div class="in">
           <Loading rows={1} />

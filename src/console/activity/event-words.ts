@@ -17,6 +17,11 @@ export type Known = {
   settings?: Readonly<Record<string, Settings>> | undefined;
 };
 
+/** Each type of event, and each family of them: "node.*". */
+export const eventNames: readonly string[] = [
+  ...new Set(Object.keys(eventKinds).flatMap((type) => [type.replace(/\..*/, ".*"), type])),
+];
+
 const nameOf = (details: AuditEvent["after"]) =>
   typeof details?.["name"] === "string" ? details["name"] : undefined;
 

@@ -24,7 +24,7 @@ import { StepUp } from "./step-up.tsx";
 import { exact, now } from "../words/times.ts";
 import { Icon, Sign } from "../ui/icon.tsx";
 import { Page, Panel } from "../ui/page.tsx";
-import { Empty, Failure, Loading } from "../ui/parts.tsx";
+import { Empty, Loading } from "../ui/parts.tsx";
 import { tell, Told } from "../ui/told.tsx";
 
 export function App() {
@@ -32,7 +32,11 @@ export function App() {
   if (me.value === undefined) {
     if (isSignedOut.value) return <SignedOut />;
     const error = startError.value;
-    return <main>{error === undefined ? <Loading /> : <Failure error={error} retry={start} />}</main>;
+    return (
+      <main>
+        <Loading error={error} retry={start} />
+      </main>
+    );
   }
   return (
     <>

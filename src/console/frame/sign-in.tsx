@@ -169,7 +169,7 @@ function Providers({ all }: { all: readonly Provider[] }) {
           </span>
         </button>
       ))}
-      {error === undefined ? null : <Failure error={error} />}
+      <Failure error={error} />
     </>
   );
 }
@@ -189,7 +189,7 @@ function Passkey({ kind }: { kind?: "primary" }) {
         <Icon name="passkey" />
         With a passkey
       </button>
-      {error === undefined ? null : <Failure error={error} />}
+      <Failure error={error} />
     </>
   );
 }

@@ -11,6 +11,7 @@ import { mayAdminister, slug } from "../contact/me.ts";
 import { useMemberNames } from "../activity/member-names.ts";
 import { useNodes } from "../nodes/node-list.ts";
 import { approvedPath, keyOf, registrationsPath, type Registration } from "./registrations.ts";
+import { useOpen } from "./use-open.ts";
 import { refresh, useList, useResource } from "../contact/resource.ts";
 import { pathOf, query, setQuery } from "../frame/router.ts";
 import { item } from "../words/terminal.ts";
@@ -22,7 +23,7 @@ import { Check } from "../ui/form.tsx";
 import { isNarrow } from "../ui/narrow.ts";
 import { ordered } from "../ui/lists/order.ts";
 import { Panel } from "../ui/page.tsx";
-import { Empty, Failure, FromTerminal, Loading, State, When } from "../ui/parts.tsx";
+import { Empty, FromTerminal, Loading, State, When } from "../ui/parts.tsx";
 import { Rows } from "../ui/lists/rows.tsx";
 import { tell } from "../ui/told.tsx";
 import { Export, searched } from "../ui/lists/tools.tsx";
@@ -57,7 +58,7 @@ export function Waiting() {
     [twins, tokens, owners, readAt],
   );
   if (!mayAdminister.value) return <Empty text="Administrators of the organization approve nodes." />;
-  if (data === undefined) return error === undefined ? <Loading rows={4} /> : <Failure error={error} />;
+  if (data === undefined) return <Loading rows={4} error={error} />;
   const all = ordered(data, columns, order);
   const shown = all.filter((each) =>
     isFound([each.name, each.seen_from, ...each.groups, each.key_sha256].join(" ")),
@@ -148,30 +149,21 @@ function WhichWait({ own }: { own: string }) {
   );
 }
 
-/** The requests that wait, or were approved and have not come back. */
-function useOpen(): readonly Registration[] {
-  const own = slug.value ?? "";
-  const { data: waiting = [] } = useList(registrationsPath(own));
-  const { data: approved = [] } = useList(approvedPath(own));
-  return [...waiting, ...approved];
-}
-
 /** The names that are there twice, also among nodes; and the names of join keys. */
 function useBeside() {
   const own = slug.value ?? "";
   const isAsked = mayAdminister.value;
-  const { data: waiting } = useList(isAsked ? registrationsPath(own) : "");
-  const { data: approved } = useList(isAsked ? approvedPath(own) : "");
+  const open = useOpen(own);
   const { data: nodes } = useNodes();
   const { data: known } = useList(
     isAsked ? apiPath(registrationTokensApi.list, { slug: own }, { page_size: "1000" }) : "",
   );
   const twins = useMemo(
-    () => twiceIn([...(waiting ?? []), ...(approved ?? []), ...(nodes ?? [])].map(({ name }) => name)),
-    [waiting, approved, nodes],
+    () => twiceIn([...(open ?? []), ...(nodes ?? [])].map(({ name }) => name)),
+    [open, nodes],
   );
   const tokens = useMemo(() => new Map((known ?? []).map((each) => [each.id, nameOfKey(each)])), [known]);
-  return { twins, tokens };
+  return { twins, tokens, open };
 }
 
 const exported = [
@@ -251,8 +243,7 @@ export function AnswerDialog({ verb, machine, say, keepsKey = false, close }: An
   const action = `${isApproval ? "Approve" : "Refuse"} ${machine.name}`;
   const id = isApproval ? null : machine.registration_token_id;
   const { data: token, error } = useResource(tokenPathOf(own, id ?? 0));
-  const open = useOpen();
-  const { twins } = useBeside();
+  const { twins, open = [] } = useBeside();
   const [chosen, endToken] = useState<boolean | undefined>(undefined);
   // Its default depends on the token.
   if (id !== null && token === undefined && error === undefined) return null;

@@ -10,7 +10,7 @@ import { pathOf } from "../frame/router.ts";
 import { useList, useResource } from "../contact/resource.ts";
 import { Button } from "../ui/button.tsx";
 import { Panel } from "../ui/page.tsx";
-import { Facts, Failure, Loading, State, type Fact } from "../ui/parts.tsx";
+import { Facts, Loading, State, type Fact } from "../ui/parts.tsx";
 import { Pill, Tag } from "../ui/tag.tsx";
 import { Export } from "../ui/lists/tools.tsx";
 import { countWords, groupWord, msWords, pairName, pathsIn, type Group, type NamedPath } from "./groups.ts";
@@ -36,7 +36,7 @@ export function PairPanel({ own, from, to, groups, close }: PairProps) {
   if (data === undefined)
     return (
       <Panel title={name} actions={closing} hasRoom>
-        {error === undefined ? <Loading rows={6} /> : <Failure error={error} />}
+        <Loading rows={6} error={error} />
       </Panel>
     );
   const nodesOf = (group: Group["name"]) => groups.find((each) => each.name === group)?.nodes ?? 0;

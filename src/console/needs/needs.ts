@@ -86,15 +86,20 @@ const toCopy = (words: string, copy: string): Act => ({ words, copy });
 /** One that works for now. */
 const later = (row: Omit<Need, "sign">): Need => ({ ...row, sign: "part" });
 
-/** What it means that a lighthouse is away. */
-function findsWords({ lighthouses, hubs_away: { first } }: Attention): string {
-  const others = lighthouses - first.filter(({ is_lighthouse }) => is_lighthouse).length;
-  if (others <= 0) return "nodes that have not talked before do not find each other";
-  return `new tunnels are found by the other ${others === 1 ? "lighthouse" : `${others} lighthouses`} alone`;
+const lighthousesLeft = ({ lighthouses, hubs_away: { first } }: Attention) =>
+  lighthouses - first.filter(({ is_lighthouse }) => is_lighthouse).length;
+
+function leftWords(attention: Attention): string {
+  const left = lighthousesLeft(attention);
+  return left <= 0 ? ": no new tunnel is found" : `: new tunnels need the other ${left === 1 ? "one" : left}`;
 }
 
-const cutWords = ({ cut }: Totals) =>
-  cut === 0 ? "no path is cut" : `${cut === 1 ? "1 path has" : `${cut} paths have`} no other way`;
+const cutWords = (totals: Totals | undefined) =>
+  totals === undefined
+    ? ""
+    : totals.cut === 0
+      ? ", no path is cut"
+      : `: ${totals.cut === 1 ? "1 path has" : `${totals.cut} paths have`} no other way`;
 
 /** In the order of the page. */
 const rowsOfKind: Readonly<Record<NeedKind, (found: Found, now: number, totals?: Totals) => Need[]>> = {
@@ -115,12 +120,9 @@ const rowsOfKind: Readonly<Record<NeedKind, (found: Found, now: number, totals?:
     })),
   hubs_away: ({ attention }, _, totals) =>
     rowsOf("hub", "show=hubs", attention.hubs_away, ({ is_lighthouse, last_checkin_at }) => ({
-      what: is_lighthouse
-        ? `lighthouse, is away: ${findsWords(attention)}`
-        : `relay, is away${totals === undefined ? "" : `: ${cutWords(totals)}`}`,
-      more: "On its machine, if it runs, the command says what is wrong",
+      what: `${is_lighthouse ? "lighthouse" : "relay"} away${is_lighthouse ? leftWords(attention) : cutWords(totals)}`,
       at: last_checkin_at,
-      act: toCopy("Command to examine", "sudo agent doctor"),
+      act: toCopy("Doctor command", "sudo agent doctor"),
     })),
   broken_paths: ({ attention }) =>
     rowsOf("broken", "show=broken", attention.broken_paths, ({ id, peers, peer_count }) => {
@@ -275,7 +277,7 @@ export function verdictOf(attention: Attention, broken: number, count: number): 
     broken > 0
       ? `${broken === 1 ? "1 path is" : `${broken} paths are`} broken`
       : ill > 0 && `${nodesWord(ill)} lack peers`,
-    relay && `${relay.name} is away`,
+    relay && `relay ${relay.name} is away`,
     cloned.count > 0 && `${nodesWord(cloned.count)} with copied keys`,
     not_applied.count > 0 && `${nodesWord(not_applied.count)} without the newest configuration`,
   ].filter((each): each is string => typeof each === "string");
@@ -284,6 +286,11 @@ export function verdictOf(attention: Attention, broken: number, count: number): 
   if (first === undefined) return { sign: "on", words: count === 0 ? "All is well" : "The network is well" };
   const words = `${first.charAt(0).toUpperCase()}${first.slice(1)}${second === undefined ? "" : `, ${second}`}`;
   if (dark === undefined) return { sign: "need", words };
+  const left = lighthousesLeft(attention);
+  const found =
+    left <= 0
+      ? "Nodes that have not talked before do not find each other until it is back."
+      : `New tunnels are found by ${left === 1 ? "the other lighthouse" : `the other ${left} lighthouses`} alone.`;
   const lost = ill === 0 ? "No node has lost a peer." : `${nodesWord(ill)} lost peers.`;
   return {
     sign: "need",
@@ -291,7 +298,7 @@ export function verdictOf(attention: Attention, broken: number, count: number): 
     alarm: {
       id: dark.id,
       name: dark.name,
-      facts: `Tunnels that are up stay up; ${findsWords(attention)}. ${lost}`,
+      facts: `Tunnels that are up stay up. ${found} ${lost}`,
     },
   };
 }
@@ -309,6 +316,7 @@ export function tilesOf(
   { active, online }: Pick<Attention, "active" | "online">,
   history: History | undefined,
   network: Pick<GroupPaths, "totals" | "relayed"> | undefined,
+  span: string,
 ): {
   online: TileText;
   paths: TileText | undefined;
@@ -328,7 +336,7 @@ export function tilesOf(
   const { least, most } = history ?? {};
   // What is counted now belongs to the range, too.
   const [low, high] = [Math.min(least?.online ?? online, online), Math.max(most?.online ?? online, online)];
-  const range = !least || !most ? "" : low === high ? `${high} all the time` : `${low} to ${high}`;
+  const range = !least || !most ? "" : low === high ? `${high} all the time` : `${low} to ${high} in ${span}`;
   const direct = totals === undefined ? 0 : totals.direct + totals.relayed + totals.broken;
   return {
     online: {

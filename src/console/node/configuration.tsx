@@ -27,7 +27,7 @@ export function Configuration({ node }: { node: Node }) {
       hasRoom={true}
       actions={<TerminalButton command={["diff", own, node.name]} call={["GET", path]} isSmall={true} />}
     >
-      {error === undefined ? null : <Failure error={error} />}
+      <Failure error={error} />
       {data === undefined ? null : <Difference node={node} found={data} />}
     </Panel>
   );
@@ -116,7 +116,7 @@ function Newest({ node }: { node: Node }) {
   return (
     <details onToggle={({ target }: Event) => open(target instanceof HTMLDetailsElement && target.open)}>
       <summary>The newest configuration, config.yml</summary>
-      {error === undefined ? null : <Failure error={error} />}
+      <Failure error={error} />
       {data === undefined ? null : (
         <pre class="diff" tabindex={0}>
           {data.config_yml}

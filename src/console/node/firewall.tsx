@@ -12,7 +12,7 @@ import { knownNodes } from "../nodes/node-list.ts";
 import { useList } from "../contact/resource.ts";
 import { pathOf } from "../frame/router.ts";
 import { Panel } from "../ui/page.tsx";
-import { Failure, Loading } from "../ui/parts.tsx";
+import { Loading } from "../ui/parts.tsx";
 import { Tag } from "../ui/tag.tsx";
 import { rulesPath, useWords } from "./rule-words.ts";
 
@@ -32,7 +32,7 @@ export function Firewall({ node }: { node: Node }) {
   if (words === undefined)
     return (
       <Panel title="Firewall" hasRoom={true}>
-        {error === undefined ? <Loading /> : <Failure error={error} />}
+        <Loading error={error} />
       </Panel>
     );
   const part = (

@@ -13,7 +13,7 @@ import { pathOf, useShownName } from "../frame/router.ts";
 import { Button } from "../ui/button.tsx";
 import { Menu } from "../ui/menu.tsx";
 import { Page, Panel } from "../ui/page.tsx";
-import { Empty, Failure, Loading, signOf } from "../ui/parts.tsx";
+import { Empty, Loading, signOf } from "../ui/parts.tsx";
 import { Pill } from "../ui/tag.tsx";
 import { Configuration } from "./configuration.tsx";
 import { CertificateBar, Changed, changesPath, NodeFacts } from "./facts.tsx";
@@ -98,7 +98,7 @@ function One({ id }: { id: string }) {
   if (node === undefined)
     return (
       <Page title="" above={above}>
-        {error === undefined ? <Loading rows={16} /> : <Failure error={error} />}
+        <Loading rows={16} error={error} />
       </Page>
     );
   // Reserve the space: the content below must not move under the pointer.

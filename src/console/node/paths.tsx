@@ -8,7 +8,7 @@ import { isPresent, noPathsOf } from "../nodes/states.ts";
 import type { Resource } from "../contact/resource.ts";
 import { pathOf } from "../frame/router.ts";
 import { Panel, TerminalButton } from "../ui/page.tsx";
-import { Failure, Loading, State, When } from "../ui/parts.tsx";
+import { Loading, State, When } from "../ui/parts.tsx";
 import { Export } from "../ui/lists/tools.tsx";
 import { PathLine } from "./path-drawings.tsx";
 
@@ -56,11 +56,7 @@ export function Paths({ node, data: peers, error }: PathsProps) {
       actions={actions}
     >
       {peers === undefined ? (
-        error === undefined ? (
-          <Loading />
-        ) : (
-          <Failure error={error} />
-        )
+        <Loading error={error} />
       ) : peers.length === 0 ? (
         <p class="in quiet">{noPathsOf(node)}</p>
       ) : (

@@ -13,6 +13,7 @@ import { useNodes } from "./node-list.ts";
 import { updateEngine, vulnerabilitiesOf } from "./states.ts";
 import { usePathCounts, type CountsByNode } from "./path-counts.ts";
 import { registrationsPath } from "../joining/registrations.ts";
+import { useOpen } from "../joining/use-open.ts";
 import { useList, useTotal } from "../contact/resource.ts";
 import { hrefWith, pathOf, query, setQuery } from "../frame/router.ts";
 import { searchWords } from "../words/search.ts";
@@ -201,8 +202,7 @@ function useTable(
       )}
     </>
   );
-  if (nodes === undefined)
-    return { ...parts, tools, body: error === undefined ? <Loading rows={16} /> : <Failure error={error} /> };
+  if (nodes === undefined) return { ...parts, tools, body: <Loading rows={16} error={error} /> };
   const body = (
     <>
       {isWhole || error === undefined ? null : <Failure error={error} />}
@@ -281,7 +281,7 @@ type ChipsProps = { own: string; paths: CountsByNode; ownerName: string };
 /** The usual filters with their counts, and what else the address filters by. */
 function Chips({ own, paths, ownerName }: ChipsProps) {
   const { data: nodes = none, total } = useNodes();
-  const waiting = useList(mayAdminister.value ? registrationsPath(own) : "").data?.length;
+  const waiting = useOpen(own)?.length;
   const revoked = useTotal(apiPath(nodesApi.list, { slug: own }, { page_size: "1", revoked: "true" }));
   const counts = useMemo(
     () => new Map(shows.map(([key]) => [key as string, countShown(nodes, key, now.value, paths)])),

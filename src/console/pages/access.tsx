@@ -43,7 +43,7 @@ export function Access() {
   if (saved === undefined)
     return (
       <Page title="Access">
-        {error === undefined ? <Loading /> : <Failure error={error} retry={() => void load(draft)} />}
+        <Loading error={error} retry={() => void load(draft)} />
       </Page>
     );
   return (

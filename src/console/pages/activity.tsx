@@ -47,6 +47,8 @@ import { Chip, Pill } from "../ui/tag.tsx";
 import { tell } from "../ui/told.tsx";
 import { ReadingExport, Search } from "../ui/lists/tools.tsx";
 
+export { eventNames } from "../activity/event-words.ts";
+
 const pageSize = 1000;
 /** Found events that are looked for before the page asks whether to go on. */
 const enough = 100;
@@ -192,7 +194,7 @@ function Log({ own, names }: { own: string; names: Names }) {
         <p class="newer" role="status">
           {newer === 0 ? null : <Button onClick={release}>{newer} newer</Button>}
         </p>
-        {log.error === undefined ? null : <Failure error={log.error} />}
+        <Failure error={log.error} />
         {shown.length > 0 ? (
           <Events events={shown.slice(0, goal.rows)} {...{ names, things, settings }} />
         ) : busy ? (

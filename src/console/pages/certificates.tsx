@@ -38,7 +38,7 @@ import { Icon } from "../ui/icon.tsx";
 import { AwaitedNodes } from "../nodes/awaited-nodes.tsx";
 import { Page, Panel } from "../ui/page.tsx";
 import { parts, usePart } from "../ui/part.ts";
-import { Copy, Facts, Failure, FromTerminal, Line, Loading, moment, State, When } from "../ui/parts.tsx";
+import { Copy, Facts, FromTerminal, Line, Loading, moment, State, When } from "../ui/parts.tsx";
 import { Pill } from "../ui/tag.tsx";
 import { Export } from "../ui/lists/tools.tsx";
 import { useAttention } from "../needs/use-needs.ts";
@@ -115,10 +115,8 @@ export function Certificates() {
             </div>
           </div>
         </>
-      ) : error === undefined ? (
-        <Loading rows={16} />
       ) : (
-        <Failure error={error} />
+        <Loading rows={16} error={error} />
       )}
       {asked === undefined ? null : <Steer {...asked} close={() => ask(undefined)} />}
     </Page>

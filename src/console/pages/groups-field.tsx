@@ -2,11 +2,10 @@
 
 import { apiPath } from "../../api/endpoint.ts";
 import { groupsApi } from "../../api/groups.ts";
-import { useId } from "preact/hooks";
 import { partsOf } from "../words/field-parts.ts";
 import { slug } from "../contact/me.ts";
 import { useList } from "../contact/resource.ts";
-import { Text } from "../ui/form.tsx";
+import { Listed } from "../ui/form.tsx";
 
 type Props = {
   label: string;
@@ -23,26 +22,17 @@ export function GroupsField({
   value,
   set,
 }: Props) {
-  const list = useId();
   const { data } = useList(apiPath(groupsApi.list, { slug: slug.value ?? "" }, { page_size: "1000" }));
-  // A browser replaces the whole text by what is chosen, so each offer begins with what is typed already.
-  const typed = partsOf(value.slice(0, value.lastIndexOf(",") + 1));
-  const offers = (data ?? []).filter(({ name }) => !typed.includes(name));
   const unknown =
     data === undefined ? [] : partsOf(value).filter((each) => !data.some(({ name }) => name === each));
   return (
     <>
-      <Text {...{ label, help, errors, value, set }} control={{ list, autocomplete: "off" }} />
+      <Listed {...{ label, help, errors, value, set }} offered={(data ?? []).map(({ name }) => name)} />
       {unknown.length === 0 ? null : (
         <small class="limited" role="status">
           There is no group <bdi>{unknown.join(", ")}</bdi> yet: this makes it.
         </small>
       )}
-      <datalist id={list}>
-        {offers.map(({ name }) => (
-          <option key={name} value={[...typed, name].join(", ")} />
-        ))}
-      </datalist>
     </>
   );
 }

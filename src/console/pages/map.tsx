@@ -65,7 +65,11 @@ export function MapPage() {
   const own = slug.value ?? "";
   const { data: sums, error } = useResource(apiPath(pathsApi.groups, { slug: own }), { isCalm: true });
   if (sums === undefined)
-    return <Frame own={own}>{error === undefined ? <Loading rows={12} /> : <Failure error={error} />}</Frame>;
+    return (
+      <Frame own={own}>
+        <Loading rows={12} error={error} />
+      </Frame>
+    );
   if (sums.totals.nodes <= maxNodes) return <FewNodes own={own} sums={sums} />;
   const isMany = sums.totals.nodes > maxPictureNodes;
   return isMany ? <GroupMap own={own} sums={sums} nodes={undefined} /> : <SomeNodes own={own} sums={sums} />;
@@ -202,7 +206,11 @@ function SomeNodes({ own, sums }: { own: string; sums: GroupPaths }) {
   const { data, error } = useNodes();
   const nodes = useMemo(() => data?.filter(({ state }) => state === "active"), [data]);
   if (nodes === undefined)
-    return <Frame own={own}>{error === undefined ? <Loading rows={12} /> : <Failure error={error} />}</Frame>;
+    return (
+      <Frame own={own}>
+        <Loading rows={12} error={error} />
+      </Frame>
+    );
   return <GroupMap own={own} sums={sums} nodes={nodes} />;
 }
 
@@ -380,6 +388,6 @@ function AllPaths({ own, nodes }: { own: string; nodes: readonly ListedNode[] })
     isCalm: true,
   });
   const edges = useMemo(() => (data === undefined ? undefined : edgesOf(data, nodes)), [data, nodes]);
-  if (edges === undefined) return error === undefined ? <Loading rows={6} /> : <Failure error={error} />;
+  if (edges === undefined) return <Loading rows={6} error={error} />;
   return <PathsTable own={own} nodes={nodes} edges={edges} />;
 }

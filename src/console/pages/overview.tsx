@@ -25,7 +25,7 @@ import { Icon, Sign } from "../ui/icon.tsx";
 import { Network } from "../ui/network.tsx";
 import { Page, Panel } from "../ui/page.tsx";
 import { parts, usePart } from "../ui/part.ts";
-import { Copy, Failure, Loading, When } from "../ui/parts.tsx";
+import { Copy, Loading, When } from "../ui/parts.tsx";
 import { Count } from "../ui/tag.tsx";
 import { attentionPath, serversPath, useNeeds, type Needs } from "../needs/use-needs.ts";
 
@@ -92,11 +92,7 @@ export function Overview() {
       terminal={{ command, call: ["GET", attentionPath(own)] }}
     >
       {attention === undefined ? (
-        error === undefined ? (
-          <Loading rows={16} />
-        ) : (
-          <Failure error={error} />
-        )
+        <Loading rows={16} error={error} />
       ) : isEmpty ? (
         <FirstNodes own={own} needs={needs} attention={attention} />
       ) : (
@@ -218,7 +214,8 @@ type TilesProps = Omit<WholeProps, "needs">;
 
 function Tiles({ own, days, attention, network }: TilesProps) {
   const { data: history } = useResource(apiPath(nodesApi.online, { slug: own }, { days }), { isCalm: true });
-  const { online, paths, trips, current } = tilesOf(attention, history, network);
+  const [, words = ""] = spans.find(([each]) => each === days) ?? [];
+  const { online, paths, trips, current } = tilesOf(attention, history, network, words);
   const tile = (label: string, text: TileText, href: string) => (
     <Tile
       label={label}

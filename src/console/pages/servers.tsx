@@ -42,11 +42,7 @@ export function Servers() {
       terminal={{ command: ["server", "list"], call: ["GET", serversPath] }}
     >
       {data === undefined ? (
-        error === undefined ? (
-          <Loading />
-        ) : (
-          <Failure error={error} />
-        )
+        <Loading error={error} />
       ) : (
         <>
           {unknown === undefined ? null : <Failure error={unknown} />}

@@ -20,7 +20,7 @@ import { DraftBar } from "../ui/draft-bar.tsx";
 import { FormFailure, useAction } from "../ui/form.tsx";
 import { Confirm } from "../ui/dialog.tsx";
 import { Page, Panel } from "../ui/page.tsx";
-import { Failure, Loading } from "../ui/parts.tsx";
+import { Loading } from "../ui/parts.tsx";
 import { idOf, Sections } from "../ui/sections.tsx";
 import { Pill } from "../ui/tag.tsx";
 import { FactRow, SettingField, SettingRow } from "../ui/setting-fields.tsx";
@@ -38,7 +38,9 @@ export function Settings() {
   const { data, error } = useResource(ownPath(own));
   if (data !== undefined) return <Form key={own} present={data} />;
   return (
-    <Page title="Settings">{error === undefined ? <Loading rows={14} /> : <Failure error={error} />}</Page>
+    <Page title="Settings">
+      <Loading rows={14} error={error} />
+    </Page>
   );
 }
 

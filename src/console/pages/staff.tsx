@@ -132,7 +132,7 @@ export function Users() {
   const columns: readonly Column<User>[] = [
     textColumn("email", "E-mail", 4, ({ email }) => email),
     textColumn("id", "Number", 1, ({ id }) => `${id}`),
-    textColumn("staff", "Staff", 1, ({ is_staff }) => (is_staff ? "staff" : "-")),
+    textColumn("staff", "Staff", 1, ({ is_staff }) => (is_staff ? "yes" : "no")),
     {
       key: "state",
       title: "State",

@@ -80,8 +80,11 @@ export function Tokens() {
         columns={[
           textColumn("name", "Name", 2, nameOfKey),
           groupsColumn,
-          textColumn("used", "Used", 1.5, ({ used, uses }: RegistrationToken) =>
-            used >= uses ? "used up" : `${used} of ${uses.toLocaleString()}`,
+          textColumn(
+            "used",
+            "Used",
+            1.5,
+            ({ used, uses }: RegistrationToken) => `${used} of ${uses.toLocaleString()}`,
           ),
           ...madeColumns<RegistrationToken>(own, "registration_tokens", names),
           timeColumn<RegistrationToken>("expires", "Ends", ({ expires_at }) => expires_at),

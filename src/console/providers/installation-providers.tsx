@@ -16,7 +16,7 @@ export function InstallationProviders() {
       title="Sign-in by providers of identities"
       actions={<TerminalButton command={["oidc", "list"]} call={["GET", path]} />}
     >
-      {error === undefined ? null : <Failure error={error} />}
+      <Failure error={error} />
       {data?.length === 0 ? <p class="in quiet">None. Organizations can have their own.</p> : null}
       <ul class="lines">
         {(data ?? []).map(({ id, name, issuer, leaving }) => (

@@ -40,7 +40,9 @@ export function OwnProviders() {
         }
       >
         {data === undefined ? (
-          <div class="in">{error === undefined ? <Loading rows={1} /> : <Failure error={error} />}</div>
+          <div class="in">
+            <Loading rows={1} error={error} />
+          </div>
         ) : null}
         {data?.length === 0 ? (
           <FactRow
@@ -124,7 +126,7 @@ function Domains() {
         </>
       }
     >
-      {error === undefined ? null : <Failure error={error} />}
+      <Failure error={error} />
       {data?.length === 0 ? (
         <FactRow title="None." help="Addresses of your provider count in domains that a TXT record proves." />
       ) : null}
@@ -193,7 +195,7 @@ function OneDomain({ path, domain }: { path: string; domain: Domain }) {
               <Line text={domain.record_text} isText />
             </>
           )}
-          {check.error === undefined ? null : <Failure error={check.error} />}
+          <Failure error={check.error} />
         </>
       }
     >

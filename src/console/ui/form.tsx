@@ -2,9 +2,9 @@
 
 import { maxCodeLength } from "../../api/values.ts";
 import type { VNode } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useId, useRef, useState } from "preact/hooks";
 import { ApiError } from "../contact/api.ts";
-import { isAbout } from "../words/field-parts.ts";
+import { isAbout, partsOf } from "../words/field-parts.ts";
 import { Field, valueOf, type FieldProps, type Frame } from "./field.tsx";
 import { Failure } from "./parts.tsx";
 
@@ -84,6 +84,28 @@ export function Text({ frame: Around = Field, value, set, control = {}, ...field
     <Around {...field}>
       <input {...control} value={value} onInput={(event: Event) => set(valueOf(event))} />
     </Around>
+  );
+}
+
+type ListedProps = Omit<TextProps, "control"> & { offered: readonly string[]; required?: boolean };
+
+/** A list, separated by commas, that offers what it could hold. */
+export function Listed({ offered, required = false, ...field }: ListedProps): VNode {
+  const list = useId();
+  const { value } = field;
+  // A browser replaces the whole text by what is chosen, so each offer begins with what is typed already.
+  const typed = partsOf(value.slice(0, value.lastIndexOf(",") + 1));
+  return (
+    <>
+      <Text {...field} control={{ list, required, autocomplete: "off" }} />
+      <datalist id={list}>
+        {offered
+          .filter((each) => !typed.includes(each))
+          .map((each) => (
+            <option key={each} value={[...typed, each].join(", ")} />
+          ))}
+      </datalist>
+    </>
   );
 }
 

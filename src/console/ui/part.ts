@@ -15,6 +15,7 @@ type Parts = {
     Edit: FunctionComponent<{ node: Node; close(): void }>;
     dialogs: Readonly<Record<"groups" | "renew" | "revoke" | "restore", FunctionComponent<Asking>>>;
   }>;
+  activity(): Promise<{ eventNames: readonly string[] }>;
   qr(): Promise<{ QrPicture: FunctionComponent<{ text: string; label: string }> }>;
   joining(): Promise<{
     AnswerDialog: FunctionComponent<{ verb: "approve" | "refuse"; machine: Registration; close(): void }>;

@@ -60,11 +60,15 @@ export function dated(at: number): VNode {
   );
 }
 
+/** `error`: undefined shows nothing. */
+type FailureProps = { error: ApiError | undefined; retry?: (() => void) | undefined };
+
 /**
  * Shows the request id for support, unless the input was wrong (400), nobody is signed in (401), or no answer came, which
  * has no id.
  */
-export function Failure({ error, retry }: { error: ApiError; retry?: (() => void) | undefined }) {
+export function Failure({ error, retry }: FailureProps) {
+  if (error === undefined) return null;
   return (
     <div class="failure" role="alert">
       <p>
@@ -107,13 +111,17 @@ export function Facts({ facts }: { facts: readonly Fact[] }) {
   );
 }
 
-/** Shown after a moment, so that fast answers do not flicker. `rows`: how much space the content will take. */
-export function Loading({ rows = 6 }: { rows?: number }) {
+/**
+ * Shown after a moment, so that fast answers do not flicker; and why there is no answer. `rows`: how much space the content
+ * will take.
+ */
+export function Loading({ rows = 6, ...failure }: Partial<FailureProps> & { rows?: number }) {
   const [isShown, show] = useState(false);
   useEffect(() => {
     const timer = setTimeout(() => show(true), 150);
     return () => clearTimeout(timer);
   }, []);
+  if (failure.error !== undefined) return <Failure {...failure} error={failure.error} />;
   return (
     <div class="skeleton" aria-busy="true" style={{ height: `${rows * 36}px` }}>
       <span class="unseen">Loading</span>

@@ -6,7 +6,7 @@ import { itemOf, itemText, type Scalar, type Setting, type Settings } from "../.
 import type { ApiError } from "../contact/api.ts";
 import { partsOf, sentencesOf } from "../words/field-parts.ts";
 import { differing, valuesOf } from "./setting-values.ts";
-import { Check, Choice, Switch, Text } from "./form.tsx";
+import { Check, Choice, Listed, Switch, Text } from "./form.tsx";
 import { Field, FieldErrors, useDescribed, valueOf, type FieldProps, type Frame } from "./field.tsx";
 
 /** `present`: as it is saved; `now`: as it is typed. `set`: undefined leaves a secret as it is. */
@@ -22,6 +22,8 @@ type SettingProps = {
   frame?: Frame;
   /** In a row: what the change means for the reader. */
   note?: ComponentChildren;
+  /** What a list could hold. */
+  offered?: readonly string[] | undefined;
 };
 
 /** What it is on the left, the control on the right. */
@@ -75,6 +77,7 @@ export function SettingField({
   set,
   frame,
   note,
+  offered: items,
 }: SettingProps): VNode {
   const { label = "", more, words, values = words, choices = words, placeholder } = setting;
   const { offered, unit, none, initial, secret = false, stays = false } = setting;
@@ -97,7 +100,7 @@ export function SettingField({
       </p>
     );
   if (typeof value === "object" && value !== null)
-    return <ListField setting={setting} value={value} errors={error?.fields} field={field} put={put} />;
+    return <ListField {...{ setting, value, field, put }} errors={error?.fields} offered={items} />;
   // The command line and the API accept any number: a saved one that is not offered is added.
   const numbers = offered && [null, ...new Set([...offered, saved ?? offered[0]])];
   const all = values ?? numbers;
@@ -132,30 +135,28 @@ export function SettingField({
   );
 }
 
-type ListProps = Pick<SettingProps, "field" | "setting"> & {
+type ListProps = Pick<SettingProps, "field" | "setting" | "offered"> & {
   value: readonly unknown[];
   errors: ApiError["fields"] | undefined;
   put(items: readonly unknown[]): void;
 };
 
 /** A list whose changes replace the whole of it. */
-function ListField({ field, setting, value, errors, put }: ListProps): VNode {
-  const { label = "", more, lines = false, initial } = setting;
+function ListField({ field, setting, offered = [], value, errors, put }: ListProps): VNode {
+  const { label = "", more: help, lines = false, initial } = setting;
   const items = value.map((item) => itemText(setting, item));
   const [text, type] = useState(items.join(lines ? "\n" : ", "));
-  const edit = (event: Event) => {
-    const typed = valueOf(event);
+  const set = (typed: string) => {
     type(typed);
     put(partsOf(typed, lines ? "\n" : ",").map((item) => itemOf(setting, item)));
   };
-  return (
-    <Field label={label} help={more} errors={sentencesOf(errors, field, items)}>
-      {lines ? (
-        <textarea rows={3} value={text} onInput={edit} />
-      ) : (
-        <input value={text} required={String(initial) !== ""} onInput={edit} />
-      )}
+  const props = { label, help, errors: sentencesOf(errors, field, items) };
+  return lines ? (
+    <Field {...props}>
+      <textarea rows={3} value={text} onInput={(event: Event) => set(valueOf(event))} />
     </Field>
+  ) : (
+    <Listed {...props} value={text} set={set} offered={offered} required={String(initial) !== ""} />
   );
 }
 
@@ -169,13 +170,13 @@ export function useSettings<T extends object>(settings: Settings, of?: object, k
   return { present, now, changes: differing(now, present), set };
 }
 
-type FieldsProps<T> = { settings: Settings; form: SettingsForm<T>; error: ApiError | undefined };
+type FieldsProps<T> = Pick<SettingProps, "error" | "offered"> & { settings: Settings; form: SettingsForm<T> };
 
-export function SettingFields<T extends object>({ settings, form, error }: FieldsProps<T>): VNode {
+export function SettingFields<T extends object>({ settings, form, ...given }: FieldsProps<T>): VNode {
   return (
     <>
       {Object.entries(settings).map(([field, setting]) => (
-        <SettingField key={field} {...form} {...{ field, setting, error }} />
+        <SettingField key={field} {...form} {...given} {...{ field, setting }} />
       ))}
     </>
   );

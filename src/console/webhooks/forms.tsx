@@ -9,6 +9,7 @@ import { slug } from "../contact/me.ts";
 import { refresh } from "../contact/resource.ts";
 import { go, pathOf } from "../frame/router.ts";
 import { useAction } from "../ui/form.tsx";
+import { parts, usePart } from "../ui/part.ts";
 import { Confirm, FormDialog, ShownOnce } from "../ui/dialog.tsx";
 import { SettingFields, useSettings } from "../ui/setting-fields.tsx";
 
@@ -19,6 +20,7 @@ export function EditWebhook({ webhook: now, close }: { webhook?: Webhook; close(
   const own = slug.value ?? "";
   // As it was when the dialog opened, so that only what this user edits is sent.
   const [webhook] = useState(now);
+  const offered = usePart(parts.activity)?.eventNames;
   const form = useSettings<GivenOf<typeof webhooksApi.create>>(webhookSettings, webhook);
   const { now: typed, changes } = form;
   const [secret, setSecret] = useState<string | undefined>(undefined);
@@ -56,7 +58,7 @@ export function EditWebhook({ webhook: now, close }: { webhook?: Webhook; close(
             : ["PATCH", apiPath(webhooksApi.update, params), changes],
       }}
     >
-      <SettingFields settings={webhookSettings} form={form} error={sending.error} />
+      <SettingFields settings={webhookSettings} form={form} error={sending.error} offered={offered} />
     </FormDialog>
   );
 }

@@ -19,7 +19,7 @@ import { FormFailure, useAction } from "../ui/form.tsx";
 import { actionsColumn, List, textColumn } from "../ui/lists/list.tsx";
 import { Menu } from "../ui/menu.tsx";
 import { Page, Panel, Why } from "../ui/page.tsx";
-import { Empty, Facts, Failure, Loading, State, When } from "../ui/parts.tsx";
+import { Empty, Facts, Loading, State, When } from "../ui/parts.tsx";
 import type { Column } from "../ui/lists/rows.tsx";
 import { Pill } from "../ui/tag.tsx";
 import { timeColumn } from "../ui/lists/time-column.ts";
@@ -158,7 +158,7 @@ export function WebhookById({ id }: { id: string }) {
   // Its path may hold a secret.
   useShownName(webhook === undefined ? "" : new URL(webhook.url).host);
   if (webhook !== undefined) return <WebhookPage webhook={webhook} />;
-  if (webhooks === undefined) return error === undefined ? <Loading /> : <Failure error={error} />;
+  if (webhooks === undefined) return <Loading error={error} />;
   return (
     <Empty text="There is no such webhook. It may have been deleted.">
       <a href={pathOf(own, "webhooks")}>All webhooks</a>

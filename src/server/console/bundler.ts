@@ -4,6 +4,7 @@
 import { readFileSync, writeFileSync } from "node:fs";
 import { basename, join } from "node:path";
 import { minifySync } from "oxc-minify";
+import { brand } from "../../brand.ts";
 import { sharedFiles } from "./shared-files.ts";
 
 const source = join(import.meta.dir, "../../console");
@@ -23,7 +24,7 @@ import { createElement, Fragment } from ${JSON.stringify("preact")};`;
 const smaller: Bun.BunPlugin = {
   name: "smaller",
   setup(builder) {
-    builder.onLoad({ filter: /[\\/]src[\\/]console[\\/].*\.tsx?$/ }, ({ path }) => ({
+    builder.onLoad({ filter: /[\\/]src[\\/](?:console|protocol)[\\/].*\.tsx?$/ }, ({ path }) => ({
       contents: (shared.get(path) ?? "") + contentsOf(path),
       loader: path.endsWith("x") ? "tsx" : "ts",
     }));
@@ -67,14 +68,14 @@ const shownToUsers = (key: string, value: unknown) => {
   return ofCommands.includes(key) ? undefined : value;
 };
 
-/** In place of `nodesApi.list`: a page has the endpoints and settings that it names, not all of their subject. */
-const contract: Record<string, Record<string, object>> = Object.assign(
-  {},
+/** In place of `nodesApi.list`: a page has the endpoints, settings and words that it names, not all of their subject. */
+const contract: Record<string, Record<string, unknown>> = Object.assign(
+  { brand },
   ...(await Promise.all([...new Bun.Glob("*.ts").scanSync(api)].map((file) => import(join(api, file))))),
 );
-const withEndpoints = (source: string) =>
+const withContract = (source: string) =>
   source.replaceAll(
-    /(?<!typeof )(\bapiPath\(\s*)?\b(\w+(?:Api|Settings))\.(\w+)\b/g,
+    /(?<!typeof )(\bapiPath\(\s*)?\b(\w+(?:Api|Settings)|brand)\.(\w+)\b/g,
     (text, pathOnly: string | undefined, subject: string, name: string) => {
       const found = contract[subject]?.[name];
       if (found === undefined) return text;
@@ -86,8 +87,7 @@ const withEndpoints = (source: string) =>
 /** The text of a module as it is bundled. */
 function contentsOf(path: string): string {
   if (path.startsWith(api)) return "";
-  if (!path.startsWith(source)) return readFileSync(path, "utf8");
-  const text = inBrowsers[basename(path)] ?? withEndpoints(readFileSync(path, "utf8"));
+  const text = inBrowsers[basename(path)] ?? withContract(readFileSync(path, "utf8"));
   return path.endsWith("x") ? elements + text : text;
 }
 

@@ -75,8 +75,8 @@ test("what needs somebody is one row each, the worst first: none hides the other
   );
   expect(rows.map(({ name, what }) => `${name} ${what}`)).toEqual([
     "node-6 is two machines with the same keys, and tunnels alternate between them",
-    "lh-1 lighthouse, is away: new tunnels are found by the other lighthouse alone",
-    "relay-1 relay, is away: 3 paths have no other way",
+    "lh-1 lighthouse away: new tunnels need the other one",
+    "relay-1 relay away: 3 paths have no other way",
     "node-1 does not reach peer-1, peer-2, 10.77.1.4 and 1 more, though all are online",
     "node-2 does not reach peer-1, though both are online",
     "28 more have the same fault",
@@ -150,10 +150,8 @@ test("each kind of need is counted, and has rows", () => {
   const [row] = needRows("acme", { ...found, ...alone.waiting }, now);
   expect([row?.what, row?.act]).toEqual(["asks to join ci, eu, key 0123456789abcdef", { request }]);
   const hubs = { ...found, ...alone.hubs_away };
-  expect(needRows("acme", hubs, now).map(({ what }) => what)).toEqual(["relay, is away"]);
-  expect(needRows("acme", hubs, now, totals).map(({ what }) => what)).toEqual([
-    "relay, is away: no path is cut",
-  ]);
+  expect(needRows("acme", hubs, now).map(({ what }) => what)).toEqual(["relay away"]);
+  expect(needRows("acme", hubs, now, totals).map(({ what }) => what)).toEqual(["relay away, no path is cut"]);
   // A node with two needs is one that needs somebody, and has a row for each.
   const { broken_paths } = (alone.broken_paths as { attention: Attention }).attention;
   const both = { ...found, ...listed({ broken_paths, cloned: { count: 1, first: [one] } }) };
@@ -203,20 +201,20 @@ test("the verdict is one sentence, and a lighthouse that is away says what that 
   expect(verdictOf(well, 0, 2)).toEqual({ sign: "on", words: "The network is well" });
   expect(verdictOf({ ...well, online: 3 }, 0, 0).words).toBe("Only 3 of 8 nodes are online");
   const hubs_away = { count: 1, first: [relay] };
-  expect(verdictOf({ ...well, hubs_away }, 2, 3).words).toBe("2 paths are broken, relay-1 is away");
+  expect(verdictOf({ ...well, hubs_away }, 2, 3).words).toBe("2 paths are broken, relay relay-1 is away");
   const dark = { ...well, hubs_away: { count: 2, first: [relay, lighthouse] } };
   expect(verdictOf(dark, 0, 2)).toEqual({
     sign: "need",
-    words: "Lighthouse lh-1 is away, relay-1 is away",
+    words: "Lighthouse lh-1 is away, relay relay-1 is away",
     alarm: {
       id: 3,
       name: "lh-1",
       facts:
-        "Tunnels that are up stay up; new tunnels are found by the other lighthouse alone. No node has lost a peer.",
+        "Tunnels that are up stay up. New tunnels are found by the other lighthouse alone. No node has lost a peer.",
     },
   });
   expect(verdictOf({ ...dark, lighthouses: 1 }, 0, 2).alarm?.facts).toContain(
-    "nodes that have not talked before do not find each other.",
+    "Nodes that have not talked before do not find each other until it is back.",
   );
 });
 
@@ -252,7 +250,7 @@ test("a time without counts is a gap of the line, and so is the time since the l
 });
 
 test("tiles have numbers without lines where nothing was counted, and no number where nothing is known", () => {
-  const bare = tilesOf(well, undefined, undefined);
+  const bare = tilesOf(well, undefined, undefined, "24 h");
   expect(bare.online).toEqual({ value: "8", of: "of 8", facts: "", bad: "", line: [] });
   expect([bare.paths, bare.trips, bare.current]).toEqual([undefined, undefined, undefined]);
 });
@@ -274,7 +272,7 @@ test("tiles say when fewer are online than an hour ago, and are whole only where
     most: { at: last.at, online: 38 },
     last,
   };
-  const shown = tilesOf({ active: 40, online: 20 }, history, { totals, relayed: [] });
+  const shown = tilesOf({ active: 40, online: 20 }, history, { totals, relayed: [] }, "24 h");
   expect(shown.online).toEqual({
     value: "20",
     of: "of 40",

@@ -7,7 +7,7 @@ import { useList } from "../../contact/resource.ts";
 import { query, setQuery } from "../../frame/router.ts";
 import type { Words } from "../../words/terminal.ts";
 import { Panel, TerminalButton } from "../page.tsx";
-import { Empty, Failure, Loading } from "../parts.tsx";
+import { Empty, Loading } from "../parts.tsx";
 import { ordered } from "./order.ts";
 import { Rows, type Column } from "./rows.tsx";
 import { Export, Search, searched } from "./tools.tsx";
@@ -40,7 +40,7 @@ export function List<T>(props: ListProps<T>) {
   const { isShort = false } = props;
   const all = useList<T>(read === undefined ? `${path}?page_size=1000` : "");
   const { data, error } = read ?? all;
-  if (data === undefined) return error === undefined ? <Loading /> : <Failure error={error} />;
+  if (data === undefined) return <Loading error={error} />;
   const order = query.value.get(`${part}order`) ?? "";
   const isFound = searched(`${part}search`);
   const found = data.filter((item) => isFound(columns.map(({ text }) => text(item)).join(" ")));

@@ -1,7 +1,7 @@
 // A table of any length: only the rows in sight are in the page.
 
 import type { VNode } from "preact";
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { now } from "../../words/times.ts";
 import { isNarrow } from "../narrow.ts";
 import { inPlaces } from "./order.ts";
@@ -30,14 +30,9 @@ export type Column<T> = {
 
 /** With buttons; a list without them has rows of 32 px. */
 const lineHeight = 36;
-/** On a phone, each row is a card of two lines; of more, if it has many columns with their titles. */
-function cardHeightOf(titled: number, isTall: boolean): number {
-  if (titled === 0) return isTall ? 72 : 54;
-  if (titled <= 3) return 60;
-  // On a small phone, titles and values take a line more.
-  const more = innerWidth < 375 ? 16 : 0;
-  return (titled <= 5 ? 68 : 108) + more;
-}
+/** On a phone, each row is a card of two lines; those of columns with their titles grow as far as one of them needs. */
+const cardHeight = { brief: 54, tall: 72, titled: 52 };
+const cardPadding = 6;
 /** Rows above and below what is in sight, so that scrolling shows no gaps. */
 const margin = 6;
 const restMs = 100;
@@ -83,9 +78,20 @@ export function Rows<T>(props: RowsProps<T>) {
   const { rows: items, moved, sort } = useHeld(props);
   const body = useRef<HTMLDivElement>(null);
   const isCards = isNarrow.value;
-  const cardHeight = cardHeightOf(isTitled ? columns.length : 0, height === lineHeight);
-  const rowHeight = isCards ? cardHeight : height;
+  const [tallest, grow] = useState(cardHeight.titled);
+  const brief = height === lineHeight ? cardHeight.tall : cardHeight.brief;
+  const rowHeight = isCards ? (isTitled ? tallest : brief) : height;
   const [from, to] = useVisible(body, items.length, rowHeight);
+  const measure = () => {
+    const cards = isCards && isTitled ? [...(body.current?.children ?? [])] : [];
+    const missing = Math.max(0, ...cards.map((each) => each.scrollHeight - each.clientHeight));
+    if (missing > 0) grow((before) => before + missing + cardPadding);
+  };
+  useLayoutEffect(() => {
+    measure();
+    addEventListener("resize", measure);
+    return () => removeEventListener("resize", measure);
+  });
   const canSelect = select !== undefined;
   const template = useMemo(
     () => ({
