@@ -189,6 +189,7 @@ describe("floors", () => {
       { name: "paths", holds: "which tunnels nodes report" },
       { name: "rollout", holds: "what goes through a fleet step by step" },
       { name: "webhooks", holds: "endpoints and deliveries" },
+      { name: "alarms", holds: "what is wrong, found and told once" },
       { name: "offboarding", holds: "what ends when a user leaves, is demoted, or a token is revoked" },
       { name: "oidc", holds: "sign-in by providers of identities, and what their groups give" },
       { name: "stream", holds: "events for consoles, as they happen" },

@@ -6,6 +6,7 @@ import { Moment, Text, Time, whole } from "./values.ts";
 
 /** What an event is about: the first word of its `subject`, as in `node/7`, with the noun of the pages. */
 export const eventNouns = {
+  alarm: "alarm",
   authority: "CA",
   domain: "domain",
   enrollment: "enrollment",
@@ -45,6 +46,9 @@ const failing = (declared: Declared): Declared => ({ ...declared, fails: true })
 
 /** Every type of event. Webhooks subscribe to these; the pages' sentences and the documents follow. */
 export const eventKinds = {
+  "alarm.ended": added("The alarm ended: #", "alarm"),
+  "alarm.raised": failing(added("Alarm: #", "alarm")),
+  "alarm.tested": added("@ tested the alarms", "alarm"),
   "blocklist.filling": failing(added("The blocklist of # fills up", "organization")),
   "ca.expiring": failing(kept("The CA of # ends soon", "authority")),
   "ca.exported": kept("@ exported the CA of #", "organization"),

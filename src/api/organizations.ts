@@ -9,6 +9,7 @@ import { Slug } from "../protocol/values.ts";
 import { foreignText, label } from "../base/text.ts";
 import { endpoint, roles } from "./endpoint.ts";
 import { declare, needFresh, sent, taken } from "../protocol/settings.ts";
+import { alarmKinds, alarmRules } from "./webhooks.ts";
 import { Email, ListQuery, since, Text, Time, word } from "./values.ts";
 
 const overlayNetwork = (family: 4 | 6) =>
@@ -83,6 +84,32 @@ const numberOrNull = (range: { min: number; max: number }) => ({
   sends: since("0.2.0", v.nullable(v.number())),
   range,
 });
+
+/** `node:GROUP`: nodes with the group, in any mode. */
+const ruleText = new RegExp(`^(${alarmKinds.join("|")}|node:[^=\\s]{1,200})=(on|off|[1-9]\\d{0,4})$`);
+/** Minutes: longer than what a control plane remembers of its own absence. */
+const maxOfRule = 7 * 1440;
+const AlarmRules = v.pipe(
+  v.array(
+    v.pipe(
+      foreignText(256),
+      v.check(
+        isRule,
+        `Enter RULE=VALUE: a rule is ${alarmKinds.join(", ")} or node:GROUP, the value off or a number up to ${maxOfRule} (minutes, at least 2; days; refusals); on or off for certificate and policy.`,
+      ),
+    ),
+  ),
+  v.maxLength(64),
+);
+
+function isRule(text: string): boolean {
+  const [, name = "", value = ""] = ruleText.exec(text) ?? [];
+  if (name === "" || value === "off") return name !== "";
+  const unit = alarmKinds.find((kind) => kind === name);
+  if (unit !== undefined && alarmRules[unit].unit === "switch") return value === "on";
+  const least = unit === undefined || alarmRules[unit].unit === "minutes" ? 2 : 1;
+  return value !== "on" && Number(value) >= least && Number(value) <= maxOfRule;
+}
 
 /** Engine settings that an administrator chose, of organizations and nodes. */
 export const overridesSetting = {
@@ -189,6 +216,19 @@ export const organizationSettings = declare({
     label: "Tell webhooks that a node is away",
     more: "After so long without contact, and again when it is back.",
     offered: [5, 15, 60, 720],
+  },
+  alarm_rules: {
+    takes: AlarmRules,
+    sends: since("0.2.0", v.array(Text)),
+    flag: "alarm",
+    hint: "RULE=VALUE",
+    whole: true,
+    help: "Other rules of alarms than the usual ones (repeatable; replaces all), such as node=30, node:laptops=60 or backup=off",
+    section: "Reports",
+    label: "Rules of alarms",
+    more: "One a line, such as node=30, node:laptops=60 or backup=off. Others are as usual.",
+    lines: true,
+    initial: [],
   },
   second_factor_required: {
     ...onOff("optional", "required"),

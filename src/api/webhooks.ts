@@ -1,11 +1,11 @@
-// Webhooks and their deliveries. Only for admins: a webhook's URL often contains a secret.
+// Webhooks and their deliveries, and the alarms that they tell. Webhooks are only for admins: their URLs often contain a secret.
 
 import * as v from "valibot";
 import { foreignText } from "../base/text.ts";
 import { endpoint } from "./endpoint.ts";
 import { declare, taken } from "../protocol/settings.ts";
 import { eventTypes, type EventType } from "./events.ts";
-import { initially, ListQuery, since, Text, Time, whole, word } from "./values.ts";
+import { ListQuery, since, Text, Time, whole, word } from "./values.ts";
 
 const families = [...new Set(eventTypes.map((type) => type.replace(/\..*/, ".*")))];
 const subscribable: readonly string[] = ["*", ...families, ...eventTypes];
@@ -19,11 +19,71 @@ const Url = v.pipe(
   v.regex(/^[^\s\p{Cc}\p{Cf}]*$/u, "Enter a URL without spaces, line breaks and control characters."),
   v.check((text) => {
     const url = URL.canParse(text) ? new URL(text) : undefined;
-    return (
-      url !== undefined && /^https?:$/.test(url.protocol) && url.username + url.password + url.hash === ""
-    );
-  }, "Enter a URL such as https://example.org/hook, without user name and fragment."),
+    if (url === undefined || url.username + url.password + url.hash !== "") return false;
+    if (url.protocol === "mailto:") return isAddress(url);
+    return /^(https?|syslogs):$/.test(url.protocol) && url.hostname !== "";
+  }, "Enter a URL such as https://example.org/hook, mailto:admin@example.org or syslogs://logs.example.org, without user name and fragment."),
 );
+/** One address, and nothing that would become another header. */
+const isAddress = ({ pathname, search }: URL) =>
+  search === "" && /^[\w.+-]{1,64}@[a-z0-9]([a-z0-9.-]{0,252}[a-z0-9])?$/i.test(pathname);
+
+/** What a delivery looks like. `json`: signed, as https://www.standardwebhooks.com specifies. */
+export const webhookFormats = [
+  "json",
+  "slack",
+  "mattermost",
+  "teams",
+  "discord",
+  "ntfy",
+  "mail",
+  "syslog",
+] as const;
+export type WebhookFormat = (typeof webhookFormats)[number];
+
+/** The schemes that have one format. */
+const ofScheme: Readonly<Record<string, WebhookFormat>> = { "mailto:": "mail", "syslogs:": "syslog" };
+/** The services that are known by their host. */
+const ofHost: readonly (readonly [RegExp, WebhookFormat])[] = [
+  [/^hooks\.slack(-gov)?\.com$/, "slack"],
+  [/^(canary\.|ptb\.)?discord(app)?\.com$/, "discord"],
+  [/\.(logic\.azure\.com|powerplatform\.com)$/, "teams"],
+  [/^ntfy\.sh$/, "ntfy"],
+];
+
+/** The format of a URL: the given one, or what its scheme or host says. Undefined: these two do not go together. */
+export function formatFor(url: string, given?: WebhookFormat): WebhookFormat | undefined {
+  const { protocol, hostname } = new URL(url);
+  const needed = ofScheme[protocol];
+  const asked = given ?? needed ?? ofHost.find(([host]) => host.test(hostname))?.[1] ?? "json";
+  const isOther = Object.values(ofScheme).includes(asked) && asked !== needed;
+  return isOther || (needed !== undefined && asked !== needed) ? undefined : asked;
+}
+
+/** What a webhook gets that names no events: a program everything, people the alarms. */
+export const eventsFor = (format: WebhookFormat): string[] => (format === "json" ? ["*"] : ["alarm.*"]);
+
+const Quiet = v.pipe(
+  foreignText(64),
+  v.check(
+    (text) => quietSpan(text) !== undefined,
+    "Enter hours and a time zone, such as 22:00-07:00 Europe/Berlin.",
+  ),
+);
+const quietText = /^([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d) ([A-Za-z0-9_+/-]{1,40})$/;
+
+/** The minutes of the day at which quiet hours begin and end, and their zone. Undefined for another text. */
+export function quietSpan(text: string): { from: number; to: number; zone: string } | undefined {
+  const [, fromHour, fromMinute, toHour, toMinute, zone = ""] = quietText.exec(text) ?? [];
+  const [from, to] = [60 * Number(fromHour) + Number(fromMinute), 60 * Number(toHour) + Number(toMinute)];
+  if (zone === "" || from === to) return undefined;
+  try {
+    new Intl.DateTimeFormat("en", { timeZone: zone });
+    return { from, to, zone };
+  } catch {
+    return undefined;
+  }
+}
 const Subscribed = v.pipe(
   v.array(
     v.pipe(
@@ -60,13 +120,57 @@ export const webhookSettings = declare({
     more: `Separated by commas, such as ${examples.join(", ")}. Machines are called node; * means all.`,
     initial: ["*"],
   },
+  format: {
+    takes: v.picklist(webhookFormats),
+    flag: "format",
+    words: webhookFormats,
+    help: "What the receiver understands (default: by the URL, else json, which is signed)",
+    section: "Webhook",
+    label: "Format",
+    choices: [
+      "By the URL, else JSON for programs",
+      "Slack",
+      "Mattermost",
+      "Microsoft Teams",
+      "Discord",
+      "ntfy",
+      "E-mail",
+      "Syslog over TLS",
+    ],
+    initial: "json",
+  },
+  quiet_hours: {
+    takes: v.nullable(Quiet),
+    flag: "quiet-hours",
+    hint: "HOURS",
+    none: "none",
+    help: "Alarms that are not urgent wait until these hours end, such as '22:00-07:00 Europe/Berlin'",
+    section: "Webhook",
+    label: "Quiet hours",
+    more: "Alarms that are not urgent wait until they end.",
+    placeholder: "22:00-07:00 Europe/Berlin",
+    initial: null,
+  },
 });
-export const WebhookRequest = v.strictObject({ url: Url, events: initially(webhookSettings).events });
+/** Without `format`: by the URL. Without `events`: by the format. */
+export const WebhookRequest = v.strictObject({
+  url: Url,
+  events: v.optional(Subscribed),
+  format: v.optional(webhookSettings.format.takes),
+  quiet_hours: v.optional(webhookSettings.quiet_hours.takes),
+});
 export type WebhookRequest = v.InferOutput<typeof WebhookRequest>;
 const WebhookPatch = v.partial(v.strictObject(taken(webhookSettings)));
 export type WebhookPatch = v.InferOutput<typeof WebhookPatch>;
 
-export const Webhook = v.object({ id: v.number(), url: Text, events: v.array(Text), created_at: Time });
+export const Webhook = v.object({
+  id: v.number(),
+  url: Text,
+  events: v.array(Text),
+  format: since("0.2.0", word(webhookFormats)),
+  quiet_hours: since("0.2.0", v.nullable(Text)),
+  created_at: Time,
+});
 export type Webhook = v.InferOutput<typeof Webhook>;
 /** `failing`: its newest delivery that has an outcome did not arrive. */
 const ListedWebhook = v.object({ ...Webhook.entries, failing: since("0.2.0", v.boolean()) });
@@ -121,7 +225,8 @@ export const webhooksApi = {
     access: "admin",
     scope: "webhooks",
     summary:
-      "Create a webhook, which sends events to a URL. The secret is shown once; it signs each delivery as " +
+      "Create a webhook, which sends events to a URL. Without `format`: what the URL says, such as `mail` for mailto: and `slack` for hooks.slack.com, else `json`. " +
+      "Without `events`: all for `json`, else `alarm.*`. The secret is shown once; it signs each delivery as " +
       "standardwebhooks.com describes (Webhook-Id, Webhook-Timestamp, Webhook-Signature: v1,HMAC-SHA256)",
     grows: true,
     fresh: true,
@@ -144,7 +249,7 @@ export const webhooksApi = {
     path: "/api/org/{slug}/webhooks/{id}/",
     access: "admin",
     scope: "webhooks",
-    summary: "Change a webhook's URL or its events. The secret stays the same",
+    summary: "Change a webhook's URL, events, format or quiet hours. The secret stays the same",
     fresh: true,
     body: WebhookPatch,
     answers,
@@ -195,5 +300,95 @@ export const webhooksApi = {
     body: v.strictObject({}),
     answers: { 202: { description: "The delivery, waiting", schema: Delivery } },
     errors: ["not_found", "conflict"],
+  }),
+};
+
+// Alarms: what is wrong now, found in one place, whether a webhook tells it or not.
+
+type Rule = {
+  /** The word of its value. */
+  unit: "minutes" | "days" | "refusals" | "switch";
+  /** Null: off. */
+  initial: number | null;
+  words: string;
+};
+
+/** Every kind of alarm, with its rule. The values are those of a small company. */
+export const alarmRules = {
+  lighthouse: { unit: "minutes", initial: 3, words: "A lighthouse is away for so long" },
+  relay: { unit: "minutes", initial: 3, words: "A relay is away for so long" },
+  router: { unit: "minutes", initial: 3, words: "A router of a network, or an exit, is away for so long" },
+  node: { unit: "minutes", initial: 15, words: "Another node in server mode is away for so long" },
+  desktop: { unit: "minutes", initial: null, words: "A node in desktop mode is away for so long" },
+  path: {
+    unit: "minutes",
+    initial: 5,
+    words: "A node does not reach a peer for so long, and both are online",
+  },
+  certificate: { unit: "switch", initial: 1, words: "A node that is online has not renewed its certificate" },
+  ca: { unit: "days", initial: 60, words: "A CA ends within so many days, and was not replaced" },
+  backup: { unit: "days", initial: 8, words: "The last backup of the control plane is older than that" },
+  policy: { unit: "switch", initial: 1, words: "A test of the policy fails" },
+  sign_ins: { unit: "refusals", initial: 20, words: "So many sign-ins are refused within 10 minutes" },
+} as const satisfies Record<string, Rule>;
+export type AlarmKind = keyof typeof alarmRules;
+export const alarmKinds = Object.keys(alarmRules) as AlarmKind[];
+
+export const Alarm = v.object({
+  id: v.number(),
+  kind: word(alarmKinds),
+  /** The cause, in a sentence. */
+  title: Text,
+  /** Who cannot reach what, and what that cuts. */
+  text: Text,
+  urgent: v.boolean(),
+  flapping: v.boolean(),
+  /** Nodes that it is about now. */
+  nodes: v.array(v.number()),
+  /** Since when the cause is there. */
+  since: Time,
+  raised_at: Time,
+  /** Null: it is open. */
+  ended_at: v.nullable(Time),
+});
+export type Alarm = v.InferOutput<typeof Alarm>;
+
+const AlarmTest = v.object({
+  /** How many webhooks get it. */
+  webhooks: v.number(),
+});
+
+export const alarmsApi = {
+  list: endpoint({
+    name: "alarms_list",
+    method: "GET",
+    path: "/api/org/{slug}/alarms/",
+    access: "member",
+    scope: "nodes",
+    summary:
+      "Alarms: the open ones, and the newest that ended, at most 100; open ones first, then the newest",
+    answers: { 200: { description: "Alarms", schema: v.array(Alarm) } },
+  }),
+  retrieve: endpoint({
+    name: "alarms_retrieve",
+    method: "GET",
+    path: "/api/org/{slug}/alarms/{id}/",
+    access: "member",
+    scope: "nodes",
+    summary: "One alarm",
+    answers: { 200: { description: "The alarm", schema: Alarm } },
+    errors: ["not_found"],
+  }),
+  test: endpoint({
+    name: "alarms_test",
+    method: "POST",
+    path: "/api/org/{slug}/alarms/test/",
+    access: "admin",
+    scope: "webhooks",
+    summary:
+      "Send a test alarm to every webhook that gets alarms, also in quiet hours. GET webhooks/{id}/deliveries/ tells what became of it",
+    fresh: false,
+    body: v.strictObject({}),
+    answers: { 202: { description: "How many webhooks get it", schema: AlarmTest } },
   }),
 };

@@ -10,6 +10,7 @@ import { announceExpiring } from "./nodes/lifecycle/expiring.ts";
 import { runDueUpkeep } from "./nodes/lifecycle/upkeep.ts";
 import { endRequests } from "./nodes/joining/registration-requests.ts";
 import { reauthenticate } from "./nodes/lifecycle/reauthentication.ts";
+import { makeAlarms } from "./alarms/evaluate.ts";
 import { recordAway } from "./nodes/contact/away.ts";
 import { endSilentNodes } from "./nodes/contact/silence.ts";
 import { publishLateNames } from "./names/publish.ts";
@@ -38,8 +39,8 @@ const clockMs = 1000;
 const policiesMs = 1000;
 /** Maximum delay of the end of an ephemeral node. */
 const silenceMs = 2000;
-/** After this many of these turns, looks for nodes that are away, of which organizations are notified. */
-const awayTurns = 10;
+/** After this many of these turns, looks for nodes that are away, and for other causes of alarms. */
+const awayTurns = 5;
 /** The longest delay until users are notified that their nodes end, and until these end. */
 const ownersMs = 30_000;
 /** No phase of a CA rotation is shorter. */
@@ -138,9 +139,10 @@ function partsOf(services: Services, leases: Leases): Part[] {
     }),
     leasedLoop("ephemeral nodes", silenceMs, (own) => {
       let turn = 0;
+      const evaluate = makeAlarms(own);
       return async () => {
         await endSilentNodes(own);
-        if (turn++ % awayTurns === 0) await recordAway(own);
+        if (turn++ % awayTurns === 0) await evaluate(await recordAway(own));
       };
     }),
     leasedLoop("confirmations of nodes", ownersMs, (own) => () => reauthenticate(own)),

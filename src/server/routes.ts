@@ -23,7 +23,7 @@ import { attentionApi, pathsApi, routesApi } from "../api/paths.ts";
 import { authoritiesApi } from "../api/authorities.ts";
 import { eventsApi } from "../api/events.ts";
 import { phonesApi } from "../api/phones.ts";
-import { webhooksApi } from "../api/webhooks.ts";
+import { alarmsApi, webhooksApi } from "../api/webhooks.ts";
 import { groupsApi } from "../api/groups.ts";
 import { membersApi } from "../api/members.ts";
 import { namesApi } from "../api/names.ts";
@@ -108,6 +108,7 @@ export function allRoutes(services: Services): Route[] {
     ...attach(attentionApi, async () => (await import("./paths/routes.ts")).attentionHandlers(services)),
     ...attach(authoritiesApi, async () => (await import("./rollout/routes.ts")).authorityHandlers(services)),
     ...attach(eventsApi, async () => (await import("./audit/routes.ts")).eventHandlers(services)),
+    ...attach(alarmsApi, async () => (await import("./alarms/routes.ts")).alarmHandlers(services)),
     ...attach(webhooksApi, async () => (await import("./webhooks/routes.ts")).webhookHandlers(services)),
     ...attach(nodesApi, async () => (await import("./nodes/routes.ts")).nodeHandlers(services)),
     ...attach(routesApi, async () => (await import("./nodes/routes.ts")).routeHandlers(services)),

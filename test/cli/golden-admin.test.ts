@@ -3,6 +3,7 @@
 
 import { afterAll, expect, test } from "bun:test";
 import { join } from "node:path";
+import { Database } from "bun:sqlite";
 import * as v from "valibot";
 import { adminCommands } from "../../src/cli/admin/admin.ts";
 import { runAdmin } from "../support/admin.ts";
@@ -158,6 +159,14 @@ async function noteNodes(): Promise<void> {
   await note("service-token create acme reader --role member --expires 90d");
   await note("service-token list acme");
   await note("service-token revoke acme reader");
+  await note("alarm test acme");
+  new Database(join(data, "control.db")).run(
+    `INSERT INTO alarms (org_id, kind, heads, rest, title, text, since, raised_at)
+      SELECT id, 'node', '["1"]', '[]', 'The node web is away', 'Since noon.', created_at, created_at FROM organizations
+      WHERE slug = 'acme'`,
+  );
+  await note("alarm list acme");
+  await note("alarm show acme 1");
   await note("webhook create acme http://127.0.0.1:9/hook");
   await note("webhook create acme https://9.9.9.9/hook --event node.*");
   await note("webhook list acme");

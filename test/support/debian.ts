@@ -27,6 +27,7 @@ const packages: Record<string, string> = {
   "/usr/sbin/haproxy": "haproxy",
   "/usr/sbin/exim4": "exim4-daemon-light",
   "/usr/bin/openssl": "openssl",
+  "/usr/sbin/rsyslogd": "rsyslog rsyslog-gnutls",
   "/usr/bin/xmllint": "libxml2-utils",
   "/usr/bin/plistutil": "libplist-utils",
   "/usr/lib/wine/wine64": "wine64",
@@ -87,6 +88,7 @@ const prepared: Record<string, () => void> = {
   /** For the whole network, with the password of every new installation. */
   glewlwyd: () => mask("glewlwyd"),
   pgbouncer: () => mask("pgbouncer"),
+  rsyslog: () => mask("rsyslog"),
 };
 
 function mask(service: string): void {

@@ -212,6 +212,16 @@ export const anEndedDelivery: Maker = async (world, who) => {
   );
   return { id: Number(delivery?.["id"]), webhook: Number(webhook), body: {} };
 };
+export const anAlarm: Maker = async ({ server, acme }) => {
+  const alarm = await server.db.write((tx) =>
+    tx.get(
+      `INSERT INTO alarms (org_id, kind, heads, rest, title, text, since, raised_at)
+        VALUES ($1, 'node', '["1"]', '[]', 'The node web is away', 'Since noon.', 1, 1) RETURNING id`,
+      [acme.id],
+    ),
+  );
+  return { id: Number(alarm?.["id"]) };
+};
 export const anOrganization: Maker = async (world, who) => {
   // A service token belongs to one organization.
   if (who === "service") return {};

@@ -10,5 +10,9 @@ export async function undoHistory(sql: SQL): Promise<void> {
     DROP COLUMN broken, DROP COLUMN rtt_median, DROP COLUMN rtt95`;
   // Their indexes go with the columns.
   await sql`ALTER TABLE nodes DROP COLUMN route_options, DROP COLUMN advertised, DROP COLUMN exit_groups, DROP COLUMN tcp`;
+  await sql`DROP TABLE alarms`;
+  await sql`DROP INDEX paths_peer`;
+  await sql`ALTER TABLE webhooks DROP COLUMN format, DROP COLUMN quiet_hours`;
+  await sql`ALTER TABLE organizations DROP COLUMN alarm_rules`;
   await sql`DELETE FROM migrations WHERE version >= ${historyVersion}`;
 }

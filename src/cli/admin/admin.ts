@@ -347,13 +347,25 @@ export const adminCommands: CommandTable = {
     { description: "Delete a group that no node and no rule uses" },
     async () => (await group()).remove,
   ),
+  "admin alarm list": lazyCommand(
+    { description: "List what is wrong: nodes away, broken paths, certificates and more" },
+    async () => (await import("./alarm.ts")).list,
+  ),
+  "admin alarm show": lazyCommand(
+    { description: "Show an alarm: who cannot reach what, since when, and what that cuts" },
+    async () => (await import("./alarm.ts")).show,
+  ),
+  "admin alarm test": lazyCommand(
+    { description: "Send a test alarm to every webhook that gets alarms" },
+    async () => (await import("./alarm.ts")).test,
+  ),
   "admin webhook list": lazyCommand({ description: "List the webhooks" }, async () => (await webhook()).list),
   "admin webhook create": lazyCommand(
-    { description: "Send events to a URL; prints the secret that signs them" },
+    { description: "Send events or alarms to a URL, a chat, a mailbox or a syslog server" },
     async () => (await webhook()).create,
   ),
   "admin webhook update": lazyCommand(
-    { description: "Change the URL or the events of a webhook" },
+    { description: "Change the URL, events, format or quiet hours of a webhook" },
     async () => (await webhook()).update,
   ),
   "admin webhook delete": lazyCommand(

@@ -41,8 +41,14 @@ export const list: Implementation = {
     context.output.list(
       { webhooks },
       {
-        columns: ["ID", "URL", "EVENTS"],
-        rows: webhooks.map((each) => [each.id, each.url, each.events.join(", ")]),
+        columns: ["ID", "URL", "FORMAT", "EVENTS", "QUIET HOURS"],
+        rows: webhooks.map((each) => [
+          each.id,
+          each.url,
+          each.format ?? "json",
+          each.events.join(", "),
+          each.quiet_hours ?? null,
+        ]),
         none: `${slug} has no webhooks.`,
       },
     );
@@ -50,28 +56,36 @@ export const list: Implementation = {
 };
 
 export const create: Implementation = {
-  notes: "The secret is printed once. It signs each delivery as standardwebhooks.com describes.",
+  notes:
+    "For alarms, the URL is all that is needed: mailto:ADDRESS, syslogs://HOST, the webhook URL of Slack, Teams, Discord or\n" +
+    "ntfy; of Mattermost, add --format mattermost. Other URLs get all events as JSON, signed with the secret, which is\n" +
+    "printed once, as standardwebhooks.com describes.",
   args: {
     ...orgArg,
     URL: { type: "positional", description: "The URL that gets the events" },
     ...settingFlags(ofNew, { isNew: true }),
     ...targetFlags,
   },
-  examples: [`${brand.executable} admin webhook create acme https://example.org/hook --event 'node.*'`],
+  examples: [
+    `${brand.executable} admin webhook create acme mailto:admin@example.org`,
+    `${brand.executable} admin webhook create acme https://example.org/hook --event 'node.*'`,
+  ],
   async run(context) {
     const [slug = "", url = ""] = context.words;
     const fields = { ...(await readSettings(context, ofNew)), url };
     const body = await checked(webhooksApi.create.body, fields);
     const made = await write(context, () => request(webhooksApi.create, { slug }, body));
     if (made === undefined) return;
-    context.output.result(made, `Created webhook ${made.id}. Secret:\n${made.secret}\n`);
+    const isSigned = (made.format ?? "json") === "json";
+    const text = isSigned ? `. Secret:\n${made.secret}\n` : `: ${made.events.join(", ")} as ${made.format}\n`;
+    context.output.result(made, `Created webhook ${made.id}${text}`);
     await sayIfNotPublic(context, url);
   },
 };
 
 /** On local data every address is accepted: only `serve` knows the networks of its --webhook-allow. */
 async function sayIfNotPublic(context: Context, url: string): Promise<void> {
-  if ((await chooseTarget(context)).kind !== "local") return;
+  if ((await chooseTarget(context)).kind !== "local" || url.startsWith("mailto:")) return;
   const { resolveTarget } = await import("../../server/webhooks/webhook-target.ts");
   try {
     await resolveTarget(new URL(url), { system: context.system });

@@ -23,14 +23,16 @@ export function EditWebhook({ webhook: now, close }: { webhook?: Webhook; close(
   const offered = usePart(parts.activity)?.eventNames;
   const form = useSettings<GivenOf<typeof webhooksApi.create>>(webhookSettings, webhook);
   const { now: typed, changes } = form;
+  // What is not chosen follows from the URL.
+  const given = { ...changes, url: typed.url };
   const [secret, setSecret] = useState<string | undefined>(undefined);
   const params = { slug: own, id: webhook?.id ?? 0 };
   const sending = useAction(async () => {
-    const made = webhook === undefined ? await call(webhooksApi.create, params, typed) : undefined;
+    const made = webhook === undefined ? await call(webhooksApi.create, params, given) : undefined;
     if (made === undefined) await call(webhooksApi.update, params, changes);
     await refresh(webhooksPath(own));
-    if (made === undefined) close();
-    else setSecret(made.secret);
+    if (made?.format === "json") setSecret(made.secret);
+    else close();
   });
   if (secret !== undefined)
     return (
@@ -54,7 +56,7 @@ export function EditWebhook({ webhook: now, close }: { webhook?: Webhook; close(
             : ["webhook", "update", own, webhook.id, ...flagWords(webhookSettings, changes)],
         call:
           webhook === undefined
-            ? ["POST", webhooksPath(own), typed]
+            ? ["POST", webhooksPath(own), given]
             : ["PATCH", apiPath(webhooksApi.update, params), changes],
       }}
     >
@@ -70,7 +72,7 @@ export function Deletion({ webhook, close }: { webhook: Webhook; close(): void }
     <Confirm
       title={`Delete the webhook ${webhook.url}?`}
       action="Delete the webhook"
-      typeName={new URL(webhook.url).host}
+      typeName={new URL(webhook.url).host || webhook.url}
       effect="There is no way back: deliveries that wait are not sent, and a new webhook has another secret."
       run={() => go(pathOf(own, "webhooks"))}
       close={close}

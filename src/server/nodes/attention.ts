@@ -110,8 +110,9 @@ const showEnding = ({ id, name, notAfter }: { id: number; name: string; notAfter
 });
 
 /** Certificates are renewed with a third of their life left, so one with less than a quarter was not renewed. */
-async function notRenewed(db: Reader, orgId: number, now: number) {
-  const late = `${certified} AND c.not_after < $2 AND (c.not_after - $3) * 4 < c.not_after - c.not_before`;
+export async function notRenewed(db: Reader, orgId: number, now: number, { ofOnline = false } = {}) {
+  const seen = `AND EXISTS (SELECT 1 FROM sightings s WHERE s.node_id = n.id AND s.last_checkin_at > ${now - onlineMs})`;
+  const late = `${certified} AND c.not_after < $2 AND (c.not_after - $3) * 4 < c.not_after - c.not_before ${ofOnline ? seen : ""}`;
   const found = await firstOf(db, endingPick, {
     count: "count(DISTINCT c.node_id)",
     // A node may have certificates of two versions.

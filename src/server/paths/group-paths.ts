@@ -144,7 +144,7 @@ async function readEdges(
   ownerId: number | undefined,
 ): Promise<FoundEdges> {
   const ofNodes = () => new Uint8Array(found.all.length);
-  const read: FoundEdges = { edges: new Map(), worst: ofNodes(), reached: ofNodes(), cut: new Set() };
+  const read: FoundEdges = { edges: new Map(), worst: ofNodes(), cut: new Set() };
   const ends = found.all.map(({ id }) => id);
   const own = found.all.filter((node) => node.ownerId === ownerId).map(({ id }) => id);
   const ranges =
@@ -167,14 +167,13 @@ async function readEdges(
  * not reach one that is away, nor a path over relays that are all away.
  */
 function addEdge(
-  { edges, worst, reached, cut }: FoundEdges,
+  { edges, worst, cut }: FoundEdges,
   { all, byId, byAddress, away }: FoundNodes,
   row: PathFound,
 ): void {
   const [from, to] = [byId.get(row.nodeId), byAddress.get(row.peer)];
   const reporter = from === undefined ? undefined : all[from];
   if (from === undefined || to === undefined || from === to || reporter?.isOnline !== true) return;
-  if (row.probe === "answers") reached[to] = 1;
   const kind = row.probe === "broken" ? broken : kindNames.findIndex((name) => name === row.path);
   if (kind < 0 || (kind === broken && all[to]?.isOnline !== true)) return;
   const [a, b] = [Math.min(from, to), Math.max(from, to)];

@@ -7,8 +7,6 @@ export type Sums = {
   answer: GroupPaths;
   /** Groups by name; null: the nodes without one. */
   between(from: string | null, to: string | null): BetweenGroups;
-  /** Whether the node answers a peer that is online. */
-  isReached(nodeId: number): boolean;
 };
 
 type SummedNode = {
@@ -41,11 +39,10 @@ export const [relayed, broken] = [1, 2];
 /** A pair of nodes by their places in `FoundNodes.all`, the smaller one first. `rtt` in ms; NaN without one. */
 type Edge = { a: number; b: number; kind: number; rtt: number };
 
-/** By pair; and by place of a node, the worst kind that it reports itself, and whether another says that it answers. */
+/** By pair; and by place of a node, the worst kind that it reports itself. */
 export type FoundEdges = {
   edges: Map<number, Edge>;
   worst: Uint8Array;
-  reached: Uint8Array;
   /** Pairs whose path goes over relays that are all away. */
   cut: Set<number>;
 };
@@ -55,8 +52,8 @@ const noKinds = (): Kinds => ({ direct: 0, relayed: 0, broken: 0 });
 const nameOf = (kind: number) => kindNames[kind] ?? "broken";
 
 export function* sumsOf(
-  { all, byId }: FoundNodes,
-  { edges, worst, reached, cut }: FoundEdges,
+  { all }: FoundNodes,
+  { edges, worst, cut }: FoundEdges,
   now: number,
 ): Generator<undefined, Sums> {
   const groups = yield* groupsOf(all, worst);
@@ -108,7 +105,6 @@ export function* sumsOf(
       relayed: named(relayed),
     },
     between: (from, to) => sumsBetween({ all, worst, packed }, from, to),
-    isReached: (nodeId) => reached[byId.get(nodeId) ?? -1] === 1,
   };
 }
 

@@ -15,6 +15,8 @@ type Ended = { table: string; key: string; where: string; params: Params };
 const day = 86_400_000;
 /** Retention of the log of deliveries. */
 const deliveriesMs = 30 * day;
+/** Retention of alarms after their end. */
+const alarmsMs = 90 * day;
 /** Expired certificates stay a day longer, because nodes' clocks may be behind. */
 const certificatesMs = day;
 const batchSize = 500;
@@ -72,6 +74,7 @@ function endedRows({ accessLifetimeS }: Deps, now: number, keptMs: number): Ende
       where: "next_at IS NULL AND created_at < $1",
       params: [now - deliveriesMs],
     },
+    { table: "alarms", key: "id", where: "ended_at < $1", params: [now - alarmsMs] },
     { table: "retired_tokens", key: "token_hash", where: "retired_at < $1", params: [now - keptMs] },
     { table: "registration_tokens", key: "id", where: unusedToken, params: [now - keptMs] },
     { table: "sent_configs", key: "org_id, digest", where: unusedConfig, params: [now - day] },

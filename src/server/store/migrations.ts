@@ -16,7 +16,7 @@ import {
   sessionNodes,
   serviceTokens,
 } from "./tables/sessions.ts";
-import { deliveries, webhooks } from "./tables/webhooks.ts";
+import { alarms, deliveries, webhooks } from "./tables/webhooks.ts";
 import { enrollments, registrationRequests, registrationTokens } from "./tables/joining.ts";
 import { events, indexOfHours } from "./tables/events.ts";
 import {
@@ -303,6 +303,14 @@ const steps: readonly (readonly string[])[] = [
   [nodes.add("exitGroups"), "CREATE INDEX nodes_exits ON nodes (org_id) WHERE exit_groups <> '[]'"],
   // 60
   [nodes.add("tcp"), "CREATE INDEX nodes_tcp ON nodes (tcp) WHERE tcp IS NOT NULL"],
+  // 61: The index of peers finds who reaches a node that is silent.
+  [
+    webhooks.add("format"),
+    webhooks.add("quietHours"),
+    organizations.add("alarmRules"),
+    ...alarms.create,
+    "CREATE INDEX paths_peer ON paths (org_id, peer)",
+  ],
 ];
 
 /**

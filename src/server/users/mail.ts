@@ -5,12 +5,13 @@ import { AppError } from "../../base/errors.ts";
 import { isLoopback } from "../../base/loopback.ts";
 import type { MailOptions } from "../options.ts";
 
-export type Message = { to: string; subject: string; text: string };
+/** `messageId`: the same when it is sent again. */
+export type Message = { to: string; subject: string; text: string; messageId?: string };
 
 const waitMs = 10_000;
 
 /** Throws `failed` with the reason. */
-export async function sendMail(options: MailOptions, { to, subject, text }: Message): Promise<void> {
+export async function sendMail(options: MailOptions, { to, ...message }: Message): Promise<void> {
   const { url, from, user, password, trust } = options;
   const { protocol, hostname, port } = new URL(url);
   const { createTransport } = await import("nodemailer");
@@ -32,8 +33,7 @@ export async function sendMail(options: MailOptions, { to, subject, text }: Mess
     await transport.sendMail({
       from: { name: "", address: from },
       to: { name: "", address: to },
-      subject,
-      text,
+      ...message,
       headers: { "Auto-Submitted": "auto-generated" },
     });
   } catch (error) {

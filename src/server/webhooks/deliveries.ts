@@ -1,5 +1,5 @@
-// Sends the deliveries of the outbox as https://www.standardwebhooks.com specifies: HMAC-SHA256 over id, time and body.
-// A slow or failing webhook does not delay the others.
+// Sends the deliveries of the outbox: JSON as https://www.standardwebhooks.com specifies (HMAC-SHA256 over id, time and body),
+// or what a chat, a mail server or a syslog server takes. A slow or failing webhook does not delay the others.
 
 import { createHmac } from "node:crypto";
 import { AppError, messageOf, reasonOfCode } from "../../base/errors.ts";
@@ -7,10 +7,15 @@ import { openSecret } from "../../pki/secrets.ts";
 import { claimDue, queueEvents, settleDelivery, type Claimed, type Outcome } from "./outbox.ts";
 import type { ServerOptions } from "../options.ts";
 import { LeaseLost } from "../store/leases.ts";
-import { resolvedTo } from "./webhook-target.ts";
-import { webhookContext } from "./webhooks.ts";
+import { sendMail } from "../users/mail.ts";
+import { chatRequests, isUrgentEvent, toldOf } from "./formats.ts";
+import { resolvedTo, resolveTarget } from "./webhook-target.ts";
+import { noMail, webhookContext } from "./webhooks.ts";
 
-type Deps = Pick<ServerOptions, "db" | "system" | "log" | "secretKey" | "webhookNetworks"> & {
+type Deps = Pick<
+  ServerOptions,
+  "db" | "system" | "log" | "secretKey" | "webhookNetworks" | "mail" | "publicUrl"
+> & {
   /** Whether this replica sends now. */
   mayRun(): boolean;
   /** Records outcomes even if another replica sends now: each names its own claim. */
@@ -75,12 +80,42 @@ async function deliver(deps: Deps, claimed: Claimed, closing: AbortSignal): Prom
   await settleDelivery(outcomes, claimed, outcome, { now: system.now(), random });
 }
 
+const arrived: Outcome = { status: null, message: null, delivered: true };
+
 async function send(deps: Deps, claimed: Claimed, closing: AbortSignal): Promise<Outcome> {
-  const { system, secretKey } = deps;
+  const { id, event, organization, format } = claimed;
+  const told = toldOf(event, organization, `msg_${id}`);
   const url = new URL(claimed.url);
+  if (format === "mail") {
+    if (deps.mail === undefined) throw noMail();
+    const { host } = new URL(deps.publicUrl);
+    const messageId = `<msg_${id}.${claimed.webhookId}@${host}>`;
+    await sendMail(deps.mail, { to: url.pathname, subject: told.title, text: `${told.text}\n`, messageId });
+    return arrived;
+  }
+  if (format === "syslog") {
+    const { sendSyslog, syslogFrame } = await import("./syslog.ts");
+    const address = await resolveTarget(url, deps);
+    const { hostname } = new URL(deps.publicUrl);
+    const frame = syslogFrame(event, told, { host: hostname, n: id, at: Date.parse(event.at) });
+    await sendSyslog(url, address, frame, AbortSignal.any([AbortSignal.timeout(requestMs), closing]));
+    return arrived;
+  }
+  if (format === "json") return post(deps, claimed, { url, body: { organization, ...event } }, closing);
+  return post(deps, claimed, chatRequests[format](url, told, isUrgentEvent(event)), closing);
+}
+
+async function post(
+  deps: Deps,
+  claimed: Claimed,
+  sent: { url: URL; body: unknown },
+  closing: AbortSignal,
+): Promise<Outcome> {
+  const { system, secretKey } = deps;
+  const { url } = sent;
   const target = await resolvedTo(url, deps);
   const secret = openSecret(secretKey, claimed.secretSealed, webhookContext(claimed.webhookId));
-  const body = JSON.stringify({ organization: claimed.organization, ...claimed.event });
+  const body = JSON.stringify(sent.body);
   const response = await system.fetch(target.href, {
     method: "POST",
     headers: { Host: url.host, ...signedHeaders(claimed.id, Math.floor(system.now() / 1000), body, secret) },

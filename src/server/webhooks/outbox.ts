@@ -5,17 +5,20 @@
 import type { Database, Transaction } from "../store/database.ts";
 import { maxClockGapMs } from "../store/replicas.ts";
 import { computed, integer, queryAll, queryOne } from "../store/table.ts";
-import { deliveries, webhooks } from "../store/tables/webhooks.ts";
+import { deliveries, webhooks, type WebhookRow } from "../store/tables/webhooks.ts";
 import { events, typesAfter } from "../store/tables/events.ts";
 import { organizations } from "../store/tables/organizations.ts";
 import { showEvent } from "../audit/read.ts";
 import type { Event } from "../../api/events.ts";
+import type { WebhookFormat } from "../../api/webhooks.ts";
+import { isUrgentEvent, quietUntil } from "./formats.ts";
 
 export type Claimed = {
   id: number;
   webhookId: number;
   url: string;
   secretSealed: string;
+  format: WebhookFormat;
   organization: string;
   attempts: number;
   /** A retry on request: when the delivery's own next attempt is due. */
@@ -67,13 +70,38 @@ async function queueFor(tx: Transaction, webhookId: number, now: number): Promis
   if (last === undefined) return;
   for (const { id, type } of news) {
     if (!isSubscribed(webhook.events, type)) continue;
-    await deliveries.insert(tx, { webhookId, eventId: id, nextAt: now, createdAt: now });
+    const nextAt = type.startsWith("alarm.") ? await timeOfAlarm(tx, webhook, id, now) : now;
+    await deliveries.insert(tx, { webhookId, eventId: id, nextAt, createdAt: now });
   }
   await webhooks.update(tx, { id: webhookId }, { seenEventId: last.id });
 }
 
+const heldBack = "Not sent: the alarm ended in the quiet hours, and the next message tells both";
+
+/** When an alarm is sent. What was not urgent in the quiet hours and is over is told once, by its end. */
+async function timeOfAlarm(
+  tx: Transaction,
+  { id: webhookId, quietHours }: Pick<WebhookRow, "id" | "quietHours">,
+  eventId: number,
+  now: number,
+): Promise<number> {
+  const until = quietUntil(quietHours, now);
+  const row = until === undefined ? undefined : await events.find(tx, { id: eventId });
+  if (until === undefined || row === undefined) return now;
+  const event = showEvent(row);
+  if (isUrgentEvent(event) || event.type === "alarm.tested") return now;
+  if (event.type === "alarm.ended")
+    await tx.run(
+      `UPDATE deliveries SET next_at = NULL, delivered_at = $3, message = $4
+       WHERE webhook_id = $1 AND attempts = 0 AND next_at > $3
+         AND event_id IN (SELECT e.id FROM events e WHERE e.id = deliveries.event_id AND e.subject = $2)`,
+      [webhookId, event.subject, now, heldBack],
+    );
+  return until;
+}
+
 /** Subscriptions are `*`, `node.*` or the type itself. */
-function isSubscribed(subscriptions: readonly string[], type: string): boolean {
+export function isSubscribed(subscriptions: readonly string[], type: string): boolean {
   return subscriptions.some((each) => each === "*" || each === type || each === type.replace(/\..*/, ".*"));
 }
 
@@ -125,7 +153,7 @@ function inTurns<T extends { orgId: number }>(due: readonly T[], served: Set<num
   return chosen;
 }
 
-const target = webhooks.pick("url", "secretSealed");
+const target = webhooks.pick("url", "secretSealed", "format");
 const slug = organizations.pick("slug");
 
 /** Empty if another replica has claimed the delivery first. */

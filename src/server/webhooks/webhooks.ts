@@ -9,7 +9,9 @@ import type {
   Webhook,
   WebhookPatch,
   WebhookRequest,
+  WebhookFormat,
 } from "../../api/webhooks.ts";
+import { eventsFor, formatFor } from "../../api/webhooks.ts";
 import { formatTime } from "../../base/quantities.ts";
 import { AppError } from "../../base/errors.ts";
 import { sealSecret } from "../../pki/secrets.ts";
@@ -21,14 +23,14 @@ import type { ServerOptions } from "../options.ts";
 import type { Reader, Row, Transaction } from "../store/database.ts";
 import { computed, orNull, queryNumber, text, truth } from "../store/table.ts";
 import { maxClockGapMs } from "../store/replicas.ts";
-import { deliveries, webhooks } from "../store/tables/webhooks.ts";
+import { deliveries, webhooks, type WebhookRow } from "../store/tables/webhooks.ts";
 import { resolveTarget } from "./webhook-target.ts";
 
-type Store = Pick<ServerOptions, "db" | "system" | "secretKey" | "webhookNetworks">;
+type Store = Pick<ServerOptions, "db" | "system" | "secretKey" | "webhookNetworks" | "mail">;
 type Org = Pick<OrganizationAccess, "id">;
 
 const maxWebhooks = 20;
-const shownWebhook = webhooks.pick("id", "url", "events", "createdAt");
+const shownWebhook = webhooks.pick("id", "url", "events", "format", "quietHours", "createdAt");
 const failing = computed({ failing: orNull(truth(0)) });
 export const webhookColumns = `${shownWebhook.select()},
   (SELECT CASE WHEN delivered_at IS NULL THEN 1 ELSE 0 END FROM deliveries
@@ -46,8 +48,14 @@ export const deliveriesBefore = `SELECT ${deliveryColumns} FROM deliveries
   WHERE webhook_id = $1 AND id < $2 ORDER BY webhook_id DESC, id DESC LIMIT $3`;
 
 export function webhookOf(row: Row): ListedWebhook {
-  const { createdAt, ...webhook } = shownWebhook.parse(row);
-  return { ...webhook, created_at: formatTime(createdAt), failing: failing.parse(row).failing ?? false };
+  return { ...showWebhook(shownWebhook.parse(row)), failing: failing.parse(row).failing ?? false };
+}
+
+function showWebhook(
+  row: Pick<WebhookRow, "id" | "url" | "events" | "format" | "quietHours" | "createdAt">,
+): Webhook {
+  const { id, url, events, format, quietHours, createdAt } = row;
+  return { id, url, events, format, quiet_hours: quietHours, created_at: formatTime(createdAt) };
 }
 
 function deliveryOf(row: Row): Delivery {
@@ -83,13 +91,15 @@ export function webhookContext(id: number): string {
 export async function createWebhook(
   services: Store,
   org: Org,
-  { url, events }: WebhookRequest,
+  request: WebhookRequest,
   actor: Actor,
   checkRights: () => Promise<void>,
 ): Promise<NewWebhook> {
   const { db, system, secretKey } = services;
-  // A URL that every delivery would fail on is refused now, where the caller sees it.
-  await resolveTarget(new URL(url), services);
+  const { url, quiet_hours: quietHours = null } = request;
+  const format = requireFormat(url, request.format);
+  const events = requireAlarms(format, request.events ?? eventsFor(format));
+  await requireReceiver(services, url);
   await checkRights();
   const secret = `whsec_${Buffer.from(system.random(32)).toString("base64")}`;
   const now = system.now();
@@ -100,22 +110,49 @@ export async function createWebhook(
       throw new AppError("conflict", `An organization has at most ${maxWebhooks} webhooks.`);
     }
     const seenEventId = await queryNumber(tx, "SELECT coalesce(max(id), 0) AS n FROM events");
-    const row = { orgId: org.id, url, events, createdAt: now, createdBy: principal(actor), seenEventId };
+    const own = { url, events, format, quietHours };
+    const row = { orgId: org.id, ...own, createdAt: now, createdBy: principal(actor), seenEventId };
     const created = await webhooks.insertReturning(tx, { ...row, secretSealed: "" });
     const secretSealed = sealSecret(secretKey, secret, webhookContext(created.id));
     await webhooks.update(tx, { id: created.id }, { secretSealed });
     const event = webhookEvent(org, now, actor, created.id);
-    await record(tx, { ...event, type: "webhook.created", after: { events } });
+    await record(tx, { ...event, type: "webhook.created", after: { events, format } });
     return created.id;
   });
-  return { id, url, events, created_at: formatTime(now), secret };
+  return { ...showWebhook({ id, url, events, format, quietHours, createdAt: now }), secret };
+}
+
+function requireFormat(url: string, given: WebhookFormat | undefined): WebhookFormat {
+  const format = formatFor(url, given);
+  if (format !== undefined) return format;
+  const sentence =
+    "The format mail needs a URL with mailto:, and syslog one with syslogs:; these have no other.";
+  throw new AppError("validation_failed", sentence, { errors: { format: [sentence] } });
+}
+
+/** Mail goes by the operator's server, and only for what is bounded: no member can make it send thousands. */
+function requireAlarms(format: WebhookFormat, events: string[]): string[] {
+  if (format !== "mail" || events.every((each) => each.startsWith("alarm."))) return events;
+  const sentence = "E-mail takes alarms alone: alarm.*, or a type such as alarm.raised.";
+  throw new AppError("validation_failed", sentence, { errors: { events: [sentence] } });
+}
+
+export const noMail = () => {
+  const sentence = "This control plane sends no e-mail: its operator starts it with `serve --smtp`.";
+  return new AppError("validation_failed", sentence, { errors: { url: [sentence] } });
+};
+
+/** A URL that every delivery would fail on is refused now, where the caller sees it. */
+async function requireReceiver(services: Store, text: string): Promise<void> {
+  const url = new URL(text);
+  if (url.protocol !== "mailto:") await resolveTarget(url, services);
+  else if (services.mail === undefined) throw noMail();
 }
 
 export async function findWebhook(reader: Pick<Reader, "get">, org: Org, id: number): Promise<Webhook> {
   const found = await webhooks.find(reader, { id, orgId: org.id, deletedAt: null });
   if (found === undefined) throw new AppError("not_found", "There is no such webhook.");
-  const { url, events, createdAt } = found;
-  return { id, url, events, created_at: formatTime(createdAt) };
+  return showWebhook(found);
 }
 
 export async function changeWebhook(
@@ -127,20 +164,24 @@ export async function changeWebhook(
   checkRights: () => Promise<void>,
 ): Promise<Webhook> {
   const { db, system } = services;
-  if (patch.url !== undefined) await resolveTarget(new URL(patch.url), services);
+  if (patch.url !== undefined) await requireReceiver(services, patch.url);
   await checkRights();
   return db.writeFor({ org: org.id }, async (tx) => {
     await requireRole(tx, org.id, actor);
     const before = await findWebhook(tx, org, id);
-    const { url = before.url, events = before.events } = patch;
-    await webhooks.update(tx, { id }, { url, events });
+    const { url = before.url, quiet_hours = before.quiet_hours } = patch;
+    const kept =
+      before.format === "json" && patch.url !== undefined ? undefined : formatFor(url, before.format);
+    const format = requireFormat(url, patch.format ?? kept);
+    const events = requireAlarms(format, patch.events ?? before.events);
+    await webhooks.update(tx, { id }, { url, events, format, quietHours: quiet_hours });
     await record(tx, {
       ...webhookEvent(org, system.now(), actor, id),
       type: "webhook.updated",
-      before: { events: before.events },
-      after: { events },
+      before: { events: before.events, format: before.format, quiet_hours: before.quiet_hours },
+      after: { events, format, quiet_hours },
     });
-    return { ...before, url, events };
+    return { ...before, url, events, format, quiet_hours };
   });
 }
 

@@ -1,11 +1,13 @@
-// Tells when nodes are away for longer than their organization allows (`notify_away_minutes`), and when they are back. A node
-// whose peers say that it answers is not away: what fails is its way to the control plane, or the agent on it.
+// Looks which nodes are silent, and tells when they are away for longer than their organization allows (`notify_away_minutes`)
+// and when they are back. A node whose peers say that it answers is not away: what fails is its way to the control plane,
+// or the agent on it. The alarms (../../alarms/) are about the same silence.
 
 import { onlineMs } from "../../../api/values.ts";
 import { formatTime } from "../../../base/quantities.ts";
 import { ourselves, record } from "../../audit/record.ts";
-import type { Transaction } from "../../store/database.ts";
-import { computed, integer, integerOrNull, later, queryAll, queryNumber, text } from "../../store/table.ts";
+import type { Reader, Transaction } from "../../store/database.ts";
+import { computed, integer, joined, later, queryAll, queryNumber, text } from "../../store/table.ts";
+import { nodes } from "../../store/tables/nodes.ts";
 import { organizations } from "../../store/tables/organizations.ts";
 import { countedSilence, gapMs, lateMs, together, watchSilence, type Services } from "./silence.ts";
 
@@ -15,54 +17,122 @@ const organizationsWatching = `SELECT ${watching.select()} FROM organizations
 /** Nodes of one query: few enough that check-ins do not wait for it. */
 const sliceSize = 2000;
 const endOfSlice = `SELECT coalesce(max(id), 0) AS n FROM
-  (SELECT id FROM nodes WHERE org_id = $1 AND state <> 'revoked' AND id > $2 ORDER BY id LIMIT ${sliceSize}) x`;
-const changed = computed({
-  id: integer(),
-  name: text(),
-  awaySince: integerOrNull(),
-  lastCheckinAt: integer(),
-  countedFrom: integer(),
-});
-/** Nodes that may have become away ($4: silent since then), and those that were reported and are online ($5) again. */
-const changedInSlice = `SELECT n.id, n.name, n.away_since, s.last_checkin_at,
+  (SELECT id FROM nodes WHERE state <> 'revoked' AND id > $1 ORDER BY id LIMIT ${sliceSize}) x`;
+/** Longer than any poll: of a node that is well, more was heard. */
+const quietMs = 100_000;
+const nodePick = nodes.pick(
+  "id",
+  "orgId",
+  "name",
+  "ip",
+  "ip6",
+  "mode",
+  "groups",
+  "ownerGroups",
+  "isLighthouse",
+  "isRelay",
+  "subnets",
+  "exitGroups",
+  "awaySince",
+);
+const seen = computed({ lastCheckinAt: integer(), countedFrom: integer() });
+const found = joined("n", nodePick, "s", seen);
+/** Nodes that are silent ($3: since then), those whose clock was ahead ($4), and those that were reported as away. */
+const silentInSlice = `SELECT ${nodePick.select("n")}, s.last_checkin_at,
     ${later("coalesce(n.watched_from, 0)", "s.last_checkin_at")} AS counted_from
   FROM nodes n JOIN sightings s ON s.node_id = n.id
-  WHERE n.org_id = $1 AND n.id > $2 AND n.id <= $3
+  WHERE n.id > $1 AND n.id <= $2
     AND n.state = 'active' AND n.phone IS NULL AND n.ephemeral_silence_s IS NULL
-    AND ((n.away_since IS NULL AND (s.last_checkin_at <= $4 OR s.last_checkin_at > $6))
-      OR (n.away_since <> s.last_checkin_at AND s.last_checkin_at > $5 AND s.last_checkin_at <= $6))
+    AND (s.last_checkin_at <= $3 OR s.last_checkin_at > $4 OR n.away_since IS NOT NULL)
   ORDER BY n.id`;
-/** What nodes that are online report of their peers; may be some seconds old. */
-type Reached = {
-  groupPaths: { of(orgId: number, ownerId: undefined): Promise<{ isReached(nodeId: number): boolean }> };
-};
-type Changed = ReturnType<(typeof changed)["parse"]>;
 
-/** Records when nodes are away for longer than their organization allows, once for each absence, and when they are back. */
-export async function recordAway(services: Services & Reached): Promise<void> {
-  const { db, system, groupPaths } = services;
+type Found = ReturnType<(typeof found)["parse"]>;
+export type SilentNode = Found & {
+  /** For how long it was silent while a server was up, ms. */
+  silentMs: number;
+  /** The beginning of the silence, ms; the last one is in the past. */
+  silentFrom: number;
+};
+export type Silence = {
+  now: number;
+  /** The end of the last time in which no server was up, or the last time at which the clock was set back, ms. */
+  upFrom: number;
+  nodes: readonly SilentNode[];
+};
+
+/**
+ * Finds the silent nodes, and records when nodes are away for longer than their organization allows, once for each absence,
+ * and when they are back. Undefined if there is no node.
+ */
+export async function recordAway(services: Services): Promise<Silence | undefined> {
+  const { db, system } = services;
   const now = system.now();
   const watch = await watchSilence(services, now);
-  if (watch === undefined) return;
-  for (const org of await queryAll(db, watching, organizationsWatching)) {
-    const allowedMs = (org.notifyAwayMinutes ?? 0) * 60_000 + lateMs;
-    const isDue = ({ awaySince, lastCheckinAt, countedFrom }: Changed) => {
-      if (awaySince !== null) return true;
-      const last = lastCheckinAt > now + gapMs ? (watch.setBackAt ?? now) : countedFrom;
-      return countedSilence(Math.max(last, org.notifyAwayFrom), now, watch.gaps) >= allowedMs;
-    };
-    for (let after = 0, end; (end = await queryNumber(db, endOfSlice, [org.id, after])) > 0; after = end) {
-      const params = [org.id, after, end, now - allowedMs, now - onlineMs, now + gapMs];
-      const silent = (await queryAll(db, changed, changedInSlice, params)).filter(isDue);
-      if (silent.length === 0) continue;
-      const { isReached } = await groupPaths.of(org.id, undefined);
-      const found = silent.filter(({ id, awaySince }) => awaySince !== null || !isReached(id));
-      for (let at = 0; at < found.length; at += together)
-        await db.writeFor({ org: org.id }, async (tx) => {
-          for (const node of found.slice(at, at + together)) await recordChange(tx, org.id, node, now);
-        });
+  if (watch === undefined) return undefined;
+  const silent: SilentNode[] = [];
+  const back: Found[] = [];
+  for (let after = 0, end; (end = await queryNumber(db, endOfSlice, [after])) > 0; after = end) {
+    for (const node of await queryAll(db, found, silentInSlice, [after, end, now - quietMs, now + gapMs])) {
+      const { lastCheckinAt: last, countedFrom } = node;
+      const isAhead = last > now + gapMs;
+      const silentFrom = isAhead ? (watch.setBackAt ?? now) : countedFrom;
+      const silentMs = countedSilence(silentFrom, now, watch.gaps);
+      if (silentMs >= quietMs) silent.push({ ...node, silentFrom, silentMs });
+      if (!isAhead && last > now - onlineMs && ![null, last].includes(node.awaySince)) back.push(node);
     }
   }
+  for (const org of await queryAll(db, watching, organizationsWatching)) {
+    const allowedMs = (org.notifyAwayMinutes ?? 0) * 60_000 + lateMs;
+    const isDue = ({ orgId, awaySince, silentFrom }: SilentNode) =>
+      orgId === org.id &&
+      awaySince === null &&
+      countedSilence(Math.max(silentFrom, org.notifyAwayFrom), now, watch.gaps) >= allowedMs;
+    const due = silent.filter(isDue);
+    const reached = await reachedBy(db, org.id, due, now);
+    const changed = [
+      ...due.filter(({ id }) => !reached.has(id)),
+      ...back.filter(({ orgId }) => orgId === org.id),
+    ];
+    for (let at = 0; at < changed.length; at += together)
+      await db.writeFor({ org: org.id }, async (tx) => {
+        for (const node of changed.slice(at, at + together)) await recordChange(tx, org.id, node, now);
+      });
+  }
+  return { now, upFrom: Math.max(watch.gaps.at(-1)?.[1] ?? 0, watch.setBackAt ?? 0), nodes: silent };
+}
+
+const reaching = computed({ peer: text(), n: integer() });
+/** Addresses of one query. */
+const addressesTogether = 200;
+
+/** By node: how many peers that are online say that it answers. Those without one are left out. */
+export async function reachedBy(
+  reader: Reader,
+  orgId: number,
+  of: readonly Pick<SilentNode, "id" | "ip" | "ip6">[],
+  now: number,
+): Promise<Map<number, number>> {
+  const owners = new Map(of.flatMap(({ id, ip, ip6 }) => [[ip, id] as const, [ip6 ?? ip, id] as const]));
+  const addresses = [...owners.keys()];
+  const counts = new Map<number, number>();
+  for (let at = 0; at < addresses.length; at += addressesTogether) {
+    const some = addresses.slice(at, at + addressesTogether);
+    const places = some.map((_, place) => `$${place + 3}`).join(", ");
+    const rows = await queryAll(
+      reader,
+      reaching,
+      `SELECT x.peer, count(*) AS n FROM paths x JOIN sightings s ON s.node_id = x.node_id
+       WHERE x.org_id = $1 AND x.peer IN (${places}) AND x.probe = 'answers' AND s.last_checkin_at > $2
+       GROUP BY x.peer`,
+      [orgId, now - onlineMs, ...some],
+    );
+    // A peer reports a node by one of its addresses.
+    for (const { peer, n } of rows) {
+      const id = owners.get(peer) ?? 0;
+      counts.set(id, (counts.get(id) ?? 0) + n);
+    }
+  }
+  return counts;
 }
 
 /** In one statement each: a check-in may have come since, the node may be revoked, the setting off. */
@@ -71,7 +141,7 @@ const markAway = `UPDATE nodes SET away_since = $2 WHERE id = $1 AND state = 'ac
   AND EXISTS (SELECT 1 FROM organizations o WHERE o.id = nodes.org_id AND o.notify_away_minutes IS NOT NULL)`;
 const markBack = "UPDATE nodes SET away_since = NULL WHERE id = $1 AND state = 'active' AND away_since = $2";
 
-async function recordChange(tx: Transaction, orgId: number, node: Changed, at: number): Promise<void> {
+async function recordChange(tx: Transaction, orgId: number, node: Found, at: number): Promise<void> {
   const { id, name, awaySince, lastCheckinAt } = node;
   const since = awaySince ?? lastCheckinAt;
   if ((await tx.run(awaySince === null ? markAway : markBack, [id, since])) === 0) return;

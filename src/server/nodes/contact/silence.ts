@@ -8,7 +8,7 @@ import { ourselves } from "../../audit/record.ts";
 import type { ServerOptions } from "../../options.ts";
 import type { Reader } from "../../store/database.ts";
 import { readMeta, setMeta } from "../../store/meta.ts";
-import { computed, integer, integerOrNull, queryAll } from "../../store/table.ts";
+import { computed, integer, integerOrNull, queryAll, queryNumber } from "../../store/table.ts";
 import { endInside } from "../lifecycle/ephemeral.ts";
 
 type Gap = readonly [from: number, to: number];
@@ -73,16 +73,15 @@ const candidates = `SELECT n.id, n.org_id, n.ephemeral_silence_s AS silence_s, n
     AND n.watched_from <= $1 - n.ephemeral_silence_s * 1000
     AND coalesce(s.last_checkin_at, 0) <= $1 - n.ephemeral_silence_s * 1000
   ORDER BY n.org_id, n.id LIMIT 1000`;
-const anyWatched = `SELECT id FROM nodes WHERE ephemeral_silence_s IS NOT NULL AND state <> 'revoked'
-  UNION ALL SELECT id FROM organizations WHERE notify_away_minutes IS NOT NULL AND deleted_at IS NULL LIMIT 1`;
+const anyWatched = "SELECT id FROM nodes WHERE state <> 'revoked' LIMIT 1";
 
 export type Services = Pick<ServerOptions, "db" | "system">;
 
-/** Notes that a server looks now. Undefined while nothing is watched. */
+/** Notes that a server looks now. Undefined while there is no node. */
 export async function watchSilence({ db }: Services, now: number): Promise<Watch | undefined> {
   if ((await db.get(anyWatched)) === undefined) return undefined;
   const before = await readWatch(db);
-  const watch = watchAt(before, now);
+  const watch = watchAt(before ?? (await formerWatch(db, now)), now);
   if (before === undefined || Math.abs(now - before.seen) >= noteMs)
     await db.writeFor("rows", (tx) => setMeta(tx, watchKey, JSON.stringify(watch)));
   return watch;
@@ -106,6 +105,12 @@ export async function endSilentNodes(services: Services): Promise<void> {
       });
     }
   }
+}
+
+/** A server of an earlier version noted nothing: it was last up when it heard of a node. */
+async function formerWatch(db: Reader, now: number): Promise<Watch> {
+  const heardAt = await queryNumber(db, "SELECT coalesce(max(last_checkin_at), 0) AS n FROM sightings");
+  return { seen: heardAt === 0 || heardAt > now ? now : heardAt, gaps: [] };
 }
 
 async function readWatch(db: Pick<Reader, "get">): Promise<Watch | undefined> {

@@ -118,6 +118,8 @@ export const organizations = table(
     notifyAwayMinutes: since(56, integerOrNull()),
     /** Since when that counts, ms. */
     notifyAwayFrom: since(56, integerWithDefault("DEFAULT 0")),
+    /** As src/api/organizations.ts has them: `node=30`. */
+    alarmRules: since(61, jsonWithDefault(v.array(v.string()), "[]")),
   },
   { indexes: ["CREATE UNIQUE INDEX organizations_slug ON organizations (slug) WHERE deleted_at IS NULL"] },
 );

@@ -1,4 +1,4 @@
-// Webhooks, which follow the audit log.
+// Webhooks, which follow the audit log, and the alarms.
 
 import {
   integer,
@@ -10,8 +10,12 @@ import {
   table,
   text,
   textOrNull,
+  truth,
+  wordWithDefault,
+  type TableRow,
 } from "../table.ts";
 import * as v from "valibot";
+import { webhookFormats } from "../../../api/webhooks.ts";
 
 export const webhooks = table("webhooks", {
   id: serial,
@@ -26,7 +30,11 @@ export const webhooks = table("webhooks", {
   seenEventId: since(2, integerWithDefault("DEFAULT 0")),
   /** As memberships.invitedBy. */
   createdBy: since(7, textOrNull()),
+  format: since(61, wordWithDefault(webhookFormats, "json")),
+  /** As src/api/webhooks.ts has them: `22:00-07:00 Europe/Berlin`. */
+  quietHours: since(61, textOrNull()),
 });
+export type WebhookRow = TableRow<typeof webhooks>;
 
 /** Deliveries of events to webhooks. */
 export const deliveries = table(
@@ -50,3 +58,37 @@ export const deliveries = table(
     ],
   },
 );
+
+const Keys = v.array(v.string());
+
+/** What was or is wrong. An alarm is about a few things, each with a key: the id of a node, or the text of a policy test. */
+export const alarms = table(
+  "alarms",
+  {
+    id: serial,
+    orgId: integer("REFERENCES organizations (id)"),
+    /** A word of `alarmRules`. A newer release on this database may have more. */
+    kind: text(),
+    /** The keys of what it is named after: it ends when they are well. */
+    heads: json(Keys),
+    /** The keys of what has the same cause. */
+    rest: json(Keys),
+    title: text(),
+    text: text(),
+    isUrgent: truth(0),
+    isFlapping: truth(0),
+    /** Since when the cause is there, ms. */
+    since: integer(),
+    raisedAt: integer(),
+    /** Since when the heads are well, ms; null: they are not. */
+    wellFrom: integerOrNull(),
+    endedAt: integerOrNull(),
+  },
+  {
+    indexes: [
+      "CREATE INDEX alarms_open ON alarms (org_id) WHERE ended_at IS NULL",
+      "CREATE INDEX alarms_org ON alarms (org_id, raised_at)",
+    ],
+  },
+);
+export type AlarmRow = TableRow<typeof alarms>;

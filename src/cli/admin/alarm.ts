@@ -1,0 +1,83 @@
+// `agent admin alarm …`: what is wrong in an organization, and whether webhooks tell it.
+
+import { request } from "../../api/request.ts";
+import { alarmsApi } from "../../api/webhooks.ts";
+import { brand } from "../../brand.ts";
+import { AppError } from "../../base/errors.ts";
+import { quoteWord } from "../../base/plan.ts";
+import type { Implementation } from "../command.ts";
+import { orgArg } from "../server/server-flags.ts";
+import { read, write } from "./api.ts";
+import { targetFlags } from "./target.ts";
+
+const addSink = (slug: string) =>
+  `${brand.executable} admin webhook create ${quoteWord(slug)} mailto:admin@example.org`;
+
+export const list: Implementation = {
+  args: {
+    ...orgArg,
+    all: { type: "boolean", description: "Also the newest that ended" },
+    ...targetFlags,
+  },
+  examples: [`${brand.executable} admin alarm list acme`],
+  async run(context) {
+    const [slug = ""] = context.words;
+    const found = await read(context, (api) => api.call(alarmsApi.list, { slug }));
+    const alarms = found.filter((each) => context.values.on("all") === true || each.ended_at === null);
+    context.output.list(
+      { alarms },
+      {
+        columns: ["ID", "SINCE", "ENDED", "ALARM"],
+        rows: alarms.map((each) => [
+          each.id,
+          each.since,
+          each.ended_at,
+          { text: each.title, mark: each.ended_at !== null ? "good" : each.urgent ? "bad" : "wait" },
+        ]),
+        none: `Nothing is wrong in ${slug}.`,
+      },
+    );
+  },
+};
+
+export const show: Implementation = {
+  args: {
+    ...orgArg,
+    ALARM: { type: "positional", description: "The alarm's number, as `alarm list` shows it" },
+    ...targetFlags,
+  },
+  examples: [`${brand.executable} admin alarm show acme 12`],
+  async run(context) {
+    const [slug = "", word = ""] = context.words;
+    if (!/^\d{1,15}$/.test(word)) throw new AppError("usage", `"${word}" is not an alarm's number.`);
+    const alarm = await read(context, (api) => api.call(alarmsApi.retrieve, { slug, id: Number(word) }));
+    context.output.facts(alarm, [
+      ["alarm", alarm.title],
+      ["what", alarm.text.replaceAll("\n", " ")],
+      ["kind", alarm.kind],
+      ["urgent", alarm.urgent ? "yes" : "no"],
+      ["flapping", alarm.flapping ? "yes" : "no"],
+      ["since", alarm.since],
+      ["raised", alarm.raised_at],
+      ["ended", alarm.ended_at ?? "not yet"],
+    ]);
+  },
+};
+
+export const test: Implementation = {
+  notes:
+    "Goes to every webhook that gets alarms, also in quiet hours. `webhook deliveries` tells what became of it.",
+  args: { ...orgArg, ...targetFlags },
+  examples: [`${brand.executable} admin alarm test acme`],
+  async run(context) {
+    const [slug = ""] = context.words;
+    const sent = await write(context, () => request(alarmsApi.test, { slug }, {}));
+    if (sent === undefined) return;
+    const n = sent.webhooks;
+    const text =
+      n === 0
+        ? `No webhook of ${slug} gets alarms. Create one: ${addSink(slug)}\n`
+        : `A test alarm goes to ${n} ${n === 1 ? "webhook" : "webhooks"} of ${slug}\n`;
+    context.output.result(sent, text);
+  },
+};

@@ -1,0 +1,216 @@
+// Nodes that are away, as causes: nodes that became silent together are one, named after those that others need most.
+
+import { formatTime } from "../../base/quantities.ts";
+import { onlineMs } from "../../api/values.ts";
+import { lateMs } from "../nodes/contact/silence.ts";
+import { reachedBy, type Silence, type SilentNode } from "../nodes/contact/away.ts";
+import type { Reader } from "../store/database.ts";
+import { computed, integer, queryAll, queryNumber, text } from "../store/table.ts";
+import { nodes } from "../store/tables/nodes.ts";
+import type { AlarmRow } from "../store/tables/webhooks.ts";
+import type { Cause, Left } from "./open-alarms.ts";
+import { awayAfterMs, roleOf, roles, type Role, type Ruled } from "./rules.ts";
+
+/** Nodes whose silence began within this time are taken for one cause: each is heard of about once a minute. */
+const togetherMs = 75_000;
+/** Nodes that were away for longer than that before they would be told were away before there was this rule. */
+const staleMs = 3_600_000;
+/** After a server has returned, nodes have this long to be heard. */
+const settleMs = onlineMs + lateMs;
+const maxNamed = 5;
+
+export const isAwayKind = (kind: string): kind is Role => roles.some((role) => role === kind);
+export const isSettled = ({ now, upFrom }: Silence) => now - upFrom >= settleMs;
+
+/** The silent nodes of an organization, and which of them fewer than two peers reach. */
+export type Away = {
+  org: Ruled;
+  silence: Silence;
+  silent: readonly SilentNode[];
+  reached: Map<number, number>;
+};
+
+export async function readAway(
+  db: Reader,
+  org: Ruled,
+  silence: Silence,
+  silent: readonly SilentNode[],
+): Promise<Away> {
+  return { org, silence, silent, reached: await reachedBy(db, org.id, silent, silence.now) };
+}
+
+/** What is left of an alarm: one reporter alone brings no node back. */
+export function awayLeft({ silent, reached }: Away, { heads, rest }: AlarmRow): Left {
+  const away = new Set(silent.flatMap(({ id }) => ((reached.get(id) ?? 0) < 2 ? [String(id)] : [])));
+  return { heads: heads.filter((key) => away.has(key)), rest: rest.filter((key) => away.has(key)) };
+}
+
+/** Causes beyond those that open alarms are about (`covered`). */
+export async function awayCauses(db: Reader, away: Away, covered: ReadonlySet<string>): Promise<Cause[]> {
+  const { org, silence, silent, reached } = away;
+  if (!isSettled(silence)) return [];
+  const free = silent.filter(({ id }) => !covered.has(String(id)) && !reached.has(id));
+  const candidates = free.flatMap((node) => {
+    const afterMs = awayAfterMs(org, node);
+    return afterMs === undefined ? [] : [{ node, overMs: node.silentMs - afterMs - lateMs }];
+  });
+  const due = candidates.filter(({ overMs }) => overMs >= 0);
+  if (due.length === 0) return [];
+  const lost = await lostLately(
+    db,
+    org.id,
+    due.map(({ node }) => node),
+    silence.now,
+  );
+  const news = due.filter(({ node, overMs }) => overMs < staleMs || lost.has(node.id));
+  const causes: Cause[] = [];
+  const taken = new Set<number>();
+  const byRole = (a: SilentNode, b: SilentNode) => roles.indexOf(roleOf(a)) - roles.indexOf(roleOf(b));
+  for (const { node } of news.sort((a, b) => byRole(a.node, b.node) || a.node.id - b.node.id)) {
+    if (taken.has(node.id)) continue;
+    const members = candidates
+      .map((each) => each.node)
+      .filter((each) => !taken.has(each.id) && Math.abs(each.silentFrom - node.silentFrom) <= togetherMs)
+      .sort((a, b) => byRole(a, b) || a.id - b.id);
+    for (const { id } of members) taken.add(id);
+    causes.push(await causeOf(db, away, members));
+  }
+  return causes;
+}
+
+const reporting = computed({ peer: text(), at: integer() });
+
+/** Silent nodes that peers reached until lately: their absence begins now, however old their last check-in is. */
+async function lostLately(
+  db: Reader,
+  orgId: number,
+  due: readonly SilentNode[],
+  now: number,
+): Promise<Set<number>> {
+  const owners = new Map(due.flatMap(({ id, ip, ip6 }) => [[ip, id] as const, [ip6 ?? ip, id] as const]));
+  const places = [...owners.keys()].map((_, at) => `$${at + 3}`).join(", ");
+  const rows = await queryAll(
+    db,
+    reporting,
+    `SELECT peer, max(at) AS at FROM paths WHERE org_id = $1 AND probe = 'broken' AND at > $2 AND peer IN (${places}) GROUP BY peer`,
+    [orgId, now - staleMs, ...owners.keys()],
+  );
+  return new Set(rows.flatMap(({ peer }) => owners.get(peer) ?? []));
+}
+
+async function causeOf(db: Reader, away: Away, members: readonly SilentNode[]): Promise<Cause> {
+  const { org, silence } = away;
+  const [first] = members;
+  const kind = first === undefined ? "node" : roleOf(first);
+  const heads = members.filter((node) => roleOf(node) === kind);
+  const rest = members.slice(heads.length);
+  const since = Math.min(...members.map(({ silentFrom }) => silentFrom));
+  const lines = [
+    `Since ${formatTime(since)}.`,
+    ...(await loserLine(db, org.id, heads, silence.now)),
+    ...(await cutLines(db, away, heads)),
+    ...(rest.length === 0 ? [] : [`Silent since then, too: ${namesOf(rest.map(({ name }) => name))}.`]),
+  ];
+  const names = heads.map(({ name }) => name);
+  const noun = { lighthouse: "lighthouse", relay: "relay", router: "router", node: "node", desktop: "node" }[
+    kind
+  ];
+  const who = names.length === 1 ? `The ${noun} ${names[0]} is` : `${names.length} ${noun}s are`;
+  const which = names.length === 1 ? "" : `: ${namesOf(names)}`;
+  const also =
+    rest.length === 0 ? "" : `, and ${rest.length} ${rest.length === 1 ? "node" : "nodes"} with it`;
+  const keys = (of: readonly SilentNode[]) => of.map(({ id }) => String(id));
+  return {
+    kind,
+    heads: keys(heads),
+    rest: keys(rest),
+    title: `${who} away${also}${which}`,
+    text: lines.join("\n"),
+    isUrgent: kind === "lighthouse" || kind === "relay" || kind === "router",
+    since,
+  };
+}
+
+export function namesOf(names: readonly string[]): string {
+  const more = names.length - maxNamed;
+  return more > 0 ? `${names.slice(0, maxNamed).join(", ")} and ${more} more` : names.join(", ");
+}
+
+const loser = computed({ name: text() });
+
+/** The peers that do not reach these nodes. */
+async function loserLine(
+  db: Reader,
+  orgId: number,
+  lost: readonly SilentNode[],
+  now: number,
+): Promise<string[]> {
+  const addresses = lost.slice(0, 100).flatMap(({ ip, ip6 }) => [ip, ip6 ?? ip]);
+  const places = addresses.map((_, at) => `$${at + 3}`).join(", ");
+  const rows = await queryAll(
+    db,
+    loser,
+    `SELECT DISTINCT n.name FROM paths x JOIN nodes n ON n.id = x.node_id JOIN sightings s ON s.node_id = x.node_id
+     WHERE x.org_id = $1 AND x.peer IN (${places}) AND x.probe = 'broken' AND s.last_checkin_at > $2
+     ORDER BY n.name LIMIT 1000`,
+    [orgId, now - onlineMs, ...addresses],
+  );
+  if (rows.length === 0) return ["No peer reports that it is reached, and it does not check in."];
+  return [`Not reached by ${namesOf(rows.map(({ name }) => name))}, and no check-in.`];
+}
+
+const hub = nodes.pick("id", "name", "isLighthouse", "isRelay", "subnets", "exitGroups");
+const alias = computed({ name: text() });
+
+/** What their absence cuts: lighthouses, relays, networks, exits, names. */
+async function cutLines(db: Reader, { org, silent }: Away, heads: readonly SilentNode[]): Promise<string[]> {
+  const ids = heads.slice(0, 100).map(({ id }) => id);
+  const hubs = await queryAll(
+    db,
+    hub,
+    `SELECT ${hub.select()} FROM nodes WHERE org_id = $1 AND state = 'active'
+       AND (is_lighthouse = 1 OR is_relay = 1 OR subnets <> '[]')`,
+    [org.id],
+  );
+  const gone = new Set(silent.map(({ id }) => id));
+  const online = hubs.filter(({ id }) => !gone.has(id));
+  const others = (of: readonly { name: string }[], none: string) =>
+    of.length === 0 ? none : `Still there: ${namesOf(of.map(({ name }) => name))}.`;
+  const lines: string[] = [];
+  if (heads.some(({ isLighthouse }) => isLighthouse))
+    lines.push(
+      others(
+        online.filter(({ isLighthouse }) => isLighthouse),
+        "There is no other lighthouse: nodes that have no tunnel yet do not find each other.",
+      ),
+    );
+  for (const { name, ip, isRelay } of heads.filter((head) => head.isRelay)) {
+    const pairs = await queryNumber(
+      db,
+      `SELECT count(*) AS n FROM (SELECT 1 AS one FROM paths WHERE org_id = $1 AND path = 'relayed'
+         AND (relays LIKE $2 OR relays LIKE $3) LIMIT 10000) x`,
+      [org.id, `%"${name}"%`, `%"${ip}"%`],
+    );
+    const relays = online.filter((each) => each.isRelay);
+    if (isRelay && pairs > 0)
+      lines.push(`${pairs} paths went through it. ${others(relays, "There is no other relay.")}`);
+  }
+  for (const network of new Set(heads.flatMap(({ subnets }) => subnets))) {
+    const by = online.filter(({ subnets }) => subnets.includes(network));
+    lines.push(
+      by.length === 0
+        ? `Cut off: ${network}.`
+        : `${network} goes through ${namesOf(by.map(({ name }) => name))}.`,
+    );
+  }
+  if (heads.some(({ exitGroups }) => exitGroups.length > 0)) lines.push("It is an exit to the internet.");
+  const places = ids.map((_, at) => `$${at + 1}`).join(", ");
+  const aliases = await queryAll(
+    db,
+    alias,
+    `SELECT name FROM name_aliases WHERE node_id IN (${places}) AND deleted_at IS NULL ORDER BY name LIMIT 100`,
+    ids,
+  );
+  if (aliases.length > 0) lines.push(`These names lead to it: ${namesOf(aliases.map(({ name }) => name))}.`);
+  return lines;
+}

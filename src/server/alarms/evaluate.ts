@@ -1,0 +1,149 @@
+// The one evaluation of all causes: what is found now is compared with the open alarms. Runs on one replica, and all its
+// state is in the database, so that it goes on where another one stopped.
+
+import { messageOf } from "../../base/errors.ts";
+import { alarmKinds, type AlarmKind } from "../../api/webhooks.ts";
+import type { ServerOptions } from "../options.ts";
+import type { Silence } from "../nodes/contact/away.ts";
+import type { Reader } from "../store/database.ts";
+import { computed, integer, queryAll, queryNumber } from "../store/table.ts";
+import { alarms, type AlarmRow } from "../store/tables/webhooks.ts";
+import { awayCauses, awayLeft, isAwayKind, isSettled, readAway, type Away } from "./away-causes.ts";
+import { follow, raise, type Left } from "./open-alarms.ts";
+import { finders } from "./other-causes.ts";
+import { headsOf, pathCause, readBroken, type BrokenSince } from "./path-causes.ts";
+import { ruledPick, valueOf, type Ruled } from "./rules.ts";
+
+type Services = Pick<ServerOptions, "db" | "log">;
+
+/** How often causes are looked for that no minute matters for. */
+const slowMs = 60_000;
+
+/** Of more broken pairs than that, the rest counts from the next turn on. */
+const maxBroken = 100_000;
+
+/** Returns the work of a turn. */
+export function makeAlarms({ db, log }: Services): (silence: Silence | undefined) => Promise<void> {
+  let slowAt = Number.NEGATIVE_INFINITY;
+  const before: BrokenSince = new Map();
+  return async (silence) => {
+    if (silence === undefined) return;
+    const isSlow = Math.abs(silence.now - slowAt) >= slowMs;
+    if (isSlow) slowAt = silence.now;
+    const silentBy = Map.groupBy(silence.nodes, ({ orgId }) => orgId);
+    const open = await queryAll(
+      db,
+      alarms,
+      `SELECT ${alarms.select()} FROM alarms WHERE ended_at IS NULL ORDER BY id`,
+    );
+    const openBy = Map.groupBy(open, ({ orgId }) => orgId);
+    const brokenIn = new Set(
+      (await queryAll(db, ofPaths, "SELECT DISTINCT org_id FROM paths WHERE probe = 'broken'")).map(
+        ({ orgId }) => orgId,
+      ),
+    );
+    const after: BrokenSince = new Map();
+    for (const org of await queryAll(db, ruledPick, organizations)) {
+      const own = openBy.get(org.id) ?? [];
+      const silent = silentBy.get(org.id) ?? [];
+      const isBusy = silent.length > 0 || own.length > 0 || brokenIn.has(org.id);
+      if (!isBusy && !isSlow) continue;
+      // One organization must not keep the others from being told.
+      await evaluate({ db, org, silence, open: own, isSlow, before, after }, silent).catch((error: unknown) =>
+        log.warn("The alarms of an organization could not be evaluated; retrying", {
+          organization: org.slug,
+          reason: messageOf(error),
+        }),
+      );
+    }
+    before.clear();
+    for (const [pair, since] of after) if (before.size < maxBroken) before.set(pair, since);
+  };
+}
+
+const organizations = `SELECT ${ruledPick.select()} FROM organizations WHERE deleted_at IS NULL`;
+const ofPaths = computed({ orgId: integer() });
+
+type Turn = {
+  db: ServerOptions["db"];
+  org: Ruled;
+  silence: Silence;
+  open: readonly AlarmRow[];
+  isSlow: boolean;
+  before: BrokenSince;
+  after: BrokenSince;
+};
+
+async function evaluate(turn: Turn, silent: Silence["nodes"]): Promise<void> {
+  const { db, org, silence, isSlow } = turn;
+  const away = await readAway(db, org, silence, silent);
+  await lookAtAway(turn, away);
+  await lookAtPaths(turn, away);
+  if (!isSlow) return;
+  for (const kind of alarmKinds) if (finders[kind] !== undefined) await lookAt(turn, kind);
+}
+
+const ofKind = ({ open }: Turn, isOne: (kind: string) => boolean) => open.filter(({ kind }) => isOne(kind));
+
+async function lookAtAway(turn: Turn, away: Away): Promise<void> {
+  const { db, org, silence } = turn;
+  const open = ofKind(turn, isAwayKind);
+  const covered = new Set<string>();
+  for (const alarm of open) {
+    const left = awayLeft(away, alarm);
+    // Those that it names last stay covered until it ends.
+    for (const key of [...(left.heads.length > 0 ? left.heads : alarm.heads), ...left.rest]) covered.add(key);
+    await follow(db, alarm, await withReason(db, alarm, left), silence.now);
+  }
+  for (const cause of await awayCauses(db, away, covered)) await raise(db, org.id, cause, silence.now);
+}
+
+/** A node that is revoked is not well again. */
+async function withReason(db: Reader, { heads }: AlarmRow, left: Left): Promise<Left> {
+  if (left.heads.length > 0) return left;
+  const places = heads.map((_, at) => `$${at + 1}`).join(", ");
+  const sql = `SELECT count(*) AS n FROM nodes WHERE id IN (${places}) AND state = 'active'`;
+  const isGone = (await queryNumber(db, sql, heads.map(Number))) === 0;
+  return isGone ? { ...left, why: "Deleted or revoked" } : left;
+}
+
+async function lookAtPaths(turn: Turn, { silent }: Away): Promise<void> {
+  const { db, org, silence } = turn;
+  const open = ofKind(turn, (kind) => kind === "path");
+  const afterMinutes = valueOf(org, "path");
+  const words = new Set(silent.flatMap(({ name, ip, ip6 }) => [name, ip, ip6 ?? ip]));
+  const pairs = await readBroken(db, org.id, silence, words, turn);
+  const known = open.flatMap(({ heads }) => heads.map(Number));
+  const heads = headsOf(pairs, known);
+  const silentIds = new Map(silent.map(({ id, name }) => [String(id), name]));
+  for (const alarm of open) {
+    const isBroken = alarm.heads.some((key) => heads.has(Number(key)));
+    const gone = alarm.heads.find((key) => silentIds.has(key));
+    const why = gone === undefined ? undefined : `${silentIds.get(gone)} does not check in any more`;
+    const left: Left = { heads: isBroken ? alarm.heads : [], rest: [] };
+    await follow(db, alarm, why === undefined ? left : { ...left, why }, silence.now);
+  }
+  if (afterMinutes === undefined || !isSettled(silence)) return;
+  for (const [head, own] of heads) {
+    if (known.includes(head)) continue;
+    const cause = pathCause(head, own, { afterMs: afterMinutes * 60_000, now: silence.now });
+    if (cause !== undefined) await raise(db, org.id, cause, silence.now);
+  }
+}
+
+async function lookAt(turn: Turn, kind: AlarmKind): Promise<void> {
+  const { db, org, silence } = turn;
+  const open = ofKind(turn, (each) => each === kind);
+  const value = valueOf(org, kind);
+  const asked = { db, org, now: silence.now, value: value ?? 0, isOpen: open.length > 0 };
+  const found = value === undefined ? undefined : await finders[kind]?.(asked);
+  const present = new Set(found?.keys);
+  for (const alarm of open) {
+    const left = { heads: alarm.heads.filter((key) => present.has(key)), rest: [] };
+    await follow(db, alarm, value === undefined ? { ...left, why: "The rule is off" } : left, silence.now);
+  }
+  const covered = new Set(open.flatMap(({ heads }) => heads));
+  const news = [...present].filter((key) => !covered.has(key));
+  if (found === undefined || news.length === 0) return;
+  await raise(db, org.id, { kind, heads: news, rest: [], ...found.tell(news) }, silence.now);
+}

@@ -1,0 +1,104 @@
+// Raises alarms, follows what is left of their causes, and ends them. Each change is one transaction with its event, so an
+// alarm is told once, whenever the server dies.
+
+import type { AlarmKind } from "../../api/webhooks.ts";
+import { formatTime } from "../../base/quantities.ts";
+import { ourselves, record } from "../audit/record.ts";
+import type { Database, Transaction } from "../store/database.ts";
+import { queryAll } from "../store/table.ts";
+import { alarms, type AlarmRow } from "../store/tables/webhooks.ts";
+
+/** A cause that no open alarm is about. */
+export type Cause = {
+  kind: AlarmKind;
+  heads: readonly string[];
+  rest: readonly string[];
+  title: string;
+  text: string;
+  isUrgent: boolean;
+  /** ms */
+  since: number;
+};
+
+/** What is left of an alarm's cause. `why`: instead of "well again". */
+export type Left = { heads: readonly string[]; rest: readonly string[]; why?: string };
+
+/** A cause that comes back so often within this time is told as flapping. */
+const [flapsMs, flaps] = [3 * 3_600_000, 3];
+/** Such an alarm ends only after so long. */
+const steadyMs = 15 * 60_000;
+/** What went away together with the heads has this time to come back after them, before it is a cause of its own. */
+const togetherMs = 120_000;
+
+export async function raise(db: Database, orgId: number, cause: Cause, now: number): Promise<void> {
+  await db.writeFor({ org: orgId }, async (tx) => {
+    const recent = await queryAll(
+      tx,
+      alarms,
+      `SELECT ${alarms.select()} FROM alarms WHERE org_id = $1 AND raised_at > $2 ORDER BY id`,
+      [orgId, now - flapsMs],
+    );
+    const same = recent.filter(
+      ({ kind, heads }) => kind === cause.kind && heads.some((key) => cause.heads.includes(key)),
+    );
+    const isFlapping = same.length + 1 >= flaps;
+    const flapping = `Flapping, time ${same.length + 1} within 3 hours. This is told again only after 15 minutes without it.`;
+    const { kind, heads, rest, title, isUrgent, since } = cause;
+    const text = isFlapping ? `${flapping}\n${cause.text}` : cause.text;
+    const row = { orgId, kind, heads: [...heads], rest: [...rest], title, text, isUrgent, isFlapping };
+    const { id } = await alarms.insertReturning(tx, { ...row, since: Math.min(since, now), raisedAt: now });
+    const after = {
+      name: title,
+      kind,
+      urgent: isUrgent,
+      flapping: isFlapping,
+      since: formatTime(since),
+      text,
+    };
+    await record(tx, { ...eventOf(orgId, id, now), type: "alarm.raised", after });
+  });
+}
+
+const eventOf = (orgId: number, id: number, at: number) => ({
+  orgId,
+  at,
+  actor: ourselves,
+  subject: `alarm/${id}`,
+});
+
+/** Follows an open alarm: what is well leaves it, and it ends when its heads stay well. */
+export async function follow(db: Database, alarm: AlarmRow, left: Left, now: number): Promise<void> {
+  const { id, orgId, isFlapping } = alarm;
+  if (left.heads.length > 0) {
+    const change = { heads: [...left.heads], rest: [...left.rest], wellFrom: null };
+    if (isSame(alarm, change)) return;
+    await db.writeFor({ org: orgId }, (tx) => alarms.update(tx, { id, endedAt: null }, change));
+    return;
+  }
+  const wellFrom = Math.min(alarm.wellFrom ?? now, now);
+  const waitMs = isFlapping ? steadyMs : left.rest.length > 0 ? togetherMs : 0;
+  if (now - wellFrom < waitMs) {
+    if (wellFrom === alarm.wellFrom) return;
+    await db.writeFor({ org: orgId }, (tx) => alarms.update(tx, { id, endedAt: null }, { wellFrom }));
+    return;
+  }
+  await db.writeFor({ org: orgId }, (tx) => end(tx, alarm, { why: left.why, wellFrom, now }));
+}
+
+const isSame = (alarm: AlarmRow, change: Pick<AlarmRow, "heads" | "rest" | "wellFrom">) =>
+  alarm.wellFrom === change.wellFrom &&
+  alarm.heads.join("\n") === change.heads.join("\n") &&
+  alarm.rest.join("\n") === change.rest.join("\n");
+
+async function end(
+  tx: Transaction,
+  { id, orgId, kind, title, since, isUrgent }: AlarmRow,
+  { why, wellFrom, now }: { why: string | undefined; wellFrom: number; now: number },
+): Promise<void> {
+  if ((await alarms.update(tx, { id, endedAt: null }, { wellFrom, endedAt: now })) === 0) return;
+  const lasted = Math.max(1, Math.round((wellFrom - since) / 60_000));
+  const name = why === undefined ? `Well again: ${title}` : `Over: ${title}`;
+  const text = `${why ?? "Well again"}, after ${lasted} ${lasted === 1 ? "minute" : "minutes"}.`;
+  const after = { name, kind, urgent: isUrgent, since: formatTime(since), text };
+  await record(tx, { ...eventOf(orgId, id, now), type: "alarm.ended", after });
+}

@@ -1,0 +1,110 @@
+// Causes that are not about reachability: each finder says what is wrong now, by key. They are looked for once a minute.
+
+import { formatTime } from "../../base/quantities.ts";
+import { brand } from "../../brand.ts";
+import type { AlarmKind } from "../../api/webhooks.ts";
+import { notRenewed } from "../nodes/attention.ts";
+import type { Reader } from "../store/database.ts";
+import { lastBackupAt } from "../store/meta.ts";
+import { queryAll, queryNumber } from "../store/table.ts";
+import { authorities } from "../store/tables/certificates.ts";
+import { policies } from "../store/tables/policies.ts";
+import { namesOf } from "./away-causes.ts";
+import type { Cause } from "./open-alarms.ts";
+import type { Ruled } from "./rules.ts";
+
+export type Finding = Omit<Cause, "kind" | "rest">;
+/** What is wrong now: the keys, and how those that are news are told. `isOpen`: an alarm of this kind is open. */
+type Found = { keys: readonly string[]; tell(news: readonly string[]): Omit<Finding, "heads"> };
+type Asked = { db: Reader; org: Ruled; now: number; value: number; isOpen: boolean };
+type Finder = (asked: Asked) => Promise<Found>;
+
+const dayMs = 86_400_000;
+const none: Found = {
+  keys: [],
+  tell: () => ({ title: "", text: "", isUrgent: false, since: 0 }),
+};
+
+/** The one key of what exists once. */
+const itself = "";
+const once = (told: Omit<Finding, "heads">): Found => ({ keys: [itself], tell: () => told });
+
+export const finders: Readonly<Partial<Record<AlarmKind, Finder>>> = {
+  async certificate({ db, org, now }) {
+    const { first } = await notRenewed(db, org.id, now, { ofOnline: true });
+    return {
+      keys: first.map(({ id }) => String(id)),
+      tell(news) {
+        const late = first.filter(({ id }) => news.includes(String(id)));
+        const ends = late.map(({ name, not_after }) => `${name}: ${not_after}`);
+        return {
+          title: `${namesOf(late.map(({ name }) => name))}: the certificate was not renewed`,
+          text: `It ends, and with it the connection to all nodes. ${ends.join(", ")}. On the node: sudo ${brand.executable} checkin.`,
+          isUrgent: true,
+          since: now,
+        };
+      },
+    };
+  },
+  async ca({ db, org, now, value }) {
+    const sql = `SELECT ${ending.select()} FROM authorities
+      WHERE org_id = $1 AND state = 'active' AND not_after < $2 ORDER BY not_after`;
+    const found = await queryAll(db, ending, sql, [org.id, now + value * dayMs]);
+    return {
+      keys: found.map(({ fingerprint }) => fingerprint),
+      tell: (news) => ({
+        title: `A CA of ${org.slug} ends soon, and was not replaced`,
+        text: `${found.flatMap(({ fingerprint, kind, notAfter }) => (news.includes(fingerprint) ? [`${kind}: ${formatTime(notAfter)}`] : [])).join(", ")}. All nodes lose each other then. See: ${brand.executable} admin ca show ${org.slug}.`,
+        isUrgent: true,
+        since: now,
+      }),
+    };
+  },
+  async backup({ db, org, now, value }) {
+    // The control plane belongs to its operator: only the organizations of staff are told.
+    if ((await queryNumber(db, ownedByStaff, [org.id])) === 0) return none;
+    const last = (await lastBackupAt(db)) ?? (await queryNumber(db, firstUse));
+    if (now - last < value * dayMs) return none;
+    return once({
+      title: `The last backup of the control plane is older than ${value} days`,
+      text: `Last one: ${formatTime(last)}. Without a backup, a lost disk is the end of all organizations. Make one: sudo ${brand.executable} admin backup FILE.`,
+      isUrgent: false,
+      since: last + value * dayMs,
+    });
+  },
+  async policy({ db, org, now }) {
+    const sql = `SELECT ${failing.select()} FROM policies WHERE org_id = $1 AND failing <> '[]' AND tests <> '[]'`;
+    const [row] = await queryAll(db, failing, sql, [org.id]);
+    const keys = row?.failing ?? [];
+    return {
+      keys,
+      tell: (news) => ({
+        title: `${news.length === 1 ? "A test" : `${news.length} tests`} of the policy of ${org.slug} ${news.length === 1 ? "fails" : "fail"}`,
+        text: news.slice(0, 5).join("\n"),
+        isUrgent: false,
+        since: now,
+      }),
+    };
+  },
+  async sign_ins({ db, org, now, value, isOpen }) {
+    const hour = Math.floor(now / 3_600_000);
+    const refused = await queryNumber(db, refusals, [org.id, hour - 1, hour, now - 600_000]);
+    // Once it is told, it is over when they nearly cease.
+    if (refused < (isOpen ? Math.ceil(value / 4) : value)) return none;
+    return once({
+      title: `${refused} sign-ins to ${org.slug} were refused within 10 minutes`,
+      text: `Wrong passwords or codes. The audit log says for whom, and from where: ${brand.executable} admin audit list ${org.slug}.`,
+      isUrgent: false,
+      since: now,
+    });
+  },
+};
+
+const ending = authorities.pick("kind", "fingerprint", "notAfter");
+const failing = policies.pick("failing");
+const ownedByStaff = `SELECT count(*) AS n FROM memberships m JOIN users u ON u.id = m.user_id
+  WHERE m.org_id = $1 AND m.role IN ('owner', 'admin') AND u.is_staff = 1 AND u.bound_org_id IS NULL`;
+const firstUse = "SELECT coalesce(min(created_at), 0) AS n FROM organizations";
+/** The hours are those of the index `events_hours`. */
+const refusals = `SELECT count(*) AS n FROM events WHERE org_id = $1 AND (at / 3600000) IN ($2, $3)
+  AND type = 'security.login_failed' AND at > $4`;

@@ -1,0 +1,63 @@
+// Handlers of `alarmsApi` in src/api/webhooks.ts.
+
+import type { Alarm, alarmsApi } from "../../api/webhooks.ts";
+import { AppError } from "../../base/errors.ts";
+import { formatTime } from "../../base/quantities.ts";
+import { actorOf, record } from "../audit/record.ts";
+import type { Handlers } from "../http/attach.ts";
+import type { Services } from "../services.ts";
+import { queryAll } from "../store/table.ts";
+import { alarms, webhooks, type AlarmRow } from "../store/tables/webhooks.ts";
+import { requireRole } from "../users/late-rights.ts";
+import { isSubscribed } from "../webhooks/outbox.ts";
+
+const maxListed = 100;
+const listed = `SELECT ${alarms.select()} FROM alarms WHERE org_id = $1
+  ORDER BY CASE WHEN ended_at IS NULL THEN 0 ELSE 1 END, id DESC LIMIT ${maxListed}`;
+
+export const alarmHandlers = ({ db, system }: Services): Handlers<typeof alarmsApi> => ({
+  list: async ({ org }) => ({ body: (await queryAll(db, alarms, listed, [org.id])).map(showAlarm) }),
+  async retrieve(call) {
+    const found = await alarms.find(db, { id: call.id(), orgId: call.org.id });
+    if (found === undefined)
+      throw new AppError("not_found", "There is no such alarm. They are kept for 90 days after their end.");
+    return { body: showAlarm(found) };
+  },
+  async test(call) {
+    const actor = actorOf(call);
+    const sent = await db.writeFor({ org: call.org.id }, async (tx) => {
+      await requireRole(tx, call.org.id, actor);
+      const after = {
+        name: `A test of the alarms of ${call.org.slug}`,
+        text: "If you read this, alarms arrive here.",
+      };
+      await record(tx, {
+        orgId: call.org.id,
+        at: system.now(),
+        type: "alarm.tested",
+        actor,
+        subject: "alarm/test",
+        after,
+      });
+      const present = await webhooks.all(tx, { orgId: call.org.id, deletedAt: null });
+      return present.filter(({ events }) => isSubscribed(events, "alarm.tested")).length;
+    });
+    return { status: 202, body: { webhooks: sent } };
+  },
+});
+
+function showAlarm({ id, kind, title, text, isUrgent, isFlapping, ...row }: AlarmRow): Alarm {
+  const ofNodes = [...row.heads, ...row.rest].filter((key) => /^\d+$/.test(key)).map(Number);
+  return {
+    id,
+    kind: kind as Alarm["kind"],
+    title,
+    text,
+    urgent: isUrgent,
+    flapping: isFlapping,
+    nodes: ofNodes,
+    since: formatTime(row.since),
+    raised_at: formatTime(row.raisedAt),
+    ended_at: row.endedAt === null ? null : formatTime(row.endedAt),
+  };
+}

@@ -1,0 +1,49 @@
+// The rules of alarms of one organization: the usual ones, and what it has changed.
+
+import { alarmRules, type AlarmKind } from "../../api/webhooks.ts";
+import type { Picked } from "../store/table.ts";
+import { organizations } from "../store/tables/organizations.ts";
+import type { SilentNode } from "../nodes/contact/away.ts";
+
+export const ruledPick = organizations.pick("id", "slug", "alarmRules", "notifyAwayMinutes");
+export type Ruled = typeof ruledPick extends Picked<infer T> ? T : never;
+
+/** The value of a rule; undefined: it is off. */
+export function valueOf({ alarmRules: own }: Ruled, kind: AlarmKind): number | undefined {
+  const value = numberOf(own, kind) ?? alarmRules[kind].initial ?? Number.POSITIVE_INFINITY;
+  return Number.isFinite(value) ? value : undefined;
+}
+
+/** Infinite: off. Undefined: the organization has no such rule. */
+function numberOf(own: readonly string[], name: string): number | undefined {
+  const value = own.findLast((each) => each.startsWith(`${name}=`))?.slice(name.length + 1);
+  if (value === undefined) return undefined;
+  return value === "on" ? 1 : value === "off" ? Number.POSITIVE_INFINITY : Number(value);
+}
+
+export type Role = "lighthouse" | "relay" | "router" | "node" | "desktop";
+/** The worst loss first. */
+export const roles: readonly Role[] = ["lighthouse", "relay", "router", "node", "desktop"];
+
+type Roled = Pick<SilentNode, "isLighthouse" | "isRelay" | "subnets" | "exitGroups" | "mode">;
+
+export function roleOf({ isLighthouse, isRelay, subnets, exitGroups, mode }: Roled): Role {
+  if (isLighthouse) return "lighthouse";
+  if (isRelay) return "relay";
+  if (subnets.length > 0 || exitGroups.length > 0) return "router";
+  return mode === "desktop" ? "desktop" : "node";
+}
+
+/** After how long without contact a node is away, ms; undefined: it may be. The rule of a group stands above the one of its mode. */
+export function awayAfterMs(org: Ruled, node: Roled & Pick<SilentNode, "groups" | "ownerGroups">) {
+  const ofGroups = [...node.groups, ...node.ownerGroups].flatMap(
+    (group) => numberOf(org.alarmRules, `node:${group}`) ?? [],
+  );
+  const role = roleOf(node);
+  const ofMode = node.mode === "desktop" ? "desktop" : "node";
+  const isHub = role !== ofMode;
+  const usual = numberOf(org.alarmRules, ofMode) ?? org.notifyAwayMinutes ?? alarmRules[ofMode].initial;
+  const own = ofGroups.length > 0 ? Math.min(...ofGroups) : (usual ?? Number.POSITIVE_INFINITY);
+  const minutes = isHub ? Math.min(own, valueOf(org, role) ?? Number.POSITIVE_INFINITY) : own;
+  return Number.isFinite(minutes) ? minutes * 60_000 : undefined;
+}

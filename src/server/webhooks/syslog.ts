@@ -1,0 +1,75 @@
+// Sends one message to a syslog server over TLS: RFC 5424 in the frames of RFC 5425. The protocol has no answer, so a
+// message counts as delivered when the server has closed the connection after it in order.
+
+import { hash } from "node:crypto";
+import { connect } from "node:tls";
+import { AppError } from "../../base/errors.ts";
+import { parseAddress } from "../../base/ip.ts";
+import { brand } from "../../brand.ts";
+import { isUrgentEvent, type Told } from "./formats.ts";
+import type { Event } from "../../api/events.ts";
+
+const defaultPort = 6514;
+/** `local0`. */
+const facility = 16;
+/** Without an end from the server, the message counts as delivered after this time. */
+const closeMs = 2000;
+
+/** `host`: of the control plane. `n`: of the delivery. */
+export function syslogFrame(
+  event: Event,
+  { text }: Told,
+  { host, n, at }: { host: string; n: number; at: number },
+): Buffer {
+  const severity = event.type === "alarm.raised" ? (isUrgentEvent(event) ? 2 : 4) : 5;
+  const head = `<${facility * 8 + severity}>1 ${new Date(at).toISOString()} ${host} ${brand.id} - ${event.type.slice(0, 32)}`;
+  // The BOM says that the text is UTF-8.
+  const message = Buffer.from(
+    `${head} [meta sequenceId="${(n % 2_147_483_647) + 1}"] \uFEFF${text.replaceAll("\n", " ")}`,
+  );
+  return Buffer.concat([Buffer.from(`${message.length} `), message]);
+}
+
+/**
+ * `address`: the one that passed the guard. A `fingerprint=sha256:HEX` in the URL replaces the check against the CAs of this
+ * machine, as RFC 5425 (4.2.2) wants it. Throws failed, or the error of the connection.
+ */
+export async function sendSyslog(
+  url: URL,
+  address: string,
+  frame: Buffer,
+  signal: AbortSignal,
+): Promise<void> {
+  const host = url.hostname.replace(/^\[(.*)\]$/, "$1");
+  const pinned = url.searchParams
+    .get("fingerprint")
+    ?.toLowerCase()
+    .replaceAll(":", "")
+    .replace(/^sha256/, "");
+  const socket = connect({
+    host: address,
+    port: Number(url.port || defaultPort),
+    rejectUnauthorized: pinned === undefined,
+    ...(parseAddress(host) === undefined ? { servername: host } : {}),
+  });
+  const abort = () => socket.destroy(signal.reason instanceof Error ? signal.reason : undefined);
+  signal.addEventListener("abort", abort);
+  try {
+    await new Promise<void>((resolve, reject) => {
+      socket.on("error", reject);
+      socket.on("close", (hadError) => (hadError ? undefined : resolve()));
+      socket.on("secureConnect", () => {
+        const shown = hash("sha256", socket.getPeerCertificate().raw ?? Buffer.alloc(0), "hex");
+        if (pinned !== undefined && shown !== pinned) {
+          reject(new AppError("failed", "The certificate of the syslog server has another fingerprint."));
+          return;
+        }
+        socket.resume();
+        socket.end(frame, () => setTimeout(resolve, closeMs).unref());
+      });
+    });
+  } finally {
+    signal.removeEventListener("abort", abort);
+    socket.destroy();
+  }
+}

@@ -1,0 +1,169 @@
+// Alarms: one for one cause, told when it begins and when it is well again, and never because the control plane was away.
+
+import { beforeEach, describe, expect, test } from "bun:test";
+import type { Organization } from "../../../src/api/organizations.ts";
+import type { Alarm } from "../../../src/api/webhooks.ts";
+import { makeAlarms } from "../../../src/server/alarms/evaluate.ts";
+import { recordAway } from "../../../src/server/nodes/contact/away.ts";
+import { hour, minute, useEphemeral } from "../../support/ephemeral.ts";
+import { registerNode, type RegisteredNode } from "../../support/nodes.ts";
+import type { TestServer } from "../../support/server.ts";
+
+let server: TestServer;
+let org: Organization;
+const { call, watch } = useEphemeral((made) => ({ server, org } = made));
+
+const done = async (...of: Parameters<typeof call>) => expect((await call(...of)).status).toBeLessThan(300);
+const alarms = async () => (await call("GET", "alarms/")).json as Alarm[];
+const open = async () =>
+  (await alarms()).filter(({ ended_at }) => ended_at === null).map(({ title }) => title);
+
+let evaluate: ReturnType<typeof makeAlarms>;
+beforeEach(() => void (evaluate = makeAlarms(server.app.services)));
+
+async function toldDuring(run: () => Promise<unknown>): Promise<string[]> {
+  const before = Number((await server.db.get("SELECT coalesce(max(id), 0) AS id FROM events"))?.["id"]);
+  await run();
+  const events = await server.db.all(
+    "SELECT type, after FROM events WHERE id > $1 AND org_id = $2 AND type LIKE 'alarm.%' ORDER BY id",
+    [before, org.id],
+  );
+  return events.map(({ after }) => JSON.parse(String(after)).name);
+}
+
+/** Time in which the server runs, and these nodes check in every 30 s. */
+async function live(ms: number, nodes: readonly RegisteredNode[] = []): Promise<void> {
+  for (let passed = 0; passed < ms; passed += minute / 2) {
+    for (const node of nodes) expect((await node.checkin({ config_version: 1 })).status).toBe(200);
+    for (let part = 0; part < 3; part++) {
+      server.clock.ms += minute / 6;
+      await watch();
+      await evaluate(await recordAway(server.app.services));
+    }
+  }
+}
+
+const report = async (node: RegisteredNode, peer: string, probe: string) => {
+  await node.checkin({ paths: { changed: [{ peer, path: "direct", probe }] } });
+  await server.app.services.pathReports.stop();
+};
+
+describe("alarms", () => {
+  let lh: RegisteredNode;
+  let gw: RegisteredNode;
+  let web: RegisteredNode;
+  let db: RegisteredNode;
+  beforeEach(async () => {
+    [lh, gw, web, db] = (await Promise.all(
+      ["lh", "gw", "web", "db"].map((name) => registerNode(server, org, name, { mode: "server" })),
+    )) as [RegisteredNode, RegisteredNode, RegisteredNode, RegisteredNode];
+    await done("PATCH", `nodes/${lh.id}/`, {
+      is_lighthouse: true,
+      public_ip: "192.0.2.9",
+      external_port: 4242,
+    });
+    await done("PATCH", `nodes/${gw.id}/`, { subnets: ["192.168.9.0/24"] });
+    await live(2 * minute, [lh, gw, web, db]);
+  });
+
+  test("a lighthouse that is away is told once, by whom it is lost, and told when it is back", async () => {
+    await report(web, lh.ip, "broken");
+    expect(await toldDuring(() => live(2.5 * minute, [gw, web, db]))).toEqual([]);
+    expect(await toldDuring(() => live(minute, [gw, web, db]))).toEqual(["The lighthouse lh is away"]);
+    const [alarm] = await alarms();
+    expect(alarm).toMatchObject({ kind: "lighthouse", urgent: true, nodes: [lh.id], ended_at: null });
+    expect(alarm?.text).toContain("Not reached by web");
+    expect(alarm?.text).toContain("There is no other lighthouse");
+    expect(await toldDuring(() => live(10 * minute, [gw, web, db]))).toEqual([]);
+    expect(await toldDuring(() => live(minute, [lh, gw, web, db]))).toEqual([
+      "Well again: The lighthouse lh is away",
+    ]);
+    expect(await open()).toEqual([]);
+  });
+
+  test("what goes away together is one alarm, named after the router, and what stays away is told by itself", async () => {
+    expect(await toldDuring(() => live(4 * minute, [lh]))).toEqual([
+      "The router gw is away, and 2 nodes with it",
+    ]);
+    expect((await alarms())[0]?.text).toContain("Cut off: 192.168.9.0/24");
+    expect(await toldDuring(() => live(20 * minute, [lh]))).toEqual([]);
+    expect(await toldDuring(() => live(minute, [lh, gw, web]))).toEqual([]);
+    expect(await toldDuring(() => live(3 * minute, [lh, gw, web]))).toEqual([
+      "Well again: The router gw is away, and 2 nodes with it",
+      "The node db is away",
+    ]);
+  });
+
+  test("a restart and a pause of the control plane, and jumps of its clock, raise nothing", async () => {
+    const all = [lh, gw, web, db];
+    for (const ms of [20_000, 4 * minute, 20 * minute, 5 * hour, -3 * hour]) {
+      server.clock.ms += ms;
+      // Nodes come back one after the other within two minutes.
+      expect(await toldDuring(() => live(minute))).toEqual([]);
+      expect(await toldDuring(() => live(minute, [lh, gw]))).toEqual([]);
+      expect(await toldDuring(() => live(5 * minute, all))).toEqual([]);
+    }
+    server.clock.ms += hour;
+    expect(await toldDuring(() => live(5 * minute, [gw, web, db]))).toEqual(["The lighthouse lh is away"]);
+  });
+
+  test("one reporter alone makes no node away or back; two bring it back", async () => {
+    await report(web, db.ip, "broken");
+    expect(await toldDuring(() => live(4 * minute, [lh, gw, web, db]))).toEqual([]);
+    await report(web, db.ip, "answers");
+    expect(await toldDuring(() => live(20 * minute, [lh, gw, web]))).toEqual([]);
+    await report(web, db.ip, "broken");
+    expect(await toldDuring(() => live(minute, [lh, gw, web]))).toEqual(["The node db is away"]);
+    await report(web, db.ip, "answers");
+    expect(await toldDuring(() => live(5 * minute, [lh, gw, web]))).toEqual([]);
+    await report(gw, db.ip, "answers");
+    expect(await toldDuring(() => live(minute, [lh, gw, web]))).toEqual(["Well again: The node db is away"]);
+  });
+
+  test("what comes and goes is told as flapping, then no more until it is steady", async () => {
+    const away = () => live(4 * minute, [gw, web, db]);
+    const back = () => live(2 * minute, [lh, gw, web, db]);
+    expect(
+      await toldDuring(async () => {
+        for (let n = 0; n < 8; n++) {
+          await away();
+          await back();
+        }
+      }),
+    ).toHaveLength(5);
+    expect((await alarms())[0]).toMatchObject({ flapping: true, ended_at: null });
+    expect(await toldDuring(() => live(16 * minute, [lh, gw, web, db]))).toEqual([
+      "Well again: The lighthouse lh is away",
+    ]);
+  });
+
+  test("a path that stays broken is told, grouped by the node, not while an end is away", async () => {
+    for (const node of [lh, gw, web]) await report(node, db.ip, "broken");
+    expect(await toldDuring(() => live(4 * minute, [lh, gw, web, db]))).toEqual([]);
+    expect(await toldDuring(() => live(2 * minute, [lh, gw, web, db]))).toEqual([
+      "db and gw, lh, web do not reach each other",
+    ]);
+    for (const node of [lh, gw, web]) await report(node, db.ip, "answers");
+    expect(await toldDuring(() => live(minute, [lh, gw, web, db]))).toEqual([
+      "Well again: db and gw, lh, web do not reach each other",
+    ]);
+  });
+
+  test("rules: off, by group, desktops only if asked; a revoked node is not well again", async () => {
+    await done("PATCH", "", { alarm_rules: ["node=off", "lighthouse=off"] });
+    expect(await toldDuring(() => live(80 * minute, [gw]))).toEqual([]);
+    await done("PATCH", "", { alarm_rules: [] });
+    // What was away for long before the rule is not told.
+    await live(2 * minute, [lh, gw, web]);
+    expect(await toldDuring(() => live(30 * minute, [lh, gw, web]))).toEqual([]);
+    await live(minute, [lh, gw, web, db]);
+    expect(await toldDuring(() => live(16 * minute, [lh, gw, web]))).toEqual(["The node db is away"]);
+    expect(
+      await toldDuring(async () => {
+        await done("DELETE", `nodes/${db.id}/`);
+        await live(minute, [lh, gw, web]);
+      }),
+    ).toEqual(["Over: The node db is away"]);
+    expect((await call("PATCH", "", { alarm_rules: ["node=1"] })).status).toBe(400);
+  });
+});
