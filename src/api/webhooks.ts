@@ -78,8 +78,9 @@ export function quietSpan(text: string): { from: number; to: number; zone: strin
   const [from, to] = [60 * Number(fromHour) + Number(fromMinute), 60 * Number(toHour) + Number(toMinute)];
   if (zone === "" || from === to) return undefined;
   try {
-    new Intl.DateTimeFormat("en", { timeZone: zone });
-    return { from, to, zone };
+    // Throws for a zone that does not exist.
+    const { timeZone } = new Intl.DateTimeFormat("en", { timeZone: zone }).resolvedOptions();
+    return timeZone === "" ? undefined : { from, to, zone };
   } catch {
     return undefined;
   }
@@ -114,7 +115,7 @@ export const webhookSettings = declare({
     flag: "event",
     hint: "TYPE",
     whole: true,
-    help: "Only events of this type, such as node.revoked or node.* (repeatable; default: all)",
+    help: "Only events of this type, such as node.revoked or node.* (repeatable; default: all as JSON, else alarm.*)",
     section: "Webhook",
     label: "Events",
     more: `Separated by commas, such as ${examples.join(", ")}. Machines are called node; * means all.`,

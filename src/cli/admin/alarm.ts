@@ -23,7 +23,7 @@ export const list: Implementation = {
   async run(context) {
     const [slug = ""] = context.words;
     const found = await read(context, (api) => api.call(alarmsApi.list, { slug }));
-    const alarms = found.filter((each) => context.values.on("all") === true || each.ended_at === null);
+    const alarms = found.filter((each) => context.values.on("all") || each.ended_at === null);
     context.output.list(
       { alarms },
       {

@@ -36,6 +36,7 @@ export async function writeMetrics(deps: Deps): Promise<string> {
     ...(await onlineSamples(deps)),
     ...(await pathSamples(deps)),
     ...(await relaySamples(deps)),
+    ...(await alarmSamples(deps)),
     ...(await certificateSamples(deps)),
     ...(await acmeSamples(deps)),
     ...(await operationSamples(deps)),
@@ -188,6 +189,23 @@ async function relaySamples({ db, system }: Deps): Promise<Sample[]> {
     },
     gauge("relay_limit_bytes", "Monthly limit of a relay; absent without one", limits),
   ];
+}
+
+const openAlarms = computed({ slug: text(), kind: text(), urgent: integer(), n: integer() });
+
+/** Nothing for kinds without an open alarm. */
+async function alarmSamples({ db }: Deps): Promise<Sample[]> {
+  const found = await queryAll(
+    db,
+    openAlarms,
+    `SELECT o.slug, a.kind, a.is_urgent AS urgent, count(*) AS n FROM alarms a JOIN organizations o ON o.id = a.org_id
+     WHERE a.ended_at IS NULL AND o.deleted_at IS NULL GROUP BY o.slug, a.kind, a.is_urgent ORDER BY o.slug, a.kind`,
+  );
+  const values = found.map(({ slug, kind, urgent, n }) => ({
+    labels: { organization: slug, kind, urgent: urgent === 1 ? "yes" : "no" },
+    value: n,
+  }));
+  return [gauge("alarms_open", "Alarms that are open, by kind", values)];
 }
 
 async function certificateSamples({ db, system }: Deps): Promise<Sample[]> {

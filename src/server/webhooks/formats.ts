@@ -43,8 +43,6 @@ export function toldOf({ type, subject, actor, before, after }: Event, org: stri
   };
 }
 
-export type HttpRequest = { url: URL; body: string };
-
 type HttpFormat = Exclude<WebhookFormat, "mail" | "syslog" | "json">;
 
 /** The request for a chat. */

@@ -1,7 +1,9 @@
 // Which nodes are online, by group, and which of those that others need is away; the disk and the clock of the server.
 
 import { afterEach, beforeEach, expect, test } from "bun:test";
-import { readFileSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
+import * as v from "valibot";
+import { runSync } from "../../support/debian.ts";
 import { writeMetrics } from "../../../src/server/metrics/metrics.ts";
 import { makeClock } from "../../support/clock.ts";
 import { registerNode, registrationToken } from "../../support/nodes.ts";
@@ -51,10 +53,39 @@ test("the disk and a clock in doubt are told", async () => {
   expect((await lines("disk_free_bytes")).length).toBe(1);
 });
 
-test("each metric that a rule of the documents asks is there", async () => {
-  const source = readFileSync(new URL("../../../src/server/metrics/metrics.ts", import.meta.url), "utf8");
-  const [, rules = ""] = /```yaml\n(groups:[^]*?)```/.exec(readFileSync("docs/production.md", "utf8")) ?? [];
-  const asked = new Set(rules.match(/overlay_agent_\w+/g));
-  expect(asked.size).toBeGreaterThan(5);
-  for (const name of asked) expect(source).toContain(`"${name.replace("overlay_agent_", "")}"`);
+test("each metric that alert rules, dashboard and documents name is there", () => {
+  const sources = ["metrics/metrics.ts", "http/meters.ts", "http/heavy-work.ts", "retention/archive.ts"];
+  const source = sources
+    .map((file) => readFileSync(new URL(`../../../src/server/${file}`, import.meta.url), "utf8"))
+    .join("\n");
+  for (const file of ["prometheus-alerts.yml", "grafana-dashboard.json", "production.md"]) {
+    const asked = new Set(readFileSync(`docs/${file}`, "utf8").match(/overlay_agent_\w+/g));
+    expect(asked.size).toBeGreaterThan(5);
+    for (const name of asked)
+      expect(source).toContain(`"${name.replace("overlay_agent_", "").replace(/_(bucket|count|sum)$/, "")}"`);
+  }
+});
+
+test("the dashboard is what Grafana imports: each panel has a place of its own and asks the chosen data source", () => {
+  const Panel = v.object({
+    id: v.number(),
+    type: v.picklist(["stat", "timeseries"]),
+    title: v.string(),
+    datasource: v.object({ type: v.literal("prometheus"), uid: v.literal("${datasource}") }),
+    gridPos: v.object({ x: v.number(), y: v.number(), w: v.number(), h: v.number() }),
+    targets: v.pipe(v.array(v.object({ expr: v.string(), refId: v.string() })), v.minLength(1)),
+  });
+  const Dashboard = v.object({ title: v.string(), schemaVersion: v.number(), panels: v.array(Panel) });
+  const { panels } = v.parse(Dashboard, JSON.parse(readFileSync("docs/grafana-dashboard.json", "utf8")));
+  expect(new Set(panels.map(({ id }) => id)).size).toBe(panels.length);
+  const cells = panels.flatMap(({ gridPos: { x, y, w, h } }) =>
+    Array.from({ length: w * h }, (_, at) => `${x + (at % w)} ${y + Math.floor(at / w)}`),
+  );
+  expect(new Set(cells).size).toBe(cells.length);
+  expect(Math.max(...panels.map(({ gridPos: { x, w } }) => x + w))).toBeLessThanOrEqual(24);
+});
+
+const promtool = "/usr/bin/promtool";
+test.skipIf(!existsSync(promtool))("promtool accepts the alert rules", () => {
+  expect(runSync([promtool, "check", "rules", "docs/prometheus-alerts.yml"])).toContain("SUCCESS");
 });
