@@ -52,7 +52,7 @@ export const organizationPages: Readonly<Record<string, Page>> = {
   },
   routes: {
     title: "Routes",
-    icon: "servers",
+    icon: "routes",
     letter: "r",
     isForAdmins: true,
     load: async () => (await import("./pages/administration.ts")).Routes,

@@ -26,7 +26,8 @@ const pictures: readonly [
   prepare: (page: Page) => Promise<void>,
   scheme?: "dark",
 ][] = [
-  ["overview", "", (page) => page.getByText("does not reach app-1").first().waitFor()],
+  // Sums of paths may be some seconds old.
+  ["overview", "", (page) => page.getByText("19 relayed").waitFor()],
   [
     "nodes",
     `nodes/?node=${idOf("web-5")}`,

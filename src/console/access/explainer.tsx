@@ -185,7 +185,7 @@ function QuestionForm({ question: { from, to, ...traffic }, nodes, fault }: Form
         aria-describedby={id}
         list={`${id}-list`}
         maxlength={20}
-        placeholder="anything"
+        placeholder="any"
         autocomplete="off"
         spellcheck={false}
         value={isTyped ? typed : trafficText(traffic)}

@@ -331,27 +331,29 @@ export function Groups({ rules }: { rules: readonly Rule[] }) {
   const named = lines.filter(({ all }) => all.length === 1).slice(0, maxGroups);
   if (!isWhole || named.length === 0) return null;
   return (
-    <Panel title="Groups" beside={<span class="faint no-phone cut">who is in what a rule names</span>}>
-      <ul class="lines rule" aria-label="Groups">
-        {named.map(({ name }) => {
-          const { count, names } = members.get(name) ?? { count: 0, names: [] };
-          const words = names.join(", ") + (count > names.length ? "…" : "");
-          return (
-            <li key={name}>
-              <span class="no">{numberText(count)}</span>
-              <span class="say">
-                <Tag text={name} />
-                <bdi class="quiet cut" title={words}>
-                  {count === 0 ? "no node" : words}
-                </bdi>
-              </span>
-              <a href={`${pathOf(own, "nodes")}?group=${encodeURIComponent(name)}`}>
-                Show<span class="unseen"> the nodes in {name}</span>
-              </a>
-            </li>
-          );
-        })}
-      </ul>
-    </Panel>
+    <div class="no-phone">
+      <Panel title="Groups" beside={<span class="faint no-phone cut">who is in what a rule names</span>}>
+        <ul class="lines rule" aria-label="Groups">
+          {named.map(({ name }) => {
+            const { count, names } = members.get(name) ?? { count: 0, names: [] };
+            const words = names.join(", ") + (count > names.length ? "…" : "");
+            return (
+              <li key={name}>
+                <span class="no">{numberText(count)}</span>
+                <span class="say">
+                  <Tag text={name} />
+                  <bdi class="quiet cut" title={words}>
+                    {count === 0 ? "no node" : words}
+                  </bdi>
+                </span>
+                <a href={`${pathOf(own, "nodes")}?group=${encodeURIComponent(name)}`}>
+                  Show<span class="unseen"> the nodes in {name}</span>
+                </a>
+              </li>
+            );
+          })}
+        </ul>
+      </Panel>
+    </div>
   );
 }

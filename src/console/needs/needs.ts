@@ -277,7 +277,7 @@ export function verdictOf(attention: Attention, broken: number, count: number): 
     broken > 0
       ? `${broken === 1 ? "1 path is" : `${broken} paths are`} broken`
       : ill > 0 && `${nodesWord(ill)} lack peers`,
-    relay && `relay ${relay.name} is away`,
+    relay && `${relay.name} is away`,
     cloned.count > 0 && `${nodesWord(cloned.count)} with copied keys`,
     not_applied.count > 0 && `${nodesWord(not_applied.count)} without the newest configuration`,
   ].filter((each): each is string => typeof each === "string");

@@ -4,21 +4,36 @@ import type { Node } from "../../protocol/node.ts";
 import { spaced } from "../access/class-words.ts";
 import { configurationOf } from "../nodes/states.ts";
 
-/** What is known, the first obstacle last. Empty until it is read. */
+const doctor = "sudo agent doctor";
+
+/** What is known: the first obstacle, and the command that helps there. No words until it is read. */
 export function whyWords(
   node: Node,
   other: Node | undefined,
   permitted: readonly string[] | undefined,
-): string {
-  if (other === undefined || permitted === undefined) return "";
+): { words: string; command?: string } {
+  if (other === undefined || permitted === undefined) return { words: "" };
   const { name } = other;
   if (other.state !== "active")
-    return `${name} is ${other.state === "revoked" ? "revoked" : "not registered"}.`;
-  if (permitted.length === 0) return `No rule allows it to reach ${name}.`;
+    return { words: `${name} is ${other.state === "revoked" ? "revoked" : "not registered"}.` };
+  if (permitted.length === 0) return { words: `No rule allows it to reach ${name}.` };
   const allowed = `The rules allow ${permitted.includes("any") ? "everything" : spaced(permitted.join(", "))}`;
-  if (!other.online) return `${allowed}, but ${name} is away: see whether its machine runs.`;
+  if (!other.online)
+    return {
+      words: `${allowed}, but ${name} is away: see whether its machine runs. There:`,
+      command: doctor,
+    };
   const behind = [node, other].filter((each) => configurationOf(each).isBehind).map((each) => each.name);
-  if (behind.length > 0)
-    return `${allowed}, and both are online, but ${behind.join(" and ")} ${behind.length === 1 ? "has" : "have"} not applied the newest rules.`;
-  return `${allowed}, and both are online with the newest rules: something between them probably drops UDP. On either machine, agent doctor says more.`;
+  if (behind.length > 0) {
+    const who = behind.join(" and ");
+    const has = behind.length === 1 ? "has" : "have";
+    return {
+      words: `${allowed}, and both are online, but ${who} ${has} not applied the newest rules. On ${who}:`,
+      command: "sudo agent sync-config",
+    };
+  }
+  return {
+    words: `${allowed}, and both are online with the newest rules: something between them probably drops UDP. On either machine, this says more:`,
+    command: doctor,
+  };
 }

@@ -127,6 +127,10 @@ function Broken({ node, peer, more }: { node: Node; peer: Path; more: readonly P
   const { data: other } = useResource(id === null ? "" : apiPath(nodesApi.retrieve, { slug: own, id }));
   const permitted = usePermitted(own, node.id, id);
   const name = peer.peer_name ?? peer.peer_address;
+  const { words, command } =
+    id === null
+      ? { words: `No node has the address ${peer.peer_address}.` }
+      : whyWords(node, other, permitted);
   const rest = more.length === 0 ? "" : ` and ${more.length} more`;
   return (
     <Why
@@ -143,14 +147,12 @@ function Broken({ node, peer, more }: { node: Node; peer: Path; more: readonly P
               Examine the path
             </Button>
           )}
-          <CopyCommand command="sudo agent doctor" />
+          {command === undefined ? null : <CopyCommand command={command} />}
         </>
       }
     >
       <p>
-        <bdi>
-          {id === null ? `No node has the address ${peer.peer_address}.` : whyWords(node, other, permitted)}
-        </bdi>
+        <bdi>{words}</bdi>
       </p>
     </Why>
   );

@@ -84,11 +84,7 @@ export function Access() {
         <div class="access">
           <div class="stackd">
             <RuleList draft={draft} saved={saved} mayEdit={mayEdit} />
-            {edited === undefined ? (
-              <div class="no-phone">
-                <Groups rules={saved.rules} />
-              </div>
-            ) : null}
+            {edited === undefined ? <Groups rules={saved.rules} /> : null}
             <PolicyTests draft={draft} saved={saved} mayEdit={mayEdit} />
           </div>
           <div class={saved.rules.length > maxInSight ? "stackd stays" : "stackd"}>

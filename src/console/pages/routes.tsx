@@ -105,7 +105,7 @@ export function Routes() {
         read={exits}
         columns={[
           textColumn("exit", "Exit", 2, ({ name }: Node) => name),
-          textColumn("groups", "For", 2, ({ exit_groups: groups }: Node) => `${groups}`),
+          textColumn("groups", "For", 2, ({ exit_groups: groups = [] }: Node) => groups.join(", ")),
           textColumn("state", "State", 1, ({ online }: Node) => (online ? "online" : "away")),
         ]}
         keyOf={({ id }: Node) => id}

@@ -17,8 +17,6 @@ const groups: readonly (readonly string[])[] = [
     "console/activity/event-words.ts",
     "console/activity/recent-events.tsx",
   ],
-  // The log of events as it grows.
-  ["console/activity/log.ts", "console/activity/read-back.ts"],
   // Rules in words, and whom they let in.
   [
     "console/access/class-words.ts",
@@ -33,8 +31,10 @@ const groups: readonly (readonly string[])[] = [
   ],
   // Drawings.
   ["console/map/groups.ts", "console/map/ring.ts", "console/ui/figures.tsx"],
-  // Nodes and CAs that need somebody.
+  // Nodes and CAs that need somebody, and the log of events as it grows.
   [
+    "console/activity/log.ts",
+    "console/activity/read-back.ts",
     "console/joining/due-phones.tsx",
     "console/needs/authorities.ts",
     "console/nodes/awaited-nodes.tsx",
@@ -48,15 +48,15 @@ const groups: readonly (readonly string[])[] = [
     "console/pages/groups-field.tsx",
     "console/ui/bulk.tsx",
   ],
-  // Users and their providers.
+  // Users and their providers; settings of organizations.
   [
+    "api/organizations.ts",
+    "api/providers.ts",
     "console/pages/removed-words.ts",
     "console/pages/user-fields.tsx",
     "console/providers/leaving.ts",
     "console/providers/providers.ts",
   ],
-  // Settings of organizations.
-  ["api/organizations.ts", "api/providers.ts"],
 ];
 
 /**

@@ -201,11 +201,11 @@ test("the verdict is one sentence, and a lighthouse that is away says what that 
   expect(verdictOf(well, 0, 2)).toEqual({ sign: "on", words: "The network is well" });
   expect(verdictOf({ ...well, online: 3 }, 0, 0).words).toBe("Only 3 of 8 nodes are online");
   const hubs_away = { count: 1, first: [relay] };
-  expect(verdictOf({ ...well, hubs_away }, 2, 3).words).toBe("2 paths are broken, relay relay-1 is away");
+  expect(verdictOf({ ...well, hubs_away }, 2, 3).words).toBe("2 paths are broken, relay-1 is away");
   const dark = { ...well, hubs_away: { count: 2, first: [relay, lighthouse] } };
   expect(verdictOf(dark, 0, 2)).toEqual({
     sign: "need",
-    words: "Lighthouse lh-1 is away, relay relay-1 is away",
+    words: "Lighthouse lh-1 is away, relay-1 is away",
     alarm: {
       id: 3,
       name: "lh-1",

@@ -50,17 +50,23 @@ test("a longer round trip is a longer line, from a room to an ocean, and none is
 
 test("why a peer is not reached: the first obstacle that is known, and nothing before it is read", () => {
   const peer = { ...node, id: 2, name: "app-1" };
-  expect(whyWords(node, undefined, ["any"])).toBe("");
-  expect(whyWords(node, peer, undefined)).toBe("");
-  expect(whyWords(node, { ...peer, state: "revoked" }, ["any"])).toBe("app-1 is revoked.");
-  expect(whyWords(node, peer, [])).toBe("No rule allows it to reach app-1.");
-  expect(whyWords(node, { ...peer, online: false }, ["tcp/8080"])).toBe(
-    "The rules allow tcp 8080, but app-1 is away: see whether its machine runs.",
-  );
-  expect(whyWords({ ...node, applied_config_version: 3 }, peer, ["any"])).toBe(
-    "The rules allow everything, and both are online, but web-1 has not applied the newest rules.",
-  );
-  expect(whyWords(node, peer, ["icmp", "tcp/8080"])).toContain("something between them probably drops UDP");
+  expect(whyWords(node, undefined, ["any"])).toEqual({ words: "" });
+  expect(whyWords(node, peer, undefined)).toEqual({ words: "" });
+  expect(whyWords(node, { ...peer, state: "revoked" }, ["any"])).toEqual({ words: "app-1 is revoked." });
+  expect(whyWords(node, peer, [])).toEqual({ words: "No rule allows it to reach app-1." });
+  expect(whyWords(node, { ...peer, online: false }, ["tcp/8080"])).toEqual({
+    words: "The rules allow tcp 8080, but app-1 is away: see whether its machine runs. There:",
+    command: "sudo agent doctor",
+  });
+  expect(whyWords({ ...node, applied_config_version: 3 }, peer, ["any"])).toEqual({
+    words:
+      "The rules allow everything, and both are online, but web-1 has not applied the newest rules. On web-1:",
+    command: "sudo agent sync-config",
+  });
+  expect(whyWords(node, peer, ["icmp", "tcp/8080"])).toEqual({
+    words: expect.stringContaining("something between them probably drops UDP"),
+    command: "sudo agent doctor",
+  });
 });
 
 test("a certificate is overdue as the control plane counts it: within its last week and quarter", () => {
