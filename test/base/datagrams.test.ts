@@ -74,7 +74,7 @@ async function fakeEngine(type = 0, port = 0) {
 function listen(options: Omit<ForwarderOptions, "monotonic">) {
   const forwarder = makeForwarder({ ...options, monotonic: () => performance.now() });
   const server = Bun.serve<ForwarderConnection>({
-    hostname: "127.0.0.1",
+    hostname: "::",
     port: 0,
     routes: {
       [forwarderRoute]: {
@@ -178,6 +178,29 @@ describe("the forwarder", () => {
     const third = connect(`${url}${engine.port}`);
     await until(() => third.state.is === "closed");
     expect(all.map(({ state }) => state.is)).toEqual(["open", "open"]);
+  });
+
+  test("200 nodes behind one NAT reach both lighthouses of a machine, each gets its own answers, and others still have room", async () => {
+    const engines = [await fakeEngine(), await fakeEngine()];
+    const { url, forwarder } = listen({ engineAt: () => ({}) });
+    const all = Array.from({ length: 200 }, () => engines.map(({ port }) => connect(`${url}${port}`))).flat();
+    await until(() => all.every(({ state }) => state.is === "open"));
+    for (const [at, each] of all.entries())
+      each.send(Uint8Array.of(0x10, ...bytes(15, 0), at >> 8, at & 0xff));
+    await until(() => all.every(({ got }) => got.length === 1));
+    expect(all.map(({ got: [answer] }) => ((answer?.[16] ?? 0) << 8) | (answer?.[17] ?? 0))).toEqual([
+      ...all.keys(),
+    ]);
+    expect(all.filter(({ state }) => state.is !== "open")).toEqual([]);
+    // As many of the same address again would not reach it, but those of another one do.
+    const sameAddress = Array.from({ length: 200 }, () => connect(`${url}${engines[0]?.port}`));
+    await until(() => sameAddress.every(({ state }) => state.is !== "connecting"));
+    expect(sameAddress.filter(({ state }) => state.is === "open")).toHaveLength(100);
+    expect(forwarder.connections()).toBe(500);
+    const other = connect(`${url.replace("127.0.0.1", "[::1]")}${engines[0]?.port}`);
+    await until(() => other.state.is === "open");
+    other.send(bytes(32, 0x10));
+    await until(() => other.got.length === 1);
   });
 
   test("goes on where no engine listens, and passes on again when one does", async () => {
