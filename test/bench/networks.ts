@@ -1,6 +1,7 @@
 // `bun test/bench/networks.ts [CELL…]`: two nodes behind each kind of network, ours (engine 1.12) and those of Tailscale (with its
-// relay and a STUN server of their own), side by side: seconds until the first ping, from the start of both, and whether the path
-// is direct or relayed after 20 seconds. Bars: each cell connects, none of ours more than 2 s later. Needs root.
+// relay and a STUN server of their own), side by side: seconds until the first ping, from the start of both, or from a change of the
+// first one's address, and whether the path is direct or relayed after 20 seconds. Bars: each cell connects, none of ours more than
+// 2 s later. Needs root.
 
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -19,10 +20,17 @@ import { until } from "../support/until.ts";
 import { hasTailscale } from "./tailscale.ts";
 import { print } from "./measure.ts";
 
-/** What is done to the two hosts before anything starts there. */
-type Cell = (a: Host, b: Host, stack: DisposableStack) => void;
+/** What is done to the two hosts before anything starts there. The third one is the lighthouse, or their control server and relay. */
+type Prepare = (a: Host, b: Host, stack: DisposableStack, hub: Host) => void;
+type Cell = {
+  prepare: Prepare;
+  /** Where the third host is reached. */
+  hubAt?: string;
+  /** What is done to the first host when all works. */
+  then?: (a: Host) => void;
+};
 const behind =
-  (kinds: readonly [Nat | undefined, Nat | undefined]): Cell =>
+  (kinds: readonly [Nat | undefined, Nat | undefined]): Prepare =>
   (a, b, stack) => {
     for (const [at, host] of [a, b].entries()) {
       const kind = kinds[at];
@@ -79,7 +87,22 @@ function shareRouter(first: Host, second: Host): void {
   within("nft", 'add rule inet filter through iifname "beside" accept');
 }
 
-const cells: Record<string, Cell> = {
+const [ipv6Hub, otherAddress] = ["2001:db8:0:1::1", "192.0.2.102"];
+
+/** The control plane of ours is on loopback of each host. */
+const ipv6Only: Prepare = (a, b, _, hub) => {
+  for (const [at, host] of [hub, a, b].entries()) {
+    host.run(["ip", "addr", "add", `2001:db8:0:1::${at + 1}/64`, "dev", "eth0", "nodad"]);
+    host.run(["ip", "-4", "addr", "flush", "dev", "eth0"]);
+  }
+};
+
+const moveAddress = (host: Host): void => {
+  host.run(["ip", "addr", "del", `${host.address}/24`, "dev", "eth0"]);
+  host.run(["ip", "addr", "add", `${otherAddress}/24`, "dev", "eth0"]);
+};
+
+const prepared: Record<string, Prepare> = {
   open: behind([undefined, undefined]),
   "port-restricted": behind(["masquerade", "masquerade"]),
   symmetric: behind(["random", undefined]),
@@ -98,10 +121,40 @@ const cells: Record<string, Cell> = {
     }
   },
 };
+const cells: Record<string, Cell> = {
+  ...Object.fromEntries(Object.entries(prepared).map(([name, prepare]) => [name, { prepare }])),
+  "IPv6 only": { prepare: ipv6Only, hubAt: ipv6Hub },
+  roaming: { prepare: () => undefined, then: moveAddress },
+};
 type Result = { s: number | undefined; path: string };
 
 const giveUpMs = 60_000;
 const settleMs = 20_000;
+
+/** Between the first ping and the change of the cell. */
+const steadyMs = 5000;
+
+/** Seconds from the beginning, which may be in the past, or from the change of the cell, until the first answer. Then the path settles. */
+async function untilPing(
+  host: Host,
+  address: string,
+  began: number,
+  { then }: Cell,
+): Promise<number | undefined> {
+  const first = await firstPing(host, address, began);
+  let ms = first;
+  if (then !== undefined && first !== undefined) {
+    const ping = startPing(host, address);
+    await Bun.sleep(steadyMs);
+    await ping.stop();
+    then(host);
+    ms = await firstPing(host, address, performance.now());
+  }
+  const ping = startPing(host, address);
+  await Bun.sleep(settleMs);
+  await ping.stop();
+  return ms === undefined ? undefined : ms / 1000;
+}
 
 /** Ms until the first answer from the beginning on, which may be in the past. */
 async function firstPing(host: Host, address: string, began: number): Promise<number | undefined> {
@@ -115,7 +168,7 @@ async function firstPing(host: Host, address: string, began: number): Promise<nu
   }
 }
 
-async function ours(directory: string, lan: Lan): Promise<Result> {
+async function ours(directory: string, lan: Lan, cell: Cell): Promise<Result> {
   await using stack = new AsyncDisposableStack();
   const plane = stack.use(await startControlPlane(join(directory, "server")));
   const acme = await makeOrganization(plane);
@@ -136,27 +189,28 @@ async function ours(directory: string, lan: Lan): Promise<Result> {
   };
   const [hub, one, two] = lan.hosts;
   if (hub === undefined || one === undefined || two === undefined) throw new Error("Three hosts");
-  await run(await start(hub, ["--is-lighthouse", "--public-ip", hub.address, "--tcp-fallback", ":443"]));
+  const at = cell.hubAt ?? hub.address;
+  await run(await start(hub, ["--is-lighthouse", "--public-ip", at, "--tcp-fallback", ":443"]));
   await Bun.sleep(3000);
   const [a, b] = [await start(one), await start(two)];
   const began = performance.now();
   await Promise.all([run(a), run(b)]);
   const { ip_address: address } = await statusOf(b.places, "acme");
-  const ms = await firstPing(one, address, began);
-  const ping = startPing(one, address);
-  await Bun.sleep(settleMs);
-  await ping.stop();
+  const s = await untilPing(one, address, began, cell);
   const { stdout } = await command(a.places, ["ping", two.name, "--count", "1", "--json"]);
   const path = /"path": ?"([^"]*)"/.exec(stdout)?.[1] ?? "none";
-  return { s: ms === undefined ? undefined : ms / 1000, path: path.replace(/ [\d.:]+.*/, "") };
+  return { s, path: path.replace(/ \[?[\da-f.:]+\]?:.*/, "") };
 }
 
-async function tailscale(directory: string, lan: Lan): Promise<Result> {
+async function tailscale(directory: string, lan: Lan, cell: Cell): Promise<Result> {
   using stack = new DisposableStack();
   const [hub, one, two] = lan.hosts;
   if (hub === undefined || one === undefined || two === undefined) throw new Error("Three hosts");
   const [tailnet = "", daemon, cli = ""] = (["tailnet", "tailscaled", "tailscale"] as const).map(goProgram);
-  const control = Bun.spawn(hub.inside([tailnet, hub.address]), { stdout: "pipe", stderr: "ignore" });
+  const control = Bun.spawn(hub.inside([tailnet, cell.hubAt ?? hub.address]), {
+    stdout: "pipe",
+    stderr: "ignore",
+  });
   stack.defer(() => control.kill());
   const { value } = await control.stdout.getReader().read();
   const url = new TextDecoder().decode(value).trim();
@@ -194,33 +248,30 @@ async function tailscale(directory: string, lan: Lan): Promise<Result> {
       return (await new Response(ask("ip", "-4").stdout).text()).trim();
     }),
   );
-  const ms = await firstPing(one, addresses[1] ?? "", began);
-  const ping = startPing(one, addresses[1] ?? "");
-  await Bun.sleep(settleMs);
-  await ping.stop();
+  const s = await untilPing(one, addresses[1] ?? "", began, cell);
   const said = await new Response(
     nodes[0]?.ask("ping", "--c=1", "--until-direct=false", addresses[1] ?? "").stdout ?? null,
   ).text();
   const path = said.includes("via DERP") ? "relayed" : said.includes(" via ") ? "direct" : "none";
-  return { s: ms === undefined ? undefined : ms / 1000, path };
+  return { s, path };
 }
 
 buildAgent();
 const hasOthers = hasTailscale();
 const chosen = process.argv.slice(2);
 print(`${"network".padEnd(18)}${"ours".padEnd(26)}Tailscale`);
-for (const [name, prepare] of Object.entries(cells)) {
+for (const [name, cell] of Object.entries(cells)) {
   if (chosen.length > 0 && !chosen.includes(name)) continue;
   const results: Result[] = [];
   for (const run of hasOthers ? [ours, tailscale] : [ours]) {
     using directory = temporaryDirectory();
     using lan = makeLan(["lh", "a", "b"]);
     using stack = new DisposableStack();
-    const [, a, b] = lan.hosts;
-    if (a === undefined || b === undefined) throw new Error("Three hosts");
-    prepare(a, b, stack);
+    const [hub, a, b] = lan.hosts;
+    if (hub === undefined || a === undefined || b === undefined) throw new Error("Three hosts");
+    cell.prepare(a, b, stack, hub);
     results.push(
-      await run(directory.path, lan).catch((error: unknown) => ({
+      await run(directory.path, lan, cell).catch((error: unknown) => ({
         s: undefined,
         path: String(error).slice(0, 60),
       })),

@@ -32,8 +32,12 @@ func main() {
 		panic(err)
 	}
 	go stun.Serve()
+	ipv4, ipv6 := address, "none"
+	if net.ParseIP(address).To4() == nil {
+		ipv4, ipv6 = "none", address
+	}
 	node := &tailcfg.DERPNode{
-		Name: "1", RegionID: 1, HostName: address, IPv4: address, IPv6: "none", STUNPort: 3478,
+		Name: "1", RegionID: 1, HostName: address, IPv4: ipv4, IPv6: ipv6, STUNPort: 3478,
 		DERPPort: derp.Listener.Addr().(*net.TCPAddr).Port, InsecureForTests: true,
 	}
 	control := listen(address)

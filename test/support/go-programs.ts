@@ -65,7 +65,9 @@ export type GoProgram = TestProgram | keyof typeof rivals;
 /** The path of the program. Builds it if it is missing, in a minute or two. Concurrent test runs are safe. */
 export function goProgram(name: GoProgram): string {
   const recipe: Recipe = { ...programs, ...rivals }[name];
-  const target = join(cacheDirectory, "go-programs", `${name}-${recipe.module.split("@")[1]}`);
+  const { module, ours } = recipe;
+  const own = ours === undefined ? "" : `-${Bun.hash(readFileSync(ours)).toString(36)}`;
+  const target = join(cacheDirectory, "go-programs", `${name}-${module.split("@")[1]}${own}`);
   if (existsSync(join(target, name))) return join(target, name);
   const work = mkdtempSync(join(tmpdir(), "agent-go-"));
   mkdirSync(dirname(target), { recursive: true });
