@@ -27,7 +27,7 @@ type Cell = {
   /** Where the third host is reached. */
   hubAt?: string;
   /** What is done to the first host when all works. */
-  then?: (a: Host) => void;
+  later?: (a: Host) => void;
 };
 const behind =
   (kinds: readonly [Nat | undefined, Nat | undefined]): Prepare =>
@@ -124,7 +124,7 @@ const prepared: Record<string, Prepare> = {
 const cells: Record<string, Cell> = {
   ...Object.fromEntries(Object.entries(prepared).map(([name, prepare]) => [name, { prepare }])),
   "IPv6 only": { prepare: ipv6Only, hubAt: ipv6Hub },
-  roaming: { prepare: () => undefined, then: moveAddress },
+  roaming: { prepare: () => undefined, later: moveAddress },
 };
 type Result = { s: number | undefined; path: string };
 
@@ -139,15 +139,15 @@ async function untilPing(
   host: Host,
   address: string,
   began: number,
-  { then }: Cell,
+  { later }: Cell,
 ): Promise<number | undefined> {
   const first = await firstPing(host, address, began);
   let ms = first;
-  if (then !== undefined && first !== undefined) {
+  if (later !== undefined && first !== undefined) {
     const ping = startPing(host, address);
     await Bun.sleep(steadyMs);
     await ping.stop();
-    then(host);
+    later(host);
     ms = await firstPing(host, address, performance.now());
   }
   const ping = startPing(host, address);
