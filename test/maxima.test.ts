@@ -36,6 +36,7 @@ const anyKind = [
   "protocol.CheckinAnswer move: unknown",
   "protocol.CheckinAnswer names: unknown",
   "protocol.CheckinAnswer relayed: unknown",
+  "protocol.CheckinRequest flows: unknown",
   "protocol.CheckinRequest paths: unknown",
   "protocol.CheckinRequest relayed: unknown",
   "protocol.Node config_overrides{}: unknown",

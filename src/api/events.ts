@@ -63,6 +63,7 @@ export const eventKinds = {
   "enrollment.confirmed": added("@ let # join", "registration_token"),
   "enrollment.refused": added("@ did not let # join", "enrollment"),
   "events.archived": added("@ archived old events", "events"),
+  "flows.exported": added("@ read the flows of #", "organization"),
   "group.created": kept("@ created &", "group"),
   "group.deleted": kept("@ deleted &", "group"),
   "group.updated": kept("@ changed &", "group"),

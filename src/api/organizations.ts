@@ -205,6 +205,14 @@ export const organizationSettings = declare({
     label: "Nodes report their paths",
     more: "The map and broken paths need it. Off deletes what they reported.",
   },
+  flows: {
+    ...onOff("off", "on"),
+    flag: "flows",
+    help: "Whether nodes report which peers they talk to, on which ports; off deletes what they reported",
+    section: "Reports",
+    label: "Nodes report their flows",
+    more: "Who talks to whom, on which port; no content. Kept for 30 days. Every node says it, and its root can refuse.",
+  },
   notify_away_minutes: {
     ...numberOrNull(awayMinutes),
     flag: "notify-away",

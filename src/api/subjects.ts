@@ -12,7 +12,7 @@ import { nodeCallsApi, registrationsApi } from "./node-calls.ts";
 import { nodesApi } from "./nodes.ts";
 import { organizationsApi } from "./organizations.ts";
 import { consoleApi, docsApi, releasesApi, viewersApi } from "./pages.ts";
-import { attentionApi, pathsApi, routesApi } from "./paths.ts";
+import { attentionApi, flowsApi, pathsApi, routesApi } from "./paths.ts";
 import { phonesApi } from "./phones.ts";
 import { policyApi } from "./policy.ts";
 import {
@@ -58,6 +58,7 @@ const subjects = [
   releasesApi,
   pathsApi,
   attentionApi,
+  flowsApi,
   phonesApi,
   policyApi,
   providerSignInApi,

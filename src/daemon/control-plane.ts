@@ -9,7 +9,7 @@ import { connectOrganization } from "../node/contact/requests/connection.ts";
 import { rememberVersions, type OverlayControl } from "../node/engine/engine.ts";
 import { engineInUse } from "../node/engine/engine-in-use.ts";
 import { makePathReporter } from "../node/contact/path-report.ts";
-import { relayedIn, type RelayedAnswer } from "../protocol/relayed-report.ts";
+import { relayedIn, type RelayedAnswer } from "../protocol/traffic-reports.ts";
 import type { PeerReport } from "../node/health/peer-report.ts";
 import { followOnce, followOrganization, type FollowEdge } from "../node/contact/follow.ts";
 import { versionInForce } from "../node/files/generations.ts";

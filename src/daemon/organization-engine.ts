@@ -39,7 +39,17 @@ export type OrganizationEngineDeps = {
   store: StateStore;
   system: Pick<
     System,
-    "now" | "sleep" | "platform" | "random" | "fetch" | "machineState" | "lookup" | "env" | "run" | "isRoot"
+    | "now"
+    | "sleep"
+    | "platform"
+    | "random"
+    | "fetch"
+    | "machineState"
+    | "lookup"
+    | "env"
+    | "run"
+    | "isRoot"
+    | "bootTime"
   >;
   monotonic(): number;
   log: Log;

@@ -18,6 +18,7 @@ import { salvageOrganization } from "../node/files/damaged-organization.ts";
 import { readRevokedNote } from "../node/files/revoked-notes.ts";
 import type { System } from "../base/system.ts";
 import { clean } from "../base/log.ts";
+import { flowsShown } from "../node/files/flows-state.ts";
 import type { OrganizationState } from "./ipc/messages.ts";
 import type { Phase } from "./lifecycle.ts";
 import type { OrganizationRecord } from "./organization-record.ts";
@@ -45,7 +46,7 @@ export class OrganizationStatus {
     { active, notice }: { active: boolean; notice: string | undefined },
   ): OrganizationState {
     const now = this.#system.now();
-    const { facts, problem } = this.#read(slug);
+    const { facts, problem, flows } = this.#read(slug);
     const { phase } = supervisor.state;
     const { process } = supervisor;
     const revoked = facts.revoked !== undefined;
@@ -62,7 +63,7 @@ export class OrganizationStatus {
       ...(process === undefined ? {} : { pid: process.pid, uptime_s: Math.max(0, uptimeS) }),
       ...given({ last_checkin_at: record.lastCheckinAt }),
       ...(record.restartPending?.length ? { restart_pending: record.restartPending } : {}),
-      ...given({ left_out: facts.left_out }),
+      ...given({ left_out: facts.left_out, flows: flows?.() }),
       ...seenDataPlane(facts.dataPlane, process?.startedAt),
       ...(active ? { active } : {}),
       ...(message === undefined ? {} : { message: clean(message) }),
@@ -98,7 +99,13 @@ function warning(facts: OrganizationFacts, now: number): string | undefined {
   return certificateWarning(facts, now);
 }
 
-type Read = { facts: OrganizationFacts; metrics: string | undefined; problem: string | undefined };
+type Read = {
+  facts: OrganizationFacts;
+  metrics: string | undefined;
+  problem: string | undefined;
+  /** In files of a directory whose time is not looked at. */
+  flows?: () => OrganizationState["flows"];
+};
 
 function readFacts(configRoot: string, slug: string): Read {
   try {
@@ -112,6 +119,7 @@ function readFacts(configRoot: string, slug: string): Read {
       ),
       metrics,
       problem: undefined,
+      flows: () => flowsShown(organization),
     };
   } catch (error) {
     // The directory is missing or damaged: show the error instead.

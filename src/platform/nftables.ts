@@ -1,7 +1,6 @@
 // Tables of our own in the kernel's packet filter (Linux, nftables): one for each part and organization, written and
 // removed whole. Nothing else of the machine's ruleset is read or changed.
 
-import { createHash } from "node:crypto";
 import { existsSync } from "node:fs";
 import { brand } from "../brand.ts";
 import { messageOf } from "../base/errors.ts";
@@ -13,15 +12,24 @@ type Edge = Pick<System, "run" | "platform">;
 const programs = ["/usr/sbin/nft", "/sbin/nft", "/usr/bin/nft"];
 const timeoutMs = 5000;
 
-/** What puts rules into the kernel: counting of relays, routers, exit nodes. */
-export type TablePart = "relay" | "routes" | "exit";
+/** What puts rules into the kernel: counting of relays, routers, exit nodes, counting of flows. */
+export type TablePart = "relay" | "routes" | "exit" | "flows";
 
-const tableOf = (part: TablePart, slug: string) => `${brand.id}-${part}-${slug}`;
+export const tableOf = (part: TablePart, slug: string) => `${brand.id}-${part}-${slug}`;
 
 /** Undefined if this machine has no nft, or does not run Linux. */
 export function nftProgram({ platform }: Pick<System, "platform">): string | undefined {
   return platform === "linux" ? programs.find((each) => existsSync(each)) : undefined;
 }
+
+/** Why this machine cannot have tables; undefined: nft is there. */
+export function whyNoTables(): string | undefined {
+  const { platform } = process;
+  if (platform !== "linux") return "only machines with Linux can count them";
+  return nftProgram({ platform }) === undefined ? noNft : undefined;
+}
+
+const noNft = "this machine has no nft (the package nftables)";
 
 /**
  * Replaces a table of the family inet, in one transaction: no packet meets half of it. `body`: its chains and sets.
@@ -33,12 +41,12 @@ export async function putTable(
   body: string,
   system: Edge,
 ): Promise<string | undefined> {
-  return run(["-f", "-"], system, tableScript(part, slug, body));
+  return runScript(tableScript(part, slug, body), system);
 }
 
 /** With an empty chain, by whose name a listing tells which body is in force. */
 export function versioned(body: string): string {
-  const digest = createHash("sha256").update(body).digest("hex").slice(0, 16);
+  const digest = new Bun.CryptoHasher("sha256").update(body).digest("hex").slice(0, 16);
   return `${body}\nchain version-${digest} { }`;
 }
 
@@ -85,17 +93,21 @@ export function tableScript(part: TablePart, slug: string, body: string): string
   return `add table ${table}\ndelete table ${table}\ntable ${table} {\n${body}\n}\n`;
 }
 
-/** The table as nft's JSON; undefined if there is none, or nft does not tell. `what`: only these objects. Does not reject. */
+/**
+ * The table as nft's JSON; undefined if there is none, or nft does not tell. `what`: only counters, or everything without the
+ * elements of sets. Does not reject.
+ */
 export async function readTable(
   part: TablePart,
   slug: string,
   system: Edge,
-  what: "counters" | "table" = "table",
+  what: "counters" | "table" | "names" = "table",
 ): Promise<string | undefined> {
   const nft = nftProgram(system);
   if (nft === undefined) return undefined;
-  const words = what === "table" ? ["table"] : [what, "table"];
-  const command = [nft, "-j", "list", ...words, "inet", tableOf(part, slug)];
+  const words = what === "counters" ? [what, "table"] : ["table"];
+  const options = what === "names" ? ["-j", "-t"] : ["-j"];
+  const command = [nft, ...options, "list", ...words, "inet", tableOf(part, slug)];
   const listed = await system.run(command, { timeoutMs }).catch(() => undefined);
   return listed?.status === 0 ? listed.stdout : undefined;
 }
@@ -107,9 +119,14 @@ export async function tableRemoval(part: TablePart, slug: string, system: Edge):
   return [{ change: "run", argv: [nft, "delete", "table", "inet", tableOf(part, slug)] }];
 }
 
+/** Runs a script of nft in one transaction. Undefined without an error, or why it cannot be. Does not reject. */
+export function runScript(script: string, system: Edge): Promise<string | undefined> {
+  return run(["-f", "-"], system, script);
+}
+
 async function run(words: string[], system: Edge, input?: string): Promise<string | undefined> {
   const nft = nftProgram(system);
-  if (nft === undefined) return "this machine has no nft (the package nftables)";
+  if (nft === undefined) return noNft;
   try {
     const options = input === undefined ? { timeoutMs } : { timeoutMs, input };
     const { status, stderr } = await system.run([nft, ...words], options);

@@ -33,6 +33,8 @@ export const CheckinRequest = v.object({
   paths: v.optional(v.unknown()),
   /** A RelayedReport, of a relay. Unknown here like `paths`. Former servers ignore it. */
   relayed: v.optional(v.unknown()),
+  /** A FlowsReport. Unknown here like `paths`. Former servers ignore it. */
+  flows: v.optional(v.unknown()),
   /**
    * The node asks for underlay addresses of its peers that changed since then (ms; 0: all), to find them without a
    * lighthouse. Sent only now and then. Former servers ignore it.
@@ -73,6 +75,8 @@ export const CheckinAnswer = v.object({
   names: v.optional(v.unknown()),
   /** The result of the path report: `taken`, `later` (send it again), `unwanted`. */
   paths: v.optional(received(16)),
+  /** The result of the report of flows: `taken`, `later` (send it again), `unwanted`. */
+  flows: v.optional(received(16)),
   /** A RelayedAnswer. Unknown here: it must not keep an order from the node. */
   relayed: v.optional(v.unknown()),
   /** PeerAddresses, if the node asked for them. Unknown here like `relayed`. */

@@ -39,6 +39,8 @@ export const NodeConfig = v.object({
   ),
   /** The node is an exit for others. */
   is_exit: v.optional(v.boolean()),
+  /** The organization wants to know which flows there are. Former agents ignore it. */
+  flows: v.optional(v.boolean()),
   /** How lighthouses and relays are reached where UDP is blocked, by overlay address. Former agents ignore it. */
   tcp: v.fallback(v.optional(v.pipe(v.record(address, TcpWay), v.maxEntries(mostTcpWays))), undefined),
 });

@@ -16,6 +16,7 @@ import { endSilentNodes } from "./nodes/contact/silence.ts";
 import { publishLateNames } from "./names/publish.ts";
 import { checkLeavers } from "./oidc/gone-at-provider.ts";
 import { endUnproven } from "./oidc/unproven.ts";
+import { deleteUnwantedFlows } from "./flows/reports.ts";
 import { deleteEndedPaths } from "./paths/reports.ts";
 import { advanceRollingUpdates } from "./rollout/rolling-update.ts";
 import { checkPolicies, revertUnconfirmed } from "./policy-files/upkeep.ts";
@@ -120,6 +121,12 @@ function partsOf(services: Services, leases: Leases): Part[] {
       start: () => undefined,
       stop: services.pathReports.stop,
     },
+    {
+      name: "reports of flows",
+      runs: "each replica",
+      start: () => undefined,
+      stop: services.flowReports.stop,
+    },
     loopOfEach(services, "watch of the clock", clockMs, makeClockWatch(services)),
     pageWatch(services),
     planeFallbackOf(services),
@@ -152,7 +159,10 @@ function partsOf(services: Services, leases: Leases): Part[] {
     }),
     leasedLoop("CA rotations", rotationMs, makeRotations),
     ...acmeOf(services, leasedLoop),
-    leasedLoop("upkeep of paths", pathsMs, (own) => () => deleteEndedPaths(own)),
+    leasedLoop("upkeep of paths", pathsMs, (own) => async () => {
+      await deleteEndedPaths(own);
+      await deleteUnwantedFlows(own);
+    }),
     leasedLoop("people at their providers", leaversMs, (own) => (closing) => checkLeavers(own, closing)),
     leasedLoop("people without a proof", leaversMs, (own) => () => endUnproven(own)),
     leasedLoop("online counts", onlineCountsMs, (own) => () => countOnline(own)),

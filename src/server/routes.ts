@@ -19,7 +19,7 @@ import {
   organizationProvidersApi,
   providersApi,
 } from "../api/providers.ts";
-import { attentionApi, pathsApi, routesApi } from "../api/paths.ts";
+import { attentionApi, flowsApi, pathsApi, routesApi } from "../api/paths.ts";
 import { authoritiesApi } from "../api/authorities.ts";
 import { eventsApi } from "../api/events.ts";
 import { phonesApi } from "../api/phones.ts";
@@ -43,6 +43,8 @@ import { nodeCallsApi, registrationsApi } from "../api/node-calls.ts";
 import { rulesApi } from "../api/rules.ts";
 import { policyApi } from "../api/policy.ts";
 import type { Services } from "./services.ts";
+
+const nodeRoutes = () => import("./nodes/routes.ts");
 
 export function allRoutes(services: Services): Route[] {
   const routes: Route[] = [
@@ -105,22 +107,19 @@ export function allRoutes(services: Services): Route[] {
     ...attach(namesApi, async () => (await import("./names/routes.ts")).nameHandlers(services)),
     ...attach(policyApi, async () => (await import("./policy-files/routes.ts")).policyHandlers(services)),
     ...attach(pathsApi, async () => (await import("./paths/routes.ts")).pathHandlers(services)),
+    ...attach(flowsApi, async () => (await import("./flows/routes.ts")).flowHandlers(services)),
     ...attach(attentionApi, async () => (await import("./paths/routes.ts")).attentionHandlers(services)),
     ...attach(authoritiesApi, async () => (await import("./rollout/routes.ts")).authorityHandlers(services)),
     ...attach(eventsApi, async () => (await import("./audit/routes.ts")).eventHandlers(services)),
     ...attach(alarmsApi, async () => (await import("./alarms/routes.ts")).alarmHandlers(services)),
     ...attach(webhooksApi, async () => (await import("./webhooks/routes.ts")).webhookHandlers(services)),
-    ...attach(nodesApi, async () => (await import("./nodes/routes.ts")).nodeHandlers(services)),
-    ...attach(routesApi, async () => (await import("./nodes/routes.ts")).routeHandlers(services)),
+    ...attach(nodesApi, async () => (await nodeRoutes()).nodeHandlers(services)),
+    ...attach(routesApi, async () => (await nodeRoutes()).routeHandlers(services)),
     ...attach(nodeCallsApi, async () => (await import("./nodes/call-routes.ts")).nodeCallHandlers(services)),
-    ...attach(registrationsApi, async () =>
-      (await import("./nodes/routes.ts")).registrationHandlers(services),
-    ),
-    ...attach(enrollmentsApi, async () => (await import("./nodes/routes.ts")).enrollmentHandlers(services)),
-    ...attach(reauthenticationsApi, async () =>
-      (await import("./nodes/routes.ts")).reauthenticationHandlers(services),
-    ),
-    ...attach(phonesApi, async () => (await import("./nodes/routes.ts")).phoneHandlers(services)),
+    ...attach(registrationsApi, async () => (await nodeRoutes()).registrationHandlers(services)),
+    ...attach(enrollmentsApi, async () => (await nodeRoutes()).enrollmentHandlers(services)),
+    ...attach(reauthenticationsApi, async () => (await nodeRoutes()).reauthenticationHandlers(services)),
+    ...attach(phonesApi, async () => (await nodeRoutes()).phoneHandlers(services)),
   ];
   return routes;
 }

@@ -26,6 +26,7 @@ import { makeSentFiles, type SentFiles } from "./nodes/contact/sent-files.ts";
 import { makeVersionAges, type VersionAges } from "./nodes/contact/version-ages.ts";
 import type { ServerOptions } from "./options.ts";
 import type { Transaction } from "./store/database.ts";
+import { makeFlowReports, type FlowReports } from "./flows/reports.ts";
 import { makeRelayed, type Relayed } from "./paths/relayed.ts";
 import { makeAddresses, type Addresses } from "./paths/addresses.ts";
 import { makeGroupPaths, type GroupPathSums } from "./paths/group-paths.ts";
@@ -75,6 +76,7 @@ export type Services = ServerOptions & {
   groupPaths: GroupPathSums;
   addresses: Addresses;
   relayed: Relayed;
+  flowReports: FlowReports;
   /** Streams of events to consoles. */
   streams: Streams;
   /** Talks to providers of identities. */
@@ -103,6 +105,7 @@ export async function makeServices(given: ServerOptions): Promise<Services> {
   const names = makeNames(options);
   const addresses = makeAddresses({ ...options, names });
   const heavyWork = makeHeavyWork();
+  const budget = makeBudget(options);
   const afterConfirmation = (orgId: number) => advanceRollingUpdates({ ...options, authorities }, orgId);
   return {
     ...options,
@@ -147,6 +150,7 @@ export async function makeServices(given: ServerOptions): Promise<Services> {
     relayed: makeRelayed(options),
     streams: makeStreams({ ...options, reports }),
     exchange: makeExchange(options),
-    budget: makeBudget(options),
+    flowReports: makeFlowReports({ ...options, budget }),
+    budget,
   };
 }

@@ -135,7 +135,7 @@ async function insertNode(tx: Transaction, orgId: number, id: number, shared: Sh
     "INSERT INTO sightings (node_id, last_checkin_at, applied_config_version) VALUES ($1, $2, 1)",
     [id, now],
   );
-  await takeAddress(tx, orgId, { host: id, ip }, id);
+  await takeAddress(tx, orgId, { host: id, ip }, id, 0);
   const life = { notBefore: Math.floor(now / 1000) - 60, notAfter: Math.floor((now + 90 * day) / 1000) };
   const certificate = signCertificate(
     {

@@ -143,6 +143,10 @@ async function noteNodes(): Promise<void> {
   await note("org update acme --path-reports off --names all");
   await note("org update acme --path-reports on --names rules");
   await note("path list acme --node laptop --probe broken");
+  await note("flow list acme");
+  await note("org update acme --flows on");
+  await note("flow list acme --since 24h");
+  await note("org update acme --flows off");
   await note("relay limit acme phone 500GB");
   await note("node update acme phone --relay --public-ip 203.0.113.9");
   await note("relay limit acme phone 500GB");

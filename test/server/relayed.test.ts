@@ -3,7 +3,7 @@
 
 import { expect, test } from "bun:test";
 import * as v from "valibot";
-import { RelayedAnswer } from "../../src/protocol/relayed-report.ts";
+import { RelayedAnswer } from "../../src/protocol/traffic-reports.ts";
 import { writeMetrics } from "../../src/server/metrics/metrics.ts";
 import type { Organization } from "../../src/api/organizations.ts";
 import { Relay } from "../../src/api/paths.ts";

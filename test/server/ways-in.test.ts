@@ -25,7 +25,11 @@ afterAll(() => server[Symbol.asyncDispose]());
 const root = join(import.meta.dir, "../../src");
 
 /** Their parts are checked one by one, by `PathsReport` and `RelayedReport` of the protocol. */
-const anyKind = ["nodes_checkin body paths: unknown", "nodes_checkin body relayed: unknown"];
+const anyKind = [
+  "nodes_checkin body paths: unknown",
+  "nodes_checkin body relayed: unknown",
+  "nodes_checkin body flows: unknown",
+];
 
 test("every text of every request's body and query passes the gate", () => {
   const found = allRoutes(server.app.services).flatMap(({ name, takes }) =>
@@ -39,6 +43,7 @@ test("every text of every request's body and query passes the gate", () => {
 /** Files of the server with a schema for what others wrote: providers, ACME servers, policies, files. */
 const outside: Record<string, readonly unknown[]> = {
   "server/oidc/admission.ts": [admission.Subject, admission.Called, admission.Groups, Email],
+  "server/flows/reports.ts": [protocol.FlowsReport],
   "server/paths/relayed.ts": [protocol.RelayedReport],
   "server/paths/reports.ts": [protocol.PathsReport],
   "server/users/factors/passkeys.ts": [ClientData],

@@ -295,6 +295,7 @@ const organizations: Record<string, Maker> = {
   paths_counts: nothing,
   paths_groups: nothing,
   paths_between: nothing,
+  flows_list: nothing,
   nodes_attention: nothing,
   nodes_peers: ({ node }) => ({ id: node.id }),
   relays_list: nothing,

@@ -18,7 +18,7 @@ export * from "../../src/protocol/orders.ts";
 export * from "../../src/protocol/users-groups.ts";
 export * from "../../src/protocol/path-report.ts";
 export * from "../../src/protocol/registration.ts";
-export * from "../../src/protocol/relayed-report.ts";
+export * from "../../src/protocol/traffic-reports.ts";
 export * from "../../src/protocol/second-lighthouse.ts";
 export * from "../../src/protocol/settings.ts";
 export * from "../../src/protocol/shown-groups.ts";

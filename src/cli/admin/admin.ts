@@ -17,6 +17,7 @@ const path = () => import("./nodes/path.ts");
 const relay = () => import("./nodes/relay.ts");
 const route = () => import("./nodes/route.ts");
 const rule = () => import("./rule.ts");
+const flow = () => import("./flow.ts");
 const policy = () => import("./policy.ts");
 const ca = () => import("./ca.ts");
 const access = () => import("./users/access.ts");
@@ -245,6 +246,10 @@ export const adminCommands: CommandTable = {
   "admin route delete": lazyCommand(
     { description: "Let nodes route a network no longer" },
     async () => (await route()).remove,
+  ),
+  "admin flow list": lazyCommand(
+    { description: "List who talked to whom, by protocol and port" },
+    async () => (await flow()).list,
   ),
   "admin rule list": lazyCommand(
     { description: "List the firewall rules; traffic that no rule allows is refused" },

@@ -124,7 +124,7 @@ function ofTypes(types: readonly string[]): (event: Event) => boolean {
 }
 
 /** Milliseconds. A duration counts back from now. */
-function timeOf(values: Values, flag: string, { now }: Pick<System, "now">): number | undefined {
+export function timeOf(values: Values, flag: string, { now }: Pick<System, "now">): number | undefined {
   const text = values.text(flag);
   if (text === undefined) return undefined;
   const ago = parseDuration(text);

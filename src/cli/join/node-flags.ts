@@ -54,6 +54,11 @@ export const permissionFlags: Flags = {
     description: "Offer this machine as an exit to the internet; an administrator approves it",
   },
   "no-advertise-exit": { type: "boolean", description: "Offer it no longer" },
+  flows: {
+    type: "boolean",
+    description: "Let the organization know which flows there are, if it wants to: the usual",
+  },
+  "no-flows": { type: "boolean", description: "Never report which flows there are on this machine" },
   "tcp-fallback": {
     type: "string",
     valueHint: "LISTENER",

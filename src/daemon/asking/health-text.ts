@@ -1,5 +1,6 @@
 // The health of an organization in words, for `agent status`. Loads little: the command must start fast.
 
+import { brand } from "../../brand.ts";
 import { formatSize } from "../../base/quantities.ts";
 import { lightOf } from "../../node/health/findings.ts";
 import type { OrganizationState } from "../ipc/messages.ts";
@@ -61,6 +62,15 @@ function offloadNotes({ data_plane: seen }: OrganizationState): string[] {
 /** That UDP is blocked, and how this node goes instead. */
 export function tcpNotes({ tcp }: Pick<OrganizationState, "tcp">): string[] {
   return tcp === undefined ? [] : [`UDP is blocked: over TCP, ${tcp.at}, since ${tcp.since}`];
+}
+
+export function flowNotes({ flows }: Pick<OrganizationState, "flows">): string[] {
+  if (flows === undefined) return [];
+  if (flows.state === "off") return ["flows are not reported, as root of this machine said"];
+  if (flows.state === "failed") return [`flows are not reported: ${flows.reason}`];
+  return [
+    `flows are reported: which peers this machine talks to, on which ports (root ends it: \`${brand.executable} sync-config --no-flows\`)`,
+  ];
 }
 
 /** Settings that an administrator would not expect. */

@@ -14,6 +14,7 @@ import type { System } from "../../base/system.ts";
 import {
   dataPlaneNotes,
   findingNotes,
+  flowNotes,
   healthNotes,
   isHealthy,
   relayNotes,
@@ -157,6 +158,7 @@ export function renderStatus(report: StatusReport, now: number, width?: number):
         ...tcpNotes(status),
         ...relayNotes(status),
         ...dataPlaneNotes(status),
+        ...flowNotes(status),
         ...notesOn(status),
       ].map((note) => `${status.team}: ${note}`),
     );

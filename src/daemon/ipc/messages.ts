@@ -1,6 +1,7 @@
 // The protocol of the daemon's socket: newline-delimited JSON, one object a line. In it an organization is a "team". Clients
 // load only the types; the daemon checks requests with the schemas.
 
+import type { FlowsShown } from "../../node/files/flows-state.ts";
 import * as v from "valibot";
 import type { ErrorCode } from "../../base/errors.ts";
 import type { Confirmation } from "../../protocol/confirmation.ts";
@@ -8,7 +9,7 @@ import type { Finding } from "../../node/health/findings.ts";
 import type { DataPlaneSeen } from "../../node/files/config/data-plane-in-force.ts";
 import type { Health } from "../../node/health/verdict.ts";
 import type { PeerReport } from "../../node/health/peer-report.ts";
-import type { RelayedAnswer } from "../../protocol/relayed-report.ts";
+import type { RelayedAnswer } from "../../protocol/traffic-reports.ts";
 import { Slug } from "../../protocol/values.ts";
 
 /** Longest line without its line break. */
@@ -59,6 +60,8 @@ export type OrganizationState = {
   restart_pending?: string[];
   /** Settings of the control plane that this machine does not accept, with reasons. */
   left_out?: { key: string; reason: string }[];
+  /** The organization wants to know which flows there are: whether this machine says it. Older daemons do not send it. */
+  flows?: FlowsShown;
   /** Offloads and buffers of the engine. Older daemons do not send them. */
   data_plane?: DataPlaneSeen;
   active?: true;

@@ -9,7 +9,7 @@ import type { CheckinAnswer, CheckinRequest } from "../../protocol/checkin.ts";
 import type { NamesRequest } from "../../protocol/names.ts";
 import type { PathsReport } from "../../protocol/path-report.ts";
 import type { DataPlaneReport } from "../../protocol/values.ts";
-import type { RelayedReport } from "../../protocol/relayed-report.ts";
+import type { FlowsReport, RelayedReport } from "../../protocol/traffic-reports.ts";
 import type { OverlayControl } from "../engine/engine.ts";
 import type { EngineInUse } from "../engine/engine-in-use.ts";
 import type { FindingKind } from "../../protocol/finding-kinds.ts";
@@ -112,6 +112,8 @@ export type CheckInOptions = {
   /** For callers that pass the answer to the reporter. */
   paths?: Partial<PathsReport>;
   relayed?: RelayedReport | undefined;
+  /** For callers that note the answer. */
+  flows?: FlowsReport;
   data_plane?: DataPlaneReport | undefined;
   /** For callers that pass the answer to the light. */
   addresses?: CheckinRequest["addresses"];
@@ -151,6 +153,7 @@ export async function checkIn(
       names: options.names,
       paths: options.paths,
       relayed: options.relayed,
+      flows: options.flows,
       data_plane: options.data_plane,
       addresses: options.addresses,
       advertised,

@@ -6,7 +6,7 @@ import { given } from "../../base/given.ts";
 import { release } from "node:os";
 import { AppError, messageOf } from "../../base/errors.ts";
 import type { Log } from "../../base/log.ts";
-import { relayedIn } from "../../protocol/relayed-report.ts";
+import { relayedIn } from "../../protocol/traffic-reports.ts";
 import { maxPollWaitS, type CheckinAnswer } from "../../protocol/checkin.ts";
 import type { System } from "../../base/system.ts";
 import {
@@ -201,15 +201,19 @@ function tcpPort(organization: Organization): number {
 async function reportBeside(
   { config, ...organization }: Organization,
   { light, paths, system }: FollowEdge,
-): Promise<Pick<CheckInOptions, "paths" | "relayed" | "others" | "addresses" | "tcp">> {
+): Promise<Pick<CheckInOptions, "paths" | "relayed" | "flows" | "others" | "addresses" | "tcp">> {
   const reported = paths?.report();
   const relayed = config.is_relay
     ? await (await import("./relayed.ts")).relayedReport({ ...organization, config }, system)
     : undefined;
+  const flows =
+    config.flows === true
+      ? (await import("./flows.ts")).flowsReport({ ...organization, config }, system)
+      : undefined;
   const addresses = light?.addresses();
   return {
     relayed,
-    ...given({ addresses, paths: reported }),
+    ...given({ addresses, flows, paths: reported }),
     ...(light !== undefined && config.is_lighthouse ? { others: true as const } : {}),
     ...(isHub(config) ? { tcp: tcpPort({ ...organization, config }) } : {}),
   };
@@ -301,6 +305,8 @@ async function askControlPlane(
     poll.abort(new Error("Answered"));
   }
   if (about.paths !== undefined) edge.paths?.answered(answer.paths);
+  if (about.flows !== undefined)
+    (await import("./flows.ts")).noteAnswer(organization, about.flows, answer.flows);
   edge.light?.noteAnswer(answer);
   edge.onCheckin?.(answer);
   const askNames = async (others: Parameters<typeof ask>[1]) =>

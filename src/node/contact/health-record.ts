@@ -6,7 +6,7 @@ import { formatTime } from "../../base/quantities.ts";
 import { messageOf } from "../../base/errors.ts";
 import type { Log } from "../../base/log.ts";
 import { confirmationIn } from "../../protocol/confirmation.ts";
-import { relayedIn } from "../../protocol/relayed-report.ts";
+import { relayedIn } from "../../protocol/traffic-reports.ts";
 import type { CheckinAnswer } from "../../protocol/checkin.ts";
 import type { System } from "../../base/system.ts";
 import type { VersionOf } from "../engine/engine-in-use.ts";

@@ -2,7 +2,7 @@
 
 import { join } from "node:path";
 import { readTextIfThere } from "../../base/files.ts";
-import type { RelayedReport } from "../../protocol/relayed-report.ts";
+import type { RelayedReport } from "../../protocol/traffic-reports.ts";
 import { controlSocket } from "../../platform/systemd/control-socket.ts";
 import { readRelayed } from "../../platform/network/relay-counter.ts";
 import type { System } from "../../base/system.ts";

@@ -19,7 +19,16 @@ export type EdgeContext = {
   heardAt?(peers: readonly string[]): number | undefined;
   system: Pick<
     System,
-    "now" | "monotonic" | "sleep" | "lookup" | "machineState" | "env" | "run" | "platform" | "isRoot"
+    | "now"
+    | "monotonic"
+    | "sleep"
+    | "lookup"
+    | "machineState"
+    | "env"
+    | "run"
+    | "platform"
+    | "isRoot"
+    | "bootTime"
   >;
 };
 

@@ -1,5 +1,7 @@
 // The parts, in the order in which they start. What runs them is loaded only where one is needed: every check asks this.
 
+import { whyNoTables } from "../../platform/nftables.ts";
+import { areFlowsReported } from "../files/flows-state.ts";
 import type { Organization } from "../files/organizations.ts";
 import { readTcpState, tcpListenersOf, tcpWaysOf } from "../files/tcp-state.ts";
 import { exitServer, exitUser } from "./exit-parts.ts";
@@ -23,6 +25,13 @@ const tcpFallback: EdgePart = {
   start: async (context) => (await import("./tcp-fallback.ts")).startTcpFallback(context),
 };
 
+const flowsPart: EdgePart = {
+  name: "the count of flows",
+  // Without nft `status` says so, and nothing runs.
+  needed: (organization) => areFlowsReported(organization) && whyNoTables() === undefined,
+  start: async (context) => (await import("./flows.ts")).startFlows(context),
+};
+
 export const edgeParts: readonly EdgePart[] = [
   routerPart,
   failoverPart,
@@ -30,6 +39,7 @@ export const edgeParts: readonly EdgePart[] = [
   exitServer,
   tcpListener,
   tcpFallback,
+  flowsPart,
 ];
 
 export function needsEdge(organization: Organization): boolean {

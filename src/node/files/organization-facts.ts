@@ -3,6 +3,7 @@
 
 import type { LeftOut } from "../../engine/left-out.ts";
 import type { DataPlane } from "./config/data-plane.ts";
+import { flowsShown, type FlowsShown } from "./flows-state.ts";
 import type { SyncState } from "./generations.ts";
 import type { Organization } from "./organizations.ts";
 import { readRevokedNote } from "./revoked-notes.ts";
@@ -18,6 +19,8 @@ export type OrganizationFacts = {
   revoked?: string;
   /** Settings of the control plane that this machine left out. */
   left_out?: LeftOut[];
+  /** The organization wants to know which flows there are. */
+  flows?: FlowsShown;
   /** As it was decided; the engine may still run with the former one. */
   dataPlane?: DataPlane;
 };
@@ -28,6 +31,7 @@ export function readOrganizationFacts(
   certificateEnd: string,
 ): OrganizationFacts {
   const note = readRevokedNote(directory);
+  const flows = flowsShown({ config, directory });
   const leftOut = state?.left_out ?? [];
   return {
     name: config.name,
@@ -36,6 +40,7 @@ export function readOrganizationFacts(
     ...(config.ephemeral === true ? { ephemeral: true as const } : {}),
     ...(note === undefined ? {} : { revoked: note.reason }),
     ...(leftOut.length === 0 ? {} : { left_out: leftOut }),
+    ...(flows === undefined ? {} : { flows }),
     ...(state?.data_plane === undefined ? {} : { dataPlane: state.data_plane }),
   };
 }

@@ -44,6 +44,8 @@ const Permissions = v.object({
   former_routes: v.optional(texts(64), []),
   /** Other nodes may reach the internet through this machine, if the control plane makes it an exit. */
   advertise_exit: v.exactOptional(v.boolean()),
+  /** No control plane learns which flows there are on this machine. */
+  no_flows: v.exactOptional(v.boolean()),
   /** Which exit the packets of this machine take; `auto`: the best one. */
   exit: v.exactOptional(
     v.object({
@@ -233,12 +235,16 @@ export function flagAllowing(directory: string, flag: PermissionFlag, entries: r
  * The permissions from flags: lists with commas, or "none". Flags that are not given change nothing. Throws usage.
  */
 export function parsePermissions(
-  valueOf: (flag: PermissionFlag | "advertise-exit" | "no-advertise-exit" | "no-tcp") => string | undefined,
+  valueOf: (
+    flag: PermissionFlag | "advertise-exit" | "no-advertise-exit" | "flows" | "no-flows" | "no-tcp",
+  ) => string | undefined,
 ): Partial<Permissions> {
   const allowed: Partial<Permissions> = {};
   const isExit =
     valueOf("no-advertise-exit") === "true" ? false : valueOf("advertise-exit") === "true" || undefined;
   if (isExit !== undefined) allowed.advertise_exit = isExit;
+  const isUnseen = valueOf("no-flows") === "true" ? true : valueOf("flows") === "true" ? false : undefined;
+  if (isUnseen !== undefined) allowed.no_flows = isUnseen;
   for (const { flag, key, read, example } of flags) {
     const text = flag === "tcp-fallback" && valueOf("no-tcp") === "true" ? "off" : valueOf(flag);
     if (text === undefined) continue;

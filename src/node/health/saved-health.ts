@@ -8,7 +8,7 @@ import * as v from "valibot";
 import { brand, defaultPlaces } from "../../brand.ts";
 import { makeDirectory, readTextIfThere, writeFileUntilBoot } from "../../base/files.ts";
 import { ConfirmationAnswer } from "../../protocol/confirmation.ts";
-import { RelayedAnswer } from "../../protocol/relayed-report.ts";
+import { RelayedAnswer } from "../../protocol/traffic-reports.ts";
 import { ownPlatform } from "../../platform/own-directory.ts";
 import type { System } from "../../base/system.ts";
 import type { PlaneFacts } from "./assessment.ts";

@@ -3,7 +3,7 @@
 // subtype relay. The table only counts: it accepts and drops nothing.
 
 import * as v from "valibot";
-import type { RelayedReport } from "../../protocol/relayed-report.ts";
+import type { RelayedReport } from "../../protocol/traffic-reports.ts";
 import type { System } from "../../base/system.ts";
 import { putTable, readTable } from "../nftables.ts";
 

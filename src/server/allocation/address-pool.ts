@@ -123,12 +123,14 @@ export async function takeAddress(
   orgId: number,
   address: Pick<NodeAddress, "host" | "ip">,
   nodeId: number,
+  at: number,
 ): Promise<void> {
   const taken = await addresses.upsert(
     tx,
     { orgId, host: address.host, nodeId },
     `ON CONFLICT (org_id, host) DO UPDATE
-       SET node_id = excluded.node_id, held_version = NULL, held_until = NULL, free_at = NULL, recheck_version = NULL, is_quiet = 0
+       SET taken_at = CASE WHEN addresses.node_id = excluded.node_id THEN addresses.taken_at ELSE ${Math.floor(at)} END,
+         node_id = excluded.node_id, held_version = NULL, held_until = NULL, free_at = NULL, recheck_version = NULL, is_quiet = 0
      WHERE addresses.node_id IS NULL OR addresses.node_id = excluded.node_id`,
   );
   if (taken === 0) throw addressTaken(address.ip);

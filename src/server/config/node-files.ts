@@ -174,6 +174,7 @@ function nodeConfigOf(view: OrgView, node: NodeRecord): NodeConfig {
     ...(node.ephemeralSilenceS === null ? {} : { ephemeral: true }),
     ...(exits.length === 0 ? {} : { exits }),
     ...(isExit(node) ? { is_exit: true } : {}),
+    ...(view.flows ? { flows: true } : {}),
     ...given({ tcp: tcpWays(view, node) }),
   };
 }

@@ -24,6 +24,8 @@ export type OrgView = {
   network: string;
   network6: string | null;
   configVersion: number;
+  /** Nodes report which flows there are. */
+  flows: boolean;
   config: ConfigView;
   exits: readonly ReturnType<typeof exitPick.parse>[];
   /** Lighthouses and relays that are reached by TCP. Not in `config`: no config.yml changes with them. */
@@ -153,6 +155,7 @@ async function loadView(reader: Reader, orgId: number, now: number): Promise<Org
     network: org.network,
     network6: org.network6,
     configVersion: org.configVersion,
+    flows: org.flows,
     config,
     exits,
     byTcp,

@@ -38,14 +38,36 @@ export const nodeCallHandlers = (services: Services): Handlers<typeof nodeCallsA
     const isNews = noteMachine(services, call, received);
     if (call.caller.kind === "node") services.addresses.noteCall(call.caller.nodeId, call.address);
     const input = withClockFinding(services, call, received);
-    if (call.isOwnCa && call.caller.kind === "node") return answerByOwnCa(services, call, input, isNews);
-    if (input.leaving === true && call.caller.kind === "node") return leave(services, call, input);
-    const isPlain = questions.every((each) => input[each] === undefined) && !services.clones.has(call.id());
-    const known =
-      isPlain && call.waitS === 0 ? services.checkins.atOnce(call.org, call.id(), input) : undefined;
-    return known === undefined ? checkIn(services, call, input, isNews) : { body: known };
+    if (input.flows === undefined || call.caller.kind !== "node")
+      return answerTo(services, call, input, isNews);
+    // Beside everything else, so that a check-in with flows stays a plain one.
+    const counted = services.flowReports.take(call.org, call.caller.nodeId, input.flows);
+    return withFlows(answerTo(services, call, input, isNews), counted);
   },
 });
+
+function answerTo(
+  services: Services,
+  call: OrganizationCall,
+  input: CheckinRequest,
+  isNews: boolean,
+): Answered | Promise<Answered> {
+  if (call.isOwnCa && call.caller.kind === "node") return answerByOwnCa(services, call, input, isNews);
+  if (input.leaving === true && call.caller.kind === "node") return leave(services, call, input);
+  const isPlain = questions.every((each) => input[each] === undefined) && !services.clones.has(call.id());
+  const known =
+    isPlain && call.waitS === 0 ? services.checkins.atOnce(call.org, call.id(), input) : undefined;
+  return known === undefined ? checkIn(services, call, input, isNews) : { body: known };
+}
+
+/** The answer says whether the flows of the check-in are stored. */
+async function withFlows(
+  answered: Answered | Promise<Answered>,
+  counted: Promise<CheckinAnswer["flows"]>,
+): Promise<Answered> {
+  const [{ body }, flows] = await Promise.all([answered, counted]);
+  return { body: { ...body, ...given({ flows }) } };
+}
 
 type Answered = { body: CheckinAnswer };
 /** What a check-in may ask beside reporting the node's state. One that asks nothing is answered from memory. */

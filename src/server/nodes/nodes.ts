@@ -145,7 +145,7 @@ export async function insertPending(
     ownerKnown: true,
   });
   await checkHub(tx, org.id, node);
-  await takeAddress(tx, org.id, address, node.id);
+  await takeAddress(tx, org.id, address, node.id, now);
   await record(tx, {
     orgId: org.id,
     at: now,
@@ -256,7 +256,7 @@ export async function changeNode(
   checkPublicAddress(issuing, patch.public_ip);
   const change = {
     ...patched(before, patch),
-    ...(await changeAddress(tx, issuing, before, patch.ip_address)),
+    ...(await changeAddress(tx, issuing, before, patch.ip_address, now)),
   };
   const after = { ...before, ...change };
   await ensureGroups(tx, org.id, [...(patch.groups ?? []), ...exitGroupsOf(patch)], now);
@@ -326,6 +326,7 @@ async function changeAddress(
   org: IssuingOrg,
   node: NodeRow,
   requested: string | undefined,
+  now: number,
 ): Promise<Partial<Pick<NodeRow, "ip" | "ip6">>> {
   if (requested === undefined) return {};
   const address = await chooseAddress(tx, org, requested, node.id);
@@ -333,7 +334,7 @@ async function changeAddress(
   const until = await lastCertificateEnd(tx, node.id);
   if (until === 0) await freeAddresses(tx, org.id, node.id);
   else await leaveAddresses(tx, org.id, node.id, { version: null, until });
-  await takeAddress(tx, org.id, address, node.id);
+  await takeAddress(tx, org.id, address, node.id, now);
   return { ip: address.ip, ip6: address.ip6 };
 }
 

@@ -204,7 +204,7 @@ async function insertPhone(
     phone: wish.system,
     importedAt: now,
   });
-  await takeAddress(tx, org.id, address, id);
+  await takeAddress(tx, org.id, address, id, now);
   await recordRegistrant(tx, id, null, actor);
   await publishNames(tx, org.id, [id]);
   await notifyNode(tx, org.id, id);

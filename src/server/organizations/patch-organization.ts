@@ -51,11 +51,11 @@ export async function patchOrganization(
     // Name and rotation are not in the nodes' configurations.
     const inConfig = ({ alive_interval, config_overrides }: Changeable) =>
       JSON.stringify([alive_interval, config_overrides]);
-    if (inConfig(after) !== inConfig(before)) await raiseConfigVersion(tx, org.id);
+    if (inConfig(after) !== inConfig(before) || isChanged("flows")) await raiseConfigVersion(tx, org.id);
     // The version: a replica that has not heard of it yet must not tell a node the former suffix again.
     if (isChanged("name_suffix")) await raiseNamesVersion(tx, org.id);
     else if (isChanged("names_to_all")) await tx.notify("names", String(org.id));
-    if (isChanged("path_reports")) await tx.notify("organization", String(org.id));
+    if (isChanged("path_reports") || isChanged("flows")) await tx.notify("organization", String(org.id));
     if (isChanged("reauthenticate_days")) await notifyNodesWithDeadline(tx, org.id);
     if (!after.path_reports) await paths.delete(tx, { orgId: org.id });
     if (after.notify_away_minutes === null && isChanged("notify_away_minutes")) await forgetAway(tx, org.id);

@@ -4,7 +4,7 @@
 import type { Relay } from "../../api/paths.ts";
 import * as v from "valibot";
 import { AppError, messageOf } from "../../base/errors.ts";
-import { RelayedReport, type RelayedAnswer } from "../../protocol/relayed-report.ts";
+import { RelayedReport, type RelayedAnswer } from "../../protocol/traffic-reports.ts";
 import { record, type Actor } from "../audit/record.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Transaction } from "../store/database.ts";

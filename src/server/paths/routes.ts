@@ -62,7 +62,7 @@ export const attentionHandlers = (services: Services): Handlers<typeof attention
 });
 
 /** The user whose nodes alone the caller sees; undefined for administrators. Visitors and programs own none. */
-function ownerOf({ caller, org }: Access): number | undefined {
+export function ownerOf({ caller, org }: Access): number | undefined {
   if (org.role !== "member") return undefined;
   return caller.kind === "person" && !org.visiting ? caller.userId : 0;
 }

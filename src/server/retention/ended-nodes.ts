@@ -21,6 +21,7 @@ const referring = [
   "certificates",
   "registrants",
   "paths",
+  "flows",
   "sightings",
   "sent_files",
   "relay_traffic",

@@ -1,6 +1,7 @@
 // Deletes rows that nothing needs any more, in batches of one short transaction each. What a restore of a backup must
 // still know to be revoked is kept: deleted webhooks, and service tokens without an end.
 
+import { flowsKeptMs } from "../../api/paths.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Params } from "../store/database.ts";
 import { idleMs } from "../store/tables/sessions.ts";
@@ -17,6 +18,7 @@ const day = 86_400_000;
 const deliveriesMs = 30 * day;
 /** Retention of alarms after their end. */
 const alarmsMs = 90 * day;
+const flowsKey = "node_id, day, side, peer, address, protocol, port";
 /** Expired certificates stay a day longer, because nodes' clocks may be behind. */
 const certificatesMs = day;
 const batchSize = 500;
@@ -77,6 +79,7 @@ function endedRows({ accessLifetimeS }: Deps, now: number, keptMs: number): Ende
     { table: "alarms", key: "id", where: "ended_at < $1", params: [now - alarmsMs] },
     { table: "retired_tokens", key: "token_hash", where: "retired_at < $1", params: [now - keptMs] },
     { table: "registration_tokens", key: "id", where: unusedToken, params: [now - keptMs] },
+    { table: "flows", key: flowsKey, where: "day < $1", params: [Math.floor((now - flowsKeptMs) / day)] },
     { table: "sent_configs", key: "org_id, digest", where: unusedConfig, params: [now - day] },
   ];
 }

@@ -55,7 +55,7 @@ import {
   usedChallenges,
 } from "./tables/users.ts";
 import { policies, firewallRules } from "./tables/policies.ts";
-import { paths as pathTable, relayTraffic } from "./tables/paths.ts";
+import { flows, paths as pathTable, relayTraffic } from "./tables/paths.ts";
 
 /**
  * Step n brings version n - 1 to n. A step only adds; what is no longer used is removed one release later. Never edit a
@@ -311,6 +311,8 @@ const steps: readonly (readonly string[])[] = [
     ...alarms.create,
     "CREATE INDEX paths_peer ON paths (org_id, peer)",
   ],
+  // 62
+  [organizations.add("flows"), addresses.add("takenAt"), ...flows.create],
 ];
 
 /**

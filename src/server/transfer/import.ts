@@ -212,10 +212,10 @@ async function insertHost(tx: Transaction, context: Context, host: PlannedHost):
   });
   await ensureGroups(tx, orgId, groups, now);
   const networks = { id: orgId, network: plan.network, network6: plan.network6 };
-  await takeAddress(tx, orgId, { host: hostNumber(networks, host.ip), ip: host.ip }, id);
+  await takeAddress(tx, orgId, { host: hostNumber(networks, host.ip), ip: host.ip }, id, now);
   // Its IPv6 address may belong to another host number.
   const second = secondHost(networks, host.ip6);
-  if (second !== undefined) await takeAddress(tx, orgId, { host: second, ip: host.ip6 ?? "" }, id);
+  if (second !== undefined) await takeAddress(tx, orgId, { host: second, ip: host.ip6 ?? "" }, id, now);
   // Configurations on other machines may name it. None of them has confirmed version 1 before it registers.
   if (isBlocked) await holdName(tx, { id, orgId, name }, 1);
   for (const state of ["current", "former"] as const) {

@@ -71,7 +71,7 @@ test("an empty and a full network need the same statements", async () => {
     );
     const id = Number(made?.["id"]);
     await tx.run("DELETE FROM addresses WHERE org_id = $1 AND host = 30000", [full.id]);
-    await takeAddress(tx, full.id, { host: 30_000, ip: "10.77.117.48" }, id);
+    await takeAddress(tx, full.id, { host: 30_000, ip: "10.77.117.48" }, id, 0);
     await freeAddresses(tx, full.id, id);
   });
   expect((await next(full)).ip).toBe("10.77.117.48");

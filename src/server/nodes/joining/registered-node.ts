@@ -65,7 +65,7 @@ export async function insertNode(
     isNamed: grant.isNamed,
     ownerGroups: await ownerGroupsOf(tx, org.id, grant.ownerId),
   });
-  await takeAddress(tx, org.id, address, node.id);
+  await takeAddress(tx, org.id, address, node.id, now);
   return node;
 }
 

@@ -105,7 +105,7 @@ export async function bringBack(
     hint: "Register this machine again with new keys and another name.",
   });
   const address = await formerAddress(tx, org, node);
-  await takeAddress(tx, org.id, address, node.id);
+  await takeAddress(tx, org.id, address, node.id, now);
   const change = {
     state: node.registeredAt === null ? ("pending" as const) : ("active" as const),
     ip: address.ip,

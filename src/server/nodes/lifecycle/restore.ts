@@ -41,7 +41,7 @@ export async function restoreNode(
     await requireNameStillFree(tx, node);
     await checkSubnets(tx, issuing, node.subnets, node);
     await checkHub(tx, org.id, node);
-    await takeAddresses(tx, issuing, node);
+    await takeAddresses(tx, issuing, node, system.now());
     const notRevoked = {
       revokedAt: null,
       revokeReason: null,
@@ -79,11 +79,11 @@ export async function restoreNode(
 }
 
 /** Throws conflict if another node has one of them. The IPv6 address of an imported node may have a row of its own. */
-async function takeAddresses(tx: Transaction, org: Networks, node: NodeRecord): Promise<void> {
+async function takeAddresses(tx: Transaction, org: Networks, node: NodeRecord, now: number): Promise<void> {
   const first = { host: hostNumber(org, node.ip), ip: node.ip };
   const second = { host: secondHost(org, node.ip6) ?? first.host, ip: node.ip6 ?? "" };
   for (const address of second.host === first.host ? [first] : [first, second]) {
-    await takeAddress(tx, org.id, address, node.id).catch((error: unknown) => {
+    await takeAddress(tx, org.id, address, node.id, now).catch((error: unknown) => {
       throw error instanceof AppError && error.code === "address_taken"
         ? new AppError("conflict", `Another node has the address ${address.ip} now.`)
         : error;

@@ -195,6 +195,8 @@ export const addresses = table(
     recheckVersion: since(12, integerOrNull()),
     /** Its former node was ephemeral: engines check open flows again for another reason, or when few addresses are left. */
     isQuiet: since(25, truth(0)),
+    /** Since when its node has it, after another one, ms; 0: from the beginning. Flows of the time before are another's. */
+    takenAt: since(62, integerWithDefault("DEFAULT 0")),
   },
   {
     constraints: ["PRIMARY KEY (org_id, host)"],

@@ -116,6 +116,8 @@ export const organizations = table(
     revokeUnprovenFrom: since(41, integerWithDefault("DEFAULT 0")),
     /** A node that has not checked in for this many minutes is reported as away; null: no node is. */
     notifyAwayMinutes: since(56, integerOrNull()),
+    /** Nodes report which flows there are. */
+    flows: since(62, truth(0)),
     /** Since when that counts, ms. */
     notifyAwayFrom: since(56, integerWithDefault("DEFAULT 0")),
     /** As src/api/organizations.ts has them: `node=30`. */

@@ -65,3 +65,39 @@ export const relayTraffic = table(
     indexes: ["CREATE INDEX relay_traffic_org ON relay_traffic (org_id)"],
   },
 );
+
+export const flowSides = { out: 0, in: 1, summary: 2 } as const;
+
+/**
+ * Flows that nodes report: a row for each kind of a day (UTC), so that the table grows with what differs, and not with time.
+ * A row with the side `summary` says what a node has reported of a day.
+ */
+export const flows = table(
+  "flows",
+  {
+    nodeId: integer(),
+    /** The end of the interval, in days since 1970. */
+    day: integer(),
+    /** `flowSides`. */
+    side: integer(),
+    /** The node that had the address; 0: none had it for the whole interval. */
+    peer: integer(),
+    address: text(),
+    protocol: text(),
+    port: integer(),
+    orgId: integer("REFERENCES organizations (id)"),
+    /** New ones; in a summary those that are in no row. */
+    flows: integer(),
+    answered: integer(),
+    /** Of the first and the last interval, ms. */
+    firstAt: integer(),
+    lastAt: integer(),
+    /** In a summary: for how long flows may have passed unseen, and the id of the last report. */
+    unseenS: integer(),
+    report: text(),
+  },
+  {
+    constraints: ["PRIMARY KEY (node_id, day, side, peer, address, protocol, port)"],
+    indexes: ["CREATE INDEX flows_org ON flows (org_id)", "CREATE INDEX flows_day ON flows (day)"],
+  },
+);

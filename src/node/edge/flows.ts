@@ -1,0 +1,157 @@
+// Collects what the kernel counts of the overlay's flows, every five minutes, for the check-ins that report it. While a report
+// waits, the kernel goes on counting: nothing but one report of at most 256 rows is kept, however long the control plane is away.
+
+import { join } from "node:path";
+import { messageOf } from "../../base/errors.ts";
+import { readTextIfThere } from "../../base/files.ts";
+import { applyChanges } from "../../platform/apply.ts";
+import { tableRemoval } from "../../platform/nftables.ts";
+import { maxFlowRows } from "../../protocol/traffic-reports.ts";
+import {
+  beginGeneration,
+  dropGenerations,
+  isInForce,
+  readFlows,
+  readGenerations,
+  type CountedFlows,
+  type Generation,
+} from "../../platform/network/flow-counter.ts";
+import { tunnelDevice } from "../files/config/read-config.ts";
+import {
+  areFlowsReported,
+  readCollected,
+  removeFlowsState,
+  waitingFlows,
+  writeCollected,
+  writeFlowsFault,
+  type Collected,
+} from "../files/flows-state.ts";
+import { overlayNetworks } from "../files/granted/networks.ts";
+import { runPart, type EdgeContext, type RunningPart } from "./part.ts";
+
+type Context = Pick<EdgeContext, "slug" | "directory" | "log" | "system">;
+
+const intervalS = 300;
+const lookEveryMs = 10_000;
+
+export function startFlows(context: EdgeContext): RunningPart {
+  const { slug, directory, system } = context;
+  return runPart(
+    (signal) => countFlows(context, signal),
+    async () => {
+      // While the engine is only stopped, the table stays: then no time counts as unseen.
+      if (!isStillWanted(context)) await forgetFlows({ slug, directory }, system);
+    },
+  );
+}
+
+function isStillWanted({ open }: EdgeContext): boolean {
+  try {
+    return areFlowsReported(open());
+  } catch {
+    return false;
+  }
+}
+
+/** Also if there is nothing. Does not reject. */
+async function forgetFlows(
+  { slug, directory }: Pick<Context, "slug" | "directory">,
+  system: Context["system"],
+) {
+  try {
+    await applyChanges(await tableRemoval("flows", slug, system), system);
+    removeFlowsState(directory);
+  } catch {
+    // The directory is gone, or the disk does not write: the next report replaces the files.
+  }
+}
+
+/** Until the signal. Then what was counted is collected too, unless a report waits. Does not reject. */
+export async function countFlows(context: Context, signal: AbortSignal): Promise<void> {
+  const { slug, directory, log, system } = context;
+  let fault: string | undefined = "";
+  for (let isLast = false; !isLast;) {
+    isLast = signal.aborted;
+    const reason = await collectFlows(context, isLast ? 0 : intervalS).catch(messageOf);
+    if (reason !== fault) {
+      if (reason !== undefined)
+        log.warn("Cannot count the flows of the overlay; nothing else changes", { team: slug, reason });
+      fault = tryToWrite(directory, reason) ? reason : "";
+    }
+    if (!isLast) await system.sleep(lookEveryMs, signal).catch(() => undefined);
+  }
+}
+
+function tryToWrite(directory: string, reason: string | undefined): boolean {
+  try {
+    writeFlowsFault(directory, reason);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/**
+ * Counts, and collects what was counted if its generation is at least `dueS` old and no report waits. Undefined without an
+ * error, or why it cannot be. Throws if the report cannot be written: then the kernel keeps what it has.
+ */
+export async function collectFlows(
+  { slug, directory, system }: Pick<Context, "slug" | "directory" | "system">,
+  dueS: number,
+): Promise<string | undefined> {
+  const device = tunnelDevice(readTextIfThere(join(directory, "config.yml")) ?? "");
+  if (device === undefined) return "the configuration names no interface";
+  const place = { slug, device, networks: overlayNetworks(directory) };
+  const boot = (system.bootTime().id ?? "").slice(0, 8);
+  const now = system.bootTime().ms / 1000;
+  const last = readCollected(directory);
+  const reported = last?.boot === boot ? last.generation : 0;
+  const present = await readGenerations(slug, system);
+  const newest = present?.generations.at(-1);
+  const isDue = newest !== undefined && now - newest.from >= dueS && waitingFlows(directory) === undefined;
+  if (present === undefined || !isInForce(present, place) || isDue) {
+    const next = { number: Math.max(newest?.number ?? 0, reported) + 1, from: now };
+    const failed = await beginGeneration(place, next, system);
+    if (failed !== undefined) return failed;
+  }
+  if (present === undefined || newest === undefined || !isDue) return undefined;
+  const first = present.generations.find(({ number }) => number > reported);
+  if (first !== undefined) {
+    const found = await readFlows(slug, { after: reported, upTo: newest.number }, system);
+    if (found === undefined) return "nft does not list what it counted";
+    const { isCut, ...counted } = rowsOf(found);
+    const unseenS = (isCut ? now - first.from : 0) + unseenBefore(first, last, boot);
+    const id = `${boot === "" ? "boot" : boot}-${newest.number}`;
+    const times = {
+      boot,
+      generation: newest.number,
+      from: Math.min(first.from, now),
+      to: now,
+      at: system.now(),
+    };
+    writeCollected(directory, { ...counted, ...times, id, unseen_s: Math.round(unseenS) });
+  }
+  await dropGenerations(slug, present.generations, system);
+  return undefined;
+}
+
+/**
+ * For how long flows may have passed uncounted before this generation: a program removed the table, or the machine was
+ * started and the agent later. Of the last minutes before a boot nothing is known.
+ */
+function unseenBefore(first: Generation, last: Collected | undefined, boot: string): number {
+  if (last === undefined) return 0;
+  return last.boot === boot ? Math.max(0, first.from - last.to) : first.from + intervalS;
+}
+
+/** The rows that matter most: of flows that were answered or go on, then by their number. `isCut`: such flows are left out. */
+function rowsOf({ flows, rest }: { flows: CountedFlows[]; rest: number }) {
+  const isUsed = (each: CountedFlows) => each.answered > 0 || each.flows === 0;
+  const sorted = flows.toSorted((a, b) => Number(isUsed(b)) - Number(isUsed(a)) || b.flows - a.flows);
+  const others = sorted.slice(maxFlowRows);
+  return {
+    rows: sorted.slice(0, maxFlowRows),
+    rest: others.reduce((sum, each) => sum + each.flows, rest),
+    isCut: rest > 0 || others.some(isUsed),
+  };
+}

@@ -1,0 +1,78 @@
+// What this machine reports of its flows, between the part that collects them (edge/flows.ts) and the check-ins that send them.
+// Each file has one writer.
+
+import { rmSync } from "node:fs";
+import { join } from "node:path";
+import * as v from "valibot";
+import { writeFileAtomic } from "../../base/files.ts";
+import { foreignText } from "../../base/text.ts";
+import { whyNoTables } from "../../platform/nftables.ts";
+import { makeSocketDirectory, socketDirectory } from "../../platform/systemd/control-socket.ts";
+import { FlowsReport } from "../../protocol/traffic-reports.ts";
+import { readValidJson, type Organization } from "./organizations.ts";
+import { permissionsOrNone } from "./permissions.ts";
+
+const seconds = v.pipe(v.number(), v.minValue(0));
+/** The interval that is being reported, or was reported last. `from`, `to`: seconds after the boot with this id. */
+const Collected = v.object({
+  ...v.omit(FlowsReport, ["from", "to"]).entries,
+  boot: v.pipe(v.string(), v.maxLength(64)),
+  generation: v.pipe(v.number(), v.integer(), v.minValue(0)),
+  from: seconds,
+  to: seconds,
+  /** `to` by the machine's clock, ms: for the time after another boot. */
+  at: v.number(),
+});
+export type Collected = v.InferOutput<typeof Collected>;
+const Taken = v.object({ id: v.pipe(v.string(), v.maxLength(32)) });
+const Fault = v.object({ reason: foreignText(400) });
+
+const pathIn = (directory: string, name: string) => join(directory, socketDirectory, name);
+const [collectedName, takenName, faultName] = ["flows.json", "flows-taken.json", "flows-fault.json"];
+
+export const readCollected = (directory: string) =>
+  readValidJson(pathIn(directory, collectedName), Collected);
+const readTaken = (directory: string) => readValidJson(pathIn(directory, takenName), Taken);
+
+function write(directory: string, name: string, value: object, mode: number): void {
+  makeSocketDirectory(directory);
+  writeFileAtomic(pathIn(directory, name), `${JSON.stringify(value)}\n`, mode);
+}
+
+/** For root alone: it shows whom this node talks to. */
+export const writeCollected = (directory: string, collected: Collected) =>
+  write(directory, collectedName, collected, 0o600);
+export const noteTaken = (directory: string, id: string) => write(directory, takenName, { id }, 0o600);
+
+/** The report that waits for a check-in. */
+export function waitingFlows(directory: string): Collected | undefined {
+  const collected = readCollected(directory);
+  return collected === undefined || collected.id === readTaken(directory)?.id ? undefined : collected;
+}
+
+/** Why flows cannot be counted; undefined: they can. `status` of users reads it. */
+export function writeFlowsFault(directory: string, reason: string | undefined): void {
+  if (reason !== undefined) return write(directory, faultName, { reason: reason.slice(0, 400) }, 0o644);
+  rmSync(pathIn(directory, faultName), { force: true });
+}
+
+export function removeFlowsState(directory: string): void {
+  for (const name of [collectedName, takenName, faultName]) rmSync(pathIn(directory, name), { force: true });
+}
+
+type Place = Pick<Organization, "directory" | "config">;
+
+/** Whether the organization wants to know, and root of this machine lets it. */
+export const areFlowsReported = ({ directory, config }: Place): boolean =>
+  config.flows === true && permissionsOrNone(directory).no_flows !== true;
+
+/** What `status` says of it; undefined: the organization does not want to know. */
+export function flowsShown(place: Place): FlowsShown | undefined {
+  if (place.config.flows !== true) return undefined;
+  if (!areFlowsReported(place)) return { state: "off" };
+  const reason = whyNoTables() ?? readValidJson(pathIn(place.directory, faultName), Fault)?.reason;
+  return reason === undefined ? { state: "reported" } : { state: "failed", reason };
+}
+
+/** `off`: root of this machine does not let it. */
+export type FlowsShown = { state: "reported" | "off" } | { state: "failed"; reason: string };

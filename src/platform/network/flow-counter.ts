@@ -1,0 +1,254 @@
+// Counts in the kernel (Linux, nftables, connection tracking) the flows on an overlay's interface: by peer, protocol and
+// destination port. The table only counts: it accepts and drops nothing, and no packet leaves the kernel.
+//
+// Sets come in generations, `in4-7-1234`: the 7th, which began 1234 s after boot. To collect, one transaction points the rules
+// at the sets of a new generation. The former ones stay until the caller has stored what is in them, so a process that is
+// killed in between loses nothing and counts nothing twice.
+
+import * as v from "valibot";
+import type { System } from "../../base/system.ts";
+import { readTable, runScript, tableOf } from "../nftables.ts";
+
+type Edge = Pick<System, "run" | "platform">;
+
+/** Flows of one peer, protocol and port. `flows` 0: older ones went on. */
+export type CountedFlows = {
+  peer: string;
+  incoming: boolean;
+  protocol: "tcp" | "udp" | "icmp" | "other";
+  port: number;
+  flows: number;
+  answered: number;
+};
+
+/** `number` rises within a boot. `from`: seconds after boot. */
+export type Generation = { number: number; from: number };
+export type Present = { generations: readonly (Generation & { version: string })[]; version: string };
+
+/** Elements of one set. What finds no room is counted without peer and port. */
+const setSize = 4096;
+const families = [
+  { family: 4, type: "ipv4_addr", header: "ip" },
+  { family: 6, type: "ipv6_addr", header: "ip6" },
+] as const;
+const sides = ["in", "out"] as const;
+
+/** What the rules depend on. `networks`: of the overlay; other destinations are not counted by their addresses. */
+export type FlowPlace = { slug: string; device: string; networks: readonly string[] };
+
+const suffix = ({ number, from }: Generation) => `${number}-${Math.floor(from)}`;
+const setName = (side: string, family: number, generation: Generation) =>
+  `${side}${family}-${suffix(generation)}`;
+
+/**
+ * A connection is counted once and answered once, however often its first packets are repeated: two bits of its label say so.
+ * They come from the name of the organization, because another one on this machine may count the same connection.
+ */
+function labelsOf(slug: string): { counted: number; answered: number } {
+  const counted = 2 * ((new Bun.CryptoHasher("sha256").update(slug).digest()[0] ?? 0) % 64);
+  return { counted, answered: counted + 1 };
+}
+
+function setsOf(generation: Generation): string[] {
+  return sides.flatMap((side) => [
+    `counter rest-${side}-${suffix(generation)} { }`,
+    ...families.flatMap(({ family, type }) => {
+      const key = `type ${type} . inet_proto . inet_service`;
+      const room = `size ${setSize}; flags dynamic;`;
+      return [
+        `set ${setName(side, family, generation)} { ${key} . ct_dir; ${room} counter; }`,
+        `set ${setName(`live-${side}`, family, generation)} { ${key}; ${room} }`,
+      ];
+    }),
+  ]);
+}
+
+/** The rules of each chain. `peer`: whether the peer's address is the packet's source or destination. */
+function rulesOf({ slug, device, networks }: FlowPlace, generation: Generation): Record<string, string[]> {
+  const { counted, answered } = labelsOf(slug);
+  const update = (set: "" | "live-", side: string, peer: "saddr" | "daddr", port: "sport" | "dport") =>
+    families.flatMap(({ family, header }) =>
+      // In an ICMP packet type and code have the place of the source port. They are no port: the reader drops them.
+      [
+        { match: "meta l4proto { 1, 58 }", place: "sport" },
+        { match: "meta l4proto != { 1, 58 }", place: port },
+      ].map(
+        ({ match, place }) =>
+          `${match} update @${setName(`${set}${side}`, family, generation)} ` +
+          `{ ${header} ${peer} . meta l4proto . th ${place}${set === "" ? " . ct direction" : ""} } return`,
+      ),
+    );
+  const once = (label: number) => [`ct label ${label} return`, `ct label set ${label}`];
+  const fresh = (side: "in" | "out", peer: "saddr" | "daddr") => [
+    ...once(counted),
+    ...update("", side, peer, "dport"),
+    `counter name rest-${side}-${suffix(generation)}`,
+  ];
+  const reply = (side: "in" | "out", peer: "saddr" | "daddr") => [
+    ...once(answered),
+    ...update("", side, peer, "sport"),
+  ];
+  const inside = families.flatMap(({ family, header }) => {
+    const own = networks.filter((each) => each.includes(":") === (family === 6));
+    return own.length === 0 ? [] : [`${header} daddr { ${own.join(", ")} } jump outside-in`];
+  });
+  return {
+    before: [
+      `iifname "${device}" ct state new jump new-in`,
+      `iifname "${device}" ct state established ct direction original jump live-in`,
+      `iifname "${device}" ct state established ct direction reply ct label ${counted} jump reply-out`,
+    ],
+    after: [
+      `oifname "${device}" ct state established ct direction reply ct label ${counted} jump reply-in`,
+      ...inside.map((rule) => `oifname "${device}" ct direction original ${rule}`),
+    ],
+    "outside-in": ["ct state new jump new-out", "ct state established jump live-out"],
+    "new-in": fresh("in", "saddr"),
+    "new-out": fresh("out", "daddr"),
+    "live-in": update("live-", "in", "saddr", "dport"),
+    "live-out": update("live-", "out", "daddr", "dport"),
+    "reply-in": reply("in", "daddr"),
+    "reply-out": reply("out", "saddr"),
+  };
+}
+
+const hooks: Record<string, string> = {
+  // After connection tracking, before addresses are translated; and after they are.
+  before: "type filter hook prerouting priority -140; policy accept;",
+  after: "type filter hook postrouting priority 150; policy accept;",
+};
+
+/** Of everything but the generation. */
+const versionOf = (place: FlowPlace): string =>
+  new Bun.CryptoHasher("sha256")
+    .update(JSON.stringify(rulesOf(place, { number: 0, from: 0 })))
+    .digest("hex")
+    .slice(0, 12);
+
+/** Whether the rules in force are those of this place. */
+export const isInForce = (present: Present, place: FlowPlace): boolean =>
+  present.version === versionOf(place);
+
+/**
+ * From now on flows are counted in this generation: makes the table, or points its rules there. Undefined without an error, or
+ * why it cannot be. Does not reject.
+ */
+export function beginGeneration(
+  place: FlowPlace,
+  generation: Generation,
+  system: Edge,
+): Promise<string | undefined> {
+  const table = `inet ${tableOf("flows", place.slug)}`;
+  const rules = Object.entries(rulesOf(place, generation));
+  const made = [
+    `counter version-${suffix(generation)}-${versionOf(place)} { }`,
+    ...setsOf(generation),
+    ...rules.map(([name]) => `chain ${name} { ${hooks[name] ?? ""} }`),
+  ];
+  const filled = rules.flatMap(([name, list]) => [
+    `flush chain ${table} ${name}`,
+    ...list.map((rule) => `add rule ${table} ${name} ${rule}`),
+  ]);
+  return runScript([`table ${table} {`, ...made, "}", ...filled, ""].join("\n"), system);
+}
+
+/** Removes what former generations counted. Does not reject. */
+export function dropGenerations(
+  slug: string,
+  generations: readonly (Generation & { version: string })[],
+  system: Edge,
+): Promise<string | undefined> {
+  const table = `inet ${tableOf("flows", slug)}`;
+  const lines = generations.flatMap((each) => [
+    `delete counter ${table} version-${suffix(each)}-${each.version}`,
+    ...sides.flatMap((side) => [
+      `delete counter ${table} rest-${side}-${suffix(each)}`,
+      ...families.flatMap(({ family }) =>
+        ["", "live-"].map((kind) => `delete set ${table} ${setName(`${kind}${side}`, family, each)}`),
+      ),
+    ]),
+  ]);
+  return runScript(`${lines.join("\n")}\n`, system);
+}
+
+const text = v.pipe(v.string(), v.maxLength(64));
+const word = v.union([text, v.number()]);
+const Key = v.object({ concat: v.pipe(v.array(word), v.maxLength(4)) });
+const packets = v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(Number.MAX_SAFE_INTEGER));
+const Element = v.union([
+  v.object({ elem: v.object({ val: Key, counter: v.optional(v.object({ packets })) }) }),
+  Key,
+]);
+const Listed = v.object({
+  nftables: v.pipe(
+    v.array(
+      v.object({
+        counter: v.optional(v.object({ name: text, packets })),
+        set: v.optional(
+          v.object({ name: text, elem: v.optional(v.pipe(v.array(Element), v.maxLength(setSize)), []) }),
+        ),
+      }),
+    ),
+    v.maxLength(10_000),
+  ),
+});
+type Listed = v.InferOutput<typeof Listed>["nftables"];
+
+/** Undefined if there is no table. */
+async function list(slug: string, what: "names" | "table", system: Edge): Promise<Listed | undefined> {
+  const listed = await readTable("flows", slug, system, what);
+  const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), Listed), listed);
+  return parsed.success ? parsed.output.nftables : undefined;
+}
+
+/** The generations in the kernel, the oldest first; undefined if there is none. Does not reject. */
+export async function readGenerations(slug: string, system: Edge): Promise<Present | undefined> {
+  const listed = (await list(slug, "names", system)) ?? [];
+  const generations = listed
+    .flatMap(({ counter }) => {
+      const [, number, from, version] =
+        /^version-(\d+)-(\d+)-([0-9a-f]{12})$/.exec(counter?.name ?? "") ?? [];
+      return version === undefined ? [] : [{ number: Number(number), from: Number(from), version }];
+    })
+    .sort((a, b) => a.number - b.number);
+  const version = generations.at(-1)?.version;
+  return version === undefined ? undefined : { generations, version };
+}
+
+/** What these generations counted; `rest`: new flows that found no room. Undefined if nft does not tell. Does not reject. */
+export async function readFlows(
+  slug: string,
+  { after, upTo }: { after: number; upTo: number },
+  system: Edge,
+): Promise<{ flows: CountedFlows[]; rest: number } | undefined> {
+  const listed = await list(slug, "table", system);
+  if (listed === undefined) return undefined;
+  const found = new Map<string, CountedFlows>();
+  let rest = 0;
+  for (const { counter, set } of listed) {
+    const [, kind, number] =
+      /^(rest|live|in|out)\D*[46]?-(\d+)-\d+$/.exec(counter?.name ?? set?.name ?? "") ?? [];
+    if (kind === undefined || Number(number) <= after || Number(number) > upTo) continue;
+    if (counter !== undefined) rest += counter.packets;
+    for (const element of set?.elem ?? []) addElement(found, set?.name ?? "", element);
+  }
+  return { flows: [...found.values()], rest };
+}
+
+function addElement(found: Map<string, CountedFlows>, set: string, element: v.InferOutput<typeof Element>) {
+  const { val, counter } = "elem" in element ? element.elem : { val: element, counter: undefined };
+  const [peer = "", named = "", at = 0, direction] = val.concat;
+  const protocol = protocolOf(named);
+  const port = protocol === "tcp" || protocol === "udp" ? Number(at) : 0;
+  const incoming = /^(live-)?in/.test(set);
+  const key = `${peer} ${incoming} ${protocol} ${port}`;
+  const flows = found.get(key) ?? { peer: String(peer), incoming, protocol, port, flows: 0, answered: 0 };
+  flows[direction === "reply" ? "answered" : "flows"] += counter?.packets ?? 0;
+  found.set(key, flows);
+}
+
+function protocolOf(named: string | number): CountedFlows["protocol"] {
+  if (named === "tcp" || named === 6) return "tcp";
+  if (named === "udp" || named === 17) return "udp";
+  return ["icmp", 1, "ipv6-icmp", "icmpv6", 58].includes(named) ? "icmp" : "other";
+}

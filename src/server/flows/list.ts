@@ -1,0 +1,87 @@
+// The flows of an organization as the API shows them.
+
+import { maxFirst, type Flow, type FlowQuery, type Flows } from "../../api/paths.ts";
+import { formatTime } from "../../base/quantities.ts";
+import { flowProtocols } from "../../protocol/traffic-reports.ts";
+import type { Reader } from "../store/database.ts";
+import { readFlows, readReporters, type Observed, type Reporter } from "./read.ts";
+
+const hourMs = 3_600_000;
+const usualMs = 7 * 24 * hourMs;
+
+/** `ownerId`: a member, who sees what their own nodes report. */
+export type Shown = { isWanted: boolean; ownerId: number | undefined; now: number };
+
+export async function listFlows(
+  reader: Reader,
+  orgId: number,
+  query: FlowQuery,
+  { isWanted, ownerId, now }: Shown,
+): Promise<Flows> {
+  const since = query.since ?? now - usualMs;
+  const all = await readReporters(reader, orgId);
+  const own = [...all.values()].filter((each) => ownerId === undefined || each.ownerId === ownerId);
+  const isAsked = ({ id }: Reporter) =>
+    (query.from === undefined && query.to === undefined) || id === query.from || id === query.to;
+  const reporters = isWanted ? own : [];
+  const ids = reporters.filter(isAsked).map(({ id }) => id);
+  const { observed, coverage, leftOut } = await readFlows(reader, ids, since);
+  const silentSince = now - hourMs;
+  const active = own.filter(({ state, phone }) => state === "active" && phone === null);
+  const heard = isWanted
+    ? await readFlows(
+        reader,
+        active.map(({ id }) => id),
+        silentSince,
+      )
+    : undefined;
+  const silent = active.filter(({ id }) => heard?.coverage.has(id) !== true);
+  const found = observed
+    .filter(
+      (each) =>
+        (query.from === undefined || each.from === query.from) &&
+        (query.to === undefined || each.to === query.to) &&
+        (query.unanswered === "false" || unanswered(each) > 0),
+    )
+    .sort((a, b) => b.lastAt - a.lastAt || count(b) - count(a) || b.port - a.port);
+  return {
+    wanted: isWanted,
+    since: formatTime(since),
+    flows: found.slice(0, query.limit).map((each) => shownFlow(each, all)),
+    left_out: Math.max(0, found.length - query.limit) + leftOut,
+    uncounted: [...coverage.values()].reduce((sum, { rest }) => sum + rest, 0),
+    nodes: active.length,
+    silent: {
+      count: silent.length,
+      first: silent
+        .map(({ name }) => name)
+        .sort()
+        .slice(0, maxFirst),
+    },
+  };
+}
+
+/** Both may have seen the same flows: the larger number counts. */
+const count = ({ sent, received }: Observed) => Math.max(sent?.flows ?? 0, received?.flows ?? 0);
+export const answered = ({ sent, received }: Observed) =>
+  Math.max(sent?.answered ?? 0, received?.answered ?? 0);
+const unanswered = (each: Observed) => Math.max(0, count(each) - answered(each));
+
+function shownFlow(each: Observed, names: ReadonlyMap<number, Reporter>): Flow {
+  const { from, to, address, protocol, port, sent, received, firstAt, lastAt } = each;
+  const side = sent === undefined ? "receiver" : received === undefined ? "sender" : "both";
+  return {
+    from: from === 0 ? null : from,
+    from_name: names.get(from)?.name ?? null,
+    to: to === 0 ? null : to,
+    to_name: names.get(to)?.name ?? null,
+    address,
+    protocol: flowProtocols.find((word) => word === protocol) ?? "other",
+    port: port === 0 ? null : port,
+    flows: count(each),
+    unanswered: unanswered(each),
+    seen_by: side,
+    first_at: formatTime(firstAt),
+    last_at: formatTime(lastAt),
+  };
+}

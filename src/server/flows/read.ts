@@ -1,0 +1,125 @@
+// Reads reported flows in slices, and makes one of what sender and receiver say of the same flows.
+
+import { nextRound } from "../http/heavy-work.ts";
+import type { Reader } from "../store/database.ts";
+import { computed, integer, queryAll, text } from "../store/table.ts";
+import { nodes } from "../store/tables/nodes.ts";
+import { flows, flowSides } from "../store/tables/paths.ts";
+
+type Counts = { flows: number; answered: number };
+/** Flows from one node or address to another. */
+export type Observed = {
+  /** 0: no node had the address for the whole interval. */
+  from: number;
+  to: number;
+  /** Of the peer, as the node saw it. */
+  address: string;
+  protocol: string;
+  port: number;
+  sent: Counts | undefined;
+  received: Counts | undefined;
+  firstAt: number;
+  lastAt: number;
+};
+
+/** What a node reported of a time. */
+export type Coverage = { firstAt: number; lastAt: number; unseenS: number; rest: number };
+export type ReadFlows = {
+  observed: Observed[];
+  /** By node. */
+  coverage: Map<number, Coverage>;
+  /** Kinds of flows that are too many to keep in memory. */
+  leftOut: number;
+};
+
+const dayMs = 86_400_000;
+/** Nodes of one query: check-ins do not wait for long. */
+const nodesAtOnce = 10;
+const mostKinds = 200_000;
+
+const row = computed({
+  nodeId: integer(),
+  side: integer(),
+  peer: integer(),
+  address: text(),
+  protocol: text(),
+  port: integer(),
+  flows: integer(),
+  answered: integer(),
+  unseenS: integer(),
+  firstAt: integer(),
+  lastAt: integer(),
+});
+type Row = ReturnType<typeof row.parse>;
+
+/** Everything that these nodes reported since then. */
+export async function readFlows(
+  reader: Reader,
+  nodeIds: readonly number[],
+  since: number,
+): Promise<ReadFlows> {
+  const kinds = new Map<string, Observed>();
+  const coverage = new Map<number, Coverage>();
+  let leftOut = 0;
+  for (let first = 0; first < nodeIds.length; first += nodesAtOnce) {
+    const list = nodeIds.slice(first, first + nodesAtOnce).join(", ");
+    const rows = await queryAll(
+      reader,
+      row,
+      `SELECT node_id, side, peer, address, protocol, port, sum(flows) AS flows, sum(answered) AS answered,
+         sum(unseen_s) AS unseen_s, min(first_at) AS first_at, max(last_at) AS last_at
+       FROM ${flows.name} WHERE node_id IN (${list}) AND day >= $1 AND last_at >= $2
+       GROUP BY node_id, side, peer, address, protocol, port`,
+      [Math.floor(since / dayMs), since],
+    );
+    for (const each of rows) {
+      if (each.side === flowSides.summary) coverage.set(each.nodeId, { ...each, rest: each.flows });
+      else if (!addKind(kinds, each)) leftOut++;
+    }
+    await nextRound();
+  }
+  return { observed: [...kinds.values()], coverage, leftOut };
+}
+
+function addKind(kinds: Map<string, Observed>, each: Row): boolean {
+  const isIn = each.side === flowSides.in;
+  const [from, to] = isIn ? [each.peer, each.nodeId] : [each.nodeId, each.peer];
+  // Of a peer that is a node, both addresses are the same peer.
+  const key = `${from} ${to} ${each.peer === 0 ? each.address : ""} ${each.protocol} ${each.port}`;
+  const { flows: count, answered, firstAt, lastAt } = each;
+  const known = kinds.get(key);
+  if (known === undefined && kinds.size >= mostKinds) return false;
+  const { address, protocol, port } = each;
+  const times = {
+    firstAt: Math.min(known?.firstAt ?? firstAt, firstAt),
+    lastAt: Math.max(known?.lastAt ?? 0, lastAt),
+  };
+  const before = isIn ? known?.received : known?.sent;
+  const counts = { flows: count + (before?.flows ?? 0), answered: answered + (before?.answered ?? 0) };
+  kinds.set(key, {
+    from,
+    to,
+    address,
+    protocol,
+    port,
+    ...times,
+    sent: isIn ? known?.sent : counts,
+    received: isIn ? counts : known?.received,
+  });
+  return true;
+}
+
+const nodePick = nodes.pick("id", "name", "state", "ownerId", "phone");
+export type Reporter = ReturnType<typeof nodePick.parse>;
+const nodeSlice = `SELECT ${nodePick.select()} FROM nodes WHERE org_id = $1 AND id > $2 ORDER BY id LIMIT 1000`;
+
+/** All nodes, also revoked ones, by id. */
+export async function readReporters(reader: Reader, orgId: number): Promise<Map<number, Reporter>> {
+  const found = new Map<number, Reporter>();
+  for (let last = 0; ;) {
+    const rows = await queryAll(reader, nodePick, nodeSlice, [orgId, last]);
+    for (const each of rows) found.set((last = each.id), each);
+    if (rows.length < 1000) return found;
+    await nextRound();
+  }
+}

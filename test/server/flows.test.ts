@@ -1,0 +1,203 @@
+// Flows that nodes report: stored once, told to whom they concern, and only where the organization wants them.
+
+import { expect, test } from "bun:test";
+import * as v from "valibot";
+import { Flows } from "../../src/api/paths.ts";
+import type { Organization } from "../../src/api/organizations.ts";
+import { deleteUnwantedFlows } from "../../src/server/flows/reports.ts";
+import { deleteEnded } from "../../src/server/retention/ended.ts";
+import { checkinOf, countOf, downloadOf, registerNode, type RegisteredNode } from "../support/nodes.ts";
+import { useNumbered } from "../support/numbered.ts";
+import type { TestServer } from "../support/server.ts";
+
+let server: TestServer;
+let org: Organization;
+const { call, configVersion, signInAgain } = useNumbered((made) => ({ server, org } = made));
+
+const want = (flows: boolean) => call("PATCH", "", { flows });
+let ids = 0;
+const row = (peer: string, more: object = {}) => ({
+  peer,
+  incoming: false,
+  protocol: "tcp",
+  port: 5432,
+  flows: 3,
+  answered: 3,
+  ...more,
+});
+const flowsOf = (rows: object[], more: object = {}) => ({
+  id: `boot-${++ids}`,
+  from: 300,
+  to: 0,
+  rows,
+  rest: 0,
+  unseen_s: 0,
+  ...more,
+});
+/** Every five minutes. */
+async function report(node: RegisteredNode, flows: unknown): Promise<string | undefined> {
+  server.clock.ms += 300_000;
+  return checkinOf(await node.checkin({ flows })).flows;
+}
+async function list(query = ""): Promise<Flows> {
+  const { status, json } = await call("GET", `flows/${query}`);
+  expect({ status, json }).toMatchObject({ status: 200 });
+  return v.parse(Flows, json);
+}
+const rows = () => countOf(server, "SELECT count(*) AS n FROM flows WHERE org_id = $1", org.id);
+
+test("an organization that wants no flows gets none, and its nodes are not told to report them", async () => {
+  const alpha = await registerNode(server, org, "alpha");
+  expect(await report(alpha, flowsOf([row("10.77.9.9")]))).toBe("unwanted");
+  expect(await rows()).toBe(0);
+  expect(downloadOf(await alpha.download()).files["node-config.json"]).not.toContain("flows");
+  const before = await configVersion();
+  expect((await want(true)).status).toBe(200);
+  expect(await configVersion()).toBeGreaterThan(before);
+  expect(downloadOf(await alpha.download()).files["node-config.json"]).toContain('"flows": true');
+  expect(await report(alpha, flowsOf([row("10.77.9.9")]))).toBe("taken");
+  expect(await rows()).toBe(2);
+  // Off deletes them.
+  await want(false);
+  expect((await list()).flows).toEqual([]);
+  await deleteUnwantedFlows(server.app.services);
+  expect(await rows()).toBe(0);
+});
+
+test("what sender and receiver report of the same flows is one line, and a repeated report adds nothing", async () => {
+  await want(true);
+  const [web, db] = [await registerNode(server, org, "web"), await registerNode(server, org, "db")];
+  const sent = flowsOf([
+    row(db.ip),
+    row(db.ip, { port: 22, answered: 0 }),
+    row("10.77.9.9", { protocol: "icmp", port: 0 }),
+  ]);
+  expect(await report(web, sent)).toBe("taken");
+  expect(await report(web, sent)).toBe("taken");
+  const received = flowsOf([row(web.ip, { incoming: true })], { rest: 5 });
+  expect(await report(db, received)).toBe("taken");
+  await signInAgain();
+  expect(await list()).toMatchObject({
+    wanted: true,
+    flows: [
+      {
+        from: web.id,
+        from_name: "web",
+        to: db.id,
+        to_name: "db",
+        protocol: "tcp",
+        port: 5432,
+        flows: 3,
+        unanswered: 0,
+        seen_by: "both",
+      },
+      { from: web.id, to: db.id, port: 22, flows: 3, unanswered: 3, seen_by: "sender" },
+      { from: web.id, to: null, to_name: null, address: "10.77.9.9", protocol: "icmp", port: null },
+    ],
+    left_out: 0,
+    uncounted: 5,
+    nodes: 2,
+    silent: { count: 0 },
+  });
+  expect((await list(`?from=${web.id}&to=${db.id}`)).flows).toHaveLength(2);
+  expect((await list(`?to=${web.id}`)).flows).toHaveLength(0);
+  expect((await list("?unanswered=true")).flows).toMatchObject([{ port: 22 }]);
+  expect(await list("?limit=1")).toMatchObject({ flows: [{ port: 5432 }], left_out: 2 });
+  // The next interval adds to the line of the day.
+  expect(await report(web, flowsOf([row(db.ip), row(db.ip)]))).toBe("taken");
+  expect((await list("?limit=1")).flows).toMatchObject([{ flows: 9, unanswered: 0 }]);
+});
+
+test("an answer of the next interval leaves no flow unanswered", async () => {
+  await want(true);
+  const [web, db] = [await registerNode(server, org, "web"), await registerNode(server, org, "db")];
+  await report(web, flowsOf([row(db.ip, { flows: 1, answered: 0 })]));
+  await report(web, flowsOf([row(db.ip, { flows: 0, answered: 1 })]));
+  expect((await list()).flows).toMatchObject([{ flows: 1, unanswered: 0 }]);
+});
+
+test("a peer whose address changed its node within the interval is named by the address alone", async () => {
+  await want(true);
+  const web = await registerNode(server, org, "web");
+  const old = await registerNode(server, org, "old");
+  await report(web, flowsOf([row(old.ip)]));
+  await call("POST", `nodes/${old.id}/revoke/`, { reason: "gone" });
+  // As after the hold of the address.
+  await server.db.write((tx) =>
+    tx.run("UPDATE addresses SET node_id = NULL, held_until = NULL WHERE node_id = $1", [old.id]),
+  );
+  const next = await registerNode(server, org, "next", { ip_address: old.ip });
+  server.clock.ms -= 200_000;
+  expect(await report(web, flowsOf([row(old.ip)]))).toBe("taken");
+  expect(await report(web, flowsOf([row(old.ip)]))).toBe("taken");
+  const found = (await list()).flows.map(({ to, flows }) => [to, flows]);
+  expect(found).toContainEqual([old.id, 3]);
+  expect(found).toContainEqual([null, 3]);
+  expect(found).toContainEqual([next.id, 3]);
+});
+
+test("a report that is not valid fails no check-in, and times come from the server's clock", async () => {
+  await want(true);
+  const web = await registerNode(server, org, "web");
+  const wrong = [
+    flowsOf([row("no address")]),
+    flowsOf([], { id: "A" }),
+    flowsOf(Array(257).fill(row("10.77.9.9"))),
+    7,
+    null,
+  ];
+  for (const each of wrong) {
+    const answer = await web.checkin({ flows: each });
+    expect(answer.status).toBe(200);
+    expect(checkinOf(answer).flows).toBe("unwanted");
+  }
+  // The end before the beginning.
+  expect(await report(web, flowsOf([row("10.77.9.9")], { from: 0, to: 300 }))).toBe("taken");
+  const [{ first_at: first, last_at: last } = { first_at: "", last_at: "" }] = (await list()).flows;
+  expect(Date.parse(last)).toBe(server.clock.ms - 300_000);
+  expect(first).toBe(last);
+});
+
+test("flows are kept for 30 days, and reading them is an event", async () => {
+  await want(true);
+  const web = await registerNode(server, org, "web");
+  await report(web, flowsOf([row("10.77.9.9")]));
+  await list(`?from=${web.id}`);
+  const { json } = await call("GET", "events/?limit=1000");
+  expect(json).toContainEqual(
+    expect.objectContaining({
+      type: "flows.exported",
+      subject: `organization/${org.slug}`,
+      after: expect.objectContaining({ from: web.id, rows: 1 }),
+    }),
+  );
+  const day = 86_400_000;
+  server.clock.ms += 29 * day;
+  await deleteEnded(server.app.services, 400 * day, () => false);
+  expect(await rows()).toBe(2);
+  server.clock.ms += 3 * day;
+  await deleteEnded(server.app.services, 400 * day, () => false);
+  expect(await rows()).toBe(0);
+});
+
+test("members see what their own nodes report, administrators everything", async () => {
+  await want(true);
+  const [alpha, own] = [await registerNode(server, org, "alpha"), await registerNode(server, org, "laptop")];
+  const email = `member-of-${org.slug}@example.org`;
+  const member = await server.person(email);
+  await server.join(org, email, "member");
+  await report(alpha, flowsOf([row("10.77.9.9")]));
+  await report(own, flowsOf([row(alpha.ip)]));
+  const seen = async (token: string) => server.send("GET", `/api/org/${org.slug}/flows/`, { token });
+  expect((await seen(member)).json).toMatchObject({ flows: [], nodes: 0 });
+  expect((await call("POST", `nodes/${own.id}/transfer/`, { owner: email })).status).toBe(200);
+  expect((await seen(member)).json).toMatchObject({
+    flows: [{ from_name: "laptop", to_name: "alpha" }],
+    nodes: 1,
+  });
+  expect((await list()).flows).toHaveLength(2);
+  expect((await seen(own.token)).status).toBe(403);
+  // Only the node itself says what it saw.
+  const body = { version: "1", uptime: 1, flows: flowsOf([row("10.77.9.8")]) };
+  expect(checkinOf(await call("POST", `nodes/${alpha.id}/checkin/`, body))).not.toHaveProperty("flows");
+});
