@@ -203,7 +203,7 @@ function Log({ own, names }: { own: string; names: Names }) {
           <Empty text={isOver ? "No event matches." : "None of the events that were read matches."} />
         )}
       </div>
-      <div class="one-line">
+      <div class="stackd">
         <span class="group">
           {hasMore ? (
             <Button disabled={log.isReading} onClick={more}>

@@ -289,7 +289,7 @@ function OfNodes({ own, data }: { own: string; data: Attention | undefined }) {
                         </a>
                       </td>
                       <td>
-                        <State name={state} word={word} />
+                        <State name={state} word={word.replace(/^certificate /, "")} />
                       </td>
                       <td class="num">
                         <When at={not_after} />
