@@ -175,6 +175,7 @@ describe("floors", () => {
         name: "retention",
         holds: "what is kept how long: archives of events, and the bytes of an organization",
       },
+      { name: "history", holds: "what decided who reaches whom, at any moment" },
       { name: "certificates", holds: "CAs and the one place that signs" },
       { name: "policy", holds: "groups, rules, overrides, and who reaches whom" },
       { name: "organizations", holds: "organizations, their networks and settings" },

@@ -98,6 +98,7 @@ export const eventKinds = {
   "organization.updated": kept("@ changed &", "organization"),
   "policy.applied": added("@ changed the policy", "policy"),
   "policy.confirmed": added("@ confirmed &", "policy"),
+  "policy.recorded": added("@ noted what decides who reaches whom", "policy"),
   "policy.reverted": added("@ rolled the policy back", "policy"),
   "policy.test_failed": failing(added("A test of the policy fails", "policy")),
   "policy.updated": added("@ changed &", "policy"),

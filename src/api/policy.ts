@@ -1,10 +1,10 @@
 // The policy of an organization as a file: show, plan, test, apply, confirm, take back.
 
 import * as v from "valibot";
-import { recordId } from "../protocol/values.ts";
+import { OrderKey, recordId } from "../protocol/values.ts";
 import { foreignText } from "../base/text.ts";
 import { endpoint } from "./endpoint.ts";
-import { Text, Time, word } from "./values.ts";
+import { Moment, Text, Time, whole, word } from "./values.ts";
 
 export const maxPolicyBytes = 512 * 1024;
 export const maxFileRules = 10_000;
@@ -161,6 +161,98 @@ const Version = v.object({ version: v.number() });
 const Reverted = v.object({ version: v.number(), left_out: v.optional(v.array(Text), []) });
 export type Reverted = v.InferOutput<typeof Reverted>;
 
+const PastQuery = v.strictObject({
+  at: Moment,
+  /** Names of nodes at that moment. Without `to`: the policy as a file. Without `from`: every node that could reach it. */
+  from: v.optional(foreignText(255)),
+  to: v.optional(foreignText(255)),
+  protocol: v.optional(v.picklist(["tcp", "udp", "icmp"]), "tcp"),
+  /** Without: any port. */
+  port: v.optional(whole(1, 65_535)),
+  /** A hash of the audit log that was noted earlier, to find in it. */
+  head: v.optional(
+    v.pipe(foreignText(64), v.regex(/^[0-9a-f]{64}$/, "A hash of the audit log has 64 hex digits.")),
+  ),
+});
+export type PastQuery = v.InferOutput<typeof PastQuery>;
+
+/** A report is also read from a file, which may come from anywhere. */
+const Word = foreignText(4096);
+const many = <T extends v.GenericSchema>(item: T) => v.pipe(v.array(item), v.maxLength(100_000));
+const PastNode = v.object({ id: v.number(), name: Word });
+const PastCertificate = v.object({
+  fingerprint: Word,
+  version: v.number(),
+  /** With that moment's groups of its node, or with those of a former one. */
+  groups: many(Word),
+  not_before: Word,
+  not_after: Word,
+});
+const Access = v.object({
+  from: PastNode,
+  to: PastNode,
+  allowed: v.boolean(),
+  /** The inbound rule. */
+  rule_id: v.nullable(v.number()),
+  outbound_rule_id: v.nullable(v.number()),
+  reason: Word,
+  /** Of the sender: what was valid then. */
+  certificates: many(PastCertificate),
+});
+
+/** What stands in the signed text of a report. */
+export const PastReport = v.object({
+  format: v.literal(1),
+  organization: Word,
+  order_key: OrderKey,
+  at: Word,
+  made_at: Word,
+  asked: v.object({
+    from: v.nullable(Word),
+    to: v.nullable(Word),
+    protocol: Word,
+    port: v.nullable(v.number()),
+  }),
+  /** Without `to`: the policy, as a file. */
+  policy: v.nullable(foreignText(16 * maxPolicyBytes)),
+  access: many(Access),
+  /** Nodes that could not reach `to`, where `from` was left out. */
+  refused: v.number(),
+  /** The rules that `access` names. */
+  rules: many(
+    v.object({
+      id: v.number(),
+      direction: Word,
+      protocol: Word,
+      ports: Word,
+      peer: Word,
+      target: Word,
+      description: Word,
+    }),
+  ),
+  chain: v.object({
+    /** Events in the database, each verified, and the hash of the last one. */
+    events: v.number(),
+    head: Word,
+    /** The last event that counts for the moment. */
+    last: v.nullable(v.object({ id: v.number(), hash: Word })),
+    /** The hash that was asked for, and the event that has it; null: none has it. */
+    noted: v.nullable(v.object({ hash: Word, event: v.nullable(v.number()) })),
+    /** Files of archives that were read. */
+    archives: many(Word),
+  }),
+  /** Sentences: what is not certain. */
+  doubts: many(Word),
+});
+export type PastReport = v.InferOutput<typeof PastReport>;
+
+const SignedReport = v.object({
+  /** JSON. */
+  report: Text,
+  /** A compact JWS by the order key of the organization, over the SHA-256 of `report`. */
+  signature: Text,
+});
+
 const planErrors = ["busy", "throttled", "conflict", "name_taken", "too_many_rules"] as const;
 
 export const policyApi = {
@@ -182,6 +274,19 @@ export const policyApi = {
     summary: "The policy as a file: as it was applied, or the state if that differs",
     answers: { 200: { description: "The policy", schema: Policy } },
     errors: ["busy", "throttled"],
+  }),
+  past: endpoint({
+    name: "policy_past_retrieve",
+    method: "GET",
+    path: "/api/org/{slug}/policy/past/",
+    access: "admin",
+    scope: "policy",
+    summary:
+      "What was in force at a moment, from the audit log, as a signed report: the policy as a file, or who could reach a node, " +
+      "by which rule and certificate. Verifies the log while it is read",
+    query: PastQuery,
+    answers: { 200: { description: "The report and its signature", schema: SignedReport } },
+    errors: ["busy", "throttled", "conflict"],
   }),
   plan: endpoint({
     name: "policy_plan",

@@ -1,5 +1,6 @@
 // What the control plane signs for nodes: orders, new order keys and moves, as compact JWS with Ed25519 (RFC 8037).
 
+import { createHash } from "node:crypto";
 import { CompactSign, compactVerify, importJWK } from "jose";
 import * as v from "valibot";
 import { AppError } from "../base/errors.ts";
@@ -10,6 +11,7 @@ import type { SigningKey } from "./tokens.ts";
 const maxLength = 4096;
 const orderType = "overlay-order+jwt";
 const handOverType = "overlay-order-key+jwt";
+const reportType = "overlay-report+jwt";
 const moveType = "overlay-move+jwt";
 
 /** A signed order as a compact JWS. */
@@ -39,6 +41,21 @@ export function signMove(move: Move, key: SigningKey): Promise<string> {
 /** Throws untrusted_answer for anything that this key did not sign as a Move. */
 export async function verifyMove(jws: string, key: OrderKey): Promise<Move> {
   return parseAs(Move, "new address", await verifyText(jws, moveType, key));
+}
+
+const Digest = v.object({ sha256: v.string() });
+const digestOf = (text: string) => ({ sha256: createHash("sha256").update(text).digest("hex") });
+
+/** Signs the text of a report, which may be long. */
+export function signReport(text: string, key: SigningKey): Promise<string> {
+  return signText(JSON.stringify(digestOf(text)), reportType, key);
+}
+
+/** Throws untrusted_answer unless the key signed exactly this text as a report. */
+export async function verifyReport(jws: string, text: string, key: OrderKey): Promise<void> {
+  const { sha256 } = parseAs(Digest, "report", await verifyText(jws, reportType, key));
+  if (sha256 !== digestOf(text).sha256)
+    throw new AppError("untrusted_answer", "The signature is valid, but for another report");
 }
 
 function parseAs<T>(schema: v.GenericSchema<unknown, T>, what: string, text: string): T {

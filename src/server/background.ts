@@ -4,6 +4,7 @@
 import { hostname } from "node:os";
 import { buildInfo } from "../build-info.ts";
 import { messageOf } from "../base/errors.ts";
+import { recordAllNotes } from "./history/record-notes.ts";
 import { makeClockWatch } from "./certificates/clock-watch.ts";
 import { makeEarlyDue } from "./nodes/lifecycle/renewal.ts";
 import { announceExpiring } from "./nodes/lifecycle/expiring.ts";
@@ -38,6 +39,8 @@ const upkeepMs = 5000;
 const clockMs = 1000;
 /** Maximum delay of the rollback of an unconfirmed policy. */
 const policiesMs = 1000;
+/** Maximum delay until the audit log has what decides who reaches whom. */
+const historyMs = 30_000;
 /** Maximum delay of the end of an ephemeral node. */
 const silenceMs = 2000;
 /** After this many of these turns, looks for nodes that are away, and for other causes of alarms. */
@@ -157,6 +160,7 @@ function partsOf(services: Services, leases: Leases): Part[] {
       await revertUnconfirmed(own);
       await checkPolicies(own);
     }),
+    leasedLoop("history of the policy", historyMs, (own) => () => recordAllNotes(own)),
     leasedLoop("CA rotations", rotationMs, makeRotations),
     ...acmeOf(services, leasedLoop),
     leasedLoop("upkeep of paths", pathsMs, (own) => async () => {

@@ -62,9 +62,15 @@ test("readTextIfThere() distinguishes a missing file from an unreadable one", ()
 describe("what a command makes where its user says", () => {
   const at = (name: string) => join(directory, "outputs", name);
   const data = at("data");
+  const asked = (words: string, path: string) => [
+    ...`admin policy ${words} --at 0s --data-dir ${data} --report`.split(" "),
+    path,
+  ];
   const makers = {
     "admin backup": (path: string) => ["admin", "backup", path, "--data-dir", data],
     "admin export": (path: string) => ["admin", "export", "acme", path, "--plain", "--data-dir", data],
+    "admin policy get": (path: string) => asked("get acme", path),
+    "admin policy test": (path: string) => asked("test acme any db", path),
     doctor: (path: string) => ["doctor", "--bundle", path, "--config-root", at("root")],
   };
   const exported = () =>

@@ -2,6 +2,7 @@
 // To accept a change: GOLDEN=write bun test test/cli/golden-admin.test.ts
 
 import { afterAll, expect, test } from "bun:test";
+import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { Database } from "bun:sqlite";
 import * as v from "valibot";
@@ -260,6 +261,11 @@ async function noteData(): Promise<void> {
   await note("ca rotate acme --rollback");
   await note("key rotate");
   await note("audit verify");
+  await note(`policy get acme --at 0s --report ${place}/report`);
+  const nodeConfig = join(place, "report.json");
+  const [report = ""] = readFileSync(join(place, "report"), "utf8").split("\n");
+  writeFileSync(nodeConfig, JSON.stringify(v.parse(v.looseObject({}), JSON.parse(report))));
+  await note(`audit verify-report ${place}/report --key ${nodeConfig}`);
   await note("server list");
   await note("clock confirm");
   await note(`export acme ${place}/plain --passphrase-file - --dry-run`, { input: "a long passphrase" });

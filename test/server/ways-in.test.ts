@@ -9,6 +9,8 @@ import { parse } from "../../src/server/http/parse-input.ts";
 import * as admission from "../../src/server/oidc/admission.ts";
 import { PolicyFile } from "../../src/server/policy/policy-file.ts";
 import * as foreignPolicy from "../../src/server/policy-files/import-rules.ts";
+import { PastReport } from "../../src/api/policy.ts";
+import { OrderKey } from "../../src/protocol/values.ts";
 import { Email, GroupName } from "../../src/api/values.ts";
 import { ClientData } from "../../src/server/users/factors/passkeys.ts";
 import * as archive from "../../src/server/retention/archive-file.ts";
@@ -50,6 +52,7 @@ const outside: Record<string, readonly unknown[]> = {
   "server/policy-files/import-policy.ts": [foreignPolicy.Original],
   "server/policy-files/import-rules.ts": [foreignPolicy.Words],
   "server/policy/read-policy.ts": [PolicyFile],
+  "server/history/verify-report.ts": [PastReport, OrderKey],
   "server/retention/archive-file.ts": [ArchiveHeader, archive.EventLine],
   "server/tls/acme/client.ts": schemasOf(acme).map(([, schema]) => schema),
   "server/transfer/import-hosts.ts": [GroupName, protocol.NodeName],
@@ -61,6 +64,7 @@ const own = [
   "server/audit/read.ts",
   "server/backup/carry-rules.ts",
   "server/config/flow-timeout.ts",
+  "server/history/read-past.ts",
   "server/nodes/nodes.ts",
   "server/nodes/contact/orders.ts",
   "server/nodes/contact/plane-fallback.ts",

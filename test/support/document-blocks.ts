@@ -93,6 +93,11 @@ export const blockRuns: Readonly<Record<string, BlockRun>> = {
     replace: [[/lighthouse web icmp/, "laptop web tcp/22"]],
   },
   "docs/policy.md: agent admin policy apply acme policy.yaml --prune --confirm 10m": { on: "control" },
+  "docs/policy.md: agent admin policy get acme --at 2026-03-01T12:00Z": {
+    not: "test/server/history/reports.test.ts asks about moments of its own",
+  },
+  "docs/policy.md: agent admin policy test acme any db tcp/5432 --at 2026-03-01T12:00Z --head HASH --report db.report":
+    { not: "test/server/history/reports.test.ts verifies reports" },
   "docs/policy.md: agent admin policy import --from headscale acl.hujson >policy.yaml": {
     on: "control",
     before: "echo '{\"acls\": []}' >acl.hujson",

@@ -319,6 +319,7 @@ const organizations: Record<string, Maker> = {
   firewall_rules_partial_update: withBody(aRule, { ports: "8000-8010" }),
   firewall_rules_destroy: aRule,
   policy_retrieve: nothing,
+  policy_past_retrieve: () => ({ query: `?at=${new Date().toISOString()}` }),
   policy_plan: () => ({ body: { policy: "relays: []" } }),
   policy_test: () => ({ body: { policy: "relays: []" } }),
   policy_partial_update: () => ({ body: { by_file: false } }),

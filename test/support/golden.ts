@@ -48,7 +48,7 @@ function steady(text: string, place: string): string {
       .replace(/(?<![\w-])[\w-]{43}(?![\w-])/g, "SECRET")
       .replace(/("(?:pid|uptime_s|bytes)": )\d+/g, "$1NUMBER")
       .replace(/("kind": "operator",\s+"id": )\d+/g, "$1UID")
-      .replace(/(key_id": "|kid\\": \\"|unknown key \()[\w-]+/g, "$1KEY")
+      .replace(/(key_id": "|kid\\?": \\?"|unknown key \()[\w-]+/g, "$1KEY")
       .replace(/(127\.0\.0\.1:)\d+/g, "$1PORT")
       .replace(/(\.new\.)\d+/g, "$1PID")
       // With the product's group, its members may use the socket.

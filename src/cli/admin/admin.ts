@@ -416,6 +416,10 @@ export const adminCommands: CommandTable = {
     { description: "Verify the hash chains of the audit log" },
     async () => (await audit()).verify,
   ),
+  "admin audit verify-report": lazyCommand(
+    { description: "Verify a signed report about a moment, without the control plane" },
+    async () => (await import("./past.ts")).verifyReport,
+  ),
   "admin export": lazyCommand(
     { description: "Export an organization as plain files for nebula-cert and nebula" },
     async () => (await plain()).exporting,

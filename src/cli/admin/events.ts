@@ -129,7 +129,7 @@ export function timeOf(values: Values, flag: string, { now }: Pick<System, "now"
   if (text === undefined) return undefined;
   const ago = parseDuration(text);
   if (ago !== undefined) return now() - ago * 1000;
-  const isDate = /^\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d)?Z)?$/.test(text);
+  const isDate = /^\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d(\.\d{3})?)?Z)?$/.test(text);
   const time = isDate ? Date.parse(text) : Number.NaN;
   if (!Number.isNaN(time)) return time;
   throw new AppError(

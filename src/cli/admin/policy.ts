@@ -14,6 +14,7 @@ import { orgArg } from "../server/server-flags.ts";
 import type { Args, Flags } from "../values.ts";
 import { read, write } from "./api.ts";
 import { nodeByName } from "./lookup.ts";
+import { isAboutPast, pastFlags, showPast } from "./past.ts";
 import { targetFlags } from "./target.ts";
 
 const fileArg: Args = {
@@ -39,11 +40,15 @@ async function readPolicy({ words, system }: Context, at = 1): Promise<string> {
 }
 
 export const get: Implementation = {
-  args: { ...orgArg, ...targetFlags },
-  examples: [`${brand.executable} admin policy get acme > policy.yaml`],
+  args: { ...orgArg, ...pastFlags, ...targetFlags },
+  examples: [
+    `${brand.executable} admin policy get acme > policy.yaml`,
+    `${brand.executable} admin policy get acme --at 2026-03-01T12:00Z`,
+  ],
   async run(context) {
     const { output, words } = context;
     const [slug = ""] = words;
+    if (isAboutPast(context)) return showPast(context, {});
     const shown = await read(context, (api) => api.call(policyApi.retrieve, { slug }));
     if (shown.drifted_since !== null) {
       output.say(`The state differs from the applied file since ${shown.drifted_since}: this is the state.`);
@@ -54,6 +59,7 @@ export const get: Implementation = {
     }
     for (const sentence of shown.tests.failing) output.say(`Failing: ${sentence}`);
     output.result(shown, shown.policy);
+    return 0;
   },
 };
 
@@ -131,21 +137,25 @@ export const test: Implementation = {
     TO: { type: "positional", required: false, description: "The receiver, a node" },
     PORT: { type: "positional", required: false, description: "5432, tcp/5432, udp/53 or icmp" },
     ...pruneFlag,
+    ...pastFlags,
     ...targetFlags,
   },
   notes:
     "Without FILE: runs the tests that are in force. With FROM, TO and PORT after ORG: whether one node may reach another, " +
     "and which rule decides. Without PORT: everything that the rules permit between the two. Exit status 1: a test fails, " +
-    "the packet is refused, or the rules permit nothing.",
+    "the packet is refused, or the rules permit nothing. With --at: the same for a moment that has passed, from the audit log, which " +
+    "is verified while it is read; with `any` as FROM, every node that could reach TO.",
   examples: [
     `${brand.executable} admin policy test acme policy.yaml`,
     `${brand.executable} admin policy test acme laptop db1 tcp/5432`,
     `${brand.executable} admin policy test acme laptop db1`,
+    `${brand.executable} admin policy test acme any db1 tcp/5432 --at 2026-03-01T12:00Z --report db1.report`,
   ],
   async run(context) {
     const { words, values, output } = context;
     const [slug = "", file, to] = words;
     if (to !== undefined) return explain(context);
+    if (isAboutPast(context)) throw new AppError("usage", "--at needs FROM and TO");
     const policy = file === undefined ? {} : { policy: await readPolicy(context) };
     const body = { ...policy, prune: values.on("prune") };
     const result = await read(context, (api) => api.call(policyApi.test, { slug }, body));
@@ -156,21 +166,33 @@ export const test: Implementation = {
   },
 };
 
-/** With FROM TO [PORT], explains which rule decides. */
-async function explain(context: Context): Promise<number> {
-  const [slug = "", from = "", to = "", port] = context.words;
+/** `number`: of the port. */
+function packetOf(port: string | undefined) {
   const [, word = "tcp", number] = /^(?:(tcp|udp|icmp)(?:\/|$))?(\d{1,5})?$/.exec(port ?? "") ?? [];
-  const protocol = word === "udp" || word === "icmp" ? word : "tcp";
+  const protocol: "tcp" | "udp" | "icmp" = word === "udp" || word === "icmp" ? word : "tcp";
   const isValid = protocol === "icmp" ? number === undefined : number !== undefined;
   if (port !== undefined && (!isValid || port === "")) {
     throw new AppError("usage", `PORT must be like 5432, udp/53 or icmp, not "${port}"`);
   }
+  return { protocol, number };
+}
+
+/** With FROM TO [PORT], explains which rule decides. */
+async function explain(context: Context): Promise<number> {
+  const [slug = "", from = "", to = "", port] = context.words;
+  const { protocol, number } = packetOf(port);
+  const asked = given({ port: number === undefined ? undefined : Number(number) });
+  if (isAboutPast(context))
+    return showPast(context, {
+      ...given({ from: from === "any" ? undefined : from, port: number }),
+      to,
+      protocol,
+    });
   const verdict = await read(context, async (api) => {
     const ids = {
       from: (await nodeByName(api, slug, from)).id,
       to: (await nodeByName(api, slug, to)).id,
     };
-    const asked = given({ port: number === undefined ? undefined : Number(number) });
     return api.call(rulesApi.test, { slug }, { ...ids, protocol, ...asked });
   });
   const { permitted } = verdict;

@@ -349,14 +349,17 @@ function Relays({ own, relays }: { own: string; relays: Needs["relays"] }) {
   );
 }
 
-const shownEvents = "6";
+const shownEvents = 6;
 
-/** The newest events, as sentences. */
+/** The newest events, as sentences. What the control plane noted for its history says nothing new. */
 function Changed({ own }: { own: string }) {
   const { data = [] } = useResource(
-    apiPath(eventsApi.list, { slug: own }, { before: `${behindAll}`, limit: shownEvents }),
+    apiPath(eventsApi.list, { slug: own }, { before: `${behindAll}`, limit: `${2 * shownEvents}` }),
   );
-  const events = useMemo(() => data.toReversed(), [data]);
+  const events = useMemo(() => {
+    const told = data.filter(({ type }) => type !== "policy.recorded");
+    return told.toReversed().slice(0, shownEvents);
+  }, [data]);
   const names = useMemberNames(own);
   if (events.length === 0) return null;
   return (

@@ -40,13 +40,13 @@ export function shownTo({ caller, org }: Pick<OrganizationCall, "caller" | "org"
   if (caller.kind !== "person" || org.role !== "member" || org.visiting) return event;
   const { actor, before, after } = event;
   if (actor.kind === "person" && actor.id === caller.userId) return { ...event, hash: "" };
-  const isCut = event.type === "events.archived";
+  // The first repeats hashes, the second has e-mail addresses of members.
+  const isHidden = event.type === "events.archived" || event.type === "policy.recorded";
   return {
     ...event,
     actor: { ...actor, ip: null },
     before: withoutAddress(before),
-    // This event repeats hashes.
-    after: isCut ? null : withoutAddress(after),
+    after: isHidden ? null : withoutAddress(after),
     hash: "",
   };
 }

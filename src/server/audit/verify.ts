@@ -4,6 +4,7 @@
 import { hash } from "node:crypto";
 import { messageOf } from "../../base/errors.ts";
 import type { SecretKeys } from "../../pki/secrets.ts";
+import { nextRound } from "../http/heavy-work.ts";
 import type { Reader } from "../store/database.ts";
 import { queryAll } from "../store/table.ts";
 import { eventsAfter, lastArchived, sizeOfEvent, type EventRow } from "../store/tables/events.ts";
@@ -52,12 +53,16 @@ export async function verifyChains(db: Reader, secretKey: SecretKeys): Promise<C
   return chains;
 }
 
-/** After a break, the chain goes on from the hash that stands there: a later change is found, too. */
-async function verifyChain(
+/** An event that was verified, as it is stored, or parsed in an archive. */
+export type Seen = { id: number; hash: string; type: string; after: unknown };
+
+/** After a break, the chain goes on from the hash that stands there: a later change is found, too. `see`: gets each event. */
+export async function verifyChain(
   db: Reader,
   orgId: number | null,
   organization: string | null,
   archiveKey: string | undefined,
+  see: (event: Seen) => void = () => undefined,
 ): Promise<Chain> {
   const newest = await lastArchived(db, orgId);
   const cut = newest === undefined ? undefined : cutOf(newest.after);
@@ -84,7 +89,9 @@ async function verifyChain(
       head = event.hash;
       last = event.id;
       events++;
+      see(event);
     }
+    await nextRound();
   }
   if (orgId !== null && newest === undefined && events === 0) broken(breakAt(null, emptied, `${orgId}`));
   const archived = cut === undefined ? null : { ...cut.archive, file: cut.file };

@@ -10,6 +10,7 @@ import { inTurnOf } from "../pipeline.ts";
 import type { Services } from "../services.ts";
 import { applyPolicy, patchPolicy } from "./apply.ts";
 import { confirmPolicy, revertPolicy } from "./confirm.ts";
+import { reportPast } from "./past.ts";
 import { planChanges } from "./plan.ts";
 import { showPlan } from "./show-plan.ts";
 import { showPolicy, testPolicy } from "./show.ts";
@@ -31,6 +32,7 @@ export const policyHandlers = (services: Services): Handlers<typeof policyApi> =
     retrieve: async (call) => ({
       body: await inTurn(call, () => showPolicy(db, call.org.id, system.now())),
     }),
+    past: async (call, input) => ({ body: await inTurn(call, () => reportPast(services, call.org, input)) }),
     plan: async (call, input) => ({
       raw: await inTurn(call, async () => {
         const planned = await planChanges(db, call.org.id, input, mayName(call));

@@ -11,7 +11,7 @@ import { makeDirectory, readTextIfThere, syncDirectory } from "../../base/files.
 import { ArchiveHeader, headerLine } from "../audit/cut.ts";
 import { isSignedBy, type ArchiveKey } from "../audit/archive-key.ts";
 import { continues, eventText, eventTime } from "../audit/record.ts";
-import { breakAt, changed, type Break } from "../audit/verify.ts";
+import { breakAt, changed, type Break, type Seen } from "../audit/verify.ts";
 import { foreignText } from "../../base/text.ts";
 import type { EventRow } from "../store/tables/events.ts";
 import { readText, refuseOddFile } from "../../base/open-file.ts";
@@ -125,11 +125,12 @@ export const EventLine = v.looseObject({ id: v.number(), hash: foreignText(64) }
 
 /**
  * Reads an archive and verifies its signature, its checksum and each hash of its chain. Throws failed with the reason; events
- * that do not continue the chain were so when the server archived them. `publicKey`: in hex.
+ * that do not continue the chain were so when the server archived them. `publicKey`: in hex. `see`: gets each event.
  */
 export function verifyArchive(
   path: string,
   publicKey: string | undefined,
+  see: (event: Seen) => void = () => undefined,
 ): Omit<Archive, "text"> & { breaks: Break[] } {
   const wrong = (reason: string) =>
     new AppError("failed", `The archive ${path} is not as the server wrote it: ${reason}`, {
@@ -154,6 +155,7 @@ export function verifyArchive(
     if (!continues(previous, text, own)) breaks.push(breakAt(id, changed, `${previous}\n${text}`));
     previous = own;
     count++;
+    see({ id, hash: own, type: String(hashed["type"]), after: hashed["after"] });
   }
   if (previous !== header.last_hash || count !== header.events) throw wrong("events are missing");
   return { header, signature, file: path, breaks };

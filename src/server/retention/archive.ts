@@ -11,6 +11,7 @@ import { AppError } from "../../base/errors.ts";
 import type { Reader, Transaction } from "../store/database.ts";
 import { chainEnd, deleteEvents, eventsAfter, sizeOfEvent, type EventRow } from "../store/tables/events.ts";
 import { computed, integerOrNull, queryOne } from "../store/table.ts";
+import { beginAgain } from "../store/tables/policy-changes.ts";
 import { keepCreators } from "./creators.ts";
 import { archiveName, makeArchive, removeLeftovers, storeArchive, type Archive } from "./archive-file.ts";
 
@@ -41,7 +42,11 @@ export async function archiveBatch(deps: ArchiveDeps, chain: ChainName, limits: 
   const archive = makeArchive({ ...chain, previousHash: cut?.archive.last_hash ?? "" }, events, key);
   await storeArchive(join(dataDirectory, archiveName), archive);
   const archivedBytes = (cut?.archived_bytes ?? 0) + bytes;
-  await db.write((tx) => cutOff(tx, chain, archive, archivedBytes, system.now()));
+  await db.write(async (tx) => {
+    await cutOff(tx, chain, archive, archivedBytes, system.now());
+    // What is left in the database must be enough to tell who reaches whom.
+    if (chain.id !== null && (cut === undefined || events.some(isBeginning))) await beginAgain(tx, chain.id);
+  });
   removeLeftovers(join(dataDirectory, archiveName), archive);
   log.info("archived events", {
     organization: chain.slug ?? "(operator)",
@@ -50,6 +55,9 @@ export async function archiveBatch(deps: ArchiveDeps, chain: ChainName, limits: 
   });
   return hasMore;
 }
+
+const isBeginning = ({ type, after }: EventRow) =>
+  type === "policy.recorded" && after?.includes('"*",0,null]') === true;
 
 type Batch = { events: [EventRow, ...EventRow[]]; bytes: number; hasMore: boolean };
 

@@ -4,17 +4,23 @@
 import { toStorable } from "../../base/text.ts";
 import type { Params, Reader, Row, Transaction, Value } from "./database.ts";
 import { tableNames } from "./migrations.ts";
+import { policyChanges } from "./tables/policy-changes.ts";
 import { computed, integerOrNull, queryAll, queryNumber, text } from "./table.ts";
 
 /** Tables that are not copied: migrations write their own rows, and the others describe running servers. */
 const skipped = ["migrations", "notices", "leases", "replicas"];
-const copied = tableNames.filter((name) => !skipped.includes(name));
+/** The notes come last: those that copied rows make are taken out before. */
+const copied = [
+  ...tableNames.filter((name) => !skipped.includes(name) && name !== policyChanges.name),
+  policyChanges.name,
+];
 const pageSize = 2000;
 
 /** The tables of `to` must be empty, apart from what migrations wrote into `meta`: the copy replaces that. */
 export async function copyTables(from: Reader, to: Transaction): Promise<void> {
   await to.run("DELETE FROM meta");
   for (const table of copied) {
+    if (table === policyChanges.name) await to.run(`DELETE FROM ${table}`);
     for (let offset = 0; ; offset += pageSize) {
       const rows = await from.all(`SELECT * FROM ${table} ORDER BY 1, 2 LIMIT ${pageSize} OFFSET ${offset}`);
       for (const row of rows) await insertRow(to, table, row);
@@ -25,6 +31,7 @@ export async function copyTables(from: Reader, to: Transaction): Promise<void> {
 
 export async function emptyTables(tx: Transaction): Promise<void> {
   for (const table of [...copied].reverse()) await tx.run(`DELETE FROM ${table}`);
+  await tx.run(`DELETE FROM ${policyChanges.name}`);
 }
 
 /** `conflict`: an ON CONFLICT clause for rows that may exist. Returns the number of changed rows. */

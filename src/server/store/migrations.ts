@@ -1,6 +1,6 @@
 // The migrations of the control plane's database: an append-only list, written once for SQLite and PostgreSQL. `adapt`
 // below replaces the few words that differ. Of the tables it creates, it reads and writes its own rows in
-// `meta` and reads which replicas live; no step reads or changes a row.
+// `meta` and reads which replicas live; no step changes a row, and one reads them, to note them.
 
 import { AppError } from "../../base/errors.ts";
 import type { Database, Reader, Transaction } from "./database.ts";
@@ -56,12 +56,16 @@ import {
 } from "./tables/users.ts";
 import { policies, firewallRules } from "./tables/policies.ts";
 import { flows, paths as pathTable, relayTraffic } from "./tables/paths.ts";
+import { historySteps, policyChanges } from "./tables/policy-changes.ts";
+
+/** Statements for each database where their words are others. */
+type Statement = string | ((dialect: Database["dialect"]) => string[]);
 
 /**
  * Step n brings version n - 1 to n. A step only adds; what is no longer used is removed one release later. Never edit a
  * released step: the test with the fixture of version 5 checks what these steps created.
  */
-const steps: readonly (readonly string[])[] = [
+const steps: readonly (readonly Statement[])[] = [
   // 1
   [
     meta,
@@ -313,6 +317,8 @@ const steps: readonly (readonly string[])[] = [
   ],
   // 62
   [organizations.add("flows"), addresses.add("takenAt"), ...flows.create],
+  // 63
+  [...policyChanges.create, historySteps(63)],
 ];
 
 /**
@@ -324,7 +330,7 @@ export const formerVersion = 5;
 /** Every table, after the tables that it refers to. */
 export const tableNames: readonly string[] = [
   "migrations",
-  ...steps.flat().flatMap((statement) => /^CREATE TABLE (\w+)/.exec(statement)?.[1] ?? []),
+  ...statementsIn(steps.flat(), "sqlite").flatMap((each) => /^CREATE TABLE (\w+)/.exec(each)?.[1] ?? []),
 ];
 
 export const newestVersion = steps.length;
@@ -334,9 +340,7 @@ const createMigrations =
 
 /** The statements that create an empty SQLite database of that version. */
 export function schemaStatements(version: number): string[] {
-  return [createMigrations, ...steps.slice(0, version).flat()].map((each) =>
-    adapt(each, { dialect: "sqlite" }),
-  );
+  return statementsIn([createMigrations, ...steps.slice(0, version).flat()], "sqlite");
 }
 
 /**
@@ -361,7 +365,7 @@ export async function migrate(
     if (version >= replicasSince && tx.dialect === "postgres") await requireNewNeighbors(tx);
     for (const [at, statements] of steps.entries()) {
       if (at < version) continue;
-      for (const statement of statements) await tx.run(adapt(statement, tx));
+      for (const statement of statementsIn(statements, tx.dialect)) await tx.run(statement);
       await tx.run("INSERT INTO migrations (version, applied_at) VALUES ($1, $2)", [at + 1, now]);
       log?.(at + 1);
     }
@@ -410,6 +414,10 @@ export async function requireNewNeighbors(tx: Transaction): Promise<void> {
     `The server on ${old.host} runs version ${old.version}, which is too old to run beside this one`,
     { hint: "Upgrade all servers release by release: neighboring releases run side by side." },
   );
+}
+
+function statementsIn(statements: readonly Statement[], dialect: Database["dialect"]): string[] {
+  return statements.flatMap((each) => (typeof each === "string" ? adapt(each, { dialect }) : each(dialect)));
 }
 
 /** SERIAL_ID, KEY_ID, INT, BYTES and STRICT are the only differences between the two databases. */

@@ -43,7 +43,7 @@ export async function makeOrder(
   return { seq, jws: await signOrder(order, key) };
 }
 
-async function openOrderKey(
+export async function openOrderKey(
   reader: Pick<Reader, "get">,
   orgId: number,
   secretKey: Store["secretKey"],

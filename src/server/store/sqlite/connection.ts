@@ -14,6 +14,11 @@ export function connect(path: string, create = true): Connection {
   sqlite.run("PRAGMA journal_mode = WAL");
   sqlite.run("PRAGMA synchronous = FULL");
   sqlite.run("PRAGMA foreign_keys = ON");
+  return makeConnection(sqlite);
+}
+
+/** The connection with its statements, each prepared once. */
+export function makeConnection(sqlite: Sqlite): Connection {
   const statements = new Map<string, Statement>();
   return {
     sqlite,

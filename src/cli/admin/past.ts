@@ -1,0 +1,130 @@
+// `--at` of `agent admin policy get` and `test`: what was in force at a moment, from the audit log, as a signed report.
+// `agent admin audit verify-report` checks such a report without the control plane.
+
+import { resolve } from "node:path";
+import * as v from "valibot";
+import type { AnswerOf, GivenOf } from "../../api/endpoint.ts";
+import { PastReport, policyApi } from "../../api/policy.ts";
+import { brand } from "../../brand.ts";
+import { AppError } from "../../base/errors.ts";
+import { given } from "../../base/given.ts";
+import type { Context, Implementation } from "../command.ts";
+import type { Flags } from "../values.ts";
+import { read } from "./api.ts";
+import { targetFlags } from "./target.ts";
+import { timeOf } from "./events.ts";
+
+export const pastFlags: Flags = {
+  at: {
+    type: "string",
+    valueHint: "TIME",
+    description: "At this moment: 24h ago, 2026-03-01 or 2026-03-01T12:00Z",
+  },
+  head: {
+    type: "string",
+    valueHint: "HASH",
+    description: "With --at: find this hash, which you noted earlier, in the audit log",
+  },
+  report: {
+    type: "string",
+    valueHint: "FILE",
+    description: "With --at: write the signed report to this new file",
+  },
+};
+
+/** Throws usage for what only a moment has. */
+export function isAboutPast({ values }: Context): boolean {
+  if (values.text("at") !== undefined) return true;
+  if (values.text("head") ?? values.text("report")) throw new AppError("usage", "Give --at, too");
+  return false;
+}
+
+type Asked = Omit<GivenOf<typeof policyApi.past>, "at" | "head">;
+
+/** Exit status 1: refused, or something is doubtful. */
+export async function showPast(context: Context, asked: Asked): Promise<number> {
+  const { values, words, output, system } = context;
+  const [slug = ""] = words;
+  const file = values.text("report");
+  if (file !== undefined) (await import("../../base/files.ts")).requireFreePlace(file);
+  if (file !== undefined && context.settings.dryRun) {
+    const { planReplaced } = await import("../../base/plan-file.ts");
+    output.plan([planReplaced(resolve(file), 0o600)]);
+    return 0;
+  }
+  const at = new Date(timeOf(values, "at", system) ?? 0).toISOString();
+  const query = { ...asked, at, ...given({ head: values.text("head") }) };
+  const signed = await read(context, (api) => api.call(policyApi.past, { slug }, query));
+  const report = v.parse(v.pipe(v.string(), v.parseJson(), PastReport), signed.report);
+  if (file !== undefined) await writeReport(file, signed);
+  const { access, policy, asked: what } = report;
+  output.result(report, textOf(report));
+  for (const sentence of report.doubts) output.say(sentence);
+  const { noted } = report.chain;
+  const { notHeld } = await import("../../server/history/verify-report.ts");
+  if (noted?.event === null) output.say(notHeld(noted.hash));
+  const isDoubtful = report.doubts.length > 0 || noted?.event === null;
+  return isDoubtful || (policy === null && what.from !== null && access[0]?.allowed !== true) ? 1 : 0;
+}
+
+async function writeReport(
+  file: string,
+  { report, signature }: AnswerOf<typeof policyApi.past>,
+): Promise<void> {
+  const { writeNewFile } = await import("../../base/files.ts");
+  writeNewFile(file, `${report}\n${signature}\n`, 0o600);
+}
+
+function textOf({ at, policy, access, refused, rules, asked }: PastReport): string {
+  if (policy !== null) return policy;
+  const lines = access.flatMap(({ from, to, allowed, reason, certificates }) => [
+    `${from.name} → ${to.name}: ${allowed ? "permitted" : "refused"}. ${reason}`,
+    ...certificates.map(
+      ({ fingerprint, groups, not_before: since, not_after: until }) =>
+        `  certificate ${fingerprint}, ${since} to ${until}, groups ${groups.join(", ") || "none"}`,
+    ),
+  ]);
+  const named = rules.map(
+    ({ id, direction, protocol, ports, peer, target, description }) =>
+      `  rule ${id}: ${direction} ${protocol}/${ports}, peer ${peer}, target ${target}${description === "" ? "" : ` (${description})`}`,
+  );
+  const count =
+    asked.from === null ? [`${access.length} nodes could reach ${asked.to}, ${refused} could not.`] : [];
+  return `${[`At ${at}:`, ...lines, ...named, ...count].join("\n")}\n`;
+}
+
+export const verifyReport: Implementation = {
+  notes:
+    "Asks no control plane. --key: a file with the order key of the organization that you trust, such as node-config.json of one " +
+    "of its nodes, which keeps the key that it got when it joined. --head: a hash that `audit verify` printed earlier, and that you " +
+    "named when you asked for the report. Without one of them, it says what is unproved. Exit status 1: something is wrong, " +
+    "unproved or doubtful.",
+  args: {
+    FILE: { type: "positional", description: "Read this report, which `policy test --report` wrote" },
+    key: {
+      type: "string",
+      valueHint: "FILE",
+      description: "Read the order key of the organization, or node-config.json of a node",
+    },
+    head: {
+      type: "string",
+      valueHint: "HASH",
+      description: "A hash of the audit log that you noted earlier",
+    },
+    ...targetFlags,
+  },
+  examples: [`${brand.executable} admin audit verify-report db1.report --key node-config.json --head HASH`],
+  async run({ values, words, output }) {
+    const { readText } = await import("../../base/open-file.ts");
+    const { verifyReport: verify } = await import("../../server/history/verify-report.ts");
+    const [file = ""] = words;
+    const key = values.text("key");
+    const { report, proved, unproved } = await verify(
+      readText(file),
+      given({ head: values.text("head"), key: key === undefined ? undefined : readText(key) }),
+    );
+    output.result({ report, proved, unproved }, [...proved, textOf(report)].join("\n"));
+    for (const sentence of unproved) output.say(sentence);
+    return unproved.length > 0 ? 1 : 0;
+  },
+};

@@ -1,0 +1,221 @@
+// Reads from the audit log what decided who reaches whom at a moment. Every event is verified while it is read, to the end
+// of the chain.
+
+import { readdirSync } from "node:fs";
+import { join } from "node:path";
+import * as v from "valibot";
+import { foreignText } from "../../base/text.ts";
+import { readArchiveKey } from "../audit/archive-key.ts";
+import { sentenceOf, verifyChain, type Chain, type Seen } from "../audit/verify.ts";
+import { nextRound } from "../http/heavy-work.ts";
+import type { ServerOptions } from "../options.ts";
+import { archiveName, verifyArchive } from "../retention/archive-file.ts";
+import type { Database } from "../store/database.ts";
+import { computed, integer, queryAll, queryNumber, text } from "../store/table.ts";
+import { chainEnd } from "../store/tables/events.ts";
+import { parts, presentRows } from "../store/tables/policy-changes.ts";
+
+const Content = v.array(v.union([v.string(), v.number(), v.null()]));
+const Change = v.tuple([v.number(), foreignText(40), v.number(), v.nullable(Content)]);
+const Changes = v.object({ changes: v.array(Change) });
+
+/** By part, then by the id of the row. */
+export type Rows = Map<string, Map<number, v.InferOutput<typeof Content>>>;
+
+export type Past = {
+  /** Undefined: the log does not tell. */
+  rows: Rows | undefined;
+  /** From when on the log tells; undefined: it never does. */
+  since: number | undefined;
+  chain: Chain;
+  /** Files of archives that were read. */
+  archives: string[];
+  /** The last event that counts for the moment. */
+  last: Pick<Seen, "id" | "hash"> | undefined;
+  /** Which event of the chain has the hash that the caller noted earlier. */
+  noted: number | undefined;
+  /** Sentences: what is not proved. */
+  doubts: string[];
+};
+
+function changesIn({ type, after }: Seen): v.InferOutput<typeof Changes>["changes"] {
+  if (type !== "policy.recorded") return [];
+  return v.parse(Changes, typeof after === "string" ? JSON.parse(after) : after).changes;
+}
+
+/** The rows at a moment, ms. */
+class Fold {
+  readonly rows: Rows = new Map();
+  readonly until: number;
+  last: Past["last"];
+  since: number | undefined;
+  /** The changes nearest to the moment, and how far the clock had got. */
+  before = Number.NEGATIVE_INFINITY;
+  after = Number.POSITIVE_INFINITY;
+  #latest = Number.NEGATIVE_INFINITY;
+  isTurned = false;
+  isBegun = false;
+
+  constructor(until: number) {
+    this.until = until;
+  }
+
+  see(event: Seen): void {
+    for (const change of changesIn(event))
+      if (this.#add(change)) this.last = { id: event.id, hash: event.hash };
+  }
+
+  /** Whether it counts for the moment. */
+  #add([at, part, id, content]: v.InferOutput<typeof Change>): boolean {
+    if (at < this.#latest - tickMs && this.until >= at && this.until <= this.#latest) this.isTurned = true;
+    this.#latest = Math.max(this.#latest, at);
+    if (part === "*") this.since = Math.min(this.since ?? at, at);
+    if (at > this.until) {
+      this.after = Math.min(this.after, at);
+      return false;
+    }
+    this.before = Math.max(this.before, at);
+    if (part === "*") {
+      this.rows.clear();
+      this.isBegun = true;
+      return true;
+    }
+    const known = this.rows.get(part) ?? new Map<number, v.InferOutput<typeof Content>>();
+    this.rows.set(part, known);
+    if (content === null) known.delete(id);
+    else known.set(id, content);
+    return true;
+  }
+}
+
+/** Changes of one transaction are noted one after the other, without longer pauses. */
+const tickMs = 100;
+
+type Deps = Pick<ServerOptions, "db" | "secretKey" | "dataDirectory">;
+type Org = { id: number; slug: string };
+
+/** `until`: the moment, ms. `head`: a hash that the caller noted. Record all notes before. */
+export async function readPast({ db, secretKey, dataDirectory }: Deps, org: Org, until: number, head = "") {
+  const key = await readArchiveKey(db, secretKey);
+  const doubts: string[] = [];
+  let noted: number | undefined;
+  const pass = async (then: Fold) => {
+    const now = new Fold(Number.POSITIVE_INFINITY);
+    const chain = await verifyChain(db, org.id, org.slug, key, (event) => {
+      if (event.hash === head) noted = event.id;
+      then.see(event);
+      now.see(event);
+    });
+    return { chain, now };
+  };
+  let then = new Fold(until);
+  let { chain, now } = await pass(then);
+  const archives: string[] = [];
+  /** Since the first event, if no archive begins later. */
+  let isWhole = chain.archived === null;
+  if (!then.isBegun && chain.archived !== null) {
+    then = new Fold(until);
+    const read = readArchives(dataDirectory, org.id, chain.archived, until, key);
+    for (const { file, seen, breaks } of read.files.toReversed()) {
+      archives.push(file);
+      doubts.push(...breaks.map((each) => sentenceOf(`The archive ${file}`, each)));
+      for (const event of seen) {
+        if (event.hash === head) noted = event.id;
+        then.see(event);
+      }
+      await nextRound();
+    }
+    if (read.missing !== undefined) doubts.push(read.missing);
+    isWhole = read.isWhole;
+    ({ chain, now } = await pass(then));
+  }
+  for (const each of chain.breaks) doubts.push(sentenceOf("The audit log", each));
+  if (then.isTurned) doubts.push("The clock of the database was set back around this moment.");
+  if (then.after - then.before < tickMs)
+    doubts.push("Something was being changed at this moment: a change may count in part.");
+  const differing = await differencesNow(db, org.id, now.rows);
+  // Otherwise something was recorded meanwhile.
+  if ((await chainEnd(db, org.id)).hash === chain.head) doubts.push(...differing);
+  const isKnown = then.isBegun || (isWhole && then.rows.has("organizations"));
+  const { last } = then;
+  return {
+    rows: isKnown ? then.rows : undefined,
+    since: now.since ?? then.since,
+    chain,
+    archives,
+    last,
+    noted,
+    doubts,
+  };
+}
+
+type Read = { file: string; seen: Seen[]; breaks: Chain["breaks"] };
+
+/** The archives that the chain continues, newest first, back to one with a beginning. */
+function readArchives(
+  dataDirectory: string | undefined,
+  orgId: number,
+  newest: { last_hash: string },
+  until: number,
+  key: string | undefined,
+): { files: Read[]; missing: string | undefined; isWhole: boolean } {
+  const directory = join(dataDirectory ?? "", archiveName);
+  const names = dataDirectory === undefined ? [] : namesIn(directory, orgId);
+  const files: Read[] = [];
+  let wanted = newest.last_hash;
+  for (const name of names) {
+    const seen: Seen[] = [];
+    let isBeginning = false;
+    try {
+      const { header, breaks } = verifyArchive(join(directory, name), key, (event) => {
+        seen.push(event);
+        isBeginning ||= changesIn(event).some(([at, part]) => part === "*" && at <= until);
+      });
+      if (header.last_hash !== wanted) continue;
+      files.push({ file: name, seen, breaks });
+      wanted = header.previous_hash;
+    } catch (error) {
+      return { files, missing: error instanceof Error ? error.message : name, isWhole: false };
+    }
+    if (wanted === "") return { files, missing: undefined, isWhole: true };
+    if (isBeginning) return { files, missing: undefined, isWhole: false };
+  }
+  const missing = `The archive that ends with the hash ${wanted.slice(0, 16)}… is not in ${directory}: put it there to know more.`;
+  return { files, missing, isWhole: false };
+}
+
+/** Newest first. */
+function namesIn(directory: string, orgId: number): string[] {
+  const found = readdirSync(directory).flatMap((name) => {
+    const [, org, first] = /^events-(\d+)-(\d+)-\d+\.jsonl$/.exec(name) ?? [];
+    return Number(org) === orgId ? [{ name, first: Number(first) }] : [];
+  });
+  return found.sort((a, b) => b.first - a.first).map(({ name }) => name);
+}
+
+const row = computed({ rowId: integer(), content: text() });
+
+/** Whether the tables hold what the log says. Rows with notes that are not recorded yet are left out. */
+async function differencesNow(db: Database, orgId: number, rows: Rows): Promise<string[]> {
+  // Without a beginning, the log names only what changed.
+  if (!rows.has("organizations")) return [];
+  const found: string[] = [];
+  for (const part of parts) {
+    const known = rows.get(part.name) ?? new Map<number, unknown>();
+    const present = new Map<number, string>();
+    for (const { rowId, content } of await queryAll(db, row, presentRows(db.dialect, part), [orgId]))
+      present.set(rowId, JSON.stringify(JSON.parse(content)));
+    const differing = [...new Set([...known.keys(), ...present.keys()])].filter(
+      (id) => present.get(id) !== (known.has(id) ? JSON.stringify(known.get(id)) : undefined),
+    );
+    await nextRound();
+    const noted = "SELECT count(*) AS n FROM policy_changes WHERE org_id = $1 AND part = $2 AND row_id = $3";
+    for (const id of differing.slice(0, 5)) {
+      if ((await queryNumber(db, noted, [orgId, part.name, id])) > 0) continue;
+      found.push(
+        `The table ${part.table} holds something else in row ${id} than the audit log says: the database was changed past the control plane.`,
+      );
+    }
+  }
+  return found;
+}

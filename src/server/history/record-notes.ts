@@ -1,0 +1,57 @@
+// Moves what triggers noted (store/tables/policy-changes.ts) into the audit log.
+
+import { ourselves, record, type AuditEvent } from "../audit/record.ts";
+import type { ServerOptions } from "../options.ts";
+import { computed, integer, queryAll } from "../store/table.ts";
+import { takeNotes, type PolicyChangeRow } from "../store/tables/policy-changes.ts";
+import { organizations } from "../store/tables/organizations.ts";
+
+type Deps = Pick<ServerOptions, "db" | "system">;
+
+/** Of one transaction, and of one event. */
+const [maxNotes, maxEventBytes] = [1000, 48 * 1024];
+
+const org = computed({ orgId: integer() });
+
+/** Of all organizations. */
+export async function recordAllNotes(deps: Deps): Promise<void> {
+  const sql = "SELECT DISTINCT org_id FROM policy_changes ORDER BY org_id";
+  for (const { orgId } of await queryAll(deps.db, org, sql)) await recordNotes(deps, orgId);
+}
+
+/** A note leaves its table in the transaction that records it. */
+export async function recordNotes({ db, system }: Deps, orgId: number): Promise<void> {
+  for (let count = maxNotes; count === maxNotes;) {
+    count = await db.writeFor({ org: orgId }, async (tx) => {
+      const notes = await takeNotes(tx, orgId, maxNotes);
+      if (notes.length === 0) return 0;
+      const slug = (await organizations.find(tx, { id: orgId }))?.slug ?? "";
+      const event = { orgId, at: system.now(), actor: ourselves, subject: `policy/${slug}` };
+      await record(
+        tx,
+        inEvents(notes).map((changes): AuditEvent => ({
+          ...event,
+          type: "policy.recorded",
+          after: { changes },
+        })),
+      );
+      return notes.length;
+    });
+  }
+}
+
+/** As they stand in an event: time in ms, part, id of the row, its values or null. */
+function inEvents(notes: readonly PolicyChangeRow[]): unknown[][] {
+  const events: unknown[][] = [];
+  let room = 0;
+  for (const { at, part, rowId, content } of notes) {
+    const bytes = Buffer.byteLength(content ?? "") + 64;
+    if (bytes > room) {
+      events.push([]);
+      room = maxEventBytes;
+    }
+    room -= bytes;
+    events.at(-1)?.push([at, part, rowId, content === null ? null : JSON.parse(content)]);
+  }
+  return events;
+}

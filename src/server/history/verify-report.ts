@@ -1,0 +1,52 @@
+// Verifies a report about a moment without the control plane, and says what it does not prove.
+
+import * as v from "valibot";
+import { PastReport } from "../../api/policy.ts";
+import { AppError, messageOf } from "../../base/errors.ts";
+import { verifyReport as verifySignature } from "../../pki/signed-messages.ts";
+import { OrderKey } from "../../protocol/values.ts";
+
+/** `key`: the text of a file with the pinned key. `head`: a hash of the audit log that was noted earlier. */
+type Known = { key?: string; head?: string };
+export type Verified = { report: PastReport; proved: string[]; unproved: string[] };
+
+export const notHeld = (hash: string): string =>
+  `The audit log holds no event with the hash ${hash}: it was changed since you noted it, or is that of another organization.`;
+
+/** `text`: the report's line, and its signature. Throws failed if the report is forged. */
+export async function verifyReport(text: string, { key, head }: Known): Promise<Verified> {
+  const [line = "", signature = ""] = text.split("\n");
+  const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), PastReport), line, { abortEarly: true });
+  if (!parsed.success) throw new AppError("failed", "This file is not a report");
+  const report = parsed.output;
+  try {
+    await verifySignature(signature, line, key === undefined ? report.order_key : keyIn(key));
+  } catch (error) {
+    if (error instanceof AppError && error.code === "usage") throw error;
+    const reason = messageOf(error);
+    throw new AppError("failed", `The report is forged, or was changed: ${reason}`, { cause: error });
+  }
+  const proved = [`Signed by the order key ${report.order_key.x}`];
+  const unproved = [...report.doubts];
+  if (key === undefined) unproved.push("Unproved: that this is the key of the organization. Give --key.");
+  const { chain } = report;
+  const held = [chain.head, chain.last?.hash, ...(chain.noted?.event == null ? [] : [chain.noted.hash])];
+  if (head === undefined)
+    unproved.push("Unproved: that no event was changed or removed before the report. Give --head.");
+  else if (held.includes(head)) proved.push(`The log held the event with the hash ${head}`);
+  else if (chain.noted?.hash === head) throw new AppError("failed", notHeld(head));
+  else unproved.push(`Unproved: the report says nothing of the hash ${head}. Ask for one with --head.`);
+  return { report, proved, unproved };
+}
+
+const Config = v.pipe(
+  v.object({ order_key: OrderKey }),
+  v.transform((config) => config.order_key),
+);
+
+/** The key itself, or a node's configuration. Throws usage. */
+function keyIn(text: string): OrderKey {
+  const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), v.union([OrderKey, Config])), text);
+  if (parsed.success) return parsed.output;
+  throw new AppError("usage", "The file of --key holds no order key");
+}
