@@ -213,7 +213,7 @@ describe("the organization in the console", () => {
     async () => {
       await open("Webhooks");
       await button("Create a webhook").click();
-      await page.getByLabel("URL").fill(`http://127.0.0.1:${receiver.port}/hook`);
+      await page.getByLabel(/^URL/).fill(`http://127.0.0.1:${receiver.port}/hook`);
       // Families and types are offered, behind what is typed already.
       await page.getByLabel("Events").fill("node.*, ");
       for (const offered of ["node.*, ca.*", "node.*, node.revoked"])
