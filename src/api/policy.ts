@@ -218,6 +218,23 @@ export const PastReport = v.object({
   access: many(Access),
   /** Nodes that could not reach `to`, where `from` was left out. */
   refused: v.number(),
+  /**
+   * Who did reach `to` on that day (UTC), as its own machine reported; not from the audit log. Null: nothing is known, because
+   * flows were not wanted, or were deleted after 30 days.
+   */
+  did: v.nullable(
+    many(
+      v.object({
+        from: v.nullable(PastNode),
+        address: Word,
+        protocol: Word,
+        port: v.number(),
+        flows: v.number(),
+        first_at: Word,
+        last_at: Word,
+      }),
+    ),
+  ),
   /** The rules that `access` names. */
   rules: many(
     v.object({

@@ -161,7 +161,10 @@ async function namesOf(api: Api, slug: string): Promise<Names> {
   ]);
 }
 
-function textsOf({ actor, before, after }: Event, names: Names): { by: string; changes: string } {
+function textsOf({ actor, before, ...event }: Event, names: Names): { by: string; changes: string } {
+  const { noted_rows: noted } = event.after ?? {};
+  // Thousands of rows of the database.
+  const after = Array.isArray(noted) ? { noted_rows: noted.length } : event.after;
   const changes = [
     ...(before === null ? [] : [`- ${JSON.stringify(before)}`]),
     ...(after === null ? [] : [`+ ${JSON.stringify(after)}`]),

@@ -75,7 +75,7 @@ async function writeReport(
   writeNewFile(file, `${report}\n${signature}\n`, 0o600);
 }
 
-function textOf({ at, policy, access, refused, rules, asked }: PastReport): string {
+function textOf({ at, policy, access, refused, did, rules, asked }: PastReport): string {
   if (policy !== null) return policy;
   const lines = access.flatMap(({ from, to, allowed, reason, certificates }) => [
     `${from.name} → ${to.name}: ${allowed ? "permitted" : "refused"}. ${reason}`,
@@ -84,13 +84,18 @@ function textOf({ at, policy, access, refused, rules, asked }: PastReport): stri
         `  certificate ${fingerprint}, ${since} to ${until}, groups ${groups.join(", ") || "none"}`,
     ),
   ]);
+  const reached = (did ?? []).map(
+    ({ from, address, protocol, port, flows, first_at: first, last_at: last }) =>
+      `  ${from?.name ?? address} did, as ${asked.to} reported: ${protocol}/${port}, ${flows} flows, ${first} to ${last}`,
+  );
+  const isKnown = did === null ? ["  Who did reach it on that day is not known."] : reached;
   const named = rules.map(
     ({ id, direction, protocol, ports, peer, target, description }) =>
       `  rule ${id}: ${direction} ${protocol}/${ports}, peer ${peer}, target ${target}${description === "" ? "" : ` (${description})`}`,
   );
   const count =
     asked.from === null ? [`${access.length} nodes could reach ${asked.to}, ${refused} could not.`] : [];
-  return `${[`At ${at}:`, ...lines, ...named, ...count].join("\n")}\n`;
+  return `${[`At ${at}:`, ...lines, ...named, ...isKnown, ...count].join("\n")}\n`;
 }
 
 export const verifyReport: Implementation = {

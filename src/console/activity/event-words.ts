@@ -77,7 +77,7 @@ export function eventText(event: AuditEvent, known: Known): string {
 
 /** Fields that the sentence contains, or that mean nothing to users. */
 const ofRules = ["counts", "rule_ids", "rules_created", "rules_deleted", "rules_described"];
-const ofNoReader = new Set(["fingerprint", "key_sha256", ...ofRules]);
+const ofNoReader = new Set(["fingerprint", "key_sha256", "noted_rows", ...ofRules]);
 
 /** The changes, with names instead of numbers, and rules as the page Access shows them. */
 export function readableChanges(event: AuditEvent, known: Known): readonly Change[] {

@@ -39,7 +39,7 @@ export type Chain = {
   archived: (Cut["archive"] & { file: string }) | null;
 };
 
-const pageSize = { limit: 1000, bytes: 8 * 1_048_576 };
+const pageSize = { limit: 1000, bytes: 1_048_576 };
 const maxBreaks = 100;
 const slugs = organizations.pick("id", "slug");
 
@@ -62,7 +62,7 @@ export async function verifyChain(
   orgId: number | null,
   organization: string | null,
   archiveKey: string | undefined,
-  see: (event: Seen) => void = () => undefined,
+  see: (event: Seen) => void | Promise<void> = () => undefined,
 ): Promise<Chain> {
   const newest = await lastArchived(db, orgId);
   const cut = newest === undefined ? undefined : cutOf(newest.after);
@@ -89,7 +89,8 @@ export async function verifyChain(
       head = event.hash;
       last = event.id;
       events++;
-      see(event);
+      const seen = see(event);
+      if (seen !== undefined) await seen;
     }
     await nextRound();
   }

@@ -15,12 +15,17 @@ import { computed, integer, queryAll, queryNumber, text } from "../store/table.t
 import { chainEnd } from "../store/tables/events.ts";
 import { parts, presentRows } from "../store/tables/policy-changes.ts";
 
-const Content = v.array(v.union([v.string(), v.number(), v.null()]));
+/** Megabytes of them are read: valibot alone would take most of the time. */
+const Content = v.custom<readonly (string | number | null)[]>(
+  (list) =>
+    Array.isArray(list) && list.every((each) => each === null || ["string", "number"].includes(typeof each)),
+);
 const Change = v.tuple([v.number(), foreignText(40), v.number(), v.nullable(Content)]);
-const Changes = v.object({ changes: v.array(Change) });
+const Changes = v.object({ noted_rows: v.array(Change) });
 
+type Values = v.InferOutput<typeof Content>;
 /** By part, then by the id of the row. */
-export type Rows = Map<string, Map<number, v.InferOutput<typeof Content>>>;
+export type Rows = Map<string, Map<number, Values>>;
 
 export type Past = {
   /** Undefined: the log does not tell. */
@@ -38,9 +43,14 @@ export type Past = {
   doubts: string[];
 };
 
-function changesIn({ type, after }: Seen): v.InferOutput<typeof Changes>["changes"] {
+type Noted = v.InferOutput<typeof Changes>["noted_rows"];
+
+/** Undefined: the event was changed to something else. */
+function changesIn({ type, after }: Seen): Noted | undefined {
   if (type !== "policy.recorded") return [];
-  return v.parse(Changes, typeof after === "string" ? JSON.parse(after) : after).changes;
+  const schema = typeof after === "string" ? v.pipe(v.string(), v.parseJson(), Changes) : Changes;
+  const parsed = v.safeParse(schema, after, { abortEarly: true });
+  return parsed.success ? parsed.output.noted_rows : undefined;
 }
 
 /** The rows at a moment, ms. */
@@ -55,14 +65,15 @@ class Fold {
   #latest = Number.NEGATIVE_INFINITY;
   isTurned = false;
   isBegun = false;
+  isUnreadable = false;
 
   constructor(until: number) {
     this.until = until;
   }
 
-  see(event: Seen): void {
-    for (const change of changesIn(event))
-      if (this.#add(change)) this.last = { id: event.id, hash: event.hash };
+  see({ id, hash }: Pick<Seen, "id" | "hash">, changes: Noted | undefined): void {
+    if (changes === undefined) this.isUnreadable = true;
+    for (const change of changes ?? []) if (this.#add(change)) this.last = { id, hash };
   }
 
   /** Whether it counts for the moment. */
@@ -80,7 +91,7 @@ class Fold {
       this.isBegun = true;
       return true;
     }
-    const known = this.rows.get(part) ?? new Map<number, v.InferOutput<typeof Content>>();
+    const known = this.rows.get(part) ?? new Map<number, Values>();
     this.rows.set(part, known);
     if (content === null) known.delete(id);
     else known.set(id, content);
@@ -101,10 +112,13 @@ export async function readPast({ db, secretKey, dataDirectory }: Deps, org: Org,
   let noted: number | undefined;
   const pass = async (then: Fold) => {
     const now = new Fold(Number.POSITIVE_INFINITY);
-    const chain = await verifyChain(db, org.id, org.slug, key, (event) => {
+    const chain = await verifyChain(db, org.id, org.slug, key, async (event) => {
       if (event.hash === head) noted = event.id;
-      then.see(event);
-      now.see(event);
+      if (event.type !== "policy.recorded") return;
+      const changes = changesIn(event);
+      then.see(event, changes);
+      now.see(event, changes);
+      await nextRound();
     });
     return { chain, now };
   };
@@ -115,13 +129,13 @@ export async function readPast({ db, secretKey, dataDirectory }: Deps, org: Org,
   let isWhole = chain.archived === null;
   if (!then.isBegun && chain.archived !== null) {
     then = new Fold(until);
-    const read = readArchives(dataDirectory, org.id, chain.archived, until, key);
+    const read = await readArchives(dataDirectory, org.id, chain.archived, until, key);
     for (const { file, seen, breaks } of read.files.toReversed()) {
       archives.push(file);
       doubts.push(...breaks.map((each) => sentenceOf(`The archive ${file}`, each)));
       for (const event of seen) {
         if (event.hash === head) noted = event.id;
-        then.see(event);
+        then.see(event, changesIn(event));
       }
       await nextRound();
     }
@@ -130,6 +144,7 @@ export async function readPast({ db, secretKey, dataDirectory }: Deps, org: Org,
     ({ chain, now } = await pass(then));
   }
   for (const each of chain.breaks) doubts.push(sentenceOf("The audit log", each));
+  if (then.isUnreadable) doubts.push("An event of the audit log was changed so that it cannot be read.");
   if (then.isTurned) doubts.push("The clock of the database was set back around this moment.");
   if (then.after - then.before < tickMs)
     doubts.push("Something was being changed at this moment: a change may count in part.");
@@ -152,24 +167,25 @@ export async function readPast({ db, secretKey, dataDirectory }: Deps, org: Org,
 type Read = { file: string; seen: Seen[]; breaks: Chain["breaks"] };
 
 /** The archives that the chain continues, newest first, back to one with a beginning. */
-function readArchives(
+async function readArchives(
   dataDirectory: string | undefined,
   orgId: number,
   newest: { last_hash: string },
   until: number,
   key: string | undefined,
-): { files: Read[]; missing: string | undefined; isWhole: boolean } {
+): Promise<{ files: Read[]; missing: string | undefined; isWhole: boolean }> {
   const directory = join(dataDirectory ?? "", archiveName);
   const names = dataDirectory === undefined ? [] : namesIn(directory, orgId);
   const files: Read[] = [];
   let wanted = newest.last_hash;
   for (const name of names) {
+    await nextRound();
     const seen: Seen[] = [];
     let isBeginning = false;
     try {
       const { header, breaks } = verifyArchive(join(directory, name), key, (event) => {
         seen.push(event);
-        isBeginning ||= changesIn(event).some(([at, part]) => part === "*" && at <= until);
+        isBeginning ||= (changesIn(event) ?? []).some(([at, part]) => part === "*" && at <= until);
       });
       if (header.last_hash !== wanted) continue;
       files.push({ file: name, seen, breaks });
@@ -193,6 +209,7 @@ function namesIn(directory: string, orgId: number): string[] {
   return found.sort((a, b) => b.first - a.first).map(({ name }) => name);
 }
 
+const pageSize = 500;
 const row = computed({ rowId: integer(), content: text() });
 
 /** Whether the tables hold what the log says. Rows with notes that are not recorded yet are left out. */
@@ -203,8 +220,12 @@ async function differencesNow(db: Database, orgId: number, rows: Rows): Promise<
   for (const part of parts) {
     const known = rows.get(part.name) ?? new Map<number, unknown>();
     const present = new Map<number, string>();
-    for (const { rowId, content } of await queryAll(db, row, presentRows(db.dialect, part), [orgId]))
-      present.set(rowId, JSON.stringify(JSON.parse(content)));
+    for (let last = -1; ;) {
+      const page = await queryAll(db, row, presentRows(db.dialect, part), [orgId, last, pageSize]);
+      for (const { rowId, content } of page) present.set((last = rowId), JSON.stringify(JSON.parse(content)));
+      await nextRound();
+      if (page.length < pageSize) break;
+    }
     const differing = [...new Set([...known.keys(), ...present.keys()])].filter(
       (id) => present.get(id) !== (known.has(id) ? JSON.stringify(known.get(id)) : undefined),
     );

@@ -29,10 +29,10 @@ export async function recordNotes({ db, system }: Deps, orgId: number): Promise<
       const event = { orgId, at: system.now(), actor: ourselves, subject: `policy/${slug}` };
       await record(
         tx,
-        inEvents(notes).map((changes): AuditEvent => ({
+        inEvents(notes).map((rows): AuditEvent => ({
           ...event,
           type: "policy.recorded",
-          after: { changes },
+          after: { noted_rows: rows },
         })),
       );
       return notes.length;

@@ -9,6 +9,7 @@ import { formatTime } from "../../base/quantities.ts";
 import { decodeBundle } from "../../pki/bundle.ts";
 import { signReport } from "../../pki/signed-messages.ts";
 import { certifiedGroups } from "../../protocol/users-groups.ts";
+import { record, type Actor, type AuditEvent } from "../audit/record.ts";
 import { readPast, type Past } from "../history/read-past.ts";
 import { recordNotes } from "../history/record-notes.ts";
 import { inSlices, nextRound } from "../http/heavy-work.ts";
@@ -19,9 +20,10 @@ import { readProviders } from "../policy/group-users.ts";
 import { providerWords } from "../policy/provider-words.ts";
 import { openMemory } from "../store/sqlite/memory.ts";
 import type { Reader } from "../store/database.ts";
-import { queryAll, queryOne } from "../store/table.ts";
+import { computed, integer, queryAll, queryOne, text, textOrNull } from "../store/table.ts";
 import { certificates } from "../store/tables/certificates.ts";
 import { nodes } from "../store/tables/nodes.ts";
+import { flows, flowSides } from "../store/tables/paths.ts";
 import { noteTime } from "../store/tables/policy-changes.ts";
 import { organizations } from "../store/tables/organizations.ts";
 import { readSnapshot } from "./current.ts";
@@ -29,13 +31,14 @@ import { renderPolicy, showRule, sideWriter } from "./render.ts";
 
 type Deps = Pick<ServerOptions, "db" | "secretKey" | "system" | "dataDirectory">;
 type Org = { id: number; slug: string };
-type Answer = Pick<PastReport, "policy" | "access" | "refused" | "rules">;
+type Answer = Pick<PastReport, "policy" | "access" | "refused" | "did" | "rules">;
 
 /** Throws conflict if the audit log does not tell, bad_request for a moment to come. */
 export async function reportPast(
   deps: Deps,
   org: Org,
   asked: PastQuery,
+  actor: Actor,
 ): Promise<AnswerOf<typeof policyApi.past>> {
   const { db, secretKey, system } = deps;
   const { at, from, to, protocol, port, head } = asked;
@@ -45,8 +48,14 @@ export async function reportPast(
   const past = await readPast(deps, org, at, head);
   const { rows, chain, archives, last = null, doubts } = past;
   if (rows === undefined) throw unknown(past, at);
-  const memory = await inSlices(openMemory(org.id, rows));
+  const memory = await inSlices(openMemory(org.id, rows)).catch((error: unknown) => {
+    throw unreadable(error);
+  });
   try {
+    const answer = await answerFrom(db, memory, org.id, asked);
+    // Whoever reads flows is recorded.
+    if (answer.did !== null)
+      await db.writeFor({ org: org.id }, (tx) => record(tx, flowsRead(org, asked, actor, system)));
     const report: PastReport = {
       format: 1,
       organization: org.slug,
@@ -54,7 +63,7 @@ export async function reportPast(
       at: new Date(at).toISOString(),
       made_at: formatTime(system.now()),
       asked: { from: from ?? null, to: to ?? null, protocol, port: port ?? null },
-      ...(await answerFrom(db, memory, org.id, asked)),
+      ...answer,
       chain: {
         events: chain.events,
         head: chain.head,
@@ -74,8 +83,25 @@ export async function reportPast(
 const publicKey = organizations.pick("orderPublic");
 const publicKeySql = `SELECT ${publicKey.select()} FROM organizations WHERE id = $1`;
 
+function flowsRead(org: Org, { at, to }: PastQuery, actor: Actor, { now }: Deps["system"]): AuditEvent {
+  const after = { at: formatTime(at), to };
+  return {
+    orgId: org.id,
+    at: now(),
+    type: "flows.exported",
+    actor,
+    subject: `organization/${org.slug}`,
+    after,
+  };
+}
+
 function noKey(): never {
   throw new AppError("not_found", "There is no such organization.");
+}
+
+function unreadable(cause: unknown): AppError {
+  const message = "What the audit log holds of this moment cannot be read: it was changed.";
+  return new AppError("conflict", message, { cause, hint: "Compare it with a backup, and verify it." });
 }
 
 function unknown({ since, doubts }: Past, at: number): AppError {
@@ -95,17 +121,24 @@ async function answerFrom(db: Reader, memory: Reader, orgId: number, asked: Past
   const providers = await readProviders(db, orgId);
   const snapshot = { ...present, providers, words: providerWords(providers, present.providerGroups) };
   if (asked.to === undefined)
-    return { policy: await renderPolicy(memory, orgId, snapshot), access: [], refused: 0, rules: [] };
+    return {
+      policy: await renderPolicy(memory, orgId, snapshot),
+      access: [],
+      refused: 0,
+      did: null,
+      rules: [],
+    };
   const members = await activeNodes(memory, orgId);
   const to = named(members, asked.to);
   const senders =
     asked.from === undefined ? members.filter(({ id }) => id !== to.id) : [named(members, asked.from)];
-  const valid = await validCertificates(memory, orgId, asked.at);
+  const others = await validOf(memory, to.id, asked.at);
   const rules = await inSlices(testable(snapshot.rules));
   const all: Answer["access"] = [];
   for (const [at, from] of senders.entries()) {
-    all.push(accessOf(rules, { from, to, asked, valid }));
-    if (at % 50 === 49) await nextRound();
+    const own = await validOf(memory, from.id, asked.at);
+    all.push(accessOf(rules, { from, to, asked, own, others }));
+    if (at % 20 === 19) await nextRound();
   }
   const access = asked.from === undefined ? all.filter(({ allowed }) => allowed) : all;
   const ids = new Set(access.flatMap(({ rule_id, outbound_rule_id }) => [rule_id, outbound_rule_id]));
@@ -114,6 +147,7 @@ async function answerFrom(db: Reader, memory: Reader, orgId: number, asked: Past
     policy: null,
     access,
     refused: all.length - access.length,
+    did: await whoDid(db, to.id, asked),
     rules: await shown(memory, orgId, snapshot, used),
   };
 }
@@ -134,17 +168,19 @@ async function shown(
 }
 
 const nodePick = nodes.pick("id", "name", "ip", "ip6", "groups", "ownerId", "ownerGroups");
-const nodeSql = `SELECT ${nodePick.select()} FROM nodes WHERE org_id = $1 AND state = 'active' ORDER BY id`;
+const pageSize = 500;
+const nodeSql = `SELECT ${nodePick.select()} FROM nodes WHERE org_id = $1 AND state = 'active' AND id > $2
+  ORDER BY id LIMIT ${pageSize}`;
 
 async function activeNodes(memory: Reader, orgId: number): Promise<Member[]> {
-  const rows = await queryAll(memory, nodePick, nodeSql, [orgId]);
-  return rows.map(({ id, name, ip, ip6, ...owned }) => ({
-    id,
-    name,
-    ip,
-    ip6,
-    groups: certifiedGroups(owned),
-  }));
+  const found: Member[] = [];
+  for (let last = 0; ;) {
+    const rows = await queryAll(memory, nodePick, nodeSql, [orgId, last]);
+    for (const { id, name, ip, ip6, ...owned } of rows)
+      found.push({ id: (last = id), name, ip, ip6, groups: certifiedGroups(owned) });
+    if (rows.length < pageSize) return found;
+    await nextRound();
+  }
 }
 
 function named(members: readonly Member[], name: string): Member {
@@ -153,30 +189,60 @@ function named(members: readonly Member[], name: string): Member {
   throw new AppError("bad_request", `No node was active with the name ${name} then.`);
 }
 
-type Valid = ReadonlyMap<number, PastReport["access"][number]["certificates"]>;
-const certificatePick = certificates.pick("nodeId", "fingerprint", "version", "notBefore", "notAfter", "pem");
-/** A CA that is no longer in the bundle vouches for nothing. */
-const certificateSql = `SELECT ${certificatePick.select("c")} FROM certificates c JOIN authorities a ON a.id = c.authority_id
-  WHERE c.org_id = $1 AND c.state <> 'blocked' AND c.not_before <= $2 AND c.not_after > $2
-    AND a.retired_at IS NULL AND a.not_after > $2 ORDER BY c.id`;
+const flowPick = computed({
+  from: integer(),
+  name: textOrNull(),
+  address: text(),
+  protocol: text(),
+  port: integer(),
+  flows: integer(),
+  firstAt: integer(),
+  lastAt: integer(),
+});
+const mostFlows = 1000;
+const flowSql = `SELECT f.peer AS "from", n.name, f.address, f.protocol, f.port, f.flows, f.first_at, f.last_at
+  FROM flows f LEFT JOIN nodes n ON n.id = f.peer WHERE f.node_id = $1 AND f.day = $2 AND f.side = $3
+    AND f.protocol = $4 ORDER BY f.last_at DESC LIMIT ${mostFlows}`;
 
-/** The certificates with which a node was let in, by its id. */
-async function validCertificates(memory: Reader, orgId: number, at: number): Promise<Valid> {
-  const found = new Map<number, PastReport["access"][number]["certificates"]>();
-  for (const [count, row] of (
-    await queryAll(memory, certificatePick, certificateSql, [orgId, at])
-  ).entries()) {
-    const { nodeId, fingerprint, version, notBefore, notAfter, pem } = row;
-    const groups = decodeBundle(pem).flatMap((each) => each.groups);
-    const times = { not_before: formatTime(notBefore), not_after: formatTime(notAfter) };
-    const known = found.get(nodeId) ?? [];
-    found.set(nodeId, [...known, { fingerprint, version, groups, ...times }]);
-    if (count % 20 === 19) await nextRound();
-  }
-  return found;
+/** What the machine of the node reported of that day. Names are those of today. */
+async function whoDid(
+  db: Reader,
+  nodeId: number,
+  { at, from, protocol, port }: PastQuery,
+): Promise<Answer["did"]> {
+  const day = Math.floor(at / 86_400_000);
+  if ((await flows.find(db, { nodeId, day, side: flowSides.summary })) === undefined) return null;
+  const rows = await queryAll(db, flowPick, flowSql, [nodeId, day, flowSides.in, protocol]);
+  return rows
+    .filter((row) => (port === undefined || row.port === port) && (from === undefined || row.name === from))
+    .map(({ from: id, name, firstAt, lastAt, ...row }) => ({
+      from: name === null ? null : { id, name },
+      ...row,
+      first_at: formatTime(firstAt),
+      last_at: formatTime(lastAt),
+    }));
 }
 
-type Pair = { from: Member; to: Member; asked: PastQuery; valid: Valid };
+type Certificates = PastReport["access"][number]["certificates"];
+const certificatePick = certificates.pick("fingerprint", "version", "notBefore", "notAfter", "pem");
+/** A CA that is no longer in the bundle vouches for nothing. */
+const certificateSql = `SELECT ${certificatePick.select("c")} FROM certificates c JOIN authorities a ON a.id = c.authority_id
+  WHERE c.node_id = $1 AND c.state <> 'blocked' AND c.not_before <= $2 AND c.not_after > $2
+    AND a.retired_at IS NULL AND a.not_after > $2 ORDER BY c.id`;
+
+/** The certificates with which peers let the node in. */
+async function validOf(memory: Reader, nodeId: number, at: number): Promise<Certificates> {
+  const rows = await queryAll(memory, certificatePick, certificateSql, [nodeId, at]);
+  return rows.map(({ fingerprint, version, notBefore, notAfter, pem }) => ({
+    fingerprint,
+    version,
+    groups: decodeBundle(pem).flatMap((each) => each.groups),
+    not_before: formatTime(notBefore),
+    not_after: formatTime(notAfter),
+  }));
+}
+
+type Pair = { from: Member; to: Member; asked: PastQuery; own: Certificates; others: Certificates };
 
 /**
  * Peers know the groups of a node by its certificate: one that was made before the node left a group still has it, until it is
@@ -184,11 +250,10 @@ type Pair = { from: Member; to: Member; asked: PastQuery; valid: Valid };
  */
 function accessOf(
   rules: TestableRules,
-  { from, to, asked: { protocol, port }, valid }: Pair,
+  { from, to, asked: { protocol, port }, own: certificates, others }: Pair,
 ): PastReport["access"][number] {
-  const certificates = valid.get(from.id) ?? [];
   const pair = { from: { id: from.id, name: from.name }, to: { id: to.id, name: to.name }, certificates };
-  const without = [from, to].find(({ id }) => (valid.get(id) ?? []).length === 0);
+  const without = certificates.length === 0 ? from : others.length === 0 ? to : undefined;
   if (without !== undefined) {
     const reason = `${without.name} had no valid certificate.`;
     return { ...pair, allowed: false, rule_id: null, outbound_rule_id: null, reason };

@@ -32,7 +32,9 @@ export const policyHandlers = (services: Services): Handlers<typeof policyApi> =
     retrieve: async (call) => ({
       body: await inTurn(call, () => showPolicy(db, call.org.id, system.now())),
     }),
-    past: async (call, input) => ({ body: await inTurn(call, () => reportPast(services, call.org, input)) }),
+    past: async (call, input) => ({
+      body: await inTurn(call, () => reportPast(services, call.org, input, actorOf(call))),
+    }),
     plan: async (call, input) => ({
       raw: await inTurn(call, async () => {
         const planned = await planChanges(db, call.org.id, input, mayName(call));

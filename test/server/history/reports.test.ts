@@ -119,6 +119,43 @@ test("a changed event, a missing one, and rows that were changed past the log ar
   expect(said).toMatch(/events before it, were changed|does not tell/);
 });
 
+test("an event that was changed to something else is told", async () => {
+  const { server, org, reportAt, allowed } = await withRule();
+  await reportAt(allowed);
+  const where = "WHERE org_id = $1 AND type = 'policy.recorded'";
+  const last = `id = (SELECT max(id) FROM events ${where})`;
+  await server.db.write((tx) =>
+    tx.run(`UPDATE events SET after = '{"noted_rows":[1]}' WHERE ${last}`, [org.id]),
+  );
+  const answer = await reportAt(allowed).catch(String);
+  expect(typeof answer === "string" ? answer : answer.doubts.join()).toMatch(/cannot be read|does not tell/);
+});
+
+test("who did reach the node comes from the flows of that day, and is unknown without them", async () => {
+  const { server, org, reportAt, allowed, packet } = await withRule();
+  expect((await reportAt(allowed, packet)).did).toBeNull();
+  const { flows } = await import("../../../src/server/store/tables/paths.ts");
+  const ids = await server.db.all("SELECT id FROM nodes WHERE org_id = $1 ORDER BY id", [org.id]);
+  const [laptop, db] = ids.map((row) => Number(row["id"]));
+  const row = {
+    nodeId: db ?? 0,
+    day: Math.floor(allowed / 86_400_000),
+    orgId: org.id,
+    answered: 3,
+    unseenS: 0,
+  };
+  const times = { firstAt: allowed, lastAt: allowed, report: "", protocol: "tcp", port: 5432, flows: 3 };
+  await server.db.write(async (tx) => {
+    await flows.insert(tx, { ...row, ...times, side: 1, peer: laptop ?? 0, address: "10.77.0.1" });
+    await flows.insert(tx, { ...row, ...times, side: 2, peer: 0, address: "" });
+  });
+  const { did } = await reportAt(allowed, packet);
+  expect(did).toMatchObject([{ from: { id: laptop, name: "laptop" }, port: 5432, flows: 3 }]);
+  expect((await reportAt(allowed, "&from=laptop&to=db&port=22")).did).toEqual([]);
+  const read = await server.db.all("SELECT actor FROM events WHERE type = 'flows.exported'");
+  expect(read).toHaveLength(2);
+});
+
 test("a whole chain that was computed anew is told by the hash that was noted", async () => {
   const { server, org, reportAt, allowed, packet } = await withRule();
   const { head } = (await reportAt(allowed, packet)).chain;

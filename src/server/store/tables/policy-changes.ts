@@ -203,10 +203,11 @@ export async function beginAgain(tx: Transaction, orgId: number): Promise<void> 
   for (const sql of beginning(tx.dialect, parts, (org) => `${org} = $1`)) await tx.run(sql, [orgId]);
 }
 
-/** The rows of a part as they are, as `content`. */
+/** The rows of a part as they are, as `content`: a page after an id. */
 export function presentRows(dialect: Dialect, { table: of, org, key, columns, only }: Part): string {
   const more = only === undefined ? "" : ` AND t.${only}`;
-  return `SELECT t.${key} AS row_id, ${listOf(dialect, "t", columns)} AS content FROM ${of} t WHERE t.${org} = $1${more}`;
+  return `SELECT t.${key} AS row_id, ${listOf(dialect, "t", columns)} AS content FROM ${of} t
+    WHERE t.${org} = $1 AND t.${key} > $2${more} ORDER BY t.${key} LIMIT $3`;
 }
 
 /** Takes the oldest notes of an organization out, at most `limit`. */
