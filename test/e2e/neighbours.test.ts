@@ -6,6 +6,7 @@ import { existsSync, readdirSync, readFileSync, renameSync } from "node:fs";
 import { join } from "node:path";
 import { decodeBundle } from "../../src/pki/bundle.ts";
 import { fingerprint } from "../../src/pki/nebula.ts";
+import { unsafeRoutes } from "../../src/node/files/config/read-config.ts";
 import { paths } from "../support/paths.ts";
 import {
   agent,
@@ -135,18 +136,53 @@ const lighthouseFlags = ({ address }: Host) =>
     " ",
   );
 
+/** A former agent takes the preferred one of two routers, and follows a change. */
+async function proveRoutes({ organization }: Scene, routers: readonly [Member, Member], user: Member) {
+  const network = "192.168.7.0/24";
+  const route = (method: string, body: object) =>
+    organization.api(method, "/api/org/acme/routes/", { network, ...body });
+  for (const { host } of routers) host.run(["ip", "addr", "add", "192.168.7.10/32", "dev", "lo"]);
+  const [first, second] = routers;
+  expect((await route("POST", { via: [first.id, second.id] })).status).toBe(201);
+  expect((await route("PATCH", { via: [first.id], metric: 50 })).status).toBe(200);
+  const config = join(user.places.configRoot, "acme/config.yml");
+  const used = () => unsafeRoutes(readFileSync(config, "utf8")).at(-1)?.routers[0];
+  const confirmed = () =>
+    until(
+      "its confirmation",
+      async () => {
+        const node = (await nodesOf(organization)).find(({ id }) => id === user.id);
+        return node?.applied_config_version === node?.config_version;
+      },
+      20_000,
+    );
+  for (const router of routers) {
+    await until(`the router ${router.name}`, () => used() === router.ip, 20_000);
+    const ping = startPing(user.host, "192.168.7.10");
+    await ping.reply(20_000);
+    await ping.stop();
+    await confirmed();
+    if (router === first)
+      expect((await route("PATCH", { via: [first.id], maintenance: true })).status).toBe(200);
+  }
+  const gone = `/api/org/acme/routes/?network=${encodeURIComponent(network)}`;
+  expect((await organization.api("DELETE", gone)).status).toBe(204);
+  await until("no route", () => used() === undefined, 20_000);
+  await confirmed();
+}
+
 asRoot("neighbours", () => {
   describeEngines("two versions", ({ nebula }) => {
     test("former agents stay connected through an upgrade and a rollback of the server", async () => {
       using directory = temporaryDirectory();
-      using lan = makeLan(["lighthouse", "alpha"]);
+      using lan = makeLan(["lighthouse", "alpha", "beta", "gamma"]);
       const data = join(directory.path, "server");
       const before = await startPlane(former, data);
       await using stack = new AsyncDisposableStack();
       stack.defer(async () => void (await before.stop()));
       const organization = await makeOrganization(before);
       const scene = { organization, program: former, nebula, directory: directory.path };
-      const token = await organization.makeToken(["--uses", "2", "--lighthouse"]);
+      const token = await organization.makeToken(["--uses", "4", "--lighthouse"]);
       const hub = lan.host("lighthouse");
       const lighthouse = await addMember(stack, scene, hub, token, lighthouseFlags(hub));
 
@@ -155,6 +191,9 @@ asRoot("neighbours", () => {
       stack.defer(async () => void (await after.stop()));
       await checkIn(scene, lighthouse);
       const alpha = await addMember(stack, scene, lan.host("alpha"), token);
+      const routers = { ...scene, program: today };
+      const beta = await addMember(stack, routers, lan.host("beta"), token);
+      await proveRoutes(scene, [beta, await addMember(stack, routers, lan.host("gamma"), token)], alpha);
       await proveLife(scene, lighthouse, alpha);
 
       // A rollback: the former server refuses the newer database, and works on the copy from before the upgrade.
@@ -169,7 +208,7 @@ asRoot("neighbours", () => {
       const back = await startPlane(former, data, Number(new URL(before.url).port));
       stack.defer(async () => void (await back.stop()));
       expect((await commandOf(former, lighthouse, ["checkin"])).status).toBe(0);
-    }, 60_000);
+    }, 90_000);
 
     test("today's agents work with a former server", async () => {
       using directory = temporaryDirectory();

@@ -1,13 +1,17 @@
-// Two sites with the same network, each translated to one of its own, and rules that open a network but not its router.
+// Two sites with the same network, each translated to one of its own, and rules that open a network but not its router. Then
+// what docs/access.md and docs/exits.md tell to type: two offices with two routers each, and an exit.
 
 import { expect, test } from "bun:test";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { unsafeRoutes } from "../../src/node/files/config/read-config.ts";
-import { buildAgent } from "../support/agent.ts";
+import { agent, buildAgent, runAgent } from "../support/agent.ts";
 import { command } from "../support/daemon.ts";
 import { asRoot, describeEngines } from "../support/engines.ts";
+import { blocksOf } from "../support/documents.ts";
 import { makeHealingScene } from "../support/healing-scene.ts";
+import type { Member } from "../support/members.ts";
+import { startPing } from "../support/namespaces.ts";
 import { makeSite, sitePort, startFlow } from "../support/sites.ts";
 import { until } from "../support/until.ts";
 
@@ -90,6 +94,104 @@ asRoot("the same network at two sites", () => {
         first.stop();
         second.stop();
       }, 120_000);
+    },
+    ["1.12"],
+  );
+
+  describeEngines(
+    "as the documents say",
+    ({ nebula }) => {
+      test("two offices with two routers each, one with the other's addresses, and an exit", async () => {
+        const names = ["hub", "office1-a", "office1-b", "office2-a", "office2-b", "laptop", "gate"];
+        await using scene = await makeHealingScene(nebula, names);
+        const { plane } = scene;
+        const [hub, one, two, three, four, laptop, gate] = scene.members;
+        if (!hub || !one || !two || !three || !four || !laptop || !gate) throw new Error("Seven members");
+        using first = await makeSite("o1", "192.168.1", [one.host, two.host]);
+        using second = await makeSite("o2", "192.168.1", [three.host, four.host]);
+        const blocks = ["docs/access.md", "docs/exits.md"].flatMap(blocksOf);
+        /** As root on the machine; lines of an administrator on the control plane. */
+        const type = async (key: string, member: Member): Promise<string> => {
+          const text = blocks.find((each) => each.key.endsWith(`: ${key}`))?.text ?? "false";
+          const printed: string[] = [];
+          for (const line of text.split("\n")) {
+            const words = line.split(" ");
+            if (line.startsWith("agent admin ")) {
+              const { status, stdout, stderr } = await plane.admin(words.slice(2));
+              expect([line, status, stderr]).toEqual([line, 0, stderr]);
+              printed.push(stdout);
+            } else {
+              const own = `agent() { '${agent}' "$@" ${member.places.flags.join(" ")}; }; sudo() { "$@"; }`;
+              printed.push(member.host.run(["bash", "-euc", `${own}\n${line}`]));
+            }
+          }
+          return printed.join("");
+        };
+        const before = [one, three, gate, laptop].map(({ host }) => host.run(["nft", "list", "ruleset"]));
+        const offers = [
+          "agent up acme --advertise 192.168.1.0/24@192.168.1.10+masquerade",
+          "agent up acme --advertise 10.202.1.0/24=192.168.1.0/24@192.168.1.10+masquerade",
+        ] as const;
+        for (const [at, router] of [one, two, three, four].entries())
+          await type(offers[at < 2 ? 0 : 1], router);
+        await type("agent admin route create acme 192.168.1.0/24 --via office1-a --via office1-b", laptop);
+        // Otherwise the states come with the check-ins of the next minute.
+        const ready = async () => {
+          for (const { places } of [one, two, three, four]) await command(places, ["checkin"]);
+          return (await plane.admin(["route", "list", "acme"])).stdout.match(/ ready\b/g)?.length === 4;
+        };
+        await until(ready, { what: "four routers ready", ms: 90_000, everyMs: 1000 });
+        const routed = () =>
+          laptop.host.run(["ip", "route"]).match(/192\.168\.1\.0|10\.202\.1\.0/g)?.length === 2;
+        await until(routed, { what: "both routes on the laptop", ms: 20_000 });
+        expect(await type("ping -c 3 192.168.1.10", laptop)).toContain("3 received");
+        // Both are the address .10 of their offices, so each was asked at its own.
+        const status = async () => (await runAgent(["status", ...laptop.places.flags])).stdout;
+        expect(await status()).toContain("10.202.1.0/24");
+        for (const address of ["192.168.1.10", "10.202.1.10"]) {
+          const ping = startPing(laptop.host, address);
+          await ping.reply(10_000);
+          const { host } = address === "192.168.1.10" ? one : three;
+          host.link("down");
+          await Bun.sleep(6000);
+          await ping.reply(2000);
+          host.link("up");
+          await ping.stop();
+        }
+        // Its own network stays that of a router of the second office.
+        expect(three.host.run(["ip", "route", "get", "192.168.1.10"])).toContain("dev lan0");
+        void first;
+        void second;
+
+        // The exit. The hub stands for the internet.
+        hub.host.run(["ip", "addr", "add", "198.51.100.9/32", "dev", "lo"]);
+        for (const { host } of [gate, laptop])
+          host.run(["ip", "route", "add", "198.51.100.9/32", "via", hub.host.address]);
+        await type("sudo agent up --advertise-exit", gate);
+        await type("agent admin node update acme laptop --add-group staff", laptop);
+        const usable = async () =>
+          (await runAgent(["exit", "list", ...laptop.places.flags])).stdout.includes("gate");
+        await until(usable, { what: "the exit", ms: 20_000 });
+        expect(await type("agent exit list", laptop)).toContain("gate");
+        const asked = Bun.spawn(hub.host.inside(["tcpdump", "-lnnc", "1", "-i", "eth0", "icmp[0] = 8"]), {
+          stdout: "pipe",
+          stderr: "ignore",
+        });
+        await Bun.sleep(1000);
+        const away = startPing(laptop.host, "198.51.100.9");
+        await away.reply(20_000);
+        await away.stop();
+        expect(await new Response(asked.stdout).text()).toContain(`IP ${gate.host.address} > 198.51.100.9`);
+        await type("sudo agent exit use off", laptop);
+        for (const { places } of [one, three])
+          await command(places, ["sync-config", "--org-slug", "acme", "--advertise", "none"]);
+        const asBefore = () =>
+          Bun.deepEquals(
+            [one, three].map(({ host }) => host.run(["nft", "list", "ruleset"])),
+            before.slice(0, 2),
+          );
+        await until(asBefore, { what: "routers as before", ms: 20_000 });
+      }, 240_000);
     },
     ["1.12"],
   );

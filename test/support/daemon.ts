@@ -49,12 +49,13 @@ export async function registerDesktop(
   token: string,
   name: string,
   flags: readonly string[] = [],
+  inside: Host["inside"] = (argv) => [...argv],
 ): Promise<void> {
   mkdirSync(places.configRoot, { recursive: true });
   const { slug, plane } = organization;
   const target = ["--api-base", plane.url, "--org-slug", slug, "--node-name", name];
   const how = ["--registration-token-file", "-", "--mode", "desktop", "--no-start", ...flags];
-  await agentJson(["register", ...target, ...how, ...places.flags], { input: token });
+  await agentJson(["register", ...target, ...how, ...places.flags], { input: token, inside });
 }
 
 /** Starts the daemon and waits until it answers. */

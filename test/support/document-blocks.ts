@@ -24,6 +24,9 @@ const register =
 const setup = "agent setup --yes --public-name control.example.org --email you@example.org --org-slug acme";
 const serves = "until agent checkin; do sleep 0.2; done; systemctl is-active overlay-agent-control";
 
+const notHere = (not: string, keys: readonly string[]) =>
+  Object.fromEntries(keys.map((key) => [key, { not }]));
+
 export const blockRuns: Readonly<Record<string, BlockRun>> = {
   [`${start} ${setup}`]: { on: "control" },
   [`README.md: ${setup}`]: { sameAs: `${start} ${setup}` },
@@ -52,11 +55,16 @@ export const blockRuns: Readonly<Record<string, BlockRun>> = {
   },
   [`${start} ping -c 3 10.77.0.1`]: { on: "web" },
   "README.md: ping -c 3 10.77.0.1": { sameAs: `${start} ping -c 3 10.77.0.1` },
-  "docs/exits.md: sudo agent up --advertise-exit": { not: "test/e2e/exits.test.ts makes exits" },
-  "docs/exits.md: agent admin node update acme gate --add-exit-group staff": {
-    not: "test/e2e/exits.test.ts makes exits",
-  },
-  "docs/exits.md: agent exit list": { not: "test/e2e/exits.test.ts uses exits" },
+  ...notHere("test/e2e/route-sites.test.ts types it", [
+    "docs/exits.md: sudo agent up --advertise-exit",
+    "docs/exits.md: agent admin node update acme laptop --add-group staff",
+    "docs/exits.md: agent exit list",
+    "docs/exits.md: sudo agent exit use off",
+    "docs/access.md: agent up acme --advertise 192.168.1.0/24@192.168.1.10+masquerade",
+    "docs/access.md: agent up acme --advertise 10.202.1.0/24=192.168.1.0/24@192.168.1.10+masquerade",
+    "docs/access.md: agent admin route create acme 192.168.1.0/24 --via office1-a --via office1-b",
+    "docs/access.md: ping -c 3 192.168.1.10",
+  ]),
   // While all is well: later blocks close ports, and make this machine a router that may not forward.
   "docs/troubleshooting.md: agent doctor": { on: "web" },
   "docs/troubleshooting.md: agent doctor --bundle report.tar.gz": { on: "web" },

@@ -32,7 +32,8 @@ export type ExitScene = AsyncDisposable & {
   pings(address: string, count?: number): number;
 };
 
-export async function makeExitScene(nebula: string): Promise<ExitScene> {
+/** `orgFlags`: of `agent admin org create`. */
+export async function makeExitScene(nebula: string, orgFlags: readonly string[] = []): Promise<ExitScene> {
   const stack = new AsyncDisposableStack();
   try {
     const { path: directory } = stack.use(temporaryDirectory());
@@ -47,7 +48,9 @@ export async function makeExitScene(nebula: string): Promise<ExitScene> {
     net.run(["ip", "addr", "add", "2001:db8::2/64", "dev", "eth0", "nodad"]);
     lan.host("user").run(["ip", "addr", "add", "2001:db8::5/64", "dev", "eth0", "nodad"]);
     lan.host("user").run(["ip", "-6", "route", "add", "default", "via", "2001:db8::2"]);
-    const plane = stack.use(await startFarPlane(lan.host("plane"), join(directory, "plane")));
+    const plane = stack.use(
+      await startFarPlane(lan.host("plane"), join(directory, "plane"), "acme", orgFlags),
+    );
     const join1 = async (name: string, lighthouse: boolean): Promise<Member> => {
       const host = lan.host(name);
       const places = placesBelow(join(directory, name), nebula);
@@ -76,7 +79,11 @@ export async function makeExitScene(nebula: string): Promise<ExitScene> {
     };
     const exits = [await join1("one", true), await join1("two", true)] as const;
     const user = await join1("user", false);
-    for (const { host } of exits) host.run(["sysctl", "-qw", "net.ipv4.ip_forward=1"]);
+    for (const [at, { host }] of exits.entries()) {
+      host.run(["sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1"]);
+      host.run(["ip", "addr", "add", `2001:db8::1${at}/64`, "dev", "eth0", "nodad"]);
+      host.run(["ip", "-6", "route", "add", "default", "via", "2001:db8::2"]);
+    }
     const { host, places } = user;
     return {
       plane,

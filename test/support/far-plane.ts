@@ -28,7 +28,12 @@ process.exitCode = response.ok ? 0 : 1;
 `;
 
 /** Starts `agent serve` in the host, with an organization 10.77.0.0/16. */
-export async function startFarPlane(host: Host, dataDirectory: string, slug = "acme"): Promise<FarPlane> {
+export async function startFarPlane(
+  host: Host,
+  dataDirectory: string,
+  slug = "acme",
+  orgFlags: readonly string[] = [],
+): Promise<FarPlane> {
   const url = `http://${host.address}:8420`;
   const listen = ["--listen", `${host.address}:8420`, "--public-url", url, "--allow-plain-http"];
   let child: Bun.Subprocess | undefined;
@@ -66,7 +71,7 @@ export async function startFarPlane(host: Host, dataDirectory: string, slug = "a
     return v.parse(v.object({ token: v.string(), join_key: v.string() }), printed);
   };
   await admin(["user", "create", owner.email, "--password-file", "-"], owner.password);
-  await admin(["org", "create", slug, "--network", "10.77.0.0/16", "--owner", owner.email]);
+  await admin(["org", "create", slug, "--network", "10.77.0.0/16", "--owner", owner.email, ...orgFlags]);
   await start();
   return {
     url,

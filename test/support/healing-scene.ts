@@ -35,12 +35,16 @@ export function lastGapEnd({ replies }: Pinger): number {
 }
 
 /** A lighthouse that is a relay, and two nodes, on one Ethernet. */
-export async function makeHealingScene(nebula: string, names = ["hub", "a", "b"]) {
+export async function makeHealingScene(
+  nebula: string,
+  names = ["hub", "a", "b"],
+  orgFlags: readonly string[] = [],
+) {
   const stack = new AsyncDisposableStack();
   const directory = stack.use(temporaryDirectory());
   const lan = stack.use(makeLan(names));
   const plane = stack.use(await startControlPlane(`${directory.path}/server`, ["--access-lifetime", "4h"]));
-  const acme = await makeOrganization(plane);
+  const acme = await makeOrganization(plane, "acme", "10.77.0.0/16", orgFlags);
   const token = await acme.makeToken(["--uses", "9", "--lighthouse"]);
   const members: Member[] = [];
   for (const host of lan.hosts) {

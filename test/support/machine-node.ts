@@ -65,6 +65,20 @@ export async function makeSite(names: readonly string[], files: SiteFiles = {}):
   }
 }
 
+/** After a power cut: the network of a machine outlives it here, and its kernel would have forgotten that. */
+export function forgetKernel(host: Host): void {
+  const script = `nft flush ruleset
+    for link in $(ip -o link | sed 's/^[0-9]*: \\([^:@]*\\).*/\\1/'); do
+      case $link in lo | eth0) ;; *) ip link del "$link" ;; esac
+    done
+    for family in 4 6; do
+      for priority in $(seq 7700 7709); do while ip -$family rule del priority $priority; do :; done; done
+      ip -$family route flush table 7783
+    done
+    echo 0 > /proc/sys/net/ipv4/conf/all/forwarding; echo 0 > /proc/sys/net/ipv6/conf/all/forwarding`;
+  Bun.spawnSync(host.inside(["sh", "-c", script]), { stderr: "ignore" });
+}
+
 async function bootNode(
   plane: FarPlane,
   host: Host,

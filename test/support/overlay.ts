@@ -39,9 +39,10 @@ export async function makeOrganization(
   plane: ControlPlane,
   slug = "acme",
   network = "10.77.0.0/16",
+  flags: readonly string[] = [],
 ): Promise<Organization> {
   await makeOwner(plane);
-  await must(plane, ["org", "create", slug, "--network", network, "--owner", owner.email]);
+  await must(plane, ["org", "create", slug, "--network", network, "--owner", owner.email, ...flags]);
   return signIn(plane, slug);
 }
 

@@ -44,6 +44,8 @@ export type ExitEdge = {
 type Place = { slug: string; directory: string };
 
 const roundMs = 1000;
+/** At a start, until it is known whether the exit answers. */
+const startRoundMs = 250;
 const machineEveryMs = 60_000;
 /** An exit without an answer for this long is dead. The one in use is asked each round. */
 const deadMs = 3000;
@@ -51,7 +53,7 @@ const othersEveryMs = 4000;
 /** "OAE1" in hex, in front of echo requests. */
 const echoMark = "4f414531";
 /** After this a start knows whether the exit answers. */
-const graceMs = 3500;
+const graceMs = 2500;
 
 // The decision
 
@@ -152,7 +154,9 @@ export async function useExit(place: Place, edge: ExitEdge, signal: AbortSignal)
   let wasUsed = readExitState(directory)?.state === "used";
   let trouble: string | undefined;
   let hasLeft = false;
-  for (; !signal.aborted; await system.sleep(roundMs, signal).catch(() => undefined)) {
+  const pause = () =>
+    system.sleep(monotonic() - startedAt > graceMs ? roundMs : startRoundMs, signal).catch(() => undefined);
+  for (; !signal.aborted; await pause()) {
     const use = exitUseOf(directory);
     // "off" and another word may follow each other before the edge looks.
     if (use === undefined) {

@@ -39,8 +39,8 @@ const silentMs = 1500;
 const flowsEveryMs = 5000;
 const keptMs = 3_600_000;
 const mostKept = 256;
-/** After a restart of an old engine all tunnels come up anew: nothing is judged so soon, nor is it restarted again. */
-const [settlesMs, restartEveryMs] = [10_000, 60_000];
+/** After a restart of an old engine all tunnels come up anew: nothing is judged so soon, and planned changes wait longer. */
+const [settlesMs, plannedAfterMs] = [10_000, 60_000];
 /** Pauses after a failure to apply: the first and the longest. */
 const [firstPauseMs, longestPauseMs] = [1000, 60_000];
 
@@ -67,6 +67,8 @@ class Failover {
   #applied: string;
   #failures = 0;
   #notBefore = 0;
+  #plannedFrom = 0;
+  #isUrgent = false;
   #judgeFrom = 0;
 
   constructor(deps: FailoverDeps) {
@@ -151,8 +153,10 @@ class Failover {
     if (before === undefined || before.via === via) return;
     const { log } = this.#deps;
     const evidence = { network, from: before.via, to: via };
-    if (!decided.isPlanned)
+    if (!decided.isPlanned) {
+      this.#isUrgent = true;
       return log.warn("The router of a network does not answer: using another one", evidence);
+    }
     log.info("Using another router of a network", evidence);
     this.#keepFlows(network, before.via, now);
   }
@@ -178,16 +182,19 @@ class Failover {
       kept: Object.fromEntries([...this.#kept].map(([host, { via }]) => [host, via])),
     };
     const text = JSON.stringify(choice);
-    if (text === this.#applied || now < this.#notBefore) return;
+    const from = this.#isUrgent ? this.#notBefore : Math.max(this.#notBefore, this.#plannedFrom);
+    if (text === this.#applied || now < from) return;
     try {
       if (await this.#deps.apply(choice)) {
         this.#judgeFrom = this.#deps.monotonic() + settlesMs;
-        this.#notBefore = now + restartEveryMs;
+        this.#notBefore = now + settlesMs;
+        this.#plannedFrom = now + plannedAfterMs;
         // What was silent before the restart says nothing.
         this.#echoes.set(new Map());
         this.#readAt = "";
       }
       this.#applied = text;
+      this.#isUrgent = false;
       this.#failures = 0;
     } catch (error) {
       this.#notBefore = now + Math.min(longestPauseMs, firstPauseMs * 2 ** this.#failures++);

@@ -14,6 +14,8 @@ const text = (max: number) => v.pipe(v.string(), v.maxLength(max));
 /** Until the next boot, like what it describes: forwarding by interface as it was before, and the state of each network. */
 const RouterFile = v.object({
   forwarding: v.pipe(v.record(text(15), v.picklist(["0", "1"])), v.maxEntries(1000)),
+  /** What switching on IPv6 changed (ipv6-forwarding.ts); absent: it was on, or is not needed. */
+  ipv6: v.exactOptional(v.object({ acceptRa: v.pipe(v.array(text(15)), v.maxLength(1000)) })),
   networks: v.pipe(
     v.record(text(64), v.object({ state: text(16), why: v.exactOptional(text(200)) })),
     v.maxEntries(1000),

@@ -1,10 +1,11 @@
 // Makes this machine a router of the networks that root offers and an administrator has approved, and takes everything back
-// at the end. Linux, IPv4. Forwarding is switched on only for the interfaces concerned; where it was off before, nothing
+// at the end. Linux. Forwarding of IPv4 is switched on only for the interfaces concerned; where it was off before, nothing
 // else is forwarded than between tunnel and network. Watches what is behind: while it is gone, requests of other nodes that
 // ask for it are dropped, so that they take another router.
 
 import { join, dirname, basename } from "node:path";
 import { readTextIfThere } from "../../base/files.ts";
+import { given } from "../../base/given.ts";
 import { appendText } from "../../base/open-file.ts";
 import { holdsNetwork, maskNetwork, parseNetwork, parseNetworks, type Network } from "../../base/ip.ts";
 import type { Log } from "../../base/log.ts";
@@ -26,6 +27,7 @@ import {
   writeRouterFile,
   type RouterFile,
 } from "./offers.ts";
+import { closingForwarding6, hasIpv6, openForwarding6 } from "./ipv6-forwarding.ts";
 import { probeMark } from "./route-probe.ts";
 
 export type RouterDeps = {
@@ -52,6 +54,7 @@ export async function runRouter(deps: RouterDeps, signal: AbortSignal): Promise<
   router.close();
 }
 
+type Forwarding = Pick<RouterFile, "forwarding" | "ipv6">;
 type Watched = { offer: Offer; device: string | undefined; from: string | undefined };
 
 class Router {
@@ -72,7 +75,7 @@ class Router {
 
   async step(): Promise<void> {
     const { directory, system } = this.#deps;
-    const offers = approvedOffers(directory).filter(({ network }) => !network.includes(":"));
+    const offers = approvedOffers(directory);
     const tunnel = tunnelDevice(readTextIfThere(join(directory, "config.yml")) ?? "");
     if (offers.length === 0 || tunnel === undefined) {
       if (readRouterFile(directory) !== undefined) await unmakeRouter(directory, system);
@@ -83,10 +86,9 @@ class Router {
     const watched = offers.map((offer) => ({ offer, ...wayTo(offer.behind ?? offer.network, machine) }));
     await this.#probe(watched);
     for (const each of watched) this.#judge(each, machine);
-    const devices = [...new Set(watched.flatMap(({ device }) => device ?? []))];
-    const forwarding = this.#forward([tunnel, ...devices]);
-    const why = await this.#filter(tunnel, watched, forwarding);
-    this.#note(watched, forwarding, why);
+    const on = await this.#forward(tunnel, watched);
+    const why = await this.#filter(tunnel, watched, on);
+    this.#note(watched, on, why);
   }
 
   async #probe(watched: readonly Watched[]): Promise<void> {
@@ -121,39 +123,52 @@ class Router {
     this.#deps.log[wasDown ? "info" : "warn"](what, { network, watch, interface: device });
   }
 
-  /** Switches forwarding on where it is off. Returns the values from before, by interface. */
-  #forward(devices: readonly string[]): RouterFile["forwarding"] {
-    const { directory } = this.#deps;
-    const before = { ...readRouterFile(directory)?.forwarding };
-    for (const device of devices) {
+  /** Switches forwarding on where it is off, and back where it is needed no more. Returns the values from before. */
+  async #forward(tunnel: string, watched: readonly Watched[]): Promise<Forwarding> {
+    const { directory, system } = this.#deps;
+    const { forwarding = {}, ipv6: former } = readRouterFile(directory) ?? {};
+    const [devices, devices6] = [devicesOf(watched, 4), devicesOf(watched, 6)];
+    const needed = devices.length === 0 ? [] : [tunnel, ...devices];
+    const [kept, over] = [{ ...forwarding }, { ...forwarding }];
+    for (const device of Object.keys(forwarding)) delete (needed.includes(device) ? over : kept)[device];
+    const isOver6 = devices6.length === 0 && former !== undefined;
+    const closing = { forwarding: over, ...(isOver6 ? { ipv6: former } : {}) };
+    await applyChanges(closingChanges(directory, closing), system);
+    let ipv6 = isOver6 ? undefined : former;
+    for (const device of needed) {
       const present = readForwarding(device);
       if (present === undefined) continue;
-      before[device] ??= formerByOthers(directory, device) ?? present;
+      kept[device] ??= formerByOthers(directory, device) ?? present;
       // First the note: after a kill in between, it is still known how to go back.
       if (present === "0") {
-        this.#save(before);
+        this.#save({ forwarding: kept, ...given({ ipv6 }) });
         writeForwarding(device, "1");
       }
     }
-    return before;
+    if (devices6.length > 0) {
+      ipv6 ??= otherRouters(directory).flatMap((each) => each.ipv6 ?? [])[0];
+      ipv6 = openForwarding6(ipv6, (now) => this.#save({ forwarding: kept, ipv6: now }));
+    }
+    return { forwarding: kept, ...given({ ipv6 }) };
   }
 
-  #save(forwarding: RouterFile["forwarding"]): void {
+  #save(on: Forwarding): void {
     const { directory } = this.#deps;
-    writeRouterFile(directory, { networks: readRouterFile(directory)?.networks ?? {}, forwarding });
+    writeRouterFile(directory, { networks: readRouterFile(directory)?.networks ?? {}, ...on });
   }
 
   async #filter(
     tunnel: string,
     watched: readonly Watched[],
-    forwarding: RouterFile["forwarding"],
+    { forwarding, ipv6 }: Forwarding,
   ): Promise<string | undefined> {
     const { directory, monotonic, system } = this.#deps;
-    const overlays = overlayNetworks(directory).filter((each) => !each.includes(":"));
+    const overlays = overlayNetworks(directory);
     const tunnels = [tunnel, ...otherTunnels(directory)];
     const opened =
       readForwarding("all") === "1" ? [] : Object.keys(forwarding).filter((each) => forwarding[each] === "0");
-    const body = tableBody({ tunnel, tunnels, overlays, watched, down: this.#down, opened });
+    const opens6 = ipv6 !== undefined;
+    const body = tableBody({ tunnel, tunnels, overlays, watched, down: this.#down, opened, opens6 });
     const isDue = monotonic() - this.#checkedAt >= checkTableMs;
     if (body === this.#body && !isDue) return undefined;
     this.#checkedAt = monotonic();
@@ -162,17 +177,19 @@ class Router {
     return why;
   }
 
-  #note(watched: readonly Watched[], forwarding: RouterFile["forwarding"], why: string | undefined): void {
+  #note(watched: readonly Watched[], on: Forwarding, why: string | undefined): void {
     const { directory } = this.#deps;
     const networks = Object.fromEntries(
       watched.map(({ offer: { network, behind = network }, device }) => {
         if (why !== undefined) return [network, { state: "failed", why: why.slice(0, 200) }];
         if (device === undefined)
           return [network, { state: "failed", why: `this machine has no route to ${behind}` }];
+        if (network.includes(":") && !hasIpv6())
+          return [network, { state: "failed", why: "this machine has no IPv6" }];
         return [network, { state: this.#down.has(network) ? "down" : "ready" }];
       }),
     );
-    const next = { forwarding, networks };
+    const next = { ...on, networks };
     if (!Bun.deepEquals(next, readRouterFile(directory))) writeRouterFile(directory, next);
   }
 }
@@ -191,7 +208,19 @@ export async function routerRemoval(
   system: Pick<System, "run" | "platform">,
   gone: readonly string[] = [],
 ): Promise<Change[]> {
-  const { forwarding = {} } = readRouterFile(directory) ?? {};
+  return [
+    ...closingChanges(directory, readRouterFile(directory) ?? { forwarding: {} }, gone),
+    ...(await tableRemoval("routes", basename(directory), system)),
+    { change: "remove", path: routerFilePath(directory) },
+  ];
+}
+
+/** What sets these back to the values from before. */
+function closingChanges(
+  directory: string,
+  { forwarding, ipv6 }: Forwarding,
+  gone: readonly string[] = [],
+): Change[] {
   const others = otherRouters(directory, gone);
   // Somebody has switched it on for the whole machine since: that stays.
   const isForAll = readForwarding("all") === "1";
@@ -202,11 +231,8 @@ export async function routerRemoval(
     if (present === undefined || present === before) return [];
     return [{ change: "setting", path: forwardingPath(device), content: `${before}\n` }];
   });
-  return [
-    ...settings,
-    ...(await tableRemoval("routes", basename(directory), system)),
-    { change: "remove", path: routerFilePath(directory) },
-  ];
+  const isShared6 = ipv6 === undefined || others.some((each) => each.ipv6 !== undefined);
+  return [...settings, ...(isShared6 ? [] : closingForwarding6(ipv6))];
 }
 
 function otherRouters(directory: string, gone: readonly string[] = []): RouterFile[] {
@@ -239,6 +265,12 @@ function readForwarding(device: string): "0" | "1" | undefined {
 const writeForwarding = (device: string, value: "0" | "1") =>
   appendText(forwardingPath(device), value, 0o644);
 
+const isOf = ({ offer: { network } }: Watched, family: 4 | 6) => network.includes(":") === (family === 6);
+
+const devicesOf = (watched: readonly Watched[], family: 4 | 6): string[] => [
+  ...new Set(watched.flatMap((each) => (isOf(each, family) ? (each.device ?? []) : []))),
+];
+
 /** The interface by which the kernel reaches a network, and this machine's address there. */
 function wayTo(
   text: string,
@@ -253,8 +285,11 @@ function wayTo(
   const routed = machine.routes.flatMap(({ device, network: each }) =>
     parseNetworks([each]).map((one) => ({ device, network: one })),
   );
-  const device = longest([...own, ...routed], network) ?? machine.defaultDevices[4][0];
-  const from = machine.addresses.find((each) => each.device === device && !each.address.includes(":"));
+  const device = longest([...own, ...routed], network) ?? machine.defaultDevices[network.family][0];
+  const from = machine.addresses.find(
+    ({ device: each, address }) =>
+      each === device && address.includes(":") === (network.family === 6) && !address.startsWith("fe80:"),
+  );
   return { device, from: from?.address.replace(/\/\d+$/, "") };
 }
 
@@ -273,14 +308,13 @@ type Filter = {
   overlays: readonly string[];
   watched: readonly Watched[];
   down: ReadonlySet<string>;
-  /** Interfaces over which nothing was forwarded before. */
+  /** Interfaces over which nothing was forwarded before, and whether that was so for IPv6. */
   opened: readonly string[];
+  opens6: boolean;
 };
 
-export function tableBody({ tunnel, tunnels, overlays, watched, down, opened }: Filter): string {
-  const quoted = (names: readonly string[]) => setOf(names.map((name) => `"${name}"`));
-  const real = ({ offer: { network, behind = network } }: Watched) => behind;
-  const devices = [...new Set(watched.flatMap(({ device }) => device ?? []))];
+export function tableBody(filter: Filter): string {
+  const { tunnel, overlays, watched, down } = filter;
   const translated = watched.flatMap(({ offer: { network, behind } }) =>
     behind === undefined ? [] : [{ network, behind }],
   );
@@ -302,14 +336,7 @@ export function tableBody({ tunnel, tunnels, overlays, watched, down, opened }: 
     {
       name: "forwarded",
       hook: "filter hook forward priority -10",
-      rules: [
-        ...devices
-          .filter((device) => opened.includes(device))
-          .map((device) => `iifname "${device}" oifname != ${quoted(tunnels)} drop`),
-        ...(opened.includes(tunnel)
-          ? [`iifname "${tunnel}" ip daddr != ${setOf(watched.map(real))} drop`]
-          : []),
-      ],
+      rules: [...forwarded4(filter), ...(filter.opens6 ? forwarded6(filter) : [])],
     },
     {
       name: "translated",
@@ -326,10 +353,36 @@ export function tableBody({ tunnel, tunnels, overlays, watched, down, opened }: 
         ...(translated.length === 0
           ? []
           : [`oifname "${tunnel}" snat ip prefix to ip saddr map ${pairs("behind", "network")}`]),
-        ...masqueraded.map(
-          (each) => `ip saddr ${setOf(overlays)} oifname "${each.device}" ip daddr ${real(each)} masquerade`,
-        ),
+        ...masqueraded.map((each) => {
+          const [word, family] = isOf(each, 6) ? (["ip6", 6] as const) : (["ip", 4] as const);
+          const from = overlays.filter((one) => one.includes(":") === (family === 6));
+          return `${word} saddr ${setOf(from)} oifname "${each.device}" ${word} daddr ${real(each)} masquerade`;
+        }),
       ],
     },
   ]);
+}
+
+const quoted = (names: readonly string[]) => setOf(names.map((name) => `"${name}"`));
+const real = ({ offer: { network, behind = network } }: Watched) => behind;
+
+function forwarded4({ tunnel, tunnels, watched, opened }: Filter): string[] {
+  const own = watched.filter((each) => isOf(each, 4));
+  return [
+    ...devicesOf(watched, 4)
+      .filter((device) => opened.includes(device))
+      .map((device) => `iifname "${device}" oifname != ${quoted(tunnels)} drop`),
+    ...(opened.includes(tunnel) ? [`iifname "${tunnel}" ip daddr != ${setOf(own.map(real))} drop`] : []),
+  ];
+}
+
+/** Here every interface forwards. */
+function forwarded6({ tunnel, tunnels, watched }: Filter): string[] {
+  const own = watched.filter((each) => isOf(each, 6));
+  const ipv6 = "meta nfproto ipv6";
+  return [
+    `${ipv6} iifname != ${quoted(tunnels)} oifname != ${quoted(tunnels)} drop`,
+    `iifname "${tunnel}" ip6 daddr != ${setOf(own.map(real))} drop`,
+    `${ipv6} oifname "${tunnel}" iifname != ${quoted(devicesOf(watched, 6))} drop`,
+  ];
 }

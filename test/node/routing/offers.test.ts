@@ -47,6 +47,7 @@ test("rules are about the tunnel, the offered networks and interfaces that forwa
     ],
     down: new Set([plain.network]),
     opened: ["acme", "eth1"],
+    opens6: false,
   };
   const body = tableBody(filter);
   expect(body).toContain('iifname "eth1" oifname != { "acme", "other" } drop');
@@ -58,6 +59,21 @@ test("rules are about the tunnel, the offered networks and interfaces that forwa
   expect(body.match(/echo-request/g)).toHaveLength(1);
   const bare = { ...filter, watched: filter.watched.slice(1), down: new Set<string>(), opened: [] };
   expect(tableBody(bare)).toBe("");
+  const offer6 = { network: "fd00:7::/64", masquerade: true };
+  const six = {
+    ...bare,
+    overlays: ["10.77.0.0/16", "fd77::/64"],
+    watched: [...bare.watched, { offer: offer6, device: "eth3", from: undefined }],
+    opens6: true,
+  };
+  const body6 = tableBody(six);
+  expect(body6).toContain('iifname "acme" ip6 daddr != { fd00:7::/64 } drop');
+  expect(body6).toContain(
+    'meta nfproto ipv6 iifname != { "acme", "other" } oifname != { "acme", "other" } drop',
+  );
+  expect(body6).toContain('meta nfproto ipv6 oifname "acme" iifname != { "eth3" } drop');
+  expect(body6).toContain('ip6 saddr { fd77::/64 } oifname "eth3" ip6 daddr fd00:7::/64 masquerade');
+  expect(body6).not.toContain("ip daddr");
 });
 
 test("hosts of open TCP connections are read from the kernel's table", () => {
