@@ -469,10 +469,62 @@ export const Flows = v.object({
   /** The active nodes with an agent, and how many of them reported nothing within the last hour; the first 20 by name. */
   nodes: v.number(),
   silent: v.object({ count: v.number(), first: v.array(Text) }),
+  /** For administrators who ask for all flows: when each rule for incoming traffic was used last, and by how many nodes. */
+  rules: v.array(
+    v.object({ id: v.number(), last_at: v.nullable(Time), flows: v.number(), nodes: v.number() }),
+  ),
 });
 export type Flows = v.InferOutput<typeof Flows>;
 
+const ruleWords = v.object({
+  direction: Text,
+  protocol: Text,
+  ports: Text,
+  peer: Text,
+  target: Text,
+  description: Text,
+});
+export const Proposal = v.object({
+  /** The beginning of the flows that were looked at. */
+  since: Time,
+  /** A policy file, with the evidence of each change in comments. */
+  policy: Text,
+  changes: v.array(
+    v.object({
+      /** Of the present rule, in the words of policy files. */
+      id: v.number(),
+      rule: ruleWords,
+      what: word(["kept", "narrowed", "removed"]),
+      reason: Text,
+      flows: v.number(),
+      /** How many nodes began them. */
+      nodes: v.number(),
+      last_at: v.nullable(Time),
+      /** The rules in its place. */
+      into: v.array(ruleWords),
+    }),
+  ),
+  narrowed: v.number(),
+  removed: v.number(),
+  kept: v.number(),
+});
+export type Proposal = v.InferOutput<typeof Proposal>;
+
 export const flowsApi = {
+  propose: endpoint({
+    name: "policy_propose",
+    method: "POST",
+    path: "/api/org/{slug}/policy/propose/",
+    access: "admin",
+    scope: "policy",
+    reads: true,
+    summary:
+      "A policy file with today's rules narrowed to what reported flows used, each change with its evidence. It permits nothing that the present policy does not. Changes nothing",
+    fresh: false,
+    body: v.strictObject({ since: v.optional(Moment) }),
+    answers: { 200: { description: "The proposal", schema: Proposal } },
+    errors: ["busy", "throttled"],
+  }),
   list: endpoint({
     name: "flows_list",
     method: "GET",

@@ -147,6 +147,7 @@ async function noteNodes(): Promise<void> {
   await note("flow list acme");
   await note("org update acme --flows on");
   await note("flow list acme --since 24h");
+  await note("policy propose acme");
   await note("org update acme --flows off");
   await note("relay limit acme phone 500GB");
   await note("node update acme phone --relay --public-ip 203.0.113.9");

@@ -95,6 +95,7 @@ export const blockRuns: Readonly<Record<string, BlockRun>> = {
   "docs/policy.md: agent admin policy get acme >policy.yaml": { on: "control" },
   "docs/policy.md: agent admin org update acme --flows on": { on: "control" },
   "docs/policy.md: agent admin flow list acme --since 24h": { on: "control" },
+  "docs/policy.md: agent admin policy propose acme --since 30d >proposed.yaml": { on: "control" },
   "docs/policy.md: agent admin policy test acme policy.yaml --prune": {
     on: "control",
     // An earlier block has deleted the rule for ping, and created this one.

@@ -296,6 +296,7 @@ const organizations: Record<string, Maker> = {
   paths_groups: nothing,
   paths_between: nothing,
   flows_list: nothing,
+  policy_propose: () => ({ body: {} }),
   nodes_attention: nothing,
   nodes_peers: ({ node }) => ({ id: node.id }),
   relays_list: nothing,

@@ -271,6 +271,10 @@ export const adminCommands: CommandTable = {
     { description: "Print the policy as a file: rules, groups, routes, relays, tests" },
     async () => (await policy()).get,
   ),
+  "admin policy propose": lazyCommand(
+    { description: "Write today's policy narrowed to what reported flows used" },
+    async () => (await policy()).propose,
+  ),
   "admin policy plan": lazyCommand(
     { description: "Show what a policy file would change, and who gains or loses access" },
     async () => (await policy()).plan,

@@ -3,6 +3,7 @@
 import { given } from "../../base/given.ts";
 import type { AnswerOf } from "../../api/endpoint.ts";
 import { organizationsApi } from "../../api/organizations.ts";
+import { flowsApi } from "../../api/paths.ts";
 import { policyApi } from "../../api/policy.ts";
 import { request } from "../../api/request.ts";
 import { rulesApi } from "../../api/rules.ts";
@@ -13,6 +14,7 @@ import type { Context, Implementation } from "../command.ts";
 import { orgArg } from "../server/server-flags.ts";
 import type { Args, Flags } from "../values.ts";
 import { read, write } from "./api.ts";
+import { timeOf } from "./events.ts";
 import { nodeByName } from "./lookup.ts";
 import { isAboutPast, pastFlags, showPast } from "./past.ts";
 import { targetFlags } from "./target.ts";
@@ -60,6 +62,39 @@ export const get: Implementation = {
     for (const sentence of shown.tests.failing) output.say(`Failing: ${sentence}`);
     output.result(shown, shown.policy);
     return 0;
+  },
+};
+
+export const propose: Implementation = {
+  args: {
+    ...orgArg,
+    since: {
+      type: "string",
+      valueHint: "TIME",
+      description:
+        "Look at flows since then: 14d (ago), 2026-11-22 or 2026-11-22T08:00:00Z, in UTC (default: 30d, all that are kept)",
+    },
+    ...targetFlags,
+  },
+  notes:
+    "Today's rules narrowed to what reported flows used, where every node on a rule's target side reported completely. It permits\n" +
+    "nothing that the present policy does not, and changes nothing: read it, look at its plan, then apply it. A rule whose\n" +
+    "description begins with `keep:` and a reason stays.",
+  examples: [
+    `${brand.executable} admin policy propose acme --since 30d > proposed.yaml`,
+    `${brand.executable} admin policy plan acme proposed.yaml --prune`,
+  ],
+  async run(context) {
+    const { output, words, values, system } = context;
+    const [slug = ""] = words;
+    const since = timeOf(values, "since", system);
+    const body = since === undefined ? {} : { since: new Date(since).toISOString() };
+    const made = await read(context, (api) => api.call(flowsApi.propose, { slug }, body));
+    output.result(made, made.policy);
+    const { narrowed, removed, kept } = made;
+    output.say(
+      `Since ${made.since}: ${narrowed} rules narrowed, ${removed} removed, ${kept} kept as they are.`,
+    );
   },
 };
 

@@ -85,6 +85,8 @@ function rulesOf({ slug, device, networks }: FlowPlace, generation: Generation):
     `counter name rest-${side}-${suffix(generation)}`,
   ];
   const reply = (side: "in" | "out", peer: "saddr" | "daddr") => [
+    // A refusal is no answer.
+    "tcp flags & rst == rst return",
     ...once(answered),
     ...update("", side, peer, "sport"),
   ];

@@ -3,7 +3,10 @@
 import { maxFirst, type Flow, type FlowQuery, type Flows } from "../../api/paths.ts";
 import { formatTime } from "../../base/quantities.ts";
 import { flowProtocols } from "../../protocol/traffic-reports.ts";
+import { inSlices } from "../http/heavy-work.ts";
+import { listRules } from "../policy/stored-rules.ts";
 import type { Reader } from "../store/database.ts";
+import { sendersOf, usesOf } from "./rule-uses.ts";
 import { readFlows, readReporters, type Observed, type Reporter } from "./read.ts";
 
 const hourMs = 3_600_000;
@@ -19,6 +22,7 @@ export async function listFlows(
   { isWanted, ownerId, now }: Shown,
 ): Promise<Flows> {
   const since = query.since ?? now - usualMs;
+  const isWhole = ownerId === undefined && query.from === undefined && query.to === undefined;
   const all = await readReporters(reader, orgId);
   const own = [...all.values()].filter((each) => ownerId === undefined || each.ownerId === ownerId);
   const isAsked = ({ id }: Reporter) =>
@@ -58,13 +62,32 @@ export async function listFlows(
         .sort()
         .slice(0, maxFirst),
     },
+    rules: isWhole && isWanted ? await ruleUses(reader, orgId, [...all.values()], observed) : [],
   };
+}
+
+async function ruleUses(
+  reader: Reader,
+  orgId: number,
+  members: readonly Reporter[],
+  observed: readonly Observed[],
+): Promise<Flows["rules"]> {
+  const rules = (await listRules(reader, { id: orgId })).filter(({ direction }) => direction === "inbound");
+  const uses = await inSlices(usesOf(rules, members, observed));
+  return rules.map(({ id }) => {
+    const use = uses.get(id);
+    return {
+      id,
+      last_at: use === undefined ? null : formatTime(use.lastAt),
+      flows: use?.flows ?? 0,
+      nodes: use === undefined ? 0 : sendersOf(use),
+    };
+  });
 }
 
 /** Both may have seen the same flows: the larger number counts. */
 const count = ({ sent, received }: Observed) => Math.max(sent?.flows ?? 0, received?.flows ?? 0);
-export const answered = ({ sent, received }: Observed) =>
-  Math.max(sent?.answered ?? 0, received?.answered ?? 0);
+const answered = ({ sent, received }: Observed) => Math.max(sent?.answered ?? 0, received?.answered ?? 0);
 const unanswered = (each: Observed) => Math.max(0, count(each) - answered(each));
 
 function shownFlow(each: Observed, names: ReadonlyMap<number, Reporter>): Flow {

@@ -1,8 +1,10 @@
 // Reads reported flows in slices, and makes one of what sender and receiver say of the same flows.
 
+import { certifiedGroups } from "../../protocol/users-groups.ts";
 import { nextRound } from "../http/heavy-work.ts";
 import type { Reader } from "../store/database.ts";
-import { computed, integer, queryAll, text } from "../store/table.ts";
+import { nodesWithSightings } from "../store/sightings.ts";
+import { computed, integer, integerOrNull, joined, queryAll, text } from "../store/table.ts";
 import { nodes } from "../store/tables/nodes.ts";
 import { flows, flowSides } from "../store/tables/paths.ts";
 
@@ -109,17 +111,36 @@ function addKind(kinds: Map<string, Observed>, each: Row): boolean {
   return true;
 }
 
-const nodePick = nodes.pick("id", "name", "state", "ownerId", "phone");
-export type Reporter = ReturnType<typeof nodePick.parse>;
-const nodeSlice = `SELECT ${nodePick.select()} FROM nodes WHERE org_id = $1 AND id > $2 ORDER BY id LIMIT 1000`;
+const nodePick = nodes.pick(
+  "id",
+  "name",
+  "ip",
+  "ip6",
+  "state",
+  "ownerId",
+  "groups",
+  "ownerGroups",
+  "subnets",
+  "phone",
+  "createdAt",
+  "registeredAt",
+);
+const reporterPick = joined("n", nodePick, "s", computed({ lastCheckinAt: integerOrNull() }));
+const reporterSlice = `SELECT ${nodePick.select()}, last_checkin_at FROM ${nodesWithSightings}
+  WHERE org_id = $1 AND id > $2 ORDER BY id LIMIT 500`;
+
+/** Nodes as rules see them. */
+export type Reporter = ReturnType<typeof reporterPick.parse> & { isRouter: boolean };
 
 /** All nodes, also revoked ones, by id. */
 export async function readReporters(reader: Reader, orgId: number): Promise<Map<number, Reporter>> {
   const found = new Map<number, Reporter>();
   for (let last = 0; ;) {
-    const rows = await queryAll(reader, nodePick, nodeSlice, [orgId, last]);
-    for (const each of rows) found.set((last = each.id), each);
-    if (rows.length < 1000) return found;
+    const rows = await queryAll(reader, reporterPick, reporterSlice, [orgId, last]);
+    for (const each of rows)
+      found.set(each.id, { ...each, groups: certifiedGroups(each), isRouter: each.subnets.length > 0 });
+    last = rows.at(-1)?.id ?? last;
+    if (rows.length < 500) return found;
     await nextRound();
   }
 }

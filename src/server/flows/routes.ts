@@ -9,6 +9,7 @@ import type { Services } from "../services.ts";
 import { queryOne } from "../store/table.ts";
 import { organizations } from "../store/tables/organizations.ts";
 import { listFlows } from "./list.ts";
+import { proposePolicy } from "./propose.ts";
 
 const wantedPick = organizations.pick("flows");
 
@@ -16,9 +17,7 @@ export const flowHandlers = (services: Services): Handlers<typeof flowsApi> => (
   async list(call, query) {
     const { db, system } = services;
     const { org } = call;
-    const sql = "SELECT flows FROM organizations WHERE id = $1";
-    const isWanted = (await queryOne(db, wantedPick, sql, [org.id]))?.flows === true;
-    const shown = { isWanted, ownerId: ownerOf(call), now: system.now() };
+    const shown = { isWanted: await isWanted(services, org.id), ownerId: ownerOf(call), now: system.now() };
     const body = await inTurnOf(services, call, () => listFlows(db, org.id, query, shown));
     const { since, flows } = body;
     await db.writeFor({ org: org.id }, (tx) =>
@@ -33,4 +32,14 @@ export const flowHandlers = (services: Services): Handlers<typeof flowsApi> => (
     );
     return { body };
   },
+  async propose(call, { since }) {
+    const { db, system, planning } = services;
+    const work = () => proposePolicy(db, call.org.id, since === undefined ? {} : { since }, system.now());
+    return { body: await inTurnOf({ heavyWork: planning }, call, work) };
+  },
 });
+
+async function isWanted({ db }: Services, orgId: number): Promise<boolean> {
+  const sql = "SELECT flows FROM organizations WHERE id = $1";
+  return (await queryOne(db, wantedPick, sql, [orgId]))?.flows === true;
+}

@@ -73,8 +73,8 @@ asRoot("flows of two hosts", () => {
     const expected = (side: string, peers: readonly string[]) =>
       peers.flatMap((peer) => [
         `${side} ${peer} tcp 5000 7 7`,
-        // Refused: the answer is a reset.
-        `${side} ${peer} tcp 5001 2 2`,
+        // Refused by a reset.
+        `${side} ${peer} tcp 5001 2 0`,
         `${side} ${peer} udp 6000 3 3`,
         `${side} ${peer} udp 6009 1 0`,
         `${side} ${peer} icmp 0 1 1`,

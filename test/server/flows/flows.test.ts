@@ -2,13 +2,13 @@
 
 import { expect, test } from "bun:test";
 import * as v from "valibot";
-import { Flows } from "../../src/api/paths.ts";
-import type { Organization } from "../../src/api/organizations.ts";
-import { deleteUnwantedFlows } from "../../src/server/flows/reports.ts";
-import { deleteEnded } from "../../src/server/retention/ended.ts";
-import { checkinOf, countOf, downloadOf, registerNode, type RegisteredNode } from "../support/nodes.ts";
-import { useNumbered } from "../support/numbered.ts";
-import type { TestServer } from "../support/server.ts";
+import { Flows } from "../../../src/api/paths.ts";
+import type { Organization } from "../../../src/api/organizations.ts";
+import { deleteUnwantedFlows } from "../../../src/server/flows/reports.ts";
+import { deleteEnded } from "../../../src/server/retention/ended.ts";
+import { checkinOf, countOf, downloadOf, registerNode, type RegisteredNode } from "../../support/nodes.ts";
+import { useNumbered } from "../../support/numbered.ts";
+import type { TestServer } from "../../support/server.ts";
 
 let server: TestServer;
 let org: Organization;

@@ -1,0 +1,157 @@
+// Proposes a policy: today's rules, narrowed to what was used. It never widens: what would be gained by it is an error here.
+
+import { flowsKeptMs, type Proposal } from "../../api/paths.ts";
+import type { Rule } from "../../api/rules.ts";
+import { AppError } from "../../base/errors.ts";
+import { formatTime } from "../../base/quantities.ts";
+import { inSlices } from "../http/heavy-work.ts";
+import { accessOf, intersect, isNothing } from "../policy/packets.ts";
+import { runTests, type PolicyTest } from "../policy/policy-tests.ts";
+import { makeReach } from "../policy/reach.ts";
+import { readSnapshot, type Snapshot } from "../policy-files/current.ts";
+import { renderPolicy, sideWriter, showRule, type SideWriter } from "../policy-files/render.ts";
+import type { Reader } from "../store/database.ts";
+import { narrowRules, type Evidence, type RuleChange } from "./narrow.ts";
+import { readFlows, readReporters, type Coverage, type Reporter } from "./read.ts";
+import { sendersOf, usesOf, type Use } from "./rule-uses.ts";
+
+const hourMs = 3_600_000;
+/** Flows may have passed unseen for this share of the time. */
+const unseenShare = 0.01;
+
+export async function proposePolicy(
+  reader: Reader,
+  orgId: number,
+  { since = 0 }: { since?: number | undefined },
+  now: number,
+): Promise<Proposal> {
+  const from = Math.max(since, now - flowsKeptMs);
+  const snapshot = await readSnapshot(reader, orgId);
+  const reporters = await readReporters(reader, orgId);
+  const ids = [...reporters.keys()];
+  const { observed, coverage, leftOut } = await readFlows(reader, ids, from);
+  const all = [...reporters.values()];
+  const uses = await inSlices(usesOf(snapshot.rules, all, observed));
+  const evidence: Evidence = {
+    members: all.filter(({ state }) => state === "active"),
+    uses,
+    whyNot: (id) =>
+      leftOut > 0
+        ? "and others have too many kinds of flows"
+        : whyNotComplete(reporters.get(id), coverage.get(id), from, now),
+  };
+  const changes = await inSlices(narrowRules(snapshot.rules, evidence));
+  await keepTests(changes, snapshot);
+  const rules = changes.flatMap(({ into }) => into);
+  await requireNarrower(snapshot, rules);
+  const side = await sideWriter(
+    reader,
+    orgId,
+    snapshot,
+    snapshot.rules.flatMap(({ peer, target }) => [peer, target]),
+  );
+  const shown = changes.map((each) => shownChange(each, uses.get(each.rule.id), side));
+  const text = await renderPolicy(reader, orgId, { ...snapshot, rules });
+  return {
+    since: formatTime(from),
+    policy: headOf(shown, from, now) + text,
+    changes: shown,
+    narrowed: changes.filter(({ what }) => what === "narrowed").length,
+    removed: changes.filter(({ what }) => what === "removed").length,
+    kept: changes.filter(({ what }) => what === "kept").length,
+  };
+}
+
+/** Why a node's reports do not prove that something was not used. */
+function whyNotComplete(
+  node: Reporter | undefined,
+  seen: Coverage | undefined,
+  since: number,
+  now: number,
+): string | undefined {
+  if (node === undefined) return undefined;
+  if (node.phone !== null) return "is a phone, which reports no flows";
+  if (seen === undefined) return "reported no flows";
+  const begin = Math.max(since, node.registeredAt ?? node.createdAt);
+  if (seen.firstAt > begin + hourMs) return `reports flows only since ${formatTime(seen.firstAt)}`;
+  if (seen.lastAt < Math.min(now, node.lastCheckinAt ?? now) - hourMs)
+    return `reported no flows after ${formatTime(seen.lastAt)}`;
+  const unseen = seen.unseenS * 1000 > unseenShare * (now - begin);
+  return unseen ? `did not see its flows for ${Math.round(seen.unseenS / 60)} minutes` : undefined;
+}
+
+/** A test that would fail by the change gets back the rules that it is about. */
+async function keepTests(changes: RuleChange[], { tests, rules, nodes: members }: Snapshot): Promise<void> {
+  const failing = async (list: readonly Rule[]) =>
+    new Set((await inSlices(runTests(tests, { rules: list, members }))).map(({ test }) => test));
+  const before = await failing(rules);
+  const after = await failing(changes.flatMap(({ into }) => into));
+  const broken = tests.filter((_, at) => after.has(at) && !before.has(at));
+  if (broken.length === 0) return;
+  const isAbout = ({ protocol, ports }: Rule, test: PolicyTest) =>
+    !isNothing(intersect(accessOf(protocol, ports), accessOf(test.protocol, test.ports)));
+  for (const [at, { rule, what }] of changes.entries())
+    if (what !== "kept" && broken.some((test) => isAbout(rule, test)))
+      changes[at] = { rule, what: "kept", reason: "a test of the policy needs it", into: [rule] };
+}
+
+async function requireNarrower(
+  { rules: before, nodes: members }: Snapshot,
+  after: readonly Rule[],
+): Promise<void> {
+  const reach = await inSlices(makeReach({ rules: before, members }, { rules: after, members }));
+  const changed = await inSlices(reach.changes());
+  if (changed.every(({ gains }) => isNothing(gains))) return;
+  throw new AppError("internal", "The proposed policy would permit what the present one does not");
+}
+
+type Shown = Proposal["changes"][number];
+
+function shownChange(
+  { rule, what, reason, into }: RuleChange,
+  use: Use | undefined,
+  side: SideWriter,
+): Shown {
+  return {
+    rule: showRule(rule, side),
+    id: rule.id,
+    what,
+    reason,
+    flows: use?.flows ?? 0,
+    nodes: use === undefined ? 0 : sendersOf(use),
+    last_at: use === undefined ? null : formatTime(use.lastAt),
+    into: what === "kept" ? [] : into.map((each) => showRule(each, side)),
+  };
+}
+
+/** The evidence, as comments: a removed rule stands there as it was. */
+function headOf(changes: readonly Shown[], from: number, now: number): string {
+  const word = ({ direction, protocol, ports, peer, target, description }: Shown["rule"]) =>
+    JSON.stringify({
+      direction,
+      protocol,
+      ports,
+      peer,
+      target,
+      ...(description === "" ? {} : { description }),
+    });
+  const lines = changes.flatMap((each) => {
+    const use =
+      each.last_at === null ? "not used" : `${each.flows} flows of ${each.nodes} nodes, last ${each.last_at}`;
+    return [
+      `${each.what} rule ${each.id}: ${each.reason} (${use})`,
+      ...(each.what === "kept" ? [] : [`  was ${word(each.rule)}`]),
+      ...each.into.map((part) => `  now ${word(part)}`),
+    ];
+  });
+  return [
+    `Proposed from the flows between ${formatTime(from)} and ${formatTime(now)}. It permits nothing that the present policy does not.`,
+    "What these days cannot know: a job that runs once a year, a restore, a node that was away. Mark such a rule by a description",
+    "that begins with `keep:` and the reason. Look at `policy plan` before you apply this.",
+    ...lines,
+    "",
+  ]
+    .map((line) => `# ${line}`.trimEnd())
+    .join("\n")
+    .concat("\n");
+}

@@ -1,0 +1,173 @@
+// `bun test/bench/flows.ts [nodes]`: what flows cost. Check-ins while 1,000 nodes report 20 kinds each (bar: 1.02 of those
+// without), a proposal for 10,000 nodes (bar: 5 s), and as root what a node spends to collect them (bar: 0.2 % of a core).
+
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { realSystem } from "../../src/base/system.ts";
+import { collectFlows } from "../../src/node/edge/flows.ts";
+import { noteTaken, readCollected } from "../../src/node/files/flows-state.ts";
+import { proposePolicy } from "../../src/server/flows/propose.ts";
+import { makeLan } from "../support/namespaces.ts";
+import { registerNode } from "../support/nodes.ts";
+import { makeTestServer } from "../support/server.ts";
+import { temporaryDirectory } from "../support/temporary.ts";
+import { figure, print } from "./measure.ts";
+
+const nodes = Number(process.argv[2] ?? 10_000);
+const reporting = 1000;
+const kinds = 20;
+
+await using server = await makeTestServer();
+const org = await server.organization("acme", "10.64.0.0/10");
+const first = await registerNode(server, org, "node-1");
+const address = (at: number) => `10.64.${Math.floor(at / 250)}.${(at % 250) + 1}`;
+await server.db.write(async (tx) => {
+  const numbers = `WITH RECURSIVE n (i) AS (SELECT 2 UNION ALL SELECT i + 1 FROM n WHERE i < ${nodes})`;
+  await tx.run(
+    `INSERT INTO nodes (org_id, name, ip, state, created_at, registered_at, groups) ${numbers}
+     SELECT org_id, 'node-' || i, '10.64.' || (i / 250) || '.' || (i % 250 + 1), 'active', created_at, registered_at,
+       '["group-' || (i % 100) || '"]' FROM n JOIN nodes ON nodes.id = $1`,
+    [first.id],
+  );
+  await tx.run(
+    `INSERT INTO addresses (org_id, host, node_id) ${numbers} SELECT $1, (i / 250) * 256 + i % 250 + 1, $2 + i - 1 FROM n`,
+    [org.id, first.id],
+  );
+  await tx.run("UPDATE organizations SET flows = 1 WHERE id = $1", [org.id]);
+  for (let at = 0; at < 200; at++)
+    await tx.run(
+      `INSERT INTO firewall_rules (org_id, direction, protocol, ports, peer, target, description, created_at)
+       VALUES ($1, 'inbound', 'tcp', '1-9999', $2, $3, '', 0)`,
+      [
+        org.id,
+        JSON.stringify(at % 10 === 0 ? { any: true } : { group: `group-${at % 100}` }),
+        JSON.stringify({ group: `group-${(at * 7) % 100}` }),
+      ],
+    );
+});
+
+const { flowReports } = server.app.services;
+let ids = 0;
+const reportOf = (node: number) => ({
+  id: `boot-${++ids}`,
+  from: 300,
+  to: 0,
+  rest: 0,
+  unseen_s: 0,
+  rows: Array.from({ length: kinds }, (_, at) => ({
+    peer: address((node + at * 97) % nodes),
+    incoming: at % 2 === 0,
+    protocol: "tcp",
+    port: 1000 + (at % 7),
+    flows: 5,
+    answered: 5,
+  })),
+});
+
+// The processor time of plain check-ins and of what comes beside them: with and without reports that arrive as those of 1,000 nodes do, in turns.
+async function checkins(forMs: number, withFlows: boolean): Promise<number> {
+  let node = 0;
+  const send = () => void flowReports.take(org, first.id + 1 + (node++ % reporting), reportOf(node));
+  const timer = withFlows ? setInterval(send, 300_000 / reporting) : undefined;
+  const [end, began] = [performance.now() + forMs, process.cpuUsage()];
+  let count = 0;
+  for (; performance.now() < end; count++) await first.checkin();
+  clearInterval(timer);
+  const { user, system } = process.cpuUsage(began);
+  return count / (user + system);
+}
+await checkins(2000, false);
+const ratios: number[] = [];
+for (let round = 0; round < 12; round++) {
+  const order = round % 2 === 0 ? [false, true] : [true, false];
+  const rates = new Map<boolean, number>();
+  for (const each of order) rates.set(each, await checkins(1500, each));
+  ratios.push((rates.get(false) ?? 0) / (rates.get(true) ?? 1));
+}
+figure("processor time of check-ins while 1,000 nodes report flows, of those without", ratios, {
+  digits: 3,
+  most: 1.02,
+});
+
+const start = process.cpuUsage();
+const taken: Promise<string>[] = [];
+for (let node = 0; node < nodes; node++) {
+  taken.push(flowReports.take(org, first.id + node, reportOf(node)));
+  if (node % 500 === 499) await flowReports.stop();
+}
+await flowReports.stop();
+if ((await Promise.all(taken)).some((each) => each !== "taken")) throw new Error("refused");
+const { user, system } = process.cpuUsage(start);
+print(`a report with ${kinds} kinds: ${((user + system) / 1000 / nodes).toFixed(2)} ms of processor time`);
+
+const times: number[] = [];
+for (let round = 0; round < 3; round++) {
+  const begun = performance.now();
+  await proposePolicy(server.db, org.id, {}, server.clock.ms);
+  times.push((performance.now() - begun) / 1000);
+}
+figure(`a proposal for ${nodes} nodes with 200 rules and ${kinds} kinds each`, times, {
+  unit: "s",
+  digits: 2,
+  most: 5,
+});
+
+if (process.getuid?.() === 0) await measureNode();
+
+/** A node with 1,000 new flows a second of 200 kinds: what its agent and nft spend on five minutes of them. */
+async function measureNode(): Promise<void> {
+  using lan = makeLan(["a", "b"]);
+  using directory = temporaryDirectory();
+  const [a, b] = [lan.host("a"), lan.host("b")];
+  writeFileSync(join(directory.path, "config.yml"), "tun:\n  dev: eth0\n");
+  let spentMs = 0;
+  let bootS = 1000;
+  const real = realSystem();
+  const context = {
+    slug: "acme",
+    directory: directory.path,
+    system: {
+      ...real,
+      bootTime: () => ({ id: "boot", isShared: true, ms: bootS * 1000 }),
+      // With the processor time of nft.
+      async run(argv: readonly string[], options: { input?: string } = {}) {
+        const stdin = options.input === undefined ? ("ignore" as const) : new Blob([options.input]);
+        const child = Bun.spawn(a.inside(argv), { stdin, stdout: "pipe", stderr: "pipe" });
+        const [stdout, stderr] = await Promise.all([
+          new Response(child.stdout).text(),
+          new Response(child.stderr).text(),
+        ]);
+        const status = await child.exited;
+        const time = child.resourceUsage()?.cpuTime;
+        spentMs += Number(time?.total ?? 0) / 1000;
+        return { status, stdout, stderr, timedOut: false };
+      },
+    },
+  };
+  const why = await collectFlows(context, 300);
+  if (why !== undefined) throw new Error(why);
+  const send = `
+    for (let port = 0; port < 5000; port++) await new Promise((done) => { const s = require("node:dgram").createSocket("udp4");
+      s.send("x", 7000 + port % 200, "${a.address}", () => { s.close(); done(); }); });`;
+  const times: number[] = [];
+  for (let round = 0; round < 5; round++) {
+    b.run([process.execPath, "-e", send]);
+    bootS += 300;
+    spentMs = 0;
+    const own = process.cpuUsage();
+    const failed = await collectFlows(context, 300);
+    if (failed !== undefined) throw new Error(failed);
+    const used = process.cpuUsage(own);
+    times.push(((spentMs + (used.user + used.system) / 1000) / 300_000) * 100);
+    const collected = readCollected(directory.path);
+    const seen = collected?.rows.reduce((sum, row) => sum + row.flows, 0);
+    // A port of the sender that is used again soon is the same flow.
+    if (seen === undefined || seen > 5000 || seen < 4950) throw new Error(`${seen} flows of 5000`);
+    noteTaken(directory.path, collected?.id ?? "");
+  }
+  figure("a node collects 200 kinds of flows every five minutes", times, {
+    unit: "% of a core",
+    digits: 4,
+    most: 0.2,
+  });
+}

@@ -1,0 +1,148 @@
+// Proposed policies, by the API: what they narrow, what they leave, and that a plan shows what is lost.
+
+import { expect, test } from "bun:test";
+import * as v from "valibot";
+import { Flows, Proposal } from "../../../src/api/paths.ts";
+import { Plan } from "../../../src/api/policy.ts";
+import type { Organization } from "../../../src/api/organizations.ts";
+import { checkinOf, registerNode, type RegisteredNode } from "../../support/nodes.ts";
+import { useNumbered } from "../../support/numbered.ts";
+import type { TestServer } from "../../support/server.ts";
+
+let server: TestServer;
+let org: Organization;
+const { call, configVersion } = useNumbered((made) => ({ server, org } = made));
+
+let ids = 0;
+async function report(node: RegisteredNode, rows: object[], more: object = {}): Promise<void> {
+  const flows = { id: `boot-${++ids}`, from: 60, to: 0, rest: 0, unseen_s: 0, rows, ...more };
+  expect(checkinOf(await node.checkin({ flows })).flows).toBe("taken");
+}
+const incoming = (peer: string, port: number, more: object = {}) => ({
+  peer,
+  incoming: true,
+  protocol: "tcp",
+  port,
+  flows: 4,
+  answered: 4,
+  ...more,
+});
+const propose = async (body: object = {}) =>
+  v.parse(Proposal, (await call("POST", "policy/propose/", body)).json);
+const wholeRule = {
+  direction: "inbound",
+  protocol: "any",
+  ports: "any",
+  peer: { any: true },
+  target: { any: true },
+};
+const Made = v.looseObject({ id: v.number() });
+const rule = async (fields: object) =>
+  v.parse(Made, (await call("POST", "firewall_rules/", { ...wholeRule, ...fields })).json).id;
+const of = ({ changes }: Proposal, id: number) => changes.find((each) => each.id === id);
+
+/** Two web servers and a database, whose flows are known. */
+async function scene() {
+  expect((await call("PATCH", "", { flows: true })).status).toBe(200);
+  const [web, db, other] = [
+    await registerNode(server, org, "web"),
+    await registerNode(server, org, "db"),
+    await registerNode(server, org, "other"),
+  ];
+  for (const [node, group] of [
+    [web, "web"],
+    [db, "db"],
+  ] as const)
+    expect((await call("PATCH", `nodes/${node.id}/`, { groups: [group] })).status).toBe(200);
+  const [wide, unused, kept] = [
+    await rule({ protocol: "any", peer: { any: true }, target: { group: "db" } }),
+    await rule({ protocol: "tcp", ports: "9100", peer: { any: true }, target: { group: "db" } }),
+    await rule({
+      protocol: "tcp",
+      ports: "9200",
+      peer: { any: true },
+      target: { group: "db" },
+      description: "keep: the audit of March",
+    }),
+  ];
+  await report(db, [incoming(web.ip, 5432), incoming(web.ip, 22, { answered: 0 })]);
+  return { web, db, other, wide, unused, kept };
+}
+
+test("rules become what was used, unused ones are named with the rule, and a plan shows what is lost", async () => {
+  const { wide, unused, kept } = await scene();
+  const before = await configVersion();
+  const made = await propose();
+  expect(of(made, wide)).toMatchObject({
+    what: "narrowed",
+    flows: 4,
+    nodes: 1,
+    into: [{ direction: "inbound", protocol: "tcp", ports: "5432", peer: "group:web", target: "group:db" }],
+  });
+  expect(of(made, unused)).toMatchObject({ what: "removed", flows: 0, last_at: null, into: [] });
+  expect(of(made, kept)).toMatchObject({ what: "kept", reason: "marked keep: the audit of March" });
+  expect(made.policy).toContain(`# removed rule ${unused}: nothing used it (not used)`);
+  expect(await configVersion()).toBe(before);
+  const planned = v.parse(
+    Plan,
+    (await call("POST", "policy/plan/", { policy: made.policy, prune: true })).json,
+  );
+  expect(planned.tests.failing).toEqual([]);
+  expect(planned.access.pairs.every(({ gains }) => gains.length === 0)).toBe(true);
+  expect(planned.access.pairs.length).toBeGreaterThan(0);
+  expect(planned.rules.create).toMatchObject([
+    { protocol: "tcp", ports: "5432", peer: "group:web", target: "group:db" },
+  ]);
+  const { rules } = v.parse(Flows, (await call("GET", "flows/")).json);
+  expect(rules.find(({ id }) => id === wide)).toMatchObject({
+    flows: 4,
+    nodes: 1,
+    last_at: expect.any(String),
+  });
+  expect(rules.find(({ id }) => id === unused)).toEqual({ id: unused, last_at: null, flows: 0, nodes: 0 });
+});
+
+test("a rule stays where a node of its target side did not report completely", async () => {
+  const { wide, unused, db } = await scene();
+  const late = await registerNode(server, org, "late");
+  await call("PATCH", `nodes/${late.id}/`, { groups: ["db"] });
+  expect(of(await propose(), wide)).toMatchObject({ what: "kept", reason: "late reported no flows" });
+  await report(late, []);
+  expect(of(await propose(), wide)).toMatchObject({ what: "narrowed" });
+  await report(late, [], { unseen_s: 90_000 });
+  expect(of(await propose(), unused)).toMatchObject({
+    what: "kept",
+    reason: "late did not see its flows for 1500 minutes",
+  });
+  // Before it was asked for flows, nothing is known.
+  await call("PATCH", `nodes/${late.id}/`, { groups: [] });
+  await server.db.write((tx) =>
+    tx.run("UPDATE nodes SET registered_at = registered_at - $1 WHERE id = $2", [7_200_000, db.id]),
+  );
+  expect(of(await propose(), wide)).toMatchObject({
+    what: "kept",
+    reason: expect.stringContaining("db reports flows only since"),
+  });
+});
+
+test("a test of the policy keeps the rule that it needs", async () => {
+  const { wide, unused } = await scene();
+  const policy = "tests:\n  - accept: { from: any, to: 'group:db', protocol: tcp, port: 9100 }\n";
+  expect((await call("POST", "policy/apply/", { policy })).status).toBe(200);
+  const made = await propose();
+  expect(of(made, unused)).toMatchObject({ what: "kept", reason: "a test of the policy needs it" });
+  expect(of(made, wide)).toMatchObject({ what: "kept" });
+  const tested = await call("POST", "policy/test/", { policy: made.policy, prune: true });
+  expect(tested.json).toMatchObject({ failing: [] });
+});
+
+test("an organization without flows gets its policy as it is, and members get none", async () => {
+  const id = await rule({ protocol: "tcp", ports: "22" });
+  await registerNode(server, org, "web");
+  expect(of(await propose(), id)).toMatchObject({ what: "kept", reason: "web reported no flows" });
+  const email = `member-of-${org.slug}@example.org`;
+  const token = await server.person(email);
+  await server.join(org, email, "member");
+  const path = `/api/org/${org.slug}/policy/propose/`;
+  expect((await server.send("POST", path, { token, body: {} })).status).toBe(403);
+});
