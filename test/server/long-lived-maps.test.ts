@@ -22,6 +22,7 @@ const bounds: Record<string, Record<string, Bound>> = {
   "config/views.ts": { kept: "max", loading: "waiting" },
   "console/files.ts": { imports: "program" },
   "docs/assets.ts": { made: "program" },
+  "flows/narrow.ts": { known: "part" },
   "flows/reports.ts": { wanted: "max" },
   "history/read-past.ts": { rows: "part" },
   "http/backlog.ts": { lines: "waiting", ownerOf: "waiting" },

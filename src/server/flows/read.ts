@@ -68,8 +68,8 @@ export async function readFlows(
     const rows = await queryAll(
       reader,
       row,
-      `SELECT node_id, side, peer, address, protocol, port, sum(flows) AS flows, sum(answered) AS answered,
-         sum(unseen_s) AS unseen_s, min(first_at) AS first_at, max(last_at) AS last_at
+      `SELECT node_id, side, peer, address, protocol, port, CAST(sum(flows) AS BIGINT) AS flows, CAST(sum(answered) AS BIGINT) AS answered,
+         CAST(sum(unseen_s) AS BIGINT) AS unseen_s, min(first_at) AS first_at, max(last_at) AS last_at
        FROM ${flows.name} WHERE node_id IN (${list}) AND day >= $1 AND last_at >= $2
        GROUP BY node_id, side, peer, address, protocol, port`,
       [Math.floor(since / dayMs), since],

@@ -11,6 +11,7 @@ import {
 } from "../../../src/platform/network/flow-counter.ts";
 import { realSystem, type System } from "../../../src/base/system.ts";
 import { asRoot } from "../../support/engines.ts";
+import { inFull } from "../../support/soak.ts";
 import { makeLan, type Host } from "../../support/namespaces.ts";
 
 const traffic = `
@@ -34,6 +35,22 @@ const traffic = `
     await new Promise((done) => { const s = dgram.createSocket(family); s.send("x", 6009, address, () => { s.close(); done(); }); });
     process.exit(0);
   }`;
+
+const manyServer = `
+  const half = Number(process.argv[1]);
+  for (let at = 0; at < half; at++) {
+    require("node:net").createServer((s) => s.on("error", () => {}).end("x")).listen(10_000 + at);
+    const s = require("node:dgram").createSocket("udp4"); s.bind(20_000 + at); s.on("message", (d, from) => s.send(d, from.port, from.address));
+  }
+  setInterval(() => {}, 1000);`;
+const manyClient = `
+  const [, address, text] = process.argv; const times = JSON.parse(text); const half = times.length / 2;
+  for (const [kind, count] of times.entries()) for (let n = 0; n < count; n++)
+    await new Promise((done) => {
+      if (kind < half) require("node:net").connect(10_000 + kind, address).on("data", () => {}).on("close", done).on("error", done);
+      else { const s = require("node:dgram").createSocket("udp4"); s.on("message", () => { s.close(); done(); }); s.bind(30_000 + n, () => s.send("x", 20_000 + kind - half, address)); }
+    });
+  process.exit(0);`;
 
 const insideOf = (host: Host): Pick<System, "run" | "platform"> => ({
   platform: "linux",
@@ -114,4 +131,44 @@ asRoot("flows of two hosts", () => {
     server.kill();
     await server.exited;
   }, 30_000);
+
+  test(
+    "of many hosts with many kinds of traffic, none is missing and none is invented",
+    async () => {
+      const [count, kinds] = inFull ? [40, 200] : [4, 20];
+      using lan = makeLan(Array.from({ length: count }, (_, at) => `host${at}`));
+      const place = { slug: "acme", device: "eth0", networks: ["192.0.2.0/24"] };
+      for (const host of lan.hosts)
+        expect(await beginGeneration(place, { number: 1, from: 0 }, insideOf(host))).toBeUndefined();
+      const half = kinds / 2;
+      const servers = lan.hosts.map((host) => host.spawn([process.execPath, "-e", manyServer, String(half)]));
+      await Bun.sleep(inFull ? 8000 : 1500);
+      const timesOf = (host: number, kind: number) => 1 + ((kind * 7 + host) % 3);
+      for (const [at, host] of lan.hosts.entries()) {
+        const to = lan.hosts[(at + 1) % count]?.address ?? "";
+        const times = Array.from({ length: kinds }, (_, kind) => timesOf(at, kind));
+        host.run([process.execPath, "-e", manyClient, to, JSON.stringify(times)]);
+      }
+      for (const [at, host] of lan.hosts.entries()) {
+        const [next, former] = [lan.hosts[(at + 1) % count], lan.hosts[(at + count - 1) % count]];
+        const expected = (side: string, peer: string | undefined, of: number) =>
+          Array.from({ length: kinds }, (_, kind) => {
+            const times = timesOf(of, kind);
+            const [protocol, port] = kind < half ? ["tcp", 10_000 + kind] : ["udp", 20_000 + kind - half];
+            return [side, peer, protocol, port, times, times].join(" ");
+          });
+        const found = await readFlows("acme", { after: 0, upTo: 1 }, insideOf(host));
+        const lines = sorted(found?.flows ?? []).filter((line) => !line.includes(" 0.0.0.0 "));
+        const known = [
+          ...expected("out", next?.address, at),
+          ...expected("in", former?.address, (at + count - 1) % count),
+        ];
+        expect({ at, lines }).toEqual({ at, lines: known.sort() });
+        expect(found?.rest).toBe(0);
+      }
+      for (const server of servers) server.kill();
+      await Promise.all(servers.map(({ exited }) => exited));
+    },
+    inFull ? 600_000 : 30_000,
+  );
 });
