@@ -115,6 +115,7 @@ const sidePages: Readonly<Record<string, Page>> = {
     title: "Add a node",
     load: async () => (await import("./joining/joining.ts")).AddNode,
   },
+  flows: { title: "Flows", load: async () => (await import("./pages/administration.ts")).FlowsPage },
   phones: { title: "Phones", load: async () => (await import("./joining/joining.ts")).Phones },
 };
 

@@ -107,6 +107,7 @@ export const bySources: Readonly<Record<string, readonly string[]>> = {
   "e2e/console-account.test.ts": pages,
   "e2e/console-activity.test.ts": pages,
   "e2e/console-away.test.ts": pages,
+  "e2e/console-flows.test.ts": pages,
   "e2e/console-joining.test.ts": pages,
   "e2e/console-links.test.ts": pages,
   "e2e/console-needs.test.ts": pages,

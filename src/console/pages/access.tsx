@@ -17,7 +17,7 @@ import { RuleList, rulesTerminal } from "../access/rule-list.tsx";
 import { PolicyTests } from "../access/tests.tsx";
 import { isLive, onEvent } from "../contact/live.ts";
 import { mayAdminister, slug } from "../contact/me.ts";
-import { query, setQuery } from "../frame/router.ts";
+import { pathOf, query, setQuery } from "../frame/router.ts";
 import { Button, Words } from "../ui/button.tsx";
 import { Confirm } from "../ui/dialog.tsx";
 import { Menu } from "../ui/menu.tsx";
@@ -54,6 +54,7 @@ export function Access() {
       actions={
         <>
           <span class="no-phone">
+            <Button href={pathOf(draft.slug, "flows")}>Flows</Button>
             <Button onClick={() => lead("tests")}>Tests</Button>
           </span>
           <span class="only-phone">
