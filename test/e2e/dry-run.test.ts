@@ -287,7 +287,6 @@ const elsewhere: Record<string, string> = {
   "admin oidc list": "it only reads",
   "admin oidc update": "it needs a provider",
   "admin oidc delete": "it needs a provider",
-  "admin flow list": "it reads, which is an event; test/server/flows.test.ts",
   "admin audit verify-report": "it only reads a file; test/server/history/reports.test.ts",
   "admin policy propose": "it only reads; test/server/flows/propose.test.ts",
   "admin flow list": "it reads, which is an event; test/server/flows/flows.test.ts",
