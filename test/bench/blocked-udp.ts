@@ -20,6 +20,7 @@ import { figure } from "./measure.ts";
 const [rounds = 3, seconds = 5] = process.argv.slice(2).map(Number);
 const missing = installMissing(["/usr/bin/iperf3", "/usr/sbin/nft"]);
 if (missing !== undefined) throw new Error(missing);
+const settleMs = 5000;
 /** After that a peer without traffic is idle for health. */
 const idleMs = 40_000;
 
@@ -57,6 +58,8 @@ const Report = v.object({ end: v.object({ sum_received: v.object({ bits_per_seco
 async function rate(): Promise<number> {
   const ping = startPing(a.host, b.ip);
   await ping.reply(60_000);
+  // A tunnel may be made twice after a change.
+  await Bun.sleep(settleMs);
   await ping.stop();
   const argv = ["iperf3", "--json", "--time", String(seconds), "--client", b.ip];
   return v.parse(Report, JSON.parse(a.host.run(argv))).end.sum_received.bits_per_second / 1e6;

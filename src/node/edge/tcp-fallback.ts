@@ -23,15 +23,15 @@ import { runPart, type EdgeContext, type RunningPart } from "./part.ts";
 import { openTcpWay, proxyFor, type TcpWay } from "./tcp-way.ts";
 import { watchFiles } from "./watch-files.ts";
 
-/** An answer of this age to the probes of health, every 7 s (paces.ts), shows that UDP passes. */
-const quietEnoughMs = 7600;
+/** An answer of this age to the probes of health, every 8 s (paces.ts), shows that UDP passes. A slower one costs a question. */
+const quietEnoughMs = 8300;
 /** How often one lighthouse or relay is asked by UDP if they do not answer probes: two packets of 44 bytes, 1.3 MB a day. */
 const askEveryMs = 6000;
 /** While this node goes by TCP. */
 const everyMs = 3000;
-const [oneMs, allMs, byTcpMs] = [800, 1500, 3000];
+const [oneMs, allMs, byTcpMs] = [800, 1000, 3000];
 /** If none answers by UDP within this time, TCP is tried, too. */
-const soonMs = 500;
+const soonMs = 300;
 const againMs = 200;
 /** UDP passes again after so many answers in a row. */
 const enough = 2;

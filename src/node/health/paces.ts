@@ -11,7 +11,7 @@ const relayMs = 2000;
 const busyMs = 4000;
 const mostBusy = 8;
 /** Whether UDP is blocked must be noticed within ten seconds, and this costs less than a question beside the probes. */
-const watchedMs = 7000;
+const watchedMs = 8000;
 
 const isBusy = ({ trafficAt }: SeenTunnel, now: number) =>
   trafficAt !== undefined && now - trafficAt < presentMs;

@@ -91,8 +91,8 @@ async function makeScene(heardAt: (now: number) => number | undefined) {
 }
 
 test("while health hears a lighthouse, nothing is asked; when it hears none, all are", async () => {
-  // Probed every 7 seconds, and answered at once.
-  const { scene, asked, stack } = await makeScene((now) => now - (now % 7000));
+  // Probed every 8 seconds, and answered at once.
+  const { scene, asked, stack } = await makeScene((now) => now - (now % 8000));
   await using _ = stack;
   await until(() => scene.now > 600_000);
   expect(asked).toEqual([0, 0]);

@@ -26,10 +26,10 @@ test("the eight busiest peers and the relays in use are probed more often, idle 
   expect([...paces.values()].filter((each) => each === 4000)).toHaveLength(8);
 });
 
-test("whose silence may mean that UDP is blocked is probed every seven seconds, and more often while it carries traffic", () => {
+test("whose silence may mean that UDP is blocked is probed every eight seconds, and more often while it carries traffic", () => {
   const tunnels = new Tunnels();
   tunnels.see([tunnel(2, 1)], [], now - 100_000, () => 0);
-  expect(pacesOf(tunnels.all, now, ["10.77.0.2"])).toEqual(new Map([["10.77.0.2", 7000]]));
+  expect(pacesOf(tunnels.all, now, ["10.77.0.2"])).toEqual(new Map([["10.77.0.2", 8000]]));
   tunnels.see([tunnel(2, 99)], [], now, () => 0);
   expect(pacesOf(tunnels.all, now, ["10.77.0.2"])).toEqual(new Map([["10.77.0.2", 4000]]));
 });
