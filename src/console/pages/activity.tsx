@@ -29,6 +29,7 @@ import type { Settings } from "../../protocol/settings.ts";
 import { organizationSettings } from "../../api/organizations.ts";
 import { eventText } from "../activity/event-words.ts";
 import { eventsPath, readEvents, useLog } from "../activity/log.ts";
+import { OpenAlarms } from "../activity/open-alarms.tsx";
 import { isLive, onEvent } from "../contact/live.ts";
 import { me, organization, slug } from "../contact/me.ts";
 import { useMemberNames, useUserNames } from "../activity/member-names.ts";
@@ -176,6 +177,7 @@ function Log({ own, names }: { own: string; names: Names }) {
         call: ["GET", eventsPath(own, { after: "0", limit: "1000" })],
       }}
     >
+      {own === "" ? null : <OpenAlarms own={own} />}
       {own === "" ? null : <Week own={own} filter={filter} />}
       <Filters own={own} filter={filter} events={log.events} />
       <div>

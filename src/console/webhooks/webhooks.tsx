@@ -1,10 +1,13 @@
 // The webhooks of an organization.
 
-import type { ListedWebhook as Webhook } from "../../api/webhooks.ts";
+import { alarmsApi, type ListedWebhook as Webhook } from "../../api/webhooks.ts";
 import { useState } from "preact/hooks";
+import { call } from "../contact/api.ts";
 import { slug } from "../contact/me.ts";
 import { pathOf } from "../frame/router.ts";
 import { Button, Words } from "../ui/button.tsx";
+import { FormFailure, useAction } from "../ui/form.tsx";
+import { tell } from "../ui/told.tsx";
 import { List, textColumn } from "../ui/lists/list.tsx";
 import { Page } from "../ui/page.tsx";
 import { State } from "../ui/parts.tsx";
@@ -20,16 +23,26 @@ export function Webhooks({ rest: [id] }: { rest: readonly string[] }) {
 function WebhookList() {
   const own = slug.value ?? "";
   const [isMaking, make] = useState(false);
+  const test = useAction(async () => {
+    const { webhooks } = await call(alarmsApi.test, { slug: own }, {});
+    tell(`A test alarm goes to ${webhooks} of the webhooks.`);
+  });
   return (
     <Page
       title="Webhooks"
       terminal={{ command: ["webhook", "list", own], call: ["GET", webhooksPath(own)] }}
       actions={
-        <Button kind="primary" icon="plus" onClick={() => make(true)}>
-          <Words first="Create" rest="a webhook" />
-        </Button>
+        <>
+          <Button disabled={test.isRunning} onClick={test.run}>
+            Test alarms
+          </Button>
+          <Button kind="primary" icon="plus" onClick={() => make(true)}>
+            <Words first="Create" rest="a webhook" />
+          </Button>
+        </>
       }
     >
+      <FormFailure error={test.error} />
       <List
         label="Webhooks"
         path={webhooksPath(own)}
@@ -48,7 +61,7 @@ function WebhookList() {
         ]}
         keyOf={({ id }: Webhook) => id}
         linkOf={({ id }: Webhook) => pathOf(own, "webhooks", id)}
-        empty="None. A webhook sends events to your program."
+        empty="None. A webhook tells alarms by mail or in a chat, or sends events to your program."
       />
       {isMaking ? <EditWebhook close={() => make(false)} /> : null}
     </Page>

@@ -48,7 +48,6 @@ export function awayLeft({ silent, reached }: Away, { heads, rest }: AlarmRow): 
 /** Causes beyond those that open alarms are about (`covered`). */
 export async function awayCauses(db: Reader, away: Away, covered: ReadonlySet<string>): Promise<Cause[]> {
   const { org, silence, silent, reached } = away;
-  if (!isSettled(silence)) return [];
   const free = silent.filter(({ id }) => !covered.has(String(id)) && !reached.has(id));
   const candidates = free.flatMap((node) => {
     const afterMs = awayAfterMs(org, node);

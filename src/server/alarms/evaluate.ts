@@ -11,7 +11,7 @@ import { alarms, type AlarmRow } from "../store/tables/webhooks.ts";
 import { awayCauses, awayLeft, isAwayKind, isSettled, readAway, type Away } from "./away-causes.ts";
 import { follow, raise, type Left } from "./open-alarms.ts";
 import { finders } from "./other-causes.ts";
-import { headsOf, pathCause, readBroken, type BrokenSince } from "./path-causes.ts";
+import { headsOf, pathCause, readBroken, type BrokenPair, type BrokenSince } from "./path-causes.ts";
 import { ruledPick, valueOf, type Ruled } from "./rules.ts";
 
 type Services = Pick<ServerOptions, "db" | "log">;
@@ -76,9 +76,14 @@ type Turn = {
 
 async function evaluate(turn: Turn, silent: Silence["nodes"]): Promise<void> {
   const { db, org, silence, isSlow } = turn;
-  const away = await readAway(db, org, silence, silent);
-  await lookAtAway(turn, away);
-  await lookAtPaths(turn, away);
+  const words = new Set(silent.flatMap(({ name, ip, ip6 }) => [name, ip, ip6 ?? ip]));
+  const pairs = await readBroken(db, org.id, silence, words, turn);
+  // Until nodes had time to be heard again, none is away and none is well.
+  if (isSettled(silence)) {
+    const away = await readAway(db, org, silence, silent);
+    await lookAtAway(turn, away);
+    await lookAtPaths(turn, away, pairs);
+  }
   if (!isSlow) return;
   for (const kind of alarmKinds) if (finders[kind] !== undefined) await lookAt(turn, kind);
 }
@@ -107,12 +112,10 @@ async function withReason(db: Reader, { heads }: AlarmRow, left: Left): Promise<
   return isGone ? { ...left, why: "Deleted or revoked" } : left;
 }
 
-async function lookAtPaths(turn: Turn, { silent }: Away): Promise<void> {
+async function lookAtPaths(turn: Turn, { silent }: Away, pairs: readonly BrokenPair[]): Promise<void> {
   const { db, org, silence } = turn;
   const open = ofKind(turn, (kind) => kind === "path");
   const afterMinutes = valueOf(org, "path");
-  const words = new Set(silent.flatMap(({ name, ip, ip6 }) => [name, ip, ip6 ?? ip]));
-  const pairs = await readBroken(db, org.id, silence, words, turn);
   const known = open.flatMap(({ heads }) => heads.map(Number));
   const heads = headsOf(pairs, known);
   const silentIds = new Map(silent.map(({ id, name }) => [String(id), name]));
@@ -123,7 +126,7 @@ async function lookAtPaths(turn: Turn, { silent }: Away): Promise<void> {
     const left: Left = { heads: isBroken ? alarm.heads : [], rest: [] };
     await follow(db, alarm, why === undefined ? left : { ...left, why }, silence.now);
   }
-  if (afterMinutes === undefined || !isSettled(silence)) return;
+  if (afterMinutes === undefined) return;
   for (const [head, own] of heads) {
     if (known.includes(head)) continue;
     const cause = pathCause(head, own, { afterMs: afterMinutes * 60_000, now: silence.now });

@@ -2,6 +2,7 @@
 
 import { formatTime } from "../../base/quantities.ts";
 import type { Silence } from "../nodes/contact/away.ts";
+import { gapMs } from "../nodes/contact/silence.ts";
 import type { Reader } from "../store/database.ts";
 import { computed, integer, joined, queryAll, text } from "../store/table.ts";
 import { paths } from "../store/tables/paths.ts";
@@ -19,12 +20,13 @@ const pair = joined(
   "y",
   computed({ a: integer(), aName: text(), b: integer(), bName: text() }),
 );
-/** Both ends are online ($2: seen since then), and the other one does not say that it reaches the first. */
+/** Both ends are online (seen since $2; a time after $3 is of a clock that was set back), and the other one does not say that it reaches the first. */
 const brokenPairs = `SELECT x.relays, n.id AS a, n.name AS a_name, p.id AS b, p.name AS b_name
   FROM paths x JOIN nodes n ON n.id = x.node_id JOIN sightings s ON s.node_id = n.id
   JOIN nodes p ON p.org_id = x.org_id AND p.state = 'active' AND (p.ip = x.peer OR p.ip6 = x.peer)
   JOIN sightings q ON q.node_id = p.id
-  WHERE x.org_id = $1 AND x.probe = 'broken' AND n.state = 'active' AND s.last_checkin_at > $2 AND q.last_checkin_at > $2
+  WHERE x.org_id = $1 AND x.probe = 'broken' AND n.state = 'active'
+    AND s.last_checkin_at > $2 AND s.last_checkin_at < $3 AND q.last_checkin_at > $2 AND q.last_checkin_at < $3
     AND NOT EXISTS (SELECT 1 FROM paths r WHERE r.node_id = p.id AND r.probe = 'answers'
       AND (r.peer = n.ip OR r.peer = n.ip6))
   ORDER BY x.node_id, x.peer LIMIT ${maxPairs}`;
@@ -45,7 +47,7 @@ export async function readBroken(
   silent: ReadonlySet<string>,
   { before, after }: { before: BrokenSince; after: BrokenSince },
 ): Promise<BrokenPair[]> {
-  const rows = await queryAll(db, pair, brokenPairs, [orgId, now - quietMs]);
+  const rows = await queryAll(db, pair, brokenPairs, [orgId, now - quietMs, now + gapMs]);
   return rows.flatMap((row) => {
     if (row.relays.length > 0 && row.relays.every((relay) => silent.has(relay))) return [];
     const key = `${row.a}/${row.b}`;

@@ -117,14 +117,15 @@ export async function reachedBy(
   const counts = new Map<number, number>();
   for (let at = 0; at < addresses.length; at += addressesTogether) {
     const some = addresses.slice(at, at + addressesTogether);
-    const places = some.map((_, place) => `$${place + 3}`).join(", ");
+    const places = some.map((_, place) => `$${place + 4}`).join(", ");
     const rows = await queryAll(
       reader,
       reaching,
       `SELECT x.peer, count(*) AS n FROM paths x JOIN sightings s ON s.node_id = x.node_id
-       WHERE x.org_id = $1 AND x.peer IN (${places}) AND x.probe = 'answers' AND s.last_checkin_at > $2
+       WHERE x.org_id = $1 AND x.peer IN (${places}) AND x.probe = 'answers'
+         AND s.last_checkin_at > $2 AND s.last_checkin_at < $3
        GROUP BY x.peer`,
-      [orgId, now - onlineMs, ...some],
+      [orgId, now - onlineMs, now + gapMs, ...some],
     );
     // A peer reports a node by one of its addresses.
     for (const { peer, n } of rows) {
