@@ -5,6 +5,12 @@ import type { SQL } from "bun";
 export const historyVersion = 57;
 
 export async function undoHistory(sql: SQL): Promise<void> {
+  const noted =
+    await sql`SELECT tgname, tgrelid::regclass::text AS tab FROM pg_trigger WHERE tgname LIKE 'noted_%'`;
+  for (const { tgname, tab } of noted) await sql.unsafe(`DROP TRIGGER ${tgname} ON ${tab}`);
+  await sql`DROP TABLE policy_changes, flows`;
+  await sql`ALTER TABLE organizations DROP COLUMN flows`;
+  await sql`ALTER TABLE addresses DROP COLUMN taken_at`;
   await sql`DROP INDEX events_hours`;
   await sql`ALTER TABLE online_counts DROP COLUMN applied, DROP COLUMN direct, DROP COLUMN relayed,
     DROP COLUMN broken, DROP COLUMN rtt_median, DROP COLUMN rtt95`;
