@@ -59,7 +59,10 @@ export function* sumsOf(
   const groups = yield* groupsOf(all, worst);
   const [pairs, totals] = [new Map<string, Pair>(), newPair(null, null)];
   const packed = emptyPack(edges.size);
-  const first: Edge[][] = [[], [], []];
+  const first = new Map<number, Edge[]>([
+    [relayed, []],
+    [broken, []],
+  ]);
   let at = 0;
   for (const edge of edges.values()) {
     const [one, other] = [all[edge.a]?.group ?? null, all[edge.b]?.group ?? null];
@@ -69,7 +72,7 @@ export function* sumsOf(
       const group = groups.get(name);
       if (group !== undefined) group.paths[nameOf(edge.kind)] += 1;
     }
-    const ofKind = first[edge.kind];
+    const ofKind = first.get(edge.kind);
     if (ofKind !== undefined && ofKind.length < maxNamedPaths) ofKind.push(edge);
     packed.put(at, edge);
     if (at++ % 200 === 0) yield;
@@ -84,7 +87,7 @@ export function* sumsOf(
   }
   const { from: _, to: __, ...sums } = answerOf(totals);
   yield;
-  const named = (kind: number) => (first[kind] ?? []).map((edge) => namedPath(all, worst, edge));
+  const named = (kind: number) => (first.get(kind) ?? []).map((edge) => namedPath(all, worst, edge));
   const nodesOf = (some: readonly Group[]) => some.reduce((sum, group) => sum + group.nodes, 0);
   const away = sorted.reduce((sum, group) => sum + group.away, 0);
   const counted = nodesOf(sorted);
@@ -218,7 +221,7 @@ function emptyPack(length: number): Packed {
   };
 }
 
-/** Upper roundTripBounds of round trips, ms. */
+/** The upper bounds by which round trips are counted, in ms; null: none. */
 const roundTripBounds = [1, 2, 5, 10, 20, 40, 80, 160, 320, 1000, null];
 
 function sumsBetween(
