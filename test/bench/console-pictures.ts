@@ -8,7 +8,15 @@ import { join } from "node:path";
 import { chromium, type Page } from "playwright-core";
 import { buildAgent, root } from "../support/agent.ts";
 import { signIn } from "../support/console.ts";
-import { askToJoin, idOf, liveScene, owner, password, seedScene } from "../support/console-scene.ts";
+import {
+  askToJoin,
+  idOf,
+  liveScene,
+  owner,
+  password,
+  reportPaths,
+  seedScene,
+} from "../support/console-scene.ts";
 import { seedSize, sizes } from "../support/console-sizes.ts";
 import { chromiumPath, installMissing } from "../support/debian.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
@@ -97,6 +105,13 @@ try {
   await signIn(page, owner, password);
   await page.getByRole("heading", { level: 1, name: "Overview" }).waitFor();
   if (size === undefined) await liveScene(page, server.url, day);
+  // Sums of paths may be some seconds old.
+  if (day === "calm") {
+    await page.getByText(/\d relayed, none broken/).waitFor({ timeout: 60_000 });
+    // What nodes reported of each other gave some of them news.
+    await reportPaths(server.url, day);
+    await page.getByText("all have the newest").waitFor({ timeout: 60_000 });
+  }
   if (isForDocuments)
     for (const [name, groups] of [
       ["ci-71", ["ci"]],

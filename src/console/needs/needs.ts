@@ -379,7 +379,7 @@ export function tilesOf(
             facts:
               totals.current === active
                 ? "all have the newest"
-                : `${active - totals.current} behind, or away`,
+                : `${active - totals.current} behind${totals.online === active ? "" : ", or away"}`,
             share: active === 0 ? 0 : totals.current / active,
           },
   };

@@ -272,7 +272,7 @@ function NeedsYou({ own, rows, count, isUrgent, isEmpty = false }: NeedsProps) {
           <li>
             <Sign name="on" />
             <span class="name">Nothing</span>
-            <span class="what quiet">What needs somebody stands here, with what to do.</span>
+            <span class="what quiet">What needs your attention will be listed here, with what to do.</span>
           </li>
         ) : (
           rows.slice(0, maxRows).map((need) => <Row key={need.key} own={own} need={need} give={give} />)
