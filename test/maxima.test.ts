@@ -40,8 +40,10 @@ const anyKind = [
   "protocol.CheckinRequest paths: unknown",
   "protocol.CheckinRequest relayed: unknown",
   "protocol.Node config_overrides{}: unknown",
+  "protocol.DownloadAnswer seals: unknown",
   "protocol.DownloadAnswer node.config_overrides{}: unknown",
   "protocol.RegisterAnswer node.config_overrides{}: unknown",
+  "protocol.RegisterAnswer config.seals: unknown",
   "protocol.RegisterAnswer config.node.config_overrides{}: unknown",
 ];
 

@@ -3,6 +3,7 @@
 import * as v from "valibot";
 import { OrderKey, recordId } from "../protocol/values.ts";
 import { foreignText } from "../base/text.ts";
+import { maxSealBytes, SealedState, SignedSeal } from "../protocol/seals/seal.ts";
 import { endpoint } from "./endpoint.ts";
 import { Moment, Text, Time, whole, word } from "./values.ts";
 
@@ -270,6 +271,13 @@ const SignedReport = v.object({
   signature: Text,
 });
 
+const Seals = v.object({
+  /** Those that changed the signers, and the newest, in their order. Empty: the organization is not sealed. */
+  seals: v.array(SignedSeal),
+  /** What the control plane would tell nodes now, as the next seal would have it. */
+  state: SealedState,
+});
+
 const planErrors = ["busy", "throttled", "conflict", "name_taken", "too_many_rules"] as const;
 
 export const policyApi = {
@@ -386,6 +394,32 @@ export const policyApi = {
     summary: "Take back the policy that waits for its confirmation",
     fresh: true,
     answers: { 200: { description: "The version, and what could not be taken back", schema: Reverted } },
+    errors: ["conflict"],
+  }),
+  /** docs/design/sealed.md */
+  seals: endpoint({
+    name: "seals_retrieve",
+    method: "GET",
+    path: "/api/org/{slug}/seals/",
+    access: "member",
+    scope: "policy",
+    summary: "The seals of the organization, and what the next one would hold",
+    answers: { 200: { description: "The seals", schema: Seals } },
+  }),
+  publishSeal: endpoint({
+    name: "seals_create",
+    method: "POST",
+    path: "/api/org/{slug}/seals/",
+    access: "admin",
+    scope: "policy",
+    summary: "Publish a seal that its signers have signed. Every node compares it with what it is told",
+    grows: true,
+    fresh: true,
+    maxBody: 2 * maxSealBytes + 131_072,
+    body: v.strictObject(SignedSeal.entries),
+    answers: {
+      201: { description: "It is published", schema: v.object({ number: v.number(), hash: Text }) },
+    },
     errors: ["conflict"],
   }),
 };

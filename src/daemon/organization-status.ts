@@ -63,7 +63,7 @@ export class OrganizationStatus {
       ...(process === undefined ? {} : { pid: process.pid, uptime_s: Math.max(0, uptimeS) }),
       ...given({ last_checkin_at: record.lastCheckinAt }),
       ...(record.restartPending?.length ? { restart_pending: record.restartPending } : {}),
-      ...given({ left_out: facts.left_out, flows: flows?.() }),
+      ...given({ left_out: facts.left_out, seal: facts.seal, flows: flows?.() }),
       ...seenDataPlane(facts.dataPlane, process?.startedAt),
       ...(active ? { active } : {}),
       ...(message === undefined ? {} : { message: clean(message) }),

@@ -19,7 +19,21 @@ export function describeLeftOut([whole, ...others]: readonly LeftOut[]): string 
 }
 
 function describeSettings(leftOut: readonly LeftOut[]): string {
+  return `left out of the control plane's configuration: ${firstOf(leftOut)}`;
+}
+
+function firstOf(leftOut: readonly LeftOut[]): string {
   const [first, second, third, ...rest] = leftOut.map(({ key, reason }) => `${key} (${reason})`);
   const shown = [first, second, third].filter((each) => each !== undefined).join("; ");
-  return `left out of the control plane's configuration: ${shown}${rest.length === 0 ? "" : `; and ${rest.length} more`}`;
+  return `${shown}${rest.length === 0 ? "" : `; and ${rest.length} more`}`;
+}
+
+/** The seal that this node holds, and what it would refuse of the configuration in force. */
+export type SealSeen = { number: number; hash: string; made_at: number; objections: LeftOut[] };
+
+/** One sentence for the user. Users compare the hash with the one of a signer. */
+export function describeSeal({ number, hash, made_at: madeAt, objections }: SealSeen): string {
+  const made = new Date(madeAt * 1000).toISOString().slice(0, 10);
+  const which = `seal ${number} of ${made}, hash ${hash.slice(0, 16)}, is observed`;
+  return objections.length === 0 ? which : `${which}: it would refuse ${firstOf(objections)}`;
 }

@@ -33,6 +33,8 @@ export const DownloadAnswer = v.object({
   order_key: OrderKey,
   /** If the order key has changed: a JWS of the new key, signed with the previous one. */
   order_key_proof: v.optional(jws),
+  /** SignedSeals. Unknown here: seals that cannot be parsed must not keep a revocation from the node. */
+  seals: v.optional(v.unknown()),
   files: ConfigFiles,
 });
 export type DownloadAnswer = v.InferOutput<typeof DownloadAnswer>;

@@ -11,6 +11,8 @@ import { runAdmin } from "../support/admin.ts";
 import { documentOf, expectGolden } from "../support/golden.ts";
 import { startHostileProvider } from "../support/hostile-provider.ts";
 import { serveHere } from "../support/in-process.ts";
+import { sealNamespace } from "../../src/protocol/seals/seal.ts";
+import { makeSshKey, sshSign } from "../support/ssh-keys.ts";
 import { makeKeys } from "../support/nodes.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 
@@ -226,6 +228,20 @@ async function notePolicy(): Promise<void> {
   await note("policy import --from headscale -", { input: acl });
 }
 
+async function noteSeal(): Promise<void> {
+  const key = makeSshKey(join(place, "signer"));
+  await note("seal show acme");
+  const made = await note(`seal init acme --observe --signer ${key.file}.pub`);
+  const { text } = v.parse(v.object({ text: v.string() }), made);
+  const file = join(place, "acme.seal");
+  writeFileSync(file, text);
+  writeFileSync(`${file}.sig`, sshSign(key.file, Buffer.from(text), sealNamespace));
+  const { hash } = v.parse(v.object({ hash: v.string() }), await note(`seal publish acme ${file}`));
+  await note("seal show acme");
+  await note("rule create acme --ports 22 --protocol tcp --peer group:ops");
+  await note(`seal review acme --known ${hash}`);
+}
+
 async function noteApproval(): Promise<void> {
   await note("org update acme --approval all");
   const made = await note("token create acme --uses 2 --approved");
@@ -287,6 +303,7 @@ test("JSON documents of every admin command", async () => {
   await noteNodes();
   await noteApproval();
   await notePolicy();
+  await noteSeal();
   await noteSignIn();
   await noteData();
   expect([...noted].sort()).toEqual(Object.keys(adminCommands).sort());

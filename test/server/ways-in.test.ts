@@ -65,6 +65,8 @@ const own = [
   "server/backup/carry-rules.ts",
   "server/config/flow-timeout.ts",
   "server/history/read-past.ts",
+  "server/config/next-seal.ts",
+  "server/config/seals.ts",
   "server/nodes/nodes.ts",
   "server/nodes/contact/orders.ts",
   "server/nodes/contact/plane-fallback.ts",

@@ -65,6 +65,10 @@ export const blockRuns: Readonly<Record<string, BlockRun>> = {
     "docs/access.md: agent admin route create acme 192.168.1.0/24 --via office1-a --via office1-b",
     "docs/access.md: ping -c 3 192.168.1.10",
   ]),
+  ...notHere("test/cli/seal.test.ts signs with ssh-keygen", [
+    "docs/security.md: agent admin seal init acme --observe --signer ~/.ssh/id_ed25519.pub > acme-1.seal",
+    "docs/security.md: agent admin seal review acme --known 5f0c9a2b7d31e486 > acme-2.seal",
+  ]),
   // While all is well: later blocks close ports, and make this machine a router that may not forward.
   "docs/troubleshooting.md: agent doctor": { on: "web" },
   "docs/troubleshooting.md: agent doctor --bundle report.tar.gz": { on: "web" },

@@ -14,7 +14,11 @@ import { addProvider } from "./oidc-sign-in.ts";
 import { addApp, type App } from "./factors.ts";
 import { makeKeys, registerNode, registrationToken, sendRegistration, type RegisteredNode } from "./nodes.ts";
 import { membershipOf } from "./people.ts";
+import { nextSigned } from "./seals.ts";
 import type { TestServer } from "./server.ts";
+import { makeSshKey } from "./ssh-keys.ts";
+import { temporaryDirectory } from "./temporary.ts";
+import { join } from "node:path";
 
 export const callers = [
   "nobody",
@@ -87,6 +91,14 @@ export const aWaitingPolicy: Maker = async ({ server, token }, who) => {
   const body = { policy: "relays: []", confirm: 600 };
   await server.send("POST", "/api/org/acme/policy/apply/", { token: token("owner") ?? "", body });
   return {};
+};
+/** One signer for all organizations: each seal follows the one before. */
+const directory = temporaryDirectory();
+process.on("exit", () => directory[Symbol.dispose]());
+const signer = makeSshKey(join(directory.path, "signer"));
+export const aSeal: Maker = async ({ server, token }) => {
+  const { json } = await server.send("GET", "/api/org/acme/seals/", { token: token("owner") ?? "" });
+  return { body: nextSigned(json, [signer]).signed };
 };
 export const aRegistrationToken: Maker = async (world) => ({
   id: await made(world, "registration_tokens/", {}),

@@ -33,6 +33,7 @@ import {
   aRegistrationToken,
   aRelay,
   aRoute,
+  aSeal,
   aRequest,
   aRule,
   aServiceToken,
@@ -325,6 +326,8 @@ const organizations: Record<string, Maker> = {
   policy_test: () => ({ body: { policy: "relays: []" } }),
   policy_partial_update: () => ({ body: { by_file: false } }),
   policy_apply: () => ({ body: { policy: "relays: []" } }),
+  seals_retrieve: nothing,
+  seals_create: aSeal,
   policy_confirm: aWaitingPolicy,
   policy_revert: aWaitingPolicy,
 };

@@ -19,6 +19,7 @@ export * from "../../src/protocol/users-groups.ts";
 export * from "../../src/protocol/path-report.ts";
 export * from "../../src/protocol/registration.ts";
 export * from "../../src/protocol/traffic-reports.ts";
+export * from "../../src/protocol/seals/seal.ts";
 export * from "../../src/protocol/second-lighthouse.ts";
 export * from "../../src/protocol/settings.ts";
 export * from "../../src/protocol/shown-groups.ts";

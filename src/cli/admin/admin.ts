@@ -19,6 +19,7 @@ const route = () => import("./nodes/route.ts");
 const rule = () => import("./rule.ts");
 const flow = () => import("./flow.ts");
 const policy = () => import("./policy.ts");
+const seal = () => import("./seal.ts");
 const ca = () => import("./ca.ts");
 const access = () => import("./users/access.ts");
 const group = () => import("./group.ts");
@@ -266,6 +267,22 @@ export const adminCommands: CommandTable = {
   "admin rule delete": lazyCommand(
     { description: "Delete a firewall rule" },
     async () => (await rule()).remove,
+  ),
+  "admin seal init": lazyCommand(
+    { description: "Print the first seal: what the nodes of an organization may be told, for its signers" },
+    async () => (await seal()).init,
+  ),
+  "admin seal review": lazyCommand(
+    { description: "Show what the next seal would change, and print it to be signed" },
+    async () => (await seal()).review,
+  ),
+  "admin seal publish": lazyCommand(
+    { description: "Publish a seal that its signers have signed" },
+    async () => (await seal()).publish,
+  ),
+  "admin seal show": lazyCommand(
+    { description: "Show the newest seal, its signers, and what waits for a signature" },
+    async () => (await seal()).show,
   ),
   "admin policy get": lazyCommand(
     { description: "Print the policy as a file: rules, groups, routes, relays, tests" },

@@ -6,7 +6,7 @@ import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
 import { describeConfirmation } from "../../node/health/confirmation-shown.ts";
 import { quoteWord } from "../../base/plan.ts";
-import { describeLeftOut } from "../../engine/left-out.ts";
+import { describeLeftOut, describeSeal } from "../../engine/left-out.ts";
 import { listOrganizations } from "../../node/files/list-organizations.ts";
 import type { Way } from "../../node/names/service-state.ts";
 import { namesPlaces } from "../../platform/names-places.ts";
@@ -180,6 +180,7 @@ function notesOn(status: OrganizationState): string[] {
     ...confirmationNotes(rest),
     ...(keys.length === 0 ? [] : [restart]),
     ...(left_out === undefined ? [] : [describeLeftOut(left_out)]),
+    ...(rest.seal === undefined ? [] : [describeSeal(rest.seal)]),
   ];
 }
 

@@ -2,6 +2,7 @@
 // load only the types; the daemon checks requests with the schemas.
 
 import type { FlowsShown } from "../../node/files/flows-state.ts";
+import type { SealSeen } from "../../engine/left-out.ts";
 import * as v from "valibot";
 import type { ErrorCode } from "../../base/errors.ts";
 import type { Confirmation } from "../../protocol/confirmation.ts";
@@ -62,6 +63,8 @@ export type OrganizationState = {
   left_out?: { key: string; reason: string }[];
   /** The organization wants to know which flows there are: whether this machine says it. Older daemons do not send it. */
   flows?: FlowsShown;
+  /** The seal of the organization that this node holds, and what it would refuse. */
+  seal?: SealSeen;
   /** Offloads and buffers of the engine. Older daemons do not send them. */
   data_plane?: DataPlaneSeen;
   active?: true;

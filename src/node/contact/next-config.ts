@@ -15,7 +15,13 @@ import type { EngineControl, EngineRunner } from "../engine/engine.ts";
 import type { EngineInUse } from "../engine/engine-in-use.ts";
 import { finishConfig, readOverrides, type HostNames } from "../files/config/config-file.ts";
 import { decideDataPlane, readTrial, type DataPlane } from "../files/config/data-plane.ts";
-import { generationFile, generationFiles, presentFiles, readSyncState } from "../files/generations.ts";
+import {
+  generationFile,
+  generationFiles,
+  presentFiles,
+  readSyncState,
+  type SyncState,
+} from "../files/generations.ts";
 import { resolveNames } from "../files/granted/host-names.ts";
 import { withoutUnresolved } from "../files/granted/unresolved-names.ts";
 import { readMachine } from "../files/granted/machine.ts";
@@ -69,6 +75,8 @@ export type Next = {
   names: HostNames | undefined;
   localApi: boolean;
   dataPlane: DataPlane;
+  /** What the seal of the organization would refuse. */
+  seal?: SyncState["seal"];
   etag: string;
   configVersion: number;
 };

@@ -117,7 +117,16 @@ async function prepareOrRevoke(
   let received: Received | undefined;
   try {
     received = await verifyFiles(organization, download, edge);
-    return received === undefined ? undefined : await completeNext(organization, received, edge);
+    if (received === undefined) return undefined;
+    const next = await completeNext(organization, received, edge);
+    const { observeSeal } = await import("./observe-seal.ts");
+    const seal = observeSeal(
+      organization,
+      download.changed ? download.answer.seals : undefined,
+      next,
+      edge.log,
+    );
+    return { ...next, ...given({ seal }) };
   } catch (error) {
     const sent = download.changed ? download.answer.files["config.yml"] : received?.serverYml;
     const revocations = sent === undefined ? "" : await applySentRevocations(organization, sent, edge);

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { brand } from "../../brand.ts";
 import { quoteWord } from "../../base/plan.ts";
-import { describeLeftOut, wholeConfiguration } from "../../engine/left-out.ts";
+import { describeLeftOut, describeSeal, wholeConfiguration } from "../../engine/left-out.ts";
 import { formatTime } from "../../base/quantities.ts";
 import { isOlderThan, parseEngineVersion } from "../../engine/features.ts";
 import { hasMode, readTextIfThere } from "../../base/files.ts";
@@ -52,6 +52,8 @@ import { readText } from "../../base/open-file.ts";
 
 const run = brand.executable;
 const sync = `${run} sync-config`;
+const askSigner =
+  "Ask a signer of the organization whether that change is theirs: the next seal should have it, or the change should go";
 
 /** Nothing of it if its files cannot be read: another finding says so. */
 function knownControlPlane(directory: string): Partial<KnownControlPlane> {
@@ -231,6 +233,8 @@ async function configuration(
     if (finishConfig(config, directory, { names, localApi, dataPlane: state?.data_plane }) !== present)
       return warn("overrides.yml or the permissions were changed but are not applied yet", sync);
     if (leftOut.length > 0) return leftOutFinding({ directory, slug }, leftOut, place);
+    if (state?.seal !== undefined && state.seal.objections.length > 0)
+      return warn(describeSeal(state.seal), askSigner);
   }
   const unknown = unresolved(names);
   if (unknown.length > 0) {

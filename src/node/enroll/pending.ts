@@ -30,6 +30,7 @@ import { checkAnswer } from "../contact/verify-download.ts";
 import { endOfCertificates } from "../files/certificate-end.ts";
 import { finishConfig, readOverrides } from "../files/config/config-file.ts";
 import { decideDataPlane } from "../files/config/data-plane.ts";
+import { sealFile, takeSeals } from "../files/held-seal.ts";
 import { withLock } from "../files/lock.ts";
 import { resolveNames } from "../files/granted/host-names.ts";
 import { readMachine } from "../files/granted/machine.ts";
@@ -155,6 +156,7 @@ export async function fillPending(
   const serverYml = config.files["config.yml"];
   keepOnlyKeys(pending);
   copyOwnFiles(final, pending, registration.allow);
+  takeSeals(config.seals, pending);
   const place = {
     directory: final,
     slug,
@@ -214,7 +216,7 @@ function keepOnlyKeys(pending: string): void {
   }
 }
 
-const ownFiles = ["overrides.yml", "permissions.json"];
+const ownFiles = ["overrides.yml", "permissions.json", sealFile];
 
 /** The files that --force removes with the directory, because nothing takes their place. */
 export function planLeftOut(directory: string, mode: Mode, steps: readonly Step[]): Step[] {

@@ -23,6 +23,15 @@ import { readValidJson, type Organization } from "./organizations.ts";
 const time = v.pipe(v.string(), v.maxLength(64));
 const address = v.pipe(v.string(), v.maxLength(64));
 const hostName = v.pipe(v.string(), v.maxLength(253));
+const LeftOutList = v.pipe(
+  v.array(
+    v.object({
+      key: v.pipe(v.string(), v.maxLength(1000)),
+      reason: v.pipe(v.string(), v.maxLength(1000)),
+    }),
+  ),
+  v.maxLength(10_000),
+);
 /** State of the configuration in force, kept for the next request. */
 export const SyncState = v.object({
   etag: v.pipe(v.string(), v.maxLength(maxEtagLength)),
@@ -53,16 +62,15 @@ export const SyncState = v.object({
   data_plane: v.optional(DataPlane),
   /** The version of the rules that checked config.yml (sent-config.ts), and the settings they left out. */
   rules: v.optional(v.number()),
-  left_out: v.optional(
-    v.pipe(
-      v.array(
-        v.object({
-          key: v.pipe(v.string(), v.maxLength(1000)),
-          reason: v.pipe(v.string(), v.maxLength(1000)),
-        }),
-      ),
-      v.maxLength(10_000),
-    ),
+  left_out: v.optional(LeftOutList),
+  /** The seal that was held when the configuration was examined, and what it would refuse; unset if there is none. */
+  seal: v.optional(
+    v.object({
+      number: v.number(),
+      hash: v.pipe(v.string(), v.maxLength(64)),
+      made_at: v.number(),
+      objections: LeftOutList,
+    }),
   ),
 });
 

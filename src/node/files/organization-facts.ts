@@ -1,7 +1,7 @@
 // What `status` shows of a registered organization, read from its files alone: name, address, end of the certificate.
 // Contacts no server and no engine.
 
-import type { LeftOut } from "../../engine/left-out.ts";
+import type { LeftOut, SealSeen } from "../../engine/left-out.ts";
 import type { DataPlane } from "./config/data-plane.ts";
 import { flowsShown, type FlowsShown } from "./flows-state.ts";
 import type { SyncState } from "./generations.ts";
@@ -23,6 +23,8 @@ export type OrganizationFacts = {
   flows?: FlowsShown;
   /** As it was decided; the engine may still run with the former one. */
   dataPlane?: DataPlane;
+  /** What the organization's seal would refuse. */
+  seal?: SealSeen;
 };
 
 export function readOrganizationFacts(
@@ -42,6 +44,7 @@ export function readOrganizationFacts(
     ...(leftOut.length === 0 ? {} : { left_out: leftOut }),
     ...(flows === undefined ? {} : { flows }),
     ...(state?.data_plane === undefined ? {} : { dataPlane: state.data_plane }),
+    ...(state?.seal === undefined ? {} : { seal: state.seal }),
   };
 }
 

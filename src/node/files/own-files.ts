@@ -10,6 +10,7 @@ import { foreignFile, foreignPlace, type Foreign } from "../../platform/program-
 const obeyed = [
   "overrides.yml",
   "permissions.json",
+  "seal.json",
   "node-config.json",
   "config.yml",
   "ca.crt",

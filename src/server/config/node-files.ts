@@ -75,7 +75,7 @@ export async function filesFor(
   const config = await renderings.of(view.config, node, inTurn);
   const nodeConfig = nodeConfigOf(view, node);
   const { config_version: _, ...stable } = nodeConfig;
-  const etag = `"${digest([config.digest, caPem, hostCrt, nodeCrt, JSON.stringify(stable), view.orderKeyProof ?? ""])}"`;
+  const etag = `"${digest([config.digest, caPem, hostCrt, nodeCrt, JSON.stringify(stable), view.orderKeyProof ?? "", ...view.seals.slice(-1).map(({ text }) => text)])}"`;
   const certificate = currentCertificate(rows);
   const answer = async (): Promise<DownloadAnswer> => ({
     config_version: nodeConfig.config_version,
@@ -83,6 +83,7 @@ export async function filesFor(
     node: showNode(node, { certificate, orgVersion: view.configVersion, online }),
     order_key: view.orderKey,
     ...(view.orderKeyProof === null ? {} : { order_key_proof: view.orderKeyProof }),
+    ...(view.seals.length === 0 ? {} : { seals: view.seals }),
     files: {
       "config.yml": await config.text(),
       "ca.crt": caPem,

@@ -2,6 +2,7 @@
 
 import { AppError } from "../../base/errors.ts";
 import { mostTcpWays } from "../../protocol/stored.ts";
+import type { SignedSeal } from "../../protocol/seals/seal.ts";
 import type { OrderKey } from "../../protocol/values.ts";
 import { readBlocklist } from "../certificates/blocklist.ts";
 import { inSlices } from "../http/heavy-work.ts";
@@ -15,6 +16,7 @@ import { queryAll } from "../store/table.ts";
 import { authorities, type AuthorityRow } from "../store/tables/certificates.ts";
 import { hubIs, nodes, specialIs } from "../store/tables/nodes.ts";
 import { organizations } from "../store/tables/organizations.ts";
+import { readSeals } from "../store/tables/policies.ts";
 import { relayTraffic } from "../store/tables/paths.ts";
 import { readConfigVersion } from "../store/versions.ts";
 
@@ -38,6 +40,7 @@ export type OrgView = {
   formerTrust: Trust;
   orderKey: OrderKey;
   orderKeyProof: string | null;
+  seals: readonly SignedSeal[];
 };
 
 /** The bundle that engines read, and the X.509 CAs for services on the nodes. */
@@ -164,6 +167,7 @@ async function loadView(reader: Reader, orgId: number, now: number): Promise<Org
     formerTrust: trustIn(cas),
     orderKey: org.orderPublic,
     orderKeyProof: org.orderKeyProof,
+    seals: await readSeals(reader, orgId),
   };
 }
 

@@ -2,12 +2,14 @@
 
 import type { policyApi } from "../../api/policy.ts";
 import { actorOf } from "../audit/record.ts";
+import { publishSeal, sealedStateOf } from "../config/seals.ts";
 import type { Handlers } from "../http/attach.ts";
 import { inSlices, jsonInPieces } from "../http/heavy-work.ts";
 import { noContent } from "../http/reply.ts";
 import type { OrganizationCall } from "../http/route.ts";
 import { inTurnOf } from "../pipeline.ts";
 import type { Services } from "../services.ts";
+import { readSeals } from "../store/tables/policies.ts";
 import { applyPolicy, patchPolicy } from "./apply.ts";
 import { confirmPolicy, revertPolicy } from "./confirm.ts";
 import { reportPast } from "./past.ts";
@@ -59,5 +61,13 @@ export const policyHandlers = (services: Services): Handlers<typeof policyApi> =
     },
     confirm: async (call) => ({ body: await confirmPolicy(services, call.org, actorOf(call)) }),
     revert: async (call) => ({ body: await revertPolicy(services, call.org, actorOf(call)) }),
+    async seals({ org }) {
+      const state = await sealedStateOf(db, await services.views.of(db, org.id));
+      return { body: { seals: await readSeals(db, org.id), state } };
+    },
+    publishSeal: async (call, input) => ({
+      status: 201,
+      body: await publishSeal(services, call.org, input, actorOf(call)),
+    }),
   };
 };

@@ -319,6 +319,8 @@ const steps: readonly (readonly Statement[])[] = [
   [organizations.add("flows"), addresses.add("takenAt"), ...flows.create],
   // 63
   [...policyChanges.create, historySteps(63)],
+  // 64
+  [policies.add("seals")],
 ];
 
 /**

@@ -119,6 +119,7 @@ const proofs: Record<string, Record<string, Proof>> = {
     "blocklist: remedy": "advice: an administrator rotates a CA; e2e/ca-rotation.test.ts does",
     "certificate: setClock": "advice: as the clock above",
     "certificate: sync": endingCertificate,
+    "configuration: askSigner": "advice: a signer decides; test/node/contact/observe-seal.test.ts",
     "configuration: isOwn ? `Correct ${own}, then run: ${sync}` : sync": machine(
       "settings of this machine that are damaged",
     ),

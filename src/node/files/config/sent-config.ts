@@ -121,12 +121,14 @@ export function checkedState({
   surroundings,
   unresolved = [],
   dataPlane,
-}: Pick<SentConfig, "leftOut" | "surroundings"> & { unresolved?: string[]; dataPlane?: DataPlane }): Pick<
-  SyncState,
-  "rules" | "left_out" | "surroundings" | "unresolved" | "data_plane"
-> {
+  seal,
+}: Pick<SentConfig, "leftOut" | "surroundings"> & {
+  unresolved?: string[];
+  dataPlane?: DataPlane;
+  seal?: SyncState["seal"];
+}): Pick<SyncState, "rules" | "left_out" | "surroundings" | "unresolved" | "data_plane" | "seal"> {
   const kept = unresolved.length === 0 ? undefined : unresolved;
-  const decided = given({ data_plane: dataPlane });
+  const decided = given({ data_plane: dataPlane, seal });
   return { rules: rulesVersion, left_out: leftOut, surroundings, unresolved: kept, ...decided };
 }
 

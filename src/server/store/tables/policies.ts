@@ -14,10 +14,14 @@ import {
   type TableRow,
   json,
   serial,
+  since,
   text,
   word,
+  queryOne,
 } from "../table.ts";
+import type { Reader } from "../database.ts";
 import * as v from "valibot";
+import { SignedSeal } from "../../../protocol/seals/seal.ts";
 
 export const policies = table("policies", {
   orgId: key,
@@ -43,8 +47,18 @@ export const policies = table("policies", {
   /** The inverse of the unconfirmed application, JSON. */
   undo: textOrNull(),
   createdAt: integer(),
+  /** As the signers published them: those that changed the signers, and the newest (config/seals.ts). */
+  seals: since(64, jsonWithDefault(v.array(SignedSeal), "[]")),
 });
 export type PolicyRow = TableRow<typeof policies>;
+
+const sealsPick = policies.pick("seals");
+
+/** The seals of an organization in their order; empty if it is not sealed. */
+export async function readSeals(reader: Pick<Reader, "get">, orgId: number): Promise<SignedSeal[]> {
+  const sql = `SELECT ${sealsPick.select()} FROM policies WHERE org_id = $1`;
+  return (await queryOne(reader, sealsPick, sql, [orgId]))?.seals ?? [];
+}
 
 export const firewallRules = table(
   "firewall_rules",

@@ -1,0 +1,124 @@
+// Decides which seal follows which: the one place, for nodes, for the control plane and for signers.
+
+import { createHash } from "node:crypto";
+import * as v from "valibot";
+import { AppError, messageOf } from "../base/errors.ts";
+import {
+  canonicalJson,
+  maxSealBytes,
+  Seal,
+  sealNamespace,
+  type SignedSeal,
+  type Signer,
+} from "../protocol/seals/seal.ts";
+import { parseSshKey, verifySshSignature, type SshKey } from "./ssh-signature.ts";
+
+export type OpenedSeal = { seal: Seal; hash: string };
+
+export function sealHash(text: string): string {
+  return createHash("sha256").update(text).digest("hex");
+}
+
+/**
+ * A seal after `held`, or with nothing held one to begin with. A signer of the held seal must have signed it, and each new
+ * signer too: whoever cannot sign is not added. Throws untrusted_answer. Nothing is parsed before its signature is
+ * verified, but for a seal to begin with, which names its own signers.
+ */
+export function openSeal(signed: SignedSeal, held: OpenedSeal | undefined): OpenedSeal {
+  const hash = sealHash(signed.text);
+  if (held === undefined) {
+    const seal = parseSeal(signed.text);
+    const proved = signaturesOf(signed, seal.signers);
+    if (proved.size === 0) throw refused("none of its signers has signed it");
+    if (seal.first === null) requireAll(proved, seal.signers);
+    return { seal, hash };
+  }
+  if (hash === held.hash) return held;
+  if (signaturesOf(signed, held.seal.signers).size === 0)
+    throw refused("no signer of the seal before has signed it");
+  const seal = parseSeal(signed.text);
+  refuseStrange({ seal, hash }, held);
+  const known = new Set(held.seal.signers.map(({ key }) => blobOf(key)));
+  const added = seal.signers.filter(({ key }) => !known.has(blobOf(key)));
+  requireAll(signaturesOf(signed, added), added);
+  return { seal, hash };
+}
+
+/**
+ * The newest of these that follows `held`, step by step: a node that was away may know the first ones, and need none of
+ * them. `refusal`: why the last one does not follow.
+ */
+export function followSeals(
+  seals: readonly SignedSeal[],
+  held: OpenedSeal | undefined,
+): { held: OpenedSeal | undefined; refusal: string | undefined } {
+  let newest = held;
+  let refusal: string | undefined;
+  for (const signed of seals) {
+    try {
+      newest = openSeal(signed, newest);
+      refusal = undefined;
+    } catch (error) {
+      refusal = messageOf(error);
+    }
+  }
+  return { held: newest, refusal };
+}
+
+function requireAll(proved: ReadonlySet<string>, signers: readonly Signer[]): void {
+  const silent = signers.find(({ key }) => !proved.has(blobOf(key)));
+  if (silent !== undefined) throw refused(`its new signer "${silent.name}" has not signed it`);
+}
+
+/** The keys among these that signed. */
+function signaturesOf({ text, signatures }: SignedSeal, signers: readonly Signer[]): Set<string> {
+  const keys: SshKey[] = signers.map(({ key }) => parseSshKey(key));
+  const message = Buffer.from(text);
+  const found = new Set<string>();
+  for (const signature of signatures) {
+    try {
+      found.add(verifySshSignature(signature, message, sealNamespace, keys).blob.toString("base64"));
+    } catch {
+      // By another signer; whether there are enough is decided above.
+    }
+  }
+  return found;
+}
+
+const blobOf = (key: string): string => parseSshKey(key).blob.toString("base64");
+
+function parseSeal(text: string): Seal {
+  try {
+    if (Buffer.byteLength(text) > maxSealBytes) throw new RangeError(`it has over ${maxSealBytes} bytes`);
+    const seal = v.parse(Seal, JSON.parse(text));
+    if (canonicalJson(seal) !== text) throw new RangeError("it is not in its canonical form");
+    const keys = seal.signers.map(({ key }) => blobOf(key));
+    if (new Set(keys).size < keys.length) throw new RangeError("a signer is named twice");
+    if ((seal.number === 1) !== (seal.first === null) || (seal.first === null) !== (seal.previous === null))
+      throw new RangeError("it does not say which seal it follows");
+    return seal;
+  } catch (error) {
+    throw refused(`it cannot be read: ${messageOf(error)}`, error);
+  }
+}
+
+function refuseStrange({ seal, hash }: OpenedSeal, held: OpenedSeal): void {
+  const first = held.seal.first ?? held.hash;
+  if ((seal.first ?? hash) !== first || seal.state.organization !== held.seal.state.organization)
+    throw refused(`it is of another organization, or begins anew: ${hash.slice(0, 16)}`);
+  const { number } = held.seal;
+  if (seal.number < number) throw refused(`its number is ${seal.number}, and ${number} is known`);
+  const isFork = seal.number === number || (seal.number === number + 1 && seal.previous !== held.hash);
+  if (isFork)
+    throw refused(
+      `there is another seal ${number} than the known one: ${hash.slice(0, 16)} and ${held.hash.slice(0, 16)}`,
+    );
+  if (seal.made_at < held.seal.made_at) throw refused("it is older than the known one");
+}
+
+function refused(reason: string, cause?: unknown): AppError {
+  return new AppError("untrusted_answer", `The seal is refused: ${reason}`, {
+    cause,
+    hint: "Ask a signer of the organization whether this is theirs, and compare the hash.",
+  });
+}

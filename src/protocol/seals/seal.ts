@@ -1,0 +1,109 @@
+// The seal of an organization: what its nodes may be told, as its signers signed it (docs/design/sealed.md). Strict: a
+// node must not half follow a seal that has more than it knows.
+
+import * as v from "valibot";
+import { brand } from "../../brand.ts";
+import { foreignText, label } from "../../base/text.ts";
+import { NodeName, OrderKey, Slug, text } from "../values.ts";
+
+export const maxSealBytes = 262_144;
+/** In one answer: those that changed the signers since the node was last here, and the newest. */
+export const maxSeals = 16;
+export const maxSigners = 16;
+const maxSealedRules = 2000;
+const maxSealedNodes = 2000;
+/** What `ssh-keygen -Y sign -n` is given: a signature for anything else does not count. */
+export const sealNamespace = `seal@${brand.id}`;
+
+/** Lower-case hex SHA-256. */
+const Hash = v.pipe(foreignText(64), v.regex(/^[0-9a-f]{64}$/));
+/** The engine takes this group, network or host for all nodes: a seal says so with `any: true`. */
+const named = (max: number) =>
+  v.pipe(
+    text(max),
+    v.check((name) => name !== "any", "It would be everything."),
+  );
+/** As the control plane stores them, and as nodes are told: they are compared letter by letter. */
+const Network = named(64);
+const Address = text(45);
+const Group = named(255);
+const listOf = <const S extends v.GenericSchema>(schema: S, max: number) =>
+  v.pipe(v.array(schema), v.maxLength(max));
+
+const anyNode = v.strictObject({ any: v.literal(true) });
+const group = v.strictObject({ group: Group });
+const node = v.strictObject({ node: NodeName });
+
+/** Nodes by their names: ids mean nothing without the server. */
+export const SealedRule = v.strictObject({
+  direction: v.picklist(["inbound", "outbound"]),
+  protocol: v.picklist(["any", "tcp", "udp", "icmp"]),
+  ports: text(32),
+  peer: v.union([anyNode, group, node, v.strictObject({ cidr: Network })]),
+  target: v.union([anyNode, group, node]),
+});
+export type SealedRule = v.InferOutput<typeof SealedRule>;
+
+/** A node that others are told about: a lighthouse, a relay, a router or an exit. */
+export const SealedNode = v.strictObject({
+  name: NodeName,
+  addresses: v.pipe(listOf(Address, 2), v.minLength(1)),
+  lighthouse: v.boolean(),
+  relay: v.boolean(),
+  /** Networks behind it. */
+  routes: listOf(Network, 4096),
+  /** Groups that may use it as an exit; `any`: all nodes. */
+  exit: listOf(text(255), 1000),
+});
+export type SealedNode = v.InferOutput<typeof SealedNode>;
+
+/** What the control plane proposes. */
+export const SealedState = v.strictObject({
+  organization: Slug,
+  networks: v.pipe(listOf(Network, 2), v.minLength(1)),
+  /** Fingerprints of the overlay CAs that nodes trust. */
+  authorities: v.pipe(listOf(Hash, 8), v.minLength(1)),
+  order_key: OrderKey,
+  nodes: listOf(SealedNode, maxSealedNodes),
+  rules: listOf(SealedRule, maxSealedRules),
+});
+export type SealedState = v.InferOutput<typeof SealedState>;
+
+const Signer = v.strictObject({ name: label(100), key: text(1024) });
+export type Signer = v.InferOutput<typeof Signer>;
+
+export const Seal = v.strictObject({
+  version: v.literal(1),
+  number: v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(Number.MAX_SAFE_INTEGER)),
+  /** Seconds since 1970. */
+  made_at: v.pipe(
+    v.number(),
+    v.integer(),
+    v.minValue(0),
+    v.maxValue(253_402_300_799, "Before the year 10000."),
+  ),
+  /** Of the first seal, which has null in both. It tells organizations apart that have the same name and signers. */
+  first: v.nullable(Hash),
+  previous: v.nullable(Hash),
+  /** Nodes tell what they would refuse, and refuse nothing. */
+  mode: v.literal("observe"),
+  threshold: v.literal(1),
+  signers: v.pipe(listOf(Signer, maxSigners), v.minLength(1)),
+  state: SealedState,
+});
+export type Seal = v.InferOutput<typeof Seal>;
+
+/** `text`: the canonical JSON, of which the signatures are. */
+export const SignedSeal = v.object({
+  text: text(maxSealBytes),
+  signatures: v.pipe(listOf(text(4096), maxSigners), v.minLength(1)),
+});
+export type SignedSeal = v.InferOutput<typeof SignedSeal>;
+
+/** RFC 8785: keys in the order of their UTF-16 code units, no spaces, numbers and strings as JavaScript writes them. */
+export function canonicalJson(value: unknown): string {
+  if (Array.isArray(value)) return `[${value.map(canonicalJson).join(",")}]`;
+  if (typeof value !== "object" || value === null) return JSON.stringify(value);
+  const entries = Object.entries(value).sort(([a], [b]) => (a < b ? -1 : 1));
+  return `{${entries.map(([key, each]) => `${JSON.stringify(key)}:${canonicalJson(each)}`).join(",")}}`;
+}

@@ -1,0 +1,129 @@
+// The seals of an organization: what the next one would hold, and publishing one that its signers have signed. The control
+// plane checks a seal as nodes do, so that none is published that nodes would refuse.
+
+import { AppError, messageOf } from "../../base/errors.ts";
+import { decodeCaBundle, fingerprint } from "../../pki/nebula.ts";
+import { followSeals, openSeal, type OpenedSeal } from "../../pki/seal.ts";
+import { maxSeals, SealedState, type SealedNode, type SignedSeal } from "../../protocol/seals/seal.ts";
+import type { Peer, Rule, Target } from "../../api/rules.ts";
+import * as v from "valibot";
+import { record, type Actor } from "../audit/record.ts";
+import type { ServerOptions } from "../options.ts";
+import type { Reader } from "../store/database.ts";
+import { queryAll } from "../store/table.ts";
+import { nodes, specialIs } from "../store/tables/nodes.ts";
+import { policies, readSeals } from "../store/tables/policies.ts";
+import { raiseConfigVersion } from "../store/versions.ts";
+import type { OrgView } from "./views.ts";
+
+const rolePick = nodes.pick("id", "name", "ip", "ip6", "isLighthouse", "isRelay", "subnets", "exitGroups");
+const allRoles = `SELECT ${rolePick.select()} FROM nodes WHERE org_id = $1 AND state = 'active'
+  AND (${specialIs()} OR exit_groups <> '[]') ORDER BY name`;
+
+/** What nodes are told now. Throws conflict where no seal can hold it. */
+export async function sealedStateOf(reader: Reader, view: OrgView): Promise<SealedState> {
+  const withRole = await queryAll(reader, rolePick, allRoles, [view.id]);
+  const state = {
+    organization: view.slug,
+    networks: view.config.networks,
+    authorities: decodeCaBundle(view.trust.caPem).map(fingerprint).sort(),
+    order_key: view.orderKey,
+    nodes: withRole.map(sealedNode),
+    rules: await rulesByName(reader, view),
+  };
+  const parsed = v.safeParse(SealedState, state);
+  if (parsed.success) return parsed.output;
+  const [issue] = parsed.issues;
+  const where = v.getDotPath(issue) ?? "";
+  throw new AppError("conflict", `No seal can hold this organization: ${where}: ${issue.message}`);
+}
+
+function sealedNode({ name, ip, ip6, ...node }: ReturnType<typeof rolePick.parse>): SealedNode {
+  return {
+    name,
+    addresses: [ip, ...(ip6 === null ? [] : [ip6])],
+    lighthouse: node.isLighthouse,
+    relay: node.isRelay,
+    routes: [...node.subnets].sort(),
+    exit: [...node.exitGroups].sort(),
+  };
+}
+
+/** By names, each once. A rule about a node that is gone permits nothing, and is left out. */
+async function rulesByName(reader: Reader, { id, config }: OrgView) {
+  const names = await namesOf(reader, id, config.rules);
+  const side = <T extends Peer | Target>(of: T) => {
+    if (!("node" in of)) return of;
+    const name = names.get(of.node);
+    return name === undefined ? undefined : { node: name };
+  };
+  const sealed = config.rules.flatMap(({ direction, protocol, ports, ...rule }) => {
+    const [peer, target] = [side(rule.peer), side(rule.target)];
+    return peer === undefined || target === undefined ? [] : [{ direction, protocol, ports, peer, target }];
+  });
+  return [...new Map(sealed.map((rule) => [JSON.stringify(rule), rule]))]
+    .sort(([a], [b]) => (a < b ? -1 : 1))
+    .map(([, rule]) => rule);
+}
+
+const namePick = nodes.pick("id", "name");
+
+async function namesOf(reader: Reader, orgId: number, rules: readonly Rule[]): Promise<Map<number, string>> {
+  const sides = rules.flatMap(({ peer, target }) => [peer, target]);
+  const ids = [...new Set(sides.flatMap((side) => ("node" in side ? [side.node] : [])))];
+  if (ids.length === 0) return new Map();
+  const marks = ids.map((_, at) => `$${at + 2}`).join(", ");
+  const sql = `SELECT ${namePick.select()} FROM nodes WHERE org_id = $1 AND state = 'active' AND id IN (${marks})`;
+  const found = await queryAll(reader, namePick, sql, [orgId, ...ids]);
+  return new Map(found.map(({ id, name }) => [id, name]));
+}
+
+/** Throws conflict for a seal that nodes would refuse. */
+export async function publishSeal(
+  { db, system }: Pick<ServerOptions, "db" | "system">,
+  org: { id: number; slug: string },
+  signed: SignedSeal,
+  actor: Actor,
+): Promise<{ number: number; hash: string }> {
+  return db.writeFor({ org: org.id }, async (tx) => {
+    const seals = await readSeals(tx, org.id);
+    const { held: newest } = followSeals(seals, undefined);
+    const { seal, hash } = openAsNodes(signed, newest, org.slug);
+    if (hash === newest?.hash) return { number: seal.number, hash };
+    const at = system.now();
+    await policies.upsert(tx, { orgId: org.id, createdAt: at }, "ON CONFLICT (org_id) DO NOTHING");
+    await policies.update(tx, { orgId: org.id }, { seals: [...neededAfter(seals), signed].slice(-maxSeals) });
+    await raiseConfigVersion(tx, org.id);
+    const after = { number: seal.number, hash, signers: seal.signers.map(({ name }) => name) };
+    await record(tx, {
+      orgId: org.id,
+      at,
+      type: "policy.sealed",
+      actor,
+      subject: `policy/${org.slug}`,
+      after,
+    });
+    return { number: seal.number, hash };
+  });
+}
+
+function openAsNodes(signed: SignedSeal, newest: OpenedSeal | undefined, slug: string): OpenedSeal {
+  try {
+    const opened = openSeal(signed, newest);
+    if (opened.seal.state.organization === slug) return opened;
+  } catch (error) {
+    throw new AppError("conflict", messageOf(error), { cause: error });
+  }
+  throw new AppError("conflict", `The seal is not for the organization "${slug}".`);
+}
+
+/**
+ * A node that was away follows from one change of the signers to the next. A seal by the same signers as the one before is
+ * not needed once there is a newer one.
+ */
+function neededAfter(seals: readonly SignedSeal[]): readonly SignedSeal[] {
+  const signersOf = (list: readonly SignedSeal[]) => followSeals(list, undefined).held?.seal.signers;
+  const others = seals.slice(0, -1);
+  const isChange = others.length === 0 || !Bun.deepEquals(signersOf(others), signersOf(seals));
+  return isChange ? seals : others;
+}

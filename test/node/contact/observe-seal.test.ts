@@ -1,0 +1,252 @@
+// Seals in observe mode: a real control plane, whose database a thief changes, and a node that tells what its seal would
+// refuse.
+
+import { afterEach, beforeEach, describe, expect, test } from "bun:test";
+import { existsSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import * as v from "valibot";
+import { readYaml } from "../../../src/node/files/config/read-yaml.ts";
+import { readSyncState } from "../../../src/node/files/generations.ts";
+import { objectionsOf } from "../../../src/node/files/granted/sealed.ts";
+import { openOrganization, type Organization } from "../../../src/node/files/organizations.ts";
+import { sealHash } from "../../../src/pki/seal.ts";
+import type { SignedSeal } from "../../../src/protocol/seals/seal.ts";
+import { DownloadAnswer } from "../../../src/protocol/download.ts";
+import { NodeConfig } from "../../../src/protocol/stored.ts";
+import { organizations } from "../../../src/server/store/tables/organizations.ts";
+import { policies } from "../../../src/server/store/tables/policies.ts";
+import { raiseConfigVersion } from "../../../src/server/store/versions.ts";
+import type { Organization as ApiOrganization } from "../../../src/api/organizations.ts";
+import { makeNodeWorld, syncNow, type NodeWorld } from "../../support/node.ts";
+import { registerNode } from "../../support/nodes.ts";
+import { publishNext, signedBy } from "../../support/seals.ts";
+import { makeSshKey } from "../../support/ssh-keys.ts";
+import { temporaryDirectory } from "../../support/temporary.ts";
+
+let world: NodeWorld;
+let organization: Organization;
+let keys: ReturnType<typeof temporaryDirectory>;
+const key = (name: string) => makeSshKey(join(keys.path, name));
+let org: ApiOrganization;
+
+beforeEach(async () => {
+  keys = temporaryDirectory();
+  world = await makeNodeWorld();
+  organization = await world.register();
+  org = v.parse(
+    v.custom<ApiOrganization>(() => true),
+    await world.api("GET", "/api/org/acme/"),
+  );
+});
+afterEach(async () => {
+  await world[Symbol.asyncDispose]();
+  keys[Symbol.dispose]();
+});
+
+const at = (path: string) => `/api/org/acme/${path}`;
+async function synced() {
+  const { result } = await syncNow(world, organization);
+  const { seal } = readSyncState(organization.directory) ?? {};
+  return { result, ...seal, told: seal?.objections.map(({ key, reason }) => `${key}: ${reason}`) };
+}
+const create = async (path: string, body: object) =>
+  v.parse(v.object({ id: v.number() }), await world.api("POST", at(path), body)).id;
+const rule = (fields: object) =>
+  create("firewall_rules/", {
+    direction: "inbound",
+    protocol: "tcp",
+    ports: "22",
+    peer: { any: true },
+    target: { any: true },
+    ...fields,
+  });
+
+describe("an organization whose control plane is honest", () => {
+  test("has no objections on nodes of any kind", async () => {
+    for (const name of ["admins", "web"]) await world.api("POST", at("groups/"), { name });
+    const server = world.server;
+    const hub = await registerNode(server, org, "hub", {
+      is_lighthouse: true,
+      is_relay: true,
+      public_ip: "203.0.113.9",
+    });
+    const router = await registerNode(server, org, "router");
+    const exit = await registerNode(server, org, "exit");
+    const web = await registerNode(server, org, "web");
+    await world.api("PATCH", at(`nodes/${router.id}/`), { subnets: ["192.168.5.0/24"] });
+    await world.api("PATCH", at(`nodes/${exit.id}/`), { exit_groups: ["admins"] });
+    await world.api("PATCH", at(`nodes/${web.id}/`), { groups: ["web"] });
+    await rule({ peer: { group: "admins" }, target: { group: "web" } });
+    await rule({ peer: { node: web.id }, target: { node: router.id }, ports: "any", protocol: "any" });
+    await rule({ peer: { cidr: "10.77.0.0/24" }, protocol: "udp", ports: "53-60" });
+    await rule({ peer: { group: "user:self" }, target: { any: true }, ports: "443" });
+    await rule({ peer: { group: "admins" }, target: { group: "network:192.168.5.0-24" }, ports: "445" });
+    const { seal } = await publishNext(world.api, [key("ann")]);
+    for (const version of ["1.6.1", "1.11.0", "1.12.0"]) {
+      for (const node of [hub, router, exit, web]) {
+        await node.checkin({ overlay_version: version });
+        const answer = v.parse(DownloadAnswer, (await node.download()).json);
+        const told = {
+          config: readYaml(answer.files["config.yml"], "test"),
+          caCrt: answer.files["ca.crt"],
+          hostCrt: answer.files["host.crt"],
+          node: v.parse(NodeConfig, JSON.parse(answer.files["node-config.json"])),
+        };
+        expect([version, node.name, objectionsOf(seal.state, told)]).toEqual([version, node.name, []]);
+      }
+    }
+  });
+
+  test("follows its signers: each node holds the newest seal, and keeps it when it registers again", async () => {
+    const [ann, bob] = [key("ann"), key("bob")];
+    const first = await publishNext(world.api, [ann]);
+    expect(await synced()).toMatchObject({ number: 1, hash: sealHash(first.signed.text), told: [] });
+    await publishNext(world.api, [ann]);
+    await publishNext(world.api, [ann, bob], { signers: [bob] });
+    const last = await publishNext(world.api, [bob]);
+    // The node was away meanwhile.
+    expect(await synced()).toMatchObject({ number: 4, hash: sealHash(last.signed.text), told: [] });
+    const held = readFileSync(join(organization.directory, "seal.json"), "utf8");
+    organization = await world.register({ force: true });
+    expect(readFileSync(join(organization.directory, "seal.json"), "utf8")).toBe(held);
+  });
+
+  test("is sealed for a node that joins later", async () => {
+    const { signed } = await publishNext(world.api, [key("ann")]);
+    organization = await world.register({ force: true, name: "alpha" });
+    expect(existsSync(join(organization.directory, "seal.json"))).toBeTrue();
+    expect(await synced()).toMatchObject({ number: 1, hash: sealHash(signed.text), told: [] });
+  });
+
+  test("shows the seal in status, and what it would refuse in status and doctor", async () => {
+    const { signed } = await publishNext(world.api, [key("ann")]);
+    await synced();
+    const line = `hash ${sealHash(signed.text).slice(0, 16)}, is observed`;
+    expect((await world.agent(["status"])).stdout).toContain(line);
+    await rule({});
+    await synced();
+    const refused = `${line}: it would refuse firewall.inbound tcp/22, host any (no rule of the seal permits it)`;
+    expect((await world.agent(["status"])).stdout).toContain(refused);
+    expect((await world.agent(["doctor"])).stdout).toContain(refused);
+    expect(world.logged.filter((each) => each.includes("would refuse what"))).toHaveLength(1);
+    expect(openOrganization(world.root, "acme").config.name).toBe("alpha");
+  });
+});
+
+/** What a thief with database and server can do by the server's own means. */
+const thefts: [string, () => Promise<unknown>, string][] = [
+  [
+    "a port",
+    () => rule({ ports: "3389" }),
+    "firewall.inbound tcp/3389, host any: no rule of the seal permits it",
+  ],
+  [
+    "a way out",
+    () => rule({ direction: "outbound", peer: { cidr: "10.77.9.0/24" } }),
+    "firewall.outbound tcp/22, cidr 10.77.9.0/24: no rule of the seal permits it",
+  ],
+  [
+    "a port by overrides",
+    () =>
+      world.server.db.writeFor({ org: org.id }, async (tx) => {
+        const everyone = { firewall: { inbound: [{ port: "any", proto: "any", host: "any" }] } };
+        await organizations.update(tx, { id: org.id }, { configOverrides: everyone });
+        await raiseConfigVersion(tx, org.id);
+      }),
+    "firewall.inbound any/any, host any: no rule of the seal permits it",
+  ],
+  [
+    "a lighthouse",
+    () => registerNode(world.server, org, "thief", { is_lighthouse: true, public_ip: "198.51.100.7" }),
+    "lighthouse.hosts 10.77.0.2: the seal has no such lighthouse",
+  ],
+  [
+    "a relay",
+    () => registerNode(world.server, org, "thief", { is_relay: true, public_ip: "198.51.100.7" }),
+    "relay.relays 10.77.0.2: the seal has no such relay",
+  ],
+  [
+    "a router",
+    async () => {
+      const { id } = await registerNode(world.server, org, "thief");
+      await world.api("PATCH", at(`nodes/${id}/`), { subnets: ["192.168.9.0/24"] });
+    },
+    "tun.unsafe_routes 192.168.9.0/24 via 10.77.0.2: the seal has no such router",
+  ],
+  [
+    "an exit",
+    async () => {
+      const { id } = await registerNode(world.server, org, "thief");
+      await world.api("PATCH", at(`nodes/${id}/`), { exit_groups: ["any"] });
+    },
+    "the exit thief: the seal has no such exit",
+  ],
+  [
+    "a role for this node",
+    () =>
+      world.api("PATCH", at(`nodes/${organization.config.node_id}/`), {
+        is_relay: true,
+        public_ip: "203.0.113.1",
+      }),
+    "relay.am_relay: by the seal this node is no relay",
+  ],
+  ["a CA", () => world.api("POST", at("ca/rotate/"), { action: "start" }), "the seal has no such CA"],
+];
+
+describe("a thief", () => {
+  test.each(thefts)("who adds %s is told of", async (_, steal, expected) => {
+    await publishNext(world.api, [key("ann")]);
+    expect(await synced()).toMatchObject({ told: [] });
+    await steal();
+    const { told = [] } = await synced();
+    expect(told.join("\n")).toContain(expected);
+  });
+
+  const replaceSeals = (seals: SignedSeal[]) =>
+    world.server.db.writeFor({ org: org.id }, async (tx) => {
+      await policies.update(tx, { orgId: org.id }, { seals });
+      await raiseConfigVersion(tx, org.id);
+    });
+
+  test("who publishes a seal of his own, an older one or none changes nothing, and is told of", async () => {
+    const [ann, eve] = [key("ann"), key("eve")];
+    const first = await publishNext(world.api, [ann]);
+    const second = await publishNext(world.api, [ann], { change: { made_at: first.seal.made_at + 1 } });
+    const held = sealHash(second.signed.text);
+    expect(await synced()).toMatchObject({ hash: held, told: [] });
+    const next = { ...second.seal, number: 3, previous: held };
+    const own = signedBy({ ...next, signers: [{ name: "eve", key: eve.line }] }, [eve]);
+    const attempts: [SignedSeal[], string][] = [
+      [[own], "no signer of the seal before"],
+      [[signedBy(next, [ann], "file")], "no signer of the seal before"],
+      [
+        [signedBy({ ...first.seal, signers: [{ name: "eve", key: eve.line }] }, [eve])],
+        "no signer of the seal before",
+      ],
+      [[first.signed], "its number is 1, and 2 is known"],
+      [[signedBy({ ...second.seal, made_at: second.seal.made_at + 9 }, [ann])], "another seal 2"],
+      [[{ text: "{", signatures: ["x"] }], "no signer of the seal before"],
+      [Array.from({ length: 17 }, () => second.signed), "cannot be read"],
+    ];
+    for (const [seals, reason] of attempts) {
+      await replaceSeals(seals);
+      const { hash, told = [] } = await synced();
+      expect([reason, hash, told.join()]).toEqual([reason, held, expect.stringContaining(reason)]);
+    }
+    // A downgrade: the node goes on with what it holds.
+    await replaceSeals([]);
+    await rule({});
+    expect(await synced()).toMatchObject({ hash: held, told: [expect.stringContaining("tcp/22")] });
+  });
+
+  test("cannot publish what nodes would refuse", async () => {
+    const [ann, eve] = [key("ann"), key("eve")];
+    const first = await publishNext(world.api, [ann]);
+    const refused = publishNext(world.api, [eve]);
+    expect(await refused.catch(String)).toContain("no signer of the seal before");
+    const other = publishNext(world.api, [ann], {
+      change: { state: { ...first.seal.state, organization: "other" } },
+    });
+    expect(await other.catch(String)).toContain("another organization");
+  });
+});
