@@ -188,6 +188,11 @@ export const bySources: Readonly<Record<string, readonly string[]>> = {
     "src/server/*.ts",
     "src/server/backup/**",
   ],
+  "e2e/systemd-flows.test.ts": [
+    "src/node/edge/{bring-edge,edge,flows,parts}.ts",
+    "src/node/files/flows-state.ts",
+    "src/platform/{nftables,systemd/systemd,network/flow-counter}.ts",
+  ],
   "e2e/systemd-tcp.test.ts": [
     "src/base/datagrams/**",
     "src/node/edge/**",

@@ -229,6 +229,7 @@ test("every request that changes an organization is refused at the maximum, or n
     policy_confirm: "ends an application, which is refused at the maximum",
     policy_partial_update: "one switch; the row has a fixed size",
     policy_plan: "stores nothing",
+    policy_propose: "stores nothing",
     policy_revert: "takes an application back, which is refused at the maximum",
     policy_test: "stores nothing",
     registrations_approve: "one word; the row has a fixed size",

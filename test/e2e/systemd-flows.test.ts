@@ -1,0 +1,81 @@
+// Flows in server mode, on a booted machine: the edge unit counts them where the organization asks for it, and root can refuse.
+
+import { afterAll, beforeAll, expect, test } from "bun:test";
+import { appendFileSync, copyFileSync, existsSync, mkdirSync } from "node:fs";
+import { dirname, join } from "node:path";
+import * as v from "valibot";
+import { Flows } from "../../src/api/paths.ts";
+import { buildAgent } from "../support/agent.ts";
+import { runSync } from "../support/debian.ts";
+import { makeLan, type Lan } from "../support/namespaces.ts";
+import { describeMachine, makeMachine, type Machine } from "../support/nspawn.ts";
+import { temporaryDirectory } from "../support/temporary.ts";
+
+/** The machines have no nftables. */
+function giveNft({ root }: Machine): void {
+  const listed = runSync(["ldd", "/usr/sbin/nft"]).matchAll(/ (\/\S+) \(/g);
+  for (const path of ["/usr/sbin/nft", ...Array.from(listed, ([, library = ""]) => library)]) {
+    mkdirSync(dirname(join(root, path)), { recursive: true });
+    if (!existsSync(join(root, path))) copyFileSync(path, join(root, path));
+  }
+}
+
+const edge = "overlay-agent-edge@acme.service";
+const table = "nft list table inet overlay-agent-flows-acme";
+
+describeMachine("flows in server mode", () => {
+  const directory = temporaryDirectory();
+  const machines = new Map<string, Machine>();
+  let lan: Lan;
+  const on = (name: string) => machines.get(name) ?? expect.unreachable();
+
+  beforeAll(async () => {
+    const place = join(directory.path, "usr/local/bin/agent");
+    mkdirSync(dirname(place), { recursive: true });
+    copyFileSync(buildAgent(), place);
+    lan = makeLan(["control", "web"]);
+    for (const name of ["control", "web"]) {
+      const machine = makeMachine(lan.host(name).namespace, directory.path);
+      machines.set(name, machine);
+      await machine.boot();
+      appendFileSync(join(machine.root, "etc/hosts"), `${lan.host("control").address} control.example.org\n`);
+    }
+    const printed = await on("control").must(
+      "cd /root && agent setup --yes --public-name control.example.org --email you@example.org --org-slug acme",
+      120_000,
+    );
+    const [key = ""] = printed.match(/oaj1[\w-]+/g) ?? [];
+    await on("web").must(`agent up ${key} --node-name web --mode server`, 60_000);
+  }, 300_000);
+
+  afterAll(async () => {
+    for (const machine of machines.values()) await machine[Symbol.asyncDispose]();
+    lan[Symbol.dispose]();
+    directory[Symbol.dispose]();
+  });
+
+  test("the edge unit counts them, check-auth reports them, and the unit ends when root refuses", async () => {
+    const [control, web] = [on("control"), on("web")];
+    await control.must("agent admin org update acme --flows on");
+    const why = "flows are not reported: this machine has no nft (the package nftables)";
+    await web.until(`agent status | grep '${why}'`, 90_000);
+    expect((await web.run(`systemctl is-active --quiet ${edge}`)).status).not.toBe(0);
+    giveNft(web);
+    await web.until(`${table} >/dev/null`, 90_000);
+    await web.must(`systemctl is-active ${edge} && systemd-analyze security --threshold=25 ${edge}`);
+    await web.must("agent status | grep 'flows are reported: which peers'");
+    await web.must("ping -c 3 10.77.0.1");
+    // A stop collects what was counted, as the end of five minutes does.
+    await web.must(`systemctl restart ${edge}`);
+    const list = async () =>
+      v.parse(Flows, JSON.parse(await control.must("agent admin flow list acme --from web --json")));
+    for (let tries = 0; tries < 90 && (await list()).flows.length === 0; tries++) await Bun.sleep(1000);
+    expect((await list()).flows).toContainEqual(
+      expect.objectContaining({ from_name: "web", protocol: "icmp", port: null, unanswered: 0 }),
+    );
+    await web.must("agent sync-config --no-flows");
+    await web.until(`! ${table} 2>/dev/null`, 90_000);
+    await web.until(`! systemctl is-active --quiet ${edge}`, 60_000);
+    await web.must("agent status | grep 'flows are not reported, as root of this machine said'");
+  }, 300_000);
+});
