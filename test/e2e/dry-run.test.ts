@@ -269,7 +269,7 @@ const elsewhere: Record<string, string> = {
   down: "its plan is that of stop, for all organizations",
   setup: "it needs a machine of its own; test/e2e/day-one.test.ts reads its plan, before and after",
   netcheck: "it only reads; test/e2e/nats.test.ts runs it",
-  edge: "it runs in the foreground; test/e2e/systemd-tcp.test.ts and systemd-router.test.ts",
+  edge: "it runs in the foreground; test/e2e/systemd-tcp.test.ts and systemd-router.test.ts; exits.test.ts follows the plan of --undo",
   "exit use": "it needs an exit; test/e2e/exits.test.ts",
   "exit list": "it only reads; test/e2e/exits.test.ts",
   "exit show": "it only reads; test/e2e/exits.test.ts",

@@ -218,9 +218,9 @@ const events: [[string, Event], ...[string, Event][]] = [
       host.link("down");
       await Bun.sleep(300);
       host.link("up");
-      host.run(["ip", "route", "replace", "default", "via", net.address]);
+      host.run(["ip", "route", "replace", "default", "via", net.address, "dev", "eth0"]);
       host.run(["ip", "addr", "replace", "2001:db8::5/64", "dev", "eth0", "nodad"]);
-      host.run(["ip", "-6", "route", "replace", "default", "via", "2001:db8::2"]);
+      host.run(["ip", "-6", "route", "replace", "default", "via", "2001:db8::2", "dev", "eth0"]);
     },
   ],
   [
@@ -241,7 +241,7 @@ const events: [[string, Event], ...[string, Event][]] = [
   [
     "a DHCP server sends routes",
     async ({ user: { host }, net }) =>
-      void host.run(["ip", "route", "replace", `${internet}/32`, "via", net.address]),
+      void host.run(["ip", "route", "replace", `${internet}/32`, "via", net.address, "dev", "eth0"]),
   ],
   ["another exit is chosen", async (scene) => void (await scene.exit("use", "two", "--strict", "--no-lan"))],
   ["any exit is chosen", async (scene) => void (await scene.exit("use", "auto", "--strict", "--no-lan"))],
@@ -252,7 +252,8 @@ function moveTo({ user: { host }, net }: ExitScene, address: string): void {
     if (each !== address)
       Bun.spawnSync(host.inside(["ip", "addr", "del", `${each}/24`, "dev", "eth0"]), { stderr: "ignore" });
   host.run(["ip", "addr", "replace", `${address}/24`, "dev", "eth0"]);
-  host.run(["ip", "route", "replace", "default", "via", net.address]);
+  // With its interface, as programs that set up networks do: by its rules, the gateway is behind the exit at this moment.
+  host.run(["ip", "route", "replace", "default", "via", net.address, "dev", "eth0"]);
 }
 
 function bringExits({ exits, net }: ExitScene): void {
