@@ -12,7 +12,7 @@ import type { RepositoryKey } from "./packaging/repositories.ts";
 import { parseDuration } from "./src/base/quantities.ts";
 import { messageOf } from "./src/base/errors.ts";
 import { signMachO } from "./src/release/mach-o.ts";
-import { isVersion } from "./src/release/version.ts";
+import { isVersion } from "./src/protocol/updates/version.ts";
 
 type Target = NonNullable<Extract<Bun.BuildConfig, { compile: unknown }>["compile"]>;
 

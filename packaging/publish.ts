@@ -7,7 +7,7 @@ import * as v from "valibot";
 import packageJson from "../package.json" with { type: "json" };
 import { brand } from "../src/brand.ts";
 import { Manifest } from "../src/release/manifest.ts";
-import { compareVersions } from "../src/release/version.ts";
+import { compareVersions } from "../src/protocol/updates/version.ts";
 import { installMissing, runSync } from "../test/support/debian.ts";
 import { cannotMakeTrees, debianTree, overlayTree } from "../test/support/debian-tree.ts";
 

@@ -3,6 +3,7 @@
 import * as v from "valibot";
 import { CheckinAnswer, CheckinRequest } from "../protocol/checkin.ts";
 import { DownloadAnswer } from "../protocol/download.ts";
+import { UpdateReport } from "../protocol/updates/order.ts";
 import { RegisterAnswer, RegisterRequest, RegisterWaiting } from "../protocol/registration.ts";
 import { endpoint, isOn } from "./endpoint.ts";
 import { filesHeaders, ListQuery, notModified, since, Text, Time } from "./values.ts";
@@ -38,6 +39,20 @@ export const nodeCallsApi = {
     body: CheckinRequest,
     answers: { 200: { description: "News for the node", schema: CheckinAnswer } },
     errors: ["too_many_certificates", "not_found", "node_revoked", "conflict"],
+  }),
+  update: endpoint({
+    name: "nodes_update_report",
+    method: "POST",
+    path: "/api/org/{slug}/nodes/{id}/update_report/",
+    access: "admin",
+    node: true,
+    quiet: true,
+    scope: "nodes",
+    summary: "How far the node is with an update in rings",
+    fresh: false,
+    body: UpdateReport,
+    answers: { 204: { description: "It is noted" } },
+    errors: ["not_found", "node_revoked", "conflict"],
   }),
 };
 

@@ -1,7 +1,7 @@
 // All endpoints of the contract, for code that enumerates them.
 
 import { paramPattern, type Endpoint } from "./endpoint.ts";
-import { authoritiesApi } from "./authorities.ts";
+import { authoritiesApi, rolloutsApi } from "./rollouts.ts";
 import { enrollmentsApi, reauthenticationsApi } from "./enrollments.ts";
 import { eventsApi } from "./events.ts";
 import { factorsApi, passkeyProofsApi, passkeysApi, signInRulesApi, totpApi } from "./factors.ts";
@@ -37,6 +37,7 @@ import { webhooksApi } from "./webhooks.ts";
 
 const subjects = [
   authoritiesApi,
+  rolloutsApi,
   enrollmentsApi,
   reauthenticationsApi,
   eventsApi,

@@ -131,6 +131,10 @@ const sections: readonly Section[] = [
         { description: "Update the overlay engine to the latest version" },
         async () => (await import("./install/overlay-update.ts")).command,
       ),
+      "update-run": lazyCommand(
+        { description: "Carry out an update in rings (started by the daemon)" },
+        async () => (await import("./install/update-run.ts")).command,
+      ),
       edge: lazyCommand(
         { description: "Run what an organization needs beside its engine (used by the systemd unit)" },
         async () => (await import("./node/edge.ts")).command,

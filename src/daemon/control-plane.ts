@@ -14,7 +14,8 @@ import type { PeerReport } from "../node/health/peer-report.ts";
 import { followOnce, followOrganization, type FollowEdge } from "../node/contact/follow.ts";
 import { versionInForce } from "../node/files/generations.ts";
 import { openOrganization, type Organization } from "../node/files/organizations.ts";
-import { findEngine, type EngineSettings } from "../node/engine/overlay.ts";
+import { findEngine } from "../node/engine/overlay.ts";
+import { makeStartUpdate, type UpdateSettings } from "../node/contact/requests/update-orders.ts";
 import type { Confirmation } from "../protocol/confirmation.ts";
 import { confirmationIn } from "../protocol/confirmation.ts";
 import type { Healing } from "../protocol/path-report.ts";
@@ -70,11 +71,7 @@ export type ControlPlane = {
 /** A container is killed 10 s after SIGTERM, and the engines need a part of that. */
 const farewellMs = 3000;
 
-export function connectControlPlane(
-  settings: EngineSettings & { configRoot: string },
-  system: System,
-  log: Log,
-): ControlPlane {
+export function connectControlPlane(settings: UpdateSettings, system: System, log: Log): ControlPlane {
   const versionOf = rememberVersions(system);
   const edgeFor = (
     organization: Organization,
@@ -97,6 +94,7 @@ export function connectControlPlane(
       news.relayed(relayedIn(answer));
       news.confirmation(confirmationIn(answer));
     },
+    startUpdate: makeStartUpdate(settings, system),
     onSync: (sync) => news.restartPending(sync.restartPending),
   });
   return {

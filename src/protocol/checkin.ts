@@ -1,6 +1,7 @@
 // Check-ins, and the renewal of certificates. Tolerant, because the other side may be newer.
 
 import * as v from "valibot";
+import { MayUpdate, UpdateOrder } from "./updates/order.ts";
 import { AdvertisedList } from "./routing/advertised.ts";
 import { NamesRequest } from "./names.ts";
 import { Certificate, DataPlaneReport, jws, Port, received, text, time, wholeNumber } from "./values.ts";
@@ -55,6 +56,8 @@ export const CheckinRequest = v.object({
    * it.
    */
   tcp: v.optional(v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(65_535))),
+  /** Root of the machine permits updates by the control plane; absent: not. Former servers ignore it. */
+  updates: v.fallback(v.optional(MayUpdate), undefined),
   /** The last check-in of a node that leaves: the server revokes it, and answers `left`. Former servers ignore it. */
   leaving: v.optional(v.boolean()),
 });
@@ -91,6 +94,8 @@ export const CheckinAnswer = v.object({
   cloned: v.optional(v.boolean()),
   /** The node left, and is revoked. */
   left: v.optional(v.boolean()),
+  /** An order that the node has not taken. One that cannot be read must not keep anything else from the node. */
+  update: v.fallback(v.optional(UpdateOrder), undefined),
   /** A signed Move, for nodes that pin the control plane's own CA. Unknown here: it must not keep an order from the node. */
   move: v.optional(v.unknown()),
 });

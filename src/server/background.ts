@@ -23,6 +23,7 @@ import { advanceRollingUpdates } from "./rollout/rolling-update.ts";
 import { checkPolicies, revertUnconfirmed } from "./policy-files/upkeep.ts";
 import { countOnline } from "./metrics/online-history.ts";
 import { makeSampler, sampleMs } from "./metrics/server-history.ts";
+import { makeRollouts } from "./rollout/rollout-turn.ts";
 import { makeRotations } from "./rollout/rotation-schedule.ts";
 import { retain } from "./retention/retention.ts";
 import type { Services } from "./services.ts";
@@ -49,6 +50,8 @@ const awayTurns = 5;
 const ownersMs = 30_000;
 /** No phase of a CA rotation is shorter. */
 const rotationMs = 1000;
+/** A ring goes on, or goes back, this late at most; later where a turn takes long. */
+const rolloutMs = 1000;
 /** Paths of revoked nodes are not shown in the meantime. */
 const pathsMs = 60_000;
 /** Maximum delay until a provider is asked whether a user is still there; that is due once an hour. */
@@ -162,6 +165,7 @@ function partsOf(services: Services, leases: Leases): Part[] {
     }),
     leasedLoop("history of the policy", historyMs, (own) => () => recordAllNotes(own)),
     leasedLoop("CA rotations", rotationMs, makeRotations),
+    leasedLoop("updates in rings", rolloutMs, makeRollouts),
     ...acmeOf(services, leasedLoop),
     leasedLoop("upkeep of paths", pathsMs, (own) => async () => {
       await deleteEndedPaths(own);

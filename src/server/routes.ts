@@ -20,7 +20,7 @@ import {
   providersApi,
 } from "../api/providers.ts";
 import { attentionApi, flowsApi, pathsApi, routesApi } from "../api/paths.ts";
-import { authoritiesApi } from "../api/authorities.ts";
+import { authoritiesApi, rolloutsApi } from "../api/rollouts.ts";
 import { eventsApi } from "../api/events.ts";
 import { phonesApi } from "../api/phones.ts";
 import { alarmsApi, webhooksApi } from "../api/webhooks.ts";
@@ -110,6 +110,7 @@ export function allRoutes(services: Services): Route[] {
     ...attach(flowsApi, async () => (await import("./flows/routes.ts")).flowHandlers(services)),
     ...attach(attentionApi, async () => (await import("./paths/routes.ts")).attentionHandlers(services)),
     ...attach(authoritiesApi, async () => (await import("./rollout/routes.ts")).authorityHandlers(services)),
+    ...attach(rolloutsApi, async () => (await import("./rollout/routes.ts")).rolloutHandlers(services)),
     ...attach(eventsApi, async () => (await import("./audit/routes.ts")).eventHandlers(services)),
     ...attach(alarmsApi, async () => (await import("./alarms/routes.ts")).alarmHandlers(services)),
     ...attach(webhooksApi, async () => (await import("./webhooks/routes.ts")).webhookHandlers(services)),

@@ -257,15 +257,40 @@ async function noteApproval(): Promise<void> {
 }
 
 /** Like a machine. */
-async function register(name: string, token: string, status = 201): Promise<void> {
+/** `permits`: root of its machine permits updates of the engine, which is 1.11.1. */
+async function register(name: string, token: string, status = 201, permits = false): Promise<void> {
   const serving = await serveHere(data);
   const answer = await fetch(`${serving.url}/api/org/acme/nodes/register/`, {
     method: "POST",
     headers: { "Content-Type": "application/json" },
     body: JSON.stringify({ name, ...(await makeKeys(name)), registration_token: token }),
   });
-  await serving.stop();
   expect(answer.status).toBe(status);
+  if (permits) {
+    const made = v.parse(
+      v.object({ node: v.object({ id: v.number() }), api_token: v.string() }),
+      await answer.json(),
+    );
+    const updates = { may: ["engine"], order: 0, zone: 0 };
+    await fetch(`${serving.url}/api/org/acme/nodes/${made.node.id}/checkin/`, {
+      method: "POST",
+      headers: { "Content-Type": "application/json", Authorization: `Bearer ${made.api_token}` },
+      body: JSON.stringify({ version: "0.2.0", uptime: 1, overlay_version: "1.11.1", updates }),
+    });
+  }
+  await serving.stop();
+}
+
+async function noteRollouts(): Promise<void> {
+  await note("rollout create acme --engine 1.12.0");
+  const made = v.parse(v.object({ token: v.string() }), await note("token create acme"));
+  await register("kiosk", made.token, 201, true);
+  await note("rollout create acme --engine 1.12.0 --hours sat,sun:22-5 --watch 1h");
+  await note("rollout list acme");
+  await note("rollout show acme");
+  await note("rollout pause acme 1");
+  await note("rollout resume acme 1");
+  await note("rollout abort acme 1");
 }
 
 async function noteData(): Promise<void> {
@@ -291,6 +316,7 @@ async function noteData(): Promise<void> {
   const made = v.parse(v.object({ token: v.string() }), await note("token create acme"));
   await register("plotter", made.token);
   await note("diff acme plotter");
+  await noteRollouts();
   await note(`backup ${place}/backup.db --dry-run`);
   await note(`backup ${place}/backup.db`);
   await note(`restore ${place}/backup.db`);

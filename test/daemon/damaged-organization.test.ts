@@ -39,7 +39,12 @@ function ended(signal: AbortSignal | null | undefined): Promise<never> {
 }
 
 const open = () => {
-  const settings = { ...node.settings, overlayBinary: join(daemon.directory, "engine") };
+  const settings = {
+    ...node.settings,
+    overlayBinary: join(daemon.directory, "engine"),
+    stateDb: "",
+    socketPath: "",
+  };
   return daemon.open({ controlPlane: connectControlPlane(settings, node.system, node.log) });
 };
 const revoke = () => node.api("DELETE", nodePath(organization));

@@ -44,7 +44,7 @@ async function openDaemon(world: NodeWorld, clock: Clock) {
   const stateDirectory = join(root, "..");
   const store = openState(join(stateDirectory, "state.db"), log, system.now);
   const subscribers = new Set<(notice: Notice) => void>();
-  const own = { ...settings, overlayBinary: engine };
+  const own = { ...settings, overlayBinary: engine, stateDb: "", socketPath: "" };
   const engines = new OrganizationEngines({
     configRoot: root,
     stateDirectory,

@@ -38,7 +38,7 @@ async function makeMachine(world: NodeWorld) {
   const overrides = "tun:\n  disabled: true\nlisten:\n  host: 127.0.0.1\n  port: 0\n";
   writeFileSync(join(organization.directory, "overrides.yml"), overrides);
   await syncNow(world, organization);
-  const settings = { ...world.settings, overlayBinary: engine };
+  const settings = { ...world.settings, overlayBinary: engine, stateDb: "", socketPath: "" };
   // Pauses between check-ins are short; those of processes are real.
   const sleep: System["sleep"] = (ms, signal) => realSystem().sleep(Math.min(ms, 20), signal);
   const impatient = { ...world.system, sleep };

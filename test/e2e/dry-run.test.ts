@@ -189,6 +189,7 @@ const groups: Record<string, readonly Case[]> = {
     { line: "admin node update acme laptop --config-overrides -", input: () => "{}" },
     { line: "admin node rename acme laptop desk" },
     { line: "admin node update acme desk --name laptop" },
+    { line: "admin rollout list acme" },
     { line: "admin route create acme 192.168.7.0/24 --via laptop" },
     { line: "admin route list acme" },
     { line: "admin route show acme 192.168.7.0/24" },

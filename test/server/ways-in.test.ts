@@ -68,6 +68,7 @@ const own = [
   "server/config/next-seal.ts",
   "server/config/seals.ts",
   "server/nodes/nodes.ts",
+  "server/nodes/contact/live-nodes.ts",
   "server/nodes/contact/orders.ts",
   "server/nodes/contact/plane-fallback.ts",
   "server/nodes/contact/silence.ts",

@@ -253,6 +253,26 @@ export const aRelay: Maker = async (world, who) => {
   await world.server.db.write((tx) => tx.run("UPDATE nodes SET is_relay = 1 WHERE id = $1", [Number(id)]));
   return { id: Number(id), body: { limit_bytes: 500_000_000_000 } };
 };
+/** No rollout is open, and the engine of the world's node may be updated. */
+export const noRollout: Maker = async ({ server, node }) => {
+  await server.db.write(async (tx) => {
+    await tx.run("UPDATE rollouts SET state = 'stopped', ended_at = 1");
+    await tx.run("UPDATE nodes SET may_update = 'engine 0', overlay_version = '1.10.1' WHERE id = $1", [
+      node.id,
+    ]);
+  });
+  return {};
+};
+/** The body: what the world's node reports of it. */
+export const aRollout: Maker = async (world, who) => {
+  const { server, acme, token } = world;
+  await noRollout(world, who);
+  const body = { engine: "1.12.0" };
+  await server.send("POST", "/api/org/acme/rollouts/", { token: token("owner") ?? "", body });
+  const sql = "SELECT id, created_at FROM rollouts WHERE org_id = $1 ORDER BY id DESC LIMIT 1";
+  const row = await server.db.get(sql, [acme.id]);
+  return { id: Number(row?.["id"]), body: { order: Number(row?.["created_at"]) * 2, state: "taken" } };
+};
 export const aRoute: Maker = async (world, who) => {
   const { id } = await aNode(world, who);
   const network = `192.168.${Number(id) % 250}.0/24`;

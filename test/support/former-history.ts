@@ -15,7 +15,10 @@ export async function undoHistory(sql: SQL): Promise<void> {
   await sql`ALTER TABLE online_counts DROP COLUMN applied, DROP COLUMN direct, DROP COLUMN relayed,
     DROP COLUMN broken, DROP COLUMN rtt_median, DROP COLUMN rtt95`;
   // Their indexes go with the columns.
-  await sql`ALTER TABLE nodes DROP COLUMN route_options, DROP COLUMN advertised, DROP COLUMN exit_groups, DROP COLUMN tcp`;
+  await sql`ALTER TABLE nodes DROP COLUMN route_options, DROP COLUMN advertised, DROP COLUMN exit_groups, DROP COLUMN tcp,
+    DROP COLUMN may_update, DROP COLUMN update_order`;
+  await sql`ALTER TABLE policies DROP COLUMN seals`;
+  await sql`DROP TABLE rollout_nodes, rollouts`;
   await sql`DROP TABLE alarms`;
   await sql`DROP INDEX paths_peer`;
   await sql`ALTER TABLE webhooks DROP COLUMN format, DROP COLUMN quiet_hours`;

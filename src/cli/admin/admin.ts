@@ -16,6 +16,7 @@ const name = () => import("./nodes/name.ts");
 const path = () => import("./nodes/path.ts");
 const relay = () => import("./nodes/relay.ts");
 const route = () => import("./nodes/route.ts");
+const rollout = () => import("./nodes/rollout.ts");
 const rule = () => import("./rule.ts");
 const flow = () => import("./flow.ts");
 const policy = () => import("./policy.ts");
@@ -227,6 +228,30 @@ export const adminCommands: CommandTable = {
   "admin relay limit": lazyCommand(
     { description: "Set or remove the monthly limit of a relay" },
     async () => (await relay()).limit,
+  ),
+  "admin rollout list": lazyCommand(
+    { description: "List the updates of nodes in rings" },
+    async () => (await rollout()).list,
+  ),
+  "admin rollout show": lazyCommand(
+    { description: "Show an update in rings, and what stopped it" },
+    async () => (await rollout()).show,
+  ),
+  "admin rollout create": lazyCommand(
+    { description: "Update nodes in rings; one that fails stops it, and its ring goes back" },
+    async () => (await rollout()).create,
+  ),
+  "admin rollout pause": lazyCommand(
+    { description: "Tell no other node to update" },
+    async () => (await rollout()).pause,
+  ),
+  "admin rollout resume": lazyCommand(
+    { description: "Let a paused update in rings go on" },
+    async () => (await rollout()).resume,
+  ),
+  "admin rollout abort": lazyCommand(
+    { description: "End an update in rings; its present ring goes back" },
+    async () => (await rollout()).abort,
   ),
   "admin route list": lazyCommand(
     { description: "List the networks behind nodes, their routers, and what waits for approval" },

@@ -55,7 +55,7 @@ const unusedBy = {
 } as const;
 
 export async function engineRequest(values: Context["values"]): Promise<EngineRequest> {
-  const { isVersion } = await import("../../release/version.ts");
+  const { isVersion } = await import("../../protocol/updates/version.ts");
   const version = values.text("version");
   if (version !== undefined && !isVersion(version)) {
     throw new AppError("usage", `--version must be a version such as 1.11.1, not "${version}"`);
@@ -119,7 +119,7 @@ export async function runInstall(context: Context, restarts: boolean): Promise<n
   const { findEngine } = await import("../../node/engine/overlay.ts");
   const { adaptConfigurations, examineMembers, describeMember, switchEngines } =
     await import("../../node/update/overlay-switch.ts");
-  const { compareVersions } = await import("../../release/version.ts");
+  const { compareVersions } = await import("../../protocol/updates/version.ts");
   const { rememberVersions } = await import("../../node/engine/engine.ts");
   const { engineMembers } = await import("../node/engine-members.ts");
   const request = { ...(await engineRequest(values)), isUpdate: restarts };

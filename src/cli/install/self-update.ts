@@ -30,7 +30,7 @@ export const command: Implementation = {
   ],
   async run({ settings, system, values, output, log }) {
     const update = await import("../../node/update/self-update.ts");
-    const { isVersion } = await import("../../release/version.ts");
+    const { isVersion } = await import("../../protocol/updates/version.ts");
     const version = values.text("version");
     if (version !== undefined && !isVersion(version)) {
       throw new AppError("usage", `--version must be a version such as 1.2.3, not "${version}"`);

@@ -59,6 +59,12 @@ export const permissionFlags: Flags = {
     description: "Let the organization know which flows there are, if it wants to: the usual",
   },
   "no-flows": { type: "boolean", description: "Never report which flows there are on this machine" },
+  "allow-updates": {
+    type: "string",
+    valueHint: "WHAT",
+    description:
+      "Let the control plane update this machine in rings: agent,engine; for one organization a machine (none: revoke it)",
+  },
   "tcp-fallback": {
     type: "string",
     valueHint: "LISTENER",

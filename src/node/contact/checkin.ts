@@ -138,7 +138,7 @@ export async function checkIn(
   const version = versionInForce(organization, options.state);
   // Confirmed: the engine's log has shown the reload, or the engine is off and reads the files at its next start.
   const confirmed = damage === undefined && isApplied(directory);
-  const advertised = damage === undefined ? await offered(directory) : undefined;
+  const { advertised, updates } = damage === undefined ? await permitted(directory) : {};
   const request: CheckinRequest = {
     version: buildInfo.version,
     uptime: Math.floor(uptime()),
@@ -157,6 +157,7 @@ export async function checkIn(
       data_plane: options.data_plane,
       addresses: options.addresses,
       advertised,
+      updates,
     }),
     ...(options.others === undefined ? {} : { others: true }),
     ...given({ machine: options.machine, time: options.time, leaving: options.leaving, tcp: options.tcp }),
@@ -164,10 +165,11 @@ export async function checkIn(
   return client.checkin(slug, config.node_id, request, options);
 }
 
-/** What root of this machine offers to route. Every check-in has it: without it, the offer ends. */
-async function offered(directory: string): Promise<CheckinRequest["advertised"]> {
-  if (!existsSync(join(directory, "permissions.json"))) return undefined;
+/** What root of this machine offers to route, and lets be updated. Every check-in has it: without it, that ends. */
+async function permitted(directory: string): Promise<Pick<CheckinRequest, "advertised" | "updates">> {
+  if (!existsSync(join(directory, "permissions.json"))) return {};
   // Loaded on demand: it decodes certificates, and few machines are routers.
   const { advertisedNow } = await import("../routing/offers.ts");
-  return advertisedNow(directory);
+  const { mayUpdateOf } = await import("../files/update-order.ts");
+  return given({ advertised: advertisedNow(directory), updates: mayUpdateOf(directory) });
 }

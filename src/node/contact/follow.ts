@@ -3,6 +3,7 @@
 
 import { defer } from "../../base/defer.ts";
 import { given } from "../../base/given.ts";
+import { existsSync } from "node:fs";
 import { release } from "node:os";
 import { AppError, messageOf } from "../../base/errors.ts";
 import type { Log } from "../../base/log.ts";
@@ -32,6 +33,7 @@ import { reportedDataPlane } from "../files/config/data-plane-in-force.ts";
 import { isApplied, readSyncState, type SyncState } from "../files/generations.ts";
 import type { Damage, Organization } from "../files/organizations.ts";
 import { keepCopy, openForRevocations } from "../files/damaged-organization.ts";
+import { updateOrderPath } from "../files/update-order.ts";
 import { readRevokedNote } from "../files/revoked-notes.ts";
 import { acceptAndCarryOut, handleRefusal, obeyOrder } from "./obey-orders.ts";
 import type { SyncResult } from "./sync.ts";
@@ -60,6 +62,8 @@ export type FollowEdge = {
   /** Called after each answer. */
   onCheckin?(answer: CheckinAnswer): void;
   onSync?(result: SyncResult): void;
+  /** Starts the program that carries out an update of this organization. Undefined: its orders are not taken here. */
+  startUpdate?(slug: string): Promise<void>;
 };
 
 /** The result of one turn: `ok`, or an order that stopped or started the overlay. */
@@ -109,6 +113,8 @@ async function takeTurns(
   const syncLocally = makeLocalSync(organization, edge);
   const names = makeNamesKeeper(organization, edge);
   const pace = makePace(edge.system);
+  if (edge.startUpdate !== undefined && existsSync(updateOrderPath(organization.directory)))
+    await (await import("./requests/update-orders.ts")).resumeUpdate(organization, edge);
   do {
     const state = await syncLocally();
     // Before the check-in: another process may have changed the configuration, and the control plane may be away.
@@ -244,6 +250,8 @@ export async function followOnce(
   const { order, notStarted } = await obeyOrder(answer.order, organization, edge, synchronizeOnce);
   if (answer.move !== undefined)
     await (await import("./move-control-plane.ts")).obeyMove(answer.move, organization, edge);
+  if (answer.update !== undefined || existsSync(updateOrderPath(directory)))
+    await (await import("./requests/update-orders.ts")).takeUpdateOrder(answer.update, organization, edge);
   await names.addAnswer(answer.names, askNames);
   const isNew = async () =>
     answer.config_changed ||

@@ -23,7 +23,7 @@ import {
   sweepCandidates,
   writeCandidate,
 } from "../../release/replace.ts";
-import { compareVersions } from "../../release/version.ts";
+import { compareVersions } from "../../protocol/updates/version.ts";
 import type { System } from "../../base/system.ts";
 import { engineVersion, refuseEngineVersion } from "./engine.ts";
 import { findEngineProcess } from "./engine-process.ts";

@@ -9,7 +9,7 @@ import { quoteWord, type Step } from "../../base/plan.ts";
 import { archiveName } from "../../platform/engine-archive.ts";
 import { fetchFile, makeProgress, sha256, smallFileMs, type DownloadSystem } from "../../release/download.ts";
 import { maxArtifactBytes, type Manifest } from "../../release/manifest.ts";
-import { compareVersions } from "../../release/version.ts";
+import { compareVersions } from "../../protocol/updates/version.ts";
 import type { System } from "../../base/system.ts";
 import { readSeenSequence } from "../files/update-marker.ts";
 import { checkRelease, fetchRelease, releaseKeys } from "../../release/published-release.ts";

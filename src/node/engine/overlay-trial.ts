@@ -8,7 +8,7 @@ import { AppError } from "../../base/errors.ts";
 import type { Log } from "../../base/log.ts";
 import { maxUnpackedBytes } from "../../release/archive.ts";
 import { swapIn } from "../../release/replace.ts";
-import { compareVersions } from "../../release/version.ts";
+import { compareVersions } from "../../protocol/updates/version.ts";
 import type { System } from "../../base/system.ts";
 import { listOrganizations } from "../files/list-organizations.ts";
 import { engineVersion, refuseEngineVersion } from "./engine.ts";

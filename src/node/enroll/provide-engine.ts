@@ -8,7 +8,7 @@ import { AppError } from "../../base/errors.ts";
 import type { Log } from "../../base/log.ts";
 import type { Step } from "../../base/plan.ts";
 import { recordRequests } from "../../base/plan-requests.ts";
-import { compareVersions } from "../../release/version.ts";
+import { compareVersions } from "../../protocol/updates/version.ts";
 import type { System } from "../../base/system.ts";
 import { engineVersion } from "../engine/engine.ts";
 import { findEngine, type EngineFile, type EngineSettings } from "../engine/overlay.ts";

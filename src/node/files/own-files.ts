@@ -22,6 +22,7 @@ const obeyed = [
   "api-ca.crt",
   "orders.json",
   "hosts.json",
+  "update-order.json",
 ];
 
 /** Files that root obeys although other users can change them. For doctor. */

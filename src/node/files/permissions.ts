@@ -1,5 +1,5 @@
 // permissions.json: what the administrator of this machine allows an organization's control plane beyond the usual: routes,
-// networks behind this machine, overlapping networks, listeners, interfaces, and domains of names. The control plane never sends a file of this name.
+// networks behind this machine, overlapping networks, listeners, interfaces, domains of names, and updates. The control plane never sends a file of this name.
 
 import { existsSync, statSync } from "node:fs";
 import { join } from "node:path";
@@ -40,6 +40,8 @@ const Permissions = v.object({
   tcp_fallback: v.optional(texts(64), []),
   /** Networks behind this machine that it offers to route, as parseOffer reads them. */
   advertise: v.optional(v.pipe(texts(200), v.maxLength(maxSubnets)), []),
+  /** What the control plane may update: `agent`, `engine`, or `engine=URL` with a mirror. */
+  updates: v.optional(v.pipe(texts(300), v.maxLength(4)), []),
   /** Parts of the internet that were routed before this needed a permission, until root says what is allowed. */
   former_routes: v.optional(texts(64), []),
   /** Other nodes may reach the internet through this machine, if the control plane makes it an exit. */
@@ -69,6 +71,7 @@ export const noPermissions: Permissions = {
   interfaces: [],
   tcp_fallback: [],
   advertise: [],
+  updates: [],
   former_routes: [],
 };
 
@@ -191,6 +194,12 @@ const flags = [
     example:
       "a network such as 192.168.7.0/24, 10.201.7.0/24=192.168.7.0/24 (translated), 192.168.7.0/24@192.168.7.1 (watched) or 192.168.7.0/24+masquerade",
   },
+  {
+    flag: "allow-updates",
+    key: "updates",
+    read: readUpdates,
+    example: "agent, engine, or engine=URL with the address of a mirror of engines",
+  },
 ] as const;
 
 export type PermissionFlag = (typeof flags)[number]["flag"];
@@ -219,6 +228,15 @@ function readTcp(text: string): string | undefined {
   const listener = readListener(text);
   const host = listener === undefined ? undefined : withoutPort(listener);
   return host === "" || (host !== undefined && parseAddress(host) !== undefined) ? listener : undefined;
+}
+
+function readUpdates(text: string): string | undefined {
+  const [what, ...address] = text.split("=");
+  if (address.length === 0) return what === "agent" || what === "engine" ? what : undefined;
+  const url = address.join("=");
+  return what === "engine" && url.length <= 290 && URL.canParse(url.replace("{version}", "1.2.3"))
+    ? text
+    : undefined;
 }
 
 function readInterface(text: string): string | undefined {

@@ -33,7 +33,7 @@ import {
   sweepCandidates,
   writeCandidate,
 } from "../../release/replace.ts";
-import { compareVersions } from "../../release/version.ts";
+import { compareVersions } from "../../protocol/updates/version.ts";
 import type { System } from "../../base/system.ts";
 import { withLock } from "../files/lock.ts";
 import { trustingControlPlanes } from "../files/pinned-authorities.ts";

@@ -84,7 +84,7 @@ export function makeOpenApi(routes: readonly Route[], publicUrl?: string): Json 
       version: buildInfo.version,
       description:
         "Every path ends with a slash. Without it, the answer is 301 (GET, HEAD) or 308. " +
-        "A node's token is accepted by its own checkin and download_config, and gets 403 everywhere else. " +
+        "A node's token is accepted by its own checkin, download_config and update_report, and gets 403 everywhere else. " +
         "All errors have the same shape, and their `code` is stable. A method that a path does not have gets 405 " +
         "`method_not_allowed`, and the header `Allow` names those that it has. An unknown path gets 404 `not_found`.",
     },

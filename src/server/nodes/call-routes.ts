@@ -4,6 +4,8 @@ import { given } from "../../base/given.ts";
 import type { nodeCallsApi } from "../../api/node-calls.ts";
 import type { CheckinAnswer, CheckinRequest } from "../../protocol/checkin.ts";
 import type { DownloadAnswer } from "../../protocol/download.ts";
+import { takeUpdateReport } from "../rollout/update-reports.ts";
+import { noContent } from "../http/reply.ts";
 import { actorOf } from "../audit/record.ts";
 import { readTogether } from "../config/views.ts";
 import { filesFor, type NodeFiles } from "../config/node-files.ts";
@@ -43,6 +45,10 @@ export const nodeCallHandlers = (services: Services): Handlers<typeof nodeCallsA
     // Beside everything else, so that a check-in with flows stays a plain one.
     const counted = services.flowReports.take(call.org, call.caller.nodeId, input.flows);
     return withFlows(answerTo(services, call, input, isNews), counted);
+  },
+  async update(call, report) {
+    await takeUpdateReport(services, call.org.id, call.id(), report);
+    return noContent;
   },
 });
 

@@ -1,12 +1,31 @@
-// Handlers of src/api/authorities.ts.
+// Handlers of src/api/rollouts.ts.
 
-import type { authoritiesApi } from "../../api/authorities.ts";
+import type { authoritiesApi, rolloutsApi } from "../../api/rollouts.ts";
 import { actorOf } from "../audit/record.ts";
 import type { Handlers } from "../http/attach.ts";
+import { listReply } from "../http/lists.ts";
 import type { Services } from "../services.ts";
+import { createRollout, findRollout, listMembers, listRollouts, steerRollout } from "./rollouts.ts";
 import { showAuthorities, steerRotation } from "./rotation-commands.ts";
 
 export const authorityHandlers = (services: Services): Handlers<typeof authoritiesApi> => ({
   retrieve: async ({ org }) => ({ body: await showAuthorities(services.db, org, services.system.now()) }),
   rotate: async (call, input) => ({ body: await steerRotation(services, call.org, input, actorOf(call)) }),
 });
+
+export const rolloutHandlers = (services: Services): Handlers<typeof rolloutsApi> => {
+  const { db, publicUrl } = services;
+  return {
+    list: async (call, input) => listReply(call, publicUrl, await listRollouts(db, call.org, input)),
+    create: async (call, input) => ({
+      status: 201,
+      body: await createRollout(services, call.org, input, actorOf(call)),
+    }),
+    retrieve: async (call) => ({ body: await findRollout(db, call.org, call.id()) }),
+    nodes: async (call, input) =>
+      listReply(call, publicUrl, await listMembers(db, call.org, call.id(), input)),
+    steer: async (call, { action }) => ({
+      body: await steerRollout(services, call.org, call.id(), action, actorOf(call)),
+    }),
+  };
+};

@@ -55,6 +55,7 @@ import {
   usedChallenges,
 } from "./tables/users.ts";
 import { policies, firewallRules } from "./tables/policies.ts";
+import { rolloutNodes, rollouts } from "./tables/rollouts.ts";
 import { flows, paths as pathTable, relayTraffic } from "./tables/paths.ts";
 import { historySteps, policyChanges } from "./tables/policy-changes.ts";
 
@@ -321,6 +322,14 @@ const steps: readonly (readonly Statement[])[] = [
   [...policyChanges.create, historySteps(63)],
   // 64
   [policies.add("seals")],
+  // 65
+  [
+    nodes.add("mayUpdate"),
+    nodes.add("updateOrder"),
+    "CREATE INDEX nodes_may_update ON nodes (org_id) WHERE may_update IS NOT NULL",
+    ...rollouts.create,
+    ...rolloutNodes.create,
+  ],
 ];
 
 /**

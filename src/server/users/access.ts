@@ -253,6 +253,6 @@ function denied(): AppError {
 function nodeTokenScope(): AppError {
   return new AppError(
     "node_token_scope",
-    "A node token is valid only for checkin and download_config of its own node. Use a user's token.",
+    "A node token is valid only for checkin, download_config and update_report of its own node. Use a user's token.",
   );
 }

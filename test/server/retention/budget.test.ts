@@ -215,6 +215,7 @@ test("archives in the data directory count until they are moved away", async () 
 
 test("every request that changes an organization is refused at the maximum, or named here with its reason", () => {
   const allowed: Record<string, string> = {
+    alarms_test: "one event, which is deleted with the others",
     ca_rotate: "protects",
     domains_check_create: "one word; the row has a fixed size",
     firewall_rules_test: "stores nothing",
@@ -225,6 +226,7 @@ test("every request that changes an organization is refused at the maximum, or n
     nodes_renew_cert: "nodes go on",
     nodes_restore: "ends a revocation that was a mistake",
     nodes_transfer: "one number; the row has a fixed size",
+    nodes_update_report: "some sentences in a row that is there, which have a maximum",
     phones_import: "another key of a phone; the row has a fixed size",
     policy_confirm: "ends an application, which is refused at the maximum",
     policy_partial_update: "one switch; the row has a fixed size",
@@ -235,6 +237,7 @@ test("every request that changes an organization is refused at the maximum, or n
     registrations_approve: "one word; the row has a fixed size",
     registrations_refuse: "one word; the row has a fixed size",
     relays_partial_update: "one number; the row has a fixed size",
+    rollouts_steer: "one word; the row has a fixed size",
     routes_partial_update:
       "one number and one switch for each network of a router, of which there is a maximum",
     webhooks_deliveries_send_again: "one time; the row has a fixed size",

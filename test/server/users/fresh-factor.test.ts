@@ -35,6 +35,7 @@ async function send(method: string, path: string, body?: unknown): Promise<strin
 
 /** These end, read or prove something, or come from machines and callers without a session. */
 const neverAsked = [
+  "alarms_test",
   "device_create",
   "device_token_create",
   "docs_sign_in_create",
@@ -48,6 +49,7 @@ const neverAsked = [
   "members_sessions_destroy_all",
   "nodes_checkin",
   "nodes_renew_cert",
+  "nodes_update_report",
   "org_create",
   "password_reset_confirm_create",
   "password_reset_create",
@@ -176,7 +178,8 @@ test("only one place reads the query of a request: handlers see neither it nor t
       /\bsearchParams\b|\bURLSearchParams\(/.test(readFileSync(join(folder, file), "utf8")),
   );
   // Two make addresses: of other pages of a list, and of a provider of identities. oidc/routes.ts passes on what was read.
-  const makers = ["http/lists.ts", "oidc/provider-requests.ts", "oidc/routes.ts"];
+  // A sink of alarms reads its own address.
+  const makers = ["http/lists.ts", "oidc/provider-requests.ts", "oidc/routes.ts", "webhooks/syslog.ts"];
   expect(readers.toSorted()).toEqual(["http/current-request.ts", ...makers]);
 });
 

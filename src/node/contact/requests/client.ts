@@ -19,6 +19,7 @@ import { DownloadAnswer, maxEtagLength } from "../../../protocol/download.ts";
 import { ErrorBody } from "../../../protocol/error-body.ts";
 import { RegisterAnswer, RegisterWaiting, type RegisterRequest } from "../../../protocol/registration.ts";
 import type { TokenPair } from "../../../protocol/sign-in.ts";
+import type { UpdateReport } from "../../../protocol/updates/order.ts";
 import { readCapped } from "../../../base/read-capped.ts";
 import type { FetchInit, System } from "../../../base/system.ts";
 import { setClock } from "../../health/findings.ts";
@@ -108,6 +109,15 @@ export function makeClient(options: ClientOptions) {
           repeatable,
         }),
       ),
+
+    /** How far the node is with an update. Safe to repeat. */
+    async reportUpdate(slug: string, id: number, body: UpdateReport): Promise<void> {
+      await call({
+        ...request(nodeCallsApi.update, { slug, id }, body),
+        schema: v.unknown(),
+        repeatable: true,
+      });
+    },
 
     /** The node's files; `changed: false` if the ETag still matches. */
     async downloadConfig(slug: string, id: number, etag?: string): Promise<Download> {

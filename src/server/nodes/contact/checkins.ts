@@ -1,5 +1,6 @@
 // Answers check-ins: takes the node's report and tells it about changes. A check-in may wait for a change (long poll).
 
+import { given } from "../../../base/given.ts";
 import { defer } from "../../../base/defer.ts";
 import { AppError } from "../../../base/errors.ts";
 import { formatTime } from "../../../base/quantities.ts";
@@ -60,9 +61,9 @@ const readAgainMs = 1000;
 /** A node and the version that it should have. */
 type Current = { node: LiveNode; version: number };
 
-export function makeCheckins(given: Omit<Deps, "runDueUpkeep" | "tcpChanges">): Checkins {
-  const tcpChanges = makeTcpChanges(given.system.monotonic);
-  const deps: Deps = { ...given, runDueUpkeep: shareUpkeepRuns(given), tcpChanges };
+export function makeCheckins(made: Omit<Deps, "runDueUpkeep" | "tcpChanges">): Checkins {
+  const tcpChanges = makeTcpChanges(made.system.monotonic);
+  const deps: Deps = { ...made, runDueUpkeep: shareUpkeepRuns(made), tcpChanges };
   const { system, changes, live, reports, publicUrl } = deps;
   const time = makeClock(system.now);
   const read = (org: Org, nodeId: number) => readCurrent(deps, org, nodeId);
@@ -71,12 +72,10 @@ export function makeCheckins(given: Omit<Deps, "runDueUpkeep" | "tcpChanges">): 
   const takeReport = async (org: Org, nodeId: number, sent: CheckinRequest) => {
     let found = await read(org, nodeId);
     if (found.node.isEnded) {
-      if (!isRunning(sent))
-        return {
-          found,
-          reported: reportedVersion(found.node, sent, found.version),
-          confirming: Promise.resolve(),
-        };
+      if (!isRunning(sent)) {
+        const reported = reportedVersion(found.node, sent, found.version);
+        return { found, reported, confirming: Promise.resolve() };
+      }
       await deps.bringBack(org.id, nodeId);
       found = await read(org, nodeId);
     }
@@ -91,11 +90,12 @@ export function makeCheckins(given: Omit<Deps, "runDueUpkeep" | "tcpChanges">): 
     return { found: isChanged ? await read(org, nodeId) : found, reported, confirming };
   };
 
-  const answer = ({ slug }: Org, { node, version }: Current, reported: number, names?: NamesNews) => {
-    const usual = answerOf(time(), node, version, reported, names);
-    if (node.confirmBy === undefined) return usual;
-    return { ...usual, confirm: { until: node.confirmBy, url: confirmationPage(publicUrl, slug) } };
-  };
+  const answer = ({ slug }: Org, { node, version }: Current, said: Said) =>
+    withConfirmation(answerOf(time(), node, version, said), node, { publicUrl, slug });
+  const withOthers = async (org: Org, nodeId: number, found: Current, said: Said) => ({
+    ...answer(org, found, said),
+    ...(await othersOf(deps, org, nodeId, said.request)),
+  });
 
   return {
     atOnce(org, nodeId, request) {
@@ -108,13 +108,13 @@ export function makeCheckins(given: Omit<Deps, "runDueUpkeep" | "tcpChanges">): 
       if (needsQuery(deps, org, nodeId, request)) return undefined;
       const reported = reportedVersion(node, request, version);
       noteReport(deps, node, request);
-      return answer(org, { node, version }, reported);
+      return answer(org, { node, version }, { request, reported });
     },
     async checkin(org, nodeId, request) {
       const { found, reported, confirming } = await takeReport(org, nodeId, request);
       await confirming;
       const names = await newsOfNames(deps, org, nodeId, request);
-      return { ...answer(org, found, reported, names), ...(await othersOf(deps, org, nodeId, request)) };
+      return withOthers(org, nodeId, found, { request, reported, names });
     },
     async held(org, nodeId, request, { waitS, aborted, isNews }) {
       // Open the poll before the first read: then no change in between is missed.
@@ -136,7 +136,7 @@ export function makeCheckins(given: Omit<Deps, "runDueUpkeep" | "tcpChanges">): 
           // Answer before the write, whose lock may be held: the node confirms again at its next check-in.
           if (!hasNews) await confirming;
           if (!found.node.isEphemeral) reports.add(found.node, system.now(), {});
-          return { ...answer(org, found, reported, names), ...(await othersOf(deps, org, nodeId, request)) };
+          return withOthers(org, nodeId, found, { request, reported, names });
         }
         readAgainIfOld(deps, org, nodeId);
         isWoken = await poll.wait(end - system.now());
@@ -149,11 +149,13 @@ export function makeCheckins(given: Omit<Deps, "runDueUpkeep" | "tcpChanges">): 
   };
 }
 
-/** `isOther`: the node should have another version than the one that it has or refused. */
+/** `isOther`: the node should have another version than the one that it has or refused, or an update that it has not taken. */
 async function readNews(deps: Deps, org: Org, nodeId: number, request: CheckinRequest, reported: number) {
   const known = await newsOfNames(deps, org, nodeId, request);
   const found = await readCurrent(deps, org, nodeId);
-  const isOther = (request.refused_config_version ?? reported) !== found.version;
+  const isOther =
+    (request.refused_config_version ?? reported) !== found.version ||
+    newOrder(found.node, request) !== undefined;
   // One change may concern configuration and names, and come between both reads: read names again.
   const names = known ?? (isOther ? await newsOfNames(deps, org, nodeId, request) : undefined);
   return { found, names, isOther };
@@ -185,12 +187,29 @@ function readAgainIfOld({ system, live, changes }: Deps, org: Org, nodeId: numbe
   void system.sleep(readAgainMs).then(() => changes.wakeNode(org.id, nodeId));
 }
 
+function withConfirmation(
+  usual: CheckinAnswer,
+  { confirmBy: until }: LiveNode,
+  { publicUrl, slug }: { publicUrl: string; slug: string },
+): CheckinAnswer {
+  if (until === undefined) return usual;
+  return { ...usual, confirm: { until, url: confirmationPage(publicUrl, slug) } };
+}
+
+/** What a node said, the version that it has, and news of names for it. */
+type Said = { request: CheckinRequest; reported: number; names?: NamesNews | undefined };
+
+/** An update that the node has not taken yet. Only the node says what it took, so it is told only where it says that. */
+function newOrder({ updateOrder, isEnded }: LiveNode, { updates }: CheckinRequest) {
+  if (updateOrder === undefined || updates === undefined || isEnded) return undefined;
+  return updateOrder.order > updates.order ? updateOrder : undefined;
+}
+
 function answerOf(
   now: string,
   node: LiveNode,
   newest: number,
-  reported: number,
-  names?: NamesNews,
+  { request, reported, names }: Said,
 ): CheckinAnswer {
   // An ended node gets no files until it comes back.
   const version = node.isEnded ? reported : newest;
@@ -201,7 +220,7 @@ function answerOf(
     config_changed: reported !== version,
     certificate_not_after: node.certificateNotAfter,
     ...(reported === version ? {} : { holds_refused: true }),
-    ...(names === undefined ? {} : { names }),
+    ...given({ names, update: newOrder(node, request) }),
   };
   // Repeat the order of a restore until the node has the version that came with it.
   const { order } = node;

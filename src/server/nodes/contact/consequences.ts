@@ -11,6 +11,7 @@ import type { LiveNode } from "./live-nodes.ts";
 import { recordRefusal, type RefusalNotes } from "./refused-engine.ts";
 import { nodes } from "../../store/tables/nodes.ts";
 import { notifyNode, raiseOwnVersion } from "../../store/versions.ts";
+import { permissionText } from "./update-permission.ts";
 import { storeTcp } from "./plane-fallback.ts";
 import { makeThrottle, type Throttle } from "../../http/throttle.ts";
 import type { ServerOptions } from "../../options.ts";
@@ -31,6 +32,7 @@ type Consequences = {
   engine: string | undefined;
   advertised: Advertised[] | undefined;
   tcp: string | null | undefined;
+  mayUpdate: string | null | undefined;
   confirmed: number | undefined;
   isDue: boolean;
 };
@@ -47,8 +49,10 @@ export function consequencesOf(
   const isDue = node.renewAt !== null && node.renewAt <= now;
   const advertised = otherOffer(node, request);
   const tcp = otherTcp(node, request);
-  const isNothing = [engine, advertised, tcp, confirmed].every((each) => each === undefined) && !isDue;
-  return isNothing ? undefined : { engine, advertised, tcp, confirmed, isDue };
+  const mayUpdate = otherPermission(node, request);
+  const others = { engine, advertised, tcp, mayUpdate, confirmed };
+  const isNothing = Object.values(others).every((each) => each === undefined) && !isDue;
+  return isNothing ? undefined : { ...others, isDue };
 }
 
 /** The control plane itself decides where its own listener is used (plane-fallback.ts). */
@@ -56,6 +60,13 @@ function otherTcp({ isHub, tcp }: LiveNode, { tcp: port }: CheckinRequest): stri
   if (!isHub || port === undefined || tcp === atPlane) return undefined;
   const said = port === 0 ? null : String(port);
   return said === tcp ? undefined : said;
+}
+
+/** A check-in without an engine is of another process of the node, such as a command: it says nothing of permissions. */
+function otherPermission({ mayUpdate }: LiveNode, request: CheckinRequest): string | null | undefined {
+  if (request.updates === undefined && request.overlay_version === undefined) return undefined;
+  const said = request.updates === undefined ? null : permissionText(request.updates);
+  return said === mayUpdate ? undefined : said;
 }
 
 function otherOffer(node: LiveNode, { advertised = [] }: CheckinRequest): Advertised[] | undefined {
@@ -71,7 +82,7 @@ export async function applyConsequences(
   consequences: Consequences | undefined,
 ): Promise<boolean> {
   if (consequences === undefined) return false;
-  const { engine, advertised, tcp, isDue } = consequences;
+  const { engine, advertised, tcp, mayUpdate, isDue } = consequences;
   const isOther =
     advertised !== undefined && (await unlessStorageRefuses(() => takeAdvertised(deps, node, advertised)));
   const isTaken = engine !== undefined && (await unlessStorageRefuses(() => takeEngine(deps, node, engine)));
@@ -79,7 +90,9 @@ export async function applyConsequences(
     await deps.renewals.ensure(org.id, node.id, { wait: node.notAfter <= deps.system.now() });
   }
   const isMoved = tcp !== undefined && (await takeTcp(deps, node, tcp));
-  return isTaken || isOther || isMoved || isDue;
+  const isPermitted =
+    mayUpdate !== undefined && (await unlessStorageRefuses(() => takePermission(deps, node, mayUpdate)));
+  return isTaken || isOther || isMoved || isPermitted || isDue;
 }
 
 /** All nodes of the organization get it, so a node that changes its mind all the time must not keep them busy. */
@@ -156,6 +169,17 @@ async function takeEngine(
     return !refusals.has(id) && recordRefusal(tx, node, overlayVersion, system.now());
   });
   if (isRefused) refusals.add(id);
+}
+
+async function takePermission(
+  { db }: ConsequenceDeps,
+  { id, orgId }: LiveNode,
+  mayUpdate: string | null,
+): Promise<void> {
+  await db.writeFor({ org: orgId }, async (tx) => {
+    await nodes.update(tx, { id }, { mayUpdate });
+    await notifyNode(tx, orgId, id);
+  });
 }
 
 /** An event only for networks that no administrator has approved, when they are new: a state changes often. */

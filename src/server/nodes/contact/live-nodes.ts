@@ -1,6 +1,8 @@
 // Caches the organizations and nodes that check in, until a notification about them: then a check-in runs no query. Holds
 // only what an answer needs: with 100,000 nodes each byte counts.
 
+import * as v from "valibot";
+import { UpdateOrder } from "../../../protocol/updates/order.ts";
 import { formatTime } from "../../../base/quantities.ts";
 import { findNode, type NodeRecord } from "../../store/nodes.ts";
 import { confirmBy } from "../lifecycle/confirmations-due.ts";
@@ -40,6 +42,9 @@ export type LiveNode = {
   /** A lighthouse or relay, and how it is reached by TCP. */
   isHub: boolean;
   tcp: string | null;
+  /** As the columns of the same names. */
+  mayUpdate: string | null;
+  updateOrder: UpdateOrder | undefined;
   /** Until when the user has to confirm the node; unset before the user was told. */
   confirmBy: string | undefined;
   report: Report;
@@ -177,6 +182,13 @@ async function certificateEnd(db: Database, nodeId: number): Promise<number> {
   return (await queryOne(db, certificates.pick("notAfter"), newest, [nodeId]))?.notAfter ?? 0;
 }
 
+const StoredOrder = v.pipe(v.string(), v.parseJson(), UpdateOrder);
+
+function readOrder(text: string): UpdateOrder | undefined {
+  const parsed = v.safeParse(StoredOrder, text);
+  return parsed.success ? parsed.output : undefined;
+}
+
 function emptyReport(nodeId: number): Report {
   return {
     nodeId,
@@ -215,6 +227,8 @@ function liveOf(
     confirmed: node.confirmedConfigVersion,
     isHub: isHub(node),
     tcp: node.tcp,
+    mayUpdate: node.mayUpdate === null ? null : intern(node.mayUpdate),
+    updateOrder: node.updateOrder === null ? undefined : readOrder(node.updateOrder),
     confirmBy,
     report,
     isOutdated: false,

@@ -120,6 +120,10 @@ export const nodes = table(
      * control plane's own; null: not by TCP.
      */
     tcp: since(60, textOrNull()),
+    /** What root of its machine lets the control plane update, and its time zone: `agent,engine 120`. Null: nothing. */
+    mayUpdate: since(65, textOrNull()),
+    /** The update that the node should do now, an UpdateOrder as JSON; null: none. */
+    updateOrder: since(65, textOrNull()),
   },
   {
     indexes: [

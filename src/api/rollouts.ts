@@ -1,0 +1,218 @@
+// What goes through the nodes of an organization in steps: the rotation of its CAs, and updates in rings.
+
+import * as v from "valibot";
+import { UpdateVersion } from "../protocol/updates/order.ts";
+import { endpoint } from "./endpoint.ts";
+import { GroupName, ListQuery, since, Text, Time, word } from "./values.ts";
+
+export const rotationActions = ["pause", "resume", "rollback"] as const;
+
+const RotationRequest = v.strictObject({
+  action: v.picklist(["start", ...rotationActions]),
+  now: v.optional(
+    v.pipe(
+      v.boolean(),
+      v.description(
+        "Do not wait for tunnels: the former CAs leave as soon as all online nodes have confirmed their new " +
+          "certificates. Tunnels that still use a former CA are torn down and can lose packets for some seconds. With " +
+          "`start` it also applies to a rotation that is under way.",
+      ),
+    ),
+  ),
+});
+export type RotationRequest = v.InferOutput<typeof RotationRequest>;
+
+export const Authorities = v.object({
+  cas: v.array(
+    v.object({
+      fingerprint: Text,
+      kind: word(["overlay", "x509"]),
+      state: word(["next", "active", "former"]),
+      /** In the bundle that nodes get now. */
+      trusted: v.boolean(),
+      not_before: Time,
+      not_after: Time,
+    }),
+  ),
+  rotation: v.object({
+    phase: word(["none", "trust", "issue", "retire"]),
+    paused: v.boolean(),
+    /** The steps lead back to the former CAs. It cannot be rolled back once more. */
+    rolling_back: since("0.2.0", v.boolean()),
+    waiting_for: v.array(v.number()),
+    waiting_for_names: v.array(Text),
+    /** When the next step follows. Null while nodes have to confirm first. */
+    next_step_at: since("0.2.0", v.nullable(Time)),
+    /** The server starts a rotation by itself when less than two lifetimes of a node's certificate are left. */
+    auto: v.boolean(),
+  }),
+  /** Blocked certificates of trusted CAs: 0 after a finished rotation. */
+  blocklist: since("0.2.0", v.object({ entries: v.number(), limit: v.number() })),
+});
+export type Authorities = v.InferOutput<typeof Authorities>;
+
+const answers = { 200: { description: "CAs and rotation", schema: Authorities } };
+
+export const authoritiesApi = {
+  retrieve: endpoint({
+    name: "ca_retrieve",
+    method: "GET",
+    path: "/api/org/{slug}/ca/",
+    access: "member",
+    summary: "The organization's CAs and the state of their rotation",
+    answers,
+  }),
+  rotate: endpoint({
+    name: "ca_rotate",
+    method: "POST",
+    path: "/api/org/{slug}/ca/rotate/",
+    access: "admin",
+    summary: "Replace the CAs while all tunnels stay up, or change a running rotation",
+    fresh: true,
+    body: RotationRequest,
+    answers,
+    errors: ["conflict"],
+  }),
+};
+
+export const days = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"] as const;
+
+const hour = v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(24));
+/** When nodes may be updated, in their own time. `until` before `from`: over midnight. Without any: always. */
+export const RolloutHours = v.pipe(
+  v.array(
+    v.strictObject({
+      /** Empty: each day. */
+      days: v.pipe(v.array(v.picklist(days)), v.maxLength(7)),
+      from: hour,
+      until: hour,
+    }),
+  ),
+  v.maxLength(14),
+);
+export type RolloutHours = v.InferOutput<typeof RolloutHours>;
+
+/** How long a ring is watched, in seconds, unless the request says otherwise. */
+export const usualWatchS = 1800;
+
+const RolloutRequest = v.strictObject({
+  agent: v.optional(UpdateVersion),
+  engine: v.optional(UpdateVersion),
+  /** Groups of nodes; empty: all nodes. */
+  groups: v.optional(v.pipe(v.array(GroupName), v.maxLength(64)), []),
+  hours: v.optional(RolloutHours, []),
+  watch_s: v.optional(v.pipe(v.number(), v.integer(), v.minValue(10), v.maxValue(86_400)), usualWatchS),
+});
+export type RolloutRequest = v.InferOutput<typeof RolloutRequest>;
+
+export const rolloutActions = ["pause", "resume", "abort"] as const;
+const RolloutAction = v.strictObject({ action: v.picklist(rolloutActions) });
+
+const Counts = v.object({
+  waiting: v.number(),
+  updating: v.number(),
+  passed: v.number(),
+  left_out: v.number(),
+});
+
+export const Rollout = v.object({
+  id: v.number(),
+  agent: v.nullable(Text),
+  engine: v.nullable(Text),
+  groups: v.array(Text),
+  hours: RolloutHours,
+  watch_s: v.number(),
+  /** returning: a ring is taken back. */
+  state: word(["running", "paused", "returning", "stopped", "passed"]),
+  ring: v.number(),
+  rings: v.array(Counts),
+  /** Why it stopped or pauses; empty: it did not. */
+  reason: Text,
+  /** The node that stopped it, the probe that failed, and the line of a log. */
+  failed_node: v.nullable(Text),
+  probe: Text,
+  log: Text,
+  created_at: Time,
+  ended_at: v.nullable(Time),
+});
+export type Rollout = v.InferOutput<typeof Rollout>;
+
+export const RolloutNode = v.object({
+  node: v.number(),
+  node_name: Text,
+  ring: v.number(),
+  state: word([
+    "waiting",
+    "told",
+    "applied",
+    "passed",
+    "failed",
+    "returning",
+    "returned",
+    "refused",
+    "skipped",
+  ]),
+  since: Time,
+  reason: Text,
+  probe: Text,
+  log: Text,
+});
+
+export type RolloutNode = v.InferOutput<typeof RolloutNode>;
+
+const shown = { 200: { description: "The rollout", schema: Rollout } };
+
+export const rolloutsApi = {
+  list: endpoint({
+    name: "rollouts_list",
+    method: "GET",
+    path: "/api/org/{slug}/rollouts/",
+    access: "member",
+    summary: "Updates in rings, the newest first",
+    query: ListQuery,
+    answers: { 200: { description: "Rollouts", schema: v.array(Rollout) } },
+  }),
+  create: endpoint({
+    name: "rollouts_create",
+    method: "POST",
+    path: "/api/org/{slug}/rollouts/",
+    access: "admin",
+    usersOnly: true,
+    summary:
+      "Update nodes in rings: one node, 5 %, 25 %, all. Only nodes whose root permits it (`--allow-updates`), and never to a lower version",
+    fresh: true,
+    grows: true,
+    body: RolloutRequest,
+    answers: { 201: { description: "The rollout", schema: Rollout } },
+    errors: ["conflict"],
+  }),
+  retrieve: endpoint({
+    name: "rollouts_retrieve",
+    method: "GET",
+    path: "/api/org/{slug}/rollouts/{id}/",
+    access: "member",
+    summary: "One update in rings",
+    answers: shown,
+  }),
+  nodes: endpoint({
+    name: "rollouts_nodes",
+    method: "GET",
+    path: "/api/org/{slug}/rollouts/{id}/nodes/",
+    access: "member",
+    summary: "The nodes of an update in rings, those first that failed",
+    query: ListQuery,
+    answers: { 200: { description: "Nodes", schema: v.array(RolloutNode) } },
+  }),
+  steer: endpoint({
+    name: "rollouts_steer",
+    method: "POST",
+    path: "/api/org/{slug}/rollouts/{id}/steer/",
+    access: "admin",
+    usersOnly: true,
+    summary: "Pause an update in rings, resume it, or abort it: then the present ring goes back",
+    fresh: true,
+    body: RolloutAction,
+    answers: shown,
+    errors: ["conflict"],
+  }),
+};

@@ -1,0 +1,199 @@
+// `agent admin rollout …`: updates of nodes in rings.
+
+import * as v from "valibot";
+import { request } from "../../../api/request.ts";
+import {
+  RolloutHours,
+  rolloutsApi,
+  usualWatchS,
+  type rolloutActions,
+  type Rollout,
+} from "../../../api/rollouts.ts";
+import { brand } from "../../../brand.ts";
+import { AppError } from "../../../base/errors.ts";
+import { given } from "../../../base/given.ts";
+import { countOf, inWords } from "../../../base/quantities.ts";
+import { quoteWord } from "../../../base/plan.ts";
+import type { Context, Implementation } from "../../command.ts";
+import { orgArg } from "../../server/server-flags.ts";
+import { read, write } from "../api.ts";
+import { checked } from "../lookup.ts";
+import { targetFlags } from "../target.ts";
+
+const idArg = {
+  ID: {
+    type: "positional",
+    description: "The number of the rollout; without it the newest one",
+    required: false,
+  },
+} as const;
+const line = `${brand.executable} admin rollout`;
+
+type Shown = v.InferInput<typeof Rollout>;
+
+const whatOf = ({ agent, engine }: Shown) =>
+  [agent === null ? [] : `agent ${agent}`, engine === null ? [] : `engine ${engine}`].flat().join(", ");
+
+function stateOf(shown: Shown): string {
+  const { state, ring, rings } = shown;
+  if (state === "running") return `ring ${ring} of ${rings.length}`;
+  return state === "returning" ? `ring ${ring} goes back` : state;
+}
+
+const nodesOf = ({ rings }: Shown) => {
+  const sum = (key: "waiting" | "updating" | "passed" | "left_out") =>
+    rings.reduce((all, each) => all + each[key], 0);
+  return `${sum("passed")} of ${sum("passed") + sum("waiting") + sum("updating") + sum("left_out")}`;
+};
+
+export const list: Implementation = {
+  args: { ...orgArg, ...targetFlags },
+  examples: [`${line} list acme`],
+  async run(context) {
+    const [slug = ""] = context.words;
+    const rollouts = await read(context, (api) => api.all(rolloutsApi.list, { slug }));
+    const rows = rollouts.map((each) => [
+      each.id,
+      whatOf(each),
+      stateOf(each),
+      nodesOf(each),
+      each.created_at,
+      each.reason === "" ? null : each.reason,
+    ]);
+    const columns = ["ID", "VERSIONS", "STATE", "NODES", "STARTED", "REASON"];
+    context.output.list({ rollouts }, { columns, rows, none: `Nothing of ${slug} was updated in rings.` });
+  },
+};
+
+/** The newest one, if no number is given. */
+async function idOf(context: Context): Promise<number> {
+  const [slug = "", text] = context.words;
+  if (text !== undefined) {
+    if (/^[1-9]\d{0,14}$/.test(text)) return Number(text);
+    throw new AppError("usage", `"${text}" is no number of a rollout`);
+  }
+  const [newest] = await read(context, (api) => api.call(rolloutsApi.list, { slug }, { page_size: "1" }));
+  if (newest === undefined) throw new AppError("not_found", `Nothing of ${slug} was updated in rings`);
+  return newest.id;
+}
+
+export const show: Implementation = {
+  args: { ...orgArg, ...idArg, ...targetFlags },
+  examples: [`${line} show acme`, `${line} show acme 3`],
+  async run(context) {
+    const [slug = ""] = context.words;
+    const id = await idOf(context);
+    const [rollout, nodes] = await read(context, async (api) => [
+      await api.call(rolloutsApi.retrieve, { slug, id }),
+      await api.all(rolloutsApi.nodes, { slug, id }),
+    ]);
+    const rows = nodes.map((each) => [
+      each.ring,
+      each.node_name,
+      each.state,
+      each.since,
+      each.reason === "" ? null : each.reason,
+    ]);
+    const more = [
+      `\n${whatOf(rollout)}: ${stateOf(rollout)}, ${nodesOf(rollout)} nodes; a ring is watched for ${inWords(rollout.watch_s * 1000)}`,
+      ...(rollout.reason === "" ? [] : [`reason: ${rollout.reason}`]),
+      ...(rollout.failed_node === null ? [] : [`node: ${rollout.failed_node}`]),
+      ...(rollout.probe === "" ? [] : [`probe: ${rollout.probe}`]),
+      ...(rollout.log === "" ? [] : [`log: ${rollout.log}`]),
+    ];
+    const columns = ["RING", "NODE", "STATE", "SINCE", "REASON"];
+    context.output.list({ ...rollout, nodes }, { columns, rows, none: "" }, `${more.join("\n")}\n`);
+  },
+};
+
+export const create: Implementation = {
+  notes:
+    "Rings: one node, 5 %, 25 %, all; lighthouses, relays, routers and exits last, one of a kind at a time. A ring has passed when its\n" +
+    "nodes are online and packets pass to the peers that they had before. Otherwise it stops, and the ring goes back. Nodes take\n" +
+    `signed releases only, never a lower version, and only if root permits it: ${brand.executable} up ORG --allow-updates agent,engine`,
+  args: {
+    ...orgArg,
+    agent: { type: "string", valueHint: "V", description: "Update the agent to this version" },
+    engine: { type: "string", valueHint: "V", description: "Update the engine to this version" },
+    group: {
+      type: "string",
+      valueHint: "G",
+      repeatable: true,
+      description: "Only nodes of this group (repeatable; default: all nodes)",
+    },
+    hours: {
+      type: "string",
+      valueHint: "DAYS:FROM-UNTIL",
+      repeatable: true,
+      description: "Only then, in each node's own time: 22-5, or sat,sun:0-24 (repeatable; default: always)",
+    },
+    watch: {
+      type: "string",
+      valueHint: "D",
+      description: `How long a ring is watched (default: ${usualWatchS / 60}m)`,
+    },
+    ...targetFlags,
+  },
+  examples: [
+    `${line} create acme --engine 1.12.0`,
+    `${line} create acme --agent 0.2.0 --group servers --hours 22-5 --watch 1h`,
+  ],
+  async run(context) {
+    const { values, words, output } = context;
+    const [slug = ""] = words;
+    const [agent, engine] = [values.text("agent"), values.text("engine")];
+    if (agent === undefined && engine === undefined)
+      throw new AppError("usage", "Say which version: --agent V, --engine V, or both");
+    const body = await checked(rolloutsApi.create.body, {
+      groups: values.list("group"),
+      hours: values.list("hours").map(readHours),
+      ...given({ agent, engine, watch_s: values.duration("watch", 10) }),
+    });
+    const rollout = await write(context, () => request(rolloutsApi.create, { slug }, body));
+    if (rollout === undefined) return;
+    const count = rollout.rings.reduce((sum, each) => sum + each.waiting, 0);
+    output.result(
+      rollout,
+      `Rollout ${rollout.id} updates ${countOf(count, "node")} in ${countOf(rollout.rings.length, "ring")}: ${whatOf(rollout)}\n`,
+    );
+    output.say(`To watch: \`${line} show ${quoteWord(slug)}\``);
+  },
+};
+
+/** `22-5`, `sat,sun:0-24`. */
+function readHours(text: string): RolloutHours[number] {
+  const [, days, from, until] = /^(?:([a-z,]+):)?(\d{1,2})-(\d{1,2})$/.exec(text) ?? [];
+  const hours = { days: days?.split(",") ?? [], from: Number(from), until: Number(until) };
+  const parsed = v.safeParse(RolloutHours, [hours]);
+  const [read] = parsed.success ? parsed.output : [];
+  if (read !== undefined) return read;
+  throw new AppError("usage", `--hours: "${text}" is not hours such as 22-5 or sat,sun:0-24`);
+}
+
+const done = {
+  pause: "pauses: no other node is told; those that have changed are watched",
+  resume: "goes on",
+  abort: "ends: the nodes of its present ring go back",
+} as const;
+
+const steer = (action: (typeof rolloutActions)[number], notes: string): Implementation => ({
+  notes,
+  args: { ...orgArg, ...idArg, ...targetFlags },
+  examples: [`${line} ${action} acme`, `${line} ${action} acme 3`],
+  async run(context) {
+    const [slug = ""] = context.words;
+    const id = await idOf(context);
+    const rollout = await write(context, () => request(rolloutsApi.steer, { slug, id }, { action }));
+    if (rollout !== undefined) context.output.result(rollout, `Rollout ${id} ${done[action]}\n`);
+  },
+});
+
+export const pause = steer(
+  "pause",
+  "Nodes that were told go on, and are watched; a failure still takes the ring back.",
+);
+export const resume = steer(
+  "resume",
+  "Also where it paused by itself, because nothing was proven: then the next ring begins.",
+);
+export const abort = steer("abort", "Rings that have passed keep the new version.");

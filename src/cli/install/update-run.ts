@@ -1,0 +1,126 @@
+// `agent update-run`: carries out an update in rings. The daemon, or the check of server mode, starts it.
+
+import * as v from "valibot";
+import { brand } from "../../brand.ts";
+import type { Context, Implementation } from "../command.ts";
+
+export const command: Implementation = {
+  notes:
+    "It runs apart from the daemon, by the executable that is there before the update: that one watches the new version, and\n" +
+    "brings the former one back. Without an order of the control plane it does nothing.",
+  args: {
+    ORG: { type: "positional", description: "The slug of the organization whose order is carried out" },
+  },
+  examples: [`${brand.executable} update-run acme`],
+  async run(context) {
+    const { settings, system, words, log, output } = context;
+    if (settings.dryRun) return output.plan([]);
+    const { requireRoot } = await import("../../node/enroll/services.ts");
+    requireRoot(system);
+    const { openOrganization, parseSlug } = await import("../../node/files/organizations.ts");
+    const { carryOut } = await import("../../node/update/carry-out.ts");
+    const { lockFile } = await import("../../platform/file-lock.ts");
+    const { openEchoSocket } = await import("../../platform/network/echo-socket.ts");
+    const { dirname, join } = await import("node:path");
+    const slug = parseSlug(words[0] ?? "");
+    const { directory } = openOrganization(settings.configRoot, slug);
+    // One for a machine: root permits one organization to update it.
+    const lock = lockFile(join(dirname(settings.stateDb), "update-run.lock"));
+    if (lock === undefined) return;
+    try {
+      await carryOut({
+        slug,
+        directory,
+        updater: await makeUpdater(context, directory),
+        peers: () => peersOf(slug, context),
+        logLine: () => logLine(slug, context),
+        report: await makeReport(slug, context),
+        openEcho: openEchoSocket,
+        system,
+        log,
+      });
+    } finally {
+      lock.release();
+    }
+  },
+};
+
+async function makeReport(slug: string, { settings, system, log }: Context) {
+  const { connectOrganization } = await import("../../node/contact/requests/connection.ts");
+  const { openOrganization } = await import("../../node/files/organizations.ts");
+  const organization = openOrganization(settings.configRoot, slug);
+  const withClient = connectOrganization(organization, system, log);
+  return (report: Parameters<import("../../node/contact/requests/client.ts").Client["reportUpdate"]>[2]) =>
+    withClient((client) => client.reportUpdate(slug, organization.config.node_id, report));
+}
+
+async function peersOf(slug: string, { settings, system }: Context): Promise<string[]> {
+  const { readPeers } = await import("../../daemon/asking/read-peers.ts");
+  const { daemonAddress } = await import("../node/daemon-address.ts");
+  const { peers } = await readPeers(slug, undefined, { address: daemonAddress(settings), settings }, system);
+  return peers.flatMap((each) => (each.path === "direct" || each.path === "relayed" ? [each.address] : []));
+}
+
+/** The last line that complains, else the last one. */
+async function logLine(slug: string, { settings, system }: Context): Promise<string | undefined> {
+  const { dirname, join } = await import("node:path");
+  const { readTextIfThere } = await import("../../base/files.ts");
+  const { hasSystemd } = await import("../../platform/service-manager.ts");
+  const { engineUnit } = await import("../../platform/systemd/systemd.ts");
+  let text = readTextIfThere(join(dirname(settings.stateDb), "logs", `${slug}.log`)) ?? "";
+  if (text === "" && hasSystemd(system)) {
+    const argv = ["/usr/bin/journalctl", "--no-pager", "--output=cat", "-n", "50", "-u", engineUnit(slug)];
+    text = (await system.run(argv).catch(() => undefined))?.stdout ?? "";
+  }
+  const lines = text.split("\n").filter((line) => line.trim() !== "");
+  const bad = lines
+    .slice(-200)
+    .findLast((line) => /level=(error|fatal|warning|panic)|panic:|fatal/i.test(line));
+  return (bad ?? lines.at(-1))?.slice(0, 500);
+}
+
+const Failure = v.pipe(v.string(), v.parseJson(), v.object({ error: v.object({ message: v.string() }) }));
+
+async function makeUpdater({ settings, system }: Context, directory: string) {
+  const { AppError } = await import("../../base/errors.ts");
+  const { findEngine } = await import("../../node/engine/overlay.ts");
+  const { engineVersion } = await import("../../node/engine/engine.ts");
+  const { engineMirror } = await import("../../node/files/update-order.ts");
+  const { selfUpdate, rollBackSelf } = await import("../../node/update/self-update.ts");
+  const { versionOf } = await import("../../node/update/update-trial.ts");
+  const { buildInfo } = await import("../../build-info.ts");
+  const places = ["--config-root", settings.configRoot, "--state-db-path", settings.stateDb];
+  const engine = settings.overlayBinaryGiven ? ["--overlay-binary", settings.overlayBinary] : [];
+  const overlay = async (...words: string[]) => {
+    const argv = [system.executable, "overlay", "update", ...words, "--json", ...places, ...engine];
+    const result = await system.run([...argv, "--socket-path", settings.socketPath], { timeoutMs: 300_000 });
+    if (result.status === 0) return;
+    const parsed = v.safeParse(Failure, result.stdout);
+    throw new AppError(
+      "engine_failed",
+      parsed.success
+        ? parsed.output.error.message
+        : `agent overlay update ended with status ${result.status}`,
+    );
+  };
+  const installed = async () => {
+    const found = findEngine(settings, system);
+    return found === undefined ? null : engineVersion(found.path, system).catch(() => null);
+  };
+  return {
+    engineVersion: installed,
+    agentVersion: async () =>
+      buildInfo.target === "source"
+        ? buildInfo.version
+        : ((await versionOf(system.executable, system)) ?? null),
+    async updateEngine(version: string) {
+      const mirror = engineMirror(directory);
+      const url = mirror === undefined ? [] : ["--release-url", mirror];
+      await overlay("--source", "release", "--version", version, ...url);
+    },
+    updateAgent: async (version: string) =>
+      void (await selfUpdate({ version, allowDowngrade: false }, settings, system)),
+    rollBackEngine: () => overlay("--rollback"),
+    rollBackAgent: async () => void (await rollBackSelf(settings, system)),
+  };
+}

@@ -1,0 +1,65 @@
+// Takes the control plane's orders of updates, if root permits them, and starts the program that carries them out. That is
+// another process: an update restarts the daemon, and a check-in of server mode lasts a minute.
+
+import { messageOf } from "../../../base/errors.ts";
+import type { Log } from "../../../base/log.ts";
+import { brand } from "../../../brand.ts";
+import { buildInfo } from "../../../build-info.ts";
+import { startApart } from "../../../platform/systemd/start-apart.ts";
+import type { System } from "../../../base/system.ts";
+import type { UpdateOrder } from "../../../protocol/updates/order.ts";
+import type { EngineSettings } from "../../engine/overlay.ts";
+import type { Organization } from "../../files/organizations.ts";
+import { noteSeen, permittedUpdates, readUpdateState, writeUpdateState } from "../../files/update-order.ts";
+
+export type UpdateSettings = EngineSettings & { configRoot: string; stateDb: string; socketPath: string };
+
+type Place = Pick<Organization, "slug" | "directory">;
+type Edge = { startUpdate?(slug: string): Promise<void>; log: Log };
+
+/** Called after each answer. A failure must not keep anything else from the node. */
+export async function takeUpdateOrder(
+  order: UpdateOrder | undefined,
+  { slug, directory }: Place,
+  { startUpdate, log }: Edge,
+): Promise<void> {
+  try {
+    noteSeen(directory, buildInfo.version);
+    if (order === undefined || startUpdate === undefined) return;
+    const present = readUpdateState(directory);
+    if (permittedUpdates(directory).length === 0 || order.order <= (present?.order.order ?? 0)) return;
+    // What was before stays known: an order to go back needs it.
+    const isBack = order.back === true && present?.order.order === order.order - 1;
+    writeUpdateState(
+      directory,
+      isBack ? { ...present, order, step: present.step } : { order, step: "taken" },
+    );
+    await startUpdate(slug);
+  } catch (error) {
+    log.warn("An update that the control plane asks for cannot be begun", {
+      team: slug,
+      reason: messageOf(error),
+    });
+  }
+}
+
+/** After a start of this program: an update that was not finished goes on. */
+export async function resumeUpdate({ slug, directory }: Place, { startUpdate, log }: Edge): Promise<void> {
+  const step = readUpdateState(directory)?.step ?? "done";
+  if (step === "done" || startUpdate === undefined) return;
+  await startUpdate(slug).catch((error: unknown) =>
+    log.warn("An update that was not finished cannot go on", { team: slug, reason: messageOf(error) }),
+  );
+}
+
+/** Starts `agent update-run`, by the program that runs now: the former one judges the new one. */
+export const makeStartUpdate =
+  (settings: UpdateSettings, system: Pick<System, "run" | "env" | "platform" | "executable" | "isRoot">) =>
+  async (slug: string): Promise<void> => {
+    if (!system.isRoot) return;
+    const { configRoot, stateDb, socketPath, overlayBinary, overlayBinaryGiven } = settings;
+    const engine = overlayBinaryGiven ? ["--overlay-binary", overlayBinary] : [];
+    const places = ["--config-root", configRoot, "--state-db-path", stateDb, "--socket-path", socketPath];
+    const argv = [system.executable, "update-run", slug, ...places, ...engine];
+    await startApart(`${brand.id}-update-run`, argv, system);
+  };

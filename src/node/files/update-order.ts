@@ -1,0 +1,81 @@
+// The update that the control plane asked for last, and how far it is: in the organization's directory, so that whoever
+// checks in next knows it. The program that carries it out (node/update/carry-out.ts) goes on from here after a kill.
+
+import { existsSync, readdirSync, statSync } from "node:fs";
+import { dirname, join } from "node:path";
+import * as v from "valibot";
+import { readTextIfThere, writeFileAtomic } from "../../base/files.ts";
+import { MayUpdate, UpdateOrder, updatable } from "../../protocol/updates/order.ts";
+import { readValidJson } from "./organizations.ts";
+import { permissionsOrNone } from "./permissions.ts";
+
+const version = v.nullable(v.pipe(v.string(), v.maxLength(64)));
+export const UpdateState = v.object({
+  order: UpdateOrder,
+  /** taken: nothing is known to have changed. applied: the versions run, and are watched. done: nothing is left to do. */
+  step: v.picklist(["taken", "applied", "done"]),
+  /** What ran before. */
+  former: v.optional(v.object({ agent: version, engine: version })),
+  /** What answered before: `4 small 10.77.0.1`. */
+  answered: v.optional(v.pipe(v.array(v.pipe(v.string(), v.maxLength(64))), v.maxLength(200))),
+});
+export type UpdateState = v.InferOutput<typeof UpdateState>;
+
+export const updateOrderPath = (directory: string): string => join(directory, "update-order.json");
+const seenPath = (directory: string): string => join(directory, "update-seen");
+
+export function readUpdateState(directory: string): UpdateState | undefined {
+  return existsSync(updateOrderPath(directory))
+    ? readValidJson(updateOrderPath(directory), UpdateState)
+    : undefined;
+}
+
+export function writeUpdateState(directory: string, state: UpdateState): void {
+  writeFileAtomic(updateOrderPath(directory), `${JSON.stringify(state)}\n`, 0o644);
+}
+
+/** What a check-in says; undefined unless root permits updates by this organization's control plane. */
+export function mayUpdateOf(directory: string): MayUpdate | undefined {
+  const may = permittedUpdates(directory);
+  if (may.length === 0) return undefined;
+  const order = readUpdateState(directory)?.order.order ?? 0;
+  return { may: [...may], order, zone: -new Date().getTimezoneOffset() };
+}
+
+/** Root permits it to one organization of the machine; to none, if two have it. */
+export function permittedUpdates(directory: string): readonly string[] {
+  const { updates } = permissionsOrNone(directory);
+  if (updates.length === 0 || updatingOrganization(directory) !== undefined) return [];
+  return updatable.filter((each) => updates.some((entry) => entry.split("=")[0] === each));
+}
+
+/** Where root says that engines come from: `engine=URL`. */
+export function engineMirror(directory: string): string | undefined {
+  const entry = permissionsOrNone(directory).updates.find((each) => each.startsWith("engine="));
+  return entry?.slice("engine=".length);
+}
+
+/** Another organization of this machine that root permits updates. */
+export function updatingOrganization(directory: string): string | undefined {
+  const root = dirname(directory);
+  return readdirSync(root).find((slug) => {
+    const other = join(root, slug);
+    return (
+      other !== directory &&
+      existsSync(join(other, "permissions.json")) &&
+      permissionsOrNone(other).updates.length > 0
+    );
+  });
+}
+
+/** Written after each check-in while an update is watched, by the program that checked in. */
+export function noteSeen(directory: string, agent: string): void {
+  if (readUpdateState(directory)?.step === "applied") writeFileAtomic(seenPath(directory), agent, 0o644);
+}
+
+/** The version of the agent that checked in last while an update was watched, and when (ms since 1970). */
+export function lastSeen(directory: string): { agent: string; at: number } | undefined {
+  const agent = readTextIfThere(seenPath(directory));
+  const at = statSync(seenPath(directory), { throwIfNoEntry: false })?.mtimeMs;
+  return agent === undefined || at === undefined ? undefined : { agent, at };
+}

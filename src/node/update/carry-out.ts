@@ -1,0 +1,277 @@
+// Carries out an update that the control plane asked for, watches it with the program that ran before, and goes back by
+// itself if the node works worse. It must not need the control plane, or anything of the new version, to go back.
+
+import { join } from "node:path";
+import { AppError, messageOf } from "../../base/errors.ts";
+import { given } from "../../base/given.ts";
+import type { Log } from "../../base/log.ts";
+import { readTextIfThere } from "../../base/files.ts";
+import { buildInfo } from "../../build-info.ts";
+import type { OpenEcho } from "../../platform/network/echo-socket.ts";
+import type { System } from "../../base/system.ts";
+import type { UpdateReport } from "../../protocol/updates/order.ts";
+import { compareVersions } from "../../protocol/updates/version.ts";
+import { findEngineProcess } from "../engine/engine-process.ts";
+import { readFacts } from "../health/configured-facts.ts";
+import {
+  lastSeen,
+  permittedUpdates,
+  readUpdateState,
+  writeUpdateState,
+  type UpdateState,
+} from "../files/update-order.ts";
+import {
+  judge,
+  lostProbes,
+  lostRounds,
+  probeRound,
+  probesOf,
+  type ProbeKey,
+  type Round,
+} from "./watch-peers.ts";
+
+/** What runs on this machine. Each rejects with the reason if the former version is in its place again. */
+export type Updater = {
+  engineVersion(): Promise<string | null>;
+  agentVersion(): Promise<string | null>;
+  updateEngine(version: string): Promise<void>;
+  updateAgent(version: string): Promise<void>;
+  rollBackEngine(): Promise<void>;
+  rollBackAgent(): Promise<void>;
+};
+
+export type CarryOutDeps = {
+  slug: string;
+  directory: string;
+  updater: Updater;
+  /** Overlay addresses of nodes that this one has a tunnel with. */
+  peers(): Promise<readonly string[]>;
+  /** The line of the engine's log that says most. */
+  logLine(): Promise<string | undefined>;
+  report(report: UpdateReport): Promise<void>;
+  openEcho: OpenEcho;
+  system: Pick<System, "now" | "sleep" | "random" | "monotonic">;
+  log: Log;
+};
+
+const mostPeers = 8;
+const roundEveryMs = 2000;
+/** A peer counts as one that answered if it did in any of these rounds before the change. */
+const roundsBefore = 3;
+/** After a change, tunnels are made anew. */
+const settleMs = 10_000;
+/** The agent has to check in within this time after the change, and then again and again. */
+const firstSeenMs = 100_000;
+const seenAgainMs = 200_000;
+/** The engine's memory may grow so far in a watch: it learns of its peers. */
+const mostGrowth = 100 * 1024;
+const reportEveryMs = 5000;
+const reportTries = 60;
+
+/** Until nothing is left to do. An order that comes meanwhile is found in the file. */
+export async function carryOut(deps: CarryOutDeps): Promise<void> {
+  const { directory, log } = deps;
+  for (;;) {
+    const state = readUpdateState(directory);
+    if (state === undefined || state.step === "done") return;
+    const order = state.order.order;
+    try {
+      const last = state.order.back === true ? await goBackAsTold(state, deps) : await goForward(state, deps);
+      if (last !== undefined) await finish(deps, order, last);
+    } catch (error) {
+      log.error(messageOf(error), { team: deps.slug });
+      await finish(deps, order, { state: "failed", reason: messageOf(error) });
+    }
+  }
+}
+
+type Said = Omit<UpdateReport, "order">;
+
+/** Only if no other order came: that one has to be carried out then. */
+async function finish(deps: CarryOutDeps, order: number, said: Said): Promise<void> {
+  const state = readUpdateState(deps.directory);
+  const isLast = state?.order.order === order;
+  if (state !== undefined && isLast) writeUpdateState(deps.directory, { ...state, step: "done" });
+  await say(deps, order, said, isLast ? reportTries : 1);
+}
+
+async function say(deps: CarryOutDeps, order: number, said: Said, tries = 1): Promise<void> {
+  const { updater, system, log } = deps;
+  const [agent, engine] = await Promise.all([updater.agentVersion(), updater.engineVersion()]);
+  const report = { order, ...said, ...given({ agent: agent ?? undefined, engine: engine ?? undefined }) };
+  for (let left = tries; left > 0; left--) {
+    try {
+      return await deps.report(report);
+    } catch (error) {
+      log.debug(`The control plane does not take the report: ${messageOf(error)}`);
+      // It knows no such order, or will never take it.
+      if (error instanceof AppError && ["conflict", "not_found"].includes(error.code)) return;
+      if (left > 1) await system.sleep(reportEveryMs);
+    }
+  }
+}
+
+/** Undefined: another order came. */
+async function goForward(state: UpdateState, deps: CarryOutDeps): Promise<Said | undefined> {
+  const { directory, updater, system } = deps;
+  const { order } = state;
+  const refused = await whyRefused(order, deps);
+  if (state.step === "taken" && refused !== undefined) return { state: "refused", reason: refused };
+  await say(deps, order.order, { state: "taken" });
+  let present = state;
+  if (present.former === undefined) {
+    const former = { agent: await updater.agentVersion(), engine: await updater.engineVersion() };
+    present = { ...present, former, answered: await answeredBefore(deps) };
+    writeUpdateState(directory, present);
+  }
+  if (present.step === "taken") {
+    const failure = await change(order, deps);
+    if (failure !== undefined) {
+      await restoreFormer(present, deps);
+      return { state: "failed", reason: failure, ...given({ log: await deps.logLine() }) };
+    }
+    if (readUpdateState(directory)?.order.order !== order.order) return undefined;
+    writeUpdateState(directory, { ...present, step: "applied" });
+  }
+  const before = present.answered ?? [];
+  const began = system.now();
+  await say(deps, order.order, { state: "applied", answered: peersIn(before) });
+  const outcome = await watch(deps, order, before, began);
+  if (outcome === undefined || outcome.state === "passed") return outcome;
+  await restoreFormer(present, deps);
+  return outcome;
+}
+
+async function whyRefused(order: UpdateState["order"], deps: CarryOutDeps): Promise<string | undefined> {
+  const { updater, directory } = deps;
+  const may = permittedUpdates(directory);
+  const asked = [
+    { what: "agent", version: order.agent, present: await updater.agentVersion() },
+    { what: "engine", version: order.engine, present: await updater.engineVersion() },
+  ];
+  for (const { what, version, present } of asked) {
+    if (version === undefined) continue;
+    if (!may.includes(what)) return `Root of this machine does not permit updates of the ${what}`;
+    if (present !== null && compareVersions(version, present) < 0)
+      return `This machine has the ${what} ${present}, which is higher`;
+  }
+  return undefined;
+}
+
+/** Resolves with the reason if it failed. The engine first: then the program that runs now is still the installed one. */
+async function change({ agent, engine }: UpdateState["order"], deps: CarryOutDeps) {
+  const { updater } = deps;
+  try {
+    if (engine !== undefined && engine !== (await updater.engineVersion()))
+      await updater.updateEngine(engine);
+    if (agent !== undefined && agent !== (await updater.agentVersion())) await updater.updateAgent(agent);
+    return undefined;
+  } catch (error) {
+    return messageOf(error);
+  }
+}
+
+/** The agent first: its former version then brings the former engine back. */
+async function restoreFormer({ former }: UpdateState, { updater, log, slug }: CarryOutDeps): Promise<void> {
+  if (former === undefined) return;
+  const steps = [
+    { before: former.agent, now: () => updater.agentVersion(), back: () => updater.rollBackAgent() },
+    { before: former.engine, now: () => updater.engineVersion(), back: () => updater.rollBackEngine() },
+  ];
+  for (const { before, now, back } of steps) {
+    const isOther = before !== null && (await now()) !== before;
+    if (!isOther) continue;
+    await back();
+    log.warn(`The former version ${before} is back`, { team: slug });
+  }
+}
+
+async function goBackAsTold(state: UpdateState, deps: CarryOutDeps): Promise<Said> {
+  await restoreFormer(state, deps);
+  return { state: "returned" };
+}
+
+function peersIn(keys: readonly ProbeKey[]): number {
+  return new Set(keys.map((key) => key.split(" ")[2])).size;
+}
+
+async function targetsOf(deps: CarryOutDeps) {
+  const { own, lighthouses, mtu = 1300 } = readFacts(deps);
+  const peers = await deps.peers().catch(() => []);
+  const all = [...new Set([...lighthouses, ...peers])].filter((each) => !own.includes(each));
+  return { own, probes: probesOf(all.slice(0, mostPeers), mtu) };
+}
+
+async function answeredBefore(deps: CarryOutDeps): Promise<ProbeKey[]> {
+  const { own, probes } = await targetsOf(deps);
+  const answered = new Set<ProbeKey>();
+  for (let round = 0; round < roundsBefore; round++)
+    for (const key of (await probeRound(probes, own, deps)).answered) answered.add(key);
+  return [...answered];
+}
+
+/** Undefined: another order came. */
+async function watch(
+  deps: CarryOutDeps,
+  order: UpdateState["order"],
+  before: readonly ProbeKey[],
+  began: number,
+): Promise<Said | undefined> {
+  const { directory, system } = deps;
+  const addresses = [...new Set(before.map((key) => key.split(" ")[2] ?? ""))];
+  const { own, mtu = 1300 } = readFacts(deps);
+  const probes = probesOf(addresses, mtu);
+  const isFailure = makeEngineWatch(deps);
+  const end = system.monotonic() + order.watch_s * 1000;
+  const settled = system.monotonic() + settleMs;
+  let rounds: Round[] = [];
+  // A short watch, too, has to see what a lost peer is.
+  while (system.monotonic() < end || rounds.length <= lostRounds) {
+    const round = await probeRound(probes, own, deps);
+    if (system.monotonic() > settled) rounds = [...rounds, round].slice(-60);
+    if (readUpdateState(directory)?.order.order !== order.order) return undefined;
+    const verdict = judge(before, rounds) ?? isFailure() ?? agentFailure(deps, order, began);
+    if (verdict !== undefined)
+      return { state: "failed", ...verdict, ...given({ log: await deps.logLine() }) };
+    await system.sleep(roundEveryMs);
+  }
+  const lost = [...new Set(lostProbes(before, rounds).map((key) => key.split(" ")[2] ?? ""))];
+  return { state: "passed", answered: peersIn(before), lost };
+}
+
+/** An engine that ends, or grows without end. */
+function makeEngineWatch({ directory }: CarryOutDeps) {
+  const read = () => {
+    const process = findEngineProcess(join(directory, "config.yml"));
+    if (process === undefined) return undefined;
+    const status = readTextIfThere(`/proc/${process.pid}/status`) ?? "";
+    return { pid: process.pid, kilobytes: Number(/^VmRSS:\s+(\d+)/m.exec(status)?.[1] ?? 0) };
+  };
+  const first = read();
+  return () => {
+    const now = read();
+    if (first === undefined) return undefined;
+    if (now?.pid !== first.pid)
+      return { probe: "process of the engine", reason: "The engine ended by itself, or was started again" };
+    const growth = now.kilobytes - first.kilobytes;
+    if (growth <= mostGrowth) return undefined;
+    return {
+      probe: "memory of the engine",
+      reason: `The engine's memory grew by ${Math.round(growth / 1024)} MB`,
+    };
+  };
+}
+
+/** The version that should run has to check in. */
+function agentFailure(
+  { directory, system }: CarryOutDeps,
+  { agent = buildInfo.version }: UpdateState["order"],
+  began: number,
+) {
+  const now = system.now();
+  const seen = lastSeen(directory);
+  const isSeen = seen !== undefined && seen.agent === agent && seen.at >= began - 1000;
+  const patience = isSeen ? seen.at + seenAgainMs : began + firstSeenMs;
+  if (now < patience) return undefined;
+  return { probe: "check-in of the agent", reason: "The agent does not check in since the change" };
+}

@@ -1,0 +1,104 @@
+// Whether packets pass to the peers of an organization in both ways, by echoes: small ones, and such that fill the tunnel. An
+// answer proves both directions. Idle nodes are probed alike: that is the traffic which a ring needs.
+
+import type { EchoSocket, OpenEcho } from "../../platform/network/echo-socket.ts";
+import type { System } from "../../base/system.ts";
+
+/** One thing that is probed: `4 small 10.77.0.1`. */
+export type ProbeKey = string;
+type Probe = { key: ProbeKey; address: string; bytes: number };
+
+export type Round = { at: number; answered: ReadonlySet<ProbeKey> };
+
+const answerWithinMs = 1500;
+const headers = { 4: 28, 6: 48 };
+
+export function probesOf(addresses: readonly string[], mtu: number): Probe[] {
+  return addresses.flatMap((address) => {
+    const family = address.includes(":") ? 6 : 4;
+    return [
+      { key: `${family} small ${address}`, address, bytes: 8 },
+      { key: `${family} large ${address}`, address, bytes: mtu - headers[family] },
+    ];
+  });
+}
+
+/** Sends each probe once, and resolves with those that were answered. */
+export async function probeRound(
+  probes: readonly Probe[],
+  own: readonly string[],
+  { openEcho, system }: { openEcho: OpenEcho; system: Pick<System, "now" | "sleep" | "random"> },
+): Promise<Round> {
+  const answered = new Set<ProbeKey>();
+  const [start = 0, more = 0] = system.random(2);
+  const first = start * 256 + more;
+  const waiting = new Map(probes.map(({ key }, at) => [(first + at) & 0xffff, key]));
+  const sockets = new Map<number, EchoSocket>();
+  for (const address of own) {
+    const family = address.includes(":") ? 6 : 4;
+    if (sockets.has(family)) continue;
+    const opened = await openEcho(address, ({ sequence }) => {
+      const key = waiting.get(sequence);
+      if (key !== undefined) answered.add(key);
+    });
+    if (typeof opened !== "string") sockets.set(family, opened);
+  }
+  for (const [sequence, key] of waiting) {
+    const probe = probes.find((each) => each.key === key);
+    if (probe === undefined) continue;
+    sockets
+      .get(probe.address.includes(":") ? 6 : 4)
+      ?.send(probe.address, sequence, system.random(Math.max(8, probe.bytes)));
+  }
+  await system.sleep(answerWithinMs);
+  for (const socket of sockets.values()) socket.close();
+  return { at: system.now(), answered };
+}
+
+export type Verdict = { probe: string; reason: string } | undefined;
+
+/** Without an answer for so many rounds, a probe counts as lost. */
+export const lostRounds = 4;
+/** A node with more than this share of additional losses does not carry traffic as before. */
+const mostRisenLoss = 0.2;
+/** Rounds that show a loss. */
+const lossRounds = 20;
+
+/** What does not answer now, of what answered before. */
+export function lostProbes(before: readonly ProbeKey[], rounds: readonly Round[]): ProbeKey[] {
+  const last = rounds.slice(-lostRounds);
+  if (last.length < lostRounds) return [];
+  return before.filter((key) => last.every(({ answered }) => !answered.has(key)));
+}
+
+/**
+ * Whether the node works worse than before. One peer that is lost may be away itself: the control plane judges that. A kind
+ * of packets that reaches less than half of the peers is the node's own fault.
+ */
+export function judge(before: readonly ProbeKey[], rounds: readonly Round[]): Verdict {
+  const kindOf = (key: ProbeKey) => key.split(" ").slice(0, 2).join(" ");
+  const lost = lostProbes(before, rounds);
+  for (const [kind, keys] of Map.groupBy(before, kindOf)) {
+    const gone = keys.filter((key) => lost.includes(key));
+    if (gone.length * 2 <= keys.length) continue;
+    const names = gone.map((key) => key.split(" ")[2]).join(", ");
+    const [family, size] = kind.split(" ");
+    return {
+      probe: `${size} packets of IPv${family} to ${names}`,
+      reason: `${gone.length} of ${keys.length} peers that answered before do not answer ${size} packets of IPv${family}`,
+    };
+  }
+  const recent = rounds.slice(-lossRounds);
+  if (recent.length < lossRounds || before.length === 0) return undefined;
+  const kept = before.filter((key) => !lost.includes(key));
+  const answers = recent.reduce(
+    (sum, { answered }) => sum + kept.filter((key) => answered.has(key)).length,
+    0,
+  );
+  const loss = kept.length === 0 ? 0 : 1 - answers / (kept.length * recent.length);
+  if (loss <= mostRisenLoss) return undefined;
+  return {
+    probe: "loss of echoes",
+    reason: `${Math.round(loss * 100)} % of the echoes to peers that answered before are lost`,
+  };
+}

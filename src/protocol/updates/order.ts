@@ -1,0 +1,58 @@
+// The wire of updates in rings: what the control plane asks of a node, and what the node says of it. Both sides use it.
+
+import * as v from "valibot";
+import { foreignSentence, foreignText } from "../../base/text.ts";
+import { isVersion } from "./version.ts";
+
+/** What root of a machine may let a control plane update. */
+export const updatable = ["agent", "engine"] as const;
+
+/** Of the agent or the engine. */
+export const UpdateVersion = v.pipe(foreignText(20), v.check(isVersion, "Enter a version such as 1.2.3."));
+const number = v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(Number.MAX_SAFE_INTEGER));
+
+/** A node says it in each check-in, if root of its machine permits updates. A newer node may name more. */
+export const MayUpdate = v.object({
+  may: v.pipe(v.array(foreignText(16)), v.maxLength(8)),
+  /** The number of the last order that it took; 0: none. */
+  order: number,
+  /** Its clock's distance from UTC, in minutes. */
+  zone: v.pipe(v.number(), v.integer(), v.minValue(-900), v.maxValue(900)),
+});
+export type MayUpdate = v.InferOutput<typeof MayUpdate>;
+
+/** An order. Its number rises; a node that has taken it does not take it again. */
+export const UpdateOrder = v.object({
+  order: number,
+  /** Go back to what was before the order `order - 1`. */
+  back: v.optional(v.boolean()),
+  agent: v.optional(UpdateVersion),
+  engine: v.optional(UpdateVersion),
+  /** How long the node watches itself, in seconds. */
+  watch_s: v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(86_400)),
+});
+export type UpdateOrder = v.InferOutput<typeof UpdateOrder>;
+
+/**
+ * `state`: taken: it begins. applied: it runs the versions, and watches itself. passed: it has watched for long enough.
+ * failed: it does not work, and the former versions are back. returned: it went back because it was told to. refused: it
+ * changes nothing, for example because root withdrew the permission. A newer node may say another word.
+ */
+export const UpdateReport = v.object({
+  order: number,
+  state: foreignText(16),
+  /** What runs now. */
+  agent: v.optional(foreignText(64)),
+  engine: v.optional(foreignText(64)),
+  /** Why it failed, or was refused. */
+  reason: v.optional(foreignSentence(500)),
+  /** The probe that failed, such as "large packets to 10.77.0.1". */
+  probe: v.optional(foreignSentence(200)),
+  /** The line of a log that says most about it. */
+  log: v.optional(foreignSentence(500)),
+  /** How many peers answered. */
+  answered: v.optional(v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(1000))),
+  /** Overlay addresses of peers that answered before, and do not now. */
+  lost: v.optional(v.pipe(v.array(foreignText(45)), v.maxLength(32))),
+});
+export type UpdateReport = v.InferOutput<typeof UpdateReport>;

@@ -1,0 +1,196 @@
+// Carries updates in rings forward: reads what may make a difference, lets rollout-step.ts decide, and writes the step, the
+// orders and the event in one transaction.
+
+import { ourselves, record } from "../audit/record.ts";
+import { countedSilence, watchSilence } from "../nodes/contact/silence.ts";
+import type { UpdateOrder } from "../../protocol/updates/order.ts";
+import type { ServerOptions } from "../options.ts";
+import type { Reader, Transaction } from "../store/database.ts";
+import {
+  computed,
+  integer,
+  integerOrNull,
+  joined,
+  queryAll,
+  queryNumber,
+  text,
+  textOrNull,
+  truth,
+} from "../store/table.ts";
+import { nodes } from "../store/tables/nodes.ts";
+import { rolloutNodes, rollouts, type RolloutRow } from "../store/tables/rollouts.ts";
+import { notifyNode } from "../store/versions.ts";
+import { permissionOf } from "../nodes/contact/update-permission.ts";
+import {
+  lateMs,
+  nextStep,
+  settleMs,
+  silentMs,
+  type Member,
+  type Ring,
+  type Step,
+  type Told,
+} from "./rollout-step.ts";
+
+type Services = Pick<ServerOptions, "db" | "system" | "clock">;
+type Silence = (last: number) => number;
+
+/** After a turn, the loop rests this many times as long: a large organization costs no more than a small one. */
+const restFactor = 100;
+const longestRestMs = 30_000;
+
+/** The turn of the background loop. */
+export function makeRollouts(services: Services): () => Promise<void> {
+  const { system, clock } = services;
+  let restUntil = 0;
+  return async () => {
+    const began = system.monotonic();
+    if (began < restUntil || clock.doubt() !== undefined) return;
+    await advanceRollouts(services);
+    const ended = system.monotonic();
+    restUntil = ended + Math.min(longestRestMs, (ended - began) * restFactor);
+  };
+}
+
+/** One step of each open rollout. */
+export async function advanceRollouts(services: Services): Promise<void> {
+  const { db, system } = services;
+  const open = await queryAll(
+    db,
+    rollouts,
+    `SELECT ${rollouts.select()} FROM rollouts WHERE ended_at IS NULL`,
+  );
+  if (open.length === 0) return;
+  const now = system.now();
+  const watch = await watchSilence(services, now);
+  const silence: Silence = (last) => Math.max(0, countedSilence(last, now, watch?.gaps ?? []));
+  for (const row of open) {
+    const step = nextStep(row, await readRing(db, row, now, silence), row, now);
+    if (step !== undefined) await takeStep(services, row, step, now);
+  }
+}
+
+const counted = computed({ state: text(), n: integer() });
+const memberPick = joined(
+  "m",
+  rolloutNodes,
+  "n",
+  computed({
+    name: text(),
+    isLighthouse: truth(0),
+    isRelay: truth(0),
+    mayUpdate: textOrNull(),
+    nodeState: text(),
+    routed: text(),
+    exits: text(),
+    lastCheckinAt: integerOrNull(),
+  }),
+);
+const columns = `${rolloutNodes.select("m")}, n.name, n.is_lighthouse, n.is_relay, n.may_update, n.state AS node_state,
+  n.subnets AS routed, n.exit_groups AS exits, s.last_checkin_at`;
+const from = `FROM rollout_nodes m JOIN nodes n ON n.id = m.node_id LEFT JOIN sightings s ON s.node_id = m.node_id
+  WHERE m.rollout_id = $1 AND m.ring = $2`;
+/** Nodes that wait, of which one turn tells some. */
+const mostWaiting = 5000;
+/** Those in between, those whose time is over, and those that are silent. `late`, `silent`: before these times, ms. */
+const mattering = `SELECT ${columns} ${from} AND m.state IN ('told', 'applied', 'passed', 'failed', 'returning', 'returned')
+  AND (m.state IN ('told', 'failed', 'returning') OR n.state <> 'active' OR m.at > $3
+    OR (m.state = 'applied' AND (m.at < $4 OR coalesce(s.last_checkin_at, 0) < $5)))`;
+const changed = `SELECT ${columns} ${from} AND m.state IN ('told', 'applied', 'passed', 'failed', 'returning', 'returned')`;
+const waiting = `SELECT ${columns} ${from} AND m.state = 'waiting'
+  ORDER BY coalesce(s.last_checkin_at, 0) DESC, m.node_id LIMIT $3`;
+
+async function readRing(reader: Reader, row: RolloutRow, now: number, silence: Silence): Promise<Ring> {
+  const { id, ring, watchS, hours } = row;
+  const key = [id, ring];
+  const countStates = `SELECT state, count(*) AS n FROM rollout_nodes WHERE rollout_id = $1 AND ring = $2 GROUP BY state`;
+  const counts = await queryAll(reader, counted, countStates, key);
+  const times = [now - settleMs, now - watchS * 1000 - lateMs, now - silentMs];
+  const some =
+    row.state === "returning"
+      ? await queryAll(reader, memberPick, changed, key)
+      : await queryAll(reader, memberPick, mattering, [...key, ...times]);
+  // Those of other time zones may come first.
+  const next = [...key, hours.length === 0 ? mostWaiting : Number.MAX_SAFE_INTEGER];
+  const waits = row.state === "running" ? await queryAll(reader, memberPick, waiting, next) : [];
+  const proven = `SELECT node_id FROM rollout_nodes WHERE rollout_id = $1 AND ring = $2 AND state = 'passed' AND answered > 0 LIMIT 1`;
+  const size = "SELECT count(*) AS n FROM rollout_nodes WHERE rollout_id = $1";
+  return {
+    counts: Object.fromEntries(counts.map(({ state, n }) => [state, n])),
+    isProven: (await reader.get(proven, key)) !== undefined,
+    members: [...some, ...waits].map((each) => memberOf(each, silence)),
+    size: await queryNumber(reader, size, [id]),
+  };
+}
+
+function memberOf(row: ReturnType<typeof memberPick.parse>, silence: Silence): Member {
+  const { nodeId, name, state, at, reason, probe, logLine, lastCheckinAt } = row;
+  const networks: unknown = JSON.parse(row.routed);
+  return {
+    nodeId,
+    name,
+    state,
+    reason,
+    probe,
+    logLine,
+    stateMs: silence(at),
+    silentMs: silence(lastCheckinAt ?? 0),
+    isEnded: row.nodeState !== "active" && state !== "passed" && state !== "returned",
+    zone: permissionOf(row.mayUpdate).zone,
+    keys: [
+      ...(row.isLighthouse ? ["lighthouse"] : []),
+      ...(row.isRelay ? ["relay"] : []),
+      ...(Array.isArray(networks) ? networks.map(String) : []),
+      ...(row.exits === "[]" ? [] : ["exit"]),
+    ],
+  };
+}
+
+/** All of it, or nothing: a request or a report may have changed the rollout since it was read. */
+async function takeStep(
+  { db }: Services,
+  row: RolloutRow,
+  { progress, told, event }: Step,
+  now: number,
+): Promise<void> {
+  const { id, orgId } = row;
+  const { state, ring, since, reason, failedNode, probe, logLine } = progress;
+  await db.writeFor({ org: orgId }, async (tx) => {
+    const endedAt = state === "stopped" || state === "passed" ? now : null;
+    const before = { id, state: row.state, ring: row.ring, since: row.since };
+    const after = { state, ring, since, reason, failedNode, probe, logLine, endedAt };
+    if ((await rollouts.update(tx, before, after)) === 0) return;
+    for (const each of told) await tell(tx, row, each, now);
+    if (event === undefined) return;
+    const shown = { ring: row.ring, agent: row.agent, engine: row.engine };
+    const why = { reason, node: failedNode, probe, log: logLine };
+    await record(tx, {
+      orgId,
+      at: now,
+      type: `rollout.${event}`,
+      actor: ourselves,
+      subject: `rollout/${id}`,
+      after: event === "stopped" ? { ...shown, ...why } : shown,
+    });
+  });
+}
+
+/** The number of the order to change; the next one is the order to go back. */
+export const orderOf = ({ createdAt }: Pick<RolloutRow, "createdAt">): number => createdAt * 2;
+
+async function tell(tx: Transaction, row: RolloutRow, { nodeId, state }: Told, now: number): Promise<void> {
+  await rolloutNodes.update(tx, { rolloutId: row.id, nodeId }, { state, at: now });
+  if (state === "failed") return;
+  const order = state === "told" || state === "returning" ? orderFor(row, state) : null;
+  await nodes.update(tx, { id: nodeId }, { updateOrder: order && JSON.stringify(order) });
+  await notifyNode(tx, row.orgId, nodeId);
+}
+
+function orderFor(row: RolloutRow, state: "told" | "returning"): UpdateOrder {
+  const { agent, engine, watchS } = row;
+  const versions = { ...(agent === null ? {} : { agent }), ...(engine === null ? {} : { engine }) };
+  const order = orderOf(row);
+  return state === "told"
+    ? { order, ...versions, watch_s: watchS }
+    : { order: order + 1, back: true, ...versions, watch_s: watchS };
+}

@@ -1,0 +1,254 @@
+// Updates in rings as the API shows and steers them. rollout-turn.ts does the steps in between, rollout-step.ts decides them.
+
+import type { Rollout, rolloutActions, RolloutNode, RolloutRequest } from "../../api/rollouts.ts";
+import { onlineMs, type ListQuery } from "../../api/values.ts";
+import { AppError } from "../../base/errors.ts";
+import { quoteWord } from "../../base/plan.ts";
+import { formatTime } from "../../base/quantities.ts";
+import { brand } from "../../brand.ts";
+import { compareVersions } from "../../protocol/updates/version.ts";
+import { record, type Actor } from "../audit/record.ts";
+import { pageOf, searchPattern, type Page } from "../http/lists.ts";
+import type { ServerOptions } from "../options.ts";
+import type { Reader, Transaction } from "../store/database.ts";
+import { isConfigured, nodeColumns, nodeRecord, type NodeRecord } from "../store/nodes.ts";
+import { makeRowWriter } from "../store/row-writer.ts";
+import { nodesWithSightings } from "../store/sightings.ts";
+import { computed, integer, joined, queryAll, queryNumber, queryOne, text } from "../store/table.ts";
+import { rolloutNodes, rollouts, type RolloutRow } from "../store/tables/rollouts.ts";
+import { chooseRings } from "./choose-rings.ts";
+import { permissionOf } from "../nodes/contact/update-permission.ts";
+
+type Store = Pick<ServerOptions, "db" | "system">;
+type Org = { id: number; slug: string };
+
+const counted = computed({ ring: integer(), state: text(), n: integer() });
+const countByRing = `SELECT ring, state, count(*) AS n FROM rollout_nodes WHERE rollout_id = $1 GROUP BY ring, state`;
+const updating = ["told", "applied", "returning"];
+const leftOut = ["failed", "returned", "refused", "skipped"];
+
+async function show(reader: Reader, row: RolloutRow): Promise<Rollout> {
+  const counts = await queryAll(reader, counted, countByRing, [row.id]);
+  const sum = (ring: number, states: readonly string[]) =>
+    counts.reduce((all, each) => all + (each.ring === ring && states.includes(each.state) ? each.n : 0), 0);
+  const name =
+    row.failedNode === null
+      ? undefined
+      : await queryOne(reader, computed({ name: text() }), "SELECT name FROM nodes WHERE id = $1", [
+          row.failedNode,
+        ]);
+  return {
+    id: row.id,
+    agent: row.agent,
+    engine: row.engine,
+    groups: row.groups,
+    hours: row.hours,
+    watch_s: row.watchS,
+    state: row.state,
+    ring: row.ring,
+    rings: Array.from({ length: row.rings }, (_, at) => ({
+      waiting: sum(at + 1, ["waiting"]),
+      updating: sum(at + 1, updating),
+      passed: sum(at + 1, ["passed"]),
+      left_out: sum(at + 1, leftOut),
+    })),
+    reason: row.reason,
+    failed_node: name?.name ?? null,
+    probe: row.probe,
+    log: row.logLine,
+    created_at: formatTime(row.createdAt),
+    ended_at: row.endedAt === null ? null : formatTime(row.endedAt),
+  };
+}
+
+export async function listRollouts(reader: Reader, org: Org, query: ListQuery): Promise<Page<Rollout>> {
+  const { limit, offset } = pageOf(query);
+  const total = await queryNumber(reader, "SELECT count(*) AS n FROM rollouts WHERE org_id = $1", [org.id]);
+  const sql = `SELECT ${rollouts.select()} FROM rollouts WHERE org_id = $1 ORDER BY id DESC
+    LIMIT ${limit} OFFSET ${offset}`;
+  const items: Rollout[] = [];
+  for (const row of await queryAll(reader, rollouts, sql, [org.id])) items.push(await show(reader, row));
+  return { items, total, query };
+}
+
+export async function findRollout(reader: Reader, org: Org, id: number): Promise<Rollout> {
+  return show(reader, await requireRollout(reader, org, id));
+}
+
+async function requireRollout(reader: Reader, org: Org, id: number): Promise<RolloutRow> {
+  const row = await rollouts.find(reader, { orgId: org.id, id });
+  if (row === undefined) throw new AppError("not_found", "There is no such rollout.");
+  return row;
+}
+
+const member = joined("m", rolloutNodes, "n", computed({ name: text() }));
+
+export async function listMembers(
+  reader: Reader,
+  org: Org,
+  id: number,
+  query: ListQuery,
+): Promise<Page<RolloutNode>> {
+  await requireRollout(reader, org, id);
+  const from = `FROM rollout_nodes m JOIN nodes n ON n.id = m.node_id
+    WHERE m.rollout_id = $1 AND lower(n.name) LIKE $2 ESCAPE '!'`;
+  const params = [id, searchPattern(query)];
+  const { limit, offset } = pageOf(query);
+  const sql = `SELECT ${member.select()} ${from}
+    ORDER BY CASE m.state WHEN 'failed' THEN 0 ELSE 1 END, m.ring, n.name, m.node_id LIMIT ${limit} OFFSET ${offset}`;
+  const rows = await queryAll(reader, member, sql, params);
+  const total = await queryNumber(reader, `SELECT count(*) AS n ${from}`, params);
+  return {
+    total,
+    query,
+    items: rows.map((row) => ({
+      node: row.nodeId,
+      node_name: row.name,
+      ring: row.ring,
+      state: row.state,
+      since: formatTime(row.at),
+      reason: row.reason,
+      probe: row.probe,
+      log: row.logLine,
+    })),
+  };
+}
+
+const writeMembers = makeRowWriter(rolloutNodes, () => "");
+const readPermitting = `SELECT ${nodeColumns} FROM ${nodesWithSightings}
+  WHERE org_id = $1 AND may_update IS NOT NULL AND state = 'active' ORDER BY id`;
+
+/** Starts one. Throws conflict while another is open, and if no node may be updated. */
+export async function createRollout(
+  { db, system }: Store,
+  org: Org,
+  wanted: RolloutRequest,
+  actor: Actor,
+): Promise<Rollout> {
+  const { agent = null, engine = null, groups, hours, watch_s: watchS } = wanted;
+  if (agent === null && engine === null)
+    throw new AppError("validation_failed", "Say which version: of the agent, of the engine, or both.", {
+      errors: { agent: ["A version of the agent or of the engine is required."] },
+    });
+  const id = await db.writeFor({ org: org.id }, async (tx) => {
+    await refuseSecond(tx, org);
+    const all = await queryAll(tx, nodeRecord, readPermitting, [org.id]);
+    const chosen = all.filter((node) => isConcerned(node, { agent, engine, groups }));
+    if (chosen.length === 0) throw nothingToUpdate(all.length > 0);
+    // Numbers of orders are made of it, so no two rollouts have the same.
+    const last = "SELECT coalesce(max(created_at), 0) AS n FROM rollouts WHERE org_id = $1";
+    const now = Math.max(system.now(), 1 + (await queryNumber(tx, last, [org.id])));
+    const rings = chooseRings(
+      chosen.map((node) => ({
+        id: node.id,
+        isOnline: (node.lastCheckinAt ?? 0) > now - onlineMs,
+        isHub: isConfigured(node),
+        kind: `${node.overlayVersion}/${node.platform}/${node.publicIp === null}`,
+      })),
+      `${org.id}/${now}`,
+    );
+    const row = await rollouts.insertReturning(tx, {
+      orgId: org.id,
+      agent,
+      engine,
+      groups: [...groups],
+      hours: [...hours],
+      watchS,
+      state: "running",
+      ring: 1,
+      rings: Math.max(...rings.values()),
+      since: now,
+      createdAt: now,
+    });
+    await writeMembers(
+      tx,
+      // In the order of the table's columns.
+      chosen.map(({ id: nodeId, agentVersion, overlayVersion }) => {
+        const ring = rings.get(nodeId) ?? 1;
+        return [row.id, nodeId, ring, "waiting", now, agentVersion, overlayVersion, 0, 0, "", "", ""];
+      }),
+    );
+    const after = { agent, engine, groups, nodes: chosen.length };
+    const subject = `rollout/${row.id}`;
+    await record(tx, { orgId: org.id, at: now, type: "rollout.created", actor, subject, after });
+    return row.id;
+  });
+  return findRollout(db, org, id);
+}
+
+async function refuseSecond(tx: Transaction, org: Org): Promise<void> {
+  const open = await rollouts.find(tx, { orgId: org.id, endedAt: null });
+  if (open === undefined) return;
+  throw new AppError("conflict", `Rollout ${open.id} is under way.`, {
+    hint: `Wait until it has ended, or end it: \`${brand.executable} admin rollout abort ${quoteWord(org.slug)}\`.`,
+  });
+}
+
+/** Never a lower version; and there must be something to do. */
+function isConcerned(
+  node: NodeRecord,
+  { agent, engine, groups }: { agent: string | null; engine: string | null; groups: readonly string[] },
+): boolean {
+  const { may } = permissionOf(node.mayUpdate);
+  if (groups.length > 0 && !groups.some((each) => node.groups.includes(each))) return false;
+  const isNewer = (wanted: string, present: string | null) =>
+    present === null ? 1 : compareVersions(wanted, present);
+  const steps = [
+    ...(agent === null ? [] : [{ may: may.includes("agent"), step: isNewer(agent, node.agentVersion) }]),
+    ...(engine === null ? [] : [{ may: may.includes("engine"), step: isNewer(engine, node.overlayVersion) }]),
+  ];
+  return steps.every((each) => each.may && each.step >= 0) && steps.some(({ step }) => step > 0);
+}
+
+function nothingToUpdate(isPermitted: boolean): AppError {
+  return new AppError(
+    "conflict",
+    isPermitted
+      ? "Each node that permits updates has this version or a higher one, or is in another group."
+      : "No node permits updates by this control plane.",
+    {
+      hint: `On each machine, root permits them: \`${brand.executable} up SLUG --allow-updates agent,engine\`.`,
+    },
+  );
+}
+
+/** Throws conflict with the reason. */
+export async function steerRollout(
+  { db, system }: Store,
+  org: Org,
+  id: number,
+  action: (typeof rolloutActions)[number],
+  actor: Actor,
+): Promise<Rollout> {
+  await db.writeFor({ org: org.id }, async (tx) => {
+    const row = await requireRollout(tx, org, id);
+    const now = system.now();
+    const change = { since: now, ...changeFor(row, action, now) };
+    await rollouts.update(tx, { id }, change);
+    const subject = `rollout/${id}`;
+    await record(tx, { orgId: org.id, at: now, type: "rollout.changed", actor, subject, after: { action } });
+  });
+  return findRollout(db, org, id);
+}
+
+function changeFor(
+  row: RolloutRow,
+  action: (typeof rolloutActions)[number],
+  now: number,
+): Partial<RolloutRow> {
+  const { state, ring, rings, reason } = row;
+  const refuse = (why: string) => new AppError("conflict", `Rollout ${row.id} ${why}.`);
+  if (action === "pause") {
+    if (state !== "running") throw refuse(state === "paused" ? "is paused already" : "is not running");
+    return { state: "paused" };
+  }
+  if (action === "resume") {
+    if (state !== "paused") throw refuse("is not paused");
+    // It paused because the ring proved nothing: the administrator says that it is well.
+    if (reason === "") return { state: "running" };
+    if (ring >= rings) return { state: "passed", reason: "", endedAt: now };
+    return { state: "running", reason: "", ring: ring + 1 };
+  }
+  if (state !== "running" && state !== "paused") throw refuse("has ended, or is being taken back");
+  return { state: "returning", reason: "An administrator ended it" };
+}

@@ -1,0 +1,109 @@
+// Takes what nodes say about their update. A node that says that it works is not believed alone: its peers, and what it lost,
+// speak too.
+
+import { AppError } from "../../base/errors.ts";
+import type { UpdateReport } from "../../protocol/updates/order.ts";
+import type { ServerOptions } from "../options.ts";
+import type { Reader } from "../store/database.ts";
+import { computed, queryAll, queryNumber, text } from "../store/table.ts";
+import { nodes, sightings } from "../store/tables/nodes.ts";
+import { rolloutNodes, rollouts, type RolloutNodeRow, type RolloutRow } from "../store/tables/rollouts.ts";
+import { silentMs } from "./rollout-step.ts";
+import { orderOf } from "./rollout-turn.ts";
+
+type Services = Pick<ServerOptions, "db" | "system">;
+
+/** So many peers that have not changed must say that the node's path is broken. One alone may be wrong, or broken itself. */
+const enoughPeers = 2;
+
+/** Throws conflict if the node has no such order. */
+export async function takeUpdateReport(
+  { db, system }: Services,
+  orgId: number,
+  nodeId: number,
+  report: UpdateReport,
+): Promise<void> {
+  const number = report.order - (report.order % 2);
+  const row = await rollouts.find(db, { orgId, createdAt: number / 2 });
+  const member = row && (await rolloutNodes.find(db, { rolloutId: row.id, nodeId }));
+  if (row === undefined || member === undefined || orderOf(row) !== number)
+    throw new AppError("conflict", "The node has no such order.");
+  const now = system.now();
+  const change = await changeFor(db, { row, member, report, now });
+  if (change === undefined) return;
+  await db.writeFor({ org: orgId }, async (tx) => {
+    // Only from the state that was read: a step may have been taken since, and the node says it again.
+    const before = { rolloutId: row.id, nodeId, state: member.state };
+    if ((await rolloutNodes.update(tx, before, change)) === 0) return;
+    if (["passed", "returned", "refused"].includes(change.state ?? ""))
+      await nodes.update(tx, { id: nodeId }, { updateOrder: null });
+  });
+}
+
+type Told = { row: RolloutRow; member: RolloutNodeRow; report: UpdateReport; now: number };
+
+/** Undefined: nothing new. */
+async function changeFor(reader: Reader, told: Told): Promise<Partial<RolloutNodeRow> | undefined> {
+  const { member, report, now } = told;
+  const { state, reason = "", probe = "", log: logLine = "", answered = 0 } = report;
+  const isBack = report.order % 2 === 1;
+  const isOpen = member.state === "told" || member.state === "applied";
+  if (isBack) {
+    if (member.state !== "returning") return undefined;
+    if (state === "returned") return { state: "returned", at: now };
+    return state === "failed" ? { reason, logLine } : undefined;
+  }
+  if (!isOpen) return undefined;
+  if (state === "taken") return { brokenBefore: await countBroken(reader, told) };
+  if (state === "applied" && member.state === "told") return { state, at: now, answered };
+  if (state === "refused") return { state, at: now, reason };
+  if (state === "failed") return { state, at: now, reason, probe, logLine };
+  if (state !== "passed") return undefined;
+  const doubt = await whyDoubted(reader, told);
+  if (doubt !== undefined)
+    return { state: "failed", at: now, reason: doubt.reason, probe: doubt.probe, logLine };
+  return { state: "passed", at: now, answered };
+}
+
+async function whyDoubted(
+  reader: Reader,
+  told: Told,
+): Promise<{ reason: string; probe: string } | undefined> {
+  const { member, report, now } = told;
+  const heard = await sightings.find(reader, { nodeId: member.nodeId });
+  if (now - (heard?.lastCheckinAt ?? 0) > silentMs)
+    return { reason: "Its agent does not check in", probe: "check-in of the agent" };
+  const lost = await lostPeers(reader, told, report.lost ?? []);
+  if (lost.length > 0)
+    return {
+      reason: `It does not reach ${lost.join(", ")}, which is there and which it reached before`,
+      probe: `echo to ${lost.join(", ")}`,
+    };
+  const broken = await countBroken(reader, told);
+  if (broken - member.brokenBefore < enoughPeers) return undefined;
+  return { reason: `${broken} peers that have not changed do not reach it`, probe: "echoes of its peers" };
+}
+
+/** Peers that are in contact: one that is away itself is not lost by an update of this node. */
+async function lostPeers(
+  reader: Reader,
+  { row, now }: Told,
+  addresses: readonly string[],
+): Promise<readonly string[]> {
+  if (addresses.length === 0) return [];
+  const places = addresses.map((_, at) => `$${at + 3}`).join(", ");
+  const sql = `SELECT n.name FROM nodes n JOIN sightings s ON s.node_id = n.id
+    WHERE n.org_id = $1 AND n.state = 'active' AND s.last_checkin_at > $2
+      AND coalesce(s.overlay_state, '') NOT IN ('stopped', 'not_running')
+      AND (n.ip IN (${places}) OR n.ip6 IN (${places})) ORDER BY n.name`;
+  const params = [row.orgId, now - silentMs, ...addresses];
+  return (await queryAll(reader, computed({ name: text() }), sql, params)).map(({ name }) => name);
+}
+
+/** Peers outside the ring, and in contact, that report the path to this node broken. */
+async function countBroken(reader: Reader, { row, member, now }: Told): Promise<number> {
+  const sql = `SELECT count(*) AS n FROM paths x JOIN nodes n ON n.id = $2 JOIN sightings s ON s.node_id = x.node_id
+    WHERE x.org_id = $1 AND x.probe = 'broken' AND x.peer IN (n.ip, coalesce(n.ip6, n.ip)) AND s.last_checkin_at > $3
+      AND NOT EXISTS (SELECT 1 FROM rollout_nodes m WHERE m.rollout_id = $4 AND m.node_id = x.node_id AND m.ring = $5)`;
+  return queryNumber(reader, sql, [row.orgId, member.nodeId, now - silentMs, row.id, member.ring]);
+}

@@ -1,0 +1,89 @@
+// Updates in rings: each rollout, and its nodes.
+
+import * as v from "valibot";
+import {
+  integer,
+  integerOrNull,
+  integerWithDefault,
+  json,
+  serial,
+  table,
+  textOrNull,
+  textWithDefault,
+  word,
+  type TableRow,
+} from "../table.ts";
+import { RolloutHours } from "../../../api/rollouts.ts";
+
+export const rolloutStates = ["running", "paused", "returning", "stopped", "passed"] as const;
+export const memberStates = [
+  "waiting",
+  "told",
+  "applied",
+  "passed",
+  "failed",
+  "returning",
+  "returned",
+  "refused",
+  "skipped",
+] as const;
+
+export const rollouts = table(
+  "rollouts",
+  {
+    id: serial,
+    orgId: integer("REFERENCES organizations (id)"),
+    agent: textOrNull(),
+    engine: textOrNull(),
+    /** Groups of nodes; empty: all. */
+    groups: json(v.array(v.string())),
+    /** When nodes may be told, in their own time. */
+    hours: json(RolloutHours),
+    watchS: integer(),
+    state: word(rolloutStates),
+    /** The present ring, from 1; rings are at most `rings`. */
+    ring: integer(),
+    rings: integer(),
+    /** Why it stopped or pauses; empty: it did not. */
+    reason: textWithDefault("DEFAULT ''"),
+    /** The node that stopped it. */
+    failedNode: integerOrNull(),
+    probe: textWithDefault("DEFAULT ''"),
+    logLine: textWithDefault("DEFAULT ''"),
+    /** Since when it is in this state and ring, ms. */
+    since: integer(),
+    createdAt: integer(),
+    endedAt: integerOrNull(),
+  },
+  { indexes: ["CREATE INDEX rollouts_open ON rollouts (org_id) WHERE ended_at IS NULL"] },
+);
+export type RolloutRow = TableRow<typeof rollouts>;
+
+export const rolloutNodes = table(
+  "rollout_nodes",
+  {
+    rolloutId: integer("REFERENCES rollouts (id)"),
+    nodeId: integer("REFERENCES nodes (id)"),
+    ring: integer(),
+    state: word(memberStates),
+    /** Since when, ms. */
+    at: integer(),
+    /** What it ran before. */
+    formerAgent: textOrNull(),
+    formerEngine: textOrNull(),
+    /** Peers that reported its path broken when it was told. */
+    brokenBefore: integerWithDefault("DEFAULT 0"),
+    answered: integerWithDefault("DEFAULT 0"),
+    reason: textWithDefault("DEFAULT ''"),
+    probe: textWithDefault("DEFAULT ''"),
+    logLine: textWithDefault("DEFAULT ''"),
+  },
+  {
+    constraints: ["PRIMARY KEY (rollout_id, node_id)"],
+    indexes: [
+      "CREATE INDEX rollout_nodes_state ON rollout_nodes (rollout_id, ring, state, at)",
+      "CREATE INDEX rollout_nodes_node ON rollout_nodes (node_id)",
+    ],
+  },
+);
+export type RolloutNodeRow = TableRow<typeof rolloutNodes>;

@@ -1,0 +1,198 @@
+// Updates in rings with real engines in namespaces: a good one goes through all nodes without a lost ping, bad ones stop at the
+// first node, which goes back by itself, and no other node is touched.
+
+import { afterAll, beforeAll, expect, test } from "bun:test";
+import { copyFileSync, readFileSync, statSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import * as v from "valibot";
+import { Rollout } from "../../src/api/rollouts.ts";
+import { buildAgent, startControlPlane, type ControlPlane } from "../support/agent.ts";
+import { bridgePort } from "../support/bridge.ts";
+import {
+  enginesOf,
+  placesBelow,
+  registerDesktop,
+  startDaemon,
+  untilStatus,
+  type Places,
+} from "../support/daemon.ts";
+import { inCi } from "../support/debian.ts";
+import { openChannel, packEngine, packFiles } from "../support/engine-channel.ts";
+import { asRoot, engines, missing, type Engine } from "../support/engines.ts";
+import { makeLan, startPing, type Host } from "../support/namespaces.ts";
+import { makeOrganization, type Organization } from "../support/overlay.ts";
+import { temporaryDirectory } from "../support/temporary.ts";
+
+buildAgent();
+const [, older, newer] = engines;
+if (inCi && missing !== undefined) throw new Error(missing);
+
+const names = ["lighthouse", "desk", "porch", "attic"];
+const watchS = 20;
+
+type Node = { name: string; host: Host; places: Places; overlay: string };
+
+let stack: AsyncDisposableStack;
+let plane: ControlPlane;
+let acme: Organization;
+let nodes: Node[];
+let publish: (version: string) => void;
+
+/** The same engine with another version of the same length: what is wrong with it is done to its machine from outside. */
+function renamed({ nebula, version }: Engine, other: string): Buffer {
+  const bytes = readFileSync(nebula);
+  for (let at = bytes.indexOf(version); at !== -1; at = bytes.indexOf(version, at + 1))
+    bytes.write(other, at);
+  return bytes;
+}
+
+async function start(engine: Engine): Promise<void> {
+  stack = new AsyncDisposableStack();
+  const directory = stack.use(temporaryDirectory());
+  const lan = stack.use(makeLan(names));
+  plane = stack.use(await startControlPlane(join(directory.path, "server")));
+  acme = await makeOrganization(plane);
+  const channel = stack.use(openChannel());
+  publish = (version) => {
+    if (newer === undefined) return;
+    writeFileSync(join(directory.path, "nebula"), renamed(newer, version), { mode: 0o755 });
+    channel.publish(version, packFiles(directory.path, ["nebula"]));
+  };
+  if (newer !== undefined) channel.publish(newer.version, packEngine(directory.path, newer));
+  const token = await acme.makeToken(["--uses", "10", "--lighthouse"]);
+  nodes = [];
+  for (const name of names) {
+    const host = lan.host(name);
+    const overlay = join(directory.path, `${name}-engine`);
+    copyFileSync(engine.nebula, overlay);
+    const places = placesBelow(join(directory.path, name), overlay);
+    const bridges = join(directory.path, name);
+    const flags = name === "lighthouse" ? ["--is-lighthouse", "--public-ip", host.address] : [];
+    await registerDesktop(acme, places, token, name, [...flags, "--allow-updates", `engine=${channel.url}`]);
+    for (const port of [new URL(plane.url).port, new URL(channel.url.replace("{version}", "")).port])
+      stack.use(await bridgePort(host, bridges, Number(port)));
+    const daemon = await startDaemon(host, places);
+    stack.defer(() => daemon.signal("SIGTERM"));
+    nodes.push({ name, host, places, overlay });
+  }
+  for (const { places } of nodes) await untilStatus(places, "acme", ({ state }) => state === "running");
+}
+
+const versionOf = ({ host, overlay }: Node) => /Version: (\S+)/.exec(host.run([overlay, "-version"]))?.[1];
+
+async function rollOut(engine: string): Promise<Rollout> {
+  for (let tries = 0; tries < 60; tries++) {
+    const answer = await acme.api("POST", "/api/org/acme/rollouts/", { engine, watch_s: watchS });
+    if (answer.status === 201) return v.parse(Rollout, await answer.json());
+    // Nodes say with their next check-in what root permits.
+    await Bun.sleep(1000);
+  }
+  throw new Error("No rollout could be created");
+}
+
+async function ended(id: number, ms: number): Promise<Rollout> {
+  for (const giveUpAt = performance.now() + ms; ; await Bun.sleep(500)) {
+    const answer = await acme.api("GET", `/api/org/acme/rollouts/${id}/`);
+    const shown = v.parse(Rollout, await answer.json());
+    if (shown.ended_at !== null) return shown;
+    if (performance.now() > giveUpAt) throw new Error(`It has not ended: ${JSON.stringify(shown)}`);
+  }
+}
+
+type Fault = { begin(host: Host, pid: number): void; end(host: Host): void };
+
+/** While a node runs this version, it has the fault. */
+function doFault(version: string, fault: Fault): Disposable & { nodes: Set<string> } {
+  const having = new Map<string, number>();
+  const met = new Set<string>();
+  const timer = setInterval(() => {
+    for (const node of nodes) {
+      const pid = badEngine(node, version);
+      if (having.get(node.name) === pid) continue;
+      if (having.has(node.name)) fault.end(node.host);
+      having.delete(node.name);
+      if (pid === undefined) continue;
+      having.set(node.name, pid);
+      met.add(node.name);
+      fault.begin(node.host, pid);
+    }
+  }, 500);
+  return { nodes: met, [Symbol.dispose]: () => clearInterval(timer) };
+}
+
+function badEngine(node: Node, version: string): number | undefined {
+  const [pid] = enginesOf(node.places);
+  if (pid === undefined || versionOf(node) !== version) return undefined;
+  try {
+    return statSync(`/proc/${pid}/exe`).ino === statSync(node.overlay).ino ? pid : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+asRoot("updates in rings", () => {
+  beforeAll(async () => {
+    if (older !== undefined) await start(older);
+  }, 120_000);
+  afterAll(async () => stack?.disposeAsync());
+
+  const isHere = older !== undefined && newer !== undefined;
+  const drop = (rule: string): Fault => ({
+    begin(host) {
+      host.run(["nft", "add", "table", "inet", "bad"]);
+      host.run(["nft", "add", "chain inet bad out { type filter hook output priority 0; }"]);
+      host.run(["nft", `add rule inet bad out ${rule} drop`]);
+    },
+    end: (host) => void host.run(["nft", "delete", "table", "inet", "bad"]),
+  });
+  const bad: Record<string, { version: string; fault: Fault; probe: string }> = {
+    "ends after some seconds": {
+      version: "1.13.1",
+      fault: { begin: (_, pid) => void setTimeout(() => process.kill(pid, "SIGKILL"), 12_000), end() {} },
+      probe: "process of the engine",
+    },
+    "drops large packets": {
+      version: "1.13.2",
+      fault: drop("udp dport 4242 meta length > 1200"),
+      probe: "large packets of IPv4",
+    },
+    "drops everything": { version: "1.13.3", fault: drop("udp dport 4242"), probe: "small packets of IPv4" },
+  };
+
+  for (const [what, { version, fault, probe }] of Object.entries(bad))
+    test.skipIf(!isHere)(
+      `stop at the first node where the engine ${what}`,
+      async () => {
+        publish(version);
+        using faults = doFault(version, fault);
+        const { id } = await rollOut(version);
+        const shown = await ended(id, 100_000);
+        expect([...faults.nodes]).toEqual([shown.failed_node ?? ""]);
+        expect(shown).toMatchObject({ state: "stopped", ring: 1 });
+        expect(shown.probe).toContain(probe);
+        expect(shown.failed_node).not.toBeNull();
+        expect(shown.log).not.toBe("");
+        expect(nodes.map(versionOf)).toEqual(nodes.map(() => older?.version));
+        for (const { places } of nodes) await untilStatus(places, "acme", ({ state }) => state === "running");
+      },
+      120_000,
+    );
+
+  test.skipIf(!isHere)(
+    "go through all nodes, which stay reachable",
+    async () => {
+      const desk = nodes[1];
+      const lighthouse = nodes[0];
+      if (desk === undefined || lighthouse === undefined || newer === undefined) return;
+      const { id } = await rollOut(newer.version);
+      const shown = await ended(id, 150_000);
+      expect(shown).toMatchObject({ state: "passed" });
+      expect(shown.rings.map(({ passed }) => passed)).toEqual([1, 3]);
+      expect(nodes.map(versionOf)).toEqual(nodes.map(() => newer.version));
+      const ping = startPing(desk.host, "10.77.0.1");
+      await ping.reply(20_000);
+      await ping.stop();
+    },
+    170_000,
+  );
+});

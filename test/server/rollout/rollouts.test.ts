@@ -1,0 +1,199 @@
+// Updates in rings on the control plane, with nodes that check in and report.
+
+import { afterEach, beforeEach, describe, expect, test } from "bun:test";
+import * as v from "valibot";
+import { Rollout } from "../../../src/api/rollouts.ts";
+import type { Organization } from "../../../src/api/organizations.ts";
+import { operator } from "../../../src/server/audit/record.ts";
+import { createRollout } from "../../../src/server/rollout/rollouts.ts";
+import { codeOf, registerNode } from "../../support/nodes.ts";
+import { makeRandom } from "../../support/random.ts";
+import { makeFleet, newer, older, runRollout, type Bot, type Fault } from "../../support/rollout-fleet.ts";
+import { makeTestServer, onPostgres, type TestServer } from "../../support/server.ts";
+
+let server: TestServer;
+let acme: Organization;
+let owner: string;
+const watchS = 60;
+
+beforeEach(async () => {
+  server = await makeTestServer();
+  acme = await server.organization("acme", "10.77.0.0/16");
+  owner = await server.person("owner@example.org");
+  await server.join(acme, "owner@example.org", "owner");
+});
+afterEach(() => server[Symbol.asyncDispose]());
+
+const path = "/api/org/acme/rollouts/";
+const create = (body: object = {}) =>
+  server.send("POST", path, { token: owner, body: { engine: newer, watch_s: watchS, ...body } });
+const start = async (body: object = {}) => {
+  const answer = await create(body);
+  if (answer.status !== 201) throw new Error(answer.text);
+  return v.parse(Rollout, answer.json);
+};
+const steer = (id: number, action: string) =>
+  server.send("POST", `${path}${id}/steer/`, { token: owner, body: { action } });
+const changed = (bots: readonly Bot[]) => bots.filter(({ engine }) => engine === newer).length;
+
+describe("a good update", () => {
+  test("goes through the rings, hubs last and one of a kind at a time", async () => {
+    const bots = await makeFleet(server, acme, 40, (at) =>
+      at < 3 ? { is_lighthouse: true, public_ip: `192.0.2.${at + 1}` } : {},
+    );
+    await start();
+    const sizes = new Map<number, number>();
+    const done = await runRollout(
+      { server, org: acme, bots, seed: 1, watchS },
+      {
+        async onTick({ ring, state }) {
+          if (state === "running") sizes.set(ring, Math.max(sizes.get(ring) ?? 0, changed(bots)));
+          const busy = await server.db.get(
+            `SELECT count(*) AS n FROM rollout_nodes m JOIN nodes n ON n.id = m.node_id
+             WHERE n.is_lighthouse = 1 AND m.state = 'told'`,
+          );
+          expect(Number(busy?.["n"])).toBeLessThanOrEqual(1);
+        },
+      },
+    );
+    expect(done).toMatchObject({ state: "passed", reason: "" });
+    expect([...sizes.values()]).toEqual([1, 2, 10, 40]);
+    expect(changed(bots)).toBe(40);
+    const left = await server.db.get("SELECT count(*) AS n FROM nodes WHERE update_order IS NOT NULL");
+    expect(Number(left?.["n"])).toBe(0);
+  });
+
+  test("leaves out nodes without permission, with a higher version, or of other groups", async () => {
+    const bots = await makeFleet(server, acme, 3);
+    await registerNode(server, acme, "closed", { overlay_version: older });
+    const higher = await registerNode(server, acme, "higher", { overlay_version: "1.12.0" });
+    const updates = { may: ["engine"], order: 0, zone: 0 };
+    await higher.checkin({ overlay_version: "1.12.0", updates });
+    const { rings } = await start();
+    expect(rings.map(({ waiting }) => waiting).reduce((sum, each) => sum + each)).toBe(bots.length);
+  });
+
+  test("is refused where nothing may be updated, and beside another one", async () => {
+    await registerNode(server, acme, "closed", { overlay_version: older });
+    expect(codeOf(await create())).toEqual([409, "conflict"]);
+    expect(codeOf(await create({ engine: undefined }))).toEqual([400, "validation_failed"]);
+    await makeFleet(server, acme, 2);
+    await start();
+    expect(codeOf(await create())).toEqual([409, "conflict"]);
+  });
+
+  test("waits for the hours of the nodes", async () => {
+    const bots = await makeFleet(server, acme, 2);
+    // The clock of the tests begins at midnight (UTC) of a Saturday.
+    await start({ hours: [{ days: ["sat"], from: 2, until: 4 }] });
+    const began = server.clock.ms;
+    let first = 0;
+    await runRollout(
+      { server, org: acme, bots, seed: 2, watchS },
+      { onTick: () => void (first ||= changed(bots) > 0 ? server.clock.ms : 0) },
+    );
+    expect(first - began).toBeGreaterThan(7_200_000 - 60_000);
+    expect(changed(bots)).toBe(2);
+  });
+});
+
+describe("a bad update", () => {
+  for (const fault of ["fails", "silent", "mute", "lost"] satisfies Fault[])
+    test(`(${fault}) stops in the first ring, and is taken back`, async () => {
+      const bots = await makeFleet(server, acme, 12);
+      const { id } = await start();
+      const most = { changed: 0 };
+      const done = await runRollout(
+        { server, org: acme, bots, fault, seed: 3, watchS },
+        { onTick: () => void (most.changed = Math.max(most.changed, changed(bots))) },
+      );
+      expect(done).toMatchObject({ id, state: "stopped", ring: 1 });
+      expect(done.failed_node).toMatch(/^node\d+$/);
+      expect(done.reason).not.toBe("");
+      expect(most.changed).toBe(1);
+      expect(changed(bots)).toBe(0);
+      const event = await server.db.get("SELECT after FROM events WHERE type = 'rollout.stopped'");
+      expect(String(event?.["after"])).toContain(done.reason.slice(0, 20));
+    });
+
+  test("says which probe and which line of the log", async () => {
+    const bots = await makeFleet(server, acme, 3);
+    await start();
+    const done = await runRollout({ server, org: acme, bots, fault: "fails", seed: 4, watchS });
+    expect(done).toMatchObject({ reason: "No packets", probe: "large packets", log: "level=error" });
+  });
+});
+
+test("an administrator pauses, resumes and aborts", async () => {
+  const bots = await makeFleet(server, acme, 6);
+  const { id } = await start();
+  expect((await steer(id, "pause")).status).toBe(200);
+  expect(codeOf(await steer(id, "pause"))).toEqual([409, "conflict"]);
+  for (let at = 0; at < 10; at++) {
+    server.clock.ms += 5000;
+    await server.app.services.reports.stop();
+  }
+  expect(changed(bots)).toBe(0);
+  expect((await steer(id, "resume")).status).toBe(200);
+  expect((await steer(id, "abort")).status).toBe(200);
+  const done = await runRollout({ server, org: acme, bots, seed: 5, watchS });
+  expect(done).toMatchObject({ state: "stopped", reason: "An administrator ended it" });
+  expect(changed(bots)).toBe(0);
+});
+
+test("a node reports its own update alone, and only one that it has", async () => {
+  const [bot, other] = await makeFleet(server, acme, 2);
+  await start();
+  const body = { order: 1, state: "passed" };
+  const place = `/api/org/acme/nodes/${bot?.node.id}/update_report/`;
+  expect((await server.send("POST", place, { body, token: other?.node.token ?? "" })).status).toBe(403);
+  expect((await server.send("POST", place, { body, token: bot?.node.token ?? "" })).status).toBe(409);
+});
+
+/** Throws before or after a write, as a kill would end it. */
+function killedServices(random: () => number, share: number) {
+  const { services } = server.app;
+  const kills = { count: 0 };
+  const writeFor: typeof services.db.writeFor = async (concern, work) => {
+    if (random() < share) {
+      kills.count++;
+      throw new Error("killed before the commit");
+    }
+    const result = await services.db.writeFor(concern, work);
+    if (random() < share) {
+      kills.count++;
+      throw new Error("killed after the commit");
+    }
+    return result;
+  };
+  // The members of a database are its own: a copy would lose them.
+  const db = new Proxy(services.db, {
+    get: (target, name) => (name === "writeFor" ? writeFor : Reflect.get(target, name)),
+  });
+  return { services: { ...services, db }, kills };
+}
+
+test("goes on where it was after each of 200 kills between its writes", async () => {
+  const bots = await makeFleet(server, acme, 20);
+  let killed = 0;
+  for (let seed = 1; killed < (onPostgres ? 20 : 200); seed++) {
+    const random = makeRandom(seed);
+    for (const bot of bots) Object.assign(bot, { engine: older, said: "done" });
+    await server.db.write((tx) => tx.run("UPDATE nodes SET overlay_version = $1", [older]));
+    await createRollout(
+      server.app.services,
+      acme,
+      { engine: newer, watch_s: watchS, groups: [], hours: [] },
+      operator,
+    );
+    const { services, kills } = killedServices(random, 0.4);
+    const fault = seed % 3 === 0 ? ("fails" as const) : undefined;
+    const done = await runRollout(
+      { server, org: acme, bots, seed, watchS, ...(fault === undefined ? {} : { fault }) },
+      { services },
+    );
+    expect([seed, done.state]).toEqual([seed, fault === undefined ? "passed" : "stopped"]);
+    expect([seed, changed(bots)]).toEqual([seed, fault === undefined ? 20 : 0]);
+    killed += kills.count;
+  }
+}, 60_000);
