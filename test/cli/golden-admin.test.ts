@@ -304,6 +304,7 @@ async function noteData(): Promise<void> {
   await note("key rotate");
   await note("audit verify");
   await note(`policy get acme --at 0s --report ${place}/report`);
+  await note("policy test acme any laptop tcp/443 --at 0s");
   const nodeConfig = join(place, "report.json");
   const [report = ""] = readFileSync(join(place, "report"), "utf8").split("\n");
   writeFileSync(nodeConfig, JSON.stringify(v.parse(v.looseObject({}), JSON.parse(report))));

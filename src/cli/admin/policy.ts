@@ -217,12 +217,14 @@ async function explain(context: Context): Promise<number> {
   const [slug = "", from = "", to = "", port] = context.words;
   const { protocol, number } = packetOf(port);
   const asked = given({ port: number === undefined ? undefined : Number(number) });
-  if (isAboutPast(context))
+  if (isAboutPast(context)) {
+    if (port === undefined) throw new AppError("usage", "--at needs PORT, too");
     return showPast(context, {
       ...given({ from: from === "any" ? undefined : from, port: number }),
       to,
       protocol,
     });
+  }
   const verdict = await read(context, async (api) => {
     const ids = {
       from: (await nodeByName(api, slug, from)).id,

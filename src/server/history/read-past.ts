@@ -59,6 +59,7 @@ class Fold {
   readonly until: number;
   last: Past["last"];
   since: number | undefined;
+  first: number | undefined;
   /** The changes nearest to the moment, and how far the clock had got. */
   before = Number.NEGATIVE_INFINITY;
   after = Number.POSITIVE_INFINITY;
@@ -80,6 +81,7 @@ class Fold {
   #add([at, part, id, content]: v.InferOutput<typeof Change>): boolean {
     if (at < this.#latest - tickMs && this.until >= at && this.until <= this.#latest) this.isTurned = true;
     this.#latest = Math.max(this.#latest, at);
+    this.first ??= at;
     if (part === "*") this.since = Math.min(this.since ?? at, at);
     if (at > this.until) {
       this.after = Math.min(this.after, at);
@@ -155,7 +157,7 @@ export async function readPast({ db, secretKey, dataDirectory }: Deps, org: Org,
   const { last } = then;
   return {
     rows: isKnown ? then.rows : undefined,
-    since: now.since ?? then.since,
+    since: now.since ?? then.since ?? (isWhole ? now.first : undefined),
     chain,
     archives,
     last,

@@ -106,7 +106,9 @@ function unreadable(cause: unknown): AppError {
 
 function unknown({ since, doubts }: Past, at: number): AppError {
   const from = since === undefined ? "" : ` It does from ${formatTime(since)} on.`;
-  const [hint = "Versions before that one did not record all that decides who reaches whom."] = doubts;
+  const [
+    hint = "Before, the organization did not exist, or a version ran that did not record all that decides who reaches whom.",
+  ] = doubts;
   return new AppError(
     "conflict",
     `The audit log does not tell what was in force at ${formatTime(at)}.${from}`,

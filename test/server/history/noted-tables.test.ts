@@ -18,7 +18,8 @@ const otherColumns: Record<string, string> = {
   authorities: "certificate private_key_sealed",
   certificates: "twin renew_at block_after block_version blocked_at_version expiring_told_at",
   name_aliases: "is_shadowed names_version",
-  policies: "version text applied_at applied_by failing drifted_at checked_state unconfirmed_until undo",
+  policies:
+    "version text applied_at applied_by failing drifted_at checked_state unconfirmed_until undo seals",
   memberships: "secret_hash expires_at invited_by provider_id",
   nodes: `mode public_ip external_port listen_port host_public_key csr csr_key_sha256 token_hash platform agent_version
     overlay_version confirmed_config_version own_version renew_at registered_at revoked_by revoke_reason order_seq order_jws
