@@ -63,7 +63,9 @@ export async function keepTable(
   const present = await readTable(part, slug, system);
   if (body === undefined) {
     if (present === undefined) return undefined;
-    return run(["delete", "table", "inet", tableOf(part, slug)], system);
+    const why = await run(["delete", "table", "inet", tableOf(part, slug)], system);
+    // Another program may have removed it at the same time.
+    return why !== undefined && (await readTable(part, slug, system)) !== undefined ? why : undefined;
   }
   const [version = ""] = /version-[0-9a-f]{16}/.exec(body) ?? [];
   return present?.includes(`"${version}"`) === true ? undefined : putTable(part, slug, body, system);

@@ -43,9 +43,9 @@ async function run({ settings, system, values, log, output }: Context): Promise<
     const { applyPossible, undoAllChanges } = await import("../../node/edge/undo-edge.ts");
     const { planChanges } = await import("../../platform/apply.ts");
     // The services of the organizations have stopped. What root permitted stays, for a later installation.
-    const changes = await undoAllChanges(settings.configRoot, system);
-    if (settings.dryRun) return output.plan(planChanges(changes));
-    const [left, ...others] = await applyPossible(changes, system);
+    const list = () => undoAllChanges(settings.configRoot, system);
+    if (settings.dryRun) return output.plan(planChanges(await list()));
+    const [left, ...others] = await applyPossible(list, system);
     if (left === undefined) return;
     const more = others.length === 0 ? "" : `, and ${others.length} more`;
     throw new AppError("failed", `Not taken back: ${left.path} (${left.reason})${more}`, {

@@ -19,7 +19,7 @@ export async function undoEdge(
   system: Edge,
 ): Promise<NotRemoved[]> {
   try {
-    return await applyPossible(await undoChanges(place, system), system);
+    return await applyPossible(() => undoChanges(place, system), system);
   } catch (error) {
     return [{ path: "what exits and routers changed of the kernel", reason: messageOf(error) }];
   }
@@ -50,14 +50,21 @@ export async function undoAllChanges(configRoot: string, system: Edge): Promise<
   return all;
 }
 
-/** Applies as many as possible, and returns what could not be taken back. */
-export async function applyPossible(changes: readonly Change[], system: Edge): Promise<NotRemoved[]> {
-  const left: NotRemoved[] = [];
-  for (const each of changes) {
-    const path = each.change === "run" ? each.argv.join(" ") : each.path;
-    await applyChanges([each], system).catch((error: unknown) =>
-      left.push({ path, reason: messageOf(error) }),
-    );
-  }
-  return left;
+/**
+ * Applies as many as possible, and returns what could not be taken back. A part that ends may take the same back at this moment:
+ * so what failed is listed once more.
+ */
+export async function applyPossible(list: () => Promise<Change[]>, system: Edge): Promise<NotRemoved[]> {
+  const apply = async () => {
+    const left: NotRemoved[] = [];
+    for (const each of await list()) {
+      const path = each.change === "run" ? each.argv.join(" ") : each.path;
+      await applyChanges([each], system).catch((error: unknown) =>
+        left.push({ path, reason: messageOf(error) }),
+      );
+    }
+    return left;
+  };
+  const left = await apply();
+  return left.length === 0 ? left : apply();
 }
