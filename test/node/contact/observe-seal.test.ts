@@ -10,15 +10,18 @@ import { readSyncState } from "../../../src/node/files/generations.ts";
 import { objectionsOf } from "../../../src/node/files/granted/sealed.ts";
 import { openOrganization, type Organization } from "../../../src/node/files/organizations.ts";
 import { sealHash } from "../../../src/pki/seal.ts";
-import type { SignedSeal } from "../../../src/protocol/seals/seal.ts";
+import type { SealedState, SignedSeal } from "../../../src/protocol/seals/seal.ts";
 import { DownloadAnswer } from "../../../src/protocol/download.ts";
 import { NodeConfig } from "../../../src/protocol/stored.ts";
+import { operator } from "../../../src/server/audit/record.ts";
+import { sealedStateOf } from "../../../src/server/config/seals.ts";
+import { createOrganization } from "../../../src/server/organizations/organizations.ts";
 import { organizations } from "../../../src/server/store/tables/organizations.ts";
 import { policies } from "../../../src/server/store/tables/policies.ts";
 import { raiseConfigVersion } from "../../../src/server/store/versions.ts";
 import type { Organization as ApiOrganization } from "../../../src/api/organizations.ts";
 import { makeNodeWorld, syncNow, type NodeWorld } from "../../support/node.ts";
-import { registerNode } from "../../support/nodes.ts";
+import { registerNode, type RegisteredNode } from "../../support/nodes.ts";
 import { publishNext, signedBy } from "../../support/seals.ts";
 import { makeSshKey } from "../../support/ssh-keys.ts";
 import { temporaryDirectory } from "../../support/temporary.ts";
@@ -82,19 +85,34 @@ describe("an organization whose control plane is honest", () => {
     await rule({ peer: { group: "user:self" }, target: { any: true }, ports: "443" });
     await rule({ peer: { group: "admins" }, target: { group: "network:192.168.5.0-24" }, ports: "445" });
     const { seal } = await publishNext(world.api, [key("ann")]);
-    for (const version of ["1.6.1", "1.11.0", "1.12.0"]) {
+    for (const version of ["1.6.1", "1.11.0", "1.12.0"])
       for (const node of [hub, router, exit, web]) {
         await node.checkin({ overlay_version: version });
-        const answer = v.parse(DownloadAnswer, (await node.download()).json);
-        const told = {
-          config: readYaml(answer.files["config.yml"], "test"),
-          caCrt: answer.files["ca.crt"],
-          hostCrt: answer.files["host.crt"],
-          node: v.parse(NodeConfig, JSON.parse(answer.files["node-config.json"])),
-        };
-        expect([version, node.name, objectionsOf(seal.state, told)]).toEqual([version, node.name, []]);
+        expect([version, node.name, await objections(seal.state, node)]).toEqual([version, node.name, []]);
       }
-    }
+  });
+
+  test("has none with IPv6, and for a node that is router, exit and relay at once", async () => {
+    const { server } = world;
+    const { services } = server.app;
+    const wanted = { slug: "six", name: "six", network: "10.79.0.0/16", network6: "fd79::/64" };
+    const by = { ownerId: null, ownerEmail: null, actor: operator };
+    const six = await createOrganization(services, { ...wanted, certificateVersion: 2 }, by);
+    await server.join(six, "owner@company.example", "owner");
+    const all = await registerNode(server, six, "all", {
+      is_lighthouse: true,
+      is_relay: true,
+      public_ip: "203.0.113.9",
+      overlay_version: "1.12.0",
+    });
+    const plain = await registerNode(server, six, "plain", { overlay_version: "1.12.0" });
+    await world.api("PATCH", `/api/org/six/nodes/${all.id}/`, {
+      subnets: ["192.168.5.0/24", "fd05::/64"],
+      exit_groups: ["any"],
+    });
+    const state = await sealedStateOf(server.db, await services.views.of(server.db, six.id));
+    expect(state.nodes[0]?.routes).toEqual(["192.168.5.0/24", "fd05::/64"]);
+    for (const node of [all, plain]) expect(await objections(state, node)).toEqual([]);
   });
 
   test("follows its signers: each node holds the newest seal, and keeps it when it registers again", async () => {
@@ -132,6 +150,16 @@ describe("an organization whose control plane is honest", () => {
     expect(openOrganization(world.root, "acme").config.name).toBe("alpha");
   });
 });
+
+async function objections(state: SealedState, node: Pick<RegisteredNode, "download">) {
+  const answer = v.parse(DownloadAnswer, (await node.download()).json);
+  return objectionsOf(state, {
+    config: readYaml(answer.files["config.yml"], "test"),
+    caCrt: answer.files["ca.crt"],
+    hostCrt: answer.files["host.crt"],
+    node: v.parse(NodeConfig, JSON.parse(answer.files["node-config.json"])),
+  });
+}
 
 /** What a thief with database and server can do by the server's own means. */
 const thefts: [string, () => Promise<unknown>, string][] = [
