@@ -22,6 +22,7 @@ import {
   readSyncState,
   type SyncState,
 } from "../files/generations.ts";
+import { heldSealTag } from "../files/held-seal.ts";
 import { resolveNames } from "../files/granted/host-names.ts";
 import { withoutUnresolved } from "../files/granted/unresolved-names.ts";
 import { readMachine } from "../files/granted/machine.ts";
@@ -51,7 +52,8 @@ export async function fetchConfig(
   // The ETag covers the whole set of files. If one is missing, or a user asks because one may be damaged, download all.
   const isKnown = !isAsked && isComplete(directory);
   const etag = isKnown ? readSyncState(directory)?.etag || undefined : undefined;
-  return client.downloadConfig(slug, config.node_id, etag);
+  const tags = [etag, heldSealTag(directory)].filter((tag) => tag !== undefined).join(", ");
+  return client.downloadConfig(slug, config.node_id, tags === "" ? undefined : tags);
 }
 
 function isComplete(directory: string): boolean {

@@ -5,15 +5,21 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { messageOf } from "../../base/errors.ts";
 import { writeFileAtomic } from "../../base/files.ts";
-import { SignedSeal, maxSeals } from "../../protocol/seals/seal.ts";
+import { maxSeals, sealTag, SignedSeal } from "../../protocol/seals/seal.ts";
 import { followSeals, sealHash, type OpenedSeal } from "../../pki/seal.ts";
 import { readValidJson } from "./organizations.ts";
 
 export const sealFile = "seal.json";
 
 /** Signatures were verified when it was written. Undefined also if the file is damaged: the next one is taken anew. */
-export const readHeldSeal = (directory: string): SignedSeal | undefined =>
+const readHeldSeal = (directory: string): SignedSeal | undefined =>
   readValidJson(join(directory, sealFile), SignedSeal);
+
+/** So that the control plane does not send it with each change of something else. */
+export function heldSealTag(directory: string): string | undefined {
+  const held = readHeldSeal(directory);
+  return held === undefined ? undefined : sealTag(sealHash(held.text));
+}
 
 const Received = v.pipe(v.array(SignedSeal), v.maxLength(maxSeals));
 

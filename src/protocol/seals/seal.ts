@@ -100,6 +100,9 @@ export const SignedSeal = v.object({
 });
 export type SignedSeal = v.InferOutput<typeof SignedSeal>;
 
+/** In If-None-Match of a download, beside the tag of the files: the node holds this seal, and needs no other one. */
+export const sealTag = (hash: string) => `"seal-${hash}"`;
+
 /** RFC 8785: keys in the order of their UTF-16 code units, no spaces, numbers and strings as JavaScript writes them. */
 export function canonicalJson(value: unknown): string {
   if (Array.isArray(value)) return `[${value.map(canonicalJson).join(",")}]`;

@@ -7,8 +7,10 @@ import { joinHostPort } from "../../base/ip.ts";
 import { formatTime } from "../../base/quantities.ts";
 import { AppError } from "../../base/errors.ts";
 import { can } from "../../engine/features.ts";
+import { sealHash } from "../../pki/seal.ts";
 import type { DownloadAnswer } from "../../protocol/download.ts";
 import { atPlane, maxExits, type NodeConfig } from "../../protocol/stored.ts";
+import { sealTag } from "../../protocol/seals/seal.ts";
 import { certifiedGroups } from "../../protocol/users-groups.ts";
 import { listenPlaceOf } from "./config.ts";
 import { mayIssue } from "../certificates/issue.ts";
@@ -37,6 +39,8 @@ export type Outline = {
 export type NodeFiles = {
   etag: string;
   configVersion: number;
+  /** Of the newest seal; undefined if the organization is not sealed. */
+  sealTag: string | undefined;
   outline: Outline;
   answer(): Promise<DownloadAnswer>;
 };
@@ -75,7 +79,9 @@ export async function filesFor(
   const config = await renderings.of(view.config, node, inTurn);
   const nodeConfig = nodeConfigOf(view, node);
   const { config_version: _, ...stable } = nodeConfig;
-  const etag = `"${digest([config.digest, caPem, hostCrt, nodeCrt, JSON.stringify(stable), view.orderKeyProof ?? "", ...view.seals.slice(-1).map(({ text }) => text)])}"`;
+  const newest = view.seals.at(-1);
+  const tag = newest === undefined ? undefined : sealTag(sealHash(newest.text));
+  const etag = `"${digest([config.digest, caPem, hostCrt, nodeCrt, JSON.stringify(stable), view.orderKeyProof ?? "", ...(tag === undefined ? [] : [tag])])}"`;
   const certificate = currentCertificate(rows);
   const answer = async (): Promise<DownloadAnswer> => ({
     config_version: nodeConfig.config_version,
@@ -97,7 +103,7 @@ export async function filesFor(
     config: async () => withoutBlocklist(await config.text(), view.config),
     others: outlineOthers({ caPem, x509Cas, rows: readable(rows, node), stable }),
   };
-  return { etag, configVersion: nodeConfig.config_version, outline, answer };
+  return { etag, configVersion: nodeConfig.config_version, sealTag: tag, outline, answer };
 }
 
 const lastOf = `SELECT ${filePick.select()} FROM certificates WHERE node_id = $1 AND kind = 'overlay'

@@ -30,7 +30,9 @@ export const nodeCallHandlers = (services: Services): Handlers<typeof nodeCallsA
       return { status: 304, headers };
     }
     const reply = await inTurnOf(services, call, async () =>
-      format === "tar" ? tarReply(services, files, headers) : jsonReply(await files.answer(), headers),
+      format === "tar"
+        ? tarReply(services, files, headers)
+        : jsonReply(await answerFor(call, files), headers),
     );
     // Outside of the turn: notes of nodes that download at once share a commit.
     if (call.caller.kind === "node") await services.sentFiles.note(node, files);
@@ -193,6 +195,13 @@ export function headersOf({ etag, configVersion }: NodeFiles): Headers {
 
 export function hasAlready({ request }: OrganizationCall, { etag }: NodeFiles): boolean {
   return matches(request.headers.get("If-None-Match"), etag);
+}
+
+/** A node that holds the newest seal is not sent it again. */
+async function answerFor({ request }: OrganizationCall, { sealTag, answer }: NodeFiles) {
+  const { seals, ...others } = await answer();
+  const isHeld = sealTag !== undefined && matches(request.headers.get("If-None-Match"), sealTag);
+  return isHeld ? others : { ...others, ...given({ seals }) };
 }
 
 /** RFC 9110, section 13.1.2: a list of tags for weak comparison, or `*`. */

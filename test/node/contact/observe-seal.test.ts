@@ -129,6 +129,19 @@ describe("an organization whose control plane is honest", () => {
     expect(readFileSync(join(organization.directory, "seal.json"), "utf8")).toBe(held);
   });
 
+  test("sends a seal once: not again with each change of something else", async () => {
+    const { signed } = await publishNext(world.api, [key("ann")]);
+    const hash = sealHash(signed.text);
+    await synced();
+    await rule({});
+    expect((await synced()).told).toHaveLength(1);
+    const node = await registerNode(world.server, org, "beta");
+    const sealsIn = async (tags?: string) => v.parse(DownloadAnswer, (await node.download(tags)).json).seals;
+    expect(await sealsIn()).toEqual([signed]);
+    expect(await sealsIn(`"former", "seal-${"0".repeat(64)}"`)).toEqual([signed]);
+    expect(await sealsIn(`"former", "seal-${hash}"`)).toBeUndefined();
+  });
+
   test("is sealed for a node that joins later", async () => {
     const { signed } = await publishNext(world.api, [key("ann")]);
     organization = await world.register({ force: true, name: "alpha" });
@@ -254,7 +267,7 @@ describe("a thief", () => {
       [[first.signed], "its number is 1, and 2 is known"],
       [[signedBy({ ...second.seal, made_at: second.seal.made_at + 9 }, [ann])], "another seal 2"],
       [[{ text: "{", signatures: ["x"] }], "no signer of the seal before"],
-      [Array.from({ length: 17 }, () => second.signed), "cannot be read"],
+      [Array.from({ length: 17 }, () => own), "cannot be read"],
     ];
     for (const [seals, reason] of attempts) {
       await replaceSeals(seals);
