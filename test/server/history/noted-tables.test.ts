@@ -10,7 +10,7 @@ import { parts } from "../../../src/server/store/tables/policy-changes.ts";
 const otherTables = `addresses alarms browser_sessions deliveries device_requests enrollments events flows held_names identities
   identity_providers known_networks leases meta migrations notices online_counts organization_identities owner_proofs
   passkeys password_resets paths policy_changes provider_grants recovery_codes refresh_tokens registrants
-  registration_requests registration_tokens relay_traffic replicas retired_tokens sent_configs sent_files server_samples
+  registration_requests registration_tokens relay_traffic replicas retired_tokens rollout_nodes rollouts sent_configs sent_files server_samples
   service_tokens session_nodes sightings totp_secrets used_challenges users verified_domains webhooks wrong_codes`;
 
 /** Of the tables that are noted: secrets, reports, timers and counters. `id`, `org_id` and `created_at` are in most. */
@@ -24,7 +24,7 @@ const otherColumns: Record<string, string> = {
   nodes: `mode public_ip external_port listen_port host_public_key csr csr_key_sha256 token_hash platform agent_version
     overlay_version confirmed_config_version own_version renew_at registered_at revoked_by revoke_reason order_seq order_jws
     keeps_former pins_defaults names_version named_as owner_known watched_from ended_at is_named is_name_server phone
-    imported_at away_since route_options advertised tcp`,
+    imported_at away_since route_options advertised tcp may_update update_order`,
   organizations: `config_version last_version certificate_version alive_interval order_key_sealed order_key_proof
     rotation_phase rotation_paused rotation_auto rotation_version next_host rotation_heard_from move_open moving_node
     rotation_back blocklist_mark rotation_settled_at rotation_now move_settled_at flow_rechecks names_version names_since
