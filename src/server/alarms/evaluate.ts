@@ -11,7 +11,7 @@ import { alarms, type AlarmRow } from "../store/tables/webhooks.ts";
 import { awayCauses, awayLeft, isAwayKind, isSettled, readAway, type Away } from "./away-causes.ts";
 import { follow, raise, type Left } from "./open-alarms.ts";
 import { finders } from "./other-causes.ts";
-import { headsOf, pathCause, readBroken, type BrokenPair, type BrokenSince } from "./path-causes.ts";
+import { headsOf, pathCauses, readBroken, type BrokenPair, type BrokenSince } from "./path-causes.ts";
 import { ruledPick, valueOf, type Ruled } from "./rules.ts";
 
 type Services = Pick<ServerOptions, "db" | "log">;
@@ -120,18 +120,16 @@ async function lookAtPaths(turn: Turn, { silent }: Away, pairs: readonly BrokenP
   const heads = headsOf(pairs, known);
   const silentIds = new Map(silent.map(({ id, name }) => [String(id), name]));
   for (const alarm of open) {
-    const isBroken = alarm.heads.some((key) => heads.has(Number(key)));
+    const broken = alarm.heads.filter((key) => heads.has(Number(key)));
     const gone = alarm.heads.find((key) => silentIds.has(key));
     const why = gone === undefined ? undefined : `${silentIds.get(gone)} does not check in any more`;
-    const left: Left = { heads: isBroken ? alarm.heads : [], rest: [] };
+    const left: Left = { heads: broken, rest: [] };
     await follow(db, alarm, why === undefined ? left : { ...left, why }, silence.now);
   }
   if (afterMinutes === undefined) return;
-  for (const [head, own] of heads) {
-    if (known.includes(head)) continue;
-    const cause = pathCause(head, own, { afterMs: afterMinutes * 60_000, now: silence.now });
-    if (cause !== undefined) await raise(db, org.id, cause, silence.now);
-  }
+  const news = new Map([...heads].filter(([head]) => !known.includes(head)));
+  for (const cause of pathCauses(news, { afterMs: afterMinutes * 60_000, now: silence.now }))
+    await raise(db, org.id, cause, silence.now);
 }
 
 async function lookAt(turn: Turn, kind: AlarmKind): Promise<void> {

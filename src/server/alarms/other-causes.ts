@@ -93,7 +93,7 @@ export const finders: Readonly<Partial<Record<AlarmKind, Finder>>> = {
     if (refused < (isOpen ? Math.ceil(value / 4) : value)) return none;
     return once({
       title: `${refused} sign-ins to ${org.slug} were refused within 10 minutes`,
-      text: `Wrong passwords or codes. The audit log says for whom, and from where: ${brand.executable} admin audit list ${org.slug}.`,
+      text: `Wrong passwords or codes. For whom, and from where: ${brand.executable} admin events ${org.slug} --type security.login_failed.`,
       isUrgent: false,
       since: now,
     });

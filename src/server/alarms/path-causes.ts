@@ -4,7 +4,8 @@ import { formatTime } from "../../base/quantities.ts";
 import type { Silence } from "../nodes/contact/away.ts";
 import { gapMs } from "../nodes/contact/silence.ts";
 import type { Reader } from "../store/database.ts";
-import { computed, integer, joined, queryAll, text } from "../store/table.ts";
+import { queryAll } from "../store/table.ts";
+import { nodes } from "../store/tables/nodes.ts";
 import { paths } from "../store/tables/paths.ts";
 import { namesOf } from "./away-causes.ts";
 import type { Cause } from "./open-alarms.ts";
@@ -14,24 +15,17 @@ const quietMs = 100_000;
 /** Bounds a turn: of more pairs, the rest comes when these are well. */
 const maxPairs = 2000;
 
-const pair = joined(
-  "x",
-  paths.pick("relays"),
-  "y",
-  computed({ a: integer(), aName: text(), b: integer(), bName: text() }),
-);
-/** Both ends are online (seen since $2; a time after $3 is of a clock that was set back), and the other one does not say that it reaches the first. */
-const brokenPairs = `SELECT x.relays, n.id AS a, n.name AS a_name, p.id AS b, p.name AS b_name
-  FROM paths x JOIN nodes n ON n.id = x.node_id JOIN sightings s ON s.node_id = n.id
-  JOIN nodes p ON p.org_id = x.org_id AND p.state = 'active' AND (p.ip = x.peer OR p.ip6 = x.peer)
-  JOIN sightings q ON q.node_id = p.id
-  WHERE x.org_id = $1 AND x.probe = 'broken' AND n.state = 'active'
-    AND s.last_checkin_at > $2 AND s.last_checkin_at < $3 AND q.last_checkin_at > $2 AND q.last_checkin_at < $3
-    AND NOT EXISTS (SELECT 1 FROM paths r WHERE r.node_id = p.id AND r.probe = 'answers'
-      AND (r.peer = n.ip OR r.peer = n.ip6))
+const reported = paths.pick("nodeId", "peer", "relays");
+/** What nodes that are online report ($2: seen since then; a time after $3 is of a clock that was set back). */
+const brokenPaths = `SELECT ${reported.select("x")} FROM paths x JOIN sightings s ON s.node_id = x.node_id
+  WHERE x.org_id = $1 AND x.probe = 'broken' AND s.last_checkin_at > $2 AND s.last_checkin_at < $3
   ORDER BY x.node_id, x.peer LIMIT ${maxPairs}`;
+const end = nodes.pick("id", "name", "ip", "ip6");
+type End = ReturnType<typeof end.parse>;
+/** Rows of one query. */
+const together = 200;
 
-export type BrokenPair = ReturnType<(typeof pair)["parse"]> & { since: number };
+export type BrokenPair = { a: number; aName: string; b: number; bName: string; since: number };
 
 /**
  * Since when pairs are broken while both ends are online: a report from before one of them came back says nothing. In memory:
@@ -39,7 +33,10 @@ export type BrokenPair = ReturnType<(typeof pair)["parse"]> & { since: number };
  */
 export type BrokenSince = Map<string, number>;
 
-/** The pairs that are broken now, without those that a silent relay explains. `silent`: names and addresses. */
+/**
+ * The pairs that are broken now: both ends are online, the other one does not say that it reaches the first, and no silent
+ * relay explains it. `silent`: names and addresses.
+ */
 export async function readBroken(
   db: Reader,
   orgId: number,
@@ -47,14 +44,50 @@ export async function readBroken(
   silent: ReadonlySet<string>,
   { before, after }: { before: BrokenSince; after: BrokenSince },
 ): Promise<BrokenPair[]> {
-  const rows = await queryAll(db, pair, brokenPairs, [orgId, now - quietMs, now + gapMs]);
-  return rows.flatMap((row) => {
-    if (row.relays.length > 0 && row.relays.every((relay) => silent.has(relay))) return [];
-    const key = `${row.a}/${row.b}`;
+  const seen = [now - quietMs, now + gapMs];
+  const rows = (await queryAll(db, reported, brokenPaths, [orgId, ...seen])).filter(
+    ({ relays }) => relays.length === 0 || !relays.every((relay) => silent.has(relay)),
+  );
+  const [reporters, peers] = [new Map<number, End>(), new Map<string, End>()];
+  await inParts([...new Set(rows.map(({ nodeId }) => nodeId))], async (ids) => {
+    const sql = `SELECT ${end.select()} FROM nodes WHERE id IN (${places(ids, 1)}) AND state = 'active'`;
+    for (const node of await queryAll(db, end, sql, ids)) reporters.set(node.id, node);
+  });
+  await inParts([...new Set(rows.map(({ peer }) => peer))], async (of) => {
+    const list = places(of, 4);
+    const sql = `SELECT ${end.select("n")} FROM nodes n JOIN sightings s ON s.node_id = n.id WHERE n.org_id = $1
+      AND n.state = 'active' AND s.last_checkin_at > $2 AND s.last_checkin_at < $3 AND (n.ip IN (${list}) OR n.ip6 IN (${list}))`;
+    for (const node of await queryAll(db, end, sql, [orgId, ...seen, ...of]))
+      for (const address of [node.ip, node.ip6 ?? node.ip]) peers.set(address, node);
+  });
+  const pairs = rows.flatMap(({ nodeId, peer }) => {
+    const [from, to] = [reporters.get(nodeId), peers.get(peer)];
+    return from === undefined || to === undefined ? [] : [{ from, to }];
+  });
+  const answering = new Set<string>();
+  await inParts(pairs, async (some) => {
+    const back = some.flatMap(({ from, to }) => [
+      [to.id, from.ip],
+      ...(from.ip6 === null ? [] : [[to.id, from.ip6]]),
+    ]);
+    const values = back.map((_, at) => `(CAST($${2 * at + 1} AS bigint), $${2 * at + 2})`).join(", ");
+    const sql = `SELECT node_id, peer, relays FROM paths WHERE (node_id, peer) IN (VALUES ${values}) AND probe = 'answers'`;
+    for (const { nodeId, peer } of await queryAll(db, reported, sql, back.flat()))
+      answering.add(`${nodeId} ${peer}`);
+  });
+  return pairs.flatMap(({ from, to }) => {
+    if ([from.ip, from.ip6].some((address) => answering.has(`${to.id} ${address}`))) return [];
+    const key = `${from.id}/${to.id}`;
     const since = Math.min(before.get(key) ?? now, now);
     after.set(key, since);
-    return [{ ...row, since }];
+    return [{ a: from.id, aName: from.name, b: to.id, bName: to.name, since }];
   });
+}
+
+const places = (of: readonly unknown[], first: number) => of.map((_, at) => `$${at + first}`).join(", ");
+
+async function inParts<T>(all: readonly T[], work: (some: T[]) => Promise<void>): Promise<void> {
+  for (let at = 0; at < all.length; at += together) await work(all.slice(at, at + together));
 }
 
 /**
@@ -80,25 +113,45 @@ export function headsOf(pairs: readonly BrokenPair[], first: readonly number[]):
   return heads;
 }
 
-/** Undefined while no pair is broken for that long. */
-export function pathCause(
-  head: number,
-  pairs: readonly BrokenPair[],
+/** Pairs that broke within this time of each other are one cause, such as a link between two sites. */
+const togetherMs = 75_000;
+
+/** Causes of the heads that no alarm is about, as soon as a pair is broken for that long. */
+export function pathCauses(
+  heads: ReadonlyMap<number, readonly BrokenPair[]>,
   { afterMs, now }: { afterMs: number; now: number },
-): Cause | undefined {
-  const due = pairs.filter(({ since }) => now - since >= afterMs);
-  if (due.length === 0) return undefined;
-  const since = Math.min(...due.map((each) => each.since));
-  const others = [...new Set(due.map(({ a, aName, bName }) => (a === head ? bName : aName)))].sort();
-  const name =
-    due.flatMap(({ a, b, aName, bName }) => (a === head ? [aName] : b === head ? [bName] : []))[0] ?? "";
-  const reporters = [...new Set(due.map(({ aName }) => aName))].sort();
+): Cause[] {
+  const from = (pairs: readonly BrokenPair[]) => Math.min(...pairs.map(({ since }) => since));
+  let left = [...heads].sort(([idA, a], [idB, b]) => from(a) - from(b) || idA - idB);
+  const causes: Cause[] = [];
+  for (;;) {
+    const [first] = left;
+    const since = first === undefined ? now : from(first[1]);
+    if (first === undefined || now - since < afterMs) return causes;
+    const isOfIt = ([, pairs]: (typeof left)[number]) => from(pairs) <= since + togetherMs;
+    causes.push(causeOf(left.filter(isOfIt), since));
+    left = left.filter((each) => !isOfIt(each));
+  }
+}
+
+function causeOf(heads: readonly (readonly [number, readonly BrokenPair[]])[], since: number): Cause {
+  const lines = heads.map(([head, pairs]) => {
+    const others = [...new Set(pairs.map(({ a, aName, bName }) => (a === head ? bName : aName)))].sort();
+    const [{ a, aName, bName } = { a: head, aName: "", bName: "" }] = pairs;
+    return { name: a === head ? aName : bName, others: namesOf(others) };
+  });
+  const reporters = [...new Set(heads.flatMap(([, pairs]) => pairs.map(({ aName }) => aName)))].sort();
+  const sentences = lines.map(({ name, others }) => `${name} and ${others} do not reach each other`);
+  const names = namesOf(lines.map(({ name }) => name));
   return {
     kind: "path",
-    heads: [String(head)],
+    heads: heads.map(([head]) => String(head)),
     rest: [],
-    title: `${name} and ${namesOf(others)} do not reach each other`,
-    text: `Since ${formatTime(since)}. All are online. Reported by ${namesOf(reporters)}.`,
+    title: sentences.length === 1 ? (sentences[0] ?? "") : `${names} do not reach peers of theirs`,
+    text: [
+      `Since ${formatTime(since)}. All are online. Reported by ${namesOf(reporters)}.`,
+      ...(sentences.length === 1 ? [] : sentences.slice(0, 5)),
+    ].join("\n"),
     isUrgent: false,
     since,
   };

@@ -1,5 +1,6 @@
 // A fleet of 40 nodes with random faults, on the real control plane with a virtual clock. What it tells is compared with a
 // model that knows the truth: which faults there were, and when they should be known. `SOAK`: ten times as many faults.
+// On SQLite alone: other files run the same statements on PostgreSQL.
 
 import { env } from "node:process";
 import { expect, test } from "bun:test";
@@ -57,6 +58,8 @@ type Fault = {
   ended: number[];
   isOver: boolean;
   wasSetBack?: boolean;
+  /** Of a path: whose. */
+  pairs: (readonly [Member, Member])[];
   /** When the last of its members was well for the control plane. */
   wellAt: number | undefined;
 };
@@ -215,10 +218,7 @@ class World {
         member.peers.filter(
           (peer) => peer.contactAt >= fault.endsAt && peer.reported.get(member) === "answers",
         ).length >= 2;
-      const isSaid = fault.members.some((one) =>
-        fault.members.some((peer) => one.reported.get(peer) === "answers"),
-      );
-      if (isPath ? isSaid : fault.members.every(isBack))
+      if (isPath ? fault.pairs.every((pair) => isSaid(pair, "answers")) : fault.members.every(isBack))
         fault.wellAt ??= Math.max(this.at, fault.knownFrom + settleMs);
       return;
     }
@@ -226,8 +226,7 @@ class World {
     if (fault.kind === undefined || fault.dueAt !== undefined || fault.alarms === 0) return;
     const needMs = thresholds[fault.kind] * minute;
     // Both ends are heard, and neither says that it reaches the other.
-    const saying = (probe: string) =>
-      fault.members.some((member) => fault.members.some((peer) => member.reported.get(peer) === probe));
+    const saying = (probe: string) => fault.pairs.some((pair) => isSaid(pair, probe));
     const isKnown =
       fault.kind !== "path" ||
       (fault.members.every(({ contactAt }) => contactAt >= fault.knownFrom) &&
@@ -282,6 +281,9 @@ class World {
     }
   }
 }
+
+const isSaid = ([one, other]: readonly [Member, Member], probe: string) =>
+  one.reported.get(other) === probe || other.reported.get(one) === probe;
 
 type Maker = (world: World) => Partial<Fault> | undefined;
 
@@ -355,10 +357,41 @@ const makers: readonly (readonly [weight: number, make: Maker])[] = [
         kind: "path",
         heads: [one, other],
         members: [one, other],
+        pairs: [[one, other]],
         alarms: isLong ? 1 : 0,
         begin: () => keys.forEach((key) => world.cut.add(key)),
         end: () => keys.forEach((key) => world.cut.delete(key)),
         endsAt: spanOf(world, "path", isLong),
+      };
+    },
+  ],
+  [
+    2,
+    // The link between two sites.
+    (world) => {
+      const gateways = free(world, ({ role }) => role === "router");
+      const sites = [world.pick(gateways)?.site, world.pick(gateways)?.site];
+      const [here, there] = sites.map((site) =>
+        free(world, (each) => each.site !== undefined && each.site === site),
+      );
+      if (here?.length !== 5 || there?.length !== 5 || sites[0] === sites[1]) return undefined;
+      const pairs = here.flatMap((one) =>
+        there.flatMap((other) => (one.peers.includes(other) ? [[one, other] as const] : [])),
+      );
+      const keys = pairs.flatMap(([one, other]) => [
+        `${one.node.id} ${other.node.id}`,
+        `${other.node.id} ${one.node.id}`,
+      ]);
+      return {
+        what: `link of ${here[0]?.node.name} and ${there[0]?.node.name}`,
+        kind: "path",
+        heads: [...here, ...there],
+        members: [...here, ...there],
+        pairs,
+        alarms: 1,
+        begin: () => keys.forEach((key) => world.cut.add(key)),
+        end: () => keys.forEach((key) => world.cut.delete(key)),
+        endsAt: spanOf(world, "path", true),
       };
     },
   ],
@@ -469,6 +502,7 @@ async function run(seed: number, count: number): Promise<{ world: World; absent:
       const fault = make?.(world);
       if (fault !== undefined) {
         const whole = {
+          pairs: [],
           beganAt: world.at,
           knownFrom: world.at,
           ranMs: 0,

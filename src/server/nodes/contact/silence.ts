@@ -6,7 +6,7 @@ import * as v from "valibot";
 import { given } from "../../../base/given.ts";
 import { ourselves } from "../../audit/record.ts";
 import type { ServerOptions } from "../../options.ts";
-import type { Reader } from "../../store/database.ts";
+import type { Reader, Transaction } from "../../store/database.ts";
 import { readMeta, setMeta } from "../../store/meta.ts";
 import { computed, integer, integerOrNull, queryAll, queryNumber } from "../../store/table.ts";
 import { endInside } from "../lifecycle/ephemeral.ts";
@@ -82,8 +82,15 @@ export async function watchSilence({ db }: Services, now: number): Promise<Watch
   if ((await db.get(anyWatched)) === undefined) return undefined;
   const before = await readWatch(db);
   const watch = watchAt(before ?? (await formerWatch(db, now)), now);
-  if (before === undefined || Math.abs(now - before.seen) >= noteMs)
-    await db.writeFor("rows", (tx) => setMeta(tx, watchKey, JSON.stringify(watch)));
+  const note = (tx: Transaction) => setMeta(tx, watchKey, JSON.stringify(watch));
+  if (before !== undefined && before.seen - now > gapMs)
+    await db.write(async (tx) => {
+      // Times that would come again: nodes that are away would seem to be heard then.
+      await tx.run("UPDATE sightings SET last_checkin_at = $1 WHERE last_checkin_at > $1", [now]);
+      await tx.run("UPDATE nodes SET away_since = $1 WHERE away_since > $1", [now]);
+      await note(tx);
+    });
+  else if (before === undefined || now - before.seen >= noteMs) await db.writeFor("rows", note);
   return watch;
 }
 

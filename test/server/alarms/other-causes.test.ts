@@ -1,0 +1,104 @@
+// Alarms that are not about reachability: each is told when its cause is there, once, and when it is over.
+
+import { beforeEach, expect, test } from "bun:test";
+import type { Organization } from "../../../src/api/organizations.ts";
+import { makeAlarms } from "../../../src/server/alarms/evaluate.ts";
+import { ourselves, record } from "../../../src/server/audit/record.ts";
+import { recordAway } from "../../../src/server/nodes/contact/away.ts";
+import { rememberBackup } from "../../../src/server/store/meta.ts";
+import { hour, minute, useEphemeral } from "../../support/ephemeral.ts";
+import { registerNode, type RegisteredNode } from "../../support/nodes.ts";
+import type { TestServer } from "../../support/server.ts";
+
+const day = 24 * hour;
+let server: TestServer;
+let org: Organization;
+let web: RegisteredNode;
+let evaluate: ReturnType<typeof makeAlarms>;
+const { call } = useEphemeral((made) => ({ server, org } = made));
+beforeEach(async () => {
+  evaluate = makeAlarms(server.app.services);
+  web = await registerNode(server, org, "web", { mode: "server" });
+  await look();
+});
+
+/** A minute later: what is told. */
+async function look(): Promise<string[]> {
+  server.clock.ms += minute + 1000;
+  await web.checkin({ config_version: 1 });
+  await server.app.services.reports.stop();
+  const newest = "SELECT coalesce(max(id), 0) AS id FROM events";
+  const before = Number((await server.db.get(newest))?.["id"]);
+  await evaluate(await recordAway(server.app.services));
+  const sql = "SELECT after FROM events WHERE id > $1 AND org_id = $2 AND type LIKE 'alarm.%' ORDER BY id";
+  return (await server.db.all(sql, [before, org.id])).map(({ after }) => JSON.parse(String(after)).name);
+}
+const set = (sql: string, params: (number | string)[]) => server.db.write((tx) => tx.run(sql, params));
+
+test("a certificate that was not renewed is told while its node is online", async () => {
+  const ends = (inMs: number) =>
+    set("UPDATE certificates SET not_before = $2, not_after = $3 WHERE node_id = $1 AND kind = 'overlay'", [
+      web.id,
+      server.clock.ms - 88 * day,
+      server.clock.ms + inMs,
+    ]);
+  await ends(2 * day);
+  expect(await look()).toEqual(["web: the certificate was not renewed"]);
+  expect(await look()).toEqual([]);
+  await ends(60 * day);
+  expect(await look()).toEqual(["Well again: web: the certificate was not renewed"]);
+});
+
+test("a CA that ends soon and was not replaced is told, once for each", async () => {
+  await set("UPDATE authorities SET not_after = $2 WHERE org_id = $1 AND kind = 'overlay'", [
+    org.id,
+    server.clock.ms + 40 * day,
+  ]);
+  const title = `A CA of ${org.slug} ends soon, and was not replaced`;
+  expect(await look()).toEqual([title]);
+  await set("UPDATE authorities SET not_after = $2 WHERE org_id = $1", [org.id, server.clock.ms + 40 * day]);
+  expect(await look()).toEqual([title]);
+  expect((await call("PATCH", "", { alarm_rules: ["ca=30"] })).status).toBe(200);
+  expect(await look()).toEqual([`Well again: ${title}`, `Well again: ${title}`]);
+});
+
+test("an old backup is told in organizations of staff alone, and not after a new one", async () => {
+  server.clock.ms += 9 * day;
+  expect(await look()).toEqual([]);
+  await server.person(`staff-${org.id}@example.org`, { isStaff: true });
+  await server.join(org, `staff-${org.id}@example.org`, "admin");
+  expect(await look()).toEqual(["The last backup of the control plane is older than 8 days"]);
+  await server.db.write((tx) => rememberBackup(tx, server.clock.ms));
+  expect(await look()).toEqual(["Well again: The last backup of the control plane is older than 8 days"]);
+});
+
+test("tests of the policy that fail are told, others that follow too", async () => {
+  const fail = (failing: string[]) =>
+    set(
+      `INSERT INTO policies (org_id, tests, failing, created_at) VALUES ($1, '[{}]', $2, 1)
+       ON CONFLICT (org_id) DO UPDATE SET failing = excluded.failing`,
+      [org.id, JSON.stringify(failing)],
+    );
+  await fail(["web reaches db"]);
+  expect(await look()).toEqual([`A test of the policy of ${org.slug} fails`]);
+  await fail(["web reaches db", "db reaches web", "a reaches b"]);
+  expect(await look()).toEqual([`2 tests of the policy of ${org.slug} fail`]);
+  await fail([]);
+  expect(await look()).toHaveLength(2);
+});
+
+test("many refused sign-ins are told, and are over when they cease", async () => {
+  const refuse = (count: number) =>
+    server.db.writeFor({ org: org.id }, async (tx) => {
+      const event = { orgId: org.id, at: server.clock.ms, actor: ourselves, subject: "user/ada@example.org" };
+      for (let n = 0; n < count; n++) await record(tx, { ...event, type: "security.login_failed" });
+    });
+  await refuse(19);
+  expect(await look()).toEqual([]);
+  await refuse(1);
+  const title = `20 sign-ins to ${org.slug} were refused within 10 minutes`;
+  expect(await look()).toEqual([title]);
+  expect(await look()).toEqual([]);
+  server.clock.ms += 10 * minute;
+  expect(await look()).toEqual([`Well again: ${title}`]);
+});
