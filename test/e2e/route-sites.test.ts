@@ -122,7 +122,11 @@ asRoot("the same network at two sites", () => {
               printed.push(stdout);
             } else {
               const own = `agent() { '${agent}' "$@" ${member.places.flags.join(" ")}; }; sudo() { "$@"; }`;
-              printed.push(member.host.run(["bash", "-euc", `${own}\n${line}`]));
+              // Not synchronously: this process carries its requests to the control plane.
+              const argv = member.host.inside(["bash", "-euc", `${own}\n${line}`]);
+              const child = Bun.spawn(argv, { stdout: "pipe", stderr: "inherit" });
+              printed.push(await new Response(child.stdout).text());
+              expect([line, await child.exited]).toEqual([line, 0]);
             }
           }
           return printed.join("");
