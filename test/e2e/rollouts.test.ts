@@ -28,7 +28,7 @@ const [, older, newer] = engines;
 if (inCi && missing !== undefined) throw new Error(missing);
 
 const names = ["lighthouse", "desk", "porch", "attic"];
-const watchS = 20;
+const watchS = 10;
 
 type Node = { name: string; host: Host; places: Places; overlay: string };
 

@@ -4,6 +4,8 @@ import * as v from "valibot";
 import { brand } from "../../brand.ts";
 import type { Context, Implementation } from "../command.ts";
 
+const [lockTries, lockEveryMs] = [40, 250];
+
 export const command: Implementation = {
   notes:
     "It runs apart from the daemon, by the executable that is there before the update: that one watches the new version, and\n" +
@@ -24,8 +26,14 @@ export const command: Implementation = {
     const { dirname, join } = await import("node:path");
     const slug = parseSlug(words[0] ?? "");
     const { directory } = openOrganization(settings.configRoot, slug);
-    // One for a machine: root permits one organization to update it.
-    const lock = lockFile(join(dirname(settings.stateDb), "update-run.lock"));
+    // One for a machine: root permits one organization to update it. Another one that runs finds the order in the file,
+    // unless it is about to end.
+    const path = join(dirname(settings.stateDb), "update-run.lock");
+    let lock = lockFile(path);
+    for (let tries = 0; lock === undefined && tries < lockTries; tries++) {
+      await system.sleep(lockEveryMs);
+      lock = lockFile(path);
+    }
     if (lock === undefined) return;
     try {
       await carryOut({

@@ -30,10 +30,7 @@ export async function takeUpdateOrder(
     if (permittedUpdates(directory).length === 0 || order.order <= (present?.order.order ?? 0)) return;
     // What was before stays known: an order to go back needs it.
     const isBack = order.back === true && present?.order.order === order.order - 1;
-    writeUpdateState(
-      directory,
-      isBack ? { ...present, order, step: present.step } : { order, step: "taken" },
-    );
+    writeUpdateState(directory, { ...(isBack ? present : {}), order, step: "taken" });
     await startUpdate(slug);
   } catch (error) {
     log.warn("An update that the control plane asks for cannot be begun", {

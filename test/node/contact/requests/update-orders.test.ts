@@ -1,0 +1,62 @@
+// Orders of updates as a node takes them: only where root permits it, each once, and the way back whatever came before.
+
+import { expect, test } from "bun:test";
+import { mkdirSync } from "node:fs";
+import { join } from "node:path";
+import { takeUpdateOrder } from "../../../../src/node/contact/requests/update-orders.ts";
+import { writePermissions } from "../../../../src/node/files/permissions.ts";
+import { mayUpdateOf, readUpdateState, writeUpdateState } from "../../../../src/node/files/update-order.ts";
+import { makeLog } from "../../../../src/base/log.ts";
+import { temporaryDirectory } from "../../../support/temporary.ts";
+
+const log = makeLog({ verbose: false, write: () => {}, now: Date.now, stamped: false });
+
+function makeMachine() {
+  const root = temporaryDirectory();
+  const started: string[] = [];
+  const place = (slug: string) => {
+    const directory = join(root.path, slug);
+    mkdirSync(directory, { recursive: true });
+    return { slug, directory };
+  };
+  const edge = { log, startUpdate: async (slug: string) => void started.push(slug) };
+  return { place, started, edge, [Symbol.dispose]: () => root[Symbol.dispose]() };
+}
+
+const go = { order: 10, engine: "1.12.0", watch_s: 60 };
+const back = { ...go, order: 11, back: true };
+
+test("an order is taken only where root permits updates, and once", async () => {
+  using machine = makeMachine();
+  const acme = machine.place("acme");
+  await takeUpdateOrder(go, acme, machine.edge);
+  expect(machine.started).toEqual([]);
+  writePermissions(acme.directory, { updates: ["engine"] });
+  await takeUpdateOrder(go, acme, machine.edge);
+  await takeUpdateOrder(go, acme, machine.edge);
+  expect(machine.started).toEqual(["acme"]);
+  expect(mayUpdateOf(acme.directory)).toMatchObject({ may: ["engine"], order: 10 });
+});
+
+test("a node that was done goes back when it is told to, to what it had", async () => {
+  using machine = makeMachine();
+  const acme = machine.place("acme");
+  writePermissions(acme.directory, { updates: ["engine"] });
+  await takeUpdateOrder(go, acme, machine.edge);
+  const former = { agent: "0.2.0", engine: "1.11.1" };
+  writeUpdateState(acme.directory, { order: go, step: "done", former });
+  await takeUpdateOrder(back, acme, machine.edge);
+  expect(readUpdateState(acme.directory)).toEqual({ order: back, step: "taken", former });
+  // A server that has not heard of it yet says the former order again.
+  await takeUpdateOrder(go, acme, machine.edge);
+  expect(readUpdateState(acme.directory)?.order).toEqual(back);
+});
+
+test("of two organizations that root permitted, none updates the machine", async () => {
+  using machine = makeMachine();
+  for (const place of [machine.place("acme"), machine.place("other")])
+    writePermissions(place.directory, { updates: ["agent", "engine"] });
+  await takeUpdateOrder(go, machine.place("acme"), machine.edge);
+  expect(machine.started).toEqual([]);
+  expect(mayUpdateOf(machine.place("acme").directory)).toBeUndefined();
+});
