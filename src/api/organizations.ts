@@ -95,7 +95,7 @@ const AlarmRules = v.pipe(
       foreignText(256),
       v.check(
         isRule,
-        `Enter RULE=VALUE: a rule is ${alarmKinds.join(", ")} or node:GROUP, the value off or a number up to ${maxOfRule} (minutes, at least 2; days; refusals); on or off for certificate and policy.`,
+        `Enter RULE=VALUE: a rule is ${alarmKinds.join(", ")} or node:GROUP, the value off or a number up to ${maxOfRule} (minutes, at least 2; days; refusals); on or off for certificate, update and policy.`,
       ),
     ),
   ),

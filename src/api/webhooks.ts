@@ -329,6 +329,11 @@ export const alarmRules = {
   certificate: { unit: "switch", initial: 1, words: "A node that is online has not renewed its certificate" },
   ca: { unit: "days", initial: 60, words: "A CA ends within so many days, and was not replaced" },
   backup: { unit: "days", initial: 8, words: "The last backup of the control plane is older than that" },
+  update: {
+    unit: "switch",
+    initial: 1,
+    words: "An update in rings stopped, because a node does not work with it",
+  },
   policy: { unit: "switch", initial: 1, words: "A test of the policy fails" },
   sign_ins: { unit: "refusals", initial: 20, words: "So many sign-ins are refused within 10 minutes" },
 } as const satisfies Record<string, Rule>;

@@ -9,6 +9,7 @@ import { lastBackupAt } from "../store/meta.ts";
 import { queryAll, queryNumber } from "../store/table.ts";
 import { authorities } from "../store/tables/certificates.ts";
 import { policies } from "../store/tables/policies.ts";
+import { rollouts } from "../store/tables/rollouts.ts";
 import { namesOf } from "./away-causes.ts";
 import type { Cause } from "./open-alarms.ts";
 import type { Ruled } from "./rules.ts";
@@ -72,6 +73,21 @@ export const finders: Readonly<Partial<Record<AlarmKind, Finder>>> = {
       since: last + value * dayMs,
     });
   },
+  async update({ db, org }) {
+    const sql = `SELECT ${newestRollout.select()} FROM rollouts WHERE org_id = $1 ORDER BY id DESC LIMIT 1`;
+    const [row] = await queryAll(db, newestRollout, sql, [org.id]);
+    if (row === undefined || row.failedNode === null || !["stopped", "returning"].includes(row.state))
+      return none;
+    return {
+      keys: [`rollout/${row.id}`],
+      tell: () => ({
+        title: `The update ${row.id} of ${org.slug} stopped in ring ${row.ring}`,
+        text: `${[row.reason, row.probe, row.logLine].filter((each) => each !== "").join("; ")}. See: ${brand.executable} admin rollout show ${org.slug} ${row.id}.`,
+        isUrgent: false,
+        since: row.since,
+      }),
+    };
+  },
   async policy({ db, org, now }) {
     const sql = `SELECT ${failing.select()} FROM policies WHERE org_id = $1 AND failing <> '[]' AND tests <> '[]'`;
     const [row] = await queryAll(db, failing, sql, [org.id]);
@@ -101,6 +117,16 @@ export const finders: Readonly<Partial<Record<AlarmKind, Finder>>> = {
 };
 
 const ending = authorities.pick("kind", "fingerprint", "notAfter");
+const newestRollout = rollouts.pick(
+  "id",
+  "state",
+  "ring",
+  "reason",
+  "probe",
+  "logLine",
+  "failedNode",
+  "since",
+);
 const failing = policies.pick("failing");
 const ownedByStaff = `SELECT count(*) AS n FROM memberships m JOIN users u ON u.id = m.user_id
   WHERE m.org_id = $1 AND m.role IN ('owner', 'admin') AND u.is_staff = 1 AND u.bound_org_id IS NULL`;

@@ -33,7 +33,7 @@ async function look(): Promise<string[]> {
   const sql = "SELECT after FROM events WHERE id > $1 AND org_id = $2 AND type LIKE 'alarm.%' ORDER BY id";
   return (await server.db.all(sql, [before, org.id])).map(({ after }) => JSON.parse(String(after)).name);
 }
-const set = (sql: string, params: (number | string)[]) => server.db.write((tx) => tx.run(sql, params));
+const set = (sql: string, params: (number | string | null)[]) => server.db.write((tx) => tx.run(sql, params));
 
 test("a certificate that was not renewed is told while its node is online", async () => {
   const ends = (inMs: number) =>
@@ -101,4 +101,18 @@ test("many refused sign-ins are told, and are over when they cease", async () =>
   expect(await look()).toEqual([]);
   server.clock.ms += 10 * minute;
   expect(await look()).toEqual([`Well again: ${title}`]);
+});
+
+test("an update in rings that stopped is told, until the next one", async () => {
+  const rollout = (state: string, failedNode: number | null) =>
+    set(
+      `INSERT INTO rollouts (org_id, groups, hours, watch_s, state, ring, rings, reason, failed_node, since, created_at)
+       VALUES ($1, '[]', '[]', 60, $2, 1, 4, 'web lost its lighthouse', $3, $4, 1)`,
+      [org.id, state, failedNode, server.clock.ms],
+    );
+  await rollout("stopped", web.id);
+  const [told = ""] = await look();
+  expect(told).toMatch(/^The update \d+ of .* stopped in ring 1$/);
+  await rollout("running", null);
+  expect(await look()).toEqual([`Well again: ${told}`]);
 });
