@@ -23,7 +23,7 @@ import { queryAll } from "../store/table.ts";
 import { certificates } from "../store/tables/certificates.ts";
 import { nodes, type NodeRow } from "../store/tables/nodes.ts";
 import { notifyNode, readConfigVersion } from "../store/versions.ts";
-import { requireFreeName } from "./joining/enrollments.ts";
+import { requireFreeNodeName } from "./joining/enrollments.ts";
 import { requireMayEnroll } from "./joining/self-enrollment.ts";
 import { requireOwner } from "./node-owner.ts";
 import type { NodeStore } from "./node-store.ts";
@@ -92,7 +92,7 @@ async function admit(
   if (same !== undefined) return phoneOfRepetition(same, phone, userId);
   // 3. The phone can be made. An administrator is asked only then.
   await requireFewSites(tx, orgId, asked);
-  if (former === undefined) await requireFreeName(tx, org, name, now);
+  if (former === undefined) await requireFreeNodeName(tx, org, name, now);
   // 4. An administrator approves it, if the organization asks for that.
   const request = { name, host_public_key: wish.host_public_key, platform: wish.system, seenFrom };
   const grant = grantOf(userId, former?.id ?? null, groups);

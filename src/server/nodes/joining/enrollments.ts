@@ -40,8 +40,10 @@ type Org = Pick<OrganizationAccess, "id" | "slug">;
 
 const lifetimeMs = 10 * 60_000;
 const intervalS = 2;
-/** Words that are typed for one request, before it ends. Four words hold 44 bits. */
+/** Wrong words that are typed for one request, before it ends. Four words hold 44 bits. */
 const maxTries = 5;
+/** `tries` of a request that wrong words have ended. With `maxTries`, the last try is still compared. */
+const refusedTries = maxTries + 1;
 
 /** Throws throttled, validation_failed. */
 export async function beginEnrollment(
@@ -87,7 +89,7 @@ export async function pollEnrollment(
     });
   }
   if (found.orgId === null) {
-    if (found.tries < maxTries) return { state: "waiting", organization: null };
+    if (found.tries < refusedTries) return { state: "waiting", organization: null };
     throw new AppError("enrollment_ended", `Wrong words were typed for this machine ${maxTries} times.`, {
       hint: "Start the command again, and type the words that it shows.",
     });
@@ -155,10 +157,12 @@ export async function confirmEnrollment(
     const now = system.now();
     // The user may have been removed or demoted since the request was admitted.
     await requireMayEnroll(tx, org, caller.userId);
-    await requireFreeName(tx, org, found.name, now);
+    await requireFreeNodeName(tx, org, found.name, now);
     const expiresAt = now + lifetimeMs;
-    const taken = await enrollments.update(tx, { id: found.id, orgId: null }, { orgId: org.id, expiresAt });
-    if (taken === 0) throw noSuchRequest();
+    // Of a confirmation and a refusal at the same time, one counts: the machine may have been told of it.
+    const confirmation = `UPDATE enrollments SET org_id = $2, expires_at = $3
+      WHERE id = $1 AND org_id IS NULL AND tries < ${refusedTries}`;
+    if ((await tx.run(confirmation, [found.id, org.id, expiresAt])) === 0) throw noSuchRequest();
     const token = await registrationTokens.insertReturning(tx, {
       orgId: org.id,
       name: found.name,
@@ -168,7 +172,7 @@ export async function confirmEnrollment(
       createdBy: caller.userId,
       createdAt: now,
       // The row has the name and the keys that the machine asked with.
-      boundDigest: digestOf(found, found, grantOf(caller.userId)),
+      boundDigest: digestOf({ name: found.name }, keysOf(found), grantOf(caller.userId)),
     });
     const subject = `registration_token/${token.id}`;
     const after = eventDetails(found);
@@ -181,23 +185,32 @@ function grantOf(ownerId: number) {
   return { groups: [], ownerId, boundTo: null, ephemeralSilenceS: null };
 }
 
+const keysOf = ({ hostPublicKey, csrKeySha256 }: EnrollmentRow): Keys => ({ hostPublicKey, csrKeySha256 });
+
 /** The content of events about a request. */
 function eventDetails({ name, hostPublicKey, machine, address }: EnrollmentRow) {
   return { name, key_sha256: fingerprintOfHostKey(hostPublicKey), machine, seen_from: address };
 }
 
-/** Each try is counted before the comparison, so that parallel ones get no more than the maximum together. */
+/**
+ * Each try is counted before the comparison, so that parallel ones get no more than the maximum together. Right words give
+ * theirs back: the confirmation may fail for another reason, and the user tries again.
+ */
 async function requireWords(
   { db, system, throttle }: Services,
   org: Org,
   { userId }: UserCaller,
   { found, words, actor }: { found: EnrollmentRow; words: string; actor: Actor },
 ): Promise<void> {
-  const sql = `UPDATE enrollments SET tries = tries + 1 WHERE id = $1 AND tries < ${maxTries} AND org_id IS NULL
+  const count = `UPDATE enrollments SET tries = tries + 1 WHERE id = $1 AND tries < ${maxTries} AND org_id IS NULL
     RETURNING tries`;
-  const counted = await db.writeFor("rows", (tx) => queryOne(tx, tried, sql, [found.id]));
+  const counted = await db.writeFor("rows", (tx) => queryOne(tx, tried, count, [found.id]));
   if (counted === undefined) throw noSuchRequest();
-  if (areWordsOfKey(words, fingerprintOfHostKey(found.hostPublicKey))) return;
+  if (areWordsOfKey(words, fingerprintOfHostKey(found.hostPublicKey))) {
+    const giveBack = `UPDATE enrollments SET tries = tries - 1 WHERE id = $1 AND tries < ${refusedTries}`;
+    await db.writeFor("rows", (tx) => tx.run(giveBack, [found.id]));
+    return;
+  }
   throttle.count("codes", String(userId));
   const left = maxTries - counted.tries;
   if (left > 0) {
@@ -205,16 +218,18 @@ async function requireWords(
       errors: { words: [`Wrong words. ${left} more ${left === 1 ? "try" : "tries"}.`] },
     });
   }
-  await db.writeFor({ org: org.id }, (tx) =>
-    record(tx, {
+  await db.writeFor({ org: org.id }, async (tx) => {
+    const refusal = { tries: refusedTries };
+    if ((await enrollments.update(tx, { id: found.id, orgId: null }, refusal)) === 0) throw noSuchRequest();
+    await record(tx, {
       orgId: org.id,
       at: system.now(),
       type: "enrollment.refused",
       actor,
       subject: `enrollment/${found.id}`,
       after: { ...eventDetails(found), reason: "wrong words" },
-    }),
-  );
+    });
+  });
   throw new AppError("invalid_code", "Wrong words were typed too often: this request has ended.", {
     hint: "Start the command on the machine again, and type the words that it shows.",
   });
@@ -223,7 +238,7 @@ async function requireWords(
 const tried = computed({ tries: integer() });
 
 /** The registration checks it again. Here the user still sees it, and learns what to do. */
-export async function requireFreeName(tx: Transaction, org: Org, name: string, now: number): Promise<void> {
+export async function requireFreeNodeName(tx: Transaction, org: Org, name: string, now: number): Promise<void> {
   const sql = `SELECT ${nodes.pick("registeredAt").select()} FROM nodes WHERE org_id = $1 AND name = $2 AND state <> 'revoked'`;
   const same = await queryOne(tx, nodes.pick("registeredAt"), sql, [org.id, name]);
   if (same !== undefined) throw nameTaken(name, same.registeredAt === null);
@@ -231,7 +246,7 @@ export async function requireFreeName(tx: Transaction, org: Org, name: string, n
 }
 
 /** At the registration: the user confirmed exactly this machine, and may still do so. Throws conflict, token_not_valid. */
-export async function requireConfirmed(
+export async function requireConfirmedMachine(
   tx: Transaction,
   org: { id: number },
   request: RegisterRequest,

@@ -7,7 +7,7 @@ import type { RegisterAnswer, RegisterRequest, RegisterWaiting } from "../../../
 import type { Mode } from "../../../protocol/values.ts";
 import { actorOf } from "../../audit/record.ts";
 import { mayIssue, readIssuingOrg, type IssuingOrg } from "../../certificates/issue.ts";
-import { requireConfirmed } from "./enrollments.ts";
+import { requireConfirmedMachine } from "./enrollments.ts";
 import { bringBack } from "../lifecycle/ephemeral.ts";
 import { limitCertificates } from "../../certificates/blocklist.ts";
 import { requireFreshForNode } from "./claims.ts";
@@ -127,7 +127,7 @@ async function reserveNode(
   if ("unknownToken" in grant) return grant;
   if (same !== undefined)
     throw new AppError("conflict", "This host key is registered already with another certificate request.");
-  if (grant.boundDigest !== null) await requireConfirmed(tx, org, request, { keys, grant });
+  if (grant.boundDigest !== null) await requireConfirmedMachine(tx, org, request, { keys, grant });
   checkRights(request, grant);
   checkPublicAddress(org, request.public_ip);
   const claimed = await findClaimed(tx, org, request, grant, now);

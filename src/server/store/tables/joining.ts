@@ -114,7 +114,7 @@ export const enrollments = table(
     address: text(),
     createdAt: integer(),
     expiresAt: integer(),
-    /** How many times words were typed for it, right or wrong. */
+    /** Wrong words that were typed for it, and tries that are compared now. One more than the maximum: they have ended it. */
     tries: integerWithDefault("DEFAULT 0"),
     /** The organization for which it was confirmed; null: it waits. */
     orgId: integerOrNull("REFERENCES organizations (id)"),

@@ -172,6 +172,33 @@ describe("a machine", () => {
     expect(codeOf(await confirm(asking))).toEqual([409, "name_held"]);
     expect((await asking.poll()).json).toEqual({ state: "waiting", organization: null });
   });
+
+  test("waits on after right words that did not confirm it, however often", async () => {
+    const asking = await machine();
+    await registerNode(server, acme, "web");
+    for (let times = 0; times < 6; times++) expect(codeOf(await confirm(asking))).toEqual([409, "name_taken"]);
+    expect((await asking.poll()).json).toEqual({ state: "waiting", organization: null });
+    expect(codeOf(await confirm({ ...asking, words: "maple" }))).toEqual([401, "invalid_code"]);
+  });
+
+  test("waits while the last try is compared, and right words at it confirm the machine", async () => {
+    const asking = await machine();
+    for (let left = 4; left > 0; left--) await confirm({ ...asking, words: "maple" });
+    const sql = "SELECT tries FROM enrollments";
+    const seen: unknown[] = [];
+    const { db } = server;
+    const { writeFor } = db;
+    // Between the commit of the count and the confirmation.
+    db.writeFor = async (concern, work) => {
+      const done = await writeFor(concern, work);
+      if (concern === "rows") seen.push((await db.get(sql))?.["tries"], (await asking.poll()).json);
+      return done;
+    };
+    expect((await confirm(asking)).status).toBe(204);
+    db.writeFor = writeFor;
+    expect(seen.slice(0, 2)).toEqual([5, { state: "waiting", organization: null }]);
+    expect((await asking.poll()).json).toEqual({ state: "confirmed", organization: "acme" });
+  });
 });
 
 describe("refused", () => {
