@@ -168,6 +168,7 @@ describe("floors", () => {
     server: [
       { name: "http", holds: "transport without domain" },
       { name: "store", holds: "tables, records, transactions, locks, the data directory" },
+      { name: "for-all.ts", holds: "work for many, of which one may fail" },
       { name: "allocation", holds: "addresses and names: taken, held after their node, free again" },
       { name: "options.ts", holds: "what the process gives to the control plane" },
       { name: "audit", holds: "recording and reading events" },

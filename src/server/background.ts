@@ -12,7 +12,7 @@ import { runDueUpkeep } from "./nodes/lifecycle/upkeep.ts";
 import { endRequests } from "./nodes/joining/registration-requests.ts";
 import { reauthenticate } from "./nodes/lifecycle/reauthentication.ts";
 import { makeAlarms } from "./alarms/evaluate.ts";
-import { recordAway } from "./nodes/contact/away.ts";
+import { findSilence, recordAway } from "./nodes/contact/away.ts";
 import { endSilentNodes } from "./nodes/contact/silence.ts";
 import { publishLateNames } from "./names/publish.ts";
 import { checkLeavers } from "./oidc/gone-at-provider.ts";
@@ -26,6 +26,7 @@ import { makeSampler, sampleMs } from "./metrics/server-history.ts";
 import { makeRollouts } from "./rollout/rollout-turn.ts";
 import { makeRotations } from "./rollout/rotation-schedule.ts";
 import { retain } from "./retention/retention.ts";
+import { inTurn } from "./for-all.ts";
 import type { Services } from "./services.ts";
 import { makeLoop, type Loop, type Turn } from "./background-loop.ts";
 import { makeLeases, type Lease, type Leases } from "./store/leases.ts";
@@ -66,7 +67,7 @@ const pagesMs = 60_000;
 const [pagesEveryMs, damagedEveryMs] = [86_400_000, 600_000];
 /** How often a release that is about to expire is logged. */
 const releaseMs = 86_400_000;
-/** The first certificate is ordered this long after the start. */
+/** How often the certificate is looked at; the first one is ordered this long after the start. */
 const acmeMs = 1000;
 /** Maximum delay until a lighthouse of this machine is reached by TCP. */
 const planeFallbackMs = 10_000;
@@ -143,39 +144,59 @@ function partsOf(services: Services, leases: Leases): Part[] {
       makeDeliveries({ ...own, outcomes: services.db, mayRun: lease.take }),
     ),
     leasedLoop("upkeep of nodes", upkeepMs, (own) => async () => {
-      await runDueUpkeep(own);
-      await makeEarlyDue(own);
-      await publishLateNames(own);
-      await advanceRollingUpdates(own);
-      await announceExpiring(own);
-      await endRequests(own);
+      await inTurn(
+        () => runDueUpkeep(own),
+        () => makeEarlyDue(own),
+        () => publishLateNames(own),
+        () => advanceRollingUpdates(own),
+        () => announceExpiring(own),
+        () => endRequests(own),
+      );
     }),
-    leasedLoop("ephemeral nodes", silenceMs, (own) => {
-      let turn = 0;
-      const evaluate = makeAlarms(own);
-      return async () => {
-        await endSilentNodes(own);
-        if (turn++ % awayTurns === 0) await evaluate(await recordAway(own));
-      };
-    }),
+    leasedLoop("ephemeral nodes", silenceMs, silenceWatch),
     leasedLoop("confirmations of nodes", ownersMs, (own) => () => reauthenticate(own)),
     leasedLoop("policies", policiesMs, (own) => async () => {
-      await revertUnconfirmed(own);
-      await checkPolicies(own);
+      await inTurn(
+        () => revertUnconfirmed(own),
+        () => checkPolicies(own),
+      );
     }),
     leasedLoop("history of the policy", historyMs, (own) => () => recordAllNotes(own)),
     leasedLoop("CA rotations", rotationMs, makeRotations),
     leasedLoop("updates in rings", rolloutMs, makeRollouts),
     ...acmeOf(services, leasedLoop),
     leasedLoop("upkeep of paths", pathsMs, (own) => async () => {
-      await deleteEndedPaths(own);
-      await deleteUnwantedFlows(own);
+      await inTurn(
+        () => deleteEndedPaths(own),
+        () => deleteUnwantedFlows(own),
+      );
     }),
     leasedLoop("people at their providers", leaversMs, (own) => (closing) => checkLeavers(own, closing)),
     leasedLoop("people without a proof", leaversMs, (own) => () => endUnproven(own)),
     leasedLoop("online counts", onlineCountsMs, (own) => () => countOnline(own)),
     leasedLoop("retention", retentionMs, (own) => (closing) => retain(own, closing)),
   ];
+}
+
+/**
+ * Ends ephemeral nodes that are silent, and looks for nodes that are away and for other causes of alarms. All under one
+ * lease, whose name must stay: a replica of another version must not raise the same alarms meanwhile.
+ */
+function silenceWatch(own: Services): Turn {
+  let turn = 0;
+  const evaluate = makeAlarms(own);
+  const lookForAlarms = async () => {
+    const silence = await findSilence(own);
+    if (silence === undefined) return;
+    await inTurn(
+      () => recordAway(own, silence),
+      () => evaluate(silence),
+    );
+  };
+  return () => {
+    const isTime = turn++ % awayTurns === 0;
+    return inTurn(() => endSilentNodes(own), ...(isTime ? [lookForAlarms] : []));
+  };
 }
 
 /** A loop that needs no lease. */

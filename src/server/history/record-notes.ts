@@ -1,6 +1,7 @@
 // Moves what triggers noted (store/tables/policy-changes.ts) into the audit log.
 
 import { ourselves, record, type AuditEvent } from "../audit/record.ts";
+import { forAll, orgOf } from "../for-all.ts";
 import type { ServerOptions } from "../options.ts";
 import { computed, integer, queryAll } from "../store/table.ts";
 import { takeNotes, type PolicyChangeRow } from "../store/tables/policy-changes.ts";
@@ -16,7 +17,7 @@ const org = computed({ orgId: integer() });
 /** Of all organizations. */
 export async function recordAllNotes(deps: Deps): Promise<void> {
   const sql = "SELECT DISTINCT org_id FROM policy_changes ORDER BY org_id";
-  for (const { orgId } of await queryAll(deps.db, org, sql)) await recordNotes(deps, orgId);
+  await forAll(await queryAll(deps.db, org, sql), orgOf, ({ orgId }) => recordNotes(deps, orgId));
 }
 
 /** A note leaves its table in the transaction that records it. */

@@ -3,6 +3,7 @@
 import { maxOnlinePoints, type OnlineHistory } from "../../api/nodes.ts";
 import { formatTime } from "../../base/quantities.ts";
 import type { GroupPathSums } from "../paths/group-paths.ts";
+import { forAll, inTurn } from "../for-all.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Database, Reader } from "../store/database.ts";
 import { queryAll, queryNumber } from "../store/table.ts";
@@ -23,17 +24,19 @@ export async function countOnline({ db, system, groupPaths }: Deps): Promise<voi
   // A time in the future comes from a clock that was ahead.
   if ((await queryNumber(db, `${newest} WHERE at <= $1`, [now])) === at) return;
   const sql = `SELECT ${counting.select()} FROM organizations WHERE deleted_at IS NULL`;
-  for (const org of await queryAll(db, counting, sql)) {
+  const count = async (org: ReturnType<typeof counting.parse>) => {
     const { totals } = (await groupPaths.of(org.id, undefined)).answer;
     const { nodes: active, online, current: applied, direct, relayed, broken } = totals;
-    if (active === 0) continue;
+    if (active === 0) return;
     const trips = { rttMedian: microseconds(totals.rtt_ms_median), rtt95: microseconds(totals.rtt_ms_95) };
     const paths = org.pathReports ? { direct, relayed, broken, ...trips } : {};
     const row = { orgId: org.id, at, online, active, applied, ...paths };
     await db.writeFor("rows", (tx) => onlineCounts.upsert(tx, row, "ON CONFLICT (org_id, at) DO NOTHING"));
-  }
-  await db.writeFor("rows", (tx) =>
-    tx.run("DELETE FROM online_counts WHERE at < $1", [at - keptDays * dayMs]),
+  };
+  await inTurn(
+    async () => forAll(await queryAll(db, counting, sql), ({ id }) => id, count),
+    () =>
+      db.writeFor("rows", (tx) => tx.run("DELETE FROM online_counts WHERE at < $1", [at - keptDays * dayMs])),
   );
 }
 

@@ -3,6 +3,7 @@
 // by the upkeep. A change of names has a version of its own, and raises no version of a configuration.
 
 import { hostLabels, nodesWithLabel } from "../../protocol/host-labels.ts";
+import { forAll, orgOf } from "../for-all.ts";
 import type { ServerOptions } from "../options.ts";
 import { requireLockOf, type Reader, type Transaction } from "../store/database.ts";
 import { raiseNamesVersion } from "../store/versions.ts";
@@ -102,13 +103,15 @@ const lateNodes = `SELECT ${pick.select()} FROM nodes WHERE org_id = $1 AND id >
 
 /** Publishes changes that were made without `publishNames`. */
 export async function publishLateNames({ db }: Pick<ServerOptions, "db">): Promise<void> {
-  for (const { orgId } of await queryAll(db, late, lateOrganizations)) {
+  const publishAll = async (orgId: number) => {
     for (let after = 0; ;) {
       const ids = (await queryAll(db, pick, lateNodes, [orgId, after])).map(({ id }) => id);
       const last = ids.at(-1);
-      if (last === undefined) break;
+      if (last === undefined) return;
       await db.writeFor({ org: orgId }, (tx) => publishNames(tx, orgId, ids));
       after = last;
     }
-  }
+  };
+  const found = await queryAll(db, late, lateOrganizations);
+  await forAll(found, orgOf, ({ orgId }) => publishAll(orgId));
 }

@@ -4,6 +4,7 @@
 
 import { messageOf } from "../../base/errors.ts";
 import { ourselves } from "../audit/record.ts";
+import { forAll, orgOf, orgOfEntry } from "../for-all.ts";
 import { revokeInside } from "../nodes/lifecycle/revoke.ts";
 import { runDueUpkeep } from "../nodes/lifecycle/upkeep.ts";
 import type { ServerOptions } from "../options.ts";
@@ -55,10 +56,10 @@ export async function endUnproven(services: Services): Promise<void> {
   await extendAfterPause(services);
   await holdForProviders(services);
   const found = await queryAll(db, due, `${unheld} ORDER BY d.org_id, d.id LIMIT 1000`, [system.now()]);
-  for (const [orgId, all] of Map.groupBy(found, (each) => each.orgId)) {
+  await forAll(Map.groupBy(found, orgOf), orgOfEntry, async ([orgId, all]) => {
     for (let at = 0; at < all.length; at += together)
       await revokeBatch(services, orgId, all.slice(at, at + together));
-  }
+  });
 }
 
 /** After a pause of the server, every user gets another day. */

@@ -2,9 +2,8 @@
 // because a node was revoked or joined becomes an event. Runs on one replica; all its state is in the database.
 
 import type { Attention } from "../../api/paths.ts";
-import { messageOf } from "../../base/errors.ts";
-import type { Log } from "../../base/log.ts";
 import { ourselves, record } from "../audit/record.ts";
+import { forAll, orgOf } from "../for-all.ts";
 import type { ServerOptions } from "../options.ts";
 import { stateStamp } from "../policy/unchanged-since.ts";
 import type { Reader } from "../store/database.ts";
@@ -15,7 +14,7 @@ import { readSnapshot } from "./current.ts";
 import type { Executing } from "./execute-nodes.ts";
 import { hasDrifted, testsNow } from "./show.ts";
 
-type Services = Executing & Pick<ServerOptions, "db"> & { log: Pick<Log, "warn"> };
+type Services = Executing & Pick<ServerOptions, "db">;
 
 const due = computed({ orgId: integer() });
 
@@ -23,15 +22,9 @@ export async function revertUnconfirmed(services: Services): Promise<void> {
   const now = services.system.now();
   const sql = `SELECT p.org_id FROM policies p JOIN organizations o ON o.id = p.org_id
     WHERE p.unconfirmed_until <= $1 AND o.deleted_at IS NULL`;
-  for (const { orgId } of await queryAll(services.db, due, sql, [now])) {
-    // Bounds one organization's share: others must not wait for it.
-    await revertPolicy(services, { id: orgId }, ourselves, now).catch((error: unknown) => {
-      services.log.warn("An unconfirmed policy could not be taken back; retrying", {
-        organization: orgId,
-        reason: messageOf(error),
-      });
-    });
-  }
+  await forAll(await queryAll(services.db, due, sql, [now]), orgOf, ({ orgId }) =>
+    revertPolicy(services, { id: orgId }, ourselves, now),
+  );
 }
 
 const checked = computed({ orgId: integer(), checkedState: text() });
@@ -40,8 +33,8 @@ const checked = computed({ orgId: integer(), checkedState: text() });
 export async function checkPolicies({ db, system }: Pick<Services, "db" | "system">): Promise<void> {
   const sql = `SELECT p.org_id, p.checked_state FROM policies p JOIN organizations o ON o.id = p.org_id
     WHERE (p.text IS NOT NULL OR p.tests <> '[]') AND o.deleted_at IS NULL`;
-  for (const { orgId, checkedState } of await queryAll(db, checked, sql)) {
-    if ((await stateStamp(db, orgId)) === checkedState) continue;
+  await forAll(await queryAll(db, checked, sql), orgOf, async ({ orgId, checkedState }) => {
+    if ((await stateStamp(db, orgId)) === checkedState) return;
     const snapshot = await readSnapshot(db, orgId);
     const failing = (await testsNow(snapshot)).map(({ sentence }) => sentence);
     const text = snapshot.row?.text ?? null;
@@ -57,7 +50,7 @@ export async function checkPolicies({ db, system }: Pick<Services, "db" | "syste
       const event = { orgId, at: now, actor: ourselves, subject: "policy" };
       await record(tx, { ...event, type: "policy.test_failed", after: { failing: news } });
     });
-  }
+  });
 }
 
 const stored = policies.pick("tests", "failing");

@@ -2,6 +2,7 @@
 
 import { messageOf } from "../../base/errors.ts";
 import type { Meters } from "../http/meters.ts";
+import { inTurn } from "../for-all.ts";
 import { defaultRetention, type ServerOptions } from "../options.ts";
 import type { Database } from "../store/database.ts";
 import { readMeta, setMeta } from "../store/meta.ts";
@@ -25,12 +26,13 @@ const names = organizations.pick("id", "slug");
 export async function retain(deps: Deps, signal: AbortSignal): Promise<void> {
   const { db, system, dataDirectory, retention = defaultRetention } = deps;
   if (!(await takeTurn(db, system.now()))) return;
-  await deleteEnded(deps, retention.eventsS * 1000, () => signal.aborted);
-  if (dataDirectory === undefined) return;
-  const sql = `SELECT ${names.select()} FROM organizations ORDER BY id`;
-  for (const chain of [{ id: null, slug: null }, ...(await queryAll(db, names, sql))]) {
-    await archiveChain({ ...deps, dataDirectory }, chain, signal);
-  }
+  const archive = async () => {
+    if (dataDirectory === undefined) return;
+    const sql = `SELECT ${names.select()} FROM organizations ORDER BY id`;
+    for (const chain of [{ id: null, slug: null }, ...(await queryAll(db, names, sql))])
+      await archiveChain({ ...deps, dataDirectory }, chain, signal);
+  };
+  await inTurn(() => deleteEnded(deps, retention.eventsS * 1000, () => signal.aborted), archive);
 }
 
 /** A failure of one organization leaves its events where they are, and does not stop the others. */

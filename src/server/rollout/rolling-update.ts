@@ -4,6 +4,7 @@
 import type { Authorities } from "../certificates/authorities.ts";
 import { ourselves, record } from "../audit/record.ts";
 import { issueOverlay, readIssuingOrg } from "../certificates/issue.ts";
+import { forAll } from "../for-all.ts";
 import { onlineMs } from "../../api/values.ts";
 import { findNode, isSeen, type NodeRecord } from "../store/nodes.ts";
 import type { ServerOptions } from "../options.ts";
@@ -32,9 +33,12 @@ const openUpdates = `SELECT ${updatePick.select()} FROM organizations
 /** Updates the next node of each organization whose current node has confirmed, is offline or was revoked. */
 export async function advanceRollingUpdates(services: Store, orgId = 0): Promise<void> {
   if (services.clock.doubt() !== undefined) return;
-  for (const each of await queryAll(services.db, updatePick, openUpdates, [orgId])) {
-    await advance(services, each);
-  }
+  const open = await queryAll(services.db, updatePick, openUpdates, [orgId]);
+  await forAll(
+    open,
+    ({ id }) => id,
+    (each) => advance(services, each),
+  );
 }
 
 async function advance(services: Store, update: Update): Promise<void> {

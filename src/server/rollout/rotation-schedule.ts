@@ -3,6 +3,7 @@
 import * as v from "valibot";
 import { formatTime } from "../../base/quantities.ts";
 import { AppError } from "../../base/errors.ts";
+import { forAll, inTurn, orgOf } from "../for-all.ts";
 import { record, ourselves } from "../audit/record.ts";
 import { nodeLifetimeMs } from "../../api/values.ts";
 import { hasEarlyCa, rollBackEarly, startRotation } from "./rotation-commands.ts";
@@ -32,18 +33,20 @@ export function makeRotations(store: RotationStore): () => Promise<void> {
     if (store.clock.doubt() !== undefined) return;
     if (!isStarted) await resetSilenceTimer(store);
     isStarted = true;
+    const steps = [() => rollBackEarlyRotations(store), () => advanceRotations(store)];
     const passed = store.system.now() - checkedAt;
     // A clock that was set back: CAs that were made before may not be valid yet.
     if (passed >= hourMs || passed < 0) {
       checkedAt = store.system.now();
-      await watchAuthorities(store).catch((error: unknown) => {
-        // When this replica gets the lease again, it checks at once.
-        if (error instanceof LeaseLost) checkedAt = Number.NEGATIVE_INFINITY;
-        throw error;
-      });
+      steps.unshift(() =>
+        watchAuthorities(store).catch((error: unknown) => {
+          // When this replica gets the lease again, it checks at once.
+          if (error instanceof LeaseLost) checkedAt = Number.NEGATIVE_INFINITY;
+          throw error;
+        }),
+      );
     }
-    await rollBackEarlyRotations(store);
-    await advanceRotations(store);
+    await inTurn(...steps);
   };
 }
 
@@ -53,7 +56,8 @@ const earlyIssuers = `${earlyOrganizations} AND o.rotation_phase = 'none'`;
 
 async function rollBackEarlyRotations(store: RotationStore): Promise<void> {
   const { db, system, log } = store;
-  for (const { id } of await queryAll(db, organizations.pick("id"), earlyRotations, [system.now()])) {
+  const found = await queryAll(db, organizations.pick("id"), earlyRotations, [system.now()]);
+  await forAll(found, idOf, async ({ id }) => {
     const isRolledBack = await rollBackEarly(store, id).catch((error: unknown) => {
       // The former CAs have expired: the rotation can only go on.
       if (error instanceof AppError && error.code === "conflict") return false;
@@ -63,8 +67,10 @@ async function rollBackEarlyRotations(store: RotationStore): Promise<void> {
       log.warn("A CA rotation is rolled back: its new CAs were made by a clock that was ahead", {
         organization: id,
       });
-  }
+  });
 }
+
+const idOf = ({ id }: { id: number }) => id;
 
 const caPick = authorities.pick("orgId", "kind", "fingerprint", "notAfter");
 
@@ -79,19 +85,23 @@ async function watchAuthorities(store: RotationStore): Promise<void> {
      WHERE a.state = 'active' AND o.deleted_at IS NULL AND a.not_after < $1 ORDER BY a.id`,
     [system.now() + Math.max(rotateBeforeMs, Math.max(...warnings) * dayMs)],
   );
-  for (const ca of cas) await announce(store, ca);
   const due = cas.filter(({ notAfter }) => notAfter < system.now() + rotateBeforeMs);
   const found = await queryAll(db, organizations.pick("id"), earlyIssuers, [system.now()]);
   const early = found.map(({ id }) => id);
-  for (const id of new Set([...due.map(({ orgId }) => orgId), ...early])) {
+  const start = async (id: number) => {
     const org = await organizations.find(db, { id, rotationAuto: true, rotationPhase: "none" });
-    if (org === undefined) continue;
-    if (!early.includes(id) && (await wasTriedRecently(db, id, system.now()))) continue;
+    if (org === undefined) return;
+    if (!early.includes(id) && (await wasTriedRecently(db, id, system.now()))) return;
     await startRotation(store, org, ourselves).catch((error: unknown) => {
       // An administrator or another replica has started it.
       if (!(error instanceof AppError && error.code === "conflict")) throw error;
     });
-  }
+  };
+  const starting = new Set([...due.map(({ orgId }) => orgId), ...early]);
+  await inTurn(
+    () => forAll(cas, orgOf, (ca) => announce(store, ca)),
+    () => forAll(starting, (id) => id, start),
+  );
 }
 
 async function wasTriedRecently(reader: Reader, orgId: number, now: number): Promise<boolean> {

@@ -5,6 +5,7 @@
 import { onlineMs } from "../../../api/values.ts";
 import { formatTime } from "../../../base/quantities.ts";
 import { ourselves, record } from "../../audit/record.ts";
+import { forAll } from "../../for-all.ts";
 import type { Reader, Transaction } from "../../store/database.ts";
 import { computed, integer, joined, later, queryAll, queryNumber, text } from "../../store/table.ts";
 import { nodes } from "../../store/tables/nodes.ts";
@@ -55,16 +56,17 @@ export type SilentNode = Found & {
 };
 export type Silence = {
   now: number;
+  /** The times in which no server was up. */
+  gaps: Parameters<typeof countedSilence>[2];
   /** The end of the last time in which no server was up, or the last time at which the clock was set back, ms. */
   upFrom: number;
   nodes: readonly SilentNode[];
+  /** Nodes that were reported as away, and check in again. */
+  back: readonly Found[];
 };
 
-/**
- * Finds the silent nodes, and records when nodes are away for longer than their organization allows, once for each absence,
- * and when they are back. Undefined if there is no node.
- */
-export async function recordAway(services: Services): Promise<Silence | undefined> {
+/** Finds the silent nodes. Undefined if there is no node. */
+export async function findSilence(services: Services): Promise<Silence | undefined> {
   const { db, system } = services;
   const now = system.now();
   const watch = await watchSilence(services, now);
@@ -81,24 +83,36 @@ export async function recordAway(services: Services): Promise<Silence | undefine
       if (!isAhead && last > now - onlineMs && ![null, last].includes(node.awaySince)) back.push(node);
     }
   }
-  for (const org of await queryAll(db, watching, organizationsWatching)) {
-    const allowedMs = (org.notifyAwayMinutes ?? 0) * 60_000 + lateMs;
-    const isDue = ({ orgId, awaySince, silentFrom }: SilentNode) =>
-      orgId === org.id &&
-      awaySince === null &&
-      countedSilence(Math.max(silentFrom, org.notifyAwayFrom), now, watch.gaps) >= allowedMs;
-    const due = silent.filter(isDue);
-    const reached = await reachedBy(db, org.id, due, now);
-    const changed = [
-      ...due.filter(({ id }) => !reached.has(id)),
-      ...back.filter(({ orgId }) => orgId === org.id),
-    ];
-    for (let at = 0; at < changed.length; at += together)
-      await db.writeFor({ org: org.id }, async (tx) => {
-        for (const node of changed.slice(at, at + together)) await recordChange(tx, org.id, node, now);
-      });
-  }
-  return { now, upFrom: Math.max(watch.gaps.at(-1)?.[1] ?? 0, watch.setBackAt ?? 0), nodes: silent };
+  const upFrom = Math.max(watch.gaps.at(-1)?.[1] ?? 0, watch.setBackAt ?? 0);
+  return { now, gaps: watch.gaps, upFrom, nodes: silent, back };
+}
+
+/**
+ * Records when nodes are away for longer than their organization allows, once for each absence, and when they are back.
+ */
+export async function recordAway({ db }: Pick<Services, "db">, silence: Silence): Promise<void> {
+  const { now, gaps, nodes: silent, back } = silence;
+  await forAll(
+    await queryAll(db, watching, organizationsWatching),
+    ({ id }) => id,
+    async (org) => {
+      const allowedMs = (org.notifyAwayMinutes ?? 0) * 60_000 + lateMs;
+      const isDue = ({ orgId, awaySince, silentFrom }: SilentNode) =>
+        orgId === org.id &&
+        awaySince === null &&
+        countedSilence(Math.max(silentFrom, org.notifyAwayFrom), now, gaps) >= allowedMs;
+      const due = silent.filter(isDue);
+      const reached = await reachedBy(db, org.id, due, now);
+      const changed = [
+        ...due.filter(({ id }) => !reached.has(id)),
+        ...back.filter(({ orgId }) => orgId === org.id),
+      ];
+      for (let at = 0; at < changed.length; at += together)
+        await db.writeFor({ org: org.id }, async (tx) => {
+          for (const node of changed.slice(at, at + together)) await recordChange(tx, org.id, node, now);
+        });
+    },
+  );
 }
 
 const reaching = computed({ peer: text(), n: integer() });

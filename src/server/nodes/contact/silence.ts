@@ -5,6 +5,7 @@
 import * as v from "valibot";
 import { given } from "../../../base/given.ts";
 import { ourselves } from "../../audit/record.ts";
+import { forAll, orgOf, orgOfEntry } from "../../for-all.ts";
 import type { ServerOptions } from "../../options.ts";
 import type { Reader, Transaction } from "../../store/database.ts";
 import { readMeta, setMeta } from "../../store/meta.ts";
@@ -104,14 +105,14 @@ export async function endSilentNodes(services: Services): Promise<void> {
     const isOver = countedSilence(last, now, watch.gaps) >= node.silenceS * 1000 + lateMs;
     return isOver ? [{ ...node, last }] : [];
   });
-  for (const [orgId, ended] of Map.groupBy(found, (each) => each.orgId)) {
+  await forAll(Map.groupBy(found, orgOf), orgOfEntry, async ([orgId, ended]) => {
     for (let at = 0; at < ended.length; at += together) {
       await db.writeFor({ org: orgId }, async (tx) => {
         for (const { id, last } of ended.slice(at, at + together))
           await endInside(tx, { id, orgId }, { actor: ourselves, reason: "silent", now, heardBy: last });
       });
     }
-  }
+  });
 }
 
 /** A server of an earlier version noted nothing: it was last up when it heard of a node. */

@@ -238,7 +238,12 @@ async function requireWords(
 const tried = computed({ tries: integer() });
 
 /** The registration checks it again. Here the user still sees it, and learns what to do. */
-export async function requireFreeNodeName(tx: Transaction, org: Org, name: string, now: number): Promise<void> {
+export async function requireFreeNodeName(
+  tx: Transaction,
+  org: Org,
+  name: string,
+  now: number,
+): Promise<void> {
   const sql = `SELECT ${nodes.pick("registeredAt").select()} FROM nodes WHERE org_id = $1 AND name = $2 AND state <> 'revoked'`;
   const same = await queryOne(tx, nodes.pick("registeredAt"), sql, [org.id, name]);
   if (same !== undefined) throw nameTaken(name, same.registeredAt === null);

@@ -12,6 +12,7 @@ import { ourselves, record, type Actor } from "../../audit/record.ts";
 import type { EventType } from "../../../api/events.ts";
 import type { IssuingOrg } from "../../certificates/issue.ts";
 import type { OrganizationAccess } from "../../http/route.ts";
+import { forAll, orgOf } from "../../for-all.ts";
 import type { ServerOptions } from "../../options.ts";
 import { requireRole } from "../../users/late-rights.ts";
 import type { Row, Transaction } from "../../store/database.ts";
@@ -249,14 +250,14 @@ const stillEnded = `SELECT ${requests.select("r")} FROM registration_requests r 
 /** Deletes requests that expired, or whose token was revoked. */
 export async function endRequests({ db, system }: Store): Promise<void> {
   const now = system.now();
-  for (const { id, orgId } of await queryAll(db, due, ended, [now])) {
-    await db.writeFor({ org: orgId }, async (tx) => {
+  await forAll(await queryAll(db, due, ended, [now]), orgOf, ({ id, orgId }) =>
+    db.writeFor({ org: orgId }, async (tx) => {
       // Read again: the request may have been answered meanwhile, which prolongs it, or its machine has another
       // token.
       const row = await queryOne(tx, requests, stillEnded, [now, id]);
       if (row !== undefined) await end(tx, row, row.expiresAt <= now ? "expired" : "token revoked", now);
-    });
-  }
+    }),
+  );
 }
 
 async function end(

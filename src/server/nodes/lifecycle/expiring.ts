@@ -2,6 +2,7 @@
 
 import { formatTime } from "../../../base/quantities.ts";
 import { ourselves, record } from "../../audit/record.ts";
+import { forAll, orgOf, orgOfEntry } from "../../for-all.ts";
 import type { ServerOptions } from "../../options.ts";
 import { queryAll } from "../../store/table.ts";
 import { certificates } from "../../store/tables/certificates.ts";
@@ -17,8 +18,8 @@ export async function announceExpiring({ db, system }: Pick<ServerOptions, "db" 
   const due = `state = 'current' AND kind = 'overlay' AND expiring_told_at IS NULL AND not_after < $1`;
   const first = `SELECT ${expiringPick.select()} FROM certificates WHERE ${due} LIMIT ${announcedTogether}`;
   const found = await queryAll(db, expiringPick, first, [now + expiringMs]);
-  for (const [orgId, expiring] of Map.groupBy(found, (each) => each.orgId)) {
-    await db.writeFor({ org: orgId }, async (tx) => {
+  await forAll(Map.groupBy(found, orgOf), orgOfEntry, ([orgId, expiring]) =>
+    db.writeFor({ org: orgId }, async (tx) => {
       for (const { id, nodeId, fingerprint, notAfter } of expiring) {
         // Of two concurrent servers only one announces it.
         const unannounced = { id, state: "current", expiringToldAt: null } as const;
@@ -32,6 +33,6 @@ export async function announceExpiring({ db, system }: Pick<ServerOptions, "db" 
           after: { fingerprint, not_after: formatTime(notAfter) },
         });
       }
-    });
-  }
+    }),
+  );
 }

@@ -7,6 +7,7 @@ import { brand } from "../../../brand.ts";
 import { formatTime } from "../../../base/quantities.ts";
 import { messageOf } from "../../../base/errors.ts";
 import { ourselves, record, type Actor } from "../../audit/record.ts";
+import { forAll, inTurn, orgOf } from "../../for-all.ts";
 import type { ServerOptions } from "../../options.ts";
 import { sendMail } from "../../users/mail.ts";
 import { findNode, revokedNode } from "../../store/nodes.ts";
@@ -65,12 +66,16 @@ export async function reauthenticate(services: Mailing): Promise<void> {
   const found = await findAllDue(db, now);
   const untold = found.filter(({ toldAt }) => toldAt === null);
   const over = found.filter(({ toldAt, until }) => toldAt !== null && until <= now);
-  for (const each of batches(over)) await revokeBatch(services, each);
-  for (const each of batches(untold)) await tellBatch(services, each);
+  await inTurn(
+    () => forAll(batches(over), orgOfBatch, (each) => revokeBatch(services, each)),
+    () => forAll(batches(untold), orgOfBatch, (each) => tellBatch(services, each)),
+  );
 }
 
+const orgOfBatch = ([first]: readonly Due[]) => first?.orgId;
+
 function batches(found: readonly Due[]): Due[][] {
-  return [...Map.groupBy(found, ({ orgId }) => orgId).values()].flatMap((all) =>
+  return [...Map.groupBy(found, orgOf).values()].flatMap((all) =>
     Array.from({ length: Math.ceil(all.length / together) }, (_, at) =>
       all.slice(at * together, (at + 1) * together),
     ),

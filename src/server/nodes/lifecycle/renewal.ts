@@ -15,6 +15,7 @@ import {
   type IssuingOrg,
 } from "../../certificates/issue.ts";
 import { findNode, type NodeRecord } from "../../store/nodes.ts";
+import { forAll, orgOf, orgOfEntry } from "../../for-all.ts";
 import type { ServerOptions } from "../../options.ts";
 import type { NodeStore } from "../node-store.ts";
 import type { Reader, Transaction } from "../../store/database.ts";
@@ -86,15 +87,15 @@ export async function makeEarlyDue({
   const sql = `SELECT ${early.select("c")} FROM certificates c JOIN authorities a ON a.id = c.authority_id
     WHERE c.state = 'current' AND c.renew_at > 0 AND ${isEarly("$1")}`;
   const found = await queryAll(db, early, sql, [system.now()]);
-  for (const [orgId, rows] of Map.groupBy(found, (row) => row.orgId)) {
-    await db.writeFor({ org: orgId }, async (tx) => {
+  await forAll(Map.groupBy(found, orgOf), orgOfEntry, ([orgId, rows]) =>
+    db.writeFor({ org: orgId }, async (tx) => {
       for (const { id, nodeId } of rows) {
         await certificates.update(tx, { id, state: "current" }, { renewAt: 0 });
         await setRenewal(tx, nodeId);
         await notifyNode(tx, orgId, nodeId);
       }
-    });
-  }
+    }),
+  );
 }
 
 /** The kinds of certificates that are due, missing, or of other versions than those of the organization. */

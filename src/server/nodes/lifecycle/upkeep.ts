@@ -6,6 +6,7 @@ import type { Transaction } from "../../store/database.ts";
 import { boundHolds, mayRelease, organizationsWithHolds, releaseHolds } from "../../allocation/holds.ts";
 import { announceBlocklist } from "../../certificates/blocklist.ts";
 import { flowTimes, longestFlowMs } from "../../config/flow-timeout.ts";
+import { forAll, inTurn } from "../../for-all.ts";
 import { queryAll, queryNumber } from "../../store/table.ts";
 import { certificates } from "../../store/tables/certificates.ts";
 import { nodes } from "../../store/tables/nodes.ts";
@@ -39,13 +40,20 @@ export async function blockFormerLater(
 /** Does everything that is due in all organizations, or in one. */
 export async function runDueUpkeep({ db, system }: Store, orgId?: number): Promise<void> {
   const now = system.now();
-  for (const each of await organizationsWithFormer({ db, system }, orgId)) {
-    await db.writeFor({ org: each }, (tx) => blockFormer(tx, each, now));
-  }
-  for (const each of orgId === undefined ? await organizationsWithHolds(db) : [orgId]) {
+  const block = (each: number) => db.writeFor({ org: each }, (tx) => blockFormer(tx, each, now));
+  const release = async (each: number) => {
     // Check by reads first: usually nothing is due, and nothing is written.
     if (await mayRelease(db, each, now)) await db.writeFor({ org: each }, (tx) => releaseDue(tx, each, now));
+  };
+  if (orgId !== undefined) {
+    for (const each of await organizationsWithFormer({ db, system }, orgId)) await block(each);
+    return release(orgId);
   }
+  const itself = (each: number) => each;
+  await inTurn(
+    async () => forAll(await organizationsWithFormer({ db, system }), itself, block),
+    async () => forAll(await organizationsWithHolds(db), itself, release),
+  );
 }
 
 /**

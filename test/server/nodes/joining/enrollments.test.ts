@@ -176,7 +176,8 @@ describe("a machine", () => {
   test("waits on after right words that did not confirm it, however often", async () => {
     const asking = await machine();
     await registerNode(server, acme, "web");
-    for (let times = 0; times < 6; times++) expect(codeOf(await confirm(asking))).toEqual([409, "name_taken"]);
+    for (let times = 0; times < 6; times++)
+      expect(codeOf(await confirm(asking))).toEqual([409, "name_taken"]);
     expect((await asking.poll()).json).toEqual({ state: "waiting", organization: null });
     expect(codeOf(await confirm({ ...asking, words: "maple" }))).toEqual([401, "invalid_code"]);
   });
