@@ -11,20 +11,21 @@ export function redact(text: string): string {
   if (!mayHoldSecret.test(text)) return text;
   return withoutKeys(text)
     .replace(joinKey, "[join key]")
-    .replace(/\b(Bearer\s+)[\w.~+/=-]+/gi, "$1[token]")
-    .replace(/[\w.-]+/g, withoutTokens);
+    .replace(/(Bearer(?:\s|\\[nrt]|%20|\+)+)[\w.~+/=-]+/gi, "$1[token]")
+    .replace(/[\\%]?[\w.-]+/g, withoutTokens);
 }
 
 /** A quick test: every secret below contains one of these. */
-const mayHoldSecret = new RegExp(`[\\w-]{43}|eyJ|Bearer|PRIVATE KEY|${brand.joinKeyPrefix}\\d`, "i");
+const mayHoldSecret = new RegExp(`[\\w-]{43}|eyJ|Bearer|PRIVATE.{1,3}KEY|${brand.joinKeyPrefix}\\d`, "i");
 
 /** Also the beginning of one: it holds address and organization, and soon the token. */
 const joinKey = new RegExp(`${brand.joinKeyPrefix}\\d[\\w-]{4,}`, "g");
 
-const keyLabel = "[A-Z0-9 ]{0,64}PRIVATE KEY-----";
+// Spaces may be percent-encoded.
+const keyLabel = "[A-Z0-9 +%]{0,64}PRIVATE(?:[ +]|%20)KEY-----";
 /** A key without its end runs to the end of the text: a cut key is a secret too. */
-const privateKey = new RegExp(`-----BEGIN ${keyLabel}.*?(?:-----END ${keyLabel}|$)`, "gs");
-const keyEnd = new RegExp(`-----END ${keyLabel}`);
+const privateKey = new RegExp(`-----BEGIN${keyLabel}.*?(?:-----END${keyLabel}|$)`, "gs");
+const keyEnd = new RegExp(`-----END${keyLabel}`);
 
 function withoutKeys(text: string): string {
   const parts = text.replace(privateKey, "[private key]").split(keyEnd);
@@ -35,17 +36,39 @@ function withoutKeys(text: string): string {
 
 function withoutBase64Tail(text: string): string {
   let end = text.length;
-  while (end > 0 && /[\w+/=\s\\]/.test(text.charAt(end - 1))) end -= 1;
+  while (end > 0 && /[\w+/=\s\\%]/.test(text.charAt(end - 1))) end -= 1;
   return text.slice(0, end);
 }
 
-/** `word`: a longest run of word characters, dots and hyphens. */
+/** An escape of JSON, of Go or of a URL at the beginning of a word; `%2523`: of a URL in a URL. */
+const escape = /^(?:\\(?:[abfnrtv0]|x[\da-f]{2}|u[\da-f]{4})|%(?:25)*[\da-f]{2})/i;
+
+/**
+ * `word`: a longest run of word characters, dots and hyphens, with the backslash or percent sign before it. Of `\nAb…` the
+ * letter n may belong to an escape or to the token: both are tried.
+ */
 function withoutTokens(word: string): string {
+  // Too short for a token of either kind.
+  if (word.length < 5) return word;
+  const marked = /^[\\%]/.test(word) ? 1 : 0;
+  const escaped = escape.exec(word)?.[0].length ?? marked;
+  const safeFrom = (start: number) => word.slice(0, start) + withoutTokensIn(word.slice(start));
+  const safe = safeFrom(escaped);
+  return safe === word && escaped !== marked ? safeFrom(marked) : safe;
+}
+
+function withoutTokensIn(word: string): string {
   const jwt = word.search(/(?<!\w)eyJ/);
   const isJwt = jwt >= 0 && word.slice(jwt).split(".").length > 2;
   return (isJwt ? word.slice(0, jwt) : word)
     .split(".")
-    .map((part) => (part.length === 43 ? "[token]" : part))
+    .map((part) => (part.length === 43 ? "[token]" : withoutJoined(part)))
     .join(".")
     .concat(isJwt ? "[token]" : "");
+}
+
+/** `key-TOKEN`, `session_TOKEN`. A name of several words has no upper-case letters beside the others. */
+function withoutJoined(part: string): string {
+  if (part.length < 44 || !/[a-z]/.test(part) || !/[A-Z]/.test(part)) return part;
+  return part.replace(/(?<![^_-])(?=[\w-]{0,42}[a-z])(?=[\w-]{0,42}[A-Z])[\w-]{43}(?![^_-])/g, "[token]");
 }

@@ -115,6 +115,36 @@ test("redact() finds tokens next to other text, and keys without beginning or en
   for (const [text, safe] of cases) expect(redact(text)).toBe(safe);
 });
 
+test("redact() finds what stands after an escape of JSON, of Go or of a URL, or after a hyphen", () => {
+  const token = `n${"Ab1".repeat(14)}`;
+  const before: [string, string][] = [
+    ...["\\n", "\\t", "\\r", "\\\\n", "\\u0026", "\\x3d", "\\v"].map((each): [string, string] => [
+      each,
+      each,
+    ]),
+    ...["%23", "%20", "%2523", "%3d"].map((each): [string, string] => [`?a=${each}`, `?a=${each}`]),
+    ["key-", "key-"],
+    ["session_", "session_"],
+    // Not an escape, but the token itself begins so.
+    ["\\", "\\"],
+    ["%", "%"],
+  ];
+  for (const [text, safe] of before) {
+    expect(redact(`${text}${token} end`)).toBe(`${safe}[token] end`);
+    expect(redact(`${text}${token}-a end`)).toBe(`${safe}[token]-a end`);
+    if (/[\w]$/.test(text) && /^[\\?]/.test(text))
+      expect(redact(`${text}${jwt} end`)).toBe(`${safe}[token] end`);
+  }
+  expect(redact(`%ab${"Ab1".repeat(13)}xy end`)).toBe("%[token] end");
+  expect(redact(JSON.stringify(`line\nBearer x7.y8 end`))).toBe('"line\\nBearer [token] end"');
+  expect(redact("Authorization=Bearer%20x7.y8 end")).toBe("Authorization=Bearer%20[token] end");
+  const key = encodeURIComponent(`-----BEGIN EC PRIVATE KEY-----\n${keyBody}\n-----END EC PRIVATE KEY-----`);
+  expect(redact(`?key=${key} end`)).toBe("?key=[private key] end");
+  expect(redact(`?key=${key.slice(40)} end`)).toBe("?[private key] end");
+  const name = "a-name-of-several-words-that-is-quite-long-as-file-names-are-now-and-then";
+  expect(redact(name)).toBe(name);
+});
+
 const jwt = "eyJhbGciOiJFZERTQSJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl";
 const opaque = `${"Ab1".repeat(14)}_`;
 const keyBody = "c2VjcmV0LXNlY3JldC1zZWNyZXQ+/w==";
