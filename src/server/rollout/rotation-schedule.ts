@@ -97,10 +97,9 @@ async function watchAuthorities(store: RotationStore): Promise<void> {
       if (!(error instanceof AppError && error.code === "conflict")) throw error;
     });
   };
-  const starting = new Set([...due.map(({ orgId }) => orgId), ...early]);
   await inTurn(
     () => forAll(cas, orgOf, (ca) => announce(store, ca)),
-    () => forAll(starting, (id) => id, start),
+    () => forAll(new Set([...due.map(({ orgId }) => orgId), ...early]), (id) => id, start),
   );
 }
 
