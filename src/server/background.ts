@@ -12,7 +12,7 @@ import { runDueUpkeep } from "./nodes/lifecycle/upkeep.ts";
 import { endRequests } from "./nodes/joining/registration-requests.ts";
 import { reauthenticate } from "./nodes/lifecycle/reauthentication.ts";
 import { makeAlarms } from "./alarms/evaluate.ts";
-import { findSilence, recordAway } from "./nodes/contact/away.ts";
+import { recordAway } from "./nodes/contact/away.ts";
 import { endSilentNodes } from "./nodes/contact/silence.ts";
 import { publishLateNames } from "./names/publish.ts";
 import { checkLeavers } from "./oidc/gone-at-provider.ts";
@@ -185,14 +185,7 @@ function partsOf(services: Services, leases: Leases): Part[] {
 function silenceWatch(own: Services): Turn {
   let turn = 0;
   const evaluate = makeAlarms(own);
-  const lookForAlarms = async () => {
-    const silence = await findSilence(own);
-    if (silence === undefined) return;
-    await inTurn(
-      () => recordAway(own, silence),
-      () => evaluate(silence),
-    );
-  };
+  const lookForAlarms = async () => evaluate(await recordAway(own));
   return () => {
     const isTime = turn++ % awayTurns === 0;
     return inTurn(() => endSilentNodes(own), ...(isTime ? [lookForAlarms] : []));

@@ -1,7 +1,6 @@
 // Ephemeral nodes in tests: the nodes of jobs, and time that passes while the server watches for silence.
 
 import { endSilentNodes } from "../../src/server/nodes/contact/silence.ts";
-import { findSilence, recordAway } from "../../src/server/nodes/contact/away.ts";
 import type { Organization } from "../../src/api/organizations.ts";
 import { registerNode, registrationToken, type RegisteredNode } from "./nodes.ts";
 import { useNumbered } from "./numbered.ts";
@@ -11,13 +10,6 @@ type Made = { server: TestServer; org: Organization; admin: string };
 
 export const minute = 60_000;
 export const hour = 60 * minute;
-
-/** A turn that looks for nodes that are away. */
-export async function lookForAway({ app }: TestServer) {
-  const silence = await findSilence(app.services);
-  if (silence !== undefined) await recordAway(app.services, silence);
-  return silence;
-}
 
 /** A server for the file, and an organization for each test. */
 export function useEphemeral(take: (made: Made) => void) {

@@ -4,7 +4,8 @@ import { beforeEach, describe, expect, test } from "bun:test";
 import type { Organization } from "../../../src/api/organizations.ts";
 import type { Alarm } from "../../../src/api/webhooks.ts";
 import { makeAlarms } from "../../../src/server/alarms/evaluate.ts";
-import { hour, lookForAway, minute, useEphemeral } from "../../support/ephemeral.ts";
+import { recordAway } from "../../../src/server/nodes/contact/away.ts";
+import { hour, minute, useEphemeral } from "../../support/ephemeral.ts";
 import { registerNode, type RegisteredNode } from "../../support/nodes.ts";
 import type { TestServer } from "../../support/server.ts";
 
@@ -37,7 +38,7 @@ async function live(ms: number, nodes: readonly RegisteredNode[] = []): Promise<
     for (let part = 0; part < 3; part++) {
       server.clock.ms += minute / 6;
       await watch();
-      await evaluate(await lookForAway(server));
+      await evaluate(await recordAway(server.app.services));
     }
   }
 }

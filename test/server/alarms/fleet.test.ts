@@ -5,8 +5,8 @@
 import { env } from "node:process";
 import { expect, test } from "bun:test";
 import { makeAlarms } from "../../../src/server/alarms/evaluate.ts";
+import { recordAway } from "../../../src/server/nodes/contact/away.ts";
 import { endSilentNodes } from "../../../src/server/nodes/contact/silence.ts";
-import { lookForAway } from "../../support/ephemeral.ts";
 import { registerNode, type RegisteredNode } from "../../support/nodes.ts";
 import { makeRandom } from "../../support/random.ts";
 import { makeTestServer } from "../../support/server.ts";
@@ -204,7 +204,7 @@ class World {
     await this.contact();
     for (const fault of this.faults.filter(({ isOver }) => !isOver)) this.follow(fault);
     await endSilentNodes(server.app.services);
-    if (this.turn++ % 2 === 0) await this.evaluate(await lookForAway(server));
+    if (this.turn++ % 2 === 0) await this.evaluate(await recordAway(server.app.services));
     await this.hear();
   }
 

@@ -4,7 +4,8 @@ import { join } from "node:path";
 import { SQL } from "bun";
 import { beforeEach, describe, expect, test } from "bun:test";
 import type { Organization } from "../../../src/api/organizations.ts";
-import { hour, lookForAway, minute, useEphemeral } from "../../support/ephemeral.ts";
+import { recordAway } from "../../../src/server/nodes/contact/away.ts";
+import { hour, minute, useEphemeral } from "../../support/ephemeral.ts";
 import { openSqlite } from "../../../src/server/store/sqlite/sqlite.ts";
 import { fixture, writeFixture } from "../../support/fixture.ts";
 import { registerNode, type RegisteredNode } from "../../support/nodes.ts";
@@ -24,7 +25,7 @@ async function toldDuring(run: () => Promise<unknown>): Promise<string[]> {
   const newest = "SELECT coalesce(max(id), 0) AS id FROM events";
   const before = Number((await server.db.get(newest))?.["id"]);
   await run();
-  await lookForAway(server);
+  await recordAway(server.app.services);
   const events = await server.db.all(
     "SELECT type, after FROM events WHERE id > $1 AND org_id = $2 AND type IN ('node.away', 'node.online') ORDER BY id",
     [before, org.id],
@@ -44,7 +45,7 @@ async function live(ms: number, nodes: readonly RegisteredNode[] = []): Promise<
     }
     for (const node of nodes) expect((await node.checkin({ config_version: 1 })).status).toBe(200);
     await watch();
-    await lookForAway(server);
+    await recordAway(server.app.services);
   }
 }
 describe("nodes that are away", () => {
@@ -160,7 +161,7 @@ const told = (of: TestServer) =>
 async function look(of: readonly TestServer[], ms: number): Promise<void> {
   for (let passed = 0; passed < ms; passed += 5000) {
     for (const each of of) each.clock.ms += 5000;
-    await Promise.all(of.map((each) => lookForAway(each)));
+    await Promise.all(of.map((each) => recordAway(each.app.services)));
   }
 }
 

@@ -3,8 +3,11 @@
 // or the agent on it. The alarms (../../alarms/) are about the same silence.
 
 import { onlineMs } from "../../../api/values.ts";
+import { messageOf } from "../../../base/errors.ts";
+import type { Log } from "../../../base/log.ts";
 import { formatTime } from "../../../base/quantities.ts";
 import { ourselves, record } from "../../audit/record.ts";
+import { LeaseLost } from "../../store/leases.ts";
 import { forAll } from "../../for-all.ts";
 import type { Reader, Transaction } from "../../store/database.ts";
 import { computed, integer, joined, later, queryAll, queryNumber, text } from "../../store/table.ts";
@@ -56,18 +59,19 @@ export type SilentNode = Found & {
 };
 export type Silence = {
   now: number;
-  /** The times in which no server was up. */
-  gaps: Parameters<typeof countedSilence>[2];
   /** The end of the last time in which no server was up, or the last time at which the clock was set back, ms. */
   upFrom: number;
   nodes: readonly SilentNode[];
-  /** Nodes that were reported as away, and check in again. */
-  back: readonly Found[];
 };
 
-/** Finds the silent nodes. Undefined if there is no node. */
-export async function findSilence(services: Services): Promise<Silence | undefined> {
-  const { db, system } = services;
+/**
+ * Finds the silent nodes, and records when nodes are away for longer than their organization allows, once for each absence,
+ * and when they are back. Undefined if there is no node. What cannot be recorded is logged: alarms need the silence.
+ */
+export async function recordAway(
+  services: Services & { log: Pick<Log, "warn"> },
+): Promise<Silence | undefined> {
+  const { db, system, log } = services;
   const now = system.now();
   const watch = await watchSilence(services, now);
   if (watch === undefined) return undefined;
@@ -83,15 +87,6 @@ export async function findSilence(services: Services): Promise<Silence | undefin
       if (!isAhead && last > now - onlineMs && ![null, last].includes(node.awaySince)) back.push(node);
     }
   }
-  const upFrom = Math.max(watch.gaps.at(-1)?.[1] ?? 0, watch.setBackAt ?? 0);
-  return { now, gaps: watch.gaps, upFrom, nodes: silent, back };
-}
-
-/**
- * Records when nodes are away for longer than their organization allows, once for each absence, and when they are back.
- */
-export async function recordAway({ db }: Pick<Services, "db">, silence: Silence): Promise<void> {
-  const { now, gaps, nodes: silent, back } = silence;
   await forAll(
     await queryAll(db, watching, organizationsWatching),
     ({ id }) => id,
@@ -100,7 +95,7 @@ export async function recordAway({ db }: Pick<Services, "db">, silence: Silence)
       const isDue = ({ orgId, awaySince, silentFrom }: SilentNode) =>
         orgId === org.id &&
         awaySince === null &&
-        countedSilence(Math.max(silentFrom, org.notifyAwayFrom), now, gaps) >= allowedMs;
+        countedSilence(Math.max(silentFrom, org.notifyAwayFrom), now, watch.gaps) >= allowedMs;
       const due = silent.filter(isDue);
       const reached = await reachedBy(db, org.id, due, now);
       const changed = [
@@ -112,7 +107,11 @@ export async function recordAway({ db }: Pick<Services, "db">, silence: Silence)
           for (const node of changed.slice(at, at + together)) await recordChange(tx, org.id, node, now);
         });
     },
-  );
+  ).catch((error: unknown) => {
+    if (error instanceof LeaseLost) throw error;
+    log.warn("Nodes that are away could not be recorded; retrying", { reason: messageOf(error) });
+  });
+  return { now, upFrom: Math.max(watch.gaps.at(-1)?.[1] ?? 0, watch.setBackAt ?? 0), nodes: silent };
 }
 
 const reaching = computed({ peer: text(), n: integer() });
