@@ -198,8 +198,12 @@ function crossingOf({ slug, foreign, present }: Pick<RouteRules, "slug" | "forei
     // Only root allows so wide a route. Like a default route, it takes the packets that no other route takes.
     parseNetworks([text]).flatMap((network) => (tooWide(network) === undefined ? [{ other, network }] : [])),
   );
-  // Tables: two organizations may have thousands of routes each.
-  const exact = new Map(others.map((each) => [cutTo(each.network.prefix, each.network), each]));
+  // Tables: two organizations may have thousands of routes each. Of several with the same route, the first by name.
+  const exact = new Map(
+    others
+      .toSorted((a, b) => (a.other < b.other ? 1 : -1))
+      .map((each) => [cutTo(each.network.prefix, each.network), each]),
+  );
   const prefixes = [...new Set(others.map(({ network }) => network.prefix))];
   const narrower = new Map<number, Map<string, (typeof others)[number]>>();
   const narrowerThan = (prefix: number) => {

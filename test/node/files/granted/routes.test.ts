@@ -171,6 +171,15 @@ describe("a route of another organization", () => {
     expect(check(["10.9.0.0/16"], { slug: "zoo", foreign, present }).refused.size).toBe(1);
   });
 
+  test("that three have in force stays with the first by name alone", () => {
+    const [network, slugs] = ["10.9.0.0/16", ["a", "b", "c"]];
+    const keeping = slugs.filter((slug) => {
+      const others = slugs.filter((each) => each !== slug).map((each) => [each, network] as const);
+      return check([network], { slug, foreign: others, present: [network] }).refused.size === 0;
+    });
+    expect(keeping).toEqual(["a"]);
+  });
+
   test("does not count where it is as wide as a default route, which only root allows", () => {
     expect(refusal("10.9.3.0/24", { foreign: [["other", "0.0.0.0/0"]] })).toBeUndefined();
   });
