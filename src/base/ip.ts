@@ -179,7 +179,7 @@ export function specialNetwork(network: Network): string | undefined {
  * for other names.
  */
 export function specialHost(host: string): string | undefined {
-  if (/(^|\.)localhost(\.localdomain)?\.?$/i.test(host)) return host;
+  if (/((^|\.)localhost(\.localdomain)?\.?|^ip6-(localhost|loopback))$/i.test(host)) return host;
   const address = parseAddress(host);
   return address === undefined ? undefined : specialNetwork(makeNetwork(address, bits(address.family)));
 }
@@ -220,10 +220,16 @@ export function joinHostPort(host: string, port: number): string {
   return `${host.includes(":") ? `[${host}]` : host}:${port}`;
 }
 
+/** A host before a port. An address of IPv6 without brackets has no port. */
+const beforePort = /^(\[.*\]|[^:]*):(\d+)$/;
+
 /** The host of `192.0.2.1:4242`, `[2001:db8::1]:4242` or `example.org:4242`; the text without brackets if it has no port. */
 export function withoutPort(hostPort: string): string {
-  return hostPort.replace(/:\d+$/, "").replace(/^\[(.*)\]$/, "$1");
+  return (beforePort.exec(hostPort)?.[1] ?? hostPort).replace(/^\[(.*)\]$/, "$1");
 }
+
+/** The port of such a text; NaN if it has none. */
+export const portOf = (hostPort: string): number => Number(beforePort.exec(hostPort)?.[2] ?? Number.NaN);
 
 /** The special networks, but of ::/8 only ::/16: at an address of NAT64 (64:ff9b::/96) may be another machine. */
 const notUnicast = onDemand([
@@ -240,7 +246,7 @@ export type Underlay = { host: string; port: number; isPrivate: boolean };
 
 /** An address and port at which another machine may be; undefined for names, and for addresses that no other machine has. */
 export function parseUnderlay(hostPort: string): Underlay | undefined {
-  const port = Number(/:(\d{1,5})$/.exec(hostPort)?.[1]);
+  const port = portOf(hostPort);
   const address = parseAddress(withoutPort(hostPort));
   if (address === undefined || !(port >= 1 && port <= 65_535)) return undefined;
   if (notUnicast().some((each) => networkContains(each, address))) return undefined;

@@ -12,6 +12,9 @@ import {
   networksOverlap,
   parseAddress,
   parseNetwork,
+  parseUnderlay,
+  specialHost,
+  withoutPort,
   type Network,
 } from "../../src/base/ip.ts";
 
@@ -127,4 +130,27 @@ test("addresses in any spelling are read as the library reads them", () => {
     { numRuns: 1000 },
   );
   expect(parseAddress("0000::ffff:102:304")).toBeUndefined();
+});
+
+test("the host of a text with or without a port, and a bare address of IPv6 has none", () => {
+  const cases = {
+    "192.0.2.1:4242": "192.0.2.1",
+    "[2001:db8::1]:4242": "2001:db8::1",
+    "example.org:4242": "example.org",
+    "example.org": "example.org",
+    "[2001:db8::1]": "2001:db8::1",
+    "2001:db8::1": "2001:db8::1",
+    "::1": "::1",
+    ":4242": "",
+  };
+  for (const [text, host] of Object.entries(cases)) expect(withoutPort(text)).toBe(host);
+  expect(parseUnderlay("2001:db8::1")).toBeUndefined();
+  expect(parseUnderlay("[2001:db8::1]:4242")).toMatchObject({ host: "2001:db8::1", port: 4242 });
+});
+
+test("names that mean the asking machine are special", () => {
+  for (const name of ["localhost", "x.localhost", "localhost.localdomain", "ip6-localhost", "IP6-loopback"])
+    expect(specialHost(name)).toBe(name);
+  for (const name of ["localhosts", "ip6-localhost.example.org", "my-ip6-loopback"])
+    expect(specialHost(name)).toBeUndefined();
 });

@@ -6,6 +6,7 @@ import {
   networkContains,
   parseAddress,
   parseNetworks,
+  portOf,
   specialHost,
   withoutPort,
   type Address,
@@ -113,7 +114,7 @@ type Listener = { host?: YamlValue | undefined; port?: number | undefined };
 
 function hostPort(text: YamlValue | undefined): Listener {
   if (typeof text !== "string") return {};
-  return { host: withoutPort(text), port: Number(/:(\d+)$/.exec(text)?.[1] ?? Number.NaN) };
+  return { host: withoutPort(text), port: portOf(text) };
 }
 
 /** The organization may listen on its overlay addresses. Root must allow any other address. */
