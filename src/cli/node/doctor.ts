@@ -107,10 +107,10 @@ async function fix({ settings, system, log }: Context): Promise<void> {
   await bringServices(organizations, settings, system);
   const { observe } = await import("../../daemon/asking/doctor-checks.ts");
   const places = { ...settings, address: daemonAddress(settings) };
-  const end = system.now() + startsWithinMs;
+  const end = system.monotonic() + startsWithinMs;
   for (;;) {
     const report = await observe(places, system);
-    if (report?.teams.some(({ state }) => state === "starting") !== true || system.now() > end) return;
+    if (report?.teams.some(({ state }) => state === "starting") !== true || system.monotonic() > end) return;
     await system.sleep(300);
   }
 }

@@ -16,7 +16,10 @@ import { clearWay, openWay } from "./system-resolution.ts";
 const everyMs = 500;
 
 type Places = { configRoot: string; stateDb: string };
-type Needs = { system: Pick<System, "now" | "sleep" | "executable" | "run" | "platform">; log: Log };
+type Needs = {
+  system: Pick<System, "now" | "monotonic" | "sleep" | "executable" | "run" | "platform">;
+  log: Log;
+};
 
 /** Returns when aborted, and takes everything back before. Never rejects. */
 export async function serveNamesInDaemon(

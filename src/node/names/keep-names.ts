@@ -34,7 +34,7 @@ type Places = {
   /** Networks whose nodes are answered, where the organization wants it; undefined: none. */
   peers?: readonly string[] | undefined;
 };
-type Needs = { system: Pick<System, "now" | "sleep" | "executable" | "env" | "run">; log: Log };
+type Needs = { system: Pick<System, "now" | "monotonic" | "sleep" | "executable" | "env" | "run">; log: Log };
 
 /**
  * Returns when the executable has been replaced, so that the new version takes over. Rejects when aborted. A failure of
@@ -57,7 +57,7 @@ export async function keepNames(places: Places, { system, log }: Needs, signal?:
           {
             ...places,
             statePath: join(runtime, basename(namesStatePath)),
-            links: openWay("resolved", { ...places, now: system.now }),
+            links: openWay("resolved", { ...places, monotonic: system.monotonic }),
           },
           system,
           log,

@@ -10,13 +10,13 @@ import type { Way } from "./service-state.ts";
 const checkMs = 2000;
 
 type Needs = {
-  now: () => number;
+  monotonic: () => number;
   /** Makes the settings those of the zones. `isNews`: they differ from the last call, or it is the first one. May throw. */
   apply(zones: readonly Zone[], isNews: boolean): Way;
   clear(): void;
 };
 
-export function makeLastingLinks({ now, apply, clear }: Needs): Links {
+export function makeLastingLinks({ monotonic, apply, clear }: Needs): Links {
   let last: { key: string; at: number; way: Way } | undefined;
   const remove = () => {
     last = undefined;
@@ -26,9 +26,9 @@ export function makeLastingLinks({ now, apply, clear }: Needs): Links {
     async keep(zones) {
       const key = JSON.stringify(zones.map(({ slug, domains }) => [slug, domains]));
       const isNews = last?.key !== key;
-      if (last !== undefined && !isNews && now() - last.at < checkMs) return last.way;
+      if (last !== undefined && !isNews && monotonic() - last.at < checkMs) return last.way;
       try {
-        last = { key, at: now(), way: apply(zones, isNews) };
+        last = { key, at: monotonic(), way: apply(zones, isNews) };
         return last.way;
       } catch (error) {
         last = undefined;

@@ -36,7 +36,7 @@ export type Links = {
 };
 
 type Needs = {
-  now: () => number;
+  monotonic: () => number;
   /** Programs find short names too: the organizations' domains are search domains. */
   search?: boolean;
   /** Parts that tests replace. */
@@ -47,7 +47,7 @@ type Needs = {
 
 export function makeLinks(
   server: LinkNames["server"],
-  { now, search = false, bus: open = openBus, asks = asksResolved, find = findLinks }: Needs,
+  { monotonic, search = false, bus: open = openBus, asks = asksResolved, find = findLinks }: Needs,
 ): Links {
   let bus: Bus | undefined;
   let linkOf: ReturnType<typeof findLinks> | undefined;
@@ -86,7 +86,7 @@ export function makeLinks(
     const domains = zones.map((each) => each.domains);
     const key = JSON.stringify([present.ownerChanges(), links, domains]);
     const isNews = last?.key !== key;
-    if (last !== undefined && !isNews && now() - last.at < checkMs) return last.way;
+    if (last !== undefined && !isNews && monotonic() - last.at < checkMs) return last.way;
     if (!(await runsResolved(present))) return waiting(zones, "systemd-resolved does not run");
     await release(present, links);
     const states: LinkState[] = [];
@@ -96,7 +96,7 @@ export function makeLinks(
     const way: Way = { way: "resolved", links: states };
     // An interface that systemd-resolved does not know yet is tried again at once.
     const isSettled = states.every(({ state }, at) => state !== "waiting" || links[at] === undefined);
-    last = isSettled ? { key, at: now(), way } : undefined;
+    last = isSettled ? { key, at: monotonic(), way } : undefined;
     return way;
   };
   return {

@@ -34,12 +34,12 @@ export function nrptRules(domains: readonly string[], host: string): Map<string,
   return rules;
 }
 
-type Needs = { registry: Registry; host: string; now: () => number };
+type Needs = { registry: Registry; host: string; monotonic: () => number };
 
-export function makeNrpt({ registry, host, now }: Needs): Links {
+export function makeNrpt({ registry, host, monotonic }: Needs): Links {
   let losses = 0;
   return makeLastingLinks({
-    now,
+    monotonic,
     clear: () => clearNrpt(registry),
     apply(zones, isNews) {
       const domains = zones.flatMap((zone) => zone.domains);

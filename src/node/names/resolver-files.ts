@@ -22,11 +22,11 @@ function resolverFile({ host, port }: Place): string {
   return `${mark}nameserver ${host}\nport ${port}\n`;
 }
 
-type Needs = { directory: string; server: Place; now: () => number };
+type Needs = { directory: string; server: Place; monotonic: () => number };
 
-export function makeResolverFiles({ directory, server, now }: Needs): Links {
+export function makeResolverFiles({ directory, server, monotonic }: Needs): Links {
   return makeLastingLinks({
-    now,
+    monotonic,
     clear: () => clearResolverFiles(directory),
     apply: (zones) => ({ way: "resolver_files", links: putFiles(directory, zones, resolverFile(server)) }),
   });

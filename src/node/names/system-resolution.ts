@@ -7,14 +7,14 @@ import { clearNrpt, makeNrpt } from "./nrpt-rules.ts";
 import { clearResolverFiles, makeResolverFiles, resolverDirectory } from "./resolver-files.ts";
 
 type SystemWay = NamesPlaces["way"];
-type Needs = { now: () => number; search?: boolean };
+type Needs = { monotonic: () => number; search?: boolean };
 
 /** systemd-resolved, or /etc/hosts where programs do not ask it; rules of Windows; files of macOS. */
-export function openWay(way: SystemWay, { now, search = false }: Needs): Links {
-  if (way === "nrpt") return makeNrpt({ registry: windowsRegistry, host: resolverAddress.host, now });
+export function openWay(way: SystemWay, { monotonic, search = false }: Needs): Links {
+  if (way === "nrpt") return makeNrpt({ registry: windowsRegistry, host: resolverAddress.host, monotonic });
   if (way === "resolver_files")
-    return makeResolverFiles({ directory: resolverDirectory, server: resolverAddress, now });
-  return makeLinks(resolverAddress, { now, search });
+    return makeResolverFiles({ directory: resolverDirectory, server: resolverAddress, monotonic });
+  return makeLinks(resolverAddress, { monotonic, search });
 }
 
 /** Removes what a killed process has left. */

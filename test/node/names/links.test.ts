@@ -99,7 +99,7 @@ describe("interfaces in systemd-resolved", () => {
     indexes.clear();
     plug("ov-acme", 7);
     links = makeLinks(server, {
-      now: () => now,
+      monotonic: () => now,
       bus: async () => {
         if (!resolved.state.isBusOpen) throw new Error("There is no system bus");
         return resolved.bus;
@@ -127,7 +127,7 @@ describe("interfaces in systemd-resolved", () => {
 
   test("get the organization's own domain as search domain, where short names are asked for", async () => {
     const asked = makeLinks(server, {
-      now: () => now,
+      monotonic: () => now,
       search: true,
       bus: async () => resolved.bus,
       asks: () => true,

@@ -32,7 +32,7 @@ describe("rules of Windows", () => {
     remove: (path) => void keys.delete(path),
     announce: (inPolicy) => void announced.push(inPolicy),
   };
-  const nrpt = () => makeNrpt({ registry, host: "127.0.0.9", now: () => now });
+  const nrpt = () => makeNrpt({ registry, host: "127.0.0.9", monotonic: () => now });
   const rule = {
     Version: 2,
     Name: [".acme.internal", ".77.10.in-addr.arpa"],
@@ -115,7 +115,7 @@ describe("rules of Windows", () => {
 
   test("a registry that refuses is a reason, and the next look tries again", async () => {
     const refusing = { ...registry, write: () => expect.unreachable("Windows error 5") };
-    const links = makeNrpt({ registry: refusing, host: "127.0.0.9", now: () => now });
+    const links = makeNrpt({ registry: refusing, host: "127.0.0.9", monotonic: () => now });
     expect(await links.keep([acme])).toMatchObject({
       way: "none",
       reason: expect.stringContaining("Windows error 5"),
@@ -128,7 +128,7 @@ describe("files of macOS", () => {
   let path: string;
   let now = 0;
   const files = () =>
-    makeResolverFiles({ directory: path, server: { host: "127.0.0.1", port: 5399 }, now: () => now });
+    makeResolverFiles({ directory: path, server: { host: "127.0.0.1", port: 5399 }, monotonic: () => now });
   const read = (name: string) => readFileSync(join(path, name), "utf8");
 
   beforeEach(() => {

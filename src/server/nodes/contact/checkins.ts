@@ -127,7 +127,7 @@ export function makeCheckins(made: Omit<Deps, "runDueUpkeep" | "tcpChanges">): C
       });
       // An earlier disconnect fires no event any more.
       if (aborted.aborted) onAbort();
-      const end = system.now() + Math.min(waitS, maxPollWaitS) * 1000;
+      const end = system.monotonic() + Math.min(waitS, maxPollWaitS) * 1000;
       const { reported, confirming } = await takeReport(org, nodeId, request);
       for (let isWoken = true; ;) {
         const { found, names, isOther } = await readNews(deps, org, nodeId, request, reported);
@@ -139,7 +139,7 @@ export function makeCheckins(made: Omit<Deps, "runDueUpkeep" | "tcpChanges">): C
           return withOthers(org, nodeId, found, { request, reported, names });
         }
         readAgainIfOld(deps, org, nodeId);
-        isWoken = await poll.wait(end - system.now());
+        isWoken = await poll.wait(end - system.monotonic());
       }
     },
     async takeApplied(org, nodeId, version) {
