@@ -1,4 +1,4 @@
-// Why a connection failed. Bun calls each failure to connect to a host name "refused", also that of a machine without a
+// Why a connection failed, and through which proxy it goes. Bun calls each failure to connect to a host name "refused", also that of a machine without a
 // network. Only a connection to an address tells.
 
 import { isIP } from "node:net";
@@ -17,8 +17,16 @@ export const isOffline = (error: unknown): boolean => offline.includes(systemErr
 export async function trueFailure(
   error: unknown,
   url: string,
-  lookup: (host: string) => Promise<readonly string[]>,
+  {
+    lookup,
+    env,
+  }: {
+    lookup: (host: string) => Promise<readonly string[]>;
+    env: Record<string, string | undefined>;
+  },
 ): Promise<unknown> {
+  // The proxy refused. This machine need not reach the host itself.
+  if (proxyFor(url, env) !== undefined) return error;
   const { hostname, port, protocol } = new URL(url);
   if (systemErrorCode(error) !== "ECONNREFUSED" || isIP(hostname.replace(/^\[|\]$/g, "")) !== 0) return error;
   const addresses = (await lookup(hostname)).slice(0, mostAddresses);
@@ -40,4 +48,20 @@ async function whyOffline(address: string, port: string): Promise<unknown> {
   } catch (cause) {
     return isOffline(cause) ? cause : undefined;
   }
+}
+
+/** The proxy that the environment names for this URL (curl(1)); undefined: none. */
+export function proxyFor(url: string, env: Record<string, string | undefined>): string | undefined {
+  const { hostname, protocol } = new URL(url);
+  const valueOf = (name: string) => env[name.toLowerCase()] ?? env[name.toUpperCase()];
+  const proxy =
+    (["https:", "wss:"].includes(protocol) ? valueOf("https_proxy") : valueOf("http_proxy")) ??
+    valueOf("all_proxy");
+  if (proxy === undefined || proxy === "") return undefined;
+  const without = (valueOf("no_proxy") ?? "").split(",").map((each) => each.trim().replace(/^\*?\./, ""));
+  const isWithout = without.some(
+    (each) => each === "*" || (each !== "" && (hostname === each || hostname.endsWith(`.${each}`))),
+  );
+  if (isWithout) return undefined;
+  return /^https?:\/\//.test(proxy) ? proxy : `http://${proxy}`;
 }

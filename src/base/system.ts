@@ -101,7 +101,7 @@ async function lookup(host: string, way?: "system"): Promise<string[]> {
 /** The runtime hides some causes of a failed connection. */
 async function throwTrueFailure(error: unknown, url: string): Promise<never> {
   const { trueFailure } = await import("./connect-failure.ts");
-  throw await trueFailure(error, url, (host) => lookup(host, "system"));
+  throw await trueFailure(error, url, { lookup: (host) => lookup(host, "system"), env: process.env });
 }
 
 export function realSystem(): System {

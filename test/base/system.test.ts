@@ -1,3 +1,4 @@
+import { trueFailure } from "../../src/base/connect-failure.ts";
 import { expect, test } from "bun:test";
 import { chmodSync, existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -116,4 +117,19 @@ test("the id of this start is not taken for the machine's where a container has 
     isShared: false,
     mark: "undefined",
   });
+});
+
+test("a refused connection through a proxy is not looked into: this machine need not reach the host", async () => {
+  const refused = Object.assign(new Error("refused"), { code: "ECONNREFUSED" });
+  const asked: string[] = [];
+  const lookup = async (host: string) => {
+    asked.push(host);
+    return [];
+  };
+  const through = (env: Record<string, string>) =>
+    trueFailure(refused, "https://hub.example.org/", { lookup, env });
+  expect(await through({ HTTPS_PROXY: "http://127.0.0.1:9" })).toBe(refused);
+  expect(asked).toEqual([]);
+  expect(await through({ HTTPS_PROXY: "http://127.0.0.1:9", NO_PROXY: "example.org" })).toBe(refused);
+  expect(asked).toEqual(["hub.example.org"]);
 });

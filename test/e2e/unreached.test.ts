@@ -41,11 +41,11 @@ const ask = (addresses: readonly string[], at = port) =>
     console.log(JSON.stringify({ is: asked[0].is, finding: udpFinding(asked, "acme", { carries: false }) }));
   `);
 
-const failure = (addresses: readonly string[]) =>
+const failure = (addresses: readonly string[], env: Record<string, string> = {}) =>
   inHere(`
     import { trueFailure } from "${source}/base/connect-failure.ts";
     const refused = Object.assign(new Error("refused"), { code: "ECONNREFUSED" });
-    const told = await trueFailure(refused, "https://hub.example.org/", async () => ${JSON.stringify(addresses)});
+    const told = await trueFailure(refused, "https://hub.example.org/", { lookup: async () => ${JSON.stringify(addresses)}, env: ${JSON.stringify(env)} });
     console.log(JSON.stringify(told.code));
   `);
 
@@ -74,6 +74,8 @@ test("a refused connection is called refused, and a cable that is out is not", (
   lan.host("here").link("down");
   try {
     expect(failure(both)).not.toBe("ECONNREFUSED");
+    // What was refused is the connection to the proxy.
+    expect(failure(both, { HTTPS_PROXY: "http://127.0.0.1:9" })).toBe("ECONNREFUSED");
     expect(ask(both)).toMatchObject({
       is: "no route",
       finding: {

@@ -20,7 +20,8 @@ import { isStopped } from "../files/stopped.ts";
 import { readTcpState, tcpWaysOf, type TcpState } from "../files/tcp-state.ts";
 import { applyChanges } from "../health/apply-changes.ts";
 import { runPart, type EdgeContext, type RunningPart } from "./part.ts";
-import { openTcpWay, proxyFor, type TcpWay } from "./tcp-way.ts";
+import { openTcpWay, type TcpWay } from "./tcp-way.ts";
+import { proxyFor } from "../../base/connect-failure.ts";
 import { watchFiles } from "./watch-files.ts";
 
 /** An answer of this age to the probes of health, every 8 s (paces.ts), shows that UDP passes. A slower one costs a question. */

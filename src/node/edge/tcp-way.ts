@@ -153,18 +153,3 @@ function openClient(url: string, proxy: string | undefined): WebSocket {
   client.binaryType = "arraybuffer";
   return client;
 }
-
-/** The proxy that the environment names for this URL (curl(1)); undefined: none. */
-export function proxyFor(url: string, env: Record<string, string | undefined>): string | undefined {
-  const { hostname, protocol } = new URL(url);
-  const valueOf = (name: string) => env[name.toLowerCase()] ?? env[name.toUpperCase()];
-  const proxy =
-    (protocol === "wss:" ? valueOf("https_proxy") : valueOf("http_proxy")) ?? valueOf("all_proxy");
-  if (proxy === undefined || proxy === "") return undefined;
-  const without = (valueOf("no_proxy") ?? "").split(",").map((each) => each.trim().replace(/^\*?\./, ""));
-  const isWithout = without.some(
-    (each) => each === "*" || (each !== "" && (hostname === each || hostname.endsWith(`.${each}`))),
-  );
-  if (isWithout) return undefined;
-  return /^https?:\/\//.test(proxy) ? proxy : `http://${proxy}`;
-}

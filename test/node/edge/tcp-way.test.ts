@@ -10,7 +10,8 @@ import {
   type ForwarderConnection,
 } from "../../../src/base/datagrams/forwarder.ts";
 import { sendOrLose } from "../../../src/base/datagrams/frames.ts";
-import { openTcpWay, proxyFor } from "../../../src/node/edge/tcp-way.ts";
+import { openTcpWay } from "../../../src/node/edge/tcp-way.ts";
+import { proxyFor } from "../../../src/base/connect-failure.ts";
 import { staticHosts } from "../../../src/node/files/config/read-config.ts";
 import {
   readTcpState,
