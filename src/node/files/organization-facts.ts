@@ -60,5 +60,6 @@ export function certificateWarning(
 ): string | undefined {
   const days = Math.floor((Date.parse(notAfter) - now) / 86_400_000);
   if (Number.isNaN(days) || days >= (ephemeral === true ? 0 : warnDays)) return undefined;
-  return days < 0 ? "The certificate has expired" : `The certificate ends in ${days} days`;
+  if (days < 0) return "The certificate has expired";
+  return `The certificate ends ${days === 0 ? "within a day" : days === 1 ? "in 1 day" : `in ${days} days`}`;
 }
