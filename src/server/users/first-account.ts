@@ -27,8 +27,13 @@ export async function offerFirstAccount({
 }: Pick<ServerOptions, "db" | "system" | "publicUrl">): Promise<string | undefined> {
   if (await hasUsers(db)) return undefined;
   const secret = makeOpaqueToken(system.random);
-  const value = String(system.now() + firstAccountMs);
-  await db.write((tx) => meta.insert(tx, { key: prefix + hashToken(secret), value }));
+  const now = system.now();
+  const value = String(now + firstAccountMs);
+  await db.write(async (tx) => {
+    const expired = "DELETE FROM meta WHERE key LIKE $1 AND CAST(value AS bigint) <= $2";
+    await tx.run(expired, [`${prefix}%`, now]);
+    await meta.insert(tx, { key: prefix + hashToken(secret), value });
+  });
   return `${publicUrl}/setup/#${secret}`;
 }
 

@@ -227,6 +227,18 @@ describe("the first user", () => {
     expect((await take(fresh, overtaken)).status).toBe(404);
   });
 
+  test("links that have expired are deleted when another one is made", async () => {
+    await using fresh = await makeTestServer();
+    const links = async () =>
+      (await fresh.db.all("SELECT key FROM meta WHERE key LIKE 'first_account %'")).length;
+    await offer(fresh);
+    await offer(fresh);
+    expect(await links()).toBe(2);
+    fresh.clock.ms += 30 * 60_000 + 1;
+    await offer(fresh);
+    expect(await links()).toBe(1);
+  });
+
   test("used by many at the same instant, the link creates one user", async () => {
     await using fresh = await makeTestServer();
     const secret = await offer(fresh);
