@@ -16,6 +16,9 @@ import { openPlain } from "../../base/open-file.ts";
 
 type Edge = Pick<System, "env" | "executable" | "sleep" | "platform">;
 
+/** An engine that does not end at SIGTERM is killed after this time. */
+const stopsWithinMs = 10_000;
+
 export class Children {
   readonly #network: Network;
   readonly #system: Edge;
@@ -61,10 +64,9 @@ export class Children {
       }),
     );
     closeSync(stderr);
-    const { value } = await child.stdout.getReader().read();
-    const line = new TextDecoder().decode(value);
-    const answer = line.startsWith("{") ? v.safeParse(Serving, JSON.parse(line)) : undefined;
-    if (answer?.success === true) return answer.output.url;
+    const line = await firstLine(child.stdout);
+    const answer = v.safeParse(v.pipe(v.string(), v.parseJson(), Serving), line);
+    if (answer.success) return answer.output.url;
     throw failure(["serve"], line, lastLines(log, 1)[0] ?? "its log is empty");
   }
 
@@ -85,7 +87,8 @@ export class Children {
     await ready();
     const stop = async () => {
       child.kill("SIGTERM");
-      await child.exited;
+      const late = setTimeout(() => child.kill("SIGKILL"), stopsWithinMs);
+      await child.exited.finally(() => clearTimeout(late));
     };
     const restart = async () => {
       await stop();
@@ -118,13 +121,26 @@ export class Children {
   }
 }
 
+/** Up to the first line break, or the end; a line may come in several reads. The rest is not read. */
+async function firstLine(stream: ReadableStream<Uint8Array>): Promise<string> {
+  const reader = stream.getReader();
+  const decoder = new TextDecoder();
+  let text = "";
+  while (!text.includes("\n")) {
+    const { done, value } = await reader.read();
+    if (done) break;
+    text += decoder.decode(value, { stream: true });
+  }
+  return text.split("\n", 1)[0] ?? "";
+}
+
 const Serving = v.object({ url: v.pipe(v.string(), v.maxLength(2048)) });
 const Failure = v.object({ error: v.object({ message: v.string() }) });
 
 function failure(args: readonly string[], stdout: string, stderr: string): AppError {
   const firstFlag = args.findIndex((arg) => arg.startsWith("-"));
   const command = args.slice(0, firstFlag === -1 ? undefined : firstFlag).join(" ");
-  const parsed = stdout.startsWith("{") ? v.safeParse(Failure, JSON.parse(stdout)) : undefined;
-  const reason = parsed?.success === true ? parsed.output.error.message : stderr.trim() || stdout.trim();
+  const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), Failure), stdout);
+  const reason = parsed.success ? parsed.output.error.message : stderr.trim() || stdout.trim();
   return new AppError("failed", `\`${brand.executable} ${command}\` failed: ${reason}`);
 }
