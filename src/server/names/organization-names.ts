@@ -1,5 +1,11 @@
 // The names of one organization in memory, and their changes in order. Answers to nodes are made from it: the work is
 // proportional to the changes since the node's last request, not to the size of the organization. Pure.
+//
+// A node says in each request up to which version it has the names, in which view, and with `part` that its list is not
+// complete yet. It gets the whole list if its view is another one, or if its version is older than `since`, the first that the
+// book has changes from, or newer than the book, which the restore of a backup makes. A list longer than a page comes in
+// parts: each answer names the version that it ends with and says `more`, and the node asks again from there with `part`, which
+// goes on although the version is older than `since`. After that it gets the changes alone.
 
 import { given } from "../../base/given.ts";
 import type { NameAlias, NamedNode, NamesAnswer, NamesPosition, NamesRequest } from "../../protocol/names.ts";
@@ -19,7 +25,7 @@ export type NamedEntry = Member & {
 };
 export type AliasEntry = NameAlias & { isGone: boolean; version: number };
 
-type NodeState = NamedEntry & { known: { by: Visibility; as: NamesClass } | undefined };
+type NodeState = NamedEntry & { known: { madeWith: Visibility; value: NamesClass } | undefined };
 type Change = { version: number; node: NodeState } | { version: number; alias: AliasEntry };
 
 export type Book = {
@@ -39,7 +45,9 @@ export type Book = {
   /** By overlay address, as they were at that version. */
   places: { version: number; nodes: ReadonlyMap<string, NodeState> } | undefined;
   /** The table for name servers at that version, made of these classes. */
-  table: { by: Visibility; version: number; classes: ReadonlySet<NamesClass>; as: NamesForPeers } | undefined;
+  table:
+    | { madeWith: Visibility; version: number; classes: ReadonlySet<NamesClass>; value: NamesForPeers }
+    | undefined;
 };
 
 export function makeBook(visibility: Visibility, since: number): Book {
@@ -100,7 +108,7 @@ const silentChanges = 64;
 
 export type NamesNews = NamesPosition & Partial<NamesAnswer>;
 
-/** The version of the table that the node needs: none except on name servers that ask for it. */
+/** The table that the node needs: none except on name servers that ask for it. */
 export function tableOf(book: Book, nodeId: number, asked: NamesRequest): NamesForPeers {
   const viewer = book.nodes.get(nodeId);
   if (viewer?.isNameServer !== true || viewer.isGone || asked.peers === undefined) return noTable;
@@ -115,20 +123,20 @@ export function* prepareTable(book: Book): Generator<unknown, undefined> {
 
 function* makeTable(book: Book): Generator<unknown, NamesForPeers> {
   const { visibility, version } = book;
-  const before = book.table?.by === visibility ? book.table : undefined;
-  if (before?.version === version) return before.as;
+  const before = book.table?.madeWith === visibility ? book.table : undefined;
+  if (before?.version === version) return before.value;
   const classes = new Set<NamesClass>();
   for (const node of book.nodes.values()) {
     if (node.isGone) continue;
-    const isKnown = node.known?.by === visibility;
+    const isKnown = node.known?.madeWith === visibility;
     classes.add(classOf(book, node));
     if (!isKnown) yield;
   }
   // Only for new classes: comparing all classes takes long, and most changes make none.
   const isSame = before !== undefined && classes.symmetricDifference(before.classes).size === 0;
-  const as = isSame ? before.as : yield* tableFor(visibility, classes);
-  book.table = { by: visibility, version, classes, as };
-  return as;
+  const value = isSame ? before.value : yield* tableFor(visibility, classes);
+  book.table = { madeWith: visibility, version, classes, value };
+  return value;
 }
 
 /** The node gets all names, to answer its peers. */
@@ -221,22 +229,24 @@ function makePage(
     node(node: NodeState) {
       if (book.nodes.get(node.id) !== node) return;
       const isRegrouped = node.regroupedAt > since;
-      if (sees(node)) {
-        const { id, name, ip, ip6 } = node;
-        const known = isForPeers ? classNameOf(book.visibility, classOf(book, node)) : undefined;
-        nodes.push({
-          id,
-          name,
-          ip,
-          ...(ip6 === null ? {} : { ip6 }),
-          ...given({ class: known }),
-        });
-        if (!isRegrouped || isWhole) return;
-        for (const each of book.aliasesOf.get(id) ?? []) {
-          const alias = book.aliases.get(each);
-          if (alias?.isGone === false) tellAlias(alias);
-        }
-      } else if (!isWhole && isRegrouped) removedNodes.push(node.id);
+      if (!sees(node)) {
+        if (!isWhole && isRegrouped) removedNodes.push(node.id);
+        return;
+      }
+      const { id, name, ip, ip6 } = node;
+      const known = isForPeers ? classNameOf(book.visibility, classOf(book, node)) : undefined;
+      nodes.push({
+        id,
+        name,
+        ip,
+        ...(ip6 === null ? {} : { ip6 }),
+        ...given({ class: known }),
+      });
+      if (!isRegrouped || isWhole) return;
+      for (const each of book.aliasesOf.get(id) ?? []) {
+        const alias = book.aliases.get(each);
+        if (alias?.isGone === false) tellAlias(alias);
+      }
     },
     alias(alias: AliasEntry) {
       if (book.aliases.get(alias.id) !== alias || !sees(book.nodes.get(alias.node_id))) return;
@@ -257,8 +267,9 @@ function makePage(
 }
 
 function classOf({ visibility }: Book, node: NodeState): NamesClass {
-  if (node.known?.by !== visibility) node.known = { by: visibility, as: visibility.classOf(node) };
-  return node.known.as;
+  if (node.known?.madeWith !== visibility)
+    node.known = { madeWith: visibility, value: visibility.classOf(node) };
+  return node.known.value;
 }
 
 /** The place of the first change after a version. */

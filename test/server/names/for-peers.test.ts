@@ -216,7 +216,7 @@ test("the table is made in small steps, and after a change in as many as there a
   expect(steps()).toBe(100 + 40);
   const asked = { version: 0, view: "", peers: "" };
   const table = tableOf(book, 1, asked);
-  expect([table.classes.length, table.digest]).toEqual([40, book.table?.as.digest ?? ""]);
+  expect([table.classes.length, table.digest]).toEqual([40, book.table?.value.digest ?? ""]);
   addChanges(book, 3, [entry(7, 3), entry(8, 3)], []);
   expect(steps()).toBe(2);
   expect(tableOf(book, 1, asked)).toBe(table);
