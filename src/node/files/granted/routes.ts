@@ -53,21 +53,26 @@ export function checkRoutes(texts: readonly string[], rules: RouteRules): Checke
   const own = parseNetworks(rules.own);
   const allowed = parseNetworks(rules.allowed);
   const former = new Set(rules.former);
-  const needsRoot = (route: Network) => (isPrivate(route) || former.has(route.text) ? undefined : isPublic);
-  const takes = takenBy(rules);
-  const keeps = keptBy(rules);
+  const machineKeeps = keptByMachine(rules);
   const crosses = crossingOf(rules);
+  /** In this order. Not asked where the administrator has allowed the route. */
+  const unlessAllowed: readonly Refuser[] = [
+    tooWide,
+    whySpecial,
+    takenBy(rules),
+    (route) => (isPrivate(route) || former.has(route.text) ? undefined : isPublic),
+  ];
   const counted: Network[] = [];
   for (const route of parseNetworks([...new Set(texts)])) {
     const isAllowed = allowed.some((each) => holdsNetwork(each, route));
     const overlay = inOverlay(route, own, rules.others, isAllowed);
-    const kept = keeps(route);
+    const machineRoute = machineKeeps(route);
     const reason =
       overlay ??
-      kept?.reason ??
+      machineRoute?.reason ??
       crosses(route, isAllowed) ??
-      (isAllowed ? undefined : (tooWide(route) ?? whySpecial(route) ?? takes(route) ?? needsRoot(route)));
-    if (overlay === undefined && kept?.isHere === true) here.set(route.text, kept.reason);
+      firstReason(isAllowed ? [] : unlessAllowed, route);
+    if (overlay === undefined && machineRoute?.isHere === true) here.set(route.text, machineRoute.reason);
     else if (reason !== undefined) refused.set(route.text, reason);
     else if (!isAllowed) counted.push(route);
   }
@@ -79,6 +84,17 @@ export function checkRoutes(texts: readonly string[], rules: RouteRules): Checke
   return { refused, here };
 }
 
+/** Says why a route is refused; undefined: it is not. */
+type Refuser = (route: Network) => string | undefined;
+
+function firstReason(refusers: readonly Refuser[], route: Network): string | undefined {
+  for (const refuser of refusers) {
+    const reason = refuser(route);
+    if (reason !== undefined) return reason;
+  }
+  return undefined;
+}
+
 /** Why an overlay must not take a new network, by its text: the engine routes the networks of certificates as well. */
 export function refusedNetworks(
   texts: readonly string[],
@@ -86,13 +102,13 @@ export function refusedNetworks(
 ): Map<string, string> {
   const permitted = parseNetworks(rules.allowed);
   const takes = takenBy(rules);
-  const keeps = keptBy(rules);
+  const machineKeeps = keptByMachine(rules);
   const crosses = crossingOf({ ...rules, present: [] });
   return new Map(
     parseNetworks(texts).flatMap((network) => {
       if (permitted.some((each) => holdsNetwork(each, network))) return [];
       const special = isSpecialAllowed ? undefined : whySpecial(network);
-      const reason = special ?? keeps(network)?.reason ?? crosses(network, false) ?? takes(network);
+      const reason = special ?? machineKeeps(network)?.reason ?? crosses(network, false) ?? takes(network);
       return reason === undefined ? [] : [[network.text, reason] as const];
     }),
   );
@@ -167,7 +183,7 @@ function whySpecial(network: Network): string | undefined {
  * Returns why a route of this machine stays, whatever its administrator allowed: the kernel has one route to a network, and
  * the one that an engine replaces does not come back when the engine ends. `isHere`: it leads to where this machine is.
  */
-function keptBy({ attached, routes }: Pick<RouteRules, "attached" | "routes">) {
+function keptByMachine({ attached, routes }: Pick<RouteRules, "attached" | "routes">) {
   const equal = new Map(routes.map(({ network, name }) => [network, name]));
   const networks = attached.flatMap(({ network, device }) =>
     parseNetworks([network]).map((each) => ({ network: each, device })),
@@ -205,12 +221,12 @@ function crossingOf({ slug, foreign, present }: Pick<RouteRules, "slug" | "forei
       .map((each) => [cutTo(each.network.prefix, each.network), each]),
   );
   const prefixes = [...new Set(others.map(({ network }) => network.prefix))];
-  const narrower = new Map<number, Map<string, (typeof others)[number]>>();
+  const narrowerBy = new Map<number, Map<string, (typeof others)[number]>>();
   const narrowerThan = (prefix: number) => {
-    const longer = () => others.filter(({ network }) => network.prefix > prefix);
+    const narrower = () => others.filter(({ network }) => network.prefix > prefix);
     const found =
-      narrower.get(prefix) ?? new Map(longer().map((each) => [cutTo(prefix, each.network), each]));
-    narrower.set(prefix, found);
+      narrowerBy.get(prefix) ?? new Map(narrower().map((each) => [cutTo(prefix, each.network), each]));
+    narrowerBy.set(prefix, found);
     return found;
   };
   const hasAlready = new Set(present);
@@ -274,12 +290,12 @@ const isCounted = (network: Network, family: 4 | 6): boolean =>
 
 /** The shortest prefix for which all routes with it or a longer one stay within the share. Wider routes are refused. */
 function leastPrefix(routes: readonly Network[], own: readonly Network[], family: 4 | 6): number {
-  const kept = new Set(own);
+  const ownNetworks = new Set(own);
   const sorted = inOrder([...own, ...routes], family);
   let [low, high] = [0, bits(family) + 1];
   while (low < high) {
     const middle = (low + high) >> 1;
-    const narrow = sorted.filter((each) => each.prefix >= middle || kept.has(each));
+    const narrow = sorted.filter((each) => each.prefix >= middle || ownNetworks.has(each));
     if (covered(narrow) <= share[family]) high = middle;
     else low = middle + 1;
   }
