@@ -41,7 +41,9 @@ type Declared = {
   /** Something failed, or will soon. */
   fails?: true;
 };
+/** Recorded since 0.1.0. */
 const kept = (words: string, ...subjects: Subject[]): Declared => ({ words, subjects, since: "0.1.0" });
+/** Recorded since 0.2.0. */
 const added = (words: string, ...subjects: Subject[]): Declared => ({ words, subjects, since: "0.2.0" });
 const failing = (declared: Declared): Declared => ({ ...declared, fails: true });
 

@@ -16,7 +16,7 @@ export type Request<T> = {
   method: Method;
   path: string;
   body?: object;
-  /** Headers of the answer. */
+  /** Of the answer. */
   schema: v.GenericSchema<unknown, T>;
 };
 

@@ -15,7 +15,7 @@ const StoppedCopy = v.pipe(
   v.record(v.pipe(v.string(), v.maxLength(255)), v.unknown()),
 );
 
-/** `path`: of the state database. */
+/** `path`: of the state database. Call `read` first: what is kept before replaces the copy. */
 export function openStoppedCopy(path: string, log: Pick<Log, "warn">) {
   const place = stoppedCopyPath(path);
   const stopped = new Map<string, OrganizationRecord>();

@@ -15,7 +15,10 @@ export type VerifiedArchive = {
   next: string | null;
 };
 
-/** `faults`: a sentence for each archive that was changed, or that another control plane signed, and for each broken chain. */
+/**
+ * `faults`: a sentence for each archive that was changed, or that another control plane signed, and for each broken chain. `known`: hashes of
+ * events at which a chain is known to break, which are no faults.
+ */
 export function verifyArchives(
   files: readonly string[],
   chains: readonly Chain[],

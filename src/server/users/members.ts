@@ -80,8 +80,11 @@ export function showMember({ id, email, role, userId, createdAt, expiresAt }: Me
  * and, unless the operator adds them, staff and members of other organizations. Until they accept, this organization
  * learns nothing about them.
  */
-const joinsAtOnce = `SELECT id FROM users u WHERE email = $1 AND home_org_id IS NULL AND ($3 = 1 OR (is_staff = 0
-  AND NOT EXISTS (SELECT 1 FROM memberships m WHERE m.user_id = u.id AND m.org_id <> $2)))`;
+const joinsAtOnce = `SELECT id FROM users u
+  WHERE email = $1
+    AND home_org_id IS NULL
+    AND ($3 = 1 OR (is_staff = 0
+      AND NOT EXISTS (SELECT 1 FROM memberships m WHERE m.user_id = u.id AND m.org_id <> $2)))`;
 
 /** Adds a user that may join at once; invites any other address. Only owners appoint owners or withdraw their invitations. */
 export async function addMember(
