@@ -4,6 +4,7 @@
 import { ourselves, record } from "../audit/record.ts";
 import { countedSilence, watchSilence } from "../nodes/contact/silence.ts";
 import type { UpdateOrder } from "../../protocol/updates/order.ts";
+import { forAll, orgOf } from "../for-all.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Reader, Transaction } from "../store/database.ts";
 import {
@@ -64,10 +65,10 @@ export async function advanceRollouts(services: Services): Promise<void> {
   const now = system.now();
   const watch = await watchSilence(services, now);
   const silence: Silence = (last) => Math.max(0, countedSilence(last, now, watch?.gaps ?? []));
-  for (const row of open) {
+  await forAll(open, orgOf, async (row) => {
     const step = nextStep(row, await readRing(db, row, now, silence), row, now);
     if (step !== undefined) await takeStep(services, row, step, now);
-  }
+  });
 }
 
 const counted = computed({ state: text(), n: integer() });
