@@ -8,7 +8,7 @@ import { quoteWord } from "../../base/plan.ts";
  * of it.
  */
 export type Words = readonly (string | number)[];
-/** `command`: one command, or several; with `each`, one for every item, which is the word `item` in it. */
+/** `command`: one command, or several; with the list `each`, one for every word of it, in whose place is `item`. */
 export type Terminal = {
   command: Words | readonly Words[];
   each?: Words | undefined;

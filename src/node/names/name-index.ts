@@ -54,7 +54,7 @@ function next(name: string, at: number): number {
   return dot < 0 ? -1 : dot + 1;
 }
 
-/** The `addressKey` of `4.3.2.1.in-addr.arpa`; undefined for a name that is no address. */
+/** The `addressKey` of `4.3.2.1.in-addr.arpa`; "part" for `3.2.1.in-addr.arpa`, undefined for a name that is no address. */
 function keyOfReverse(name: string): string | undefined {
   const is4 = name.endsWith(reverse4);
   if (!is4 && !name.endsWith(reverse6)) return undefined;
