@@ -122,6 +122,7 @@ const rowsOfKind: Readonly<Record<NeedKind, (found: Found, now: number, totals?:
     rowsOf("hub", "show=hubs", attention.hubs_away, ({ is_lighthouse, last_checkin_at }) => ({
       what: `${is_lighthouse ? "lighthouse" : "relay"} away${is_lighthouse ? leftWords(attention) : cutWords(totals)}`,
       at: last_checkin_at,
+      more: "Run the command on this node.",
       act: toCopy("Doctor command", "sudo agent doctor"),
     })),
   broken_paths: ({ attention }) =>
@@ -351,7 +352,7 @@ export function tilesOf(
         ? undefined
         : {
             value: shareWords(totals.direct, direct),
-            of: "%",
+            of: `% of ${direct}`,
             facts: `${relayedWords(totals.relayed, relayed)}${totals.broken === 0 ? ", none broken" : ""}`,
             bad: totals.broken === 0 ? "" : `${totals.broken} broken`,
             line: lineOf(({ direct: ok, relayed, broken }) =>

@@ -404,7 +404,7 @@ function FirstNodes({ own, needs, attention }: Pick<WholeProps, "own" | "needs" 
           <li class="later">
             <span class="n">2</span>
             <h2>A second node</h2>
-            <p class="quiet">The same line with another key. No open port is needed.</p>
+            <p class="quiet">The same way, with a key of its own. No open port is needed.</p>
           </li>
           <li class="later">
             <span class="n">3</span>
