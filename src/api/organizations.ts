@@ -231,7 +231,7 @@ export const organizationSettings = declare({
     flag: "alarm",
     hint: "RULE=VALUE",
     whole: true,
-    help: "Other rules of alarms than the usual ones (repeatable; replaces all), such as node=30, node:laptops=60 or backup=off",
+    help: 'Other rules of alarms than the usual ones (repeatable; replaces all; "" for none), such as node=30, node:laptops=60 or backup=off',
     section: "Reports",
     label: "Rules of alarms",
     more: "One a line, such as node=30, node:laptops=60 or backup=off. Others are as usual.",

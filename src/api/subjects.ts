@@ -33,9 +33,10 @@ import {
 } from "./sessions.ts";
 import { registrationTokensApi, serviceTokensApi } from "./tokens.ts";
 import { joiningApi, ownUserApi, passwordResetApi, usersApi } from "./users.ts";
-import { webhooksApi } from "./webhooks.ts";
+import { alarmsApi, webhooksApi } from "./webhooks.ts";
 
 const subjects = [
+  alarmsApi,
   authoritiesApi,
   rolloutsApi,
   enrollmentsApi,

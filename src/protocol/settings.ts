@@ -91,7 +91,9 @@ export function itemOf({ parts, lastPart = "" }: Setting, text: string): unknown
 }
 
 /** The flag's word for a value. */
-export function wordOf({ words, none = "none" }: Setting, value: unknown): string {
+export function wordOf(setting: Setting, value: unknown): string {
+  const { words, none = "none" } = setting;
+  if (Array.isArray(value)) return value.map((item) => itemText(setting, item)).join(", ") || none;
   if (typeof value === "boolean") return words?.[Number(value)] ?? (value ? "yes" : "no");
   return typeof value === "string" || typeof value === "number" ? `${value}` : none;
 }

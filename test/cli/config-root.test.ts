@@ -119,6 +119,7 @@ const lines: Readonly<Record<string, string[] | string>> = {
   demo: "with a root of its own",
   version: "asks nothing",
   completion: "asks nothing",
+  "update-run": "it asks like `peers`",
   "self-update": "restarts the services of this machine, whatever they run",
 };
 
@@ -304,8 +305,8 @@ describe("units of another root", () => {
             readFileSync(join(sourceRoot, file), "utf8"),
           ),
       );
-    // It only prints a line for the user.
-    expect(named).toEqual(["node/update/overlay-switch.ts"]);
+    // The one prints a line for the user, the other reads the log of its organization's unit.
+    expect(named.sort()).toEqual(["cli/install/update-run.ts", "node/update/overlay-switch.ts"]);
     for (const directory of [unitDirectory, packagedUnitDirectory])
       expect(existsSync(join(directory, templateUnit))).toBe(false);
   });

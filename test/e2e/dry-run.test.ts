@@ -284,6 +284,12 @@ const elsewhere: Record<string, string> = {
   "admin domain check": "it needs a TXT record",
   "admin domain vouch": "test/cli/admin-domain.test.ts",
   "admin domain delete": "test/cli/admin-domain.test.ts",
+  "admin rollout create":
+    "it needs a node that permits it; test/server/rollout/rollouts.test.ts, as those below",
+  "admin rollout show": "it only reads",
+  "admin rollout pause": "one request",
+  "admin rollout resume": "one request",
+  "admin rollout abort": "one request",
   "admin seal init": "it only reads; test/cli/seal.test.ts, as those below",
   "admin seal review": "it only reads",
   "admin seal show": "it only reads",

@@ -90,6 +90,19 @@ const cases: Readonly<Record<string, Case>> = {
     due: ["UPDATE refresh_tokens SET expires_at = 1"],
     left: "SELECT count(*) AS n FROM refresh_tokens WHERE expires_at = 1",
   },
+  "changes of who reaches whom are put into the audit log": {
+    loop: "history of the policy",
+    due: ["UPDATE nodes SET groups = '[\"noted\"]' WHERE id = $node"],
+    left: "SELECT count(*) AS n FROM policy_changes",
+  },
+  "an update in rings goes on": {
+    loop: "updates in rings",
+    due: [
+      `INSERT INTO rollouts (org_id, engine, groups, hours, watch_s, state, ring, rings, since, created_at)
+         VALUES (1, '1.12.0', '[]', '[]', 60, 'running', 1, 1, 1, 1)`,
+    ],
+    left: "SELECT count(*) AS n FROM rollouts WHERE ended_at IS NULL",
+  },
   "a silent ephemeral node ends": {
     loop: "ephemeral nodes",
     due: ["UPDATE nodes SET ephemeral_silence_s = 0, watched_from = 1 WHERE id = $former"],

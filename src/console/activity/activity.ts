@@ -25,8 +25,8 @@ export const filterKeys = ["about", "search", "actor", "type", "subject", "from"
 
 /** What the events are about, by the first words of their types, as the pages of the console are. */
 export const parts = {
-  nodes: ["Nodes", ["enrollment", "name", "node", "registration", "token"]],
-  access: ["Access", ["group", "policy", "rule"]],
+  nodes: ["Nodes", ["enrollment", "name", "node", "registration", "rollout", "token"]],
+  access: ["Access", ["flows", "group", "policy", "rule"]],
   people: ["Members", ["domain", "member", "provider", "security", "user"]],
   certificates: ["Certificates", ["blocklist", "ca", "certificate", "tls"]],
 } as const;

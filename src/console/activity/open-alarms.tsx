@@ -2,7 +2,7 @@
 
 import { useEffect } from "preact/hooks";
 import { apiPath } from "../../api/endpoint.ts";
-import { alarmsApi, type Alarm } from "../../api/webhooks.ts";
+import { alarmsApi } from "../../api/webhooks.ts";
 import { onEvent } from "../contact/live.ts";
 import { refresh, useResource } from "../contact/resource.ts";
 import { State, When } from "../ui/parts.tsx";
@@ -10,7 +10,7 @@ import { State, When } from "../ui/parts.tsx";
 export function OpenAlarms({ own }: { own: string }) {
   const path = apiPath(alarmsApi.list, { slug: own });
   useEffect(() => onEvent(({ type }) => void (type.startsWith("alarm.") && refresh(path))), [path]);
-  const { data } = useResource<Alarm[]>(path, { isCalm: true });
+  const { data } = useResource(path, { isCalm: true });
   const open = (data ?? []).filter(({ ended_at }) => ended_at === null);
   if (open.length === 0) return null;
   return (

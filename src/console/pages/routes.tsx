@@ -37,7 +37,7 @@ export function Routes() {
   const own = slug.value ?? "";
   const path = apiPath(routesApi.list, { slug: own });
   const { data, error } = useList(apiPath(routesApi.list, { slug: own }, { page_size: "1000" }));
-  const exits = useList<Node>(apiPath(nodesApi.list, { slug: own }, { exits: "true" }));
+  const exits = useList(apiPath(nodesApi.list, { slug: own }, { exits: "true" }));
   const [asked, ask] = useState<Row | undefined>(undefined);
   const [isAdding, add] = useState(false);
   const rows = data
