@@ -284,6 +284,7 @@ const elsewhere: Record<string, string> = {
   "admin domain check": "it needs a TXT record",
   "admin domain vouch": "test/cli/admin-domain.test.ts",
   "admin domain delete": "test/cli/admin-domain.test.ts",
+  "update-run": "the daemon starts it, with an order; test/node/contact/requests/update-orders.test.ts",
   "admin rollout create":
     "it needs a node that permits it; test/server/rollout/rollouts.test.ts, as those below",
   "admin rollout show": "it only reads",

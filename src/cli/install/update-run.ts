@@ -16,10 +16,14 @@ export const command: Implementation = {
   examples: [`${brand.executable} update-run acme`],
   async run(context) {
     const { settings, system, words, log, output } = context;
-    if (settings.dryRun) return output.plan([]);
+    const { openOrganization, parseSlug } = await import("../../node/files/organizations.ts");
+    if (settings.dryRun) {
+      const { directory } = openOrganization(settings.configRoot, parseSlug(words[0] ?? ""));
+      const { planCarryOut } = await import("../../node/update/carry-out.ts");
+      return output.plan(planCarryOut(directory, system.executable));
+    }
     const { requireRoot } = await import("../../node/enroll/services.ts");
     requireRoot(system);
-    const { openOrganization, parseSlug } = await import("../../node/files/organizations.ts");
     const { carryOut } = await import("../../node/update/carry-out.ts");
     const { lockFile } = await import("../../platform/file-lock.ts");
     const { openEchoSocket } = await import("../../platform/network/echo-socket.ts");

@@ -4,6 +4,7 @@
 import { join } from "node:path";
 import { AppError, messageOf } from "../../base/errors.ts";
 import { given } from "../../base/given.ts";
+import type { Step } from "../../base/plan.ts";
 import type { Log } from "../../base/log.ts";
 import { readTextIfThere } from "../../base/files.ts";
 import { buildInfo } from "../../build-info.ts";
@@ -274,4 +275,19 @@ function agentFailure(
   const patience = isSeen ? seen.at + seenAgainMs : began + firstSeenMs;
   if (now < patience) return undefined;
   return { probe: "check-in of the agent", reason: "The agent does not check in since the change" };
+}
+
+/** The commands that carry out the order, unless that is done, for --dry-run. */
+export function planCarryOut(directory: string, executable: string): Step[] {
+  const { order, step } = readUpdateState(directory) ?? { step: "done" };
+  if (order === undefined || step === "done") return [];
+  const argv = (words: string[], version: string) => [
+    executable,
+    ...words,
+    ...(order.back === true ? ["--rollback"] : ["--version", version]),
+  ];
+  return [
+    ...(order.agent === undefined ? [] : [argv(["self-update"], order.agent)]),
+    ...(order.engine === undefined ? [] : [argv(["overlay", "update"], order.engine)]),
+  ].map((each) => ({ step: "run", argv: each }));
 }

@@ -4,6 +4,7 @@ import { expect, test } from "bun:test";
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import { takeUpdateOrder } from "../../../../src/node/contact/requests/update-orders.ts";
+import { planCarryOut } from "../../../../src/node/update/carry-out.ts";
 import { writePermissions } from "../../../../src/node/files/permissions.ts";
 import { mayUpdateOf, readUpdateState, writeUpdateState } from "../../../../src/node/files/update-order.ts";
 import { makeLog } from "../../../../src/base/log.ts";
@@ -59,4 +60,17 @@ test("of two organizations that root permitted, none updates the machine", async
   await takeUpdateOrder(go, machine.place("acme"), machine.edge);
   expect(machine.started).toEqual([]);
   expect(mayUpdateOf(machine.place("acme").directory)).toBeUndefined();
+});
+
+test("what is left to do is planned as the commands that do it", () => {
+  using machine = makeMachine();
+  const { directory } = machine.place("acme");
+  const planned = () => planCarryOut(directory, "agent").map((each) => "argv" in each && each.argv.join(" "));
+  expect(planned()).toEqual([]);
+  writeUpdateState(directory, { order: { ...go, agent: "0.3.0" }, step: "taken" });
+  expect(planned()).toEqual(["agent self-update --version 0.3.0", "agent overlay update --version 1.12.0"]);
+  writeUpdateState(directory, { order: back, step: "applied" });
+  expect(planned()).toEqual(["agent overlay update --rollback"]);
+  writeUpdateState(directory, { order: back, step: "done" });
+  expect(planned()).toEqual([]);
 });
