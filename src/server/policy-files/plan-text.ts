@@ -2,6 +2,7 @@
 
 import type { AnswerOf } from "../../api/endpoint.ts";
 import type { policyApi } from "../../api/policy.ts";
+import { oneLine } from "../../base/unprintable.ts";
 
 type Plan = AnswerOf<typeof policyApi.plan>;
 
@@ -16,7 +17,8 @@ export function planText(plan: Plan): string {
     ...tests,
     `Policy version ${plan.version}; ${plan.tests.after - tests.length} of ${plan.tests.after} tests pass`,
   );
-  return `${lines.join("\n")}\n`;
+  // Descriptions may have several lines.
+  return `${lines.map(oneLine).join("\n")}\n`;
 }
 
 /** How to roll back, for administrators who lock themselves out. Undefined: no node loses access. */

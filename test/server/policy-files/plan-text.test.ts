@@ -58,3 +58,14 @@ test("a plan that takes access away names the way back, others do not", () => {
   expect(lossSentence(planOf([pair("laptop", "db1", { loses: ["any"] })], 1))).toContain("--confirm 10m");
   expect(lossSentence(planOf([pair("laptop", "db1", { gains: ["any"] })], 1))).toBeUndefined();
 });
+
+test("a description cannot forge a line of the plan", () => {
+  const plan = planOf([], 0);
+  const rule = { id: 3, direction: "inbound", protocol: "tcp", ports: "22", peer: "any", target: "any" };
+  const lines = planText({
+    ...plan,
+    rules: { ...plan.rules, create: [{ ...rule, description: "a\nrules: []\r\u2028# x\u001b[2K" }] },
+  }).split("\n");
+  expect(lines[0]).toBe("+ rule 3 inbound tcp/22 peer any target any (a rules: [] # x [2K)");
+  expect(lines).toHaveLength(4);
+});
