@@ -251,6 +251,9 @@ function abortReason(signal: AbortSignal): Error {
   return signal.reason instanceof Error ? signal.reason : new Error("Aborted");
 }
 
+/** The discard port (RFC 863): an empty packet to it only makes an engine notice its peer. */
+export const discardPort = 9;
+
 async function sendDatagram(from: string, to: string, port: number): Promise<void> {
   const socket = await Bun.udpSocket({ hostname: from });
   using _ = defer(() => socket.close());

@@ -6,7 +6,7 @@
 // killed in between loses nothing and counts nothing twice.
 
 import * as v from "valibot";
-import type { System } from "../../base/system.ts";
+import { discardPort, type System } from "../../base/system.ts";
 import { readTable, runScript, tableOf } from "../nftables.ts";
 
 type Edge = Pick<System, "run" | "platform">;
@@ -80,6 +80,8 @@ function rulesOf({ slug, device, networks }: FlowPlace, generation: Generation):
     );
   const once = (label: number) => [`ct label ${label} return`, `ct label set ${label}`];
   const fresh = (side: "in" | "out", peer: "saddr" | "daddr") => [
+    // The agent itself wakes the engine by empty packets (lighthouse-packets.ts): a header of 8 bytes and nothing else.
+    `udp dport ${discardPort} udp length 8 return`,
     ...once(counted),
     ...update("", side, peer, "dport"),
     `counter name rest-${side}-${suffix(generation)}`,

@@ -4,7 +4,7 @@
 // a crash). Any packet makes the engine notice and handshake at once. Another lighthouse still knows this node, so with several there is no hurry.
 
 import { join } from "node:path";
-import type { System } from "../../../base/system.ts";
+import { discardPort, type System } from "../../../base/system.ts";
 import type { Light } from "../checkin.ts";
 import type { Target } from "../../files/granted/lighthouse-targets.ts";
 import { currentGeneration, readSyncState } from "../../files/generations.ts";
@@ -36,8 +36,6 @@ const everyBusyMs = 700;
 const lookEveryMs = 10_000;
 /** A rotation removes the previous CA from the last lighthouse within this time after removing it here. */
 const unsettledMs = 180_000;
-/** The discard port (RFC 863). */
-const port = 9;
 
 /** `isLasting`: the process keeps running. A short one sends packets only after a change. */
 export function makeLighthousePackets(
@@ -96,7 +94,7 @@ async function sendWhileNeeded(
       continue;
     }
     // Ignore failures: the engine is off, or a peer refuses the packet. The next one follows.
-    await Promise.allSettled(targets.map(({ from, to }) => system.sendDatagram(from, to, port)));
+    await Promise.allSettled(targets.map(({ from, to }) => system.sendDatagram(from, to, discardPort)));
     const pauseMs = isSettled ? everyBusyMs : everyMs;
     plan.unsettledMs -= pauseMs;
     await system.sleep(pauseMs, signal);
