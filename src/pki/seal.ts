@@ -20,17 +20,17 @@ export function sealHash(text: string): string {
 }
 
 /**
- * A seal after `held`, or with nothing held one to begin with. A signer of the held seal must have signed it, and each new
- * signer too: whoever cannot sign is not added. Throws untrusted_answer. Nothing is parsed before its signature is
- * verified, but for a seal to begin with, which names its own signers.
+ * A seal after `held`, or with nothing held one to begin with. A signer of the held seal must have signed it, one of its
+ * own, by which it can be verified without the former one, and each new signer: whoever cannot sign is not added. Throws untrusted_answer. Nothing is parsed before its signature is
+ * verified, but for a seal to begin with, which names its own signers. `nowMs`: Infinity for a seal that was taken before.
  */
-export function openSeal(signed: SignedSeal, held: OpenedSeal | undefined): OpenedSeal {
+export function openSeal(signed: SignedSeal, held: OpenedSeal | undefined, nowMs: number): OpenedSeal {
   const hash = sealHash(signed.text);
   if (held === undefined) {
     const seal = parseSeal(signed.text);
-    const proved = signaturesOf(signed, seal.signers);
-    if (proved.size === 0) throw refused("none of its signers has signed it");
+    const proved = requireOwn(signed, seal);
     if (seal.first === null) requireAll(proved, seal.signers);
+    refuseFuture(seal, 0, nowMs);
     return { seal, hash };
   }
   if (hash === held.hash) return held;
@@ -38,11 +38,24 @@ export function openSeal(signed: SignedSeal, held: OpenedSeal | undefined): Open
     throw refused("no signer of the seal before has signed it");
   const seal = parseSeal(signed.text);
   refuseStrange({ seal, hash }, held);
+  refuseFuture(seal, held.seal.made_at, nowMs);
   const known = new Set(held.seal.signers.map(({ key }) => blobOf(key)));
   const added = seal.signers.filter(({ key }) => !known.has(blobOf(key)));
   requireAll(signaturesOf(signed, added), added);
+  requireOwn(signed, seal);
   return { seal, hash };
 }
+
+/** The very next seal: whoever publishes one leaves no number out, so that none can use the numbers up. */
+export function openNextSeal(signed: SignedSeal, newest: OpenedSeal | undefined, nowMs: number): OpenedSeal {
+  const opened = openSeal(signed, newest, nowMs);
+  const next = (newest?.seal.number ?? 0) + 1;
+  if (opened.hash === newest?.hash || opened.seal.number === next) return opened;
+  throw refused(`its number is ${opened.seal.number}, and the next one is ${next}`);
+}
+
+/** A seal that its reader trusts, from a file of their own. */
+export const openTrusted = (text: string): OpenedSeal => ({ seal: parseSeal(text), hash: sealHash(text) });
 
 /**
  * The newest of these that follows `held`, step by step: a node that was away may know the first ones, and need none of
@@ -51,18 +64,25 @@ export function openSeal(signed: SignedSeal, held: OpenedSeal | undefined): Open
 export function followSeals(
   seals: readonly SignedSeal[],
   held: OpenedSeal | undefined,
+  nowMs = Infinity,
 ): { held: OpenedSeal | undefined; refusal: string | undefined } {
   let newest = held;
   let refusal: string | undefined;
   for (const signed of seals) {
     try {
-      newest = openSeal(signed, newest);
+      newest = openSeal(signed, newest, nowMs);
       refusal = undefined;
     } catch (error) {
       refusal = messageOf(error);
     }
   }
   return { held: newest, refusal };
+}
+
+function requireOwn(signed: SignedSeal, { signers }: Seal): Set<string> {
+  const proved = signaturesOf(signed, signers);
+  if (proved.size === 0) throw refused("none of its signers has signed it");
+  return proved;
 }
 
 function requireAll(proved: ReadonlySet<string>, signers: readonly Signer[]): void {
@@ -114,6 +134,12 @@ function refuseStrange({ seal, hash }: OpenedSeal, held: OpenedSeal): void {
       `there is another seal ${number} than the known one: ${hash.slice(0, 16)} and ${held.hash.slice(0, 16)}`,
     );
   if (seal.made_at < held.seal.made_at) throw refused("it is older than the known one");
+}
+
+/** Later ones must not be older than this one. What was taken before stays, so that its organization can be sealed again. */
+function refuseFuture({ made_at: madeAt }: Seal, before: number, nowMs: number): void {
+  if (madeAt <= before || madeAt <= nowMs / 1000 + 86_400) return;
+  throw refused(`it says that it was made on ${new Date(madeAt * 1000).toISOString()}: compare the clocks`);
 }
 
 function refused(reason: string, cause?: unknown): AppError {

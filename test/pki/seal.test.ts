@@ -2,8 +2,14 @@
 
 import { afterAll, describe, expect, test } from "bun:test";
 import { join } from "node:path";
-import { openSeal, type OpenedSeal } from "../../src/pki/seal.ts";
-import { canonicalJson, maxSealBytes, sealNamespace, type Seal } from "../../src/protocol/seals/seal.ts";
+import { openNextSeal, openSeal as open, type OpenedSeal } from "../../src/pki/seal.ts";
+import {
+  canonicalJson,
+  maxSealBytes,
+  sealNamespace,
+  type Seal,
+  type SignedSeal,
+} from "../../src/protocol/seals/seal.ts";
 import { makeSshKey, sshSign } from "../support/ssh-keys.ts";
 import { sealOf, signedBy } from "../support/seals.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
@@ -14,6 +20,9 @@ const key = (name: string) => makeSshKey(join(directory.path, name));
 const [ann, bob, eve] = [key("ann"), key("bob"), key("eve")];
 type Key = typeof ann;
 const signer = (name: string, { line }: Key) => ({ name, key: line });
+
+const nowMs = 1_790_000_000_000;
+const openSeal = (signed: SignedSeal, before: OpenedSeal | undefined) => open(signed, before, nowMs);
 
 const first = sealOf({ signers: [signer("ann", ann)] });
 const held = openSeal(signedBy(first, [ann]), undefined);
@@ -45,6 +54,33 @@ describe("a seal", () => {
     );
     expect(openSeal(signedBy(after(exchanged), [bob]), exchanged).seal.number).toBe(3);
     expect(() => openSeal(signedBy(after(exchanged), [bob]), held)).toThrow("no signer of the seal before");
+  });
+
+  test("can be verified alone: one of its own signers has signed it", () => {
+    const signers = [signer("ann", ann), signer("bob", bob)];
+    const two = openSeal(signedBy(after(held, { signers }), [ann, bob]), held);
+    const left = after(two, { signers: [signer("bob", bob)] });
+    expect(() => openSeal(signedBy(left, [ann]), two)).toThrow("none of its signers has signed it");
+    expect(openSeal(signedBy(left, [bob]), undefined)).toEqual(openSeal(signedBy(left, [bob]), two));
+  });
+
+  test("leaves no number out where it is published", () => {
+    const next = after(held, { number: Number.MAX_SAFE_INTEGER });
+    expect(() => openNextSeal(signedBy(next, [ann]), held, nowMs)).toThrow("and the next one is 2");
+    const begun = openNextSeal(signedBy(first, [ann]), undefined, nowMs);
+    expect(openNextSeal(signedBy(first, [ann]), begun, nowMs)).toBe(begun);
+    const second = signedBy(after(held), [ann]);
+    expect(openNextSeal(second, held, nowMs).seal.number).toBe(2);
+    expect(() => openNextSeal(second, undefined, nowMs)).toThrow("and the next one is 1");
+  });
+
+  test("is not made more than a day after the clock, unless one that is held already was", () => {
+    const late = (seconds: number) => signedBy(after(held, { made_at: nowMs / 1000 + seconds }), [ann]);
+    expect(openSeal(late(86_400), held).seal.number).toBe(2);
+    expect(() => openSeal(late(86_401), held)).toThrow("compare the clocks");
+    expect(() => openSeal(late(86_401), undefined)).toThrow("compare the clocks");
+    const former = open(late(9e8), held, Infinity);
+    expect(openSeal(signedBy(after(former), [ann]), former).seal.number).toBe(3);
   });
 
   const thieves: [string, () => unknown, string][] = [

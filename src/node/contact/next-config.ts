@@ -8,6 +8,7 @@ import { readTextIfThere } from "../../base/files.ts";
 import type { LeftOut } from "../../engine/left-out.ts";
 import type { Log } from "../../base/log.ts";
 import type { DownloadAnswer } from "../../protocol/download.ts";
+import { sealTag } from "../../protocol/seals/seal.ts";
 import type { NodeConfig } from "../../protocol/stored.ts";
 import type { System } from "../../base/system.ts";
 import type { YamlMap } from "../../base/yaml.ts";
@@ -22,7 +23,7 @@ import {
   readSyncState,
   type SyncState,
 } from "../files/generations.ts";
-import { heldSealTag } from "../files/held-seal.ts";
+import { damagedSeal, heldSealHash } from "../files/held-seal.ts";
 import { resolveNames } from "../files/granted/host-names.ts";
 import { withoutUnresolved } from "../files/granted/unresolved-names.ts";
 import { readMachine } from "../files/granted/machine.ts";
@@ -50,9 +51,12 @@ export async function fetchConfig(
   { client, isAsked = false }: Pick<SyncEdge, "client" | "isAsked">,
 ): Promise<Download> {
   // The ETag covers the whole set of files. If one is missing, or a user asks because one may be damaged, download all.
-  const isKnown = !isAsked && isComplete(directory);
-  const etag = isKnown ? readSyncState(directory)?.etag || undefined : undefined;
-  const tags = [etag, heldSealTag(directory)].filter((tag) => tag !== undefined).join(", ");
+  // So also if the seal is another one than was told last: root deleted it, or it is damaged.
+  const [state, seal] = [readSyncState(directory), heldSealHash(directory)];
+  const isKnown = !isAsked && isComplete(directory) && seal === (state?.seal?.hash ?? "");
+  const etag = isKnown ? state?.etag || undefined : undefined;
+  const held = seal === "" || seal === damagedSeal ? undefined : sealTag(seal);
+  const tags = [etag, held].filter((tag) => tag !== undefined).join(", ");
   return client.downloadConfig(slug, config.node_id, tags === "" ? undefined : tags);
 }
 

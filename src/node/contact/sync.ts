@@ -120,12 +120,7 @@ async function prepareOrRevoke(
     if (received === undefined) return undefined;
     const next = await completeNext(organization, received, edge);
     const { observeSeal } = await import("./observe-seal.ts");
-    const seal = observeSeal(
-      organization,
-      download.changed ? download.answer.seals : undefined,
-      next,
-      edge.log,
-    );
+    const seal = observeSeal(organization, download.changed ? download.answer.seals : undefined, next, edge);
     return { ...next, ...given({ seal }) };
   } catch (error) {
     const sent = download.changed ? download.answer.files["config.yml"] : received?.serverYml;

@@ -156,7 +156,7 @@ export async function fillPending(
   const serverYml = config.files["config.yml"];
   keepOnlyKeys(pending);
   copyOwnFiles(final, pending, registration.allow);
-  takeSeals(config.seals, pending);
+  takeSeals(config.seals, pending, now);
   const place = {
     directory: final,
     slug,

@@ -3,7 +3,7 @@
 
 import { AppError, messageOf } from "../../base/errors.ts";
 import { decodeCaBundle, fingerprint } from "../../pki/nebula.ts";
-import { followSeals, openSeal, type OpenedSeal } from "../../pki/seal.ts";
+import { followSeals, openNextSeal, type OpenedSeal } from "../../pki/seal.ts";
 import { maxSeals, SealedState, type SealedNode, type SignedSeal } from "../../protocol/seals/seal.ts";
 import type { Peer, Rule, Target } from "../../api/rules.ts";
 import * as v from "valibot";
@@ -88,9 +88,9 @@ export async function publishSeal(
   return db.writeFor({ org: org.id }, async (tx) => {
     const seals = await readSeals(tx, org.id);
     const { held: newest } = followSeals(seals, undefined);
-    const { seal, hash } = openAsNodes(signed, newest, org.slug);
-    if (hash === newest?.hash) return { number: seal.number, hash };
     const at = system.now();
+    const { seal, hash } = openForAll(signed, newest, org.slug, at);
+    if (hash === newest?.hash) return { number: seal.number, hash };
     await policies.upsert(tx, { orgId: org.id, createdAt: at }, "ON CONFLICT (org_id) DO NOTHING");
     await policies.update(tx, { orgId: org.id }, { seals: [...neededAfter(seals), signed].slice(-maxSeals) });
     await raiseConfigVersion(tx, org.id);
@@ -107,9 +107,14 @@ export async function publishSeal(
   });
 }
 
-function openAsNodes(signed: SignedSeal, newest: OpenedSeal | undefined, slug: string): OpenedSeal {
+function openForAll(
+  signed: SignedSeal,
+  newest: OpenedSeal | undefined,
+  slug: string,
+  nowMs: number,
+): OpenedSeal {
   try {
-    const opened = openSeal(signed, newest);
+    const opened = openNextSeal(signed, newest, nowMs);
     if (opened.seal.state.organization === slug) return opened;
   } catch (error) {
     throw new AppError("conflict", messageOf(error), { cause: error });

@@ -2,7 +2,7 @@
 // refuse.
 
 import { afterEach, beforeEach, describe, expect, test } from "bun:test";
-import { existsSync, readFileSync } from "node:fs";
+import { existsSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { readYaml } from "../../../src/node/files/config/read-yaml.ts";
@@ -280,6 +280,53 @@ describe("a thief", () => {
     expect(await synced()).toMatchObject({ hash: held, told: [expect.stringContaining("tcp/22")] });
   });
 
+  test("gains nothing from a damaged seal: it stays and is told, until root deletes it", async () => {
+    const [ann, eve] = [key("ann"), key("eve")];
+    const first = await publishNext(world.api, [ann]);
+    await synced();
+    const path = join(organization.directory, "seal.json");
+    const whole = readFileSync(path, "utf8");
+    const own = signedBy({ ...first.seal, signers: [{ name: "eve", key: eve.line }] }, [eve]);
+    await replaceSeals([own]);
+    for (const garbled of ["", "{", whole.replace("10.77.0.0", "10.78.0.0"), whole.slice(0, 300), "\0\0"]) {
+      writeFileSync(path, garbled);
+      expect(await synced()).toMatchObject({
+        number: 0,
+        hash: "damaged",
+        told: [expect.stringMatching(/^seal\.json: .*No other seal takes its place/)],
+      });
+      expect(readFileSync(path, "utf8")).toBe(garbled);
+      // Nothing changed: it is still told.
+      expect(await synced()).toMatchObject({ number: 0 });
+    }
+    organization = await world.register({ force: true });
+    expect(readFileSync(path, "utf8")).toBe("\0\0");
+    await synced();
+    for (const command of ["status", "doctor"])
+      expect((await world.agent([command])).stdout).toContain(
+        "no seal of the organization can be used: seal.json (",
+      );
+    // Root puts the file back, or deletes it.
+    writeFileSync(path, whole);
+    expect(await synced()).toMatchObject({
+      hash: sealHash(first.signed.text),
+      told: [expect.stringContaining("no signer of the seal before")],
+    });
+    rmSync(path);
+    expect(await synced()).toMatchObject({ hash: sealHash(own.text), told: [] });
+  });
+
+  test("cannot make a node take a seal of the future", async () => {
+    const [ann] = [key("ann")];
+    const first = await publishNext(world.api, [ann]);
+    const { hash: held } = await synced();
+    const previous = sealHash(first.signed.text);
+    const change = { number: 2, first: previous, previous, made_at: 253_402_300_799 };
+    await replaceSeals([signedBy({ ...first.seal, ...change }, [ann])]);
+    const { hash, told } = await synced();
+    expect([hash, told?.join()]).toEqual([held, expect.stringContaining("compare the clocks")]);
+  });
+
   test("cannot publish what nodes would refuse", async () => {
     const [ann, eve] = [key("ann"), key("eve")];
     const first = await publishNext(world.api, [ann]);
@@ -289,5 +336,9 @@ describe("a thief", () => {
       change: { state: { ...first.seal.state, organization: "other" } },
     });
     expect(await other.catch(String)).toContain("another organization");
+    const far = publishNext(world.api, [ann], { change: { number: 10 ** 15 } });
+    expect(await far.catch(String)).toContain("the next one is 2");
+    const late = publishNext(world.api, [ann], { change: { made_at: 253_402_300_799 } });
+    expect(await late.catch(String)).toContain("compare the clocks");
   });
 });
