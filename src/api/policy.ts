@@ -162,18 +162,22 @@ const Version = v.object({ version: v.number() });
 const Reverted = v.object({ version: v.number(), left_out: v.optional(v.array(Text), []) });
 export type Reverted = v.InferOutput<typeof Reverted>;
 
+/** A hash of the audit log that was noted earlier. */
+export const NotedHash = v.pipe(
+  foreignText(64),
+  v.regex(/^[0-9a-f]{64}$/, "A hash of the audit log has 64 hex digits."),
+);
+
 const PastQuery = v.strictObject({
   at: Moment,
   /** Names of nodes at that moment. Without `to`: the policy as a file. Without `from`: every node that could reach it. */
   from: v.optional(foreignText(255)),
   to: v.optional(foreignText(255)),
-  protocol: v.optional(v.picklist(["tcp", "udp", "icmp"]), "tcp"),
-  /** Without: any port. */
+  /** Without `port`: everything that was permitted, of this protocol or of all. A port alone is of TCP. */
+  protocol: v.optional(v.picklist(["tcp", "udp", "icmp"])),
   port: v.optional(whole(1, 65_535)),
-  /** A hash of the audit log that was noted earlier, to find in it. */
-  head: v.optional(
-    v.pipe(foreignText(64), v.regex(/^[0-9a-f]{64}$/, "A hash of the audit log has 64 hex digits.")),
-  ),
+  /** To find in the log. */
+  head: v.optional(NotedHash),
 });
 export type PastQuery = v.InferOutput<typeof PastQuery>;
 
@@ -197,6 +201,8 @@ const Access = v.object({
   rule_id: v.nullable(v.number()),
   outbound_rule_id: v.nullable(v.number()),
   reason: Word,
+  /** Where no port was asked for: everything that was permitted, as `tcp/5432`. */
+  permitted: v.optional(many(Word)),
   /** Of the sender: what was valid then. */
   certificates: many(PastCertificate),
 });

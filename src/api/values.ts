@@ -2,7 +2,7 @@
 // (src/base/text.ts), with a maximum of their own.
 
 import * as v from "valibot";
-import { parseDuration } from "../base/quantities.ts";
+import { parseDuration, parseMoment } from "../base/quantities.ts";
 import type { ErrorCode } from "../base/errors.ts";
 import { comparedText, emailKey, foreignText, formerEmailKey } from "../base/text.ts";
 import type { Settings } from "../protocol/settings.ts";
@@ -79,7 +79,7 @@ export const whole = (min: number, max: number) =>
 export const Moment = v.pipe(
   foreignText(40),
   v.isoTimestamp("A time such as 2026-11-27T14:00:00Z is required."),
-  v.transform((text) => Date.parse(text)),
+  v.transform((text) => parseMoment(text) ?? Number.NaN),
   v.integer("A time such as 2026-11-27T14:00:00Z is required."),
 );
 

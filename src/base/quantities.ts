@@ -26,6 +26,19 @@ export function formatSize(bytes: number): string {
   return `${Math.floor((bytes / size) * 10) / 10} ${unit}`;
 }
 
+/**
+ * Milliseconds of 2026-11-22 (UTC), 2026-11-22T08:00Z or 2026-11-22T10:00:00+02:00. Undefined also for a day that does not
+ * exist, which `Date.parse` takes for a later one.
+ */
+export function parseMoment(text: string): number | undefined {
+  const [, day] =
+    /^(\d{4}-\d\d-\d\d)(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?(?:Z|[+-]\d\d(?::?\d\d)?))?$/.exec(text) ?? [];
+  if (day === undefined) return undefined;
+  const [midnight, time] = [new Date(day), Date.parse(text)];
+  if (Number.isNaN(midnight.getTime()) || Number.isNaN(time)) return undefined;
+  return midnight.toISOString().startsWith(day) ? time : undefined;
+}
+
 /** RFC 3339 in UTC with Z, whole seconds. */
 export function formatTime(ms: number): string {
   return `${new Date(ms).toISOString().slice(0, 19)}Z`;

@@ -275,6 +275,7 @@ test("events of several types and of a span of time", async () => {
   });
   for (const [words, sentence] of [
     ["--since yesterday", "--since must be a time such as 24h"],
+    ["--since 2026-02-30", "--since must be a time such as 24h"],
     ["--until 2026-11-23 --follow", "--until does not go with --follow"],
   ])
     expect(await agent(`admin events acme ${words}`)).toMatchObject({

@@ -2,7 +2,7 @@
 
 import { eventsApi, type Event, type EventQuery } from "../../api/events.ts";
 import { brand } from "../../brand.ts";
-import { parseDuration } from "../../base/quantities.ts";
+import { parseDuration, parseMoment } from "../../base/quantities.ts";
 import { AppError } from "../../base/errors.ts";
 import { oneLine } from "../../base/unprintable.ts";
 import { membersApi } from "../../api/members.ts";
@@ -129,9 +129,8 @@ export function timeOf(values: Values, flag: string, { now }: Pick<System, "now"
   if (text === undefined) return undefined;
   const ago = parseDuration(text);
   if (ago !== undefined) return now() - ago * 1000;
-  const isDate = /^\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d(\.\d{3})?)?Z)?$/.test(text);
-  const time = isDate ? Date.parse(text) : Number.NaN;
-  if (!Number.isNaN(time)) return time;
+  const time = parseMoment(text);
+  if (time !== undefined) return time;
   throw new AppError(
     "usage",
     `--${flag} must be a time such as 24h, 2026-11-22 or 2026-11-22T08:00:00Z, not "${text}"`,

@@ -4,7 +4,7 @@
 import { resolve } from "node:path";
 import * as v from "valibot";
 import type { AnswerOf, GivenOf } from "../../api/endpoint.ts";
-import { PastReport, policyApi } from "../../api/policy.ts";
+import { NotedHash, PastReport, policyApi } from "../../api/policy.ts";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
 import { given } from "../../base/given.ts";
@@ -18,7 +18,8 @@ export const pastFlags: Flags = {
   at: {
     type: "string",
     valueHint: "TIME",
-    description: "At this moment: 24h ago, 2026-03-01 or 2026-03-01T12:00Z",
+    description:
+      "At this moment: 24h (ago), 2026-03-01 or 2026-03-01T12:00Z, in UTC, or with a zone as +02:00",
   },
   head: {
     type: "string",
@@ -41,7 +42,7 @@ export function isAboutPast({ values }: Context): boolean {
 
 type Asked = Omit<GivenOf<typeof policyApi.past>, "at" | "head">;
 
-/** Exit status 1: refused, or something is doubtful. */
+/** Exit status 1: refused, nobody could, or something is doubtful. */
 export async function showPast(context: Context, asked: Asked): Promise<number> {
   const { values, words, output, system } = context;
   const [slug = ""] = words;
@@ -57,14 +58,14 @@ export async function showPast(context: Context, asked: Asked): Promise<number> 
   const signed = await read(context, (api) => api.call(policyApi.past, { slug }, query));
   const report = v.parse(v.pipe(v.string(), v.parseJson(), PastReport), signed.report);
   if (file !== undefined) await writeReport(file, signed);
-  const { access, policy, asked: what } = report;
+  const { access, policy } = report;
   output.result(report, textOf(report));
   for (const sentence of report.doubts) output.say(sentence);
   const { noted } = report.chain;
   const { notHeld } = await import("../../server/history/verify-report.ts");
   if (noted?.event === null) output.say(notHeld(noted.hash));
   const isDoubtful = report.doubts.length > 0 || noted?.event === null;
-  return isDoubtful || (policy === null && what.from !== null && access[0]?.allowed !== true) ? 1 : 0;
+  return isDoubtful || (policy === null && !access.some(({ allowed }) => allowed)) ? 1 : 0;
 }
 
 async function writeReport(
@@ -74,6 +75,8 @@ async function writeReport(
   const { writeNewFile } = await import("../../base/files.ts");
   writeNewFile(file, `${report}\n${signature}\n`, 0o600);
 }
+
+const byHand = "A change that somebody made by hand in the database counts as any other.";
 
 function textOf({ at, policy, access, refused, did, rules, asked }: PastReport): string {
   if (policy !== null) return policy;
@@ -95,7 +98,7 @@ function textOf({ at, policy, access, refused, did, rules, asked }: PastReport):
   );
   const count =
     asked.from === null ? [`${access.length} nodes could reach ${asked.to}, ${refused} could not.`] : [];
-  return `${[`At ${at}:`, ...lines, ...named, ...isKnown, ...count].join("\n")}\n`;
+  return `${[`At ${at}:`, ...lines, ...named, ...isKnown, ...count, byHand].join("\n")}\n`;
 }
 
 export const verifyReport: Implementation = {
@@ -123,10 +126,12 @@ export const verifyReport: Implementation = {
     const { readText } = await import("../../base/open-file.ts");
     const { verifyReport: verify } = await import("../../server/history/verify-report.ts");
     const [file = ""] = words;
-    const key = values.text("key");
+    const [key, head] = [values.text("key"), values.text("head")];
+    if (head !== undefined && !v.is(NotedHash, head))
+      throw new AppError("usage", "--head must be a hash of the audit log: 64 hex digits, in lower case");
     const { report, proved, unproved } = await verify(
       readText(file),
-      given({ head: values.text("head"), key: key === undefined ? undefined : readText(key) }),
+      given({ head, key: key === undefined ? undefined : readText(key) }),
     );
     output.result({ report, proved, unproved }, [...proved, textOf(report)].join("\n"));
     for (const sentence of unproved) output.say(sentence);

@@ -179,7 +179,7 @@ export const test: Implementation = {
     "Without FILE: runs the tests that are in force. With FROM, TO and PORT after ORG: whether one node may reach another, " +
     "and which rule decides. Without PORT: everything that the rules permit between the two. Exit status 1: a test fails, " +
     "the packet is refused, or the rules permit nothing. With --at: the same for a moment that has passed, from the audit log, which " +
-    "is verified while it is read; with `any` as FROM, every node that could reach TO.",
+    "is verified while it is read; with `any` as FROM, every node that could reach TO (exit status 1: none could).",
   examples: [
     `${brand.executable} admin policy test acme policy.yaml`,
     `${brand.executable} admin policy test acme laptop db1 tcp/5432`,
@@ -218,11 +218,10 @@ async function explain(context: Context): Promise<number> {
   const { protocol, number } = packetOf(port);
   const asked = given({ port: number === undefined ? undefined : Number(number) });
   if (isAboutPast(context)) {
-    if (port === undefined) throw new AppError("usage", "--at needs PORT, too");
+    const sender = from === "any" ? undefined : from;
     return showPast(context, {
-      ...given({ from: from === "any" ? undefined : from, port: number }),
+      ...given({ from: sender, port: number, protocol: port === undefined ? undefined : protocol }),
       to,
-      protocol,
     });
   }
   const verdict = await read(context, async (api) => {

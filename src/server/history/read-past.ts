@@ -5,6 +5,7 @@ import { readdirSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { foreignText } from "../../base/text.ts";
+import { Moment } from "../../api/values.ts";
 import { readArchiveKey } from "../audit/archive-key.ts";
 import { sentenceOf, verifyChain, type Chain, type Seen } from "../audit/verify.ts";
 import { nextRound } from "../http/heavy-work.ts";
@@ -12,7 +13,7 @@ import type { ServerOptions } from "../options.ts";
 import { archiveName, verifyArchive } from "../retention/archive-file.ts";
 import type { Database } from "../store/database.ts";
 import { computed, integer, queryAll, queryNumber, text } from "../store/table.ts";
-import { chainEnd } from "../store/tables/events.ts";
+import { chainEnd, events } from "../store/tables/events.ts";
 import { parts, presentRows } from "../store/tables/policy-changes.ts";
 
 /** Megabytes of them are read: valibot alone would take most of the time. */
@@ -101,6 +102,9 @@ class Fold {
   }
 }
 
+/** Events tell it in whole seconds. */
+const secondMs = 1000;
+
 /** Changes of one transaction are noted one after the other, without longer pauses. */
 const tickMs = 100;
 
@@ -147,7 +151,10 @@ export async function readPast({ db, secretKey, dataDirectory }: Deps, org: Org,
   }
   for (const each of chain.breaks) doubts.push(sentenceOf("The audit log", each));
   if (then.isUnreadable) doubts.push("An event of the audit log was changed so that it cannot be read.");
-  if (then.isTurned) doubts.push("The clock of the database was set back around this moment.");
+  if (then.isTurned || (await isOfWrongClock(db, until)))
+    doubts.push(
+      "The clock of the database was set back or forward around this moment: what counts then is uncertain.",
+    );
   if (then.after - then.before < tickMs)
     doubts.push("Something was being changed at this moment: a change may count in part.");
   const differing = await differencesNow(db, org.id, now.rows);
@@ -164,6 +171,31 @@ export async function readPast({ db, secretKey, dataDirectory }: Deps, org: Org,
     noted,
     doubts,
   };
+}
+
+const clockEvent = events.pick("type", "after");
+const clockSql = `SELECT ${clockEvent.select()} FROM events WHERE org_id IS NULL AND type IN ('server.clock_jumped', 'server.clock_returned')
+  ORDER BY id`;
+const Clock = v.pipe(v.string(), v.parseJson(), v.object({ clock: Moment, expected: v.optional(Moment) }));
+
+/**
+ * SQLite's notes have the time of the machine, also while the server does not believe it. Whether a note of a jumped clock
+ * came before or after a moment is not known, from the earlier side of the jump until the clock was right again.
+ */
+async function isOfWrongClock(db: Database, until: number): Promise<boolean> {
+  if (db.dialect !== "sqlite") return false;
+  let open: { from: number; to: number } | undefined;
+  for (const { after } of await queryAll(db, clockEvent, clockSql, [])) {
+    const parsed = v.safeParse(Clock, after);
+    if (!parsed.success) continue;
+    const { clock, expected } = parsed.output;
+    if (open !== undefined && open.from <= until && until <= Math.max(open.to, clock + secondMs)) return true;
+    open =
+      expected === undefined
+        ? undefined
+        : { from: Math.min(clock, expected), to: Math.max(clock, expected) + secondMs };
+  }
+  return open !== undefined && open.from <= until && until <= open.to;
 }
 
 type Read = { file: string; seen: Seen[]; breaks: Chain["breaks"] };

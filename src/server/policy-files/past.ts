@@ -15,8 +15,16 @@ import { recordNotes } from "../history/record-notes.ts";
 import { inSlices, nextRound } from "../http/heavy-work.ts";
 import { openOrderKey } from "../nodes/contact/orders.ts";
 import type { ServerOptions } from "../options.ts";
-import { decide, testable, type Member, type TestableRules } from "../policy/firewall.ts";
+import {
+  between,
+  decide,
+  testable,
+  type Member,
+  type Parsed,
+  type TestableRules,
+} from "../policy/firewall.ts";
 import { readProviders } from "../policy/group-users.ts";
+import { accessBetween, accessOf as packetsOf, intersect, showAccess, subtract } from "../policy/packets.ts";
 import { providerWords } from "../policy/provider-words.ts";
 import { openMemory } from "../store/sqlite/memory.ts";
 import type { Reader } from "../store/database.ts";
@@ -47,7 +55,7 @@ export async function reportPast(
   await recordNotes(deps, org.id);
   const past = await readPast(deps, org, at, head);
   const { rows, chain, archives, last = null, doubts } = past;
-  if (rows === undefined) throw unknown(past, at);
+  if (rows === undefined) throw await unknown(db, org, past, at);
   const memory = await inSlices(openMemory(org.id, rows)).catch((error: unknown) => {
     throw unreadable(error);
   });
@@ -62,7 +70,12 @@ export async function reportPast(
       order_key: (await queryOne(db, publicKey, publicKeySql, [org.id]))?.orderPublic ?? noKey(),
       at: new Date(at).toISOString(),
       made_at: formatTime(system.now()),
-      asked: { from: from ?? null, to: to ?? null, protocol, port: port ?? null },
+      asked: {
+        from: from ?? null,
+        to: to ?? null,
+        protocol: packetOf(asked)?.protocol ?? protocol ?? "any",
+        port: port ?? null,
+      },
       ...answer,
       chain: {
         events: chain.events,
@@ -104,11 +117,17 @@ function unreadable(cause: unknown): AppError {
   return new AppError("conflict", message, { cause, hint: "Compare it with a backup, and verify it." });
 }
 
-function unknown({ since, doubts }: Past, at: number): AppError {
+const creation = organizations.pick("slug", "createdAt");
+const creationSql = `SELECT ${creation.select()} FROM organizations WHERE id = $1`;
+
+async function unknown(db: Reader, org: Org, { since, doubts }: Past, at: number): Promise<AppError> {
+  const { createdAt = 0 } = (await queryOne(db, creation, creationSql, [org.id])) ?? {};
+  if (at < createdAt) {
+    const message = `The organization ${org.slug} did not exist at ${formatTime(at)}. It was created at ${formatTime(createdAt)}.`;
+    return new AppError("conflict", message);
+  }
   const from = since === undefined ? "" : ` It does from ${formatTime(since)} on.`;
-  const [
-    hint = "Before, the organization did not exist, or a version ran that did not record all that decides who reaches whom.",
-  ] = doubts;
+  const [hint = "Before, a version ran that did not record all that decides who reaches whom."] = doubts;
   return new AppError(
     "conflict",
     `The audit log does not tell what was in force at ${formatTime(at)}.${from}`,
@@ -137,14 +156,16 @@ async function answerFrom(db: Reader, memory: Reader, orgId: number, asked: Past
   const others = await validOf(memory, to.id, asked.at);
   const rules = await inSlices(testable(snapshot.rules));
   const all: Answer["access"] = [];
+  /** Where everything is asked for, several rules decide. */
+  const several = new Set<number>();
   for (const [at, from] of senders.entries()) {
     const own = await validOf(memory, from.id, asked.at);
-    all.push(accessOf(rules, { from, to, asked, own, others }));
+    all.push(accessOf(rules, { from, to, asked, own, others, several }));
     if (at % 20 === 19) await nextRound();
   }
   const access = asked.from === undefined ? all.filter(({ allowed }) => allowed) : all;
   const ids = new Set(access.flatMap(({ rule_id, outbound_rule_id }) => [rule_id, outbound_rule_id]));
-  const used = snapshot.rules.filter(({ id }) => ids.has(id));
+  const used = snapshot.rules.filter(({ id }) => ids.has(id) || several.has(id));
   return {
     policy: null,
     access,
@@ -204,14 +225,12 @@ const flowPick = computed({
 const mostFlows = 1000;
 const flowSql = `SELECT f.peer AS "from", n.name, f.address, f.protocol, f.port, f.flows, f.first_at, f.last_at
   FROM flows f LEFT JOIN nodes n ON n.id = f.peer WHERE f.node_id = $1 AND f.day = $2 AND f.side = $3
-    AND f.protocol = $4 ORDER BY f.last_at DESC LIMIT ${mostFlows}`;
+    AND ($4 = '' OR f.protocol = $4) ORDER BY f.last_at DESC LIMIT ${mostFlows}`;
 
 /** What the machine of the node reported of that day. Names are those of today. */
-async function whoDid(
-  db: Reader,
-  nodeId: number,
-  { at, from, protocol, port }: PastQuery,
-): Promise<Answer["did"]> {
+async function whoDid(db: Reader, nodeId: number, asked: PastQuery): Promise<Answer["did"]> {
+  const { at, from, port } = asked;
+  const protocol = packetOf(asked)?.protocol ?? asked.protocol ?? "";
   const day = Math.floor(at / 86_400_000);
   if ((await flows.find(db, { nodeId, day, side: flowSides.summary })) === undefined) return null;
   const rows = await queryAll(db, flowPick, flowSql, [nodeId, day, flowSides.in, protocol]);
@@ -244,23 +263,34 @@ async function validOf(memory: Reader, nodeId: number, at: number): Promise<Cert
   }));
 }
 
-type Pair = { from: Member; to: Member; asked: PastQuery; own: Certificates; others: Certificates };
+/** Undefined: everything is asked for, of one protocol or of all. */
+const packetOf = ({ protocol = "tcp", port }: PastQuery) =>
+  port === undefined && protocol !== "icmp" ? undefined : { protocol, port };
+
+type Pair = {
+  from: Member;
+  to: Member;
+  asked: PastQuery;
+  own: Certificates;
+  others: Certificates;
+  /** Takes the rules by which something of everything was permitted. */
+  several: Set<number>;
+};
 
 /**
  * Peers know the groups of a node by its certificate: one that was made before the node left a group still has it, until it is
  * blocked.
  */
-function accessOf(
-  rules: TestableRules,
-  { from, to, asked: { protocol, port }, own: certificates, others }: Pair,
-): PastReport["access"][number] {
+function accessOf(rules: TestableRules, asking: Pair): PastReport["access"][number] {
+  const { from, to, asked, own: certificates, others } = asking;
   const pair = { from: { id: from.id, name: from.name }, to: { id: to.id, name: to.name }, certificates };
   const without = certificates.length === 0 ? from : others.length === 0 ? to : undefined;
   if (without !== undefined) {
     const reason = `${without.name} had no valid certificate.`;
     return { ...pair, allowed: false, rule_id: null, outbound_rule_id: null, reason };
   }
-  const packet = { protocol, port };
+  const packet = packetOf(asked);
+  if (packet === undefined) return { ...pair, ...everything(rules, asking) };
   const verdict = decide(rules, from, to, packet);
   if (verdict.allowed) return { ...pair, ...verdict };
   for (const { fingerprint, groups } of certificates) {
@@ -270,4 +300,40 @@ function accessOf(
     return { ...pair, ...former, reason };
   }
   return { ...pair, ...verdict };
+}
+
+/** All that was permitted, and what only certificates from before the node left a group still permitted. */
+function everything(
+  rules: TestableRules,
+  { from, to, asked: { protocol }, own, several }: Pair,
+): Omit<PastReport["access"][number], "from" | "to" | "certificates"> {
+  const wanted = packetsOf(protocol ?? "any", "any");
+  const permits = (groups: readonly string[]) => {
+    const sender = { ...from, groups: [...groups] };
+    return { sender, access: intersect(accessBetween(rules, sender, to), wanted) };
+  };
+  const present = permits(from.groups);
+  const shown = showAccess(present.access);
+  const senders = shown.length > 0 ? [present.sender] : [];
+  const reasons = shown.length > 0 ? [`The rules permit ${shown.join(", ")}.`] : [];
+  const all = new Set(shown);
+  for (const { fingerprint, groups } of own) {
+    if (groups.every((group) => from.groups.includes(group))) continue;
+    const { sender, access } = permits(groups);
+    const more = showAccess(subtract(access, present.access));
+    if (more.length === 0) continue;
+    senders.push(sender);
+    for (const each of more) all.add(each);
+    reasons.push(
+      `The node had left a group, but its certificate ${fingerprint.slice(0, 16)}… still had it, and with it ${more.join(", ")}.`,
+    );
+  }
+  const isAbout = (rule: Parsed) => protocol === undefined || ["any", protocol].includes(rule.protocol);
+  for (const sender of senders) {
+    for (const { id } of rules.outbound.filter(isAbout).filter(between(sender, to))) several.add(id);
+    for (const { id } of rules.inbound.filter(isAbout).filter(between(to, sender))) several.add(id);
+  }
+  const reason =
+    all.size > 0 ? reasons.join(" ") : `The rules permit nothing from ${from.name} to ${to.name}.`;
+  return { allowed: all.size > 0, rule_id: null, outbound_rule_id: null, reason, permitted: [...all] };
 }

@@ -6,11 +6,12 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { PastReport } from "../../../src/api/policy.ts";
 import { recordAllNotes } from "../../../src/server/history/record-notes.ts";
+import { makeClockWatch } from "../../../src/server/certificates/clock-watch.ts";
 import { archiveBatch } from "../../../src/server/retention/archive.ts";
 import { openSqlite } from "../../../src/server/store/sqlite/sqlite.ts";
 import { fixture, writeFixture } from "../../support/fixture.ts";
 import { registerNode } from "../../support/nodes.ts";
-import { makeTestServer, type TestServer, type TestServerOptions } from "../../support/server.ts";
+import { makeTestServer, onPostgres, type TestServer, type TestServerOptions } from "../../support/server.ts";
 import { temporaryDirectory } from "../../support/temporary.ts";
 
 const undo: (() => unknown)[] = [];
@@ -87,8 +88,99 @@ test("a rule counts from its creation to its deletion, and the report names it w
   expect((await ask(allowed, "&to=nobody")).status).toBe(400);
   expect((await ask(Date.now() - 86_400_000)).json).toMatchObject({
     code: "conflict",
-    detail: expect.stringContaining("It does from"),
+    detail: expect.stringContaining("did not exist"),
   });
+});
+
+test("without a port, everything that was permitted is told, with its rules and certificates", async () => {
+  const { send, reportAt, none, allowed, id } = await withRule();
+  const said = async (at: number, more: string) =>
+    (await reportAt(at, more)).access.map(({ allowed: is, permitted }) => [is, permitted]);
+  for (const who of ["&from=laptop&to=db", "&to=db"]) {
+    const { access, rules, asked } = await reportAt(allowed, who);
+    expect(access.map(({ allowed: is, permitted }) => [is, permitted])).toEqual([
+      [true, ["icmp", "tcp/5432"]],
+    ]);
+    expect(access[0]?.reason).toContain("icmp, tcp/5432");
+    expect(access[0]?.certificates).toHaveLength(1);
+    expect(rules.map((each) => each.id)).toContain(id);
+    expect(asked).toMatchObject({ protocol: "any", port: null });
+  }
+  expect(await said(none, "&from=laptop&to=db")).toEqual([[true, ["icmp"]]]);
+  // With a protocol alone, of that protocol.
+  expect(await said(allowed, "&from=laptop&to=db&protocol=tcp")).toEqual([[true, ["tcp/5432"]]]);
+  expect(await said(none, "&from=laptop&to=db&protocol=tcp")).toEqual([[false, []]]);
+  expect(await said(none, "&to=db&protocol=tcp")).toEqual([]);
+  for (const { id: each } of (await send("GET", "firewall_rules/")).json as { id: number }[])
+    await send("DELETE", `firewall_rules/${each}/`);
+  expect(await said(Date.now(), "&from=laptop&to=db")).toEqual([[false, []]]);
+});
+
+test.skipIf(onPostgres)(
+  "until a clock that was set back was right again, every moment is doubted",
+  async () => {
+    const { server, org, send, reportAt } = await withRule();
+    const watch = makeClockWatch(server.app.services);
+    const pause = () => Bun.sleep(150);
+    await watch();
+    await recordAllNotes(server.app.services);
+    await pause();
+    const before = Date.now();
+    await pause();
+    server.clock.ms = Date.now();
+    server.clock.steppedMs = -3_600_000;
+    await watch();
+    const rule = {
+      direction: "inbound",
+      protocol: "tcp",
+      ports: "4444",
+      peer: { any: true },
+      target: { any: true },
+    };
+    expect((await send("POST", "firewall_rules/", rule)).status).toBe(201);
+    // The clock of SQLite is that of the machine.
+    await server.db.write((tx) =>
+      tx.run("UPDATE policy_changes SET at = at - 3600000 WHERE org_id = $1", [org.id]),
+    );
+    await recordAllNotes(server.app.services);
+    await pause();
+    const during = Date.now();
+    await pause();
+    server.clock.ms = Date.now();
+    server.clock.steppedMs = 0;
+    await watch();
+    // Events tell the time of the clock in whole seconds.
+    await Bun.sleep(1100);
+    const doubts = async (at: number) => (await reportAt(at, "&from=laptop&to=db&port=4444")).doubts.join();
+    expect(await doubts(before)).toContain("clock");
+    expect(await doubts(during)).toContain("clock");
+    expect(await doubts(Date.now())).toBe("");
+  },
+);
+
+test("of a moment before its creation, an organization is said not to have existed", async () => {
+  const { ask, org } = await withRule();
+  const created = new Date(org.created_at).getTime();
+  const { text } = await ask(created - 86_400_000);
+  expect(text).toContain("It was created at");
+  expect(text).not.toContain("version");
+});
+
+test("a change by hand in the database counts, and reports say so", async () => {
+  const { server, org, reportAt, directory } = await withRule();
+  await server.db.write((tx) =>
+    tx.run("UPDATE firewall_rules SET protocol = 'any' WHERE org_id = $1", [org.id]),
+  );
+  const { access, signed } = await reportAt(Date.now(), "&from=laptop&to=db&port=80");
+  expect(access[0]?.allowed).toBe(true);
+  const file = join(directory, "report");
+  writeFileSync(file, `${signed.report}\n${signed.signature}\n`);
+  const { out } = await runVerify([file]);
+  expect(out).toContain("by hand in the database");
+  for (const head of ["zz", "A".repeat(64)]) {
+    const refused = await runVerify([file, "--head", head]);
+    expect([refused.status, refused.err]).toEqual([2, expect.stringContaining("64 hex digits")]);
+  }
 });
 
 test("a changed event, a missing one, and rows that were changed past the log are told", async () => {
