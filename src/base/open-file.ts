@@ -93,7 +93,7 @@ export function readOpen(fd: number, path: string, maxBytes: number): Buffer {
 function refuseOdd(path: string, found: Stats): void {
   if (found.isFile()) return;
   throw new AppError("bad_configuration", `Cannot open ${path}: it is ${kindOf(found)}, not a file`, {
-    hint: `Look at it with \`ls -ld ${quoteWord(path)}\`, and move it away.`,
+    hint: `Look at it with \`ls -ld ${quoteWord(path)}\`: move it away, or name a regular file.`,
   });
 }
 

@@ -177,6 +177,7 @@ test("a change by hand in the database counts, and reports say so", async () => 
   writeFileSync(file, `${signed.report}\n${signed.signature}\n`);
   const { out } = await runVerify([file]);
   expect(out).toContain("by hand in the database");
+  expect((await runVerify(["/dev/null"])).err).toContain("or name a regular file");
   for (const head of ["zz", "A".repeat(64)]) {
     const refused = await runVerify([file, "--head", head]);
     expect([refused.status, refused.err]).toEqual([2, expect.stringContaining("64 hex digits")]);
