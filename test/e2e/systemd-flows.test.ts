@@ -77,5 +77,8 @@ describeMachine("flows in server mode", () => {
     await web.until(`! ${table} 2>/dev/null`, 90_000);
     await web.until(`! systemctl is-active --quiet ${edge}`, 60_000);
     await web.must("agent status | grep 'flows are not reported, as root of this machine said'");
+    // check-auth counts what a relay forwards, within the rights of its unit.
+    await control.must("agent admin node update acme web --relay --public-ip 192.0.2.9");
+    await web.until("nft list tables | grep relay", 90_000);
   }, 300_000);
 });
