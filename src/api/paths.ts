@@ -519,7 +519,7 @@ export const flowsApi = {
     scope: "policy",
     reads: true,
     summary:
-      "A policy file with today's rules narrowed to what reported flows used, each change with its evidence. It permits nothing that the present policy does not. Changes nothing",
+      "A policy file with today's rules narrowed to what reported flows used, each change with its evidence. It permits nothing that the present policy does not. Changes nothing. Needs the scope of GET flows/ too; each request is an event",
     fresh: false,
     body: v.strictObject({ since: v.optional(Moment) }),
     answers: { 200: { description: "The proposal", schema: Proposal } },

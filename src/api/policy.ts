@@ -314,7 +314,7 @@ export const policyApi = {
     scope: "policy",
     summary:
       "What was in force at a moment, from the audit log, as a signed report: the policy as a file, or who could reach a node, " +
-      "by which rule and certificate. Verifies the log while it is read",
+      "by which rule and certificate. Verifies the log while it is read. With `to`, needs the scope of GET flows/ too",
     query: PastQuery,
     answers: { 200: { description: "The report and its signature", schema: SignedReport } },
     errors: ["busy", "throttled", "conflict"],

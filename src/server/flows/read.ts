@@ -1,12 +1,44 @@
 // Reads reported flows in slices, and makes one of what sender and receiver say of the same flows.
 
+import { flowsApi } from "../../api/paths.ts";
 import { certifiedGroups } from "../../protocol/users-groups.ts";
+import { actorOf, record } from "../audit/record.ts";
 import { nextRound } from "../http/heavy-work.ts";
+import type { Call, OrganizationCall } from "../http/route.ts";
+import type { Services } from "../services.ts";
 import type { Reader } from "../store/database.ts";
 import { nodesWithSightings } from "../store/sightings.ts";
 import { computed, integer, integerOrNull, joined, queryAll, text } from "../store/table.ts";
 import { nodes } from "../store/tables/nodes.ts";
 import { flows, flowSides } from "../store/tables/paths.ts";
+import { requireScope } from "../users/token-scopes.ts";
+
+/** Throws token_scope: whatever else an endpoint is about, its flows need the scope of GET flows/. */
+export function requireFlowScope({ caller, address }: Pick<Call, "caller" | "address">): void {
+  if (caller.kind === "service") requireScope(caller, flowsApi.list, address);
+}
+
+/** For requests that show flows: only to whom they may be shown, and with an event, which says `after`. */
+export async function withFlows<T>(
+  { db, system }: Pick<Services, "db" | "system">,
+  call: OrganizationCall,
+  work: () => Promise<{ body: T; after: object }>,
+): Promise<{ body: T }> {
+  requireFlowScope(call);
+  const { org } = call;
+  const { body, after } = await work();
+  await db.writeFor({ org: org.id }, (tx) =>
+    record(tx, {
+      orgId: org.id,
+      at: system.now(),
+      type: "flows.exported",
+      actor: actorOf(call),
+      subject: `organization/${org.slug}`,
+      after,
+    }),
+  );
+  return { body };
+}
 
 type Counts = { flows: number; answered: number };
 /** Flows from one node or address to another. */

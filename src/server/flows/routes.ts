@@ -1,7 +1,6 @@
 // Handlers of src/api/flows.ts.
 
 import type { flowsApi } from "../../api/paths.ts";
-import { actorOf, record } from "../audit/record.ts";
 import type { Handlers } from "../http/attach.ts";
 import { ownerOf } from "../paths/routes.ts";
 import { inTurnOf } from "../pipeline.ts";
@@ -10,36 +9,32 @@ import { queryOne } from "../store/table.ts";
 import { organizations } from "../store/tables/organizations.ts";
 import { listFlows } from "./list.ts";
 import { proposePolicy } from "./propose.ts";
+import { withFlows } from "./read.ts";
 
 const wantedPick = organizations.pick("flows");
 
 export const flowHandlers = (services: Services): Handlers<typeof flowsApi> => ({
-  async list(call, query) {
+  list(call, query) {
     const { db, system } = services;
-    const { org } = call;
-    const shown = { isWanted: await isWanted(services, org.id), ownerId: ownerOf(call), now: system.now() };
-    const body = await inTurnOf(services, call, () => listFlows(db, org.id, query, shown));
-    const { since, flows } = body;
-    await db.writeFor({ org: org.id }, (tx) =>
-      record(tx, {
-        orgId: org.id,
-        at: system.now(),
-        type: "flows.exported",
-        actor: actorOf(call),
-        subject: `organization/${org.slug}`,
-        after: { since, from: query.from ?? null, to: query.to ?? null, rows: flows.length },
-      }),
-    );
-    return { body };
+    return withFlows(services, call, async () => {
+      const isWanted = await wantsFlows(services, call.org.id);
+      const shown = { isWanted, ownerId: ownerOf(call), now: system.now() };
+      const body = await inTurnOf(services, call, () => listFlows(db, call.org.id, query, shown));
+      const { since, flows } = body;
+      return { body, after: { since, from: query.from ?? null, to: query.to ?? null, rows: flows.length } };
+    });
   },
-  async propose(call, { since }) {
+  propose(call, query) {
     const { db, system, planning } = services;
-    const work = () => proposePolicy(db, call.org.id, since === undefined ? {} : { since }, system.now());
-    return { body: await inTurnOf({ heavyWork: planning }, call, work) };
+    return withFlows(services, call, async () => {
+      const work = () => proposePolicy(db, call.org.id, query, system.now());
+      const body = await inTurnOf({ heavyWork: planning }, call, work);
+      return { body, after: { since: body.since, from: null, to: null, rows: body.changes.length } };
+    });
   },
 });
 
-async function isWanted({ db }: Services, orgId: number): Promise<boolean> {
+async function wantsFlows({ db }: Services, orgId: number): Promise<boolean> {
   const sql = "SELECT flows FROM organizations WHERE id = $1";
   return (await queryOne(db, wantedPick, sql, [orgId]))?.flows === true;
 }

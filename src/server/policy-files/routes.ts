@@ -3,6 +3,7 @@
 import type { policyApi } from "../../api/policy.ts";
 import { actorOf } from "../audit/record.ts";
 import { publishSeal, sealedStateOf } from "../config/seals.ts";
+import { requireFlowScope } from "../flows/read.ts";
 import type { Handlers } from "../http/attach.ts";
 import { inSlices, jsonInPieces } from "../http/heavy-work.ts";
 import { noContent } from "../http/reply.ts";
@@ -34,9 +35,11 @@ export const policyHandlers = (services: Services): Handlers<typeof policyApi> =
     retrieve: async (call) => ({
       body: await inTurn(call, () => showPolicy(db, call.org.id, system.now())),
     }),
-    past: async (call, input) => ({
-      body: await inTurn(call, () => reportPast(services, call.org, input, actorOf(call))),
-    }),
+    async past(call, input) {
+      // The report says who did reach the node.
+      if (input.to !== undefined) requireFlowScope(call);
+      return { body: await inTurn(call, () => reportPast(services, call.org, input, actorOf(call))) };
+    },
     plan: async (call, input) => ({
       raw: await inTurn(call, async () => {
         const planned = await planChanges(db, call.org.id, input, mayName(call));

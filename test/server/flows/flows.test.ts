@@ -8,7 +8,8 @@ import { deleteUnwantedFlows } from "../../../src/server/flows/reports.ts";
 import { deleteEnded } from "../../../src/server/retention/ended.ts";
 import { checkinOf, countOf, downloadOf, registerNode, type RegisteredNode } from "../../support/nodes.ts";
 import { useNumbered } from "../../support/numbered.ts";
-import type { TestServer } from "../../support/server.ts";
+import { makeNumbered } from "../../support/people.ts";
+import { makeTestServer, type TestServer } from "../../support/server.ts";
 
 let server: TestServer;
 let org: Organization;
@@ -200,4 +201,47 @@ test("members see what their own nodes report, administrators everything", async
   // Only the node itself says what it saw.
   const body = { version: "1", uptime: 1, flows: flowsOf([row("10.77.9.8")]) };
   expect(checkinOf(await call("POST", `nodes/${alpha.id}/checkin/`, body))).not.toHaveProperty("flows");
+});
+
+test("whoever sees flows needs their scope, and is recorded, whichever way they go", async () => {
+  // Reports of a past moment go by the time of the database.
+  await using present = await makeTestServer({ clock: { ms: Date.now() } });
+  const { org: own, admin } = await makeNumbered(present, 1);
+  const path = (rest: string) => `/api/org/${own.slug}/${rest}`;
+  await present.send("PATCH", path(""), { token: admin, body: { flows: true } });
+  const web = await registerNode(present, own, "web");
+  const received = flowsOf([row("10.77.9.9", { incoming: true })]);
+  expect(checkinOf(await web.checkin({ flows: received })).flows).toBe("taken");
+  const Made = v.looseObject({ token: v.string() });
+  const tokenOf = async (...scopes: string[]) => {
+    const body = { name: scopes.join("-"), role: "admin", scopes };
+    return v.parse(Made, (await present.send("POST", path("service_tokens/"), { token: admin, body })).json).token;
+  };
+  const few = await tokenOf("policy");
+  const enough = [await tokenOf("policy", "nodes"), await tokenOf("read")];
+  const ways = [
+    ["GET", "flows/"],
+    ["POST", "policy/propose/"],
+    ["GET", `policy/past/?at=${new Date().toISOString()}&to=web`],
+  ] as const;
+  const events = "SELECT count(*) AS n FROM events WHERE org_id = $1 AND type = 'flows.exported'";
+  const counts: unknown[] = [];
+  for (const [method, way] of ways)
+    for (const token of [few, ...enough]) {
+      const body = method === "POST" ? { body: {} } : {};
+      const { status, json } = await present.send(method, path(way), { token, ...body });
+      counts.push([way.split("?")[0], status, await countOf(present, events, own.id)]);
+      if (token === few) expect(json).toMatchObject({ code: "token_scope" });
+    }
+  expect(counts).toEqual([
+    ["flows/", 403, 0],
+    ["flows/", 200, 1],
+    ["flows/", 200, 2],
+    ["policy/propose/", 403, 2],
+    ["policy/propose/", 200, 3],
+    ["policy/propose/", 200, 4],
+    ["policy/past/", 403, 4],
+    ["policy/past/", 200, 5],
+    ["policy/past/", 200, 6],
+  ]);
 });
