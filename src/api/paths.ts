@@ -485,8 +485,10 @@ const ruleWords = v.object({
   description: Text,
 });
 export const Proposal = v.object({
-  /** The beginning of the flows that were looked at. */
+  /** What was asked about. */
   since: Time,
+  /** When the flows begin that nodes reported of that time; null: there are none. */
+  observed_since: v.nullable(Time),
   /** A policy file, with the evidence of each change in comments. */
   policy: Text,
   changes: v.array(

@@ -77,9 +77,10 @@ export const propose: Implementation = {
     ...targetFlags,
   },
   notes:
-    "Today's rules narrowed to what reported flows used, where every node on a rule's target side reported completely. It permits\n" +
-    "nothing that the present policy does not, and changes nothing: read it, look at its plan, then apply it. A rule whose\n" +
-    "description begins with `keep:` and a reason stays.",
+    "Today's rules narrowed to what reported flows used, where every node on a rule's target side reported completely for the\n" +
+    "whole time that you ask about; a younger rule stays. It permits nothing that the present policy does not, and changes\n" +
+    "nothing: read it, look at its plan, then apply it. A rule whose description begins with `keep:` and a reason stays. Each\n" +
+    "run is an event of the audit log.",
   examples: [
     `${brand.executable} admin policy propose acme --since 30d > proposed.yaml`,
     `${brand.executable} admin policy plan acme proposed.yaml --prune`,
@@ -91,9 +92,10 @@ export const propose: Implementation = {
     const body = since === undefined ? {} : { since: new Date(since).toISOString() };
     const made = await read(context, (api) => api.call(flowsApi.propose, { slug }, body));
     output.result(made, made.policy);
-    const { narrowed, removed, kept } = made;
+    const { narrowed, removed, kept, observed_since: observed } = made;
+    const flows = observed === null ? "No flows were reported" : `Flows were reported since ${observed}`;
     output.say(
-      `Since ${made.since}: ${narrowed} rules narrowed, ${removed} removed, ${kept} kept as they are.`,
+      `${flows}; asked about since ${made.since}: ${narrowed} rules narrowed, ${removed} removed, ${kept} kept as they are.`,
     );
   },
 };

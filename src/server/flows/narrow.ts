@@ -3,6 +3,7 @@
 
 import type { Peer, Rule, Target } from "../../api/rules.ts";
 import { portRange } from "../../api/rules.ts";
+import { formatTime } from "../../base/quantities.ts";
 import { isUsersGroup, networkOfGroup } from "../../protocol/users-groups.ts";
 import type { Member } from "../policy/firewall.ts";
 import { identityOf } from "../policy/node-classes.ts";
@@ -21,6 +22,11 @@ export type Evidence = {
   /** Active nodes. */
   members: readonly (Member & { isRouter: boolean })[];
   whyNot(nodeId: number): string | undefined;
+  /** A rule is judged if it was there and its target side was observed since this time, ms. */
+  begin: number;
+  madeAt(ruleId: number): number;
+  /** Since when the reports of a node are complete, ms. */
+  seenSince(nodeId: number): number;
   uses: ReadonlyMap<number, Use>;
 };
 
@@ -61,7 +67,7 @@ export function* narrowRules(rules: readonly Rule[], evidence: Evidence): Genera
 type Targets = (target: Target) => { size: number; whyNot: string | undefined };
 
 /** The nodes on the target side of a rule, and the first of them whose reports are not complete. */
-function makeTargets({ members, whyNot }: Evidence): Targets {
+function makeTargets({ members, whyNot, begin, seenSince }: Evidence): Targets {
   const known = new Map<string, { size: number; whyNot: string | undefined }>();
   return (target) => {
     const key = JSON.stringify(target);
@@ -73,7 +79,12 @@ function makeTargets({ members, whyNot }: Evidence): Targets {
       return reason === undefined ? [] : [`${name} ${reason}`];
     });
     const more = reasons.length > 1 ? `, and ${reasons.length - 1} more nodes` : "";
-    const result = { size: on.length, whyNot: reasons[0] === undefined ? undefined : `${reasons[0]}${more}` };
+    const seen = on.reduce((first, { id }) => Math.min(first, seenSince(id)), Infinity);
+    const short =
+      seen > begin && seen < Infinity
+        ? `its nodes report flows only since ${formatTime(seen)}, a shorter time than was asked about`
+        : undefined;
+    const result = { size: on.length, whyNot: reasons[0] === undefined ? short : `${reasons[0]}${more}` };
     known.set(key, result);
     return result;
   };
@@ -94,6 +105,9 @@ function narrowRule(rule: Rule, evidence: Evidence, targets: Targets): RuleChang
   const { size, whyNot } = targets(rule.target);
   if (size === 0) return kept("it has no node as its target now");
   if (whyNot !== undefined) return kept(whyNot);
+  const made = evidence.madeAt(rule.id);
+  if (made > evidence.begin)
+    return kept(`it is as it is only since ${formatTime(made)}, a shorter time than was asked about`);
   const use = evidence.uses.get(rule.id);
   if (use === undefined) return { rule, what: "removed", reason: "nothing used it", into: [] };
   if (use.other) return kept("other protocols than TCP, UDP and ICMP used it");

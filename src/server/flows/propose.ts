@@ -4,6 +4,7 @@ import { flowsKeptMs, type Proposal } from "../../api/paths.ts";
 import type { Rule } from "../../api/rules.ts";
 import { AppError } from "../../base/errors.ts";
 import { formatTime } from "../../base/quantities.ts";
+import { oneLine } from "../../base/unprintable.ts";
 import { inSlices } from "../http/heavy-work.ts";
 import { accessOf, intersect, isNothing } from "../policy/packets.ts";
 import { runTests, type PolicyTest } from "../policy/policy-tests.ts";
@@ -11,11 +12,14 @@ import { makeReach } from "../policy/reach.ts";
 import { readSnapshot, type Snapshot } from "../policy-files/current.ts";
 import { renderPolicy, sideWriter, showRule, type SideWriter } from "../policy-files/render.ts";
 import type { Reader } from "../store/database.ts";
+import { queryAll } from "../store/table.ts";
+import { firewallRules } from "../store/tables/policies.ts";
 import { narrowRules, type Evidence, type RuleChange } from "./narrow.ts";
 import { readFlows, readReporters, type Coverage, type Reporter } from "./read.ts";
 import { sendersOf, usesOf, type Use } from "./rule-uses.ts";
 
 const hourMs = 3_600_000;
+const agePick = firewallRules.pick("id", "createdAt");
 /** Flows may have passed unseen for this share of the time. */
 const unseenShare = 0.01;
 
@@ -32,13 +36,20 @@ export async function proposePolicy(
   const { observed, coverage, leftOut } = await readFlows(reader, ids, from);
   const all = [...reporters.values()];
   const uses = await inSlices(usesOf(snapshot.rules, all, observed));
+  const sql = `SELECT ${agePick.select()} FROM firewall_rules WHERE org_id = $1`;
+  const ages = new Map((await queryAll(reader, agePick, sql, [orgId])).map((row) => [row.id, row.createdAt]));
+  // Reports come every five minutes, and later after an outage. Of a short time, that may be most of it.
+  const lateMs = Math.min(hourMs, (now - from) / 10);
   const evidence: Evidence = {
+    begin: from + lateMs,
+    madeAt: (id) => ages.get(id) ?? now,
+    seenSince: (id) => coverage.get(id)?.firstAt ?? now,
     members: all.filter(({ state }) => state === "active"),
     uses,
     whyNot: (id) =>
       leftOut > 0
         ? "and others have too many kinds of flows"
-        : whyNotComplete(reporters.get(id), coverage.get(id), from, now),
+        : whyNotComplete(reporters.get(id), coverage.get(id), { since: from, now, lateMs }),
   };
   const changes = await inSlices(narrowRules(snapshot.rules, evidence));
   await keepTests(changes, snapshot);
@@ -52,9 +63,15 @@ export async function proposePolicy(
   );
   const shown = changes.map((each) => shownChange(each, uses.get(each.rule.id), side));
   const text = await renderPolicy(reader, orgId, { ...snapshot, rules });
+  const reported = [...coverage.values()].reduce(
+    (first, { firstAt }) => Math.min(first, Math.max(from, firstAt)),
+    Infinity,
+  );
+  const observed_since = reported === Infinity ? null : formatTime(reported);
   return {
     since: formatTime(from),
-    policy: headOf(shown, from, now) + text,
+    observed_since,
+    policy: headOf(shown, { asked: formatTime(from), observed_since, now }) + text,
     changes: shown,
     narrowed: changes.filter(({ what }) => what === "narrowed").length,
     removed: changes.filter(({ what }) => what === "removed").length,
@@ -66,15 +83,14 @@ export async function proposePolicy(
 function whyNotComplete(
   node: Reporter | undefined,
   seen: Coverage | undefined,
-  since: number,
-  now: number,
+  { since, now, lateMs }: { since: number; now: number; lateMs: number },
 ): string | undefined {
   if (node === undefined) return undefined;
   if (node.phone !== null) return "is a phone, which reports no flows";
   if (seen === undefined) return "reported no flows";
   const begin = Math.max(since, node.registeredAt ?? node.createdAt);
-  if (seen.firstAt > begin + hourMs) return `reports flows only since ${formatTime(seen.firstAt)}`;
-  if (seen.lastAt < Math.min(now, node.lastCheckinAt ?? now) - hourMs)
+  if (seen.firstAt > begin + lateMs) return `reports flows only since ${formatTime(seen.firstAt)}`;
+  if (seen.lastAt < Math.min(now, node.lastCheckinAt ?? now) - lateMs)
     return `reported no flows after ${formatTime(seen.lastAt)}`;
   const unseen = seen.unseenS * 1000 > unseenShare * (now - begin);
   return unseen ? `did not see its flows for ${Math.round(seen.unseenS / 60)} minutes` : undefined;
@@ -125,7 +141,10 @@ function shownChange(
 }
 
 /** The evidence, as comments: a removed rule stands there as it was. */
-function headOf(changes: readonly Shown[], from: number, now: number): string {
+function headOf(
+  changes: readonly Shown[],
+  times: { asked: string; observed_since: string | null; now: number },
+): string {
   const word = ({ direction, protocol, ports, peer, target, description }: Shown["rule"]) =>
     JSON.stringify({
       direction,
@@ -144,14 +163,19 @@ function headOf(changes: readonly Shown[], from: number, now: number): string {
       ...each.into.map((part) => `  now ${word(part)}`),
     ];
   });
+  const { asked, observed_since: since, now } = times;
   return [
-    `Proposed from the flows between ${formatTime(from)} and ${formatTime(now)}. It permits nothing that the present policy does not.`,
+    since === null
+      ? `No node reported flows since ${asked}.`
+      : `Proposed from the flows that nodes reported between ${since} and ${formatTime(now)}; asked about since ${asked}.`,
+    "It permits nothing that the present policy does not. A rule that is younger, or whose nodes were observed for a shorter time",
+    "than was asked about, stays as it is.",
     "What these days cannot know: a job that runs once a year, a restore, a node that was away. Mark such a rule by a description",
     "that begins with `keep:` and the reason. Look at `policy plan` before you apply this.",
     ...lines,
     "",
   ]
-    .map((line) => `# ${line}`.trimEnd())
+    .map((line) => `# ${oneLine(line)}`.trimEnd())
     .join("\n")
     .concat("\n");
 }

@@ -22,7 +22,7 @@ export function requireFlowScope({ caller, address }: Pick<Call, "caller" | "add
 export async function withFlows<T>(
   { db, system }: Pick<Services, "db" | "system">,
   call: OrganizationCall,
-  work: () => Promise<{ body: T; after: object }>,
+  work: () => Promise<{ body: T; after: Record<string, unknown> }>,
 ): Promise<{ body: T }> {
   requireFlowScope(call);
   const { org } = call;

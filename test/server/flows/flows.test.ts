@@ -215,7 +215,8 @@ test("whoever sees flows needs their scope, and is recorded, whichever way they 
   const Made = v.looseObject({ token: v.string() });
   const tokenOf = async (...scopes: string[]) => {
     const body = { name: scopes.join("-"), role: "admin", scopes };
-    return v.parse(Made, (await present.send("POST", path("service_tokens/"), { token: admin, body })).json).token;
+    return v.parse(Made, (await present.send("POST", path("service_tokens/"), { token: admin, body })).json)
+      .token;
   };
   const few = await tokenOf("policy");
   const enough = [await tokenOf("policy", "nodes"), await tokenOf("read")];

@@ -131,8 +131,9 @@ const proposalOf = (
   whyNot: Evidence["whyNot"] = () => undefined,
 ) => {
   const uses = atOnce(usesOf(rules, members, observed));
-  return atOnce(narrowRules(rules, { members, uses, whyNot }));
+  return atOnce(narrowRules(rules, { members, uses, whyNot, ...longAgo }));
 };
+const longAgo = { begin: 0, madeAt: () => 0, seenSince: () => 0 };
 
 test("over 50 random policies and traffics, the proposal permits all of the traffic and nothing new", async () => {
   let [narrowed, removed] = [0, 0];
@@ -205,7 +206,7 @@ test("a rule for all becomes rules for the groups and ports that used it, with f
   };
   const propose = (observed: Observed[], rules = [all]) => {
     const uses = atOnce(usesOf(rules, members, observed));
-    return atOnce(narrowRules(rules, { members, uses, whyNot: () => undefined }));
+    return atOnce(narrowRules(rules, { members, uses, whyNot: () => undefined, ...longAgo }));
   };
   const shown = (observed: Observed[], rules?: Rule[]) =>
     propose(observed, rules).flatMap(({ into }) =>

@@ -11,8 +11,9 @@ import type { TestServer } from "../../support/server.ts";
 
 let server: TestServer;
 let org: Organization;
-const { call, configVersion } = useNumbered((made) => ({ server, org } = made));
+const { call, configVersion, signInAgain } = useNumbered((made) => ({ server, org } = made));
 
+const twoHoursMs = 7_200_000;
 let ids = 0;
 async function report(node: RegisteredNode, rows: object[], more: object = {}): Promise<void> {
   const flows = { id: `boot-${++ids}`, from: 60, to: 0, rest: 0, unseen_s: 0, rows, ...more };
@@ -27,7 +28,10 @@ const incoming = (peer: string, port: number, more: object = {}) => ({
   answered: 4,
   ...more,
 });
-const propose = async (body: object = {}) =>
+/** When the rules of the scene were there. Two hours of flows follow. */
+let begin = 0;
+const asked = (ms = begin) => ({ since: new Date(ms).toISOString() });
+const propose = async (body: object = asked()) =>
   v.parse(Proposal, (await call("POST", "policy/propose/", body)).json);
 const wholeRule = {
   direction: "inbound",
@@ -65,7 +69,10 @@ async function scene() {
       description: "keep: the audit of March",
     }),
   ];
-  await report(db, [incoming(web.ip, 5432), incoming(web.ip, 22, { answered: 0 })]);
+  begin = server.clock.ms;
+  server.clock.ms += twoHoursMs;
+  await signInAgain();
+  await report(db, [incoming(web.ip, 5432), incoming(web.ip, 22, { answered: 0 })], { from: 7200 });
   return { web, db, other, wide, unused, kept };
 }
 
@@ -117,9 +124,9 @@ test("a rule stays where a node of its target side did not report completely", a
   // Before it was asked for flows, nothing is known.
   await call("PATCH", `nodes/${late.id}/`, { groups: [] });
   await server.db.write((tx) =>
-    tx.run("UPDATE nodes SET registered_at = registered_at - $1 WHERE id = $2", [7_200_000, db.id]),
+    tx.run("UPDATE nodes SET registered_at = registered_at - $1 WHERE id = $2", [twoHoursMs, db.id]),
   );
-  expect(of(await propose(), wide)).toMatchObject({
+  expect(of(await propose(asked(begin - twoHoursMs)), wide)).toMatchObject({
     what: "kept",
     reason: expect.stringContaining("db reports flows only since"),
   });
@@ -139,10 +146,44 @@ test("a test of the policy keeps the rule that it needs", async () => {
 test("an organization without flows gets its policy as it is, and members get none", async () => {
   const id = await rule({ protocol: "tcp", ports: "22" });
   await registerNode(server, org, "web");
-  expect(of(await propose(), id)).toMatchObject({ what: "kept", reason: "web reported no flows" });
+  expect(of(await propose({}), id)).toMatchObject({ what: "kept", reason: "web reported no flows" });
   const email = `member-of-${org.slug}@example.org`;
   const token = await server.person(email);
   await server.join(org, email, "member");
   const path = `/api/org/${org.slug}/policy/propose/`;
   expect((await server.send("POST", path, { token, body: {} })).status).toBe(403);
+});
+
+test("a rule is judged only by the whole time that was asked about", async () => {
+  const { wide, unused } = await scene();
+  const made = await rule({ protocol: "tcp", ports: "3001", target: { group: "db" } });
+  // The default is 30 days: two hours are not enough.
+  const long = await propose({});
+  expect(long).toMatchObject({ removed: 0, narrowed: 0 });
+  expect(long.observed_since).toBe(new Date(begin).toISOString().replace(".000", ""));
+  expect(of(long, unused)?.reason).toContain("its nodes report flows only since");
+  expect(long.policy).toContain(`flows that nodes reported between ${long.observed_since} and`);
+  // The time that the file names is one to ask about.
+  const again = await propose({ since: long.observed_since });
+  expect(of(again, unused)).toMatchObject({ what: "removed" });
+  expect(of(again, wide)).toMatchObject({ what: "narrowed" });
+  expect(of(again, made)?.reason).toStartWith("it is as it is only since");
+  // An edit of what a rule permits begins its time anew; another description does not.
+  expect((await call("PATCH", `firewall_rules/${unused}/`, { description: "metrics" })).status).toBe(200);
+  expect(of(await propose(), unused)).toMatchObject({ what: "removed" });
+  expect((await call("PATCH", `firewall_rules/${unused}/`, { ports: "9101" })).status).toBe(200);
+  expect(of(await propose(), unused)?.reason).toStartWith("it is as it is only since");
+  // Minutes that nobody has reported yet say nothing.
+  server.clock.ms += 600_000;
+  expect((await propose(asked(server.clock.ms - 60_000))).removed).toBe(0);
+});
+
+test("a description with line breaks stays a comment of the proposal", async () => {
+  const description = "keep: a\u0085rules: []\r\nrules: []";
+  const id = await rule({ protocol: "tcp", ports: "22", description });
+  await registerNode(server, org, "web");
+  const lines = (await propose({})).policy.split("\n");
+  expect(lines.find((each) => each.includes(`kept rule ${id}:`))).toStartWith(
+    `# kept rule ${id}: marked keep: a rules: []`,
+  );
 });
