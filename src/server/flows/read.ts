@@ -5,7 +5,7 @@ import { certifiedGroups } from "../../protocol/users-groups.ts";
 import { actorOf, record } from "../audit/record.ts";
 import { nextRound } from "../http/heavy-work.ts";
 import type { Call, OrganizationCall } from "../http/route.ts";
-import type { Services } from "../services.ts";
+import type { ServerOptions } from "../options.ts";
 import type { Reader } from "../store/database.ts";
 import { nodesWithSightings } from "../store/sightings.ts";
 import { computed, integer, integerOrNull, joined, queryAll, text } from "../store/table.ts";
@@ -20,7 +20,7 @@ export function requireFlowScope({ caller, address }: Pick<Call, "caller" | "add
 
 /** For requests that show flows: only to whom they may be shown, and with an event, which says `after`. */
 export async function withFlows<T>(
-  { db, system }: Pick<Services, "db" | "system">,
+  { db, system }: Pick<ServerOptions, "db" | "system">,
   call: OrganizationCall,
   work: () => Promise<{ body: T; after: Record<string, unknown> }>,
 ): Promise<{ body: T }> {
