@@ -112,6 +112,13 @@ function makeHistory(server: TestServer, org: Organization, token: string, rando
   };
 }
 
+/** Whether `tcp/8000-8100` holds the port. */
+function holds(shown: string, port: number): boolean {
+  const ports = shown.replace("tcp/", "");
+  const [low = 0, high = low] = ports === "any" ? [0, 65_535] : ports.split("-").map(Number);
+  return port >= low && port <= high;
+}
+
 /** Written anew: what the engines do with these rules. */
 function isLetThrough(rules: readonly Rule[], from: Node, to: Node, port: number): boolean {
   const within = (ports: string) => {
@@ -179,6 +186,10 @@ for (let seed = 1; seed <= histories; seed++) {
         const isByFormer = found?.reason.includes("had left the group") === true;
         expect([found?.allowed, found?.reason]).toEqual([isAllowed || isByFormer, found?.reason]);
         expect(doubts.filter((each) => !each.startsWith("Something was being changed"))).toEqual([]);
+        // Without a port, the answer has the same port, or has it not.
+        const [whole] = (await history.ask(then.at, `&from=${from.name}&to=${to.name}&protocol=tcp`)).access;
+        const isIn = (whole?.permitted ?? []).some((each) => holds(each, port));
+        expect([isIn, whole?.permitted]).toEqual([isAllowed || isByFormer, whole?.permitted]);
       } else {
         const { access } = await history.ask(then.at, `&to=${to.name}&port=${port}`);
         const expected = active.filter(
