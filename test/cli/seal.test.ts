@@ -20,15 +20,16 @@ const [ann, bob] = ["ann", "bob"].map((name) => makeSshKey(at(name)));
 if (ann === undefined || bob === undefined) throw new Error("no keys");
 
 const Published = v.object({ number: v.number(), hash: v.string() });
-async function publish(text: string, keys: readonly { file: string }[]) {
+async function publish(text: string, keys: readonly { file: string }[], flags: string[] = []) {
   writeFileSync(at("acme.seal"), text);
   const files = keys.map(({ file }) => {
     writeFileSync(`${file}.sig`, sshSign(file, Buffer.from(text), sealNamespace));
     return ["--signature", `${file}.sig`];
   });
-  return runAdmin(data, ["seal", "publish", "acme", at("acme.seal"), ...files.flat(), "--json"]);
+  return runAdmin(data, ["seal", "publish", "acme", at("acme.seal"), ...files.flat(), "--json", ...flags]);
 }
 const hashOf = ({ out }: { out: string }) => v.parse(Published, JSON.parse(out)).hash;
+let firstHash = "";
 const permit = (ports: string, peer = "any") =>
   runAdmin(data, ["rule", "create", "acme", "--protocol", "tcp", "--ports", ports, "--peer", peer]);
 
@@ -52,12 +53,13 @@ test("an organization is sealed, reviewed by its difference, and sealed again", 
   const published = await publish(first.out, [ann]);
   expect([published.status, published.err]).toEqual([0, expect.any(String)]);
   const known = hashOf(published);
+  firstHash = known;
 
   const same = await runAdmin(data, ["seal", "review", "acme", "--known", known]);
   expect([same.out, same.err]).toEqual(["", expect.stringContaining("Nothing waits for a signature")]);
   expect((await permit("22")).status).toBe(0);
   expect((await runAdmin(data, ["seal", "show", "acme"])).out).toContain(
-    "waits for a signature: rule inbound: tcp/22 from ANY node to ANY node",
+    "waits for a signature: + rule inbound: tcp/22 from ANY node to ANY node",
   );
   const next = await runAdmin(data, ["seal", "review", "acme", "--known", known.slice(0, 16)]);
   expect(next.err).toContain("Seal 2 of acme: 1 gained, 0 lost, 0 signers changed");
@@ -65,7 +67,12 @@ test("an organization is sealed, reviewed by its difference, and sealed again", 
   const second = await publish(next.out, [ann]);
   expect(v.parse(Published, JSON.parse(second.out)).number).toBe(2);
   const shown = await adminJson(data, ["seal", "show", "acme"]);
-  expect(shown).toMatchObject({ sealed: true, number: 2, hash: hashOf(second), waits: [] });
+  expect(shown).toMatchObject({
+    sealed: true,
+    number: 2,
+    hash: hashOf(second),
+    waits: { gained: [], lost: [] },
+  });
 });
 
 test("a new signer signs too, and a seal by a stranger is refused", async () => {
@@ -73,6 +80,12 @@ test("a new signer signs too, and a seal by a stranger is refused", async () => 
   const flags = ["--signer", `${bob.file}.pub`];
   const next = await runAdmin(data, ["seal", "review", "acme", "--known", hash, ...flags]);
   expect(next.err).toContain("NO LONGER a signer: test, SHA256:");
+  expect(next.err).toContain("2 signers changed");
+  const planned = await publish(next.out, [bob], ["--dry-run"]);
+  expect([planned.status, planned.err + planned.out]).toEqual([
+    1,
+    expect.stringContaining("no signer of the seal before"),
+  ]);
   const alone = await publish(next.out, [bob]);
   expect([alone.status, alone.err + alone.out]).toEqual([
     1,
@@ -87,7 +100,42 @@ test("a new signer signs too, and a seal by a stranger is refused", async () => 
   expect(openSeal(seal, undefined, Date.now()).hash).toBe(hashOf(both));
 });
 
+test("review compares with the seal that the signer knows, though others have signed since", async () => {
+  const flags = ["--known", firstHash];
+  const waiting = async (words: string[]) => (await runAdmin(data, ["seal", "review", "acme", ...words])).err;
+  const nothing = await waiting(flags);
+  expect(nothing).toContain(
+    "Seal 3 of acme, compared with seal 1 that you know: 1 gained, 0 lost, 2 signers changed",
+  );
+  expect(nothing).toContain("NO LONGER a signer: test, SHA256:");
+  expect(nothing).toContain("Nothing waits for a signature");
+  await permit("80");
+  const { hash } = v.parse(v.object({ hash: v.string() }), await adminJson(data, ["seal", "show", "acme"]));
+  const fourth = await runAdmin(data, ["seal", "review", "acme", ...flags]);
+  expect(fourth.err).toContain(
+    "Seal 4 of acme, compared with seal 1 that you know: 2 gained, 0 lost, 2 signers",
+  );
+  writeFileSync(at("fourth"), fourth.out);
+  expect((await publish(fourth.out, [bob])).status).toBe(0);
+  await permit("81");
+  const fifth = await runAdmin(data, ["seal", "review", "acme", "--known", at("fourth")]);
+  expect(fifth.err).toContain("Seal 5 of acme: 1 gained, 0 lost, 0 signers changed");
+  const published = await publish(fifth.out, [bob]);
+  await permit("82");
+  // Seals between, by the same signers, are kept by the signers alone.
+  const sixth = await runAdmin(data, ["seal", "review", "acme", "--known", hashOf(published)]);
+  await publish(sixth.out, [bob]);
+  const gone = await runAdmin(data, ["seal", "review", "acme", "--known", hashOf(published)]);
+  expect([gone.status, gone.err]).toEqual([1, expect.stringContaining("Give the file of your seal")]);
+  expect(await waiting(["--known", at("fourth")])).toContain(
+    "Seal 6 of acme, compared with seal 4 that you know: 2 gained",
+  );
+  expect(hash).not.toBe(firstHash);
+});
+
 test("mistakes are told", async () => {
+  writeFileSync(at("unsigned"), "{}");
+  const twice = ["--signer", `${ann.file}.pub`, "--signer", `${ann.file}.pub`];
   const wrong: [string[], string][] = [
     [["init", "acme", "--signer", `${ann.file}.pub`], "Give --observe"],
     [["init", "acme", "--observe"], "Give the public key of a signer"],
@@ -97,6 +145,9 @@ test("mistakes are told", async () => {
     [["review", "acme", "--known", "0".repeat(16)], "does not send the seal"],
     [["review", "acme"], "--known"],
     [["publish", "acme", at("nothing")], "nothing"],
+    [["publish", "acme", at("unsigned")], "ssh-keygen -Y sign"],
+    [["init", "acme", "--observe", ...twice], "twice with the same key"],
+    [["init", "acme", "--observe", "--signer", "/dev/null"], "name a regular file"],
   ];
   for (const [words, message] of wrong) {
     const { status, err } = await runAdmin(data, ["seal", ...words]);

@@ -7,6 +7,7 @@ import { request } from "../../api/request.ts";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
 import { quoteWord } from "../../base/plan.ts";
+import { countOf } from "../../base/quantities.ts";
 import type { Context, Implementation } from "../command.ts";
 import { orgArg } from "../server/server-flags.ts";
 import type { Flags } from "../values.ts";
@@ -16,6 +17,7 @@ import { targetFlags } from "./target.ts";
 type Shown = AnswerOf<typeof policyApi.seals>;
 type NextSeal = typeof import("../../server/config/next-seal.ts");
 type OpenedSeal = ReturnType<NextSeal["newestAfter"]>;
+type Pair = { newest: OpenedSeal; known: OpenedSeal };
 type Signer = ReturnType<NextSeal["readSigner"]>;
 
 const signerFlag: Flags = {
@@ -63,15 +65,16 @@ sign on standard output. Each signer signs it. Nodes that hold a seal tell what 
 };
 
 export const review: Implementation = {
-  notes: `Shows what the next seal would change, compared with the seal that you know: what is gained comes first. The text to sign
-goes to standard output. Take the hash from your own notes, not from the control plane: it is what the last \`publish\` printed.`,
+  notes: `Shows all that changes from the seal that you know to the next one, also what others have signed since: what is gained
+comes first. The text to sign goes to standard output. Take the hash from your own notes, not from the control plane: it is what
+the last \`publish\` printed. The control plane keeps the seals that changed the signers, and the newest; of another one give the file.`,
   args: {
     ...orgArg,
     known: {
       type: "string",
-      valueHint: "HASH",
+      valueHint: "HASH|FILE",
       required: true,
-      description: "The hash of the last seal that you signed or reviewed, at least 16 digits",
+      description: "The last seal that you signed or reviewed: its hash, at least 16 digits, or its file",
     },
     ...signerFlag,
     ...targetFlags,
@@ -81,18 +84,17 @@ goes to standard output. Take the hash from your own notes, not from the control
     const [slug = ""] = context.words;
     const shown = await read(context, (api) => api.call(policyApi.seals, { slug }));
     const { newestAfter } = await import("../../server/config/next-seal.ts");
-    const known = context.values.required("known").toLowerCase();
-    if (!/^[0-9a-f]{16,64}$/.test(known))
-      throw new AppError("usage", "--known is 16 to 64 hexadecimal digits");
-    const held = newestAfter(shown.seals, known);
+    const known = await readKnown(context, shown);
+    const newest = newestAfter(shown.seals, known);
     const given = await readSigners(context);
-    await printSeal(context, held, shown, given.length === 0 ? held.seal.signers : given);
+    const signers = given.length === 0 ? newest.seal.signers : given;
+    await printSeal(context, { newest, known }, shown, signers);
   },
 };
 
 export const publish: Implementation = {
-  notes:
-    "Sends a signed seal to the control plane, which hands it to all nodes. Note the hash: `review` asks for it.",
+  notes: `Sends a signed seal to the control plane, which hands it to all nodes, after the same checks on this machine. Note the hash:
+\`review\` asks for it. A token needs the scope policy, of an administrator.`,
   args: {
     ...orgArg,
     FILE: { type: "positional", description: "The seal, as `init` or `review` printed it" },
@@ -100,20 +102,32 @@ export const publish: Implementation = {
       type: "string",
       valueHint: "FILE",
       repeatable: true,
-      description: "A signature by ssh-keygen (default: FILE.sig)",
+      description: "A signature by ssh-keygen (default: FILE.sig); repeat it for each signature",
     },
     ...targetFlags,
   },
   examples: [`${brand.executable} admin seal publish acme acme-1.seal`],
   async run(context) {
-    const { words, values, output } = context;
+    const { words, values, output, system } = context;
     const [slug = "", file = ""] = words;
+    const { newestOf, openForAll } = await import("../../server/config/next-seal.ts");
     const { readText } = await import("../../base/open-file.ts");
     const given = values.list("signature");
-    const signatures = (given.length === 0 ? [`${file}.sig`] : given).map((each) => readText(each));
-    const body = { text: readText(file), signatures };
+    const { readTextIfThere } = await import("../../base/files.ts");
+    const body = {
+      text: readText(file),
+      signatures: (given.length === 0 ? [`${file}.sig`] : given).map((each) => {
+        const signature = readTextIfThere(each);
+        if (signature !== undefined) return signature;
+        throw new AppError("usage", `There is no signature ${each}`, { hint: howToSign(slug) });
+      }),
+    };
     const effect = `publish the seal ${file} of ${slug}`;
-    const done = await write(context, () => ({ ...request(policyApi.publishSeal, { slug }, body), effect }));
+    const done = await write(context, async (api) => {
+      const { seals } = await api.call(policyApi.seals, { slug });
+      openForAll(body, newestOf(seals), slug, system.now());
+      return { ...request(policyApi.publishSeal, { slug }, body), effect };
+    });
     if (done === undefined) return;
     output.result(done, `Published seal ${done.number}: ${done.hash}\n`);
     output.say("Note the hash. Nodes show its beginning in `status`.");
@@ -121,7 +135,8 @@ export const publish: Implementation = {
 };
 
 export const show: Implementation = {
-  notes: "What the control plane says of the seals. A node that holds another one shows that in `status`.",
+  notes:
+    "What the control plane says of the seals. A node that holds another one shows that in `status`. A token needs the scope policy.",
   args: { ...orgArg, ...targetFlags },
   examples: [`${brand.executable} admin seal show acme`],
   async run(context) {
@@ -133,12 +148,12 @@ export const show: Implementation = {
     if (held === undefined) return context.output.result({ sealed: false }, `${slug} is not sealed.\n`);
     const { seal, hash } = held;
     const { gained, lost } = differencesOf(seal.state, shown.state);
-    const waits = [...gained, ...lost];
+    const waits = [...gained.map((each) => `+ ${each}`), ...lost.map((each) => `- ${each}`)];
     const { number, mode, made_at: madeAt } = seal;
     const signers = seal.signers.map(signerWords);
     const made = new Date(madeAt * 1000).toISOString();
     context.output.result(
-      { sealed: true, number, hash, mode, made_at: made, signers, waits },
+      { sealed: true, number, hash, mode, made_at: made, signers, waits: { gained, lost } },
       [
         `seal ${number} of ${made}, mode ${mode}`,
         `hash ${hash}`,
@@ -151,36 +166,54 @@ export const show: Implementation = {
   },
 };
 
+async function readKnown({ values }: Context, { seals }: Shown): Promise<OpenedSeal> {
+  const known = values.required("known");
+  const hash = known.toLowerCase();
+  const { knownFile, knownIn } = await import("../../server/config/next-seal.ts");
+  if (/^[0-9a-f]{16,64}$/.test(hash)) return knownIn(seals, hash);
+  const { readTextIfThere } = await import("../../base/files.ts");
+  const text = readTextIfThere(known);
+  if (text !== undefined) return knownFile(text);
+  throw new AppError("usage", "--known is 16 to 64 hexadecimal digits, or the file of a seal");
+}
+
 async function readSigners({ values }: Context): Promise<Signer[]> {
   const files = values.list("signer");
   if (files.length === 0) return [];
   const { readText } = await import("../../base/open-file.ts");
   const { readSigner } = await import("../../server/config/next-seal.ts");
-  return files.map((file) => readSigner(readText(file)));
+  const signers = files.map((file) => readSigner(readText(file)));
+  if (new Set(signers.map(({ key }) => key)).size < signers.length)
+    throw new AppError("usage", "--signer is given twice with the same key");
+  return signers;
 }
 
 /** The words on standard error, the text to sign on standard output: without a line end, which would be signed too. */
 async function printSeal(
   { output, settings, system, words }: Context,
-  held: OpenedSeal | undefined,
+  held: Pair | undefined,
   { state }: Shown,
   signers: readonly Signer[],
 ): Promise<void> {
   const [slug = ""] = words;
-  const { nextSeal, shownText } = await import("../../server/config/next-seal.ts");
-  const next = nextSeal(held, state, signers, system.now());
-  if (next === undefined)
-    return output.say("Nothing waits for a signature: nodes are told what the seal says.");
-  const { number, text, hash, gained, lost, signers: changed } = next;
+  const { changesOf, nextSeal, shownText } = await import("../../server/config/next-seal.ts");
+  const next = nextSeal(held?.newest, state, signers, system.now());
+  const changes = changesOf(held?.known.seal, { state, signers: [...signers] });
+  const { gained, lost, signers: changed } = changes;
+  const isOlder = held !== undefined && held.known.hash !== held.newest.hash;
+  const number = next?.number ?? held?.newest.seal.number;
+  const since = isOlder ? `, compared with seal ${held.known.seal.number} that you know` : "";
+  const counts = `${gained.length} gained, ${lost.length} lost, ${countOf(changed.length, "signer")} changed`;
   const lines = [
-    `Seal ${number} of ${slug}: ${gained.length} gained, ${lost.length} lost, ${changed.length} signers changed`,
+    `Seal ${number} of ${slug}${since}: ${counts}`,
     ...changed,
     ...gained.map((each) => `+ ${each}`),
     ...lost.map((each) => `- ${each}`),
-    `Hash: ${hash}`,
-    howToSign(slug),
+    ...(next === undefined ? [] : [`Hash: ${next.hash}`, howToSign(slug)]),
   ];
-  for (const line of lines) output.say(shownText(line));
-  if (settings.json) output.result(next, "");
-  else output.raw(text);
+  if (next !== undefined || isOlder) for (const line of lines) output.say(shownText(line));
+  if (next === undefined)
+    return output.say("Nothing waits for a signature: nodes are told what the seal says.");
+  if (settings.json) output.result({ ...changes, ...next }, "");
+  else output.raw(next.text);
 }

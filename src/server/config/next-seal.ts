@@ -2,8 +2,15 @@
 // Nothing of the difference is taken from the control plane.
 
 import * as v from "valibot";
-import { AppError } from "../../base/errors.ts";
-import { followSeals, sealHash, type OpenedSeal } from "../../pki/seal.ts";
+import { AppError, messageOf } from "../../base/errors.ts";
+import {
+  followSeals,
+  openNextSeal,
+  openSeal,
+  openTrusted,
+  sealHash,
+  type OpenedSeal,
+} from "../../pki/seal.ts";
 import { parseSshKey, sshFingerprint } from "../../pki/ssh-signature.ts";
 import {
   canonicalJson,
@@ -26,19 +33,43 @@ export function readSigner(line: string): Signer {
 export const newestOf = (seals: readonly SignedSeal[]): OpenedSeal | undefined =>
   followSeals(seals, undefined).held;
 
-/** The newest seal, if it follows the one with this hash, of which some digits are enough. Throws untrusted_answer. */
-export function newestAfter(seals: readonly SignedSeal[], known: string): OpenedSeal {
-  const at = seals.findIndex(({ text }) => sealHash(text).startsWith(known));
-  if (at === -1)
-    throw new AppError("untrusted_answer", `The control plane does not send the seal ${known}`, {
-      hint: "Ask the signer who signed last for the hash of the newest seal, and review what changed since yours.",
-    });
-  const { held, refusal } = followSeals(seals.slice(at), undefined);
+/** The seal that a signer knows by some digits of its hash. */
+export function knownIn(seals: readonly SignedSeal[], known: string): OpenedSeal {
+  const signed = seals.find(({ text }) => sealHash(text).startsWith(known));
+  if (signed !== undefined) return openSeal(signed, undefined, Infinity);
+  throw new AppError("not_found", `The control plane does not send the seal ${known}`, {
+    hint: "It keeps those that changed the signers, and the newest. Give the file of your seal in place of its hash.",
+  });
+}
+
+/** From a file of the signer. */
+export const knownFile = openTrusted;
+
+/** The newest seal, if it follows the known one. Throws untrusted_answer. */
+export function newestAfter(seals: readonly SignedSeal[], known: OpenedSeal): OpenedSeal {
+  if (seals.length === 0) throw new AppError("untrusted_answer", "The control plane sends no seals");
+  const { held, refusal } = followSeals(seals, known);
   if (held !== undefined && refusal === undefined) return held;
   throw new AppError("untrusted_answer", refusal ?? "The seals cannot be read");
 }
 
-export type NextSeal = Differences & { number: number; text: string; hash: string; signers: string[] };
+/** Throws conflict for a seal that the control plane does not publish. */
+export function openForAll(
+  signed: SignedSeal,
+  newest: OpenedSeal | undefined,
+  slug: string,
+  nowMs: number,
+): OpenedSeal {
+  try {
+    const opened = openNextSeal(signed, newest, nowMs);
+    if (opened.seal.state.organization === slug) return opened;
+  } catch (error) {
+    throw new AppError("conflict", messageOf(error), { cause: error });
+  }
+  throw new AppError("conflict", `The seal is not for the organization "${slug}".`);
+}
+
+export type NextSeal = { number: number; text: string; hash: string };
 
 /** Undefined: it would change nothing. `held`: undefined for the first one. */
 export function nextSeal(
@@ -58,11 +89,18 @@ export function nextSeal(
     signers: [...signers],
     state,
   });
-  const differences = differencesOf(held?.seal.state, seal.state);
-  const changed = signerDifferences(held?.seal.signers ?? [], seal.signers);
-  if (differences.gained.length + differences.lost.length + changed.length === 0) return undefined;
+  const { gained, lost, signers: changed } = changesOf(held?.seal, seal);
+  if (gained.length + lost.length + changed.length === 0) return undefined;
   const text = canonicalJson(seal);
-  return { ...differences, number: seal.number, text, hash: sealHash(text), signers: changed };
+  return { number: seal.number, text, hash: sealHash(text) };
+}
+
+type Content = Pick<Seal, "state" | "signers">;
+
+/** `before`: the seal that the signer knows, which need not be the newest. */
+export function changesOf(before: Content | undefined, after: Content): Differences & { signers: string[] } {
+  const signers = signerDifferences(before?.signers ?? [], after.signers);
+  return { ...differencesOf(before?.state, after.state), signers };
 }
 
 export type Differences = { gained: string[]; lost: string[] };

@@ -1,9 +1,9 @@
 // The seals of an organization: what the next one would hold, and publishing one that its signers have signed. The control
 // plane checks a seal as nodes do, so that none is published that nodes would refuse.
 
-import { AppError, messageOf } from "../../base/errors.ts";
+import { AppError } from "../../base/errors.ts";
 import { decodeCaBundle, fingerprint } from "../../pki/nebula.ts";
-import { followSeals, openNextSeal, type OpenedSeal } from "../../pki/seal.ts";
+import { followSeals } from "../../pki/seal.ts";
 import { maxSeals, SealedState, type SealedNode, type SignedSeal } from "../../protocol/seals/seal.ts";
 import type { Peer, Rule, Target } from "../../api/rules.ts";
 import * as v from "valibot";
@@ -14,6 +14,7 @@ import { queryAll } from "../store/table.ts";
 import { nodes, specialIs } from "../store/tables/nodes.ts";
 import { policies, readSeals } from "../store/tables/policies.ts";
 import { raiseConfigVersion } from "../store/versions.ts";
+import { openForAll } from "./next-seal.ts";
 import type { OrgView } from "./views.ts";
 
 const rolePick = nodes.pick("id", "name", "ip", "ip6", "isLighthouse", "isRelay", "subnets", "exitGroups");
@@ -105,21 +106,6 @@ export async function publishSeal(
     });
     return { number: seal.number, hash };
   });
-}
-
-function openForAll(
-  signed: SignedSeal,
-  newest: OpenedSeal | undefined,
-  slug: string,
-  nowMs: number,
-): OpenedSeal {
-  try {
-    const opened = openNextSeal(signed, newest, nowMs);
-    if (opened.seal.state.organization === slug) return opened;
-  } catch (error) {
-    throw new AppError("conflict", messageOf(error), { cause: error });
-  }
-  throw new AppError("conflict", `The seal is not for the organization "${slug}".`);
 }
 
 /**

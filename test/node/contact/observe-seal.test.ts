@@ -174,6 +174,42 @@ async function objections(state: SealedState, node: Pick<RegisteredNode, "downlo
   });
 }
 
+test("a rule that is a part of a sealed one is permitted, and one that is more is not", async () => {
+  await rule({ protocol: "any", ports: "1000-2000", peer: { node: organization.config.node_id } });
+  const { seal } = await publishNext(world.api, [key("ann")]);
+  const read = (name: string) => readFileSync(join(organization.directory, name), "utf8");
+  const told = { caCrt: read("ca.crt"), hostCrt: read("host.crt") };
+  const isPermitted = (proto: string, port: string | number) => {
+    const inbound = [{ proto, port, host: organization.config.name }];
+    const config = { firewall: { inbound } };
+    return !objectionsOf(seal.state, { ...told, config, node: { name: "beta", exits: [] } }).some(({ key }) =>
+      key.startsWith("firewall"),
+    );
+  };
+  const parts: [string, string | number][] = [
+    ["any", "1000-2000"],
+    ["tcp", "1000-2000"],
+    ["udp", 1000],
+    ["tcp", "1500-1600"],
+    ["any", "2000"],
+  ];
+  const more: [string, string | number][] = [
+    ["icmp", "1500"],
+    ["tcp", "any"],
+    ["tcp", 0],
+    ["tcp", "0-1500"],
+    ["tcp", "999-1500"],
+    ["tcp", "1500-2001"],
+    ["tcp", "1600-1500"],
+    ["tcp", "1500-1600-9"],
+    ["tcp", "fragment"],
+    ["tcp", ""],
+    ["TCP", "1500"],
+  ];
+  for (const each of parts) expect([each, isPermitted(...each)]).toEqual([each, true]);
+  for (const each of more) expect([each, isPermitted(...each)]).toEqual([each, false]);
+});
+
 /** What a thief with database and server can do by the server's own means. */
 const thefts: [string, () => Promise<unknown>, string][] = [
   [

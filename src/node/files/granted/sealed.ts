@@ -146,13 +146,25 @@ function isAbout({ target }: SealedRule, { own, groups, node }: Asked): boolean 
 const peerKeys = ["host", "group", "groups", "cidr"];
 const narrowing = ["port", "proto", "local_cidr", "ca_sha", "ca_name"];
 
-/** Whether the rule that was told is this one of the seal, or narrower by CA. */
+/** Whether the rule that was told is this one of the seal, or narrower by CA, protocol or ports. */
 function permits({ protocol, ports, peer, target }: SealedRule, told: YamlMap, asked: Asked): boolean {
-  if (!isOfKnownKeys(told) || told["proto"] !== protocol) return false;
-  const port = told["port"] ?? (protocol === "icmp" ? "any" : undefined);
-  if (port === undefined || textOf(port) !== ports) return false;
+  const { proto, port } = told;
+  const isPart = protocol === "any" && (proto === "tcp" || proto === "udp" || proto === "icmp");
+  if (!isOfKnownKeys(told) || (proto !== protocol && !isPart)) return false;
+  // The engine takes every port of ICMP for any.
+  if (!isWithin(proto === "icmp" ? "any" : textOf(port), ports)) return false;
   const behind = "group" in target ? networkOfGroup(target.group) : undefined;
   return isPeer(peer, told, asked.groups) && isNarrowed(told["local_cidr"], behind, asked.own);
+}
+
+function isWithin(told: string, sealed: string): boolean {
+  if (told === sealed) return true;
+  const [inner, outer] = [told, sealed].map((text) => (/^\d{1,5}(-\d{1,5})?$/.test(text) ? text : ""));
+  const [from = 0, to = from] = (inner ?? "").split("-").map(Number);
+  // The engine takes port 0 for any.
+  if (from < 1 || from > to || to > 65_535) return false;
+  const [first = 0, last = first] = (outer ?? "").split("-").map(Number);
+  return sealed === "any" || (first >= 1 && first <= from && to <= last);
 }
 
 const isOfKnownKeys = (told: YamlMap) =>
