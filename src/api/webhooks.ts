@@ -23,7 +23,19 @@ const Url = v.pipe(
     if (url.protocol === "mailto:") return isAddress(url);
     return /^(https?|syslogs):$/.test(url.protocol) && url.hostname !== "";
   }, "Enter a URL such as https://example.org/hook, mailto:admin@example.org or syslogs://logs.example.org, without user name and fragment."),
+  v.check((text) => {
+    const { protocol, searchParams } = URL.canParse(text) ? new URL(text) : new URL("https://a");
+    if (protocol !== "syslogs:" || searchParams.size === 0) return true;
+    return searchParams.size === 1 && /^[0-9a-f]{64}$/.test(pinOf(searchParams) ?? "");
+  }, "A URL with syslogs: takes one parameter: ?fingerprint=sha256: and 64 hexadecimal digits, with or without colons."),
 );
+/** The fingerprint in the URL of a syslog server, as Node's `hash` writes it; undefined: it has none. */
+export const pinOf = (parameters: URLSearchParams): string | undefined =>
+  parameters
+    .get("fingerprint")
+    ?.toLowerCase()
+    .replaceAll(":", "")
+    .replace(/^sha256/, "");
 /** One address, and nothing that would become another header. */
 const isAddress = ({ pathname, search }: URL) =>
   search === "" && /^[\w.+-]{1,64}@[a-z0-9]([a-z0-9.-]{0,252}[a-z0-9])?$/i.test(pathname);

@@ -10,7 +10,7 @@ import { orgArg } from "../server/server-flags.ts";
 import type { Mark } from "../table.ts";
 import type { Args } from "../values.ts";
 import { read, write, type Api } from "./api.ts";
-import { checked, idOf } from "./lookup.ts";
+import { checked, idOf, isNumber } from "./lookup.ts";
 import { readChanges, readSettings, settingFlags } from "./setting-flags.ts";
 import { chooseTarget, targetFlags } from "./target.ts";
 
@@ -79,16 +79,19 @@ export const create: Implementation = {
     const isSigned = (made.format ?? "json") === "json";
     const text = isSigned ? `. Secret:\n${made.secret}\n` : `: ${made.events.join(", ")} as ${made.format}\n`;
     context.output.result(made, `Created webhook ${made.id}${text}`);
-    await sayIfNotPublic(context, url);
+    await sayIfUnsure(context, url);
   },
 };
 
-/** On local data every address is accepted: only `serve` knows the networks of its --webhook-allow. */
-async function sayIfNotPublic(context: Context, url: string): Promise<void> {
-  if ((await chooseTarget(context)).kind !== "local" || url.startsWith("mailto:")) return;
+/** On local data every address is accepted: only `serve` knows its --webhook-allow and --smtp-url. */
+async function sayIfUnsure(context: Context, text: string): Promise<void> {
+  if ((await chooseTarget(context)).kind !== "local") return;
+  const url = new URL(text);
+  if (url.protocol === "mailto:")
+    return context.output.say("Unless serve was started with --smtp-url, deliveries fail.");
   const { resolveTarget } = await import("../../server/webhooks/webhook-target.ts");
   try {
-    await resolveTarget(new URL(url), { system: context.system });
+    await resolveTarget(url, { system: context.system });
   } catch (error) {
     if (!(error instanceof AppError)) throw error;
     context.output.say(`Unless serve was started with --webhook-allow, deliveries fail: ${error.message}`);
@@ -111,7 +114,7 @@ export const update: Implementation = {
     );
     if (changed === undefined) return;
     context.output.result(changed, `Updated webhook ${changed.id}\n`);
-    if (body.url !== undefined) await sayIfNotPublic(context, body.url);
+    if (body.url !== undefined) await sayIfUnsure(context, body.url);
   },
 };
 
@@ -170,10 +173,10 @@ export const sendAgain: Implementation = {
   async run(context) {
     const [slug = "", word = "", delivery = ""] = context.words;
     const sent = await write(context, async (api) => {
-      if (!/^\d{1,15}$/.test(delivery))
-        throw new AppError("usage", `"${delivery}" is not a delivery's number.`);
+      if (!isNumber(delivery)) throw new AppError("usage", `"${delivery}" is not a delivery's number.`);
       const params = { ...(await paramsOf(api, slug, word)), delivery: Number(delivery) };
-      return request(webhooksApi.sendAgain, params, {});
+      const effect = `send delivery ${delivery} of webhook ${params.id} again`;
+      return { ...request(webhooksApi.sendAgain, params, {}), effect };
     });
     if (sent !== undefined) context.output.result(sent, `Delivery ${sent.id} is sent again\n`);
   },

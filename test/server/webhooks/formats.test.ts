@@ -182,6 +182,18 @@ test("the format follows from the URL, and both must fit", async () => {
   );
   expect(await create({ url: "http://127.0.0.1:9/", format: "mail" })).toBe(400);
   expect(await create({ url: "syslogs://10.0.0.1" })).toBe(400);
+  const digits = "d0".repeat(32);
+  for (const query of [
+    "?fingerprint=sha256:zz",
+    "?fingerprint=sha256:D0:1B",
+    `?fingerprint=sha1:${digits}`,
+    `?fingerprnt=sha256:${digits}`,
+    `?fingerprint=sha256:${digits}&port=1`,
+    `?fingerprint=sha256:${digits}&fingerprint=sha256:${digits}`,
+  ])
+    expect([query, await create({ url: `syslogs://127.0.0.1${query}` })]).toEqual([query, 400]);
+  for (const text of [digits, digits.toUpperCase().replace(/..(?=.)/g, "$&:")])
+    expect(await create({ url: `syslogs://127.0.0.1?fingerprint=sha256:${text}` })).toBe(201);
 });
 
 test("quiet hours: what is not urgent waits for their end, and what is over by then is told once", async () => {
