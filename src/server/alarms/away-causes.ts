@@ -110,24 +110,28 @@ async function causeOf(db: Reader, away: Away, members: readonly SilentNode[]): 
     ...(await cutLines(db, away, heads)),
     ...(rest.length === 0 ? [] : [`Silent since then, too: ${namesOf(rest.map(({ name }) => name))}.`]),
   ];
-  const names = heads.map(({ name }) => name);
-  const noun = { lighthouse: "lighthouse", relay: "relay", router: "router", node: "node", desktop: "node" }[
-    kind
-  ];
-  const who = names.length === 1 ? `The ${noun} ${names[0]} is` : `${names.length} ${noun}s are`;
-  const which = names.length === 1 ? "" : `: ${namesOf(names)}`;
-  const also =
-    rest.length === 0 ? "" : `, and ${rest.length} ${rest.length === 1 ? "node" : "nodes"} with it`;
   const keys = (of: readonly SilentNode[]) => of.map(({ id }) => String(id));
   return {
     kind,
     heads: keys(heads),
     rest: keys(rest),
-    title: `${who} away${also}${which}`,
+    title: awayTitle(
+      kind,
+      heads.map(({ name }) => name),
+      rest.length,
+    ),
     text: lines.join("\n"),
     isUrgent: kind === "lighthouse" || kind === "relay" || kind === "router",
     since,
   };
+}
+
+export function awayTitle(kind: Role, names: readonly string[], others: number): string {
+  const noun = kind === "desktop" ? "node" : kind;
+  const who = names.length === 1 ? `The ${noun} ${names[0]} is` : `${names.length} ${noun}s are`;
+  const which = names.length === 1 ? "" : `: ${namesOf(names)}`;
+  const also = others === 0 ? "" : `, and ${others} ${others === 1 ? "node" : "nodes"} with it`;
+  return `${who} away${also}${which}`;
 }
 
 export function namesOf(names: readonly string[]): string {

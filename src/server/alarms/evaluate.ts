@@ -6,12 +6,31 @@ import { alarmKinds, type AlarmKind } from "../../api/webhooks.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Silence } from "../nodes/contact/away.ts";
 import type { Reader } from "../store/database.ts";
-import { computed, integer, queryAll, queryNumber } from "../store/table.ts";
+import { computed, integer, queryAll } from "../store/table.ts";
+import { nodes } from "../store/tables/nodes.ts";
 import { alarms, type AlarmRow } from "../store/tables/webhooks.ts";
-import { awayCauses, awayLeft, isAwayKind, isSettled, readAway, type Away } from "./away-causes.ts";
-import { follow, raise, type Left } from "./open-alarms.ts";
-import { finders } from "./other-causes.ts";
-import { headsOf, pathCauses, readBroken, type BrokenPair, type BrokenSince } from "./path-causes.ts";
+import {
+  awayCauses,
+  awayLeft,
+  awayTitle,
+  isAwayKind,
+  isSettled,
+  namesOf,
+  readAway,
+  type Away,
+} from "./away-causes.ts";
+import { follow, raise } from "./open-alarms.ts";
+import { certificateTitle, finders } from "./other-causes.ts";
+import {
+  headsOf,
+  inParts,
+  pathCauses,
+  pathsTitle,
+  places,
+  readBroken,
+  type BrokenPair,
+  type BrokenSince,
+} from "./path-causes.ts";
 import { ruledPick, valueOf, type Ruled } from "./rules.ts";
 
 type Services = Pick<ServerOptions, "db" | "log">;
@@ -44,7 +63,7 @@ export function makeAlarms({ db, log }: Services): (silence: Silence | undefined
     );
     const after: BrokenSince = new Map();
     for (const org of await queryAll(db, ruledPick, organizations)) {
-      const own = openBy.get(org.id) ?? [];
+      const own: FollowedAlarm[] = openBy.get(org.id) ?? [];
       const silent = silentBy.get(org.id) ?? [];
       const isBusy = silent.length > 0 || own.length > 0 || brokenIn.has(org.id);
       if (!isBusy && !isSlow) continue;
@@ -68,7 +87,7 @@ type Turn = {
   db: ServerOptions["db"];
   org: Ruled;
   silence: Silence;
-  open: readonly AlarmRow[];
+  open: FollowedAlarm[];
   isSlow: boolean;
   before: BrokenSince;
   after: BrokenSince;
@@ -76,6 +95,8 @@ type Turn = {
 
 async function evaluate(turn: Turn, silent: Silence["nodes"]): Promise<void> {
   const { db, org, silence, isSlow } = turn;
+  const silentIds = new Set(silent.map(({ id }) => String(id)));
+  for (const [at, alarm] of turn.open.entries()) turn.open[at] = await withoutRevoked(db, alarm, silentIds);
   const words = new Set(silent.flatMap(({ name, ip, ip6 }) => [name, ip, ip6 ?? ip]));
   const pairs = await readBroken(db, org.id, silence, words, turn);
   // Until nodes had time to be heard again, none is away and none is well.
@@ -98,18 +119,60 @@ async function lookAtAway(turn: Turn, away: Away): Promise<void> {
     const left = awayLeft(away, alarm);
     // Those that it names last stay covered until it ends.
     for (const key of [...(left.heads.length > 0 ? left.heads : alarm.heads), ...left.rest]) covered.add(key);
-    await follow(db, alarm, await withReason(db, alarm, left), silence.now);
+    await follow(db, alarm, { why: alarm.revoked, ...left }, silence.now);
   }
   for (const cause of await awayCauses(db, away, covered)) await raise(db, org.id, cause, silence.now);
 }
 
-/** A node that is revoked is not well again. */
-async function withReason(db: Reader, { heads }: AlarmRow, left: Left): Promise<Left> {
-  if (left.heads.length > 0) return left;
-  const places = heads.map((_, at) => `$${at + 1}`).join(", ");
-  const sql = `SELECT count(*) AS n FROM nodes WHERE id IN (${places}) AND state = 'active'`;
-  const isGone = (await queryNumber(db, sql, heads.map(Number))) === 0;
-  return isGone ? { ...left, why: "Deleted or revoked" } : left;
+type FollowedAlarm = AlarmRow & {
+  /** A sentence, if none of its nodes is left to be well again. */
+  revoked?: string;
+};
+
+const revokedNode = nodes.pick("id", "name");
+
+/** Revoked nodes leave an alarm and its title: they are not away, and will not be well again. `silent`: none of these is revoked. */
+async function withoutRevoked(
+  db: ServerOptions["db"],
+  alarm: AlarmRow,
+  silent: ReadonlySet<string>,
+): Promise<FollowedAlarm> {
+  const { id, kind } = alarm;
+  const isOfNodes = isAwayKind(kind) || kind === "path" || kind === "certificate";
+  const gone = new Map<string, string>();
+  const ids = isOfNodes ? [...alarm.heads, ...alarm.rest].filter((key) => !silent.has(key)).map(Number) : [];
+  await inParts(ids, async (some) => {
+    const sql = `SELECT ${revokedNode.select()} FROM nodes WHERE id IN (${places(some, 1)}) AND state <> 'active'`;
+    for (const node of await queryAll(db, revokedNode, sql, some)) gone.set(String(node.id), node.name);
+  });
+  if (gone.size === 0) return alarm;
+  const heads = alarm.heads.filter((key) => !gone.has(key));
+  if (heads.length === 0) {
+    const names = alarm.heads.flatMap((key) => gone.get(key) ?? []);
+    return {
+      ...alarm,
+      revoked: `${namesOf(names)} ${names.length === 1 ? "was" : "were"} deleted or revoked`,
+    };
+  }
+  const rest = alarm.rest.filter((key) => !gone.has(key));
+  const names = await namesOfNodes(db, heads);
+  const title = isAwayKind(kind)
+    ? awayTitle(kind, names, rest.length)
+    : kind === "path"
+      ? pathsTitle(names)
+      : certificateTitle(names);
+  const change = { heads, rest, title };
+  await db.writeFor({ org: alarm.orgId }, (tx) => alarms.update(tx, { id, endedAt: null }, change));
+  return { ...alarm, ...change };
+}
+
+async function namesOfNodes(db: Reader, keys: readonly string[]): Promise<string[]> {
+  const names: string[] = [];
+  await inParts(keys.map(Number), async (ids) => {
+    const sql = `SELECT ${revokedNode.select()} FROM nodes WHERE id IN (${places(ids, 1)}) ORDER BY id`;
+    names.push(...(await queryAll(db, revokedNode, sql, ids)).map(({ name }) => name));
+  });
+  return names;
 }
 
 async function lookAtPaths(turn: Turn, { silent }: Away, pairs: readonly BrokenPair[]): Promise<void> {
@@ -122,9 +185,8 @@ async function lookAtPaths(turn: Turn, { silent }: Away, pairs: readonly BrokenP
   for (const alarm of open) {
     const broken = alarm.heads.filter((key) => heads.has(Number(key)));
     const gone = alarm.heads.find((key) => silentIds.has(key));
-    const why = gone === undefined ? undefined : `${silentIds.get(gone)} does not check in any more`;
-    const left: Left = { heads: broken, rest: [] };
-    await follow(db, alarm, why === undefined ? left : { ...left, why }, silence.now);
+    const why = gone === undefined ? alarm.revoked : `${silentIds.get(gone)} does not check in any more`;
+    await follow(db, alarm, { heads: broken, rest: [], why }, silence.now);
   }
   if (afterMinutes === undefined) return;
   const news = new Map([...heads].filter(([head]) => !known.includes(head)));
@@ -140,8 +202,9 @@ async function lookAt(turn: Turn, kind: AlarmKind): Promise<void> {
   const found = value === undefined ? undefined : await finders[kind]?.(asked);
   const present = new Set(found?.keys);
   for (const alarm of open) {
-    const left = { heads: alarm.heads.filter((key) => present.has(key)), rest: [] };
-    await follow(db, alarm, value === undefined ? { ...left, why: "The rule is off" } : left, silence.now);
+    const heads = alarm.heads.filter((key) => present.has(key));
+    const why = value === undefined ? "The rule is off" : alarm.revoked;
+    await follow(db, alarm, { heads, rest: [], why }, silence.now);
   }
   const covered = new Set(open.flatMap(({ heads }) => heads));
   const news = [...present].filter((key) => !covered.has(key));

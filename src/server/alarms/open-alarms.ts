@@ -20,8 +20,8 @@ export type Cause = {
   since: number;
 };
 
-/** What is left of an alarm's cause. `why`: instead of "well again". */
-export type Left = { heads: readonly string[]; rest: readonly string[]; why?: string };
+/** What is left of an alarm's cause. `why`: instead of "Well again". */
+export type Left = { heads: readonly string[]; rest: readonly string[]; why?: string | undefined };
 
 /** A cause that comes back so often within this time is told as flapping. */
 const [flapsMs, flaps] = [3 * 3_600_000, 3];
@@ -35,12 +35,14 @@ export async function raise(db: Database, orgId: number, cause: Cause, now: numb
     const recent = await queryAll(
       tx,
       alarms,
-      `SELECT ${alarms.select()} FROM alarms WHERE org_id = $1 AND raised_at > $2 ORDER BY id`,
+      `SELECT ${alarms.select()} FROM alarms WHERE org_id = $1 AND (raised_at > $2 OR ended_at IS NULL) ORDER BY id`,
       [orgId, now - flapsMs],
     );
     const same = recent.filter(
       ({ kind, heads }) => kind === cause.kind && heads.some((key) => cause.heads.includes(key)),
     );
+    // Another replica, whose lease is about to end, may have told it since this turn read what is open.
+    if (same.some(({ endedAt }) => endedAt === null)) return;
     const isFlapping = same.length + 1 >= flaps;
     const flapping = `Flapping, time ${same.length + 1} within 3 hours. This is told again only after 15 minutes without it.`;
     const { kind, heads, rest, title, isUrgent, since } = cause;
@@ -97,8 +99,7 @@ async function end(
 ): Promise<void> {
   if ((await alarms.update(tx, { id, endedAt: null }, { wellFrom, endedAt: now })) === 0) return;
   const lasted = Math.max(1, Math.round((wellFrom - since) / 60_000));
-  const name = why === undefined ? `Well again: ${title}` : `Over: ${title}`;
   const text = `${why ?? "Well again"}, after ${lasted} ${lasted === 1 ? "minute" : "minutes"}.`;
-  const after = { name, kind, urgent: isUrgent, since: formatTime(since), text };
+  const after = { name: `Over: ${title}`, kind, urgent: isUrgent, since: formatTime(since), text };
   await record(tx, { ...eventOf(orgId, id, now), type: "alarm.ended", after });
 }

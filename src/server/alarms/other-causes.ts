@@ -30,6 +30,9 @@ const none: Found = {
 const itself = "";
 const once = (told: Omit<Finding, "heads">): Found => ({ keys: [itself], tell: () => told });
 
+export const certificateTitle = (names: readonly string[]) =>
+  `${namesOf(names)}: the certificate was not renewed`;
+
 export const finders: Readonly<Partial<Record<AlarmKind, Finder>>> = {
   async certificate({ db, org, now }) {
     const { first } = await notRenewed(db, org.id, now, { ofOnline: true });
@@ -39,8 +42,8 @@ export const finders: Readonly<Partial<Record<AlarmKind, Finder>>> = {
         const late = first.filter(({ id }) => news.includes(String(id)));
         const ends = late.map(({ name, not_after }) => `${name}: ${not_after}`);
         return {
-          title: `${namesOf(late.map(({ name }) => name))}: the certificate was not renewed`,
-          text: `It ends, and with it the connection to all nodes. ${ends.join(", ")}. On the node: sudo ${brand.executable} checkin.`,
+          title: certificateTitle(late.map(({ name }) => name)),
+          text: `It ends, and with it the connection to all nodes. ${ends.join(", ")}. On the node: \`sudo ${brand.executable} checkin\`.`,
           isUrgent: true,
           since: now,
         };
@@ -55,7 +58,7 @@ export const finders: Readonly<Partial<Record<AlarmKind, Finder>>> = {
       keys: found.map(({ fingerprint }) => fingerprint),
       tell: (news) => ({
         title: `A CA of ${org.slug} ends soon, and was not replaced`,
-        text: `${found.flatMap(({ fingerprint, kind, notAfter }) => (news.includes(fingerprint) ? [`${kind}: ${formatTime(notAfter)}`] : [])).join(", ")}. All nodes lose each other then. See: ${brand.executable} admin ca show ${org.slug}.`,
+        text: `${found.flatMap(({ fingerprint, kind, notAfter }) => (news.includes(fingerprint) ? [`${kind}: ${formatTime(notAfter)}`] : [])).join(", ")}. All nodes lose each other then. See: \`${brand.executable} admin ca show ${org.slug}\`.`,
         isUrgent: true,
         since: now,
       }),
@@ -68,7 +71,7 @@ export const finders: Readonly<Partial<Record<AlarmKind, Finder>>> = {
     if (now - last < value * dayMs) return none;
     return once({
       title: `The last backup of the control plane is older than ${value} days`,
-      text: `Last one: ${formatTime(last)}. Without a backup, a lost disk is the end of all organizations. Make one: sudo ${brand.executable} admin backup FILE.`,
+      text: `Last one: ${formatTime(last)}. Without a backup, a lost disk is the end of all organizations. Make one: \`sudo ${brand.executable} admin backup FILE\`.`,
       isUrgent: false,
       since: last + value * dayMs,
     });
@@ -82,7 +85,7 @@ export const finders: Readonly<Partial<Record<AlarmKind, Finder>>> = {
       keys: [`rollout/${row.id}`],
       tell: () => ({
         title: `The update ${row.id} of ${org.slug} stopped in ring ${row.ring}`,
-        text: `${[row.reason, row.probe, row.logLine].filter((each) => each !== "").join("; ")}. See: ${brand.executable} admin rollout show ${org.slug} ${row.id}.`,
+        text: `${[row.reason, row.probe, row.logLine].filter((each) => each !== "").join("; ")}. See: \`${brand.executable} admin rollout show ${org.slug} ${row.id}\`.`,
         isUrgent: false,
         since: row.since,
       }),
@@ -109,7 +112,7 @@ export const finders: Readonly<Partial<Record<AlarmKind, Finder>>> = {
     if (refused < (isOpen ? Math.ceil(value / 4) : value)) return none;
     return once({
       title: `${refused} sign-ins to ${org.slug} were refused within 10 minutes`,
-      text: `Wrong passwords or codes. For whom, and from where: ${brand.executable} admin events ${org.slug} --type security.login_failed.`,
+      text: `Wrong passwords or codes. For whom, and from where: \`${brand.executable} admin events ${org.slug} --type security.login_failed\`.`,
       isUrgent: false,
       since: now,
     });

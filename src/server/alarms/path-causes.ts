@@ -84,9 +84,10 @@ export async function readBroken(
   });
 }
 
-const places = (of: readonly unknown[], first: number) => of.map((_, at) => `$${at + first}`).join(", ");
+export const places = (of: readonly unknown[], first: number) =>
+  of.map((_, at) => `$${at + first}`).join(", ");
 
-async function inParts<T>(all: readonly T[], work: (some: T[]) => Promise<void>): Promise<void> {
+export async function inParts<T>(all: readonly T[], work: (some: T[]) => Promise<void>): Promise<void> {
   for (let at = 0; at < all.length; at += together) await work(all.slice(at, at + together));
 }
 
@@ -134,6 +135,9 @@ export function pathCauses(
   }
 }
 
+export const pathsTitle = (names: readonly string[]) =>
+  `${namesOf(names)} ${names.length === 1 ? "does" : "do"} not reach peers of theirs`;
+
 function causeOf(heads: readonly (readonly [number, readonly BrokenPair[]])[], since: number): Cause {
   const lines = heads.map(([head, pairs]) => {
     const others = [...new Set(pairs.map(({ a, aName, bName }) => (a === head ? bName : aName)))].sort();
@@ -142,12 +146,11 @@ function causeOf(heads: readonly (readonly [number, readonly BrokenPair[]])[], s
   });
   const reporters = [...new Set(heads.flatMap(([, pairs]) => pairs.map(({ aName }) => aName)))].sort();
   const sentences = lines.map(({ name, others }) => `${name} and ${others} do not reach each other`);
-  const names = namesOf(lines.map(({ name }) => name));
   return {
     kind: "path",
     heads: heads.map(([head]) => String(head)),
     rest: [],
-    title: sentences.length === 1 ? (sentences[0] ?? "") : `${names} do not reach peers of theirs`,
+    title: sentences.length === 1 ? (sentences[0] ?? "") : pathsTitle(lines.map(({ name }) => name)),
     text: [
       `Since ${formatTime(since)}. All are online. Reported by ${namesOf(reporters)}.`,
       ...(sentences.length === 1 ? [] : sentences.slice(0, 5)),

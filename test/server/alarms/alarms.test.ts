@@ -31,6 +31,11 @@ async function toldDuring(run: () => Promise<unknown>): Promise<string[]> {
   return events.map(({ after }) => JSON.parse(String(after)).name);
 }
 
+const lastText = async (): Promise<string> => {
+  const sql = "SELECT after FROM events WHERE org_id = $1 AND type = 'alarm.ended' ORDER BY id DESC LIMIT 1";
+  return JSON.parse(String((await server.db.get(sql, [org.id]))?.["after"])).text;
+};
+
 /** Time in which the server runs, and these nodes check in every 30 s. */
 async function live(ms: number, nodes: readonly RegisteredNode[] = []): Promise<void> {
   for (let passed = 0; passed < ms; passed += minute / 2) {
@@ -76,7 +81,7 @@ describe("alarms", () => {
     expect(alarm?.text).toContain("There is no other lighthouse");
     expect(await toldDuring(() => live(10 * minute, [gw, web, db]))).toEqual([]);
     expect(await toldDuring(() => live(minute, [lh, gw, web, db]))).toEqual([
-      "Well again: The lighthouse lh is away",
+      "Over: The lighthouse lh is away",
     ]);
     expect(await open()).toEqual([]);
   });
@@ -89,7 +94,7 @@ describe("alarms", () => {
     expect(await toldDuring(() => live(20 * minute, [lh]))).toEqual([]);
     expect(await toldDuring(() => live(minute, [lh, gw, web]))).toEqual([]);
     expect(await toldDuring(() => live(3 * minute, [lh, gw, web]))).toEqual([
-      "Well again: The router gw is away, and 2 nodes with it",
+      "Over: The router gw is away, and 2 nodes with it",
       "The node db is away",
     ]);
   });
@@ -107,6 +112,20 @@ describe("alarms", () => {
     expect(await toldDuring(() => live(5 * minute, [gw, web, db]))).toEqual(["The lighthouse lh is away"]);
   });
 
+  test("two replicas that look at the same time tell once", async () => {
+    const other = makeAlarms(server.app.services);
+    const told = await toldDuring(async () => {
+      for (let passed = 0; passed < 5 * minute; passed += minute / 6) {
+        for (const node of [gw, web, db]) await node.checkin({ config_version: 1 });
+        server.clock.ms += minute / 6;
+        await watch();
+        const silence = await recordAway(server.app.services);
+        await Promise.all([evaluate(silence), other(silence)]);
+      }
+    });
+    expect(told).toEqual(["The lighthouse lh is away"]);
+  });
+
   test("one reporter alone makes no node away or back; two bring it back", async () => {
     await report(web, db.ip, "broken");
     expect(await toldDuring(() => live(4 * minute, [lh, gw, web, db]))).toEqual([]);
@@ -117,7 +136,7 @@ describe("alarms", () => {
     await report(web, db.ip, "answers");
     expect(await toldDuring(() => live(5 * minute, [lh, gw, web]))).toEqual([]);
     await report(gw, db.ip, "answers");
-    expect(await toldDuring(() => live(minute, [lh, gw, web]))).toEqual(["Well again: The node db is away"]);
+    expect(await toldDuring(() => live(minute, [lh, gw, web]))).toEqual(["Over: The node db is away"]);
   });
 
   test("what comes and goes is told as flapping, then no more until it is steady", async () => {
@@ -133,7 +152,7 @@ describe("alarms", () => {
     ).toHaveLength(5);
     expect((await alarms())[0]).toMatchObject({ flapping: true, ended_at: null });
     expect(await toldDuring(() => live(16 * minute, [lh, gw, web, db]))).toEqual([
-      "Well again: The lighthouse lh is away",
+      "Over: The lighthouse lh is away",
     ]);
   });
 
@@ -145,8 +164,35 @@ describe("alarms", () => {
     ]);
     for (const node of [lh, gw, web]) await report(node, db.ip, "answers");
     expect(await toldDuring(() => live(minute, [lh, gw, web, db]))).toEqual([
-      "Well again: db and gw, lh, web do not reach each other",
+      "Over: db and gw, lh, web do not reach each other",
     ]);
+  });
+
+  test("a node that is revoked leaves its alarm, whose end tells of the others alone", async () => {
+    const [told = ""] = await toldDuring(() => live(16 * minute, [lh, gw]));
+    expect(told).toMatch(/^2 nodes are away: (web, db|db, web)$/);
+    await done("DELETE", `nodes/${web.id}/`);
+    expect(await toldDuring(() => live(minute, [lh, gw]))).toEqual([]);
+    expect(await alarms()).toMatchObject([{ title: "The node db is away", nodes: [db.id] }]);
+    expect(await toldDuring(() => live(minute, [lh, gw, db]))).toEqual(["Over: The node db is away"]);
+    expect(await lastText()).toMatch(/^Well again, after \d+ minutes\.$/);
+  });
+
+  test("one revoked in the very turn in which the other is back is not well again", async () => {
+    await live(16 * minute, [lh, gw]);
+    await done("DELETE", `nodes/${web.id}/`);
+    await db.checkin({ config_version: 1 });
+    expect(await toldDuring(() => live(minute, [lh, gw, db]))).toEqual(["Over: The node db is away"]);
+    expect(await lastText()).toStartWith("Well again");
+  });
+
+  test("the end of a path whose node is revoked does not call it well", async () => {
+    for (const node of [lh, gw, web]) await report(node, db.ip, "broken");
+    await live(6 * minute, [lh, gw, web, db]);
+    await done("DELETE", `nodes/${db.id}/`);
+    const title = "db and gw, lh, web do not reach each other";
+    expect(await toldDuring(() => live(minute, [lh, gw, web]))).toEqual([`Over: ${title}`]);
+    expect(await lastText()).toMatch(/^db was deleted or revoked, after \d+ minutes\.$/);
   });
 
   test("rules: off, by group, desktops only if asked; a revoked node is not well again", async () => {
@@ -164,6 +210,21 @@ describe("alarms", () => {
         await live(minute, [lh, gw, web]);
       }),
     ).toEqual(["Over: The node db is away"]);
-    expect((await call("PATCH", "", { alarm_rules: ["node=1"] })).status).toBe(400);
+    expect(await lastText()).toMatch(/^db was deleted or revoked, after/);
+  });
+
+  test("rules that say two things, or name a group that is not there, are refused with what is right", async () => {
+    const refusal = async (...rules: string[]) => (await call("PATCH", "", { alarm_rules: rules })).text;
+    for (const rule of ["node=1", "ca=10081", "policy=5", "sign_ins=on", "nodes=5"])
+      expect(await refusal(rule)).toContain(
+        "lighthouse, relay, router, node, desktop, path and node:GROUP: 2 to 10080 minutes",
+      );
+    expect(await refusal("node=off", "node=5")).toContain("node has two values");
+    expect(await refusal("node:nogroup=5")).toContain("There is no group nogroup");
+    expect((await call("POST", "groups/", { name: "laptops" })).status).toBe(201);
+    await done("PATCH", "", { alarm_rules: ["node:laptops=5", "node=off"] });
+    await done("DELETE", "groups/laptops/");
+    // What was right before does not stand in the way of other changes.
+    await done("PATCH", "", { alarm_rules: ["node:laptops=5", "node=20"] });
   });
 });

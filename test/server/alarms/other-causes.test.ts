@@ -1,11 +1,14 @@
 // Alarms that are not about reachability: each is told when its cause is there, once, and when it is over.
 
-import { beforeEach, expect, test } from "bun:test";
+import { afterAll, beforeEach, expect, test } from "bun:test";
+import { brand } from "../../../src/brand.ts";
 import type { Organization } from "../../../src/api/organizations.ts";
 import { makeAlarms } from "../../../src/server/alarms/evaluate.ts";
 import { ourselves, record } from "../../../src/server/audit/record.ts";
+import { finders } from "../../../src/server/alarms/other-causes.ts";
 import { recordAway } from "../../../src/server/nodes/contact/away.ts";
 import { rememberBackup } from "../../../src/server/store/meta.ts";
+import { commandLines, wrongWith } from "../../support/documents.ts";
 import { hour, minute, useEphemeral } from "../../support/ephemeral.ts";
 import { registerNode, type RegisteredNode } from "../../support/nodes.ts";
 import type { TestServer } from "../../support/server.ts";
@@ -31,8 +34,28 @@ async function look(): Promise<string[]> {
   const before = Number((await server.db.get(newest))?.["id"]);
   await evaluate(await recordAway(server.app.services));
   const sql = "SELECT after FROM events WHERE id > $1 AND org_id = $2 AND type LIKE 'alarm.%' ORDER BY id";
-  return (await server.db.all(sql, [before, org.id])).map(({ after }) => JSON.parse(String(after)).name);
+  const events = (await server.db.all(sql, [before, org.id])).map(({ after }) => JSON.parse(String(after)));
+  for (const { kind, text } of events) texts.set(kind, `${texts.get(kind) ?? ""}${text}\n`);
+  return events.map(({ name }) => name);
 }
+/** All that was told, by kind. */
+const texts = new Map<string, string>();
+
+afterAll(async () => {
+  expect([...texts.keys()].sort()).toEqual(Object.keys(finders).sort());
+  const told = [...texts.values()].join("");
+  const lines = [...told.matchAll(/`([^`]+)`/g)].flatMap(([, line = ""]) => commandLines(line));
+  expect(lines.length).toBeGreaterThan(3);
+  for (const [program, ...words] of lines)
+    expect([words.join(" "), program, await wrongWith(words, true)]).toEqual([
+      words.join(" "),
+      brand.executable,
+      undefined,
+    ]);
+  // A line in a sentence is copied with the full stop behind it, unless it is marked.
+  expect(told.replaceAll(/`[^`]+`/g, "")).not.toContain(`${brand.executable} `);
+});
+
 const set = (sql: string, params: (number | string | null)[]) => server.db.write((tx) => tx.run(sql, params));
 
 test("a certificate that was not renewed is told while its node is online", async () => {
@@ -46,7 +69,7 @@ test("a certificate that was not renewed is told while its node is online", asyn
   expect(await look()).toEqual(["web: the certificate was not renewed"]);
   expect(await look()).toEqual([]);
   await ends(60 * day);
-  expect(await look()).toEqual(["Well again: web: the certificate was not renewed"]);
+  expect(await look()).toEqual(["Over: web: the certificate was not renewed"]);
 });
 
 test("a CA that ends soon and was not replaced is told, once for each", async () => {
@@ -59,7 +82,7 @@ test("a CA that ends soon and was not replaced is told, once for each", async ()
   await set("UPDATE authorities SET not_after = $2 WHERE org_id = $1", [org.id, server.clock.ms + 40 * day]);
   expect(await look()).toEqual([title]);
   expect((await call("PATCH", "", { alarm_rules: ["ca=30"] })).status).toBe(200);
-  expect(await look()).toEqual([`Well again: ${title}`, `Well again: ${title}`]);
+  expect(await look()).toEqual([`Over: ${title}`, `Over: ${title}`]);
 });
 
 test("an old backup is told in organizations of staff alone, and not after a new one", async () => {
@@ -69,7 +92,7 @@ test("an old backup is told in organizations of staff alone, and not after a new
   await server.join(org, `staff-${org.id}@example.org`, "admin");
   expect(await look()).toEqual(["The last backup of the control plane is older than 8 days"]);
   await server.db.write((tx) => rememberBackup(tx, server.clock.ms));
-  expect(await look()).toEqual(["Well again: The last backup of the control plane is older than 8 days"]);
+  expect(await look()).toEqual(["Over: The last backup of the control plane is older than 8 days"]);
 });
 
 test("tests of the policy that fail are told, others that follow too", async () => {
@@ -100,7 +123,7 @@ test("many refused sign-ins are told, and are over when they cease", async () =>
   expect(await look()).toEqual([title]);
   expect(await look()).toEqual([]);
   server.clock.ms += 10 * minute;
-  expect(await look()).toEqual([`Well again: ${title}`]);
+  expect(await look()).toEqual([`Over: ${title}`]);
 });
 
 test("an update in rings that stopped is told, until the next one", async () => {
@@ -114,5 +137,5 @@ test("an update in rings that stopped is told, until the next one", async () => 
   const [told = ""] = await look();
   expect(told).toMatch(/^The update \d+ of .* stopped in ring 1$/);
   await rollout("running", null);
-  expect(await look()).toEqual([`Well again: ${told}`]);
+  expect(await look()).toEqual([`Over: ${told}`]);
 });
