@@ -116,6 +116,7 @@ const safe = new Set([
   "org",
   "org.slug",
   "other.slug",
+  "row.id",
   "rule.id",
   "slug",
   "userId",

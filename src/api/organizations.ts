@@ -95,20 +95,50 @@ const AlarmRules = v.pipe(
       foreignText(256),
       v.check(
         isRule,
-        `Enter RULE=VALUE: a rule is ${alarmKinds.join(", ")} or node:GROUP, the value off or a number up to ${maxOfRule} (minutes, at least 2; days; refusals); on or off for certificate, update and policy.`,
+        `Enter RULE=VALUE, such as node=30 or backup=off. Values besides off: ${valuesOfRules()}.`,
       ),
     ),
   ),
   v.maxLength(64),
+  v.check(
+    (rules) => twice(rules) === undefined,
+    ({ input }) => `${twice(input)} has two values. Give each rule once.`,
+  ),
 );
+
+const ruleOf = (text: string) => text.replace(/=.*/s, "");
+const twice = (rules: readonly string[]) => {
+  const names = rules.map(ruleOf);
+  return names.find((name, at) => names.indexOf(name) !== at);
+};
+
+/** The groups that rules name. */
+export const groupsOfRules = (rules: readonly string[]): string[] =>
+  rules.map(ruleOf).flatMap((name) => (name.startsWith("node:") ? [name.slice("node:".length)] : []));
+
+function valuesOfRules(): string {
+  const units = Map.groupBy(alarmKinds, (kind) => alarmRules[kind].unit);
+  return [...units]
+    .map(([unit, kinds]) => {
+      const names: string[] = unit === "minutes" ? [...kinds, "node:GROUP"] : kinds;
+      const last = names.at(-1) ?? "";
+      const list = names.length === 1 ? last : `${names.slice(0, -1).join(", ")} and ${last}`;
+      return unit === "switch" ? `${list}: on` : `${list}: ${leastOf(unit)} to ${maxOfRule} ${unit}`;
+    })
+    .join("; ");
+}
 
 function isRule(text: string): boolean {
   const [, name = "", value = ""] = ruleText.exec(text) ?? [];
   if (name === "" || value === "off") return name !== "";
   const unit = alarmKinds.find((kind) => kind === name);
   if (unit !== undefined && alarmRules[unit].unit === "switch") return value === "on";
-  const least = unit === undefined || alarmRules[unit].unit === "minutes" ? 2 : 1;
+  const least = leastOf(unit === undefined ? "minutes" : alarmRules[unit].unit);
   return value !== "on" && Number(value) >= least && Number(value) <= maxOfRule;
+}
+
+function leastOf(unit: string): number {
+  return unit === "minutes" ? 2 : 1;
 }
 
 /** Engine settings that an administrator chose, of organizations and nodes. */

@@ -16,6 +16,10 @@ test.each([
     "create registration token of acme: uses 2",
   ],
   [{ method: "POST", path: `${inAcme}domains/3/check/` }, "carry out domain 3 check of acme"],
+  [
+    { method: "POST", path: `${inAcme}webhooks/1/deliveries/16/send_again/` },
+    "carry out webhook 1 delivery 16 send again of acme",
+  ],
   [{ method: "POST", path: "/api/org/", body: { slug: "acme" } }, "create organization: slug acme"],
   [{ method: "DELETE", path: "/api/user/sessions/7/" }, "delete user session 7"],
 ] as const)("%j", (change, sentence) => {

@@ -134,6 +134,8 @@ test("--dry-run says what would be revoked or changed, on local data and at a se
     ["group create acme more", /^Would create group of acme: name more$/m],
     ["node update acme web --add-group webs", /^Would change node \d+ of acme: set groups webs$/m],
     ["org update acme --path-reports off", /^Would change organization acme: set path reports false$/m],
+    ["alarm test acme", /^Would send a test alarm to the webhooks of acme that get alarms$/m],
+    ["webhook send-again acme 1 16", /^Would send delivery 16 of webhook 1 again$/m],
     ["ca rotate acme --pause", /^Would carry out ca rotate of acme: action pause, now false$/m],
   ] as const) {
     const dry = [...words.split(" "), "--dry-run"];
@@ -143,6 +145,32 @@ test("--dry-run says what would be revoked or changed, on local data and at a se
     expect((await runAdmin(data, [...dry, "--json"])).err).toBe("");
   }
   expect((await agent("admin node show acme web")).out).toContain("pending");
+});
+
+test("an alarm that goes nowhere is a failure, and the first receiver can be added on the data", async () => {
+  const none = await runAdmin(data, ["alarm", "test", "acme"]);
+  expect([none.status, none.err]).toEqual([
+    1,
+    expect.stringMatching(
+      /No webhook of acme gets alarms\nCreate one: `agent admin webhook create acme mailto:/m,
+    ),
+  ]);
+  expect((await agent("admin alarm show acme 0")).err).toContain('"0" is not an alarm\'s number.');
+  expect((await agent("admin alarm show acme 7")).err).toContain(
+    "`agent admin alarm list acme` lists what there is.",
+  );
+  const overApi = await agent("admin webhook create acme mailto:admin@example.org");
+  expect([overApi.status, overApi.err]).toEqual([1, expect.stringContaining("`serve --smtp-url`")]);
+  const made = await runAdmin(data, ["webhook", "create", "acme", "mailto:admin@example.org"]);
+  expect([made.status, made.err]).toEqual([
+    0,
+    expect.stringContaining("Unless serve was started with --smtp-url, deliveries fail."),
+  ]);
+  const moved = await runAdmin(data, ["webhook", "update", "acme", "1", "--url", "mailto:ops@example.org"]);
+  expect([moved.status, moved.err]).toEqual([0, expect.stringContaining("--smtp-url")]);
+  expect((await runAdmin(data, ["alarm", "test", "acme"])).out).toBe(
+    "A test alarm goes to 1 webhook of acme\n",
+  );
 });
 
 test("a rule that is there already, and a group that a node is not in, are said", async () => {

@@ -8,6 +8,7 @@ import { quoteWord } from "../../base/plan.ts";
 import type { Implementation } from "../command.ts";
 import { orgArg } from "../server/server-flags.ts";
 import { read, write } from "./api.ts";
+import { isNumber } from "./lookup.ts";
 import { targetFlags } from "./target.ts";
 
 const addSink = (slug: string) =>
@@ -49,7 +50,7 @@ export const show: Implementation = {
   examples: [`${brand.executable} admin alarm show acme 12`],
   async run(context) {
     const [slug = "", word = ""] = context.words;
-    if (!/^\d{1,15}$/.test(word)) throw new AppError("usage", `"${word}" is not an alarm's number.`);
+    if (!isNumber(word)) throw new AppError("usage", `"${word}" is not an alarm's number.`);
     const alarm = await read(context, (api) => api.call(alarmsApi.retrieve, { slug, id: Number(word) }));
     context.output.facts(alarm, [
       ["alarm", alarm.title],
@@ -71,13 +72,14 @@ export const test: Implementation = {
   examples: [`${brand.executable} admin alarm test acme`],
   async run(context) {
     const [slug = ""] = context.words;
-    const sent = await write(context, () => request(alarmsApi.test, { slug }, {}));
+    const effect = `send a test alarm to the webhooks of ${slug} that get alarms`;
+    const sent = await write(context, () => ({ ...request(alarmsApi.test, { slug }, {}), effect }));
     if (sent === undefined) return;
     const n = sent.webhooks;
-    const text =
-      n === 0
-        ? `No webhook of ${slug} gets alarms. Create one: ${addSink(slug)}\n`
-        : `A test alarm goes to ${n} ${n === 1 ? "webhook" : "webhooks"} of ${slug}\n`;
-    context.output.result(sent, text);
+    if (n === 0)
+      throw new AppError("failed", `No webhook of ${slug} gets alarms`, {
+        hint: `Create one: \`${addSink(slug)}\`.`,
+      });
+    context.output.result(sent, `A test alarm goes to ${n} ${n === 1 ? "webhook" : "webhooks"} of ${slug}\n`);
   },
 };

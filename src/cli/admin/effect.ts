@@ -35,7 +35,11 @@ const isCollection = (words: readonly string[]) => words.at(-1)?.endsWith("s") =
 /** `nodes/7/transfer`: node 7, transfer. */
 const named = (words: readonly string[]) =>
   words
-    .map((word, at) => (words[at + 1] === undefined && !isCollection(words) ? word : word.replace(/s$/, "")))
+    .map((word, at) =>
+      words[at + 1] === undefined && !isCollection(words)
+        ? word
+        : word.replace(/ies$/, "y").replace(/s$/, ""),
+    )
     .map((word) => decodeURIComponent(word).replaceAll("_", " "))
     .join(" ");
 

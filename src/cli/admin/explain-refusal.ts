@@ -11,6 +11,7 @@ const listings: Record<string, string> = {
   registration_tokens: "token list",
   service_tokens: "service-token list",
   webhooks: "webhook list",
+  alarms: "alarm list",
   names: "name list",
   domains: "domain list",
 };

@@ -18,6 +18,9 @@ import type { Api } from "./api.ts";
 
 const admin = `${brand.executable} admin`;
 
+/** As the paths of the API have them. */
+export const isNumber = (word: string): boolean => /^[1-9]\d{0,14}$/.test(word);
+
 /** A search of the API takes at most 100 characters; the comparison below is exact in any case. */
 const searchFor = (text: string) => ({ search: text.slice(0, 100) });
 
@@ -136,7 +139,7 @@ export async function idOf<T extends { id: number }>(
     nameOf: (item: T) => string | null;
   },
 ): Promise<number> {
-  if (/^\d{1,15}$/.test(word)) return Number(word);
+  if (isNumber(word)) return Number(word);
   const [first, ...more] = (await list()).filter((item) => nameOf(item) === word);
   if (first === undefined)
     throw new AppError("not_found", `There is no ${what} ${word}`, {

@@ -32,6 +32,7 @@ import {
   type ProviderSide,
   sayNewGroups,
   signedUpMember,
+  isNumber,
 } from "./lookup.ts";
 import { targetFlags } from "./target.ts";
 
@@ -366,7 +367,7 @@ async function readSide(flag: string, text: string, idOf: IdOf): Promise<Side> {
 
 /** The word ID of a command line. */
 function readId(id: string): number {
-  if (!/^\d{1,15}$/.test(id)) throw new AppError("usage", `ID must be a number, not "${id}"`);
+  if (!isNumber(id)) throw new AppError("usage", `ID must be a number, not "${id}"`);
   return Number(id);
 }
 

@@ -1,16 +1,23 @@
 // Changes of an organization's settings, each with what must follow from it.
 
 import * as v from "valibot";
+import { AppError } from "../../base/errors.ts";
 import { record, type Actor } from "../audit/record.ts";
 import type { OrganizationAccess } from "../http/route.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Transaction } from "../store/database.ts";
+import { nodeGroups } from "../store/tables/nodes.ts";
 import { organizations } from "../store/tables/organizations.ts";
 import { paths } from "../store/tables/paths.ts";
 import { notifyNodesWithDeadline, raiseConfigVersion, raiseNamesVersion } from "../store/versions.ts";
 import { checkNameSuffix } from "./name-suffix.ts";
 import { findOrganization, settingsRow, type CertificateVersions, type Migrate } from "./organizations.ts";
-import { organizationSettings, type Organization, type OrganizationPatch } from "../../api/organizations.ts";
+import {
+  groupsOfRules,
+  organizationSettings,
+  type Organization,
+  type OrganizationPatch,
+} from "../../api/organizations.ts";
 import { sent } from "../../protocol/settings.ts";
 
 /** The fields that a request may change: none but these are compared, written and recorded. */
@@ -37,6 +44,9 @@ export async function patchOrganization(
       await requireOwnFactor(tx, actor);
     if (isChanged("name_suffix") && after.name_suffix !== null)
       await checkNameSuffix(tx, org.id, after.name_suffix, { publicUrl });
+    const known = new Set(groupsOfRules(before.alarm_rules));
+    for (const group of groupsOfRules(after.alarm_rules))
+      if (!known.has(group)) await requireGroup(tx, org.id, group);
     await organizations.update(
       tx,
       { id: org.id },
@@ -64,6 +74,13 @@ export async function patchOrganization(
     await record(tx, { orgId: org.id, at, type: "organization.updated", actor, subject, before, after });
     return findOrganization(tx, org, org.role);
   });
+}
+
+/** A rule of alarms for a group that does not exist would watch nothing, without a word. */
+async function requireGroup(tx: Transaction, orgId: number, name: string): Promise<void> {
+  if ((await nodeGroups.find(tx, { orgId, name })) !== undefined) return;
+  const sentence = `There is no group ${name}: create it first, or name another one.`;
+  throw new AppError("validation_failed", sentence, { errors: { alarm_rules: [sentence] } });
 }
 
 /** Drops the note of absences: no event says later that these nodes are back. */

@@ -7,6 +7,7 @@ import { AppError } from "../../../base/errors.ts";
 import { quoteWord } from "../../../base/plan.ts";
 import type { Context, Implementation } from "../../command.ts";
 import { orgArg } from "../../server/server-flags.ts";
+import { isNumber } from "../lookup.ts";
 import { read, write, type Api, type Prepared } from "../api.ts";
 import { targetFlags } from "../target.ts";
 
@@ -70,7 +71,7 @@ async function answer(
   asked: (params: { slug: string; id: number }) => Prepared<undefined>,
 ): Promise<void> {
   const [slug = "", word = ""] = context.words;
-  if (!/^\d{1,15}$/.test(word)) {
+  if (!isNumber(word)) {
     throw new AppError("usage", `"${word}" is not the number of a registration`, {
       hint: `\`${brand.executable} admin registration list ${quoteWord(slug)}\` shows the numbers.`,
     });
