@@ -241,7 +241,7 @@ describe("the organization in the console", () => {
       expect(await button("Delete the webhook").isDisabled()).toBe(true);
       await page.getByLabel(`Type ${host} to go on`).fill(host);
       await button("Delete the webhook").click();
-      await page.getByText("A webhook sends events").waitFor();
+      await page.getByText("A webhook tells alarms").waitFor();
       // One that fails needs a person.
       const nowhere = "http://127.0.0.1:1/nowhere";
       await scene.admin(["webhook", "create", "acme", nowhere, "--event", "group.*"]);
@@ -262,7 +262,7 @@ describe("the organization in the console", () => {
       await remove();
       await page.getByLabel("Type 127.0.0.1:1 to go on").fill("127.0.0.1:1");
       await button("Delete the webhook").click();
-      await page.getByText("A webhook sends events").waitFor();
+      await page.getByText("A webhook tells alarms").waitFor();
     },
     limitMs,
   );
