@@ -197,11 +197,11 @@ describe("alarms", () => {
 
   test("rules: off, by group, desktops only if asked; a revoked node is not well again", async () => {
     await done("PATCH", "", { alarm_rules: ["node=off", "lighthouse=off"] });
-    expect(await toldDuring(() => live(80 * minute, [gw]))).toEqual([]);
+    expect(await toldDuring(() => live(20 * minute, [gw]))).toEqual([]);
     await done("PATCH", "", { alarm_rules: [] });
     // What was away for long before the rule is not told.
     await live(2 * minute, [lh, gw, web]);
-    expect(await toldDuring(() => live(30 * minute, [lh, gw, web]))).toEqual([]);
+    expect(await toldDuring(() => live(17 * minute, [lh, gw, web]))).toEqual([]);
     await live(minute, [lh, gw, web, db]);
     expect(await toldDuring(() => live(16 * minute, [lh, gw, web]))).toEqual(["The node db is away"]);
     expect(
