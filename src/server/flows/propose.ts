@@ -13,6 +13,7 @@ import { readSnapshot, type Snapshot } from "../policy-files/current.ts";
 import { renderPolicy, sideWriter, showRule, type SideWriter } from "../policy-files/render.ts";
 import type { Reader } from "../store/database.ts";
 import { queryAll } from "../store/table.ts";
+import { events } from "../store/tables/events.ts";
 import { firewallRules } from "../store/tables/policies.ts";
 import { narrowRules, type Evidence, type RuleChange } from "./narrow.ts";
 import { readFlows, readReporters, type Coverage, type Reporter } from "./read.ts";
@@ -20,8 +21,26 @@ import { sendersOf, usesOf, type Use } from "./rule-uses.ts";
 
 const hourMs = 3_600_000;
 const agePick = firewallRules.pick("id", "createdAt");
+const editPick = events.pick("at", "subject", "before", "after");
 /** Flows may have passed unseen for this share of the time. */
 const unseenShare = 0.01;
+
+/** Since when each rule permits what it does, by its id: as it was made, or edited after `from`. */
+async function readAges(reader: Reader, orgId: number, from: number): Promise<Map<number, number>> {
+  const sql = `SELECT ${agePick.select()} FROM firewall_rules WHERE org_id = $1`;
+  const ages = new Map((await queryAll(reader, agePick, sql, [orgId])).map((row) => [row.id, row.createdAt]));
+  const edits = `SELECT ${editPick.select()} FROM events
+    WHERE org_id = $1 AND type = 'rule.updated' AND at >= $2 ORDER BY id DESC LIMIT 10000`;
+  for (const { at, subject, before, after } of (
+    await queryAll(reader, editPick, edits, [orgId, from])
+  ).toReversed())
+    if (withoutDescription(before) !== withoutDescription(after))
+      ages.set(Number(subject.slice("rule/".length)), at);
+  return ages;
+}
+
+const withoutDescription = (json: string | null) =>
+  JSON.stringify({ ...Object(JSON.parse(json ?? "{}")), description: "" });
 
 export async function proposePolicy(
   reader: Reader,
@@ -36,8 +55,7 @@ export async function proposePolicy(
   const { observed, coverage, leftOut } = await readFlows(reader, ids, from);
   const all = [...reporters.values()];
   const uses = await inSlices(usesOf(snapshot.rules, all, observed));
-  const sql = `SELECT ${agePick.select()} FROM firewall_rules WHERE org_id = $1`;
-  const ages = new Map((await queryAll(reader, agePick, sql, [orgId])).map((row) => [row.id, row.createdAt]));
+  const ages = await readAges(reader, orgId, from);
   // Reports come every five minutes, and later after an outage. Of a short time, that may be most of it.
   const lateMs = Math.min(hourMs, (now - from) / 10);
   const evidence: Evidence = {

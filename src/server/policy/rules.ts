@@ -34,7 +34,6 @@ import { memberships } from "../store/tables/organizations.ts";
 import { nodes } from "../store/tables/nodes.ts";
 import { providerGroups } from "../store/tables/providers.ts";
 import { firewallRules } from "../store/tables/policies.ts";
-import { identityOf } from "./node-classes.ts";
 import { raiseConfigVersion } from "../store/versions.ts";
 
 type Store = Pick<ServerOptions, "db" | "system"> & {
@@ -94,9 +93,7 @@ export async function patchRule(
       ...(await namedSides(tx, store, org, patch)),
     });
     await checkReferences(tx, org, request, system.now());
-    const isSame = identityOf({ ...before, ...request }) === identityOf(before);
-    const values = { ...valuesOf(request), ...(isSame ? {} : { createdAt: system.now() }) };
-    await firewallRules.update(tx, { orgId: org.id, id }, values);
+    await firewallRules.update(tx, { orgId: org.id, id }, valuesOf(request));
     if (namesProvider(before)) await store.forgetProviderGroups(tx, org.id);
     const after = v.parse(StoredRule, { id, ...valuesOf(request) });
     await raiseConfigVersion(tx, org.id);

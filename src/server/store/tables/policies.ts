@@ -72,7 +72,6 @@ export const firewallRules = table(
     peer: json(v.unknown()),
     target: json(v.unknown()),
     description: textWithDefault("DEFAULT ''"),
-    /** Since when the rule is as it is, but for its description: of an edited one, when it was edited. */
     createdAt: integer(),
   },
   { indexes: ["CREATE INDEX firewall_rules_org ON firewall_rules (org_id, id)"] },
