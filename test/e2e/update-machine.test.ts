@@ -104,7 +104,7 @@ describeMachine("an update of a machine that has all", () => {
       const { status, stdout } = await machine.run(update("good"), 180_000);
       expect({ ms, status, stdout }).toMatchObject({ status: 0 });
       await machine.until(isSettled, 60_000);
-      await machine.until(isTidy, 10_000);
+      await machine.until(isTidy, 60_000);
       expect(await version()).toBe("0.2.0");
       await goBack();
       if (inFull)

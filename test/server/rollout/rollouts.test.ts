@@ -4,6 +4,7 @@ import { afterEach, beforeEach, describe, expect, test } from "bun:test";
 import * as v from "valibot";
 import { Rollout } from "../../../src/api/rollouts.ts";
 import type { Organization } from "../../../src/api/organizations.ts";
+import { realSystem } from "../../../src/base/system.ts";
 import { operator } from "../../../src/server/audit/record.ts";
 import { createRollout } from "../../../src/server/rollout/rollouts.ts";
 import { codeOf, registerNode } from "../../support/nodes.ts";
@@ -17,7 +18,9 @@ let owner: string;
 const watchS = 60;
 
 beforeEach(async () => {
-  server = await makeTestServer();
+  // The test takes the turns, beside no loop of the server.
+  const sleep = (ms: number, signal?: AbortSignal) => realSystem().sleep(ms < 1000 ? ms : 3_600_000, signal);
+  server = await makeTestServer({ network: { sleep } });
   acme = await server.organization("acme", "10.77.0.0/16");
   owner = await server.person("owner@example.org");
   await server.join(acme, "owner@example.org", "owner");
