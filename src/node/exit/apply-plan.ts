@@ -61,9 +61,15 @@ export async function rulesRemoval(system: Edge): Promise<Change[]> {
   return lines.flat().map((argv) => ({ change: "run", argv }));
 }
 
+/** The command and the edge may do the same at the same time: what counts is what is there afterwards. */
 async function applyFamily(family: Family, plan: ExitPlan, isLeaving: boolean, system: Edge): Promise<void> {
   const lines = await linesFor(family, plan, isLeaving, system);
-  if (lines.length > 0) await run(family, ["-force", "-batch", "-"], system, `${lines.join("\n")}\n`);
+  if (lines.length === 0) return;
+  try {
+    await run(family, ["-force", "-batch", "-"], system, `${lines.join("\n")}\n`);
+  } catch (error) {
+    if ((await linesFor(family, plan, isLeaving, system)).length > 0) throw error;
+  }
 }
 
 /** The words behind `ip -4` or `ip -6`. */
