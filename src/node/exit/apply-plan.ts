@@ -61,14 +61,14 @@ export async function rulesRemoval(system: Edge): Promise<Change[]> {
   return lines.flat().map((argv) => ({ change: "run", argv }));
 }
 
-/** The command and the edge may do the same at the same time: what counts is what is there afterwards. */
+/** The command and the edge may leave an exit at the same time: what counts is what is there afterwards. */
 async function applyFamily(family: Family, plan: ExitPlan, isLeaving: boolean, system: Edge): Promise<void> {
   const lines = await linesFor(family, plan, isLeaving, system);
   if (lines.length === 0) return;
   try {
     await run(family, ["-force", "-batch", "-"], system, `${lines.join("\n")}\n`);
   } catch (error) {
-    if ((await linesFor(family, plan, isLeaving, system)).length > 0) throw error;
+    if (!isLeaving || (await linesFor(family, plan, isLeaving, system)).length > 0) throw error;
   }
 }
 
