@@ -1,15 +1,13 @@
 // Flows in server mode, on a booted machine: the edge unit counts them where the organization asks for it, and root can refuse.
 
 import { afterAll, beforeAll, expect, test } from "bun:test";
-import { appendFileSync, copyFileSync, existsSync, mkdirSync } from "node:fs";
+import { copyFileSync, existsSync, mkdirSync } from "node:fs";
 import { dirname, join } from "node:path";
 import * as v from "valibot";
 import { Flows } from "../../src/api/paths.ts";
-import { buildAgent } from "../support/agent.ts";
 import { runSync } from "../support/debian.ts";
-import { makeLan, type Lan } from "../support/namespaces.ts";
-import { describeMachine, makeMachine, type Machine } from "../support/nspawn.ts";
-import { temporaryDirectory } from "../support/temporary.ts";
+import { makeMachinePair, type MachinePair } from "../support/machine-pair.ts";
+import { describeMachine, type Machine } from "../support/nspawn.ts";
 
 /** The machines have no nftables. */
 function giveNft({ root }: Machine): void {
@@ -24,38 +22,12 @@ const edge = "overlay-agent-edge@acme.service";
 const table = "nft list table inet overlay-agent-flows-acme";
 
 describeMachine("flows in server mode", () => {
-  const directory = temporaryDirectory();
-  const machines = new Map<string, Machine>();
-  let lan: Lan;
-  const on = (name: string) => machines.get(name) ?? expect.unreachable();
-
-  beforeAll(async () => {
-    const place = join(directory.path, "usr/local/bin/agent");
-    mkdirSync(dirname(place), { recursive: true });
-    copyFileSync(buildAgent(), place);
-    lan = makeLan(["control", "web"]);
-    for (const name of ["control", "web"]) {
-      const machine = makeMachine(lan.host(name).namespace, directory.path);
-      machines.set(name, machine);
-      await machine.boot();
-      appendFileSync(join(machine.root, "etc/hosts"), `${lan.host("control").address} control.example.org\n`);
-    }
-    const printed = await on("control").must(
-      "cd /root && agent setup --yes --public-name control.example.org --email you@example.org --org-slug acme",
-      120_000,
-    );
-    const [key = ""] = printed.match(/oaj1[\w-]+/g) ?? [];
-    await on("web").must(`agent up ${key} --node-name web --mode server`, 60_000);
-  }, 300_000);
-
-  afterAll(async () => {
-    for (const machine of machines.values()) await machine[Symbol.asyncDispose]();
-    lan[Symbol.dispose]();
-    directory[Symbol.dispose]();
-  });
+  let pair: MachinePair;
+  beforeAll(async () => void (pair = await makeMachinePair()), 300_000);
+  afterAll(() => pair[Symbol.asyncDispose]());
 
   test("the edge unit counts them, check-auth reports them, and the unit ends when root refuses", async () => {
-    const [control, web] = [on("control"), on("web")];
+    const { control, web } = pair;
     await control.must("agent admin org update acme --flows on");
     const why = "flows are not reported: this machine has no nft (the package nftables)";
     await web.until(`agent status | grep '${why}'`, 90_000);
