@@ -117,7 +117,13 @@ function doFault(version: string, fault: Fault): Disposable & { nodes: Set<strin
       fault.begin(node.host, pid);
     }
   }, 500);
-  return { nodes: met, [Symbol.dispose]: () => clearInterval(timer) };
+  return {
+    nodes: met,
+    [Symbol.dispose]() {
+      clearInterval(timer);
+      for (const { name, host } of nodes) if (having.has(name)) fault.end(host);
+    },
+  };
 }
 
 function badEngine(node: Node, version: string): number | undefined {
@@ -145,10 +151,19 @@ asRoot("updates in rings", () => {
     },
     end: (host) => void host.run(["nft", "delete", "table", "inet", "bad"]),
   });
+  const endsAfter = (ms: number): Fault => {
+    const timers = new Map<Host, Timer>();
+    // It may have been taken back since the last look: `kill` of a process that is gone throws nothing here.
+    const kill = (pid: number) => void Bun.spawnSync(["kill", "-9", String(pid)]);
+    return {
+      begin: (host, pid) => void timers.set(host, setTimeout(kill, ms, pid)),
+      end: (host) => clearTimeout(timers.get(host)),
+    };
+  };
   const bad: Record<string, { version: string; fault: Fault; probe: string }> = {
     "ends after some seconds": {
       version: "1.13.1",
-      fault: { begin: (_, pid) => void setTimeout(() => process.kill(pid, "SIGKILL"), 12_000), end() {} },
+      fault: endsAfter(12_000),
       probe: "process of the engine",
     },
     "drops large packets": {

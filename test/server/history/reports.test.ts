@@ -261,7 +261,7 @@ test("a whole chain that was computed anew is told by the hash that was noted", 
   await server.db.write(async (tx) => {
     let previous = "";
     for (const event of await events.all(tx, { orgId: org.id })) {
-      const after = event.after?.replaceAll("5432", "9999") ?? null;
+      const after = event.after?.replaceAll(/\b5432\b/g, "9999") ?? null;
       previous = eventHash(previous, eventText({ ...event, after }));
       await events.update(tx, { id: event.id }, { after, hash: previous });
     }
