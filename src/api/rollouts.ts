@@ -115,6 +115,8 @@ const Counts = v.object({
   left_out: v.number(),
 });
 
+export const rolloutStates = ["running", "paused", "returning", "stopped", "passed"] as const;
+
 export const Rollout = v.object({
   id: v.number(),
   agent: v.nullable(Text),
@@ -123,7 +125,7 @@ export const Rollout = v.object({
   hours: RolloutHours,
   watch_s: v.number(),
   /** returning: a ring is taken back. */
-  state: word(["running", "paused", "returning", "stopped", "passed"]),
+  state: word(rolloutStates),
   ring: v.number(),
   rings: v.array(Counts),
   /** Why it stopped or pauses; empty: it did not. */
@@ -137,21 +139,23 @@ export const Rollout = v.object({
 });
 export type Rollout = v.InferOutput<typeof Rollout>;
 
+export const rolloutNodeStates = [
+  "waiting",
+  "told",
+  "applied",
+  "passed",
+  "failed",
+  "returning",
+  "returned",
+  "refused",
+  "skipped",
+] as const;
+
 export const RolloutNode = v.object({
   node: v.number(),
   node_name: Text,
   ring: v.number(),
-  state: word([
-    "waiting",
-    "told",
-    "applied",
-    "passed",
-    "failed",
-    "returning",
-    "returned",
-    "refused",
-    "skipped",
-  ]),
+  state: word(rolloutNodeStates),
   since: Time,
   reason: Text,
   probe: Text,

@@ -10,7 +10,7 @@ import {
   type OverlayControl,
   harmlessAgeMs,
 } from "../node/engine/engine.ts";
-import { describe, parseLogLine } from "../node/engine/log-lines.ts";
+import { describe, lastComplaint, parseLogLine } from "../node/engine/log-lines.ts";
 import { fileLog, lastLines, type LogTail } from "../node/engine/engine-log.ts";
 import { isAlive, signalProcess, type ProcessIdentity } from "../platform/process-identity.ts";
 import type { System } from "../base/system.ts";
@@ -360,8 +360,8 @@ export class Supervisor {
 
 /** ": reason", from the last error in the log. */
 function lastWords(path: string): string {
-  const complaint = lastLines(path, 20)
-    .map(parseLogLine)
-    .findLast((line) => line?.level === "error" || line?.level === "fatal");
-  return complaint === undefined ? "" : `: ${describe(complaint).slice(0, 300)}`;
+  const line = lastComplaint(lastLines(path, 20));
+  if (line === undefined) return "";
+  const parsed = parseLogLine(line);
+  return `: ${(parsed === undefined ? line : describe(parsed)).slice(0, 300)}`;
 }

@@ -5,6 +5,7 @@ import { brand } from "../../brand.ts";
 import type { Context, Implementation } from "../command.ts";
 
 const [lockTries, lockEveryMs] = [40, 250];
+const logLines = 200;
 
 export const command: Implementation = {
   notes:
@@ -76,19 +77,16 @@ async function peersOf(slug: string, { settings, system }: Context): Promise<str
 /** The last line that complains, else the last one. */
 async function logLine(slug: string, { settings, system }: Context): Promise<string | undefined> {
   const { dirname, join } = await import("node:path");
-  const { readTextIfThere } = await import("../../base/files.ts");
+  const { lastLines } = await import("../../node/engine/engine-log.ts");
+  const { lastComplaint } = await import("../../node/engine/log-lines.ts");
   const { hasSystemd } = await import("../../platform/service-manager.ts");
-  const { engineUnit } = await import("../../platform/systemd/systemd.ts");
-  let text = readTextIfThere(join(dirname(settings.stateDb), "logs", `${slug}.log`)) ?? "";
-  if (text === "" && hasSystemd(system)) {
-    const argv = ["/usr/bin/journalctl", "--no-pager", "--output=cat", "-n", "50", "-u", engineUnit(slug)];
-    text = (await system.run(argv).catch(() => undefined))?.stdout ?? "";
+  const { engineUnit, journalCommand } = await import("../../platform/systemd/systemd.ts");
+  let lines = lastLines(join(dirname(settings.stateDb), "logs", `${slug}.log`), logLines);
+  if (lines.length === 0 && hasSystemd(system)) {
+    const argv = journalCommand(engineUnit(slug), `--lines=${logLines}`);
+    lines = ((await system.run(argv).catch(() => undefined))?.stdout ?? "").split("\n");
   }
-  const lines = text.split("\n").filter((line) => line.trim() !== "");
-  const bad = lines
-    .slice(-200)
-    .findLast((line) => /level=(error|fatal|warning|panic)|panic:|fatal/i.test(line));
-  return (bad ?? lines.at(-1))?.slice(0, 500);
+  return (lastComplaint(lines) ?? lines.findLast((line) => line.trim() !== ""))?.slice(0, 500);
 }
 
 const Failure = v.pipe(v.string(), v.parseJson(), v.object({ error: v.object({ message: v.string() }) }));

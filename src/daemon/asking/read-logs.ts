@@ -7,7 +7,7 @@ import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
 import { quoteWord } from "../../base/plan.ts";
 import { requireOwnUnits } from "../../platform/config-root.ts";
-import { engineUnit } from "../../platform/systemd/systemd.ts";
+import { engineUnit, journalCommand } from "../../platform/systemd/systemd.ts";
 import { childEnvironment, type System } from "../../base/system.ts";
 import { connectDaemon } from "../ipc/client.ts";
 import type { LocalAddress } from "../ipc/transport.ts";
@@ -52,14 +52,8 @@ async function followJournal(
 ): Promise<void> {
   requireOwnUnits(dirname(directory));
   const unit = engineUnit(slug);
-  const args = [
-    "--output=cat",
-    "--quiet",
-    `--lines=${lines}`,
-    `--unit=${unit}`,
-    ...(follow ? ["--follow"] : []),
-  ];
-  const child = Bun.spawn(["/usr/bin/journalctl", ...args], {
+  const argv = journalCommand(unit, `--lines=${lines}`, ...(follow ? ["--follow"] : []));
+  const child = Bun.spawn(argv, {
     env: childEnvironment(env),
     stdin: "ignore",
     stdout: "pipe",

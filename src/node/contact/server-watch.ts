@@ -12,7 +12,7 @@ import { controlSocket } from "../../platform/systemd/control-socket.ts";
 import { openEchoSocket } from "../../platform/network/echo-socket.ts";
 import { ageOf, isAlive, signalProcess, type ProcessIdentity } from "../../platform/process-identity.ts";
 import { isRunByUnits } from "../engine/systemd-engine.ts";
-import { engineUnit } from "../../platform/systemd/systemd.ts";
+import { engineUnit, journalCommand } from "../../platform/systemd/systemd.ts";
 import type { Healing } from "../../protocol/path-report.ts";
 import type { System } from "../../base/system.ts";
 import { rememberVersions, type EngineControl } from "../engine/engine.ts";
@@ -88,8 +88,8 @@ export function makeServerHealth(
     disk: () => worstDisk([directory]),
     async recentLog() {
       if (!isRunByUnits({ directory, mode: config.mode }, system)) return [];
-      const lines = ["--output=cat", "--quiet", `--lines=${logLines}`, `--unit=${engineUnit(slug)}`];
-      return (await system.run(["/usr/bin/journalctl", ...lines])).stdout.split("\n");
+      const argv = journalCommand(engineUnit(slug), `--lines=${logLines}`);
+      return (await system.run(argv)).stdout.split("\n");
     },
   });
   restoreProbes(saved, slug, health, { now: system.now, monotonic });

@@ -31,6 +31,16 @@ export function describe(line: EngineLine): string {
   return typeof reason === "string" ? `${line.msg}: ${reason}` : line.msg;
 }
 
+/** The last line in which the engine complains: an error, or the panic of its runtime. */
+export function lastComplaint(lines: readonly string[]): string | undefined {
+  return lines.findLast((line) => {
+    const level = parseLogLine(line)?.level;
+    return (
+      level === "error" || level === "fatal" || (level === undefined && /^(panic|fatal error): /.test(line))
+    );
+  });
+}
+
 /** The fields of a line that is a JSON object. */
 export function jsonFields(line: string): Record<string, unknown> | undefined {
   try {

@@ -4,7 +4,7 @@ import { dirname, join } from "node:path";
 import { AppError } from "../../base/errors.ts";
 import { requireOwnUnits, unitsServe } from "../../platform/config-root.ts";
 import { hasSystemd } from "../../platform/service-manager.ts";
-import { engineUnit, isEnabled, systemctlCommand } from "../../platform/systemd/systemd.ts";
+import { engineUnit, isEnabled, journalCommand, systemctlCommand } from "../../platform/systemd/systemd.ts";
 import { askedProperties, startedProgram, unitProperties } from "../../platform/systemd/unit-properties.ts";
 import type { System } from "../../base/system.ts";
 import { controlEngine, harmlessAgeMs, waitUntilReady, type EngineControl } from "./engine.ts";
@@ -26,7 +26,6 @@ export function isRunByUnits(
   return mode === "server" && hasSystemd(system) && unitsServe(dirname(directory));
 }
 
-const journalctl = "/usr/bin/journalctl";
 const journalEveryMs = 150;
 
 type Needs = Pick<System, "run" | "sleep" | "platform">;
@@ -186,22 +185,12 @@ async function isFlooded(unit: string, system: Needs): Promise<boolean> {
   return isFlood((await journal(unit, ["--lines=300", "--since=-60s"], system)).lines);
 }
 
-/** Without --merge, journalctl reads the kernel's boot id only. In a container systemd may use another one. */
 async function journal(
   unit: string,
   flags: readonly string[],
   system: Needs,
 ): Promise<{ lines: string[]; cursor: string | undefined }> {
-  const argv = [
-    journalctl,
-    "--quiet",
-    "--merge",
-    "--show-cursor",
-    "--output=cat",
-    `--unit=${unit}`,
-    ...flags,
-  ];
-  const { stdout } = await system.run(argv);
+  const { stdout } = await system.run(journalCommand(unit, "--show-cursor", ...flags));
   const lines = stdout.split("\n").filter((line) => line !== "");
   const last = /^-- cursor: (\S+)$/.exec(lines.at(-1) ?? "")?.[1];
   return { lines: last === undefined ? lines : lines.slice(0, -1), cursor: last };

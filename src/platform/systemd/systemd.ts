@@ -331,6 +331,14 @@ export function systemctlCommand(...words: string[]): string[] {
   return ["/usr/bin/systemctl", "--no-ask-password", ...words];
 }
 
+/**
+ * Reads the journal of one unit, messages alone. Without --merge, journalctl reads the kernel's boot id only. In a container
+ * systemd may use another one.
+ */
+export function journalCommand(unit: string, ...flags: string[]): string[] {
+  return ["/usr/bin/journalctl", "--quiet", "--merge", "--output=cat", `--unit=${unit}`, ...flags];
+}
+
 /** Flags that differ from the defaults, because the unit runs without the environment of the caller. */
 function flags(places: UnitPlaces): string {
   return daemonArgs({ ...places, pipeName: "" }, "linux")

@@ -19,6 +19,7 @@ import {
   describe as describeLine,
   isFlood,
   isReady,
+  lastComplaint,
   parseLogLine,
   reloadEvidence,
 } from "../../../src/node/engine/log-lines.ts";
@@ -138,6 +139,16 @@ test("parseLogLine() parses every level and returns undefined for other text", (
   for (const text of ["", "Goodbye", '{"level":"info"', "{}", "[1]", "null", '{"msg":1}']) {
     expect(parseLogLine(text)).toBeUndefined();
   }
+});
+
+test("lastComplaint() finds the last error, or the panic of the engine's runtime", () => {
+  const error = 'time="2026-11-28T00:00:00Z" level=error msg="Failed to open the device" error=busy';
+  const info = 'level=info msg="panic: no more"';
+  expect(lastComplaint([error, info, ""])).toBe(error);
+  expect(lastComplaint([error, "panic: runtime error: index out of range", "goroutine 1 [running]:"])).toBe(
+    "panic: runtime error: index out of range",
+  );
+  expect(lastComplaint([info])).toBeUndefined();
 });
 
 test("reloadEvidence() distinguishes begin, success and failure, and ignores errors about peers", () => {

@@ -13,20 +13,7 @@ import {
   word,
   type TableRow,
 } from "../table.ts";
-import { RolloutHours } from "../../../api/rollouts.ts";
-
-export const rolloutStates = ["running", "paused", "returning", "stopped", "passed"] as const;
-export const memberStates = [
-  "waiting",
-  "told",
-  "applied",
-  "passed",
-  "failed",
-  "returning",
-  "returned",
-  "refused",
-  "skipped",
-] as const;
+import { RolloutHours, rolloutNodeStates, rolloutStates } from "../../../api/rollouts.ts";
 
 export const rollouts = table(
   "rollouts",
@@ -65,7 +52,7 @@ export const rolloutNodes = table(
     rolloutId: integer("REFERENCES rollouts (id)"),
     nodeId: integer("REFERENCES nodes (id)"),
     ring: integer(),
-    state: word(memberStates),
+    state: word(rolloutNodeStates),
     /** Since when, ms. */
     at: integer(),
     /** What it ran before. */
