@@ -15,6 +15,7 @@ import type { Log } from "../../base/log.ts";
 import { repeat } from "../../base/within.ts";
 import type { System } from "../../base/system.ts";
 import { chainsOf, keepTable, setOf, versioned } from "../../platform/nftables.ts";
+import { insideExit } from "../files/granted/exits.ts";
 import { readMachineAlone, type Machine } from "../files/granted/machine.ts";
 import { subnetsIn } from "../files/granted/networks.ts";
 
@@ -67,12 +68,14 @@ export function exitBody(slug: string, machine: Machine, subnets: readonly strin
       {
         name: "names",
         hook: "nat hook prerouting priority -100",
-        rules:
-          server === undefined
+        rules: [
+          `iifname "${device}" ip daddr ${insideExit} icmp type echo-request dnat ip to ${ip}`,
+          ...(server === undefined
             ? []
             : [
                 `iifname "${device}" ip daddr ${ip} meta l4proto { tcp, udp } th dport 53 dnat ip to ${server}`,
-              ],
+              ]),
+        ],
       },
       {
         name: "source",

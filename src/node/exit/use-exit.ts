@@ -22,6 +22,7 @@ import {
   blockFile,
   exitMark,
   exitUseOf,
+  insideExit,
   othersWithExit,
   type Exit,
   type ExitUse,
@@ -54,18 +55,35 @@ const othersEveryMs = 4000;
 const echoMark = "4f414531";
 /** After this a start knows whether the exit answers. */
 const graceMs = 2500;
+/** Exits before 0.2 do not answer from inside: after this, an exit that answers by its overlay address is taken for one. */
+const insideMs = 8000;
 
 // The decision
 
 export type Heard = { at: number; rtt: number };
-export type Seen = { now: number; startedAt: number; heard: ReadonlyMap<string, Heard> };
+/** What is known of the way through the exit in use: since when it is asked, and the last answer. */
+export type Inside = { askedAt: number; answeredAt: number | undefined };
+export type Seen = {
+  now: number;
+  startedAt: number;
+  heard: ReadonlyMap<string, Heard>;
+  inside: Inside | undefined;
+};
 export type Choice = { exit: Exit | undefined; isAlive: boolean; isSure: boolean };
 
-/** Stays with a living exit. Among others, the nearest of those that answer. */
-export function chooseExit({ candidates, exit }: ExitUse, { now, startedAt, heard }: Seen): Choice {
+/**
+ * Stays with a living exit: one that answers, and lets packets through. A tunnel with the certificate that it had before it was
+ * an exit answers, and drops what comes from the internet. Among others, the nearest of those that answer.
+ */
+export function chooseExit({ candidates, exit }: ExitUse, { now, startedAt, heard, inside }: Seen): Choice {
   const isHeard = ({ ip }: Exit, withinMs: number) => now - (heard.get(ip)?.at ?? -Infinity) < withinMs;
   const isSure = now - startedAt > graceMs;
-  if (exit !== undefined && isHeard(exit, deadMs)) return { exit, isAlive: true, isSure: true };
+  if (exit !== undefined && isHeard(exit, deadMs)) {
+    if (inside === undefined) return { exit, isAlive: false, isSure: false };
+    const { askedAt, answeredAt } = inside;
+    if (answeredAt === undefined && now - askedAt < insideMs) return { exit, isAlive: false, isSure: false };
+    if (answeredAt === undefined || now - answeredAt < deadMs) return { exit, isAlive: true, isSure: true };
+  }
   const [nearest] = candidates
     .filter((each) => each !== exit && isHeard(each, othersEveryMs + roundMs))
     .toSorted((a, b) => (heard.get(a.ip)?.rtt ?? 0) - (heard.get(b.ip)?.rtt ?? 0));
@@ -154,6 +172,7 @@ export async function useExit(place: Place, edge: ExitEdge, signal: AbortSignal)
   let wasUsed = readExitState(directory)?.state === "used";
   let trouble: string | undefined;
   let hasLeft = false;
+  let asked: { ip: string; at: number } | undefined;
   const pause = () =>
     system.sleep(monotonic() - startedAt > graceMs ? roundMs : startRoundMs, signal).catch(() => undefined);
   for (; !signal.aborted; await pause()) {
@@ -167,9 +186,11 @@ export async function useExit(place: Place, edge: ExitEdge, signal: AbortSignal)
     hasLeft = false;
     try {
       const machine = await known.machine();
-      const own = machine.tenants.find((each) => each.slug === slug)?.addresses ?? [];
-      const heard = await listen(echoes, own.find((each) => !each.includes(":")) ?? "", use);
-      const { exit, isAlive, isSure } = chooseExit(use, { now: monotonic(), startedAt, heard });
+      const own = machine.tenants.find((each) => each.slug === slug);
+      const { heard, answeredAt } = await listen(echoes, own, use);
+      const inside =
+        asked === undefined || asked.ip !== use.exit?.ip ? undefined : { askedAt: asked.at, answeredAt };
+      const { exit, isAlive, isSure } = chooseExit(use, { now: monotonic(), startedAt, heard, inside });
       if (isSure || isAlive) wasUsed = isAlive;
       const state: ExitState["state"] = isAlive
         ? "used"
@@ -182,6 +203,7 @@ export async function useExit(place: Place, edge: ExitEdge, signal: AbortSignal)
       if (readExitState(directory)?.exit !== exit?.ip) note(place, use, { exit, state: "starting" }, edge);
       const chosen = { ...use, exit };
       await configure(place, chosen, edge);
+      if (asked?.ip !== exit?.ip) asked = exit && { ip: exit.ip, at: monotonic() };
       const facts = use.strict || wasUsed ? factsOf(place, chosen, await known.machine()) : undefined;
       const plan = facts === undefined ? noPlan : planExit(facts);
       // What came before took its time, and the word may be another one by now.
@@ -202,20 +224,29 @@ export async function useExit(place: Place, edge: ExitEdge, signal: AbortSignal)
   if (exitUseOf(directory) === undefined) await leaveKernel(place, system);
 }
 
-/** Asks the exit in use, now and then the others, and returns what was heard by address. */
+/** Asks the exit in use, also from inside, and now and then the others. Returns what was heard by address, and from inside. */
 async function listen(
   echoes: Echoes,
-  from: string,
+  own: Machine["tenants"][number] | undefined,
   { candidates, exit }: ExitUse,
-): Promise<ReadonlyMap<string, Heard>> {
-  echoes.set(new Map(candidates.map(({ ip }) => [ip, { from, to: ip, mark: echoMark }])));
-  await echoes.send((ip) => (ip === exit?.ip ? 0 : othersEveryMs));
-  return new Map(
+): Promise<{ heard: ReadonlyMap<string, Heard>; answeredAt: number | undefined }> {
+  const from = own?.addresses.find((each) => !each.includes(":")) ?? "";
+  const throughTunnel = { from: `${from}%${own?.inForce.device ?? ""}`, to: insideExit, mark: echoMark };
+  const inside = `inside ${exit?.ip}`;
+  echoes.set(
+    new Map([
+      ...candidates.map(({ ip }) => [ip, { from, to: ip, mark: echoMark }] as const),
+      ...(exit === undefined ? [] : ([[inside, throughTunnel]] as const)),
+    ]),
+  );
+  await echoes.send((key) => (key === exit?.ip || key === inside ? 0 : othersEveryMs));
+  const heard = new Map(
     candidates.flatMap(({ ip }) => {
       const { answeredAt: at, rttMs: rtt } = echoes.get(ip) ?? {};
       return at === undefined || rtt === undefined ? [] : [[ip, { at, rtt }]];
     }),
   );
+  return { heard, answeredAt: echoes.get(inside)?.answeredAt };
 }
 
 /** So that a boot finds the block before the network is up, see `blockUnit`. */

@@ -18,6 +18,7 @@ export type EchoSocket = {
 /** denied: no permission, or not on this system. absent: `from` is no address of this machine. */
 export type NoEcho = "denied" | "absent";
 
+/** `from`: an address of this machine. On Linux also `10.77.0.2%ov-acme`: whatever the routes say, by that interface. */
 export type OpenEcho = (from: string, onReply: (reply: EchoReply) => void) => Promise<EchoSocket | NoEcho>;
 
 const symbols = {
@@ -48,7 +49,8 @@ const ipv6: Family = {
 /** socket(2): SOCK_NONBLOCK | SOCK_CLOEXEC. On macOS they are no flags of the type, and Bun sets both. */
 const flags = process.platform === "linux" ? 0o4000 | 0o2000000 : 0;
 
-export const openEchoSocket: OpenEcho = async (from, onReply) => {
+export const openEchoSocket: OpenEcho = async (source, onReply) => {
+  const [from = "", device] = source.split("%");
   const c = process.platform === "win32" ? undefined : load();
   const family = from.includes(":") ? ipv6 : ipv4;
   const { fd, isRaw } = c === undefined ? { fd: -1, isRaw: false } : openFd(c, family);
@@ -56,7 +58,7 @@ export const openEchoSocket: OpenEcho = async (from, onReply) => {
   // The kernel gives each reply to all raw sockets. For a ping socket it sets an identifier itself, and compares it.
   const identifier = isRaw ? crypto.getRandomValues(new Uint8Array(2)) : new Uint8Array(2);
   const own = socketAddress(from, family);
-  if (c.bind(fd, ptr(own), own.length) !== 0) {
+  if ((device !== undefined && !bindTo(c, fd, device)) || c.bind(fd, ptr(own), own.length) !== 0) {
     closeSync(fd);
     return "absent";
   }
@@ -88,6 +90,12 @@ export const openEchoSocket: OpenEcho = async (from, onReply) => {
     },
   };
 };
+
+/** socket(7): SO_BINDTODEVICE. */
+function bindTo(c: Library, fd: number, device: string): boolean {
+  const name = Buffer.from(`${device}\0`);
+  return process.platform === "linux" && c.setsockopt(fd, 1, 25, ptr(name), name.length) === 0;
+}
 
 function openFd(c: Library, family: Family): { fd: number; isRaw: boolean } {
   const ping = c.socket(family.domain, datagram | flags, family.protocol);

@@ -22,6 +22,11 @@ import { permissionsOrNone, type Permissions } from "../permissions.ts";
 /** The mark of the engine's own packets, by which the kernel keeps them out of the exit. Root may set another one. */
 export const exitMark = 0x6f76;
 export const anyExit = "auto";
+/**
+ * Exits answer echo requests to this address that come by their tunnel. No host has it (RFC 5737), and the engine of a node lets
+ * the answers in only if the exit's certificate permits the internet.
+ */
+export const insideExit = "192.0.2.83";
 
 export type Exit = { name: string; ip: string; ip6: string | undefined };
 export type ExitUse = {
