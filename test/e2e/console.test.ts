@@ -109,7 +109,7 @@ describe("the console", () => {
         expect(sizes.length).toBeGreaterThan(3);
         return sizes.reduce((sum, size) => sum + size, 0);
       };
-      expect(await scripts("", undefined)).toBeLessThan(40_000);
+      expect(await scripts("", undefined)).toBeLessThan(39_000);
       expect(await scripts("acme/nodes/", storageState)).toBeLessThanOrEqual(60 * 1024);
     },
     limitMs,

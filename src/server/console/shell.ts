@@ -44,24 +44,35 @@ const firstAnswers = [
 ];
 const firstPage = { page_size: "1000", page: "1" };
 const nodes = (slug: string) => apiPath(nodesApi.list, { slug }, firstPage);
+type First = { file: string; asks?: readonly ((slug: string) => string)[] };
+const administration: First = { file: "administration" };
 /**
- * What the pages that begin with the list of nodes need, by the segment behind the slug: their file, and what they ask
- * of the organization, to the letter. Every member may read it.
+ * What pages need, by the segment behind the slug: their file, and what those that begin with nodes ask of the
+ * organization, to the letter. Every member may read it.
  */
-const firstOfPages: Readonly<Record<string, { file: string; asks: readonly ((slug: string) => string)[] }>> =
-  {
-    "": {
-      file: "overview",
-      asks: [
-        (slug) => apiPath(attentionApi.retrieve, { slug }),
-        (slug) => apiPath(authoritiesApi.retrieve, { slug }),
-        (slug) => apiPath(pathsApi.relays, { slug }),
-        (slug) => apiPath(pathsApi.groups, { slug }),
-      ],
-    },
-    nodes: { file: "list-page", asks: [nodes] },
-    map: { file: "map", asks: [nodes, (slug) => apiPath(pathsApi.groups, { slug })] },
-  };
+const firstOfPages: Readonly<Record<string, First>> = {
+  "": {
+    file: "overview",
+    asks: [
+      (slug) => apiPath(attentionApi.retrieve, { slug }),
+      (slug) => apiPath(authoritiesApi.retrieve, { slug }),
+      (slug) => apiPath(pathsApi.relays, { slug }),
+      (slug) => apiPath(pathsApi.groups, { slug }),
+    ],
+  },
+  nodes: { file: "list-page", asks: [nodes] },
+  map: { file: "map", asks: [nodes, (slug) => apiPath(pathsApi.groups, { slug })] },
+  access: { file: "access" },
+  activity: { file: "activity" },
+  certificates: { file: "certificates" },
+  flows: administration,
+  people: administration,
+  phones: { file: "joining" },
+  routes: administration,
+  settings: administration,
+  tokens: administration,
+  webhooks: administration,
+};
 /** A slug needs no escaping in HTML. What else stands in an address is not repeated in the page. */
 const slugAndPage = /^\/console\/(?:([a-z][a-z0-9-]*)\/)?(?:([a-z]+)\/)?$/;
 
@@ -77,7 +88,7 @@ function firstOf(path: string): { scripts: string[]; answers: string[] } {
   const first =
     isPage !== undefined && Object.hasOwn(firstOfPages, section) ? firstOfPages[section] : undefined;
   if (first === undefined) return { scripts: [], answers: [] };
-  const answers = slug === undefined ? [] : first.asks.map((asked) => asked(slug));
+  const answers = slug === undefined ? [] : (first.asks ?? []).map((asked) => asked(slug));
   return { scripts: scriptsOf(first.file), answers };
 }
 
