@@ -21,6 +21,7 @@ const packages: Record<string, string> = {
   "/usr/bin/ping": "iputils-ping",
   "/usr/bin/iperf3": "iperf3",
   "/usr/sbin/nft": "nftables",
+  "/usr/bin/tcpdump": "tcpdump",
   "/usr/bin/strace": "strace",
   "/usr/bin/wrk": "wrk",
   "/usr/bin/musl-gcc": "musl-tools",
